@@ -1,0 +1,143 @@
+// The state of a running grid: warps, blocks, clusters, and the Context handlers work in.
+// Data and trivial access only; the rules are in scheduler.cpp, barrier.cpp, access.cpp.
+#pragma once
+#include "../isa/instruction.hpp"
+#include "memory.hpp"
+#include "random.hpp"
+#include "shared_races.hpp"
+#include <deque>
+#include <map>
+#include <memory>
+#include <vector>
+
+namespace ptxrun {
+
+class GlobalRaces;
+class StoreBuffers;
+struct Block;
+
+struct PendingCopy {            // cp.async: the data arrives when the thread waits for its group
+  uint64_t destination, source; // shared offset, global address
+  uint32_t bytes, copied;       // the rest is filled with zeros
+};
+using CopyGroup = std::vector<PendingCopy>;
+
+struct Warp {
+  uint32_t index = 0;
+  uint8_t *registers = nullptr;
+  LaneMask *predicates = nullptr;
+  LaneMask *defined = nullptr; // per register unit: lanes that have been written
+  uint32_t pc[warpSize] = {};
+  LaneMask live = 0; // not exited; each live lane is in exactly one of the next four
+  LaneMask runnable = 0, atCollective = 0, atBarrier = 0, atCluster = 0;
+  uint32_t collectiveMask[warpSize] = {};
+  uint32_t barrierId[warpSize] = {}, barrierCount[warpSize] = {};
+  uint32_t clusterPhase[warpSize] = {}; // the phase in which the lane arrived
+  LaneMask afterEarlierLaunches = 0; // lanes ordered after the launches that may still run
+  LaneClocks clocks;
+  std::vector<uint8_t> local;                // localBytes per lane
+  std::vector<std::deque<CopyGroup>> copies; // per lane; empty until cp.async is used
+};
+
+struct BulkCopy { // in flight; completes on an mbarrier
+  uint64_t due;
+  uint64_t destination, source;
+  uint32_t bytes;
+  Block *destinationBlock; // nullptr: global
+  uint64_t barrier;        // shared offset in destinationBlock
+};
+
+struct Cluster {
+  std::vector<Block *> blocks; // by rank
+  uint32_t arrived = 0, phase = 0, liveThreads = 0, finishedBlocks = 0;
+};
+
+struct Block {
+  uint32_t id = 0, rank = 0;
+  Dim3 index, rankIndex, clusterIndex;
+  std::shared_ptr<Cluster> cluster;
+  std::vector<Warp> warps;
+  std::vector<uint8_t> shared, sharedInitialised;
+  SharedShadow shadow;
+  std::vector<uint64_t> registerStorage;
+  std::vector<LaneMask> predicateStorage, definedStorage;
+  uint32_t threads = 0, liveThreads = 0;
+  std::map<uint32_t, uint32_t> arrivals; // bar.arrive: barrier -> threads
+  std::vector<BulkCopy> bulkCopies;
+  bool releasedDependents = false; // griddepcontrol.launch_dependents
+};
+
+struct Device { // what outlives a launch
+  const Options &options;
+  GlobalMemory &memory;
+  Reporter &reporter;
+  Random random;
+};
+
+struct Context {
+  Device &device;
+  const Options &options;
+  Kernel &kernel;
+  const LaunchConfig &config;
+  std::vector<uint8_t> parameters;
+  GlobalRaces &globalRaces;
+  StoreBuffers &storeBuffers;
+  Totals &totals;
+  uint64_t gridWorkspace; // where cooperative_groups keeps its grid barrier; 0: not cooperative
+  bool checksAccesses;    // any of the race or initialisation checks is on
+
+  Block *block = nullptr;
+  Warp *warp = nullptr;
+  uint64_t clock = 0, lastProgress = 0; // in warp instructions
+  bool yieldRequested = false;
+
+  template <class T> Lanes<T> read(const RegisterOperand &operand) const {
+    Lanes<T> lanes;
+    std::memcpy(lanes.v, warp->registers + size_t(operand.index) * registerUnit, sizeof lanes.v);
+    return lanes;
+  }
+  template <class T>
+  void write(const RegisterOperand &operand, const Lanes<T> &lanes, LaneMask mask) const {
+    if (operand.index == noRegister) return;
+    uint8_t *to = warp->registers + size_t(operand.index) * registerUnit;
+    if (mask == allLanes)
+      std::memcpy(to, lanes.v, sizeof lanes.v);
+    else
+      forEachLane(mask,
+                  [&](int lane) { std::memcpy(to + lane * sizeof(T), &lanes.v[lane], sizeof(T)); });
+  }
+  template <class T> T readLane(const RegisterOperand &operand, int lane) const {
+    T value;
+    std::memcpy(&value, warp->registers + size_t(operand.index) * registerUnit + lane * sizeof(T),
+                sizeof value);
+    return value;
+  }
+  // As unsigned integers of the register's own width, whatever it is.
+  Lanes<uint64_t> readWide(const RegisterOperand &operand) const;
+  void writeWide(const RegisterOperand &operand, const Lanes<uint64_t> &lanes, LaneMask mask) const;
+
+  LaneMask predicate(PredicateIndex index) const { return warp->predicates[index]; }
+  void setPredicate(PredicateIndex index, LaneMask value, LaneMask mask) const {
+    if (index != noPredicate)
+      warp->predicates[index] = (warp->predicates[index] & ~mask) | (value & mask);
+  }
+  LaneMask sourcePredicate(const Instruction &i) const {
+    return predicate(i.predicateSource) ^ (i.predicateSourceNegated ? allLanes : 0);
+  }
+
+  void madeProgress() { lastProgress = clock; }
+  void enter(Block &b, Warp &w) {
+    block = &b;
+    warp = &w;
+  }
+  std::string where(const Instruction &, int lane) const;
+  std::string sourceOf(const Instruction &) const;
+  // `what` makes the text and is only called for the first report of its kind at this instruction.
+  template <class F>
+  void report(const Instruction &i, int lane, Fault fault, F &&what, uint32_t variant = 0) const {
+    device.reporter.add(fault, kernel.name, i.line, variant,
+                        [&] { return what() + where(i, lane); });
+  }
+};
+
+} // namespace ptxrun

@@ -1,0 +1,77 @@
+#!/bin/bash
+# run.sh OUT ARCH: builds every test program with nvcc and runs the lines of manifest.txt.
+# A line is   program arguments | options | expectation   where the expectation is
+#   clean          exit status 0 and not a single report
+#   report KIND    the report KIND appears
+#   fails TEXT     nonzero exit status, and TEXT on the terminal
+#   prints TEXT    TEXT on the terminal
+# and SEEDS among the options stands for four seeds with weak=1 split=20.  A program whose name
+# ends in _NN needs sm_NN and is skipped below it.
+out=$(cd "$1" && pwd); arch=$2; here=$(cd "$(dirname "$0")" && pwd)
+passed=0; failed=0; skipped=0
+mkdir -p "$out/tests"
+
+suits() { # program: may it run on this architecture?
+  local needed=${1##*_}
+  [[ ! $needed =~ ^[0-9]+$ ]] || [ "${arch#sm_}" -ge "$needed" ]
+}
+build() { # name
+  suits "$1" || return 0
+  local binary="$out/tests/$1-$arch" extra=""
+  [ "$binary" -nt "$here/$1.cu" ] && [ "$binary" -nt "$here/check.h" ] && return 0
+  [[ $1 == *_rdc ]] && extra="-rdc=true"
+  nvcc -arch="$arch" -std=c++17 -O3 -lineinfo -cudart shared -no-compress $extra -o "$binary" "$here/$1.cu"
+}
+export -f build suits; export out arch here
+ls "$here"/*.cu | grep -v /job.cu | xargs -n1 basename | sed 's/\.cu$//' |
+  xargs -P2 -I{} bash -c 'build {}' || { echo "some test program does not build"; exit 1; }
+
+# A sanitized interpreter needs its run-time library loaded before the program.
+preload=$(ldd "$out/libcudart.so.13" | awk '/libasan/ {print $3}')
+export ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1
+
+run() { # program arguments, options, expectation
+  local text status want=${3%% *} what=${3#* } good=no
+  set -- $1 -- "$2"
+  local program=$1; shift
+  local arguments=(); while [ "$1" != -- ]; do arguments+=("$1"); shift; done
+  text=$(LD_PRELOAD="$preload" LD_LIBRARY_PATH="$out:$LD_LIBRARY_PATH" PTXRUN_EXIT=1 PTXRUN_OPTS="$2" timeout 300 \
+    "$out/tests/$program-$arch" "${arguments[@]}" 2>&1); status=$?
+  case $want in
+    clean) [ $status = 0 ] && ! grep -q REPORT <<<"$text" && good=yes ;;
+    report) grep -q "REPORT $what:" <<<"$text" && good=yes ;;
+    fails) [ $status != 0 ] && grep -qF -- "$what" <<<"$text" && good=yes ;;
+    prints) grep -qF -- "$what" <<<"$text" && good=yes ;;
+  esac
+  grep -qE 'runtime error:|AddressSanitizer' <<<"$text" && good=no # of the interpreter itself
+  if [ $good = yes ]; then passed=$((passed + 1)); else
+    failed=$((failed + 1)); echo "FAILED: $program ${arguments[*]} [$2]: expected $want $what, status $status"; head -5 <<<"$text"
+  fi
+}
+
+while IFS='|' read -r program options expectation; do
+  program=$(xargs <<<"$program"); options=$(xargs <<<"$options"); expectation=$(xargs <<<"$expectation")
+  [ -z "$program" ] || [ "${program:0:1}" = '#' ] && continue
+  suits "${program%% *}" || { skipped=$((skipped + 1)); continue; }
+  if [[ $options == *SEEDS* ]]; then
+    for seed in 1 2 3 4; do run "$program" "${options/SEEDS/seed=$seed weak=1 split=20}" "$expectation"; done
+  else run "$program" "$options" "$expectation"; fi
+done < "$here/manifest.txt"
+# The machine-readable profile, and the driver with a job file.
+check() { # name, command: must succeed
+  if eval "$2"; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "FAILED: $1"; fi
+}
+check "profile CSV" 'PTXRUN_QUIET=1 PTXRUN_OPTS="prof=$out/tests/profile.csv" LD_PRELOAD="$preload" LD_LIBRARY_PATH="$out" \
+  "$out/tests/softmax-$arch" > /dev/null && python3 "$here/profile_check.py" "$out/tests/profile.csv"'
+check "job file" 'nvcc -arch="$arch" -O3 -ptx -o "$out/tests/job.ptx" "$here/job.cu" && \
+  "$out/ptxrun" "$out/tests/job.ptx" "$here/example.job" seed=3 | grep -q "^out: 3 5 7 9"'
+device() { # PTXRUN_DEVICE, expected compute capability
+  LD_PRELOAD="$preload" LD_LIBRARY_PATH="$out" PTXRUN_QUIET=1 PTXRUN_DEVICE="$1" "$out/tests/api-$arch" device "$2"
+}
+check "a newer device runs older PTX" 'device cc=120 120 > /dev/null'
+check "an older device refuses newer PTX" '! device cc=70 70 > "$out/tests/refused.txt" 2>&1 &&
+  grep -q "needs compute capability ${arch#sm_}, the device has 70" "$out/tests/refused.txt"'
+fragile() { LD_PRELOAD="$preload" LD_LIBRARY_PATH="$out" PTXRUN_QUIET=1 PTXRUN_OPTS="$1" "$out/tests/numeric-$arch" fragile; }
+check "approx=jitter shows" '[ "$(fragile)" = "$(fragile seed=1)" ] && [ "$(fragile)" != "$(fragile "approx=jitter seed=1")" ]'
+echo "$passed passed, $failed failed, $skipped skipped"
+[ $failed = 0 ]
