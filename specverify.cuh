@@ -1,0 +1,1557 @@
+/* specverify.cuh - 0.1.0 - verification of batched speculative decoding, in CUDA C
+   SPDX-License-Identifier: MIT-0                              no warranty; use at your own risk
+
+   Do this:
+       #define SPECVERIFY_IMPLEMENTATION
+   before you include this file in *one* .cu file. Include it anywhere else without the define,
+   in .cu files for the device functions, in .c files for the launchers.
+
+   Contents (search for the anchor):
+       >>use       three ways in                   >>types       descriptors, status codes
+       >>does-not  what this file leaves to you    >>host        validation, messages, metrics
+       >>terms     words and layouts               >>host-api    launchers
+       >>rules     what holds for every function   >>lane        thread-level device functions
+       >>tables    all operations on one screen    >>warp        warp-level device functions
+       >>options   macros you may define           >>block       block-level device functions
+       >>revisions what changed                    >>short-names warp_ballot_accept and friends
+       >>config    compilers, linkage              >>kernels, >>launch, >>license
+
+   ------------------------------------------------------------------------------------- >>use
+   1. A ready launcher (from .cu, .cpp or .c):
+
+       specv_verify_pack_kv_desc d = SPECV_ZERO;       // zero is the default of every field
+       d.verify.rows.batch = 32;                       // rows = sequences
+       d.verify.rows.max_draft = 8;
+       d.verify.draft_tokens = draft;                  // int32 [32][8]   device memory
+       d.verify.target_tokens = target;                // int32 [32][9]
+       d.verify.accepted_len = accepted;               // int32 [32]      out
+       d.verify.next_token = next;                     // int32 [32]      out
+       d.kv.src = draft_kv;                            // [32][8] rows of 4096 bytes
+       d.kv.dst = packed_kv;                           // [256] rows of 4096 bytes
+       d.kv.row_bytes = 4096;
+       d.kv.capacity_rows = 256;
+       d.kv.offsets = offsets;                         // int32 [33]      out
+       int status = specv_verify_pack_kv(&d, stream);
+       if (status) fprintf(stderr, "%s\n", specv_status_string(status));
+
+   2. Device functions inside a kernel of your own, one warp per sequence:
+
+       int k = warp_ballot_accept(draft + row * 8, target + row * 9, 8);
+       if (lane == 0) lens[row] = k;                       // shared, for up to 32 rows
+       __syncthreads();
+       int total, first = warp_exclusive_scan(lane < num_rows ? lens[lane] : 0, &total);
+       first = __shfl_sync(0xffffffff, first, row);
+       warp_copy_kv(packed + first * row_bytes, kv + row * 8 * row_bytes, k * row_bytes);
+
+   3. No GPU: specverify_ref.h has the same descriptors with host pointers,
+      int status = specv_ref_verify_pack_kv(&d);
+
+   -------------------------------------------------------------------------------- >>does-not
+   It does not run models, sample drafts, own a KV cache, allocate, synchronise, read the device
+   from the host, print, or keep state. It does not choose your policy (how many drafts, whom to
+   batch). NVIDIA only: warps of 32 lanes, sm_75 and later.
+
+   ----------------------------------------------------------------------------------- >>terms
+   row         one sequence of the batch in one verification step
+   draft       a proposed token; row b has n_b of them, 0 <= n_b <= max_draft; position j = 0..n_b-1
+   target      what the target model says: n_b + 1 tokens a row. target[j] is the target's choice
+               at the place of draft[j]; target[n_b] follows the last draft
+   accepted    the length k_b of the longest prefix with draft[j] == target[j]
+   mismatch    a draft was rejected: k_b < n_b
+   correction  target[k_b] when a draft was rejected
+   bonus       target[n_b] when all were accepted. Correction or bonus is the row's next_token
+   emitted     the tokens that the step adds to the text: accepted drafts, then next_token
+   placeholder draft -1: matches nothing, is no fault
+   KV row      the bytes that one position adds to one plane; plane = one layer's K or V
+   live row    row index < *num_active (all rows when num_active is null); the others are inert
+   Dense       draft [batch][draft_stride], target [batch][target_stride], n_b = draft_len[b]
+   CSR         draft[row_start[b] + j], target[row_start[b] + b + j], n_b = row_start[b+1] -
+               row_start[b]; KV rows like drafts. Target rows are one longer, hence the "+ b".
+
+   ----------------------------------------------------------------------------------- >>rules
+   Pointers    device memory (host memory for specv_ref_*), naturally aligned for their type; KV at
+               any byte address. Null is allowed where the field says "or null".
+   Aliasing    outputs overlap neither inputs nor each other, unless a contract says so.
+   Offsets     64-bit everywhere; batch * (max_draft + 1) fits in an int32.
+   Streams     launchers only enqueue. No allocation, synchronisation, device reads, statics: safe
+               from many threads, on many streams, and while a stream is captured. The grid
+               depends on the descriptor and the number of SMs alone, so a captured launch stays
+               right when lengths, num_active and tokens change in device memory.
+   Batch 0     succeeds and does nothing.
+   Inert rows  of such a row nothing is used, and only its lengths (draft_len, row_start,
+               accepted_len) may be read; its outputs are 0, its tokens -1.
+   Outputs     are stored, never accumulated; every element of every row is written; token slots
+               that hold no token are -1. A null output is not written.
+   Errors      what the host can know is checked before any work: 0 is success, < 0 is
+               SPECV_ERR_* and names a field, > 0 is a cudaError_t. What only the device can see
+               costs the row, never the launch: it takes the outcome below and sets bits in
+               row_status; other rows are as if nothing had happened. No access leaves a buffer.
+                 SPECV_ROW_BAD_LENGTH  length outside its range. Dense: counts as no drafts, so
+                                       the row emits target[0]. CSR: nothing of the row can be
+                                       trusted, it emits nothing. Packing: no KV row is copied.
+                 SPECV_ROW_BAD_DRAFT   the draft that stopped the row is neither a token of the
+                                       vocabulary nor -1: rejected like any other mismatch.
+                 SPECV_ROW_BAD_TARGET  the token to emit is outside the vocabulary: next_token -1.
+                 SPECV_ROW_NO_SPACE    the row's KV does not fit in capacity_rows: none of it is
+                                       copied; offsets still tell what was needed.
+   Same bits   every output is a pure function of the inputs, on any GPU, grid and compiler flag.
+   Warps       warp functions are called by all 32 lanes together, with the same arguments where
+               the contract does not say "per lane". Results are valid in all 32 lanes. They order
+               nothing: make data visible first (__syncwarp, __syncthreads).
+   Blocks      block functions are called by all threads of a block whose size is a multiple of
+               32 (at most 1024); threads are numbered x fastest, as the hardware does.
+
+   ---------------------------------------------------------------------------------- >>tables
+   device function                 called by  scratch             barriers  needs
+   specv_thread_next_token         thread     -                   -         -
+   specv_thread_find_row           thread     -                   -         sorted offsets
+   specv_warp_first_reject         warp       -                   -         32 lanes
+   specv_warp_ballot_accept(_i64)  warp       -                   -         32 lanes
+   specv_warp_inclusive_scan       warp       -                   -         32 lanes
+   specv_warp_exclusive_scan       warp       -                   -         32 lanes
+   specv_warp_reduce_add/_min/_max warp       -                   -         32 lanes
+   specv_warp_copy_kv              warp       -                   -         32 lanes
+   specv_warp_verify_greedy_row    warp       -                   -         32 lanes
+   specv_block_exclusive_scan      block      SPECV_BLOCK_SCAN_   1         whole block
+                                              SMEM_WORDS words
+   specv_block_copy_kv             block      -                   -         whole block
+   specv_block_accept_tile         block      2 shared arrays     2         whole block
+   specv_block_offsets_tile        block      scan scratch        2         whole block
+   specv_warp_pack_tile            warp       -                   -         32 lanes
+
+   operation            launcher              kernel(s)                     reference
+   A1 verify, greedy    specv_verify_greedy   specv_verify_greedy_kernel    specv_ref_verify_greedy
+   B1 pack KV           specv_pack_kv         specv_pack_kv_kernel          specv_ref_pack_kv
+   B2 verify and pack   specv_verify_pack_kv  specv_verify_pack_kv_kernel,  specv_ref_verify_pack_kv
+                                              or A1's, then B1's
+   E  metrics           specv_accept_stats    specv_accept_stats_kernel     specv_ref_accept_stats
+
+   --------------------------------------------------------------------------------- >>options
+   SPECVERIFY_IMPLEMENTATION   in one .cu file, before the include: kernels and launchers.
+   SPECVERIFY_STATIC           in that file: kernels and launchers are static. For a library that
+                               vendors this file and calls it from one .cu file only.
+   SPECVERIFY_API              everywhere: linkage attributes of launchers. Default: hidden
+                               visibility, so that two shared libraries with different versions of
+                               this file never call into each other. Define it to default
+                               visibility if you call launchers from outside the library that
+                               holds them.
+   SPECVERIFY_NO_SHORT_NAMES   anywhere: no warp_ballot_accept, warp_copy_kv, ...; only specv_*.
+   SPECVERIFY_NO_VALIDATE      with the implementation: launchers skip the host-side checks.
+   SPECVERIFY_NO_STDINT        under NVRTC, if you declare int32_t and its kin yourself.
+
+   ------------------------------------------------------------------------------- >>revisions
+   0.1.0  greedy verification, KV packing, both in one launch, acceptance metrics.
+   See CHANGELOG.md. Versions follow semver for source; nothing is promised across binaries.
+*/
+
+#ifndef SPECVERIFY_H_INCLUDED
+#define SPECVERIFY_H_INCLUDED
+
+/* ================================================================================= >>config */
+
+#define SPECVERIFY_VERSION_MAJOR  0
+#define SPECVERIFY_VERSION_MINOR  1
+#define SPECVERIFY_VERSION_PATCH  0
+#define SPECVERIFY_VERSION        100 /* major * 10000 + minor * 100 + patch */
+#define SPECVERIFY_VERSION_STRING "0.1.0"
+
+#if defined(__CUDACC_RTC__)
+#if !defined(SPECVERIFY_NO_STDINT) /* NVRTC finds no <stdint.h> without an include path */
+typedef unsigned char uint8_t;
+typedef signed int int32_t;
+typedef unsigned int uint32_t;
+typedef signed long long int64_t;
+typedef unsigned long long uint64_t;
+#endif
+#else
+#include <stddef.h>
+#include <stdint.h>
+#endif
+
+#if defined(__CUDACC__) && !defined(__CUDACC_RTC__) && defined(__CUDACC_VER_MAJOR__)
+#if __CUDACC_VER_MAJOR__ < 12
+#error "specverify.cuh needs CUDA 12 or later: older toolkits were never tried"
+#endif
+#endif
+#if defined(__CUDA_ARCH__)
+#if __CUDA_ARCH__ < 750
+#error "specverify.cuh needs sm_75 or later: independent thread scheduling and its barriers"
+#endif
+#endif
+
+#if defined(__GNUC__) || defined(__clang__)
+#define SPECV_UNUSED __attribute__((unused))
+#define SPECV_HIDDEN __attribute__((visibility("hidden")))
+#else
+#define SPECV_UNUSED
+#define SPECV_HIDDEN
+#endif
+
+#if defined(__cplusplus)
+#define SPECV_EXTERN_C extern "C"
+#define SPECV_ZERO                                                                                 \
+    {} /* "desc d = SPECV_ZERO;" without warnings in C and C++ */
+#else
+#define SPECV_EXTERN_C
+#define SPECV_ZERO                                                                                 \
+    { 0 }
+#endif
+
+#if !defined(SPECVERIFY_API)
+#define SPECVERIFY_API SPECV_HIDDEN
+#endif
+#if defined(SPECVERIFY_STATIC)
+#define SPECV_LAUNCHER static SPECV_UNUSED
+#define SPECV_KERNEL   static __global__ void
+#else
+#define SPECV_LAUNCHER SPECV_EXTERN_C SPECVERIFY_API
+#define SPECV_KERNEL   extern "C" SPECV_HIDDEN __global__ void
+#endif
+
+/* Host functions that every translation unit may want: static, so that versions never mix. */
+#define SPECV_HOSTFN static inline SPECV_UNUSED
+/* The attribute keeps clang hosts quiet about device functions that a file does not use. */
+#define SPECV_DEVFN static __device__ __forceinline__ SPECV_UNUSED
+
+struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA header */
+
+/* ================================================================================== >>types */
+
+/* Status codes: name, value, message. Every message names the field at fault. */
+#define SPECV_STATUS_TABLE(X)                                                                      \
+    X(OK, 0, "success")                                                                            \
+    X(ERR_NULL_DESC, -1, "the descriptor pointer is null")                                         \
+    X(ERR_CANARY, -2, "canary0 or canary1 is not 0: the descriptor was not zero-initialised")      \
+    X(ERR_BATCH, -3, "batch is negative")                                                          \
+    X(ERR_MAX_DRAFT, -4, "max_draft is negative")                                                  \
+    X(ERR_TOO_LARGE, -5, "batch * (max_draft + 1) does not fit in an int32")                       \
+    X(ERR_LAYOUT, -6, "draft_len and row_start are both given: dense or CSR, not both")            \
+    X(ERR_NUM_ACTIVE, -7, "num_active is not 4-byte aligned")                                      \
+    X(ERR_DRAFT_LEN, -8, "draft_len is not 4-byte aligned")                                        \
+    X(ERR_ROW_START, -9, "row_start is not 4-byte aligned")                                        \
+    X(ERR_NUM_DRAFT_TOKENS, -10,                                                                   \
+      "num_draft_tokens is negative, above batch * max_draft, or given without row_start")         \
+    X(ERR_TOKEN_DTYPE, -11, "token_dtype is neither SPECV_I32 nor SPECV_I64")                      \
+    X(ERR_DRAFT_TOKENS, -12, "draft_tokens is null or not aligned to its element")                 \
+    X(ERR_TARGET_TOKENS, -13, "target_tokens is null or not aligned to its element")               \
+    X(ERR_ACCEPTED_LEN, -14, "accepted_len is null or not 4-byte aligned")                         \
+    X(ERR_NEXT_TOKEN, -15, "next_token is not aligned to its element")                             \
+    X(ERR_OUT_TOKENS, -16, "out_tokens is not aligned to its element")                             \
+    X(ERR_NUM_EMITTED, -17, "num_emitted is not 4-byte aligned")                                   \
+    X(ERR_ROW_STATUS, -18, "row_status is not 4-byte aligned")                                     \
+    X(ERR_DRAFT_STRIDE, -19, "draft_stride_elems is below max_draft, or given with row_start")     \
+    X(ERR_TARGET_STRIDE, -20,                                                                      \
+      "target_stride_elems is below max_draft + 1, or given with row_start")                       \
+    X(ERR_OUT_STRIDE, -21, "out_stride_elems is below max_draft + 1")                              \
+    X(ERR_VOCAB, -22, "vocab is negative")                                                         \
+    X(ERR_NUM_EOS, -23, "num_eos is negative or above SPECV_MAX_EOS")                              \
+    X(ERR_EOS_TOKEN, -24, "an eos_token is negative or not below vocab")                           \
+    X(ERR_NUM_PLANES, -25,                                                                         \
+      "num_planes is negative, or 0 with plane tables, or above 1 without them")                   \
+    X(ERR_SRC, -26, "src or src_planes: exactly one of them is needed, src_planes 8-aligned")      \
+    X(ERR_DST, -27, "dst or dst_planes: exactly one of them is needed, dst_planes 8-aligned")      \
+    X(ERR_OFFSETS, -28, "offsets is null or not 4-byte aligned")                                   \
+    X(ERR_ROW_BYTES, -29, "row_bytes is not positive")                                             \
+    X(ERR_SRC_POS_STRIDE, -30, "src_pos_stride_bytes is below row_bytes")                          \
+    X(ERR_SRC_SEQ_STRIDE, -31,                                                                     \
+      "src_seq_stride_bytes does not hold max_draft positions, or is given with row_start")        \
+    X(ERR_DST_ROW_STRIDE, -32, "dst_row_stride_bytes is below row_bytes")                          \
+    X(ERR_CAPACITY, -33, "capacity_rows is not positive")                                          \
+    X(ERR_SIZE, -34, "strides times counts overflow an int64")                                     \
+    X(ERR_NUM_SMS, -35, "num_sms is negative")                                                     \
+    X(ERR_HISTOGRAM, -36, "histogram is not 8-byte aligned, or both outputs are null")             \
+    X(ERR_TOTALS, -37, "totals is not 8-byte aligned")                                             \
+    X(ERR_ACCUMULATE, -38, "accumulate is neither 0 nor 1")                                        \
+    X(ERR_KEEP_STATUS, -39, "keep_status is neither 0 nor 1")
+
+#define SPECV_I_ENUM(name, value, text) SPECV_##name = value,
+typedef enum specv_status { SPECV_STATUS_TABLE(SPECV_I_ENUM) SPECV_STATUS_END = 1 } specv_status;
+#undef SPECV_I_ENUM
+
+/* Bits of row_status. */
+enum {
+    SPECV_ROW_BAD_LENGTH = 1u << 0,
+    SPECV_ROW_BAD_DRAFT = 1u << 1,
+    SPECV_ROW_BAD_TARGET = 1u << 2,
+    SPECV_ROW_NO_SPACE = 1u << 3
+};
+
+typedef enum specv_dtype { SPECV_I32 = 0, SPECV_I64 = 1 } specv_dtype;
+
+enum { SPECV_MAX_EOS = 4 };
+
+/* The ragged batch of one step, shared by all operations. See >>terms for the two layouts. */
+typedef struct specv_rows {
+    const int32_t *num_active; /* device scalar, or null: all rows live; clamped to 0..batch */
+    const int32_t *draft_len;  /* [batch], or null: max_draft in every row; dense only */
+    const int32_t *row_start;  /* [batch + 1], or null: dense */
+    int64_t num_draft_tokens;  /* CSR: drafts (and KV rows) that the buffers hold; dense: 0 */
+    int32_t batch;             /* rows, live and inert */
+    int32_t max_draft;         /* upper bound of drafts in a row; columns of dense buffers */
+} specv_rows;
+
+/* A1. Greedy verification: draft ids against target ids. */
+typedef struct specv_verify_greedy_desc {
+    uint32_t canary0;
+    int32_t token_dtype; /* specv_dtype of all four token buffers; 0 = SPECV_I32 */
+    specv_rows rows;
+    const void *draft_tokens;    /* dense [batch][max_draft], CSR [num_draft_tokens] */
+    const void *target_tokens;   /* dense [batch][max_draft + 1], CSR [num_draft_tokens + batch] */
+    int32_t *accepted_len;       /* out [batch]; an accepted EOS counts, drafts after it do not */
+    uint8_t *mismatch;           /* out [batch], or null; 1 = a draft was rejected */
+    void *next_token;            /* out [batch], or null; correction or bonus, -1 after an EOS */
+    void *out_tokens;            /* out [batch][max_draft + 1], or null; emitted tokens, then -1 */
+    int32_t *num_emitted;        /* out [batch], or null; accepted_len + (next_token >= 0) */
+    uint8_t *finished;           /* out [batch], or null; 1 = an emitted token is an EOS */
+    uint32_t *row_status;        /* out [batch], or null; SPECV_ROW_* bits */
+    int64_t draft_stride_elems;  /* dense; 0 = max_draft */
+    int64_t target_stride_elems; /* dense; 0 = max_draft + 1 */
+    int64_t out_stride_elems;    /* 0 = max_draft + 1 */
+    int64_t vocab;               /* ids are 0..vocab-1; 0 = unknown, only negative ids are bad */
+    int64_t eos_token[SPECV_MAX_EOS];
+    int32_t num_eos; /* how many of eos_token count; 0 = none */
+    uint32_t canary1;
+} specv_verify_greedy_desc;
+
+/* Where accepted KV rows come from and go to. Row (b, j) of a plane starts at
+   dense  src + b * src_seq_stride_bytes + j * src_pos_stride_bytes,
+   CSR    src + (row_start[b] + j) * src_pos_stride_bytes,
+   and is copied to dst + (offsets[b] + j) * dst_row_stride_bytes. */
+typedef struct specv_kv_pack {
+    const void *const *src_planes; /* device table [num_planes] of planes, or null: src */
+    void *const *dst_planes;       /* the same for dst; a plane null on either side is skipped */
+    const void *src;               /* the only plane, when there is no table */
+    void *dst;
+    int32_t *offsets;             /* out [batch + 1]: exclusive scan of the row counts */
+    int64_t row_bytes;            /* bytes of one KV row, any number */
+    int64_t src_pos_stride_bytes; /* 0 = row_bytes */
+    int64_t src_seq_stride_bytes; /* dense; 0 = max_draft * src_pos_stride_bytes */
+    int64_t dst_row_stride_bytes; /* 0 = row_bytes */
+    int64_t capacity_rows;        /* rows that each dst plane holds; must be set */
+    int32_t num_planes;           /* length of the tables; 0 or 1 without them */
+    int32_t num_sms;              /* 0 = ask the runtime for the current device */
+} specv_kv_pack;
+
+/* B1. Packing: the first accepted_len[b] KV rows of every row, back to back. */
+typedef struct specv_pack_kv_desc {
+    uint32_t canary0;
+    int32_t keep_status; /* 1 = add bits to row_status (after A1); 0 = store it */
+    specv_rows rows;
+    const int32_t *accepted_len; /* [batch] */
+    uint32_t *row_status;        /* out [batch], or null */
+    specv_kv_pack kv;
+    uint32_t reserved; /* must be 0 */
+    uint32_t canary1;
+} specv_pack_kv_desc;
+
+/* B2. A1, then B1 of what it accepted. */
+typedef struct specv_verify_pack_kv_desc {
+    specv_verify_greedy_desc verify;
+    specv_kv_pack kv;
+    uint32_t reserved; /* must be 0 */
+    uint32_t canary1;
+} specv_verify_pack_kv_desc;
+
+/* E. Acceptance metrics of one step, or running over many. */
+enum {
+    SPECV_STAT_STEPS,    /* launches with at least one live row */
+    SPECV_STAT_ROWS,     /* row steps: one target pass of one sequence */
+    SPECV_STAT_DRAFTED,  /* drafts proposed */
+    SPECV_STAT_ACCEPTED, /* drafts accepted */
+    SPECV_STAT_REJECTED, /* rows that ended in a rejection */
+    SPECV_STAT_EMITTED,  /* tokens added to the text */
+    SPECV_STAT_BAD_ROWS, /* live rows left out of all the others: length outside its range */
+    SPECV_STAT_COUNT
+};
+
+typedef struct specv_accept_stats_desc {
+    uint32_t canary0;
+    int32_t accumulate; /* 1 = add to the outputs (they must hold numbers); 0 = store */
+    specv_rows rows;
+    const int32_t *accepted_len; /* [batch] */
+    const uint8_t *mismatch;     /* [batch], or null: accepted_len < drafts of the row */
+    const int32_t *num_emitted;  /* [batch], or null: accepted_len + 1 */
+    int64_t *histogram;          /* out [max_draft + 1], or null: rows by accepted_len */
+    int64_t *totals;             /* out [SPECV_STAT_COUNT], or null */
+    uint32_t reserved;           /* must be 0 */
+    uint32_t canary1;
+} specv_accept_stats_desc;
+
+/* Launch shapes, for those who launch the kernels themselves. */
+#define SPECV_VERIFY_THREADS 128  /* specv_verify_greedy_kernel: a warp per row */
+#define SPECV_PACK_THREADS   384  /* specv_pack_kv_kernel, specv_verify_pack_kv_kernel */
+#define SPECV_STATS_THREADS  256  /* specv_accept_stats_kernel: one block */
+#define SPECV_TILE_ROWS      2048 /* rows that a packing block scans at a time */
+#define SPECV_PIECE_BYTES    2048 /* what a warp copies at a time: 4 x 16 bytes per lane */
+
+/* B2 is one launch while re-reading all tokens in every block costs less than a launch. Two blocks
+   per SM share an L1; an SM gets about 30 bytes per clock from L2, so 64 KiB take about 1.1 us at
+   1.9 GHz: about what a dependent launch costs even when it is chained. An estimate, not a measurement. */
+#define SPECV_ONE_LAUNCH_BYTES 65536
+
+/* =================================================================================== >>host */
+
+#if !defined(__CUDACC_RTC__)
+
+/* Text of a status code; of positive codes (cudaError_t) only that they are one. Never null. */
+SPECV_HOSTFN const char *specv_status_string(int status) {
+    switch (status) {
+#define SPECV_I_CASE(name, value, text)                                                            \
+    case value: return "SPECV_" #name ": " text;
+        SPECV_STATUS_TABLE(SPECV_I_CASE)
+#undef SPECV_I_CASE
+    default:
+        return status > 0 ? "a CUDA runtime error: see cudaGetErrorString"
+                          : "not a status code of specverify";
+    }
+}
+
+SPECV_HOSTFN int specv_i_aligned(const void *p, size_t bytes) {
+    return ((size_t)p & (bytes - 1)) == 0;
+}
+
+/* Is count * stride + extra representable? All arguments >= 0. */
+SPECV_HOSTFN int specv_i_fits(int64_t count, int64_t stride, int64_t extra) {
+    return count == 0 || stride <= (INT64_MAX - extra) / count;
+}
+
+#define SPECV_CHECK(condition, code)                                                               \
+    do {                                                                                           \
+        if (!(condition)) return SPECV_ERR_##code;                                                 \
+    } while (0)
+
+SPECV_HOSTFN int specv_i_rows_validate(const specv_rows *r) {
+    SPECV_CHECK(r->batch >= 0, BATCH);
+    SPECV_CHECK(r->max_draft >= 0, MAX_DRAFT);
+    SPECV_CHECK((int64_t)r->batch * ((int64_t)r->max_draft + 1) <= INT32_MAX, TOO_LARGE);
+    SPECV_CHECK((int64_t)r->batch + 1 <= INT32_MAX, TOO_LARGE);
+    SPECV_CHECK(!r->draft_len || !r->row_start, LAYOUT);
+    SPECV_CHECK(specv_i_aligned(r->num_active, 4), NUM_ACTIVE);
+    SPECV_CHECK(specv_i_aligned(r->draft_len, 4), DRAFT_LEN);
+    SPECV_CHECK(specv_i_aligned(r->row_start, 4), ROW_START);
+    SPECV_CHECK(r->num_draft_tokens >= 0, NUM_DRAFT_TOKENS);
+    SPECV_CHECK(r->num_draft_tokens <= (r->row_start ? (int64_t)r->batch * r->max_draft : 0),
+                NUM_DRAFT_TOKENS);
+    return SPECV_OK;
+}
+
+SPECV_HOSTFN int specv_verify_greedy_validate(const specv_verify_greedy_desc *d) {
+    int status;
+    int64_t batch, columns;
+    size_t token_bytes;
+    SPECV_CHECK(d, NULL_DESC);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    if ((status = specv_i_rows_validate(&d->rows)) != SPECV_OK) return status;
+    SPECV_CHECK(d->token_dtype == SPECV_I32 || d->token_dtype == SPECV_I64, TOKEN_DTYPE);
+    token_bytes = d->token_dtype == SPECV_I64 ? 8 : 4;
+    batch = d->rows.batch;
+    columns = (int64_t)d->rows.max_draft + 1;
+    if (batch > 0) {
+        int has_drafts = d->rows.row_start ? d->rows.num_draft_tokens > 0 : columns > 1;
+        SPECV_CHECK(d->draft_tokens || !has_drafts, DRAFT_TOKENS);
+        SPECV_CHECK(d->target_tokens, TARGET_TOKENS);
+        SPECV_CHECK(d->accepted_len, ACCEPTED_LEN);
+    }
+    SPECV_CHECK(specv_i_aligned(d->draft_tokens, token_bytes), DRAFT_TOKENS);
+    SPECV_CHECK(specv_i_aligned(d->target_tokens, token_bytes), TARGET_TOKENS);
+    SPECV_CHECK(specv_i_aligned(d->accepted_len, 4), ACCEPTED_LEN);
+    SPECV_CHECK(specv_i_aligned(d->next_token, token_bytes), NEXT_TOKEN);
+    SPECV_CHECK(specv_i_aligned(d->out_tokens, token_bytes), OUT_TOKENS);
+    SPECV_CHECK(specv_i_aligned(d->num_emitted, 4), NUM_EMITTED);
+    SPECV_CHECK(specv_i_aligned(d->row_status, 4), ROW_STATUS);
+    if (d->draft_stride_elems)
+        SPECV_CHECK(!d->rows.row_start && d->draft_stride_elems >= columns - 1, DRAFT_STRIDE);
+    if (d->target_stride_elems)
+        SPECV_CHECK(!d->rows.row_start && d->target_stride_elems >= columns, TARGET_STRIDE);
+    if (d->out_stride_elems) SPECV_CHECK(d->out_stride_elems >= columns, OUT_STRIDE);
+    SPECV_CHECK(specv_i_fits(batch * 8, d->draft_stride_elems, 0), SIZE);
+    SPECV_CHECK(specv_i_fits(batch * 8, d->target_stride_elems, 0), SIZE);
+    SPECV_CHECK(specv_i_fits(batch * 8, d->out_stride_elems, 0), SIZE);
+    SPECV_CHECK(d->vocab >= 0, VOCAB);
+    SPECV_CHECK(d->num_eos >= 0 && d->num_eos <= SPECV_MAX_EOS, NUM_EOS);
+    for (int i = 0; i < d->num_eos; ++i) {
+        SPECV_CHECK(d->eos_token[i] >= 0, EOS_TOKEN);
+        SPECV_CHECK(d->vocab == 0 || d->eos_token[i] < d->vocab, EOS_TOKEN);
+    }
+    return SPECV_OK;
+}
+
+SPECV_HOSTFN int specv_i_kv_validate(const specv_kv_pack *kv, const specv_rows *r) {
+    int64_t pos_stride = kv->src_pos_stride_bytes ? kv->src_pos_stride_bytes : kv->row_bytes;
+    int64_t dst_stride = kv->dst_row_stride_bytes ? kv->dst_row_stride_bytes : kv->row_bytes;
+    int64_t positions = r->row_start ? r->num_draft_tokens : r->max_draft;
+    int tables = kv->src_planes || kv->dst_planes;
+    SPECV_CHECK(tables ? kv->num_planes >= 1 : kv->num_planes >= 0 && kv->num_planes <= 1,
+                NUM_PLANES);
+    SPECV_CHECK(specv_i_aligned(kv->src_planes, sizeof(void *)), SRC);
+    SPECV_CHECK(specv_i_aligned(kv->dst_planes, sizeof(void *)), DST);
+    SPECV_CHECK(specv_i_aligned(kv->offsets, 4), OFFSETS);
+    SPECV_CHECK(kv->row_bytes > 0, ROW_BYTES);
+    SPECV_CHECK(pos_stride >= kv->row_bytes, SRC_POS_STRIDE);
+    SPECV_CHECK(dst_stride >= kv->row_bytes, DST_ROW_STRIDE);
+    SPECV_CHECK(kv->capacity_rows > 0, CAPACITY);
+    SPECV_CHECK(specv_i_fits(kv->capacity_rows, dst_stride, 0), SIZE);
+    SPECV_CHECK(specv_i_fits((int64_t)r->batch * r->max_draft, kv->row_bytes, 0), SIZE);
+    SPECV_CHECK(specv_i_fits(positions, pos_stride, 0), SIZE);
+    if (kv->src_seq_stride_bytes) {
+        SPECV_CHECK(!r->row_start, SRC_SEQ_STRIDE);
+        SPECV_CHECK(positions == 0 ||
+                        kv->src_seq_stride_bytes >= (positions - 1) * pos_stride + kv->row_bytes,
+                    SRC_SEQ_STRIDE);
+        SPECV_CHECK(specv_i_fits(r->batch, kv->src_seq_stride_bytes, 0), SIZE);
+    } else if (!r->row_start) {
+        SPECV_CHECK(specv_i_fits((int64_t)r->batch * positions, pos_stride, 0), SIZE);
+    }
+    SPECV_CHECK(kv->num_sms >= 0, NUM_SMS);
+    if (r->batch > 0) {
+        SPECV_CHECK(kv->offsets, OFFSETS);
+        if (r->max_draft > 0) {
+            SPECV_CHECK(!kv->src != !kv->src_planes, SRC);
+            SPECV_CHECK(!kv->dst != !kv->dst_planes, DST);
+        }
+    }
+    return SPECV_OK;
+}
+
+SPECV_HOSTFN int specv_pack_kv_validate(const specv_pack_kv_desc *d) {
+    int status;
+    SPECV_CHECK(d, NULL_DESC);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    if ((status = specv_i_rows_validate(&d->rows)) != SPECV_OK) return status;
+    SPECV_CHECK(d->keep_status == 0 || d->keep_status == 1, KEEP_STATUS);
+    SPECV_CHECK(d->rows.batch == 0 || d->accepted_len, ACCEPTED_LEN);
+    SPECV_CHECK(specv_i_aligned(d->accepted_len, 4), ACCEPTED_LEN);
+    SPECV_CHECK(specv_i_aligned(d->row_status, 4), ROW_STATUS);
+    return specv_i_kv_validate(&d->kv, &d->rows);
+}
+
+SPECV_HOSTFN int specv_verify_pack_kv_validate(const specv_verify_pack_kv_desc *d) {
+    int status;
+    SPECV_CHECK(d, NULL_DESC);
+    SPECV_CHECK(d->canary1 == 0 && d->reserved == 0, CANARY);
+    if ((status = specv_verify_greedy_validate(&d->verify)) != SPECV_OK) return status;
+    return specv_i_kv_validate(&d->kv, &d->verify.rows);
+}
+
+SPECV_HOSTFN int specv_accept_stats_validate(const specv_accept_stats_desc *d) {
+    int status;
+    SPECV_CHECK(d, NULL_DESC);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    if ((status = specv_i_rows_validate(&d->rows)) != SPECV_OK) return status;
+    SPECV_CHECK(d->accumulate == 0 || d->accumulate == 1, ACCUMULATE);
+    SPECV_CHECK(d->rows.batch == 0 || d->accepted_len, ACCEPTED_LEN);
+    SPECV_CHECK(specv_i_aligned(d->accepted_len, 4), ACCEPTED_LEN);
+    SPECV_CHECK(specv_i_aligned(d->num_emitted, 4), NUM_EMITTED);
+    SPECV_CHECK(specv_i_aligned(d->histogram, 8), HISTOGRAM);
+    SPECV_CHECK(d->histogram || d->totals, HISTOGRAM);
+    SPECV_CHECK(specv_i_aligned(d->totals, 8), TOTALS);
+    return SPECV_OK;
+}
+
+#undef SPECV_CHECK
+
+/* Fills in the defaults of a valid descriptor: every 0 that stands for a packed stride or for one
+   plane. Launchers do it on a copy; call it yourself before you pass a descriptor to a kernel or
+   to a device function. */
+SPECV_HOSTFN void specv_verify_greedy_resolve(specv_verify_greedy_desc *d) {
+    int64_t max_draft = d->rows.max_draft;
+    if (!d->draft_stride_elems) d->draft_stride_elems = max_draft;
+    if (!d->target_stride_elems) d->target_stride_elems = max_draft + 1;
+    if (!d->out_stride_elems) d->out_stride_elems = max_draft + 1;
+}
+
+SPECV_HOSTFN void specv_i_kv_resolve(specv_kv_pack *kv, const specv_rows *r) {
+    if (!kv->src_pos_stride_bytes) kv->src_pos_stride_bytes = kv->row_bytes;
+    if (!kv->src_seq_stride_bytes)
+        kv->src_seq_stride_bytes = r->row_start ? 0 : r->max_draft * kv->src_pos_stride_bytes;
+    if (!kv->dst_row_stride_bytes) kv->dst_row_stride_bytes = kv->row_bytes;
+    if (!kv->num_planes) kv->num_planes = 1;
+}
+
+SPECV_HOSTFN void specv_pack_kv_resolve(specv_pack_kv_desc *d) {
+    specv_i_kv_resolve(&d->kv, &d->rows);
+}
+
+SPECV_HOSTFN void specv_verify_pack_kv_resolve(specv_verify_pack_kv_desc *d) {
+    specv_verify_greedy_resolve(&d->verify);
+    specv_i_kv_resolve(&d->kv, &d->verify.rows);
+}
+
+/* How many kernels B2 launches for this descriptor: 1, or 2 when every block would re-read more
+   than SPECV_ONE_LAUNCH_BYTES of tokens (draft and target). The descriptor must be valid. */
+SPECV_HOSTFN int specv_verify_pack_kv_launches(const specv_verify_pack_kv_desc *d) {
+    int64_t drafts = (int64_t)d->verify.rows.batch * d->verify.rows.max_draft;
+    int64_t token_bytes = d->verify.token_dtype == SPECV_I64 ? 8 : 4;
+    return 2 * drafts * token_bytes > SPECV_ONE_LAUNCH_BYTES ? 2 : 1;
+}
+
+/* Metrics from the totals of specv_accept_stats (copied to the host); 0 when nothing was counted.
+   Block efficiency: tokens emitted per target pass of a sequence, between 1 and max_draft + 1.
+   Tokens per step: tokens emitted per launch, over the whole batch.
+   Acceptance rate: maximum-likelihood estimate of the probability that a draft which is reached
+   is accepted; drafts behind a rejection were never reached and do not count. */
+SPECV_HOSTFN double specv_block_efficiency(const int64_t totals[SPECV_STAT_COUNT]) {
+    int64_t rows = totals[SPECV_STAT_ROWS];
+    return rows ? (double)totals[SPECV_STAT_EMITTED] / (double)rows : 0;
+}
+
+SPECV_HOSTFN double specv_tokens_per_step(const int64_t totals[SPECV_STAT_COUNT]) {
+    int64_t steps = totals[SPECV_STAT_STEPS];
+    return steps ? (double)totals[SPECV_STAT_EMITTED] / (double)steps : 0;
+}
+
+SPECV_HOSTFN double specv_acceptance_rate(const int64_t totals[SPECV_STAT_COUNT]) {
+    int64_t reached = totals[SPECV_STAT_ACCEPTED] + totals[SPECV_STAT_REJECTED];
+    return reached ? (double)totals[SPECV_STAT_ACCEPTED] / (double)reached : 0;
+}
+
+/* Expected tokens per target pass when each draft that is reached is accepted with probability
+   alpha (in [0, 1]), independently: (1 - alpha^(gamma+1)) / (1 - alpha), summed without the
+   division. Leviathan et al. 2023 (arXiv 2211.17192), equation 1. 5 drafts at 0.8 give 3.689. */
+SPECV_HOSTFN double specv_expected_tokens(double alpha, int gamma) {
+    double sum = 1, power = 1;
+    for (int i = 0; i < gamma; ++i) sum += power *= alpha;
+    return sum;
+}
+
+/* Expected speed-up over plain decoding when one draft pass costs draft_cost target passes and a
+   pass over gamma + 1 positions costs as much as over one: theorem 3.8 there. (0.8, 5, 0.1) gives
+   2.46. */
+SPECV_HOSTFN double specv_expected_speedup(double alpha, int gamma, double draft_cost) {
+    return specv_expected_tokens(alpha, gamma) / (gamma * draft_cost + 1);
+}
+
+/* =============================================================================== >>host-api */
+
+#if !defined(SPECVERIFY_STATIC) || (defined(SPECVERIFY_IMPLEMENTATION) && defined(__CUDACC__))
+
+/* All: host; enqueue on `stream` and return. 0, a negative SPECV_ERR_*, or a positive cudaError_t
+   of the launch itself. d is copied before the call returns; what it points to must live until
+   the stream is done with it. No scratch memory. */
+
+/* A1. One launch, a warp per row. Reads tokens up to the first stop (in steps of 128) once:
+   one dependent round trip, one more when num_active, draft_len or row_start is given. */
+SPECV_LAUNCHER int specv_verify_greedy(const specv_verify_greedy_desc *d,
+                                       struct CUstream_st *stream);
+
+/* B1. One launch, two round trips: lengths, then KV. Each block re-scans accepted_len (4 bytes a
+   row) and copies an equal share of the output bytes; each accepted byte is read and written
+   once. kv.src and kv.dst planes must not overlap. */
+SPECV_LAUNCHER int specv_pack_kv(const specv_pack_kv_desc *d, struct CUstream_st *stream);
+
+/* B2. A1 and B1 in one launch, two round trips (tokens, then KV; three with num_active, draft_len
+   or row_start), or in two launches chained by programmatic dependent launch where supported: see
+   specv_verify_pack_kv_launches. */
+SPECV_LAUNCHER int specv_verify_pack_kv(const specv_verify_pack_kv_desc *d,
+                                        struct CUstream_st *stream);
+
+/* E. One launch of one block; call it after A1 or B2 on the same stream. With accumulate the
+   stream's order is what keeps the counts whole: not for two streams at once. */
+SPECV_LAUNCHER int specv_accept_stats(const specv_accept_stats_desc *d, struct CUstream_st *stream);
+
+/* SPECVERIFY_VERSION of the implementation that was linked. */
+SPECV_LAUNCHER int specv_version(void);
+
+#endif
+#endif /* !__CUDACC_RTC__ */
+
+#if defined(__CUDACC__)
+
+/* =================================================================================== >>lane */
+
+SPECV_DEVFN int specv_i_lane(void) {
+    int lane;
+    asm("mov.u32 %0, %%laneid;" : "=r"(lane));
+    return lane;
+}
+
+SPECV_DEVFN int specv_i_thread(void) {
+    return (int)(threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z));
+}
+
+SPECV_DEVFN int specv_i_num_threads(void) { return (int)(blockDim.x * blockDim.y * blockDim.z); }
+
+/* Programmatic dependent launch: let the next kernel's blocks start early; wait for the previous
+   kernel's results. Both do nothing where a kernel was launched the ordinary way. */
+SPECV_DEVFN void specv_i_launch_dependents(void) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+SPECV_DEVFN void specv_i_wait_for_primary(void) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+SPECV_DEVFN int64_t specv_i_load_token(const void *tokens, int dtype, int64_t index) {
+    return dtype == SPECV_I64 ? ((const int64_t *)tokens)[index] : ((const int32_t *)tokens)[index];
+}
+
+SPECV_DEVFN void specv_i_store_token(void *tokens, int dtype, int64_t index, int64_t token) {
+    if (dtype == SPECV_I64)
+        ((int64_t *)tokens)[index] = token;
+    else
+        ((int32_t *)tokens)[index] = (int32_t)token;
+}
+
+/* Is it an id? vocab 0 means that only the sign can be checked. */
+SPECV_DEVFN int specv_i_is_token(int64_t token, int64_t vocab) {
+    return token >= 0 && (vocab == 0 || token < vocab);
+}
+
+SPECV_DEVFN int specv_i_is_eos(const specv_verify_greedy_desc *d, int64_t token) {
+    int found = 0;
+#pragma unroll
+    for (int i = 0; i < SPECV_MAX_EOS; ++i) found |= i < d->num_eos && token == d->eos_token[i];
+    return found;
+}
+
+/* The token that follows accepted_len accepted drafts: the correction, or the bonus when all were
+   accepted (the same element either way), or -1 if it is outside the vocabulary.
+   Call: any thread. In: target row of at least accepted_len + 1 tokens. vocab 0 = unknown. */
+SPECV_DEVFN int32_t specv_thread_next_token(const int32_t *target, int accepted_len,
+                                            int64_t vocab) {
+    int32_t token = target[accepted_len];
+    return specv_i_is_token(token, vocab) ? token : -1;
+}
+
+SPECV_DEVFN int64_t specv_thread_next_token_i64(const int64_t *target, int accepted_len,
+                                                int64_t vocab) {
+    int64_t token = target[accepted_len];
+    return specv_i_is_token(token, vocab) ? token : -1;
+}
+
+/* The largest i in 0..num_rows with offsets[i] <= position: the row that holds packed position
+   `position`, or num_rows if it lies behind the last.
+   Call: any thread. In: offsets[0..num_rows] ascending, offsets[0] <= position; any memory.
+   Cost: ceil(log2(num_rows + 1)) dependent loads. */
+SPECV_DEVFN int specv_thread_find_row(const int32_t *offsets, int num_rows, int64_t position) {
+    int low = 0, high = num_rows + 1; /* offsets[low] <= position, and offsets[high] is above */
+    while (high - low > 1) {
+        int middle = low + (high - low) / 2;
+        if (offsets[middle] <= position)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* What the batch says of one row. Lengths are loaded beside num_active, not after it: one round
+   trip instead of two. */
+typedef struct specv_row {
+    int64_t first;   /* CSR: row_start[row]; dense: 0 */
+    int32_t n_draft; /* drafts that may be read; 0 if the row is inert or its length is bad */
+    int32_t live;
+    int32_t readable; /* the row's target tokens may be read */
+    uint32_t status;
+} specv_row;
+
+SPECV_DEVFN specv_row specv_thread_load_row(const specv_rows *rows, int row) {
+    specv_row r;
+    int64_t end = 0;
+    int in_range;
+    int num_active = rows->num_active ? *rows->num_active : rows->batch;
+    r.first = rows->row_start ? rows->row_start[row] : 0;
+    if (rows->row_start)
+        end = rows->row_start[row + 1];
+    else
+        end = rows->draft_len ? rows->draft_len[row] : rows->max_draft;
+    in_range = r.first >= 0 && end >= r.first && end - r.first <= rows->max_draft;
+    if (rows->row_start) in_range = in_range && end <= rows->num_draft_tokens;
+    r.live = row < num_active;
+    r.readable = r.live && (in_range || !rows->row_start);
+    r.n_draft = r.live && in_range ? (int32_t)(end - r.first) : 0;
+    r.status = r.live && !in_range ? SPECV_ROW_BAD_LENGTH : 0;
+    return r;
+}
+
+/* =================================================================================== >>warp */
+
+#define SPECV_FULL_WARP 0xffffffffu
+
+/* Bring your own rule: the first lane whose predicate says "rejected", or 32 if none does.
+   Call: warp, rejected per lane. Cost: one ballot. */
+SPECV_DEVFN int specv_warp_first_reject(int rejected) {
+    unsigned mask = __ballot_sync(SPECV_FULL_WARP, rejected);
+    return mask ? __ffs((int)mask) - 1 : 32;
+}
+
+/* The accept scan. Four chunks of 32 positions are loaded before the first ballot, so that a
+   row of up to 128 drafts costs one round trip however many are accepted. */
+SPECV_DEVFN int specv_i_warp_ballot_accept(const void *draft, const void *target, int dtype,
+                                           int n_draft) {
+    int lane = specv_i_lane();
+    for (int base = 0; base < n_draft; base += 128) {
+        int rejected[4];
+#pragma unroll
+        for (int c = 0; c < 4; ++c) {
+            int j = base + 32 * c + lane;
+            rejected[c] = 0;
+            if (j < n_draft) {
+                int64_t token = specv_i_load_token(draft, dtype, j);
+                rejected[c] = token < 0 || token != specv_i_load_token(target, dtype, j);
+            }
+        }
+#pragma unroll
+        for (int c = 0; c < 4; ++c) {
+            int chunk = base + 32 * c, first;
+            if (chunk >= n_draft) break;
+            first = specv_warp_first_reject(rejected[c]);
+            if (first < 32) return chunk + first;
+        }
+    }
+    return n_draft;
+}
+
+/* Length of the longest prefix in which draft and target agree; negative drafts (placeholders)
+   agree with nothing.
+   Call: warp, one row. In: draft[0..n_draft), target[0..n_draft); n_draft >= 0.
+   Out: 0..n_draft. Cost: one round trip per 128 drafts that are reached, ceil((k + 1) / 32)
+   ballots at most. Source: greedy case of Leviathan et al. 2023 (arXiv 2211.17192). */
+SPECV_DEVFN int specv_warp_ballot_accept(const int32_t *draft, const int32_t *target, int n_draft) {
+    return specv_i_warp_ballot_accept(draft, target, SPECV_I32, n_draft);
+}
+
+SPECV_DEVFN int specv_warp_ballot_accept_i64(const int64_t *draft, const int64_t *target,
+                                             int n_draft) {
+    return specv_i_warp_ballot_accept(draft, target, SPECV_I64, n_draft);
+}
+
+/* Sum over lanes 0..own. Call: warp, value per lane; wraps like unsigned. Cost: 5 shuffles.
+   Source: Hillis and Steele 1986. */
+SPECV_DEVFN int32_t specv_warp_inclusive_scan(int32_t value) {
+    int lane = specv_i_lane();
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) {
+        uint32_t below = __shfl_up_sync(SPECV_FULL_WARP, (uint32_t)value, (unsigned)distance);
+        if (lane >= distance) value = (int32_t)((uint32_t)value + below);
+    }
+    return value;
+}
+
+/* Sum over lanes 0..own-1 (0 in lane 0); *total, if not null, gets the sum over all lanes.
+   Call: warp, value per lane. Cost: 5 shuffles, 6 with total. */
+SPECV_DEVFN int32_t specv_warp_exclusive_scan(int32_t value, int32_t *total) {
+    int32_t inclusive = specv_warp_inclusive_scan(value);
+    if (total) *total = __shfl_sync(SPECV_FULL_WARP, inclusive, 31);
+    return (int32_t)((uint32_t)inclusive - (uint32_t)value);
+}
+
+/* Sum, minimum, maximum over all lanes, in all lanes. Call: warp, value per lane. 5 shuffles. */
+SPECV_DEVFN int32_t specv_warp_reduce_add(int32_t value) {
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2)
+        value += __shfl_xor_sync(SPECV_FULL_WARP, value, distance);
+    return value;
+}
+
+SPECV_DEVFN int32_t specv_warp_reduce_min(int32_t value) {
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2) {
+        int32_t other = __shfl_xor_sync(SPECV_FULL_WARP, value, distance);
+        value = other < value ? other : value;
+    }
+    return value;
+}
+
+SPECV_DEVFN int32_t specv_warp_reduce_max(int32_t value) {
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2) {
+        int32_t other = __shfl_xor_sync(SPECV_FULL_WARP, value, distance);
+        value = other > value ? other : value;
+    }
+    return value;
+}
+
+/* One access of `width` bytes: 16, 8, 4, 2 or 1. With a constant width the switch folds. */
+SPECV_DEVFN uint4 specv_i_load_unit(const void *p, int width) {
+    uint4 v = {0, 0, 0, 0};
+    switch (width) {
+    case 16: v = *(const uint4 *)p; break;
+    case 8: v.x = ((const uint2 *)p)->x, v.y = ((const uint2 *)p)->y; break;
+    case 4: v.x = *(const uint32_t *)p; break;
+    case 2: v.x = *(const unsigned short *)p; break;
+    default: v.x = *(const uint8_t *)p; break;
+    }
+    return v;
+}
+
+SPECV_DEVFN void specv_i_store_unit(void *p, uint4 v, int width) {
+    switch (width) {
+    case 16: *(uint4 *)p = v; break;
+    case 8: *(uint2 *)p = make_uint2(v.x, v.y); break;
+    case 4: *(uint32_t *)p = v.x; break;
+    case 2: *(unsigned short *)p = (unsigned short)v.x; break;
+    default: *(uint8_t *)p = (uint8_t)v.x; break;
+    }
+}
+
+/* count units of `width` bytes, shared out over num_threads threads: 4 loads in flight in each,
+   neighbouring threads on neighbouring units. */
+SPECV_DEVFN void specv_i_copy_units(char *dst, const char *src, int64_t count, int width,
+                                    int thread, int num_threads) {
+    const int64_t step = (int64_t)num_threads * width;
+    int64_t left = count - thread; /* > 0 while this thread has a unit to copy */
+    dst += (int64_t)thread * width, src += (int64_t)thread * width;
+#pragma unroll 1
+    for (; left > 3 * (int64_t)num_threads; left -= 4 * (int64_t)num_threads) {
+        uint4 v[4];
+#pragma unroll
+        for (int u = 0; u < 4; ++u) v[u] = specv_i_load_unit(src + u * step, width);
+#pragma unroll
+        for (int u = 0; u < 4; ++u) specv_i_store_unit(dst + u * step, v[u], width);
+        dst += 4 * step, src += 4 * step;
+    }
+#pragma unroll 1
+    for (; left > 0; left -= num_threads, dst += step, src += step)
+        specv_i_store_unit(dst, specv_i_load_unit(src, width), width);
+}
+
+/* The widest access that both addresses allow: bytes up to the first address that is a multiple
+   of the width, whole units, the bytes that are left. */
+SPECV_DEVFN void specv_i_copy(void *dst, const void *src, int64_t bytes, int thread,
+                              int num_threads) {
+    char *to = (char *)dst;
+    const char *from = (const char *)src;
+    unsigned differ = (unsigned)((uint64_t)to ^ (uint64_t)from);
+    int width = (int)((differ | 16) & (0u - (differ | 16))); /* lowest set bit, at most 16 */
+    int64_t head = (int64_t)((0 - (uint64_t)to) & (uint64_t)(width - 1)), units, tail;
+    if (head > bytes) head = bytes;
+    units = (bytes - head) / width;
+    tail = bytes - head - units * width;
+    if (thread < head) to[thread] = from[thread];
+    to += head, from += head;
+    if (width == 16)
+        specv_i_copy_units(to, from, units, 16, thread, num_threads);
+    else
+        specv_i_copy_units(to, from, units, width, thread, num_threads);
+    to += units * width, from += units * width;
+    if (thread < tail) to[thread] = from[thread];
+}
+
+/* Copies bytes. Call: warp. In: any alignment, any size >= 0, generic addresses (global, shared).
+   Alias: must not overlap. Sync: none; __syncwarp (or more) before other lanes read dst.
+   Cost: each byte read and written once, in 16-byte accesses when dst and src are equally
+   misaligned modulo 16, else in the widest that both allow; 4 loads in flight per lane. */
+SPECV_DEVFN void specv_warp_copy_kv(void *dst, const void *src, int64_t bytes) {
+    specv_i_copy(dst, src, bytes, specv_i_lane(), 32);
+}
+
+/* What A1 says of one row; the same in all lanes. */
+typedef struct specv_verdict {
+    int64_t next_token;
+    int32_t accepted_len;
+    int32_t mismatch;
+    int32_t finished;
+    uint32_t status;
+} specv_verdict;
+
+/* Does the walk along the row end at this draft? At a mismatch, at an id outside the vocabulary,
+   and behind an accepted EOS. */
+SPECV_DEVFN int specv_i_stops(const specv_verify_greedy_desc *d, int64_t draft, int64_t target) {
+    return draft != target || !specv_i_is_token(draft, d->vocab) || specv_i_is_eos(d, draft);
+}
+
+/* Where the walk ended, from the tokens there. position == n_draft: all drafts were accepted, and
+   target is the bonus. */
+SPECV_DEVFN specv_verdict specv_i_verdict(const specv_verify_greedy_desc *d, const specv_row *row,
+                                          int position, int64_t draft, int64_t target) {
+    specv_verdict v;
+    int rejected = position < row->n_draft;
+    if (rejected && draft == target && specv_i_is_token(draft, d->vocab)) { /* an accepted EOS */
+        v.next_token = -1, v.accepted_len = position + 1, v.mismatch = 0, v.finished = 1;
+        v.status = row->status;
+        return v;
+    }
+    v.next_token = target, v.accepted_len = position, v.mismatch = rejected;
+    v.finished = specv_i_is_eos(d, target);
+    v.status = row->status;
+    if (rejected && draft != -1 && !specv_i_is_token(draft, d->vocab))
+        v.status |= SPECV_ROW_BAD_DRAFT;
+    if (!specv_i_is_token(target, d->vocab)) {
+        v.next_token = -1, v.finished = 0;
+        v.status |= SPECV_ROW_BAD_TARGET;
+    }
+    return v;
+}
+
+/* A1 for one row: verdict, and all outputs of the descriptor for that row. status_bits are added
+   to row_status.
+   Call: warp; 0 <= row < batch. In: a valid, resolved descriptor. Out: as the descriptor says.
+   Cost: see specv_verify_greedy; ceil((k + 1) / 32) ballots at most. */
+SPECV_DEVFN specv_verdict specv_warp_verify_greedy_row(const specv_verify_greedy_desc *d, int row,
+                                                       uint32_t status_bits) {
+    const specv_row r = specv_thread_load_row(&d->rows, row);
+    const int lane = specv_i_lane(), dtype = d->token_dtype, max_draft = d->rows.max_draft;
+    const int64_t columns = (int64_t)max_draft + 1;
+    const int64_t draft_base = d->rows.row_start ? r.first : row * d->draft_stride_elems;
+    const int64_t target_base = d->rows.row_start ? r.first + row : row * d->target_stride_elems;
+    const int64_t out_base = row * d->out_stride_elems;
+    specv_verdict v;
+    int written = 0; /* columns of out_tokens */
+    v.next_token = -1, v.accepted_len = 0, v.mismatch = 0, v.finished = 0, v.status = r.status;
+
+    /* Position n_draft always stops: it needs no draft and holds the bonus. */
+#pragma unroll 1
+    for (int base = 0, done = !r.readable; !done; base += 128) {
+        int64_t draft[4], target[4];
+#pragma unroll
+        for (int c = 0; c < 4; ++c) {
+            int j = base + 32 * c + lane;
+            draft[c] = target[c] = -1;
+            if (j < r.n_draft)
+                draft[c] = specv_i_load_token(d->draft_tokens, dtype, draft_base + j);
+            if (j <= r.n_draft)
+                target[c] = specv_i_load_token(d->target_tokens, dtype, target_base + j);
+        }
+#pragma unroll
+        for (int c = 0; c < 4; ++c) {
+            int chunk = base + 32 * c, j = chunk + lane, emitted = chunk + 32;
+            int first =
+                specv_warp_first_reject(j >= r.n_draft || specv_i_stops(d, draft[c], target[c]));
+            if (first < 32) {
+                int64_t draft_there = __shfl_sync(SPECV_FULL_WARP, draft[c], first);
+                int64_t target_there = __shfl_sync(SPECV_FULL_WARP, target[c], first);
+                v = specv_i_verdict(d, &r, chunk + first, draft_there, target_there);
+                emitted = v.accepted_len + (v.next_token >= 0);
+                done = 1;
+            }
+            if (d->out_tokens && j < columns) /* an accepted draft is the target's own token */
+                specv_i_store_token(d->out_tokens, dtype, out_base + j,
+                                    j < emitted ? target[c] : -1);
+            written = chunk + 32;
+            if (done) break;
+        }
+    }
+    if (d->out_tokens)
+        for (int64_t j = written + lane; j < columns; j += 32)
+            specv_i_store_token(d->out_tokens, dtype, out_base + j, -1);
+    if (lane == 0) {
+        d->accepted_len[row] = v.accepted_len;
+        if (d->mismatch) d->mismatch[row] = (uint8_t)v.mismatch;
+        if (d->next_token) specv_i_store_token(d->next_token, dtype, row, v.next_token);
+        if (d->num_emitted) d->num_emitted[row] = v.accepted_len + (v.next_token >= 0);
+        if (d->finished) d->finished[row] = (uint8_t)v.finished;
+        if (d->row_status) d->row_status[row] = v.status | status_bits;
+    }
+    return v;
+}
+
+/* ================================================================================== >>block */
+
+#define SPECV_BLOCK_SCAN_SMEM_WORDS 32
+
+/* Sum over all threads before the own; *total gets the sum over the block, in every thread.
+   Call: block, value per thread. Scratch: SPECV_BLOCK_SCAN_SMEM_WORDS words of shared memory.
+   Sync: one barrier inside; put one between two calls that use the same scratch.
+   Cost: 11 shuffles, one barrier. */
+SPECV_DEVFN int32_t specv_block_exclusive_scan(int32_t value, int32_t *total, int32_t *scratch) {
+    int lane = specv_i_lane(), warp = specv_i_thread() / 32, num_warps = specv_i_num_threads() / 32;
+    int32_t of_warp, before = specv_warp_exclusive_scan(value, &of_warp);
+    if (lane == 0) scratch[warp] = of_warp;
+    __syncthreads();
+    /* Every warp scans the warps' sums for itself: a second barrier would cost more. */
+    of_warp = specv_warp_exclusive_scan(lane < num_warps ? scratch[lane] : 0, total);
+    return before + __shfl_sync(SPECV_FULL_WARP, of_warp, warp);
+}
+
+/* specv_warp_copy_kv by a whole block. Call: block. Sync: none; barrier before dst is read. */
+SPECV_DEVFN void specv_block_copy_kv(void *dst, const void *src, int64_t bytes) {
+    specv_i_copy(dst, src, bytes, specv_i_thread(), specv_i_num_threads());
+}
+
+/* Accepted lengths of rows row0..row0+num_rows-1, without writing any output: lens[i] in shared
+   memory. For kernels in which every block needs every length.
+   Call: block. In: a valid, resolved descriptor; 2 * num_rows * max_draft fits in an int32.
+   Scratch: work[num_rows] in shared memory.
+   Sync: barriers inside; put one before lens is read, and before lens or work are reused.
+   Cost: all drafts and targets of these rows once, 4 x 2 loads in flight per thread. */
+SPECV_DEVFN void specv_block_accept_tile(const specv_verify_greedy_desc *d, int row0, int num_rows,
+                                         int32_t *lens, int32_t *work) {
+    const int thread = specv_i_thread(), num_threads = specv_i_num_threads();
+    const int lane = specv_i_lane(), dtype = d->token_dtype, max_draft = d->rows.max_draft;
+    /* Columns are padded to a power of two up to 32, then to whole warps, so that a row's
+       positions never straddle a warp without filling it. */
+    const unsigned columns = max_draft > 16  ? ((unsigned)max_draft + 31) / 32 * 32
+                             : max_draft > 8 ? 16
+                             : max_draft > 4 ? 8
+                                             : 4;
+    const unsigned lane0 = columns < 32 ? (unsigned)lane & ~(columns - 1) : 0;
+    const unsigned mine_below = ((1u << lane) - 1) & ~((1u << lane0) - 1);
+
+    /* lens holds 2 * position + (an accepted EOS is there) of the earliest stop so far: the
+       minimum is the first stop, and half of it, rounded up, is the accepted length. */
+    for (int i = thread; i < num_rows; i += num_threads) {
+        work[i] = specv_thread_load_row(&d->rows, row0 + i).n_draft;
+        lens[i] = 2 * work[i];
+    }
+    __syncthreads();
+#pragma unroll 1
+    for (unsigned base = (unsigned)(thread - lane); base < (unsigned)num_rows * columns;
+         base += 4 * (unsigned)num_threads) {
+        int64_t draft[4], target[4];
+        int row[4], j[4], n_draft[4];
+#pragma unroll
+        for (int u = 0; u < 4; ++u) {
+            unsigned element = base + (unsigned)(u * num_threads + lane);
+            row[u] = (int)(element / columns), j[u] = (int)(element % columns);
+            n_draft[u] = row[u] < num_rows ? work[row[u]] : 0;
+            draft[u] = target[u] = -1;
+            if (j[u] < n_draft[u]) {
+                int b = row0 + row[u];
+                int64_t first = d->rows.row_start ? d->rows.row_start[b] : 0;
+                draft[u] = specv_i_load_token(
+                    d->draft_tokens, dtype,
+                    (d->rows.row_start ? first : b * d->draft_stride_elems) + j[u]);
+                target[u] = specv_i_load_token(
+                    d->target_tokens, dtype,
+                    (d->rows.row_start ? first + b : b * d->target_stride_elems) + j[u]);
+            }
+        }
+#pragma unroll
+        for (int u = 0; u < 4; ++u) {
+            int stops = j[u] < n_draft[u] && specv_i_stops(d, draft[u], target[u]);
+            unsigned mask = __ballot_sync(SPECV_FULL_WARP, stops);
+            if (stops && (mask & mine_below) == 0) { /* the row's first stop in this warp */
+                int eos = draft[u] == target[u] && specv_i_is_token(draft[u], d->vocab);
+                atomicMin(&lens[row[u]], 2 * j[u] + eos);
+            }
+        }
+    }
+    __syncthreads();
+    for (int i = thread; i < num_rows; i += num_threads) lens[i] = (lens[i] + 1) / 2;
+}
+
+/* Turns row counts into packed positions: offsets[i] = first + lens[0] + .. + lens[i-1].
+   Returns offsets[num_rows].
+   Call: block. In: lens[num_rows], shared. Out: offsets[num_rows + 1], shared, no alias of lens.
+   Scratch: SPECV_BLOCK_SCAN_SMEM_WORDS words, shared. Sync: barriers at both ends. */
+SPECV_DEVFN int32_t specv_block_offsets_tile(const int32_t *lens, int num_rows, int32_t first,
+                                             int32_t *offsets, int32_t *scratch) {
+    int per_thread = (num_rows + specv_i_num_threads() - 1) / specv_i_num_threads();
+    int begin = specv_i_thread() * per_thread, end = begin + per_thread;
+    int32_t sum = 0, total, before;
+    end = end < num_rows ? end : num_rows;
+    __syncthreads();
+    for (int i = begin; i < end; ++i) sum += lens[i];
+    before = first + specv_block_exclusive_scan(sum, &total, scratch);
+    for (int i = begin; i < end; ++i) {
+        offsets[i] = before;
+        before += lens[i];
+    }
+    if (specv_i_thread() == 0) offsets[num_rows] = first + total;
+    __syncthreads();
+    return first + total;
+}
+
+/* Copies this warp's equal share of a tile's accepted KV rows, of all planes. The tile's output is
+   cut into pieces of SPECV_PIECE_BYTES per plane, wherever rows begin and end, and the pieces are
+   dealt to the warps: a long row is the work of many warps, and rows without accepted drafts cost
+   nothing. Rows that do not fit in capacity_rows are left out whole.
+   Call: each warp of all blocks that share the tile, with its rank among them (0..num_warps-1).
+   In: resolved rows and kv, rows row0..row0+num_rows-1, offsets from specv_block_offsets_tile. Sync: none.
+   Cost: one search of offsets per piece; each accepted byte read and written once. */
+SPECV_DEVFN void specv_warp_pack_tile(const specv_rows *rows, const specv_kv_pack *kv, int row0,
+                                      int num_rows, const int32_t *offsets, int64_t warp,
+                                      int64_t num_warps) {
+    const int64_t row_bytes = kv->row_bytes;
+    /* Rows that follow each other without gaps on both sides are one run of bytes. */
+    const int contiguous =
+        kv->src_pos_stride_bytes == row_bytes && kv->dst_row_stride_bytes == row_bytes;
+    const int32_t first = offsets[0];
+    const int64_t num_packed =
+        offsets[num_rows] <= kv->capacity_rows
+            ? offsets[num_rows] - first
+            : (first < kv->capacity_rows
+                   ? offsets[specv_thread_find_row(offsets, num_rows, kv->capacity_rows)] - first
+                   : 0);
+    const int64_t plane_bytes = num_packed * row_bytes;
+    const int64_t plane_pieces = (plane_bytes + SPECV_PIECE_BYTES - 1) / SPECV_PIECE_BYTES;
+    const int64_t pieces = plane_pieces * kv->num_planes;
+    /* warp * pieces / num_warps, without the product that could overflow */
+    const int64_t each = pieces / num_warps, extra = pieces % num_warps;
+    const int64_t begin = warp * each + (warp < extra ? warp : extra);
+    const int64_t end = begin + each + (warp < extra);
+
+#pragma unroll 1
+    for (int64_t piece = begin; piece < end; ++piece) {
+        const int64_t plane = piece / plane_pieces;
+        int64_t low = (piece - plane * plane_pieces) * SPECV_PIECE_BYTES;
+        const int64_t high =
+            low + SPECV_PIECE_BYTES < plane_bytes ? low + SPECV_PIECE_BYTES : plane_bytes;
+        const char *src = (const char *)(kv->src_planes ? kv->src_planes[plane] : kv->src);
+        char *dst = (char *)(kv->dst_planes ? kv->dst_planes[plane] : kv->dst);
+        int64_t packed_row = first + low / row_bytes, within = low % row_bytes;
+        int i = specv_thread_find_row(offsets, num_rows, packed_row);
+        if (!src || !dst) continue;
+#pragma unroll 1
+        while (low < high) {
+            int64_t b = row0 + i, source, run_rows, bytes;
+            source = packed_row - offsets[i];
+            source = rows->row_start
+                         ? (rows->row_start[b] + source) * kv->src_pos_stride_bytes
+                         : b * kv->src_seq_stride_bytes + source * kv->src_pos_stride_bytes;
+            run_rows = contiguous ? offsets[i + 1] - packed_row : 1;
+            bytes = run_rows * row_bytes - within;
+            if (bytes > high - low) bytes = high - low;
+            specv_warp_copy_kv(dst + packed_row * kv->dst_row_stride_bytes + within,
+                               src + source + within, bytes);
+            low += bytes, packed_row += run_rows, within = 0;
+            if (low < high && packed_row >= offsets[i + 1])
+                i = specv_thread_find_row(offsets, num_rows, packed_row);
+        }
+    }
+}
+
+/* Writes offsets[row0..row0+num_rows] of the descriptor from those of the tile, shared out over
+   num_blocks blocks. Call: block, of rank `block` among them. Sync: none. */
+SPECV_DEVFN void specv_i_store_offsets(const specv_kv_pack *kv, int row0, int num_rows,
+                                       const int32_t *offsets, int block, int num_blocks) {
+    int step = num_blocks * specv_i_num_threads();
+    for (int i = block * specv_i_num_threads() + specv_i_thread(); i <= num_rows; i += step)
+        kv->offsets[row0 + i] = offsets[i];
+}
+
+/* NO_SPACE if row i of the tile has KV that does not fit, else 0. */
+SPECV_DEVFN uint32_t specv_i_space_status(const specv_kv_pack *kv, const int32_t *offsets, int i) {
+    int overflows = offsets[i + 1] > offsets[i] && offsets[i + 1] > kv->capacity_rows;
+    return overflows ? SPECV_ROW_NO_SPACE : 0;
+}
+
+/* ============================================================================ >>short-names */
+
+#if !defined(SPECVERIFY_NO_SHORT_NAMES)
+SPECV_DEVFN int32_t thread_next_token(const int32_t *target, int accepted_len, int64_t vocab) {
+    return specv_thread_next_token(target, accepted_len, vocab);
+}
+SPECV_DEVFN int64_t thread_next_token_i64(const int64_t *target, int accepted_len, int64_t vocab) {
+    return specv_thread_next_token_i64(target, accepted_len, vocab);
+}
+SPECV_DEVFN int thread_find_row(const int32_t *offsets, int num_rows, int64_t position) {
+    return specv_thread_find_row(offsets, num_rows, position);
+}
+SPECV_DEVFN int warp_first_reject(int rejected) { return specv_warp_first_reject(rejected); }
+SPECV_DEVFN int warp_ballot_accept(const int32_t *draft, const int32_t *target, int n_draft) {
+    return specv_warp_ballot_accept(draft, target, n_draft);
+}
+SPECV_DEVFN int warp_ballot_accept_i64(const int64_t *draft, const int64_t *target, int n_draft) {
+    return specv_warp_ballot_accept_i64(draft, target, n_draft);
+}
+SPECV_DEVFN int32_t warp_inclusive_scan(int32_t value) { return specv_warp_inclusive_scan(value); }
+SPECV_DEVFN int32_t warp_exclusive_scan(int32_t value, int32_t *total) {
+    return specv_warp_exclusive_scan(value, total);
+}
+SPECV_DEVFN int32_t warp_reduce_add(int32_t value) { return specv_warp_reduce_add(value); }
+SPECV_DEVFN int32_t warp_reduce_min(int32_t value) { return specv_warp_reduce_min(value); }
+SPECV_DEVFN int32_t warp_reduce_max(int32_t value) { return specv_warp_reduce_max(value); }
+SPECV_DEVFN void warp_copy_kv(void *dst, const void *src, int64_t bytes) {
+    specv_warp_copy_kv(dst, src, bytes);
+}
+SPECV_DEVFN int32_t block_exclusive_scan(int32_t value, int32_t *total, int32_t *scratch) {
+    return specv_block_exclusive_scan(value, total, scratch);
+}
+SPECV_DEVFN void block_copy_kv(void *dst, const void *src, int64_t bytes) {
+    specv_block_copy_kv(dst, src, bytes);
+}
+#endif
+
+/* Kernels, for those who launch them from another file or with attributes of their own. In each,
+   the descriptor must be valid and resolved (specv_*_resolve); see >>kernels for the grids. */
+#if !defined(SPECVERIFY_STATIC)
+SPECV_KERNEL __launch_bounds__(SPECV_VERIFY_THREADS)
+    specv_verify_greedy_kernel(const __grid_constant__ specv_verify_greedy_desc d);
+SPECV_KERNEL __launch_bounds__(SPECV_PACK_THREADS, 2)
+    specv_pack_kv_kernel(const __grid_constant__ specv_pack_kv_desc d);
+SPECV_KERNEL __launch_bounds__(SPECV_PACK_THREADS, 2)
+    specv_verify_pack_kv_kernel(const __grid_constant__ specv_verify_pack_kv_desc d);
+SPECV_KERNEL __launch_bounds__(SPECV_STATS_THREADS)
+    specv_accept_stats_kernel(const __grid_constant__ specv_accept_stats_desc d);
+#endif
+
+#endif /* __CUDACC__ */
+#endif /* SPECVERIFY_H_INCLUDED */
+
+#if defined(SPECVERIFY_IMPLEMENTATION) && !defined(SPECVERIFY_IMPLEMENTATION_INCLUDED)
+#define SPECVERIFY_IMPLEMENTATION_INCLUDED
+
+#if !defined(__CUDACC__)
+#error "SPECVERIFY_IMPLEMENTATION belongs into one .cu file, compiled by nvcc"
+#endif
+
+/* ================================================================================ >>kernels */
+
+/* A1. Grid: ceil(batch / 4) blocks of SPECV_VERIFY_THREADS; warp w of block x has row 4 x + w.
+   Bytes: drafts and targets up to the stop, rounded up to 128 positions; outputs once. */
+SPECV_KERNEL __launch_bounds__(SPECV_VERIFY_THREADS)
+    specv_verify_greedy_kernel(const __grid_constant__ specv_verify_greedy_desc d) {
+    int64_t row = (int64_t)blockIdx.x * (SPECV_VERIFY_THREADS / 32) + specv_i_thread() / 32;
+    specv_i_launch_dependents();
+    if (row < d.rows.batch) specv_warp_verify_greedy_row(&d, (int)row, 0);
+}
+
+/* B1. Grid: any number of blocks of SPECV_PACK_THREADS; all share every tile's bytes.
+   Bytes: per block 4 per row; per accepted row row_bytes read, row_bytes written. */
+SPECV_KERNEL __launch_bounds__(SPECV_PACK_THREADS, 2)
+    specv_pack_kv_kernel(const __grid_constant__ specv_pack_kv_desc d) {
+    __shared__ int32_t lens[SPECV_TILE_ROWS], offsets[SPECV_TILE_ROWS + 1];
+    __shared__ int32_t scratch[SPECV_BLOCK_SCAN_SMEM_WORDS];
+    const int thread = specv_i_thread(), block = (int)blockIdx.x, num_blocks = (int)gridDim.x;
+    const int64_t warps = SPECV_PACK_THREADS / 32;
+    int32_t packed = 0;
+    specv_i_wait_for_primary();
+    for (int row0 = 0; row0 < d.rows.batch; row0 += SPECV_TILE_ROWS) {
+        int num_rows =
+            d.rows.batch - row0 < SPECV_TILE_ROWS ? d.rows.batch - row0 : SPECV_TILE_ROWS;
+        for (int i = thread; i < num_rows; i += SPECV_PACK_THREADS) {
+            specv_row row = specv_thread_load_row(&d.rows, row0 + i);
+            int32_t len = d.accepted_len[row0 + i];
+            lens[i] = row.live && len >= 0 && len <= row.n_draft ? len : 0;
+        }
+        packed = specv_block_offsets_tile(lens, num_rows, packed, offsets, scratch);
+        specv_i_store_offsets(&d.kv, row0, num_rows, offsets, block, num_blocks);
+        if (d.row_status) {
+            int step = num_blocks * SPECV_PACK_THREADS;
+            for (int i = block * SPECV_PACK_THREADS + thread; i < num_rows; i += step) {
+                specv_row row = specv_thread_load_row(&d.rows, row0 + i);
+                int32_t len = row.live ? d.accepted_len[row0 + i] : 0;
+                uint32_t status = d.keep_status ? d.row_status[row0 + i] : 0;
+                if (len < 0 || len > row.n_draft) status |= SPECV_ROW_BAD_LENGTH;
+                status |= row.status | specv_i_space_status(&d.kv, offsets, i);
+                d.row_status[row0 + i] = status;
+            }
+        }
+        specv_warp_pack_tile(&d.rows, &d.kv, row0, num_rows, offsets, block * warps + thread / 32,
+                             num_blocks * warps);
+        __syncthreads(); /* lens, offsets and scratch are reused */
+    }
+}
+
+/* B2. Grid: specv_i_verify_blocks(batch) blocks that write A1's outputs, and at least one more
+   that copy, of SPECV_PACK_THREADS. Every block finds all accepted lengths for itself: no block
+   waits for another. Bytes: per block all tokens (L2); then as A1 and B1. */
+static __host__ __device__ SPECV_UNUSED int specv_i_verify_blocks(int batch) {
+    int blocks = (batch + SPECV_PACK_THREADS / 32 - 1) / (SPECV_PACK_THREADS / 32);
+    return blocks < 64 ? blocks : 64;
+}
+
+SPECV_KERNEL __launch_bounds__(SPECV_PACK_THREADS, 2)
+    specv_verify_pack_kv_kernel(const __grid_constant__ specv_verify_pack_kv_desc d) {
+    __shared__ int32_t lens[SPECV_TILE_ROWS], offsets[SPECV_TILE_ROWS + 1];
+    __shared__ int32_t scratch[SPECV_BLOCK_SCAN_SMEM_WORDS];
+    const int batch = d.verify.rows.batch, warp = specv_i_thread() / 32;
+    const int64_t warps = SPECV_PACK_THREADS / 32;
+    const int verify_blocks = specv_i_verify_blocks(batch);
+    const int block = (int)blockIdx.x, copy_block = block - verify_blocks;
+    int32_t packed = 0;
+#pragma unroll 1
+    for (int row0 = 0; row0 < batch; row0 += SPECV_TILE_ROWS) {
+        int num_rows = batch - row0 < SPECV_TILE_ROWS ? batch - row0 : SPECV_TILE_ROWS;
+        specv_block_accept_tile(&d.verify, row0, num_rows, lens, offsets);
+        packed = specv_block_offsets_tile(lens, num_rows, packed, offsets, scratch);
+        if (copy_block >= 0) {
+            specv_warp_pack_tile(&d.verify.rows, &d.kv, row0, num_rows, offsets,
+                                 copy_block * warps + warp,
+                                 ((int)gridDim.x - verify_blocks) * warps);
+        } else {
+            specv_i_store_offsets(&d.kv, row0, num_rows, offsets, block, verify_blocks);
+            for (int i = block * (int)warps + warp; i < num_rows; i += verify_blocks * (int)warps)
+                specv_warp_verify_greedy_row(&d.verify, row0 + i,
+                                             specv_i_space_status(&d.kv, offsets, i));
+        }
+        __syncthreads(); /* lens, offsets and scratch are reused */
+    }
+}
+
+/* E. Grid: one block of SPECV_STATS_THREADS. Bytes: 4 to 13 per row, 8 (16) per counter. */
+SPECV_KERNEL __launch_bounds__(SPECV_STATS_THREADS)
+    specv_accept_stats_kernel(const __grid_constant__ specv_accept_stats_desc d) {
+    __shared__ int32_t bins[SPECV_TILE_ROWS], sums[SPECV_STAT_COUNT];
+    const int thread = specv_i_thread();
+    const int64_t num_bins = (int64_t)d.rows.max_draft + 1;
+    for (int64_t bin0 = 0; bin0 < num_bins; bin0 += SPECV_TILE_ROWS) {
+        int64_t left = num_bins - bin0;
+        int tile_bins = left < SPECV_TILE_ROWS ? (int)left : SPECV_TILE_ROWS;
+        for (int i = thread; i < tile_bins; i += SPECV_STATS_THREADS) bins[i] = 0;
+        for (int i = thread; i < SPECV_STAT_COUNT; i += SPECV_STATS_THREADS) sums[i] = 0;
+        __syncthreads();
+        for (int row0 = 0; row0 < d.rows.batch; row0 += SPECV_STATS_THREADS) {
+            int32_t count[SPECV_STAT_COUNT] = {0}; /* of this thread's row */
+            int b = row0 + thread;
+            if (b < d.rows.batch) {
+                specv_row row = specv_thread_load_row(&d.rows, b);
+                int32_t len = row.live ? d.accepted_len[b] : 0;
+                if (row.status || len < 0 || len > row.n_draft) {
+                    count[SPECV_STAT_BAD_ROWS] = 1;
+                } else if (row.live) {
+                    count[SPECV_STAT_ROWS] = 1;
+                    count[SPECV_STAT_DRAFTED] = row.n_draft;
+                    count[SPECV_STAT_ACCEPTED] = len;
+                    count[SPECV_STAT_REJECTED] =
+                        d.mismatch ? d.mismatch[b] != 0 : len < row.n_draft;
+                    count[SPECV_STAT_EMITTED] = d.num_emitted ? d.num_emitted[b] : len + 1;
+                    if (len >= bin0 && len < bin0 + tile_bins) atomicAdd(&bins[len - bin0], 1);
+                }
+            }
+#pragma unroll
+            for (int s = SPECV_STAT_ROWS; s < SPECV_STAT_COUNT; ++s) {
+                int32_t sum = specv_warp_reduce_add(count[s]);
+                if (specv_i_lane() == 0 && sum) atomicAdd(&sums[s], sum);
+            }
+        }
+        __syncthreads();
+        if (d.histogram)
+            for (int i = thread; i < tile_bins; i += SPECV_STATS_THREADS)
+                d.histogram[bin0 + i] = bins[i] + (d.accumulate ? d.histogram[bin0 + i] : 0);
+        if (d.totals && bin0 == 0 && thread < SPECV_STAT_COUNT) {
+            int64_t sum = thread == SPECV_STAT_STEPS ? sums[SPECV_STAT_ROWS] > 0 : sums[thread];
+            d.totals[thread] = sum + (d.accumulate ? d.totals[thread] : 0);
+        }
+        __syncthreads(); /* bins and sums are reused */
+    }
+}
+
+/* ================================================================================= >>launch */
+
+#include <cuda_runtime_api.h>
+
+#if defined(SPECVERIFY_NO_VALIDATE)
+#define SPECV_I_VALIDATE(validate, d) SPECV_OK
+#else
+#define SPECV_I_VALIDATE(validate, d) validate(d)
+#endif
+
+/* Multiprocessors of the current device, or the caller's word for them. */
+static int specv_i_num_sms(int given, int *num_sms) {
+    int device = 0, status = 0;
+    *num_sms = given;
+    if (given == 0) {
+        status = (int)cudaGetDevice(&device);
+        if (status == 0)
+            status = (int)cudaDeviceGetAttribute(num_sms, cudaDevAttrMultiProcessorCount, device);
+    }
+    return status;
+}
+
+/* Blocks that copy: two per SM, fewer when even with all drafts accepted there would not be a
+   piece for every fourth warp. */
+static int specv_i_copy_blocks(const specv_rows *r, const specv_kv_pack *kv, int num_sms) {
+    int64_t rows = (int64_t)r->batch * r->max_draft, most = 2 * (int64_t)num_sms, pieces, blocks;
+    rows = rows < kv->capacity_rows ? rows : kv->capacity_rows;
+    pieces = rows * kv->row_bytes / SPECV_PIECE_BYTES + 1;
+    pieces = pieces < 4 * most ? pieces : 4 * most;
+    blocks = (pieces * kv->num_planes + 3) / 4;
+    return (int)(blocks < most ? blocks : most);
+}
+
+/* Can `kernel` be launched as a dependent that waits inside? Only if it was compiled for sm_90 or
+   later, otherwise griddepcontrol.wait is missing from it. */
+static int specv_i_waits_for_primary(const void *kernel) {
+    struct cudaFuncAttributes attributes;
+    if (cudaFuncGetAttributes(&attributes, kernel) != cudaSuccess) return 0;
+    return attributes.ptxVersion >= 90 && attributes.binaryVersion >= 90;
+}
+
+static int specv_i_launch(const void *kernel, int64_t blocks, int threads, const void *desc,
+                          int chained, cudaStream_t stream) {
+    cudaLaunchConfig_t config = SPECV_ZERO;
+    cudaLaunchAttribute attribute = SPECV_ZERO;
+    void *args[1];
+    config.gridDim = dim3((unsigned)blocks);
+    config.blockDim = dim3((unsigned)threads);
+    config.stream = stream;
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    config.attrs = &attribute;
+    config.numAttrs = chained && specv_i_waits_for_primary(kernel);
+    args[0] = (void *)desc;
+    return (int)cudaLaunchKernelExC(&config, kernel, args);
+}
+
+SPECV_LAUNCHER int specv_verify_greedy(const specv_verify_greedy_desc *desc,
+                                       struct CUstream_st *stream) {
+    const int64_t rows_per_block = SPECV_VERIFY_THREADS / 32;
+    int status = SPECV_I_VALIDATE(specv_verify_greedy_validate, desc);
+    specv_verify_greedy_desc d;
+    if (status != SPECV_OK || desc->rows.batch == 0) return status;
+    d = *desc;
+    specv_verify_greedy_resolve(&d);
+    return specv_i_launch((const void *)specv_verify_greedy_kernel,
+                          (d.rows.batch + rows_per_block - 1) / rows_per_block,
+                          SPECV_VERIFY_THREADS, &d, 0, stream);
+}
+
+static int specv_i_launch_pack(const specv_pack_kv_desc *desc, int chained, cudaStream_t stream) {
+    specv_pack_kv_desc d = *desc;
+    int num_sms, status = specv_i_num_sms(d.kv.num_sms, &num_sms);
+    if (status) return status;
+    specv_pack_kv_resolve(&d);
+    return specv_i_launch((const void *)specv_pack_kv_kernel,
+                          specv_i_copy_blocks(&d.rows, &d.kv, num_sms), SPECV_PACK_THREADS, &d,
+                          chained, stream);
+}
+
+SPECV_LAUNCHER int specv_pack_kv(const specv_pack_kv_desc *desc, struct CUstream_st *stream) {
+    int status = SPECV_I_VALIDATE(specv_pack_kv_validate, desc);
+    if (status != SPECV_OK || desc->rows.batch == 0) return status;
+    return specv_i_launch_pack(desc, 0, stream);
+}
+
+SPECV_LAUNCHER int specv_verify_pack_kv(const specv_verify_pack_kv_desc *desc,
+                                        struct CUstream_st *stream) {
+    int num_sms, status = SPECV_I_VALIDATE(specv_verify_pack_kv_validate, desc);
+    specv_verify_pack_kv_desc d;
+    if (status != SPECV_OK || desc->verify.rows.batch == 0) return status;
+    d = *desc;
+    if (specv_verify_pack_kv_launches(&d) == 2) {
+        specv_pack_kv_desc pack = SPECV_ZERO;
+        pack.keep_status = 1;
+        pack.rows = d.verify.rows;
+        pack.accepted_len = d.verify.accepted_len;
+        pack.row_status = d.verify.row_status;
+        pack.kv = d.kv;
+        status = specv_verify_greedy(&d.verify, stream);
+        return status ? status : specv_i_launch_pack(&pack, 1, stream);
+    }
+    status = specv_i_num_sms(d.kv.num_sms, &num_sms);
+    if (status) return status;
+    specv_verify_pack_kv_resolve(&d);
+    return specv_i_launch((const void *)specv_verify_pack_kv_kernel,
+                          specv_i_verify_blocks(d.verify.rows.batch) +
+                              specv_i_copy_blocks(&d.verify.rows, &d.kv, num_sms),
+                          SPECV_PACK_THREADS, &d, 0, stream);
+}
+
+SPECV_LAUNCHER int specv_accept_stats(const specv_accept_stats_desc *desc,
+                                      struct CUstream_st *stream) {
+    int status = SPECV_I_VALIDATE(specv_accept_stats_validate, desc);
+    if (status != SPECV_OK || desc->rows.batch == 0) return status;
+    return specv_i_launch((const void *)specv_accept_stats_kernel, 1, SPECV_STATS_THREADS, desc, 0,
+                          stream);
+}
+
+SPECV_LAUNCHER int specv_version(void) { return SPECVERIFY_VERSION; }
+
+#undef SPECV_I_VALIDATE
+
+#endif /* SPECVERIFY_IMPLEMENTATION */
+
+/* ================================================================================ >>license
+
+   MIT No Attribution
+
+   Copyright 2026 the specverify authors
+
+   Permission is hereby granted, free of charge, to any person obtaining a copy of this software
+   and associated documentation files (the "Software"), to deal in the Software without
+   restriction, including without limitation the rights to use, copy, modify, merge, publish,
+   distribute, sublicense, and/or sell copies of the Software, and to permit persons to whom the
+   Software is furnished to do so.
+
+   THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING
+   BUT NOT LIMITED TO THE WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND
+   NONINFRINGEMENT. IN NO EVENT SHALL THE AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM,
+   DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM,
+   OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE. */
