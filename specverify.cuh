@@ -72,7 +72,7 @@
    Pointers    device memory (host memory for specv_ref_*), naturally aligned for their type; KV at
                any byte address. Null is allowed where the field says "or null".
    Aliasing    outputs overlap neither inputs nor each other, unless a contract says so.
-   Offsets     64-bit everywhere; batch * (max_draft + 1) fits in an int32.
+   Offsets     64-bit everywhere; batch * (max_draft + 1) is at most 2^30.
    Streams     launchers only enqueue. No allocation, synchronisation, device reads, statics: safe
                from many threads, on many streams, and while a stream is captured. The grid
                depends on the descriptor and the number of SMs alone, so a captured launch stays
@@ -103,8 +103,9 @@
 
    ---------------------------------------------------------------------------------- >>tables
    device function                 called by  scratch             barriers  needs
-   specv_thread_next_token         thread     -                   -         -
+   specv_thread_next_token(_i64)   thread     -                   -         -
    specv_thread_find_row           thread     -                   -         sorted offsets
+   specv_thread_load_row           thread     -                   -         -
    specv_warp_first_reject         warp       -                   -         32 lanes
    specv_warp_ballot_accept(_i64)  warp       -                   -         32 lanes
    specv_warp_inclusive_scan       warp       -                   -         32 lanes
@@ -224,7 +225,7 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
     X(ERR_CANARY, -2, "canary0 or canary1 is not 0: the descriptor was not zero-initialised")      \
     X(ERR_BATCH, -3, "batch is negative")                                                          \
     X(ERR_MAX_DRAFT, -4, "max_draft is negative")                                                  \
-    X(ERR_TOO_LARGE, -5, "batch * (max_draft + 1) does not fit in an int32")                       \
+    X(ERR_TOO_LARGE, -5, "batch * (max_draft + 1) is above 2^30")                                  \
     X(ERR_LAYOUT, -6, "draft_len and row_start are both given: dense or CSR, not both")            \
     X(ERR_NUM_ACTIVE, -7, "num_active is not 4-byte aligned")                                      \
     X(ERR_DRAFT_LEN, -8, "draft_len is not 4-byte aligned")                                        \
@@ -423,8 +424,7 @@ SPECV_HOSTFN int specv_i_fits(int64_t count, int64_t stride, int64_t extra) {
 SPECV_HOSTFN int specv_i_rows_validate(const specv_rows *r) {
     SPECV_CHECK(r->batch >= 0, BATCH);
     SPECV_CHECK(r->max_draft >= 0, MAX_DRAFT);
-    SPECV_CHECK((int64_t)r->batch * ((int64_t)r->max_draft + 1) <= INT32_MAX, TOO_LARGE);
-    SPECV_CHECK((int64_t)r->batch + 1 <= INT32_MAX, TOO_LARGE);
+    SPECV_CHECK((int64_t)r->batch * ((int64_t)r->max_draft + 1) <= INT64_C(1) << 30, TOO_LARGE);
     SPECV_CHECK(!r->draft_len || !r->row_start, LAYOUT);
     SPECV_CHECK(specv_i_aligned(r->num_active, 4), NUM_ACTIVE);
     SPECV_CHECK(specv_i_aligned(r->draft_len, 4), DRAFT_LEN);
@@ -739,7 +739,7 @@ SPECV_DEVFN int specv_thread_find_row(const int32_t *offsets, int num_rows, int6
     return low;
 }
 
-/* What the batch says of one row. Lengths are loaded beside num_active, not after it: one round
+/* What the batch says of one row. Call: any thread; 0 <= row < batch. Lengths are loaded beside num_active, not after it: one round
    trip instead of two. */
 typedef struct specv_row {
     int64_t first;   /* CSR: row_start[row]; dense: 0 */
@@ -808,7 +808,7 @@ SPECV_DEVFN int specv_i_warp_ballot_accept(const void *draft, const void *target
 
 /* Length of the longest prefix in which draft and target agree; negative drafts (placeholders)
    agree with nothing.
-   Call: warp, one row. In: draft[0..n_draft), target[0..n_draft); n_draft >= 0.
+   Call: warp, one row. In: draft[0..n_draft), target[0..n_draft); 0 <= n_draft <= 2^30.
    Out: 0..n_draft. Cost: one round trip per 128 drafts that are reached, ceil((k + 1) / 32)
    ballots at most. Source: greedy case of Leviathan et al. 2023 (arXiv 2211.17192). */
 SPECV_DEVFN int specv_warp_ballot_accept(const int32_t *draft, const int32_t *target, int n_draft) {
@@ -897,17 +897,15 @@ SPECV_DEVFN void specv_i_copy_units(char *dst, const char *src, int64_t count, i
     int64_t left = count - thread; /* > 0 while this thread has a unit to copy */
     dst += (int64_t)thread * width, src += (int64_t)thread * width;
 #pragma unroll 1
-    for (; left > 3 * (int64_t)num_threads; left -= 4 * (int64_t)num_threads) {
+    for (; left > 0; left -= 4 * (int64_t)num_threads, dst += 4 * step, src += 4 * step) {
         uint4 v[4];
 #pragma unroll
-        for (int u = 0; u < 4; ++u) v[u] = specv_i_load_unit(src + u * step, width);
+        for (int u = 0; u < 4; ++u)
+            if (left > u * (int64_t)num_threads) v[u] = specv_i_load_unit(src + u * step, width);
 #pragma unroll
-        for (int u = 0; u < 4; ++u) specv_i_store_unit(dst + u * step, v[u], width);
-        dst += 4 * step, src += 4 * step;
+        for (int u = 0; u < 4; ++u)
+            if (left > u * (int64_t)num_threads) specv_i_store_unit(dst + u * step, v[u], width);
     }
-#pragma unroll 1
-    for (; left > 0; left -= num_threads, dst += step, src += step)
-        specv_i_store_unit(dst, specv_i_load_unit(src, width), width);
 }
 
 /* The widest access that both addresses allow: bytes up to the first address that is a multiple
@@ -919,17 +917,18 @@ SPECV_DEVFN void specv_i_copy(void *dst, const void *src, int64_t bytes, int thr
     unsigned differ = (unsigned)((uint64_t)to ^ (uint64_t)from);
     int width = (int)((differ | 16) & (0u - (differ | 16))); /* lowest set bit, at most 16 */
     int64_t head = (int64_t)((0 - (uint64_t)to) & (uint64_t)(width - 1)), units, tail;
+    uint8_t first = 0, last = 0; /* loaded with the rest, so that nothing waits twice */
     if (head > bytes) head = bytes;
     units = (bytes - head) / width;
     tail = bytes - head - units * width;
-    if (thread < head) to[thread] = from[thread];
-    to += head, from += head;
+    if (thread < head) first = (uint8_t)from[thread];
+    if (thread < tail) last = (uint8_t)from[bytes - tail + thread];
     if (width == 16)
-        specv_i_copy_units(to, from, units, 16, thread, num_threads);
+        specv_i_copy_units(to + head, from + head, units, 16, thread, num_threads);
     else
-        specv_i_copy_units(to, from, units, width, thread, num_threads);
-    to += units * width, from += units * width;
-    if (thread < tail) to[thread] = from[thread];
+        specv_i_copy_units(to + head, from + head, units, width, thread, num_threads);
+    if (thread < head) to[thread] = (char)first;
+    if (thread < tail) to[bytes - tail + thread] = (char)last;
 }
 
 /* Copies bytes. Call: warp. In: any alignment, any size >= 0, generic addresses (global, shared).
