@@ -21,6 +21,14 @@ bool GlobalRaces::knows(const BlockClocks &clocks, uint32_t block, uint32_t cloc
   return block < clocks.known.size() && clocks.known[block] >= clock;
 }
 
+namespace {
+// Which bytes of the word at `at` lie in begin..end-1, one bit for each.
+uint8_t bytesOfWord(uint64_t at, uint64_t begin, uint64_t end) {
+  uint64_t first = begin > at ? begin - at : 0, last = std::min<uint64_t>(end - at, 4);
+  return uint8_t((1u << last) - (1u << first));
+}
+} // namespace
+
 GlobalRaces::Result GlobalRaces::access(uint32_t block, uint64_t address, uint32_t bytes,
                                         bool isWrite, bool strong) {
   Result result;
@@ -32,14 +40,21 @@ GlobalRaces::Result GlobalRaces::access(uint32_t block, uint64_t address, uint32
   };
   for (uint64_t at = address & ~uint64_t(3); at < address + bytes; at += 4) {
     GlobalShadow &cell = memory.shadowAt(at);
-    if (cell.launch != launch) cell = {launch, 0, 0, 0, 0, false, false};
-    check(Conflict::WriteBefore, at, cell.writer, cell.writerClock, cell.writerStrong);
+    uint8_t touched = bytesOfWord(at, address, address + bytes);
+    if (cell.launch != launch) cell = {launch, 0, 0, 0, 0, false, false, 0, 0};
+    if (touched & cell.writerBytes)
+      check(Conflict::WriteBefore, at, cell.writer, cell.writerClock, cell.writerStrong);
     if (isWrite) {
-      check(Conflict::ReadBefore, at, cell.reader, cell.readerClock, cell.readerStrong);
+      if (touched & cell.readerBytes)
+        check(Conflict::ReadBefore, at, cell.reader, cell.readerClock, cell.readerStrong);
+      bool goesOn = cell.writer == block + 1 && cell.writerClock == mine.own;
+      cell.writerBytes = uint8_t(touched | (goesOn ? cell.writerBytes : 0));
       cell.writer = block + 1;
       cell.writerClock = mine.own;
       cell.writerStrong = strong;
     } else {
+      bool goesOn = cell.reader == block + 1 && cell.readerClock == mine.own;
+      cell.readerBytes = uint8_t(touched | (goesOn ? cell.readerBytes : 0));
       cell.reader = block + 1;
       cell.readerClock = mine.own;
       cell.readerStrong = strong;
@@ -53,8 +68,9 @@ GlobalRaces::Conflict GlobalRaces::withEarlierLaunch(uint64_t address, uint32_t 
   for (uint64_t at = address & ~uint64_t(3); at < address + bytes; at += 4) {
     const GlobalShadow &cell = memory.shadowAt(at);
     if (cell.launch < firstOverlapping || cell.launch >= launch) continue;
-    if (cell.writer) return Conflict::WriteBefore;
-    if (cell.reader && isWrite) return Conflict::ReadBefore;
+    uint8_t touched = bytesOfWord(at, address, address + bytes);
+    if (touched & cell.writerBytes) return Conflict::WriteBefore;
+    if (isWrite && touched & cell.readerBytes) return Conflict::ReadBefore;
   }
   return Conflict::None;
 }
