@@ -118,6 +118,7 @@
    specv_block_copy_kv             block      -                   -         whole block
    specv_block_accept_tile         block      2 shared arrays     2         whole block
    specv_block_offsets_tile        block      scan scratch        2         whole block
+   specv_warp_plane_share          warp       -                   -         -
    specv_warp_pack_tile            warp       -                   -         32 lanes
 
    operation            launcher              kernel(s)                     reference
@@ -249,8 +250,8 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
     X(ERR_EOS_TOKEN, -24, "an eos_token is negative or not below vocab")                           \
     X(ERR_NUM_PLANES, -25,                                                                         \
       "num_planes is negative, or 0 with plane tables, or above 1 without them")                   \
-    X(ERR_SRC, -26, "src or src_planes: exactly one of them is needed, src_planes 8-aligned")      \
-    X(ERR_DST, -27, "dst or dst_planes: exactly one of them is needed, dst_planes 8-aligned")      \
+    X(ERR_SRC, -26, "src and dst are needed, or src_planes (8-byte aligned) and dst_planes")       \
+    X(ERR_DST, -27, "dst and src are needed, or dst_planes (8-byte aligned) and src_planes")       \
     X(ERR_OFFSETS, -28, "offsets is null or not 4-byte aligned")                                   \
     X(ERR_ROW_BYTES, -29, "row_bytes is not positive")                                             \
     X(ERR_SRC_POS_STRIDE, -30, "src_pos_stride_bytes is below row_bytes")                          \
@@ -259,7 +260,7 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
     X(ERR_DST_ROW_STRIDE, -32, "dst_row_stride_bytes is below row_bytes")                          \
     X(ERR_CAPACITY, -33, "capacity_rows is not positive")                                          \
     X(ERR_SIZE, -34, "strides times counts overflow an int64")                                     \
-    X(ERR_NUM_SMS, -35, "num_sms is negative")                                                     \
+    X(ERR_NUM_SMS, -35, "num_sms is negative or above 65535")                                      \
     X(ERR_HISTOGRAM, -36, "histogram is not 8-byte aligned, or both outputs are null")             \
     X(ERR_TOTALS, -37, "totals is not 8-byte aligned")                                             \
     X(ERR_ACCUMULATE, -38, "accumulate is neither 0 nor 1")                                        \
@@ -319,7 +320,7 @@ typedef struct specv_verify_greedy_desc {
    CSR    src + (row_start[b] + j) * src_pos_stride_bytes,
    and is copied to dst + (offsets[b] + j) * dst_row_stride_bytes. */
 typedef struct specv_kv_pack {
-    const void *const *src_planes; /* device table [num_planes] of planes, or null: src */
+    const void *const *src_planes; /* device table [num_planes] of planes, or null: src, dst */
     void *const *dst_planes;       /* the same for dst; a plane null on either side is skipped */
     const void *src;               /* the only plane, when there is no table */
     void *dst;
@@ -361,7 +362,7 @@ enum {
     SPECV_STAT_ACCEPTED, /* drafts accepted */
     SPECV_STAT_REJECTED, /* rows that ended in a rejection */
     SPECV_STAT_EMITTED,  /* tokens added to the text */
-    SPECV_STAT_BAD_ROWS, /* live rows left out of all the others: length outside its range */
+    SPECV_STAT_BAD_ROWS, /* live rows left out of all the others: a number outside its range */
     SPECV_STAT_COUNT
 };
 
@@ -371,7 +372,7 @@ typedef struct specv_accept_stats_desc {
     specv_rows rows;
     const int32_t *accepted_len; /* [batch] */
     const uint8_t *mismatch;     /* [batch], or null: accepted_len < drafts of the row */
-    const int32_t *num_emitted;  /* [batch], or null: accepted_len + 1 */
+    const int32_t *num_emitted;  /* [batch], 0..accepted_len + 1, or null: accepted_len + 1 */
     int64_t *histogram;          /* out [max_draft + 1], or null: rows by accepted_len */
     int64_t *totals;             /* out [SPECV_STAT_COUNT], or null */
     uint32_t reserved;           /* must be 0 */
@@ -380,7 +381,7 @@ typedef struct specv_accept_stats_desc {
 
 /* Launch shapes, for those who launch the kernels themselves. */
 #define SPECV_VERIFY_THREADS 128  /* specv_verify_greedy_kernel: a warp per row */
-#define SPECV_PACK_THREADS   384  /* specv_pack_kv_kernel, specv_verify_pack_kv_kernel */
+#define SPECV_PACK_THREADS   320  /* specv_pack_kv_kernel, specv_verify_pack_kv_kernel */
 #define SPECV_STATS_THREADS  256  /* specv_accept_stats_kernel: one block */
 #define SPECV_TILE_ROWS      2048 /* rows that a packing block scans at a time */
 #define SPECV_PIECE_BYTES    2048 /* what a warp copies at a time: 4 x 16 bytes per lane */
@@ -495,19 +496,19 @@ SPECV_HOSTFN int specv_i_kv_validate(const specv_kv_pack *kv, const specv_rows *
     SPECV_CHECK(specv_i_fits(positions, pos_stride, 0), SIZE);
     if (kv->src_seq_stride_bytes) {
         SPECV_CHECK(!r->row_start, SRC_SEQ_STRIDE);
-        SPECV_CHECK(positions == 0 ||
-                        kv->src_seq_stride_bytes >= (positions - 1) * pos_stride + kv->row_bytes,
+        SPECV_CHECK(kv->src_seq_stride_bytes >=
+                        (positions ? (positions - 1) * pos_stride + kv->row_bytes : 0),
                     SRC_SEQ_STRIDE);
         SPECV_CHECK(specv_i_fits(r->batch, kv->src_seq_stride_bytes, 0), SIZE);
     } else if (!r->row_start) {
         SPECV_CHECK(specv_i_fits((int64_t)r->batch * positions, pos_stride, 0), SIZE);
     }
-    SPECV_CHECK(kv->num_sms >= 0, NUM_SMS);
+    SPECV_CHECK(kv->num_sms >= 0 && kv->num_sms <= 65535, NUM_SMS);
     if (r->batch > 0) {
         SPECV_CHECK(kv->offsets, OFFSETS);
         if (r->max_draft > 0) {
-            SPECV_CHECK(!kv->src != !kv->src_planes, SRC);
-            SPECV_CHECK(!kv->dst != !kv->dst_planes, DST);
+            SPECV_CHECK(tables ? kv->src_planes && !kv->src : kv->src != NULL, SRC);
+            SPECV_CHECK(tables ? kv->dst_planes && !kv->dst : kv->dst != NULL, DST);
         }
     }
     return SPECV_OK;
@@ -840,11 +841,13 @@ SPECV_DEVFN int32_t specv_warp_exclusive_scan(int32_t value, int32_t *total) {
     return (int32_t)((uint32_t)inclusive - (uint32_t)value);
 }
 
-/* Sum, minimum, maximum over all lanes, in all lanes. Call: warp, value per lane. 5 shuffles. */
+/* Sum (wraps like unsigned), minimum, maximum over all lanes, in all lanes. Call: warp, value per
+   lane. Cost: 5 shuffles. */
 SPECV_DEVFN int32_t specv_warp_reduce_add(int32_t value) {
 #pragma unroll
     for (int distance = 16; distance > 0; distance /= 2)
-        value += __shfl_xor_sync(SPECV_FULL_WARP, value, distance);
+        value = (int32_t)((uint32_t)value +
+                          __shfl_xor_sync(SPECV_FULL_WARP, (uint32_t)value, distance));
     return value;
 }
 
@@ -1146,62 +1149,91 @@ SPECV_DEVFN int32_t specv_block_offsets_tile(const int32_t *lens, int num_rows, 
     return first + total;
 }
 
-/* Copies this warp's equal share of a tile's accepted KV rows, of all planes. The tile's output is
-   cut into pieces of SPECV_PIECE_BYTES per plane, wherever rows begin and end, and the pieces are
-   dealt to the warps: a long row is the work of many warps, and rows without accepted drafts cost
-   nothing. Rows that do not fit in capacity_rows are left out whole.
-   Call: each warp of all blocks that share the tile, with its rank among them (0..num_warps-1).
-   In: resolved rows and kv, rows row0..row0+num_rows-1, offsets from specv_block_offsets_tile. Sync: none.
-   Cost: one search of offsets per piece; each accepted byte read and written once. */
-SPECV_DEVFN void specv_warp_pack_tile(const specv_rows *rows, const specv_kv_pack *kv, int row0,
-                                      int num_rows, const int32_t *offsets, int64_t warp,
-                                      int64_t num_warps) {
+/* Which plane a warp copies, and which share of it. Planes are dealt to warps before anything is
+   known of the tokens, so that the planes' addresses are loaded while the tokens are: ask early. */
+typedef struct specv_plane_share {
+    const char *src; /* null in either: nothing to do */
+    char *dst;
+    int32_t plane;
+    int32_t rank, num_ranks; /* this warp among those with the same plane */
+} specv_plane_share;
+
+SPECV_DEVFN void specv_i_load_plane(const specv_kv_pack *kv, specv_plane_share *share) {
+    share->src = (const char *)(kv->src_planes ? kv->src_planes[share->plane] : kv->src);
+    share->dst = (char *)(kv->dst_planes ? kv->dst_planes[share->plane] : kv->dst);
+}
+
+/* Call: each warp of all blocks that copy together, with its rank among them. In: resolved kv.
+   With fewer warps than planes a warp starts at plane `warp` and goes on in steps of num_warps. */
+SPECV_DEVFN specv_plane_share specv_warp_plane_share(const specv_kv_pack *kv, int warp,
+                                                     int num_warps) {
+    specv_plane_share share;
+    share.plane = warp % kv->num_planes;
+    share.rank = warp / kv->num_planes;
+    share.num_ranks = (num_warps - share.plane + kv->num_planes - 1) / kv->num_planes;
+    specv_i_load_plane(kv, &share);
+    return share;
+}
+
+/* Copies the bytes low..high-1 of a tile's packed output, of one plane. */
+SPECV_DEVFN void specv_i_warp_pack_piece(const specv_rows *rows, const specv_kv_pack *kv, int row0,
+                                         int num_rows, const int32_t *offsets, const char *src,
+                                         char *dst, int64_t low, int64_t high) {
     const int64_t row_bytes = kv->row_bytes;
     /* Rows that follow each other without gaps on both sides are one run of bytes. */
     const int contiguous =
         kv->src_pos_stride_bytes == row_bytes && kv->dst_row_stride_bytes == row_bytes;
-    const int32_t first = offsets[0];
-    const int64_t num_packed =
-        offsets[num_rows] <= kv->capacity_rows
-            ? offsets[num_rows] - first
-            : (first < kv->capacity_rows
-                   ? offsets[specv_thread_find_row(offsets, num_rows, kv->capacity_rows)] - first
-                   : 0);
-    const int64_t plane_bytes = num_packed * row_bytes;
-    const int64_t plane_pieces = (plane_bytes + SPECV_PIECE_BYTES - 1) / SPECV_PIECE_BYTES;
-    const int64_t pieces = plane_pieces * kv->num_planes;
-    /* warp * pieces / num_warps, without the product that could overflow */
-    const int64_t each = pieces / num_warps, extra = pieces % num_warps;
-    const int64_t begin = warp * each + (warp < extra ? warp : extra);
-    const int64_t end = begin + each + (warp < extra);
+    int64_t packed_row = offsets[0] + low / row_bytes, within = low % row_bytes;
+    int i = specv_thread_find_row(offsets, num_rows, packed_row);
+#pragma unroll 1
+    while (low < high) {
+        int64_t b = row0 + i, source, run_rows, bytes;
+        source = packed_row - offsets[i];
+        source = rows->row_start ? (rows->row_start[b] + source) * kv->src_pos_stride_bytes
+                                 : b * kv->src_seq_stride_bytes + source * kv->src_pos_stride_bytes;
+        run_rows = contiguous ? offsets[i + 1] - packed_row : 1;
+        bytes = run_rows * row_bytes - within;
+        if (bytes > high - low) bytes = high - low;
+        specv_warp_copy_kv(dst + packed_row * kv->dst_row_stride_bytes + within,
+                           src + source + within, bytes);
+        low += bytes, packed_row += run_rows, within = 0;
+        if (low < high && packed_row >= offsets[i + 1])
+            i = specv_thread_find_row(offsets, num_rows, packed_row);
+    }
+}
 
+/* Copies this warp's share of a tile's accepted KV rows. The tile's output is cut into pieces of
+   SPECV_PIECE_BYTES, wherever rows begin and end, and the pieces are dealt to the warps: a long
+   row is the work of many warps, and rows without accepted drafts cost nothing. Rows that do not
+   fit in capacity_rows are left out whole.
+   Call: warp, with the share it was given. In: resolved rows and kv; rows row0..row0+num_rows-1
+   with the offsets of specv_block_offsets_tile. Sync: none.
+   Cost: one search of offsets per piece; each accepted byte read and written once. */
+SPECV_DEVFN void specv_warp_pack_tile(const specv_rows *rows, const specv_kv_pack *kv, int row0,
+                                      int num_rows, const int32_t *offsets, specv_plane_share share,
+                                      int num_warps) {
+    int fit = num_rows; /* rows that fit */
+    int64_t bytes;
+    if (offsets[num_rows] > kv->capacity_rows)
+        fit = offsets[0] < kv->capacity_rows
+                  ? specv_thread_find_row(offsets, num_rows, kv->capacity_rows)
+                  : 0;
+    bytes = (int64_t)(offsets[fit] - offsets[0]) * kv->row_bytes;
 #pragma unroll 1
-    for (int64_t piece = begin; piece < end; ++piece) {
-        const int64_t plane = piece / plane_pieces;
-        int64_t low = (piece - plane * plane_pieces) * SPECV_PIECE_BYTES;
-        const int64_t high =
-            low + SPECV_PIECE_BYTES < plane_bytes ? low + SPECV_PIECE_BYTES : plane_bytes;
-        const char *src = (const char *)(kv->src_planes ? kv->src_planes[plane] : kv->src);
-        char *dst = (char *)(kv->dst_planes ? kv->dst_planes[plane] : kv->dst);
-        int64_t packed_row = first + low / row_bytes, within = low % row_bytes;
-        int i = specv_thread_find_row(offsets, num_rows, packed_row);
-        if (!src || !dst) continue;
+    for (;;) {
+        if (share.src && share.dst) {
+            int64_t step = (int64_t)share.num_ranks * SPECV_PIECE_BYTES;
 #pragma unroll 1
-        while (low < high) {
-            int64_t b = row0 + i, source, run_rows, bytes;
-            source = packed_row - offsets[i];
-            source = rows->row_start
-                         ? (rows->row_start[b] + source) * kv->src_pos_stride_bytes
-                         : b * kv->src_seq_stride_bytes + source * kv->src_pos_stride_bytes;
-            run_rows = contiguous ? offsets[i + 1] - packed_row : 1;
-            bytes = run_rows * row_bytes - within;
-            if (bytes > high - low) bytes = high - low;
-            specv_warp_copy_kv(dst + packed_row * kv->dst_row_stride_bytes + within,
-                               src + source + within, bytes);
-            low += bytes, packed_row += run_rows, within = 0;
-            if (low < high && packed_row >= offsets[i + 1])
-                i = specv_thread_find_row(offsets, num_rows, packed_row);
+            for (int64_t low = (int64_t)share.rank * SPECV_PIECE_BYTES; low < bytes; low += step) {
+                int64_t left = bytes - low;
+                int64_t high = low + (left < SPECV_PIECE_BYTES ? left : SPECV_PIECE_BYTES);
+                specv_i_warp_pack_piece(rows, kv, row0, num_rows, offsets, share.src, share.dst,
+                                        low, high);
+            }
         }
+        if (num_warps >= kv->num_planes - share.plane) break;
+        share.plane += num_warps;
+        specv_i_load_plane(kv, &share);
     }
 }
 
@@ -1298,7 +1330,9 @@ SPECV_KERNEL __launch_bounds__(SPECV_PACK_THREADS, 2)
     __shared__ int32_t lens[SPECV_TILE_ROWS], offsets[SPECV_TILE_ROWS + 1];
     __shared__ int32_t scratch[SPECV_BLOCK_SCAN_SMEM_WORDS];
     const int thread = specv_i_thread(), block = (int)blockIdx.x, num_blocks = (int)gridDim.x;
-    const int64_t warps = SPECV_PACK_THREADS / 32;
+    const int num_warps = num_blocks * (SPECV_PACK_THREADS / 32);
+    const specv_plane_share share =
+        specv_warp_plane_share(&d.kv, block * (SPECV_PACK_THREADS / 32) + thread / 32, num_warps);
     int32_t packed = 0;
     specv_i_wait_for_primary();
     for (int row0 = 0; row0 < d.rows.batch; row0 += SPECV_TILE_ROWS) {
@@ -1322,8 +1356,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_PACK_THREADS, 2)
                 d.row_status[row0 + i] = status;
             }
         }
-        specv_warp_pack_tile(&d.rows, &d.kv, row0, num_rows, offsets, block * warps + thread / 32,
-                             num_blocks * warps);
+        specv_warp_pack_tile(&d.rows, &d.kv, row0, num_rows, offsets, share, num_warps);
         __syncthreads(); /* lens, offsets and scratch are reused */
     }
 }
@@ -1341,22 +1374,23 @@ SPECV_KERNEL __launch_bounds__(SPECV_PACK_THREADS, 2)
     __shared__ int32_t lens[SPECV_TILE_ROWS], offsets[SPECV_TILE_ROWS + 1];
     __shared__ int32_t scratch[SPECV_BLOCK_SCAN_SMEM_WORDS];
     const int batch = d.verify.rows.batch, warp = specv_i_thread() / 32;
-    const int64_t warps = SPECV_PACK_THREADS / 32;
-    const int verify_blocks = specv_i_verify_blocks(batch);
+    const int warps = SPECV_PACK_THREADS / 32, verify_blocks = specv_i_verify_blocks(batch);
     const int block = (int)blockIdx.x, copy_block = block - verify_blocks;
+    const int num_warps = ((int)gridDim.x - verify_blocks) * warps;
+    specv_plane_share share = {0, 0, 0, 0, 1};
     int32_t packed = 0;
+    if (copy_block >= 0)
+        share = specv_warp_plane_share(&d.kv, copy_block * warps + warp, num_warps);
 #pragma unroll 1
     for (int row0 = 0; row0 < batch; row0 += SPECV_TILE_ROWS) {
         int num_rows = batch - row0 < SPECV_TILE_ROWS ? batch - row0 : SPECV_TILE_ROWS;
         specv_block_accept_tile(&d.verify, row0, num_rows, lens, offsets);
         packed = specv_block_offsets_tile(lens, num_rows, packed, offsets, scratch);
         if (copy_block >= 0) {
-            specv_warp_pack_tile(&d.verify.rows, &d.kv, row0, num_rows, offsets,
-                                 copy_block * warps + warp,
-                                 ((int)gridDim.x - verify_blocks) * warps);
+            specv_warp_pack_tile(&d.verify.rows, &d.kv, row0, num_rows, offsets, share, num_warps);
         } else {
             specv_i_store_offsets(&d.kv, row0, num_rows, offsets, block, verify_blocks);
-            for (int i = block * (int)warps + warp; i < num_rows; i += verify_blocks * (int)warps)
+            for (int i = block * warps + warp; i < num_rows; i += verify_blocks * warps)
                 specv_warp_verify_greedy_row(&d.verify, row0 + i,
                                              specv_i_space_status(&d.kv, offsets, i));
         }
@@ -1382,7 +1416,9 @@ SPECV_KERNEL __launch_bounds__(SPECV_STATS_THREADS)
             if (b < d.rows.batch) {
                 specv_row row = specv_thread_load_row(&d.rows, b);
                 int32_t len = row.live ? d.accepted_len[b] : 0;
-                if (row.status || len < 0 || len > row.n_draft) {
+                int bad = row.status || len < 0 || len > row.n_draft;
+                int32_t emitted = bad || !row.live ? 0 : d.num_emitted ? d.num_emitted[b] : len + 1;
+                if (bad || emitted < 0 || emitted > len + 1) {
                     count[SPECV_STAT_BAD_ROWS] = 1;
                 } else if (row.live) {
                     count[SPECV_STAT_ROWS] = 1;
@@ -1390,7 +1426,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_STATS_THREADS)
                     count[SPECV_STAT_ACCEPTED] = len;
                     count[SPECV_STAT_REJECTED] =
                         d.mismatch ? d.mismatch[b] != 0 : len < row.n_draft;
-                    count[SPECV_STAT_EMITTED] = d.num_emitted ? d.num_emitted[b] : len + 1;
+                    count[SPECV_STAT_EMITTED] = emitted;
                     if (len >= bin0 && len < bin0 + tile_bins) atomicAdd(&bins[len - bin0], 1);
                 }
             }
@@ -1414,6 +1450,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_STATS_THREADS)
 
 /* ================================================================================= >>launch */
 
+#if !defined(__CUDACC_RTC__)
 #include <cuda_runtime_api.h>
 
 #if defined(SPECVERIFY_NO_VALIDATE)
@@ -1535,6 +1572,7 @@ SPECV_LAUNCHER int specv_version(void) { return SPECVERIFY_VERSION; }
 
 #undef SPECV_I_VALIDATE
 
+#endif /* !__CUDACC_RTC__ */
 #endif /* SPECVERIFY_IMPLEMENTATION */
 
 /* ================================================================================ >>license

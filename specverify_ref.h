@@ -234,10 +234,11 @@ SPECV_REF_API int specv_ref_accept_stats(const specv_accept_stats_desc *d) {
     if (d->histogram && !d->accumulate)
         for (int64_t k = 0; k <= d->rows.max_draft; ++k) d->histogram[k] = 0;
     for (int b = 0; b < d->rows.batch; ++b) {
-        int32_t num_drafts = specv_ref_i_num_drafts(&d->rows, b), len;
+        int32_t num_drafts = specv_ref_i_num_drafts(&d->rows, b), len, emitted = 0;
         if (!specv_ref_i_is_live(&d->rows, b)) continue;
         len = d->accepted_len[b];
-        if (num_drafts < 0 || len < 0 || len > num_drafts) {
+        if (len >= 0 && len <= num_drafts) emitted = d->num_emitted ? d->num_emitted[b] : len + 1;
+        if (num_drafts < 0 || len < 0 || len > num_drafts || emitted < 0 || emitted > len + 1) {
             step[SPECV_STAT_BAD_ROWS] += 1;
             continue;
         }
@@ -246,7 +247,7 @@ SPECV_REF_API int specv_ref_accept_stats(const specv_accept_stats_desc *d) {
         step[SPECV_STAT_DRAFTED] += num_drafts;
         step[SPECV_STAT_ACCEPTED] += len;
         step[SPECV_STAT_REJECTED] += d->mismatch ? d->mismatch[b] != 0 : len < num_drafts;
-        step[SPECV_STAT_EMITTED] += d->num_emitted ? d->num_emitted[b] : len + 1;
+        step[SPECV_STAT_EMITTED] += emitted;
         if (d->histogram) d->histogram[len] += 1;
     }
     if (d->totals)
