@@ -35,8 +35,8 @@ run() { # program arguments, options, expectation
   set -- $1 -- "$2"
   local program=$1; shift
   local arguments=(); while [ "$1" != -- ]; do arguments+=("$1"); shift; done
-  text=$(LD_PRELOAD="$preload" LD_LIBRARY_PATH="$out:$LD_LIBRARY_PATH" PTXRUN_EXIT=1 PTXRUN_OPTS="$2" timeout 300 \
-    "$out/tests/$program-$arch" "${arguments[@]}" 2>&1); status=$?
+  text=$(LD_PRELOAD="$preload" LD_LIBRARY_PATH="$out:$LD_LIBRARY_PATH" PTXRUN_EXIT=1 PTXRUN_OPTS="$2" \
+    timeout 300 "$out/tests/$program-$arch" "${arguments[@]}" 2>&1); status=$?
   case $want in
     clean) [ $status = 0 ] && ! grep -q REPORT <<<"$text" && good=yes ;;
     report) grep -q "REPORT $what:" <<<"$text" && good=yes ;;
@@ -45,7 +45,8 @@ run() { # program arguments, options, expectation
   esac
   grep -qE 'runtime error:|AddressSanitizer' <<<"$text" && good=no # of the interpreter itself
   if [ $good = yes ]; then passed=$((passed + 1)); else
-    failed=$((failed + 1)); echo "FAILED: $program ${arguments[*]} [$2]: expected $want $what, status $status"; head -5 <<<"$text"
+    failed=$((failed + 1)); head -5 <<<"$text"
+    echo "FAILED: $program ${arguments[*]} [$2]: expected $want $what, status $status"
   fi
 }
 
@@ -57,23 +58,39 @@ while IFS='|' read -r program options expectation; do
     for seed in 1 2 3 4; do run "$program" "${options/SEEDS/seed=$seed weak=1 split=20}" "$expectation"; done
   else run "$program" "$options" "$expectation"; fi
 done < "$here/manifest.txt"
-# The machine-readable profile, and the driver with a job file.
-check() { # name, command: must succeed
-  if eval "$2"; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "FAILED: $1"; fi
+
+# What the table cannot say: a function for each, which must succeed.
+program() { # [NAME=value ...] program arguments
+  local settings=(); while [[ $1 == *=* ]]; do settings+=("$1"); shift; done
+  local name=$1; shift
+  env LD_PRELOAD="$preload" LD_LIBRARY_PATH="$out" PTXRUN_QUIET=1 "${settings[@]}" \
+    "$out/tests/$name-$arch" "$@"
 }
-check "profile CSV" 'PTXRUN_QUIET=1 PTXRUN_OPTS="prof=$out/tests/profile.csv" LD_PRELOAD="$preload" LD_LIBRARY_PATH="$out" \
-  "$out/tests/softmax-$arch" > /dev/null && python3 "$here/profile_check.py" "$out/tests/profile.csv"'
-check "job file" 'nvcc -arch="$arch" -O3 -ptx -o "$out/tests/job.ptx" "$here/job.cu" && \
-  "$out/ptxrun" "$out/tests/job.ptx" "$here/example.job" seed=3 | grep -q "^out: 3 5 7 9"'
-device() { # PTXRUN_DEVICE, expected compute capability
-  LD_PRELOAD="$preload" LD_LIBRARY_PATH="$out" PTXRUN_QUIET=1 PTXRUN_DEVICE="$1" "$out/tests/api-$arch" device "$2"
+profile_csv() {
+  program PTXRUN_OPTS="prof=$out/tests/profile.csv" softmax > /dev/null &&
+    python3 "$here/profile_check.py" "$out/tests/profile.csv"
 }
-check "a newer device runs older PTX" 'device cc=120 120 > /dev/null'
-check "an older device refuses newer PTX" '! device cc=70 70 > "$out/tests/refused.txt" 2>&1 &&
-  grep -q "needs compute capability ${arch#sm_}, the device has 70" "$out/tests/refused.txt"'
-check "PTXRUN_EXIT=first stops the program" 'LD_PRELOAD="$preload" LD_LIBRARY_PATH="$out" PTXRUN_EXIT=first \
-  "$out/tests/bugs-$arch" nosync > "$out/tests/first.txt" 2>&1; [ $? = 86 ] && ! grep -qx ok "$out/tests/first.txt"'
-fragile() { LD_PRELOAD="$preload" LD_LIBRARY_PATH="$out" PTXRUN_QUIET=1 PTXRUN_OPTS="$1" "$out/tests/numeric-$arch" fragile; }
-check "approx=jitter shows" '[ "$(fragile)" = "$(fragile seed=1)" ] && [ "$(fragile)" != "$(fragile "approx=jitter seed=1")" ]'
+job_file() {
+  nvcc -arch="$arch" -O3 -ptx -o "$out/tests/job.ptx" "$here/job.cu" &&
+    "$out/ptxrun" "$out/tests/job.ptx" "$here/example.job" seed=3 | grep -q "^out: 3 5 7 9"
+}
+newer_device() { program PTXRUN_DEVICE="cc=120" api device 120 > /dev/null; }
+older_device() {
+  ! program PTXRUN_DEVICE="cc=70" api device 70 > "$out/tests/refused.txt" 2>&1 &&
+    grep -q "needs compute capability ${arch#sm_}, the device has 70" "$out/tests/refused.txt"
+}
+exit_at_first_report() {
+  program PTXRUN_EXIT=first bugs nosync > "$out/tests/first.txt" 2>&1
+  [ $? = 86 ] && ! grep -qx ok "$out/tests/first.txt"
+}
+approximate_jitter() {
+  local exact seeded jittered
+  exact=$(program numeric fragile); seeded=$(program PTXRUN_OPTS="seed=1" numeric fragile)
+  jittered=$(program PTXRUN_OPTS="approx=jitter seed=1" numeric fragile)
+  [ "$exact" = "$seeded" ] && [ "$exact" != "$jittered" ]
+}
+for check in profile_csv job_file newer_device older_device exit_at_first_report approximate_jitter; do
+  if $check; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "FAILED: $check"; fi
+done
 echo "$passed passed, $failed failed, $skipped skipped"
 [ $failed = 0 ]
