@@ -43,7 +43,7 @@ struct Runtime {
   cudaError_t lastError = cudaSuccess;
   bool failed = false; // a fatal report: the context is lost, as on a device
   size_t reportsShown = 0, faults = 0;
-  std::string missingCode; // why there is no PTX
+  std::string missingCode;   // why there is no PTX
   bool kernelBefore = false; // the work just done was a kernel: the next one may overlap it
   uint64_t allocatedBytes = 0;
   std::map<uint64_t, uint64_t> sizes;

@@ -123,7 +123,8 @@ public:
   void clearReports();
   const Totals &totals() const;
   void clearProfile();
-  // A counter by its name in the CSV, of one kernel or (kernel empty) of all; false: no such counter.
+  // A counter by its name in the CSV, of one kernel or (kernel empty) of all; false: no such
+  // counter.
   bool count(const std::string &kernel, const std::string &counter, uint64_t &value) const;
   std::string profileText() const; // per-kernel totals, and lines when asked
   std::string profileCsv() const;

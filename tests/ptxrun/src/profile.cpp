@@ -93,7 +93,8 @@ std::string profileCsvHeader() {
 
 std::string profileCsv(const Kernel &kernel) {
   std::string text = "kernel," + quoted(kernel.name);
-  for (const Counter &counter : counterTable) text += "," + std::to_string(kernel.totals.*counter.value);
+  for (const Counter &counter : counterTable)
+    text += "," + std::to_string(kernel.totals.*counter.value);
   text += "\n";
   forEachLine(kernel, [&](const Instruction &i, const Profile &p) {
     text += "line," + quoted(kernel.name) + "," + std::to_string(i.line) + "," +

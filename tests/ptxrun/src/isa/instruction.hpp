@@ -71,9 +71,9 @@ struct Instruction {
   mutable Allocation *lastAllocation = nullptr; // the one found last time
 
   // control
-  uint32_t target = 0;         // Branch; Collective: which source is the lane mask
-  std::vector<uint32_t> table; // BranchTable
-  bool checkRegisters = true;  // sources are ordinary registers
+  uint32_t target = 0;                 // Branch; Collective: which source is the lane mask
+  std::vector<uint32_t> table;         // BranchTable
+  bool checkRegisters = true;          // sources are ordinary registers
   uint64_t Totals::*counter = nullptr; // Collective: what it counts as
 
   uint32_t line = 0, sourceLine = 0, sourceFile = 0;

@@ -136,16 +136,16 @@ void checkSharedRace(Context &c, const Instruction &i, int lane, const Place &pl
 
 void checkEarlierLaunch(Context &c, const Instruction &i, int lane, const Place &place,
                         uint32_t bytes, AccessKind kind) {
-  auto conflict =
-      c.globalRaces.withEarlierLaunch(place.address, bytes, kind != AccessKind::Read);
+  auto conflict = c.globalRaces.withEarlierLaunch(place.address, bytes, kind != AccessKind::Read);
   if (conflict == GlobalRaces::Conflict::None) return;
   bool afterWrite = conflict == GlobalRaces::Conflict::WriteBefore;
   c.report(
       i, lane, Fault::UnorderedLaunch,
       [&] {
         return std::string(verb(kind)) + " of '" + place.allocation->name + "'+" +
-               std::to_string(place.address - place.allocation->begin) + ", which an earlier launch " +
-               (afterWrite ? "writes" : "reads") + ", before griddepcontrol.wait";
+               std::to_string(place.address - place.allocation->begin) +
+               ", which an earlier launch " + (afterWrite ? "writes" : "reads") +
+               ", before griddepcontrol.wait";
       },
       uint32_t(kind) * 2 + afterWrite);
 }

@@ -33,7 +33,7 @@ struct Warp {
   uint32_t collectiveMask[warpSize] = {};
   uint32_t barrierId[warpSize] = {}, barrierCount[warpSize] = {};
   uint32_t clusterPhase[warpSize] = {}; // the phase in which the lane arrived
-  LaneMask afterEarlierLaunches = 0; // lanes ordered after the launches that may still run
+  LaneMask afterEarlierLaunches = 0;    // lanes ordered after the launches that may still run
   LaneClocks clocks;
   std::vector<uint8_t> local;                // localBytes per lane
   std::vector<std::deque<CopyGroup>> copies; // per lane; empty until cp.async is used
