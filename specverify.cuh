@@ -381,7 +381,7 @@ typedef struct specv_accept_stats_desc {
 
 /* Launch shapes, for those who launch the kernels themselves. */
 #define SPECV_VERIFY_THREADS 128  /* specv_verify_greedy_kernel: a warp per row */
-#define SPECV_PACK_THREADS   320  /* specv_pack_kv_kernel, specv_verify_pack_kv_kernel */
+#define SPECV_PACK_THREADS   256  /* specv_pack_kv_kernel, specv_verify_pack_kv_kernel */
 #define SPECV_STATS_THREADS  256  /* specv_accept_stats_kernel: one block */
 #define SPECV_TILE_ROWS      2048 /* rows that a packing block scans at a time */
 #define SPECV_PIECE_BYTES    2048 /* what a warp copies at a time: 4 x 16 bytes per lane */
@@ -686,8 +686,18 @@ SPECV_DEVFN void specv_i_wait_for_primary(void) {
 #endif
 }
 
-SPECV_DEVFN int64_t specv_i_load_token(const void *tokens, int dtype, int64_t index) {
-    return dtype == SPECV_I64 ? ((const int64_t *)tokens)[index] : ((const int32_t *)tokens)[index];
+/* Tokens are loaded raw and widened when they are used, and the dtype is a constant where several
+   are loaded: a sign extension or a branch next to each load would make the next load wait. */
+SPECV_DEVFN void specv_i_load_token(uint2 *raw, const void *tokens, int dtype, int64_t index) {
+    if (dtype == SPECV_I64)
+        *raw = ((const uint2 *)tokens)[index];
+    else
+        raw->x = ((const uint32_t *)tokens)[index];
+}
+
+SPECV_DEVFN int64_t specv_i_token(uint2 raw, int dtype) {
+    if (dtype == SPECV_I64) return (int64_t)((uint64_t)raw.y << 32 | raw.x);
+    return (int32_t)raw.x;
 }
 
 SPECV_DEVFN void specv_i_store_token(void *tokens, int dtype, int64_t index, int64_t token) {
@@ -724,12 +734,9 @@ SPECV_DEVFN int64_t specv_thread_next_token_i64(const int64_t *target, int accep
     return specv_i_is_token(token, vocab) ? token : -1;
 }
 
-/* The largest i in 0..num_rows with offsets[i] <= position: the row that holds packed position
-   `position`, or num_rows if it lies behind the last.
-   Call: any thread. In: offsets[0..num_rows] ascending, offsets[0] <= position; any memory.
-   Cost: ceil(log2(num_rows + 1)) dependent loads. */
-SPECV_DEVFN int specv_thread_find_row(const int32_t *offsets, int num_rows, int64_t position) {
-    int low = 0, high = num_rows + 1; /* offsets[low] <= position, and offsets[high] is above */
+/* specv_thread_find_row, for a row that is not before row `low`. */
+SPECV_DEVFN int specv_i_find_row(const int32_t *offsets, int low, int num_rows, int64_t position) {
+    int high = num_rows + 1; /* offsets[low] <= position, and offsets[high] is above */
     while (high - low > 1) {
         int middle = low + (high - low) / 2;
         if (offsets[middle] <= position)
@@ -738,6 +745,14 @@ SPECV_DEVFN int specv_thread_find_row(const int32_t *offsets, int num_rows, int6
             high = middle;
     }
     return low;
+}
+
+/* The largest i in 0..num_rows with offsets[i] <= position: the row that holds packed position
+   `position`, or num_rows if it lies behind the last.
+   Call: any thread. In: offsets[0..num_rows] ascending, offsets[0] <= position; any memory.
+   Cost: ceil(log2(num_rows + 1)) dependent loads. */
+SPECV_DEVFN int specv_thread_find_row(const int32_t *offsets, int num_rows, int64_t position) {
+    return specv_i_find_row(offsets, 0, num_rows, position);
 }
 
 /* What the batch says of one row. Call: any thread; 0 <= row < batch. Lengths are loaded beside num_active, not after it: one round
@@ -780,27 +795,36 @@ SPECV_DEVFN int specv_warp_first_reject(int rejected) {
     return mask ? __ffs((int)mask) - 1 : 32;
 }
 
+/* Tokens first + 32 * c of four chunks; those with 32 * c < left are loaded. */
+SPECV_DEVFN void specv_i_load_chunks(uint2 raw[4], const void *tokens, int dtype, int64_t first,
+                                     int left) {
+    if (dtype == SPECV_I64) {
+#pragma unroll
+        for (int c = 0; c < 4; ++c)
+            if (32 * c < left) specv_i_load_token(&raw[c], tokens, SPECV_I64, first + 32 * c);
+    } else {
+#pragma unroll
+        for (int c = 0; c < 4; ++c)
+            if (32 * c < left) specv_i_load_token(&raw[c], tokens, SPECV_I32, first + 32 * c);
+    }
+}
+
 /* The accept scan. Four chunks of 32 positions are loaded before the first ballot, so that a
    row of up to 128 drafts costs one round trip however many are accepted. */
 SPECV_DEVFN int specv_i_warp_ballot_accept(const void *draft, const void *target, int dtype,
                                            int n_draft) {
     int lane = specv_i_lane();
     for (int base = 0; base < n_draft; base += 128) {
-        int rejected[4];
-#pragma unroll
-        for (int c = 0; c < 4; ++c) {
-            int j = base + 32 * c + lane;
-            rejected[c] = 0;
-            if (j < n_draft) {
-                int64_t token = specv_i_load_token(draft, dtype, j);
-                rejected[c] = token < 0 || token != specv_i_load_token(target, dtype, j);
-            }
-        }
+        uint2 draft_raw[4] = {}, target_raw[4] = {};
+        specv_i_load_chunks(draft_raw, draft, dtype, base + lane, n_draft - base - lane);
+        specv_i_load_chunks(target_raw, target, dtype, base + lane, n_draft - base - lane);
 #pragma unroll
         for (int c = 0; c < 4; ++c) {
             int chunk = base + 32 * c, first;
+            int64_t token = specv_i_token(draft_raw[c], dtype);
+            int rejected = (token < 0) | (token != specv_i_token(target_raw[c], dtype));
             if (chunk >= n_draft) break;
-            first = specv_warp_first_reject(rejected[c]);
+            first = specv_warp_first_reject(rejected & (chunk + lane < n_draft));
             if (first < 32) return chunk + first;
         }
     }
@@ -922,8 +946,8 @@ SPECV_DEVFN void specv_i_copy(void *dst, const void *src, int64_t bytes, int thr
     int64_t head = (int64_t)((0 - (uint64_t)to) & (uint64_t)(width - 1)), units, tail;
     uint8_t first = 0, last = 0; /* loaded with the rest, so that nothing waits twice */
     if (head > bytes) head = bytes;
-    units = (bytes - head) / width;
-    tail = bytes - head - units * width;
+    units = (bytes - head) >> (__ffs(width) - 1);
+    tail = (bytes - head) & (width - 1);
     if (thread < head) first = (uint8_t)from[thread];
     if (thread < tail) last = (uint8_t)from[bytes - tail + thread];
     if (width == 16)
@@ -999,31 +1023,26 @@ SPECV_DEVFN specv_verdict specv_warp_verify_greedy_row(const specv_verify_greedy
     /* Position n_draft always stops: it needs no draft and holds the bonus. */
 #pragma unroll 1
     for (int base = 0, done = !r.readable; !done; base += 128) {
-        int64_t draft[4], target[4];
-#pragma unroll
-        for (int c = 0; c < 4; ++c) {
-            int j = base + 32 * c + lane;
-            draft[c] = target[c] = -1;
-            if (j < r.n_draft)
-                draft[c] = specv_i_load_token(d->draft_tokens, dtype, draft_base + j);
-            if (j <= r.n_draft)
-                target[c] = specv_i_load_token(d->target_tokens, dtype, target_base + j);
-        }
+        uint2 draft_raw[4] = {}, target_raw[4] = {};
+        const int j0 = base + lane;
+        specv_i_load_chunks(draft_raw, d->draft_tokens, dtype, draft_base + j0, r.n_draft - j0);
+        specv_i_load_chunks(target_raw, d->target_tokens, dtype, target_base + j0,
+                            r.n_draft + 1 - j0);
 #pragma unroll
         for (int c = 0; c < 4; ++c) {
             int chunk = base + 32 * c, j = chunk + lane, emitted = chunk + 32;
-            int first =
-                specv_warp_first_reject(j >= r.n_draft || specv_i_stops(d, draft[c], target[c]));
+            int64_t draft = specv_i_token(draft_raw[c], dtype);
+            int64_t target = specv_i_token(target_raw[c], dtype);
+            int first = specv_warp_first_reject(j >= r.n_draft || specv_i_stops(d, draft, target));
             if (first < 32) {
-                int64_t draft_there = __shfl_sync(SPECV_FULL_WARP, draft[c], first);
-                int64_t target_there = __shfl_sync(SPECV_FULL_WARP, target[c], first);
+                int64_t draft_there = __shfl_sync(SPECV_FULL_WARP, draft, first);
+                int64_t target_there = __shfl_sync(SPECV_FULL_WARP, target, first);
                 v = specv_i_verdict(d, &r, chunk + first, draft_there, target_there);
                 emitted = v.accepted_len + (v.next_token >= 0);
                 done = 1;
             }
             if (d->out_tokens && j < columns) /* an accepted draft is the target's own token */
-                specv_i_store_token(d->out_tokens, dtype, out_base + j,
-                                    j < emitted ? target[c] : -1);
+                specv_i_store_token(d->out_tokens, dtype, out_base + j, j < emitted ? target : -1);
             written = chunk + 32;
             if (done) break;
         }
@@ -1065,12 +1084,40 @@ SPECV_DEVFN void specv_block_copy_kv(void *dst, const void *src, int64_t bytes) 
     specv_i_copy(dst, src, bytes, specv_i_thread(), specv_i_num_threads());
 }
 
+#define SPECV_I_FLIGHT 8 /* drafts, and as many targets, that a thread has in flight */
+
+/* The tile as one array of num_rows x columns elements: this thread's elements from `base` on,
+   SPECV_I_FLIGHT of them, one per warp and block width. j = -1: no draft there. */
+SPECV_DEVFN void specv_i_load_elements(const specv_verify_greedy_desc *d, int dtype, int row0,
+                                       int num_rows, unsigned columns, const int32_t *n_draft,
+                                       unsigned base, int *row, int *j, uint2 *draft_raw,
+                                       uint2 *target_raw) {
+    /* CSR rows begin at row_start[b] and row_start[b] + b. */
+    const int64_t draft_stride = d->rows.row_start ? 0 : d->draft_stride_elems;
+    const int64_t target_stride = d->rows.row_start ? 1 : d->target_stride_elems;
+    const int shift = __ffs((int)columns) - 1;
+#pragma unroll
+    for (int u = 0; u < SPECV_I_FLIGHT; ++u) {
+        unsigned element = base + (unsigned)(u * specv_i_num_threads() + specv_i_lane());
+        row[u] = (int)(columns <= 32 ? element >> shift : element / columns);
+        j[u] = (int)(element - (unsigned)row[u] * columns);
+        if (row[u] >= num_rows || j[u] >= n_draft[row[u]]) j[u] = -1;
+        if (j[u] >= 0) {
+            int64_t b = row0 + row[u], first = d->rows.row_start ? d->rows.row_start[b] : 0;
+            first += j[u];
+            specv_i_load_token(&draft_raw[u], d->draft_tokens, dtype, first + b * draft_stride);
+            specv_i_load_token(&target_raw[u], d->target_tokens, dtype, first + b * target_stride);
+        }
+    }
+}
+
 /* Accepted lengths of rows row0..row0+num_rows-1, without writing any output: lens[i] in shared
    memory. For kernels in which every block needs every length.
    Call: block. In: a valid, resolved descriptor; 2 * num_rows * max_draft fits in an int32.
    Scratch: work[num_rows] in shared memory.
    Sync: barriers inside; put one before lens is read, and before lens or work are reused.
-   Cost: all drafts and targets of these rows once, 4 x 2 loads in flight per thread. */
+   Cost: all drafts and targets of these rows once, SPECV_I_FLIGHT x 2 loads in flight per
+   thread. */
 SPECV_DEVFN void specv_block_accept_tile(const specv_verify_greedy_desc *d, int row0, int num_rows,
                                          int32_t *lens, int32_t *work) {
     const int thread = specv_i_thread(), num_threads = specv_i_num_threads();
@@ -1093,32 +1140,23 @@ SPECV_DEVFN void specv_block_accept_tile(const specv_verify_greedy_desc *d, int 
     __syncthreads();
 #pragma unroll 1
     for (unsigned base = (unsigned)(thread - lane); base < (unsigned)num_rows * columns;
-         base += 4 * (unsigned)num_threads) {
-        int64_t draft[4], target[4];
-        int row[4], j[4], n_draft[4];
+         base += SPECV_I_FLIGHT * (unsigned)num_threads) {
+        uint2 draft_raw[SPECV_I_FLIGHT] = {}, target_raw[SPECV_I_FLIGHT] = {};
+        int row[SPECV_I_FLIGHT], j[SPECV_I_FLIGHT]; /* j = -1: no draft there */
+        if (dtype == SPECV_I64)
+            specv_i_load_elements(d, SPECV_I64, row0, num_rows, columns, work, base, row, j,
+                                  draft_raw, target_raw);
+        else
+            specv_i_load_elements(d, SPECV_I32, row0, num_rows, columns, work, base, row, j,
+                                  draft_raw, target_raw);
 #pragma unroll
-        for (int u = 0; u < 4; ++u) {
-            unsigned element = base + (unsigned)(u * num_threads + lane);
-            row[u] = (int)(element / columns), j[u] = (int)(element % columns);
-            n_draft[u] = row[u] < num_rows ? work[row[u]] : 0;
-            draft[u] = target[u] = -1;
-            if (j[u] < n_draft[u]) {
-                int b = row0 + row[u];
-                int64_t first = d->rows.row_start ? d->rows.row_start[b] : 0;
-                draft[u] = specv_i_load_token(
-                    d->draft_tokens, dtype,
-                    (d->rows.row_start ? first : b * d->draft_stride_elems) + j[u]);
-                target[u] = specv_i_load_token(
-                    d->target_tokens, dtype,
-                    (d->rows.row_start ? first + b : b * d->target_stride_elems) + j[u]);
-            }
-        }
-#pragma unroll
-        for (int u = 0; u < 4; ++u) {
-            int stops = j[u] < n_draft[u] && specv_i_stops(d, draft[u], target[u]);
+        for (int u = 0; u < SPECV_I_FLIGHT; ++u) {
+            int64_t draft = specv_i_token(draft_raw[u], dtype);
+            int64_t target = specv_i_token(target_raw[u], dtype);
+            int stops = j[u] >= 0 && specv_i_stops(d, draft, target);
             unsigned mask = __ballot_sync(SPECV_FULL_WARP, stops);
             if (stops && (mask & mine_below) == 0) { /* the row's first stop in this warp */
-                int eos = draft[u] == target[u] && specv_i_is_token(draft[u], d->vocab);
+                int eos = draft == target && specv_i_is_token(draft, d->vocab);
                 atomicMin(&lens[row[u]], 2 * j[u] + eos);
             }
         }
@@ -1175,30 +1213,56 @@ SPECV_DEVFN specv_plane_share specv_warp_plane_share(const specv_kv_pack *kv, in
     return share;
 }
 
-/* Copies the bytes low..high-1 of a tile's packed output, of one plane. */
+/* Copies the bytes low..high-1 of a tile's packed output, of one plane: run after run, a run being
+   bytes that follow each other without a gap on both sides. Short runs would wait for each other,
+   so where 16-byte units fit everything, each lane finds its units' rows itself. */
 SPECV_DEVFN void specv_i_warp_pack_piece(const specv_rows *rows, const specv_kv_pack *kv, int row0,
                                          int num_rows, const int32_t *offsets, const char *src,
                                          char *dst, int64_t low, int64_t high) {
-    const int64_t row_bytes = kv->row_bytes;
-    /* Rows that follow each other without gaps on both sides are one run of bytes. */
-    const int contiguous =
-        kv->src_pos_stride_bytes == row_bytes && kv->dst_row_stride_bytes == row_bytes;
+    const int64_t row_bytes = kv->row_bytes, pos_stride = kv->src_pos_stride_bytes;
+    const int64_t seq_stride = rows->row_start ? 0 : kv->src_seq_stride_bytes;
+    const int64_t dst_stride = kv->dst_row_stride_bytes;
+    const int contiguous = pos_stride == row_bytes && dst_stride == row_bytes;
     int64_t packed_row = offsets[0] + low / row_bytes, within = low % row_bytes;
-    int i = specv_thread_find_row(offsets, num_rows, packed_row);
+    int i = specv_i_find_row(offsets, 0, num_rows, packed_row);
+    int64_t run_rows = contiguous ? offsets[i + 1] - packed_row : 1;
+
+    if (run_rows * row_bytes - within < high - low && row_bytes < 1 << 30 &&
+        (((uint64_t)src | (uint64_t)dst | (uint64_t)row_bytes | (uint64_t)pos_stride |
+          (uint64_t)seq_stride | (uint64_t)dst_stride) &
+         15) == 0) {
+        const unsigned row_units = (unsigned)(row_bytes / 16);
+        uint4 v[SPECV_PIECE_BYTES / 512];
+        int64_t to[SPECV_PIECE_BYTES / 512];
+#pragma unroll
+        for (int u = 0; u < SPECV_PIECE_BYTES / 512; ++u) {
+            unsigned unit = (unsigned)(within / 16) + (unsigned)(32 * u + specv_i_lane());
+            int64_t row = packed_row + unit / row_units, from;
+            unsigned in_row = unit % row_units * 16;
+            to[u] = -1;
+            if (low + 16 * (32 * u + specv_i_lane()) < high) {
+                int mine = specv_i_find_row(offsets, i, num_rows, row);
+                from = rows->row_start ? rows->row_start[row0 + mine] : 0;
+                from = (from + row - offsets[mine]) * pos_stride + (row0 + mine) * seq_stride;
+                to[u] = row * dst_stride + in_row;
+                v[u] = *(const uint4 *)(src + from + in_row);
+            }
+        }
+#pragma unroll
+        for (int u = 0; u < SPECV_PIECE_BYTES / 512; ++u)
+            if (to[u] >= 0) *(uint4 *)(dst + to[u]) = v[u];
+        return;
+    }
 #pragma unroll 1
     while (low < high) {
-        int64_t b = row0 + i, source, run_rows, bytes;
-        source = packed_row - offsets[i];
-        source = rows->row_start ? (rows->row_start[b] + source) * kv->src_pos_stride_bytes
-                                 : b * kv->src_seq_stride_bytes + source * kv->src_pos_stride_bytes;
+        int64_t from = (rows->row_start ? rows->row_start[row0 + i] : 0), bytes;
+        from = (from + packed_row - offsets[i]) * pos_stride + (row0 + i) * seq_stride + within;
         run_rows = contiguous ? offsets[i + 1] - packed_row : 1;
         bytes = run_rows * row_bytes - within;
         if (bytes > high - low) bytes = high - low;
-        specv_warp_copy_kv(dst + packed_row * kv->dst_row_stride_bytes + within,
-                           src + source + within, bytes);
+        specv_warp_copy_kv(dst + packed_row * dst_stride + within, src + from, bytes);
         low += bytes, packed_row += run_rows, within = 0;
-        if (low < high && packed_row >= offsets[i + 1])
-            i = specv_thread_find_row(offsets, num_rows, packed_row);
+        if (low < high) i = specv_i_find_row(offsets, i, num_rows, packed_row);
     }
 }
 
@@ -1222,6 +1286,8 @@ SPECV_DEVFN void specv_warp_pack_tile(const specv_rows *rows, const specv_kv_pac
 #pragma unroll 1
     for (;;) {
         if (share.src && share.dst) {
+            /* Planes are in global memory: the compiler may use its own kind of access. */
+            __builtin_assume(__isGlobal(share.src)), __builtin_assume(__isGlobal(share.dst));
             int64_t step = (int64_t)share.num_ranks * SPECV_PIECE_BYTES;
 #pragma unroll 1
             for (int64_t low = (int64_t)share.rank * SPECV_PIECE_BYTES; low < bytes; low += step) {
@@ -1332,7 +1398,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_PACK_THREADS, 2)
     const int thread = specv_i_thread(), block = (int)blockIdx.x, num_blocks = (int)gridDim.x;
     const int num_warps = num_blocks * (SPECV_PACK_THREADS / 32);
     const specv_plane_share share =
-        specv_warp_plane_share(&d.kv, block * (SPECV_PACK_THREADS / 32) + thread / 32, num_warps);
+        specv_warp_plane_share(&d.kv, thread / 32 * num_blocks + block, num_warps);
     int32_t packed = 0;
     specv_i_wait_for_primary();
     for (int row0 = 0; row0 < d.rows.batch; row0 += SPECV_TILE_ROWS) {
@@ -1376,11 +1442,11 @@ SPECV_KERNEL __launch_bounds__(SPECV_PACK_THREADS, 2)
     const int batch = d.verify.rows.batch, warp = specv_i_thread() / 32;
     const int warps = SPECV_PACK_THREADS / 32, verify_blocks = specv_i_verify_blocks(batch);
     const int block = (int)blockIdx.x, copy_block = block - verify_blocks;
-    const int num_warps = ((int)gridDim.x - verify_blocks) * warps;
+    const int copy_blocks = (int)gridDim.x - verify_blocks, num_warps = copy_blocks * warps;
     specv_plane_share share = {0, 0, 0, 0, 1};
     int32_t packed = 0;
     if (copy_block >= 0)
-        share = specv_warp_plane_share(&d.kv, copy_block * warps + warp, num_warps);
+        share = specv_warp_plane_share(&d.kv, warp * copy_blocks + copy_block, num_warps);
 #pragma unroll 1
     for (int row0 = 0; row0 < batch; row0 += SPECV_TILE_ROWS) {
         int num_rows = batch - row0 < SPECV_TILE_ROWS ? batch - row0 : SPECV_TILE_ROWS;
@@ -1471,10 +1537,12 @@ static int specv_i_num_sms(int given, int *num_sms) {
     return status;
 }
 
-/* Blocks that copy: two per SM, fewer when even with all drafts accepted there would not be a
+/* Blocks that copy: with those that verify two per SM, so that all are resident at once; fewer when even with all drafts accepted there would not be a
    piece for every fourth warp. */
-static int specv_i_copy_blocks(const specv_rows *r, const specv_kv_pack *kv, int num_sms) {
+static int specv_i_copy_blocks(const specv_rows *r, const specv_kv_pack *kv, int num_sms,
+                               int verify_blocks) {
     int64_t rows = (int64_t)r->batch * r->max_draft, most = 2 * (int64_t)num_sms, pieces, blocks;
+    most -= verify_blocks < num_sms ? verify_blocks : num_sms;
     rows = rows < kv->capacity_rows ? rows : kv->capacity_rows;
     pieces = rows * kv->row_bytes / SPECV_PIECE_BYTES + 1;
     pieces = pieces < 4 * most ? pieces : 4 * most;
@@ -1525,7 +1593,7 @@ static int specv_i_launch_pack(const specv_pack_kv_desc *desc, int chained, cuda
     if (status) return status;
     specv_pack_kv_resolve(&d);
     return specv_i_launch((const void *)specv_pack_kv_kernel,
-                          specv_i_copy_blocks(&d.rows, &d.kv, num_sms), SPECV_PACK_THREADS, &d,
+                          specv_i_copy_blocks(&d.rows, &d.kv, num_sms, 0), SPECV_PACK_THREADS, &d,
                           chained, stream);
 }
 
@@ -1537,10 +1605,11 @@ SPECV_LAUNCHER int specv_pack_kv(const specv_pack_kv_desc *desc, struct CUstream
 
 SPECV_LAUNCHER int specv_verify_pack_kv(const specv_verify_pack_kv_desc *desc,
                                         struct CUstream_st *stream) {
-    int num_sms, status = SPECV_I_VALIDATE(specv_verify_pack_kv_validate, desc);
+    int num_sms, verify_blocks, status = SPECV_I_VALIDATE(specv_verify_pack_kv_validate, desc);
     specv_verify_pack_kv_desc d;
     if (status != SPECV_OK || desc->verify.rows.batch == 0) return status;
     d = *desc;
+    verify_blocks = specv_i_verify_blocks(d.verify.rows.batch);
     if (specv_verify_pack_kv_launches(&d) == 2) {
         specv_pack_kv_desc pack = SPECV_ZERO;
         pack.keep_status = 1;
@@ -1555,8 +1624,8 @@ SPECV_LAUNCHER int specv_verify_pack_kv(const specv_verify_pack_kv_desc *desc,
     if (status) return status;
     specv_verify_pack_kv_resolve(&d);
     return specv_i_launch((const void *)specv_verify_pack_kv_kernel,
-                          specv_i_verify_blocks(d.verify.rows.batch) +
-                              specv_i_copy_blocks(&d.verify.rows, &d.kv, num_sms),
+                          verify_blocks +
+                              specv_i_copy_blocks(&d.verify.rows, &d.kv, num_sms, verify_blocks),
                           SPECV_PACK_THREADS, &d, 0, stream);
 }
 
