@@ -1,0 +1,82 @@
+# specverify: header-only, so there is nothing to build before you use it. `make help` lists what can be run.
+# Tools can be replaced: make test CC=clang NVCC=/opt/cuda/bin/nvcc
+CC ?= gcc
+CXX ?= g++
+NVCC ?= $(shell command -v nvcc || echo /usr/local/cuda/bin/nvcc)
+ARCH ?= sm_90
+ARGS ?=
+BUILD := build
+export CC CXX NVCC
+
+HAVE_NVCC := $(shell command -v $(NVCC) 2>/dev/null)
+HAVE_GPU := $(shell nvidia-smi -L 2>/dev/null | head -n 1)
+
+.DEFAULT_GOAL := help
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+# ---- the main job ----------------------------------------------------------------------------
+
+LM := examples/tiny_lm
+CFLAGS ?= -O3
+LM_FLAGS := -std=c99 $(CFLAGS) -ffp-contract=off -Wall -Wextra -I. -MMD
+LM_OBJECTS := $(patsubst $(LM)/%.c,$(BUILD)/tiny_lm.o/%.o,$(wildcard $(LM)/*.c))
+
+ifneq ($(and $(HAVE_NVCC),$(HAVE_GPU)),)
+LM_PROGRAM := $(BUILD)/tiny_lm_gpu
+else
+LM_PROGRAM := $(BUILD)/tiny_lm
+endif
+
+run: $(LM_PROGRAM) ## batched speculative decoding of real prompts (ARGS="--gamma 6 --batch 16")
+	./$(LM_PROGRAM) $(ARGS)
+
+$(BUILD)/tiny_lm.o/%.o: $(LM)/%.c
+	@mkdir -p $(@D)
+	$(CC) $(LM_FLAGS) -c $< -o $@
+$(BUILD)/tiny_lm: $(LM_OBJECTS)
+	$(CC) $^ -o $@ -lm
+$(BUILD)/tiny_lm_gpu: $(wildcard $(LM)/*.c $(LM)/*.cu $(LM)/*.h) specverify.cuh specverify_ref.h
+	@mkdir -p $(@D)
+	bash $(LM)/build_gpu.sh $@ $(ARCH)
+-include $(LM_OBJECTS:.o=.d)
+
+# ---- tests -----------------------------------------------------------------------------------
+
+FAMILIES ?= lint units compile examples tiny_lm
+
+test: $(if $(HAVE_NVCC),ptxrun) ## everything that runs without a GPU; ends with "N passed, N failed, N skipped"
+	@bash tests/all.sh $(FAMILIES)
+
+test-gpu: ## the same binaries on a GPU, then compute-sanitizer
+	@[ -n "$(HAVE_GPU)" ] || { echo "skipped: no GPU here"; exit 2; }
+	@SANITIZE=1 bash tests/run.sh
+
+planted: ptxrun ## faults planted in kernels that use the kit: each must be caught
+	@bash tests/planted/run.sh
+
+mutate: ptxrun ## break the header in one place at a time: a test must go red (ARGS="--only barrier")
+	@python3 tests/mutate/mutate.py $(ARGS)
+
+check-nvcc: ## registers, shared memory, spills per kernel and architecture
+	@python3 tests/check_nvcc.py
+
+lint: ## format, anchors, tables, options, names
+	@python3 tests/lint.py
+
+ptxrun: ## build the PTX interpreter that tests use without a GPU
+	@$(MAKE) -s -C tests/ptxrun
+
+# ---- bench, examples -------------------------------------------------------------------------
+
+bench: ## times on a GPU; without one, the reference's time and what can be counted
+	@bash bench/run.sh $(ARGS)
+
+examples: ## build and run all examples
+	@bash examples/run.sh
+
+clean: ## remove everything that was built
+	rm -rf $(BUILD) tests/ptxrun/build tests/planted/build
+
+.PHONY: help run test test-gpu planted mutate check-nvcc lint ptxrun bench examples clean

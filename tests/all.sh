@@ -1,0 +1,44 @@
+#!/bin/bash
+# all.sh FAMILY...: runs families of tests one after the other and adds up their last lines
+# "N passed, N failed, N skipped". A family that does not end with such a line counts as one failure.
+# Logs: build/logs/FAMILY.log. A family is a line of the table below.
+cd "$(dirname "$0")/.." || exit 2
+mkdir -p build/logs
+passed=0; failed=0; skipped=0
+
+command_of() {
+  case $1 in
+    units) echo "bash tests/run.sh" ;;            # reference and device against oracles
+    compile) echo "bash tests/compile/run.sh" ;;  # every way to include and build the kit
+    examples) echo "bash examples/run.sh" ;;
+    tiny_lm) echo "bash tests/tiny_lm.sh" ;;      # the main job, on real tokens
+    lint) echo "python3 tests/lint.py" ;;
+    planted) echo "bash tests/planted/run.sh" ;;
+    ptxrun) echo "make -s -C tests/ptxrun check" ;; # the interpreter's own tests
+    bench) echo "bash bench/run.sh --check" ;;    # it builds, verifies, and its scripts run
+    *) return 1 ;;
+  esac
+}
+
+for family in "$@"; do
+  command=$(command_of "$family") || { echo "all.sh: no family '$family'"; exit 2; }
+  log=build/logs/$family.log
+  start=$SECONDS
+  echo "== $family"
+  $command > "$log" 2>&1
+  status=$?
+  line=$(grep -E '^[0-9]+ passed, [0-9]+ failed' "$log" | tail -n 1)
+  counts=($(grep -oE '[0-9]+' <<< "$line"))
+  [ ${#counts[@]} -ge 2 ] || { counts=(0 1 0); line="no result line"; }
+  # A family that says it passed must also exit 0.
+  [ $status -eq 0 ] || [ "${counts[1]}" -gt 0 ] || counts[1]=1
+  if [ "${counts[1]}" -gt 0 ]; then
+    tail -n 40 "$log"
+  else
+    grep -iE '^ *skipped?\b' "$log" | sort -u | head -n 12
+  fi
+  echo "   $family: $line ($((SECONDS - start)) s)"
+  passed=$((passed + counts[0])); failed=$((failed + counts[1])); skipped=$((skipped + ${counts[2]:-0}))
+done
+echo "$passed passed, $failed failed, $skipped skipped"
+[ $failed -eq 0 ]
