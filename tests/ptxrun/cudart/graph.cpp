@@ -64,6 +64,7 @@ void invalidateAll() {
 
 // The legacy stream waits for all blocking streams, so it must not be used while one captures.
 cudaError_t refuseImplicit() {
+  Turn turn;
   for (auto &capture : activeCaptures)
     if (capture->origin->isBlocking) {
       capture->invalid = true;
@@ -102,6 +103,7 @@ cudaError_t runGraph(const Graph &graph) {
 }
 
 cudaError_t endCapture(Stream &stream, Graph **graph) {
+  Turn turn;
   std::shared_ptr<Capture> capture = stream.capture;
   *graph = nullptr;
   if (!capture) return result(cudaErrorIllegalState);
@@ -123,6 +125,7 @@ cudaError_t endCapture(Stream &stream, Graph **graph) {
 }
 
 cudaError_t synchronise() {
+  Turn turn;
   state().kernelBefore = false;
   return state().failed ? result(cudaErrorLaunchFailure) : cudaSuccess;
 }
@@ -132,6 +135,7 @@ cudaError_t synchronise() {
 bool isCapturing(cudaStream_t stream) { return streamOf(stream).capture != nullptr; }
 
 cudaError_t refuseDuringCapture(const char *what) {
+  Turn turn;
   for (auto &capture : activeCaptures)
     if (capture->mode != cudaStreamCaptureModeRelaxed) {
       invalidateAll();
@@ -142,6 +146,7 @@ cudaError_t refuseDuringCapture(const char *what) {
 }
 
 cudaError_t enqueue(cudaStream_t handle, const char *kind, Task task) {
+  Turn turn;
   Stream &stream = streamOf(handle);
   if (stream.isLegacy)
     if (cudaError_t error = refuseImplicit()) return error;
@@ -246,6 +251,7 @@ cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t begin, cudaEve
   return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned) {
+  Turn turn;
   Stream &stream = streamOf(handle);
   const Event &e = eventOf(event);
   if (!e.capture && !stream.capture) return cudaSuccess; // everything before is done already
@@ -266,6 +272,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned
 
 // ---- capture
 cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode mode) {
+  Turn turn;
   Stream &stream = streamOf(handle);
   if (stream.isLegacy) return result(cudaErrorStreamCaptureUnsupported);
   if (stream.capture) return result(cudaErrorIllegalState);

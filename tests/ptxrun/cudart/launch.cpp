@@ -70,6 +70,7 @@ cudaError_t perform(const Launch &launch) {
 
 cudaError_t launchKernel(const void *function, LaunchConfig config, void **arguments,
                          cudaStream_t stream) {
+  Turn turn;
   if (state().failed) return result(cudaErrorLaunchFailure);
   Launch launch{kernelFor(function), config, {}};
   if (!launch.kernel) return result(cudaErrorInvalidDeviceFunction);
@@ -155,6 +156,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void 
 }
 
 cudaError_t cudaFuncSetAttribute(const void *function, cudaFuncAttribute attribute, int value) {
+  Turn turn;
   KernelHandle *kernel = kernelFor(function);
   if (!kernel) return result(cudaErrorInvalidDeviceFunction);
   if (attribute == cudaFuncAttributePreferredSharedMemoryCarveout ||
@@ -170,6 +172,7 @@ cudaError_t cudaFuncSetAttribute(const void *function, cudaFuncAttribute attribu
 cudaError_t cudaFuncSetCacheConfig(const void *, cudaFuncCache) { return cudaSuccess; }
 
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, const void *function) {
+  Turn turn;
   KernelHandle *kernel = kernelFor(function);
   if (!kernel || !kernel->module) return result(cudaErrorInvalidDeviceFunction);
   std::memset(attributes, 0, sizeof *attributes);

@@ -115,12 +115,12 @@ void __cudaRegisterVar(void **module, char *hostVariable, char *, const char *na
 }
 
 unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, void *stream) {
-  state().calls.push_back({grid, block, shared, static_cast<cudaStream_t>(stream)});
+  threadState().calls.push_back({grid, block, shared, static_cast<cudaStream_t>(stream)});
   return 0;
 }
 cudaError_t __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared, void *stream) {
-  CallConfiguration call = state().calls.back();
-  state().calls.pop_back();
+  CallConfiguration call = threadState().calls.back();
+  threadState().calls.pop_back();
   *grid = call.grid;
   *block = call.block;
   *shared = call.shared;

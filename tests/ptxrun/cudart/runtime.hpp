@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -39,8 +40,6 @@ struct Runtime {
   std::map<const void *, std::unique_ptr<KernelHandle>> kernels;
   std::map<const void *, VariableHandle> variables;
   std::map<uint64_t, MemoryKind> allocations;
-  std::vector<CallConfiguration> calls;
-  cudaError_t lastError = cudaSuccess;
   bool failed = false; // a fatal report: the context is lost, as on a device
   size_t reportsShown = 0, faults = 0;
   std::string missingCode;   // why there is no PTX
@@ -52,7 +51,24 @@ struct Runtime {
   ~Runtime();
 };
 
+// What CUDA keeps for each host thread.
+struct ThreadState {
+  std::vector<CallConfiguration> calls;
+  cudaError_t lastError = cudaSuccess;
+};
+
 Runtime &state();
+ThreadState &threadState();
+
+// Host threads take turns: whoever reads or changes the state, or runs work, holds this.
+class Turn {
+public:
+  Turn();
+
+private:
+  std::lock_guard<std::recursive_mutex> guard;
+};
+
 inline Simulator &simulator() { return *state().simulator; }
 
 // Every entry point ends with this: it remembers the error.
