@@ -1,0 +1,327 @@
+/* t.h - what every test shares: cases, checks, a generator, guarded buffers on both sides.
+
+   A test is one .cu file that is C99 as well. gcc compiles it with -x c: then the reference is
+   tested alone, against answers known by construction. nvcc compiles the same file: then the device
+   has to agree with the reference, bit for bit, as well. Nothing in a test knows whether a GPU or
+   ptxrun runs the kernels.
+
+   What is counted are cases: a case is one input, run and checked in every way that applies to it.
+   A case that checked nothing fails, and so does a program without cases: a test that did nothing
+   must not look green. The last line of the output is "N passed, N failed, N skipped".
+
+       program [--quick] [--seed N] [--cases N] [--list] [part of a group's name ...] */
+
+#ifndef T_H_INCLUDED
+#define T_H_INCLUDED
+
+#if defined(__CUDACC__)
+#define T_DEVICE 1
+#define SPECVERIFY_IMPLEMENTATION
+#include <cuda_runtime.h>
+#else
+#define T_DEVICE 0
+#endif
+#define SPECVERIFY_REF_STATIC
+#define SPECVERIFY_REF_IMPLEMENTATION
+#include "specverify_ref.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define T_FN static SPECV_UNUSED /* no test uses everything */
+
+#define T_COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
+
+/* ------------------------------------------------------------------------------------- cases */
+
+typedef struct t_group {
+    const char *name;
+    void (*run)(void);
+} t_group;
+
+static struct {
+    uint64_t seed, case_seed, random;
+    long cases, passed, failed, skipped, in_group;
+    long checks, bad; /* of the open case */
+    int quick, open, shown;
+    const char *group;
+    char what[256];
+} t;
+
+T_FN void t_free_buffers(void);
+
+T_FN void t_close_case(void) {
+    if (!t.open) return;
+    t.open = 0;
+    if (t.checks == 0) printf("FAIL %s: \"%s\" checked nothing\n", t.group, t.what);
+    if (t.bad || t.checks == 0)
+        t.failed += 1;
+    else
+        t.passed += 1;
+    t_free_buffers();
+}
+
+/* Starts the next case and seeds its numbers. The seed of case i of a group is --seed plus i:
+   "--seed S --cases 1" repeats the case that printed seed S. */
+T_FN void t_case(const char *format, ...) {
+    va_list args;
+    t_close_case();
+    va_start(args, format);
+    vsnprintf(t.what, sizeof t.what, format, args);
+    va_end(args);
+    t.case_seed = t.seed + (uint64_t)t.in_group;
+    t.random = t.case_seed * 0x9E3779B97F4A7C15u + 1;
+    t.in_group += 1;
+    t.open = 1;
+    t.checks = t.bad = 0;
+}
+
+/* Adds to the description of the open case what was drawn for it. */
+T_FN void t_note(const char *format, ...) {
+    size_t used = strlen(t.what);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(t.what + used, sizeof t.what - used, format, args);
+    va_end(args);
+}
+
+T_FN void t_skip(const char *reason) {
+    t_close_case();
+    printf("skipped %s: %s\n", t.group, reason);
+    t.skipped += 1;
+}
+
+/* ------------------------------------------------------------------------------------ checks */
+
+T_FN int t_check(int ok, const char *file, int line, const char *text) {
+    t.checks += 1;
+    if (ok) return 1;
+    if (t.bad++ < 3 && t.shown++ < 40) /* a broken kernel fails everywhere: some are enough */
+        printf("FAIL %s:%d: %s\n     in %s: %s, seed %llu\n", file, line, text, t.group, t.what,
+               (unsigned long long)t.case_seed);
+    return 0;
+}
+
+T_FN int t_check_eq(int64_t actual, int64_t expected, int64_t row, const char *file, int line,
+                    const char *text) {
+    char message[256];
+    if (actual == expected) return t_check(1, file, line, text);
+    snprintf(message, sizeof message, "%s is %lld, not %lld, at row %lld", text, (long long)actual,
+             (long long)expected, (long long)row);
+    return t_check(0, file, line, message);
+}
+
+#define CHECK(condition) t_check(!!(condition), __FILE__, __LINE__, #condition)
+#define CHECK_EQ(actual, expected, row)                                                            \
+    t_check_eq((int64_t)(actual), (int64_t)(expected), (int64_t)(row), __FILE__, __LINE__, #actual)
+
+/* The run cannot go on: say so in the form that whoever adds up the numbers expects. */
+T_FN void t_die(const char *file, int line, const char *what, const char *why) {
+    printf("FAIL %s:%d: %s: %s\n     in %s: %s, seed %llu\n", file, line, what, why, t.group,
+           t.what, (unsigned long long)t.case_seed);
+    printf("%ld passed, %ld failed, %ld skipped\n", t.passed, t.failed + 1, t.skipped);
+    exit(1);
+}
+
+#if T_DEVICE
+#define T_CUDA(call)                                                                               \
+    do {                                                                                           \
+        cudaError_t t_error = (call);                                                              \
+        if (t_error != cudaSuccess) t_die(__FILE__, __LINE__, #call, cudaGetErrorString(t_error)); \
+    } while (0)
+#endif
+
+/* --------------------------------------------------------------------------------- generator */
+
+T_FN uint64_t t_mix(uint64_t x) { /* splitmix64 */
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+    return x ^ (x >> 31);
+}
+T_FN uint64_t t_random(void) { return t_mix(t.random += 0x9E3779B97F4A7C15u); }
+T_FN int64_t t_below(int64_t bound) { return (int64_t)(t_random() % (uint64_t)bound); }
+T_FN int64_t t_between(int64_t low, int64_t high) { return low + t_below(high - low + 1); }
+T_FN int t_chance(int percent) { return t_below(100) < percent; }
+T_FN double t_uniform(void) { return (double)(t_random() >> 11) / 9007199254740992.0; }
+
+#define T_PICK(array) ((array)[t_below(T_COUNT(array))])
+
+/* ----------------------------------------------------------------------------------- buffers */
+
+/* A buffer has two sides with the same bytes: the reference works on one, the device on the other.
+   Inputs end where their last element ends, so that ASan and ptxrun see the first byte that is read
+   too much. Outputs are full of poison, with a guard on each side: an element that nobody wrote and
+   one that nobody should have written are both seen. */
+enum { T_HOST_SIDE, T_DEVICE_SIDE, T_POISON = 0xCA, T_GUARD = 64, T_MAX_BUFFERS = 64 };
+
+typedef struct t_buf {
+    char *host, *device; /* what a descriptor points to; null if the buffer has no bytes */
+    char *host_base, *device_base;
+    size_t bytes, before, total;
+    uint64_t hash;
+    int is_output;
+} t_buf;
+
+static t_buf t_buffers[T_MAX_BUFFERS];
+static int t_num_buffers;
+
+T_FN uint64_t t_hash(const char *data, size_t bytes) {
+    uint64_t hash = bytes;
+    size_t i = 0;
+    for (; i + 8 <= bytes; i += 8) {
+        uint64_t word;
+        memcpy(&word, data + i, 8);
+        hash = (hash ^ word) * 0x9E3779B97F4A7C15u;
+        hash ^= hash >> 29;
+    }
+    for (; i < bytes; ++i) hash = (hash ^ (uint8_t)data[i]) * 0x100000001B3u;
+    return hash;
+}
+
+T_FN t_buf t_new_buffer(size_t bytes, size_t offset, int is_output) {
+    t_buf b;
+    memset(&b, 0, sizeof b);
+    b.bytes = bytes, b.is_output = is_output;
+    if (bytes == 0 && !is_output) return b;
+    b.before = offset + (is_output ? T_GUARD : 0);
+    b.total = b.before + bytes + (is_output ? T_GUARD : 0);
+    b.host_base = (char *)malloc(b.total);
+    if (!b.host_base || t_num_buffers == T_MAX_BUFFERS)
+        t_die(__FILE__, __LINE__, "t_new_buffer", "no memory");
+    memset(b.host_base, T_POISON, b.total);
+    b.host = b.host_base + b.before;
+#if T_DEVICE
+    T_CUDA(cudaMalloc((void **)&b.device_base, b.total));
+    b.device = b.device_base + b.before;
+#endif
+    t_buffers[t_num_buffers++] = b;
+    return b;
+}
+
+/* `offset` shifts the buffer from a 16-byte boundary. They live until the case ends. */
+T_FN t_buf t_in(int64_t bytes, int64_t offset) {
+    return t_new_buffer((size_t)bytes, (size_t)offset, 0);
+}
+T_FN t_buf t_out(int64_t bytes, int64_t offset) {
+    return t_new_buffer((size_t)bytes, (size_t)offset, 1);
+}
+
+T_FN void *t_at(const t_buf *b, int side) { return side == T_HOST_SIDE ? b->host : b->device; }
+
+T_FN void t_free_buffers(void) {
+    while (t_num_buffers > 0) {
+        t_buf *b = &t_buffers[--t_num_buffers];
+        free(b->host_base);
+#if T_DEVICE
+        T_CUDA(cudaFree(b->device_base));
+#endif
+    }
+}
+
+/* Gives both sides the bytes of the host. Call it when the inputs are filled in, before anything
+   runs. */
+T_FN void t_upload(void) {
+    for (int i = 0; i < t_num_buffers; ++i) {
+        t_buf *b = &t_buffers[i];
+        if (!b->is_output) b->hash = t_hash(b->host_base, b->total);
+#if T_DEVICE
+        T_CUDA(cudaMemcpy(b->device_base, b->host_base, b->total, cudaMemcpyHostToDevice));
+#endif
+    }
+}
+
+/* Poisons the device's outputs again, for another run on the same inputs. */
+T_FN void t_poison_device(void) {
+#if T_DEVICE
+    for (int i = 0; i < t_num_buffers; ++i)
+        if (t_buffers[i].is_output)
+            T_CUDA(cudaMemset(t_buffers[i].device_base, T_POISON, t_buffers[i].total));
+#endif
+}
+
+/* The host side after the reference ran: inputs unchanged, guards whole. */
+T_FN void t_check_host(void) {
+    for (int i = 0; i < t_num_buffers; ++i) {
+        const t_buf *b = &t_buffers[i];
+        if (!b->is_output) {
+            CHECK(t_hash(b->host_base, b->total) == b->hash);
+            continue;
+        }
+        for (size_t at = 0; at < b->total; ++at) {
+            if (at == b->before) at += b->bytes;
+            if ((uint8_t)b->host_base[at] != T_POISON) {
+                CHECK_EQ((uint8_t)b->host_base[at], T_POISON, (int64_t)at - (int64_t)b->before);
+                break;
+            }
+        }
+    }
+}
+
+/* Both sides of every buffer, inputs, outputs, gaps and guards, have the same bytes. */
+T_FN void t_check_device(void) {
+#if T_DEVICE
+    static char chunk[1 << 20];
+    const size_t most = sizeof chunk;
+    T_CUDA(cudaDeviceSynchronize());
+    for (int i = 0; i < t_num_buffers; ++i) {
+        const t_buf *b = &t_buffers[i];
+        for (size_t at = 0; at < b->total; at += most) {
+            size_t bytes = b->total - at < most ? b->total - at : most, first = 0;
+            T_CUDA(cudaMemcpy(chunk, b->device_base + at, bytes, cudaMemcpyDeviceToHost));
+            if (CHECK(memcmp(chunk, b->host_base + at, bytes) == 0)) continue;
+            while (chunk[first] == b->host_base[at + first]) ++first;
+            printf("     %s %d of %lld bytes: byte %lld is %02x on the device, %02x on the host\n",
+                   b->is_output ? "output" : "input", i, (long long)b->bytes,
+                   (long long)(at + first) - (long long)b->before, (uint8_t)chunk[first],
+                   (uint8_t)b->host_base[at + first]);
+            break;
+        }
+    }
+#endif
+}
+
+/* -------------------------------------------------------------------------------------- main */
+
+T_FN int t_main(int argc, char **argv, const t_group *groups, int num_groups) {
+    int num_filters = 0, list = 0;
+    t.seed = 1;
+    for (int i = 1; i < argc; ++i) {
+        if (!strcmp(argv[i], "--quick"))
+            t.quick = 1;
+        else if (!strcmp(argv[i], "--list"))
+            list = 1;
+        else if (!strcmp(argv[i], "--seed") && i + 1 < argc)
+            t.seed = strtoull(argv[++i], NULL, 0);
+        else if (!strcmp(argv[i], "--cases") && i + 1 < argc)
+            t.cases = strtol(argv[++i], NULL, 0);
+        else if (argv[i][0] == '-')
+            return fprintf(stderr, "%s: unknown option %s\n", argv[0], argv[i]), 2;
+        else
+            argv[num_filters++] = argv[i];
+    }
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    for (int g = 0; g < num_groups; ++g) {
+        int wanted = num_filters == 0;
+        for (int f = 0; f < num_filters; ++f) wanted |= strstr(groups[g].name, argv[f]) != NULL;
+        if (!wanted) continue;
+        if (list) {
+            printf("%s\n", groups[g].name);
+            continue;
+        }
+        t.group = groups[g].name;
+        t.in_group = 0;
+        groups[g].run();
+        t_close_case();
+    }
+    if (list) return 0;
+    if (t.passed + t.failed + t.skipped == 0) {
+        printf("FAIL: no case ran\n");
+        t.failed = 1;
+    }
+    printf("%ld passed, %ld failed, %ld skipped\n", t.passed, t.failed, t.skipped);
+    return t.failed != 0;
+}
+
+#endif /* T_H_INCLUDED */
