@@ -11,7 +11,7 @@ schedules=("" "seed=1 weak=1 split=20" "seed=2 weak=1 split=20" "seed=3 weak=1 s
 
 [ -f "$interpreter/libcudart.so.13" ] || make -s -C "$root/tests/ptxrun" OUT="$interpreter" || exit 2
 mkdir -p "$out" && program=$out/faults-$arch
-nvcc -arch="$arch" -std=c++17 -O3 -lineinfo -cudart shared -no-compress -Xcompiler -Wall,-Wextra \
+"${NVCC:-nvcc}" -arch="$arch" -std=c++17 -O3 -lineinfo -cudart shared -no-compress -Xcompiler -Wall,-Wextra \
   -I "$root" -o "$program" "$here/faults.cu" || exit 2
 
 run() { # schedule, arguments: the reports, without notes
@@ -25,10 +25,10 @@ clean() { # schedule, arguments: runs to its end, says ok, and nothing is report
     "$program" "$@" 2>&1) && ! grep -q REPORT <<<"$text" && grep -qx ok <<<"$text"
 }
 
-caught=0; total=0
+caught=0; total=0; skipped=0
 while IFS=$'\t' read -r name kind; do
   [ "$name" = no_grid_wait ] && [ "${arch#sm_}" -lt 90 ] &&
-    { echo "skipped $name: programmatic dependent launch needs sm_90"; continue; }
+    { echo "skipped $name: programmatic dependent launch needs sm_90"; skipped=1; continue; }
   total=$((total + 1)); problem=""
   for schedule in "${schedules[@]}"; do
     run "$schedule" "$name" | grep -qE "REPORT $kind" || problem+=" not reported [$schedule];"
@@ -37,5 +37,6 @@ while IFS=$'\t' read -r name kind; do
   if [ -z "$problem" ]; then caught=$((caught + 1)); printf 'caught  %-20s %s\n' "$name" "$kind"
   else printf 'MISSED  %-20s %s:%s\n' "$name" "$kind" "$problem"; fi
 done < <(LD_LIBRARY_PATH="$interpreter" PTXRUN_QUIET=1 "$program" --list)
+echo "$caught passed, $((total - caught)) failed, $skipped skipped"
 echo "caught $caught of $total"
 [ "$caught" = "$total" ] && [ "$total" -gt 0 ]
