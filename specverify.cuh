@@ -381,14 +381,14 @@ typedef struct specv_accept_stats_desc {
 
 /* Launch shapes, for those who launch the kernels themselves. */
 #define SPECV_VERIFY_THREADS 128  /* specv_verify_greedy_kernel: a warp per row */
-#define SPECV_PACK_THREADS   256  /* specv_pack_kv_kernel, specv_verify_pack_kv_kernel */
+#define SPECV_PACK_THREADS   512  /* specv_pack_kv_kernel, specv_verify_pack_kv_kernel */
 #define SPECV_STATS_THREADS  256  /* specv_accept_stats_kernel: one block */
 #define SPECV_TILE_ROWS      2048 /* rows that a packing block scans at a time */
 #define SPECV_PIECE_BYTES    2048 /* what a warp copies at a time: 4 x 16 bytes per lane */
 
-/* B2 is one launch while re-reading all tokens in every block costs less than a launch. Two blocks
-   per SM share an L1; an SM gets about 30 bytes per clock from L2, so 64 KiB take about 1.1 us at
-   1.9 GHz: about what a dependent launch costs even when it is chained. An estimate, not a measurement. */
+/* B2 is one launch while re-reading all tokens in every block costs less than a launch. With one
+   block per SM and about 30 bytes per clock from L2 to an SM, 64 KiB take about 1.1 us at 1.9 GHz:
+   about what a dependent launch costs even when it is chained. An estimate, not a measurement. */
 #define SPECV_ONE_LAUNCH_BYTES 65536
 
 /* =================================================================================== >>host */
@@ -714,8 +714,8 @@ SPECV_DEVFN int specv_i_is_token(int64_t token, int64_t vocab) {
 
 SPECV_DEVFN int specv_i_is_eos(const specv_verify_greedy_desc *d, int64_t token) {
     int found = 0;
-#pragma unroll
-    for (int i = 0; i < SPECV_MAX_EOS; ++i) found |= i < d->num_eos && token == d->eos_token[i];
+#pragma unroll 1
+    for (int i = 0; i < d->num_eos; ++i) found |= token == d->eos_token[i];
     return found;
 }
 
@@ -758,29 +758,31 @@ SPECV_DEVFN int specv_thread_find_row(const int32_t *offsets, int num_rows, int6
 /* What the batch says of one row. Call: any thread; 0 <= row < batch. Lengths are loaded beside num_active, not after it: one round
    trip instead of two. */
 typedef struct specv_row {
-    int64_t first;   /* CSR: row_start[row]; dense: 0 */
-    int32_t n_draft; /* drafts that may be read; 0 if the row is inert or its length is bad */
-    int32_t live;
+    int32_t first;    /* CSR: row_start[row]; dense: 0 */
+    int32_t n_draft;  /* drafts that may be read; 0 if the row is inert or its length is bad */
+    int32_t live;     /* it is below num_active */
     int32_t readable; /* the row's target tokens may be read */
     uint32_t status;
 } specv_row;
 
 SPECV_DEVFN specv_row specv_thread_load_row(const specv_rows *rows, int row) {
     specv_row r;
-    int64_t end = 0;
-    int in_range;
-    int num_active = rows->num_active ? *rows->num_active : rows->batch;
-    r.first = rows->row_start ? rows->row_start[row] : 0;
-    if (rows->row_start)
-        end = rows->row_start[row + 1];
-    else
-        end = rows->draft_len ? rows->draft_len[row] : rows->max_draft;
-    in_range = r.first >= 0 && end >= r.first && end - r.first <= rows->max_draft;
-    if (rows->row_start) in_range = in_range && end <= rows->num_draft_tokens;
+    int in_range = 1, num_active = rows->num_active ? *rows->num_active : rows->batch;
+    r.first = 0, r.n_draft = rows->max_draft;
+    if (rows->row_start) {
+        int32_t end = rows->row_start[row + 1];
+        r.first = rows->row_start[row];
+        in_range = r.first >= 0 && end >= r.first && end <= rows->num_draft_tokens;
+        r.n_draft = in_range ? end - r.first : 0;
+        in_range = in_range && r.n_draft <= rows->max_draft;
+    } else if (rows->draft_len) {
+        r.n_draft = rows->draft_len[row];
+        in_range = r.n_draft >= 0 && r.n_draft <= rows->max_draft;
+    }
     r.live = row < num_active;
     r.readable = r.live && (in_range || !rows->row_start);
-    r.n_draft = r.live && in_range ? (int32_t)(end - r.first) : 0;
     r.status = r.live && !in_range ? SPECV_ROW_BAD_LENGTH : 0;
+    if (!r.live || !in_range) r.n_draft = 0;
     return r;
 }
 
@@ -798,15 +800,9 @@ SPECV_DEVFN int specv_warp_first_reject(int rejected) {
 /* Tokens first + 32 * c of four chunks; those with 32 * c < left are loaded. */
 SPECV_DEVFN void specv_i_load_chunks(uint2 raw[4], const void *tokens, int dtype, int64_t first,
                                      int left) {
-    if (dtype == SPECV_I64) {
 #pragma unroll
-        for (int c = 0; c < 4; ++c)
-            if (32 * c < left) specv_i_load_token(&raw[c], tokens, SPECV_I64, first + 32 * c);
-    } else {
-#pragma unroll
-        for (int c = 0; c < 4; ++c)
-            if (32 * c < left) specv_i_load_token(&raw[c], tokens, SPECV_I32, first + 32 * c);
-    }
+    for (int c = 0; c < 4; ++c)
+        if (32 * c < left) specv_i_load_token(&raw[c], tokens, dtype, first + 32 * c);
 }
 
 /* The accept scan. Four chunks of 32 positions are loaded before the first ballot, so that a
@@ -976,9 +972,12 @@ typedef struct specv_verdict {
 } specv_verdict;
 
 /* Does the walk along the row end at this draft? At a mismatch, at an id outside the vocabulary,
-   and behind an accepted EOS. */
+   and behind an accepted EOS. Without vocab and num_eos only the comparison is paid for. */
 SPECV_DEVFN int specv_i_stops(const specv_verify_greedy_desc *d, int64_t draft, int64_t target) {
-    return draft != target || !specv_i_is_token(draft, d->vocab) || specv_i_is_eos(d, draft);
+    int stops = (draft != target) | (draft < 0);
+    if (d->vocab) stops |= draft >= d->vocab;
+    if (d->num_eos) stops |= specv_i_is_eos(d, draft);
+    return stops;
 }
 
 /* Where the walk ended, from the tokens there. position == n_draft: all drafts were accepted, and
@@ -1004,14 +1003,17 @@ SPECV_DEVFN specv_verdict specv_i_verdict(const specv_verify_greedy_desc *d, con
     return v;
 }
 
-/* A1 for one row: verdict, and all outputs of the descriptor for that row. status_bits are added
-   to row_status.
-   Call: warp; 0 <= row < batch. In: a valid, resolved descriptor. Out: as the descriptor says.
-   Cost: see specv_verify_greedy; ceil((k + 1) / 32) ballots at most. */
-SPECV_DEVFN specv_verdict specv_warp_verify_greedy_row(const specv_verify_greedy_desc *d, int row,
-                                                       uint32_t status_bits) {
+SPECV_DEVFN int64_t specv_i_token_of_lane(uint2 raw, int dtype, int lane) {
+    raw.x = __shfl_sync(SPECV_FULL_WARP, raw.x, lane);
+    if (dtype == SPECV_I64) raw.y = __shfl_sync(SPECV_FULL_WARP, raw.y, lane);
+    return specv_i_token(raw, dtype);
+}
+
+/* specv_warp_verify_greedy_row for a dtype that the compiler knows. */
+SPECV_DEVFN specv_verdict specv_i_warp_verify_row(const specv_verify_greedy_desc *d, int row,
+                                                  uint32_t status_bits, int dtype) {
     const specv_row r = specv_thread_load_row(&d->rows, row);
-    const int lane = specv_i_lane(), dtype = d->token_dtype, max_draft = d->rows.max_draft;
+    const int lane = specv_i_lane(), max_draft = d->rows.max_draft;
     const int64_t columns = (int64_t)max_draft + 1;
     const int64_t draft_base = d->rows.row_start ? r.first : row * d->draft_stride_elems;
     const int64_t target_base = d->rows.row_start ? r.first + row : row * d->target_stride_elems;
@@ -1035,8 +1037,8 @@ SPECV_DEVFN specv_verdict specv_warp_verify_greedy_row(const specv_verify_greedy
             int64_t target = specv_i_token(target_raw[c], dtype);
             int first = specv_warp_first_reject(j >= r.n_draft || specv_i_stops(d, draft, target));
             if (first < 32) {
-                int64_t draft_there = __shfl_sync(SPECV_FULL_WARP, draft, first);
-                int64_t target_there = __shfl_sync(SPECV_FULL_WARP, target, first);
+                int64_t draft_there = specv_i_token_of_lane(draft_raw[c], dtype, first);
+                int64_t target_there = specv_i_token_of_lane(target_raw[c], dtype, first);
                 v = specv_i_verdict(d, &r, chunk + first, draft_there, target_there);
                 emitted = v.accepted_len + (v.next_token >= 0);
                 done = 1;
@@ -1059,6 +1061,16 @@ SPECV_DEVFN specv_verdict specv_warp_verify_greedy_row(const specv_verify_greedy
         if (d->row_status) d->row_status[row] = v.status | status_bits;
     }
     return v;
+}
+
+/* A1 for one row: verdict, and all outputs of the descriptor for that row. status_bits are added
+   to row_status.
+   Call: warp; 0 <= row < batch. In: a valid, resolved descriptor. Out: as the descriptor says.
+   Cost: see specv_verify_greedy; ceil((k + 1) / 32) ballots at most. */
+SPECV_DEVFN specv_verdict specv_warp_verify_greedy_row(const specv_verify_greedy_desc *d, int row,
+                                                       uint32_t status_bits) {
+    return d->token_dtype == SPECV_I64 ? specv_i_warp_verify_row(d, row, status_bits, SPECV_I64)
+                                       : specv_i_warp_verify_row(d, row, status_bits, SPECV_I32);
 }
 
 /* ================================================================================== >>block */
@@ -1111,17 +1123,11 @@ SPECV_DEVFN void specv_i_load_elements(const specv_verify_greedy_desc *d, int dt
     }
 }
 
-/* Accepted lengths of rows row0..row0+num_rows-1, without writing any output: lens[i] in shared
-   memory. For kernels in which every block needs every length.
-   Call: block. In: a valid, resolved descriptor; 2 * num_rows * max_draft fits in an int32.
-   Scratch: work[num_rows] in shared memory.
-   Sync: barriers inside; put one before lens is read, and before lens or work are reused.
-   Cost: all drafts and targets of these rows once, SPECV_I_FLIGHT x 2 loads in flight per
-   thread. */
-SPECV_DEVFN void specv_block_accept_tile(const specv_verify_greedy_desc *d, int row0, int num_rows,
-                                         int32_t *lens, int32_t *work) {
+/* specv_block_accept_tile for a dtype that the compiler knows. */
+SPECV_DEVFN void specv_i_block_accept_tile(const specv_verify_greedy_desc *d, int row0,
+                                           int num_rows, int32_t *lens, int32_t *work, int dtype) {
     const int thread = specv_i_thread(), num_threads = specv_i_num_threads();
-    const int lane = specv_i_lane(), dtype = d->token_dtype, max_draft = d->rows.max_draft;
+    const int lane = specv_i_lane(), max_draft = d->rows.max_draft;
     /* Columns are padded to a power of two up to 32, then to whole warps, so that a row's
        positions never straddle a warp without filling it. */
     const unsigned columns = max_draft > 16  ? ((unsigned)max_draft + 31) / 32 * 32
@@ -1143,12 +1149,8 @@ SPECV_DEVFN void specv_block_accept_tile(const specv_verify_greedy_desc *d, int 
          base += SPECV_I_FLIGHT * (unsigned)num_threads) {
         uint2 draft_raw[SPECV_I_FLIGHT] = {}, target_raw[SPECV_I_FLIGHT] = {};
         int row[SPECV_I_FLIGHT], j[SPECV_I_FLIGHT]; /* j = -1: no draft there */
-        if (dtype == SPECV_I64)
-            specv_i_load_elements(d, SPECV_I64, row0, num_rows, columns, work, base, row, j,
-                                  draft_raw, target_raw);
-        else
-            specv_i_load_elements(d, SPECV_I32, row0, num_rows, columns, work, base, row, j,
-                                  draft_raw, target_raw);
+        specv_i_load_elements(d, dtype, row0, num_rows, columns, work, base, row, j, draft_raw,
+                              target_raw);
 #pragma unroll
         for (int u = 0; u < SPECV_I_FLIGHT; ++u) {
             int64_t draft = specv_i_token(draft_raw[u], dtype);
@@ -1163,6 +1165,21 @@ SPECV_DEVFN void specv_block_accept_tile(const specv_verify_greedy_desc *d, int 
     }
     __syncthreads();
     for (int i = thread; i < num_rows; i += num_threads) lens[i] = (lens[i] + 1) / 2;
+}
+
+/* Accepted lengths of rows row0..row0+num_rows-1, without writing any output: lens[i] in shared
+   memory. For kernels in which every block needs every length.
+   Call: block. In: a valid, resolved descriptor; 2 * num_rows * max_draft fits in an int32.
+   Scratch: work[num_rows] in shared memory.
+   Sync: barriers inside; put one before lens is read, and before lens or work are reused.
+   Cost: all drafts and targets of these rows once, SPECV_I_FLIGHT x 2 loads in flight per
+   thread. */
+SPECV_DEVFN void specv_block_accept_tile(const specv_verify_greedy_desc *d, int row0, int num_rows,
+                                         int32_t *lens, int32_t *work) {
+    if (d->token_dtype == SPECV_I64)
+        specv_i_block_accept_tile(d, row0, num_rows, lens, work, SPECV_I64);
+    else
+        specv_i_block_accept_tile(d, row0, num_rows, lens, work, SPECV_I32);
 }
 
 /* Turns row counts into packed positions: offsets[i] = first + lens[0] + .. + lens[i-1].
@@ -1206,9 +1223,12 @@ SPECV_DEVFN void specv_i_load_plane(const specv_kv_pack *kv, specv_plane_share *
 SPECV_DEVFN specv_plane_share specv_warp_plane_share(const specv_kv_pack *kv, int warp,
                                                      int num_warps) {
     specv_plane_share share;
-    share.plane = warp % kv->num_planes;
-    share.rank = warp / kv->num_planes;
-    share.num_ranks = (num_warps - share.plane + kv->num_planes - 1) / kv->num_planes;
+    share.plane = 0, share.rank = warp, share.num_ranks = num_warps;
+    if (kv->num_planes > 1) {
+        share.plane = warp % kv->num_planes;
+        share.rank = warp / kv->num_planes;
+        share.num_ranks = (num_warps - share.plane + kv->num_planes - 1) / kv->num_planes;
+    }
     specv_i_load_plane(kv, &share);
     return share;
 }
@@ -1360,9 +1380,9 @@ SPECV_DEVFN void block_copy_kv(void *dst, const void *src, int64_t bytes) {
 #if !defined(SPECVERIFY_STATIC)
 SPECV_KERNEL __launch_bounds__(SPECV_VERIFY_THREADS)
     specv_verify_greedy_kernel(const __grid_constant__ specv_verify_greedy_desc d);
-SPECV_KERNEL __launch_bounds__(SPECV_PACK_THREADS, 2)
+SPECV_KERNEL __launch_bounds__(SPECV_PACK_THREADS, 1)
     specv_pack_kv_kernel(const __grid_constant__ specv_pack_kv_desc d);
-SPECV_KERNEL __launch_bounds__(SPECV_PACK_THREADS, 2)
+SPECV_KERNEL __launch_bounds__(SPECV_PACK_THREADS, 1)
     specv_verify_pack_kv_kernel(const __grid_constant__ specv_verify_pack_kv_desc d);
 SPECV_KERNEL __launch_bounds__(SPECV_STATS_THREADS)
     specv_accept_stats_kernel(const __grid_constant__ specv_accept_stats_desc d);
@@ -1391,7 +1411,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_VERIFY_THREADS)
 
 /* B1. Grid: any number of blocks of SPECV_PACK_THREADS; all share every tile's bytes.
    Bytes: per block 4 per row; per accepted row row_bytes read, row_bytes written. */
-SPECV_KERNEL __launch_bounds__(SPECV_PACK_THREADS, 2)
+SPECV_KERNEL __launch_bounds__(SPECV_PACK_THREADS, 1)
     specv_pack_kv_kernel(const __grid_constant__ specv_pack_kv_desc d) {
     __shared__ int32_t lens[SPECV_TILE_ROWS], offsets[SPECV_TILE_ROWS + 1];
     __shared__ int32_t scratch[SPECV_BLOCK_SCAN_SMEM_WORDS];
@@ -1435,7 +1455,7 @@ static __host__ __device__ SPECV_UNUSED int specv_i_verify_blocks(int batch) {
     return blocks < 64 ? blocks : 64;
 }
 
-SPECV_KERNEL __launch_bounds__(SPECV_PACK_THREADS, 2)
+SPECV_KERNEL __launch_bounds__(SPECV_PACK_THREADS, 1)
     specv_verify_pack_kv_kernel(const __grid_constant__ specv_verify_pack_kv_desc d) {
     __shared__ int32_t lens[SPECV_TILE_ROWS], offsets[SPECV_TILE_ROWS + 1];
     __shared__ int32_t scratch[SPECV_BLOCK_SCAN_SMEM_WORDS];
@@ -1537,12 +1557,13 @@ static int specv_i_num_sms(int given, int *num_sms) {
     return status;
 }
 
-/* Blocks that copy: with those that verify two per SM, so that all are resident at once; fewer when even with all drafts accepted there would not be a
-   piece for every fourth warp. */
+/* Blocks that copy: with those that verify one per SM, so that all are resident at once and an SM
+   re-reads the tokens once; fewer when even with all drafts accepted there would not be a piece
+   for every fourth warp. */
 static int specv_i_copy_blocks(const specv_rows *r, const specv_kv_pack *kv, int num_sms,
                                int verify_blocks) {
-    int64_t rows = (int64_t)r->batch * r->max_draft, most = 2 * (int64_t)num_sms, pieces, blocks;
-    most -= verify_blocks < num_sms ? verify_blocks : num_sms;
+    int64_t rows = (int64_t)r->batch * r->max_draft, most = num_sms, pieces, blocks;
+    most -= 2 * verify_blocks < num_sms ? verify_blocks : num_sms / 2;
     rows = rows < kv->capacity_rows ? rows : kv->capacity_rows;
     pieces = rows * kv->row_bytes / SPECV_PIECE_BYTES + 1;
     pieces = pieces < 4 * most ? pieces : 4 * most;

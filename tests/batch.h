@@ -172,11 +172,13 @@ T_FN void draw_dense_lengths(batch *b) {
 /* A start that is wrong for the row that ends there and for the row that begins there. */
 T_FN int32_t bad_start(const batch *b, const int32_t *start, int row) {
     const int64_t too_long = (int64_t)b->s.max_draft + 1;
-    int64_t choices[6];
+    int64_t choices[8];
     int n = 0;
     if (row > 0) choices[n++] = b->num_draft_tokens + t_between(1, 100000);
+    if (row > 0) choices[n++] = b->num_draft_tokens + 1; /* not too long, only too far */
     if (row > 0) choices[n++] = INT32_MAX;
     if (row < b->s.batch) choices[n++] = -t_between(1, 100000);
+    if (row < b->s.batch) choices[n++] = -1;
     if (row < b->s.batch) choices[n++] = INT32_MIN;
     if (row > 0 && row < b->s.batch) {
         int64_t before = start[row - 1], after = start[row + 1];
@@ -409,7 +411,7 @@ T_FN void check_out_tokens(const batch *b, int row) {
     for (int64_t at = (base + columns) * token_bytes; at < (base + b->out_stride) * token_bytes;
          ++at)
         if ((uint8_t)b->tokens.host[at] != T_POISON) {
-            CHECK(!"the gap of out_tokens was written");
+            CHECK_EQ((uint8_t)b->tokens.host[at], T_POISON, row); /* the gap */
             break;
         }
 }
