@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: MIT-0
+ *
+ * lm.h - the parts of tiny_lm: a model file, a backend that runs it, an engine that decodes.
+ *
+ *   model.c     loads a model: checks the file, decodes fp16, lays the weights out for the backends
+ *   cpu.c       backend in plain C, verification by specverify_ref.h
+ *   gpu.cu      backend in CUDA, verification by specverify.cuh
+ *   tiny_lm.c   options, plain decoding, speculative decoding, the report
+ *
+ * A backend owns two models (target and draft), their KV caches, and the *token board*: one array
+ * of token ids in its memory. Rows read their token from the board and write their argmax back to
+ * it, so a whole drafting loop runs without the host looking at a token.
+ */
+#ifndef LM_H
+#define LM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { LM_MAX_BATCH = 256, LM_MAX_LAYERS = 64 };
+
+/* ---- model ---------------------------------------------------------------------------------- */
+
+typedef struct lm_dims {
+    int32_t vocab, d_model, num_layers, num_heads, d_ff, max_seq;
+} lm_dims;
+
+typedef struct lm_model {
+    lm_dims dims;
+    float *weights; /* one block, so that a backend can copy it; see lm_view, lm_layer */
+    size_t num_weights;
+} lm_model;
+
+/* Matrices are stored [in][out]: neighbouring outputs are neighbours in memory, which both a vector
+ * unit and a warp want, and the sum over `in` keeps its order. */
+typedef struct lm_layer {
+    const float *attn_norm; /* [d_model] */
+    const float *wqkv;      /* [d_model][3 * d_model] */
+    const float *wo;        /* [d_model][d_model] */
+    const float *ffn_norm;  /* [d_model] */
+    const float *w_gate_up; /* [d_model][2 * d_ff] */
+    const float *w_down;    /* [d_ff][d_model] */
+} lm_layer;
+
+typedef struct lm_view {
+    const float *tok_emb;    /* [vocab][d_model] */
+    const float *head;       /* [d_model][vocab], the same numbers */
+    const float *final_norm; /* [d_model] */
+    const float *rope;       /* [max_seq][head_dim / 2][cos, sin] */
+} lm_view;
+
+size_t lm_num_weights(const lm_dims *dims);
+lm_view lm_view_of(const lm_dims *dims, const float *weights);
+lm_layer lm_layer_of(const lm_dims *dims, const float *weights, int32_t layer);
+
+/* 0, or -1 and one line of text in message. */
+int lm_load(lm_model *model, const char *path, char *message, size_t message_size);
+void lm_free(lm_model *model);
+
+/* All bytes of a file, to be freed; null if it cannot be read. */
+unsigned char *lm_read_file(const char *path, size_t *size);
+
+/* ---- backend -------------------------------------------------------------------------------- */
+
+enum { LM_TARGET, LM_DRAFT, LM_NUM_MODELS };
+
+/* One token that passes through a model. */
+typedef struct lm_row {
+    int32_t token_at;  /* token board index of the input token */
+    int32_t argmax_at; /* token board index for the argmax of the logits */
+    int32_t slot;      /* which sequence's cache */
+    int32_t pos;       /* position in the sequence */
+    int32_t seq;       /* index in the step: which part of the verify scratch */
+    int32_t cache_end; /* positions from here on live in the verify scratch, not yet in the cache */
+} lm_row;
+
+typedef struct lm_limits {
+    int32_t batch, gamma;
+    int32_t max_rows; /* in one forward pass */
+    int32_t board_size;
+} lm_limits;
+
+/* One verification step of num_seqs sequences. Draft tokens are on the board at
+ * draft_at[num_seqs][gamma], the target's choices at target_at[num_seqs][gamma + 1]. */
+typedef struct lm_step {
+    int32_t num_seqs, draft_at, target_at;
+    const int32_t *slot;      /* [num_seqs] */
+    const int32_t *draft_len; /* [num_seqs] */
+    const int32_t *cache_end; /* [num_seqs] where the first accepted row goes in the cache */
+    const int32_t *text_at;   /* [num_seqs] where the first emitted token goes on the board */
+    int32_t *accepted_len;    /* [num_seqs] out */
+    int32_t *num_emitted;     /* [num_seqs] out */
+} lm_step;
+
+/* Functions that can fail return 0, or -1 with the reason in `message`. */
+typedef struct lm_backend {
+    const char *name;
+    void *state;
+    char message[160];
+    int (*open)(struct lm_backend *, const lm_model models[LM_NUM_MODELS], const lm_limits *);
+    void (*close)(struct lm_backend *);
+    /* Fills caches and scratch with NaN: a position that is read, but that nobody computed or
+     * committed since, shows in the text. */
+    int (*poison)(struct lm_backend *);
+    int (*write_board)(struct lm_backend *, int32_t at, const int32_t *tokens, int32_t count);
+    int (*read_board)(struct lm_backend *, int32_t at, int32_t *tokens, int32_t count);
+    /* All layers for all rows. Rows of one sequence must come in ascending order of pos. The first
+     * num_silent rows only leave their KV; the others also write their argmax to the board. */
+    int (*forward)(struct lm_backend *, int which, const lm_row *rows, int32_t num_rows,
+                   int32_t num_silent);
+    /* Accepts drafts, packs the KV rows of the accepted ones, counts: the kit's work. */
+    int (*verify)(struct lm_backend *, const lm_step *);
+    /* Packed rows to the target's cache, emitted tokens to the board; fills the step's outputs. */
+    int (*commit)(struct lm_backend *, const lm_step *);
+    /* The first num_pos rows of one plane of a sequence's cache: [num_pos][d_model]. */
+    int (*read_cache)(struct lm_backend *, int which, int32_t plane, int32_t slot, int32_t num_pos,
+                      float *rows);
+    /* Acceptance over all steps since open: rows by accepted length, and SPECV_STAT_* totals. */
+    int (*read_stats)(struct lm_backend *, int64_t *histogram, int64_t *totals);
+    /* Wall clock, after all work so far is done. */
+    double (*seconds)(struct lm_backend *);
+} lm_backend;
+
+void lm_cpu_backend(lm_backend *backend);
+int lm_gpu_available(void);
+void lm_gpu_backend(lm_backend *backend);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,254 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT-0
+#
+# tiny_lm.sh - the whole program examples/tiny_lm: text and KV caches must not depend on batch,
+# gamma, compiler or backend; damaged input must be refused; a broken commit must be noticed.
+#
+# usage: tests/tiny_lm.sh [build folder]     (build/tiny_lm-tests)
+# CC, CLANG, NVCC choose compilers; PTXRUN_OUT is where tests/ptxrun was built.
+
+cd "$(dirname "$0")/.." || exit 2
+out=${1:-build/tiny_lm-tests}
+mkdir -p "$out" || exit 2
+out=$(cd "$out" && pwd)
+here=examples/tiny_lm
+sources="$here/tiny_lm.c $here/model.c $here/cpu.c"
+flags="-std=c99 -ffp-contract=off -Wall -Wextra -Wconversion -Wshadow -Wpedantic -Werror -I."
+passed=0 failed=0 skipped=0
+
+pass() { passed=$((passed + 1)); }
+fail() { failed=$((failed + 1)) && echo "FAILED $1"; }
+skip() { skipped=$((skipped + 1)) && echo "skipped $1: $2"; }
+
+# what must be the same in every setting: the texts and the fingerprint of the committed KV rows
+same_part() { grep -E '^ *[0-9]+  .* >> |^target.s KV' "$1"; }
+
+# runs NAME WANTED_LAST_LINE COMMAND...: exit status 0, that last line; output in $out/NAME
+runs() {
+    name=$1 last=$2
+    shift 2
+    if "$@" >"$out/$name" 2>"$out/$name.err" && [ "$(tail -n 1 "$out/$name")" = "$last" ]; then
+        pass
+    else
+        fail "$name: $* (see $out/$name)"
+        return 1
+    fi
+}
+
+# equals NAME OTHER
+equals() {
+    same_part "$out/$1" >"$out/$1.same"
+    same_part "$out/$2" >"$out/$2.same"
+    if [ -s "$out/$1.same" ] && cmp -s "$out/$1.same" "$out/$2.same"; then
+        pass
+    else
+        fail "$1 and $2 differ"
+    fi
+}
+
+# refuses STATUS MESSAGE COMMAND...: that exit status, and the message on standard error
+refuses() {
+    status=$1 message=$2
+    shift 2
+    "$@" >"$out/refused" 2>"$out/refused.err"
+    got=$?
+    if [ $got -eq "$status" ] && grep -q -e "$message" "$out/refused.err"; then
+        pass
+    else
+        fail "status $got, not $status with '$message': $*"
+        head -n 3 "$out/refused.err"
+    fi
+}
+
+# ---- the C backend in many settings -------------------------------------------------------------
+
+if ${CC:-gcc} -O3 $flags $sources -lm -o "$out/tiny_lm"; then pass; else
+    fail "the C version does not compile"
+    echo "$passed passed, $failed failed, $skipped skipped"
+    exit 1
+fi
+all32="identical to plain decoding: 32 of 32"
+all4="identical to plain decoding: 4 of 4"
+grep -E '^.{1,12}$' $here/prompts.txt | head -n 4 >"$out/prompts-4" # little to prefill
+for gamma in 1 4 8; do
+    for batch in 1 3 8 32; do
+        runs "g$gamma-b$batch" "$all32" \
+            "$out/tiny_lm" --backend cpu --tokens 24 --gamma $gamma --batch $batch
+        equals "g$gamma-b$batch" g1-b1
+    done
+done
+runs long-drafts "$all32" "$out/tiny_lm" --backend cpu --tokens 24 --gamma 64 && equals long-drafts g1-b1
+runs one-token "$all32" "$out/tiny_lm" --backend cpu --tokens 1
+
+# Known answer: these counts, and so every draft and every verdict, are part of the design.
+runs default "$all32" "$out/tiny_lm" --backend cpu
+if grep -q '^drafts  *2354 proposed, 1437 accepted$' "$out/default"; then pass; else
+    fail "default: other drafts than 2354 proposed, 1437 accepted"
+fi
+if [ "$("$out/tiny_lm" --backend cpu --tokens 4 --quiet 2>&1)" = "$all32" ]; then pass; else
+    fail "--quiet prints more than the last line"
+fi
+
+# To the last position that the models have, and with bytes that no text has.
+head -c 200 /dev/zero | tr '\0' a >"$out/prompts-full"
+runs full-context "identical to plain decoding: 1 of 1" \
+    "$out/tiny_lm" --backend cpu --prompts "$out/prompts-full" --tokens 56
+printf '\001\377\200\\\n \na' >"$out/prompts-odd"
+runs odd-bytes "identical to plain decoding: 3 of 3" \
+    "$out/tiny_lm" --backend cpu --prompts "$out/prompts-odd" --tokens 16
+
+# ---- other compilers, sanitizers ----------------------------------------------------------------
+
+if command -v "${CLANG:-clang}" >/dev/null; then
+    if ${CLANG:-clang} -O2 $flags $sources -lm -o "$out/tiny_lm_clang"; then
+        runs clang "$all32" "$out/tiny_lm_clang" --backend cpu --tokens 24 && equals clang g1-b1
+    else
+        fail "clang does not compile it"
+    fi
+else
+    skip clang "no ${CLANG:-clang}"
+fi
+if ${CC:-gcc} -march=native -E -x c /dev/null >/dev/null 2>&1; then
+    if ${CC:-gcc} -O3 -march=native $flags $sources -lm -o "$out/tiny_lm_native"; then
+        runs native "$all32" "$out/tiny_lm_native" --backend cpu --tokens 24 && equals native g1-b1
+    else
+        fail "it does not compile with -march=native"
+    fi
+else
+    skip native "${CC:-gcc} has no -march=native"
+fi
+tiny_lm=$out/tiny_lm
+if ${CC:-gcc} -O2 -g -fsanitize=address,undefined -fno-sanitize-recover=all $flags $sources -lm \
+    -o "$out/tiny_lm_san" 2>"$out/san.err"; then
+    tiny_lm=$out/tiny_lm_san
+    runs sanitized "$all4" "$tiny_lm" --backend cpu --prompts "$out/prompts-4" --batch 3
+else
+    skip sanitizers "the compiler has no -fsanitize=address,undefined"
+fi
+
+# ---- what must be refused (with the sanitized program, if there is one) -------------------------
+
+export ASAN_OPTIONS=detect_leaks=0 # a refusal exits without tidying up
+
+good=$here/target.bin
+size=$(wc -c <$good)
+# patched NAME OFFSET BYTES: a copy of the target model with bytes replaced
+patched() {
+    cp $good "$out/$1" && chmod u+w "$out/$1" &&
+        printf "$3" | dd of="$out/$1" bs=1 seek="$2" conv=notrunc 2>/dev/null
+}
+head -c 20 $good >"$out/no-header.bin"
+head -c $((size - 1)) $good >"$out/short.bin"
+{ cat $good && printf x; } >"$out/long.bin"
+: >"$out/empty.bin"
+patched magic.bin 0 'SVLN'
+patched version.bin 4 '\002'
+patched vocab.bin 9 '\377'
+patched negative.bin 15 '\377'
+patched heads.bin 20 '\007'
+patched nan.bin $((size - 2)) '\000\176'
+patched infinite.bin 32 '\000\174'
+for option in --target --draft; do
+    refuses 2 "no-such.bin: cannot be read" "$tiny_lm" $option no-such.bin
+    refuses 2 "cannot be read" "$tiny_lm" $option "$out"
+    refuses 2 "truncated" "$tiny_lm" $option "$out/empty.bin"
+    refuses 2 "truncated" "$tiny_lm" $option "$out/no-header.bin"
+    refuses 2 "truncated" "$tiny_lm" $option "$out/short.bin"
+    refuses 2 "too long" "$tiny_lm" $option "$out/long.bin"
+    refuses 2 "bad magic" "$tiny_lm" $option "$out/magic.bin"
+    refuses 2 "format version 2" "$tiny_lm" $option "$out/version.bin"
+    for sizes in vocab negative heads; do
+        refuses 2 "unusable sizes" "$tiny_lm" $option "$out/$sizes.bin"
+    done
+    refuses 2 "not finite" "$tiny_lm" $option "$out/nan.bin"
+    refuses 2 "not finite" "$tiny_lm" $option "$out/infinite.bin"
+done
+for number in gamma batch tokens; do
+    for value in 0 -1 9999 4x '' 99999999999999999999; do
+        refuses 2 "--$number: .* is not a number" "$tiny_lm" --$number "$value"
+    done
+    refuses 2 "needs a value" "$tiny_lm" --$number
+done
+refuses 2 "unknown option" "$tiny_lm" --seed 1
+refuses 2 "unknown option" "$tiny_lm" gamma
+refuses 2 "cpu, gpu or auto" "$tiny_lm" --backend tpu
+refuses 2 "without CUDA" "$tiny_lm" --backend gpu
+refuses 2 "do not fit in 256 positions" "$tiny_lm" --tokens 250
+refuses 2 "do not fit in 256 positions" "$tiny_lm" --prompts "$out/prompts-full" --tokens 57
+refuses 2 "no-such.txt: cannot be read" "$tiny_lm" --prompts no-such.txt
+refuses 2 "cannot be read" "$tiny_lm" --prompts "$out"
+refuses 2 "no prompts" "$tiny_lm" --prompts /dev/null
+printf 'one\n\nthree\n' >"$out/prompts-hole"
+refuses 2 "prompt 2 is empty" "$tiny_lm" --prompts "$out/prompts-hole"
+if "$tiny_lm" --help | grep -q '^usage: tiny_lm'; then pass; else fail "--help"; fi
+
+# ---- would it notice? ---------------------------------------------------------------------------
+
+# mutant NAME FILE SED_SCRIPT: the program with one line changed
+mutant() {
+    sed "$3" "$here/$2" >"$out/$1-$2"
+    if cmp -s "$out/$1-$2" "$here/$2"; then
+        fail "$1: the line to change is gone"
+        return 1
+    fi
+    others=$(echo "$sources" | sed "s|$here/$2|$out/$1-$2|")
+    ${CC:-gcc} -O3 -std=c99 -ffp-contract=off -I. -I$here $others -lm -o "$out/$1" || fail "$1"
+}
+# A commit that forgets each sequence's last accepted row, or puts rows one position too early.
+if mutant lost-row cpu.c 's/count = s->offsets\[seq + 1\] - first;/count = (s->offsets[seq + 1] - first) \/ 2;/'; then
+    refuses 1 "never committed" "$out/lost-row" --tokens 24
+fi
+if mutant shifted-row cpu.c 's/&to, step->cache_end\[seq\])/\&to, step->cache_end[seq] - 1)/'; then
+    "$out/shifted-row" --tokens 24 >"$out/refused" 2>&1
+    if [ $? -eq 1 ]; then pass; else fail "shifted-row went unnoticed"; fi
+fi
+# One wrong token; and one row with a last bit that differs, which no text shows.
+if mutant wrong-token cpu.c 's/if (status != SPECV_OK) return/s->out_tokens[0] ^= 1; &/'; then
+    "$out/wrong-token" --tokens 24 >"$out/refused" 2>&1
+    if [ $? -eq 1 ] && grep -q '^prompt [0-9]* differs at position' "$out/refused"; then pass; else
+        fail "wrong-token went unnoticed"
+    fi
+fi
+if mutant wrong-bit cpu.c 's/if (status != SPECV_OK) return/s->packed[0] *= 1.0000002f; &/'; then
+    "$out/wrong-bit" --tokens 24 >"$out/refused" 2>&1
+    if [ $? -eq 1 ] && grep -q 'same text, but different bits' "$out/refused"; then pass; else
+        fail "wrong-bit went unnoticed"
+    fi
+fi
+# The hole in the draft's cache: the text stays right, only fewer drafts are accepted.
+if mutant draft-hole tiny_lm.c 's/num_seqs \&\& k == 0; i++) {/num_seqs \&\& k == 0; i++) { seqs[i].draft_cached = seqs[i].len;/'; then
+    runs draft-hole.txt "$all32" "$out/draft-hole" --tokens 24 && equals draft-hole.txt g1-b1
+    rate() { sed -n 's/^acceptance rate *0*\.*\([0-9.]*\) of.*/\1/p' "$out/$1" | tr -d .; }
+    if [ "$(rate draft-hole.txt)" -lt "$(rate g4-b8)" ]; then pass; else
+        fail "the hole in the draft's cache does not show in the acceptance rate"
+    fi
+fi
+
+# ---- the CUDA backend, on tests/ptxrun ----------------------------------------------------------
+
+if command -v "${NVCC:-nvcc}" >/dev/null; then
+    ptxrun=${PTXRUN_OUT:-tests/ptxrun/build}
+    [ -f "$ptxrun/libcudart.so.13" ] || make -s -C tests/ptxrun OUT="$(realpath -m "$ptxrun")"
+    ptxrun=$(realpath "$ptxrun")
+    if bash $here/build_gpu.sh "$out/tiny_lm_cuda" sm_90 -cudart shared -no-compress -lineinfo; then
+        on_ptxrun() { LD_LIBRARY_PATH="$ptxrun" PTXRUN_EXIT=1 "$out/tiny_lm_cuda" "$@"; }
+        few="--prompts $out/prompts-4 --tokens 8 --batch 3"
+        runs few-cpu "$all4" "$out/tiny_lm" --backend cpu $few
+        runs few-cuda-cpu "$all4" on_ptxrun --backend cpu $few && equals few-cuda-cpu few-cpu
+        runs few-gpu "$all4" on_ptxrun --backend gpu $few && equals few-gpu few-cpu
+        head -n 2 "$out/prompts-4" >"$out/prompts-2"
+        few="--prompts $out/prompts-2 --tokens 5 --batch 2 --gamma 2"
+        all2="identical to plain decoding: 2 of 2"
+        runs hard-cpu "$all2" "$out/tiny_lm" --backend cpu $few
+        PTXRUN_OPTS="seed=1 weak=1 split=20 approx=jitter"
+        export PTXRUN_OPTS
+        runs hard-gpu "$all2" on_ptxrun $few && equals hard-gpu hard-cpu
+    else
+        fail "the CUDA version does not compile"
+    fi
+else
+    skip "the CUDA backend" "no ${NVCC:-nvcc}"
+fi
+
+echo "$passed passed, $failed failed, $skipped skipped"
+[ $failed -eq 0 ]
