@@ -7,6 +7,7 @@
 #include "runtime.hpp"
 #include <algorithm>
 #include <set>
+#include <thread>
 
 namespace ptxrun::runtime {
 namespace {
@@ -29,6 +30,7 @@ struct Capture {
   Graph graph;
   Stream *origin;
   cudaStreamCaptureMode mode;
+  std::thread::id thread; // that began it
   bool invalid = false;
   std::set<Stream *> streams;
 };
@@ -137,7 +139,9 @@ bool isCapturing(cudaStream_t stream) { return streamOf(stream).capture != nullp
 cudaError_t refuseDuringCapture(const char *what) {
   Turn turn;
   for (auto &capture : activeCaptures)
-    if (capture->mode != cudaStreamCaptureModeRelaxed) {
+    if (capture->mode == cudaStreamCaptureModeGlobal ||
+        (capture->mode == cudaStreamCaptureModeThreadLocal &&
+         capture->thread == std::this_thread::get_id())) {
       invalidateAll();
       return complain(cudaErrorStreamCaptureUnsupported,
                       std::string(what) + " while a stream captures");
@@ -279,6 +283,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode mo
   auto capture = std::make_shared<Capture>();
   capture->origin = &stream;
   capture->mode = mode;
+  capture->thread = std::this_thread::get_id();
   capture->streams.insert(&stream);
   stream.capture = capture;
   stream.last.clear();
