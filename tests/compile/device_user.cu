@@ -1,0 +1,56 @@
+/* A kernel that calls every device function, by both names. Also given to NVRTC as it stands. */
+#if defined(OWN_STDINT) /* a program that declares them itself, as some JIT users do */
+typedef unsigned char uint8_t;
+typedef int int32_t;
+typedef unsigned int uint32_t;
+typedef long int64_t;
+typedef unsigned long uint64_t;
+#endif
+#include "specverify.cuh"
+
+#if defined(SPECVERIFY_NO_SHORT_NAMES)
+/* The user's own function of that name. */
+static __device__ int warp_exclusive_scan(int value, int *total) { return *total = value + 1; }
+extern "C" __global__ void own_scan(int *out) {
+    out[threadIdx.x] = warp_exclusive_scan(41, out + blockDim.x);
+}
+#else
+extern "C" __global__ void short_names(int32_t *out, const int32_t *in, const int64_t *wide,
+                                       char *kv) {
+    __shared__ int32_t scratch[SPECV_BLOCK_SCAN_SMEM_WORDS];
+    int32_t total, sum = warp_first_reject(in[threadIdx.x]);
+    sum += warp_ballot_accept(in, in + 8, 7) + warp_ballot_accept_i64(wide, wide + 8, 7);
+    sum += warp_inclusive_scan(sum) + warp_exclusive_scan(sum, &total);
+    sum += warp_reduce_add(sum) + warp_reduce_min(total) + warp_reduce_max(sum);
+    sum += block_exclusive_scan(sum, &total, scratch) + thread_find_row(in, 4, total);
+    sum += thread_next_token(in, 3, 0) + (int32_t)thread_next_token_i64(wide, 3, 100);
+    warp_copy_kv(kv, kv + 512, 512);
+    __syncthreads();
+    block_copy_kv(kv + 1024, kv, 1024);
+    out[threadIdx.x] = sum;
+}
+#endif
+
+extern "C" __global__ void long_names(const __grid_constant__ specv_verify_pack_kv_desc d,
+                                      int32_t *out, const int32_t *in, const int64_t *wide,
+                                      char *kv) {
+    __shared__ int32_t lens[64], work[65], scratch[SPECV_BLOCK_SCAN_SMEM_WORDS];
+    int32_t total, sum = specv_warp_first_reject(in[threadIdx.x]);
+    specv_row row = specv_thread_load_row(&d.verify.rows, 0);
+    specv_verdict verdict = specv_warp_verify_greedy_row(&d.verify, 0, row.status);
+    sum += specv_warp_ballot_accept(in, in + 8, row.n_draft);
+    sum += specv_warp_ballot_accept_i64(wide, wide + 8, 7);
+    sum += specv_warp_inclusive_scan(sum) + specv_warp_exclusive_scan(sum, &total);
+    sum += specv_warp_reduce_add(sum) + specv_warp_reduce_min(total) + specv_warp_reduce_max(sum);
+    sum += specv_block_exclusive_scan(sum, &total, scratch);
+    sum += specv_thread_find_row(in, 4, total) + specv_thread_next_token(in, 3, 0);
+    sum += (int32_t)specv_thread_next_token_i64(wide, 3, 100) + verdict.accepted_len;
+    specv_warp_copy_kv(kv, kv + 512, 512);
+    __syncthreads();
+    specv_block_copy_kv(kv + 1024, kv, 1024);
+    specv_block_accept_tile(&d.verify, 0, 64, lens, work);
+    total = specv_block_offsets_tile(lens, 64, 0, work, scratch);
+    specv_warp_pack_tile(&d.verify.rows, &d.kv, 0, 64, work, specv_warp_plane_share(&d.kv, 0, 1),
+                         1);
+    out[threadIdx.x] = sum + total;
+}
