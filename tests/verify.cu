@@ -259,7 +259,8 @@ static void test_validation(void) {
     EXPECT(SPECV_ERR_CANARY, d.canary1 = 1);
     EXPECT(SPECV_ERR_BATCH, d.rows.batch = -1);
     EXPECT(SPECV_ERR_MAX_DRAFT, d.rows.max_draft = -1);
-    EXPECT(SPECV_ERR_TOO_LARGE, (d.rows.batch = 1 << 16, d.rows.max_draft = 1 << 15));
+    EXPECT(SPECV_ERR_TOO_LARGE, (d.rows.batch = 1 << 15, d.rows.max_draft = 1 << 15));
+    EXPECT(SPECV_OK, (d.rows.batch = 1 << 15, d.rows.max_draft = (1 << 15) - 1));
     EXPECT(SPECV_ERR_TOO_LARGE, (d.rows.batch = INT32_MAX, d.rows.max_draft = INT32_MAX));
     EXPECT(SPECV_ERR_TOO_LARGE, (d.rows.batch = INT32_MAX, d.rows.max_draft = 0));
     EXPECT(SPECV_ERR_LAYOUT, d.rows.draft_len = d.rows.row_start = (int32_t *)storage);
