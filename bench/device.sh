@@ -1,0 +1,281 @@
+#!/bin/bash
+# bench/device.sh - everything that needs a GPU, in one call of under nine minutes.
+#
+#   bench/device.sh              results into $OUT if that is set, else bench/results/<gpu>/
+#   bench/device.sh --dry-run    every stage on tests/ptxrun with tiny settings: shows that the
+#                                script works; the figures it leaves in build/dry-run are empty
+#
+# Each stage has a time budget of its own and what is left of LIMIT (520 s), whichever is less: a
+# stage that hangs costs its budget, not the stages behind it. What matters most runs first. Eight
+# files come out, none of them deep:
+#   machine.txt  log.txt  tests.txt  sanitizer.txt  bench.csv  peers.csv  ncu.csv  summary.md
+# The clocks and modes of the card are left as they are.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+dry=0
+[ "${1:-}" = --dry-run ] && dry=1
+LIMIT=${LIMIT:-520} ARCH=${ARCH:-sm_90} BUILD=${BUILD:-build/device}
+NVCC=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
+SECONDS=0
+
+has() { command -v "$1" > /dev/null 2>&1; }
+
+if [ $dry = 1 ]; then
+    LIMIT=${DRY_LIMIT:-1500} BUILD=build/dry-run
+    out=$BUILD/results
+    ptxrun=${PTXRUN_OUT:-$PWD/tests/ptxrun/build}
+    [ -f "$ptxrun/libcudart.so.13" ] || make -s -C tests/ptxrun OUT="$ptxrun" || exit 1
+    export LD_LIBRARY_PATH=$ptxrun PTXRUN_EXIT=1 PTXRUN_QUIET=1
+    settings="--quick --warmup 0 --iters 1 --graph 2 --replays 1"
+else
+    if ! nvidia-smi -L 2> /dev/null | grep -q GPU; then
+        echo "device.sh: no GPU here; try bench/device.sh --dry-run"
+        exit 1
+    fi
+    gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1)
+    out=${OUT:-bench/results/$(tr -cs 'A-Za-z0-9\n' - <<< "$gpu" | sed 's/-$//')}
+    cuda=$(dirname "$(dirname "$NVCC")")
+    export LD_LIBRARY_PATH=$cuda/lib64:$cuda/lib:${LD_LIBRARY_PATH:-}
+    settings=
+fi
+mkdir -p "$BUILD" "$out"
+: > "$out/log.txt"
+statuses=()
+
+# stage NAME BUDGET COMMAND...: output to log.txt; remembers how it went. In a dry run the budgets
+# do not count: the interpreter is some ten thousand times slower than what they were made for.
+stage() {
+    local name=$1 budget=$2 left=$((LIMIT - SECONDS)) started=$SECONDS code
+    shift 2
+    [ $dry = 1 ] && budget=$left
+    [ "$budget" -gt "$left" ] && budget=$left
+    if [ "$budget" -le 5 ]; then
+        statuses+=("$name: not run, no time was left")
+        return 1
+    fi
+    echo "== $name (up to $budget s)" >> "$out/log.txt"
+    export -f "$1" 2> /dev/null
+    timeout -k 5 "$budget" bash -c '"$@"' stage "$@" >> "$out/log.txt" 2>&1
+    code=$?
+    collect_rows
+    case $code in
+    0) statuses+=("$name: ok, $((SECONDS - started)) s") ;;
+    77) statuses+=("$name: skipped, $(tail -n 1 "$out/log.txt")") ;;
+    124 | 137) statuses+=("$name: stopped after $budget s") ;;
+    *) statuses+=("$name: FAILED ($code) after $((SECONDS - started)) s, see log.txt") ;;
+    esac
+    echo "${statuses[-1]}"
+    return $code
+}
+
+skip() {
+    echo "$1"
+    exit 77
+}
+
+# The first rows bring the header and the machine; rows of a kit with other constants say so in
+# the column of the variant; half a line is no row.
+collect_rows() {
+    local rows=$BUILD/rows.csv file=$out/bench.csv label
+    [ -s "$rows" ] || return 0
+    label=$(cat "$BUILD/rows.label")
+    [ -s "$file" ] || grep -E '^(#|op,)' "$rows" > "$file"
+    grep -vE '^(#|op,)' "$rows" | awk -F, -v OFS=, -v label="$label" '
+        NF == 25 {
+            if (label != "") $2 = $2 " " label
+            print
+        }' >> "$file"
+    rm -f "$rows"
+}
+
+# ------------------------------------------------------------------------------------- machine
+
+machine() {
+    nvidia-smi 2> /dev/null || echo "no nvidia-smi"
+    nvidia-smi -q -d CLOCK 2> /dev/null
+    "$NVCC" --version | tail -n 2
+    python3 --version
+    git log -1 --format='commit %H' 2> /dev/null || true
+}
+
+# --------------------------------------------------------------------------------------- build
+
+# -cudart shared -no-compress: the same binaries run on ptxrun.
+build_one() {
+    local source=$1 program=$2
+    shift 2
+    "$NVCC" -arch="$ARCH" -O3 -std=c++17 -lineinfo -cudart shared -no-compress \
+        -DBENCH_FLAGS="\"-O3 -arch=$ARCH\"" "$source" -o "$BUILD/$program" "$@"
+}
+
+# The compilers share the processor cores; each one's exit code counts.
+build() {
+    local pids=() failed=0 pid threads piece
+    build_one bench/bench.cu bench -Xptxas -v & pids+=($!)
+    build_one bench/cub_compare.cu cub_compare & pids+=($!)
+    build_one bench/kit_abi.cu libkit_abi.so -shared -Xcompiler -fPIC & pids+=($!)
+    # The kit with other launch shapes, from edited copies: how good are the constants?
+    for threads in 256 384 512 1024; do
+        mkdir -p "$BUILD/threads$threads/bench" "$BUILD/threads$threads/tests/ptxrun"
+        cp -r tests/ptxrun/include "$BUILD/threads$threads/tests/ptxrun/"
+        cp bench/*.h bench/*.cu bench/*.cuh "$BUILD/threads$threads/bench/"
+        cp specverify_ref.h "$BUILD/threads$threads/"
+        sed -E "s/^(#define SPECV_PACK_THREADS +)[0-9]+/\1$threads/" specverify.cuh \
+            > "$BUILD/threads$threads/specverify.cuh"
+        build_one "$BUILD/threads$threads/bench/bench.cu" "bench_threads$threads" & pids+=($!)
+    done
+    for piece in 1024 4096; do
+        mkdir -p "$BUILD/piece$piece/bench" "$BUILD/piece$piece/tests/ptxrun"
+        cp -r tests/ptxrun/include "$BUILD/piece$piece/tests/ptxrun/"
+        cp bench/*.h bench/*.cu bench/*.cuh "$BUILD/piece$piece/bench/"
+        cp specverify_ref.h "$BUILD/piece$piece/"
+        sed -E "s/^(#define SPECV_PIECE_BYTES +)[0-9]+/\1$piece/" specverify.cuh \
+            > "$BUILD/piece$piece/specverify.cuh"
+        build_one "$BUILD/piece$piece/bench/bench.cu" "bench_piece$piece" & pids+=($!)
+    done
+    for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
+    [ -x "$BUILD/bench" ] || return 1
+    [ $failed = 0 ] || echo "some builds failed; their stages will be skipped"
+}
+
+# --------------------------------------------------------------------------------------- tests
+
+run_tests() {
+    [ -f tests/run.sh ] || skip "there is no tests/run.sh"
+    bash tests/run.sh ${TESTS:---quick} > "$out/tests.txt" 2>&1
+    local code=$?
+    tail -n 3 "$out/tests.txt"
+    return $code
+}
+
+# One launch of every operation under each tool, with an error in any of them an error here.
+sanitize() {
+    local tool failed=0
+    has compute-sanitizer || skip "there is no compute-sanitizer"
+    : > "$out/sanitizer.txt"
+    for tool in memcheck racecheck initcheck synccheck; do
+        for words in "verify kit 32 128 0.9 0 1 int32" "verify kit 33 8 0.6 0 1 int64" \
+            "pack kit 32 8 0.9 250 1 int64" "verify_pack one 32 8 0.6 1024 4 int32" \
+            "verify_pack two 64 64 0.9 512 1 int64" "stats kit 100 8 0.6 0 1 int64"; do
+            echo "== $tool: bench one $words" >> "$out/sanitizer.txt"
+            # shellcheck disable=SC2086
+            timeout 30 compute-sanitizer --tool "$tool" --error-exitcode 1 "$BUILD/bench" one \
+                $words --arena 64 >> "$out/sanitizer.txt" 2>&1 || failed=1
+        done
+    done
+    grep -c "ERROR SUMMARY: 0 errors" "$out/sanitizer.txt"
+    return $failed
+}
+
+# -------------------------------------------------------------------------------------- sweeps
+
+# A sweep writes rows.csv; collect_rows moves them into bench.csv, also those of a sweep that was
+# stopped half-way.
+sweep() {
+    local program=$1 command=$2 label=${3:-} code
+    [ -x "$BUILD/$program" ] || skip "$program was not built"
+    echo "$label" > "$BUILD/rows.label"
+    # shellcheck disable=SC2086
+    "$BUILD/$program" "$command" $settings > "$BUILD/rows.csv"
+    code=$?
+    collect_rows
+    return $code
+}
+
+tune_shapes() {
+    local shape
+    for shape in threads256 threads384 threads512 threads1024 piece1024 piece4096; do
+        [ -x "$BUILD/bench_$shape" ] || { echo "no bench_$shape"; continue; }
+        sweep "bench_$shape" shapes "$shape" || echo "$shape failed"
+        [ $dry = 1 ] && break
+    done
+    true
+}
+
+# --------------------------------------------------------------------------------------- peers
+
+peers_cub() {
+    [ -x "$BUILD/cub_compare" ] || skip "cub_compare was not built"
+    # shellcheck disable=SC2086
+    "$BUILD/cub_compare" $settings > "$BUILD/cub.csv" 2> "$BUILD/cub.err"
+    local code=$?
+    grep -v "^.ptxrun. REPORT note" "$BUILD/cub.err" | head -n 20
+    cat "$BUILD/cub.csv" >> "$out/peers.csv"
+    return $code
+}
+
+peers_torch() {
+    python3 bench/compare.py "$BUILD/libkit_abi.so" --iters 100 > "$BUILD/torch.csv"
+    local code=$?
+    grep -q skipped "$BUILD/torch.csv" && skip "$(head -n 1 "$BUILD/torch.csv")"
+    cat "$BUILD/torch.csv" >> "$out/peers.csv"
+    return $code
+}
+
+# ------------------------------------------------------------------------------------ counters
+
+# The counters that the seed could not read, of the kernels it asked about and of ours.
+counters() {
+    local metrics words
+    has ncu || skip "there is no ncu"
+    metrics=smsp__thread_inst_executed_per_inst_executed.ratio,smsp__inst_executed.sum
+    metrics+=,l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum
+    metrics+=,l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum
+    metrics+=,dram__bytes_read.sum,dram__bytes_write.sum,gpu__time_duration.sum
+    metrics+=,launch__registers_per_thread,sm__warps_active.avg.pct_of_peak_sustained_active
+    : > "$out/ncu.csv"
+    for words in "verify naive 32 128 0.3" "verify naive 32 128 0.9" "verify ballot 32 128 0.3" \
+        "verify ballot 32 128 0.9" "verify kit 32 128 0.3" "verify kit 32 128 0.9" \
+        "verify_pack one 32 8 0.9 4096" "verify_pack one 32 128 0.9 4096" \
+        "verify_pack two 32 128 0.9 4096"; do
+        echo "# bench one $words" >> "$out/ncu.csv"
+        # shellcheck disable=SC2086
+        timeout 30 ncu --csv --page raw --clock-control none --metrics "$metrics" \
+            "$BUILD/bench" one $words --arena 256 >> "$out/ncu.csv" 2>&1
+    done
+    if grep -q ERR_NVGPUCTRPERM "$out/ncu.csv"; then skip "no permission to read counters"; fi
+    grep -q smsp__inst_executed "$out/ncu.csv"
+}
+
+# ------------------------------------------------------------------------------------- program
+
+whole_program() {
+    [ -f Makefile ] && grep -q '^run:' Makefile || skip "there is no make run"
+    if [ $dry = 1 ]; then
+        make -n run
+    else
+        make run
+    fi
+}
+
+export BUILD NVCC ARCH out settings dry TESTS=${TESTS:-}
+export -f has skip build_one collect_rows sweep
+rm -f "$out/bench.csv" "$out/peers.csv" "$BUILD/rows.csv"
+
+machine > "$out/machine.txt" 2>&1
+if stage build 120 build; then
+    stage tests 90 run_tests
+    stage floors 20 sweep bench floors
+    stage verify 70 sweep bench verify
+    stage verify_pack 100 sweep bench verify_pack
+    stage wide 50 sweep bench wide
+    stage counters 50 counters
+    stage torch 80 peers_torch
+    stage cub 50 peers_cub
+    stage pack 40 sweep bench pack
+    stage stats 15 sweep bench stats
+    stage tune 30 sweep bench tune
+    stage shapes 50 tune_shapes
+    stage program 40 whole_program
+    stage sanitize 60 sanitize
+fi
+
+python3 bench/plot.py summary "$out" > "$out/summary.md" 2>> "$out/log.txt" ||
+    echo "no summary: see log.txt" >> "$out/summary.md"
+echo
+cat "$out/summary.md"
+echo
+printf '%s\n' "${statuses[@]}" | tee -a "$out/log.txt"
+echo "$SECONDS s; results in $out"
+printf '%s\n' "${statuses[@]}" | grep -q FAILED && exit 1
+exit 0

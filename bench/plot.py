@@ -1,0 +1,392 @@
+#!/usr/bin/env python3
+"""From result files to tables and plots; nothing here measures.
+
+    plot.py summary FOLDER     short Markdown summary of a results folder, on stdout
+    plot.py plots FOLDER       PNG files beside the CSV files (matplotlib; skipped without it)
+    plot.py readme [--check]   rewrite the tables of README.md between the comments
+                               <!-- bench:NAME --> and <!-- /bench:NAME -->, for the names below;
+                               --check: only say whether they are up to date
+
+README gets figures from committed files alone: a results folder with uncommitted changes is left
+out, and without any the text between the comments says that nothing was measured."""
+
+import csv
+import os
+import subprocess
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+RESULTS = os.path.join(ROOT, "bench", "results")
+NUMBERS = ("b", "gamma", "alpha", "kv_bytes", "planes", "num_sms", "us_p10", "us_p50", "us_p90",
+           "us_p95", "graph_us_p10", "graph_us_p50", "graph_us_p90", "bytes", "min_bytes", "gb_s",
+           "launches", "floor_us", "ratio")
+
+
+def read_csv(path):
+    """Rows as dictionaries, numbers as numbers, an empty field as None; comments apart."""
+    rows, comments, header = [], [], None
+    if not os.path.exists(path):
+        return rows, comments
+    with open(path, newline="") as file:
+        for fields in csv.reader(file):
+            if not fields:
+                continue
+            if fields[0].startswith("#"):
+                comments.append(",".join(fields).lstrip("# "))
+            elif fields[0] == "op":
+                header = fields
+            elif header and len(fields) == len(header):
+                row = dict(zip(header, fields))
+                for name in header:
+                    if name in NUMBERS or name not in ("op", "variant", "generator", "dtype",
+                                                       "cache", "floor"):
+                        row[name] = float(row[name]) if row[name] else None
+                rows.append(row)
+    return rows, comments
+
+
+def time_of(row):
+    """What a launch costs: in a graph if that was measured, else by a pair of events."""
+    return row.get("graph_us_p50") or row.get("us_p50")
+
+
+def select(rows, **wanted):
+    """Rows whose columns equal the given values, and that have a time."""
+    return [row for row in rows if time_of(row) is not None
+            and all(row.get(name) == value for name, value in wanted.items())]
+
+
+def markdown(header, lines):
+    table = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    return "\n".join(table + ["| " + " | ".join(map(str, line)) + " |" for line in lines])
+
+
+def us(row):
+    return "-" if row is None or time_of(row) is None else f"{time_of(row):.2f}"
+
+
+def ratio(row):
+    return "-" if row is None or row.get("ratio") is None else f"{row['ratio']:.2f}"
+
+
+def first(rows):
+    return rows[0] if rows else None
+
+
+# ---------------------------------------------------------------------------------------- tables
+
+
+def table_verify(rows):
+    """A1 at b = 32: the seed's table 1, with ours, and the floor."""
+    lines = []
+    for gamma in (8, 64, 128):
+        for alpha in (0.3, 0.6, 0.9):
+            at = dict(op="verify", b=32, gamma=gamma, alpha=alpha, dtype="int64",
+                      generator="binomial", cache="warm")
+            found = [first(select(rows, variant=name, **at))
+                     for name in ("0 naive", "1 ballot", "5 kit")]
+            if any(found):
+                lines.append([gamma, alpha] + [us(row) for row in found] + [ratio(found[2])])
+    if not lines:
+        return None
+    return markdown(["gamma", "alpha", "naive us", "ballot us", "kit us", "kit / probe"], lines)
+
+
+def table_verify_pack(rows):
+    """B2 at the points of the seed's table 3."""
+    points = ((4, 8, 256, 0.3), (32, 8, 256, 0.3), (32, 8, 4096, 0.9), (32, 128, 256, 0.3),
+              (32, 128, 1024, 0.9), (32, 128, 2048, 0.9), (32, 128, 4096, 0.9))
+    names = ("2 pack", "3 single", "3 single16", "4 two", "5 one", "5 kit")
+    lines = []
+    for b, gamma, kv_bytes, alpha in points:
+        at = dict(op="verify_pack", b=b, gamma=gamma, kv_bytes=kv_bytes, alpha=alpha, planes=1,
+                  generator="binomial", dtype="int64", num_sms=0)
+        found = [first([row for row in select(rows, variant=name, **at)
+                        if row["cache"] in ("rotate", "warm")]) for name in names]
+        if any(found):
+            kit = found[-1] or {}
+            lines.append([b, gamma, kv_bytes, alpha] + [us(row) for row in found]
+                         + [f"{ratio(kit)} x {kit.get('floor', '')}"])
+    if not lines:
+        return None
+    return markdown(["b", "gamma", "row bytes", "alpha", "pack", "single", "single16", "two", "one",
+                     "kit us", "kit / floor"], lines)
+
+
+def table_rule(rows):
+    """One launch against two by the number of tokens that every block would read again."""
+    lines = []
+    kits = [row for row in select(rows, op="verify_pack", variant="5 kit", kv_bytes=256, planes=1,
+                                  alpha=0.6, cache="warm", generator="binomial", num_sms=0)]
+    kits.sort(key=lambda row: (row["dtype"], row["b"] * row["gamma"], row["b"]))
+    for kit in kits:
+        at = {name: kit[name] for name in ("op", "b", "gamma", "alpha", "kv_bytes", "planes",
+                                           "generator", "dtype", "cache", "num_sms")}
+        one = first(select(rows, variant="5 one", **at))
+        two = first(select(rows, variant="4 two", **at))
+        if not one or not two or kit["b"] < 64:
+            continue
+        width = 8 if kit["dtype"] == "int64" else 4
+        better = "one" if time_of(one) < time_of(two) else "two"
+        chosen = "one" if kit["launches"] == 1 else "two"
+        lines.append([kit["dtype"], int(kit["b"]), int(kit["gamma"]),
+                      int(2 * kit["b"] * kit["gamma"] * width), us(one), us(two), better, chosen])
+    if not lines:
+        return None
+    return markdown(["dtype", "b", "gamma", "token bytes", "one us", "two us", "faster", "rule"],
+                    lines)
+
+
+def table_counts(rows):
+    """What the variants do, counted on ptxrun."""
+    lines = []
+    for row in rows:
+        if "warp_instructions" not in row:
+            continue
+        if row["gamma"] != 128 and not (row["op"] == "verify_pack" and row["kv_bytes"] == 4096):
+            continue
+        moved = row["load_bytes"] + row["store_bytes"]
+        lines.append([row["op"], row["variant"], int(row["b"]), int(row["gamma"]), row["alpha"],
+                      int(row["kv_bytes"]), row["dtype"], int(row["launches"]),
+                      int(row["warp_instructions"]), int(row["divergent_branches"]),
+                      int(row["load_sectors"] + row["store_sectors"]),
+                      f"{moved / row['min_bytes']:.2f}"])
+    if not lines:
+        return None
+    return markdown(["op", "variant", "b", "gamma", "alpha", "row bytes", "dtype", "launches",
+                     "warp instructions", "divergent branches", "sectors", "bytes / minimum"],
+                    lines)
+
+
+# --------------------------------------------------------------------------------------- summary
+
+
+def targets(rows):
+    """The promises of the project's documents, each with what was measured."""
+    lines = []
+    a1 = [row for row in select(rows, op="verify", variant="5 kit", cache="warm")
+          if row.get("ratio")]
+    if a1:
+        worst = max(a1, key=lambda row: row["ratio"])
+        lines.append(["A1 / probe of depth 1, worst", "<= 1.15",
+                      f"{worst['ratio']:.2f} (b {worst['b']:.0f}, gamma {worst['gamma']:.0f})"])
+        flat = 0.0
+        for row in a1:
+            same = [time_of(other) for other in a1
+                    if all(other[k] == row[k] for k in ("b", "gamma", "dtype", "generator"))]
+            flat = max(flat, max(same) / min(same))
+        lines.append(["A1 slowest alpha / fastest alpha, worst", "<= 1.05", f"{flat:.2f}"])
+    grid = [row for row in select(rows, op="verify_pack", variant="5 kit", planes=1, num_sms=0)
+            if row.get("ratio") and row["cache"] in ("rotate", "warm")]
+    small = [row for row in grid if row["gamma"] == 8 and row["b"] <= 32 and row["floor"] == "probe2"]
+    if small:
+        worst = max(small, key=lambda row: row["ratio"])
+        lines.append(["B2, gamma 8 / probe of depth 2, worst", "<= 1.25",
+                      f"{worst['ratio']:.2f} (b {worst['b']:.0f}, row {worst['kv_bytes']:.0f})"])
+    large = [row for row in grid if row["floor"] == "copy" and row["min_bytes"] >= 2 * 16e6]
+    if large:
+        worst = max(large, key=lambda row: row["ratio"])
+        lines.append(["B2 from 16 MB, fraction of copy bandwidth, worst", ">= 0.90",
+                      f"{1 / worst['ratio']:.2f}"])
+    slower = 0.0
+    for row in grid:
+        at = {k: row[k] for k in ("op", "b", "gamma", "alpha", "kv_bytes", "planes", "generator",
+                                  "dtype", "cache", "num_sms")}
+        two = first(select(rows, variant="4 two", **at))
+        if two:
+            slower = max(slower, time_of(row) / time_of(two))
+    if slower:
+        lines.append(["B2 kit / two launches, worst", "<= 1.00", f"{slower:.2f}"])
+    return markdown(["promise", "target", "measured"], lines) if lines else None
+
+
+def summary(folder):
+    rows, comments = read_csv(os.path.join(folder, "bench.csv"))
+    print(f"# Summary of {os.path.basename(os.path.abspath(folder))}\n")
+    for comment in comments[:2]:
+        print(f"{comment}\n")
+    timed = [row for row in rows if time_of(row) is not None]
+    print(f"{len(rows)} rows, {len(timed)} of them timed; every row equal to the reference.\n")
+    if not timed:
+        print("No times: this run was interpreted, or no sweep finished.")
+        return
+    for title, table in (("Promises", targets(rows)), ("A1, b = 32, int64", table_verify(rows)),
+                         ("B2, the seed's points", table_verify_pack(rows)),
+                         ("One launch or two", table_rule(rows))):
+        if table:
+            print(f"## {title}\n\n{table}\n")
+
+
+# ----------------------------------------------------------------------------------------- plots
+
+
+def plot_verify(plt, rows, folder):
+    gammas = (4, 8, 16, 32, 64, 128)
+    figure, panels = plt.subplots(1, 3, figsize=(12, 3.6), sharey=True)
+    drawn = False
+    for panel, alpha in zip(panels, (0.3, 0.6, 0.9)):
+        for name in ("0 naive", "1 ballot", "5 kit"):
+            found = {row["gamma"]: time_of(row) for row in
+                     select(rows, op="verify", variant=name, b=32, alpha=alpha, dtype="int64",
+                            generator="binomial", cache="warm")}
+            points = [(g, found[g]) for g in gammas if g in found]
+            if points:
+                drawn = True
+                panel.plot(*zip(*points), marker="o", label=name)
+        panel.set_xscale("log", base=2)
+        panel.set_title(f"alpha = {alpha}")
+        panel.set_xlabel("drafts per sequence")
+    panels[0].set_ylabel("us per launch, graph replay")
+    save(plt, figure, panels[0], drawn, os.path.join(folder, "verify.png"))
+
+
+def plot_verify_pack(plt, rows, folder):
+    figure, panels = plt.subplots(1, 2, figsize=(10, 3.8))
+    drawn = False
+    for panel, gamma in zip(panels, (8, 128)):
+        for name in ("2 pack", "3 single", "3 single16", "4 two", "5 one", "5 kit"):
+            found = sorted((row["min_bytes"], time_of(row)) for row in
+                           select(rows, op="verify_pack", variant=name, b=32, gamma=gamma,
+                                  generator="binomial", planes=1, num_sms=0)
+                           if row["cache"] in ("warm", "rotate"))
+            if found:
+                drawn = True
+                panel.plot(*zip(*found), marker="o", label=name)
+        panel.set_xscale("log")
+        panel.set_yscale("log")
+        panel.set_title(f"b = 32, gamma = {gamma}")
+        panel.set_xlabel("bytes that must move")
+    panels[0].set_ylabel("us per launch, graph replay")
+    save(plt, figure, panels[0], drawn, os.path.join(folder, "verify_pack.png"))
+
+
+def plot_rule(plt, rows, folder):
+    figure, panel = plt.subplots(figsize=(6, 3.8))
+    drawn = False
+    for name in ("4 two", "4 plain2", "5 one"):
+        for dtype, width in (("int32", 4), ("int64", 8)):
+            found = sorted((2 * row["b"] * row["gamma"] * width, time_of(row)) for row in
+                           select(rows, op="verify_pack", variant=name, dtype=dtype, kv_bytes=256,
+                                  alpha=0.6, planes=1, cache="warm") if row["b"] >= 64)
+            if found:
+                drawn = True
+                panel.plot(*zip(*found), "o-", label=f"{name}, {dtype}")
+    panel.axvline(65536, color="grey", linestyle=":")
+    panel.set_xscale("log", base=2)
+    panel.set_xlabel("token bytes that every block reads again")
+    panel.set_ylabel("us per launch, graph replay")
+    save(plt, figure, panel, drawn, os.path.join(folder, "one_or_two.png"))
+
+
+def save(plt, figure, panel, drawn, path):
+    if drawn:
+        panel.legend(fontsize="small")
+        figure.tight_layout()
+        figure.savefig(path, dpi=150)
+        print(path)
+    plt.close(figure)
+
+
+def plots(folder):
+    try:
+        import matplotlib
+        matplotlib.use("Agg")
+        import matplotlib.pyplot as plt
+    except ImportError:
+        print("plot.py: skipped, matplotlib is not installed")
+        return
+    rows, _ = read_csv(os.path.join(folder, "bench.csv"))
+    if not any(time_of(row) is not None for row in rows):
+        print(f"plot.py: skipped, {folder} has no times")
+        return
+    plot_verify(plt, rows, folder)
+    plot_verify_pack(plt, rows, folder)
+    plot_rule(plt, rows, folder)
+
+
+# ---------------------------------------------------------------------------------------- readme
+
+
+def is_committed(folder):
+    """Everything in it is in git, as it is now."""
+    command = ["git", "-C", ROOT, "status", "--porcelain", "--ignored", "--", folder]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.returncode == 0 and not done.stdout.strip()
+
+
+def result_folders():
+    if not os.path.isdir(RESULTS):
+        return []
+    folders = [os.path.join(RESULTS, name) for name in sorted(os.listdir(RESULTS))]
+    return [folder for folder in folders if is_committed(folder)]
+
+
+def readme_block(name):
+    """The text for one pair of comments, or None if the name is not one of ours."""
+    tables = {"verify": ("bench.csv", table_verify), "verify_pack": ("bench.csv", table_verify_pack),
+              "rule": ("bench.csv", table_rule), "targets": ("bench.csv", targets),
+              "counts": ("counters.csv", table_counts)}
+    if name not in tables:
+        return None
+    file_name, make = tables[name]
+    parts = []
+    for folder in result_folders():
+        path = os.path.join(folder, file_name)
+        rows, comments = read_csv(path)
+        table = make(rows)
+        if table:
+            where = os.path.relpath(path, ROOT)
+            machine = comments[0] if comments else ""
+            parts.append(f"`{where}`; {machine}\n\n{table}")
+    return "\n\n".join(parts) if parts else "Not measured yet: there is no result file."
+
+
+def rewrite(text):
+    lines, out, index = text.split("\n"), [], 0
+    while index < len(lines):
+        line = lines[index]
+        out.append(line)
+        index += 1
+        if not (line.startswith("<!-- bench:") and line.endswith(" -->")):
+            continue
+        name = line[len("<!-- bench:"):-len(" -->")]
+        closing, block = f"<!-- /bench:{name} -->", readme_block(name)
+        if closing not in lines[index:]:
+            raise SystemExit(f"plot.py: README.md has no {closing}")
+        if block is not None:
+            end = lines.index(closing, index)
+            out.append(block)
+            index = end
+    return "\n".join(out)
+
+
+def readme(check):
+    path = os.path.join(ROOT, "README.md")
+    with open(path) as file:
+        old = file.read()
+    new = rewrite(old)
+    if check:
+        print("README.md is up to date" if new == old else "README.md differs: plot.py readme")
+        return new == old
+    if new != old:
+        with open(path, "w") as file:
+            file.write(new)
+    print("README.md rewritten" if new != old else "README.md was up to date")
+    return True
+
+
+def main(words):
+    if len(words) == 2 and words[0] == "summary":
+        summary(words[1])
+    elif len(words) == 2 and words[0] == "plots":
+        plots(words[1])
+    elif words in (["readme"], ["readme", "--check"]):
+        return 0 if readme(len(words) == 2) else 1
+    else:
+        print(__doc__)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
