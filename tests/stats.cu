@@ -166,6 +166,18 @@ static void test_sizes(void) {
         }
 }
 
+/* Accepted lengths on both sides of each border between tiles of bins. */
+static void test_bin_borders(void) {
+    static const int given[] = {0, 2047, 2048, 2049, 2048, 4095, 4096, 4097, 4098, 2047};
+    for (int max_draft = 4098; max_draft < 6200; max_draft += 1000) {
+        shape s = plain_shape(T_COUNT(given), max_draft, max_draft / 1000);
+        s.spread = SPREAD_GIVEN;
+        s.given = given;
+        t_case("bin borders:");
+        run_step(&s, WITH_HISTOGRAM | WITH_TOTALS);
+    }
+}
+
 /* A1, then E on what A1 wrote, several steps into the same counters. */
 static void test_running(void) {
     for (int turn = 0; turn < 6; ++turn) {
@@ -354,6 +366,7 @@ int main(int argc, char **argv) {
         {"recovers-alpha", test_recovers_alpha},
         {"ways", test_ways},
         {"sizes", test_sizes},
+        {"bin-borders", test_bin_borders},
         {"running", test_running},
     };
     return t_main(argc, argv, groups, T_COUNT(groups));
