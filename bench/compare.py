@@ -5,7 +5,7 @@
 
 eager      the seed's baseline: eq, not, any, to int64, argmax, two where, arange; then, for
            packing, draft_kv[mask] (which waits for the host to learn how many rows there are)
-compiled   the same verification through torch.compile; packing stays eager, its size depends on data
+compiled   the same verification through torch.compile; packing stays eager: its size is data
 kit        the kit's launchers through ctypes: the pair of events includes ctypes' own time, the
            graph figure does not
 
@@ -72,7 +72,8 @@ class Kit:
         pointer, i32, i64 = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
         self.lib.kit_abi_run.argtypes = [pointer, pointer, i32, i32, i32, pointer, pointer, pointer,
                                          pointer, pointer, i64, pointer, pointer]
-        self.lib.kit_abi_pack.argtypes = [pointer, i32, i32, pointer, pointer, i64, pointer, pointer]
+        self.lib.kit_abi_pack.argtypes = [pointer, i32, i32, pointer, pointer, i64, pointer,
+                                          pointer]
 
     def check(self, status):
         if status:
