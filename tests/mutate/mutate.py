@@ -6,15 +6,17 @@
     python3 tests/mutate/mutate.py --list           what would be tried
     python3 tests/mutate/mutate.py --line-range 700:800 --verbose
 
-A mutant is killed when a test program of tests/*.cu (run with --quick on tests/ptxrun) fails, hangs
-or makes the interpreter report something.  Mutants that do not compile, or that leave the machine
-code as it is, do not count.  Survivors that explained.txt explains are listed with their reason;
-any other survivor fails the run.  Kinds of mutants: see mutants.py, or --help.
+A mutant is killed when a group of tests of a program of tests/*.cu (run with --quick on
+tests/ptxrun) fails, hangs or makes the interpreter report something.  Groups that are quick and
+killed much come first.  Mutants that do not compile, or that leave the machine code as it is, do not
+count.  Survivors that explained.txt explains are listed with their reason; any other survivor fails
+the run.  Kinds of mutants: see mutants.py, or --help.
 
 Most mutants touch device code only.  For these, nvcc makes the PTX alone and the test binary built
 from the unchanged header runs it (PTXRUN_PTX): less than half the time of a whole build.
 """
 import argparse
+import csv
 import os
 import random
 import re
@@ -100,53 +102,82 @@ class Toolchain:
         return self.nvcc(source, folder, output, '-gencode', code, '-cudart', 'shared',
                          '-no-compress')
 
-    def execute(self, binary, options, timeout, ptx=None):
+    def execute(self, binary, group, options, timeout, ptx=None):
         environment = dict(os.environ, PTXRUN_EXIT='first', PTXRUN_OPTS=options,
                            LD_LIBRARY_PATH=str(self.interpreter))
         if ptx:
             environment['PTXRUN_PTX'] = str(ptx)
         by_lines = ['stdbuf', '-oL'] if shutil.which('stdbuf') else []
-        return run([*by_lines, str(binary), '--quick'], timeout, environment, until='FAIL')
+        return run([*by_lines, str(binary), '--quick', group], timeout, environment, until='FAIL')
 
 
-class Test:
-    """One test program, built from the unchanged header, and what it needs when nothing is wrong."""
+class Program:
+    """One test program, built from the unchanged header."""
 
     def __init__(self, source, folder):
-        self.source = source
-        self.name = source.stem
+        self.source, self.name = source, source.stem
         self.binary, self.ptx = folder / self.name, folder / (self.name + '.ptx')
-        self.kills = 0
-        self.seconds = 0.0
-        self.instructions = 0
+        self.kernels = {}  # name: its PTX; None: everything outside kernels
 
     def prepare(self, tools, folder):
-        """Empty, or why the test cannot be used."""
+        """The groups of tests in the program; exits when it does not build."""
         for build, output in ((tools.binary, self.binary), (tools.ptx, self.ptx)):
             built, text = build(self.source, folder, output)
             if not built:
-                return text
-        for schedule in ('', *ADVERSARIAL):
+                sys.exit('%s: %s' % (self.name, text))
+        self.kernels = kernels_of(self.ptx.read_text())
+        status, text = run([str(self.binary), '--list'], 60,
+                           dict(os.environ, LD_LIBRARY_PATH=str(tools.interpreter), PTXRUN_QUIET='1'))
+        return [Group(self, name) for name in text.split()]
+
+
+class Group:
+    """A group of tests of a program, and what it needs when nothing is wrong."""
+
+    def __init__(self, program, name):
+        self.program, self.name = program, name
+        self.kills, self.seconds, self.instructions = 0, 0.0, 0
+        self.launched = set()  # names of kernels
+
+    def __str__(self):
+        return '%s %s' % (self.program.name, self.name)
+
+    def measure(self, tools, schedules, folder):
+        """Empty, or why the group cannot be used."""
+        counts = folder / ('%s-%s.csv' % (self.program.name, self.name))
+        for schedule in ('prof=%s' % counts, *schedules):
             begin = time.monotonic()
-            status, text = tools.execute(self.binary, schedule, timeout=600)
+            status, text = tools.execute(self.program.binary, self.name, schedule, timeout=600)
             self.seconds = max(self.seconds, time.monotonic() - begin)
             if status != 0:
-                return 'fails without a mutant [%s]:\n%s' % (schedule, text[-2000:])
+                return '%s fails without a mutant [%s]:\n%s' % (self, schedule, text[-2000:])
             count = re.search(r'thread_instructions=(\d+)', text)
             self.instructions = max(self.instructions, int(count.group(1)) if count else 0)
+        with open(counts, newline='') as file:
+            self.launched = {row[1] for row in csv.reader(file) if row[0] == 'kernel'}
         return ''
 
-    def limits(self):
-        return 'maxinsn=%d spin=300000' % (3 * self.instructions + 1000000)
-
     def notices(self, tools, schedules, binary, ptx):
-        """Why the test fails, or nothing."""
+        """Why the group fails, or nothing."""
+        limits = 'maxinsn=%d spin=300000 ' % (3 * self.instructions + 1000000)
         for schedule in schedules:
-            options = self.limits() + ' ' + schedule
-            status, text = tools.execute(binary, options, 10 + 10 * self.seconds, ptx)
+            status, text = tools.execute(binary, self.name, limits + schedule,
+                                         10 + 10 * self.seconds, ptx)
             if status != 0:
                 return 'hangs' if status is None else first_complaint(text)
         return ''
+
+
+def kernels_of(ptx):
+    """{kernel: its text}, and under None what is not part of a kernel."""
+    parts = {None: ''}
+    for part in re.split(r'^(?=(?:\.visible |\.weak |\.extern )*\.(?:entry|func)\b)', ptx, flags=re.M):
+        entry = re.match(r'(?:\.visible |\.weak )*\.entry\s+(\w+)', part)
+        if entry:
+            parts[entry.group(1)] = part
+        else:
+            parts[None] += part
+    return parts
 
 
 def first_complaint(text):
@@ -156,12 +187,12 @@ def first_complaint(text):
 
 
 class Judge:
-    def __init__(self, tools, tests, header, folder):
-        self.tools, self.tests, self.header, self.folder = tools, tests, header, folder
+    def __init__(self, tools, groups, header, folder):
+        self.tools, self.groups, self.header, self.folder = tools, groups, header, folder
         self.every_function = tools.every_function(header, folder)
 
     def judge(self, number, mutant):
-        """(verdict, what noticed it)"""
+        """(verdict, what noticed it, or a remark)"""
         folder = self.folder / ('m%d' % number)
         folder.mkdir()
         try:
@@ -172,27 +203,41 @@ class Judge:
 
     def judge_in(self, folder, mutant):
         schedules = ('', *ADVERSARIAL) if mutant.kind in ADVERSARIAL_KINDS else ('',)
-        same_code = True
-        for test in sorted(self.tests, key=lambda t: -t.kills / (t.seconds + 1)):
-            if mutant.on_host:
-                binary, ptx = folder / test.name, None
-                built, _ = self.tools.binary(test.source, folder, binary)
-            else:
-                binary, ptx = test.binary, folder / (test.name + '.ptx')
-                built, _ = self.tools.ptx(test.source, folder, ptx)
-            if not built:
+        variants, ran = {}, False
+        for group in sorted(self.groups, key=lambda g: -(g.kills + 1) / (g.seconds + 0.1)):
+            program = group.program
+            if program not in variants:
+                variants[program] = self.variant(folder, mutant, program)
+            variant = variants[program]
+            if variant is None:
                 return NOT_VIABLE, ''
-            if ptx and ptx.read_bytes() == test.ptx.read_bytes():
+            binary, ptx, changed = variant
+            if changed is not None and None not in changed and not changed & group.launched:
                 continue
-            same_code = False
-            why = test.notices(self.tools, schedules, binary, ptx)
+            ran = True
+            why = group.notices(self.tools, schedules, binary, ptx)
             if why:
-                test.kills += 1
-                return KILLED, '%s: %s' % (test.name, why)
-        if not same_code:
+                group.kills += 1
+                return KILLED, '%s: %s' % (group, why)
+        if ran:
             return SURVIVED, ''
-        same_code = self.tools.every_function(mutant.apply(self.header), folder) == self.every_function
-        return (SAME_CODE, '') if same_code else (SURVIVED, 'no test program contains this code')
+        same = self.tools.every_function(mutant.apply(self.header), folder) == self.every_function
+        return (SAME_CODE, '') if same else (SURVIVED, 'no test runs this code')
+
+    def variant(self, folder, mutant, program):
+        """(binary, PTX that it should run, kernels that differ) or None if it does not compile."""
+        if mutant.on_host:
+            binary = folder / program.name
+            built, _ = self.tools.binary(program.source, folder, binary)
+            return (binary, None, None) if built else None
+        ptx = folder / (program.name + '.ptx')
+        built, _ = self.tools.ptx(program.source, folder, ptx)
+        if not built:
+            return None
+        kernels = kernels_of(ptx.read_text())
+        names = kernels.keys() | program.kernels.keys()
+        changed = {name for name in names if kernels.get(name) != program.kernels.get(name)}
+        return program.binary, ptx, changed
 
 
 def place_header(folder, text):
@@ -258,27 +303,26 @@ def parse_options():
     return options
 
 
-def prepare_tests(tools, options, header, folder):
-    """The test programs, in working order; exits when one does not work or ignores the header."""
+def prepare_groups(tools, options, header, folder, schedules):
+    """All groups of tests; exits when one does not work or a program ignores the given header."""
     wanted = options.tests.split(',') if options.tests else None
     sources = [s for s in sorted((ROOT / 'tests').glob('*.cu')) if not wanted or s.stem in wanted]
-    original = folder / 'original'
-    original.mkdir()
-    place_header(original, header)
-    tests = [Test(source, original) for source in sources]
-    if not tests:
+    original, broken = folder / 'original', folder / 'broken'
+    for place, text in ((original, header), (broken, '#error this header is the one in use\n')):
+        place.mkdir()
+        place_header(place, text)
+    groups = []
+    for program in (Program(source, original) for source in sources):
+        groups += program.prepare(tools, original)
+        if tools.ptx(program.source, broken, broken / 'none.ptx')[0]:
+            sys.exit('%s does not take %s from the include path' % (program.name, HEADER))
+    if not groups:
         sys.exit('no test program in tests/*.cu')
     with ThreadPoolExecutor(options.jobs) as pool:
-        for test, trouble in zip(tests, pool.map(lambda t: t.prepare(tools, original), tests)):
+        for trouble in pool.map(lambda g: g.measure(tools, schedules, original), groups):
             if trouble:
-                sys.exit('%s: %s' % (test.name, trouble))
-    broken = folder / 'broken'
-    broken.mkdir()
-    place_header(broken, '#error the mutated header is the one in use\n')
-    for test in tests:
-        if tools.ptx(test.source, broken, broken / 'none.ptx')[0]:
-            sys.exit('%s does not take %s from the include path' % (test.name, HEADER))
-    return sorted(tests, key=lambda t: t.seconds)
+                sys.exit(trouble)
+    return groups
 
 
 def try_all(judge, chosen, options):
@@ -330,10 +374,11 @@ def main():
     with tempfile.TemporaryDirectory(prefix='mutate-') as name:
         folder = Path(name)
         tools = Toolchain(options.arch, Path(options.ptxrun).resolve())
-        tests = prepare_tests(tools, options, header, folder)
-        print('%d mutants; tests: %s' % (len(chosen), ', '.join(
-            '%s (%.1f s)' % (t.name, t.seconds) for t in tests)), flush=True)
-        verdicts = try_all(Judge(tools, tests, header, folder), chosen, options)
+        adversarial = any(m.kind in ADVERSARIAL_KINDS for m in chosen)
+        groups = prepare_groups(tools, options, header, folder, ADVERSARIAL if adversarial else ())
+        print('%d mutants, %d groups of tests, %.1f s in all' %
+              (len(chosen), len(groups), sum(g.seconds for g in groups)), flush=True)
+        verdicts = try_all(Judge(tools, groups, header, folder), chosen, options)
     return 0 if summarise(verdicts, whole_run=len(chosen) == len(found)) else 1
 
 
