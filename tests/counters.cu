@@ -1,0 +1,241 @@
+/* counters.cu - what the kernels promise to cost, counted by ptxrun: ballots, bytes, sectors.
+   On a GPU, and without nvcc, there is nothing that counts, and the test is skipped. Run it with
+   ptxrun's deterministic schedule: others split warps, and so change the counts. */
+
+#include "kv.h"
+
+#if T_DEVICE
+
+#include "ptxrun/include/ptxrun_count.h"
+#include <cuda_profiler_api.h>
+
+static int can_count(void) {
+    if (ptxrun_count(NULL, "launches") >= 0) return 1;
+    t_skip("only ptxrun counts: this is a GPU");
+    return 0;
+}
+
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/* A1 over rows that all have n drafts and accept k: outputs stored once, tokens loaded up to the
+   stop, in steps of 128 positions, and a ballot for every 32 positions that were reached. */
+static void test_a1(void) {
+    static const int drafts[] = {0, 1, 8, 31, 32, 33, 128, 300, 1000};
+    static const int accepted[] = {0, 1, 7, 31, 32, 33, 63, 64, 127, 128, 300, 999, 1000};
+    const int num_rows = 13;
+    int given[13];
+    if (!can_count()) return;
+    for (int i = 0; i < T_COUNT(drafts); ++i)
+        for (int j = 0; j < T_COUNT(accepted) * 2; ++j) {
+            const int n = drafts[i], k = accepted[j / 2];
+            const int64_t token = j % 2 ? 8 : 4, read = ceil_div(k + 1, 128) * 128;
+            shape s;
+            batch b;
+            specv_verify_greedy_desc d;
+            if (k > n) continue;
+            t_case("A1, %d drafts, %d accepted, int%d", n, k, (int)token * 8);
+            memset(&s, 0, sizeof s);
+            memset(&b, 0, sizeof b);
+            for (int row = 0; row < num_rows; ++row) given[row] = k;
+            s.batch = num_rows, s.max_draft = n, s.vocab = 1000;
+            s.dtype = token == 8 ? SPECV_I64 : SPECV_I32;
+            s.spread = SPREAD_GIVEN, s.given = given;
+            batch_make(&b, &s);
+            t_upload();
+            d = batch_describe(&b, T_HOST_SIDE);
+            CHECK_EQ(specv_ref_verify_greedy(&d), SPECV_OK, -1);
+            d = batch_describe(&b, T_DEVICE_SIDE);
+            T_CUDA(cudaProfilerStart());
+            CHECK_EQ(specv_verify_greedy(&d, 0), SPECV_OK, -1);
+            t_check_device();
+            T_CUDA(cudaProfilerStop());
+            const char *kernel = "specv_verify_greedy_kernel";
+            const int64_t tokens_read = (read < n ? read : n) + (read < n + 1 ? read : n + 1);
+            CHECK_EQ(ptxrun_count(kernel, "launches"), 1, -1);
+            CHECK(ptxrun_count(kernel, "ballots") <= num_rows * ceil_div(k + 1, 32));
+            CHECK_EQ(ptxrun_count(kernel, "load_bytes"), num_rows * tokens_read * token, -1);
+            CHECK_EQ(ptxrun_count(kernel, "store_bytes"),
+                     num_rows * (4 + 1 + token + 4 + 1 + 4 + token * (n + 1)), -1);
+            CHECK_EQ(ptxrun_count(kernel, "atomics"), 0, -1);
+            CHECK_EQ(ptxrun_count(kernel, "barriers"), 0, -1);
+            batch_free(&b);
+        }
+}
+
+typedef struct cost {
+    int64_t load_bytes, load_sectors, store_bytes, store_sectors;
+} cost;
+
+/* Runs B1 (`form` 0), B2 in one launch (1) or in two (2) on the same rows with KV rows of
+   `row_bytes`; what the kernel that copies has moved. */
+static cost count_pack(int form, int64_t row_bytes, int num_planes, int64_t *kv_rows) {
+    static const char *const kernels[] = {"specv_pack_kv_kernel", "specv_verify_pack_kv_kernel",
+                                          "specv_pack_kv_kernel"};
+    const char *kernel = kernels[form];
+    shape s;
+    kv_shape k;
+    batch b;
+    kv_pack p;
+    cost c;
+    memset(&s, 0, sizeof s);
+    memset(&k, 0, sizeof k);
+    s.batch = 29, s.max_draft = 9, s.vocab = 1000;
+    k.row_bytes = row_bytes, k.num_sms = 2, k.num_planes = num_planes;
+    t.random = t.case_seed; /* the same rows every time */
+    batch_make(&b, &s);
+    kv_make(&p, &k, &b, form == 0);
+    t_upload();
+    if (form == 0) {
+        specv_pack_kv_desc d = kv_describe_b1(&p, T_HOST_SIDE);
+        CHECK_EQ(specv_ref_pack_kv(&d), SPECV_OK, -1);
+    } else {
+        specv_verify_pack_kv_desc d = kv_describe_b2(&p, T_HOST_SIDE);
+        CHECK_EQ(specv_ref_verify_pack_kv(&d), SPECV_OK, -1);
+    }
+    T_CUDA(cudaProfilerStart());
+    if (form == 0) {
+        specv_pack_kv_desc d = kv_describe_b1(&p, T_DEVICE_SIDE);
+        CHECK_EQ(specv_pack_kv(&d, 0), SPECV_OK, -1);
+    } else {
+        specv_verify_pack_kv_desc d = kv_describe_b2(&p, T_DEVICE_SIDE);
+        CHECK_EQ(form == 1 ? kv_launch_one(&d, 4) : kv_launch_two(&d), SPECV_OK, -1);
+    }
+    t_check_device();
+    T_CUDA(cudaProfilerStop());
+    CHECK_EQ(ptxrun_count(kernel, "launches"), 1, -1);
+    c.load_bytes = ptxrun_count(kernel, "load_bytes");
+    c.load_sectors = ptxrun_count(kernel, "load_sectors");
+    c.store_bytes = ptxrun_count(kernel, "store_bytes");
+    c.store_sectors = ptxrun_count(kernel, "store_sectors");
+    *kv_rows = word_at(&p.offsets, s.batch);
+    kv_free(&p);
+    batch_free(&b);
+    t_free_buffers();
+    return c;
+}
+
+/* Two runs that differ in row_bytes alone: the difference is KV, and nothing else. Each accepted
+   byte is loaded once and stored once, in whole sectors where rows are whole sectors. */
+static void test_pack(void) {
+    static const int planes[] = {0, 1, 5};
+    static const int64_t widths[][2] = {{4096, 8192}, {2048, 4096}, {4064, 8160}, {4095, 8191}};
+    static const char *const names[] = {"B1", "B2, one launch", "B2, two launches"};
+    if (!can_count()) return;
+    for (int form = 0; form < 3; ++form)
+        for (int i = 0; i < T_COUNT(planes); ++i)
+            for (int w = 0; w < T_COUNT(widths); ++w) {
+                int64_t rows, rows_again, bytes;
+                const int64_t copies = planes[i] ? planes[i] : 1;
+                t_case("%s, %d planes, rows of %d and %d bytes", names[form], planes[i],
+                       (int)widths[w][0], (int)widths[w][1]);
+                cost a = count_pack(form, widths[w][0], planes[i], &rows);
+                cost b = count_pack(form, widths[w][1], planes[i], &rows_again);
+                CHECK_EQ(rows, rows_again, -1);
+                CHECK(rows > 0);
+                bytes = rows * copies * (widths[w][1] - widths[w][0]);
+                CHECK_EQ(b.load_bytes - a.load_bytes, bytes, -1);
+                CHECK_EQ(b.store_bytes - a.store_bytes, bytes, -1);
+                if (widths[w][0] % 32) continue;
+                CHECK_EQ(b.load_sectors - a.load_sectors, bytes / 32, -1);
+                CHECK_EQ(b.store_sectors - a.store_sectors, bytes / 32, -1);
+            }
+}
+
+/* Beside KV, B1 stores offsets and row_status, and B2 what A1 stores and offsets: each once. */
+static void test_outputs_once(void) {
+    const int64_t num_rows = 29, columns = 10;
+    if (!can_count()) return;
+    for (int form = 0; form < 2; ++form) {
+        int64_t kv_rows, outputs = 4 * (num_rows + 1) + 4 * num_rows;
+        t_case("%s stores each output once", form ? "B2" : "B1");
+        cost c = count_pack(form, 512, 0, &kv_rows);
+        if (form) outputs += num_rows * (4 + 1 + 4 + 4 + 1 + 4 * columns);
+        CHECK_EQ(c.store_bytes, outputs + kv_rows * 512, -1);
+    }
+}
+
+/* The launcher does what specv_verify_pack_kv_launches says. */
+static void test_launches(void) {
+    if (!can_count()) return;
+    for (int i = 0; i < 4; ++i) {
+        shape s;
+        kv_shape k;
+        batch b;
+        kv_pack p;
+        memset(&s, 0, sizeof s);
+        memset(&k, 0, sizeof k);
+        s.batch = i % 2 ? 1500 : 32, s.max_draft = i % 2 ? 33 : 8, s.vocab = 1000;
+        s.dtype = i < 2 ? SPECV_I32 : SPECV_I64;
+        k.row_bytes = 16, k.num_sms = 2;
+        t_case("launches of B2:");
+        batch_note(&s);
+        batch_make(&b, &s);
+        kv_make(&p, &k, &b, 0);
+        t_upload();
+        specv_verify_pack_kv_desc d = kv_describe_b2(&p, T_DEVICE_SIDE);
+        const int launches = specv_verify_pack_kv_launches(&d);
+        T_CUDA(cudaProfilerStart());
+        CHECK_EQ(specv_verify_pack_kv(&d, 0), SPECV_OK, -1);
+        T_CUDA(cudaDeviceSynchronize());
+        T_CUDA(cudaProfilerStop());
+        CHECK_EQ(launches, i % 2 ? 2 : 1, -1);
+        CHECK_EQ(ptxrun_count(NULL, "launches"), launches, -1);
+        kv_free(&p);
+        batch_free(&b);
+    }
+}
+
+/* E loads 4 bytes a row, 13 with everything that may be given and draft_len, each once. */
+static void test_stats(void) {
+    if (!can_count()) return;
+    for (int full = 0; full < 2; ++full) {
+        const int64_t num_rows = 1000;
+        specv_accept_stats_desc d = SPECV_ZERO;
+        t_case("E, %s", full ? "all inputs" : "accepted_len alone");
+        t_buf accepted = t_in(4 * num_rows, 0), emitted = t_in(4 * num_rows, 0);
+        t_buf mismatch = t_in(num_rows, 0), len = t_in(4 * num_rows, 0);
+        t_buf histogram = t_out(8 * 9, 0), totals = t_out(8 * SPECV_STAT_COUNT, 0);
+        memset(accepted.host, 0, accepted.bytes);
+        memset(emitted.host, 0, emitted.bytes);
+        memset(mismatch.host, 0, mismatch.bytes);
+        memset(len.host, 0, len.bytes);
+        t_upload();
+        d.rows.batch = (int32_t)num_rows, d.rows.max_draft = 8;
+        d.accepted_len = (const int32_t *)accepted.device;
+        d.histogram = (int64_t *)histogram.device;
+        d.totals = (int64_t *)totals.device;
+        if (full) {
+            d.rows.draft_len = (const int32_t *)len.device;
+            d.mismatch = (const uint8_t *)mismatch.device;
+            d.num_emitted = (const int32_t *)emitted.device;
+        }
+        T_CUDA(cudaProfilerStart());
+        CHECK_EQ(specv_accept_stats(&d, 0), SPECV_OK, -1);
+        T_CUDA(cudaDeviceSynchronize());
+        T_CUDA(cudaProfilerStop());
+        CHECK_EQ(ptxrun_count(NULL, "load_bytes"), num_rows * (full ? 13 : 4), -1);
+        CHECK_EQ(ptxrun_count(NULL, "store_bytes"), 8 * (9 + SPECV_STAT_COUNT), -1);
+    }
+}
+
+int main(int argc, char **argv) {
+    static const t_group groups[] = {
+        {"a1", test_a1},
+        {"pack", test_pack},
+        {"outputs-once", test_outputs_once},
+        {"launches", test_launches},
+        {"stats", test_stats},
+    };
+    return t_main(argc, argv, groups, T_COUNT(groups));
+}
+
+#else
+
+static void skip(void) { t_skip("only ptxrun counts, and it needs nvcc"); }
+
+int main(int argc, char **argv) {
+    static const t_group groups[] = {{"counters", skip}};
+    return t_main(argc, argv, groups, T_COUNT(groups));
+}
+
+#endif
