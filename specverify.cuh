@@ -386,10 +386,12 @@ typedef struct specv_accept_stats_desc {
 #define SPECV_TILE_ROWS      2048 /* rows that a packing block scans at a time */
 #define SPECV_PIECE_BYTES    2048 /* what a warp copies at a time: 4 x 16 bytes per lane */
 
-/* B2 is one launch while re-reading all tokens in every block costs less than a launch. With one
-   block per SM and about 30 bytes per clock from L2 to an SM, 64 KiB take about 1.1 us at 1.9 GHz:
-   about what a dependent launch costs even when it is chained. An estimate, not a measurement. */
-#define SPECV_ONE_LAUNCH_BYTES 65536
+/* B2 is one launch while comparing all tokens again in every block costs less than a launch. One
+   block per SM takes about 65 warp instructions per 32 drafts: 4096 drafts are 8,300 instructions,
+   2,100 clocks on four schedulers, 1.1 us at 1.9 GHz; their 32 KiB (int32) or 64 KiB (int64) come
+   from L2 in less. That is about what a dependent launch costs even when it is chained. Counted
+   from the machine code; not yet measured. */
+#define SPECV_ONE_LAUNCH_DRAFTS 4096
 
 /* =================================================================================== >>host */
 
@@ -578,12 +580,11 @@ SPECV_HOSTFN void specv_verify_pack_kv_resolve(specv_verify_pack_kv_desc *d) {
     specv_i_kv_resolve(&d->kv, &d->verify.rows);
 }
 
-/* How many kernels B2 launches for this descriptor: 1, or 2 when every block would re-read more
-   than SPECV_ONE_LAUNCH_BYTES of tokens (draft and target). The descriptor must be valid. */
+/* How many kernels B2 launches for this descriptor: 1, or 2 when every block would have to compare
+   more than SPECV_ONE_LAUNCH_DRAFTS drafts. The descriptor must be valid. */
 SPECV_HOSTFN int specv_verify_pack_kv_launches(const specv_verify_pack_kv_desc *d) {
     int64_t drafts = (int64_t)d->verify.rows.batch * d->verify.rows.max_draft;
-    int64_t token_bytes = d->verify.token_dtype == SPECV_I64 ? 8 : 4;
-    return 2 * drafts * token_bytes > SPECV_ONE_LAUNCH_BYTES ? 2 : 1;
+    return drafts > SPECV_ONE_LAUNCH_DRAFTS ? 2 : 1;
 }
 
 /* Metrics from the totals of specv_accept_stats (copied to the host); 0 when nothing was counted.
@@ -972,11 +973,12 @@ typedef struct specv_verdict {
 } specv_verdict;
 
 /* Does the walk along the row end at this draft? At a mismatch, at an id outside the vocabulary,
-   and behind an accepted EOS. Without vocab and num_eos only the comparison is paid for. */
+   and behind an accepted EOS. Without vocab and num_eos only the comparison is paid for, and it
+   is arithmetic: a branch per condition would cost more than the condition. */
 SPECV_DEVFN int specv_i_stops(const specv_verify_greedy_desc *d, int64_t draft, int64_t target) {
     int stops = (draft != target) | (draft < 0);
-    if (d->vocab) stops |= draft >= d->vocab;
-    if (d->num_eos) stops |= specv_i_is_eos(d, draft);
+    if (d->vocab | d->num_eos)
+        stops |= !specv_i_is_token(draft, d->vocab) | specv_i_is_eos(d, draft);
     return stops;
 }
 
@@ -997,7 +999,7 @@ SPECV_DEVFN specv_verdict specv_i_verdict(const specv_verify_greedy_desc *d, con
     if (rejected && draft != -1 && !specv_i_is_token(draft, d->vocab))
         v.status |= SPECV_ROW_BAD_DRAFT;
     if (!specv_i_is_token(target, d->vocab)) {
-        v.next_token = -1, v.finished = 0;
+        v.next_token = -1;
         v.status |= SPECV_ROW_BAD_TARGET;
     }
     return v;
@@ -1035,7 +1037,7 @@ SPECV_DEVFN specv_verdict specv_i_warp_verify_row(const specv_verify_greedy_desc
             int chunk = base + 32 * c, j = chunk + lane, emitted = chunk + 32;
             int64_t draft = specv_i_token(draft_raw[c], dtype);
             int64_t target = specv_i_token(target_raw[c], dtype);
-            int first = specv_warp_first_reject(j >= r.n_draft || specv_i_stops(d, draft, target));
+            int first = specv_warp_first_reject((j >= r.n_draft) | specv_i_stops(d, draft, target));
             if (first < 32) {
                 int64_t draft_there = specv_i_token_of_lane(draft_raw[c], dtype, first);
                 int64_t target_there = specv_i_token_of_lane(target_raw[c], dtype, first);
@@ -1098,44 +1100,27 @@ SPECV_DEVFN void specv_block_copy_kv(void *dst, const void *src, int64_t bytes) 
 
 #define SPECV_I_FLIGHT 8 /* drafts, and as many targets, that a thread has in flight */
 
-/* The tile as one array of num_rows x columns elements: this thread's elements from `base` on,
-   SPECV_I_FLIGHT of them, one per warp and block width. j = -1: no draft there. */
-SPECV_DEVFN void specv_i_load_elements(const specv_verify_greedy_desc *d, int dtype, int row0,
-                                       int num_rows, unsigned columns, const int32_t *n_draft,
-                                       unsigned base, int *row, int *j, uint2 *draft_raw,
-                                       uint2 *target_raw) {
-    /* CSR rows begin at row_start[b] and row_start[b] + b. */
-    const int64_t draft_stride = d->rows.row_start ? 0 : d->draft_stride_elems;
-    const int64_t target_stride = d->rows.row_start ? 1 : d->target_stride_elems;
-    const int shift = __ffs((int)columns) - 1;
-#pragma unroll
-    for (int u = 0; u < SPECV_I_FLIGHT; ++u) {
-        unsigned element = base + (unsigned)(u * specv_i_num_threads() + specv_i_lane());
-        row[u] = (int)(columns <= 32 ? element >> shift : element / columns);
-        j[u] = (int)(element - (unsigned)row[u] * columns);
-        if (row[u] >= num_rows || j[u] >= n_draft[row[u]]) j[u] = -1;
-        if (j[u] >= 0) {
-            int64_t b = row0 + row[u], first = d->rows.row_start ? d->rows.row_start[b] : 0;
-            first += j[u];
-            specv_i_load_token(&draft_raw[u], d->draft_tokens, dtype, first + b * draft_stride);
-            specv_i_load_token(&target_raw[u], d->target_tokens, dtype, first + b * target_stride);
-        }
-    }
-}
-
-/* specv_block_accept_tile for a dtype that the compiler knows. */
+/* specv_block_accept_tile for a dtype that the compiler knows. The tile is one array of num_rows x
+   columns elements that the block walks through, each thread SPECV_I_FLIGHT elements at a time. */
 SPECV_DEVFN void specv_i_block_accept_tile(const specv_verify_greedy_desc *d, int row0,
                                            int num_rows, int32_t *lens, int32_t *work, int dtype) {
     const int thread = specv_i_thread(), num_threads = specv_i_num_threads();
     const int lane = specv_i_lane(), max_draft = d->rows.max_draft;
     /* Columns are padded to a power of two up to 32, then to whole warps, so that a row's
        positions never straddle a warp without filling it. */
-    const unsigned columns = max_draft > 16  ? ((unsigned)max_draft + 31) / 32 * 32
-                             : max_draft > 8 ? 16
-                             : max_draft > 4 ? 8
-                                             : 4;
-    const unsigned lane0 = columns < 32 ? (unsigned)lane & ~(columns - 1) : 0;
+    const int columns = max_draft > 16  ? (max_draft + 31) / 32 * 32
+                        : max_draft > 8 ? 16
+                        : max_draft > 4 ? 8
+                                        : 4;
+    const int lane0 = columns < 32 ? lane & ~(columns - 1) : 0;
     const unsigned mine_below = ((1u << lane) - 1) & ~((1u << lane0) - 1);
+    const unsigned total = (unsigned)num_rows * (unsigned)columns;
+    /* The next element is a block's width ahead; stepping there avoids a division for each. */
+    const int step_row = num_threads / columns, step_j = num_threads % columns;
+    int row = thread / columns, j = thread % columns;
+    /* CSR rows begin at row_start[b] and row_start[b] + b. */
+    const int64_t draft_stride = d->rows.row_start ? 0 : d->draft_stride_elems;
+    const int64_t target_stride = d->rows.row_start ? 1 : d->target_stride_elems;
 
     /* lens holds 2 * position + (an accepted EOS is there) of the earliest stop so far: the
        minimum is the first stop, and half of it, rounded up, is the accepted length. */
@@ -1145,22 +1130,38 @@ SPECV_DEVFN void specv_i_block_accept_tile(const specv_verify_greedy_desc *d, in
     }
     __syncthreads();
 #pragma unroll 1
-    for (unsigned base = (unsigned)(thread - lane); base < (unsigned)num_rows * columns;
+    for (unsigned base = (unsigned)(thread - lane); base < total;
          base += SPECV_I_FLIGHT * (unsigned)num_threads) {
         uint2 draft_raw[SPECV_I_FLIGHT] = {}, target_raw[SPECV_I_FLIGHT] = {};
-        int row[SPECV_I_FLIGHT], j[SPECV_I_FLIGHT]; /* j = -1: no draft there */
-        specv_i_load_elements(d, dtype, row0, num_rows, columns, work, base, row, j, draft_raw,
-                              target_raw);
+        unsigned has_draft = 0; /* bit u: element u is a draft */
+        int ahead_row = row, ahead_j = j;
 #pragma unroll
         for (int u = 0; u < SPECV_I_FLIGHT; ++u) {
+            if (base + (unsigned)(u * num_threads) >= total) break; /* all of the warp's */
+            if (ahead_row < num_rows && ahead_j < work[ahead_row]) {
+                int64_t b = row0 + ahead_row, from = ahead_j;
+                if (d->rows.row_start) from += d->rows.row_start[b];
+                specv_i_load_token(&draft_raw[u], d->draft_tokens, dtype, from + b * draft_stride);
+                specv_i_load_token(&target_raw[u], d->target_tokens, dtype,
+                                   from + b * target_stride);
+                has_draft |= 1u << u;
+            }
+            ahead_row += step_row, ahead_j += step_j;
+            if (ahead_j >= columns) ahead_j -= columns, ahead_row += 1;
+        }
+#pragma unroll
+        for (int u = 0; u < SPECV_I_FLIGHT; ++u) {
+            if (base + (unsigned)(u * num_threads) >= total) break;
             int64_t draft = specv_i_token(draft_raw[u], dtype);
             int64_t target = specv_i_token(target_raw[u], dtype);
-            int stops = j[u] >= 0 && specv_i_stops(d, draft, target);
+            int stops = (int)(has_draft >> u & 1) & specv_i_stops(d, draft, target);
             unsigned mask = __ballot_sync(SPECV_FULL_WARP, stops);
             if (stops && (mask & mine_below) == 0) { /* the row's first stop in this warp */
                 int eos = draft == target && specv_i_is_token(draft, d->vocab);
-                atomicMin(&lens[row[u]], 2 * j[u] + eos);
+                atomicMin(&lens[row], 2 * j + eos);
             }
+            row += step_row, j += step_j;
+            if (j >= columns) j -= columns, row += 1;
         }
     }
     __syncthreads();
@@ -1323,12 +1324,13 @@ SPECV_DEVFN void specv_warp_pack_tile(const specv_rows *rows, const specv_kv_pac
     }
 }
 
-/* Writes offsets[row0..row0+num_rows] of the descriptor from those of the tile, shared out over
-   num_blocks blocks. Call: block, of rank `block` among them. Sync: none. */
-SPECV_DEVFN void specv_i_store_offsets(const specv_kv_pack *kv, int row0, int num_rows,
+/* Writes the tile's part of the descriptor's offsets, shared out over num_blocks blocks; the end of
+   a tile is the start of the next, so only the last tile writes it.
+   Call: block, of rank `block` among them. Sync: none. */
+SPECV_DEVFN void specv_i_store_offsets(const specv_kv_pack *kv, int batch, int row0, int num_rows,
                                        const int32_t *offsets, int block, int num_blocks) {
-    int step = num_blocks * specv_i_num_threads();
-    for (int i = block * specv_i_num_threads() + specv_i_thread(); i <= num_rows; i += step)
+    int step = num_blocks * specv_i_num_threads(), count = num_rows + (row0 + num_rows == batch);
+    for (int i = block * specv_i_num_threads() + specv_i_thread(); i < count; i += step)
         kv->offsets[row0 + i] = offsets[i];
 }
 
@@ -1430,7 +1432,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_PACK_THREADS, 1)
             lens[i] = row.live && len >= 0 && len <= row.n_draft ? len : 0;
         }
         packed = specv_block_offsets_tile(lens, num_rows, packed, offsets, scratch);
-        specv_i_store_offsets(&d.kv, row0, num_rows, offsets, block, num_blocks);
+        specv_i_store_offsets(&d.kv, d.rows.batch, row0, num_rows, offsets, block, num_blocks);
         if (d.row_status) {
             int step = num_blocks * SPECV_PACK_THREADS;
             for (int i = block * SPECV_PACK_THREADS + thread; i < num_rows; i += step) {
@@ -1475,7 +1477,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_PACK_THREADS, 1)
         if (copy_block >= 0) {
             specv_warp_pack_tile(&d.verify.rows, &d.kv, row0, num_rows, offsets, share, num_warps);
         } else {
-            specv_i_store_offsets(&d.kv, row0, num_rows, offsets, block, verify_blocks);
+            specv_i_store_offsets(&d.kv, batch, row0, num_rows, offsets, block, verify_blocks);
             for (int i = block * warps + warp; i < num_rows; i += verify_blocks * warps)
                 specv_warp_verify_greedy_row(&d.verify, row0 + i,
                                              specv_i_space_status(&d.kv, offsets, i));

@@ -583,7 +583,7 @@ static void sweep_wide(void) {
         if (skips(p, COUNT(planes)) || (bench.quick && p > 1)) continue;
         measure_case(&c, "pack single16 two one kit");
     }
-    /* Both sides of SPECV_ONE_LAUNCH_BYTES, with little KV so that the choice shows. */
+    /* Both sides of SPECV_ONE_LAUNCH_DRAFTS, with little KV so that the choice shows. */
     for (int dtype = SPECV_I32; dtype <= SPECV_I64; ++dtype)
         for (int b = 0; b < COUNT(rule_batches); ++b)
             for (int g = 0; g < COUNT(rule_gammas); ++g) {

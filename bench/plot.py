@@ -202,6 +202,58 @@ def targets(rows):
     return markdown(["promise", "target", "measured"], lines) if lines else None
 
 
+NCU_COLUMNS = (("lanes", "smsp__thread_inst_executed_per_inst_executed.ratio"),
+               ("warp instructions", "smsp__inst_executed.sum"),
+               ("sectors read", "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"),
+               ("sectors written", "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum"),
+               ("DRAM read", "dram__bytes_read.sum"), ("DRAM written", "dram__bytes_write.sum"),
+               ("time", "gpu__time_duration.sum"))
+
+
+def table_ncu(path):
+    """ncu.csv holds, after a comment with the case, what `ncu --csv --page raw` printed: a header,
+    a line of units, a line per kernel, and chatter between them."""
+    lines, case, header, units = [], "", None, None
+    if not os.path.exists(path):
+        return None
+    with open(path, newline="") as file:
+        for fields in csv.reader(file):
+            if not fields:
+                continue
+            if fields[0].startswith("# bench one"):
+                case, header, units = fields[0][len("# bench one "):], None, None
+            elif fields[0] == "ID":
+                header = fields
+            elif header and len(fields) == len(header):
+                row = dict(zip(header, fields))
+                if fields[0] == "":
+                    units = row
+                    continue
+                values = [f"{row.get(name, '-')} {(units or {}).get(name, '')}".strip()
+                          for _, name in NCU_COLUMNS]
+                lines.append([case, row.get("Kernel Name", "").split("(")[0]] + values)
+    if not lines:
+        return None
+    return markdown(["case", "kernel"] + [title for title, _ in NCU_COLUMNS], lines)
+
+
+def table_peers(path):
+    """b = 32 of peers.csv, event pairs and, where it can be captured, graph."""
+    rows, _ = read_csv(path)
+    lines = []
+    for row in rows:
+        if time_of(row) is None or row["b"] != 32 or row["gamma"] == 64 or row["alpha"] != 0.9:
+            continue
+        if row["generator"] != "binomial" or row["kv_bytes"] not in (256, 4096):
+            continue
+        graph = row.get("graph_us_p50")
+        lines.append([row["op"], row["variant"], int(row["gamma"]), int(row["kv_bytes"]),
+                      f"{row['us_p50']:.2f}", f"{graph:.2f}" if graph else "-"])
+    if not lines:
+        return None
+    return markdown(["op", "who", "gamma", "row bytes", "pair us", "graph us"], lines)
+
+
 def summary(folder):
     rows, comments = read_csv(os.path.join(folder, "bench.csv"))
     print(f"# Summary of {os.path.basename(os.path.abspath(folder))}\n")
@@ -214,7 +266,10 @@ def summary(folder):
         return
     for title, table in (("Promises", targets(rows)), ("A1, b = 32, int64", table_verify(rows)),
                          ("B2, the seed's points", table_verify_pack(rows)),
-                         ("One launch or two", table_rule(rows))):
+                         ("One launch or two", table_rule(rows)),
+                         ("Peers, b = 32, alpha = 0.9",
+                          table_peers(os.path.join(folder, "peers.csv"))),
+                         ("Hardware counters", table_ncu(os.path.join(folder, "ncu.csv")))):
         if table:
             print(f"## {title}\n\n{table}\n")
 

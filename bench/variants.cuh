@@ -234,7 +234,7 @@ static int launch_single(const variant_args *a, int dtype, int wide, cudaStream_
     return (int)cudaPeekAtLastError();
 }
 
-/* A1 then B1, as specv_verify_pack_kv does it above SPECV_ONE_LAUNCH_BYTES. */
+/* A1 then B1, as specv_verify_pack_kv does it above SPECV_ONE_LAUNCH_DRAFTS. */
 static int launch_two(const specv_verify_pack_kv_desc *d, int chained, cudaStream_t stream) {
     specv_pack_kv_desc pack = SPECV_ZERO;
     int status = specv_verify_greedy(&d->verify, stream);
@@ -258,7 +258,7 @@ static int blocks_of_pack(const specv_rows *rows, const specv_kv_pack *kv) {
     return specv_i_copy_blocks(rows, kv, num_sms, 0);
 }
 
-/* One launch, as specv_verify_pack_kv does it below SPECV_ONE_LAUNCH_BYTES. */
+/* One launch, as specv_verify_pack_kv does it below SPECV_ONE_LAUNCH_DRAFTS. */
 static int launch_one(const specv_verify_pack_kv_desc *desc, cudaStream_t stream) {
     specv_verify_pack_kv_desc d = *desc;
     specv_verify_pack_kv_resolve(&d);

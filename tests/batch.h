@@ -205,7 +205,10 @@ T_FN void draw_csr_lengths(batch *b) {
     }
     b->num_draft_tokens = start[b->s.batch] + b->s.spare_drafts;
     if (b->num_draft_tokens > most) b->num_draft_tokens = most;
-    for (int row = 0; row <= num_live && b->s.endings >> END_BAD_LENGTH & 1; ++row) {
+    for (int row = num_live + 1; row <= b->s.batch; ++row)
+        if (t_chance(50)) start[row] = (int32_t)t_random();
+    if (b->s.batch == 0 || !(b->s.endings >> END_BAD_LENGTH & 1)) return;
+    for (int row = 0; row <= num_live; ++row) {
         /* A start serves two rows, and a row has two starts: never two bad ones in turn. */
         if (!t_chance(10) || (row > 0 && b->rows[row - 1].status)) continue;
         start[row] = bad_start(b, start, row);
@@ -214,8 +217,6 @@ T_FN void draw_csr_lengths(batch *b) {
             b->rows[side].status = SPECV_ROW_BAD_LENGTH;
         }
     }
-    for (int row = num_live + 1; row <= b->s.batch; ++row)
-        if (t_chance(50)) start[row] = (int32_t)t_random();
 }
 
 /* ---------------------------------------------------------------------------------- the rows */
@@ -292,59 +293,71 @@ T_FN void put_row(batch *b, int row) {
 
 /* ------------------------------------------------------------------------ making, describing */
 
-/* Fills in a batch; its buffers live until the case ends, its truth until batch_free. */
-T_FN void batch_make(batch *b, const shape *s) {
-    const int64_t token_bytes = s->dtype == SPECV_I64 ? 8 : 4, columns = (int64_t)s->max_draft + 1;
-    const unsigned outputs = s->outputs ? s->outputs : (unsigned)OUT_ALL;
-    const int64_t last = s->batch > 0 ? s->batch - 1 : 0; /* the last row needs no gap behind it */
-    const int num_rows = s->batch;
-    int64_t num_drafts, num_targets;
+/* Strides and rows without tokens. */
+T_FN void batch_start(batch *b, const shape *s) {
     memset(b, 0, sizeof *b);
     b->s = *s;
-    b->draft_stride = columns - 1 + s->draft_gap;
-    b->target_stride = columns + s->target_gap;
-    b->out_stride = columns + s->out_gap;
-    for (int i = 0; i < s->num_eos; ++i) b->eos[i] = any_token(b);
-    b->rows = (truth *)calloc((size_t)num_rows + 1, sizeof(truth));
-    if (!b->rows) t_die(__FILE__, __LINE__, "batch_make", "no memory");
-    for (int row = 0; row < num_rows; ++row) {
+    b->draft_stride = s->max_draft + s->draft_gap;
+    b->target_stride = s->max_draft + 1 + s->target_gap;
+    b->out_stride = s->max_draft + 1 + s->out_gap;
+    b->rows = (truth *)calloc((size_t)s->batch + 1, sizeof(truth));
+    if (!b->rows) t_die(__FILE__, __LINE__, "batch_start", "no memory");
+    for (int row = 0; row < s->batch; ++row) {
         b->rows[row].live = !s->has_num_active || row < s->num_active;
         b->rows[row].next_token = -1;
     }
-
     if (s->has_num_active) {
         b->num_active = t_in(4, 0);
         memcpy(b->num_active.host, &s->num_active, 4);
     }
-    if (s->layout == CSR) {
-        b->row_start = t_in(4 * ((int64_t)num_rows + 1), 0);
-        draw_csr_lengths(b);
-        num_drafts = b->num_draft_tokens;
-        num_targets = b->num_draft_tokens + num_rows;
-    } else {
-        if (s->layout == DENSE_LEN) b->draft_len = t_in(4 * (int64_t)num_rows, 0);
-        draw_dense_lengths(b);
-        num_drafts = num_rows ? last * b->draft_stride + columns - 1 : 0;
-        num_targets = num_rows ? last * b->target_stride + columns : 0;
+    if (s->layout == CSR) b->row_start = t_in(4 * ((int64_t)s->batch + 1), 0);
+    if (s->layout == DENSE_LEN) b->draft_len = t_in(4 * (int64_t)s->batch, 0);
+}
+
+/* Token buffers, full of tokens that mean nothing. The last row needs no gap behind it. */
+T_FN void batch_tokens(batch *b) {
+    const shape *s = &b->s;
+    const int64_t token_bytes = s->dtype == SPECV_I64 ? 8 : 4;
+    int64_t num_drafts = b->num_draft_tokens, num_targets = num_drafts + s->batch;
+    if (s->layout != CSR && s->batch > 0) {
+        num_drafts = (s->batch - 1) * b->draft_stride + s->max_draft;
+        num_targets = (s->batch - 1) * b->target_stride + s->max_draft + 1;
     }
     b->draft = t_in(num_drafts * token_bytes, 0);
     b->target = t_in(num_targets * token_bytes, 0);
     for (int64_t i = 0; i < num_drafts; ++i) put_token(&b->draft, s->dtype, i, any_token(b));
     for (int64_t i = 0; i < num_targets; ++i) put_token(&b->target, s->dtype, i, any_token(b));
-    for (int row = 0; row < num_rows; ++row) {
+}
+
+T_FN void batch_outputs(batch *b) {
+    const unsigned outputs = b->s.outputs ? b->s.outputs : (unsigned)OUT_ALL;
+    const int64_t token_bytes = b->s.dtype == SPECV_I64 ? 8 : 4, num_rows = b->s.batch;
+    const int64_t columns = (int64_t)b->s.max_draft + 1;
+    const int64_t out_tokens = num_rows ? (num_rows - 1) * b->out_stride + columns : 0;
+    b->accepted = t_out(4 * num_rows, 0);
+    if (outputs & OUT_MISMATCH) b->mismatch = t_out(num_rows, t_below(4));
+    if (outputs & OUT_NEXT) b->next = t_out(token_bytes * num_rows, 0);
+    if (outputs & OUT_TOKENS) b->tokens = t_out(token_bytes * out_tokens, 0);
+    if (outputs & OUT_EMITTED) b->emitted = t_out(4 * num_rows, 0);
+    if (outputs & OUT_FINISHED) b->finished = t_out(num_rows, t_below(4));
+    if (outputs & OUT_STATUS) b->status = t_out(4 * num_rows, 0);
+}
+
+/* Draws a batch; its buffers live until the case ends, its truth until batch_free. */
+T_FN void batch_make(batch *b, const shape *s) {
+    batch_start(b, s);
+    for (int i = 0; i < s->num_eos; ++i) b->eos[i] = any_token(b);
+    if (s->layout == CSR)
+        draw_csr_lengths(b);
+    else
+        draw_dense_lengths(b);
+    batch_tokens(b);
+    for (int row = 0; row < s->batch; ++row) {
         if (b->rows[row].first < 0) continue;
         put_noise(b, row);
         if (b->rows[row].live) put_row(b, row);
     }
-
-    b->accepted = t_out(4 * (int64_t)num_rows, 0);
-    if (outputs & OUT_MISMATCH) b->mismatch = t_out(num_rows, t_below(4));
-    if (outputs & OUT_NEXT) b->next = t_out(token_bytes * num_rows, 0);
-    if (outputs & OUT_TOKENS)
-        b->tokens = t_out(num_rows ? (last * b->out_stride + columns) * token_bytes : 0, 0);
-    if (outputs & OUT_EMITTED) b->emitted = t_out(4 * (int64_t)num_rows, 0);
-    if (outputs & OUT_FINISHED) b->finished = t_out(num_rows, t_below(4));
-    if (outputs & OUT_STATUS) b->status = t_out(4 * (int64_t)num_rows, 0);
+    batch_outputs(b);
 }
 
 T_FN void batch_free(batch *b) {
