@@ -54,7 +54,8 @@ stage() {
         return 1
     fi
     echo "== $name (up to $budget s)" >> "$out/log.txt"
-    export -f "$1" 2> /dev/null
+    # shellcheck disable=SC2163
+    export -f "$1" 2> /dev/null # functions only; programs need no export
     timeout -k 5 "$budget" bash -c '"$@"' stage "$@" >> "$out/log.txt" 2>&1
     code=$?
     collect_rows
@@ -142,6 +143,7 @@ build() {
 
 run_tests() {
     [ -f tests/run.sh ] || skip "there is no tests/run.sh"
+    # shellcheck disable=SC2086
     bash tests/run.sh ${TESTS:---quick} > "$out/tests.txt" 2>&1
     local code=$?
     tail -n 3 "$out/tests.txt"
@@ -240,7 +242,7 @@ counters() {
 # ------------------------------------------------------------------------------------- program
 
 whole_program() {
-    [ -f Makefile ] && grep -q '^run:' Makefile || skip "there is no make run"
+    grep -q '^run:' Makefile 2> /dev/null || skip "there is no make run"
     if [ $dry = 1 ]; then
         make -n run
     else

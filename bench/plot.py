@@ -114,7 +114,7 @@ def table_verify_pack(rows):
 
 
 def table_rule(rows):
-    """One launch against two by the number of tokens that every block would read again."""
+    """One launch against two by the number of drafts that every block would compare again."""
     lines = []
     kits = [row for row in select(rows, op="verify_pack", variant="5 kit", kv_bytes=256, planes=1,
                                   alpha=0.6, cache="warm", generator="binomial", num_sms=0)]
@@ -126,14 +126,13 @@ def table_rule(rows):
         two = first(select(rows, variant="4 two", **at))
         if not one or not two or kit["b"] < 64:
             continue
-        width = 8 if kit["dtype"] == "int64" else 4
         better = "one" if time_of(one) < time_of(two) else "two"
         chosen = "one" if kit["launches"] == 1 else "two"
         lines.append([kit["dtype"], int(kit["b"]), int(kit["gamma"]),
-                      int(2 * kit["b"] * kit["gamma"] * width), us(one), us(two), better, chosen])
+                      int(kit["b"] * kit["gamma"]), us(one), us(two), better, chosen])
     if not lines:
         return None
-    return markdown(["dtype", "b", "gamma", "token bytes", "one us", "two us", "faster", "rule"],
+    return markdown(["dtype", "b", "gamma", "drafts", "one us", "two us", "faster", "rule"],
                     lines)
 
 
@@ -145,16 +144,15 @@ def table_counts(rows):
             continue
         if row["gamma"] != 128 and not (row["op"] == "verify_pack" and row["kv_bytes"] == 4096):
             continue
-        moved = row["load_bytes"] + row["store_bytes"]
+        sectors = row["load_sectors"] + row["store_sectors"]
         lines.append([row["op"], row["variant"], int(row["b"]), int(row["gamma"]), row["alpha"],
                       int(row["kv_bytes"]), row["dtype"], int(row["launches"]),
                       int(row["warp_instructions"]), int(row["divergent_branches"]),
-                      int(row["load_sectors"] + row["store_sectors"]),
-                      f"{moved / row['min_bytes']:.2f}"])
+                      int(sectors), f"{32 * sectors / row['min_bytes']:.2f}"])
     if not lines:
         return None
     return markdown(["op", "variant", "b", "gamma", "alpha", "row bytes", "dtype", "launches",
-                     "warp instructions", "divergent branches", "sectors", "bytes / minimum"],
+                     "warp instructions", "divergent branches", "sectors", "moved / minimum"],
                     lines)
 
 
@@ -317,20 +315,31 @@ def plot_verify_pack(plt, rows, folder):
     save(plt, figure, panels[0], drawn, os.path.join(folder, "verify_pack.png"))
 
 
+def one_launch_limit():
+    """SPECV_ONE_LAUNCH_DRAFTS of the header beside us."""
+    with open(os.path.join(ROOT, "specverify.cuh")) as file:
+        for line in file:
+            if line.startswith("#define SPECV_ONE_LAUNCH_DRAFTS"):
+                return int(line.split()[2])
+    return None
+
+
 def plot_rule(plt, rows, folder):
     figure, panel = plt.subplots(figsize=(6, 3.8))
     drawn = False
     for name in ("4 two", "4 plain2", "5 one"):
-        for dtype, width in (("int32", 4), ("int64", 8)):
-            found = sorted((2 * row["b"] * row["gamma"] * width, time_of(row)) for row in
+        for dtype in ("int32", "int64"):
+            found = sorted((row["b"] * row["gamma"], time_of(row)) for row in
                            select(rows, op="verify_pack", variant=name, dtype=dtype, kv_bytes=256,
                                   alpha=0.6, planes=1, cache="warm") if row["b"] >= 64)
             if found:
                 drawn = True
                 panel.plot(*zip(*found), "o-", label=f"{name}, {dtype}")
-    panel.axvline(65536, color="grey", linestyle=":")
+    limit = one_launch_limit()
+    if limit:
+        panel.axvline(limit, color="grey", linestyle=":")
     panel.set_xscale("log", base=2)
-    panel.set_xlabel("token bytes that every block reads again")
+    panel.set_xlabel("drafts that every block compares again")
     panel.set_ylabel("us per launch, graph replay")
     save(plt, figure, panel, drawn, os.path.join(folder, "one_or_two.png"))
 
