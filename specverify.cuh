@@ -508,7 +508,7 @@ SPECV_HOSTFN int specv_i_kv_validate(const specv_kv_pack *kv, const specv_rows *
     SPECV_CHECK(kv->num_sms >= 0 && kv->num_sms <= 65535, NUM_SMS);
     if (r->batch > 0) {
         SPECV_CHECK(kv->offsets, OFFSETS);
-        if (r->max_draft > 0) {
+        if (positions > 0) { /* a step without any draft may come with empty buffers */
             SPECV_CHECK(tables ? kv->src_planes && !kv->src : kv->src != NULL, SRC);
             SPECV_CHECK(tables ? kv->dst_planes && !kv->dst : kv->dst != NULL, DST);
         }
