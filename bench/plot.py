@@ -147,13 +147,15 @@ def table_counts(rows):
         sectors = row["load_sectors"] + row["store_sectors"]
         lines.append([row["op"], row["variant"], int(row["b"]), int(row["gamma"]), row["alpha"],
                       int(row["kv_bytes"]), row["dtype"], int(row["launches"]),
-                      int(row["warp_instructions"]), int(row["divergent_branches"]),
+                      int(row["warp_instructions"]),
+                      f"{row['thread_instructions'] / row['warp_instructions']:.1f}",
+                      int(row["divergent_branches"]),
                       int(sectors), f"{32 * sectors / row['min_bytes']:.2f}"])
     if not lines:
         return None
     return markdown(["op", "variant", "b", "gamma", "alpha", "row bytes", "dtype", "launches",
-                     "warp instructions", "divergent branches", "sectors", "moved / minimum"],
-                    lines)
+                     "warp instructions", "lanes", "divergent branches", "sectors",
+                     "moved / minimum"], lines)
 
 
 # --------------------------------------------------------------------------------------- summary

@@ -79,18 +79,20 @@ print_counts() {
         /^#/ { print; next }
         $1 == "op" {
             for (i = 1; i <= NF; ++i) column[$i] = i
-            printf "%-11s %-11s %4s %5s %5s %6s %6s | %8s %9s %8s %8s %8s %9s\n", "op", "variant",
-                   "b", "gamma", "alpha", "kv", "dtype", "launches", "warp insn", "diverge",
-                   "sectors", "ideal", "moved/min"
+            printf "%-11s %-11s %4s %5s %5s %6s %6s | %8s %9s %5s %8s %8s %8s %9s\n", "op",
+                   "variant", "b", "gamma", "alpha", "kv", "dtype", "launches", "warp insn",
+                   "lanes", "diverge", "sectors", "ideal", "moved/min"
             next
         }
         {
             if (last != "" && last != $1 $3 $4 $5 $6) print ""
             last = $1 $3 $4 $5 $6
             sectors = $column["load_sectors"] + $column["store_sectors"]
-            printf "%-11s %-11s %4d %5d %5.1f %6d %6s | %8d %9d %8d %8d %8d %9.2f\n", $1, $2, $3,
-                   $4, $5, $6, $column["dtype"], $column["launches"],
-                   $column["warp_instructions"], $column["divergent_branches"],
+            printf "%-11s %-11s %4d %5d %5.1f %6d %6s | %8d %9d %5.1f %8d %8d %8d %9.2f\n", $1,
+                   $2, $3, $4, $5, $6, $column["dtype"], $column["launches"],
+                   $column["warp_instructions"],
+                   $column["thread_instructions"] / $column["warp_instructions"],
+                   $column["divergent_branches"],
                    sectors, $column["ideal_sectors"], 32 * sectors / $column["min_bytes"]
         }' "$1"
 }
