@@ -1194,8 +1194,14 @@ SPECV_DEVFN int32_t specv_block_offsets_tile(const int32_t *lens, int num_rows, 
     int32_t sum = 0, total, before;
     end = end < num_rows ? end : num_rows;
     __syncthreads();
-    for (int i = begin; i < end; ++i) sum += lens[i];
-    before = first + specv_block_exclusive_scan(sum, &total, scratch);
+    if (num_rows <= 32) { /* the usual batch: every warp scans it alone, without a barrier */
+        int lane = specv_i_lane();
+        before = specv_warp_exclusive_scan(lane < num_rows ? lens[lane] : 0, &total);
+    } else {
+        for (int i = begin; i < end; ++i) sum += lens[i];
+        before = specv_block_exclusive_scan(sum, &total, scratch);
+    }
+    before += first;
     for (int i = begin; i < end; ++i) {
         offsets[i] = before;
         before += lens[i];
