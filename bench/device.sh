@@ -5,6 +5,8 @@
 #   bench/device.sh --dry-run    every stage on tests/ptxrun with tiny settings: shows that the
 #                                script works; the figures it leaves in build/dry-run are empty
 #
+#   ONLY="verify counters"       only these stages; without "build", with what was built before
+#
 # Each stage has a time budget of its own and what is left of LIMIT (520 s), whichever is less: a
 # stage that hangs costs its budget, not the stages behind it. What matters most runs first. Eight
 # files come out, none of them deep:
@@ -47,6 +49,7 @@ statuses=()
 stage() {
     local name=$1 budget=$2 left=$((LIMIT - SECONDS)) started=$SECONDS code
     shift 2
+    [[ -z ${ONLY:-} || " $ONLY " == *" $name "* ]] || return 0
     [ $dry = 1 ] && budget=$left
     [ "$budget" -gt "$left" ] && budget=$left
     if [ "$budget" -le 5 ]; then
@@ -252,7 +255,8 @@ whole_program() {
 
 export BUILD NVCC ARCH out settings dry TESTS=${TESTS:-}
 export -f has skip build_one collect_rows sweep
-rm -f "$out/bench.csv" "$out/peers.csv" "$BUILD/rows.csv" "$BUILD/bench"
+rm -f "$BUILD/rows.csv"
+if [ -z "${ONLY:-}" ]; then rm -f "$out/bench.csv" "$out/peers.csv" "$BUILD/bench"; fi
 
 machine > "$out/machine.txt" 2>&1
 if stage build 120 build; then

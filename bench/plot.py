@@ -262,8 +262,7 @@ def summary(folder):
     timed = [row for row in rows if time_of(row) is not None]
     print(f"{len(rows)} rows, {len(timed)} of them timed; every row equal to the reference.\n")
     if not timed:
-        print("No times: this run was interpreted, or no sweep finished.")
-        return
+        print("No times: this run was interpreted, or no sweep finished.\n")
     for title, table in (("Promises", targets(rows)), ("A1, b = 32, int64", table_verify(rows)),
                          ("B2, the seed's points", table_verify_pack(rows)),
                          ("One launch or two", table_rule(rows)),
