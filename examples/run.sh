@@ -2,7 +2,7 @@
 # run.sh [name pattern]: builds and runs every example here and compares what it prints with
 # NAME.expected, which is also in the first comment of its source.  On a GPU if there is one, else
 # on ptxrun; ref_only needs neither.  Ends with "N passed, N failed, N skipped".
-#   OUT=build folder   ARCH=sm_90   PTXRUN_OUT=folder of ptxrun   HEADERS=folder of specverify.cuh
+#   OUT=build folder  ARCH=sm_90  NVCC=path  PTXRUN_OUT=folder of ptxrun  HEADERS=folder of the kit
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/.." && pwd)
 headers=$(cd "${HEADERS:-$root}" && pwd)
@@ -10,6 +10,8 @@ out=${OUT:-$here/build}
 ptxrun=${PTXRUN_OUT:-$root/tests/ptxrun/build}
 mkdir -p "$out" && out=$(cd "$out" && pwd) || exit 2
 warnings="-Wall -Wextra -Wconversion -Wshadow"
+strict_c="-std=c99 -Wpedantic -Wsign-conversion $warnings -Werror"
+[ -x "${NVCC:-}" ] && PATH=$(dirname "$NVCC"):$PATH
 
 if ! command -v nvcc >/dev/null; then
   backend="none: no nvcc"
@@ -19,13 +21,14 @@ elif command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^G
 elif [ -f "$ptxrun/libcudart.so.13" ] || make -s -C "$root/tests/ptxrun" OUT="$ptxrun"; then
   backend=ptxrun
   arch=${ARCH:-sm_90}
+  interpretable="-cudart shared -no-compress -lineinfo"
 else
   backend="none: neither a GPU nor ptxrun"
 fi
 
 build() { # name, sources...: strict, so that an example never is somebody's first warning
   local name=$1; shift
-  nvcc -arch="$arch" -std=c++17 -O2 -lineinfo -cudart shared -no-compress -Werror all-warnings \
+  nvcc -arch="$arch" -std=c++17 -O2 ${interpretable:-} -Werror all-warnings \
     -Xcompiler "${warnings// /,}" -I "$headers" -o "$out/$name" "$@"
 }
 build_01_launch() { build "$1" "$here/01_launch.cu"; }
@@ -33,12 +36,12 @@ build_02_in_your_kernel() { build "$1" "$here/02_in_your_kernel.cu"; }
 build_03_plain_c() {
   local cuda
   cuda=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")")
-  gcc -std=c99 -Wpedantic -Wsign-conversion $warnings -Werror -I "$headers" -isystem "$cuda/include" \
+  gcc $strict_c -I "$headers" -isystem "$cuda/include" \
     -c -o "$out/main.o" "$here/03_plain_c/main.c" &&
     build "$1" "$out/main.o" "$here/03_plain_c/kit.cu"
 }
 build_03_ref_only() {
-  gcc -std=c99 -Wpedantic -Wsign-conversion $warnings -Werror -I "$headers" -o "$out/$1" "$here/03_plain_c/ref_only.c"
+  gcc $strict_c -I "$headers" -o "$out/$1" "$here/03_plain_c/ref_only.c"
 }
 build_04_graph() { build "$1" "$here/04_graph.cu"; }
 

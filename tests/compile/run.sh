@@ -1,9 +1,9 @@
 #!/bin/bash
-# run.sh [--quick] [pattern | --exact case]: does the kit compile, link and stay out of the way wherever it is
-# promised to?  Needs gcc and g++; does more with clang, nvcc, NVRTC and ptxrun, and says what it
-# left out.  --quick: one compiler of each kind, one GPU architecture.
+# run.sh [--quick] [pattern | --exact case]: does the kit compile, link and stay out of the way
+# wherever it is promised to?  Needs gcc and g++; does more with clang, nvcc, NVRTC and ptxrun, and
+# says what it left out.  --quick: one compiler of each kind, one GPU architecture.
 # Ends with "N passed, N failed, N skipped".
-#   HEADERS=folder of specverify.cuh   OUT=build folder   JOBS=2   PTXRUN_OUT=folder of ptxrun
+#   HEADERS=folder of the kit  OUT=build folder  JOBS=2  NVCC=path  PTXRUN_OUT=folder of ptxrun
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 headers=$(cd "${HEADERS:-$root}" && pwd)
@@ -13,6 +13,7 @@ quick=0
 [ "${1:-}" = --quick ] && { quick=1; shift; }
 pattern=${1:-.} exact=
 [ "$pattern" = --exact ] && exact=$2
+[ -x "${NVCC:-}" ] && PATH=$(dirname "$NVCC"):$PATH
 rm -rf "$out" && mkdir -p "$out" && out=$(cd "$out" && pwd) || exit 2
 
 strict="-Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Werror"
@@ -195,8 +196,9 @@ case_two_libraries() { # each runs its own launcher and its own kernel
 # ---- validation, fuzzed ----
 
 case_fuzz_random() { # no fuzzer needed: random and nearly valid descriptors, sanitizers on
-  gcc -std=gnu99 -O1 -g -Wall -Wextra -Werror -fsanitize=address,undefined -fno-sanitize-recover=all \
-    -I "$headers" -DPLAIN_RANDOM -o fuzz "$here/fuzz_validate.c" && ./fuzz "$1"
+  gcc -std=gnu99 -O1 -g -Wall -Wextra -Werror -fsanitize=address,undefined \
+    -fno-sanitize-recover=all -I "$headers" -DPLAIN_RANDOM -o fuzz "$here/fuzz_validate.c" &&
+    ./fuzz "$1"
 }
 case_fuzz_guided() { # seconds
   have clang || skip "no clang"
