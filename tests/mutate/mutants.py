@@ -55,6 +55,7 @@ class Mutant:
     replacement: str
     line: int
     on_host: bool  # may change host code
+    function: str  # the function around it
     before: str    # the lines it touches, with single blanks, and what becomes of them
     after: str
 
@@ -103,6 +104,7 @@ class Finder:
         self.tokens = [Token(m.group(), m.start(), m.end())
                        for m in TOKEN.finditer(code, begin, end)]
         self.partner = self.match_brackets()
+        self.functions = self.find_functions()
         self.found = []
 
     def match_brackets(self):
@@ -115,13 +117,26 @@ class Finder:
                 partner[partner[k]] = k
         return partner
 
+    def find_functions(self):
+        """(name, begin, end) of the bodies: a brace behind the arguments, outside all others."""
+        bodies, at = [], 0
+        while at < len(self.tokens):
+            opens = self.tokens[at].text == '{' and at in self.partner
+            if opens and self.tokens[at - 1].text == ')':
+                name = self.tokens[self.partner[at - 1] - 1]
+                bodies.append((name.text, name.start, self.tokens[self.partner[at]].end))
+            at = self.partner[at] + 1 if opens else at + 1
+        return bodies
+
     def add(self, kind, start, end, replacement):
         first = self.text.rfind('\n', 0, start) + 1
         last = self.text.find('\n', end)
         changed = self.code[first:start] + replacement + self.code[end:last]
         squeeze = lambda s: ' '.join(s.split())
+        function = next((name for name, b, e in self.functions if b <= start < e), '')
         self.found.append(Mutant(kind, start, end, replacement, self.text.count('\n', 0, start) + 1,
-                                 self.on_host, squeeze(self.code[first:last]), squeeze(changed)))
+                                 self.on_host, function, squeeze(self.code[first:last]),
+                                 squeeze(changed)))
 
     # ---- operands
 

@@ -138,38 +138,37 @@ class Group:
         self.program, self.name = program, name
         self.kills, self.seconds, self.instructions = 0, 0.0, 0
         self.launched = set()  # names of kernels
-        self.any_schedule = True  # passes under the adversarial ones, too: tests that count may not
+        self.passes = {'': True}  # by schedule: tests that count may not pass under all of them
 
     def __str__(self):
         return '%s %s' % (self.program.name, self.name)
 
-    def measure(self, tools, schedules, folder):
+    def measure(self, tools, folder):
         """Empty, or why the group cannot be used."""
         counts = folder / ('%s-%s.csv' % (self.program.name, self.name))
-        for schedule in ('prof=%s' % counts, *schedules):
-            begin = time.monotonic()
-            status, text = tools.execute(self.program.binary, self.name, schedule, timeout=600)
-            self.seconds = max(self.seconds, time.monotonic() - begin)
-            if status != 0 and schedule in ADVERSARIAL:
-                self.any_schedule = False
-                break
-            if status != 0:
-                return '%s fails without a mutant:\n%s' % (self, text[-2000:])
-            count = re.search(r'thread_instructions=(\d+)', text)
-            self.instructions = max(self.instructions, int(count.group(1)) if count else 0)
+        begin = time.monotonic()
+        status, text = tools.execute(self.program.binary, self.name, 'prof=%s' % counts, timeout=600)
+        self.seconds = time.monotonic() - begin
+        if status != 0:
+            return '%s fails without a mutant:\n%s' % (self, text[-2000:])
+        count = re.search(r'thread_instructions=(\d+)', text)
+        self.instructions = int(count.group(1)) if count else 0
         with open(counts, newline='') as file:
             self.launched = {row[1] for row in csv.reader(file) if row[0] == 'kernel'}
         return ''
 
-    def notices(self, tools, schedules, binary, ptx):
+    def complaint(self, tools, schedule, binary, ptx=None):
         """Why the group fails, or nothing."""
         limits = 'maxinsn=%d spin=300000 ' % (3 * self.instructions + 1000000)
-        for schedule in schedules if self.any_schedule else schedules[:1]:
-            status, text = tools.execute(binary, self.name, limits + schedule,
-                                         10 + 10 * self.seconds, ptx)
-            if status != 0:
-                return 'hangs' if status is None else first_complaint(text)
-        return ''
+        status, text = tools.execute(binary, self.name, limits + schedule, 10 + 10 * self.seconds, ptx)
+        return '' if status == 0 else 'hangs' if status is None else first_complaint(text)
+
+    def notices(self, tools, schedule, binary, ptx):
+        """As complaint, but nothing when the unchanged header fails under this schedule, too."""
+        why = self.complaint(tools, schedule, binary, ptx) if self.passes.get(schedule, True) else ''
+        if why and schedule not in self.passes:
+            self.passes[schedule] = not self.complaint(tools, schedule, self.program.binary)
+        return why if self.passes.get(schedule, True) else ''
 
 
 def kernels_of(ptx):
@@ -208,21 +207,21 @@ class Judge:
     def judge_in(self, folder, mutant):
         schedules = ('', *ADVERSARIAL) if mutant.kind in ADVERSARIAL_KINDS else ('',)
         variants, ran = {}, False
-        for group in sorted(self.groups, key=lambda g: -(g.kills + 1) / (g.seconds + 0.1)):
-            program = group.program
-            if program not in variants:
-                variants[program] = self.variant(folder, mutant, program)
-            variant = variants[program]
-            if variant is None:
-                return NOT_VIABLE, ''
-            binary, ptx, changed = variant
-            if changed is not None and None not in changed and not changed & group.launched:
-                continue
-            ran = True
-            why = group.notices(self.tools, schedules, binary, ptx)
-            if why:
-                group.kills += 1
-                return KILLED, '%s: %s' % (group, why)
+        for schedule in schedules:  # the plain one finds nearly everything, so it goes first
+            for group in sorted(self.groups, key=lambda g: -(g.kills + 1) / (g.seconds + 0.1)):
+                program = group.program
+                if program not in variants:
+                    variants[program] = self.variant(folder, mutant, program)
+                if variants[program] is None:
+                    return NOT_VIABLE, ''
+                binary, ptx, changed = variants[program]
+                if changed is not None and None not in changed and not changed & group.launched:
+                    continue
+                ran = True
+                why = group.notices(self.tools, schedule, binary, ptx)
+                if why:
+                    group.kills += 1
+                    return KILLED, '%s: %s' % (group, why)
         if ran:
             return SURVIVED, ''
         same = self.tools.every_function(mutant.apply(self.header), folder) == self.every_function
@@ -251,18 +250,21 @@ def place_header(folder, text):
         shutil.copy(ROOT / REFERENCE, folder / REFERENCE)
 
 
+def identity(mutant):
+    return mutant.function, mutant.before, mutant.after
+
+
 def read_explanations(path):
-    """{(line, mutated line): reason} from records of '- line', '+ mutated line', '# reason'."""
-    explained, before, after = {}, None, None
+    """{identity: reason} from '@ function', '- line', '+ mutated line', '# reason' in this order."""
+    explained, record = {}, {}
     for line in path.read_text().splitlines() if path.exists() else ():
-        mark, rest = line[:2], line[2:].strip()
-        if mark == '- ':
-            before, after = rest, None
-        elif mark == '+ ':
-            after = rest
-        elif mark == '# ' and before is not None and after is not None:
-            reason = explained.get((before, after), '')
-            explained[before, after] = (reason + ' ' + rest).strip()
+        mark, rest = line[:2].strip(), line[2:].strip()
+        if mark == '#' and '+' in record:
+            key = record['@'], record['-'], record['+']
+            explained[key] = (explained.get(key, '') + ' ' + rest).strip()
+        elif mark in ('@', '-', '+'):
+            record = {'@': {}, '-': {'@': record.get('@')}, '+': record}[mark]
+            record[mark] = rest
     return explained
 
 
@@ -277,8 +279,8 @@ def choose(found, options):
 
 
 def describe(mutant):
-    return '%s:%d %s\n    - %s\n    + %s' % (HEADER, mutant.line, mutant.kind, mutant.before,
-                                            mutant.after)
+    return '%s:%d %s\n    @ %s\n    - %s\n    + %s' % (
+        HEADER, mutant.line, mutant.kind, *identity(mutant))
 
 
 def line_range(text):
@@ -307,7 +309,7 @@ def parse_options():
     return options
 
 
-def prepare_groups(tools, options, header, folder, schedules):
+def prepare_groups(tools, options, header, folder):
     """All groups of tests; exits when one does not work or a program ignores the given header."""
     wanted = options.tests.split(',') if options.tests else None
     sources = [s for s in sorted((ROOT / 'tests').glob('*.cu')) if not wanted or s.stem in wanted]
@@ -323,7 +325,7 @@ def prepare_groups(tools, options, header, folder, schedules):
     if not groups:
         sys.exit('no test program in tests/*.cu')
     with ThreadPoolExecutor(options.jobs) as pool:
-        for trouble in pool.map(lambda g: g.measure(tools, schedules, original), groups):
+        for trouble in pool.map(lambda g: g.measure(tools, original), groups):
             if trouble:
                 sys.exit(trouble)
     return groups
@@ -343,21 +345,20 @@ def try_all(judge, chosen, options):
     return verdicts
 
 
-def summarise(verdicts, whole_run):
+def summarise(verdicts, explained, whole_run):
     """Prints the survivors and the totals; True when every mutant is accounted for."""
-    explained = read_explanations(HERE / 'explained.txt')
     counts = Counter(verdict for _, verdict, _ in verdicts)
     survivors = [(m, why) for m, verdict, why in verdicts if verdict == SURVIVED]
-    excused = [m for m, _ in survivors if (m.before, m.after) in explained]
+    excused = [m for m, _ in survivors if identity(m) in explained]
     for mutant, why in survivors:
-        reason = explained.get((mutant.before, mutant.after))
+        reason = explained.get(identity(mutant))
         note = reason or why
         print('%s %s%s' % ('explained' if reason else 'SURVIVED', describe(mutant),
                            '\n    # ' + note if note else ''))
-    needed = {(m.before, m.after) for m in excused}
+    needed = {identity(m) for m in excused}
     stale = [e for e in explained if e not in needed] if whole_run else []
-    for before, after in stale:
-        print('STALE explanation: no such survivor\n    - %s\n    + %s' % (before, after))
+    for entry in stale:
+        print('STALE explanation: no such survivor\n    @ %s\n    - %s\n    + %s' % entry)
     print('%d mutants: %d do not compile, %d leave the machine code as it is, %d explained' %
           (len(verdicts), counts[NOT_VIABLE], counts[SAME_CODE], len(excused)))
     total = counts[KILLED] + counts[SURVIVED] - len(excused)
@@ -370,6 +371,12 @@ def main():
     header = (ROOT / HEADER).read_text()
     found = generator.find_mutants(header)
     chosen = choose(found, options)
+    explained = read_explanations(HERE / 'explained.txt')
+    whole_run = len(chosen) == len(found)
+    if not whole_run and not options.list:  # they survive everything, slowly; whole runs see to that
+        count = len(chosen)
+        chosen = [m for m in chosen if identity(m) not in explained]
+        print('%d explained survivors are not tried again' % (count - len(chosen)))
     if options.list:
         for mutant in chosen:
             print(describe(mutant))
@@ -378,16 +385,11 @@ def main():
     with tempfile.TemporaryDirectory(prefix='mutate-') as name:
         folder = Path(name)
         tools = Toolchain(options.arch, Path(options.ptxrun).resolve())
-        adversarial = any(m.kind in ADVERSARIAL_KINDS for m in chosen)
-        groups = prepare_groups(tools, options, header, folder, ADVERSARIAL if adversarial else ())
+        groups = prepare_groups(tools, options, header, folder)
         print('%d mutants, %d groups of tests, %.1f s in all' %
-              (len(chosen), len(groups), sum(g.seconds for g in groups)))
-        for group in groups:
-            if not group.any_schedule:
-                print('%s: only with the plain schedule' % group)
-        sys.stdout.flush()
+              (len(chosen), len(groups), sum(g.seconds for g in groups)), flush=True)
         verdicts = try_all(Judge(tools, groups, header, folder), chosen, options)
-    return 0 if summarise(verdicts, whole_run=len(chosen) == len(found)) else 1
+    return 0 if summarise(verdicts, explained, whole_run) else 1
 
 
 if __name__ == '__main__':
