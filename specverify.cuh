@@ -111,6 +111,7 @@
    specv_warp_inclusive_scan       warp       -                   -         32 lanes
    specv_warp_exclusive_scan       warp       -                   -         32 lanes
    specv_warp_reduce_add/_min/_max warp       -                   -         32 lanes
+   specv_warp_find_row             warp       -                   -         32 lanes
    specv_warp_copy_kv              warp       -                   -         32 lanes
    specv_warp_verify_greedy_row    warp       -                   -         32 lanes
    specv_block_exclusive_scan      block      SPECV_BLOCK_SCAN_   1         whole block
@@ -735,9 +736,8 @@ SPECV_DEVFN int64_t specv_thread_next_token_i64(const int64_t *target, int accep
     return specv_i_is_token(token, vocab) ? token : -1;
 }
 
-/* specv_thread_find_row, for a row that is not before row `low`. */
-SPECV_DEVFN int specv_i_find_row(const int32_t *offsets, int low, int num_rows, int64_t position) {
-    int high = num_rows + 1; /* offsets[low] <= position, and offsets[high] is above */
+/* The largest i in low..high-1 with offsets[i] <= position; offsets[low] must be. */
+SPECV_DEVFN int specv_i_find_row(const int32_t *offsets, int low, int high, int64_t position) {
     while (high - low > 1) {
         int middle = low + (high - low) / 2;
         if (offsets[middle] <= position)
@@ -753,7 +753,7 @@ SPECV_DEVFN int specv_i_find_row(const int32_t *offsets, int low, int num_rows, 
    Call: any thread. In: offsets[0..num_rows] ascending, offsets[0] <= position; any memory.
    Cost: ceil(log2(num_rows + 1)) dependent loads. */
 SPECV_DEVFN int specv_thread_find_row(const int32_t *offsets, int num_rows, int64_t position) {
-    return specv_i_find_row(offsets, 0, num_rows, position);
+    return specv_i_find_row(offsets, 0, num_rows + 1, position);
 }
 
 /* What the batch says of one row. Call: any thread; 0 <= row < batch. Lengths are loaded beside num_active, not after it: one round
@@ -888,6 +888,22 @@ SPECV_DEVFN int32_t specv_warp_reduce_max(int32_t value) {
         value = other > value ? other : value;
     }
     return value;
+}
+
+/* specv_thread_find_row by a warp: 32 rows per step instead of 2.
+   Call: warp. In: offsets[0..num_rows-1] ascending, offsets[0] <= position; num_rows >= 1.
+   Out: the largest i in 0..num_rows-1 with offsets[i] <= position.
+   Cost: ceil(log32(num_rows)) dependent loads and ballots. */
+SPECV_DEVFN int specv_warp_find_row(const int32_t *offsets, int num_rows, int64_t position) {
+    int lane = specv_i_lane(), low = 0, count = num_rows; /* the row is in low..low+count-1 */
+    while (count > 1) {
+        int stride = (count + 31) / 32, probe = lane * stride;
+        int below = probe < count && offsets[low + (probe < count ? probe : 0)] <= position;
+        int last = (__popc(__ballot_sync(SPECV_FULL_WARP, below)) - 1) * stride;
+        low += last;
+        count = count - last < stride ? count - last : stride;
+    }
+    return low;
 }
 
 /* One access of `width` bytes: 16, 8, 4, 2 or 1. With a constant width the switch folds. */
@@ -1240,56 +1256,76 @@ SPECV_DEVFN specv_plane_share specv_warp_plane_share(const specv_kv_pack *kv, in
     return share;
 }
 
+/* Copies the units low..high-1 (16 bytes each) of a tile's packed output, each lane for itself:
+   runs of a few rows, one after the other, would each wait for the last one's loads. first_row is
+   the packed row of unit `low`, `within` its place in that row, i and last the rows of the batch
+   that hold the first and the last unit. */
+SPECV_DEVFN void specv_i_warp_gather(const specv_rows *rows, const specv_kv_pack *kv, int row0,
+                                     const int32_t *offsets, const char *src, char *dst,
+                                     int64_t first_row, unsigned within, int num_units, int i,
+                                     int last) {
+    const unsigned row_units = (unsigned)(kv->row_bytes / 16);
+    uint4 v[SPECV_PIECE_BYTES / 512];
+    unsigned ahead[SPECV_PIECE_BYTES / 512]; /* rows behind first_row */
+#pragma unroll
+    for (int u = 0; u < SPECV_PIECE_BYTES / 512; ++u) {
+        int unit = 32 * u + specv_i_lane();
+        if (unit < num_units) {
+            int64_t row, b, from;
+            int mine;
+            ahead[u] = (within + (unsigned)unit) / row_units;
+            row = first_row + ahead[u];
+            mine = specv_i_find_row(offsets, i, last + 1, row);
+            b = row0 + mine, from = row - offsets[mine];
+            if (rows->row_start) from += rows->row_start[b];
+            from = from * kv->src_pos_stride_bytes + b * kv->src_seq_stride_bytes;
+            v[u] = *(const uint4 *)(src + from +
+                                    16 * (within + (unsigned)unit - ahead[u] * row_units));
+        }
+    }
+#pragma unroll
+    for (int u = 0; u < SPECV_PIECE_BYTES / 512; ++u) {
+        int unit = 32 * u + specv_i_lane();
+        if (unit < num_units)
+            *(uint4 *)(dst + (first_row + ahead[u]) * kv->dst_row_stride_bytes +
+                       16 * (within + (unsigned)unit - ahead[u] * row_units)) = v[u];
+    }
+}
+
 /* Copies the bytes low..high-1 of a tile's packed output, of one plane: run after run, a run being
-   bytes that follow each other without a gap on both sides. Short runs would wait for each other,
-   so where 16-byte units fit everything, each lane finds its units' rows itself. */
+   bytes that follow each other without a gap on both sides; or by specv_i_warp_gather where there
+   are several runs and 16-byte units fit everything. */
 SPECV_DEVFN void specv_i_warp_pack_piece(const specv_rows *rows, const specv_kv_pack *kv, int row0,
                                          int num_rows, const int32_t *offsets, const char *src,
                                          char *dst, int64_t low, int64_t high) {
     const int64_t row_bytes = kv->row_bytes, pos_stride = kv->src_pos_stride_bytes;
-    const int64_t seq_stride = rows->row_start ? 0 : kv->src_seq_stride_bytes;
-    const int64_t dst_stride = kv->dst_row_stride_bytes;
+    const int64_t seq_stride = kv->src_seq_stride_bytes, dst_stride = kv->dst_row_stride_bytes;
     const int contiguous = pos_stride == row_bytes && dst_stride == row_bytes;
+    const int aligned = (((uint64_t)src | (uint64_t)dst | (uint64_t)row_bytes |
+                          (uint64_t)pos_stride | (uint64_t)seq_stride | (uint64_t)dst_stride) &
+                         15) == 0;
     int64_t packed_row = offsets[0] + low / row_bytes, within = low % row_bytes;
-    int i = specv_i_find_row(offsets, 0, num_rows, packed_row);
-    int64_t run_rows = contiguous ? offsets[i + 1] - packed_row : 1;
-
-    if (run_rows * row_bytes - within < high - low && row_bytes < 1 << 30 &&
-        (((uint64_t)src | (uint64_t)dst | (uint64_t)row_bytes | (uint64_t)pos_stride |
-          (uint64_t)seq_stride | (uint64_t)dst_stride) &
-         15) == 0) {
-        const unsigned row_units = (unsigned)(row_bytes / 16);
-        uint4 v[SPECV_PIECE_BYTES / 512];
-        int64_t to[SPECV_PIECE_BYTES / 512];
-#pragma unroll
-        for (int u = 0; u < SPECV_PIECE_BYTES / 512; ++u) {
-            unsigned unit = (unsigned)(within / 16) + (unsigned)(32 * u + specv_i_lane());
-            int64_t row = packed_row + unit / row_units, from;
-            unsigned in_row = unit % row_units * 16;
-            to[u] = -1;
-            if (low + 16 * (32 * u + specv_i_lane()) < high) {
-                int mine = specv_i_find_row(offsets, i, num_rows, row);
-                from = rows->row_start ? rows->row_start[row0 + mine] : 0;
-                from = (from + row - offsets[mine]) * pos_stride + (row0 + mine) * seq_stride;
-                to[u] = row * dst_stride + in_row;
-                v[u] = *(const uint4 *)(src + from + in_row);
-            }
-        }
-#pragma unroll
-        for (int u = 0; u < SPECV_PIECE_BYTES / 512; ++u)
-            if (to[u] >= 0) *(uint4 *)(dst + to[u]) = v[u];
-        return;
-    }
+    int i = specv_warp_find_row(offsets, num_rows, packed_row);
 #pragma unroll 1
     while (low < high) {
-        int64_t from = (rows->row_start ? rows->row_start[row0 + i] : 0), bytes;
-        from = (from + packed_row - offsets[i]) * pos_stride + (row0 + i) * seq_stride + within;
-        run_rows = contiguous ? offsets[i + 1] - packed_row : 1;
-        bytes = run_rows * row_bytes - within;
-        if (bytes > high - low) bytes = high - low;
+        int64_t from = packed_row - offsets[i], bytes = high - low;
+        int64_t run_rows = contiguous ? offsets[i + 1] - packed_row : 1;
+        int64_t run_bytes = run_rows * row_bytes - within;
+        if (rows->row_start) from += rows->row_start[row0 + i];
+        from = from * pos_stride + (row0 + i) * seq_stride + within;
+        if (run_bytes < bytes) {
+            if (aligned && row_bytes < 1 << 30) {
+                int last = specv_warp_find_row(offsets, num_rows,
+                                               packed_row + (within + bytes - 1) / row_bytes);
+                specv_i_warp_gather(rows, kv, row0, offsets, src, dst, packed_row,
+                                    (unsigned)within / 16, (int)bytes / 16, i, last);
+                return;
+            }
+            bytes = run_bytes;
+        }
         specv_warp_copy_kv(dst + packed_row * dst_stride + within, src + from, bytes);
         low += bytes, packed_row += run_rows, within = 0;
-        if (low < high) i = specv_i_find_row(offsets, i, num_rows, packed_row);
+        if (low < high) i = specv_warp_find_row(offsets, num_rows, packed_row);
     }
 }
 
@@ -1357,6 +1393,9 @@ SPECV_DEVFN int64_t thread_next_token_i64(const int64_t *target, int accepted_le
 }
 SPECV_DEVFN int thread_find_row(const int32_t *offsets, int num_rows, int64_t position) {
     return specv_thread_find_row(offsets, num_rows, position);
+}
+SPECV_DEVFN int warp_find_row(const int32_t *offsets, int num_rows, int64_t position) {
+    return specv_warp_find_row(offsets, num_rows, position);
 }
 SPECV_DEVFN int warp_first_reject(int rejected) { return specv_warp_first_reject(rejected); }
 SPECV_DEVFN int warp_ballot_accept(const int32_t *draft, const int32_t *target, int n_draft) {
