@@ -1,0 +1,150 @@
+#!/bin/bash
+# run.sh: the test programs of this folder, the reference against its oracles and the device against
+# the reference. The last line is "N passed, N failed, N skipped".
+#   CC=gcc NVCC=nvcc          compilers
+#   TESTS="verify pack"       these programs or scripts only (default: all)
+#   QUICK=1                   a subset of the cases everywhere
+#   JOBS=2                    runs at a time
+#   SANITIZE=1                on a GPU: compute-sanitizer's four tools as well
+#   OUT=build/tests           where binaries and logs go
+#
+# Without nvcc: the reference alone, plain and under sanitizers. With nvcc and a GPU: the device on
+# it. With nvcc alone: the device on tests/ptxrun, for three generations of PTX, then with schedules
+# that a GPU may choose but seldom does (warps out of lock-step, late stores, random block order).
+cd "$(dirname "$0")/.." || exit 2
+PATH="$PATH:/usr/local/cuda/bin"
+CC=${CC:-gcc}
+NVCC=${NVCC:-nvcc}
+OUT=${OUT:-build/tests}
+JOBS=${JOBS:-$(nproc 2>/dev/null || echo 2)}
+QUICK=${QUICK:+--quick}
+PROGRAMS="verify pack stats seed counters fuzz"
+# Further scripts that end with such a line: one word each.
+SCRIPTS=""
+TESTS=${TESTS:-$PROGRAMS $SCRIPTS}
+interpreter=tests/ptxrun/build
+mkdir -p "$OUT/logs" && rm -f "$OUT"/logs/*
+plan=$OUT/plan
+: > "$plan"
+
+has() { case " $1 " in *" $2 "*) return 0 ;; *) return 1 ;; esac }
+skip() { # label, reason
+  printf 'skipped %s: %s\n0 passed, 0 failed, 1 skipped\n' "$1" "$2" > "$OUT/logs/$1"
+}
+add() { # label, command: a run that ends with a result line
+  printf '%s\t%s\n' "$1" "$2" >> "$plan"
+}
+
+# One line of the plan. A program's word counts only if its exit status agrees, so that a report of
+# ptxrun (status 86) or of a sanitizer is a failure even where every check passed.
+run_one() {
+  local label=${1%%$'\t'*} command=${1#*$'\t'} log status start=$SECONDS
+  log=$OUT/logs/$label
+  timeout "${LIMIT:-900}" bash -c "$command" > "$log" 2>&1
+  status=$?
+  if [ $status -ne 0 ] && ! grep -qE '^[0-9]+ passed, [1-9][0-9]* failed' "$log"; then
+    printf 'FAIL %s: exit status %d\n0 passed, 1 failed, 0 skipped\n' "$label" $status >> "$log"
+  fi
+  printf '%-28s %s (%d s)\n' "$label" \
+    "$(grep -E '^[0-9]+ passed, [0-9]+ failed' "$log" | tail -n 1)" $((SECONDS - start))
+}
+run_plan() {
+  export OUT LIMIT
+  export -f run_one
+  [ -s "$plan" ] && tr '\n' '\0' < "$plan" | xargs -0 -P "$JOBS" -n 1 bash -c 'run_one "$0"'
+  : > "$plan"
+}
+
+# ---- builds -------------------------------------------------------------------------------------
+
+warnings="-Wall -Wextra -Wconversion -Wshadow"
+c="-std=c99 -x c $warnings -I."
+can_build() { echo 'int main(void) { return 0; }' | "$@" -x c - -o "$OUT/probe" 2> /dev/null && "$OUT/probe"; }
+have_nvcc=$(command -v "$NVCC")
+have_gpu=$(nvidia-smi -L 2> /dev/null | head -n 1)
+can_build "$CC" -fsanitize=address,undefined && have_asan=1
+can_build clang -fsanitize=memory && have_msan=1
+
+# A build that fails is one failure; one that succeeds is not counted.
+build() { # label, command
+  printf '%s\t%s\n' "build-$1" "$2 && echo '0 passed, 0 failed, 0 skipped'" >> "$plan"
+}
+for name in $PROGRAMS; do
+  has "$TESTS" "$name" || continue
+  source=tests/$name.cu
+  build "$name-c" "$CC -O2 $c $source -o $OUT/$name-c -lm"
+  [ -n "$have_asan" ] && build "$name-asan" \
+    "$CC -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all $c $source -o $OUT/$name-asan -lm"
+  [ -n "$have_msan" ] && build "$name-msan" \
+    "clang -g -O1 -fsanitize=memory $c $source -o $OUT/$name-msan -lm"
+  [ -n "$have_nvcc" ] || continue
+  host="-Xcompiler -Wall,-Wextra,-Wconversion,-Wshadow -I."
+  if [ -n "$have_gpu" ]; then
+    build "$name-gpu" "$NVCC -arch=native -O3 -lineinfo $host $source -o $OUT/$name-gpu"
+  else
+    # PTX alone, as ptxrun takes nothing else: three generations in the time of one.
+    ptx=""
+    for cc in 75 90 100; do ptx="$ptx -gencode arch=compute_$cc,code=compute_$cc"; done
+    build "$name-ptx" "$NVCC $ptx -O3 -lineinfo -cudart shared -no-compress $host $source -o $OUT/$name-ptx"
+  fi
+done
+if [ -n "$have_nvcc" ] && [ -z "$have_gpu" ] && [ ! -f $interpreter/libcudart.so.13 ]; then
+  make -s -C tests/ptxrun > "$OUT/ptxrun.log" 2>&1 || { tail "$OUT/ptxrun.log"; echo "0 passed, 1 failed, 0 skipped"; exit 1; }
+fi
+run_plan | grep -v ' 0 failed'
+grep -hE 'warning' "$OUT"/logs/build-* | sort | uniq -c | sort -rn | head -n 10
+
+# ---- runs, the longest first --------------------------------------------------------------------
+
+on_ptxrun() { # label, device, schedule, program and arguments
+  add "$1" "LD_LIBRARY_PATH=$interpreter PTXRUN_EXIT=1 PTXRUN_DEVICE='$2' PTXRUN_OPTS='$3' $4"
+}
+order="fuzz pack seed verify counters stats"
+for name in $order; do
+  has "$TESTS" "$name" || continue
+  if [ -z "$have_nvcc" ]; then
+    skip "$name-device" "no nvcc"
+  elif [ -n "$have_gpu" ]; then
+    add "$name-gpu" "$OUT/$name-gpu $QUICK"
+    for tool in ${SANITIZE:+memcheck racecheck initcheck synccheck}; do
+      add "$name-$tool" "compute-sanitizer --tool $tool --error-exitcode 86 $OUT/$name-gpu --quick"
+    done
+  else
+    on_ptxrun "$name-sm_90" cc=90 "" "$OUT/$name-ptx $QUICK"
+  fi
+done
+for name in $order; do
+  has "$TESTS" "$name" && [ -n "$have_nvcc" ] && [ -z "$have_gpu" ] || continue
+  for cc in 75 100; do on_ptxrun "$name-sm_$cc" cc=$cc "" "$OUT/$name-ptx --quick"; done
+  [ "$name" = counters ] && continue # other schedules divide instructions differently
+  for seed in 1 2 3; do
+    device=cc=90
+    [ $seed = 2 ] && device=cc=75
+    on_ptxrun "$name-seed$seed" $device "seed=$seed weak=1 split=20 order=random" \
+      "$OUT/$name-ptx --quick --seed ${seed}000"
+  done
+done
+for name in $order; do
+  has "$TESTS" "$name" || continue
+  add "$name-c" "$OUT/$name-c"
+  if [ -n "$have_asan" ]; then add "$name-asan" "$OUT/$name-asan"
+  else skip "$name-asan" "$CC has no AddressSanitizer"; fi
+  if [ -n "$have_msan" ]; then add "$name-msan" "$OUT/$name-msan"
+  else skip "$name-msan" "no clang with MemorySanitizer"; fi
+done
+for script in $SCRIPTS; do
+  has "$TESTS" "$script" && add "$(basename "$script" .sh)" "bash tests/$script"
+done
+run_plan
+
+# ---- the sum ------------------------------------------------------------------------------------
+
+grep -hE '^(FAIL|\[ptxrun\] REPORT|SUMMARY)' "$OUT"/logs/* | sort | uniq -c | sort -rn | head -n 40
+grep -hE '^skipped ' "$OUT"/logs/* | sort -u
+cat "$OUT"/logs/* | awk '
+  /^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$/ { passed += $1; failed += $3; skipped += $5 }
+  END {
+    if (passed + failed == 0) failed = 1
+    printf "%d passed, %d failed, %d skipped\n", passed, failed, skipped
+    exit failed > 0
+  }'
