@@ -1,12 +1,13 @@
 #!/bin/bash
 # broken.sh: can the tests of this folder fail?  Each paragraph of the list breaks a copy of the
 # headers with the sed commands behind its first line, which says how; the case at its end must fail
-# on the copy.  Ends with "N passed, N failed, N skipped".
+# on the copy, and pass on the headers as they are.  Ends with "N passed, N failed, N skipped".
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 out=${OUT:-$here/build}/broken
 [ -x "${NVCC:-}" ] && PATH=$(dirname "$NVCC"):$PATH
-mkdir -p "$out" || exit 2
+rm -rf "$out" && mkdir -p "$out/kit" || exit 2
+cp "$root/specverify.cuh" "$root/specverify_ref.h" "$out/kit/" || exit 2
 passed=0 failed=0 skipped=0
 
 count() { # passed | failed | skipped, text
@@ -23,18 +24,24 @@ break_one() { # why, edits, case
     count skipped "$why: no nvcc"; return
   fi
   rm -rf "$out/headers" && mkdir -p "$out/headers"
-  cp "$root/specverify.cuh" "$root/specverify_ref.h" "$out/headers/"
+  cp "$out"/kit/* "$out/headers/"
   sed -i "$edits" "$out"/headers/*
-  if cmp -s "$root/specverify.cuh" "$out/headers/specverify.cuh" &&
-    cmp -s "$root/specverify_ref.h" "$out/headers/specverify_ref.h"; then
+  if diff -rq "$out/kit" "$out/headers" >/dev/null; then
     count failed "$why: the edit changes nothing"; return
   fi
   HEADERS=$out/headers OUT=$out/run "$here/run.sh" --exact "$case" >"$out/text" 2>&1
-  if grep -q ' 1 failed,' "$out/text"; then count passed "$why"
+  if grep -q ' 1 failed,' "$out/text"; then
+    if [ -z "${sound[$case]:-}" ]; then
+      HEADERS=$out/kit OUT=$out/run "$here/run.sh" --exact "$case" >"$out/text" 2>&1
+      sound[$case]=$?
+    fi
+    if [ "${sound[$case]}" = 0 ]; then count passed "$why"
+    else count failed "$why: $case fails anyway"; fi
   elif grep -q ' 1 skipped' "$out/text"; then count skipped "$why: $(head -1 "$out/text")"
   else count failed "$why: nothing noticed"; fi
 }
 
+declare -A sound # does the case pass on the kit as it is?
 why='' edits='' last=''
 while IFS= read -r line; do
   if [ -n "$line" ]; then
@@ -95,19 +102,19 @@ old_architecture
 
 offsets unchecked
 s/specv_i_aligned(kv->offsets, 4)/1/
-fuzz_random 8
+fuzz_random 4
 
 an overflow in the check for overflow
 s/specv_i_fits(kv->capacity_rows, dst_stride, 0)/kv->capacity_rows * dst_stride >= 0/
-fuzz_random 8
+fuzz_random 4
 
 32-bit arithmetic
 s/(int64_t)r->batch \* ((int64_t)r->max_draft + 1)/r->batch * (r->max_draft + 1)/
-fuzz_random 8
+fuzz_random 4
 
 one EOS too many
 s/i < d->num_eos; ++i) {/i <= d->num_eos; ++i) {/
-fuzz_random 8
+fuzz_random 4
 
 one guard around everything
 s/^#endif \/\* SPECVERIFY_H_INCLUDED \*\/$//

@@ -97,7 +97,7 @@ static void rules_of_kv(const specv_kv_pack *kv, const specv_rows *r) {
     }
     RULE(kv->num_sms >= 0 && kv->num_sms < 65536, NUM_SMS);
     if (r->batch > 0) RULE(kv->offsets, OFFSETS);
-    if (r->batch > 0 && r->max_draft > 0) {
+    if (r->batch > 0 && positions > 0) {
         RULE((kv->src != NULL) == !tables && (kv->src_planes != NULL) == tables, SRC);
         RULE((kv->dst != NULL) == !tables && (kv->dst_planes != NULL) == tables, DST);
     }
