@@ -196,8 +196,9 @@ static void test_unread(void) {
             const truth *r = &b.rows[row];
             size_t at = (size_t)(s.layout == CSR ? r->first + row : row * b.target_stride) * 4;
             size_t drafts_at = (size_t)r->first * 4, bytes = (size_t)r->n_draft * 4;
-            T_CUDA(cudaMemcpy((char *)draft + drafts_at, b.draft.host + drafts_at, bytes,
-                              cudaMemcpyHostToDevice));
+            if (bytes)
+                T_CUDA(cudaMemcpy((char *)draft + drafts_at, b.draft.host + drafts_at, bytes,
+                                  cudaMemcpyHostToDevice));
             T_CUDA(cudaMemcpy((char *)target + at, b.target.host + at, bytes + 4,
                               cudaMemcpyHostToDevice));
         }
@@ -427,36 +428,45 @@ static void test_lanes(void) {
     t_check_device();
 }
 
+/* A thread per position, and again a warp per position; the warp's answer ends at num_rows - 1. */
 __global__ void find_row_kernel(const int32_t *offsets, int num_rows, const int64_t *positions,
-                                int count, int32_t *rows) {
+                                int count, int32_t *rows, int32_t *warp_rows) {
     int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
     if (i < count) rows[i] = thread_find_row(offsets, num_rows, positions[i]);
+    for (int p = i / 32; p < count && num_rows > 0; p += (int)(gridDim.x * blockDim.x) / 32) {
+        int row = warp_find_row(offsets, num_rows, positions[p]);
+        if (threadIdx.x % 32 == 0) warp_rows[p] = row;
+    }
+}
+
+static void check_find_row(int num_rows) {
+    t_case("find_row among %d rows", num_rows);
+    t_buf offsets = t_in(4 * (num_rows + 1), 0);
+    int32_t *offset = (int32_t *)offsets.host, last = 0;
+    for (int i = 0; i <= num_rows; ++i) offset[i] = last += (int32_t)(t_below(2) * t_below(4));
+    const int count = last - offset[0] + 3;
+    t_buf positions = t_in(8 * count, 0), rows = t_out(4 * count, 0);
+    t_buf warp_rows = num_rows > 0 ? t_out(4 * count, 0) : rows;
+    for (int i = 0, row = 0; i < count; ++i) {
+        int64_t position = i < count - 1 ? offset[0] + i : INT64_MAX;
+        while (row < num_rows && offset[row + 1] <= position) ++row;
+        ((int64_t *)positions.host)[i] = position;
+        ((int32_t *)rows.host)[i] = row;
+        if (num_rows > 0) ((int32_t *)warp_rows.host)[i] = row < num_rows ? row : num_rows - 1;
+    }
+    t_upload();
+    t_poison_device();
+    find_row_kernel<<<(unsigned)(count + 63) / 64, 64>>>(
+        (int32_t *)offsets.device, num_rows, (int64_t *)positions.device, count,
+        (int32_t *)rows.device, (int32_t *)warp_rows.device);
+    T_CUDA(cudaGetLastError());
+    t_check_device();
 }
 
 static void test_find_row(void) {
-    for (int num_rows = 0; num_rows <= (t.quick ? 5 : 70); ++num_rows) {
-        t_case("find_row among %d rows", num_rows);
-        t_buf offsets = t_in(4 * (num_rows + 1), 0);
-        int32_t *offset = (int32_t *)offsets.host, last = 0;
-        for (int i = 0; i <= num_rows; ++i) offset[i] = last += (int32_t)(t_below(2) * t_below(4));
-        const int count = last - offset[0] + 3;
-        t_buf positions = t_in(8 * count, 0), rows = t_out(4 * count, 0);
-        for (int i = 0; i < count; ++i) {
-            int64_t position = i < count - 1 ? offset[0] + i : INT64_MAX;
-            int row = 0;
-            for (int r = 0; r <= num_rows; ++r)
-                if (offset[r] <= position) row = r;
-            ((int64_t *)positions.host)[i] = position;
-            ((int32_t *)rows.host)[i] = row;
-        }
-        t_upload();
-        t_poison_device();
-        find_row_kernel<<<(unsigned)(count + 63) / 64, 64>>>((int32_t *)offsets.device, num_rows,
-                                                             (int64_t *)positions.device, count,
-                                                             (int32_t *)rows.device);
-        T_CUDA(cudaGetLastError());
-        t_check_device();
-    }
+    static const int sizes[] = {0, 1, 2, 3, 5, 31, 32, 33, 63, 64, 70, 1023, 1024, 1025, 2048};
+    for (int i = 0; i < T_COUNT(sizes); ++i)
+        if (!t.quick || sizes[i] <= 33 || sizes[i] == 1025) check_find_row(sizes[i]);
 }
 
 __global__ void next_token_kernel(const int32_t *target, const int64_t *target_i64, int count,
