@@ -23,6 +23,7 @@ extern "C" __global__ void short_names(int32_t *out, const int32_t *in, const in
     sum += warp_inclusive_scan(sum) + warp_exclusive_scan(sum, &total);
     sum += warp_reduce_add(sum) + warp_reduce_min(total) + warp_reduce_max(sum);
     sum += block_exclusive_scan(sum, &total, scratch) + thread_find_row(in, 4, total);
+    sum += warp_find_row(in, 4, sum);
     sum += thread_next_token(in, 3, 0) + (int32_t)thread_next_token_i64(wide, 3, 100);
     warp_copy_kv(kv, kv + 512, 512);
     __syncthreads();
@@ -44,6 +45,7 @@ extern "C" __global__ void long_names(const __grid_constant__ specv_verify_pack_
     sum += specv_warp_reduce_add(sum) + specv_warp_reduce_min(total) + specv_warp_reduce_max(sum);
     sum += specv_block_exclusive_scan(sum, &total, scratch);
     sum += specv_thread_find_row(in, 4, total) + specv_thread_next_token(in, 3, 0);
+    sum += specv_warp_find_row(in, 4, sum);
     sum += (int32_t)specv_thread_next_token_i64(wide, 3, 100) + verdict.accepted_len;
     specv_warp_copy_kv(kv, kv + 512, 512);
     __syncthreads();
