@@ -59,11 +59,15 @@ run_plan() {
 
 warnings="-Wall -Wextra -Wconversion -Wshadow"
 c="-std=c99 -x c $warnings -I."
-can_build() { echo 'int main(void) { return 0; }' | "$@" -x c - -o "$OUT/probe" 2> /dev/null && "$OUT/probe"; }
+can_build() {
+  echo 'int main(void) { return 0; }' | "$@" -x c - -o "$OUT/probe" 2> /dev/null && "$OUT/probe"
+}
 have_nvcc=$(command -v "$NVCC")
 have_gpu=$(nvidia-smi -L 2> /dev/null | head -n 1)
-can_build "$CC" -fsanitize=address,undefined && have_asan=1
-can_build clang -fsanitize=memory && have_msan=1
+asan="-fsanitize=address,undefined -fno-sanitize-recover=all"
+msan="-fsanitize=memory"
+can_build "$CC" $asan && have_asan=1
+can_build clang $msan && have_msan=1
 
 # A build that fails is one failure; one that succeeds is not counted.
 build() { # label, command
@@ -73,23 +77,25 @@ for name in $PROGRAMS; do
   has "$TESTS" "$name" || continue
   source=tests/$name.cu
   build "$name-c" "$CC -O2 $c $source -o $OUT/$name-c -lm"
-  [ -n "$have_asan" ] && build "$name-asan" \
-    "$CC -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all $c $source -o $OUT/$name-asan -lm"
-  [ -n "$have_msan" ] && build "$name-msan" \
-    "clang -g -O1 -fsanitize=memory $c $source -o $OUT/$name-msan -lm"
+  [ -n "$have_asan" ] && build "$name-asan" "$CC -g -O1 $asan $c $source -o $OUT/$name-asan -lm"
+  [ -n "$have_msan" ] && build "$name-msan" "clang -g -O1 $msan $c $source -o $OUT/$name-msan -lm"
   [ -n "$have_nvcc" ] || continue
   host="-Xcompiler -Wall,-Wextra,-Wconversion,-Wshadow -I."
   if [ -n "$have_gpu" ]; then
     build "$name-gpu" "$NVCC -arch=native -O3 -lineinfo $host $source -o $OUT/$name-gpu"
   else
     # PTX alone, as ptxrun takes nothing else: three generations in the time of one.
-    ptx=""
+    ptx="-O3 -lineinfo -cudart shared -no-compress"
     for cc in 75 90 100; do ptx="$ptx -gencode arch=compute_$cc,code=compute_$cc"; done
-    build "$name-ptx" "$NVCC $ptx -O3 -lineinfo -cudart shared -no-compress $host $source -o $OUT/$name-ptx"
+    build "$name-ptx" "$NVCC $ptx $host $source -o $OUT/$name-ptx"
   fi
 done
 if [ -n "$have_nvcc" ] && [ -z "$have_gpu" ] && [ ! -f $interpreter/libcudart.so.13 ]; then
-  make -s -C tests/ptxrun > "$OUT/ptxrun.log" 2>&1 || { tail "$OUT/ptxrun.log"; echo "0 passed, 1 failed, 0 skipped"; exit 1; }
+  if ! make -s -C tests/ptxrun > "$OUT/ptxrun.log" 2>&1; then
+    tail "$OUT/ptxrun.log"
+    echo "0 passed, 1 failed, 0 skipped"
+    exit 1
+  fi
 fi
 run_plan | grep -v ' 0 failed'
 grep -hE 'warning' "$OUT"/logs/build-* | sort | uniq -c | sort -rn | head -n 10
