@@ -756,8 +756,8 @@ SPECV_DEVFN int specv_thread_find_row(const int32_t *offsets, int num_rows, int6
     return specv_i_find_row(offsets, 0, num_rows + 1, position);
 }
 
-/* What the batch says of one row. Call: any thread; 0 <= row < batch. Lengths are loaded beside num_active, not after it: one round
-   trip instead of two. */
+/* What the batch says of one row. Call: any thread; 0 <= row < batch. Lengths are loaded beside
+   num_active, not after it: one round trip instead of two. */
 typedef struct specv_row {
     int32_t first;    /* CSR: row_start[row]; dense: 0 */
     int32_t n_draft;  /* drafts that may be read; 0 if the row is inert or its length is bad */
@@ -1443,7 +1443,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_STATS_THREADS)
 
 #if !defined(__CUDACC__)
 #error "SPECVERIFY_IMPLEMENTATION belongs into one .cu file, compiled by nvcc"
-#endif
+#else
 
 /* ================================================================================ >>kernels */
 
@@ -1710,6 +1710,7 @@ SPECV_LAUNCHER int specv_version(void) { return SPECVERIFY_VERSION; }
 #undef SPECV_I_VALIDATE
 
 #endif /* !__CUDACC_RTC__ */
+#endif /* __CUDACC__ */
 #endif /* SPECVERIFY_IMPLEMENTATION */
 
 /* ================================================================================ >>license

@@ -216,7 +216,8 @@ if mutant wrong-bit cpu.c 's/if (status != SPECV_OK) return/s->packed[0] *= 1.00
     fi
 fi
 # The hole in the draft's cache: the text stays right, only fewer drafts are accepted.
-if mutant draft-hole tiny_lm.c 's/num_seqs \&\& k == 0; i++) {/num_seqs \&\& k == 0; i++) { seqs[i].draft_cached = seqs[i].len;/'; then
+hole='s/num_seqs \&\& k == 0; i++) {/& seqs[i].draft_cached = seqs[i].len;/'
+if mutant draft-hole tiny_lm.c "$hole"; then
     runs draft-hole.txt "$all32" "$out/draft-hole" --tokens 24 && equals draft-hole.txt g1-b1
     rate() { sed -n 's/^acceptance rate *0*\.*\([0-9.]*\) of.*/\1/p' "$out/$1" | tr -d .; }
     if [ "$(rate draft-hole.txt)" -lt "$(rate g4-b8)" ]; then pass; else

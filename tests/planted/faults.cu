@@ -11,7 +11,7 @@
 
 const int rows = 4, drafts = 8, row_bytes = 40, block = 128;
 
-struct Data { // one batch: dense drafts and targets, KV rows, and room for results
+struct Data {              // one batch: dense drafts and targets, KV rows, and room for results
     const int32_t *draft;  // [rows][drafts]
     const int32_t *target; // [rows][drafts + 1]
     const char *kv;        // [rows][drafts] rows of row_bytes
@@ -159,7 +159,8 @@ __global__ void misaligned_copy(Data d, bool fixed) {
 __global__ void unwritten_lengths(Data d, bool fixed) {
     int lane = threadIdx.x % 32, live = rows - 1;
     int32_t total;
-    int32_t first = specv_warp_exclusive_scan(lane < (fixed ? live : rows) ? d.len[lane] : 0, &total);
+    int32_t first =
+        specv_warp_exclusive_scan(lane < (fixed ? live : rows) ? d.len[lane] : 0, &total);
     if (lane < rows) d.offsets[lane] = first;
 }
 
@@ -284,8 +285,8 @@ void run(const Fault &fault, bool fixed) {
         for (int j = 0; j < drafts; ++j)
             target.host[b * (drafts + 1) + j] = draft.host[b * drafts + j] + (j > 2 * b);
     target.upload();
-    Data d = {draft.device, target.device, kv.device,     packed.device, len.device,
-              offsets.device, out.device,  ticket.device, flag.device};
+    Data d = {draft.device,   target.device, kv.device,     packed.device, len.device,
+              offsets.device, out.device,    ticket.device, flag.device};
     int32_t *fresh = nullptr;
     if (fault.kernel == unwritten_lengths) { // all but the last length are written
         ok(cudaMalloc(&fresh, rows * sizeof *fresh));

@@ -3,7 +3,8 @@
  *   cudaProfilerStart();                                    clears and starts counting
  *   kernel<<<...>>>(...);  cudaDeviceSynchronize();
  *   cudaProfilerStop();
- *   long long n = ptxrun_count("kernel", "load_sectors");   -1 where ptxrun does not run the program
+ *   long long n = ptxrun_count("kernel", "load_sectors");   -1 where ptxrun does not run the
+ * program
  *
  * kernel: the name in the PTX (mangled unless extern "C"); NULL: all kernels together.
  * counter: a name from the table in README.md, "Counters".  Asking for any other is -1, too. */
@@ -12,15 +13,13 @@
 #include <dlfcn.h>
 #include <string.h>
 
-static inline long long ptxrun_count(const char *kernel, const char *counter)
-{
-    long long (*read)(const char *, const char *) = 0;
-    void *handle = dlopen("libcudart.so.13", RTLD_NOW | RTLD_NOLOAD);
-    void *symbol = handle ? dlsym(handle, "ptxrunCount") : 0;
-    if (handle)
-        dlclose(handle); /* the program itself keeps it loaded */
-    memcpy(&read, &symbol, sizeof read); /* ISO C has no cast from void * to a function */
-    return read ? read(kernel, counter) : -1;
+static inline long long ptxrun_count(const char *kernel, const char *counter) {
+  long long (*read)(const char *, const char *) = 0;
+  void *handle = dlopen("libcudart.so.13", RTLD_NOW | RTLD_NOLOAD);
+  void *symbol = handle ? dlsym(handle, "ptxrunCount") : 0;
+  if (handle) dlclose(handle);         /* the program itself keeps it loaded */
+  memcpy(&read, &symbol, sizeof read); /* ISO C has no cast from void * to a function */
+  return read ? read(kernel, counter) : -1;
 }
 
 #endif

@@ -20,7 +20,8 @@ build() { # name
   local binary="$out/tests/$1-$arch" extra=""
   [ "$binary" -nt "$here/$1.cu" ] && [ "$binary" -nt "$here/check.h" ] && return 0
   [[ $1 == *_rdc ]] && extra="-rdc=true"
-  nvcc -arch="$arch" -std=c++17 -Xcompiler -pthread -O3 -lineinfo -cudart shared -no-compress $extra -o "$binary" "$here/$1.cu"
+  nvcc -arch="$arch" -std=c++17 -Xcompiler -pthread -O3 -lineinfo \
+    -cudart shared -no-compress $extra -o "$binary" "$here/$1.cu"
 }
 export -f build suits; export out arch here
 ls "$here"/*.cu | grep -v /job.cu | xargs -n1 basename | sed 's/\.cu$//' |
