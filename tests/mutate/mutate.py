@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Changes specverify.cuh in one place at a time and sees whether a test notices.
 
-    python3 tests/mutate/mutate.py                  every mutant: some minutes
+    python3 tests/mutate/mutate.py                  every mutant: most of an hour on two cores
     python3 tests/mutate/mutate.py --only barrier   barriers, fences and lane masks alone
     python3 tests/mutate/mutate.py --list           what would be tried
     python3 tests/mutate/mutate.py --line-range 700:800 --verbose
@@ -230,7 +230,7 @@ class Judge:
         if ran:
             return SURVIVED, ''
         same = self.tools.every_function(mutant.apply(self.header), folder) == self.every_function
-        return (SAME_CODE, '') if same else (SURVIVED, 'no test runs this code')
+        return (SAME_CODE, '') if same else (SURVIVED, 'no test contains code that differs')
 
     def kernels_in(self, folder):
         """The kernels of the header in this folder, or None when it does not compile."""
