@@ -357,7 +357,7 @@ typedef struct specv_verify_pack_kv_desc {
 
 /* E. Acceptance metrics of one step, or running over many. */
 enum {
-    SPECV_STAT_STEPS,    /* launches with at least one live row */
+    SPECV_STAT_STEPS,    /* launches with at least one row that counts */
     SPECV_STAT_ROWS,     /* row steps: one target pass of one sequence */
     SPECV_STAT_DRAFTED,  /* drafts proposed */
     SPECV_STAT_ACCEPTED, /* drafts accepted */
@@ -675,7 +675,8 @@ SPECV_DEVFN int specv_i_thread(void) {
 SPECV_DEVFN int specv_i_num_threads(void) { return (int)(blockDim.x * blockDim.y * blockDim.z); }
 
 /* Programmatic dependent launch: let the next kernel's blocks start early; wait for the previous
-   kernel's results. Both do nothing where a kernel was launched the ordinary way. */
+   kernel's results. Both do nothing where a kernel was launched the ordinary way. Every kernel
+   waits before it reads what another may have written, so all may be launched as dependents. */
 SPECV_DEVFN void specv_i_launch_dependents(void) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -1452,6 +1453,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_STATS_THREADS)
 SPECV_KERNEL __launch_bounds__(SPECV_VERIFY_THREADS)
     specv_verify_greedy_kernel(const __grid_constant__ specv_verify_greedy_desc d) {
     int64_t row = (int64_t)blockIdx.x * (SPECV_VERIFY_THREADS / 32) + specv_i_thread() / 32;
+    specv_i_wait_for_primary();
     specv_i_launch_dependents();
     if (row < d.rows.batch) specv_warp_verify_greedy_row(&d, (int)row, 0);
 }
@@ -1464,6 +1466,8 @@ SPECV_KERNEL __launch_bounds__(SPECV_PACK_THREADS, 1)
     __shared__ int32_t scratch[SPECV_BLOCK_SCAN_SMEM_WORDS];
     const int thread = specv_i_thread(), block = (int)blockIdx.x, num_blocks = (int)gridDim.x;
     const int num_warps = num_blocks * (SPECV_PACK_THREADS / 32);
+    /* The tables are read before the wait: A1 does not write them. Who launches this kernel as the
+       dependent of another must not let that one write them. */
     const specv_plane_share share =
         specv_warp_plane_share(&d.kv, thread / 32 * num_blocks + block, num_warps);
     int32_t packed = 0;
@@ -1490,7 +1494,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_PACK_THREADS, 1)
             }
         }
         specv_warp_pack_tile(&d.rows, &d.kv, row0, num_rows, offsets, share, num_warps);
-        __syncthreads(); /* lens, offsets and scratch are reused */
+        /* The next tile's offsets are written behind a barrier of specv_block_offsets_tile. */
     }
 }
 
@@ -1512,6 +1516,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_PACK_THREADS, 1)
     const int copy_blocks = (int)gridDim.x - verify_blocks, num_warps = copy_blocks * warps;
     specv_plane_share share = {0, 0, 0, 0, 1};
     int32_t packed = 0;
+    specv_i_wait_for_primary();
     if (copy_block >= 0)
         share = specv_warp_plane_share(&d.kv, warp * copy_blocks + copy_block, num_warps);
 #pragma unroll 1
@@ -1537,6 +1542,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_STATS_THREADS)
     __shared__ int32_t bins[SPECV_TILE_ROWS], sums[SPECV_STAT_COUNT];
     const int thread = specv_i_thread();
     const int64_t num_bins = (int64_t)d.rows.max_draft + 1;
+    specv_i_wait_for_primary();
     for (int64_t bin0 = 0; bin0 < num_bins; bin0 += SPECV_TILE_ROWS) {
         int64_t left = num_bins - bin0;
         int tile_bins = left < SPECV_TILE_ROWS ? (int)left : SPECV_TILE_ROWS;

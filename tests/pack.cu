@@ -478,12 +478,55 @@ static void test_validation(void) {
     EXPECT(SPECV_OK, kv->num_sms = 65535);
 }
 
+/* How many blocks copy depends on nothing but the descriptor and the multiprocessors. Results are
+   right for any number, so what it should be is said here. */
+static void test_blocks(void) {
+#if T_DEVICE
+    static const struct {
+        int32_t batch, max_draft, num_planes;
+        int64_t row_bytes, capacity_rows;
+        int num_sms, verify_blocks, blocks;
+    } grids[] = {
+        {1, 1, 1, 1, 1, 132, 1, 1},         /* less than a piece */
+        {32, 8, 1, 4096, 256, 132, 2, 129}, /* 513 pieces, four for a block */
+        {32, 8, 1, 4096, 8, 132, 2, 5},     /* no more than fits: 17 pieces */
+        {32, 8, 64, 4096, 8, 132, 2, 130},  /* in each plane: all multiprocessors but two */
+        {1024, 8, 1, 4096, 8192, 132, 64, 68},
+        {1024, 8, 1, 4096, 8192, 100, 64, 50}, /* never less than half of them */
+        {16, 8, 1, 65536, 128, 1, 1, 1},
+    };
+    for (int i = 0; i < T_COUNT(grids); ++i) {
+        specv_rows rows = SPECV_ZERO;
+        specv_kv_pack kv = SPECV_ZERO;
+        t_case("blocks, grid %d", i);
+        rows.batch = grids[i].batch, rows.max_draft = grids[i].max_draft;
+        kv.row_bytes = grids[i].row_bytes, kv.capacity_rows = grids[i].capacity_rows;
+        kv.num_planes = grids[i].num_planes;
+        CHECK_EQ(specv_i_copy_blocks(&rows, &kv, grids[i].num_sms, grids[i].verify_blocks),
+                 grids[i].blocks, i);
+    }
+    for (int num_rows = 1; num_rows <= 4096; num_rows *= 2) {
+        t_case("blocks that verify, %d rows", num_rows);
+        CHECK_EQ(specv_i_verify_blocks(batch),
+                 batch <= 16     ? 1
+                 : batch >= 1024 ? 64
+                                 : batch / 16,
+                 num_rows <= 16     ? 1
+                 : num_rows >= 1024 ? 64
+                                    : num_rows / 16,
+                 num_rows);
+    }
+#else
+    t_skip("the reference has no grid");
+#endif
+}
+
 int main(int argc, char **argv) {
     static const t_group groups[] = {
         {"validation", test_validation}, {"copies", test_copies}, {"row-bytes", test_row_bytes},
         {"alignment", test_alignment},   {"planes", test_planes}, {"capacity", test_capacity},
         {"faults", test_faults},         {"tiles", test_tiles},   {"nothing", test_nothing},
-        {"forms", test_forms},           {"far", test_far},
+        {"forms", test_forms},           {"far", test_far},       {"blocks", test_blocks},
     };
     return t_main(argc, argv, groups, T_COUNT(groups));
 }
