@@ -507,10 +507,7 @@ static void test_blocks(void) {
     }
     for (int num_rows = 1; num_rows <= 4096; num_rows *= 2) {
         t_case("blocks that verify, %d rows", num_rows);
-        CHECK_EQ(specv_i_verify_blocks(batch),
-                 batch <= 16     ? 1
-                 : batch >= 1024 ? 64
-                                 : batch / 16,
+        CHECK_EQ(specv_i_verify_blocks(num_rows),
                  num_rows <= 16     ? 1
                  : num_rows >= 1024 ? 64
                                     : num_rows / 16,
