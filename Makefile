@@ -1,7 +1,12 @@
 # specverify: header-only, so there is nothing to build before you use it. `make help` lists what can be run.
 # Tools can be replaced: make test CC=clang NVCC=/opt/cuda/bin/nvcc
-CC ?= gcc
-CXX ?= g++
+# make itself presets these two, so "?=" would not.
+ifeq ($(origin CC),default)
+CC := gcc
+endif
+ifeq ($(origin CXX),default)
+CXX := g++
+endif
 NVCC ?= $(shell command -v nvcc || echo /usr/local/cuda/bin/nvcc)
 ARCH ?= sm_90
 ARGS ?=
