@@ -478,6 +478,86 @@ static void test_validation(void) {
     EXPECT(SPECV_OK, kv->num_sms = 65535);
 }
 
+#if T_DEVICE
+/* Lets its dependents start before it has written anything. */
+__global__ void produce_kernel(int32_t *to, const int32_t *from, int count) {
+    specv_i_launch_dependents();
+    for (int i = (int)threadIdx.x; i < count; i += (int)blockDim.x) to[i] = from[i];
+}
+
+enum { PDL_ROWS = 8, PDL_DRAFT = 4, PDL_DRAFTS = PDL_ROWS * PDL_DRAFT };
+enum { PDL_TOKENS = PDL_DRAFTS + PDL_ROWS * (PDL_DRAFT + 1) };
+
+/* Row b accepts b % 5 drafts. words: drafts, then targets; next, the accepted lengths. */
+static void dependent_inputs(int32_t *words) {
+    for (int b = 0; b < PDL_ROWS; ++b) {
+        for (int j = 0; j <= PDL_DRAFT; ++j)
+            words[PDL_DRAFTS + b * (PDL_DRAFT + 1) + j] = 10 * b + j;
+        for (int j = 0; j < PDL_DRAFT; ++j)
+            words[b * PDL_DRAFT + j] = 10 * b + j + (j == b % (PDL_DRAFT + 1));
+        words[PDL_TOKENS + b] = b % (PDL_DRAFT + 1);
+    }
+}
+#endif
+
+/* Every kernel may be the programmatic dependent of the one that writes its inputs: it waits before
+   it reads. Without a wait the interpreter reports what was read too early. */
+static void test_dependents(void) {
+#if T_DEVICE
+    enum { INPUTS = PDL_TOKENS + PDL_ROWS };
+    int32_t input[INPUTS], offsets[PDL_ROWS + 1], accepted[PDL_ROWS];
+    int64_t totals[SPECV_STAT_COUNT];
+    int32_t *staged, *made;
+    char *out;
+    specv_verify_pack_kv_desc d = SPECV_ZERO;
+    specv_accept_stats_desc stats = SPECV_ZERO;
+    dependent_inputs(input);
+    T_CUDA(cudaMalloc((void **)&staged, sizeof input));
+    T_CUDA(cudaMalloc((void **)&made, sizeof input));
+    T_CUDA(cudaMalloc((void **)&out, 4096));
+    T_CUDA(cudaMemset(out, 0, 4096));
+    T_CUDA(cudaMemcpy(staged, input, sizeof input, cudaMemcpyHostToDevice));
+    d.verify.rows.batch = PDL_ROWS, d.verify.rows.max_draft = PDL_DRAFT;
+    d.verify.draft_tokens = made, d.verify.target_tokens = made + PDL_DRAFTS;
+    d.verify.accepted_len = (int32_t *)out;
+    d.kv.src = out + 1024, d.kv.dst = out + 2048, d.kv.row_bytes = 16, d.kv.capacity_rows = 64;
+    d.kv.offsets = (int32_t *)out + PDL_ROWS, d.kv.num_sms = 4;
+    stats.rows = d.verify.rows, stats.accepted_len = made + PDL_TOKENS;
+    stats.totals = (int64_t *)(out + 512);
+    specv_verify_pack_kv_resolve(&d);
+    for (int kernel = 0; kernel < 3; ++kernel) {
+        t_case("dependent kernel %d", kernel);
+        T_CUDA(cudaMemset(made, 0xff, sizeof input));
+        T_CUDA(cudaMemset(out, 0xff, 1024));
+        produce_kernel<<<1, 32>>>(made, staged, INPUTS);
+        if (kernel == 0)
+            CHECK_EQ(specv_i_launch((const void *)specv_verify_greedy_kernel, 2,
+                                    SPECV_VERIFY_THREADS, &d.verify, 1, 0),
+                     0, 0);
+        if (kernel == 1)
+            CHECK_EQ(specv_i_launch((const void *)specv_verify_pack_kv_kernel, 3,
+                                    SPECV_PACK_THREADS, &d, 1, 0),
+                     0, 0);
+        if (kernel == 2)
+            CHECK_EQ(specv_i_launch((const void *)specv_accept_stats_kernel, 1, SPECV_STATS_THREADS,
+                                    &stats, 1, 0),
+                     0, 0);
+        T_CUDA(cudaMemcpy(accepted, out, sizeof accepted, cudaMemcpyDeviceToHost));
+        T_CUDA(cudaMemcpy(offsets, d.kv.offsets, sizeof offsets, cudaMemcpyDeviceToHost));
+        T_CUDA(cudaMemcpy(totals, stats.totals, sizeof totals, cudaMemcpyDeviceToHost));
+        for (int b = 0; b < PDL_ROWS && kernel < 2; ++b)
+            CHECK_EQ(accepted[b], input[PDL_TOKENS + b], b);
+        if (kernel == 1) CHECK_EQ(offsets[PDL_ROWS], 0 + 1 + 2 + 3 + 4 + 0 + 1 + 2, 0);
+        if (kernel == 2) CHECK_EQ(totals[SPECV_STAT_ACCEPTED], 13, 0);
+    }
+    T_CUDA(cudaFree(staged));
+    T_CUDA(cudaFree(made));
+    T_CUDA(cudaFree(out));
+#else
+    t_skip("dependent launches need a device");
+#endif
+}
+
 /* How many blocks copy depends on nothing but the descriptor and the multiprocessors. Results are
    right for any number, so what it should be is said here. */
 static void test_blocks(void) {
@@ -524,6 +604,7 @@ int main(int argc, char **argv) {
         {"alignment", test_alignment},   {"planes", test_planes}, {"capacity", test_capacity},
         {"faults", test_faults},         {"tiles", test_tiles},   {"nothing", test_nothing},
         {"forms", test_forms},           {"far", test_far},       {"blocks", test_blocks},
+        {"dependents", test_dependents},
     };
     return t_main(argc, argv, groups, T_COUNT(groups));
 }
