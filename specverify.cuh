@@ -822,7 +822,7 @@ SPECV_DEVFN int specv_i_warp_ballot_accept(const void *draft, const void *target
             int64_t token = specv_i_token(draft_raw[c], dtype);
             int rejected = (token < 0) | (token != specv_i_token(target_raw[c], dtype));
             if (chunk >= n_draft) break;
-            first = specv_warp_first_reject(rejected & (chunk + lane < n_draft));
+            first = specv_warp_first_reject(rejected); /* behind n_draft both are 0 */
             if (first < 32) return chunk + first;
         }
     }
