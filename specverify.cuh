@@ -388,10 +388,10 @@ typedef struct specv_accept_stats_desc {
 #define SPECV_PIECE_BYTES    2048 /* what a warp copies at a time: 4 x 16 bytes per lane */
 
 /* B2 is one launch while comparing all tokens again in every block costs less than a launch. One
-   block per SM takes about 65 warp instructions per 32 drafts: 4096 drafts are 8,300 instructions,
-   2,100 clocks on four schedulers, 1.1 us at 1.9 GHz; their 32 KiB (int32) or 64 KiB (int64) come
-   from L2 in less. That is about what a dependent launch costs even when it is chained. Counted
-   from the machine code; not yet measured. */
+   block per SM compares 32 drafts in about 100 PTX instructions (bench/results/ptxrun), by reading
+   its SASS about 65: 4096 drafts are 8,000 to 13,000 instructions, 2,000 to 3,200 clocks on four
+   schedulers, 1.1 to 1.7 us at 1.9 GHz; their 32 KiB (int32) or 64 KiB (int64) come from L2 in
+   less. A second, chained launch is taken to cost about as much. Estimates: never timed. */
 #define SPECV_ONE_LAUNCH_DRAFTS 4096
 
 /* =================================================================================== >>host */
