@@ -456,4 +456,23 @@ T_FN void batch_note(const shape *s) {
         t_note(", gaps %d %d %d", s->draft_gap, s->target_gap, s->out_gap);
 }
 
+/* A1 of one shape: reference against truth, then device against reference. */
+T_FN void batch_run(const shape *s) {
+    batch b;
+    specv_verify_greedy_desc d;
+    batch_note(s);
+    batch_make(&b, s);
+    t_upload();
+    d = batch_describe(&b, T_HOST_SIDE);
+    CHECK_EQ(specv_ref_verify_greedy(&d), SPECV_OK, -1);
+    batch_check(&b, NULL);
+    t_check_host();
+#if T_DEVICE
+    d = batch_describe(&b, T_DEVICE_SIDE);
+    CHECK_EQ(specv_verify_greedy(&d, 0), SPECV_OK, -1);
+    t_check_device();
+#endif
+    batch_free(&b);
+}
+
 #endif /* BATCH_H_INCLUDED */

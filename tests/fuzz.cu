@@ -62,30 +62,12 @@ static kv_shape any_kv(const shape *s) {
     return k;
 }
 
-static void run_a1(const shape *s) {
-    batch b;
-    specv_verify_greedy_desc d;
-    batch_note(s);
-    batch_make(&b, s);
-    t_upload();
-    d = batch_describe(&b, T_HOST_SIDE);
-    CHECK_EQ(specv_ref_verify_greedy(&d), SPECV_OK, -1);
-    batch_check(&b, NULL);
-    t_check_host();
-#if T_DEVICE
-    d = batch_describe(&b, T_DEVICE_SIDE);
-    CHECK_EQ(specv_verify_greedy(&d, 0), SPECV_OK, -1);
-    t_check_device();
-#endif
-    batch_free(&b);
-}
-
 static void fuzz_verify(void) {
     for (long i = 0, end = num_cases(10000, 600); i < end; ++i) {
         shape s;
         t_case("A1:");
         s = any_shape();
-        run_a1(&s);
+        batch_run(&s);
     }
 }
 

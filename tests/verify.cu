@@ -5,25 +5,6 @@
 
 /* ----------------------------------------------------------------------------------- one case */
 
-/* Reference against truth, then device against reference. */
-static void run_batch(const shape *s) {
-    batch b;
-    specv_verify_greedy_desc d;
-    batch_note(s);
-    batch_make(&b, s);
-    t_upload();
-    d = batch_describe(&b, T_HOST_SIDE);
-    CHECK_EQ(specv_ref_verify_greedy(&d), SPECV_OK, -1);
-    batch_check(&b, NULL);
-    t_check_host();
-#if T_DEVICE
-    d = batch_describe(&b, T_DEVICE_SIDE);
-    CHECK_EQ(specv_verify_greedy(&d, 0), SPECV_OK, -1);
-    t_check_device();
-#endif
-    batch_free(&b);
-}
-
 static shape plain_shape(int num_rows, int max_draft) {
     shape s;
     memset(&s, 0, sizeof s);
@@ -57,7 +38,7 @@ static void test_grid(void) {
                 s.endings = turn % 3 ? 0 : ALL_ENDINGS;
                 s.num_eos = turn % 3 ? 0 : turn % 5;
                 t_case("grid:");
-                run_batch(&s);
+                batch_run(&s);
             }
         }
 }
@@ -70,7 +51,7 @@ static void test_all_or_nothing(void) {
         s.spread = i >= T_COUNT(drafts) * NUM_LAYOUTS ? SPREAD_ALL : SPREAD_NONE;
         s.dtype = i % 2 ? SPECV_I64 : SPECV_I32;
         t_case(s.spread == SPREAD_ALL ? "all accepted:" : "none accepted:");
-        run_batch(&s);
+        batch_run(&s);
     }
 }
 
@@ -94,7 +75,7 @@ static void test_every_position(void) {
                 s.dtype = wide ? SPECV_I64 : SPECV_I32;
                 s.layout = (layout)way;
                 t_case("ending %d at every position:", ends[e]);
-                run_batch(&s);
+                batch_run(&s);
             }
     free(k);
 }
@@ -114,7 +95,7 @@ static void test_vocabulary(void) {
                 s.endings = ALL_ENDINGS;
                 s.layout = (layout)(eos % NUM_LAYOUTS);
                 t_case("vocabulary:");
-                run_batch(&s);
+                batch_run(&s);
             }
 }
 
@@ -127,7 +108,7 @@ static void test_lengths(void) {
         s.endings = (unsigned)ORDINARY | 1u << END_BAD_LENGTH;
         s.spare_drafts = i % 5;
         t_case("bad lengths:");
-        run_batch(&s);
+        batch_run(&s);
     }
 }
 
@@ -141,7 +122,7 @@ static void test_num_active(void) {
         s.endings = i % 2 ? 0 : ALL_ENDINGS;
         s.num_eos = 2;
         t_case("inert rows:");
-        run_batch(&s);
+        batch_run(&s);
     }
 }
 
@@ -154,7 +135,7 @@ static void test_strides(void) {
         s.layout = i % 5 == 0 ? DENSE_LEN : DENSE;
         if (i % 7 == 0) s.layout = CSR, s.draft_gap = s.target_gap = 0;
         t_case("strides:");
-        run_batch(&s);
+        batch_run(&s);
     }
 }
 
@@ -167,7 +148,7 @@ static void test_null_outputs(void) {
         s.endings = ALL_ENDINGS;
         s.num_eos = 1;
         t_case("outputs %#x:", (unsigned)outputs);
-        run_batch(&s);
+        batch_run(&s);
     }
 }
 
