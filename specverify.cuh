@@ -236,7 +236,8 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
       "num_draft_tokens is negative, above batch * max_draft, or given without row_start")         \
     X(ERR_TOKEN_DTYPE, -11, "token_dtype is neither SPECV_I32 nor SPECV_I64")                      \
     X(ERR_DRAFT_TOKENS, -12, "draft_tokens is null or not aligned to its element")                 \
-    X(ERR_TARGET_TOKENS, -13, "target_tokens is null or not aligned to its element")               \
+    X(ERR_TARGET_TOKENS, -13,                                                                      \
+      "target_tokens is null or not aligned to its element, or is given beside scores")            \
     X(ERR_ACCEPTED_LEN, -14, "accepted_len is null or not 4-byte aligned")                         \
     X(ERR_NEXT_TOKEN, -15, "next_token is not aligned to its element")                             \
     X(ERR_OUT_TOKENS, -16, "out_tokens is not aligned to its element")                             \
@@ -246,7 +247,7 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
     X(ERR_TARGET_STRIDE, -20,                                                                      \
       "target_stride_elems is below max_draft + 1, or given with row_start")                       \
     X(ERR_OUT_STRIDE, -21, "out_stride_elems is below max_draft + 1")                              \
-    X(ERR_VOCAB, -22, "vocab is negative")                                                         \
+    X(ERR_VOCAB, -22, "vocab is negative, or with scores not in 1..2^22")                          \
     X(ERR_NUM_EOS, -23, "num_eos is negative or above SPECV_MAX_EOS")                              \
     X(ERR_EOS_TOKEN, -24, "an eos_token is negative or not below vocab")                           \
     X(ERR_NUM_PLANES, -25,                                                                         \
@@ -265,7 +266,21 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
     X(ERR_HISTOGRAM, -36, "histogram is not 8-byte aligned, or both outputs are null")             \
     X(ERR_TOTALS, -37, "totals is not 8-byte aligned")                                             \
     X(ERR_ACCUMULATE, -38, "accumulate is neither 0 nor 1")                                        \
-    X(ERR_KEEP_STATUS, -39, "keep_status is neither 0 nor 1")
+    X(ERR_KEEP_STATUS, -39, "keep_status is neither 0 nor 1")                                      \
+    X(ERR_RULE, -40, "rule is not a specv_rule")                                                   \
+    X(ERR_TARGET, -41, "target.data is null or not aligned to its element")                        \
+    X(ERR_DRAFT, -42, "draft.data is not aligned to its element")                                  \
+    X(ERR_SCORE_DTYPE, -43, "dtype of target or draft is not a specv_score_dtype")                 \
+    X(ERR_SCORE_STRIDE, -44,                                                                       \
+      "a stride of target or draft is too small, or seq_stride_elems is given with row_start")     \
+    X(ERR_TEMPERATURE, -45, "temperature or draft_temperature is not 4-byte aligned")              \
+    X(ERR_SEED, -46, "seed is not 8-byte aligned, or needed and null")                             \
+    X(ERR_POSITION, -47, "position is not 4-byte aligned, or null where seed is given")            \
+    X(ERR_UNIFORM, -48, "accept_uniform or sample_uniform is not 4-byte aligned")                  \
+    X(ERR_LOGPROB, -49, "logprob or lse is not 4-byte aligned")                                    \
+    X(ERR_STREAM, -50, "stream is not a specv_stream, or step_row is negative")                    \
+    X(ERR_TOKEN, -51, "token is null or not aligned to its element")                               \
+    X(ERR_SCRATCH, -52, "scratch is null, not 16-byte aligned, or smaller than needed")
 
 #define SPECV_I_ENUM(name, value, text) SPECV_##name = value,
 typedef enum specv_status { SPECV_STATUS_TABLE(SPECV_I_ENUM) SPECV_STATUS_END = 1 } specv_status;
@@ -276,7 +291,12 @@ enum {
     SPECV_ROW_BAD_LENGTH = 1u << 0,
     SPECV_ROW_BAD_DRAFT = 1u << 1,
     SPECV_ROW_BAD_TARGET = 1u << 2,
-    SPECV_ROW_NO_SPACE = 1u << 3
+    SPECV_ROW_NO_SPACE = 1u << 3,
+    SPECV_ROW_BAD_TEMPERATURE = 1u << 4,
+    SPECV_ROW_NAN = 1u << 5,
+    SPECV_ROW_EXTREME = 1u << 6,
+    SPECV_ROW_EMPTY = 1u << 7,
+    SPECV_ROW_ZERO_RESIDUAL = 1u << 8
 };
 
 typedef enum specv_dtype { SPECV_I32 = 0, SPECV_I64 = 1 } specv_dtype;
@@ -355,6 +375,98 @@ typedef struct specv_verify_pack_kv_desc {
     uint32_t canary1;
 } specv_verify_pack_kv_desc;
 
+/* What a model says of the vocabulary: logits, or probabilities that already have everything
+   applied (temperature, top-k, penalties). The entry of id x at position i of row b is
+   dense  data[b * seq_stride_elems + i * pos_stride_elems + x],
+   CSR    data[(row_start[b] + i) * pos_stride_elems + x], for the target row_start[b] + b + i. */
+typedef enum specv_score_dtype {
+    SPECV_LOGITS_F32 = 0,
+    SPECV_LOGITS_F16 = 1,
+    SPECV_LOGITS_BF16 = 2,
+    SPECV_PROBS_F32 = 3
+} specv_score_dtype;
+
+typedef struct specv_scores {
+    const void *data;
+    int64_t pos_stride_elems; /* 0 = vocab */
+    int64_t seq_stride_elems; /* dense; 0 = positions of a row * pos_stride_elems */
+    int32_t dtype;            /* specv_score_dtype */
+    uint32_t reserved;        /* must be 0 */
+} specv_scores;
+
+/* How a drafted token is judged. p: target's, q: draft's distribution at its position.
+   TOKEN    accept while u * q(d) < p(d), then draw from (p - q)+. Leviathan et al. 2023 (arXiv
+            2211.17192), Chen et al. 2023 (arXiv 2302.01318). Lossless.
+   BLOCK    judge the drafts together: accepts as many or more, the same law of the text. Sun et
+            al. 2025 (arXiv 2403.10444).
+   COUPLED  the text is argmax of logit / T + Gumbel noise of the seed and the absolute position,
+            and a draft is accepted if it is that token: any drafter, batch and number of drafts
+            give the same text. Daliri, Musco and Suresh 2024 (arXiv 2408.07978).
+   GREEDY   as if every temperature were 0. */
+typedef enum specv_rule {
+    SPECV_RULE_TOKEN = 0,
+    SPECV_RULE_BLOCK = 1,
+    SPECV_RULE_COUPLED = 2,
+    SPECV_RULE_GREEDY = 3
+} specv_rule;
+
+/* Whose random numbers: two that must be independent need different streams. */
+typedef enum specv_stream { SPECV_STREAM_TARGET = 0, SPECV_STREAM_DRAFT = 1 } specv_stream;
+
+/* A2 to A5. Verification against what the models say of the whole vocabulary. In `verify`, batch,
+   drafts, outputs and EOS are as in A1; vocab must be set; target_tokens must be null. */
+typedef struct specv_verify_sample_desc {
+    specv_verify_greedy_desc verify;
+    specv_scores target;      /* max_draft + 1 positions a row */
+    specv_scores draft;       /* max_draft positions a row, or data null: q is 1 at the draft */
+    const float *temperature; /* [batch], or null: 1; 0 = greedy. Not applied to probs */
+    const float *draft_temperature; /* [batch], or null: temperature; for draft logits */
+    const uint64_t *seed;           /* [batch]; null only where no random number is used */
+    const int32_t *position;        /* [batch]: where in the text the row's position 0 is */
+    const float *accept_uniform;    /* in [0, 1), laid out as draft_tokens, or null: from seed */
+    const float *sample_uniform;    /* in [0, 1), [batch], or null: from seed */
+    float *logprob; /* out [batch], or null; ln p(next_token) of the target, 0 without a token */
+    float *lse;     /* out [batch], or null; ln sum exp(logit / T) where next_token came from */
+    void *scratch;  /* 16-byte aligned; zeroed once by the caller, then left ready for reuse */
+    int64_t scratch_bytes; /* at least specv_verify_sample_scratch_bytes */
+    int32_t rule;          /* specv_rule */
+    int32_t num_sms;       /* 0 = ask the runtime for the current device */
+    int32_t step_row;      /* random numbers as if position 0 were this position of its step */
+    int32_t stream;        /* specv_stream */
+    uint32_t reserved;     /* must be 0 */
+    uint32_t canary1;
+} specv_verify_sample_desc;
+
+/* A8. One token per row. The same as A3 or A5 with no draft in any row. */
+typedef enum specv_sample_method {
+    SPECV_SAMPLE_CDF = 0,
+    SPECV_SAMPLE_GUMBEL = 1
+} specv_sample_method;
+
+typedef struct specv_sample_desc {
+    uint32_t canary0;
+    int32_t token_dtype;       /* specv_dtype */
+    const int32_t *num_active; /* as in specv_rows */
+    specv_scores scores;       /* one position a row; seq_stride_elems is the stride of rows */
+    const float *temperature;  /* [batch], or null: 1; 0 = greedy. Not applied to probs */
+    const uint64_t *seed;      /* [batch]; null only where no random number is used */
+    const int32_t *position;   /* [batch]: absolute position of the step's first token */
+    const float *uniform;      /* in [0, 1), [batch], or null: from seed; method CDF */
+    void *token;               /* out [batch]; -1 if there is none */
+    float *logprob;            /* out [batch], or null; ln p(token), 0 without a token */
+    float *lse;                /* out [batch], or null; ln sum exp(logit / T) */
+    uint32_t *row_status;      /* out [batch], or null */
+    void *scratch;             /* as in specv_verify_sample_desc */
+    int64_t scratch_bytes;     /* at least specv_sample_scratch_bytes */
+    int64_t vocab;
+    int32_t batch;
+    int32_t method;   /* specv_sample_method; GUMBEL draws A5's tokens, stream has no effect */
+    int32_t num_sms;  /* 0 = ask the runtime for the current device */
+    int32_t step_row; /* which token of its step this is: drafts 0, 1, 2, ... */
+    int32_t stream;   /* specv_stream: DRAFT for drafts that A3 or A4 will judge */
+    uint32_t canary1;
+} specv_sample_desc;
+
 /* E. Acceptance metrics of one step, or running over many. */
 enum {
     SPECV_STAT_STEPS,    /* launches with at least one row that counts */
@@ -393,6 +505,439 @@ typedef struct specv_accept_stats_desc {
    schedulers, 1.1 to 1.7 us at 1.9 GHz; their 32 KiB (int32) or 64 KiB (int64) come from L2 in
    less. A second, chained launch is taken to cost about as much. Estimates: never timed. */
 #define SPECV_ONE_LAUNCH_DRAFTS 4096
+
+/* ================================================================================ >>numeric
+
+   Arithmetic with the same bits on the host and on every GPU, under every compiler flag: each
+   operation is rounded once, to nearest, and nothing is flushed to zero, contracted or reordered.
+   Device code says so in PTX, because --use_fast_math and its kin rewrite plain C. The host needs
+   IEEE arithmetic (no -ffast-math, no x87). Call: any thread, host or device. */
+
+#if defined(__CUDACC__)
+#define SPECV_NUMFN static __host__ __device__ __forceinline__ SPECV_UNUSED
+#else
+#define SPECV_NUMFN static inline SPECV_UNUSED
+#endif
+
+SPECV_NUMFN uint32_t specv_float_bits(float x) {
+#if defined(__CUDA_ARCH__)
+    return __float_as_uint(x);
+#else
+    union {
+        float f;
+        uint32_t u;
+    } both;
+    both.f = x;
+    return both.u;
+#endif
+}
+
+SPECV_NUMFN float specv_bits_float(uint32_t x) {
+#if defined(__CUDA_ARCH__)
+    return __uint_as_float(x);
+#else
+    union {
+        uint32_t u;
+        float f;
+    } both;
+    both.u = x;
+    return both.f;
+#endif
+}
+
+/* a * b + c, rounded once. Where the host has no such instruction: the product is exact in double,
+   and the sum is rounded to odd there, so that the second rounding cannot go wrong (Boldo and
+   Melquiond 2008). */
+SPECV_NUMFN float specv_fma(float a, float b, float c) {
+#if defined(__CUDA_ARCH__)
+    float result;
+    asm("fma.rn.f32 %0, %1, %2, %3;" : "=f"(result) : "f"(a), "f"(b), "f"(c));
+    return result;
+#elif defined(__FP_FAST_FMAF)
+    return __builtin_fmaf(a, b, c);
+#else
+    union {
+        double d;
+        uint64_t u;
+    } sum;
+    double product = (double)a * (double)b, addend = c, back, error;
+    sum.d = product + addend;
+    back = sum.d - product;
+    error = (product - (sum.d - back)) + (addend - back);
+    if ((error < 0 || error > 0) && !(sum.u & 1))
+        sum.u = (error > 0) == (sum.d > 0) ? sum.u + 1 : sum.u - 1;
+    return (float)sum.d;
+#endif
+}
+
+SPECV_NUMFN float specv_i_add(float a, float b) {
+#if defined(__CUDA_ARCH__)
+    float result;
+    asm("add.rn.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+    return result;
+#else
+    return a + b;
+#endif
+}
+
+SPECV_NUMFN float specv_i_mul(float a, float b) {
+#if defined(__CUDA_ARCH__)
+    float result;
+    asm("mul.rn.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+    return result;
+#else
+    return a * b;
+#endif
+}
+
+SPECV_NUMFN float specv_i_div(float a, float b) {
+#if defined(__CUDA_ARCH__)
+    float result;
+    asm("div.rn.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+    return result;
+#else
+    return a / b;
+#endif
+}
+
+/* The larger one; a NaN loses. */
+SPECV_NUMFN float specv_i_max(float a, float b) {
+#if defined(__CUDA_ARCH__)
+    float result;
+    asm("max.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+    return result;
+#else
+    return a > b || b != b ? a : b;
+#endif
+}
+
+/* Plain comparisons would get .ftz under fast math; a NaN is not less than anything. */
+SPECV_NUMFN int specv_i_less(float a, float b) {
+#if defined(__CUDA_ARCH__)
+    int result;
+    asm("{\n\t.reg .pred p;\n\tsetp.lt.f32 p, %1, %2;\n\tselp.s32 %0, 1, 0, p;\n\t}"
+        : "=r"(result)
+        : "f"(a), "f"(b));
+    return result;
+#else
+    return a < b;
+#endif
+}
+
+SPECV_NUMFN int specv_i_is_nan(float a) {
+    return (specv_float_bits(a) & 0x7fffffffu) > 0x7f800000u;
+}
+
+/* x >> count for any count: 0 from 64 on. */
+SPECV_NUMFN uint64_t specv_i_shift_right(uint64_t x, uint32_t count) {
+#if defined(__CUDA_ARCH__)
+    uint64_t result;
+    asm("shr.u64 %0, %1, %2;" : "=l"(result) : "l"(x), "r"(count));
+    return result;
+#else
+    return count < 64 ? x >> count : 0;
+#endif
+}
+
+/* floor(a * b / 2^64) */
+SPECV_NUMFN uint64_t specv_i_mul_high(uint64_t a, uint64_t b) {
+    uint64_t a0 = (uint32_t)a, a1 = a >> 32, b0 = (uint32_t)b, b1 = b >> 32;
+    uint64_t middle = a1 * b0 + (a0 * b0 >> 32), other = a0 * b1 + (uint32_t)middle;
+    return a1 * b1 + (middle >> 32) + (other >> 32);
+}
+
+/* Half-precision codes. Every code, subnormals, infinities and NaN included, has a float. */
+SPECV_NUMFN float specv_bf16_float(uint32_t code) {
+    return specv_bits_float((code & 0xffffu) << 16);
+}
+
+SPECV_NUMFN float specv_f16_float(uint32_t code) {
+#if defined(__CUDA_ARCH__)
+    float result;
+    asm("{\n\t.reg .b16 h;\n\tcvt.u16.u32 h, %1;\n\tcvt.f32.f16 %0, h;\n\t}"
+        : "=f"(result)
+        : "r"(code));
+    return result;
+#else
+    uint32_t sign = (code & 0x8000u) << 16, rest = code & 0x7fffu;
+    if (rest >= 0x7c00u) return specv_bits_float(sign | 0x7f800000u | (rest & 0x3ffu) << 13);
+    if (rest >= 0x400u) return specv_bits_float(sign | ((rest << 13) + (112u << 23)));
+    return specv_bits_float(sign | specv_float_bits((float)rest * 5.9604644775390625e-8f));
+#endif
+}
+
+/* ---- random numbers
+
+   Philox4x32-10 (Salmon et al. 2011): a bijection of a 128-bit counter under a 64-bit key, no
+   state. The key is the request's seed; the counter says what the number is for, so that no two
+   uses ever meet. Pinned by the known answers of Random123. */
+typedef struct specv_random {
+    uint32_t x[4];
+} specv_random;
+
+SPECV_NUMFN specv_random specv_philox(uint64_t key, uint32_t c0, uint32_t c1, uint32_t c2,
+                                      uint32_t c3) {
+    uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
+    specv_random r;
+    for (int round = 0; round < 10; ++round) {
+        uint64_t a = (uint64_t)0xD2511F53u * c0, b = (uint64_t)0xCD9E8D57u * c2;
+        c0 = (uint32_t)(b >> 32) ^ c1 ^ k0, c1 = (uint32_t)b;
+        c2 = (uint32_t)(a >> 32) ^ c3 ^ k1, c3 = (uint32_t)a;
+        k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
+    }
+    r.x[0] = c0, r.x[1] = c1, r.x[2] = c2, r.x[3] = c3;
+    return r;
+}
+
+/* What a number is for: the last word of the counter. The others are the absolute position of the
+   step's first token, the position in the step, and an index. A row's number must not depend on
+   how many drafts were accepted, and looking at a row must not use up the number of a later step:
+   hence position and row are words of their own. Coupled noise is the exception, its counter is
+   (position + row, 0, id / 4), because it must be the same for whoever asks for that position. */
+enum {
+    SPECV_TAG_ACCEPT = 0,
+    SPECV_TAG_SAMPLE = 1, /* residual or bonus */
+    SPECV_TAG_DRAFT = 2,
+    SPECV_TAG_COUPLED = 3
+};
+
+/* In [0, 1), on a grid of 2^-24. */
+SPECV_NUMFN float specv_uniform24(uint32_t random) {
+    return specv_i_mul((float)(random >> 8), 5.9604644775390625e-8f);
+}
+
+/* A caller's uniform as 64 bits after the point: floor(u * 2^64), outside [0, 1) the nearest end. */
+SPECV_NUMFN uint64_t specv_uniform_bits(float u) {
+    uint32_t bits = specv_float_bits(u), exponent = bits >> 23;
+    uint64_t mantissa = (uint64_t)((bits & 0x7fffffu) | 0x800000u) << 40;
+    if ((bits >> 31) || specv_i_is_nan(u)) return 0;
+    if (exponent >= 127) return ~(uint64_t)0;
+    return specv_i_shift_right(mantissa, 126 - exponent);
+}
+
+/* The accept test of Leviathan et al. without the division: no number of [0, 1) on the 24-bit grid
+   fails it for p = q > 0 or passes it for p = 0; a NaN rejects. */
+SPECV_NUMFN int specv_accept(float u, float q, float p) {
+    return specv_i_less(specv_i_mul(u, q), p);
+}
+
+/* ---- softmax in integers
+
+   With c = log2(e) / T, the weight of a logit is 2^(logit * c), taken apart as 2^n * 2^f with n
+   the nearest integer and |f| not much above 1/2. c is a pair of floats: with one alone, the error
+   of f would grow with the logit. 2^f is a polynomial whose last step leaves an integer of 24 bits,
+   the mantissa; weights are that integer shifted to where 2^n of the largest logit has 40 bits
+   after the point. Their sums are integers, so order and grouping cannot matter. */
+typedef struct specv_scale {
+    float hi, lo; /* c */
+    float floor;  /* logits below, and NaN, are raised to this: their weight is 0 */
+} specv_scale;
+
+/* Temperatures from 2^-13 to 2^13 are what they are, lower ones are 0, higher ones, negative ones
+   and NaN are faults. */
+SPECV_NUMFN int specv_temperature_ok(float temperature) {
+    uint32_t bits = specv_float_bits(temperature);
+    return bits <= 0x46000000u || bits == 0x80000000u; /* -0 is 0 */
+}
+
+SPECV_NUMFN int specv_temperature_is_0(float temperature) {
+    return specv_float_bits(temperature) < 0x39000000u || !specv_temperature_ok(temperature) ||
+           specv_float_bits(temperature) == 0x80000000u;
+}
+
+/* Of a temperature that is not 0. */
+SPECV_NUMFN specv_scale specv_softmax_scale(float temperature) {
+    double c = 1.4426950408889634 / (double)temperature;
+    specv_scale s;
+    s.hi = (float)c;
+    s.lo = (float)(c - (double)s.hi);
+    s.floor = (float)(-1048576.0 / c);
+    return s;
+}
+
+/* Is n of this logit, the largest of its row, a number that the format holds? |logit * c| <= 2^19;
+   infinities and NaN are not. */
+SPECV_NUMFN int specv_in_range(float logit, const specv_scale *s) {
+    uint32_t bits = specv_float_bits(specv_i_mul(logit, s->hi)) & 0x7fffffffu;
+    return bits <= 0x49000000u;
+}
+
+#define SPECV_I_ROUNDER      12582912.0f /* 1.5 * 2^23: added, it rounds to an integer in its low bits */
+#define SPECV_I_ROUNDER_BITS 0x4B400000u
+
+/* A weight as 2^(n - 23) * mantissa; f is log2 of mantissa / 2^23. */
+typedef struct specv_weight {
+    int32_t n;
+    float f;
+    uint32_t mantissa; /* below 2^24 */
+} specv_weight;
+
+SPECV_NUMFN uint32_t specv_i_exp2_mantissa(float f) {
+    float w = 1287.93335f; /* minimax on [-1/2, 1/2], relative error 2e-9 before rounding */
+    w = specv_fma(w, f, 11239.791f);
+    w = specv_fma(w, f, 80685.2969f);
+    w = specv_fma(w, f, 465595.625f);
+    w = specv_fma(w, f, 2015165.75f);
+    w = specv_fma(w, f, 5814540.f);
+    w = specv_fma(w, f, SPECV_I_ROUNDER); /* (2^f - 1) * 2^23, rounded to an integer */
+    return specv_float_bits(w) - (SPECV_I_ROUNDER_BITS - 0x800000u);
+}
+
+/* The logit must be at least s->floor (specv_i_max(logit, s->floor)). */
+SPECV_NUMFN specv_weight specv_softmax_weight(float logit, const specv_scale *s) {
+    specv_weight w;
+    float rounded = specv_fma(logit, s->hi, SPECV_I_ROUNDER);
+    float n = specv_i_add(rounded, -SPECV_I_ROUNDER);
+    w.n = (int32_t)(specv_float_bits(rounded) - SPECV_I_ROUNDER_BITS);
+    w.f = specv_fma(logit, s->lo, specv_fma(logit, s->hi, -n));
+    w.mantissa = specv_i_exp2_mantissa(w.f);
+    return w;
+}
+
+/* The weight in units of 2^(n_max - 40). */
+SPECV_NUMFN uint64_t specv_weight_units(const specv_weight *w, int32_t n_max) {
+    return specv_i_shift_right((uint64_t)w->mantissa << 17, (uint32_t)(n_max - w->n));
+}
+
+/* The weight as a float, relative to 2^(n_max - 23); below 2^(n_max - 100) it is 0. */
+SPECV_NUMFN float specv_weight_float(const specv_weight *w, int32_t n_max) {
+    int32_t below = n_max - w->n;
+    float mantissa = specv_bits_float(w->mantissa + (SPECV_I_ROUNDER_BITS - 0x800000u));
+    mantissa = specv_i_add(mantissa, 8388608.f - SPECV_I_ROUNDER); /* exact, and no conversion */
+    return below > 100 ? 0.f
+                       : specv_i_mul(mantissa, specv_bits_float((uint32_t)(127 - below) << 23));
+}
+
+/* A probability in units of 2^-40, rounded down. 0 <= p < 4. */
+SPECV_NUMFN uint64_t specv_fixed40(float p) {
+    uint32_t bits = specv_float_bits(p);
+    uint64_t mantissa = (uint64_t)((bits & 0x7fffffu) | 0x800000u) << 18;
+    return specv_i_shift_right(mantissa, 128 - (bits >> 23));
+}
+
+/* 2^x for |x| < 126, within 2e-7 of it. */
+SPECV_NUMFN float specv_exp2(float x) {
+    specv_scale one = {1.f, 0.f, 0.f};
+    specv_weight w = specv_softmax_weight(x, &one);
+    return specv_i_mul(specv_weight_float(&w, w.n), specv_bits_float((uint32_t)(104 + w.n) << 23));
+}
+
+/* log2(x) = *exponent + the result, which is in [-1/2, 1/2], within 1.3e-7 of itself. x must be a
+   positive normal number. */
+SPECV_NUMFN float specv_i_log2(float x, int32_t *exponent) {
+    uint32_t bits =
+        specv_float_bits(x) - 0x3f3504f3u; /* sqrt(1/2): mantissas from there to sqrt(2) */
+    float s = specv_i_add(specv_bits_float((bits & 0x7fffffu) + 0x3f3504f3u), -1.f);
+    float w = -0.109949417f; /* log2(1 + s) / s, relative error 4e-9 before rounding */
+    w = specv_fma(w, s, 0.186174884f);
+    w = specv_fma(w, s, -0.191062778f);
+    w = specv_fma(w, s, 0.204600632f);
+    w = specv_fma(w, s, -0.239617407f);
+    w = specv_fma(w, s, 0.288567394f);
+    w = specv_fma(w, s, -0.360696644f);
+    w = specv_fma(w, s, 0.480898231f);
+    w = specv_fma(w, s, -0.721347332f);
+    w = specv_fma(w, s, 1.44269502f);
+    *exponent = (int32_t)bits >> 23;
+    return specv_i_mul(w, s);
+}
+
+SPECV_NUMFN float specv_log2(float x) {
+    int32_t exponent;
+    float fraction = specv_i_log2(x, &exponent);
+    return specv_i_add((float)exponent, fraction);
+}
+
+/* rint(x * 2^24) for |x| < 64 */
+SPECV_NUMFN int32_t specv_i_fixed24(float x) {
+#if defined(__CUDA_ARCH__)
+    int32_t result;
+    asm("cvt.rni.s32.f32 %0, %1;" : "=r"(result) : "f"(specv_i_mul(x, 16777216.f)));
+    return result;
+#else
+    double rounded = (double)x * 16777216.0 + 6755399441055744.0;
+    return (int32_t)(rounded - 6755399441055744.0);
+#endif
+}
+
+/* Standard Gumbel noise in base 2, -log2(-ln(1 - v)) with v = (random + 1/2) / 2^32, with 24 bits
+   after the point. Small v, which win, keep all their bits; the largest value is 33.0. */
+SPECV_NUMFN int32_t specv_gumbel24(uint32_t random) {
+    uint64_t twice = 2 * (uint64_t)random + 1; /* v * 2^33 */
+    int32_t exponent;
+    float loss, fraction;       /* loss: -log2(1 - v) */
+    if (random < 0x4afb0ccdu) { /* v < 1 - sqrt(1/2): 1 - v would lose what v has */
+        float v = specv_i_mul((float)twice, 1.16415321826934814453125e-10f), w = 0.109949417f;
+        w = specv_fma(w, v, 0.186174884f);
+        w = specv_fma(w, v, 0.191062778f);
+        w = specv_fma(w, v, 0.204600632f);
+        w = specv_fma(w, v, 0.239617407f);
+        w = specv_fma(w, v, 0.288567394f);
+        w = specv_fma(w, v, 0.360696644f);
+        w = specv_fma(w, v, 0.480898231f);
+        w = specv_fma(w, v, 0.721347332f);
+        w = specv_fma(w, v, 1.44269502f);
+        loss = specv_i_mul(w, v);
+    } else {
+        fraction = specv_i_log2((float)((UINT64_C(1) << 33) - twice), &exponent);
+        loss = specv_i_add((float)(33 - exponent), -fraction);
+    }
+    fraction = specv_i_log2(loss, &exponent);
+    return 8871228 - (int32_t)((uint32_t)exponent << 24) - specv_i_fixed24(fraction);
+}
+
+/* log2 of a weight plus its noise, with 24 bits after the point: the largest one is the sample. */
+SPECV_NUMFN int64_t specv_i_score(int32_t n, float f, int32_t noise) {
+    return (int64_t)n * 16777216 + specv_i_fixed24(f) + noise;
+}
+
+/* ---- tiles of the vocabulary
+
+   Statistics are kept per tile of SPECV_TILE_IDS consecutive ids: what a warp holds in registers.
+   The size is part of the arithmetic (a tile's sum is relative to its own largest weight). */
+#define SPECV_TILE_IDS 1024
+
+typedef struct specv_tile {
+    uint64_t sum;  /* of the weights, in units of 2^(n - 40), n of the largest logit; 0: none */
+    int64_t score; /* coupled: the largest score */
+    float max;     /* the largest logit (or probability); -inf: none */
+    uint32_t id;   /* lowest id that has it (coupled: that has the score); bit 31: a NaN is there */
+} specv_tile;
+
+#define SPECV_I_NAN_BIT 0x80000000u
+
+/* A row put together from its tiles. */
+enum { SPECV_SOFTMAX, SPECV_ONE_HOT, SPECV_NO_TOKEN };
+
+typedef struct specv_distribution {
+    uint64_t sum;  /* of the weights in units of 2^(n - 40); SOFTMAX only */
+    float inverse; /* p = specv_weight_float * inverse */
+    int32_t n;
+    int32_t id;   /* ONE_HOT: the only token; otherwise the tiles' choice */
+    int32_t kind; /* SOFTMAX, ONE_HOT, NO_TOKEN */
+    uint32_t status;
+    float max;
+} specv_distribution;
+
+SPECV_NUMFN float specv_i_inverse(uint64_t sum) { return (float)(131072.0 / (double)sum); }
+
+/* p of an id with this logit. */
+SPECV_NUMFN float specv_probability(const specv_distribution *row, const specv_scale *s,
+                                    float logit, int32_t id) {
+    specv_weight w;
+    if (row->kind != SPECV_SOFTMAX) return row->kind == SPECV_ONE_HOT && id == row->id ? 1.f : 0.f;
+    w = specv_softmax_weight(specv_i_max(logit, s->floor), s);
+    return specv_i_mul(specv_weight_float(&w, row->n), row->inverse);
+}
+
+/* ln of the sum of 2^(n - 40) * sum, and of one weight relative to it. */
+SPECV_NUMFN double specv_i_log2_sum(const specv_distribution *row) {
+    int32_t exponent;
+    double fraction = specv_i_log2((float)row->sum, &exponent);
+    return (double)(row->n + exponent - 40) + fraction;
+}
+
+SPECV_NUMFN float specv_i_ln(double log2) { return (float)(log2 * 0.69314718055994531); }
 
 /* =================================================================================== >>host */
 
@@ -439,7 +984,8 @@ SPECV_HOSTFN int specv_i_rows_validate(const specv_rows *r) {
     return SPECV_OK;
 }
 
-SPECV_HOSTFN int specv_verify_greedy_validate(const specv_verify_greedy_desc *d) {
+/* What A1 and A2 to A5 share: all but where the target's tokens come from. */
+SPECV_HOSTFN int specv_i_verify_validate(const specv_verify_greedy_desc *d) {
     int status;
     int64_t batch, columns;
     size_t token_bytes;
@@ -453,11 +999,9 @@ SPECV_HOSTFN int specv_verify_greedy_validate(const specv_verify_greedy_desc *d)
     if (batch > 0) {
         int has_drafts = d->rows.row_start ? d->rows.num_draft_tokens > 0 : columns > 1;
         SPECV_CHECK(d->draft_tokens || !has_drafts, DRAFT_TOKENS);
-        SPECV_CHECK(d->target_tokens, TARGET_TOKENS);
         SPECV_CHECK(d->accepted_len, ACCEPTED_LEN);
     }
     SPECV_CHECK(specv_i_aligned(d->draft_tokens, token_bytes), DRAFT_TOKENS);
-    SPECV_CHECK(specv_i_aligned(d->target_tokens, token_bytes), TARGET_TOKENS);
     SPECV_CHECK(specv_i_aligned(d->accepted_len, 4), ACCEPTED_LEN);
     SPECV_CHECK(specv_i_aligned(d->next_token, token_bytes), NEXT_TOKEN);
     SPECV_CHECK(specv_i_aligned(d->out_tokens, token_bytes), OUT_TOKENS);
@@ -477,6 +1021,176 @@ SPECV_HOSTFN int specv_verify_greedy_validate(const specv_verify_greedy_desc *d)
         SPECV_CHECK(d->eos_token[i] >= 0, EOS_TOKEN);
         SPECV_CHECK(d->vocab == 0 || d->eos_token[i] < d->vocab, EOS_TOKEN);
     }
+    return SPECV_OK;
+}
+
+SPECV_HOSTFN int specv_verify_greedy_validate(const specv_verify_greedy_desc *d) {
+    int status;
+    SPECV_CHECK(d, NULL_DESC);
+    if ((status = specv_i_verify_validate(d)) != SPECV_OK) return status;
+    SPECV_CHECK(d->rows.batch == 0 || d->target_tokens, TARGET_TOKENS);
+    SPECV_CHECK(specv_i_aligned(d->target_tokens, d->token_dtype == SPECV_I64 ? 8 : 4),
+                TARGET_TOKENS);
+    return SPECV_OK;
+}
+
+SPECV_HOSTFN size_t specv_i_score_bytes(int dtype) {
+    return dtype == SPECV_LOGITS_F16 || dtype == SPECV_LOGITS_BF16 ? 2 : 4;
+}
+
+SPECV_HOSTFN int specv_i_scores_validate(const specv_scores *s, const specv_rows *r, int64_t vocab,
+                                         int64_t positions) {
+    int64_t pos_stride = s->pos_stride_elems ? s->pos_stride_elems : vocab;
+    int64_t rows = r->row_start ? r->num_draft_tokens + r->batch : (int64_t)r->batch * positions;
+    SPECV_CHECK(s->reserved == 0, CANARY);
+    SPECV_CHECK(s->dtype >= SPECV_LOGITS_F32 && s->dtype <= SPECV_PROBS_F32, SCORE_DTYPE);
+    SPECV_CHECK(pos_stride >= vocab, SCORE_STRIDE);
+    SPECV_CHECK(specv_i_fits(rows * 4, pos_stride, 0), SIZE);
+    if (s->seq_stride_elems) {
+        SPECV_CHECK(!r->row_start, SCORE_STRIDE);
+        SPECV_CHECK(s->seq_stride_elems >= (positions ? (positions - 1) * pos_stride + vocab : 0),
+                    SCORE_STRIDE);
+        SPECV_CHECK(specv_i_fits((int64_t)r->batch * 4, s->seq_stride_elems, 0), SIZE);
+    }
+    return SPECV_OK;
+}
+
+/* Where scratch memory goes; all offsets in bytes. Rows of the target are numbered like its
+   scores, rows of the draft follow them. */
+typedef struct specv_i_scratch {
+    int64_t target_rows, draft_rows; /* positions with statistics of their own */
+    int64_t plans, rows, tiles, residuals, bytes;
+    int32_t num_tiles; /* of one row */
+} specv_i_scratch;
+
+/* What the first pass leaves for the second about one request. */
+typedef struct specv_i_plan {
+    int32_t first, count;  /* rows whose residual is wanted: positions first..first+count-1 */
+    int32_t usable;        /* drafts that can be accepted */
+    int32_t ends_with_eos; /* the last of them is an EOS */
+    uint32_t status;
+    int32_t pad[3];
+} specv_i_plan;
+
+/* Residual weights of a tile: sums over ids of (P p - q)+ and (q - P p)+. */
+typedef struct specv_i_residual {
+    uint64_t gain, loss;
+} specv_i_residual;
+
+SPECV_HOSTFN specv_i_scratch specv_i_scratch_layout(const specv_verify_sample_desc *d) {
+    const specv_rows *r = &d->verify.rows;
+    specv_i_scratch s;
+    int64_t rows;
+    s.num_tiles = (int32_t)((d->verify.vocab + SPECV_TILE_IDS - 1) / SPECV_TILE_IDS);
+    s.target_rows = r->row_start ? r->num_draft_tokens + r->batch
+                                 : (int64_t)r->batch * ((int64_t)r->max_draft + 1);
+    s.draft_rows = !d->draft.data || d->draft.dtype == SPECV_PROBS_F32 ? 0 : s.target_rows;
+    rows = s.target_rows + s.draft_rows;
+    s.plans = ((int64_t)r->batch * 8 + 15) / 16 * 16; /* behind two tickets a request */
+    s.rows = s.plans + (int64_t)r->batch * (int64_t)sizeof(specv_i_plan);
+    s.tiles = s.rows + rows * (int64_t)sizeof(specv_distribution);
+    s.residuals = s.tiles + rows * s.num_tiles * (int64_t)sizeof(specv_tile);
+    s.bytes = s.residuals;
+    if (d->draft.data || d->target.dtype == SPECV_PROBS_F32)
+        s.bytes += s.target_rows * s.num_tiles * (int64_t)sizeof(specv_i_residual);
+    return s;
+}
+
+SPECV_HOSTFN int specv_i_verify_sample_validate(const specv_verify_sample_desc *d) {
+    const specv_rows *r = &d->verify.rows;
+    int status, needs_random = d->rule != SPECV_RULE_GREEDY;
+    SPECV_CHECK(d->canary1 == 0 && d->reserved == 0, CANARY);
+    if ((status = specv_i_verify_validate(&d->verify)) != SPECV_OK) return status;
+    SPECV_CHECK(!d->verify.target_tokens, TARGET_TOKENS);
+    SPECV_CHECK(d->rule >= SPECV_RULE_TOKEN && d->rule <= SPECV_RULE_GREEDY, RULE);
+    SPECV_CHECK(d->verify.vocab >= 1 && d->verify.vocab <= 1 << 22, VOCAB);
+    status = specv_i_scores_validate(&d->target, r, d->verify.vocab, (int64_t)r->max_draft + 1);
+    if (status != SPECV_OK) return status;
+    status = specv_i_scores_validate(&d->draft, r, d->verify.vocab, r->max_draft);
+    if (status != SPECV_OK) return status;
+    SPECV_CHECK(r->batch == 0 || d->target.data, TARGET);
+    SPECV_CHECK(specv_i_aligned(d->target.data, specv_i_score_bytes(d->target.dtype)), TARGET);
+    SPECV_CHECK(specv_i_aligned(d->draft.data, specv_i_score_bytes(d->draft.dtype)), DRAFT);
+    SPECV_CHECK(specv_i_aligned(d->temperature, 4), TEMPERATURE);
+    SPECV_CHECK(specv_i_aligned(d->draft_temperature, 4), TEMPERATURE);
+    SPECV_CHECK(specv_i_aligned(d->accept_uniform, 4), UNIFORM);
+    SPECV_CHECK(specv_i_aligned(d->sample_uniform, 4), UNIFORM);
+    if (d->rule != SPECV_RULE_COUPLED && d->sample_uniform)
+        needs_random = !d->accept_uniform && r->max_draft > 0;
+    SPECV_CHECK(specv_i_aligned(d->seed, 8), SEED);
+    SPECV_CHECK(d->seed || !needs_random || r->batch == 0, SEED);
+    SPECV_CHECK(specv_i_aligned(d->position, 4), POSITION);
+    SPECV_CHECK(d->position || !d->seed || r->batch == 0, POSITION);
+    SPECV_CHECK(specv_i_aligned(d->logprob, 4) && specv_i_aligned(d->lse, 4), LOGPROB);
+    SPECV_CHECK(d->stream == SPECV_STREAM_TARGET || d->stream == SPECV_STREAM_DRAFT, STREAM);
+    SPECV_CHECK(d->step_row >= 0, STREAM);
+    SPECV_CHECK(d->num_sms >= 0 && d->num_sms <= 65535, NUM_SMS);
+    return SPECV_OK;
+}
+
+/* Bytes of scratch that a descriptor needs (its scratch fields are not looked at), or SPECV_ERR_*.
+   The most that any step with this batch, max_draft and vocab needs is what the dense layout
+   needs. Two launches that may run at the same time need scratch memory of their own. */
+SPECV_HOSTFN int64_t specv_verify_sample_scratch_bytes(const specv_verify_sample_desc *d) {
+    int status;
+    SPECV_CHECK(d, NULL_DESC);
+    if ((status = specv_i_verify_sample_validate(d)) != SPECV_OK) return status;
+    return specv_i_scratch_layout(d).bytes;
+}
+
+SPECV_HOSTFN int specv_verify_sample_validate(const specv_verify_sample_desc *d) {
+    int64_t bytes = specv_verify_sample_scratch_bytes(d);
+    if (bytes < 0) return (int)bytes;
+    if (d->verify.rows.batch == 0) return SPECV_OK;
+    SPECV_CHECK(d->scratch && specv_i_aligned(d->scratch, 16), SCRATCH);
+    SPECV_CHECK(d->scratch_bytes >= bytes, SCRATCH);
+    return SPECV_OK;
+}
+
+/* A8 as verification without drafts. accepted_len stays null: there is nothing to accept. */
+SPECV_HOSTFN specv_verify_sample_desc specv_sample_as_verify(const specv_sample_desc *d) {
+    specv_verify_sample_desc v = SPECV_ZERO;
+    v.verify.token_dtype = d->token_dtype;
+    v.verify.rows.num_active = d->num_active;
+    v.verify.rows.batch = d->batch;
+    v.verify.next_token = d->token;
+    v.verify.row_status = d->row_status;
+    v.verify.vocab = d->vocab;
+    v.target = d->scores;
+    v.temperature = d->temperature;
+    v.seed = d->seed;
+    v.position = d->position;
+    v.sample_uniform = d->uniform;
+    v.logprob = d->logprob;
+    v.lse = d->lse;
+    v.scratch = d->scratch;
+    v.scratch_bytes = d->scratch_bytes;
+    v.rule = d->method == SPECV_SAMPLE_GUMBEL ? SPECV_RULE_COUPLED : SPECV_RULE_TOKEN;
+    v.num_sms = d->num_sms;
+    v.step_row = d->step_row;
+    v.stream = d->stream;
+    return v;
+}
+
+SPECV_HOSTFN int64_t specv_sample_scratch_bytes(const specv_sample_desc *d) {
+    specv_verify_sample_desc v;
+    int32_t unused;
+    SPECV_CHECK(d, NULL_DESC);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    SPECV_CHECK(d->method == SPECV_SAMPLE_CDF || d->method == SPECV_SAMPLE_GUMBEL, RULE);
+    SPECV_CHECK(d->token || d->batch <= 0, TOKEN);
+    SPECV_CHECK(specv_i_aligned(d->token, d->token_dtype == SPECV_I64 ? 8 : 4), TOKEN);
+    v = specv_sample_as_verify(d);
+    v.verify.accepted_len = &unused; /* A1 to A5 need it */
+    return specv_verify_sample_scratch_bytes(&v);
+}
+
+SPECV_HOSTFN int specv_sample_validate(const specv_sample_desc *d) {
+    int64_t bytes = specv_sample_scratch_bytes(d);
+    if (bytes < 0) return (int)bytes;
+    if (d->batch == 0) return SPECV_OK;
+    SPECV_CHECK(d->scratch && specv_i_aligned(d->scratch, 16), SCRATCH);
+    SPECV_CHECK(d->scratch_bytes >= bytes, SCRATCH);
     return SPECV_OK;
 }
 
@@ -564,6 +1278,21 @@ SPECV_HOSTFN void specv_verify_greedy_resolve(specv_verify_greedy_desc *d) {
     if (!d->out_stride_elems) d->out_stride_elems = max_draft + 1;
 }
 
+SPECV_HOSTFN void specv_i_scores_resolve(specv_scores *s, const specv_rows *r, int64_t vocab,
+                                         int64_t positions) {
+    if (!s->pos_stride_elems) s->pos_stride_elems = vocab;
+    if (!s->seq_stride_elems)
+        s->seq_stride_elems = r->row_start ? 0 : positions * s->pos_stride_elems;
+}
+
+SPECV_HOSTFN void specv_verify_sample_resolve(specv_verify_sample_desc *d) {
+    const specv_rows *r = &d->verify.rows;
+    specv_verify_greedy_resolve(&d->verify);
+    specv_i_scores_resolve(&d->target, r, d->verify.vocab, (int64_t)r->max_draft + 1);
+    specv_i_scores_resolve(&d->draft, r, d->verify.vocab, r->max_draft);
+    if (!d->draft_temperature) d->draft_temperature = d->temperature;
+}
+
 SPECV_HOSTFN void specv_i_kv_resolve(specv_kv_pack *kv, const specv_rows *r) {
     if (!kv->src_pos_stride_bytes) kv->src_pos_stride_bytes = kv->row_bytes;
     if (!kv->src_seq_stride_bytes)
@@ -636,6 +1365,13 @@ SPECV_HOSTFN double specv_expected_speedup(double alpha, int gamma, double draft
    one dependent round trip, one more when num_active, draft_len or row_start is given. */
 SPECV_LAUNCHER int specv_verify_greedy(const specv_verify_greedy_desc *d,
                                        struct CUstream_st *stream);
+
+/* A2 to A5. See specv_rule. Scratch memory is needed: specv_verify_sample_scratch_bytes. */
+SPECV_LAUNCHER int specv_verify_sample(const specv_verify_sample_desc *d,
+                                       struct CUstream_st *stream);
+
+/* A8. */
+SPECV_LAUNCHER int specv_sample(const specv_sample_desc *d, struct CUstream_st *stream);
 
 /* B1. One launch, two round trips: lengths, then KV. Each block re-scans accepted_len (4 bytes a
    row) and copies an equal share of the output bytes; each accepted byte is read and written

@@ -12,11 +12,23 @@
    the definition written down: one row after the other, one position after the other, nothing
    shared with the device functions. C99 and C++; no allocation, no state, no library.
 
-   Contents: >>api, >>rows, >>A1, >>B1, >>B2, >>E, >>diff; licence as in specverify.cuh.
+   It needs IEEE arithmetic: strict doubles and floats, no -ffast-math.
+
+   Contents: >>api, >>rows, >>A1, >>scores, >>A2-A5, >>A8, >>B1, >>B2, >>E, >>diff; licence as in
+   specverify.cuh.
 */
 
 #ifndef SPECVERIFY_REF_H_INCLUDED
 #define SPECVERIFY_REF_H_INCLUDED
+
+#if defined(__FAST_MATH__)
+#error "specverify_ref.h gives the device's bits only without -ffast-math (and -Ofast)"
+#endif
+#if defined(__FLT_EVAL_METHOD__)
+#if __FLT_EVAL_METHOD__ != 0 && __FLT_EVAL_METHOD__ != 16
+#error "specverify_ref.h needs floats that are rounded to float: use -mfpmath=sse, not x87"
+#endif
+#endif
 
 #include "specverify.cuh" /* descriptors, validation and status codes; needs no CUDA in C */
 
@@ -30,9 +42,11 @@
 
 #if !defined(SPECVERIFY_REF_STATIC) || defined(SPECVERIFY_REF_IMPLEMENTATION)
 
-/* A1, B1, B2, E: see the launchers of the same name. Call: any thread; no two calls that share an
-   output. Return 0 or SPECV_ERR_*. */
+/* A1 to A8, B1, B2, E: see the launchers of the same name. Call: any thread; no two calls that
+   share an output. Return 0 or SPECV_ERR_*. */
 SPECV_REF_API int specv_ref_verify_greedy(const specv_verify_greedy_desc *d);
+SPECV_REF_API int specv_ref_verify_sample(const specv_verify_sample_desc *d);
+SPECV_REF_API int specv_ref_sample(const specv_sample_desc *d);
 SPECV_REF_API int specv_ref_pack_kv(const specv_pack_kv_desc *d);
 SPECV_REF_API int specv_ref_verify_pack_kv(const specv_verify_pack_kv_desc *d);
 SPECV_REF_API int specv_ref_accept_stats(const specv_accept_stats_desc *d);
@@ -93,6 +107,50 @@ static int specv_ref_i_is_eos(const specv_verify_greedy_desc *d, int64_t token) 
     return 0;
 }
 
+/* What a step says of one row. */
+typedef struct specv_ref_i_outcome {
+    int32_t accepted;
+    int mismatch, finished;
+    int64_t next_token;
+    uint32_t status;
+} specv_ref_i_outcome;
+
+static int64_t specv_ref_i_first_draft(const specv_verify_greedy_desc *d, int b) {
+    if (d->rows.row_start) return d->rows.row_start[b];
+    return b * (d->draft_stride_elems ? d->draft_stride_elems : d->rows.max_draft);
+}
+
+/* Drafts of row b that may be read, or -1 if nothing of it may be: inert, or CSR with a length out
+   of range. A dense row with such a length counts as one without drafts. */
+static int32_t specv_ref_i_open_row(const specv_verify_greedy_desc *d, int b, uint32_t *status) {
+    int32_t num_drafts = specv_ref_i_num_drafts(&d->rows, b);
+    if (!specv_ref_i_is_live(&d->rows, b)) return -1;
+    if (num_drafts >= 0) return num_drafts;
+    *status |= SPECV_ROW_BAD_LENGTH;
+    return d->rows.row_start ? -1 : 0;
+}
+
+static void specv_ref_i_write_row(const specv_verify_greedy_desc *d, int b,
+                                  const specv_ref_i_outcome *o) {
+    const int dtype = d->token_dtype;
+    const int64_t columns = (int64_t)d->rows.max_draft + 1;
+    const int64_t out = b * (d->out_stride_elems ? d->out_stride_elems : columns);
+    if (d->accepted_len) d->accepted_len[b] = o->accepted;
+    if (d->mismatch) d->mismatch[b] = (uint8_t)o->mismatch;
+    if (d->next_token) specv_ref_i_put(d->next_token, dtype, b, o->next_token);
+    if (d->num_emitted) d->num_emitted[b] = o->accepted + (o->next_token >= 0 ? 1 : 0);
+    if (d->finished) d->finished[b] = (uint8_t)o->finished;
+    if (d->row_status) d->row_status[b] = o->status;
+    if (!d->out_tokens) return;
+    for (int64_t column = 0; column < columns; ++column) {
+        int64_t token = -1;
+        if (column < o->accepted)
+            token = specv_ref_i_get(d->draft_tokens, dtype, specv_ref_i_first_draft(d, b) + column);
+        if (column == o->accepted) token = o->next_token;
+        specv_ref_i_put(d->out_tokens, dtype, out + column, token);
+    }
+}
+
 /* ===================================================================================== >>A1 */
 
 /* a = target, d = draft, n = drafts of the row:
@@ -101,64 +159,529 @@ static int specv_ref_i_is_eos(const specv_verify_greedy_desc *d, int64_t token) 
 static void specv_ref_i_verify_row(const specv_verify_greedy_desc *d, int b) {
     const int dtype = d->token_dtype;
     const int64_t columns = (int64_t)d->rows.max_draft + 1;
-    const int64_t out_stride = d->out_stride_elems ? d->out_stride_elems : columns;
-    int64_t draft_base, target_base, next_token = -1, column = 0;
-    int32_t accepted = 0, num_drafts = specv_ref_i_num_drafts(&d->rows, b);
-    int mismatch = 0, finished = 0;
-    int live = specv_ref_i_is_live(&d->rows, b);
-    uint32_t status = live && num_drafts < 0 ? SPECV_ROW_BAD_LENGTH : 0;
-
-    if (d->rows.row_start) {
-        draft_base = d->rows.row_start[b];
-        target_base = draft_base + b;
-    } else {
-        draft_base = b * (d->draft_stride_elems ? d->draft_stride_elems : columns - 1);
-        target_base = b * (d->target_stride_elems ? d->target_stride_elems : columns);
-        if (num_drafts < 0) num_drafts = 0; /* target[0] still follows the text */
-    }
-
-    if (live && num_drafts >= 0) {
-        while (accepted < num_drafts && !mismatch && !finished) {
-            int64_t draft = specv_ref_i_get(d->draft_tokens, dtype, draft_base + accepted);
-            int64_t target = specv_ref_i_get(d->target_tokens, dtype, target_base + accepted);
+    const int64_t draft_base = specv_ref_i_first_draft(d, b);
+    specv_ref_i_outcome o = {0, 0, 0, -1, 0};
+    int32_t num_drafts = specv_ref_i_open_row(d, b, &o.status);
+    int64_t target_base = d->rows.row_start
+                              ? draft_base + b
+                              : b * (d->target_stride_elems ? d->target_stride_elems : columns);
+    if (num_drafts >= 0) {
+        while (o.accepted < num_drafts && !o.mismatch && !o.finished) {
+            int64_t draft = specv_ref_i_get(d->draft_tokens, dtype, draft_base + o.accepted);
+            int64_t target = specv_ref_i_get(d->target_tokens, dtype, target_base + o.accepted);
             if (draft == target && specv_ref_i_is_token(d, draft)) {
-                accepted += 1;
-                finished = specv_ref_i_is_eos(d, draft);
+                o.accepted += 1;
+                o.finished = specv_ref_i_is_eos(d, draft);
             } else {
-                mismatch = 1;
-                if (draft != -1 && !specv_ref_i_is_token(d, draft)) status |= SPECV_ROW_BAD_DRAFT;
+                o.mismatch = 1;
+                if (draft != -1 && !specv_ref_i_is_token(d, draft)) o.status |= SPECV_ROW_BAD_DRAFT;
             }
         }
-        if (!finished) {
-            next_token = specv_ref_i_get(d->target_tokens, dtype, target_base + accepted);
-            if (!specv_ref_i_is_token(d, next_token)) {
-                next_token = -1;
-                status |= SPECV_ROW_BAD_TARGET;
+        if (!o.finished) {
+            o.next_token = specv_ref_i_get(d->target_tokens, dtype, target_base + o.accepted);
+            if (!specv_ref_i_is_token(d, o.next_token)) {
+                o.next_token = -1;
+                o.status |= SPECV_ROW_BAD_TARGET;
             }
-            finished = specv_ref_i_is_eos(d, next_token);
+            o.finished = specv_ref_i_is_eos(d, o.next_token);
         }
     }
-
-    d->accepted_len[b] = accepted;
-    if (d->mismatch) d->mismatch[b] = (uint8_t)mismatch;
-    if (d->next_token) specv_ref_i_put(d->next_token, dtype, b, next_token);
-    if (d->num_emitted) d->num_emitted[b] = accepted + (next_token >= 0 ? 1 : 0);
-    if (d->finished) d->finished[b] = (uint8_t)finished;
-    if (d->row_status) d->row_status[b] = status;
-    if (d->out_tokens) {
-        for (; column < accepted; ++column)
-            specv_ref_i_put(d->out_tokens, dtype, b * out_stride + column,
-                            specv_ref_i_get(d->draft_tokens, dtype, draft_base + column));
-        specv_ref_i_put(d->out_tokens, dtype, b * out_stride + column, next_token);
-        for (++column; column < columns; ++column)
-            specv_ref_i_put(d->out_tokens, dtype, b * out_stride + column, -1);
-    }
+    specv_ref_i_write_row(d, b, &o);
 }
 
 SPECV_REF_API int specv_ref_verify_greedy(const specv_verify_greedy_desc *d) {
     int status = specv_verify_greedy_validate(d);
     if (status != SPECV_OK) return status;
     for (int b = 0; b < d->rows.batch; ++b) specv_ref_i_verify_row(d, b);
+    return SPECV_OK;
+}
+
+/* ================================================================================= >>scores */
+
+/* One position of the target's or the draft's scores, and what sampling needs to know of it. */
+typedef struct specv_ref_i_scores {
+    const specv_scores *scores; /* null: no draft scores, q is 1 at the draft */
+    int64_t first;              /* element of id 0 */
+    int64_t vocab;
+    specv_scale scale; /* logits at a temperature that is not 0 */
+    specv_distribution row;
+} specv_ref_i_scores;
+
+static int specv_ref_i_are_probs(const specv_scores *s) { return s->dtype == SPECV_PROBS_F32; }
+
+/* Score of id x as a float. A NaN, or a probability that is none, is as good as absent: -inf. */
+static float specv_ref_i_score(specv_ref_i_scores *r, int64_t x) {
+    int64_t at = r->first + x;
+    const void *data = r->scores->data;
+    float score;
+    if (r->scores->dtype == SPECV_LOGITS_F16)
+        score = specv_f16_float(((const uint16_t *)data)[at]);
+    else if (r->scores->dtype == SPECV_LOGITS_BF16)
+        score = specv_bf16_float(((const uint16_t *)data)[at]);
+    else
+        score = ((const float *)data)[at];
+    if (score != score || (specv_ref_i_are_probs(r->scores) && !(score >= 0 && score <= 2))) {
+        r->row.status |= SPECV_ROW_NAN;
+        return specv_bits_float(0xff800000u);
+    }
+    return score;
+}
+
+/* Largest score of ids begin..end-1, -inf if there is none; *id: the lowest that has it. */
+static float specv_ref_i_largest(specv_ref_i_scores *r, int64_t begin, int64_t end, int32_t *id) {
+    float largest = specv_bits_float(0xff800000u);
+    *id = (int32_t)begin;
+    for (int64_t x = begin; x < end; ++x) {
+        float score = specv_ref_i_score(r, x);
+        if (score > largest) largest = score, *id = (int32_t)x;
+    }
+    return largest;
+}
+
+static int64_t specv_ref_i_tile_end(const specv_ref_i_scores *r, int64_t begin) {
+    return begin + SPECV_TILE_IDS < r->vocab ? begin + SPECV_TILE_IDS : r->vocab;
+}
+
+static specv_weight specv_ref_i_weight(specv_ref_i_scores *r, int64_t x) {
+    float logit = specv_ref_i_score(r, x);
+    return specv_softmax_weight(logit > r->scale.floor ? logit : r->scale.floor, &r->scale);
+}
+
+/* Does the tile that begins here have weights, and relative to which n? */
+static int specv_ref_i_tile_n(specv_ref_i_scores *r, int64_t begin, int32_t *n) {
+    int32_t id;
+    float largest = specv_ref_i_largest(r, begin, specv_ref_i_tile_end(r, begin), &id);
+    if (!specv_in_range(largest, &r->scale)) return 0;
+    *n = specv_softmax_weight(largest, &r->scale).n;
+    return 1;
+}
+
+/* Opens position j of row b of the target (or draft) and finds its distribution:
+   temperature 0, or a largest logit beyond the format: all on the first id that has it;
+   otherwise weights, summed in integers. Probabilities are taken as they are. */
+static specv_ref_i_scores specv_ref_i_open(const specv_verify_sample_desc *d, int b, int64_t j,
+                                           int of_draft, float temperature) {
+    const specv_rows *rows = &d->verify.rows;
+    const specv_scores *scores = of_draft ? &d->draft : &d->target;
+    const int64_t positions = (int64_t)rows->max_draft + !of_draft;
+    specv_ref_i_scores r;
+    int64_t pos_stride = scores->pos_stride_elems ? scores->pos_stride_elems : d->verify.vocab;
+    int64_t seq_stride =
+        scores->seq_stride_elems ? scores->seq_stride_elems : positions * pos_stride;
+    int zero = specv_temperature_is_0(temperature) || d->rule == SPECV_RULE_GREEDY;
+    r.scores = scores;
+    r.vocab = d->verify.vocab;
+    r.first = b * seq_stride + j * pos_stride;
+    if (rows->row_start) r.first = (rows->row_start[b] + (of_draft ? 0 : b) + j) * pos_stride;
+    r.scale = specv_softmax_scale(zero ? 1.f : temperature);
+    r.row.sum = 0, r.row.inverse = 0, r.row.n = 0, r.row.status = 0;
+    r.row.kind = SPECV_SOFTMAX;
+    if (specv_ref_i_are_probs(scores) && !zero) {
+        r.row.id = -1, r.row.max = 0;
+        return r;
+    }
+    r.row.max = specv_ref_i_largest(&r, 0, r.vocab, &r.row.id);
+    if (r.row.max == specv_bits_float(0xff800000u) ||
+        (specv_ref_i_are_probs(scores) && r.row.max == 0)) {
+        r.row.kind = SPECV_NO_TOKEN;
+        r.row.status |= SPECV_ROW_EMPTY;
+    } else if (zero || !specv_in_range(r.row.max, &r.scale)) {
+        r.row.kind = SPECV_ONE_HOT;
+        if (!zero) r.row.status |= SPECV_ROW_EXTREME;
+    } else {
+        r.row.n = specv_softmax_weight(r.row.max, &r.scale).n;
+        for (int64_t begin = 0; begin < r.vocab; begin += SPECV_TILE_IDS) {
+            uint64_t sum = 0;
+            int32_t n;
+            if (!specv_ref_i_tile_n(&r, begin, &n)) continue;
+            for (int64_t x = begin; x < specv_ref_i_tile_end(&r, begin); ++x) {
+                specv_weight w = specv_ref_i_weight(&r, x);
+                sum += specv_weight_units(&w, n);
+            }
+            r.row.sum += specv_i_shift_right(sum, (uint32_t)(r.row.n - n));
+        }
+        r.row.inverse = specv_i_inverse(r.row.sum);
+    }
+    return r;
+}
+
+/* Probability of id x. */
+static float specv_ref_i_p(specv_ref_i_scores *r, int64_t x) {
+    float score = specv_ref_i_score(r, x);
+    if (specv_ref_i_are_probs(r->scores) && r->row.kind == SPECV_SOFTMAX)
+        return score > 0 ? score : 0;
+    return specv_probability(&r->row, &r->scale, score, (int32_t)x);
+}
+
+/* ================================================================================== >>A2-A5 */
+
+/* What the next token is drawn from: weights over the ids. */
+typedef struct specv_ref_i_weights {
+    specv_ref_i_scores *p, *q; /* (prefix * p - q)+, or p alone where q is null */
+    float prefix;
+    int64_t without; /* p alone: this id has no weight; -1: none */
+} specv_ref_i_weights;
+
+static uint64_t specv_ref_i_units(const specv_ref_i_weights *w, int64_t x, int32_t n) {
+    specv_weight weight;
+    if (w->q) {
+        float p = specv_ref_i_p(w->p, x), q = specv_ref_i_p(w->q, x);
+        float gain = specv_fma(w->prefix, p, -q);
+        return gain > 0 ? specv_fixed40(gain) : 0;
+    }
+    if (x == w->without) return 0;
+    if (specv_ref_i_are_probs(w->p->scores)) return specv_fixed40(specv_ref_i_p(w->p, x));
+    weight = specv_ref_i_weight(w->p, x);
+    return specv_weight_units(&weight, n);
+}
+
+/* Units of a tile's weights, and how many bits they are finer than the row's; 0: no weights. */
+static int specv_ref_i_tile_scale(const specv_ref_i_weights *w, int64_t begin, int32_t *n,
+                                  uint32_t *finer) {
+    *n = 0, *finer = 0;
+    if (w->q || specv_ref_i_are_probs(w->p->scores)) return 1;
+    if (!specv_ref_i_tile_n(w->p, begin, n)) return 0;
+    *finer = (uint32_t)(w->p->row.n - *n);
+    return 1;
+}
+
+static uint64_t specv_ref_i_tile_sum(const specv_ref_i_weights *w, int64_t begin, int32_t *n,
+                                     uint32_t *finer) {
+    uint64_t sum = 0;
+    if (!specv_ref_i_tile_scale(w, begin, n, finer)) return 0;
+    for (int64_t x = begin; x < specv_ref_i_tile_end(w->p, begin); ++x)
+        sum += specv_ref_i_units(w, x, *n);
+    return sum;
+}
+
+/* Inverse CDF in id order: the first id whose running sum exceeds floor(u * W), W the sum of all
+   weights, u = uniform / 2^64. First the tile is found that way, then the id inside it. -1 if no
+   id has weight. */
+static int64_t specv_ref_i_draw(const specv_ref_i_weights *w, uint64_t uniform) {
+    const int64_t vocab = w->p->vocab;
+    uint64_t total = 0, left;
+    uint32_t finer;
+    int32_t n;
+    for (int64_t begin = 0; begin < vocab; begin += SPECV_TILE_IDS) {
+        uint64_t sum = specv_ref_i_tile_sum(w, begin, &n, &finer);
+        total += specv_i_shift_right(sum, finer);
+    }
+    left = specv_i_mul_high(uniform, total);
+    for (int64_t begin = 0; begin < vocab; begin += SPECV_TILE_IDS) {
+        uint64_t sum = specv_ref_i_tile_sum(w, begin, &n, &finer);
+        uint64_t part = specv_i_shift_right(sum, finer);
+        if (left >= part) {
+            left -= part;
+            continue;
+        }
+        left <<= finer;
+        for (int64_t x = begin;; ++x) {
+            uint64_t units = specv_ref_i_units(w, x, n);
+            if (left < units) return x;
+            left -= units;
+        }
+    }
+    return -1;
+}
+
+/* The row's numbers: u of the test of draft j, and the one that draws the token at position k. */
+static uint32_t specv_ref_i_position(const specv_verify_sample_desc *d, int b) {
+    return (uint32_t)d->position[b];
+}
+
+static float specv_ref_i_accept_uniform(const specv_verify_sample_desc *d, int b, int32_t j) {
+    if (d->accept_uniform) return d->accept_uniform[specv_ref_i_first_draft(&d->verify, b) + j];
+    return specv_uniform24(specv_philox(d->seed[b], specv_ref_i_position(d, b),
+                                        (uint32_t)(d->step_row + j), 0, SPECV_TAG_ACCEPT)
+                               .x[0]);
+}
+
+static uint64_t specv_ref_i_sample_uniform(const specv_verify_sample_desc *d, int b, int32_t k) {
+    uint32_t tag = d->stream == SPECV_STREAM_DRAFT ? SPECV_TAG_DRAFT : SPECV_TAG_SAMPLE;
+    specv_random r;
+    if (d->sample_uniform) return specv_uniform_bits(d->sample_uniform[b]);
+    r = specv_philox(d->seed[b], specv_ref_i_position(d, b), (uint32_t)(d->step_row + k), 0, tag);
+    return (uint64_t)r.x[1] << 32 | r.x[0];
+}
+
+/* A row while it is judged. */
+typedef struct specv_ref_i_judge {
+    const specv_verify_sample_desc *d;
+    int b;
+    float temperature, draft_temperature;
+    int32_t usable;    /* drafts before the first placeholder, up to and including the first EOS */
+    int ends_with_eos; /* the last of these is an EOS: no token follows it */
+    specv_ref_i_outcome o;
+    float logprob, lse;
+} specv_ref_i_judge;
+
+static int64_t specv_ref_i_draft(const specv_ref_i_judge *g, int32_t j) {
+    return specv_ref_i_get(g->d->verify.draft_tokens, g->d->verify.token_dtype,
+                           specv_ref_i_first_draft(&g->d->verify, g->b) + j);
+}
+
+static specv_ref_i_scores specv_ref_i_target_at(specv_ref_i_judge *g, int32_t j) {
+    return specv_ref_i_open(g->d, g->b, j, 0, g->temperature);
+}
+
+static specv_ref_i_scores specv_ref_i_draft_at(specv_ref_i_judge *g, int32_t j) {
+    return specv_ref_i_open(g->d, g->b, j, 1, g->draft_temperature);
+}
+
+/* Position k emits `token`, with its log-probability under p. */
+static void specv_ref_i_emit(specv_ref_i_judge *g, specv_ref_i_scores *p, int64_t token) {
+    double log2_sum = 0;
+    g->o.next_token = token;
+    g->o.finished = specv_ref_i_is_eos(&g->d->verify, token);
+    if (p->row.kind == SPECV_ONE_HOT && !specv_ref_i_are_probs(p->scores)) g->lse = p->row.max;
+    if (p->row.kind == SPECV_SOFTMAX && !specv_ref_i_are_probs(p->scores)) {
+        log2_sum = specv_i_log2_sum(&p->row);
+        g->lse = specv_i_ln(log2_sum);
+    }
+    if (token < 0 || p->row.kind != SPECV_SOFTMAX) return;
+    if (specv_ref_i_are_probs(p->scores)) {
+        int32_t exponent;
+        float fraction = specv_i_log2(specv_ref_i_p(p, token), &exponent);
+        g->logprob = specv_i_ln((double)exponent + fraction);
+    } else {
+        specv_weight w = specv_ref_i_weight(p, token);
+        g->logprob = specv_i_ln((double)w.n + w.f - log2_sum);
+    }
+}
+
+/* Position k emits a token drawn from p. */
+static void specv_ref_i_emit_from(specv_ref_i_judge *g, specv_ref_i_scores *p, int32_t k) {
+    specv_ref_i_weights w;
+    int64_t token = p->row.id;
+    w.p = p, w.q = NULL, w.prefix = 1, w.without = -1;
+    if (p->row.kind == SPECV_SOFTMAX)
+        token = specv_ref_i_draw(&w, specv_ref_i_sample_uniform(g->d, g->b, k));
+    if (p->row.kind == SPECV_NO_TOKEN) token = -1;
+    if (token < 0) g->o.status |= SPECV_ROW_EMPTY;
+    g->o.status |= p->row.status;
+    specv_ref_i_emit(g, p, token);
+}
+
+/* Draft k was rejected: the token comes from what p has more of than q, or from p if that is
+   nothing (by rounding, or because the scores contradict each other). */
+static void specv_ref_i_emit_residual(specv_ref_i_judge *g, int32_t k, float prefix) {
+    specv_ref_i_scores p = specv_ref_i_target_at(g, k), q;
+    specv_ref_i_weights w;
+    int64_t token;
+    g->o.mismatch = 1;
+    if (p.row.kind != SPECV_SOFTMAX) { /* whatever is subtracted, the only token is the only one */
+        specv_ref_i_emit_from(g, &p, k);
+        return;
+    }
+    w.p = &p, w.q = NULL, w.prefix = prefix, w.without = specv_ref_i_draft(g, k);
+    if (g->d->draft.data) {
+        q = specv_ref_i_draft_at(g, k);
+        w.q = &q, w.without = -1;
+    }
+    token = specv_ref_i_draw(&w, specv_ref_i_sample_uniform(g->d, g->b, k));
+    if (w.q) g->o.status |= q.row.status;
+    g->o.status |= p.row.status;
+    if (token >= 0) {
+        specv_ref_i_emit(g, &p, token);
+    } else {
+        g->o.status |= SPECV_ROW_ZERO_RESIDUAL;
+        specv_ref_i_emit_from(g, &p, k);
+    }
+}
+
+/* The usable drafts were all accepted. */
+static void specv_ref_i_emit_bonus(specv_ref_i_judge *g, int32_t n_draft) {
+    g->o.mismatch = !g->ends_with_eos && g->usable < n_draft;
+    if (g->ends_with_eos) {
+        g->o.finished = 1;
+    } else {
+        specv_ref_i_scores p = specv_ref_i_target_at(g, g->usable);
+        specv_ref_i_emit_from(g, &p, g->usable);
+    }
+}
+
+/* p and q of draft j. Without draft scores, q is 1 there. */
+static float specv_ref_i_pair(specv_ref_i_judge *g, int32_t j, float *q_of_draft) {
+    specv_ref_i_scores p = specv_ref_i_target_at(g, j), q;
+    int64_t draft = specv_ref_i_draft(g, j);
+    float p_of_draft = specv_ref_i_p(&p, draft);
+    *q_of_draft = 1;
+    g->o.status |= p.row.status;
+    if (g->d->draft.data) {
+        q = specv_ref_i_draft_at(g, j);
+        *q_of_draft = specv_ref_i_p(&q, draft);
+        g->o.status |= q.row.status;
+    }
+    return p_of_draft;
+}
+
+/* A3: accept draft j while u_j * q(d_j) < p(d_j). Leviathan et al. 2023, algorithm 1. */
+static void specv_ref_i_judge_token(specv_ref_i_judge *g, int32_t n_draft) {
+    for (; g->o.accepted < g->usable; ++g->o.accepted) {
+        float q, p = specv_ref_i_pair(g, g->o.accepted, &q);
+        if (!specv_accept(specv_ref_i_accept_uniform(g->d, g->b, g->o.accepted), q, p)) {
+            specv_ref_i_emit_residual(g, g->o.accepted, 1);
+            return;
+        }
+    }
+    specv_ref_i_emit_bonus(g, n_draft);
+}
+
+/* A4, with P_0 = 1, P_i = min(1, P_(i-1) * p(d_i) / q(d_i)):
+       h_i = Z_i / D_i,  Z_i = sum (P_i p - q)+,  D_i = sum (q - P_i p)+   at position i < n,
+       h_n = P_n;   tau = the largest i with u_i < h_i, or 0
+   then the residual (P_tau p - q)+ at position tau. Sun et al. 2025, algorithm 2. */
+static int specv_ref_i_block_test(specv_ref_i_judge *g, int32_t i, float prefix) {
+    float u = specv_ref_i_accept_uniform(g->d, g->b, i - 1), q_of_draft, p_of_draft, gained, lost;
+    specv_ref_i_scores p, q;
+    uint64_t gain = 0, loss = 0;
+    if (i == g->usable) return specv_accept(u, 1, prefix);
+    if (prefix == 0) return 0;
+    if (!g->d->draft.data) {
+        p_of_draft = specv_ref_i_pair(g, i, &q_of_draft);
+        lost = specv_fma(-prefix, p_of_draft, 1);
+        gained = specv_i_mul(prefix, specv_i_add(1, -p_of_draft));
+        return !(lost > 0) || specv_accept(u, lost, gained);
+    }
+    p = specv_ref_i_target_at(g, i);
+    q = specv_ref_i_draft_at(g, i);
+    for (int64_t x = 0; x < p.vocab; ++x) {
+        gained = specv_fma(prefix, specv_ref_i_p(&p, x), -specv_ref_i_p(&q, x));
+        if (gained > 0) gain += specv_fixed40(gained);
+        if (gained < 0) loss += specv_fixed40(-gained);
+    }
+    g->o.status |= p.row.status | q.row.status;
+    return loss == 0 || specv_accept(u, (float)loss, (float)gain);
+}
+
+static float specv_ref_i_next_prefix(specv_ref_i_judge *g, int32_t j, float prefix) {
+    float q, p = specv_i_mul(prefix, specv_ref_i_pair(g, j, &q));
+    if (!(p > 0)) return 0;
+    return p < q ? specv_i_div(p, q) : 1;
+}
+
+static void specv_ref_i_judge_block(specv_ref_i_judge *g, int32_t n_draft) {
+    float prefix = 1, prefix_of_tau = 1;
+    for (int32_t i = 1; i <= g->usable; ++i) {
+        prefix = specv_ref_i_next_prefix(g, i - 1, prefix);
+        if (specv_ref_i_block_test(g, i, prefix)) g->o.accepted = i, prefix_of_tau = prefix;
+    }
+    if (g->o.accepted < g->usable)
+        specv_ref_i_emit_residual(g, g->o.accepted, prefix_of_tau);
+    else
+        specv_ref_i_emit_bonus(g, n_draft);
+}
+
+/* The only token that position j can have: the largest score (A2), or the largest score plus
+   noise (A5); -1 if there is none. */
+static int64_t specv_ref_i_choose(specv_ref_i_judge *g, specv_ref_i_scores *p, int32_t j) {
+    int64_t best = INT64_MIN, choice = -1;
+    uint32_t position;
+    if (p->row.kind != SPECV_SOFTMAX) return p->row.kind == SPECV_ONE_HOT ? p->row.id : -1;
+    position = specv_ref_i_position(g->d, g->b) + (uint32_t)(g->d->step_row + j);
+    for (int64_t x = 0; x < p->vocab; ++x) {
+        float score = specv_ref_i_score(p, x);
+        int32_t noise = specv_gumbel24(
+            specv_philox(g->d->seed[g->b], position, 0, (uint32_t)x / 4, SPECV_TAG_COUPLED)
+                .x[x % 4]);
+        int64_t value;
+        if (specv_ref_i_are_probs(p->scores)) {
+            int32_t exponent;
+            float fraction;
+            if (score < 1.17549435e-38f) continue; /* 0, or as good as */
+            fraction = specv_i_log2(score, &exponent);
+            value = specv_i_score(exponent, fraction, noise);
+        } else {
+            specv_weight w;
+            if (!(score > p->scale.floor)) continue;
+            w = specv_softmax_weight(score, &p->scale);
+            value = specv_i_score(w.n, w.f, noise);
+        }
+        if (value > best) best = value, choice = x;
+    }
+    if (choice < 0) p->row.status |= SPECV_ROW_EMPTY;
+    return choice;
+}
+
+/* A2, A5, and every rule at temperature 0: a draft is accepted if it is the token itself. */
+static void specv_ref_i_judge_equal(specv_ref_i_judge *g, int32_t n_draft) {
+    for (;; ++g->o.accepted) {
+        int32_t j = g->o.accepted;
+        specv_ref_i_scores p;
+        int64_t choice;
+        if (j == g->usable && g->ends_with_eos) {
+            g->o.finished = 1;
+            return;
+        }
+        p = specv_ref_i_target_at(g, j);
+        choice = specv_ref_i_choose(g, &p, j);
+        g->o.status |= p.row.status;
+        if (j < g->usable && choice == specv_ref_i_draft(g, j)) continue;
+        g->o.mismatch = j < n_draft;
+        specv_ref_i_emit(g, &p, choice);
+        return;
+    }
+}
+
+static float specv_ref_i_temperature(const float *temperatures, int b, uint32_t *status) {
+    float temperature = temperatures ? temperatures[b] : 1;
+    if (!specv_temperature_ok(temperature)) *status |= SPECV_ROW_BAD_TEMPERATURE;
+    return temperature;
+}
+
+static void specv_ref_i_judge_row(const specv_verify_sample_desc *d, int b) {
+    specv_ref_i_judge g;
+    specv_ref_i_outcome nothing = {0, 0, 0, -1, 0};
+    int32_t n_draft;
+    int sampled = d->rule == SPECV_RULE_TOKEN || d->rule == SPECV_RULE_BLOCK;
+    g.d = d, g.b = b, g.o = nothing, g.usable = 0, g.ends_with_eos = 0, g.logprob = g.lse = 0;
+    n_draft = specv_ref_i_open_row(&d->verify, b, &g.o.status);
+    if (n_draft >= 0) {
+        g.temperature = 0;
+        if (d->rule != SPECV_RULE_GREEDY)
+            g.temperature = specv_ref_i_temperature(d->temperature, b, &g.o.status);
+        g.draft_temperature = g.temperature;
+        sampled = sampled && !specv_temperature_is_0(g.temperature);
+        if (sampled && d->draft_temperature && d->draft.data)
+            g.draft_temperature = specv_ref_i_temperature(d->draft_temperature, b, &g.o.status);
+        while (g.usable < n_draft && !g.ends_with_eos) {
+            int64_t draft = specv_ref_i_draft(&g, g.usable);
+            if (!specv_ref_i_is_token(&d->verify, draft)) break;
+            g.ends_with_eos = specv_ref_i_is_eos(&d->verify, draft);
+            g.usable += 1;
+        }
+        if (!sampled)
+            specv_ref_i_judge_equal(&g, n_draft);
+        else if (d->rule == SPECV_RULE_BLOCK)
+            specv_ref_i_judge_block(&g, n_draft);
+        else
+            specv_ref_i_judge_token(&g, n_draft);
+        if (g.o.mismatch && g.o.accepted == g.usable) {
+            int64_t draft = specv_ref_i_draft(&g, g.usable);
+            if (draft != -1 && !specv_ref_i_is_token(&d->verify, draft))
+                g.o.status |= SPECV_ROW_BAD_DRAFT;
+        }
+    }
+    specv_ref_i_write_row(&d->verify, b, &g.o);
+    if (d->logprob) d->logprob[b] = g.logprob;
+    if (d->lse) d->lse[b] = g.lse;
+}
+
+SPECV_REF_API int specv_ref_verify_sample(const specv_verify_sample_desc *d) {
+    int status = specv_verify_sample_validate(d);
+    if (status != SPECV_OK) return status;
+    for (int b = 0; b < d->verify.rows.batch; ++b) specv_ref_i_judge_row(d, b);
+    return SPECV_OK;
+}
+
+/* ===================================================================================== >>A8 */
+
+SPECV_REF_API int specv_ref_sample(const specv_sample_desc *d) {
+    specv_verify_sample_desc v;
+    int status = specv_sample_validate(d);
+    if (status != SPECV_OK) return status;
+    v = specv_sample_as_verify(d);
+    for (int b = 0; b < d->batch; ++b) specv_ref_i_judge_row(&v, b);
     return SPECV_OK;
 }
 
