@@ -745,13 +745,14 @@ SPECV_NUMFN int specv_temperature_is_0(float temperature) {
            specv_float_bits(temperature) == 0x80000000u;
 }
 
-/* Of a temperature that is not 0. */
+/* Of a temperature that is not 0. The remainder of the first division is exact, so that hi + lo has
+   46 bits of log2(e) / T without a double, which few GPUs compute fast. */
 SPECV_NUMFN specv_scale specv_softmax_scale(float temperature) {
-    double c = 1.4426950408889634 / (double)temperature;
+    const float log2e = 1.44269502f, rest = 1.92596303e-8f;
     specv_scale s;
-    s.hi = (float)c;
-    s.lo = (float)(c - (double)s.hi);
-    s.floor = (float)(-1048576.0 / c);
+    s.hi = specv_i_div(log2e, temperature);
+    s.lo = specv_i_div(specv_i_add(specv_fma(-s.hi, temperature, log2e), rest), temperature);
+    s.floor = specv_i_div(-1048576.f, s.hi);
     return s;
 }
 
@@ -910,13 +911,13 @@ typedef struct specv_tile {
 enum { SPECV_SOFTMAX, SPECV_ONE_HOT, SPECV_NO_TOKEN };
 
 typedef struct specv_distribution {
-    uint64_t sum;  /* of the weights in units of 2^(n - 40); SOFTMAX only */
-    float inverse; /* p = specv_weight_float * inverse */
-    int32_t n;
-    int32_t id;   /* ONE_HOT: the only token; otherwise the tiles' choice */
-    int32_t kind; /* SOFTMAX, ONE_HOT, NO_TOKEN */
-    uint32_t status;
-    float max;
+    uint64_t sum;    /* of the weights in units of 2^(n - 40); SOFTMAX only */
+    float inverse;   /* p = specv_weight_float * inverse */
+    int32_t n;       /* of the largest logit; SOFTMAX only */
+    int32_t id;      /* ONE_HOT: the only token. Coupled: the choice */
+    int32_t kind;    /* SOFTMAX, ONE_HOT, NO_TOKEN */
+    uint32_t status; /* SPECV_ROW_* bits */
+    float max;       /* the largest logit */
 } specv_distribution;
 
 SPECV_NUMFN float specv_i_inverse(uint64_t sum) { return (float)(131072.0 / (double)sum); }
@@ -930,7 +931,7 @@ SPECV_NUMFN float specv_probability(const specv_distribution *row, const specv_s
     return specv_i_mul(specv_weight_float(&w, row->n), row->inverse);
 }
 
-/* ln of the sum of 2^(n - 40) * sum, and of one weight relative to it. */
+/* log2 of the sum of all weights. */
 SPECV_NUMFN double specv_i_log2_sum(const specv_distribution *row) {
     int32_t exponent;
     double fraction = specv_i_log2((float)row->sum, &exponent);
