@@ -27,9 +27,9 @@ static void test_grid(void) {
         for (int j = 0; j < T_COUNT(drafts); ++j) {
             const int tokens = batches[i] * (drafts[j] + 1);
             const int variants = tokens > 5000 || t.quick ? 1 : 6;
-            if (tokens > (t.quick ? 40000 : 150000) && (i + j) % 4 && batches[i] * 8 > drafts[j])
+            if (tokens > (t.quick ? 15000 : 150000) && (i + j) % 4 && batches[i] * 8 > drafts[j])
                 continue;
-            if (t.quick && tokens > 300000) continue;
+            if (t.quick && tokens > 70000) continue;
             for (int v = 0; v < variants; ++v, ++turn) {
                 shape s = plain_shape(batches[i], drafts[j]);
                 s.dtype = turn % 2 ? SPECV_I64 : SPECV_I32;
