@@ -880,7 +880,7 @@ SPECV_NUMFN int32_t specv_gumbel24(uint32_t random) {
         w = specv_fma(w, v, 1.44269502f);
         loss = specv_i_mul(w, v);
     } else {
-        fraction = specv_i_log2((float)((UINT64_C(1) << 33) - twice), &exponent);
+        fraction = specv_i_log2((float)(((uint64_t)1 << 33) - twice), &exponent);
         loss = specv_i_add((float)(33 - exponent), -fraction);
     }
     fraction = specv_i_log2(loss, &exponent);
@@ -905,7 +905,8 @@ typedef struct specv_tile {
     uint32_t id;   /* lowest id that has it (coupled: that has the score); bit 31: a NaN is there */
 } specv_tile;
 
-#define SPECV_I_NAN_BIT 0x80000000u
+#define SPECV_I_NAN_BIT  0x80000000u
+#define SPECV_I_NO_SCORE (-((int64_t)1 << 62))
 
 /* A row put together from its tiles. */
 enum { SPECV_SOFTMAX, SPECV_ONE_HOT, SPECV_NO_TOKEN };
@@ -919,6 +920,44 @@ typedef struct specv_distribution {
     uint32_t status; /* SPECV_ROW_* bits */
     float max;       /* the largest logit */
 } specv_distribution;
+
+/* Where scratch memory goes; all offsets in bytes. Rows of the target are numbered like its
+   scores, rows of the draft follow them. */
+typedef struct specv_i_scratch {
+    int64_t target_rows, draft_rows; /* positions with statistics of their own */
+    int64_t plans, prefixes, rows, tiles, residuals, bytes;
+    int32_t num_tiles; /* of one row */
+} specv_i_scratch;
+
+/* How a row ended, while it is being decided; what the first pass leaves for the second. */
+typedef struct specv_i_outcome {
+    int32_t accepted, usable, ends_with_eos;
+    int32_t token; /* the next one, if it is known without drawing; or -1 */
+    int32_t next;  /* SPECV_I_* below */
+    float prefix;  /* P of the block rule at the position of the token */
+    uint32_t status;
+} specv_i_outcome;
+
+enum {
+    SPECV_I_NOTHING,      /* inert or unreadable, or all is done */
+    SPECV_I_NO_TOKEN,     /* an accepted EOS ended the row */
+    SPECV_I_TOKEN,        /* the token is known */
+    SPECV_I_DRAW,         /* draw it from p at position `accepted` */
+    SPECV_I_DRAW_WITHOUT, /* the same, but not the draft there */
+    SPECV_I_RESIDUAL      /* from (prefix p - q)+: needs a second pass over the scores */
+};
+
+/* Residual weights of a tile: sums over ids of (P p - q)+ and (q - P p)+. */
+typedef struct specv_i_residual {
+    uint64_t gain, loss;
+} specv_i_residual;
+
+/* The kernels' parameter. The launchers fill it in. */
+typedef struct specv_sample_task {
+    specv_verify_sample_desc d; /* resolved */
+    specv_i_scratch scratch;
+    int32_t blocks, blocks_of_residual; /* of a row, in the first and the second pass */
+} specv_sample_task;
 
 SPECV_NUMFN float specv_i_inverse(uint64_t sum) { return (float)(131072.0 / (double)sum); }
 
@@ -1056,28 +1095,6 @@ SPECV_HOSTFN int specv_i_scores_validate(const specv_scores *s, const specv_rows
     return SPECV_OK;
 }
 
-/* Where scratch memory goes; all offsets in bytes. Rows of the target are numbered like its
-   scores, rows of the draft follow them. */
-typedef struct specv_i_scratch {
-    int64_t target_rows, draft_rows; /* positions with statistics of their own */
-    int64_t plans, rows, tiles, residuals, bytes;
-    int32_t num_tiles; /* of one row */
-} specv_i_scratch;
-
-/* What the first pass leaves for the second about one request. */
-typedef struct specv_i_plan {
-    int32_t first, count;  /* rows whose residual is wanted: positions first..first+count-1 */
-    int32_t usable;        /* drafts that can be accepted */
-    int32_t ends_with_eos; /* the last of them is an EOS */
-    uint32_t status;
-    int32_t pad[3];
-} specv_i_plan;
-
-/* Residual weights of a tile: sums over ids of (P p - q)+ and (q - P p)+. */
-typedef struct specv_i_residual {
-    uint64_t gain, loss;
-} specv_i_residual;
-
 SPECV_HOSTFN specv_i_scratch specv_i_scratch_layout(const specv_verify_sample_desc *d) {
     const specv_rows *r = &d->verify.rows;
     specv_i_scratch s;
@@ -1087,8 +1104,9 @@ SPECV_HOSTFN specv_i_scratch specv_i_scratch_layout(const specv_verify_sample_de
                                  : (int64_t)r->batch * ((int64_t)r->max_draft + 1);
     s.draft_rows = !d->draft.data || d->draft.dtype == SPECV_PROBS_F32 ? 0 : s.target_rows;
     rows = s.target_rows + s.draft_rows;
-    s.plans = ((int64_t)r->batch * 8 + 15) / 16 * 16; /* behind two tickets a request */
-    s.rows = s.plans + (int64_t)r->batch * (int64_t)sizeof(specv_i_plan);
+    s.plans = (int64_t)r->batch * 8; /* behind two tickets a request */
+    s.prefixes = s.plans + (int64_t)r->batch * (int64_t)sizeof(specv_i_outcome);
+    s.rows = (s.prefixes + s.target_rows * 4 + 15) / 16 * 16;
     s.tiles = s.rows + rows * (int64_t)sizeof(specv_distribution);
     s.residuals = s.tiles + rows * s.num_tiles * (int64_t)sizeof(specv_tile);
     s.bytes = s.residuals;
@@ -1399,15 +1417,13 @@ SPECV_LAUNCHER int specv_version(void);
 
 /* =================================================================================== >>lane */
 
-SPECV_DEVFN int specv_i_lane(void) {
-    int lane;
-    asm("mov.u32 %0, %%laneid;" : "=r"(lane));
-    return lane;
-}
-
 SPECV_DEVFN int specv_i_thread(void) {
     return (int)(threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z));
 }
+
+/* Not %laneid by inline assembly: the compiler takes what that returns for the same in all lanes,
+   and may then split a loop by it, with one copy of a collective for lane 0 and one for the rest. */
+SPECV_DEVFN int specv_i_lane(void) { return specv_i_thread() & 31; }
 
 SPECV_DEVFN int specv_i_num_threads(void) { return (int)(blockDim.x * blockDim.y * blockDim.z); }
 
@@ -1829,6 +1845,350 @@ SPECV_DEVFN specv_verdict specv_warp_verify_greedy_row(const specv_verify_greedy
                                        : specv_i_warp_verify_row(d, row, status_bits, SPECV_I32);
 }
 
+/* ---- tiles of scores
+
+   A warp holds a tile in registers: 32 scores a lane. Lane l has, for every turn t, `unit`
+   consecutive ids from (t * 32 + l) * unit on: 16 bytes of any type. */
+
+SPECV_DEVFN int specv_i_unit(int dtype) {
+    return dtype == SPECV_LOGITS_F16 || dtype == SPECV_LOGITS_BF16 ? 8 : 4;
+}
+
+/* Which id of its tile is score e of a lane? */
+SPECV_DEVFN int specv_i_tile_id(int e, int lane, int unit) {
+    return (e / unit * 32 + lane) * unit + e % unit;
+}
+
+SPECV_DEVFN const void *specv_i_score_at(const void *scores, int dtype, int64_t index) {
+    return (const char *)scores + index * (specv_i_unit(dtype) == 8 ? 2 : 4);
+}
+
+/* A probability above 2 or below 0 is none: NaN. */
+SPECV_DEVFN float specv_i_clean_prob(float p) {
+    uint32_t bits = specv_float_bits(p);
+    return bits <= 0x40000000u || bits == 0x80000000u ? p : specv_bits_float(0x7fffffffu);
+}
+
+/* One score as a float; NaN where there is none. */
+SPECV_DEVFN float specv_i_load_score(const void *scores, int dtype, int64_t index) {
+    if (dtype == SPECV_LOGITS_F16) return specv_f16_float(((const unsigned short *)scores)[index]);
+    if (dtype == SPECV_LOGITS_BF16)
+        return specv_bf16_float(((const unsigned short *)scores)[index]);
+    if (dtype == SPECV_PROBS_F32) return specv_i_clean_prob(((const float *)scores)[index]);
+    return ((const float *)scores)[index];
+}
+
+/* 16 bytes of scores: one access if `whole`, element by element otherwise; ids from `left` on are
+   absent. */
+SPECV_DEVFN uint4 specv_i_load_unit_of_scores(const void *p, int whole, int is_16_bit,
+                                              uint32_t absent, int left) {
+    uint32_t word[4];
+    if (whole) return *(const uint4 *)p;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        if (is_16_bit) {
+            uint32_t low = absent, high = absent;
+            if (2 * i < left) low = ((const unsigned short *)p)[2 * i];
+            if (2 * i + 1 < left) high = ((const unsigned short *)p)[2 * i + 1];
+            word[i] = low | high << 16;
+        } else {
+            word[i] = i < left ? ((const uint32_t *)p)[i] : absent;
+        }
+    }
+    return make_uint4(word[0], word[1], word[2], word[3]);
+}
+
+/* `count` halves of a tile from `half` on, 16 scores each. The loads come first, in one run. */
+SPECV_DEVFN void specv_i_load_halves(float *score, const void *row, int dtype, int64_t vocab,
+                                     int tile, int half, int count) {
+    const int lane = specv_i_lane();
+    const int64_t first = (int64_t)tile * SPECV_TILE_IDS;
+    const char *p = (const char *)specv_i_score_at(row, dtype, first);
+    const int left = vocab - first < SPECV_TILE_IDS ? (int)(vocab - first) : SPECV_TILE_IDS;
+    const int whole = left == SPECV_TILE_IDS && ((uint64_t)p & 15) == 0;
+    uint4 raw[8];
+    if (specv_i_unit(dtype) == 8) {
+        const uint32_t absent = dtype == SPECV_LOGITS_F16 ? 0xfc00u : 0xff80u; /* -inf */
+#pragma unroll
+        for (int t = 0; t < 2 * count; ++t) {
+            int unit = (2 * half + t) * 32 + lane;
+            raw[t] = specv_i_load_unit_of_scores(p + 16 * unit, whole, 1, absent, left - 8 * unit);
+        }
+#pragma unroll
+        for (int e = 0; e < 16 * count; ++e) {
+            const uint4 v = raw[e / 8];
+            const uint32_t word = e % 8 < 2 ? v.x : e % 8 < 4 ? v.y : e % 8 < 6 ? v.z : v.w;
+            if (dtype == SPECV_LOGITS_F16)
+                score[e] = specv_f16_float(e % 2 ? word >> 16 : word & 0xffffu);
+            else
+                score[e] = specv_bits_float(e % 2 ? word & 0xffff0000u : word << 16);
+        }
+    } else {
+        const int probs = dtype == SPECV_PROBS_F32;
+#pragma unroll
+        for (int t = 0; t < 4 * count; ++t) {
+            int unit = (4 * half + t) * 32 + lane;
+            raw[t] = specv_i_load_unit_of_scores(p + 16 * unit, whole, 0, probs ? 0 : 0xff800000u,
+                                                 left - 4 * unit);
+        }
+#pragma unroll
+        for (int e = 0; e < 16 * count; ++e) {
+            const uint4 v = raw[e / 4];
+            const uint32_t word = e % 4 == 0 ? v.x : e % 4 == 1 ? v.y : e % 4 == 2 ? v.z : v.w;
+            score[e] = specv_bits_float(word);
+            if (probs) score[e] = specv_i_clean_prob(score[e]);
+        }
+    }
+}
+
+/* Loads a tile of a row of scores. Call: warp. In: row[0..vocab) of dtype, aligned to its element;
+   0 <= tile < ceil(vocab / SPECV_TILE_IDS). Out: score[e] is the score of id tile *
+   SPECV_TILE_IDS + (e / unit * 32 + lane) * unit + e % unit, unit = 4 for 32-bit, 8 for 16-bit
+   types; behind the vocabulary -inf (probabilities: 0); a probability outside [0, 2] is NaN.
+   Cost: 2 or 4 KiB, once, in flight together; 16-byte accesses where row + tile is aligned. */
+SPECV_DEVFN void specv_warp_load_tile(float score[32], const void *row, int dtype, int64_t vocab,
+                                      int tile) {
+    specv_i_load_halves(score, row, dtype, vocab, tile, 0, 2);
+}
+
+/* A NaN wins. */
+SPECV_DEVFN float specv_i_max_or_nan(float a, float b) {
+    float result;
+#if __CUDA_ARCH__ >= 800
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+#else
+    result =
+        specv_i_is_nan(a) | specv_i_is_nan(b) ? specv_bits_float(0x7fffffffu) : specv_i_max(a, b);
+#endif
+    return result;
+}
+
+/* Floats other than NaN as integers in the same order. Its own inverse. */
+SPECV_DEVFN int32_t specv_i_ordered(int32_t bits) { return bits ^ ((bits >> 31) & 0x7fffffff); }
+
+SPECV_DEVFN float specv_i_warp_max(float value) {
+    int32_t key = specv_i_ordered((int32_t)specv_float_bits(value));
+    return specv_bits_float((uint32_t)specv_i_ordered(specv_warp_reduce_max(key)));
+}
+
+SPECV_DEVFN uint32_t specv_i_warp_or(uint32_t value) {
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2)
+        value |= __shfl_xor_sync(SPECV_FULL_WARP, value, distance);
+    return value;
+}
+
+SPECV_DEVFN uint64_t specv_i_warp_add(uint64_t value) {
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2)
+        value += __shfl_xor_sync(SPECV_FULL_WARP, value, distance);
+    return value;
+}
+
+SPECV_DEVFN uint64_t specv_i_warp_inclusive_add(uint64_t value) {
+    const int lane = specv_i_lane();
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) {
+        uint64_t below = __shfl_up_sync(SPECV_FULL_WARP, value, (unsigned)distance);
+        if (lane >= distance) value += below;
+    }
+    return value;
+}
+
+/* The largest value, and the lowest id among those that have it. */
+SPECV_DEVFN void specv_i_warp_best(int64_t *value, int32_t *id) {
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2) {
+        int64_t other = __shfl_xor_sync(SPECV_FULL_WARP, *value, distance);
+        int32_t other_id = __shfl_xor_sync(SPECV_FULL_WARP, *id, distance);
+        if (other > *value || (other == *value && other_id < *id)) *value = other, *id = other_id;
+    }
+}
+
+/* What is wanted of a tile, as bits. */
+enum { SPECV_TILE_SUM = 1, SPECV_TILE_SCORE = 2, SPECV_TILE_PROBS = 4 };
+
+/* Noise of the coupled rule at one position of the text. */
+typedef struct specv_noise {
+    uint64_t seed;
+    uint32_t position;
+} specv_noise;
+
+/* n and f of a score's weight; 0 if it has none. */
+SPECV_DEVFN int specv_i_log2_of_score(float score, int probs, const specv_scale *scale, int32_t *n,
+                                      float *f) {
+    if (probs) {
+        if (specv_i_is_nan(score) || specv_i_less(score, 1.17549435e-38f)) return 0;
+        *f = specv_i_log2(score, n);
+    } else {
+        specv_weight w;
+        if (!specv_i_less(scale->floor, score)) return 0;
+        w = specv_softmax_weight(score, scale);
+        *n = w.n, *f = w.f;
+    }
+    return 1;
+}
+
+/* The largest score plus noise of a tile and its lowest id. A word x of noise adds at most
+   clz(x) + 2 (and at least -5), so that most logarithms need not be computed, and where the whole
+   warp has only scores far below the tile's largest, not even the random numbers. */
+SPECV_DEVFN void specv_i_warp_score_tile(const float score[32], int unit, int first_id, int probs,
+                                         float largest, const specv_scale *scale,
+                                         const specv_noise *noise, int64_t *best, int32_t *id) {
+    const int lane = specv_i_lane();
+    const int64_t one = 1 << 24;
+    int64_t at_least = SPECV_I_NO_SCORE;
+    int32_t n;
+    float f;
+    if (specv_i_log2_of_score(largest, probs, scale, &n, &f))
+        at_least = specv_i_score(n, f, 0) - 5 * one;
+    *best = SPECV_I_NO_SCORE, *id = 0x7fffffff;
+#pragma unroll 1
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+        for (int quad = 0; quad < 4; ++quad) {
+            const int e = 16 * half + 4 * quad;
+            const int quad_id = first_id + specv_i_tile_id(e, lane, unit);
+            int64_t without_noise[4];
+            int hopeful = 0;
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                const float value = half ? score[16 + 4 * quad + i] : score[4 * quad + i];
+                without_noise[i] = SPECV_I_NO_SCORE;
+                if (specv_i_log2_of_score(value, probs, scale, &n, &f))
+                    without_noise[i] = specv_i_score(n, f, 0);
+                hopeful |= without_noise[i] + 34 * one > at_least;
+            }
+            if (!__any_sync(SPECV_FULL_WARP, hopeful)) continue;
+            specv_random r = specv_philox(noise->seed, noise->position, 0, (uint32_t)quad_id / 4,
+                                          SPECV_TAG_COUPLED);
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                if (without_noise[i] + (__clz((int)r.x[i]) + 2) * one > *best) {
+                    int64_t with_noise = without_noise[i] + specv_gumbel24(r.x[i]);
+                    if (with_noise > *best) *best = with_noise, *id = quad_id + i;
+                }
+            }
+        }
+    }
+    specv_i_warp_best(best, id);
+}
+
+/* Statistics of a tile from the scores in registers: what specv_warp_load_tile gives, or what a
+   kernel of yours has just computed.
+   Call: warp. In: score, unit as above (the sum needs no order, unit may be anything for it; ids
+   behind the vocabulary are -inf, for probabilities 0); what: SPECV_TILE_* bits; scale of the
+   temperature (SUM, SCORE); noise (SCORE). Out: max always; sum with SUM; score with SCORE; id
+   where neither is wanted, or the largest logit is not in range. The same in all lanes.
+   Cost: about 17 instructions a logit with SUM. */
+SPECV_DEVFN specv_tile specv_warp_tile_stats(const float score[32], int unit, int tile, int what,
+                                             const specv_scale *scale, const specv_noise *noise) {
+    const int lane = specv_i_lane(), first_id = tile * SPECV_TILE_IDS;
+    const float none = specv_bits_float(0xff800000u);
+    const int probs = what & SPECV_TILE_PROBS;
+    specv_tile t;
+    float largest = score[0];
+    int has_nan, in_range;
+    t.sum = 0, t.score = SPECV_I_NO_SCORE;
+#pragma unroll
+    for (int e = 1; e < 32; ++e) largest = specv_i_max_or_nan(largest, score[e]);
+    has_nan = __any_sync(SPECV_FULL_WARP, specv_i_is_nan(largest));
+    if (has_nan) {
+        largest = none;
+#pragma unroll
+        for (int e = 0; e < 32; ++e) largest = specv_i_max(largest, score[e]);
+    }
+    t.max = specv_i_warp_max(largest);
+    in_range = probs ? specv_i_less(0.f, t.max) : specv_in_range(t.max, scale);
+    t.id = 0;
+    if (what & SPECV_TILE_SCORE && in_range) {
+        int32_t id;
+        specv_i_warp_score_tile(score, unit, first_id, probs, t.max, scale, noise, &t.score, &id);
+        t.id = (uint32_t)id;
+    } else if (!(what & SPECV_TILE_SUM) || !in_range) {
+        int32_t id = 0x7fffffff;
+        if (!specv_i_less(largest, t.max)) { /* this lane has it */
+#pragma unroll
+            for (int e = 31; e >= 0; --e)
+                if (!specv_i_less(specv_i_max(score[e], none), t.max))
+                    id = first_id + specv_i_tile_id(e, lane, unit);
+        }
+        t.id = (uint32_t)specv_warp_reduce_min(id);
+    }
+    if (what & SPECV_TILE_SUM && !probs && in_range) {
+        const int32_t n_max = specv_softmax_weight(t.max, scale).n;
+        uint64_t sum = 0;
+#pragma unroll
+        for (int e = 0; e < 32; ++e) {
+            specv_weight w = specv_softmax_weight(specv_i_max(score[e], scale->floor), scale);
+            sum += specv_weight_units(&w, n_max);
+        }
+        t.sum = specv_i_warp_add(sum);
+    }
+    if (has_nan) t.id |= SPECV_I_NAN_BIT;
+    return t;
+}
+
+/* Puts a row together from all its tiles.
+   Call: warp. In: tiles[0..num_tiles), visible to the warp; what and scale as they were for the
+   tiles; zero: the temperature is 0. Out: the distribution, the same in all lanes; its id is the
+   only token (ONE_HOT), the choice (SCORE), otherwise -1.
+   Cost: one read of the tiles, 24 bytes each. */
+SPECV_DEVFN specv_distribution specv_warp_merge_tiles(const specv_tile *tiles, int num_tiles,
+                                                      int what, int zero,
+                                                      const specv_scale *scale) {
+    const int lane = specv_i_lane(), probs = what & SPECV_TILE_PROBS;
+    const float none = specv_bits_float(0xff800000u);
+    specv_distribution row;
+    int64_t best = SPECV_I_NO_SCORE;
+    int32_t best_id = 0x7fffffff, max_id = 0x7fffffff;
+    float largest = none;
+    uint64_t sum = 0;
+    int has_nan = 0;
+    row.sum = 0, row.inverse = 0, row.n = 0, row.id = -1, row.status = 0;
+#pragma unroll 4
+    for (int t = lane; t < num_tiles; t += 32) {
+        const specv_tile tile = tiles[t];
+        const int32_t id = (int32_t)(tile.id & ~SPECV_I_NAN_BIT);
+        has_nan |= (tile.id & SPECV_I_NAN_BIT) != 0;
+        if (specv_i_less(largest, tile.max)) largest = tile.max, max_id = id;
+        if (tile.score > best) best = tile.score, best_id = id;
+    }
+    row.max = specv_i_warp_max(largest);
+    if (specv_i_less(largest, row.max)) max_id = 0x7fffffff;
+    max_id = specv_warp_reduce_min(max_id);
+    if (__any_sync(SPECV_FULL_WARP, has_nan)) row.status |= SPECV_ROW_NAN;
+    row.kind = SPECV_SOFTMAX;
+    if (!specv_i_less(none, row.max) || (probs && !specv_i_less(0.f, row.max))) {
+        row.kind = SPECV_NO_TOKEN;
+        row.status |= SPECV_ROW_EMPTY;
+        return row;
+    }
+    if (zero || (!probs && !specv_in_range(row.max, scale))) {
+        row.kind = SPECV_ONE_HOT, row.id = max_id;
+        if (!zero) row.status |= SPECV_ROW_EXTREME;
+        return row;
+    }
+    if (what & SPECV_TILE_SCORE) {
+        specv_i_warp_best(&best, &best_id);
+        row.id = best_id == 0x7fffffff ? -1 : best_id;
+        if (row.id < 0) row.status |= SPECV_ROW_EMPTY;
+    }
+    if (what & SPECV_TILE_SUM && !probs) {
+        row.n = specv_softmax_weight(row.max, scale).n;
+#pragma unroll 4
+        for (int t = lane; t < num_tiles; t += 32) {
+            const specv_tile tile = tiles[t];
+            const float raised = specv_i_max(tile.max, scale->floor);
+            const int32_t n = specv_softmax_weight(raised, scale).n;
+            if (tile.sum) sum += specv_i_shift_right(tile.sum, (uint32_t)(row.n - n));
+        }
+        row.sum = specv_i_warp_add(sum);
+        row.inverse = specv_i_inverse(row.sum);
+    }
+    return row;
+}
+
 /* ================================================================================== >>block */
 
 #define SPECV_BLOCK_SCAN_SMEM_WORDS 32
@@ -2120,6 +2480,721 @@ SPECV_DEVFN uint32_t specv_i_space_status(const specv_kv_pack *kv, const int32_t
     return overflows ? SPECV_ROW_NO_SPACE : 0;
 }
 
+/* ---- sampled verification
+
+   One request of the batch, as every block that works on it sees it. */
+#define SPECV_SAMPLE_THREADS 256 /* of the kernels; SPECV_TILE_IDS / 4: four ids a thread */
+
+typedef struct specv_i_side {
+    const void *scores; /* of position 0 of the row */
+    int64_t pos_stride;
+    int32_t dtype;
+    int32_t zero; /* the temperature is 0 */
+    specv_scale scale;
+} specv_i_side;
+
+typedef struct specv_i_request {
+    specv_row row;
+    specv_i_side target, draft;
+    int64_t first_row;   /* of the target's rows in scratch memory, numbered like its scores */
+    int64_t first_draft; /* element of draft_tokens */
+    uint32_t status;
+    int32_t target_rows, draft_rows; /* positions that need statistics */
+    int32_t sampled;                 /* judged by p and q, not by equality */
+} specv_i_request;
+
+SPECV_DEVFN void specv_i_open_side(specv_i_side *side, const specv_scores *scores, int64_t base,
+                                   float temperature, int greedy) {
+    side->zero = greedy || specv_temperature_is_0(temperature);
+    side->scores = specv_i_score_at(scores->data, scores->dtype, base);
+    side->pos_stride = scores->pos_stride_elems;
+    side->dtype = scores->dtype;
+    side->scale = specv_softmax_scale(side->zero ? 1.f : temperature);
+}
+
+SPECV_DEVFN specv_i_request specv_i_open_request(const specv_verify_sample_desc *d, int b) {
+    const specv_verify_greedy_desc *v = &d->verify;
+    const int csr = v->rows.row_start != 0, greedy = d->rule == SPECV_RULE_GREEDY;
+    specv_i_request r;
+    float temperature = 1, draft_temperature = 1;
+    r.row = specv_thread_load_row(&v->rows, b);
+    if (d->temperature && !greedy) temperature = d->temperature[b];
+    if (d->draft_temperature && d->draft.data) draft_temperature = d->draft_temperature[b];
+    r.status = r.row.status;
+    if (r.row.live && !specv_temperature_ok(temperature)) r.status |= SPECV_ROW_BAD_TEMPERATURE;
+    specv_i_open_side(&r.target, &d->target,
+                      csr ? ((int64_t)r.row.first + b) * d->target.pos_stride_elems
+                          : b * d->target.seq_stride_elems,
+                      temperature, greedy);
+    specv_i_open_side(&r.draft, &d->draft,
+                      csr ? (int64_t)r.row.first * d->draft.pos_stride_elems
+                          : b * d->draft.seq_stride_elems,
+                      draft_temperature, greedy);
+    r.first_row = csr ? (int64_t)r.row.first + b : b * ((int64_t)v->rows.max_draft + 1);
+    r.first_draft = csr ? r.row.first : b * v->draft_stride_elems;
+    r.sampled = (d->rule == SPECV_RULE_TOKEN || d->rule == SPECV_RULE_BLOCK) && !r.target.zero;
+    if (r.row.readable && r.sampled && d->draft.data && !specv_temperature_ok(draft_temperature))
+        r.status |= SPECV_ROW_BAD_TEMPERATURE;
+    r.target_rows = r.sampled && r.target.dtype == SPECV_PROBS_F32 ? 0 : r.row.n_draft + 1;
+    r.draft_rows =
+        r.sampled && d->draft.data && r.draft.dtype != SPECV_PROBS_F32 ? r.row.n_draft : 0;
+    if (!r.row.readable) r.target_rows = r.draft_rows = 0;
+    return r;
+}
+
+/* What is wanted of the tiles of one side. */
+SPECV_DEVFN int specv_i_wanted(const specv_verify_sample_desc *d, const specv_i_side *side,
+                               int of_draft) {
+    int probs = side->dtype == SPECV_PROBS_F32 ? SPECV_TILE_PROBS : 0;
+    if (side->zero) return probs;
+    if (of_draft || d->rule != SPECV_RULE_COUPLED) return SPECV_TILE_SUM | probs;
+    return SPECV_TILE_SCORE | probs | (d->logprob || d->lse ? SPECV_TILE_SUM : 0);
+}
+
+SPECV_DEVFN specv_noise specv_i_noise(const specv_verify_sample_desc *d, int b, int j) {
+    specv_noise noise = {0, 0};
+    if (d->seed) {
+        noise.seed = d->seed[b];
+        noise.position = (uint32_t)d->position[b] + (uint32_t)(d->step_row + j);
+    }
+    return noise;
+}
+
+/* Scratch memory, typed. */
+typedef struct specv_i_memory {
+    unsigned *tickets;           /* [2][batch] */
+    specv_i_outcome *plans;      /* [batch]: what the second pass has to finish */
+    specv_distribution *rows;    /* target rows, then draft rows */
+    specv_tile *tiles;           /* [rows][num_tiles] */
+    specv_i_residual *residuals; /* [target rows][num_tiles] */
+    float *prefixes;             /* [target rows]: P of the block rule before each position */
+    int64_t target_rows;
+    int32_t num_tiles;
+} specv_i_memory;
+
+SPECV_DEVFN specv_i_memory specv_i_open_memory(const specv_verify_sample_desc *d,
+                                               const specv_i_scratch *s) {
+    char *base = (char *)d->scratch;
+    specv_i_memory m;
+    m.tickets = (unsigned *)base;
+    m.plans = (specv_i_outcome *)(base + s->plans);
+    m.rows = (specv_distribution *)(base + s->rows);
+    m.tiles = (specv_tile *)(base + s->tiles);
+    m.residuals = (specv_i_residual *)(base + s->residuals);
+    m.prefixes = (float *)(base + s->prefixes);
+    m.target_rows = s->target_rows;
+    m.num_tiles = s->num_tiles;
+    return m;
+}
+
+/* The last of num_blocks blocks that come here with the same ticket gets 1, and sees what all of
+   them have written. The ticket counts from 0 back to 0. Call: block. Sync: two barriers. */
+SPECV_DEVFN int specv_i_block_is_last(unsigned *ticket, int num_blocks) {
+    __shared__ int is_last;
+    __syncthreads();
+    if (specv_i_thread() == 0) {
+        __threadfence();
+        is_last = atomicInc(ticket, (unsigned)num_blocks - 1) == (unsigned)num_blocks - 1;
+        __threadfence();
+    }
+    __syncthreads();
+    return is_last;
+}
+
+/* Probability that a side gives to id x; NaN is reported and counts as 0. row: of its statistics;
+   not looked at where the scores are probabilities. */
+SPECV_DEVFN float specv_i_p(const specv_i_side *side, const specv_distribution *row, float score,
+                            int32_t x, uint32_t *status) {
+    if (side->dtype != SPECV_PROBS_F32) return specv_probability(row, &side->scale, score, x);
+    if (specv_i_is_nan(score)) *status |= SPECV_ROW_NAN;
+    return specv_i_max(score, 0.f);
+}
+
+SPECV_DEVFN const void *specv_i_scores_of(const specv_i_side *side, int j) {
+    return specv_i_score_at(side->scores, side->dtype, j * side->pos_stride);
+}
+
+/* A row of probabilities has no statistics: the scores are the distribution. */
+SPECV_DEVFN specv_distribution specv_i_plain_distribution(void) {
+    specv_distribution row;
+    row.sum = 0, row.inverse = 0, row.n = 0, row.id = -1, row.kind = SPECV_SOFTMAX;
+    row.status = 0, row.max = 0;
+    return row;
+}
+
+/* What the next token is drawn from: weights over the ids of one position. */
+typedef struct specv_i_weights {
+    const void *p_scores, *q_scores; /* (prefix * p - q)+, or p alone where q_scores is null */
+    specv_distribution p, q;
+    float prefix;
+    int32_t without; /* p alone: this id has no weight; -1: none */
+} specv_i_weights;
+
+SPECV_DEVFN uint64_t specv_i_units(const specv_i_request *r, const specv_i_weights *w, int32_t x,
+                                   int32_t n) {
+    uint32_t unused = 0;
+    float score = specv_i_load_score(w->p_scores, r->target.dtype, x);
+    if (w->q_scores) {
+        float of_q = specv_i_load_score(w->q_scores, r->draft.dtype, x);
+        float p = specv_i_p(&r->target, &w->p, score, x, &unused);
+        float q = specv_i_p(&r->draft, &w->q, of_q, x, &unused);
+        return specv_fixed40(specv_i_max(specv_fma(w->prefix, p, -q), 0.f));
+    }
+    if (x == w->without) return 0;
+    if (r->target.dtype == SPECV_PROBS_F32) return specv_fixed40(specv_i_max(score, 0.f));
+    specv_weight weight =
+        specv_softmax_weight(specv_i_max(score, r->target.scale.floor), &r->target.scale);
+    return specv_weight_units(&weight, n);
+}
+
+#define SPECV_I_NAN_IN_TILE ((uint64_t)1 << 63)
+
+/* Sums over a tile of the weights that w stands for, and of what q has more of. Call: warp. */
+SPECV_DEVFN void specv_i_warp_residual_tile(const specv_i_request *r, const specv_i_weights *w,
+                                            int64_t vocab, int tile, specv_i_residual *out) {
+    const int lane = specv_i_lane(), first_id = tile * SPECV_TILE_IDS;
+    const int unit = specv_i_unit(r->target.dtype);
+    specv_i_residual sum = {0, 0};
+    uint32_t status = 0;
+#pragma unroll 1
+    for (int half = 0; half < 2; ++half) { /* p and q of a whole tile do not fit in registers */
+        float score[16], of_q[16];
+        specv_i_load_halves(score, w->p_scores, r->target.dtype, vocab, tile, half, 1);
+        if (w->q_scores && specv_i_unit(r->draft.dtype) == unit)
+            specv_i_load_halves(of_q, w->q_scores, r->draft.dtype, vocab, tile, half, 1);
+#pragma unroll
+        for (int e = 0; e < 16; ++e) {
+            const int32_t x = first_id + specv_i_tile_id(16 * half + e, lane, unit);
+            float gain = 0;
+            if (x < vocab && x != w->without) {
+                gain = specv_i_p(&r->target, &w->p, score[e], x, &status);
+                if (w->q_scores) {
+                    if (specv_i_unit(r->draft.dtype) != unit)
+                        of_q[e] = specv_i_load_score(w->q_scores, r->draft.dtype, x);
+                    gain = specv_fma(w->prefix, gain,
+                                     -specv_i_p(&r->draft, &w->q, of_q[e], x, &status));
+                }
+            }
+            if (specv_i_less(0.f, gain)) sum.gain += specv_fixed40(gain);
+            if (specv_i_less(gain, 0.f)) sum.loss += specv_fixed40(-gain);
+        }
+    }
+    sum.gain = specv_i_warp_add(sum.gain), sum.loss = specv_i_warp_add(sum.loss);
+    if (__any_sync(SPECV_FULL_WARP, status != 0)) sum.loss |= SPECV_I_NAN_IN_TILE;
+    if (lane == 0) *out = sum;
+}
+
+/* ln p of the token that position k emits, and ln sum exp(logit / T) there. */
+SPECV_DEVFN void specv_i_log_probability(const specv_i_request *r, const specv_distribution *row,
+                                         int k, int32_t token, float *logprob, float *lse) {
+    const int probs = r->target.dtype == SPECV_PROBS_F32;
+    double log2_sum = 0;
+    float score = 0;
+    if (row->kind == SPECV_ONE_HOT && !probs) *lse = row->max;
+    if (row->kind == SPECV_SOFTMAX && !probs) {
+        log2_sum = specv_i_log2_sum(row);
+        *lse = specv_i_ln(log2_sum);
+    }
+    if (token < 0 || row->kind != SPECV_SOFTMAX) return;
+    score = specv_i_load_score(specv_i_scores_of(&r->target, k), r->target.dtype, token);
+    if (probs) {
+        int32_t exponent;
+        float fraction = specv_i_log2(score, &exponent);
+        *logprob = specv_i_ln((double)exponent + (double)fraction);
+    } else {
+        specv_weight w =
+            specv_softmax_weight(specv_i_max(score, r->target.scale.floor), &r->target.scale);
+        *logprob = specv_i_ln((double)w.n + (double)w.f - log2_sum);
+    }
+}
+
+/* Weight of a whole tile, in units of the row. n, finer: those of the tile. */
+SPECV_DEVFN uint64_t specv_i_tile_part(const specv_i_request *r, const specv_i_weights *w,
+                                       const specv_tile *tiles, const specv_i_residual *residuals,
+                                       int t, int32_t *n, uint32_t *finer) {
+    *n = 0, *finer = 0;
+    if (residuals) return residuals[t].gain;
+    specv_tile tile = tiles[t];
+    if (tile.sum == 0) return 0;
+    *n = specv_softmax_weight(tile.max, &r->target.scale).n;
+    *finer = (uint32_t)(w->p.n - *n);
+    if (w->without >= 0 && w->without / SPECV_TILE_IDS == t) {
+        specv_i_weights all = *w;
+        all.without = -1;
+        tile.sum -= specv_i_units(r, &all, w->without, *n);
+    }
+    return specv_i_shift_right(tile.sum, *finer);
+}
+
+/* The first id whose running weight exceeds floor(uniform * W / 2^64), W all weight; -1 if W is 0.
+   Tiles first, from their sums, then the four ids of each thread. Call: block of
+   SPECV_SAMPLE_THREADS. Sync: four barriers. Cost: the sums twice (the second time from L1), then
+   one tile of scores in one round trip. */
+SPECV_DEVFN int32_t specv_i_block_draw(const specv_i_request *r, const specv_i_weights *w,
+                                       const specv_tile *tiles, const specv_i_residual *residuals,
+                                       int num_tiles, int64_t vocab, uint64_t uniform) {
+    __shared__ uint64_t of_warp[SPECV_SAMPLE_THREADS / 32];
+    __shared__ int32_t drawn;
+    const int thread = specv_i_thread(), lane = specv_i_lane(), warp = thread / 32;
+    uint64_t total = 0, left, before, mine = 0, units[4];
+    uint32_t finer;
+    int32_t n;
+    int tile = -1, first;
+    /* Every warp adds up for itself: a barrier would cost more. */
+    for (int t = lane; t < num_tiles; t += 32)
+        total += specv_i_tile_part(r, w, tiles, residuals, t, &n, &finer);
+    total = specv_i_warp_add(total);
+    if (total == 0) return -1;
+    left = specv_i_mul_high(uniform, total);
+    for (int base = 0; tile < 0; base += 32) {
+        uint64_t part = 0, through;
+        if (base + lane < num_tiles)
+            part = specv_i_tile_part(r, w, tiles, residuals, base + lane, &n, &finer);
+        through = specv_i_warp_inclusive_add(part);
+        first = specv_warp_first_reject(left < through);
+        if (first < 32) tile = base + first;
+        before = __shfl_sync(SPECV_FULL_WARP, first < 32 ? through - part : through, first & 31);
+        if (first >= 32) before = __shfl_sync(SPECV_FULL_WARP, through, 31);
+        left -= before;
+    }
+    specv_i_tile_part(r, w, tiles, residuals, tile, &n, &finer);
+    left <<= finer;
+    first = tile * SPECV_TILE_IDS + 4 * thread;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        units[i] = first + i < vocab ? specv_i_units(r, w, first + i, n) : 0;
+        mine += units[i];
+    }
+    before = specv_i_warp_inclusive_add(mine);
+    __syncthreads(); /* of_warp and drawn may be in use from an earlier draw */
+    if (lane == 31) of_warp[warp] = before;
+    before -= mine;
+    __syncthreads();
+    for (int earlier = 0; earlier < warp; ++earlier) before += of_warp[earlier];
+    if (left >= before && left - before < mine) {
+        int i = 0;
+        left -= before;
+#pragma unroll
+        for (int next = 0; next < 3; ++next)
+            if (i == next && left >= units[next]) left -= units[next], ++i;
+        drawn = first + i;
+    }
+    __syncthreads();
+    return drawn;
+}
+
+/* The row's numbers: u of the test of draft j, and the one that draws the token at position k. */
+SPECV_DEVFN float specv_i_accept_uniform(const specv_verify_sample_desc *d,
+                                         const specv_i_request *r, int b, int j) {
+    if (d->accept_uniform) return d->accept_uniform[r->first_draft + j];
+    return specv_uniform24(specv_philox(d->seed[b], (uint32_t)d->position[b],
+                                        (uint32_t)(d->step_row + j), 0, SPECV_TAG_ACCEPT)
+                               .x[0]);
+}
+
+SPECV_DEVFN uint64_t specv_i_sample_uniform(const specv_verify_sample_desc *d, int b, int k) {
+    uint32_t tag = d->stream == SPECV_STREAM_DRAFT ? SPECV_TAG_DRAFT : SPECV_TAG_SAMPLE;
+    if (d->sample_uniform) return specv_uniform_bits(d->sample_uniform[b]);
+    specv_random x =
+        specv_philox(d->seed[b], (uint32_t)d->position[b], (uint32_t)(d->step_row + k), 0, tag);
+    return (uint64_t)x.x[1] << 32 | x.x[0];
+}
+
+SPECV_DEVFN int64_t specv_i_draft_token(const specv_verify_sample_desc *d, const specv_i_request *r,
+                                        int j) {
+    uint2 raw = {0, 0};
+    specv_i_load_token(&raw, d->verify.draft_tokens, d->verify.token_dtype, r->first_draft + j);
+    return specv_i_token(raw, d->verify.token_dtype);
+}
+
+/* Drafts before the first that is no token, up to and including the first EOS. Call: warp. */
+SPECV_DEVFN void specv_i_warp_find_usable(const specv_verify_sample_desc *d,
+                                          const specv_i_request *r, specv_i_outcome *o) {
+    const int lane = specv_i_lane(), n = r->row.n_draft;
+    o->usable = n, o->ends_with_eos = 0;
+    for (int base = 0; base < n; base += 32) {
+        int j = base + lane, bad = 0, eos = 0, first;
+        if (j < n) {
+            int64_t draft = specv_i_draft_token(d, r, j);
+            bad = !specv_i_is_token(draft, d->verify.vocab);
+            eos = !bad && specv_i_is_eos(&d->verify, draft);
+        }
+        first = specv_warp_first_reject(bad | eos);
+        if (first < 32) {
+            o->ends_with_eos = __shfl_sync(SPECV_FULL_WARP, eos, first);
+            o->usable = base + first + o->ends_with_eos;
+            return;
+        }
+    }
+}
+
+/* After all usable drafts were accepted. */
+SPECV_DEVFN void specv_i_accept_all(specv_i_outcome *o) {
+    o->accepted = o->usable, o->prefix = 1;
+    o->next = o->ends_with_eos ? SPECV_I_NO_TOKEN : SPECV_I_DRAW;
+}
+
+/* A2, A5, temperature 0: a draft is accepted if it is the only token that its position can have.
+   Call: warp. rows: of this request. */
+SPECV_DEVFN void specv_i_warp_judge_equal(const specv_verify_sample_desc *d,
+                                          const specv_i_request *r, const specv_distribution *rows,
+                                          specv_i_outcome *o) {
+    const int lane = specv_i_lane();
+    for (int base = 0;; base += 32) {
+        const int j = base + lane;
+        int32_t choice = -1;
+        uint32_t status = 0;
+        int stops = j >= o->usable, first;
+        if (j < o->usable || (j == o->usable && !o->ends_with_eos)) {
+            choice = rows[j].id, status = rows[j].status;
+            if (j < o->usable) stops = choice != specv_i_draft_token(d, r, j);
+        }
+        first = specv_warp_first_reject(stops);
+        o->status |= specv_i_warp_or(lane <= first ? status : 0);
+        if (first == 32) continue;
+        o->accepted = base + first;
+        o->token = __shfl_sync(SPECV_FULL_WARP, choice, first);
+        o->next = o->accepted == o->usable && o->ends_with_eos ? SPECV_I_NO_TOKEN : SPECV_I_TOKEN;
+        return;
+    }
+}
+
+/* p and q of draft j; without draft scores q is 1. */
+SPECV_DEVFN void specv_i_pair(const specv_verify_sample_desc *d, const specv_i_request *r,
+                              const specv_distribution *rows, const specv_distribution *draft_rows,
+                              int j, float *p, float *q, uint32_t *status) {
+    int32_t draft = (int32_t)specv_i_draft_token(d, r, j);
+    specv_distribution row = specv_i_plain_distribution();
+    if (r->target_rows) row = rows[j], *status |= row.status;
+    *p = specv_i_p(&r->target, &row,
+                   specv_i_load_score(specv_i_scores_of(&r->target, j), r->target.dtype, draft),
+                   draft, status);
+    *q = 1;
+    if (!d->draft.data) return;
+    if (r->draft_rows) row = draft_rows[j], *status |= row.status;
+    *q = specv_i_p(&r->draft, &row,
+                   specv_i_load_score(specv_i_scores_of(&r->draft, j), r->draft.dtype, draft),
+                   draft, status);
+}
+
+/* Where the token comes from when draft `accepted` was rejected. */
+SPECV_DEVFN void specv_i_reject(const specv_verify_sample_desc *d, const specv_i_request *r,
+                                const specv_distribution *rows, specv_i_outcome *o) {
+    if (r->target_rows && rows[o->accepted].kind != SPECV_SOFTMAX)
+        o->next = SPECV_I_DRAW; /* whatever is subtracted, the only token is the only one */
+    else
+        o->next = d->draft.data ? SPECV_I_RESIDUAL : SPECV_I_DRAW_WITHOUT;
+}
+
+/* A3. Call: warp. */
+SPECV_DEVFN void specv_i_warp_judge_token(const specv_verify_sample_desc *d,
+                                          const specv_i_request *r, int b,
+                                          const specv_distribution *rows,
+                                          const specv_distribution *draft_rows,
+                                          specv_i_outcome *o) {
+    const int lane = specv_i_lane();
+    o->prefix = 1;
+    for (int base = 0; base < o->usable; base += 32) {
+        const int j = base + lane;
+        uint32_t status = 0;
+        int rejected = 0, first;
+        if (j < o->usable) {
+            float p, q;
+            specv_i_pair(d, r, rows, draft_rows, j, &p, &q, &status);
+            rejected = !specv_accept(specv_i_accept_uniform(d, r, b, j), q, p);
+        }
+        first = specv_warp_first_reject(rejected);
+        o->status |= specv_i_warp_or(lane <= first ? status : 0);
+        if (first == 32) continue;
+        o->accepted = base + first;
+        specv_i_reject(d, r, rows, o);
+        return;
+    }
+    specv_i_accept_all(o);
+}
+
+/* A4, as far as it goes without the sums over all ids: P of every position (to prefixes), the test
+   of the last one, and without draft scores all tests. Call: warp. */
+SPECV_DEVFN void specv_i_warp_judge_block(const specv_verify_sample_desc *d,
+                                          const specv_i_request *r, int b,
+                                          const specv_distribution *rows,
+                                          const specv_distribution *draft_rows, float *prefixes,
+                                          specv_i_outcome *o) {
+    const int lane = specv_i_lane();
+    float prefix = 1, prefix_of_tau = 1;
+    int tau = 0;
+    for (int base = 0; base < o->usable; base += 32) {
+        const int j = base + lane, count = o->usable - base < 32 ? o->usable - base : 32;
+        float p = 0, q = 0, u = 0, mine = 1; /* mine: P_j */
+        uint32_t status = 0;
+        int passes = 0;
+        unsigned mask;
+        if (j < o->usable) {
+            specv_i_pair(d, r, rows, draft_rows, j, &p, &q, &status);
+            if (j > 0) u = specv_i_accept_uniform(d, r, b, j - 1);
+        }
+        o->status |= specv_i_warp_or(status);
+        for (int i = 0; i < count; ++i) {
+            float p_i = __shfl_sync(SPECV_FULL_WARP, p, i),
+                  q_i = __shfl_sync(SPECV_FULL_WARP, q, i);
+            if (i == lane) mine = prefix;
+            p_i = specv_i_mul(prefix, p_i);
+            prefix = !specv_i_less(0.f, p_i)  ? 0.f
+                     : specv_i_less(p_i, q_i) ? specv_i_div(p_i, q_i)
+                                              : 1.f;
+        }
+        if (j < o->usable) prefixes[j] = mine;
+        if (j > 0 && j < o->usable && !d->draft.data && specv_i_less(0.f, mine)) {
+            float lost = specv_fma(-mine, p, 1.f);
+            float gained = specv_i_mul(mine, specv_i_add(1.f, -p));
+            passes = !specv_i_less(0.f, lost) || specv_accept(u, lost, gained);
+        }
+        mask = __ballot_sync(SPECV_FULL_WARP, passes);
+        if (mask) {
+            int last = 31 - __clz((int)mask);
+            tau = base + last;
+            prefix_of_tau = __shfl_sync(SPECV_FULL_WARP, mine, last);
+        }
+    }
+    if (o->usable == 0 ||
+        specv_accept(specv_i_accept_uniform(d, r, b, o->usable - 1), 1.f, prefix)) {
+        specv_i_accept_all(o);
+        return;
+    }
+    o->accepted = tau, o->prefix = prefix_of_tau;
+    if (d->draft.data)
+        o->next = SPECV_I_RESIDUAL; /* tau is not known yet */
+    else
+        specv_i_reject(d, r, rows, o);
+}
+
+/* Emits the row: draws the token if that is still to be done, then stores all outputs.
+   residuals: sums of the tiles at position o->accepted, where a second pass made them; or null.
+   Call: block. */
+SPECV_DEVFN void specv_i_block_emit(const specv_verify_sample_desc *d, const specv_i_request *r,
+                                    const specv_i_memory *m, int b, specv_i_outcome o,
+                                    specv_i_residual *residuals) {
+    const specv_verify_greedy_desc *v = &d->verify;
+    const int k = o.accepted, n_draft = r->row.n_draft, thread = specv_i_thread();
+    const int probs = r->target.dtype == SPECV_PROBS_F32;
+    const int64_t columns = (int64_t)v->rows.max_draft + 1, row = r->first_row + k;
+    specv_i_weights w;
+    w.p = w.q = specv_i_plain_distribution();
+    if (r->target_rows && o.next != SPECV_I_NO_TOKEN) w.p = m->rows[row];
+    o.token = o.next == SPECV_I_TOKEN ? o.token : w.p.id;
+    if (o.next > SPECV_I_TOKEN && w.p.kind == SPECV_SOFTMAX) {
+        const specv_tile *tiles = m->tiles + row * m->num_tiles;
+        const uint64_t uniform = specv_i_sample_uniform(d, b, k);
+        w.p_scores = specv_i_scores_of(&r->target, k);
+        w.q_scores = 0, w.prefix = o.prefix, w.without = -1;
+        if (o.next == SPECV_I_DRAW_WITHOUT) w.without = (int32_t)specv_i_draft_token(d, r, k);
+        if (o.next == SPECV_I_RESIDUAL) {
+            w.q_scores = specv_i_scores_of(&r->draft, k);
+            if (r->draft_rows) w.q = m->rows[m->target_rows + r->first_row + k];
+        }
+        o.token = specv_i_block_draw(r, &w, tiles, residuals, m->num_tiles, v->vocab, uniform);
+        if (o.token < 0 && o.next != SPECV_I_DRAW) {
+            o.status |= SPECV_ROW_ZERO_RESIDUAL;
+            w.q_scores = 0, w.without = -1;
+            if (probs) { /* a rare row: its tiles are added up here and now */
+                for (int t = thread / 32; t < m->num_tiles; t += SPECV_SAMPLE_THREADS / 32)
+                    specv_i_warp_residual_tile(r, &w, v->vocab, t, &residuals[t]);
+                __syncthreads();
+            }
+            o.token = specv_i_block_draw(r, &w, tiles, probs ? residuals : 0, m->num_tiles,
+                                         v->vocab, uniform);
+        }
+    }
+    if (o.next > SPECV_I_TOKEN) {
+        o.status |= w.p.status;
+        if (o.token < 0) o.status |= SPECV_ROW_EMPTY;
+    }
+    if (v->out_tokens)
+        for (int64_t j = thread; j < columns; j += SPECV_SAMPLE_THREADS)
+            specv_i_store_token(v->out_tokens, v->token_dtype, b * v->out_stride_elems + j,
+                                j < k    ? specv_i_draft_token(d, r, (int)j)
+                                : j == k ? o.token
+                                         : -1);
+    if (thread == 0) {
+        const int mismatch = o.next != SPECV_I_NO_TOKEN && k < n_draft;
+        float logprob = 0, lse = 0;
+        if (mismatch && k == o.usable) {
+            int64_t draft = specv_i_draft_token(d, r, k);
+            if (draft != -1 && !specv_i_is_token(draft, v->vocab)) o.status |= SPECV_ROW_BAD_DRAFT;
+        }
+        if ((d->logprob || d->lse) && o.next != SPECV_I_NO_TOKEN)
+            specv_i_log_probability(r, &w.p, k, o.token, &logprob, &lse);
+        if (v->accepted_len) v->accepted_len[b] = k;
+        if (v->mismatch) v->mismatch[b] = (uint8_t)mismatch;
+        if (v->next_token) specv_i_store_token(v->next_token, v->token_dtype, b, o.token);
+        if (v->num_emitted) v->num_emitted[b] = k + (o.token >= 0);
+        if (v->finished)
+            v->finished[b] = (uint8_t)(o.next == SPECV_I_NO_TOKEN || specv_i_is_eos(v, o.token));
+        if (v->row_status) v->row_status[b] = o.status;
+        if (d->logprob) d->logprob[b] = logprob;
+        if (d->lse) d->lse[b] = lse;
+    }
+}
+
+/* The first pass over one request: statistics of its tiles, by block `block` of num_blocks. Call:
+   block. */
+SPECV_DEVFN void specv_i_block_statistics(const specv_verify_sample_desc *d,
+                                          const specv_i_request *r, const specv_i_memory *m, int b,
+                                          int block, int num_blocks) {
+    const int warp = specv_i_thread() / 32, num_warps = SPECV_SAMPLE_THREADS / 32;
+    const int target_tiles = r->target_rows * m->num_tiles;
+    const int num_items = target_tiles + r->draft_rows * m->num_tiles;
+    const int of_target = specv_i_wanted(d, &r->target, 0);
+    const int of_draft = specv_i_wanted(d, &r->draft, 1);
+#pragma unroll 1
+    for (int item = block * num_warps + warp; item < num_items; item += num_blocks * num_warps) {
+        const int draft = item >= target_tiles, at = draft ? item - target_tiles : item;
+        const int j = at / m->num_tiles, t = at % m->num_tiles;
+        const int64_t row = (draft ? m->target_rows : 0) + r->first_row + j;
+        const specv_i_side side = draft ? r->draft : r->target;
+        const specv_noise noise = specv_i_noise(d, b, j);
+        float score[32];
+        specv_tile tile;
+        specv_warp_load_tile(score, specv_i_scores_of(&side, j), side.dtype, d->verify.vocab, t);
+        tile = specv_warp_tile_stats(score, specv_i_unit(side.dtype), t,
+                                     draft ? of_draft : of_target, &side.scale, &noise);
+        if (specv_i_lane() == 0) m->tiles[row * m->num_tiles + t] = tile;
+    }
+}
+
+/* Then, in the last block that comes: rows from tiles, a row per warp. Call: block. */
+SPECV_DEVFN void specv_i_block_merge(const specv_verify_sample_desc *d, const specv_i_request *r,
+                                     const specv_i_memory *m) {
+    const int warp = specv_i_thread() / 32, num_warps = SPECV_SAMPLE_THREADS / 32;
+    for (int i = warp; i < r->target_rows + r->draft_rows; i += num_warps) {
+        const int draft = i >= r->target_rows, j = draft ? i - r->target_rows : i;
+        const int64_t row = (draft ? m->target_rows : 0) + r->first_row + j;
+        const specv_i_side side = draft ? r->draft : r->target;
+        specv_distribution merged =
+            specv_warp_merge_tiles(m->tiles + row * m->num_tiles, m->num_tiles,
+                                   specv_i_wanted(d, &side, draft), side.zero, &side.scale);
+        if (specv_i_lane() == 0) m->rows[row] = merged;
+    }
+}
+
+SPECV_DEVFN void specv_i_block_judge(const specv_verify_sample_desc *d, const specv_i_memory *m,
+                                     int b, int block, int num_blocks) {
+    __shared__ specv_i_outcome judged;
+    {
+        const specv_i_request r = specv_i_open_request(d, b);
+        if (r.target_rows + r.draft_rows == 0) num_blocks = 1;
+        if (block >= num_blocks) return;
+        specv_i_block_statistics(d, &r, m, b, block, num_blocks);
+    }
+    if (!specv_i_block_is_last(&m->tickets[b], num_blocks)) return;
+    /* Opened anew: kept in registers over the first half, it would not leave enough there. */
+    const specv_i_request r = specv_i_open_request(d, b);
+    specv_i_block_merge(d, &r, m);
+    __syncthreads();
+    if (specv_i_thread() < 32) {
+        const specv_distribution *rows = m->rows + r.first_row;
+        const specv_distribution *draft_rows = rows + m->target_rows;
+        specv_i_outcome o = {0, 0, 0, -1, SPECV_I_NOTHING, 1, r.status};
+        if (r.row.readable) {
+            specv_i_warp_find_usable(d, &r, &o);
+            if (!r.sampled)
+                specv_i_warp_judge_equal(d, &r, rows, &o);
+            else if (d->rule == SPECV_RULE_BLOCK)
+                specv_i_warp_judge_block(d, &r, b, rows, draft_rows, m->prefixes + r.first_row, &o);
+            else
+                specv_i_warp_judge_token(d, &r, b, rows, draft_rows, &o);
+        }
+        if (specv_i_lane() == 0) judged = o;
+    }
+    __syncthreads();
+    specv_i_outcome o = judged;
+    if (o.next == SPECV_I_RESIDUAL || (o.next > SPECV_I_TOKEN && r.target_rows == 0)) {
+        if (specv_i_thread() == 0) m->plans[b] = o; /* for the second pass */
+        return;
+    }
+    specv_i_block_emit(d, &r, m, b, o, 0);
+    if (specv_i_thread() == 0) m->plans[b].next = SPECV_I_NOTHING;
+}
+
+/* The second pass over one request: residual weights of the position that was rejected, or of all
+   positions where the block rule may stop; then, in the last block that comes, the rest of the
+   judgement and the draw. Call: block. */
+SPECV_DEVFN void specv_i_block_residuals(const specv_verify_sample_desc *d,
+                                         const specv_i_request *r, const specv_i_memory *m, int b,
+                                         int block, int num_blocks) {
+    const specv_i_outcome o = m->plans[b];
+    const int warp = specv_i_thread() / 32, num_warps = SPECV_SAMPLE_THREADS / 32;
+    const int searching = d->rule == SPECV_RULE_BLOCK && o.next == SPECV_I_RESIDUAL;
+    const int num_items = (searching ? o.usable : 1) * m->num_tiles;
+    specv_i_weights w;
+    w.p = w.q = specv_i_plain_distribution();
+    w.prefix = 1, w.without = -1, w.q_scores = 0;
+    if (o.next == SPECV_I_DRAW_WITHOUT) w.without = (int32_t)specv_i_draft_token(d, r, o.accepted);
+#pragma unroll 1
+    for (int item = block * num_warps + warp; item < num_items; item += num_blocks * num_warps) {
+        const int j = (searching ? 0 : o.accepted) + item / m->num_tiles, t = item % m->num_tiles;
+        const int64_t row = r->first_row + j;
+        if (searching) w.prefix = m->prefixes[row];
+        if (!specv_i_less(0.f, w.prefix)) continue;
+        w.p_scores = specv_i_scores_of(&r->target, j);
+        if (r->target_rows) w.p = m->rows[row];
+        if (o.next == SPECV_I_RESIDUAL) {
+            w.q_scores = specv_i_scores_of(&r->draft, j);
+            if (r->draft_rows) w.q = m->rows[m->target_rows + row];
+        }
+        specv_i_warp_residual_tile(r, &w, d->verify.vocab, t,
+                                   &m->residuals[row * m->num_tiles + t]);
+    }
+}
+
+/* The largest position that passes the test of the block rule; its P too. Call: block. */
+SPECV_DEVFN void specv_i_block_search(const specv_verify_sample_desc *d, const specv_i_request *r,
+                                      const specv_i_memory *m, int b, specv_i_outcome *o) {
+    __shared__ int tau;
+    const int warp = specv_i_thread() / 32, lane = specv_i_lane();
+    if (specv_i_thread() == 0) tau = 0;
+    __syncthreads();
+    for (int i = 1 + warp; i < o->usable; i += SPECV_SAMPLE_THREADS / 32) {
+        const specv_i_residual *of_row = m->residuals + (r->first_row + i) * m->num_tiles;
+        specv_i_residual sum = {0, 0};
+        if (!specv_i_less(0.f, m->prefixes[r->first_row + i])) continue;
+        for (int t = lane; t < m->num_tiles; t += 32)
+            sum.gain += of_row[t].gain, sum.loss += of_row[t].loss & ~SPECV_I_NAN_IN_TILE;
+        sum.gain = specv_i_warp_add(sum.gain), sum.loss = specv_i_warp_add(sum.loss);
+        if (lane == 0 && (sum.loss == 0 || specv_accept(specv_i_accept_uniform(d, r, b, i - 1),
+                                                        (float)sum.loss, (float)sum.gain)))
+            atomicMax(&tau, i);
+    }
+    __syncthreads();
+    o->accepted = tau;
+    o->prefix = m->prefixes[r->first_row + tau];
+}
+
+SPECV_DEVFN void specv_i_block_finish(const specv_verify_sample_desc *d, const specv_i_memory *m,
+                                      int b, int block, int num_blocks) {
+    if (m->plans[b].next == SPECV_I_NOTHING) return;
+    {
+        const specv_i_request r = specv_i_open_request(d, b);
+        specv_i_block_residuals(d, &r, m, b, block, num_blocks);
+    }
+    if (!specv_i_block_is_last(&m->tickets[d->verify.rows.batch + b], num_blocks)) return;
+    /* Opened anew: kept in registers over the first half, it would not leave enough there. */
+    const specv_i_request r = specv_i_open_request(d, b);
+    specv_i_outcome o = m->plans[b];
+    const int searching = d->rule == SPECV_RULE_BLOCK && o.next == SPECV_I_RESIDUAL;
+    int has_nan = 0;
+    if (searching) specv_i_block_search(d, &r, m, b, &o);
+    /* A NaN counts where the rule looked: from the position of the token on. */
+    for (int j = o.accepted; j < (searching ? o.usable : o.accepted + 1); ++j) {
+        const int64_t row = r.first_row + j;
+        if (searching && !specv_i_less(0.f, m->prefixes[row])) continue;
+        for (int t = specv_i_thread(); t < m->num_tiles; t += SPECV_SAMPLE_THREADS)
+            has_nan |= (m->residuals[row * m->num_tiles + t].loss & SPECV_I_NAN_IN_TILE) != 0;
+    }
+    if (__syncthreads_or(has_nan)) o.status |= SPECV_ROW_NAN;
+    specv_i_block_emit(d, &r, m, b, o, m->residuals + (r.first_row + o.accepted) * m->num_tiles);
+}
+
 /* ============================================================================ >>short-names */
 
 #if !defined(SPECVERIFY_NO_SHORT_NAMES)
@@ -2193,6 +3268,28 @@ SPECV_KERNEL __launch_bounds__(SPECV_VERIFY_THREADS)
     specv_i_wait_for_primary();
     specv_i_launch_dependents();
     if (row < d.rows.batch) specv_warp_verify_greedy_row(&d, (int)row, 0);
+}
+
+/* A2 to A5 and A8, first pass. Grid: task.blocks blocks of SPECV_SAMPLE_THREADS for each row. Bytes: each
+   score of the rows that need statistics once, 24 bytes a tile written and read back. */
+SPECV_KERNEL __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
+    specv_verify_sample_kernel(const __grid_constant__ specv_sample_task task) {
+    const specv_i_memory memory = specv_i_open_memory(&task.d, &task.scratch);
+    specv_i_wait_for_primary();
+    specv_i_launch_dependents();
+    specv_i_block_judge(&task.d, &memory, (int)blockIdx.x / task.blocks,
+                        (int)blockIdx.x % task.blocks, task.blocks);
+}
+
+/* A3 and A4, second pass, where the token may have to come from p and q, or from probabilities.
+   Grid: task.blocks_of_residual blocks for each row; those with nothing left to do end at once.
+   Bytes: the p row and the q row of each position that may emit the token, once. */
+SPECV_KERNEL __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
+    specv_residual_kernel(const __grid_constant__ specv_sample_task task) {
+    const specv_i_memory memory = specv_i_open_memory(&task.d, &task.scratch);
+    specv_i_wait_for_primary();
+    specv_i_block_finish(&task.d, &memory, (int)blockIdx.x / task.blocks_of_residual,
+                         (int)blockIdx.x % task.blocks_of_residual, task.blocks_of_residual);
 }
 
 /* B1. Grid: any number of blocks of SPECV_PACK_THREADS; all share every tile's bytes.
@@ -2396,6 +3493,59 @@ SPECV_LAUNCHER int specv_verify_greedy(const specv_verify_greedy_desc *desc,
     return specv_i_launch((const void *)specv_verify_greedy_kernel,
                           (d.rows.batch + rows_per_block - 1) / rows_per_block,
                           SPECV_VERIFY_THREADS, &d, 0, stream);
+}
+
+/* Blocks that share a row: with two on an SM at a time, as few waves as leave at most an eighth of
+   the last one idle; not more than there are tiles for all warps. */
+static int specv_i_blocks_of_row(int64_t batch, int64_t tiles, int num_sms) {
+    const int64_t warps = SPECV_SAMPLE_THREADS / 32, most = (tiles + warps - 1) / warps;
+    int64_t waves = 0, blocks = 0;
+    while (++waves <= 8) {
+        blocks = 2 * num_sms * waves / batch;
+        if (blocks * batch * 8 >= 2 * num_sms * waves * 7) break;
+    }
+    blocks = blocks < most ? blocks : most;
+    return (int)(blocks < 1 ? 1 : blocks);
+}
+
+static int specv_i_launch_sample(const specv_verify_sample_desc *desc, cudaStream_t stream) {
+    const specv_rows *r = &desc->verify.rows;
+    specv_sample_task task = SPECV_ZERO;
+    int64_t drafts = r->max_draft, tiles;
+    int ratios = desc->rule == SPECV_RULE_TOKEN || desc->rule == SPECV_RULE_BLOCK;
+    int num_sms, status = specv_i_num_sms(desc->num_sms, &num_sms);
+    if (status) return status;
+    task.d = *desc;
+    specv_verify_sample_resolve(&task.d);
+    task.scratch = specv_i_scratch_layout(&task.d);
+    tiles = task.scratch.num_tiles;
+    task.blocks = specv_i_blocks_of_row(
+        r->batch, tiles * (drafts + 1 + (ratios && task.scratch.draft_rows ? drafts : 0)), num_sms);
+    task.blocks_of_residual = specv_i_blocks_of_row(
+        r->batch, tiles * (desc->rule == SPECV_RULE_BLOCK && drafts ? drafts : 1), num_sms);
+    status =
+        specv_i_launch((const void *)specv_verify_sample_kernel, (int64_t)r->batch * task.blocks,
+                       SPECV_SAMPLE_THREADS, &task, 0, stream);
+    if (status || !ratios || (!desc->draft.data && desc->target.dtype != SPECV_PROBS_F32))
+        return status;
+    return specv_i_launch((const void *)specv_residual_kernel,
+                          (int64_t)r->batch * task.blocks_of_residual, SPECV_SAMPLE_THREADS, &task,
+                          1, stream);
+}
+
+SPECV_LAUNCHER int specv_verify_sample(const specv_verify_sample_desc *desc,
+                                       struct CUstream_st *stream) {
+    int status = SPECV_I_VALIDATE(specv_verify_sample_validate, desc);
+    if (status != SPECV_OK || desc->verify.rows.batch == 0) return status;
+    return specv_i_launch_sample(desc, stream);
+}
+
+SPECV_LAUNCHER int specv_sample(const specv_sample_desc *desc, struct CUstream_st *stream) {
+    int status = SPECV_I_VALIDATE(specv_sample_validate, desc);
+    specv_verify_sample_desc d;
+    if (status != SPECV_OK || desc->batch == 0) return status;
+    d = specv_sample_as_verify(desc);
+    return specv_i_launch_sample(&d, stream);
 }
 
 static int specv_i_launch_pack(const specv_pack_kv_desc *desc, int chained, cudaStream_t stream) {

@@ -561,13 +561,15 @@ static float specv_ref_i_next_prefix(specv_ref_i_judge *g, int32_t j, float pref
 }
 
 static void specv_ref_i_judge_block(specv_ref_i_judge *g, int32_t n_draft) {
-    float prefix = 1, prefix_of_tau = 1;
-    for (int32_t i = 1; i <= g->usable; ++i) {
-        prefix = specv_ref_i_next_prefix(g, i - 1, prefix);
-        if (specv_ref_i_block_test(g, i, prefix)) g->o.accepted = i, prefix_of_tau = prefix;
-    }
-    if (g->o.accepted < g->usable)
-        specv_ref_i_emit_residual(g, g->o.accepted, prefix_of_tau);
+    float prefix;
+    int32_t tau = g->usable;
+    do { /* from the last position on: the first that passes is the largest */
+        prefix = 1;
+        for (int32_t j = 0; j < tau; ++j) prefix = specv_ref_i_next_prefix(g, j, prefix);
+    } while (tau > 0 && !specv_ref_i_block_test(g, tau, prefix) && tau--);
+    g->o.accepted = tau;
+    if (tau < g->usable)
+        specv_ref_i_emit_residual(g, tau, prefix);
     else
         specv_ref_i_emit_bonus(g, n_draft);
 }

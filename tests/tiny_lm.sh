@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT-0
 #
 # tiny_lm.sh - the whole program examples/tiny_lm: text and KV caches must not depend on batch,
-# gamma, compiler or backend; damaged input must be refused; a broken commit must be noticed.
+# gamma, compiler or backend; sampled texts must have the law of plain sampling; damaged input must
+# be refused; a broken commit or a random number used twice must be noticed.
 #
 # usage: tests/tiny_lm.sh [build folder]     (build/tiny_lm-tests)
 # CC, CLANG, NVCC choose compilers; PTXRUN_OUT is where tests/ptxrun was built.
@@ -23,11 +24,11 @@ skip() { skipped=$((skipped + 1)) && echo "skipped $1: $2"; }
 # what must be the same in every setting: the texts and the fingerprint of the committed KV rows
 same_part() { grep -E '^ *[0-9]+  .* >> |^target.s KV' "$1"; }
 
-# runs NAME WANTED_LAST_LINE COMMAND...: exit status 0, that last line; output in $out/NAME
+# runs NAME LAST_LINE COMMAND...: exit status 0, a last line that matches; output in $out/NAME
 runs() {
     name=$1 last=$2
     shift 2
-    if "$@" >"$out/$name" 2>"$out/$name.err" && [ "$(tail -n 1 "$out/$name")" = "$last" ]; then
+    if "$@" >"$out/$name" 2>"$out/$name.err" && tail -n 1 "$out/$name" | grep -Eqx "$last"; then
         pass
     else
         fail "$name: $* (see $out/$name)"
@@ -97,11 +98,80 @@ printf '\001\377\200\\\n \na' >"$out/prompts-odd"
 runs odd-bytes "identical to plain decoding: 3 of 3" \
     "$out/tiny_lm" --backend cpu --prompts "$out/prompts-odd" --tokens 16
 
+# ---- sampled rules ------------------------------------------------------------------------------
+
+counts="[0-9]+ tokens, [0-9.]+ a step, acceptance rate [01][.][0-9]+"
+passes="the law of plain sampling: pass"
+
+# differs NAME OTHER
+differs() {
+    same_part "$out/$1" >"$out/$1.same"
+    same_part "$out/$2" >"$out/$2.same"
+    if [ -s "$out/$1.same" ] && ! cmp -s "$out/$1.same" "$out/$2.same"; then pass; else
+        fail "$1 and $2 do not differ"
+    fi
+}
+
+# acceptance rate in thousandths
+rate() { sed -n 's/^acceptance rate *0*\.*\([0-9.]*\) of.*/\1/p' "$out/$1" | tr -d . | sed 's/^0*//'; }
+
+# Temperature 0 is greedy decoding, whatever the rule.
+for rule in token block coupled; do
+    runs "$rule-cold" "$all32" \
+        "$out/tiny_lm" --backend cpu --tokens 24 --rule $rule --temperature 0 --seed 7
+    equals "$rule-cold" g1-b1
+done
+
+# Coupled: one text, for any number of drafts, any batch, any drafter.
+for drafter in model ngram random; do
+    for gamma in 1 3 8; do
+        for batch in 1 5 32; do
+            runs "c-$drafter-g$gamma-b$batch" "$all32" "$out/tiny_lm" --backend cpu --tokens 12 \
+                --rule coupled --drafter $drafter --gamma $gamma --batch $batch
+            equals "c-$drafter-g$gamma-b$batch" c-model-g1-b1
+        done
+    done
+done
+runs c-seed-2 "$all32" "$out/tiny_lm" --backend cpu --tokens 12 --rule coupled --seed 2
+differs c-seed-2 c-model-g1-b1
+runs c-lukewarm "$all32" "$out/tiny_lm" --backend cpu --tokens 12 --rule coupled --temperature 0.5
+differs c-lukewarm c-model-g1-b1
+
+# Token and block: a text of its own for each number of drafts and drafter, but not for each batch.
+for rule in token block; do
+    for drafter in model ngram random; do
+        for batch in 3 32; do
+            runs "$rule-$drafter-b$batch" "384 tokens, ${counts#* tokens, }" \
+                "$out/tiny_lm" --backend cpu --tokens 12 --rule $rule --temperature 0.8 \
+                --drafter $drafter --batch $batch
+        done
+        equals "$rule-$drafter-b3" "$rule-$drafter-b32"
+    done
+done
+for rule in token block; do
+    if [ "$(rate $rule-model-b3)" -gt 500 ] &&
+        [ "$(rate $rule-model-b3)" -gt "$(rate $rule-ngram-b3)" ] &&
+        [ "$(rate $rule-ngram-b3)" -gt "0$(rate $rule-random-b3)" ]; then
+        pass
+    else
+        fail "$rule: a better drafter is not accepted more often"
+    fi
+done
+if [ "$(rate c-model-g3-b5)" -gt 500 ]; then pass; else
+    fail "coupled: the draft model does not draw with the target's noise"
+fi
+for rule in token block coupled; do
+    runs "law-$rule" "$passes" \
+        "$out/tiny_lm" --backend cpu --rule $rule --check-law 2000 --gamma 3 --batch 64
+done
+
 # ---- other compilers, sanitizers ----------------------------------------------------------------
 
+warm="--tokens 12 --rule block --temperature 0.8 --batch 3"
 if command -v "${CLANG:-clang}" >/dev/null; then
     if ${CLANG:-clang} -O2 $flags $sources -lm -o "$out/tiny_lm_clang"; then
         runs clang "$all32" "$out/tiny_lm_clang" --backend cpu --tokens 24 && equals clang g1-b1
+        runs clang-block "$counts" "$out/tiny_lm_clang" --backend cpu $warm && equals clang-block block-model-b3
     else
         fail "clang does not compile it"
     fi
@@ -111,6 +181,7 @@ fi
 if ${CC:-gcc} -march=native -E -x c /dev/null >/dev/null 2>&1; then
     if ${CC:-gcc} -O3 -march=native $flags $sources -lm -o "$out/tiny_lm_native"; then
         runs native "$all32" "$out/tiny_lm_native" --backend cpu --tokens 24 && equals native g1-b1
+        runs native-block "$counts" "$out/tiny_lm_native" --backend cpu $warm && equals native-block block-model-b3
     else
         fail "it does not compile with -march=native"
     fi
@@ -121,7 +192,13 @@ tiny_lm=$out/tiny_lm
 if ${CC:-gcc} -O2 -g -fsanitize=address,undefined -fno-sanitize-recover=all $flags $sources -lm \
     -o "$out/tiny_lm_san" 2>"$out/san.err"; then
     tiny_lm=$out/tiny_lm_san
-    runs sanitized "$all4" "$tiny_lm" --backend cpu --prompts "$out/prompts-4" --batch 3
+    few="--backend cpu --prompts $out/prompts-4 --batch 3"
+    runs sanitized "$all4" "$tiny_lm" $few
+    few="$few --tokens 16"
+    runs sanitized-coupled "$all4" "$tiny_lm" $few --rule coupled --drafter random
+    runs sanitized-token "$counts" "$tiny_lm" $few --rule token --drafter ngram
+    runs sanitized-block "$counts" "$tiny_lm" $few --rule block
+    runs sanitized-law "$passes" "$tiny_lm" $few --rule token --check-law 100
 else
     skip sanitizers "the compiler has no -fsanitize=address,undefined"
 fi
@@ -169,7 +246,24 @@ for number in gamma batch tokens; do
     done
     refuses 2 "needs a value" "$tiny_lm" --$number
 done
-refuses 2 "unknown option" "$tiny_lm" --seed 1
+for value in greed '' Token 0; do refuses 2 "--rule: .* is none of token" "$tiny_lm" --rule "$value"; done
+for value in ngrams '' 1; do refuses 2 "--drafter: .* is none of model" "$tiny_lm" --drafter "$value"; done
+for value in -0.1 8193 1e9 nan inf '' 1x; do
+    refuses 2 "--temperature: .* is not a number" "$tiny_lm" --rule token --temperature "$value"
+done
+for value in -1 1.5 '' x 18446744073709551616; do
+    refuses 2 "--seed: .* is not a number" "$tiny_lm" --seed "$value"
+done
+for value in 0 99 1000001 many; do
+    refuses 2 "--check-law: .* is not a number" "$tiny_lm" --rule token --check-law "$value"
+done
+for option in rule temperature seed drafter check-law; do
+    refuses 2 "needs a value" "$tiny_lm" --$option
+done
+refuses 2 "the rule greedy has none" "$tiny_lm" --temperature 0.5
+refuses 2 "the rule greedy has one text" "$tiny_lm" --check-law 1000
+refuses 2 "all texts begin alike" "$tiny_lm" --backend cpu --rule token --temperature 0 --check-law 100
+refuses 2 "unknown option" "$tiny_lm" --sed 1
 refuses 2 "unknown option" "$tiny_lm" gamma
 refuses 2 "cpu, gpu or auto" "$tiny_lm" --backend tpu
 refuses 2 "without CUDA" "$tiny_lm" --backend gpu
@@ -219,10 +313,29 @@ fi
 hole='s/num_seqs \&\& k == 0; i++) {/& seqs[i].draft_cached = seqs[i].len;/'
 if mutant draft-hole tiny_lm.c "$hole"; then
     runs draft-hole.txt "$all32" "$out/draft-hole" --tokens 24 && equals draft-hole.txt g1-b1
-    rate() { sed -n 's/^acceptance rate *0*\.*\([0-9.]*\) of.*/\1/p' "$out/$1" | tr -d .; }
     if [ "$(rate draft-hole.txt)" -lt "$(rate g4-b8)" ]; then pass; else
         fail "the hole in the draft's cache does not show in the acceptance rate"
     fi
+fi
+
+# notices MUTANT COMMAND...: exit status 1
+notices() {
+    name=$1
+    shift
+    "$@" >"$out/refused" 2>"$out/refused.err"
+    if [ $? -eq 1 ]; then pass; else fail "$name went unnoticed"; fi
+}
+# A text at the wrong place among its random numbers; drafts that use up the numbers of the verdict;
+# drafts judged by logits that they did not come from.
+if mutant wrong-place cpu.c 's/memcpy(s->position, step->cache_end/memcpy(s->position, step->draft_len/'; then
+    notices wrong-place "$out/wrong-place" --quiet --tokens 12 --rule coupled
+fi
+law="--check-law 2000 --gamma 3 --batch 64"
+if mutant reused tiny_lm.c 's/pick_of(e, SPECV_STREAM_DRAFT, k)/pick_of(e, SPECV_STREAM_TARGET, k)/'; then
+    notices reused "$out/reused" --rule token $law
+fi
+if mutant wrong-q tiny_lm.c 's/row->keep_at = draft;/row->keep_at = i * e->limits.gamma;/'; then
+    notices wrong-q "$out/wrong-q" --rule block $law
 fi
 
 # ---- the CUDA backend, on tests/ptxrun ----------------------------------------------------------
@@ -244,6 +357,15 @@ if command -v "${NVCC:-nvcc}" >/dev/null; then
         PTXRUN_OPTS="seed=1 weak=1 split=20 approx=jitter"
         export PTXRUN_OPTS
         runs hard-gpu "$all2" on_ptxrun $few && equals hard-gpu hard-cpu
+        printf 'And\nLet\n' >"$out/prompts-tiny"
+        few="--prompts $out/prompts-tiny --tokens 5 --batch 2 --gamma 3"
+        for rule in token block coupled; do
+            drafter=model last=$counts
+            [ $rule = coupled ] && drafter=ngram last=$all2
+            few="$few --rule $rule --drafter $drafter"
+            runs $rule-cpu "$last" "$out/tiny_lm" --backend cpu $few
+            runs $rule-gpu "$last" on_ptxrun --backend gpu $few && equals $rule-gpu $rule-cpu
+        done
     else
         fail "the CUDA version does not compile"
     fi

@@ -19,18 +19,27 @@ typedef struct cpu_model {
     lm_dims dims;
     const float *weights;
     float *cache; /* [plane][batch][max_seq][d_model] */
+    float *kept;  /* [batch * (gamma + 1)][vocab] logits that verification asks for */
 } cpu_model;
 
-enum { MAX_BLOCKS = 32 };
+enum { MAX_BLOCKS = 40 };
 
 typedef struct cpu_state {
     lm_limits limits;
+    lm_sampling sampling;
     cpu_model models[LM_NUM_MODELS];
     int32_t *board; /* [board_size] */
 
     /* activations, [max_rows][...] */
     float *x, *normed, *qkv, *attended, *hidden, *gated, *logits;
     float *scores; /* [max_seq] */
+
+    /* sampling; the kit's scratch belongs to descriptors of one shape each */
+    float *temperature;          /* [batch] */
+    uint64_t *seed;              /* [batch] */
+    int32_t *position, *sampled; /* [batch] */
+    void *sample_scratch, *verify_scratch;
+    int64_t sample_scratch_bytes, verify_scratch_bytes;
 
     /* verification: target KV rows of the drafts, and what the kit packs and reports */
     float *scratch; /* [plane][batch][gamma][d_model] */
@@ -205,8 +214,44 @@ static int32_t argmax(const float *logits, int32_t vocab) {
     return best;
 }
 
+/* ---- from logits to tokens ------------------------------------------------------------------ */
+
+/* Of one pass: a token for each of up to `batch` rows. */
+static specv_sample_desc sample_desc(const cpu_state *s) {
+    specv_sample_desc d = SPECV_ZERO;
+    d.num_active = &s->num_active;
+    d.batch = s->limits.batch;
+    d.vocab = s->models[LM_TARGET].dims.vocab;
+    d.scores.data = s->logits;
+    d.temperature = s->temperature;
+    d.seed = s->seed;
+    d.position = s->position;
+    d.token = s->sampled;
+    d.scratch = s->sample_scratch;
+    d.scratch_bytes = s->sample_scratch_bytes;
+    return d;
+}
+
+static int sample(lm_backend *backend, const lm_row *rows, int32_t num_rows, lm_pick pick) {
+    cpu_state *s = (cpu_state *)backend->state;
+    specv_sample_desc d = sample_desc(s);
+    int status;
+    s->num_active = num_rows;
+    for (int32_t r = 0; r < num_rows; r++) {
+        s->seed[r] = rows[r].seed;
+        s->position[r] = rows[r].pos + 1 - pick.step_row; /* of the first token of the step */
+    }
+    d.method = pick.method == LM_PICK_GUMBEL ? SPECV_SAMPLE_GUMBEL : SPECV_SAMPLE_CDF;
+    d.stream = pick.stream;
+    d.step_row = pick.step_row;
+    status = specv_ref_sample(&d);
+    if (status != SPECV_OK) return fail(backend, specv_status_string(status));
+    for (int32_t r = 0; r < num_rows; r++) s->board[rows[r].pick_at] = s->sampled[r];
+    return 0;
+}
+
 static int cpu_forward(lm_backend *backend, int which, const lm_row *rows, int32_t num_rows,
-                       int32_t num_silent) {
+                       int32_t num_silent, lm_pick pick) {
     const cpu_state *s = (const cpu_state *)backend->state;
     const cpu_model *m = &s->models[which];
     const lm_view view = lm_view_of(&m->dims, m->weights);
@@ -221,43 +266,94 @@ static int cpu_forward(lm_backend *backend, int which, const lm_row *rows, int32
     for (int32_t r = 0; r < num_rows; r++)
         rms_norm(s->normed + times(r, d), s->x + times(num_silent + r, d), view.final_norm, d);
     matmul(s->logits, NULL, s->normed, view.head, num_rows, d, vocab);
-    for (int32_t r = 0; r < num_rows; r++)
-        s->board[rows[r].argmax_at] = argmax(s->logits + times(r, vocab), vocab);
+    for (int32_t r = 0; r < num_rows; r++) {
+        const float *logits = s->logits + times(r, vocab);
+        if (pick.method == LM_PICK_LARGEST) s->board[rows[r].pick_at] = argmax(logits, vocab);
+        if (rows[r].keep_at >= 0)
+            memcpy(m->kept + times(rows[r].keep_at, vocab), logits, (size_t)vocab * sizeof(float));
+    }
+    if (pick.method == LM_PICK_CDF || pick.method == LM_PICK_GUMBEL)
+        return sample(backend, rows, num_rows, pick);
     return 0;
 }
 
-/* ---- verification: one call of the kit, then the commit ------------------------------------- */
+/* ---- verification: the kit's work, then the commit ------------------------------------------ */
+
+/* What all rules share. */
+static specv_verify_greedy_desc verify_desc(const cpu_state *s) {
+    specv_verify_greedy_desc d = SPECV_ZERO;
+    d.rows.num_active = &s->num_active;
+    d.rows.draft_len = s->draft_len;
+    d.rows.batch = s->limits.batch;
+    d.rows.max_draft = s->limits.gamma;
+    d.draft_tokens = s->board + s->limits.draft_at;
+    d.accepted_len = s->accepted_len;
+    d.num_emitted = s->num_emitted;
+    d.out_tokens = s->out_tokens;
+    d.vocab = s->models[LM_TARGET].dims.vocab;
+    return d;
+}
+
+static specv_verify_sample_desc verify_sample_desc(const cpu_state *s) {
+    specv_verify_sample_desc d = SPECV_ZERO;
+    d.verify = verify_desc(s);
+    d.rule = s->sampling.rule;
+    d.target.data = s->models[LM_TARGET].kept;
+    if (s->sampling.use_draft_logits) d.draft.data = s->models[LM_DRAFT].kept;
+    d.temperature = s->temperature;
+    d.seed = s->seed;
+    d.position = s->position;
+    d.scratch = s->verify_scratch;
+    d.scratch_bytes = s->verify_scratch_bytes;
+    return d;
+}
+
+static specv_kv_pack kv_pack(const cpu_state *s) {
+    const lm_dims *dims = &s->models[LM_TARGET].dims;
+    specv_kv_pack kv = SPECV_ZERO;
+    kv.src_planes = s->src_planes;
+    kv.dst_planes = s->dst_planes;
+    kv.num_planes = 2 * dims->num_layers;
+    kv.offsets = s->offsets;
+    kv.row_bytes = (int64_t)dims->d_model * (int64_t)sizeof(float);
+    kv.capacity_rows = (int64_t)s->limits.batch * s->limits.gamma;
+    return kv;
+}
+
+/* One call verifies and packs. */
+static int verify_greedy(const cpu_state *s) {
+    specv_verify_pack_kv_desc d = SPECV_ZERO;
+    d.verify = verify_desc(s);
+    d.verify.target_tokens = s->board + s->limits.target_at;
+    d.kv = kv_pack(s);
+    return specv_ref_verify_pack_kv(&d);
+}
+
+static int verify_sampled(const cpu_state *s) {
+    const specv_verify_sample_desc d = verify_sample_desc(s);
+    specv_pack_kv_desc pack = SPECV_ZERO;
+    int status = specv_ref_verify_sample(&d);
+    if (status != SPECV_OK) return status;
+    pack.rows = d.verify.rows;
+    pack.accepted_len = s->accepted_len;
+    pack.kv = kv_pack(s);
+    return specv_ref_pack_kv(&pack);
+}
 
 static int cpu_verify(lm_backend *backend, const lm_step *step) {
     cpu_state *s = (cpu_state *)backend->state;
-    const lm_dims *dims = &s->models[LM_TARGET].dims;
-    specv_verify_pack_kv_desc d = SPECV_ZERO;
+    const size_t num_seqs = (size_t)step->num_seqs;
     specv_accept_stats_desc stats = SPECV_ZERO;
     int status;
     s->num_active = step->num_seqs;
-    memcpy(s->draft_len, step->draft_len, (size_t)step->num_seqs * sizeof(int32_t));
-
-    d.verify.rows.num_active = &s->num_active;
-    d.verify.rows.draft_len = s->draft_len;
-    d.verify.rows.batch = s->limits.batch;
-    d.verify.rows.max_draft = s->limits.gamma;
-    d.verify.draft_tokens = s->board + step->draft_at;
-    d.verify.target_tokens = s->board + step->target_at;
-    d.verify.accepted_len = s->accepted_len;
-    d.verify.num_emitted = s->num_emitted;
-    d.verify.out_tokens = s->out_tokens;
-    d.verify.vocab = dims->vocab;
-    d.kv.src_planes = s->src_planes;
-    d.kv.dst_planes = s->dst_planes;
-    d.kv.num_planes = 2 * dims->num_layers;
-    d.kv.offsets = s->offsets;
-    d.kv.row_bytes = (int64_t)dims->d_model * (int64_t)sizeof(float);
-    d.kv.capacity_rows = (int64_t)s->limits.batch * s->limits.gamma;
-    status = specv_ref_verify_pack_kv(&d);
+    memcpy(s->draft_len, step->draft_len, num_seqs * sizeof *s->draft_len);
+    memcpy(s->position, step->cache_end, num_seqs * sizeof *s->position);
+    memcpy(s->seed, step->seed, num_seqs * sizeof *s->seed);
+    status = s->sampling.rule == SPECV_RULE_GREEDY ? verify_greedy(s) : verify_sampled(s);
     if (status != SPECV_OK) return fail(backend, specv_status_string(status));
 
     stats.accumulate = 1;
-    stats.rows = d.verify.rows;
+    stats.rows = verify_desc(s).rows;
     stats.accepted_len = s->accepted_len;
     stats.num_emitted = s->num_emitted;
     stats.histogram = s->histogram;
@@ -299,6 +395,10 @@ static size_t scratch_size(const cpu_state *s) {
     return 2 * times(dims->num_layers, dims->d_model) * times(s->limits.batch, s->limits.gamma);
 }
 
+static size_t kept_size(const cpu_state *s, const cpu_model *m) {
+    return times(s->limits.batch, s->limits.gamma + 1) * (size_t)m->dims.vocab;
+}
+
 static void fill_nan(float *values, size_t count) {
     for (size_t i = 0; i < count; i++) values[i] = NAN;
 }
@@ -309,6 +409,8 @@ static int cpu_poison(lm_backend *backend) {
         fill_nan(s->models[which].cache, cache_size(s, &s->models[which]));
     fill_nan(s->scratch, scratch_size(s));
     fill_nan(s->packed, scratch_size(s));
+    for (int which = 0; which < LM_NUM_MODELS; which++)
+        fill_nan(s->models[which].kept, kept_size(s, &s->models[which]));
     return 0;
 }
 
@@ -408,6 +510,28 @@ static void allocate_verification(cpu_state *s) {
     }
 }
 
+/* Two scratch areas of the kit, as large as its descriptors say. */
+static int allocate_sampling(cpu_state *s) {
+    const size_t batch = (size_t)s->limits.batch;
+    specv_sample_desc sample;
+    specv_verify_sample_desc verify;
+    s->temperature = floats(s, batch);
+    s->seed = (uint64_t *)zeroed(s, batch, sizeof(uint64_t));
+    s->position = ints(s, batch);
+    s->sampled = ints(s, batch);
+    if (s->out_of_memory) return SPECV_OK;
+    for (size_t i = 0; i < batch; i++) s->temperature[i] = s->sampling.temperature;
+    sample = sample_desc(s);
+    verify = verify_sample_desc(s);
+    s->sample_scratch_bytes = specv_sample_scratch_bytes(&sample);
+    s->verify_scratch_bytes = specv_verify_sample_scratch_bytes(&verify);
+    if (s->sample_scratch_bytes < 0) return (int)s->sample_scratch_bytes;
+    if (s->verify_scratch_bytes < 0) return (int)s->verify_scratch_bytes;
+    s->sample_scratch = zeroed(s, (size_t)s->sample_scratch_bytes, 1);
+    s->verify_scratch = zeroed(s, (size_t)s->verify_scratch_bytes, 1);
+    return SPECV_OK;
+}
+
 /* Did the compiler fuse lm_mac's multiply and add? The two roundings cancel here, one does not. */
 static int fuses_multiply_add(void) {
     volatile float factor = 1.0f + 1.0f / 4096.0f;
@@ -416,8 +540,9 @@ static int fuses_multiply_add(void) {
 }
 
 static int cpu_open(lm_backend *backend, const lm_model models[LM_NUM_MODELS],
-                    const lm_limits *limits) {
+                    const lm_limits *limits, const lm_sampling *sampling) {
     cpu_state *s = (cpu_state *)calloc(1, sizeof *s);
+    int status;
     if (!s) return fail(backend, "out of memory");
     backend->state = s;
     if (fuses_multiply_add()) {
@@ -425,17 +550,20 @@ static int cpu_open(lm_backend *backend, const lm_model models[LM_NUM_MODELS],
         return fail(backend, "built with fused multiply-add: compile with -ffp-contract=off");
     }
     s->limits = *limits;
+    s->sampling = *sampling;
     s->board = ints(s, (size_t)limits->board_size);
     for (int which = 0; which < LM_NUM_MODELS; which++) {
         s->models[which].dims = models[which].dims;
         s->models[which].weights = models[which].weights;
         s->models[which].cache = floats(s, cache_size(s, &s->models[which]));
+        s->models[which].kept = floats(s, kept_size(s, &s->models[which]));
     }
     allocate_activations(s);
     allocate_verification(s);
-    if (!s->out_of_memory) return 0;
+    status = allocate_sampling(s);
+    if (status == SPECV_OK && !s->out_of_memory) return 0;
     cpu_close(backend);
-    return fail(backend, "out of memory");
+    return fail(backend, status == SPECV_OK ? "out of memory" : specv_status_string(status));
 }
 
 void lm_cpu_backend(lm_backend *backend) {

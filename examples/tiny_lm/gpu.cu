@@ -25,6 +25,7 @@ typedef struct gpu_model {
     lm_dims dims;
     float *weights;
     float *cache; /* [plane][batch][max_seq][d_model] */
+    float *kept;  /* [batch * (gamma + 1)][vocab] logits that verification asks for */
 } gpu_model;
 
 /* What the host tells the device about a step, and what it wants back: one copy each. */
@@ -32,16 +33,25 @@ typedef struct step_in {
     int32_t num_active;
     int32_t slot[LM_MAX_BATCH], draft_len[LM_MAX_BATCH], cache_end[LM_MAX_BATCH];
     int32_t text_at[LM_MAX_BATCH];
+    uint64_t seed[LM_MAX_BATCH];
 } step_in;
 
 typedef struct step_out {
     int32_t accepted_len[LM_MAX_BATCH], num_emitted[LM_MAX_BATCH];
 } step_out;
 
-enum { MAX_BLOCKS = 32 };
+/* The same of a pass that samples. */
+typedef struct sample_in {
+    int32_t num_active;
+    int32_t position[LM_MAX_BATCH];
+    uint64_t seed[LM_MAX_BATCH];
+} sample_in;
+
+enum { MAX_BLOCKS = 40 };
 
 typedef struct gpu_state {
     lm_limits limits;
+    lm_sampling sampling;
     gpu_model models[LM_NUM_MODELS];
     cudaStream_t stream;
     int32_t *board; /* [board_size] */
@@ -49,6 +59,13 @@ typedef struct gpu_state {
     /* one pass, [max_rows][...] */
     lm_row *rows;
     float *x, *normed, *qkv, *attended, *hidden, *gated, *logits;
+
+    /* sampling; the kit's scratch belongs to descriptors of one shape each */
+    float *temperature; /* [batch] */
+    int32_t *sampled;   /* [batch] */
+    sample_in *sample;
+    void *sample_scratch, *verify_scratch;
+    int64_t sample_scratch_bytes, verify_scratch_bytes;
 
     /* verification: target KV rows of the drafts, and what the kit packs and reports */
     float *scratch;      /* [plane][batch][gamma][d_model] */
@@ -221,7 +238,20 @@ static __global__ void argmax_kernel(int32_t *board, const float *logits, const 
         const int32_t other_best = __shfl_xor_sync(ALL_LANES, best, half);
         if (other > top || (other == top && other_best < best)) top = other, best = other_best;
     }
-    if (threadIdx.x == 0) board[rows[blockIdx.x].argmax_at] = best < vocab ? best : -1;
+    if (threadIdx.x == 0) board[rows[blockIdx.x].pick_at] = best < vocab ? best : -1;
+}
+
+/* Logits to where verification looks for them. Block: one row. */
+static __global__ void keep_kernel(float *kept, const float *logits, const lm_row *rows,
+                                   int32_t vocab) {
+    const int64_t from = blockIdx.x, to = rows[blockIdx.x].keep_at;
+    for (int32_t i = (int32_t)threadIdx.x; i < vocab; i += (int32_t)blockDim.x)
+        kept[to * vocab + i] = logits[from * vocab + i];
+}
+
+/* Sampled tokens to the board. One block, a thread per row. */
+static __global__ void place_kernel(int32_t *board, const int32_t *sampled, const lm_row *rows) {
+    board[rows[threadIdx.x].pick_at] = sampled[threadIdx.x];
 }
 
 /* Packed KV rows to the cache. Block: one packed row (x) of one plane (y); surplus blocks leave. */
@@ -232,7 +262,7 @@ static __global__ void commit_kv_kernel(kv_places kv, const float *packed, const
     if (packed_row >= offsets[kv.batch]) return;
     const int32_t seq = specv_thread_find_row(offsets, kv.batch, packed_row);
     const int32_t pos = in->cache_end[seq] + (packed_row - offsets[seq]);
-    const lm_row committed = {0, 0, in->slot[seq], pos, 0, kv.max_seq}; /* all of it in the cache */
+    const lm_row committed = {0, 0, 0, in->slot[seq], pos, 0, kv.max_seq, 0}; /* in the cache */
     specv_block_copy_kv(kv_row(kv, plane, committed, pos),
                         packed + (plane * capacity_rows + packed_row) * kv.d_model,
                         kv.d_model * (int64_t)sizeof(float));
@@ -275,6 +305,10 @@ static size_t scratch_size(const gpu_state *s) {
     return 2 * times(dims->num_layers, dims->d_model) * times(s->limits.batch, s->limits.gamma);
 }
 
+static size_t kept_size(const gpu_state *s, const gpu_model *m) {
+    return times(s->limits.batch, s->limits.gamma + 1) * (size_t)m->dims.vocab;
+}
+
 static kv_places places_of(const gpu_state *s, const gpu_model *m) {
     const kv_places kv = {m->cache,        s->scratch,      s->limits.batch,
                           s->limits.gamma, m->dims.max_seq, m->dims.d_model};
@@ -313,8 +347,49 @@ static void layer_forward(const gpu_state *s, const gpu_model *m, int32_t index,
     matmul(s, s->x, s->x, s->gated, layer.w_down, num_rows, ff, d);
 }
 
+/* ---- host: from logits to tokens ------------------------------------------------------------ */
+
+/* Of one pass: a token for each of up to `batch` rows. */
+static specv_sample_desc sample_desc(const gpu_state *s) {
+    specv_sample_desc d = SPECV_ZERO;
+    d.num_active = &s->sample->num_active;
+    d.batch = s->limits.batch;
+    d.vocab = s->models[LM_TARGET].dims.vocab;
+    d.scores.data = s->logits;
+    d.temperature = s->temperature;
+    d.seed = s->sample->seed;
+    d.position = s->sample->position;
+    d.token = s->sampled;
+    d.scratch = s->sample_scratch;
+    d.scratch_bytes = s->sample_scratch_bytes;
+    return d;
+}
+
+/* s->rows + first are these rows on the device. */
+static int sample(lm_backend *backend, const lm_row *rows, int32_t num_rows, int32_t first,
+                  lm_pick pick) {
+    const gpu_state *s = (const gpu_state *)backend->state;
+    specv_sample_desc d = sample_desc(s);
+    sample_in in;
+    memset(&in, 0, sizeof in);
+    in.num_active = num_rows;
+    for (int32_t r = 0; r < num_rows; r++) {
+        in.seed[r] = rows[r].seed;
+        in.position[r] = rows[r].pos + 1 - pick.step_row; /* of the first token of the step */
+    }
+    if (check(backend,
+              cudaMemcpyAsync(s->sample, &in, sizeof in, cudaMemcpyHostToDevice, s->stream)) != 0)
+        return -1;
+    d.method = pick.method == LM_PICK_GUMBEL ? SPECV_SAMPLE_GUMBEL : SPECV_SAMPLE_CDF;
+    d.stream = pick.stream;
+    d.step_row = pick.step_row;
+    if (check_kit(backend, specv_sample(&d, s->stream)) != 0) return -1;
+    place_kernel<<<1, (unsigned)num_rows, 0, s->stream>>>(s->board, s->sampled, s->rows + first);
+    return check(backend, cudaGetLastError());
+}
+
 static int gpu_forward(lm_backend *backend, int which, const lm_row *rows, int32_t num_rows,
-                       int32_t num_silent) {
+                       int32_t num_silent, lm_pick pick) {
     const gpu_state *s = (const gpu_state *)backend->state;
     const gpu_model *m = &s->models[which];
     const lm_view view = lm_view_of(&m->dims, m->weights);
@@ -329,51 +404,103 @@ static int gpu_forward(lm_backend *backend, int which, const lm_row *rows, int32
         rms_norm_kernel<<<(unsigned)num_loud, WARP, 0, s->stream>>>(
             s->normed, s->x + times(num_silent, d), view.final_norm, d);
         matmul(s, s->logits, NULL, s->normed, view.head, num_loud, d, vocab);
-        argmax_kernel<<<(unsigned)num_loud, WARP, 0, s->stream>>>(s->board, s->logits,
-                                                                  s->rows + num_silent, vocab);
+        if (pick.method == LM_PICK_LARGEST)
+            argmax_kernel<<<(unsigned)num_loud, WARP, 0, s->stream>>>(s->board, s->logits,
+                                                                      s->rows + num_silent, vocab);
+        if (rows[num_silent].keep_at >= 0) /* all rows of a pass, or none */
+            keep_kernel<<<(unsigned)num_loud, ELEMENT_THREADS, 0, s->stream>>>(
+                m->kept, s->logits, s->rows + num_silent, vocab);
     }
-    return check(backend, cudaGetLastError());
+    if (check(backend, cudaGetLastError()) != 0) return -1;
+    if (pick.method == LM_PICK_CDF || pick.method == LM_PICK_GUMBEL)
+        return sample(backend, rows + num_silent, num_loud, num_silent, pick);
+    return 0;
 }
 
-/* ---- host: verification: one call of the kit, then the commit ------------------------------- */
+/* ---- host: verification: the kit's work, then the commit ------------------------------------ */
+
+/* What all rules share. */
+static specv_verify_greedy_desc verify_desc(const gpu_state *s) {
+    specv_verify_greedy_desc d = SPECV_ZERO;
+    d.rows.num_active = &s->in->num_active;
+    d.rows.draft_len = s->in->draft_len;
+    d.rows.batch = s->limits.batch;
+    d.rows.max_draft = s->limits.gamma;
+    d.draft_tokens = s->board + s->limits.draft_at;
+    d.accepted_len = s->out->accepted_len;
+    d.num_emitted = s->out->num_emitted;
+    d.out_tokens = s->out_tokens;
+    d.vocab = s->models[LM_TARGET].dims.vocab;
+    return d;
+}
+
+static specv_verify_sample_desc verify_sample_desc(const gpu_state *s) {
+    specv_verify_sample_desc d = SPECV_ZERO;
+    d.verify = verify_desc(s);
+    d.rule = s->sampling.rule;
+    d.target.data = s->models[LM_TARGET].kept;
+    if (s->sampling.use_draft_logits) d.draft.data = s->models[LM_DRAFT].kept;
+    d.temperature = s->temperature;
+    d.seed = s->in->seed;
+    d.position = s->in->cache_end;
+    d.scratch = s->verify_scratch;
+    d.scratch_bytes = s->verify_scratch_bytes;
+    return d;
+}
+
+static specv_kv_pack kv_pack(const gpu_state *s) {
+    const lm_dims *dims = &s->models[LM_TARGET].dims;
+    specv_kv_pack kv = SPECV_ZERO;
+    kv.src_planes = s->planes;
+    kv.dst_planes = s->planes + 2 * dims->num_layers;
+    kv.num_planes = 2 * dims->num_layers;
+    kv.offsets = s->offsets;
+    kv.row_bytes = (int64_t)dims->d_model * (int64_t)sizeof(float);
+    kv.capacity_rows = (int64_t)s->limits.batch * s->limits.gamma;
+    return kv;
+}
+
+/* One call verifies and packs. */
+static int verify_greedy(const gpu_state *s) {
+    specv_verify_pack_kv_desc d = SPECV_ZERO;
+    d.verify = verify_desc(s);
+    d.verify.target_tokens = s->board + s->limits.target_at;
+    d.kv = kv_pack(s);
+    return specv_verify_pack_kv(&d, s->stream);
+}
+
+static int verify_sampled(const gpu_state *s) {
+    const specv_verify_sample_desc d = verify_sample_desc(s);
+    specv_pack_kv_desc pack = SPECV_ZERO;
+    int status = specv_verify_sample(&d, s->stream);
+    if (status != SPECV_OK) return status;
+    pack.rows = d.verify.rows;
+    pack.accepted_len = s->out->accepted_len;
+    pack.kv = kv_pack(s);
+    return specv_pack_kv(&pack, s->stream);
+}
 
 static int gpu_verify(lm_backend *backend, const lm_step *step) {
     const gpu_state *s = (const gpu_state *)backend->state;
-    const lm_dims *dims = &s->models[LM_TARGET].dims;
     const size_t bytes = (size_t)step->num_seqs * sizeof(int32_t);
-    step_in in;
-    specv_verify_pack_kv_desc d = SPECV_ZERO;
     specv_accept_stats_desc stats = SPECV_ZERO;
+    step_in in;
+    int status;
     memset(&in, 0, sizeof in);
     in.num_active = step->num_seqs;
     memcpy(in.slot, step->slot, bytes);
     memcpy(in.draft_len, step->draft_len, bytes);
     memcpy(in.cache_end, step->cache_end, bytes);
     memcpy(in.text_at, step->text_at, bytes);
+    memcpy(in.seed, step->seed, (size_t)step->num_seqs * sizeof *in.seed);
     if (check(backend, cudaMemcpyAsync(s->in, &in, sizeof in, cudaMemcpyHostToDevice, s->stream)) !=
         0)
         return -1;
-
-    d.verify.rows.num_active = &s->in->num_active;
-    d.verify.rows.draft_len = s->in->draft_len;
-    d.verify.rows.batch = s->limits.batch;
-    d.verify.rows.max_draft = s->limits.gamma;
-    d.verify.draft_tokens = s->board + step->draft_at;
-    d.verify.target_tokens = s->board + step->target_at;
-    d.verify.accepted_len = s->out->accepted_len;
-    d.verify.num_emitted = s->out->num_emitted;
-    d.verify.out_tokens = s->out_tokens;
-    d.verify.vocab = dims->vocab;
-    d.kv.src_planes = s->planes;
-    d.kv.dst_planes = s->planes + 2 * dims->num_layers;
-    d.kv.num_planes = 2 * dims->num_layers;
-    d.kv.offsets = s->offsets;
-    d.kv.row_bytes = (int64_t)dims->d_model * (int64_t)sizeof(float);
-    d.kv.capacity_rows = (int64_t)s->limits.batch * s->limits.gamma;
-    if (check_kit(backend, specv_verify_pack_kv(&d, s->stream)) != 0) return -1;
+    status = s->sampling.rule == SPECV_RULE_GREEDY ? verify_greedy(s) : verify_sampled(s);
+    if (check_kit(backend, status) != 0) return -1;
 
     stats.accumulate = 1;
-    stats.rows = d.verify.rows;
+    stats.rows = verify_desc(s).rows;
     stats.accepted_len = s->out->accepted_len;
     stats.num_emitted = s->out->num_emitted;
     stats.histogram = s->histogram;
@@ -410,8 +537,10 @@ static int gpu_poison(lm_backend *backend) {
     const size_t scratch_bytes = scratch_size(s) * sizeof(float);
     for (int which = 0; which < LM_NUM_MODELS; which++) {
         const gpu_model *m = &s->models[which];
-        if (check(backend, cudaMemsetAsync(m->cache, 0xff, cache_size(s, m) * sizeof(float),
-                                           s->stream)) != 0)
+        const size_t cache_bytes = cache_size(s, m) * sizeof(float);
+        const size_t kept_bytes = kept_size(s, m) * sizeof(float);
+        if (check(backend, cudaMemsetAsync(m->cache, 0xff, cache_bytes, s->stream)) != 0 ||
+            check(backend, cudaMemsetAsync(m->kept, 0xff, kept_bytes, s->stream)) != 0)
             return -1;
     }
     if (check(backend, cudaMemsetAsync(s->scratch, 0xff, scratch_bytes, s->stream)) != 0) return -1;
@@ -493,6 +622,7 @@ static void allocate_models(gpu_state *s, const lm_model *models) {
         m->dims = models[which].dims;
         m->weights = floats(s, models[which].num_weights);
         m->cache = floats(s, cache_size(s, m));
+        m->kept = floats(s, kept_size(s, m));
         upload(s, m->weights, models[which].weights, models[which].num_weights * sizeof(float));
     }
 }
@@ -533,22 +663,48 @@ static void allocate_verification(gpu_state *s) {
     upload(s, s->planes, planes, 2 * num_planes * sizeof(void *));
 }
 
+/* Two scratch areas of the kit, as large as its descriptors say. */
+static int allocate_sampling(gpu_state *s) {
+    const size_t batch = (size_t)s->limits.batch;
+    float temperature[LM_MAX_BATCH];
+    specv_sample_desc sample;
+    specv_verify_sample_desc verify;
+    s->temperature = floats(s, batch);
+    s->sampled = (int32_t *)zeroed(s, batch, sizeof(int32_t));
+    s->sample = (sample_in *)zeroed(s, 1, sizeof(sample_in));
+    if (s->error != cudaSuccess) return SPECV_OK;
+    for (size_t i = 0; i < batch; i++) temperature[i] = s->sampling.temperature;
+    upload(s, s->temperature, temperature, batch * sizeof(float));
+    sample = sample_desc(s);
+    verify = verify_sample_desc(s);
+    s->sample_scratch_bytes = specv_sample_scratch_bytes(&sample);
+    s->verify_scratch_bytes = specv_verify_sample_scratch_bytes(&verify);
+    if (s->sample_scratch_bytes < 0) return (int)s->sample_scratch_bytes;
+    if (s->verify_scratch_bytes < 0) return (int)s->verify_scratch_bytes;
+    s->sample_scratch = zeroed(s, (size_t)s->sample_scratch_bytes, 1);
+    s->verify_scratch = zeroed(s, (size_t)s->verify_scratch_bytes, 1);
+    return SPECV_OK;
+}
+
 static int gpu_open(lm_backend *backend, const lm_model models[LM_NUM_MODELS],
-                    const lm_limits *limits) {
+                    const lm_limits *limits, const lm_sampling *sampling) {
     gpu_state *s = (gpu_state *)calloc(1, sizeof *s);
     cudaError_t error;
+    int status;
     if (!s) return fail(backend, "out of memory");
     backend->state = s;
     s->limits = *limits;
+    s->sampling = *sampling;
     s->error = cudaStreamCreate(&s->stream);
     s->board = (int32_t *)zeroed(s, (size_t)limits->board_size, sizeof(int32_t));
     allocate_models(s, models);
     allocate_activations(s);
     allocate_verification(s);
+    status = allocate_sampling(s);
     error = s->error == cudaSuccess ? cudaDeviceSynchronize() : s->error;
-    if (error == cudaSuccess) return 0;
+    if (error == cudaSuccess && status == SPECV_OK) return 0;
     gpu_close(backend);
-    return check(backend, error);
+    return error == cudaSuccess ? check_kit(backend, status) : check(backend, error);
 }
 
 int lm_gpu_available(void) {

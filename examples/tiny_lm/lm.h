@@ -8,8 +8,8 @@
  *   tiny_lm.c   options, plain decoding, speculative decoding, the report
  *
  * A backend owns two models (target and draft), their KV caches, and the *token board*: one array
- * of token ids in its memory. Rows read their token from the board and write their argmax back to
- * it, so a whole drafting loop runs without the host looking at a token.
+ * of token ids in its memory. Rows read their token from the board and write the one they pick back
+ * to it, so a whole drafting loop runs without the host looking at a token.
  */
 #ifndef LM_H
 #define LM_H
@@ -71,26 +71,49 @@ enum { LM_TARGET, LM_DRAFT, LM_NUM_MODELS };
 /* One token that passes through a model. */
 typedef struct lm_row {
     int32_t token_at;  /* token board index of the input token */
-    int32_t argmax_at; /* token board index for the argmax of the logits */
+    int32_t pick_at;   /* token board index for the token that is picked from the logits */
+    int32_t keep_at;   /* which of the model's kept logits these become; -1: nobody needs them */
     int32_t slot;      /* which sequence's cache */
     int32_t pos;       /* position in the sequence */
     int32_t seq;       /* index in the step: which part of the verify scratch */
     int32_t cache_end; /* positions from here on live in the verify scratch, not yet in the cache */
+    uint64_t seed;     /* of the request: what its random numbers are made of */
 } lm_row;
+
+/* How a pass picks tokens from its logits, and with which random numbers of the request. */
+enum { LM_PICK_NONE, LM_PICK_LARGEST, LM_PICK_CDF, LM_PICK_GUMBEL };
+
+typedef struct lm_pick {
+    int32_t method;   /* LM_PICK_*; CDF and GUMBEL as in specv_sample_method */
+    int32_t stream;   /* specv_stream */
+    int32_t step_row; /* which token of its step it is: drafts 0, 1, 2, ... */
+} lm_pick;
 
 typedef struct lm_limits {
     int32_t batch, gamma;
     int32_t max_rows; /* in one forward pass */
     int32_t board_size;
+    int32_t draft_at;  /* on the board: [batch][gamma] drafts of a step */
+    int32_t target_at; /* on the board: [batch][gamma + 1] choices of the target, rule GREEDY */
 } lm_limits;
 
-/* One verification step of num_seqs sequences. Draft tokens are on the board at
- * draft_at[num_seqs][gamma], the target's choices at target_at[num_seqs][gamma + 1]. */
+/* How drafts are judged. GREEDY compares them with the target's choices on the board; the others
+ * look at the logits that passes kept: [batch][gamma + 1] of the target, [batch][gamma] of the
+ * draft model. */
+typedef struct lm_sampling {
+    int32_t rule; /* specv_rule */
+    float temperature;
+    int32_t use_draft_logits; /* 0: drafts are judged as if nothing else could have been drafted */
+} lm_sampling;
+
+/* One verification step of num_seqs sequences. */
 typedef struct lm_step {
-    int32_t num_seqs, draft_at, target_at;
+    int32_t num_seqs;
     const int32_t *slot;      /* [num_seqs] */
     const int32_t *draft_len; /* [num_seqs] */
-    const int32_t *cache_end; /* [num_seqs] where the first accepted row goes in the cache */
+    const int32_t *cache_end; /* [num_seqs] where the first accepted row goes in the cache; that is
+                               * the position of the first emitted token in its text */
+    const uint64_t *seed;     /* [num_seqs] */
     const int32_t *text_at;   /* [num_seqs] where the first emitted token goes on the board */
     int32_t *accepted_len;    /* [num_seqs] out */
     int32_t *num_emitted;     /* [num_seqs] out */
@@ -101,7 +124,8 @@ typedef struct lm_backend {
     const char *name;
     void *state;
     char message[160];
-    int (*open)(struct lm_backend *, const lm_model models[LM_NUM_MODELS], const lm_limits *);
+    int (*open)(struct lm_backend *, const lm_model models[LM_NUM_MODELS], const lm_limits *,
+                const lm_sampling *);
     void (*close)(struct lm_backend *);
     /* Fills caches and scratch with NaN: a position that is read, but that nobody computed or
      * committed since, shows in the text. */
@@ -109,9 +133,10 @@ typedef struct lm_backend {
     int (*write_board)(struct lm_backend *, int32_t at, const int32_t *tokens, int32_t count);
     int (*read_board)(struct lm_backend *, int32_t at, int32_t *tokens, int32_t count);
     /* All layers for all rows. Rows of one sequence must come in ascending order of pos. The first
-     * num_silent rows only leave their KV; the others also write their argmax to the board. */
+     * num_silent rows only leave their KV; of the others, at most `batch` if they sample, logits
+     * are kept and tokens picked. */
     int (*forward)(struct lm_backend *, int which, const lm_row *rows, int32_t num_rows,
-                   int32_t num_silent);
+                   int32_t num_silent, lm_pick pick);
     /* Accepts drafts, packs the KV rows of the accepted ones, counts: the kit's work. */
     int (*verify)(struct lm_backend *, const lm_step *);
     /* Packed rows to the target's cache, emitted tokens to the board; fills the step's outputs. */

@@ -1,0 +1,185 @@
+#!/bin/bash
+# flags.sh: the same bits under every compiler and flag. The last line is "N passed, N failed, N
+# skipped".
+#   CC=gcc NVCC=nvcc ARCH=sm_90   compilers
+#   OUT=build/tests               where binaries go
+# Host: tests/numeric.cu holds digests of all functions and of sampled verification; each build must
+# find them. Flags that break the arithmetic must be refused. Device: what nvcc makes of the same
+# functions may not depend on its floating-point flags, so the PTX is compared, function by function.
+cd "$(dirname "$0")/.." || exit 2
+PATH="$PATH:/usr/local/cuda/bin"
+CC=${CC:-gcc}
+NVCC=${NVCC:-nvcc}
+ARCH=${ARCH:-sm_90}
+OUT=${OUT:-build/tests}/flags
+# Empty: only the functions listed below. Otherwise all of the header's kernels as well.
+KERNELS=-DSPECVERIFY_IMPLEMENTATION
+rm -rf "$OUT" && mkdir -p "$OUT" || exit 2
+# An edit while this runs must not look like a difference between flags.
+cp specverify.cuh specverify_ref.h "$OUT" || exit 2
+passed=0 failed=0 skipped=0
+
+pass() { passed=$((passed + 1)); }
+fail() { # what, a file to show the end of
+  printf 'FAIL %s\n' "$1"
+  [ -n "$2" ] && tail -n 12 "$2"
+  failed=$((failed + 1))
+}
+skip() {
+  printf 'skipped %s\n' "$1"
+  skipped=$((skipped + 1))
+}
+
+# ---- host: every build finds the pinned digests -------------------------------------------------
+
+c="-std=c99 -x c -Wall -Wextra -Wconversion -Wshadow -I$OUT"
+can_build() { echo 'int main(void) { return 0; }' | "$@" -x c - -o "$OUT/probe" 2> /dev/null; }
+same_bits() { # compiler and flags
+  local log=$OUT/host.log
+  if ! can_build "$@"; then
+    skip "$*: this machine cannot build with it"
+  elif ! "$@" $c tests/numeric.cu -o "$OUT/numeric" -lm > "$log" 2>&1; then
+    fail "$*: does not build" "$log"
+  elif [ -s "$log" ]; then
+    fail "$*: warnings" "$log"
+  elif ! "$OUT/numeric" --quick > "$log" 2>&1; then
+    fail "$*: $(grep -c ^FAIL "$log") messages of tests/numeric.cu" "$log"
+  elif ! grep -q '^digest: 0x' "$log"; then
+    fail "$*: no digest" "$log"
+  else
+    grep '^digest: 0x' "$log" > "$OUT/digest"
+    [ -f "$OUT/first-digest" ] || cp "$OUT/digest" "$OUT/first-digest"
+    if cmp -s "$OUT/digest" "$OUT/first-digest"; then pass
+    else fail "$*: other digests than the first build's" "$OUT/digest"; fi
+  fi
+}
+for flags in -O0 -O3 "-O3 -march=native" "-O2 -ffp-contract=fast -march=native" \
+  "-O2 -fno-builtin -mno-fma"; do
+  same_bits "$CC" $flags
+done
+if [ "$CC" != clang ]; then
+  for flags in -O0 -O3 "-O3 -march=native" "-O3 -march=native -ffp-contract=fast"; do
+    same_bits clang $flags
+  done
+fi
+
+# ---- host: what cannot keep the bits is refused -------------------------------------------------
+
+refused() { # words of the message, compiler and flags
+  local words=$1 log=$OUT/refused.log
+  shift
+  if ! can_build "$@"; then
+    skip "$*: this machine cannot build with it"
+  elif "$@" $c -fsyntax-only tests/numeric.cu > "$log" 2>&1; then
+    fail "$*: was not refused"
+  elif ! grep -q "error.*$words" "$log"; then
+    fail "$*: fails without the message \"$words\"" "$log"
+  else
+    pass
+  fi
+}
+for cc in "$CC" clang; do
+  for flags in -ffast-math -Ofast "-O2 -ffast-math"; do
+    refused "only without -ffast-math (and -Ofast)" $cc $flags
+  done
+  [ "$CC" = clang ] && break
+done
+if [ "$(uname -m)" = x86_64 ] && ! "$CC" --version | grep -q clang; then
+  refused "use -mfpmath=sse, not x87" "$CC" -mfpmath=387
+else
+  skip "-mfpmath=387: only gcc on x86-64 has it"
+fi
+
+# ---- device: the PTX does not depend on floating-point flags ------------------------------------
+
+# A kernel for each function, so that a difference has a name.
+cat > "$OUT/exact.cu" << 'EOF'
+#include "specverify.cuh"
+
+#define SCORES const float *x, const specv_scale *s
+#define KERNEL(name, parameters, body)                                                             \
+    extern "C" __global__ void numeric_##name parameters {                                         \
+        int i = (int)threadIdx.x;                                                                  \
+        body;                                                                                      \
+    }
+
+KERNEL(fma, (const float *x, float *y), y[i] = specv_fma(x[i], x[i + 1], x[i + 2]))
+KERNEL(max, (const float *x, float *y), y[i] = specv_i_max(x[i], x[i + 1]))
+KERNEL(divide, (const float *x, float *y), y[i] = specv_i_div(x[i], x[i + 1]))
+KERNEL(accept, (const float *x, int *y), y[i] = specv_accept(x[i], x[i + 1], x[i + 2]))
+KERNEL(f16_float, (const uint32_t *x, float *y), y[i] = specv_f16_float(x[i]))
+KERNEL(bf16_float, (const uint32_t *x, float *y), y[i] = specv_bf16_float(x[i]))
+KERNEL(philox, (const uint32_t *x, specv_random *y),
+       y[i] = specv_philox(x[i], x[i + 1], x[i + 2], x[i + 3], x[i + 4]))
+KERNEL(uniform24, (const uint32_t *x, float *y), y[i] = specv_uniform24(x[i]))
+KERNEL(uniform_bits, (const float *x, uint64_t *y), y[i] = specv_uniform_bits(x[i]))
+KERNEL(temperature, (const float *x, int *y),
+       y[i] = specv_temperature_ok(x[i]) + 2 * specv_temperature_is_0(x[i]))
+KERNEL(scale, (const float *x, specv_scale *y), y[i] = specv_softmax_scale(x[i]))
+KERNEL(in_range, (SCORES, int *y), y[i] = specv_in_range(x[i], s))
+KERNEL(weight, (SCORES, specv_weight *y),
+       y[i] = specv_softmax_weight(specv_i_max(x[i], s->floor), s))
+KERNEL(weight_units, (const specv_weight *w, uint64_t *y), y[i] = specv_weight_units(&w[i], i))
+KERNEL(weight_float, (const specv_weight *w, float *y), y[i] = specv_weight_float(&w[i], i))
+KERNEL(fixed40, (const float *x, uint64_t *y), y[i] = specv_fixed40(x[i]))
+KERNEL(exp2, (const float *x, float *y), y[i] = specv_exp2(x[i]))
+KERNEL(log2, (const float *x, float *y), y[i] = specv_log2(x[i]))
+KERNEL(fixed24, (const float *x, int *y), y[i] = specv_i_fixed24(x[i]))
+KERNEL(gumbel24, (const uint32_t *x, int *y), y[i] = specv_gumbel24(x[i]))
+KERNEL(score, (const specv_weight *w, int64_t *y), y[i] = specv_i_score(w[i].n, w[i].f, i))
+KERNEL(inverse, (const uint64_t *x, float *y), y[i] = specv_i_inverse(x[i]))
+KERNEL(probability, (SCORES, const specv_distribution *row, float *y),
+       y[i] = specv_probability(row, s, x[i], i))
+KERNEL(log2_sum, (const specv_distribution *row, double *y), y[i] = specv_i_log2_sum(&row[i]))
+KERNEL(ln, (const double *x, float *y), y[i] = specv_i_ln(x[i]))
+EOF
+
+# One file per function in a folder; what is outside functions goes to "outside". Comments, line
+# numbers and file checksums are not code.
+split_ptx() { # PTX file, folder
+  mkdir -p "$2"
+  awk -v folder="$2" '
+    /^[ \t]*\/\// || /^[ \t]*\.(file|loc)[ \t]/ || /^[ \t]*$/ { next }
+    match($0, /\.(entry|func)[ \t]+/) && !/;$/ {
+      name = $0
+      sub(/.*\.(entry|func)[ \t]+(\([^)]*\)[ \t]*)?/, "", name)
+      sub(/[^A-Za-z0-9_$].*/, "", name)
+      file = folder "/" name
+    }
+    { print > (file == "" ? folder "/outside" : file) }
+    /^}/ { file = "" }' "$1"
+}
+if ! command -v "$NVCC" > /dev/null; then
+  skip "PTX under --use_fast_math, -ftz=true, -fmad=false: no nvcc"
+else
+  variant=0
+  for flags in "" --use_fast_math -ftz=true -fmad=false "-prec-div=false -prec-sqrt=false"; do
+    folder=$OUT/ptx$variant
+    if ! "$NVCC" -arch="$ARCH" -ptx $KERNELS $flags "$OUT/exact.cu" -o "$OUT/exact.ptx" \
+      > "$OUT/nvcc.log" 2>&1; then
+      fail "nvcc $flags: does not build" "$OUT/nvcc.log"
+      break
+    fi
+    split_ptx "$OUT/exact.ptx" "$folder"
+    if [ $variant = 0 ]; then
+      # 25 kernels here, so that an empty comparison is none
+      [ "$(find "$folder" -name 'numeric_*' | wc -l)" = 25 ] || fail "nvcc: kernels are missing"
+    else
+      for file in "$OUT"/ptx0/*; do
+        name=${file##*/}
+        if cmp -s "$file" "$folder/$name"; then pass
+        else
+          diff "$file" "$folder/$name" > "$OUT/difference" 2>&1
+          fail "PTX of $name differs under $flags" "$OUT/difference"
+        fi
+      done
+      for file in "$folder"/*; do
+        [ -f "$OUT/ptx0/${file##*/}" ] || fail "PTX of ${file##*/} exists only under $flags"
+      done
+    fi
+    variant=$((variant + 1))
+  done
+fi
+
+printf '%d passed, %d failed, %d skipped\n' $passed $failed $skipped
+[ $failed = 0 ]
