@@ -585,6 +585,9 @@ SPECV_NUMFN float specv_i_mul(float a, float b) {
     float result;
     asm("mul.rn.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
     return result;
+#elif defined(__FP_FAST_FMAF)
+    volatile float product = a * b; /* or gcc would contract it with an addition that follows */
+    return product;
 #else
     return a * b;
 #endif
@@ -600,7 +603,42 @@ SPECV_NUMFN float specv_i_div(float a, float b) {
 #endif
 }
 
-/* The larger one; a NaN loses. */
+SPECV_NUMFN float specv_i_negate(float a) {
+    return specv_bits_float(specv_float_bits(a) ^ 0x80000000u);
+}
+
+/* The few doubles: a normalizer and a logarithm per row. */
+SPECV_NUMFN double specv_i_double(float a) {
+#if defined(__CUDA_ARCH__)
+    double result;
+    asm("cvt.f64.f32 %0, %1;" : "=d"(result) : "f"(a));
+    return result;
+#else
+    return (double)a;
+#endif
+}
+
+SPECV_NUMFN float specv_i_float(double a) {
+#if defined(__CUDA_ARCH__)
+    float result;
+    asm("cvt.rn.f32.f64 %0, %1;" : "=f"(result) : "d"(a));
+    return result;
+#else
+    return (float)a;
+#endif
+}
+
+SPECV_NUMFN double specv_i_add_double(double a, double b) {
+#if defined(__CUDA_ARCH__)
+    double result;
+    asm("add.rn.f64 %0, %1, %2;" : "=d"(result) : "d"(a), "d"(b));
+    return result;
+#else
+    return a + b;
+#endif
+}
+
+/* The larger one; a NaN loses. Of two zeros either. */
 SPECV_NUMFN float specv_i_max(float a, float b) {
 #if defined(__CUDA_ARCH__)
     float result;
@@ -716,7 +754,7 @@ SPECV_NUMFN uint64_t specv_uniform_bits(float u) {
 }
 
 /* The accept test of Leviathan et al. without the division: no number of [0, 1) on the 24-bit grid
-   fails it for p = q > 0 or passes it for p = 0; a NaN rejects. */
+   fails it for p = q > 2^-126 or passes it for p = 0; a NaN rejects. */
 SPECV_NUMFN int specv_accept(float u, float q, float p) {
     return specv_i_less(specv_i_mul(u, q), p);
 }
@@ -724,7 +762,7 @@ SPECV_NUMFN int specv_accept(float u, float q, float p) {
 /* ---- softmax in integers
 
    With c = log2(e) / T, the weight of a logit is 2^(logit * c), taken apart as 2^n * 2^f with n
-   the nearest integer and |f| not much above 1/2. c is a pair of floats: with one alone, the error
+   the nearest integer and |f| <= 1/2 (0.53 at the ends of the range). c is a pair of floats: with one alone, the error
    of f would grow with the logit. 2^f is a polynomial whose last step leaves an integer of 24 bits,
    the mantissa; weights are that integer shifted to where 2^n of the largest logit has 40 bits
    after the point. Their sums are integers, so order and grouping cannot matter. */
@@ -751,7 +789,8 @@ SPECV_NUMFN specv_scale specv_softmax_scale(float temperature) {
     const float log2e = 1.44269502f, rest = 1.92596303e-8f;
     specv_scale s;
     s.hi = specv_i_div(log2e, temperature);
-    s.lo = specv_i_div(specv_i_add(specv_fma(-s.hi, temperature, log2e), rest), temperature);
+    s.lo = specv_i_div(specv_i_add(specv_fma(specv_i_negate(s.hi), temperature, log2e), rest),
+                       temperature);
     s.floor = specv_i_div(-1048576.f, s.hi);
     return s;
 }
@@ -790,7 +829,7 @@ SPECV_NUMFN specv_weight specv_softmax_weight(float logit, const specv_scale *s)
     float rounded = specv_fma(logit, s->hi, SPECV_I_ROUNDER);
     float n = specv_i_add(rounded, -SPECV_I_ROUNDER);
     w.n = (int32_t)(specv_float_bits(rounded) - SPECV_I_ROUNDER_BITS);
-    w.f = specv_fma(logit, s->lo, specv_fma(logit, s->hi, -n));
+    w.f = specv_fma(logit, s->lo, specv_fma(logit, s->hi, specv_i_negate(n)));
     w.mantissa = specv_i_exp2_mantissa(w.f);
     return w;
 }
@@ -820,7 +859,8 @@ SPECV_NUMFN uint64_t specv_fixed40(float p) {
 SPECV_NUMFN float specv_exp2(float x) {
     specv_scale one = {1.f, 0.f, 0.f};
     specv_weight w = specv_softmax_weight(x, &one);
-    return specv_i_mul(specv_weight_float(&w, w.n), specv_bits_float((uint32_t)(104 + w.n) << 23));
+    float mantissa = specv_i_mul(specv_weight_float(&w, w.n), 1.1920928955078125e-7f);
+    return specv_i_mul(mantissa, specv_bits_float((uint32_t)(127 + w.n) << 23));
 }
 
 /* log2(x) = *exponent + the result, which is in [-1/2, 1/2], within 1.3e-7 of itself. x must be a
@@ -881,7 +921,7 @@ SPECV_NUMFN int32_t specv_gumbel24(uint32_t random) {
         loss = specv_i_mul(w, v);
     } else {
         fraction = specv_i_log2((float)(((uint64_t)1 << 33) - twice), &exponent);
-        loss = specv_i_add((float)(33 - exponent), -fraction);
+        loss = specv_i_add((float)(33 - exponent), specv_i_negate(fraction));
     }
     fraction = specv_i_log2(loss, &exponent);
     return 8871228 - (int32_t)((uint32_t)exponent << 24) - specv_i_fixed24(fraction);
@@ -959,7 +999,17 @@ typedef struct specv_sample_task {
     int32_t blocks, blocks_of_residual; /* of a row, in the first and the second pass */
 } specv_sample_task;
 
-SPECV_NUMFN float specv_i_inverse(uint64_t sum) { return (float)(131072.0 / (double)sum); }
+SPECV_NUMFN float specv_i_inverse(uint64_t sum) {
+#if defined(__CUDA_ARCH__)
+    double result;
+    asm("{\n\t.reg .f64 d;\n\tcvt.rn.f64.u64 d, %1;\n\tdiv.rn.f64 %0, 0d4100000000000000, d;\n\t}"
+        : "=d"(result)
+        : "l"(sum));
+    return specv_i_float(result);
+#else
+    return specv_i_float(131072.0 / (double)sum);
+#endif
+}
 
 /* p of an id with this logit. */
 SPECV_NUMFN float specv_probability(const specv_distribution *row, const specv_scale *s,
@@ -973,11 +1023,22 @@ SPECV_NUMFN float specv_probability(const specv_distribution *row, const specv_s
 /* log2 of the sum of all weights. */
 SPECV_NUMFN double specv_i_log2_sum(const specv_distribution *row) {
     int32_t exponent;
-    double fraction = specv_i_log2((float)row->sum, &exponent);
-    return (double)(row->n + exponent - 40) + fraction;
+    float fraction = specv_i_log2((float)row->sum, &exponent);
+    return specv_i_add_double((double)(row->n + exponent - 40), specv_i_double(fraction));
 }
 
-SPECV_NUMFN float specv_i_ln(double log2) { return (float)(log2 * 0.69314718055994531); }
+/* ln of a number whose log2 is whole + fraction - minus. */
+SPECV_NUMFN float specv_i_ln(int32_t whole, float fraction, double minus) {
+    double log2 = specv_i_add_double((double)whole, specv_i_double(fraction));
+    log2 = specv_i_add_double(log2, -minus);
+#if defined(__CUDA_ARCH__)
+    double result;
+    asm("mul.rn.f64 %0, %1, 0d3FE62E42FEFA39EF;" : "=d"(result) : "d"(log2));
+    return specv_i_float(result);
+#else
+    return specv_i_float(log2 * 0.69314718055994531);
+#endif
+}
 
 /* =================================================================================== >>host */
 
@@ -2638,7 +2699,7 @@ SPECV_DEVFN uint64_t specv_i_units(const specv_i_request *r, const specv_i_weigh
         float of_q = specv_i_load_score(w->q_scores, r->draft.dtype, x);
         float p = specv_i_p(&r->target, &w->p, score, x, &unused);
         float q = specv_i_p(&r->draft, &w->q, of_q, x, &unused);
-        return specv_fixed40(specv_i_max(specv_fma(w->prefix, p, -q), 0.f));
+        return specv_fixed40(specv_i_max(specv_fma(w->prefix, p, specv_i_negate(q)), 0.f));
     }
     if (x == w->without) return 0;
     if (r->target.dtype == SPECV_PROBS_F32) return specv_fixed40(specv_i_max(score, 0.f));
@@ -2671,12 +2732,13 @@ SPECV_DEVFN void specv_i_warp_residual_tile(const specv_i_request *r, const spec
                 if (w->q_scores) {
                     if (specv_i_unit(r->draft.dtype) != unit)
                         of_q[e] = specv_i_load_score(w->q_scores, r->draft.dtype, x);
-                    gain = specv_fma(w->prefix, gain,
-                                     -specv_i_p(&r->draft, &w->q, of_q[e], x, &status));
+                    gain =
+                        specv_fma(w->prefix, gain,
+                                  specv_i_negate(specv_i_p(&r->draft, &w->q, of_q[e], x, &status)));
                 }
             }
             if (specv_i_less(0.f, gain)) sum.gain += specv_fixed40(gain);
-            if (specv_i_less(gain, 0.f)) sum.loss += specv_fixed40(-gain);
+            if (specv_i_less(gain, 0.f)) sum.loss += specv_fixed40(specv_i_negate(gain));
         }
     }
     sum.gain = specv_i_warp_add(sum.gain), sum.loss = specv_i_warp_add(sum.loss);
@@ -2690,21 +2752,21 @@ SPECV_DEVFN void specv_i_log_probability(const specv_i_request *r, const specv_d
     const int probs = r->target.dtype == SPECV_PROBS_F32;
     double log2_sum = 0;
     float score = 0;
-    if (row->kind == SPECV_ONE_HOT && !probs) *lse = row->max;
+    if (row->kind == SPECV_ONE_HOT && !probs) *lse = specv_i_add(row->max, 0.f); /* no -0 */
     if (row->kind == SPECV_SOFTMAX && !probs) {
         log2_sum = specv_i_log2_sum(row);
-        *lse = specv_i_ln(log2_sum);
+        *lse = specv_i_ln(0, 0, -log2_sum);
     }
     if (token < 0 || row->kind != SPECV_SOFTMAX) return;
     score = specv_i_load_score(specv_i_scores_of(&r->target, k), r->target.dtype, token);
     if (probs) {
         int32_t exponent;
         float fraction = specv_i_log2(score, &exponent);
-        *logprob = specv_i_ln((double)exponent + (double)fraction);
+        *logprob = specv_i_ln(exponent, fraction, 0);
     } else {
         specv_weight w =
             specv_softmax_weight(specv_i_max(score, r->target.scale.floor), &r->target.scale);
-        *logprob = specv_i_ln((double)w.n + (double)w.f - log2_sum);
+        *logprob = specv_i_ln(w.n, w.f, log2_sum);
     }
 }
 
@@ -2945,8 +3007,8 @@ SPECV_DEVFN void specv_i_warp_judge_block(const specv_verify_sample_desc *d,
         }
         if (j < o->usable) prefixes[j] = mine;
         if (j > 0 && j < o->usable && !d->draft.data && specv_i_less(0.f, mine)) {
-            float lost = specv_fma(-mine, p, 1.f);
-            float gained = specv_i_mul(mine, specv_i_add(1.f, -p));
+            float lost = specv_fma(specv_i_negate(mine), p, 1.f);
+            float gained = specv_i_mul(mine, specv_i_add(1.f, specv_i_negate(p)));
             passes = !specv_i_less(0.f, lost) || specv_accept(u, lost, gained);
         }
         mask = __ballot_sync(SPECV_FULL_WARP, passes);

@@ -21,8 +21,9 @@
 #ifndef SPECVERIFY_REF_H_INCLUDED
 #define SPECVERIFY_REF_H_INCLUDED
 
-#if defined(__FAST_MATH__)
-#error "specverify_ref.h gives the device's bits only without -ffast-math (and -Ofast)"
+#if defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__) || defined(__RECIPROCAL_MATH__) ||     \
+    (__FINITE_MATH_ONLY__ + 0) > 0
+#error "specverify_ref.h gives the device's bits only without -ffast-math, -Ofast and their parts"
 #endif
 #if defined(__FLT_EVAL_METHOD__)
 #if __FLT_EVAL_METHOD__ != 0 && __FLT_EVAL_METHOD__ != 16
@@ -433,19 +434,20 @@ static void specv_ref_i_emit(specv_ref_i_judge *g, specv_ref_i_scores *p, int64_
     double log2_sum = 0;
     g->o.next_token = token;
     g->o.finished = specv_ref_i_is_eos(&g->d->verify, token);
-    if (p->row.kind == SPECV_ONE_HOT && !specv_ref_i_are_probs(p->scores)) g->lse = p->row.max;
+    if (p->row.kind == SPECV_ONE_HOT && !specv_ref_i_are_probs(p->scores))
+        g->lse = specv_i_add(p->row.max, 0); /* no -0 */
     if (p->row.kind == SPECV_SOFTMAX && !specv_ref_i_are_probs(p->scores)) {
         log2_sum = specv_i_log2_sum(&p->row);
-        g->lse = specv_i_ln(log2_sum);
+        g->lse = specv_i_ln(0, 0, -log2_sum);
     }
     if (token < 0 || p->row.kind != SPECV_SOFTMAX) return;
     if (specv_ref_i_are_probs(p->scores)) {
         int32_t exponent;
         float fraction = specv_i_log2(specv_ref_i_p(p, token), &exponent);
-        g->logprob = specv_i_ln((double)exponent + fraction);
+        g->logprob = specv_i_ln(exponent, fraction, 0);
     } else {
         specv_weight w = specv_ref_i_weight(p, token);
-        g->logprob = specv_i_ln((double)w.n + w.f - log2_sum);
+        g->logprob = specv_i_ln(w.n, w.f, log2_sum);
     }
 }
 

@@ -78,13 +78,19 @@ refused() { # words of the message, compiler and flags
     pass
   fi
 }
+is_clang() { "$1" --version 2> /dev/null | grep -q clang; }
 for cc in "$CC" clang; do
-  for flags in -ffast-math -Ofast "-O2 -ffast-math"; do
-    refused "only without -ffast-math (and -Ofast)" $cc $flags
+  for flags in -ffast-math -Ofast "-O2 -ffast-math" -ffinite-math-only; do
+    refused "only without -ffast-math" "$cc" $flags
   done
-  [ "$CC" = clang ] && break
+  # The other parts of -ffast-math: clang does not tell the program that it has them.
+  is_clang "$cc" && break
+  for flags in -funsafe-math-optimizations -freciprocal-math \
+    "-fassociative-math -fno-signed-zeros -fno-trapping-math"; do
+    refused "only without -ffast-math" "$cc" $flags
+  done
 done
-if [ "$(uname -m)" = x86_64 ] && ! "$CC" --version | grep -q clang; then
+if [ "$(uname -m)" = x86_64 ] && ! is_clang "$CC"; then
   refused "use -mfpmath=sse, not x87" "$CC" -mfpmath=387
 else
   skip "-mfpmath=387: only gcc on x86-64 has it"
@@ -131,7 +137,7 @@ KERNEL(inverse, (const uint64_t *x, float *y), y[i] = specv_i_inverse(x[i]))
 KERNEL(probability, (SCORES, const specv_distribution *row, float *y),
        y[i] = specv_probability(row, s, x[i], i))
 KERNEL(log2_sum, (const specv_distribution *row, double *y), y[i] = specv_i_log2_sum(&row[i]))
-KERNEL(ln, (const double *x, float *y), y[i] = specv_i_ln(x[i]))
+KERNEL(ln, (const float *x, const double *z, float *y), y[i] = specv_i_ln(i, x[i], z[i]))
 EOF
 
 # One file per function in a folder; what is outside functions goes to "outside". Comments, line

@@ -646,24 +646,24 @@ typedef struct chi2 {
 
 /* Adds a group of cells; those that expect less than 5 are put together. */
 static void add_cells(chi2 *c, const double *observed, const double *expected, int count) {
-    double few_observed = 0, few_expected = 0, cells = 0;
+    double few_observed = 0, few_expected = 0, cells = 0, sum = 0;
     for (int i = 0; i < count; ++i) {
         double gap = observed[i] - expected[i];
         if (expected[i] < 5) {
             few_observed += observed[i], few_expected += expected[i];
             continue;
         }
-        c->statistic += gap * gap / expected[i];
+        sum += gap * gap / expected[i];
         cells += 1;
     }
-    if (few_expected >= 5 && cells > 0) {
+    if (few_expected >= 5) {
         double gap = few_observed - few_expected;
-        c->statistic += gap * gap / few_expected;
+        sum += gap * gap / few_expected;
         cells += 1;
     } else if (few_observed > few_expected + 10 * (1 + sqrt(few_expected))) {
         c->statistic += 1e9; /* what can hardly happen did */
     }
-    if (cells > 1) c->df += cells - 1;
+    if (cells > 1) c->statistic += sum, c->df += cells - 1; /* one alone says nothing */
 }
 
 static int fits(chi2 c) { return c.statistic <= c.df + 10 * sqrt(2 * c.df); }

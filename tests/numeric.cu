@@ -48,8 +48,8 @@ static void raise_to(double *worst, long double error) {
     if (!(fabsl(error) <= *worst)) *worst = (double)fabsl(error); /* a NaN becomes the worst */
 }
 
-/* The error that a float has beyond its own rounding: half a unit of it, at most 2^-24 of the value.
-   For |value| < 16 that half unit is below 1e-6. */
+/* The error that a float has beyond its own rounding: half a unit, at most 2^-24 of the value. For
+   |value| < 16 that half unit is below 1e-6. */
 static double beyond_rounding(float value, long double exact) {
     double error = (double)(fabsl(value - exact) - fabsl(exact) * 0x1p-24L);
     return error > 0 || error != error ? error : 0;
@@ -389,19 +389,11 @@ static void test_exp2(void) {
     const int count = t.quick ? 20000 : 1000000;
     double worst = 0;
 
-    t_case("exp2: |x| < 100, relative error 2e-7");
-    for (int i = 0; i < count; ++i) check_exp2((float)(t_uniform() * 200 - 100), &worst);
-    for (int i = -100; i <= 100; ++i)
+    t_case("exp2: |x| < 126, relative error 2e-7");
+    for (int i = 0; i < count; ++i) check_exp2((float)(t_uniform() * 251.98 - 125.99), &worst);
+    for (int i = -125; i <= 125; ++i)
         for (int k = -8; k <= 8; ++k) check_exp2((float)(i + k * 0.0625), &worst);
     check_bound("exp2: relative error", worst, 2e-7);
-
-    t_case("exp2: 100 < |x| < 126");
-    worst = 0;
-    for (int i = 0; i < count; ++i) {
-        float x = (float)(100 + t_uniform() * 25.99);
-        check_exp2(x, &worst), check_exp2(-x, &worst);
-    }
-    check_bound("exp2: relative error to the ends of its range", worst, 2e-7);
 }
 
 /* Half a unit of the mantissa where 2^f is smallest, 2^-24 / sqrt(1/2), is 8.4e-8; the polynomial
@@ -854,7 +846,7 @@ BOTH uint32_t *evaluate(uint32_t a, uint32_t b, uint32_t c, uint32_t *out) {
     log2_sum = specv_i_log2_sum(&row);
     bits = (uint64_t)(int64_t)(log2_sum * 1099511627776.0); /* 40 bits are more than it has */
     out = put_long(out, bits);
-    *out++ = word_of(specv_i_ln(log2_sum));
+    *out++ = word_of(specv_i_ln(w.n, w.f, log2_sum));
     return out;
 }
 
@@ -901,7 +893,7 @@ __global__ void evaluate_kernel(const uint32_t *words, uint32_t *results, int co
 }
 
 static void test_device(void) {
-    const int64_t count = t.quick ? 65536 + 2 * NUM_EDGES * NUM_EDGES : 1500000;
+    const int64_t count = t.quick ? 65536 + 2 * NUM_EDGES * NUM_EDGES : 1000000;
     const int step = 1 << 15;
     for (int64_t begin = 0; begin < count; begin += step) {
         const int size = (int)(count - begin < step ? count - begin : step);
@@ -963,7 +955,7 @@ static void test_device_philox(void) { t_skip("the device's bits need nvcc"); }
 
 /* The promise that fixed inputs give fixed bits, for every compiler, flag and machine. Whoever
    changes these numbers changes what users get for a seed: that is a new major version. */
-#define DIGEST_FUNCTIONS UINT64_C(0xfa92bb4d44a0cb96)
+#define DIGEST_FUNCTIONS UINT64_C(0x8e924a1f95adc5d4)
 #define DIGEST_SAMPLE    UINT64_C(0x60c3a11fed9419b9)
 
 static void check_digest(uint64_t digest, uint64_t pinned) {
