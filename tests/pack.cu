@@ -360,6 +360,57 @@ static void test_copies(void) {
 static void test_copies(void) { t_skip("device functions need nvcc"); }
 #endif
 
+#if T_DEVICE
+
+enum { LONG_SIDE = 1024 }; /* bytes on either side of the border between two rows */
+
+/* Two rows of one position each; the warp gets the piece of the output that they share. */
+__global__ void long_rows_kernel(specv_kv_pack kv) {
+    __shared__ int32_t offsets[3];
+    specv_rows rows = SPECV_ZERO;
+    specv_plane_share share = {(const char *)kv.src, (char *)kv.dst, 0,
+                               (int32_t)(kv.row_bytes / SPECV_PIECE_BYTES), 1 << 30};
+    rows.batch = 2, rows.max_draft = 1;
+    if (threadIdx.x < 3) offsets[threadIdx.x] = (int32_t)threadIdx.x;
+    __syncthreads();
+    specv_warp_pack_tile(&rows, &kv, 0, 2, offsets, share, 1);
+}
+
+/* Rows too long for the units of a piece to be counted in 32 bits. Copying them whole would take
+   minutes, so this is the only piece in which a row ends. */
+static void test_long_rows(void) {
+    const int64_t row_bytes = ((int64_t)1 << 33) + LONG_SIDE;
+    char expected[2 * LONG_SIDE], moved[2 * LONG_SIDE];
+    specv_kv_pack kv = SPECV_ZERO;
+    void *src = NULL, *dst = NULL;
+    t_case("rows of 8 GiB");
+    if (cudaMalloc(&src, (size_t)(2 * row_bytes)) != cudaSuccess ||
+        cudaMalloc(&dst, (size_t)(2 * row_bytes)) != cudaSuccess) {
+        (void)cudaGetLastError();
+        T_CUDA(cudaFree(src));
+        t_skip("no 32 GiB of device memory");
+        return;
+    }
+    kv_bytes(expected, sizeof expected, 0, 0, 0);
+    T_CUDA(cudaMemcpy((char *)src + row_bytes - LONG_SIDE, expected, sizeof expected,
+                      cudaMemcpyHostToDevice));
+    kv.src = src, kv.dst = dst;
+    kv.row_bytes = kv.src_pos_stride_bytes = kv.src_seq_stride_bytes = row_bytes;
+    kv.dst_row_stride_bytes = row_bytes;
+    kv.capacity_rows = 2, kv.num_planes = 1;
+    long_rows_kernel<<<1, 32>>>(kv);
+    T_CUDA(cudaGetLastError());
+    T_CUDA(cudaMemcpy(moved, (char *)dst + row_bytes - LONG_SIDE, sizeof moved,
+                      cudaMemcpyDeviceToHost));
+    CHECK(memcmp(moved, expected, sizeof moved) == 0);
+    T_CUDA(cudaFree(src));
+    T_CUDA(cudaFree(dst));
+}
+
+#else
+static void test_long_rows(void) { t_skip("a reference that copies 16 GiB takes too long"); }
+#endif
+
 /* --------------------------------------------------------------------------------- validation */
 
 static int64_t storage[64]; /* something to point to: nothing of it is read or written */
@@ -619,20 +670,11 @@ static void test_blocks(void) {
 
 int main(int argc, char **argv) {
     static const t_group groups[] = {
-        {"validation", test_validation},
-        {"copies", test_copies},
-        {"row-bytes", test_row_bytes},
-        {"alignment", test_alignment},
-        {"planes", test_planes},
-        {"capacity", test_capacity},
-        {"faults", test_faults},
-        {"tiles", test_tiles},
-        {"walk", test_walk},
-        {"nothing", test_nothing},
-        {"forms", test_forms},
-        {"far", test_far},
-        {"blocks", test_blocks},
-        {"dependents", test_dependents},
+        {"validation", test_validation}, {"copies", test_copies}, {"row-bytes", test_row_bytes},
+        {"alignment", test_alignment},   {"planes", test_planes}, {"capacity", test_capacity},
+        {"faults", test_faults},         {"tiles", test_tiles},   {"walk", test_walk},
+        {"nothing", test_nothing},       {"forms", test_forms},   {"far", test_far},
+        {"long-rows", test_long_rows},   {"blocks", test_blocks}, {"dependents", test_dependents},
     };
     return t_main(argc, argv, groups, T_COUNT(groups));
 }
