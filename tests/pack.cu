@@ -68,6 +68,24 @@ static void test_alignment(void) {
         }
 }
 
+/* Units of 16 bytes fit only where everything is a multiple of 16: each of the six numbers that
+   matter is the only one that is not. */
+static void test_units(void) {
+    for (int i = 0; i < 7 * 2; ++i) {
+        shape s = rows_shape(31, 4, i);
+        kv_shape k = kv_plain(i / 2 == 3 ? 24 : 48);
+        s.layout = i % 2 ? CSR : DENSE;
+        if (i / 2 == 1) k.src_offset = 8;
+        if (i / 2 == 2) k.dst_offset = 8;
+        if (i / 2 == 3) k.pos_gap = k.dst_gap = 8;
+        if (i / 2 == 4) k.pos_gap = 8; /* four of them are a multiple of 16 */
+        if (i / 2 == 5) k.dst_gap = 8;
+        if (i / 2 == 6 && s.layout != CSR) k.seq_gap = 8;
+        t_case("B1, units:");
+        kv_run_b1(&s, &k);
+    }
+}
+
 static void test_planes(void) {
     static const int planes[] = {1, 2, 3, 7, 64};
     for (int i = 0; i < T_COUNT(planes) * 6; ++i) {
@@ -127,12 +145,14 @@ static void test_faults(void) {
    that differ from row to row show a tile that reads those of another. */
 static void test_tiles(void) {
     static const int batches[] = {2047, 2048, 2049, 4097};
+    /* 4097 rows in half of the room: the last tile begins behind the end of it */
+    static const room rooms[] = {ROOM_HALF, ROOM_EXACT, ROOM_EXACT, ROOM_ONE_SHORT};
     for (int i = 0; i < T_COUNT(batches) * 6; ++i) {
         const int size = i / 6, turn = i / 2;
         shape s = rows_shape(batches[size], 1 + (size + turn + 2) % 3, turn);
-        kv_shape k = kv_plain(turn % 2 ? 16 : 5);
+        kv_shape k = kv_plain((size + i) % 2 ? 16 : 5);
         if (t.quick && (s.max_draft > 1 || (i % 2 == 0 && size % 2 == 0))) continue;
-        k.room = turn % 4 == 3 ? ROOM_HALF : ROOM_EXACT;
+        k.room = rooms[(size + i) % 4];
         k.num_sms = 1 + i % 4;
         t_case("%s, tiles:", i % 2 ? "B1" : "B2");
         if (i % 2)
@@ -570,6 +590,54 @@ static void dependent_inputs(int32_t *words) {
 }
 #endif
 
+#if T_DEVICE
+__global__ void arch_kernel(int *arch) {
+#if defined(__CUDA_ARCH__)
+    *arch = __CUDA_ARCH__;
+#else
+    (void)arch;
+#endif
+}
+
+/* A launcher makes a dependent only of what runs behind a kernel of its own, and only where the
+   code waits. B1 reads its tables of planes before it waits: any kernel before it may write them,
+   unless it is that one's dependent. */
+static void check_chains(void) {
+    const int32_t accepted[2] = {1, 1};
+    int32_t *tables, *made, offsets[3];
+    int arch = 0;
+    specv_pack_kv_desc d = SPECV_ZERO;
+    char *memory, bytes[64];
+    T_CUDA(cudaMalloc((void **)&tables, 64));
+    T_CUDA(cudaMalloc((void **)&made, 64));
+    T_CUDA(cudaMalloc((void **)&memory, 256));
+    t_case("who may be a dependent");
+    arch_kernel<<<1, 1>>>((int *)memory);
+    T_CUDA(cudaMemcpy(&arch, memory, sizeof arch, cudaMemcpyDeviceToHost));
+    CHECK_EQ(specv_i_waits_for_primary((const void *)specv_pack_kv_kernel), arch >= 900, -1);
+    t_case("B1 behind the kernel that writes its tables");
+    T_CUDA(cudaMemset(made, 0, 64));
+    T_CUDA(cudaMemset(memory, 7, 64));
+    const void *planes[2] = {memory, memory + 64};
+    T_CUDA(cudaMemcpy(tables, planes, sizeof planes, cudaMemcpyHostToDevice));
+    T_CUDA(cudaMemcpy(memory + 128, accepted, sizeof accepted, cudaMemcpyHostToDevice));
+    d.rows.batch = 2, d.rows.max_draft = 1;
+    d.accepted_len = (const int32_t *)(memory + 128);
+    d.kv.src_planes = (const void *const *)made, d.kv.dst_planes = (void *const *)made + 1;
+    d.kv.num_planes = 1, d.kv.row_bytes = 32, d.kv.capacity_rows = 2, d.kv.num_sms = 1;
+    d.kv.offsets = (int32_t *)(memory + 192);
+    produce_kernel<<<1, 32>>>(made, tables, 4);
+    CHECK_EQ(specv_pack_kv(&d, 0), SPECV_OK, -1);
+    T_CUDA(cudaMemcpy(bytes, memory + 64, sizeof bytes, cudaMemcpyDeviceToHost));
+    T_CUDA(cudaMemcpy(offsets, memory + 192, sizeof offsets, cudaMemcpyDeviceToHost));
+    for (int i = 0; i < 64; ++i) CHECK_EQ(bytes[i], 7, i);
+    CHECK_EQ(offsets[2], 2, -1);
+    T_CUDA(cudaFree(tables));
+    T_CUDA(cudaFree(made));
+    T_CUDA(cudaFree(memory));
+}
+#endif
+
 /* Every kernel may be the programmatic dependent of the one that writes its inputs: it waits before
    it reads. Without a wait the interpreter reports what was read too early. */
 static void test_dependents(void) {
@@ -623,6 +691,7 @@ static void test_dependents(void) {
     T_CUDA(cudaFree(staged));
     T_CUDA(cudaFree(made));
     T_CUDA(cudaFree(out));
+    check_chains();
 #else
     t_skip("dependent launches need a device");
 #endif
@@ -644,7 +713,11 @@ static void test_blocks(void) {
         {1024, 8, 1, 4096, 8192, 132, 64, 68},
         {1024, 8, 1, 4096, 8192, 100, 64, 50}, /* never less than half of them */
         {16, 8, 1, 65536, 128, 1, 1, 1},
+        /* more pieces in all planes than an int64 can count */
+        {1, 1, 4096, (int64_t)1 << 62, 1, 132, 1, 131},
     };
+    static const int forms[][3] = {{512, 8, 1},  {4096, 1, 1},          {4097, 1, 2},
+                                   {1, 4097, 2}, {1 << 16, 1 << 13, 2}, {4097, 0, 1}};
     for (int i = 0; i < T_COUNT(grids); ++i) {
         specv_rows rows = SPECV_ZERO;
         specv_kv_pack kv = SPECV_ZERO;
@@ -654,6 +727,12 @@ static void test_blocks(void) {
         kv.num_planes = grids[i].num_planes;
         CHECK_EQ(specv_i_copy_blocks(&rows, &kv, grids[i].num_sms, grids[i].verify_blocks),
                  grids[i].blocks, i);
+    }
+    for (int i = 0; i < T_COUNT(forms); ++i) {
+        specv_verify_pack_kv_desc d = SPECV_ZERO;
+        t_case("launches of B2, %d x %d drafts", forms[i][0], forms[i][1]);
+        d.verify.rows.batch = forms[i][0], d.verify.rows.max_draft = forms[i][1];
+        CHECK_EQ(specv_verify_pack_kv_launches(&d), forms[i][2], i);
     }
     for (int num_rows = 1; num_rows <= 4096; num_rows *= 2) {
         t_case("blocks that verify, %d rows", num_rows);
@@ -670,11 +749,22 @@ static void test_blocks(void) {
 
 int main(int argc, char **argv) {
     static const t_group groups[] = {
-        {"validation", test_validation}, {"copies", test_copies}, {"row-bytes", test_row_bytes},
-        {"alignment", test_alignment},   {"planes", test_planes}, {"capacity", test_capacity},
-        {"faults", test_faults},         {"tiles", test_tiles},   {"walk", test_walk},
-        {"nothing", test_nothing},       {"forms", test_forms},   {"far", test_far},
-        {"long-rows", test_long_rows},   {"blocks", test_blocks}, {"dependents", test_dependents},
+        {"validation", test_validation},
+        {"copies", test_copies},
+        {"row-bytes", test_row_bytes},
+        {"alignment", test_alignment},
+        {"units", test_units},
+        {"planes", test_planes},
+        {"capacity", test_capacity},
+        {"faults", test_faults},
+        {"tiles", test_tiles},
+        {"walk", test_walk},
+        {"nothing", test_nothing},
+        {"forms", test_forms},
+        {"far", test_far},
+        {"long-rows", test_long_rows},
+        {"blocks", test_blocks},
+        {"dependents", test_dependents},
     };
     return t_main(argc, argv, groups, T_COUNT(groups));
 }
