@@ -29,7 +29,7 @@
 
 enum { EXIT_DIFFERENT = 1, EXIT_UNUSABLE = 2 };
 enum { MAX_GAMMA = 64, MAX_TOKENS = 4095, MIN_PASS_ROWS = 64, MAX_NGRAM = 4 };
-enum { LAW_TOKENS = 2, MIN_LAW_TEXTS = 100, MAX_LAW_TEXTS = 1000000 };
+enum { LAW_TOKENS = 2, MIN_LAW_TEXTS = 20, MAX_LAW_TEXTS = 1000000 };
 
 /* ---- options and prompts -------------------------------------------------------------------- */
 
@@ -60,9 +60,8 @@ static const char usage[] =
     "  --temperature T  of the rules that sample, 0 to 8192; 0 is greedy (1)\n"
     "  --seed N         of all random numbers (1)\n"
     "  --drafter NAME   model; ngram: what followed the same bytes before; random (model)\n"
-    "  --check-law N    instead: sample N beginnings of a text after the first prompt, plainly "
-    "and\n"
-    "                   speculatively, and compare the two histograms of their first 2 tokens\n"
+    "  --check-law N    instead: N plain and N speculative samples of what follows the first\n"
+    "                   prompt; compares the two histograms of their first 2 tokens\n"
     "  --backend NAME   cpu, gpu, or auto: gpu if there is one (auto)\n"
     "  --quiet          only the last line\n"
     "  --help           this text\n"
@@ -264,6 +263,7 @@ typedef struct engine {
 typedef struct sequence {
     int32_t slot; /* its cache, and its row of the text area */
     int32_t len, end;
+    int32_t enough; /* leaves the batch at this length: end, or when no more of it is asked for */
     int32_t draft_cached;
     uint64_t seed;
 } sequence;
@@ -379,10 +379,10 @@ static void decode_plainly(engine *e, sequence *seqs, int32_t num_seqs, lm_pick 
         int32_t num_rows = 0;
         for (int32_t i = 0; i < num_seqs; i++) {
             sequence *s = &seqs[i];
-            if (s->len == s->end) continue;
+            if (s->len == s->enough) continue;
             e->rows[num_rows++] =
                 row_of(e, s, s->len - 1, text_at(e, s, s->len - 1), text_at(e, s, s->len));
-            if (++s->len == s->end) live--;
+            if (++s->len == s->enough) live--;
         }
         must(e, e->backend.forward(&e->backend, LM_TARGET, e->rows, num_rows, 0, pick));
     }
@@ -432,7 +432,7 @@ static int32_t continue_ngram(int32_t *text, int32_t len, int32_t count) {
     return 0;
 }
 
-/* Nothing but the acceptance shows that these are no good. */
+/* The worst case: hardly any is accepted, and the text must not suffer. */
 static int32_t continue_randomly(const engine *e, const sequence *s, int32_t count) {
     for (int32_t k = 0; k < count; k++) {
         const specv_random r = specv_philox(s->seed, (uint32_t)s->len, (uint32_t)k, 0,
@@ -512,7 +512,7 @@ static int32_t speculative_step(engine *e, sequence *seqs, int32_t num_seqs) {
         if (num_emitted[i] < 1) lost_position(e);
         s->len += num_emitted[i];
         if (s->draft_cached > s->len - 1) s->draft_cached = s->len - 1; /* forget rejected drafts */
-        if (s->len < s->end) seqs[live++] = *s;
+        if (s->len < s->enough) seqs[live++] = *s;
     }
     lap(e, COMMIT, time);
     return live;
@@ -552,7 +552,7 @@ static void start_batch(engine *e, const prompts *p, int32_t first, int32_t num_
             text[i * e->max_seq + pos] = (unsigned char)p->start[first + i][pos];
         seqs[i].slot = i;
         seqs[i].len = length;
-        seqs[i].end = length + num_new;
+        seqs[i].end = seqs[i].enough = length + num_new;
         seqs[i].draft_cached = length - 1;
         seqs[i].seed = request_seed(e, (uint32_t)(first + i));
     }
@@ -727,9 +727,9 @@ static void sample_law(engine *e, const prompts *same, const options *o, int spe
                        outcome *result, int64_t *cells) {
     sequence start[LM_MAX_BATCH], seqs[LM_MAX_BATCH];
     const lm_pick plain = {LM_PICK_CDF, SPECV_STREAM_TARGET, 0}; /* for rule coupled as well */
-    const int32_t num_new = speculative ? o->tokens : LAW_TOKENS;
     int32_t num_seqs;
-    start_batch(e, same, 0, same->count, num_new, speculative, result->text, start);
+    start_batch(e, same, 0, same->count, o->tokens, speculative, result->text, start);
+    for (int32_t i = 0; i < same->count; i++) start[i].enough = start[i].len + LAW_TOKENS;
     for (int32_t done = 0; done < o->check_law; done += num_seqs) {
         num_seqs = o->check_law - done < same->count ? o->check_law - done : same->count;
         progress(e, speculative ? "speculative sampling" : "plain sampling", done, o->check_law,
