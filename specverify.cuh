@@ -1,4 +1,4 @@
-/* specverify.cuh - 0.1.0 - verification of batched speculative decoding, in CUDA C
+/* specverify.cuh - 0.2.0 - verification of batched speculative decoding, in CUDA C
    SPDX-License-Identifier: MIT-0                              no warranty; use at your own risk
 
    Do this:
@@ -7,7 +7,7 @@
    in .cu files for the device functions, in .c files for the launchers.
 
    Contents (search for the anchor):
-       >>use       three ways in                   >>types       descriptors, status codes
+       >>use       three ways in                   >>numeric     the same bits everywhere
        >>does-not  what this file leaves to you    >>host        validation, messages, metrics
        >>terms     words and layouts               >>host-api    launchers
        >>rules     what holds for every function   >>lane        thread-level device functions
@@ -15,6 +15,7 @@
        >>options   macros you may define           >>block       block-level device functions
        >>revisions what changed                    >>short-names warp_ballot_accept and friends
        >>config    compilers, linkage              >>kernels, >>launch, >>license
+       >>types     descriptors, status codes
 
    ------------------------------------------------------------------------------------- >>use
    1. A ready launcher (from .cu, .cpp or .c):
@@ -62,6 +63,11 @@
    bonus       target[n_b] when all were accepted. Correction or bonus is the row's next_token
    emitted     the tokens that the step adds to the text: accepted drafts, then next_token
    placeholder draft -1: matches nothing, is no fault
+   scores      logits or probabilities of one position over the vocabulary
+   p, q        the target's and the draft's distribution there: softmax of logits / T, or the
+               probabilities themselves. q must be what the draft was drawn from, with everything
+               applied (temperature, top-k, penalties), or the text is not the target's
+   residual    (p - q)+: where a rejected draft's place is filled from
    KV row      the bytes that one position adds to one plane; plane = one layer's K or V
    live row    row index < *num_active (all rows when num_active is null); the others are inert
    Dense       draft [batch][draft_stride], target [batch][target_stride], n_b = draft_len[b]
@@ -94,7 +100,18 @@
                  SPECV_ROW_BAD_TARGET  the token to emit is outside the vocabulary: next_token -1.
                  SPECV_ROW_NO_SPACE    the row's KV does not fit in capacity_rows: none of it is
                                        copied; offsets still tell what was needed.
+                 SPECV_ROW_BAD_TEMPERATURE  negative, NaN or above 8192: counts as 0. (So does
+                                       one below 2^-13, without a fault.)
+                 SPECV_ROW_NAN         a NaN among the scores that were looked at, or a probability
+                                       outside [0, 2]: counts as -inf, as 0.
+                 SPECV_ROW_EXTREME     the largest logit / T at a position is infinite or beyond
+                                       360,000: it takes all, as at temperature 0.
+                 SPECV_ROW_EMPTY       no id has a score (all -inf, all 0): p is 0 everywhere, and
+                                       where a token is to be emitted it is -1.
+                 SPECV_ROW_ZERO_RESIDUAL  a draft was rejected, but p is nowhere above q (by
+                                       rounding, or q is not what it should be): drawn from p.
    Same bits   every output is a pure function of the inputs, on any GPU, grid and compiler flag.
+               Random numbers are a function of seed, position and place in the step alone.
    Warps       warp functions are called by all 32 lanes together, with the same arguments where
                the contract does not say "per lane". Results are valid in all 32 lanes. They order
                nothing: make data visible first (__syncwarp, __syncthreads).
@@ -114,6 +131,9 @@
    specv_warp_find_row             warp       -                   -         32 lanes
    specv_warp_copy_kv              warp       -                   -         32 lanes
    specv_warp_verify_greedy_row    warp       -                   -         32 lanes
+   specv_warp_load_tile            warp       -                   -         -
+   specv_warp_tile_stats           warp       -                   -         32 lanes
+   specv_warp_merge_tiles          warp       -                   -         32 lanes
    specv_block_exclusive_scan      block      SPECV_BLOCK_SCAN_   1         whole block
                                               SMEM_WORDS words
    specv_block_copy_kv             block      -                   -         whole block
@@ -124,6 +144,12 @@
 
    operation            launcher              kernel(s)                     reference
    A1 verify, greedy    specv_verify_greedy   specv_verify_greedy_kernel    specv_ref_verify_greedy
+   A2 greedy, logits    specv_verify_sample   specv_verify_sample_kernel    specv_ref_verify_sample
+      rule GREEDY
+   A3 token rejection   the same, TOKEN       the same; with draft scores   the same
+   A4 block rule        the same, BLOCK         or probabilities then
+   A5 coupled Gumbel    the same, COUPLED       specv_residual_kernel
+   A8 sampler           specv_sample          those of A3, A5               specv_ref_sample
    B1 pack KV           specv_pack_kv         specv_pack_kv_kernel          specv_ref_pack_kv
    B2 verify and pack   specv_verify_pack_kv  specv_verify_pack_kv_kernel,  specv_ref_verify_pack_kv
                                               or A1's, then B1's
@@ -143,6 +169,7 @@
    SPECVERIFY_NO_STDINT        under NVRTC, if you declare int32_t and its kin yourself.
 
    ------------------------------------------------------------------------------- >>revisions
+   0.2.0  sampled verification from logits or probabilities; a sampler; the numeric core.
    0.1.0  greedy verification, KV packing, both in one launch, acceptance metrics.
    See CHANGELOG.md. Versions follow semver for source; nothing is promised across binaries.
 */
@@ -153,10 +180,10 @@
 /* ================================================================================= >>config */
 
 #define SPECVERIFY_VERSION_MAJOR  0
-#define SPECVERIFY_VERSION_MINOR  1
+#define SPECVERIFY_VERSION_MINOR  2
 #define SPECVERIFY_VERSION_PATCH  0
-#define SPECVERIFY_VERSION        100 /* major * 10000 + minor * 100 + patch */
-#define SPECVERIFY_VERSION_STRING "0.1.0"
+#define SPECVERIFY_VERSION        200 /* major * 10000 + minor * 100 + patch */
+#define SPECVERIFY_VERSION_STRING "0.2.0"
 
 #if defined(__CUDACC_RTC__)
 #if !defined(SPECVERIFY_NO_STDINT) /* NVRTC finds no <stdint.h> without an include path */
@@ -744,7 +771,7 @@ SPECV_NUMFN float specv_uniform24(uint32_t random) {
     return specv_i_mul((float)(random >> 8), 5.9604644775390625e-8f);
 }
 
-/* A caller's uniform as 64 bits after the point: floor(u * 2^64), outside [0, 1) the nearest end. */
+/* A caller's uniform as 64 bits after the point: floor(u * 2^64); outside [0, 1) the nearer end. */
 SPECV_NUMFN uint64_t specv_uniform_bits(float u) {
     uint32_t bits = specv_float_bits(u), exponent = bits >> 23;
     uint64_t mantissa = (uint64_t)((bits & 0x7fffffu) | 0x800000u) << 40;
@@ -762,10 +789,10 @@ SPECV_NUMFN int specv_accept(float u, float q, float p) {
 /* ---- softmax in integers
 
    With c = log2(e) / T, the weight of a logit is 2^(logit * c), taken apart as 2^n * 2^f with n
-   the nearest integer and |f| <= 1/2 (0.53 at the ends of the range). c is a pair of floats: with one alone, the error
-   of f would grow with the logit. 2^f is a polynomial whose last step leaves an integer of 24 bits,
-   the mantissa; weights are that integer shifted to where 2^n of the largest logit has 40 bits
-   after the point. Their sums are integers, so order and grouping cannot matter. */
+   the nearest integer and |f| <= 1/2 (0.53 at the ends of the range). c is a pair of floats: with
+   one alone, the error of f would grow with the logit. 2^f is a polynomial whose last step leaves
+   an integer of 24 bits, the mantissa; weights are that integer shifted to where 2^n of the largest
+   logit has 40 bits after the point. Their sums are integers: order and grouping cannot matter. */
 typedef struct specv_scale {
     float hi, lo; /* c */
     float floor;  /* logits below, and NaN, are raised to this: their weight is 0 */
@@ -802,7 +829,8 @@ SPECV_NUMFN int specv_in_range(float logit, const specv_scale *s) {
     return bits <= 0x49000000u;
 }
 
-#define SPECV_I_ROUNDER      12582912.0f /* 1.5 * 2^23: added, it rounds to an integer in its low bits */
+/* 1.5 * 2^23: added to a number, it rounds that to an integer, in its own low bits. */
+#define SPECV_I_ROUNDER      12582912.0f
 #define SPECV_I_ROUNDER_BITS 0x4B400000u
 
 /* A weight as 2^(n - 23) * mantissa; f is log2 of mantissa / 2^23. */
@@ -952,8 +980,9 @@ typedef struct specv_tile {
 enum { SPECV_SOFTMAX, SPECV_ONE_HOT, SPECV_NO_TOKEN };
 
 typedef struct specv_distribution {
-    uint64_t sum;    /* of the weights in units of 2^(n - 40); SOFTMAX only */
-    float inverse;   /* p = specv_weight_float * inverse */
+    uint64_t sum;  /* of the weights in units of 2^(n - 40); SOFTMAX only */
+    float inverse; /* p = specv_weight_float * (inverse + inverse_low) */
+    float inverse_low;
     int32_t n;       /* of the largest logit; SOFTMAX only */
     int32_t id;      /* ONE_HOT: the only token. Coupled: the choice */
     int32_t kind;    /* SOFTMAX, ONE_HOT, NO_TOKEN */
@@ -999,25 +1028,31 @@ typedef struct specv_sample_task {
     int32_t blocks, blocks_of_residual; /* of a row, in the first and the second pass */
 } specv_sample_task;
 
-SPECV_NUMFN float specv_i_inverse(uint64_t sum) {
+/* The normalizer that turns floats of weights into probabilities. One float of it would shift all
+   probabilities of a row to the same side. */
+SPECV_NUMFN void specv_i_set_inverse(specv_distribution *row) {
+    double inverse, rest;
 #if defined(__CUDA_ARCH__)
-    double result;
     asm("{\n\t.reg .f64 d;\n\tcvt.rn.f64.u64 d, %1;\n\tdiv.rn.f64 %0, 0d4100000000000000, d;\n\t}"
-        : "=d"(result)
-        : "l"(sum));
-    return specv_i_float(result);
+        : "=d"(inverse)
+        : "l"(row->sum));
 #else
-    return specv_i_float(131072.0 / (double)sum);
+    inverse = 131072.0 / (double)row->sum;
 #endif
+    row->inverse = specv_i_float(inverse);
+    rest = specv_i_add_double(inverse, specv_i_double(specv_i_negate(row->inverse)));
+    row->inverse_low = specv_i_float(rest);
 }
 
 /* p of an id with this logit. */
 SPECV_NUMFN float specv_probability(const specv_distribution *row, const specv_scale *s,
                                     float logit, int32_t id) {
     specv_weight w;
+    float weight;
     if (row->kind != SPECV_SOFTMAX) return row->kind == SPECV_ONE_HOT && id == row->id ? 1.f : 0.f;
     w = specv_softmax_weight(specv_i_max(logit, s->floor), s);
-    return specv_i_mul(specv_weight_float(&w, row->n), row->inverse);
+    weight = specv_weight_float(&w, row->n);
+    return specv_fma(weight, row->inverse, specv_i_mul(weight, row->inverse_low));
 }
 
 /* log2 of the sum of all weights. */
@@ -1038,6 +1073,20 @@ SPECV_NUMFN float specv_i_ln(int32_t whole, float fraction, double minus) {
 #else
     return specv_i_float(log2 * 0.69314718055994531);
 #endif
+}
+
+/* ln of the sum of exp(logit / T) over the row, and of the probability of one logit in it; both 0
+   where there is no softmax (temperature 0, an empty row). */
+SPECV_NUMFN float specv_log_sum_exp(const specv_distribution *row) {
+    return row->kind == SPECV_SOFTMAX ? specv_i_ln(0, 0.f, -specv_i_log2_sum(row)) : 0.f;
+}
+
+SPECV_NUMFN float specv_log_probability(const specv_distribution *row, const specv_scale *s,
+                                        float logit) {
+    specv_weight w;
+    if (row->kind != SPECV_SOFTMAX) return 0.f;
+    w = specv_softmax_weight(specv_i_max(logit, s->floor), s);
+    return specv_i_ln(w.n, w.f, specv_i_log2_sum(row));
 }
 
 /* =================================================================================== >>host */
@@ -1446,11 +1495,19 @@ SPECV_HOSTFN double specv_expected_speedup(double alpha, int gamma, double draft
 SPECV_LAUNCHER int specv_verify_greedy(const specv_verify_greedy_desc *d,
                                        struct CUstream_st *stream);
 
-/* A2 to A5. See specv_rule. Scratch memory is needed: specv_verify_sample_scratch_bytes. */
+/* A2 to A5. Every score is read once, by a warp per tile of 1024 ids on all SMs, whatever the
+   batch; the last block of a request to arrive puts its rows together, judges, and reads one tile
+   of one row again to draw from it. One launch for A2, A5, A3 and A4 without draft scores. With
+   draft scores the residual needs the sums of both whole rows first, and a second read of one p row and
+   one q row (A4: of up to max_draft each): a second launch, chained by programmatic dependent
+   launch, spreads it over all SMs again, where a last block would read 0.5 MB (128k ids, bf16)
+   alone. With probabilities the first pass reads two numbers a draft, the second one row.
+   Dependent round trips: lengths, scores, tile sums, draft ids, p and q there, the tile: 6; with
+   the second pass 3 more. Scratch: specv_verify_sample_scratch_bytes. */
 SPECV_LAUNCHER int specv_verify_sample(const specv_verify_sample_desc *d,
                                        struct CUstream_st *stream);
 
-/* A8. */
+/* A8. One launch, as A3 or A5 without drafts (two from probabilities). */
 SPECV_LAUNCHER int specv_sample(const specv_sample_desc *d, struct CUstream_st *stream);
 
 /* B1. One launch, two round trips: lengths, then KV. Each block re-scans accepted_len (4 bytes a
@@ -1482,8 +1539,8 @@ SPECV_DEVFN int specv_i_thread(void) {
     return (int)(threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z));
 }
 
-/* Not %laneid by inline assembly: the compiler takes what that returns for the same in all lanes,
-   and may then split a loop by it, with one copy of a collective for lane 0 and one for the rest. */
+/* Not %laneid by inline assembly: the compiler takes what that returns for the same in all lanes
+   and may then split a loop by it, one copy of a collective for lane 0 and one for the rest. */
 SPECV_DEVFN int specv_i_lane(void) { return specv_i_thread() & 31; }
 
 SPECV_DEVFN int specv_i_num_threads(void) { return (int)(blockDim.x * blockDim.y * blockDim.z); }
@@ -2206,7 +2263,7 @@ SPECV_DEVFN specv_distribution specv_warp_merge_tiles(const specv_tile *tiles, i
     float largest = none;
     uint64_t sum = 0;
     int has_nan = 0;
-    row.sum = 0, row.inverse = 0, row.n = 0, row.id = -1, row.status = 0;
+    row.sum = 0, row.inverse = row.inverse_low = 0, row.n = 0, row.id = -1, row.status = 0;
 #pragma unroll 4
     for (int t = lane; t < num_tiles; t += 32) {
         const specv_tile tile = tiles[t];
@@ -2245,7 +2302,7 @@ SPECV_DEVFN specv_distribution specv_warp_merge_tiles(const specv_tile *tiles, i
             if (tile.sum) sum += specv_i_shift_right(tile.sum, (uint32_t)(row.n - n));
         }
         row.sum = specv_i_warp_add(sum);
-        row.inverse = specv_i_inverse(row.sum);
+        specv_i_set_inverse(&row);
     }
     return row;
 }
@@ -2678,7 +2735,8 @@ SPECV_DEVFN const void *specv_i_scores_of(const specv_i_side *side, int j) {
 /* A row of probabilities has no statistics: the scores are the distribution. */
 SPECV_DEVFN specv_distribution specv_i_plain_distribution(void) {
     specv_distribution row;
-    row.sum = 0, row.inverse = 0, row.n = 0, row.id = -1, row.kind = SPECV_SOFTMAX;
+    row.sum = 0, row.inverse = row.inverse_low = 0, row.n = 0, row.id = -1,
+    row.kind = SPECV_SOFTMAX;
     row.status = 0, row.max = 0;
     return row;
 }
@@ -2749,24 +2807,19 @@ SPECV_DEVFN void specv_i_warp_residual_tile(const specv_i_request *r, const spec
 /* ln p of the token that position k emits, and ln sum exp(logit / T) there. */
 SPECV_DEVFN void specv_i_log_probability(const specv_i_request *r, const specv_distribution *row,
                                          int k, int32_t token, float *logprob, float *lse) {
-    const int probs = r->target.dtype == SPECV_PROBS_F32;
-    double log2_sum = 0;
-    float score = 0;
-    if (row->kind == SPECV_ONE_HOT && !probs) *lse = specv_i_add(row->max, 0.f); /* no -0 */
-    if (row->kind == SPECV_SOFTMAX && !probs) {
-        log2_sum = specv_i_log2_sum(row);
-        *lse = specv_i_ln(0, 0, -log2_sum);
+    float score;
+    if (r->target.dtype != SPECV_PROBS_F32) {
+        *lse = row->kind == SPECV_ONE_HOT ? specv_i_add(row->max, 0.f) /* no -0 */
+                                          : specv_log_sum_exp(row);
     }
     if (token < 0 || row->kind != SPECV_SOFTMAX) return;
     score = specv_i_load_score(specv_i_scores_of(&r->target, k), r->target.dtype, token);
-    if (probs) {
+    if (r->target.dtype == SPECV_PROBS_F32) {
         int32_t exponent;
         float fraction = specv_i_log2(score, &exponent);
         *logprob = specv_i_ln(exponent, fraction, 0);
     } else {
-        specv_weight w =
-            specv_softmax_weight(specv_i_max(score, r->target.scale.floor), &r->target.scale);
-        *logprob = specv_i_ln(w.n, w.f, log2_sum);
+        *logprob = specv_log_probability(row, &r->target.scale, score);
     }
 }
 
@@ -3332,8 +3385,8 @@ SPECV_KERNEL __launch_bounds__(SPECV_VERIFY_THREADS)
     if (row < d.rows.batch) specv_warp_verify_greedy_row(&d, (int)row, 0);
 }
 
-/* A2 to A5 and A8, first pass. Grid: task.blocks blocks of SPECV_SAMPLE_THREADS for each row. Bytes: each
-   score of the rows that need statistics once, 24 bytes a tile written and read back. */
+/* A2 to A5 and A8, first pass. Grid: task.blocks blocks of SPECV_SAMPLE_THREADS for each row.
+   Bytes: each score of the rows that need statistics once; 24 bytes a tile written, read back. */
 SPECV_KERNEL __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
     specv_verify_sample_kernel(const __grid_constant__ specv_sample_task task) {
     const specv_i_memory memory = specv_i_open_memory(&task.d, &task.scratch);

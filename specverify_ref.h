@@ -1,4 +1,4 @@
-/* specverify_ref.h - 0.1.0 - the operations of specverify.cuh in portable C
+/* specverify_ref.h - 0.2.0 - the operations of specverify.cuh in portable C
    SPDX-License-Identifier: MIT-0                              no warranty; use at your own risk
 
    Do this:
@@ -275,7 +275,7 @@ static specv_ref_i_scores specv_ref_i_open(const specv_verify_sample_desc *d, in
     r.first = b * seq_stride + j * pos_stride;
     if (rows->row_start) r.first = (rows->row_start[b] + (of_draft ? 0 : b) + j) * pos_stride;
     r.scale = specv_softmax_scale(zero ? 1.f : temperature);
-    r.row.sum = 0, r.row.inverse = 0, r.row.n = 0, r.row.status = 0;
+    r.row.sum = 0, r.row.inverse = r.row.inverse_low = 0, r.row.n = 0, r.row.status = 0;
     r.row.kind = SPECV_SOFTMAX;
     if (specv_ref_i_are_probs(scores) && !zero) {
         r.row.id = -1, r.row.max = 0;
@@ -301,7 +301,7 @@ static specv_ref_i_scores specv_ref_i_open(const specv_verify_sample_desc *d, in
             }
             r.row.sum += specv_i_shift_right(sum, (uint32_t)(r.row.n - n));
         }
-        r.row.inverse = specv_i_inverse(r.row.sum);
+        specv_i_set_inverse(&r.row);
     }
     return r;
 }
@@ -431,23 +431,18 @@ static specv_ref_i_scores specv_ref_i_draft_at(specv_ref_i_judge *g, int32_t j) 
 
 /* Position k emits `token`, with its log-probability under p. */
 static void specv_ref_i_emit(specv_ref_i_judge *g, specv_ref_i_scores *p, int64_t token) {
-    double log2_sum = 0;
     g->o.next_token = token;
     g->o.finished = specv_ref_i_is_eos(&g->d->verify, token);
-    if (p->row.kind == SPECV_ONE_HOT && !specv_ref_i_are_probs(p->scores))
-        g->lse = specv_i_add(p->row.max, 0); /* no -0 */
-    if (p->row.kind == SPECV_SOFTMAX && !specv_ref_i_are_probs(p->scores)) {
-        log2_sum = specv_i_log2_sum(&p->row);
-        g->lse = specv_i_ln(0, 0, -log2_sum);
-    }
+    if (!specv_ref_i_are_probs(p->scores))
+        g->lse = p->row.kind == SPECV_ONE_HOT ? specv_i_add(p->row.max, 0) /* no -0 */
+                                              : specv_log_sum_exp(&p->row);
     if (token < 0 || p->row.kind != SPECV_SOFTMAX) return;
     if (specv_ref_i_are_probs(p->scores)) {
         int32_t exponent;
         float fraction = specv_i_log2(specv_ref_i_p(p, token), &exponent);
         g->logprob = specv_i_ln(exponent, fraction, 0);
     } else {
-        specv_weight w = specv_ref_i_weight(p, token);
-        g->logprob = specv_i_ln(w.n, w.f, log2_sum);
+        g->logprob = specv_log_probability(&p->row, &p->scale, specv_ref_i_score(p, token));
     }
 }
 
@@ -533,27 +528,33 @@ static void specv_ref_i_judge_token(specv_ref_i_judge *g, int32_t n_draft) {
        h_i = Z_i / D_i,  Z_i = sum (P_i p - q)+,  D_i = sum (q - P_i p)+   at position i < n,
        h_n = P_n;   tau = the largest i with u_i < h_i, or 0
    then the residual (P_tau p - q)+ at position tau. Sun et al. 2025, algorithm 2. */
-static int specv_ref_i_block_test(specv_ref_i_judge *g, int32_t i, float prefix) {
+static int specv_ref_i_block_test(specv_ref_i_judge *g, int32_t i, float prefix, uint32_t *seen) {
     float u = specv_ref_i_accept_uniform(g->d, g->b, i - 1), q_of_draft, p_of_draft, gained, lost;
     specv_ref_i_scores p, q;
     uint64_t gain = 0, loss = 0;
-    if (i == g->usable) return specv_accept(u, 1, prefix);
-    if (prefix == 0) return 0;
-    if (!g->d->draft.data) {
+    int passes;
+    if (i == g->usable) {
+        passes = specv_accept(u, 1, prefix);
+    } else if (prefix == 0) {
+        return 0;
+    } else if (!g->d->draft.data) {
         p_of_draft = specv_ref_i_pair(g, i, &q_of_draft);
         lost = specv_fma(-prefix, p_of_draft, 1);
         gained = specv_i_mul(prefix, specv_i_add(1, -p_of_draft));
         return !(lost > 0) || specv_accept(u, lost, gained);
+    } else {
+        p = specv_ref_i_target_at(g, i);
+        q = specv_ref_i_draft_at(g, i);
+        for (int64_t x = 0; x < p.vocab; ++x) {
+            gained = specv_fma(prefix, specv_ref_i_p(&p, x), -specv_ref_i_p(&q, x));
+            if (gained > 0) gain += specv_fixed40(gained);
+            if (gained < 0) loss += specv_fixed40(-gained);
+        }
+        passes = loss == 0 || specv_accept(u, (float)loss, (float)gain);
+        *seen |= p.row.status | q.row.status;
     }
-    p = specv_ref_i_target_at(g, i);
-    q = specv_ref_i_draft_at(g, i);
-    for (int64_t x = 0; x < p.vocab; ++x) {
-        gained = specv_fma(prefix, specv_ref_i_p(&p, x), -specv_ref_i_p(&q, x));
-        if (gained > 0) gain += specv_fixed40(gained);
-        if (gained < 0) loss += specv_fixed40(-gained);
-    }
-    g->o.status |= p.row.status | q.row.status;
-    return loss == 0 || specv_accept(u, (float)loss, (float)gain);
+    if (passes) *seen = 0; /* the row that is stopped at is looked at again */
+    return passes;
 }
 
 static float specv_ref_i_next_prefix(specv_ref_i_judge *g, int32_t j, float prefix) {
@@ -563,15 +564,15 @@ static float specv_ref_i_next_prefix(specv_ref_i_judge *g, int32_t j, float pref
 }
 
 static void specv_ref_i_judge_block(specv_ref_i_judge *g, int32_t n_draft) {
-    float prefix;
-    int32_t tau = g->usable;
-    do { /* from the last position on: the first that passes is the largest */
-        prefix = 1;
-        for (int32_t j = 0; j < tau; ++j) prefix = specv_ref_i_next_prefix(g, j, prefix);
-    } while (tau > 0 && !specv_ref_i_block_test(g, tau, prefix) && tau--);
-    g->o.accepted = tau;
-    if (tau < g->usable)
-        specv_ref_i_emit_residual(g, tau, prefix);
+    float prefix = 1, prefix_of_tau = 1;
+    uint32_t seen = 0; /* status bits of sums over all ids; they count from tau on */
+    for (int32_t i = 1; i <= g->usable; ++i) {
+        prefix = specv_ref_i_next_prefix(g, i - 1, prefix);
+        if (specv_ref_i_block_test(g, i, prefix, &seen)) g->o.accepted = i, prefix_of_tau = prefix;
+    }
+    g->o.status |= seen;
+    if (g->o.accepted < g->usable)
+        specv_ref_i_emit_residual(g, g->o.accepted, prefix_of_tau);
     else
         specv_ref_i_emit_bonus(g, n_draft);
 }

@@ -133,7 +133,7 @@ KERNEL(log2, (const float *x, float *y), y[i] = specv_log2(x[i]))
 KERNEL(fixed24, (const float *x, int *y), y[i] = specv_i_fixed24(x[i]))
 KERNEL(gumbel24, (const uint32_t *x, int *y), y[i] = specv_gumbel24(x[i]))
 KERNEL(score, (const specv_weight *w, int64_t *y), y[i] = specv_i_score(w[i].n, w[i].f, i))
-KERNEL(inverse, (const uint64_t *x, float *y), y[i] = specv_i_inverse(x[i]))
+KERNEL(inverse, (specv_distribution *x), specv_i_set_inverse(&x[i]))
 KERNEL(probability, (SCORES, const specv_distribution *row, float *y),
        y[i] = specv_probability(row, s, x[i], i))
 KERNEL(log2_sum, (const specv_distribution *row, double *y), y[i] = specv_i_log2_sum(&row[i]))

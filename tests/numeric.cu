@@ -689,7 +689,7 @@ static specv_distribution open_row(const void *data, int dtype, int64_t vocab, f
 
 static int same_softmax(const specv_distribution *a, const specv_distribution *b) {
     return a->sum == b->sum && a->n == b->n && a->kind == b->kind && a->max == b->max &&
-           a->inverse == b->inverse;
+           a->inverse == b->inverse && a->inverse_low == b->inverse_low;
 }
 
 /* Sums of integers cannot know the order of their parts: not inside a tile, not of the tiles; nor
@@ -835,7 +835,7 @@ BOTH uint32_t *evaluate(uint32_t a, uint32_t b, uint32_t c, uint32_t *out) {
     *out++ = (uint32_t)specv_gumbel24(a);
     out = put_long(out, (uint64_t)specv_i_score(w.n, w.f, (int32_t)(c % 0x20000000u)));
     row.sum = (bc >> c % 30) | (uint64_t)1 << 30;
-    row.inverse = specv_i_inverse(row.sum);
+    specv_i_set_inverse(&row);
     row.n = w.n + (int32_t)(c % 50);
     row.id = (int32_t)(c % 3);
     row.kind = SPECV_SOFTMAX;
@@ -955,7 +955,7 @@ static void test_device_philox(void) { t_skip("the device's bits need nvcc"); }
 
 /* The promise that fixed inputs give fixed bits, for every compiler, flag and machine. Whoever
    changes these numbers changes what users get for a seed: that is a new major version. */
-#define DIGEST_FUNCTIONS UINT64_C(0x8e924a1f95adc5d4)
+#define DIGEST_FUNCTIONS UINT64_C(0xf40905250248f3f9)
 #define DIGEST_SAMPLE    UINT64_C(0x8b5150cf91d5d326)
 
 static void check_digest(uint64_t digest, uint64_t pinned) {

@@ -65,10 +65,10 @@ static void put_score(const t_buf *b, int dtype, int64_t at, float value) {
         ((float *)(void *)b->host)[at] = value;
 }
 
-static float normal(float spread) {
+static float normal(float deviation) {
     double sum = 0;
     for (int i = 0; i < 6; ++i) sum += t_uniform();
-    return (float)((sum - 3) * 1.4142) * spread;
+    return (float)((sum - 3) * 1.4142) * deviation;
 }
 
 static float infinity(int sign) { return specv_bits_float(sign < 0 ? 0xff800000u : 0x7f800000u); }
@@ -131,8 +131,7 @@ static t_buf new_scores(const stage *g, int dtype, int of_draft) {
 static void put_position(stage *g, float *base, int row, int j, int has_draft) {
     const scene *c = &g->c;
     const truth *r = &g->b.rows[row];
-    const int64_t target_first =
-        c->s.layout == CSR ? r->first + row : row * g->b.target_stride;
+    const int64_t target_first = c->s.layout == CSR ? r->first + row : row * g->b.target_stride;
     const int64_t token = get_token(&g->b.target, c->s.dtype, target_first + j);
     const int64_t target_at = scores_at(g, row, j, 0);
     const int sure = c->rule == SPECV_RULE_GREEDY || t_chance(30);
@@ -154,7 +153,6 @@ static void put_position(stage *g, float *base, int row, int j, int has_draft) {
 static void stage_make(stage *g, const scene *c) {
     const int64_t rows = c->s.batch;
     float *base = (float *)malloc(sizeof(float) * (size_t)(c->s.vocab + 1));
-    specv_verify_sample_desc d;
     if (!base) t_die(__FILE__, __LINE__, "malloc", "no memory");
     memset(g, 0, sizeof *g);
     g->c = *c;
@@ -181,13 +179,13 @@ static void stage_make(stage *g, const scene *c) {
         g->accept = t_in(4 * count, 0);
         g->sample = t_in(4 * rows, 0);
         for (int64_t i = 0; i < count; ++i)
-            ((float *)(void *)g->accept.host)[i] = t_chance(5) ? 0 : (float)t_below(1 << 24) * 0x1p-24f;
+            ((float *)(void *)g->accept.host)[i] =
+                t_chance(5) ? 0 : (float)t_below(1 << 24) * 5.9604644775390625e-8f;
         for (int64_t i = 0; i < rows; ++i)
             ((float *)(void *)g->sample.host)[i] =
-                t_chance(10) ? (t_chance(50) ? 0 : 1 - 0x1p-24f) : (float)t_uniform();
+                t_chance(10) ? (t_chance(50) ? 0 : 1 - 5.9604644775390625e-8f) : (float)t_uniform();
     }
     if (!c->null_extra) g->logprob = t_out(4 * rows, 0), g->lse = t_out(4 * rows, 0);
-    (void)d;
 }
 
 static specv_verify_sample_desc stage_describe(const stage *g, int side) {
@@ -234,9 +232,9 @@ static void scene_run(const scene *c) {
     static const char *const rules[] = {"token", "block", "coupled", "greedy"};
     stage g;
     specv_verify_sample_desc d;
-    t_note(" %s, scores %d and %d, odd %#x, T %g, spread %g, %s, gap %d, offset %d,", rules[c->rule],
-           c->target_dtype, c->draft_dtype, c->odd, (double)c->temperature, (double)c->spread,
-           c->uniforms ? "uniforms" : "seeds", c->gap, c->offset);
+    t_note(" %s, scores %d and %d, odd %#x, T %g, spread %g, %s, gap %d, offset %d,",
+           rules[c->rule], c->target_dtype, c->draft_dtype, c->odd, (double)c->temperature,
+           (double)c->spread, c->uniforms ? "uniforms" : "seeds", c->gap, c->offset);
     batch_note(&c->s);
     stage_make(&g, c);
     t_upload();
@@ -296,20 +294,372 @@ enum {
     SCORE_ENDINGS = ALL_ENDINGS & ~(1 << END_BONUS_BAD | 1 << END_REJECT_BAD | 1 << END_BOTH_BAD)
 };
 
-static void test_first(void) {
+static const int vocabs[] = {1, 2, 3, 31, 33, 127, 1000, 1023, 1024, 1025, 2048, 2500, 4097};
+
+static scene random_scene(int turn) {
+    scene c = plain_scene((int)t_between(1, 6), (int)t_below(6), 8);
+    c.s.vocab = t_chance(60) ? T_PICK(vocabs) : t_between(1, 1500);
+    c.rule = turn % 4;
+    c.target_dtype = (int)t_below(4);
+    c.draft_dtype = (int)t_between(NO_DRAFT_SCORES, 3);
+    c.s.dtype = t_chance(50) ? SPECV_I64 : SPECV_I32;
+    c.s.layout = (layout)t_below(NUM_LAYOUTS);
+    c.s.endings = t_chance(30) ? (unsigned)SCORE_ENDINGS : 0;
+    if (c.s.vocab < 8) c.s.endings = 0; /* too few ids for what those ask for */
+    c.s.num_eos = c.s.vocab >= 8 && t_chance(50) ? (int)t_between(1, 4) : 0;
+    c.s.has_num_active = t_chance(20), c.s.num_active = (int)t_between(-1, c.s.batch + 1);
+    c.s.outputs = t_chance(30) ? (unsigned)t_between(1, OUT_ALL) : 0;
+    if (c.s.layout != CSR && t_chance(30)) c.s.draft_gap = (int)t_below(4), c.s.out_gap = 3;
+    c.temperature = t_chance(40) ? -1.f : t_chance(50) ? 1.f : 0.6f;
+    c.spread = t_chance(30) ? 0.02f : t_chance(20) ? 20 : 3;
+    c.odd = t_chance(50) ? 0 : 1u << t_below(8);
+    if (t_chance(15)) c.odd = (unsigned)t_below(ODD_ALL + 1);
+    c.uniforms = t_chance(40);
+    c.gap = t_chance(40) ? (int)t_below(20) : 0;
+    c.offset = t_chance(40) ? (int)t_below(16) : 0;
+    c.null_extra = t_chance(20);
+    c.num_sms = t_chance(20) ? 1 : (int)t_between(1, 40);
+    c.stream = t_chance(20), c.step_row = t_chance(20) ? (int)t_below(9) : 0;
+    return c;
+}
+
+static void test_types(void) {
     for (int rule = 0; rule < 4; ++rule)
         for (int dtype = 0; dtype < 4; ++dtype)
             for (int draft = -1; draft < 4; ++draft) {
-                scene c = plain_scene(3, 4, 2500);
+                scene c = plain_scene(2, 3, 1500);
+                if (t.quick && (rule + dtype + draft) % 3) continue;
                 c.rule = rule, c.target_dtype = dtype, c.draft_dtype = draft;
+                c.null_extra = rule == SPECV_RULE_COUPLED && dtype % 2;
                 t_case("every rule and type:");
                 scene_run(&c);
             }
 }
 
+/* Everything at once, from small to odd. */
+static void test_random(void) {
+    for (int i = 0; i < (t.cases ? t.cases : t.quick ? 60 : 300); ++i) {
+        t_case("random:");
+        scene c = random_scene(i);
+        scene_run(&c);
+    }
+}
+
+/* Rows of scores with accidents, one kind at a time, in every rule. */
+static void test_accidents(void) {
+    for (int bit = 0; bit < 8; ++bit)
+        for (int rule = 0; rule < 4; ++rule)
+            for (int probs = 0; probs < 2; ++probs) {
+                scene c = plain_scene(6, 3, probs ? 300 : 1100);
+                if (t.quick && (bit + rule + probs) % 3) continue;
+                c.rule = rule, c.odd = 1u << bit;
+                c.target_dtype = probs ? SPECV_PROBS_F32 : SPECV_LOGITS_BF16;
+                c.draft_dtype = probs ? SPECV_PROBS_F32 : SPECV_LOGITS_BF16;
+                c.uniforms = bit % 2;
+                t_case("accident %d:", bit);
+                scene_run(&c);
+            }
+}
+
+/* Batch and draft lengths beyond a warp and a block's share. */
+static void test_shapes(void) {
+    static const int batches[] = {0, 1, 2, 31, 33, 65}, drafts[] = {0, 1, 8, 31, 32, 33, 65};
+    for (int i = 0; i < T_COUNT(batches); ++i)
+        for (int j = 0; j < T_COUNT(drafts); ++j)
+            for (int rule = 0; rule < 4; ++rule) {
+                scene c = plain_scene(batches[i], drafts[j], 40);
+                if (batches[i] * drafts[j] > (t.quick ? 40 : 600)) continue;
+                if (t.quick && (i + j + rule) % 3) continue;
+                c.rule = rule;
+                c.odd = j % 2 ? ODD_SAME : 0; /* long acceptance */
+                c.draft_dtype = i % 3   ? SPECV_LOGITS_F32
+                                : i % 2 ? NO_DRAFT_SCORES
+                                        : SPECV_PROBS_F32;
+                c.s.layout = (layout)((i + j) % NUM_LAYOUTS);
+                c.target_dtype = rule % 2 ? SPECV_LOGITS_F16 : SPECV_LOGITS_F32;
+                c.num_sms = 1 + i * j % 30;
+                t_case("shapes:");
+                scene_run(&c);
+            }
+}
+
+/* Real vocabularies, one row. */
+static void test_vocabularies(void) {
+    static const int real[] = {32000, 50257, 128256, 151936, 262144};
+    for (int i = 0; i < T_COUNT(real); ++i)
+        for (int rule = 0; rule < 4; ++rule) {
+            scene c = plain_scene(1, rule % 2, real[i]);
+            if (t.quick && (i != 1 || rule > 1)) continue;
+            if (real[i] != 50257 && i % 4 != rule) continue;
+            c.rule = rule;
+            c.target_dtype = (i + rule) % 3;
+            c.draft_dtype = rule ? NO_DRAFT_SCORES : c.target_dtype;
+            c.num_sms = 132;
+            t_case("vocabulary %d:", real[i]);
+            scene_run(&c);
+        }
+}
+
+/* The same rows in another order, in a larger batch, with other grids, give the same results. */
+static void test_invariance(void) {
+#if T_DEVICE
+    static const int sms[] = {1, 3, 132};
+    for (int rule = 0; rule < 4; ++rule) {
+        stage g;
+        scene c = plain_scene(4, 3, 3000);
+        int32_t next[T_COUNT(sms)][8];
+        float logprob[T_COUNT(sms)][8];
+        c.rule = rule;
+        t_case("invariance: rule %d", rule);
+        stage_make(&g, &c);
+        t_upload();
+        for (int i = 0; i < T_COUNT(sms); ++i) {
+            specv_verify_sample_desc d = stage_describe(&g, T_DEVICE_SIDE);
+            const int64_t pos = c.s.vocab;
+            void *scratch;
+            int count = i == 1 ? 1 : 4; /* the second time each row is a batch of its own */
+            d.num_sms = sms[i];
+            d.scratch_bytes = specv_verify_sample_scratch_bytes(&d);
+            T_CUDA(cudaMalloc(&scratch, (size_t)d.scratch_bytes));
+            T_CUDA(cudaMemset(scratch, 0, (size_t)d.scratch_bytes));
+            d.scratch = scratch;
+            for (int row = 0; row < 4; row += count) {
+                specv_verify_sample_desc one = d;
+                one.verify.rows.batch = count;
+                one.verify.draft_tokens = (const int32_t *)d.verify.draft_tokens + row * 3;
+                one.target.data = (const float *)d.target.data + row * 4 * pos;
+                one.draft.data = (const float *)d.draft.data + row * 3 * pos;
+                one.temperature += row, one.seed += row, one.position += row;
+                if (one.draft_temperature) one.draft_temperature += row;
+                one.verify.accepted_len += row, one.verify.mismatch += row;
+                one.verify.next_token = (int32_t *)d.verify.next_token + row;
+                one.verify.out_tokens = (int32_t *)d.verify.out_tokens + row * 4;
+                one.verify.num_emitted += row, one.verify.finished += row;
+                one.verify.row_status += row, one.logprob += row, one.lse += row;
+                CHECK_EQ(specv_verify_sample(&one, 0), SPECV_OK, row);
+            }
+            T_CUDA(cudaMemcpy(next[i], d.verify.next_token, 16, cudaMemcpyDeviceToHost));
+            T_CUDA(cudaMemcpy(logprob[i], d.logprob, 16, cudaMemcpyDeviceToHost));
+            T_CUDA(cudaFree(scratch));
+            for (int row = 0; row < 4; ++row) CHECK_EQ(next[i][row], next[0][row], row);
+            CHECK(memcmp(logprob[i], logprob[0], 16) == 0);
+        }
+        batch_free(&g.b);
+    }
+#else
+    t_skip("the reference has no grid: needs nvcc");
+#endif
+}
+
+/* A8: sampling is verification without drafts, with an interface of its own. */
+static void test_sample(void) {
+    for (int i = 0; i < (t.quick ? 8 : 32); ++i) {
+        const int rows = 1 + i % 5, vocab = 200 + 700 * (i % 4), gap = i % 3;
+        specv_sample_desc d = SPECV_ZERO;
+        specv_verify_sample_desc v = SPECV_ZERO;
+        t_buf scores, seed, position, temperature, token, logprob, lse, status;
+        int32_t accepted[8], next[8];
+        t_case("sample: %d rows, vocabulary %d", rows, vocab);
+        scores = t_in(4 * (int64_t)rows * (vocab + gap), 0);
+        seed = t_in(8 * rows, 0), position = t_in(4 * rows, 0), temperature = t_in(4 * rows, 0);
+        for (int64_t x = 0; x < (int64_t)rows * (vocab + gap); ++x)
+            put_score(&scores, SPECV_LOGITS_F32, x, normal(3));
+        for (int row = 0; row < rows; ++row) {
+            ((uint64_t *)(void *)seed.host)[row] = t_random();
+            ((int32_t *)(void *)position.host)[row] = (int32_t)t_below(1000);
+            ((float *)(void *)temperature.host)[row] = row % 4 ? 0.5f * (float)row : 0;
+        }
+        token = t_out((i % 2 ? 8 : 4) * rows, 0), logprob = t_out(4 * rows, 0);
+        lse = t_out(4 * rows, 0), status = t_out(4 * rows, 0);
+        t_upload();
+        for (int side = 0; side <= T_DEVICE; ++side) {
+            d.token_dtype = i % 2 ? SPECV_I64 : SPECV_I32;
+            d.scores.data = t_at(&scores, side);
+            d.scores.pos_stride_elems = vocab + gap;
+            d.temperature = (const float *)t_at(&temperature, side);
+            d.seed = (const uint64_t *)t_at(&seed, side);
+            d.position = (const int32_t *)t_at(&position, side);
+            d.token = t_at(&token, side);
+            d.logprob = (float *)t_at(&logprob, side);
+            d.lse = (float *)t_at(&lse, side);
+            d.row_status = (uint32_t *)t_at(&status, side);
+            d.vocab = vocab, d.batch = rows, d.method = i / 2 % 2, d.step_row = i % 3;
+            d.stream = i / 4 % 2;
+            d.scratch = no_scratch + (16 - (size_t)no_scratch % 16);
+            d.scratch_bytes = INT64_MAX;
+#if T_DEVICE
+            if (side == T_DEVICE_SIDE) {
+                d.scratch_bytes = specv_sample_scratch_bytes(&d);
+                T_CUDA(cudaMalloc(&d.scratch, (size_t)d.scratch_bytes));
+                T_CUDA(cudaMemset(d.scratch, 0, (size_t)d.scratch_bytes));
+                CHECK_EQ(specv_sample(&d, 0), SPECV_OK, -1);
+                t_check_device();
+                T_CUDA(cudaFree(d.scratch));
+                continue;
+            }
+#endif
+            CHECK_EQ(specv_ref_sample(&d), SPECV_OK, -1);
+            t_check_host();
+            v.verify.rows.batch = rows, v.verify.vocab = vocab;
+            v.verify.accepted_len = accepted, v.verify.next_token = next;
+            v.target.data = d.scores.data, v.target.seq_stride_elems = vocab + gap;
+            v.temperature = d.temperature, v.seed = d.seed, v.position = d.position;
+            v.scratch = d.scratch, v.scratch_bytes = d.scratch_bytes;
+            v.rule = d.method == SPECV_SAMPLE_GUMBEL ? SPECV_RULE_COUPLED : SPECV_RULE_TOKEN;
+            v.step_row = d.step_row, v.stream = d.stream;
+            CHECK_EQ(specv_ref_verify_sample(&v), SPECV_OK, -1);
+            for (int row = 0; row < rows; ++row)
+                CHECK_EQ(get_token(&token, (specv_dtype)d.token_dtype, row), next[row], row);
+        }
+    }
+}
+
+/* --------------------------------------------------------------------------------- validation */
+
+static double storage[64]; /* something to point to: nothing of it is read or written */
+
+static void *misaligned(void) { return (char *)storage + 1; }
+
+static specv_verify_sample_desc valid_desc(void) {
+    specv_verify_sample_desc d = SPECV_ZERO;
+    d.verify.rows.batch = 4, d.verify.rows.max_draft = 7;
+    d.verify.draft_tokens = storage;
+    d.verify.accepted_len = (int32_t *)storage;
+    d.verify.vocab = 100;
+    d.target.data = d.draft.data = storage;
+    d.seed = (const uint64_t *)storage;
+    d.position = (const int32_t *)storage;
+    d.scratch = storage + (size_t)storage % 16 / 8;
+    d.scratch_bytes = INT64_MAX;
+    return d;
+}
+
+#define EXPECT(code, change)                                                                       \
+    do {                                                                                           \
+        specv_verify_sample_desc d = valid_desc();                                                 \
+        change;                                                                                    \
+        CHECK_EQ(specv_verify_sample_validate(&d), code, -1);                                      \
+        if ((code) != SPECV_OK) CHECK_EQ(specv_ref_verify_sample(&d), code, -1);                   \
+        if ((code) != SPECV_OK) CHECK_EQ(launch(&d), code, -1);                                    \
+    } while (0)
+
+static int launch(const specv_verify_sample_desc *d) {
+#if T_DEVICE
+    return specv_verify_sample(d, 0);
+#else
+    return specv_ref_verify_sample(d);
+#endif
+}
+
+static int launch_sample(const specv_sample_desc *d) {
+#if T_DEVICE
+    return specv_sample(d, 0);
+#else
+    return specv_ref_sample(d);
+#endif
+}
+
+#define EXPECT_SAMPLE(code, change)                                                                \
+    do {                                                                                           \
+        specv_sample_desc d = SPECV_ZERO;                                                          \
+        d.batch = 3, d.vocab = 10, d.scores.data = d.token = storage;                              \
+        d.uniform = (const float *)(const void *)storage;                                          \
+        d.scratch = storage + (size_t)storage % 16 / 8, d.scratch_bytes = INT64_MAX;               \
+        change;                                                                                    \
+        CHECK_EQ(specv_sample_validate(&d), code, -1);                                             \
+        if ((code) != SPECV_OK) CHECK_EQ(specv_ref_sample(&d), code, -1);                          \
+        if ((code) != SPECV_OK) CHECK_EQ(launch_sample(&d), code, -1);                             \
+    } while (0)
+
+static void test_validation(void) {
+    t_case("every status code of A2 to A5");
+    CHECK_EQ(specv_verify_sample_validate(NULL), SPECV_ERR_NULL_DESC, -1);
+    CHECK_EQ(specv_ref_verify_sample(NULL), SPECV_ERR_NULL_DESC, -1);
+    CHECK_EQ(launch(NULL), SPECV_ERR_NULL_DESC, -1);
+    EXPECT(SPECV_OK, (void)0);
+    EXPECT(SPECV_ERR_CANARY, d.verify.canary0 = 1);
+    EXPECT(SPECV_ERR_CANARY, d.verify.canary1 = 1);
+    EXPECT(SPECV_ERR_CANARY, d.canary1 = 1);
+    EXPECT(SPECV_ERR_CANARY, d.reserved = 1);
+    EXPECT(SPECV_ERR_CANARY, d.target.reserved = 1);
+    EXPECT(SPECV_ERR_CANARY, d.draft.reserved = 1);
+    EXPECT(SPECV_ERR_BATCH, d.verify.rows.batch = -1);
+    EXPECT(SPECV_ERR_TARGET_TOKENS, d.verify.target_tokens = storage);
+    EXPECT(SPECV_ERR_RULE, d.rule = 4);
+    EXPECT(SPECV_ERR_RULE, d.rule = -1);
+    EXPECT(SPECV_ERR_VOCAB, d.verify.vocab = 0);
+    EXPECT(SPECV_ERR_VOCAB, d.verify.vocab = (1 << 22) + 1);
+    EXPECT(SPECV_OK, d.verify.vocab = 1 << 22);
+    EXPECT(SPECV_ERR_TARGET, d.target.data = NULL);
+    EXPECT(SPECV_ERR_TARGET, d.target.data = misaligned());
+    EXPECT(SPECV_ERR_TARGET, (d.target.data = (char *)storage + 2));
+    EXPECT(SPECV_OK, (d.target.data = (char *)storage + 2, d.target.dtype = SPECV_LOGITS_BF16));
+    EXPECT(SPECV_OK, d.draft.data = NULL);
+    EXPECT(SPECV_ERR_DRAFT, d.draft.data = misaligned());
+    EXPECT(SPECV_ERR_SCORE_DTYPE, d.target.dtype = 4);
+    EXPECT(SPECV_ERR_SCORE_DTYPE, d.draft.dtype = -1);
+    EXPECT(SPECV_ERR_SCORE_STRIDE, d.target.pos_stride_elems = 99);
+    EXPECT(SPECV_OK, d.target.pos_stride_elems = 100);
+    EXPECT(SPECV_ERR_SCORE_STRIDE, d.target.seq_stride_elems = 799);
+    EXPECT(SPECV_OK, d.target.seq_stride_elems = 800);
+    EXPECT(SPECV_ERR_SCORE_STRIDE, d.draft.seq_stride_elems = 699);
+    EXPECT(SPECV_OK, d.draft.seq_stride_elems = 700);
+    EXPECT(SPECV_ERR_SCORE_STRIDE,
+           (d.verify.rows.row_start = (int32_t *)storage, d.verify.rows.num_draft_tokens = 8,
+            d.draft.seq_stride_elems = 700));
+    EXPECT(SPECV_ERR_SIZE, d.target.pos_stride_elems = INT64_MAX / 64);
+    EXPECT(SPECV_ERR_SIZE, d.target.seq_stride_elems = INT64_MAX / 8);
+    EXPECT(SPECV_ERR_TEMPERATURE, d.temperature = (float *)misaligned());
+    EXPECT(SPECV_ERR_TEMPERATURE, d.draft_temperature = (float *)misaligned());
+    EXPECT(SPECV_ERR_SEED, d.seed = (uint64_t *)misaligned());
+    EXPECT(SPECV_ERR_SEED, d.seed = NULL);
+    EXPECT(SPECV_OK, (d.seed = NULL, d.rule = SPECV_RULE_GREEDY));
+    EXPECT(SPECV_OK, (d.seed = NULL, d.accept_uniform = d.sample_uniform = (float *)storage));
+    EXPECT(SPECV_ERR_SEED, (d.seed = NULL, d.sample_uniform = (float *)storage));
+    EXPECT(SPECV_OK,
+           (d.seed = NULL, d.sample_uniform = (float *)storage, d.verify.rows.max_draft = 0));
+    EXPECT(SPECV_ERR_SEED, (d.seed = NULL, d.accept_uniform = d.sample_uniform = (float *)storage,
+                            d.rule = SPECV_RULE_COUPLED));
+    EXPECT(SPECV_ERR_POSITION, d.position = NULL);
+    EXPECT(SPECV_ERR_POSITION, d.position = (int32_t *)misaligned());
+    EXPECT(SPECV_ERR_UNIFORM, d.accept_uniform = (float *)misaligned());
+    EXPECT(SPECV_ERR_UNIFORM, d.sample_uniform = (float *)misaligned());
+    EXPECT(SPECV_ERR_LOGPROB, d.logprob = (float *)misaligned());
+    EXPECT(SPECV_ERR_LOGPROB, d.lse = (float *)misaligned());
+    EXPECT(SPECV_ERR_STREAM, d.stream = 2);
+    EXPECT(SPECV_ERR_STREAM, d.step_row = -1);
+    EXPECT(SPECV_ERR_NUM_SMS, d.num_sms = -1);
+    EXPECT(SPECV_ERR_SCRATCH, d.scratch = NULL);
+    EXPECT(SPECV_ERR_SCRATCH, d.scratch = (char *)d.scratch + 8);
+    EXPECT(SPECV_ERR_SCRATCH, d.scratch_bytes = specv_verify_sample_scratch_bytes(&d) - 1);
+    EXPECT(SPECV_OK, d.scratch_bytes = specv_verify_sample_scratch_bytes(&d));
+    EXPECT(SPECV_OK, (d.scratch = NULL, d.seed = NULL, d.verify.rows.batch = 0));
+
+    t_case("every status code of A8");
+    CHECK_EQ(specv_sample_validate(NULL), SPECV_ERR_NULL_DESC, -1);
+    CHECK_EQ(launch_sample(NULL), SPECV_ERR_NULL_DESC, -1);
+    EXPECT_SAMPLE(SPECV_OK, (void)0);
+    EXPECT_SAMPLE(SPECV_ERR_CANARY, d.canary0 = 1);
+    EXPECT_SAMPLE(SPECV_ERR_CANARY, d.canary1 = 1);
+    EXPECT_SAMPLE(SPECV_ERR_RULE, d.method = 2);
+    EXPECT_SAMPLE(SPECV_ERR_TOKEN, d.token = NULL);
+    EXPECT_SAMPLE(SPECV_ERR_TOKEN, (d.token = (char *)storage + 4, d.token_dtype = SPECV_I64));
+    EXPECT_SAMPLE(SPECV_ERR_TOKEN_DTYPE, d.token_dtype = 7);
+    EXPECT_SAMPLE(SPECV_ERR_BATCH, d.batch = -1);
+    EXPECT_SAMPLE(SPECV_ERR_VOCAB, d.vocab = 0);
+    EXPECT_SAMPLE(SPECV_ERR_TARGET, d.scores.data = NULL);
+    EXPECT_SAMPLE(SPECV_ERR_SEED, d.uniform = NULL);
+    EXPECT_SAMPLE(SPECV_ERR_SEED, d.method = SPECV_SAMPLE_GUMBEL);
+    EXPECT_SAMPLE(SPECV_ERR_SCRATCH, d.scratch_bytes = specv_sample_scratch_bytes(&d) - 1);
+    EXPECT_SAMPLE(SPECV_OK, d.batch = 0);
+}
+
 int main(int argc, char **argv) {
     static const t_group groups[] = {
-        {"first", test_first},
+        {"validation", test_validation}, {"sample", test_sample},
+        {"types", test_types},           {"accidents", test_accidents},
+        {"shapes", test_shapes},         {"vocabularies", test_vocabularies},
+        {"invariance", test_invariance}, {"random", test_random},
     };
     return t_main(argc, argv, groups, T_COUNT(groups));
 }
