@@ -157,6 +157,42 @@ static void test_outputs_once(void) {
     }
 }
 
+/* Rows shorter than a piece are copied a piece at a time, not one after the other, where units of 16
+   bytes fit: 128 rows of 16 bytes take four stores of a warp. With another stride they take 128. */
+static void test_gather(void) {
+    enum { NUM_ROWS = 128 };
+    int given[NUM_ROWS];
+    if (!can_count()) return;
+    for (int i = 0; i < NUM_ROWS; ++i) given[i] = 1;
+    for (int apart = 0; apart < 2; ++apart) {
+        shape s;
+        kv_shape k;
+        batch b;
+        kv_pack p;
+        memset(&s, 0, sizeof s);
+        memset(&k, 0, sizeof k);
+        s.batch = NUM_ROWS, s.max_draft = 2, s.vocab = 1000;
+        s.spread = SPREAD_GIVEN, s.given = given;
+        k.row_bytes = 16, k.num_sms = 1, k.pos_gap = apart ? 8 : 0;
+        t_case("B1, short rows %s", apart ? "one by one" : "gathered");
+        batch_make(&b, &s);
+        kv_make(&p, &k, &b, 1);
+        t_upload();
+        specv_pack_kv_desc d = kv_describe_b1(&p, T_HOST_SIDE);
+        CHECK_EQ(specv_ref_pack_kv(&d), SPECV_OK, -1);
+        d = kv_describe_b1(&p, T_DEVICE_SIDE);
+        T_CUDA(cudaProfilerStart());
+        CHECK_EQ(specv_pack_kv(&d, 0), SPECV_OK, -1);
+        t_check_device();
+        T_CUDA(cudaProfilerStop());
+        /* offsets and row_status: a store for each 32 */
+        CHECK_EQ(ptxrun_count("specv_pack_kv_kernel", "store_requests") - 5 - 4,
+                 apart ? NUM_ROWS : 4, -1);
+        kv_free(&p);
+        batch_free(&b);
+    }
+}
+
 /* The launcher does what specv_verify_pack_kv_launches says. */
 static void test_launches(void) {
     if (!can_count()) return;
@@ -223,11 +259,8 @@ static void test_stats(void) {
 
 int main(int argc, char **argv) {
     static const t_group groups[] = {
-        {"a1", test_a1},
-        {"pack", test_pack},
-        {"outputs-once", test_outputs_once},
-        {"launches", test_launches},
-        {"stats", test_stats},
+        {"a1", test_a1},         {"pack", test_pack},         {"outputs-once", test_outputs_once},
+        {"gather", test_gather}, {"launches", test_launches}, {"stats", test_stats},
     };
     return t_main(argc, argv, groups, T_COUNT(groups));
 }
