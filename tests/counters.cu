@@ -157,8 +157,8 @@ static void test_outputs_once(void) {
     }
 }
 
-/* Rows shorter than a piece are copied a piece at a time, not one after the other, where units of 16
-   bytes fit: 128 rows of 16 bytes take four stores of a warp. With another stride they take 128. */
+/* Where units of 16 bytes fit, rows shorter than a piece are copied a piece at a time, not one by
+   one: 128 rows of 16 bytes take four stores of a warp. With another stride they take 128. */
 static void test_gather(void) {
     enum { NUM_ROWS = 128 };
     int given[NUM_ROWS];

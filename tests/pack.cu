@@ -160,6 +160,14 @@ static void test_tiles(void) {
         else
             kv_run_b2(&s, &k, 1);
     }
+    /* copies from the second tile, by units and by runs */
+    for (int i = 0; i < 2 * NUM_LAYOUTS; ++i) {
+        shape s = rows_shape(2300, 2, i);
+        kv_shape k = kv_plain(i < NUM_LAYOUTS ? 16 : 5);
+        k.num_sms = 1;
+        t_case("B1, second tile:");
+        kv_run_b1(&s, &k);
+    }
 }
 
 /* B2's scan walks through padded rows a block's width at a time: rows of every padding, and so many
