@@ -421,6 +421,13 @@ typedef struct specv_scores {
     uint32_t reserved;        /* must be 0 */
 } specv_scores;
 
+/* The first bytes of scratch memory count the blocks that have arrived. The caller zeroes them once;
+   every launch leaves them zero, so a graph may be replayed forever, and any descriptors may share
+   one scratch memory as long as their launches do not run at the same time. The rest needs no
+   preparation. Beyond SPECV_TICKET_ROWS rows a row has one block, and nothing to count. */
+#define SPECV_TICKET_ROWS  1024
+#define SPECV_TICKET_BYTES (8 * SPECV_TICKET_ROWS)
+
 /* How a drafted token is judged. p: target's, q: draft's distribution at its position.
    TOKEN    accept while u * q(d) < p(d), then draw from (p - q)+. Leviathan et al. 2023 (arXiv
             2211.17192), Chen et al. 2023 (arXiv 2302.01318). Lossless.
@@ -454,7 +461,7 @@ typedef struct specv_verify_sample_desc {
     const float *sample_uniform;    /* in [0, 1), [batch], or null: from seed */
     float *logprob; /* out [batch], or null; ln p(next_token) of the target, 0 without a token */
     float *lse;     /* out [batch], or null; ln sum exp(logit / T) where next_token came from */
-    void *scratch;  /* 16-byte aligned; zeroed once by the caller, then left ready for reuse */
+    void *scratch;  /* 16-byte aligned; see SPECV_TICKET_BYTES */
     int64_t scratch_bytes; /* at least specv_verify_sample_scratch_bytes */
     int32_t rule;          /* specv_rule */
     int32_t num_sms;       /* 0 = ask the runtime for the current device */
@@ -988,6 +995,7 @@ typedef struct specv_distribution {
     int32_t kind;    /* SOFTMAX, ONE_HOT, NO_TOKEN */
     uint32_t status; /* SPECV_ROW_* bits */
     float max;       /* the largest logit */
+    uint32_t reserved;
 } specv_distribution;
 
 /* Where scratch memory goes; all offsets in bytes. Rows of the target are numbered like its
@@ -1214,7 +1222,7 @@ SPECV_HOSTFN specv_i_scratch specv_i_scratch_layout(const specv_verify_sample_de
                                  : (int64_t)r->batch * ((int64_t)r->max_draft + 1);
     s.draft_rows = !d->draft.data || d->draft.dtype == SPECV_PROBS_F32 ? 0 : s.target_rows;
     rows = s.target_rows + s.draft_rows;
-    s.plans = (int64_t)r->batch * 8; /* behind two tickets a request */
+    s.plans = SPECV_TICKET_BYTES;
     s.prefixes = s.plans + (int64_t)r->batch * (int64_t)sizeof(specv_i_outcome);
     s.rows = (s.prefixes + s.target_rows * 4 + 15) / 16 * 16;
     s.tiles = s.rows + rows * (int64_t)sizeof(specv_distribution);
@@ -1498,10 +1506,10 @@ SPECV_LAUNCHER int specv_verify_greedy(const specv_verify_greedy_desc *d,
 /* A2 to A5. Every score is read once, by a warp per tile of 1024 ids on all SMs, whatever the
    batch; the last block of a request to arrive puts its rows together, judges, and reads one tile
    of one row again to draw from it. One launch for A2, A5, A3 and A4 without draft scores. With
-   draft scores the residual needs the sums of both whole rows first, and a second read of one p row and
-   one q row (A4: of up to max_draft each): a second launch, chained by programmatic dependent
-   launch, spreads it over all SMs again, where a last block would read 0.5 MB (128k ids, bf16)
-   alone. With probabilities the first pass reads two numbers a draft, the second one row.
+   draft scores the residual needs the sums of both whole rows first, and a second read of one p
+   row and one q row (A4: of up to max_draft each): a second launch, chained by programmatic
+   dependent launch, spreads it over all SMs again, where a last block would read 0.5 MB (128k ids,
+   bf16) alone. With probabilities the first pass reads two numbers a draft, the second one row.
    Dependent round trips: lengths, scores, tile sums, draft ids, p and q there, the tile: 6; with
    the second pass 3 more. Scratch: specv_verify_sample_scratch_bytes. */
 SPECV_LAUNCHER int specv_verify_sample(const specv_verify_sample_desc *d,
@@ -2263,7 +2271,8 @@ SPECV_DEVFN specv_distribution specv_warp_merge_tiles(const specv_tile *tiles, i
     float largest = none;
     uint64_t sum = 0;
     int has_nan = 0;
-    row.sum = 0, row.inverse = row.inverse_low = 0, row.n = 0, row.id = -1, row.status = 0;
+    row.sum = 0, row.inverse = row.inverse_low = 0, row.n = 0, row.id = -1,
+    row.status = row.reserved = 0;
 #pragma unroll 4
     for (int t = lane; t < num_tiles; t += 32) {
         const specv_tile tile = tiles[t];
@@ -2680,7 +2689,7 @@ SPECV_DEVFN specv_noise specv_i_noise(const specv_verify_sample_desc *d, int b, 
 
 /* Scratch memory, typed. */
 typedef struct specv_i_memory {
-    unsigned *tickets;           /* [2][batch] */
+    unsigned *tickets;           /* [SPECV_TICKET_ROWS][2]: of the first and the second pass */
     specv_i_outcome *plans;      /* [batch]: what the second pass has to finish */
     specv_distribution *rows;    /* target rows, then draft rows */
     specv_tile *tiles;           /* [rows][num_tiles] */
@@ -2706,10 +2715,12 @@ SPECV_DEVFN specv_i_memory specv_i_open_memory(const specv_verify_sample_desc *d
 }
 
 /* The last of num_blocks blocks that come here with the same ticket gets 1, and sees what all of
-   them have written. The ticket counts from 0 back to 0. Call: block. Sync: two barriers. */
+   them have written. The ticket counts from 0 back to 0; one block needs none. Call: block. Sync:
+   one or two barriers. */
 SPECV_DEVFN int specv_i_block_is_last(unsigned *ticket, int num_blocks) {
     __shared__ int is_last;
     __syncthreads();
+    if (num_blocks == 1) return 1;
     if (specv_i_thread() == 0) {
         __threadfence();
         is_last = atomicInc(ticket, (unsigned)num_blocks - 1) == (unsigned)num_blocks - 1;
@@ -3131,13 +3142,13 @@ SPECV_DEVFN void specv_i_block_emit(const specv_verify_sample_desc *d, const spe
                                 : j == k ? o.token
                                          : -1);
     if (thread == 0) {
-        const int mismatch = o.next != SPECV_I_NO_TOKEN && k < n_draft;
+        const int mismatch = o.next > SPECV_I_NO_TOKEN && k < n_draft;
         float logprob = 0, lse = 0;
         if (mismatch && k == o.usable) {
             int64_t draft = specv_i_draft_token(d, r, k);
             if (draft != -1 && !specv_i_is_token(draft, v->vocab)) o.status |= SPECV_ROW_BAD_DRAFT;
         }
-        if ((d->logprob || d->lse) && o.next != SPECV_I_NO_TOKEN)
+        if ((d->logprob || d->lse) && o.next > SPECV_I_NO_TOKEN)
             specv_i_log_probability(r, &w.p, k, o.token, &logprob, &lse);
         if (v->accepted_len) v->accepted_len[b] = k;
         if (v->mismatch) v->mismatch[b] = (uint8_t)mismatch;
@@ -3201,7 +3212,7 @@ SPECV_DEVFN void specv_i_block_judge(const specv_verify_sample_desc *d, const sp
         if (block >= num_blocks) return;
         specv_i_block_statistics(d, &r, m, b, block, num_blocks);
     }
-    if (!specv_i_block_is_last(&m->tickets[b], num_blocks)) return;
+    if (!specv_i_block_is_last(&m->tickets[2 * b], num_blocks)) return;
     /* Opened anew: kept in registers over the first half, it would not leave enough there. */
     const specv_i_request r = specv_i_open_request(d, b);
     specv_i_block_merge(d, &r, m);
@@ -3292,7 +3303,7 @@ SPECV_DEVFN void specv_i_block_finish(const specv_verify_sample_desc *d, const s
         const specv_i_request r = specv_i_open_request(d, b);
         specv_i_block_residuals(d, &r, m, b, block, num_blocks);
     }
-    if (!specv_i_block_is_last(&m->tickets[d->verify.rows.batch + b], num_blocks)) return;
+    if (!specv_i_block_is_last(&m->tickets[2 * b + 1], num_blocks)) return;
     /* Opened anew: kept in registers over the first half, it would not leave enough there. */
     const specv_i_request r = specv_i_open_request(d, b);
     specv_i_outcome o = m->plans[b];
@@ -3615,6 +3626,7 @@ SPECV_LAUNCHER int specv_verify_greedy(const specv_verify_greedy_desc *desc,
 static int specv_i_blocks_of_row(int64_t batch, int64_t tiles, int num_sms) {
     const int64_t warps = SPECV_SAMPLE_THREADS / 32, most = (tiles + warps - 1) / warps;
     int64_t waves = 0, blocks = 0;
+    if (batch > SPECV_TICKET_ROWS) return 1;
     while (++waves <= 8) {
         blocks = 2 * num_sms * waves / batch;
         if (blocks * batch * 8 >= 2 * num_sms * waves * 7) break;

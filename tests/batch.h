@@ -114,6 +114,7 @@ T_FN int64_t ordinary_token(const batch *b) {
 /* A token of the vocabulary that is not `token`, as close to it as can be. */
 T_FN int64_t other_token(const batch *b, int64_t token) {
     int64_t other = b->s.dtype == SPECV_I64 && t_chance(50) ? token ^ (int64_t)1 << 32 : token ^ 1;
+    if (b->s.vocab == 1) return -1; /* there is no other; a row of it can only be all accepted */
     while (other == token || other < 0 || (b->s.vocab && other >= b->s.vocab)) other = any_token(b);
     return other;
 }

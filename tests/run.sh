@@ -18,7 +18,7 @@ NVCC=${NVCC:-nvcc}
 OUT=${OUT:-build/tests}
 JOBS=${JOBS:-$(nproc 2>/dev/null || echo 2)}
 QUICK=${QUICK:+--quick}
-PROGRAMS="verify pack stats seed counters fuzz numeric law"
+PROGRAMS="verify pack stats seed counters fuzz numeric law sample"
 # Further scripts that end with such a line: one word each.
 SCRIPTS="flags.sh published.sh"
 TESTS=${TESTS:-$PROGRAMS $SCRIPTS}
