@@ -421,10 +421,10 @@ typedef struct specv_scores {
     uint32_t reserved;        /* must be 0 */
 } specv_scores;
 
-/* The first bytes of scratch memory count the blocks that have arrived. The caller zeroes them once;
-   every launch leaves them zero, so a graph may be replayed forever, and any descriptors may share
-   one scratch memory as long as their launches do not run at the same time. The rest needs no
-   preparation. Beyond SPECV_TICKET_ROWS rows a row has one block, and nothing to count. */
+/* The first bytes of scratch memory count the blocks that have arrived. The caller zeroes them
+   once; every launch leaves them zero, so a graph may be replayed forever, and any descriptors may
+   share one scratch memory as long as their launches do not run at the same time. The rest needs
+   no preparation. Beyond SPECV_TICKET_ROWS rows a row has one block, and nothing to count. */
 #define SPECV_TICKET_ROWS  1024
 #define SPECV_TICKET_BYTES (8 * SPECV_TICKET_ROWS)
 

@@ -105,7 +105,7 @@ grep -hE 'warning' "$OUT"/logs/build-* | sort | uniq -c | sort -rn | head -n 10
 on_ptxrun() { # label, device, schedule, program and arguments
   add "$1" "LD_LIBRARY_PATH=$interpreter PTXRUN_EXIT=1 PTXRUN_DEVICE='$2' PTXRUN_OPTS='$3' $4"
 }
-order="law numeric fuzz pack seed verify counters stats"
+order="law sample numeric fuzz pack seed verify counters stats"
 for name in $order; do
   has "$TESTS" "$name" || continue
   if [ -z "$have_nvcc" ]; then
