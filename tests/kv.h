@@ -65,7 +65,8 @@ T_FN void kv_draw_lengths(kv_pack *p, int is_b1) {
         p->len[row] = r->accepted;
         if (is_b1 && r->live) p->status[row] = r->status & SPECV_ROW_BAD_LENGTH;
         if (is_b1 && (!r->live || p->status[row])) {
-            accepted = (int32_t)t_random(); /* nothing that could be used */
+            /* nothing that could be used; a 0 alone would not show that the row is at fault */
+            accepted = t_chance(30) ? 0 : (int32_t)t_random();
             p->len[row] = 0;
         } else if (is_b1 && t_chance(p->k.bad_accepted)) {
             accepted = T_PICK(wrong);

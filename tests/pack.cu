@@ -165,6 +165,7 @@ static void test_tiles(void) {
         shape s = rows_shape(2300, 2, i);
         kv_shape k = kv_plain(i < NUM_LAYOUTS ? 16 : 5);
         k.num_sms = 1;
+        k.keep_status = i % 2;
         t_case("B1, second tile:");
         kv_run_b1(&s, &k);
     }
