@@ -224,6 +224,27 @@ static void test_launches(void) {
     }
 }
 
+/* An empty batch is not even launched. */
+static void test_empty(void) {
+    specv_pack_kv_desc b1 = SPECV_ZERO;
+    specv_verify_pack_kv_desc b2 = SPECV_ZERO;
+    specv_accept_stats_desc e = SPECV_ZERO;
+    int64_t totals;
+    if (!can_count()) return;
+    t_case("batch 0");
+    b1.rows.max_draft = b2.verify.rows.max_draft = e.rows.max_draft = 8;
+    b1.kv.row_bytes = b1.kv.capacity_rows = 16, b1.kv.num_sms = 2;
+    b2.kv = b1.kv;
+    e.totals = &totals;
+    T_CUDA(cudaProfilerStart());
+    CHECK_EQ(specv_verify_greedy(&b2.verify, 0), SPECV_OK, 0);
+    CHECK_EQ(specv_pack_kv(&b1, 0), SPECV_OK, 0);
+    CHECK_EQ(specv_verify_pack_kv(&b2, 0), SPECV_OK, 0);
+    CHECK_EQ(specv_accept_stats(&e, 0), SPECV_OK, 0);
+    T_CUDA(cudaProfilerStop());
+    CHECK_EQ(ptxrun_count(NULL, "launches"), 0, -1);
+}
+
 /* E loads 4 bytes a row, 13 with everything that may be given and draft_len, each once. */
 static void test_stats(void) {
     if (!can_count()) return;
@@ -260,7 +281,8 @@ static void test_stats(void) {
 int main(int argc, char **argv) {
     static const t_group groups[] = {
         {"a1", test_a1},         {"pack", test_pack},         {"outputs-once", test_outputs_once},
-        {"gather", test_gather}, {"launches", test_launches}, {"stats", test_stats},
+        {"gather", test_gather}, {"launches", test_launches}, {"empty", test_empty},
+        {"stats", test_stats},
     };
     return t_main(argc, argv, groups, T_COUNT(groups));
 }

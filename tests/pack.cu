@@ -722,6 +722,7 @@ static void test_blocks(void) {
         {1024, 8, 1, 4096, 8192, 132, 64, 68},
         {1024, 8, 1, 4096, 8192, 100, 64, 50}, /* never less than half of them */
         {16, 8, 1, 65536, 128, 1, 1, 1},
+        {1, 1, 1, 4096, 1 << 20, 132, 1, 1}, /* room alone is no work */
         /* more pieces in all planes than an int64 can count */
         {1, 1, 4096, (int64_t)1 << 62, 1, 132, 1, 131},
     };
