@@ -273,7 +273,8 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
     X(ERR_DRAFT_STRIDE, -19, "draft_stride_elems is below max_draft, or given with row_start")     \
     X(ERR_TARGET_STRIDE, -20,                                                                      \
       "target_stride_elems is below max_draft + 1, or given with row_start")                       \
-    X(ERR_OUT_STRIDE, -21, "out_stride_elems is below max_draft + 1")                              \
+    X(ERR_OUT_STRIDE, -21,                                                                         \
+      "out_stride_elems is below max_draft + 1, or token_stride_elems is negative")                \
     X(ERR_VOCAB, -22, "vocab is negative, or with scores not in 1..2^22")                          \
     X(ERR_NUM_EOS, -23, "num_eos is negative or above SPECV_MAX_EOS")                              \
     X(ERR_EOS_TOKEN, -24, "an eos_token is negative or not below vocab")                           \
@@ -460,7 +461,8 @@ typedef struct specv_verify_sample_desc {
     const float *accept_uniform;    /* in [0, 1), laid out as draft_tokens, or null: from seed */
     const float *sample_uniform;    /* in [0, 1), [batch], or null: from seed */
     float *logprob; /* out [batch], or null; ln p(next_token) of the target, 0 without a token */
-    float *lse;     /* out [batch], or null; ln sum exp(logit / T) where next_token came from */
+    float *lse;     /* out [batch], or null; ln sum exp(logit / T) where next_token came from; at
+                       temperature 0 the largest logit; 0 for probabilities */
     void *scratch;  /* 16-byte aligned; see SPECV_TICKET_BYTES */
     int64_t scratch_bytes; /* at least specv_verify_sample_scratch_bytes */
     int32_t rule;          /* specv_rule */
@@ -486,13 +488,14 @@ typedef struct specv_sample_desc {
     const uint64_t *seed;      /* [batch]; null only where no random number is used */
     const int32_t *position;   /* [batch]: absolute position of the step's first token */
     const float *uniform;      /* in [0, 1), [batch], or null: from seed; method CDF */
-    void *token;               /* out [batch]; -1 if there is none */
+    void *token;               /* out [batch], token_stride_elems apart; -1 if there is none */
     float *logprob;            /* out [batch], or null; ln p(token), 0 without a token */
-    float *lse;                /* out [batch], or null; ln sum exp(logit / T) */
+    float *lse;                /* out [batch], or null; as in specv_verify_sample_desc */
     uint32_t *row_status;      /* out [batch], or null */
     void *scratch;             /* as in specv_verify_sample_desc */
     int64_t scratch_bytes;     /* at least specv_sample_scratch_bytes */
     int64_t vocab;
+    int64_t token_stride_elems; /* 0 = 1; for column j of drafts [batch][n]: token + j, stride n */
     int32_t batch;
     int32_t method;   /* specv_sample_method; GUMBEL draws A5's tokens, stream has no effect */
     int32_t num_sms;  /* 0 = ask the runtime for the current device */
@@ -1083,8 +1086,9 @@ SPECV_NUMFN float specv_i_ln(int32_t whole, float fraction, double minus) {
 #endif
 }
 
-/* ln of the sum of exp(logit / T) over the row, and of the probability of one logit in it; both 0
-   where there is no softmax (temperature 0, an empty row). */
+/* ln of the sum of exp(logit / T) over the row, and of the probability of one logit in it. Where
+   there is no softmax (temperature 0, an empty row) both are 0; there the output lse of A2 to A8 is
+   the row's largest logit. */
 SPECV_NUMFN float specv_log_sum_exp(const specv_distribution *row) {
     return row->kind == SPECV_SOFTMAX ? specv_i_ln(0, 0.f, -specv_i_log2_sum(row)) : 0.f;
 }
@@ -1290,7 +1294,8 @@ SPECV_HOSTFN specv_verify_sample_desc specv_sample_as_verify(const specv_sample_
     v.verify.token_dtype = d->token_dtype;
     v.verify.rows.num_active = d->num_active;
     v.verify.rows.batch = d->batch;
-    v.verify.next_token = d->token;
+    v.verify.out_tokens = d->token; /* one column */
+    v.verify.out_stride_elems = d->token_stride_elems;
     v.verify.row_status = d->row_status;
     v.verify.vocab = d->vocab;
     v.target = d->scores;
@@ -2204,8 +2209,9 @@ SPECV_DEVFN void specv_i_warp_score_tile(const float score[32], int unit, int fi
    kernel of yours has just computed.
    Call: warp. In: score, unit as above (the sum needs no order, unit may be anything for it; ids
    behind the vocabulary are -inf, for probabilities 0); what: SPECV_TILE_* bits; scale of the
-   temperature (SUM, SCORE); noise (SCORE). Out: max always; sum with SUM; score with SCORE; id
-   where neither is wanted, or the largest logit is not in range. The same in all lanes.
+   temperature, of 1 where that is 0 (all but PROBS); noise (SCORE). Out: max always; sum with SUM;
+   score with SCORE; id where neither is wanted, or the largest logit is not in range. The same in
+   all lanes.
    Cost: about 17 instructions a logit with SUM. */
 SPECV_DEVFN specv_tile specv_warp_tile_stats(const float score[32], int unit, int tile, int what,
                                              const specv_scale *scale, const specv_noise *noise) {
@@ -2879,8 +2885,8 @@ SPECV_DEVFN int32_t specv_i_block_draw(const specv_i_request *r, const specv_i_w
         through = specv_i_warp_inclusive_add(part);
         first = specv_warp_first_reject(left < through);
         if (first < 32) tile = base + first;
-        before = __shfl_sync(SPECV_FULL_WARP, first < 32 ? through - part : through, first & 31);
-        if (first >= 32) before = __shfl_sync(SPECV_FULL_WARP, through, 31);
+        before = __shfl_sync(SPECV_FULL_WARP, first < 32 ? through - part : through,
+                             first < 32 ? first : 31);
         left -= before;
     }
     specv_i_tile_part(r, w, tiles, residuals, tile, &n, &finer);

@@ -486,22 +486,26 @@ static void test_shared_scratch(void) {
 /* A8: sampling is verification without drafts, with an interface of its own. */
 static void test_sample(void) {
     for (int i = 0; i < (t.quick ? 8 : 32); ++i) {
-        const int rows = 1 + i % 5, vocab = 200 + 700 * (i % 4), gap = i % 3;
+        /* The last vocabulary has more tiles than a warp has lanes. */
+        const int rows = 1 + i % 5, vocab = i % 8 == 6 ? 40000 : 200 + 700 * (i % 4), gap = i % 3;
+        const int stride = 1 + i % 2 * 3;
         specv_sample_desc d = SPECV_ZERO;
         specv_verify_sample_desc v = SPECV_ZERO;
-        t_buf scores, seed, position, temperature, token, logprob, lse, status;
+        t_buf scores, uniform, seed, position, temperature, token, logprob, lse, status;
         int32_t accepted[8], next[8];
         t_case("sample: %d rows, vocabulary %d", rows, vocab);
         scores = t_in(4 * (int64_t)rows * (vocab + gap), 0);
-        seed = t_in(8 * rows, 0), position = t_in(4 * rows, 0), temperature = t_in(4 * rows, 0);
+        uniform = t_in(4 * rows, 0), seed = t_in(8 * rows, 0), position = t_in(4 * rows, 0),
+        temperature = t_in(4 * rows, 0);
         for (int64_t x = 0; x < (int64_t)rows * (vocab + gap); ++x)
             put_score(&scores, SPECV_LOGITS_F32, x, normal(3));
         for (int row = 0; row < rows; ++row) {
+            ((float *)(void *)uniform.host)[row] = 0.99f - 0.1f * (float)row;
             ((uint64_t *)(void *)seed.host)[row] = t_random();
             ((int32_t *)(void *)position.host)[row] = (int32_t)t_below(1000);
             ((float *)(void *)temperature.host)[row] = row % 4 ? 0.5f * (float)row : 0;
         }
-        token = t_out((i % 2 ? 8 : 4) * rows, 0), logprob = t_out(4 * rows, 0);
+        token = t_out((i % 2 ? 8 : 4) * ((rows - 1) * stride + 1), 0), logprob = t_out(4 * rows, 0);
         lse = t_out(4 * rows, 0), status = t_out(4 * rows, 0);
         t_upload();
         for (int side = 0; side <= T_DEVICE; ++side) {
@@ -511,7 +515,9 @@ static void test_sample(void) {
             d.temperature = (const float *)t_at(&temperature, side);
             d.seed = (const uint64_t *)t_at(&seed, side);
             d.position = (const int32_t *)t_at(&position, side);
+            d.uniform = i % 4 == 2 ? (const float *)t_at(&uniform, side) : NULL;
             d.token = t_at(&token, side);
+            d.token_stride_elems = stride > 1 ? stride : 0;
             d.logprob = (float *)t_at(&logprob, side);
             d.lse = (float *)t_at(&lse, side);
             d.row_status = (uint32_t *)t_at(&status, side);
@@ -535,13 +541,15 @@ static void test_sample(void) {
             v.verify.rows.batch = rows, v.verify.vocab = vocab;
             v.verify.accepted_len = accepted, v.verify.next_token = next;
             v.target.data = d.scores.data, v.target.seq_stride_elems = vocab + gap;
+            v.sample_uniform = d.uniform;
             v.temperature = d.temperature, v.seed = d.seed, v.position = d.position;
             v.scratch = d.scratch, v.scratch_bytes = d.scratch_bytes;
             v.rule = d.method == SPECV_SAMPLE_GUMBEL ? SPECV_RULE_COUPLED : SPECV_RULE_TOKEN;
             v.step_row = d.step_row, v.stream = d.stream;
             CHECK_EQ(specv_ref_verify_sample(&v), SPECV_OK, -1);
             for (int row = 0; row < rows; ++row)
-                CHECK_EQ(get_token(&token, (specv_dtype)d.token_dtype, row), next[row], row);
+                CHECK_EQ(get_token(&token, (specv_dtype)d.token_dtype, row * stride), next[row],
+                         row);
         }
     }
 }
@@ -678,6 +686,8 @@ static void test_validation(void) {
     EXPECT_SAMPLE(SPECV_ERR_TOKEN, (d.token = (char *)storage + 4, d.token_dtype = SPECV_I64));
     EXPECT_SAMPLE(SPECV_ERR_TOKEN_DTYPE, d.token_dtype = 7);
     EXPECT_SAMPLE(SPECV_ERR_BATCH, d.batch = -1);
+    EXPECT_SAMPLE(SPECV_ERR_OUT_STRIDE, d.token_stride_elems = -1);
+    EXPECT_SAMPLE(SPECV_OK, d.token_stride_elems = 1);
     EXPECT_SAMPLE(SPECV_ERR_VOCAB, d.vocab = 0);
     EXPECT_SAMPLE(SPECV_ERR_TARGET, d.scores.data = NULL);
     EXPECT_SAMPLE(SPECV_ERR_SEED, d.uniform = NULL);
