@@ -3641,7 +3641,8 @@ static int specv_i_blocks_of_row(int64_t batch, int64_t tiles, int num_sms) {
     return (int)(blocks < 1 ? 1 : blocks);
 }
 
-static int specv_i_launch_sample(const specv_verify_sample_desc *desc, cudaStream_t stream) {
+static int specv_i_launch_sample(const specv_verify_sample_desc *desc, int chained,
+                                 cudaStream_t stream) {
     const specv_rows *r = &desc->verify.rows;
     specv_sample_task task = SPECV_ZERO;
     int64_t drafts = r->max_draft, tiles;
@@ -3658,7 +3659,7 @@ static int specv_i_launch_sample(const specv_verify_sample_desc *desc, cudaStrea
         r->batch, tiles * (desc->rule == SPECV_RULE_BLOCK && drafts ? drafts : 1), num_sms);
     status =
         specv_i_launch((const void *)specv_verify_sample_kernel, (int64_t)r->batch * task.blocks,
-                       SPECV_SAMPLE_THREADS, &task, 0, stream);
+                       SPECV_SAMPLE_THREADS, &task, chained, stream);
     if (status || !ratios || (!desc->draft.data && desc->target.dtype != SPECV_PROBS_F32))
         return status;
     return specv_i_launch((const void *)specv_residual_kernel,
@@ -3670,7 +3671,7 @@ SPECV_LAUNCHER int specv_verify_sample(const specv_verify_sample_desc *desc,
                                        struct CUstream_st *stream) {
     int status = SPECV_I_VALIDATE(specv_verify_sample_validate, desc);
     if (status != SPECV_OK || desc->verify.rows.batch == 0) return status;
-    return specv_i_launch_sample(desc, stream);
+    return specv_i_launch_sample(desc, 0, stream);
 }
 
 SPECV_LAUNCHER int specv_sample(const specv_sample_desc *desc, struct CUstream_st *stream) {
@@ -3678,7 +3679,7 @@ SPECV_LAUNCHER int specv_sample(const specv_sample_desc *desc, struct CUstream_s
     specv_verify_sample_desc d;
     if (status != SPECV_OK || desc->batch == 0) return status;
     d = specv_sample_as_verify(desc);
-    return specv_i_launch_sample(&d, stream);
+    return specv_i_launch_sample(&d, 0, stream);
 }
 
 static int specv_i_launch_pack(const specv_pack_kv_desc *desc, int chained, cudaStream_t stream) {

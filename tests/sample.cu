@@ -483,6 +483,53 @@ static void test_shared_scratch(void) {
 #endif
 }
 
+#if T_DEVICE
+/* Lets its dependents start before it has written anything. */
+__global__ void produce_kernel(float *to, const float *from, int64_t count) {
+    specv_i_launch_dependents();
+    for (int64_t i = threadIdx.x; i < count; i += blockDim.x) to[i] = from[i];
+}
+#endif
+
+/* Both kernels may be the dependents of the one that writes their inputs: they wait before they
+   read. Without a wait the interpreter reports what was read too early. */
+static void test_dependents(void) {
+#if T_DEVICE
+    for (int rule = 0; rule < 2; ++rule) {
+        scene c = plain_scene(3, 2, 1500);
+        const int64_t count = 3 * 3 * 1500;
+        stage g;
+        specv_verify_sample_desc d;
+        float *made;
+        char *scratch;
+        c.rule = rule;
+        t_case("dependent of the kernel that writes the logits");
+        stage_make(&g, &c);
+        t_upload();
+        d = stage_describe(&g, T_HOST_SIDE);
+        d.scratch = no_scratch + (16 - (size_t)no_scratch % 16);
+        d.scratch_bytes = INT64_MAX;
+        CHECK_EQ(specv_ref_verify_sample(&d), SPECV_OK, -1);
+        d = stage_describe(&g, T_DEVICE_SIDE);
+        d.scratch_bytes = specv_verify_sample_scratch_bytes(&d);
+        T_CUDA(cudaMalloc((void **)&made, 4 * count));
+        T_CUDA(cudaMalloc((void **)&scratch, (size_t)d.scratch_bytes));
+        T_CUDA(cudaMemset(made, 0xff, 4 * count));
+        T_CUDA(cudaMemset(scratch, 0, SPECV_TICKET_BYTES));
+        d.scratch = scratch;
+        produce_kernel<<<1, 256>>>(made, (const float *)d.target.data, count);
+        d.target.data = made;
+        CHECK_EQ(specv_i_launch_sample(&d, 1, 0), SPECV_OK, -1);
+        t_check_device();
+        T_CUDA(cudaFree(made));
+        T_CUDA(cudaFree(scratch));
+        batch_free(&g.b);
+    }
+#else
+    t_skip("dependent launches need a device");
+#endif
+}
+
 /* A8: sampling is verification without drafts, with an interface of its own. */
 static void test_sample(void) {
     for (int i = 0; i < (t.quick ? 8 : 32); ++i) {
@@ -707,6 +754,7 @@ int main(int argc, char **argv) {
         {"invariance", test_invariance},
         {"random", test_random},
         {"shared-scratch", test_shared_scratch},
+        {"dependents", test_dependents},
     };
     return t_main(argc, argv, groups, T_COUNT(groups));
 }
