@@ -10,9 +10,12 @@
    bench tune                   B2 against num_sms
    bench shapes                 B2 at few points, for a kit that was built with other constants
    bench stats                  E
+   bench sample                 A2 to A5 and A8, from scores over the vocabulary
    bench all                    all of these
    bench one OP VARIANT B GAMMA ALPHA ROW_BYTES PLANES DTYPE
                                 one launch of one case, for a profiler or a sanitizer
+   bench one sample MODE B GAMMA VOCAB bf16|f32
+                                the same; modes are listed in scores.cuh
    bench counters               under ptxrun: counts of one launch of every variant
    options, anywhere: --quick, --iters N, --warmup N, --graph N, --replays N, --arena MIB
 
@@ -20,7 +23,8 @@
    case is compared with the reference before it is timed, with all outputs poisoned before: bytes
    that should not have been written count as errors, too. The first difference ends the program.
 
-   Variants are described in variants.cuh, floors and the clock in bench.h. */
+   Variants are described in variants.cuh, what reads scores in scores.cuh, floors and the clock in
+   bench.h. */
 
 #define SPECVERIFY_IMPLEMENTATION
 #define SPECVERIFY_REF_STATIC
@@ -40,7 +44,7 @@
 /* -------------------------------------------------------------------------------------- cases */
 
 enum { OP_VERIFY = 1, OP_PACK = 2, OP_VERIFY_PACK = 4, OP_STATS = 8 };
-enum { GEN_BINOMIAL, GEN_GEOMETRIC };
+enum { GEN_BINOMIAL, GEN_GEOMETRIC, GEN_SCORES };
 
 typedef struct bench_case {
     int op, batch, gamma, generator, dtype, planes, num_sms;
@@ -380,6 +384,8 @@ static int64_t asked_bytes(const bench_run *r, const bench_variant *v) {
     return min_bytes(r) + all_tokens * blocks_of_one(&r->both[0]);
 }
 
+#include "scores.cuh" /* uses the arena and the floors from above */
+
 /* --------------------------------------------------------------------------------------- rows */
 
 static const char *op_name(int op) {
@@ -389,6 +395,16 @@ static const char *op_name(int op) {
     case OP_VERIFY_PACK: return "verify_pack";
     default: return "stats";
     }
+}
+
+static const char *generator_name(const bench_case *c) {
+    if (c->generator == GEN_SCORES) return "scores";
+    return c->generator == GEN_GEOMETRIC ? "truncated-geometric" : "binomial";
+}
+
+static const char *dtype_name(const bench_case *c) {
+    if (c->generator == GEN_SCORES) return score_name(c->dtype);
+    return c->dtype == SPECV_I64 ? "int64" : "int32";
 }
 
 static void print_header(void) {
@@ -405,20 +421,13 @@ static void print_us(double us) {
         printf(",");
 }
 
-typedef struct bench_bound {
-    const char *name;
-    double us; /* graph replay, or event pairs where the row has no graph figure */
-} bench_bound;
-
 /* One line. The bandwidth is that of min_bytes: bytes that need not move earn nothing. */
 static void print_row(const char *op, const char *variant, const bench_case *c, const char *cache,
                       bench_times pair, bench_times graph, int64_t bytes, int64_t least,
                       int launches, bench_bound bound) {
     double us = graph.p50 > 0 ? graph.p50 : pair.p50;
     printf("%s,%s,%d,%d,%g,%lld,%d,%s,%s,%s,%d,", op, variant, c->batch, c->gamma, c->alpha,
-           (long long)c->row_bytes, c->planes,
-           c->generator == GEN_GEOMETRIC ? "truncated-geometric" : "binomial",
-           c->dtype == SPECV_I64 ? "int64" : "int32", cache, c->num_sms);
+           (long long)c->row_bytes, c->planes, generator_name(c), dtype_name(c), cache, c->num_sms);
     print_us(pair.p10), print_us(pair.p50), print_us(pair.p90), print_us(pair.p95);
     print_us(graph.p10), print_us(graph.p50), print_us(graph.p90);
     printf("%lld,%lld,", (long long)bytes, (long long)least);
@@ -627,27 +636,128 @@ static void sweep_stats(void) {
         }
 }
 
+/* How the columns of every operation read here: kv_bytes, bytes of one row of scores; alpha, the
+   fraction of the drafts that was accepted. */
+static bench_case case_of_scores(const scores_run *r) {
+    bench_case c = make_case(0, r->batch, r->gamma, 0, r->vocab * score_bytes(r->dtype));
+    c.generator = GEN_SCORES, c.dtype = r->dtype;
+    if (r->mode->drafts) c.alpha = (double)r->accepted / (r->batch * r->gamma);
+    return c;
+}
+
+static void measure_scores(scores_run *r, const scores_mode *mode) {
+    const bench_times none = {0, 0, 0, 0};
+    const int64_t sets_bytes = r->num_sets * r->of_all.bytes;
+    const int rotates = sets_bytes > bench.l2_bytes;
+    bench_bound bound;
+    bench_times pair, graph;
+    bench_case c;
+    prepare_scores_mode(r, mode);
+    verify_scores(r);
+    c = case_of_scores(r);
+    bound = measure_bound_of_scores(r, 1);
+    pair = bench_time_events(launch_scores, r, r->num_sets, 0);
+    graph = bench_time_graph(launch_scores, r, r->num_sets);
+    print_row(mode->op, mode->variant, &c, rotates ? "rotate" : "warm", pair, graph,
+              asked_bytes_of_scores(r), min_bytes_of_scores(r), num_launches_of_scores(r), bound);
+    if (rotates) return;
+    bound = measure_bound_of_scores(r, 0);
+    pair = bench_time_events(launch_scores, r, r->num_sets, 1);
+    print_row(mode->op, mode->variant, &c, "flush", pair, none, asked_bytes_of_scores(r),
+              min_bytes_of_scores(r), num_launches_of_scores(r), bound);
+}
+
+static int is_mode_of(const scores_mode *mode, const scores_run *r) {
+    return mode->drafts == (r->gamma > 0) && mode->probs == (r->dtype == SPECV_PROBS_F32);
+}
+
+/* The interpreter looks at what is small alone. */
+static void sweep_scores(void) {
+    static const int batches[] = {1, 8, 64}, gammas[] = {0, 4, 8}, vocabs[] = {32000, 128256};
+    static const int dtypes[] = {SPECV_LOGITS_BF16, SPECV_LOGITS_F32, SPECV_PROBS_F32};
+    static scores_run run;
+    bench_case c = make_case(OP_VERIFY, 0, 0, 0, 0);
+    bench_bound no_bound = {"", 0};
+    bench_floor empty = bench_probe(0, 264, SPECV_SAMPLE_THREADS);
+    c.batch = empty.blocks, c.gamma = empty.threads;
+    print_row("floor", "empty", &c, "warm", bench_time_events(launch_floor_empty, &empty, 1, 0),
+              bench_time_graph(launch_floor_empty, &empty, 1), 0, 0, 1, no_bound);
+    for (int v = 0; v < COUNT(vocabs); ++v)
+        for (int b = 0; b < COUNT(batches); ++b)
+            for (int g = 0; g < COUNT(gammas); ++g)
+                for (int t = 0; t < COUNT(dtypes); ++t) {
+                    if (bench.quick && (v || b || g > 1)) continue;
+                    if (bench.interpreted && (v || b)) continue;
+                    prepare_scores(&run, batches[b], gammas[g],
+                                   bench.interpreted ? 2500 : vocabs[v], dtypes[t]);
+                    for (int m = 0; m < NUM_SCORES_MODES; ++m)
+                        if (is_mode_of(&scores_modes[m], &run))
+                            measure_scores(&run, &scores_modes[m]);
+                }
+}
+
 /* ----------------------------------------------------------------------------- single launches */
+
+static const char *const counter_names[] = {"launches",
+                                            "warp_instructions",
+                                            "thread_instructions",
+                                            "divergent_branches",
+                                            "barriers",
+                                            "ballots",
+                                            "shuffles",
+                                            "load_requests",
+                                            "store_requests",
+                                            "load_bytes",
+                                            "store_bytes",
+                                            "load_sectors",
+                                            "store_sectors",
+                                            "ideal_sectors",
+                                            "shared_accesses",
+                                            "bank_conflicts",
+                                            "atomics"};
+
+/* One launch, and its row of counts. */
+static void count_launch(const char *op, const char *variant, const bench_case *c,
+                         bench_launch launch, const void *context, int64_t least, int64_t asked) {
+    CUDA_CHECK(cudaProfilerStart());
+    int status = launch(context, 0, bench.stream);
+    if (status) bench_fail(variant, status);
+    CUDA_CHECK(cudaStreamSynchronize(bench.stream));
+    CUDA_CHECK(cudaProfilerStop());
+    printf("%s,%s,%d,%d,%g,%lld,%d,%s,%s,%lld,%lld", op, variant, c->batch, c->gamma, c->alpha,
+           (long long)c->row_bytes, c->planes, generator_name(c), dtype_name(c), (long long)least,
+           (long long)asked);
+    for (int k = 0; k < COUNT(counter_names); ++k)
+        printf(",%lld", ptxrun_count(NULL, counter_names[k]));
+    printf("\n");
+}
+
+static void count_scores(void) {
+    /* Batch and vocabulary; two vocabularies tell the cost of an id from that of a request. */
+    static const int shapes[][2] = {{1, 8192}, {4, 8192}, {1, 32000}}, gammas[] = {0, 4};
+    static const int dtypes[] = {SPECV_LOGITS_BF16, SPECV_LOGITS_F32, SPECV_PROBS_F32};
+    static scores_run run;
+    for (int t = 0; t < COUNT(dtypes); ++t)
+        for (int g = 0; g < COUNT(gammas); ++g)
+            for (int i = 0; i < (bench.quick ? 1 : COUNT(shapes)); ++i) {
+                bench_random_state = 7;
+                prepare_scores(&run, shapes[i][0], gammas[g], shapes[i][1], dtypes[t]);
+                for (int m = 0; m < NUM_SCORES_MODES; ++m) {
+                    const scores_mode *mode = &scores_modes[m];
+                    bench_case c;
+                    if (!is_mode_of(mode, &run)) continue;
+                    run.num_sets = 1;
+                    prepare_scores_mode(&run, mode);
+                    verify_scores(&run);
+                    c = case_of_scores(&run);
+                    count_launch(mode->op, mode->variant, &c, launch_scores, &run,
+                                 min_bytes_of_scores(&run), asked_bytes_of_scores(&run));
+                }
+            }
+}
 
 /* Counts of one launch of every variant, from the interpreter. Not times. */
 static int count_variants(void) {
-    static const char *counters[] = {"launches",
-                                     "warp_instructions",
-                                     "thread_instructions",
-                                     "divergent_branches",
-                                     "barriers",
-                                     "ballots",
-                                     "shuffles",
-                                     "load_requests",
-                                     "store_requests",
-                                     "load_bytes",
-                                     "store_bytes",
-                                     "load_sectors",
-                                     "store_sectors",
-                                     "ideal_sectors",
-                                     "shared_accesses",
-                                     "bank_conflicts",
-                                     "atomics"};
     static const bench_case cases[] = {
         {OP_VERIFY, 32, 8, GEN_BINOMIAL, SPECV_I64, 1, 0, 0.3, 0},
         {OP_VERIFY, 32, 8, GEN_BINOMIAL, SPECV_I64, 1, 0, 0.9, 0},
@@ -669,7 +779,7 @@ static int count_variants(void) {
         return 0;
     }
     printf("op,variant,b,gamma,alpha,kv_bytes,planes,generator,dtype,min_bytes,asked_bytes");
-    for (int i = 0; i < COUNT(counters); ++i) printf(",%s", counters[i]);
+    for (int i = 0; i < COUNT(counter_names); ++i) printf(",%s", counter_names[i]);
     printf("\n");
     for (int i = 0; i < COUNT(cases); ++i) {
         const bench_case *c = &cases[i];
@@ -677,31 +787,45 @@ static int count_variants(void) {
         prepare(&run, c, 1);
         for (int n = 0; n < NUM_VARIANTS; ++n) {
             const bench_variant *v = &variants[n];
-            int status;
             if (!(v->ops & c->op) || c->batch > v->max_batch) continue;
             verify_variant(&run, v);
-            CUDA_CHECK(cudaProfilerStart());
-            status = v->launch(&run, 0, bench.stream);
-            if (status) bench_fail(v->name, status);
-            CUDA_CHECK(cudaStreamSynchronize(bench.stream));
-            CUDA_CHECK(cudaProfilerStop());
-            printf("%s,%s,%d,%d,%g,%lld,%d,%s,%s,%lld,%lld", op_name(c->op), v->name, c->batch,
-                   c->gamma, c->alpha, (long long)c->row_bytes, c->planes,
-                   c->generator == GEN_GEOMETRIC ? "truncated-geometric" : "binomial",
-                   c->dtype == SPECV_I64 ? "int64" : "int32", (long long)min_bytes(&run),
-                   (long long)asked_bytes(&run, v));
-            for (int k = 0; k < COUNT(counters); ++k)
-                printf(",%lld", ptxrun_count(NULL, counters[k]));
-            printf("\n");
+            count_launch(op_name(c->op), v->name, c, v->launch, &run, min_bytes(&run),
+                         asked_bytes(&run, v));
         }
     }
+    count_scores();
     return 0;
+}
+
+static int run_once_on_scores(int count, char **words) {
+    static scores_run run;
+    const char *name = count > 0 ? words[0] : "token";
+    const int batch = count > 1 ? atoi(words[1]) : 8, gamma = count > 2 ? atoi(words[2]) : 4;
+    const int64_t vocab = count > 3 ? atoll(words[3]) : 32000;
+    const int is_bf16 = count <= 4 || strcmp(words[4], "bf16") == 0;
+    for (int m = 0; m < NUM_SCORES_MODES; ++m) {
+        const scores_mode *mode = &scores_modes[m];
+        if (strcmp(mode->name, name) != 0) continue;
+        prepare_scores(&run, batch, mode->drafts ? gamma : 0, vocab,
+                       mode->probs ? SPECV_PROBS_F32
+                       : is_bf16   ? SPECV_LOGITS_BF16
+                                   : SPECV_LOGITS_F32);
+        run.num_sets = 1;
+        prepare_scores_mode(&run, mode);
+        verify_scores(&run);
+        printf("# %s %s: equal to the reference\n", mode->op, mode->variant);
+        return 0;
+    }
+    fprintf(stderr, "bench: no mode %s; see scores.cuh\n", name);
+    return 1;
 }
 
 static int run_once(int count, char **words) {
     static bench_run run;
     bench_case c = make_case(OP_VERIFY, 32, 8, 0.9, 256);
     const char *name = count > 1 ? words[1] : "kit";
+    if (count > 0 && strcmp(words[0], "sample") == 0)
+        return run_once_on_scores(count - 1, words + 1);
     if (count > 0 && strcmp(words[0], "pack") == 0) c.op = OP_PACK;
     if (count > 0 && strcmp(words[0], "verify_pack") == 0) c.op = OP_VERIFY_PACK;
     if (count > 0 && strcmp(words[0], "stats") == 0) c.op = OP_STATS;
@@ -744,6 +868,7 @@ static int run_command(int count, char **words) {
     COMMAND("tune", sweep_tune())
     COMMAND("shapes", sweep_shapes())
     COMMAND("stats", sweep_stats())
+    COMMAND("sample", sweep_scores())
 #undef COMMAND
     if (!known) fprintf(stderr, "bench: no command \"%s\"; see the top of bench.cu\n", command);
     return !known;

@@ -227,6 +227,11 @@ static void bench_build_chain(int threads) {
     built = threads;
 }
 
+typedef struct bench_bound {
+    const char *name;
+    double us; /* graph replay, or event pairs where the row has no graph figure */
+} bench_bound;
+
 static bench_floor bench_probe(int depth, int blocks, int threads) {
     bench_floor f = {0, 0, 0, 0, 0, 0, 0, 0, 0};
     while ((int64_t)blocks * threads > PROBE_MAX_THREADS) blocks /= 2;

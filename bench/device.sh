@@ -159,6 +159,7 @@ sanitize() {
     : > "$out/sanitizer.txt"
     for tool in memcheck racecheck initcheck synccheck; do
         for words in "verify kit 32 128 0.9 0 1 int32" "verify kit 33 8 0.6 0 1 int64" \
+            "sample token 2 4 5000 bf16" "sample block 2 4 5000 f32" "sample coupled 2 4 5000 bf16" \
             "pack kit 32 8 0.9 250 1 int64" "verify_pack one 32 8 0.6 1024 4 int32" \
             "verify_pack two 64 64 0.9 512 1 int64" "stats kit 100 8 0.6 0 1 int64"; do
             echo "== $tool: bench one $words" >> "$out/sanitizer.txt"
@@ -263,6 +264,7 @@ if stage build 120 build; then
     stage floors 20 sweep bench floors
     stage verify 70 sweep bench verify
     stage verify_pack 100 sweep bench verify_pack
+    stage sample 45 sweep bench sample
     stage wide 50 sweep bench wide
     stage counters 50 counters
     stage torch 100 peers_torch

@@ -136,6 +136,24 @@ def table_rule(rows):
                     lines)
 
 
+def table_scores(rows):
+    """A2 to A5 and A8 from scores, against the time to read the same scores once."""
+    lines = []
+    for row in rows:
+        if row.get("generator") != "scores" or row.get("cache") not in ("warm", "rotate"):
+            continue
+        if time_of(row) is None:
+            continue
+        vocab = row["kv_bytes"] / (2 if row["dtype"] == "bf16" else 4)
+        lines.append([row["op"], row["variant"], int(row["b"]), int(row["gamma"]), int(vocab),
+                      row["dtype"], f"{row['alpha']:.2f}", row["cache"], us(row),
+                      f"{row['gb_s']:.0f}" if row.get("gb_s") else "-", ratio(row)])
+    if not lines:
+        return None
+    return markdown(["op", "variant", "b", "gamma", "vocab", "dtype", "accepted", "cache",
+                     "us", "GB/s", "/ floor"], lines)
+
+
 def table_counts(rows):
     """What the variants do, counted on ptxrun."""
     lines = []
@@ -266,6 +284,7 @@ def summary(folder):
     for title, table in (("Promises", targets(rows)), ("A1, b = 32, int64", table_verify(rows)),
                          ("B2, the seed's points", table_verify_pack(rows)),
                          ("One launch or two", table_rule(rows)),
+                         ("A2 to A5 and A8", table_scores(rows)),
                          ("Peers, b = 32, alpha = 0.9",
                           table_peers(os.path.join(folder, "peers.csv"))),
                          ("Hardware counters", table_ncu(os.path.join(folder, "ncu.csv")))):

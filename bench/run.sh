@@ -71,6 +71,7 @@ count_on_ptxrun() {
         "$BUILD/bench" counters > "$BUILD/counters.csv" || return 1
     cp "$BUILD/counters.csv" "$out/counters.csv"
     print_counts "$out/counters.csv"
+    print_score_counts "$out/counters.csv"
     echo "all: $out/counters.csv"
 }
 
@@ -79,7 +80,7 @@ print_counts() {
         /^#/ { print; next }
         $1 == "op" {
             for (i = 1; i <= NF; ++i) column[$i] = i
-            printf "%-11s %-11s %4s %5s %5s %6s %6s | %8s %9s %5s %8s %8s %8s %9s\n", "op",
+            printf "%-14s %-13s %4s %5s %5s %6s %9s | %8s %9s %5s %8s %8s %8s %9s\n", "op",
                    "variant", "b", "gamma", "alpha", "kv", "dtype", "launches", "warp insn",
                    "lanes", "diverge", "sectors", "ideal", "moved/min"
             next
@@ -88,12 +89,34 @@ print_counts() {
             if (last != "" && last != $1 $3 $4 $5 $6) print ""
             last = $1 $3 $4 $5 $6
             sectors = $column["load_sectors"] + $column["store_sectors"]
-            printf "%-11s %-11s %4d %5d %5.1f %6d %6s | %8d %9d %5.1f %8d %8d %8d %9.2f\n", $1,
+            printf "%-14s %-13s %4d %5d %5.1f %6d %9s | %8d %9d %5.1f %8d %8d %8d %9.2f\n", $1,
                    $2, $3, $4, $5, $6, $column["dtype"], $column["launches"],
                    $column["warp_instructions"],
                    $column["thread_instructions"] / $column["warp_instructions"],
                    $column["divergent_branches"],
                    sectors, $column["ideal_sectors"], 32 * sectors / $column["min_bytes"]
+        }' "$1"
+}
+
+# What reads scores: per score that the first pass needs (from probabilities, of the rows that the
+# token comes from), and sectors read over the least bytes.
+print_score_counts() {
+    awk -F, '
+        $1 == "op" {
+            for (i = 1; i <= NF; ++i) column[$i] = i
+            printf "\n%-14s %-13s %4s %5s %5s %7s %9s | %8s %11s %8s\n", "op", "variant", "b",
+                   "gamma", "alpha", "vocab", "dtype", "launches", "insn/score", "read/min"
+            next
+        }
+        $column["generator"] == "scores" {
+            type = $column["dtype"]
+            id_bytes = type == "bf16" ? 2 : 4
+            # All that min_bytes holds besides scores is less than a row of them.
+            rows = int($column["min_bytes"] / $column["kv_bytes"])
+            printf "%-14s %-13s %4d %5d %5.2f %7d %9s | %8d %11.1f %8.3f\n", $1, $2, $3, $4, $5,
+                   $6 / id_bytes, type, $column["launches"],
+                   $column["thread_instructions"] / (rows * $6 / id_bytes),
+                   32 * $column["load_sectors"] / $column["min_bytes"]
         }' "$1"
 }
 
@@ -152,9 +175,9 @@ check_all() {
         -o "$BUILD/libkit_abi.so"
     # CUB's headers are not ours to keep free of warnings.
     strict=-w check "build cub_compare" check_build bench/cub_compare.cu -o "$BUILD/cub_compare"
-    check "bench counters" check_run "$BUILD/bench" counters
+    check "bench counters" check_run "$BUILD/bench" counters --quick
     # shellcheck disable=SC2086
-    for sweep in floors verify stats shapes; do
+    for sweep in floors verify stats sample shapes; do
         check "bench $sweep" check_run "$BUILD/bench" $sweep $tiny
     done
     # shellcheck disable=SC2086
