@@ -2860,8 +2860,8 @@ SPECV_DEVFN uint64_t specv_i_tile_part(const specv_i_request *r, const specv_i_w
 
 /* The first id whose running weight exceeds floor(uniform * W / 2^64), W all weight; -1 if W is 0.
    Tiles first, from their sums, then the four ids of each thread. Call: block of
-   SPECV_SAMPLE_THREADS. Sync: four barriers. Cost: the sums twice (the second time from L1), then
-   one tile of scores in one round trip. */
+   SPECV_SAMPLE_THREADS. Sync: two barriers; put one between two calls that draw. Cost: the sums
+   twice (the second time from L1), then one tile of scores in one round trip. */
 SPECV_DEVFN int32_t specv_i_block_draw(const specv_i_request *r, const specv_i_weights *w,
                                        const specv_tile *tiles, const specv_i_residual *residuals,
                                        int num_tiles, int64_t vocab, uint64_t uniform) {
@@ -2898,7 +2898,6 @@ SPECV_DEVFN int32_t specv_i_block_draw(const specv_i_request *r, const specv_i_w
         mine += units[i];
     }
     before = specv_i_warp_inclusive_add(mine);
-    __syncthreads(); /* of_warp and drawn may be in use from an earlier draw */
     if (lane == 31) of_warp[warp] = before;
     before -= mine;
     __syncthreads();
