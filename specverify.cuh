@@ -2666,7 +2666,7 @@ SPECV_DEVFN specv_i_request specv_i_open_request(const specv_verify_sample_desc 
     if (d->temperature && !greedy) temperature = d->temperature[b];
     if (d->draft_temperature && d->draft.data) draft_temperature = d->draft_temperature[b];
     r.status = r.row.status;
-    if (r.row.live && !specv_temperature_ok(temperature)) r.status |= SPECV_ROW_BAD_TEMPERATURE;
+    if (r.row.readable && !specv_temperature_ok(temperature)) r.status |= SPECV_ROW_BAD_TEMPERATURE;
     specv_i_open_side(&r.target, &d->target,
                       csr ? ((int64_t)r.row.first + b) * d->target.pos_stride_elems
                           : b * d->target.seq_stride_elems,

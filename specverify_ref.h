@@ -270,6 +270,7 @@ static specv_ref_i_scores specv_ref_i_open(const specv_verify_sample_desc *d, in
     int64_t seq_stride =
         scores->seq_stride_elems ? scores->seq_stride_elems : positions * pos_stride;
     int zero = specv_temperature_is_0(temperature) || d->rule == SPECV_RULE_GREEDY;
+    if (of_draft && specv_ref_i_are_probs(scores)) zero = 0; /* q is what it says */
     r.scores = scores;
     r.vocab = d->verify.vocab;
     r.first = b * seq_stride + j * pos_stride;

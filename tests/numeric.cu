@@ -956,7 +956,7 @@ static void test_device_philox(void) { t_skip("the device's bits need nvcc"); }
 /* The promise that fixed inputs give fixed bits, for every compiler, flag and machine. Whoever
    changes these numbers changes what users get for a seed: that is a new major version. */
 #define DIGEST_FUNCTIONS UINT64_C(0xf40905250248f3f9)
-#define DIGEST_SAMPLE    UINT64_C(0x8b5150cf91d5d326)
+#define DIGEST_SAMPLE    UINT64_C(0x437dc64c2c2a509a)
 
 static void check_digest(uint64_t digest, uint64_t pinned) {
     printf("digest: 0x%016llx\n", (unsigned long long)digest);
