@@ -32,6 +32,17 @@ extern "C" __global__ void short_names(int32_t *out, const int32_t *in, const in
 }
 #endif
 
+/* Tiles of scores: what a fused LM head calls. */
+static __device__ int vocabulary(const int32_t *in) {
+    const specv_scale scale = specv_softmax_scale(0.7f);
+    const specv_noise noise = {1, 2};
+    float score[32];
+    specv_tile tile;
+    specv_warp_load_tile(score, in, SPECV_LOGITS_BF16, 2048, 0);
+    tile = specv_warp_tile_stats(score, 8, 0, SPECV_TILE_SUM | SPECV_TILE_SCORE, &scale, &noise);
+    return specv_warp_merge_tiles(&tile, 1, SPECV_TILE_SUM | SPECV_TILE_SCORE, 0, &scale).id;
+}
+
 extern "C" __global__ void long_names(const __grid_constant__ specv_verify_pack_kv_desc d,
                                       int32_t *out, const int32_t *in, const int64_t *wide,
                                       char *kv) {
@@ -54,5 +65,5 @@ extern "C" __global__ void long_names(const __grid_constant__ specv_verify_pack_
     total = specv_block_offsets_tile(lens, 64, 0, work, scratch);
     specv_warp_pack_tile(&d.verify.rows, &d.kv, 0, 64, work, specv_warp_plane_share(&d.kv, 0, 1),
                          1);
-    out[threadIdx.x] = sum + total;
+    out[threadIdx.x] = sum + total + vocabulary(in);
 }
