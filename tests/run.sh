@@ -4,6 +4,7 @@
 #   CC=gcc NVCC=nvcc          compilers
 #   TESTS="verify pack"       these programs or scripts only (default: all)
 #   QUICK=1                   a subset of the cases everywhere
+#   ALL_TEXTS=1               the laws of law.cu on ptxrun with all their texts
 #   JOBS=2                    runs at a time
 #   SANITIZE=1                on a GPU: compute-sanitizer's four tools as well
 #   OUT=build/tests           where binaries and logs go
@@ -116,7 +117,9 @@ for name in $order; do
       add "$name-$tool" "compute-sanitizer --tool $tool --error-exitcode 86 $OUT/$name-gpu --quick"
     done
   else
-    on_ptxrun "$name-sm_90" cc=90 "" "$OUT/$name-ptx $QUICK"
+    few=$QUICK
+    [ $name = law ] && [ -z "${ALL_TEXTS:-}" ] && few=--quick # minutes, for texts like these
+    on_ptxrun "$name-sm_90" cc=90 "" "$OUT/$name-ptx $few"
   fi
 done
 for name in $order; do
