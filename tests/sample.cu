@@ -226,22 +226,51 @@ static specv_verify_sample_desc stage_describe(const stage *g, int side) {
     return d;
 }
 
-static char no_scratch[16 + 16]; /* the reference needs none, but a descriptor must name some */
+/* The reference needs no scratch memory, but a descriptor must name some. */
+static void *no_scratch(void) {
+    static char memory[16 + 16];
+    return memory + (16 - (size_t)memory % 16);
+}
+
+static void run_reference(const stage *g) {
+    specv_verify_sample_desc d = stage_describe(g, T_HOST_SIDE);
+    d.scratch = no_scratch();
+    d.scratch_bytes = INT64_MAX;
+    CHECK_EQ(specv_ref_verify_sample(&d), SPECV_OK, -1);
+}
+
+#if T_DEVICE
+enum { SCRATCH_GUARD = 16 }; /* bytes behind scratch memory that nobody may write */
+
+/* Scratch memory as a caller has to prepare it: tickets are zero, the rest was never written, so
+   that the interpreter and initcheck see it if a kernel reads what no kernel wrote. To be freed. */
+static void *new_scratch(int64_t bytes) {
+    char *scratch;
+    T_CUDA(cudaMalloc((void **)&scratch, (size_t)bytes + SCRATCH_GUARD));
+    T_CUDA(cudaMemset(scratch, 0, SPECV_TICKET_BYTES));
+    T_CUDA(cudaMemset(scratch + bytes, T_POISON, SCRATCH_GUARD));
+    return scratch;
+}
+
+/* The device's descriptor, with scratch memory of its own. */
+static specv_verify_sample_desc describe_device(const stage *g) {
+    specv_verify_sample_desc d = stage_describe(g, T_DEVICE_SIDE);
+    d.scratch_bytes = specv_verify_sample_scratch_bytes(&d);
+    d.scratch = new_scratch(d.scratch_bytes);
+    return d;
+}
+#endif
 
 static void scene_run(const scene *c) {
     static const char *const rules[] = {"token", "block", "coupled", "greedy"};
     stage g;
-    specv_verify_sample_desc d;
     t_note(" %s, scores %d and %d, odd %#x, T %g, spread %g, %s, gap %d, offset %d,",
            rules[c->rule], c->target_dtype, c->draft_dtype, c->odd, (double)c->temperature,
            (double)c->spread, c->uniforms ? "uniforms" : "seeds", c->gap, c->offset);
     batch_note(&c->s);
     stage_make(&g, c);
     t_upload();
-    d = stage_describe(&g, T_HOST_SIDE);
-    d.scratch = no_scratch + (16 - (size_t)no_scratch % 16);
-    d.scratch_bytes = INT64_MAX;
-    CHECK_EQ(specv_ref_verify_sample(&d), SPECV_OK, -1);
+    run_reference(&g);
     if (c->rule == SPECV_RULE_GREEDY && !(c->odd & (ODD_TOP | ODD_EMPTY))) {
         /* Only these say NaN; the tokens are known all the same. */
         if (c->odd & ODD_NAN && g.b.status.host)
@@ -252,27 +281,22 @@ static void scene_run(const scene *c) {
     t_check_host();
 #if T_DEVICE
     {
-        int64_t bytes = specv_verify_sample_scratch_bytes(&d);
-        static char all[SPECV_TICKET_BYTES];
-        char *scratch, tickets[8];
+        specv_verify_sample_desc d = describe_device(&g);
+        static char tickets[SPECV_TICKET_BYTES];
+        char guard[SCRATCH_GUARD];
         int sum = 0;
-        T_CUDA(cudaMalloc((void **)&scratch, (size_t)bytes + 16));
-        T_CUDA(cudaMemset(scratch, T_POISON, (size_t)bytes + 16));
-        T_CUDA(cudaMemset(scratch, 0, SPECV_TICKET_BYTES));
-        d = stage_describe(&g, T_DEVICE_SIDE);
-        d.scratch = scratch;
-        d.scratch_bytes = bytes;
         CHECK_EQ(specv_verify_sample(&d, 0), SPECV_OK, -1);
         if (!(c->rule == SPECV_RULE_GREEDY && c->odd & ODD_NAN)) t_check_device();
         t_poison_device(); /* again, with the scratch as it was left */
         CHECK_EQ(specv_verify_sample(&d, 0), SPECV_OK, -1);
         if (!(c->rule == SPECV_RULE_GREEDY && c->odd & ODD_NAN)) t_check_device();
-        T_CUDA(cudaMemcpy(all, scratch, sizeof all, cudaMemcpyDeviceToHost));
-        for (int i = 0; i < SPECV_TICKET_BYTES; ++i) sum += all[i] != 0;
+        T_CUDA(cudaMemcpy(tickets, d.scratch, sizeof tickets, cudaMemcpyDeviceToHost));
+        for (int i = 0; i < SPECV_TICKET_BYTES; ++i) sum += tickets[i] != 0;
         CHECK_EQ(sum, 0, -1);
-        T_CUDA(cudaMemcpy(tickets, scratch + bytes, 8, cudaMemcpyDeviceToHost));
-        for (int i = 0; i < 8; ++i) CHECK_EQ((uint8_t)tickets[i], T_POISON, bytes + i);
-        T_CUDA(cudaFree(scratch));
+        T_CUDA(cudaMemcpy(guard, (char *)d.scratch + d.scratch_bytes, sizeof guard,
+                          cudaMemcpyDeviceToHost));
+        for (int i = 0; i < SCRATCH_GUARD; ++i) CHECK_EQ((uint8_t)guard[i], T_POISON, i);
+        T_CUDA(cudaFree(d.scratch));
     }
 #endif
     batch_free(&g.b);
@@ -413,15 +437,10 @@ static void test_invariance(void) {
         stage_make(&g, &c);
         t_upload();
         for (int i = 0; i < T_COUNT(sms); ++i) {
-            specv_verify_sample_desc d = stage_describe(&g, T_DEVICE_SIDE);
+            specv_verify_sample_desc d = describe_device(&g);
             const int64_t pos = c.s.vocab;
-            void *scratch;
             int count = i == 1 ? 1 : 4; /* the second time each row is a batch of its own */
             d.num_sms = sms[i];
-            d.scratch_bytes = specv_verify_sample_scratch_bytes(&d);
-            T_CUDA(cudaMalloc(&scratch, (size_t)d.scratch_bytes));
-            T_CUDA(cudaMemset(scratch, 0, (size_t)d.scratch_bytes));
-            d.scratch = scratch;
             for (int row = 0; row < 4; row += count) {
                 specv_verify_sample_desc one = d;
                 one.verify.rows.batch = count;
@@ -439,7 +458,7 @@ static void test_invariance(void) {
             }
             T_CUDA(cudaMemcpy(next[i], d.verify.next_token, 16, cudaMemcpyDeviceToHost));
             T_CUDA(cudaMemcpy(logprob[i], d.logprob, 16, cudaMemcpyDeviceToHost));
-            T_CUDA(cudaFree(scratch));
+            T_CUDA(cudaFree(d.scratch));
             for (int row = 0; row < 4; ++row) CHECK_EQ(next[i][row], next[0][row], row);
             CHECK(memcmp(logprob[i], logprob[0], 16) == 0);
         }
@@ -455,9 +474,7 @@ static void test_shared_scratch(void) {
 #if T_DEVICE
     static const int batches[] = {24, 3, 24, 1, 9};
     const int64_t bytes = 1 << 20;
-    void *scratch;
-    T_CUDA(cudaMalloc(&scratch, (size_t)bytes));
-    T_CUDA(cudaMemset(scratch, 0, SPECV_TICKET_BYTES));
+    void *scratch = new_scratch(bytes);
     for (int i = 0; i < T_COUNT(batches); ++i) {
         scene c = plain_scene(batches[i], 1 + i % 2 * 2, i % 2 ? 3000 : 1100);
         stage g;
@@ -466,10 +483,7 @@ static void test_shared_scratch(void) {
         t_case("scratch memory after another batch: %d", batches[i]);
         stage_make(&g, &c);
         t_upload();
-        d = stage_describe(&g, T_HOST_SIDE);
-        d.scratch = no_scratch + (16 - (size_t)no_scratch % 16);
-        d.scratch_bytes = INT64_MAX;
-        CHECK_EQ(specv_ref_verify_sample(&d), SPECV_OK, -1);
+        run_reference(&g);
         d = stage_describe(&g, T_DEVICE_SIDE);
         d.scratch = scratch;
         d.scratch_bytes = bytes;
@@ -501,28 +515,20 @@ static void test_dependents(void) {
         stage g;
         specv_verify_sample_desc d;
         float *made;
-        char *scratch;
         c.rule = rule;
         t_case("dependent of the kernel that writes the logits");
         stage_make(&g, &c);
         t_upload();
-        d = stage_describe(&g, T_HOST_SIDE);
-        d.scratch = no_scratch + (16 - (size_t)no_scratch % 16);
-        d.scratch_bytes = INT64_MAX;
-        CHECK_EQ(specv_ref_verify_sample(&d), SPECV_OK, -1);
-        d = stage_describe(&g, T_DEVICE_SIDE);
-        d.scratch_bytes = specv_verify_sample_scratch_bytes(&d);
+        run_reference(&g);
+        d = describe_device(&g);
         T_CUDA(cudaMalloc((void **)&made, 4 * count));
-        T_CUDA(cudaMalloc((void **)&scratch, (size_t)d.scratch_bytes));
         T_CUDA(cudaMemset(made, 0xff, 4 * count));
-        T_CUDA(cudaMemset(scratch, 0, SPECV_TICKET_BYTES));
-        d.scratch = scratch;
         produce_kernel<<<1, 256>>>(made, (const float *)d.target.data, count);
         d.target.data = made;
         CHECK_EQ(specv_i_launch_sample(&d, 1, 0), SPECV_OK, -1);
         t_check_device();
         T_CUDA(cudaFree(made));
-        T_CUDA(cudaFree(scratch));
+        T_CUDA(cudaFree(d.scratch));
         batch_free(&g.b);
     }
 #else
@@ -536,7 +542,6 @@ static void test_zero_residual(void) {
     for (int i = 0; i < 4; ++i) {
         scene c = plain_scene(2, 2, 9000);
         stage g;
-        specv_verify_sample_desc d;
         c.target_dtype = i & 1 ? SPECV_PROBS_F32 : SPECV_LOGITS_F32;
         c.draft_dtype = SPECV_PROBS_F32, c.odd = ODD_SAME, c.uniforms = 1, c.spread = 0.5f;
         c.rule = i & 2 ? SPECV_RULE_BLOCK : SPECV_RULE_TOKEN;
@@ -547,19 +552,13 @@ static void test_zero_residual(void) {
         for (int64_t x = 0; x < (int64_t)(g.accept.bytes / 4); ++x)
             ((float *)(void *)g.accept.host)[x] = 0.99f;
         t_upload();
-        d = stage_describe(&g, T_HOST_SIDE);
-        d.scratch = no_scratch + (16 - (size_t)no_scratch % 16);
-        d.scratch_bytes = INT64_MAX;
-        CHECK_EQ(specv_ref_verify_sample(&d), SPECV_OK, -1);
+        run_reference(&g);
         for (int row = 0; row < 2; ++row)
             CHECK_EQ(word_at(&g.b.status, row) & SPECV_ROW_ZERO_RESIDUAL, SPECV_ROW_ZERO_RESIDUAL,
                      row);
         for (int row = 0; row < 2; ++row) CHECK(get_token(&g.b.next, SPECV_I32, row) >= 0);
 #if T_DEVICE
-        d = stage_describe(&g, T_DEVICE_SIDE);
-        d.scratch_bytes = specv_verify_sample_scratch_bytes(&d);
-        T_CUDA(cudaMalloc(&d.scratch, (size_t)d.scratch_bytes));
-        T_CUDA(cudaMemset(d.scratch, 0, SPECV_TICKET_BYTES));
+        specv_verify_sample_desc d = describe_device(&g);
         CHECK_EQ(specv_verify_sample(&d, 0), SPECV_OK, -1);
         t_check_device();
         T_CUDA(cudaFree(d.scratch));
@@ -608,13 +607,12 @@ static void test_sample(void) {
             d.row_status = (uint32_t *)t_at(&status, side);
             d.vocab = vocab, d.batch = rows, d.method = i / 2 % 2, d.step_row = i % 3;
             d.stream = i / 4 % 2;
-            d.scratch = no_scratch + (16 - (size_t)no_scratch % 16);
+            d.scratch = no_scratch();
             d.scratch_bytes = INT64_MAX;
 #if T_DEVICE
             if (side == T_DEVICE_SIDE) {
                 d.scratch_bytes = specv_sample_scratch_bytes(&d);
-                T_CUDA(cudaMalloc(&d.scratch, (size_t)d.scratch_bytes));
-                T_CUDA(cudaMemset(d.scratch, 0, (size_t)d.scratch_bytes));
+                d.scratch = new_scratch(d.scratch_bytes);
                 CHECK_EQ(specv_sample(&d, 0), SPECV_OK, -1);
                 t_check_device();
                 T_CUDA(cudaFree(d.scratch));
