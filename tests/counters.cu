@@ -63,28 +63,21 @@ static void test_a1(void) {
 }
 
 typedef struct cost {
-    int64_t load_bytes, load_sectors, store_bytes, store_sectors;
+    int64_t load_bytes, load_sectors, store_bytes, store_sectors, store_requests;
 } cost;
 
-/* Runs B1 (`form` 0), B2 in one launch (1) or in two (2) on the same `num_rows` rows with KV rows
-   of `row_bytes`; what the kernel that copies has moved. */
-static cost count_pack(int form, int num_rows, int64_t row_bytes, int num_planes,
-                       int64_t *kv_rows) {
+/* Runs B1 (`form` 0), B2 in one launch (1) or in two (2) on the same rows every time; what the
+   kernel that copies has moved. */
+static cost count_pack(int form, const shape *s, const kv_shape *k, int64_t *kv_rows) {
     static const char *const kernels[] = {"specv_pack_kv_kernel", "specv_verify_pack_kv_kernel",
                                           "specv_pack_kv_kernel"};
     const char *kernel = kernels[form];
-    shape s;
-    kv_shape k;
     batch b;
     kv_pack p;
     cost c;
-    memset(&s, 0, sizeof s);
-    memset(&k, 0, sizeof k);
-    s.batch = num_rows, s.max_draft = 9, s.vocab = 1000;
-    k.row_bytes = row_bytes, k.num_sms = 2, k.num_planes = num_planes;
-    t.random = t.case_seed; /* the same rows every time */
-    batch_make(&b, &s);
-    kv_make(&p, &k, &b, form == 0);
+    t.random = t.case_seed;
+    batch_make(&b, s);
+    kv_make(&p, k, &b, form == 0);
     t_upload();
     if (form == 0) {
         specv_pack_kv_desc d = kv_describe_b1(&p, T_HOST_SIDE);
@@ -108,7 +101,8 @@ static cost count_pack(int form, int num_rows, int64_t row_bytes, int num_planes
     c.load_sectors = ptxrun_count(kernel, "load_sectors");
     c.store_bytes = ptxrun_count(kernel, "store_bytes");
     c.store_sectors = ptxrun_count(kernel, "store_sectors");
-    *kv_rows = word_at(&p.offsets, s.batch);
+    c.store_requests = ptxrun_count(kernel, "store_requests");
+    *kv_rows = word_at(&p.offsets, s->batch);
     kv_free(&p);
     batch_free(&b);
     t_free_buffers();
@@ -125,14 +119,18 @@ static void test_pack(void) {
     for (int form = 0; form < 3; ++form)
         for (int i = 0; i < T_COUNT(planes); ++i)
             for (int w = 0; w < T_COUNT(widths); ++w) {
-                const int num_rows = t.quick ? 9 : 29;
+                shape s = SPECV_ZERO;
+                kv_shape k = SPECV_ZERO;
                 int64_t rows, rows_again, bytes;
                 if (t.quick && (form + i - w) % 4) continue;
                 const int64_t copies = planes[i] ? planes[i] : 1;
                 t_case("%s, %d planes, rows of %d and %d bytes", names[form], planes[i],
                        (int)widths[w][0], (int)widths[w][1]);
-                cost a = count_pack(form, num_rows, widths[w][0], planes[i], &rows);
-                cost b = count_pack(form, num_rows, widths[w][1], planes[i], &rows_again);
+                s.batch = t.quick ? 9 : 29, s.max_draft = 9, s.vocab = 1000;
+                k.row_bytes = widths[w][0], k.num_sms = 2, k.num_planes = planes[i];
+                cost a = count_pack(form, &s, &k, &rows);
+                k.row_bytes = widths[w][1];
+                cost b = count_pack(form, &s, &k, &rows_again);
                 CHECK_EQ(rows, rows_again, -1);
                 CHECK(rows > 0);
                 bytes = rows * copies * (widths[w][1] - widths[w][0]);
@@ -147,11 +145,15 @@ static void test_pack(void) {
 /* Beside KV, B1 stores offsets and row_status, and B2 what A1 stores and offsets: each once. */
 static void test_outputs_once(void) {
     const int num_rows = 29, columns = 10;
+    shape s = SPECV_ZERO;
+    kv_shape k = SPECV_ZERO;
     if (!can_count()) return;
+    s.batch = num_rows, s.max_draft = columns - 1, s.vocab = 1000;
+    k.row_bytes = 512, k.num_sms = 2;
     for (int form = 0; form < 2; ++form) {
         int64_t kv_rows, outputs = 4 * (num_rows + 1) + 4 * num_rows;
         t_case("%s stores each output once", form ? "B2" : "B1");
-        cost c = count_pack(form, num_rows, 512, 0, &kv_rows);
+        cost c = count_pack(form, &s, &k, &kv_rows);
         if (form) outputs += num_rows * (4 + 1 + 4 + 4 + 1 + 4 * columns);
         CHECK_EQ(c.store_bytes, outputs + kv_rows * 512, -1);
     }
@@ -162,34 +164,21 @@ static void test_outputs_once(void) {
 static void test_gather(void) {
     enum { NUM_ROWS = 128 };
     int given[NUM_ROWS];
+    shape s = SPECV_ZERO;
+    kv_shape k = SPECV_ZERO;
     if (!can_count()) return;
     for (int i = 0; i < NUM_ROWS; ++i) given[i] = 1;
+    s.batch = NUM_ROWS, s.max_draft = 2, s.vocab = 1000;
+    s.spread = SPREAD_GIVEN, s.given = given;
+    k.row_bytes = 16, k.num_sms = 1;
     for (int apart = 0; apart < 2; ++apart) {
-        shape s;
-        kv_shape k;
-        batch b;
-        kv_pack p;
-        memset(&s, 0, sizeof s);
-        memset(&k, 0, sizeof k);
-        s.batch = NUM_ROWS, s.max_draft = 2, s.vocab = 1000;
-        s.spread = SPREAD_GIVEN, s.given = given;
-        k.row_bytes = 16, k.num_sms = 1, k.pos_gap = apart ? 8 : 0;
+        int64_t kv_rows;
+        k.pos_gap = apart ? 8 : 0;
         t_case("B1, short rows %s", apart ? "one by one" : "gathered");
-        batch_make(&b, &s);
-        kv_make(&p, &k, &b, 1);
-        t_upload();
-        specv_pack_kv_desc d = kv_describe_b1(&p, T_HOST_SIDE);
-        CHECK_EQ(specv_ref_pack_kv(&d), SPECV_OK, -1);
-        d = kv_describe_b1(&p, T_DEVICE_SIDE);
-        T_CUDA(cudaProfilerStart());
-        CHECK_EQ(specv_pack_kv(&d, 0), SPECV_OK, -1);
-        t_check_device();
-        T_CUDA(cudaProfilerStop());
+        cost c = count_pack(0, &s, &k, &kv_rows);
+        CHECK_EQ(kv_rows, NUM_ROWS, -1);
         /* offsets and row_status: a store for each 32 */
-        CHECK_EQ(ptxrun_count("specv_pack_kv_kernel", "store_requests") - 5 - 4,
-                 apart ? NUM_ROWS : 4, -1);
-        kv_free(&p);
-        batch_free(&b);
+        CHECK_EQ(c.store_requests - 5 - 4, apart ? NUM_ROWS : 4, -1);
     }
 }
 
@@ -197,12 +186,10 @@ static void test_gather(void) {
 static void test_launches(void) {
     if (!can_count()) return;
     for (int i = 0; i < 4; ++i) {
-        shape s;
-        kv_shape k;
+        shape s = SPECV_ZERO;
+        kv_shape k = SPECV_ZERO;
         batch b;
         kv_pack p;
-        memset(&s, 0, sizeof s);
-        memset(&k, 0, sizeof k);
         s.batch = i % 2 ? 1500 : 32, s.max_draft = i % 2 ? 33 : 8, s.vocab = 1000;
         s.dtype = i < 2 ? SPECV_I32 : SPECV_I64;
         k.row_bytes = 16, k.num_sms = 2;
