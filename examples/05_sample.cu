@@ -61,11 +61,12 @@ static __global__ void place_drafts(state *s, int j) {
         if (status) return printf("%s: %s\n", #call, specv_status_string(status)), 1;              \
     } while (0)
 
-/* Scratch memory of a call: zeroed once; each call leaves it ready for the next of this batch. */
+/* Scratch memory: the first bytes are zeroed once, and every launch leaves them so. Launches that do
+   not run at the same time may share it, whatever their batches. */
 static void *scratch_memory(int64_t bytes) {
     void *memory = NULL;
     if (bytes <= 0 || cudaMalloc(&memory, (size_t)bytes) != cudaSuccess) return NULL;
-    return cudaMemset(memory, 0, (size_t)bytes) == cudaSuccess ? memory : NULL;
+    return cudaMemset(memory, 0, SPECV_TICKET_BYTES) == cudaSuccess ? memory : NULL;
 }
 
 static float temperature_of(int row) { return row % 8 == 0 ? 0.f : 0.8f; } /* 0 is greedy */
@@ -141,7 +142,6 @@ int main(void) {
     d.logprob = device->logprob, d.lse = device->lse;
     KIT(specv_sample(&d, NULL));
     CUDA(cudaMemcpy(host, device, sizeof *device, cudaMemcpyDeviceToHost));
-    CUDA(cudaFree(d.scratch));
 
     double p[VOCAB], q[VOCAB], worst = 0, overlap = 0, lse = softmax(host->logits[1], 0.8, p);
     int differ = 0, sampled = 0, emitted = 0;
@@ -159,11 +159,11 @@ int main(void) {
            worst < 1e-6 ? "within" : "NOT within");
     ok &= differ <= 2 && worst < 1e-6;
 
-    /* Drafts: the same call with the draft model's logits, one position of the step after the
-       other. The stream keeps their random numbers apart from those that judge them. */
+    /* Drafts: the same call, in the same scratch memory, with the draft model's logits, one position
+       of the step after the other. The stream keeps their random numbers apart from those that judge
+       them. */
     d.batch = JUDGED, d.logprob = d.lse = NULL, d.stream = SPECV_STREAM_DRAFT;
     d.scores.seq_stride_elems = GAMMA * VOCAB;
-    d.scratch = scratch_memory(d.scratch_bytes = specv_sample_scratch_bytes(&d));
     for (int j = 0; j < GAMMA; ++j) {
         d.scores.data = device->draft[0][j], d.step_row = j;
         KIT(specv_sample(&d, NULL));
