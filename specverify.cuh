@@ -308,7 +308,61 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
     X(ERR_LOGPROB, -49, "logprob or lse is not 4-byte aligned")                                    \
     X(ERR_STREAM, -50, "stream is not a specv_stream, or step_row is negative")                    \
     X(ERR_TOKEN, -51, "token is null or not aligned to its element")                               \
-    X(ERR_SCRATCH, -52, "scratch is null, not 16-byte aligned, or smaller than needed")
+    X(ERR_SCRATCH, -52, "scratch is null, not 16-byte aligned, or smaller than needed")            \
+    X(ERR_TICKET, -53, "ticket is null or not 4-byte aligned")                                     \
+    X(ERR_CACHE_LEN, -54, "cache_len is null or not 4-byte aligned")                               \
+    X(ERR_DRAFT_CACHE_LEN, -55, "draft_cache_len or draft_catchup is not 4-byte aligned")          \
+    X(ERR_NUM_PENDING, -56,                                                                        \
+      "num_pending is negative, or batch * (num_pending + max_draft) above 2^30")                  \
+    X(ERR_SLOT_MAPPING, -57, "slot_mapping is not 8-byte, or position_ids not 4-byte aligned")     \
+    X(ERR_PAGE_REFS, -58,                                                                          \
+      "refs is null, or refs or page_refs is not 4-byte aligned, or without pages")                \
+    X(ERR_BLOCK_TABLE, -59,                                                                        \
+      "block_table is not 4-byte aligned, null where there must be pages, or given where not")     \
+    X(ERR_PAGE_SIZE, -60, "page_size is not positive, or is given without block_table")            \
+    X(ERR_NUM_PAGES, -61, "num_pages is not positive, or is given without block_table")            \
+    X(ERR_MAX_POSITIONS, -62, "max_positions is not positive")                                     \
+    X(ERR_NUM_HEADS, -63, "num_heads is negative")                                                 \
+    X(ERR_HEAD_BYTES, -64, "head_bytes is not positive")                                           \
+    X(ERR_KV_STRIDE, -65,                                                                          \
+      "a stride of heads, positions, pages or sequences is negative or makes them overlap")        \
+    X(ERR_TABLE_STRIDE, -66,                                                                       \
+      "table_stride does not hold a row's pages, or is given without block_table")                 \
+    X(ERR_FREE_PAGES, -67, "free_pages or num_free is null or not 4-byte aligned")                 \
+    X(ERR_NUM_ROW_PAGES, -68,                                                                      \
+      "num_row_pages is null or not 4-byte aligned, or max_row_pages is not positive")             \
+    X(ERR_RESERVE, -69, "reserve is negative, or row_reserve is not 4-byte aligned")               \
+    X(ERR_COPY, -70,                                                                               \
+      "copy_from or copy_to is not 4-byte aligned, or is null where the other or planes are "      \
+      "given")                                                                                     \
+    X(ERR_FORK, -71,                                                                               \
+      "num_forks is negative, or src_row, dst_row or fork_status is not what it must be")          \
+    X(ERR_EMITTED, -72, "emitted is null or not aligned to its element, or num_emitted is null")   \
+    X(ERR_EMITTED_STRIDE, -73, "emitted_stride_elems is below max_draft + 1")                      \
+    X(ERR_COLUMNS, -74, "tokens, mask or position_ids is not aligned to its element")              \
+    X(ERR_WIDTH, -75, "width is null or not 4-byte aligned")                                       \
+    X(ERR_MAX_COLUMNS, -76, "max_columns is not positive, or stride_elems is below it")            \
+    X(ERR_INDEX_DTYPE, -77, "index_dtype is neither SPECV_I32 nor SPECV_I64")                      \
+    X(ERR_PAD_LEN, -78, "pad_len is null or not 4-byte aligned")                                   \
+    X(ERR_SHIFTS, -79, "shifts is null or not 16-byte aligned")                                    \
+    X(ERR_END, -80, "end is not 4-byte aligned")                                                   \
+    X(ERR_CONTENT_LEN, -81, "content_len is null or not 4-byte aligned")                           \
+    X(ERR_CATCHUP, -82,                                                                            \
+      "an output of catch-up ranges is not 4-byte aligned, or lacks the lengths that it needs")    \
+    X(ERR_FINISHED, -83, "finished is null")                                                       \
+    X(ERR_ACTIVE, -84, "active or new_num_active is null or not 4-byte aligned")                   \
+    X(ERR_CARRY, -85,                                                                              \
+      "num_carry is not in 0..SPECV_MAX_CARRY, or a carry is null, not 4-byte aligned or sized")   \
+    X(ERR_KEY, -86, "one of length and score must be given, 4-byte aligned")                       \
+    X(ERR_ORDER, -87, "order is null, or order, group_start or num_groups is not 4-byte aligned")  \
+    X(ERR_PICK, -88,                                                                               \
+      "pick is negative, or picked or is_group is not 4-byte aligned or comes without pick")       \
+    X(ERR_CONFIDENCE, -89,                                                                         \
+      "confidence is null or not 4-byte aligned, or its stride is below max_draft")                \
+    X(ERR_SURVIVAL, -90, "survival is null or not 4-byte aligned")                                 \
+    X(ERR_BUDGET, -91, "max_budget is negative, or budget is not 4-byte aligned")                  \
+    X(ERR_NEW_DRAFT_LEN, -92, "new_draft_len is null or not 4-byte aligned")                       \
+    X(ERR_PLANES, -93, "plane or planes (8-byte aligned) is needed, or both are given")
 
 #define SPECV_I_ENUM(name, value, text) SPECV_##name = value,
 typedef enum specv_status { SPECV_STATUS_TABLE(SPECV_I_ENUM) SPECV_STATUS_END = 1 } specv_status;
@@ -324,7 +378,9 @@ enum {
     SPECV_ROW_NAN = 1u << 5,
     SPECV_ROW_EXTREME = 1u << 6,
     SPECV_ROW_EMPTY = 1u << 7,
-    SPECV_ROW_ZERO_RESIDUAL = 1u << 8
+    SPECV_ROW_ZERO_RESIDUAL = 1u << 8,
+    SPECV_ROW_BAD_PAGE = 1u << 9,
+    SPECV_ROW_SHARED_PAGE = 1u << 10
 };
 
 typedef enum specv_dtype { SPECV_I32 = 0, SPECV_I64 = 1 } specv_dtype;
@@ -503,6 +559,286 @@ typedef struct specv_sample_desc {
     int32_t stream;   /* specv_stream: DRAFT for drafts that A3 or A4 will judge */
     uint32_t canary1;
 } specv_sample_desc;
+
+/* A KV cache. Head h of position x of sequence b is head_bytes long and starts at
+   padded  plane + b * seq_stride_bytes + x * pos_stride_bytes + h * head_stride_bytes,
+   paged   plane + page * page_stride_bytes + x % page_size * pos_stride_bytes
+                 + h * head_stride_bytes,   page = block_table[b * table_stride + x / page_size].
+   [position][head] and [head][position] are both a matter of strides; K as [head_dim / x]
+   [position][x] has more and shorter heads. Different elements must not overlap. */
+typedef struct specv_kv_cache {
+    void *const *planes;       /* device table [num_planes] of planes, or null: plane; a null one
+                                  is skipped */
+    void *plane;               /* the only plane, when there is no table */
+    int32_t *block_table;      /* paged: [batch][table_stride]; null: padded */
+    int64_t head_bytes;        /* with one head: bytes of a KV row */
+    int64_t head_stride_bytes; /* 0 = head_bytes */
+    int64_t pos_stride_bytes;  /* 0 = num_heads * head_stride_bytes */
+    int64_t seq_stride_bytes;  /* padded; 0 = max_positions * pos_stride_bytes */
+    int64_t page_stride_bytes; /* paged; 0 = page_size * pos_stride_bytes */
+    int64_t table_stride;      /* paged; 0 = ceil(max_positions / page_size) */
+    int32_t num_planes;        /* length of the table; 0 or 1 without it */
+    int32_t num_heads;         /* 0 = 1 */
+    int32_t max_positions;     /* that a sequence can hold; must be set */
+    int32_t page_size;         /* paged: positions in a page */
+    int32_t num_pages;         /* paged: ids are 0..num_pages-1 */
+    uint32_t reserved;         /* must be 0 */
+} specv_kv_cache;
+
+/* The KV rows that a verification pass made: of the row's pending tokens (in the text already, but
+   not yet in the cache), then of its drafts. Head h of the j-th starts at
+   dense  plane + b * seq_stride_bytes + j * pos_stride_bytes + h * head_stride_bytes,
+   CSR    plane + (row_start[b] + b * num_pending + j) * pos_stride_bytes + h * head_stride_bytes.
+   Number and size of planes and heads are those of the cache. */
+typedef struct specv_kv_rows {
+    const void *const *planes; /* device table, or null: plane */
+    const void *plane;
+    int64_t head_stride_bytes; /* 0 = head_bytes */
+    int64_t pos_stride_bytes;  /* 0 = num_heads * head_stride_bytes */
+    int64_t seq_stride_bytes;  /* dense; 0 = (num_pending + max_draft) * pos_stride_bytes */
+} specv_kv_rows;
+
+/* Some operations change state that all their blocks read: the last block to have read it writes
+   it. They count arrivals in a ticket: one device word that the caller zeroes once, that every
+   launch leaves zero, and that launches may share that do not run at the same time. */
+
+/* B3. Commit: the rows of accepted tokens go from where the pass left them into each sequence's
+   cache, behind cache_len. Without planes (the pass wrote into the cache itself) only the numbers
+   are kept: a rejected row is one behind the new cache_len. */
+typedef struct specv_append_kv_desc {
+    uint32_t canary0;
+    int32_t keep_status; /* 1 = add bits to row_status (after A1 to A5); 0 = store it */
+    specv_rows rows;
+    const int32_t *accepted_len; /* [batch] */
+    int32_t *cache_len; /* in/out [batch]: positions in the cache; += num_pending + accepted */
+    int32_t
+        *draft_cache_len;   /* in/out [batch], or null: positions in the draft model's cache, after
+                                    drafting; cut to the new cache_len. Null: it was fed the pending
+                                    token and all drafts but the last */
+    int32_t *draft_catchup; /* out [batch], or null: tokens that the draft model lacks, the next
+                                    token included: 1, or 2 after all drafts were accepted */
+    int64_t *slot_mapping;  /* out [batch][num_pending + max_draft], or null: where the next pass's
+                              KV rows belong, page * page_size + offset (padded: b * max_positions
+                              + position); -1 without a place */
+    int32_t *position_ids;  /* out [batch][num_pending + max_draft], or null: of the next pass */
+    const int32_t *page_refs; /* [num_pages], or null: a page that is written must have one owner */
+    uint32_t *row_status;     /* out [batch], or null */
+    uint32_t *ticket;         /* see above */
+    specv_kv_rows src;
+    specv_kv_cache kv;
+    int32_t num_pending; /* rows before the first draft's: 1 in most engines */
+    int32_t num_sms;     /* 0 = ask the runtime for the current device */
+    uint32_t reserved;   /* must be 0 */
+    uint32_t canary1;
+} specv_append_kv_desc;
+
+#define SPECV_PAGE_ROWS 1024
+
+/* A pool of pages, in device memory. Page p is free if refs[p] is 0; then, and only then, it is
+   once among the first *num_free of free_pages. To begin: refs 0, free_pages any order, all free. */
+typedef struct specv_page_pool {
+    int32_t *refs;       /* in/out [num_pages]: table entries that name the page */
+    int32_t *free_pages; /* in/out [num_pages]: a stack, the next page is the last */
+    int32_t *num_free;   /* in/out scalar */
+} specv_page_pool;
+
+/* B5. Gives every row the pages for cache_len + reserve positions: surplus pages are given back
+   (freed when their last owner does), missing ones allocated, and a partly filled page that others
+   own too is replaced by a copy before the row writes into it. Deterministic: as if row after row
+   gave back, then row after row took, in groups of SPECV_PAGE_ROWS rows. When the pool runs dry,
+   that row and all behind it that need a page get NO_SPACE and keep what they have; cache_len is
+   all they may fill. Positions beyond max_positions are not reserved.
+   alloc, free, inc_ref, dec_ref_and_free of lists are this operation and specv_page_fork: a list
+   is a row of block_table. */
+typedef struct specv_page_resize_desc {
+    uint32_t canary0;
+    int32_t keep_status;       /* 1 = add bits to row_status; 0 = store it */
+    const int32_t *num_active; /* as in specv_rows */
+    specv_page_pool pool;
+    int32_t *num_row_pages;     /* in/out [batch]: entries of block_table that the row owns */
+    const int32_t *cache_len;   /* [batch]: positions with content */
+    const int32_t *row_reserve; /* [batch], or null: reserve in every row */
+    const uint8_t *finished;    /* [batch], or null; not 0: the row gives back all its pages */
+    int32_t *copy_from;         /* out [batch], or null: the page that was replaced, or -1 */
+    int32_t *copy_to;           /* out [batch]: by which, or -1; its first cache_len % page_size
+                                   positions are copied from there if kv has planes */
+    uint32_t *row_status;       /* out [batch], or null */
+    specv_kv_cache kv;          /* paged; block_table is in/out, -1 behind the row's pages */
+    int32_t batch;
+    int32_t reserve; /* positions behind cache_len: before a pass num_pending + max_draft */
+    int32_t num_sms; /* 0 = ask the runtime for the current device */
+    uint32_t canary1;
+} specv_page_resize_desc;
+
+/* B5. Shares the pages of a sequence: row dst_row[i] gets the table entries of row src_row[i] that
+   hold its cache_len positions, and its cache_len. No KV row is moved. */
+typedef struct specv_page_fork_desc {
+    uint32_t canary0;
+    int32_t *refs;          /* in/out [num_pages]: one more per entry */
+    int32_t *block_table;   /* in/out [batch][table_stride] */
+    int32_t *num_row_pages; /* in/out [batch]; 0 in each dst_row */
+    int32_t *cache_len;     /* in/out [batch] */
+    const int32_t *src_row; /* [num_forks] */
+    const int32_t *dst_row; /* [num_forks], all different, none of them in src_row */
+    uint32_t *fork_status;  /* out [num_forks], or null; a fork with a bit set did nothing */
+    int64_t table_stride;   /* 0 = max_row_pages */
+    int32_t batch;
+    int32_t num_forks;
+    int32_t page_size;
+    int32_t num_pages;
+    int32_t max_row_pages;
+    uint32_t canary1;
+} specv_page_fork_desc;
+
+/* A batch whose sequences share columns (C1, C2): entry (b, c) of an array is
+   data[b * stride + c]. Each array may be null. */
+typedef struct specv_columns {
+    void *tokens;         /* in/out, of the descriptor's token_dtype */
+    void *mask;           /* in/out, of index_dtype: 1 = a token of the text is there */
+    void *position_ids;   /* in/out, of index_dtype: its place in the text */
+    int32_t *width;       /* in/out scalar: columns in use, the same for all rows. The last
+                                column is the pending token's; drafts go behind it */
+    int64_t stride_elems; /* 0 = max_columns */
+    int64_t pad_token;    /* written where there is no token; never compared with anything */
+    int32_t index_dtype;  /* specv_dtype */
+    int32_t max_columns;  /* must be set */
+} specv_columns;
+
+/* Columns first .. first + count - 1 of a sequence's cache move by `by` columns. */
+typedef struct specv_shift {
+    int32_t first, count, by, reserved;
+} specv_shift;
+
+/* C1. EQSPEC's unpad-append-repad, in place (arXiv 2510.22876): sequences end in the same column,
+   padding is on the left. With c_b = width - pad_len[b] tokens and a_b new ones,
+       width' = max (c_b + a_b),   pad_len'[b] = width' - c_b - a_b,
+   and what row b has in its columns moves by pad_len'[b] - pad_len[b], of either sign; 0 costs
+   nothing. KV rows: those of all c_b + a_b tokens but the last; the pass left them from column
+   pad_len[b] on. Written columns: from the first that changes to max(width, width') + max_draft. */
+typedef struct specv_realign_desc {
+    uint32_t canary0;
+    int32_t token_dtype;        /* specv_dtype */
+    const int32_t *num_active;  /* as in specv_rows */
+    const void *emitted;        /* [batch][max_draft + 1]: out_tokens of A1 to A5 */
+    const int32_t *num_emitted; /* [batch], 0..max_draft + 1 */
+    int32_t *pad_len;           /* in/out [batch] */
+    specv_shift *shifts;        /* out [batch]: what to do to further caches (specv_shift_kv) */
+    uint32_t *row_status;       /* out [batch], or null */
+    uint32_t *ticket;           /* see B3 */
+    specv_columns columns;
+    specv_kv_cache kv;            /* padded; no planes: only shifts are written */
+    int64_t emitted_stride_elems; /* 0 = max_draft + 1 */
+    int32_t batch, max_draft;
+    uint32_t reserved; /* must be 0 */
+    uint32_t canary1;
+} specv_realign_desc;
+
+/* C1. Moves columns of a padded cache in place, in every plane. */
+typedef struct specv_shift_kv_desc {
+    uint32_t canary0;
+    int32_t keep_status;       /* 1 = add bits to row_status; 0 = store it */
+    const int32_t *num_active; /* as in specv_rows */
+    const specv_shift *shifts; /* [batch] */
+    const int32_t *end;        /* [batch], or null: columns from here on hold nothing yet */
+    uint32_t *row_status;      /* out [batch], or null */
+    specv_kv_cache kv;         /* padded */
+    int32_t batch;
+    uint32_t canary1;
+} specv_shift_kv_desc;
+
+/* C2. Gap mode: nothing moves; rejected columns are masked. With W = width and K = the largest
+   accepted_len, the accepted drafts of row b are in columns W .. W + k_b - 1, the next token of
+   every row in column W + K, and width' = W + K + 1 (W if no row emits anything). position_ids
+   are running counts of the mask, minus 1, at least 0; from width' on, those that the next step's
+   drafts will have. Written columns: W .. width' + max_draft - 1. */
+typedef struct specv_gap_commit_desc {
+    uint32_t canary0;
+    int32_t token_dtype;         /* specv_dtype */
+    const int32_t *num_active;   /* as in specv_rows */
+    const int32_t *accepted_len; /* [batch] */
+    const void *emitted;         /* [batch][max_draft + 1]: out_tokens of A1 to A5 */
+    const int32_t *num_emitted;  /* [batch]: accepted_len, or one more */
+    int32_t *content_len;        /* in/out [batch]: tokens of the text, columns with mask 1 */
+    int32_t *catchup;            /* out scalar, or null: columns before width' that the draft model
+                                    lacks: 1, or 2 if a row accepted max_draft drafts */
+    uint32_t *row_status;        /* out [batch], or null */
+    uint32_t *ticket;            /* see B3 */
+    specv_columns columns;
+    int64_t emitted_stride_elems; /* 0 = max_draft + 1 */
+    int32_t batch, max_draft;
+    uint32_t reserved; /* must be 0 */
+    uint32_t canary1;
+} specv_gap_commit_desc;
+
+/* C3. Which rows go on, and what each still has to feed its draft model. `carry` compacts arrays
+   with an element per row, in place, so that the rows that go on come first. */
+enum { SPECV_MAX_CARRY = 8 };
+
+typedef struct specv_carry {
+    void *data;         /* in/out [batch], 4-byte aligned */
+    int64_t elem_bytes; /* a multiple of 4; elements are back to back */
+} specv_carry;
+
+typedef struct specv_compact_desc {
+    uint32_t canary0;
+    int32_t batch;
+    const int32_t *num_active;      /* as in specv_rows */
+    const uint8_t *finished;        /* [batch]; not 0: the row leaves */
+    const int32_t *cache_len;       /* [batch], or null: without catch-up ranges */
+    const int32_t *draft_cache_len; /* [batch], or null: without catch-up ranges */
+    int32_t *active;                /* out [batch]: rows that go on, in order, then -1 */
+    int32_t *new_num_active;        /* out scalar */
+    int32_t *start_position;        /* out [batch], or null: cache_len of active[i], then 0 */
+    int32_t *catchup_first;         /* out [batch], or null: the first position that the draft model
+                                  has not seen of active[i], its draft_cache_len; then 0 */
+    int32_t *catchup_start;         /* out [batch + 1], or null: running sum of the tokens it lacks,
+                                  cache_len + 1 - draft_cache_len each: rows of a CSR pass */
+    uint32_t *row_status;           /* out [batch], or null */
+    specv_carry carry[SPECV_MAX_CARRY]; /* none may be an input or another output */
+    int32_t num_carry;
+    uint32_t canary1;
+} specv_compact_desc;
+
+/* C4. Orders rows by a key, equal keys in row order: by length, with the groups of equal length
+   (EXSPEC, arXiv 2510.22876), or by score, largest first (predicted acceptance). */
+typedef struct specv_group_desc {
+    uint32_t canary0;
+    int32_t batch;
+    const int32_t *num_active; /* as in specv_rows */
+    const uint8_t *skip;       /* [batch], or null; not 0: the row is left out */
+    const int32_t *length;     /* [batch]; this or score */
+    const float *score;        /* [batch]; NaN counts as the smallest */
+    int32_t *order;            /* out [batch]: rows, smallest length or largest score first; -1 */
+    int32_t *group_start;      /* out [batch + 1], or null: group g is order[group_start[g]] up to
+                                  order[group_start[g + 1]]; then the number of rows in order */
+    int32_t *num_groups;       /* out scalar, or null */
+    int32_t *picked;           /* out [pick], or null: of the groups with `pick` rows the one whose
+                                  pick-th row comes first, its first `pick` rows; if there is none
+                                  the first `pick` rows that are not left out, then -1 */
+    int32_t *is_group;         /* out scalar, or null: 1 = picked is of one group */
+    uint32_t *ticket;          /* see B3 */
+    int32_t pick;
+    uint32_t canary1;
+} specv_group_desc;
+
+/* C5. Spends a budget of drafts on the batch: the `budget` drafts with the largest chance to be
+   reached and accepted, survival(b, j) = confidence(b, 0) * .. * confidence(b, j), each product
+   rounded to float; ties to the lower row, then the lower position. As survival never grows along
+   a row, every row keeps a prefix. (TETRIS, arXiv 2502.15197.) */
+typedef struct specv_draft_budget_desc {
+    uint32_t canary0;
+    int32_t reserved;        /* must be 0 */
+    specv_rows rows;         /* dense */
+    const float *confidence; /* [batch][max_draft], in [0, 1] */
+    const int32_t *budget;   /* device scalar, or null: max_budget */
+    float *survival;         /* out [batch][max_draft]; 0 behind the row's drafts */
+    int32_t *new_draft_len;  /* out [batch]: drafts to verify; may be rows.draft_len */
+    int32_t *row_start;      /* out [batch + 1], or null: running sum, as in specv_rows */
+    uint32_t *row_status;    /* out [batch], or null; a confidence outside [0, 1]: NAN, as 0 */
+    int64_t confidence_stride_elems; /* 0 = max_draft */
+    int32_t max_budget;              /* upper bound of drafts that are kept */
+    uint32_t canary1;
+} specv_draft_budget_desc;
 
 /* E. Acceptance metrics of one step, or running over many. */
 enum {
@@ -1402,6 +1738,360 @@ SPECV_HOSTFN int specv_verify_pack_kv_validate(const specv_verify_pack_kv_desc *
     SPECV_CHECK(d->canary1 == 0 && d->reserved == 0, CANARY);
     if ((status = specv_verify_greedy_validate(&d->verify)) != SPECV_OK) return status;
     return specv_i_kv_validate(&d->kv, &d->verify.rows);
+}
+
+/* a * b, both >= 0; what would be too large to be added to a few of its kind becomes
+   SPECV_I_HUGE. */
+#define SPECV_I_HUGE (INT64_MAX / 8)
+SPECV_HOSTFN int64_t specv_i_times(int64_t a, int64_t b) {
+    return a > 0 && b > SPECV_I_HUGE / a ? SPECV_I_HUGE : a * b;
+}
+
+SPECV_HOSTFN int specv_i_has_planes(const specv_kv_cache *kv) {
+    return kv->planes != NULL || kv->plane != NULL;
+}
+
+SPECV_HOSTFN int64_t specv_i_row_pages(const specv_kv_cache *kv) {
+    return ((int64_t)kv->max_positions + kv->page_size - 1) / kv->page_size;
+}
+
+SPECV_HOSTFN void specv_i_cache_resolve(specv_kv_cache *kv) {
+    if (!kv->num_planes) kv->num_planes = 1;
+    if (!kv->num_heads) kv->num_heads = 1;
+    if (!kv->head_stride_bytes) kv->head_stride_bytes = kv->head_bytes;
+    if (!kv->pos_stride_bytes)
+        kv->pos_stride_bytes = specv_i_times(kv->num_heads, kv->head_stride_bytes);
+    if (kv->page_size && !kv->page_stride_bytes)
+        kv->page_stride_bytes = specv_i_times(kv->page_size, kv->pos_stride_bytes);
+    if (kv->page_size && !kv->table_stride) kv->table_stride = specv_i_row_pages(kv);
+    if (!kv->page_size && !kv->seq_stride_bytes)
+        kv->seq_stride_bytes = specv_i_times(kv->max_positions, kv->pos_stride_bytes);
+}
+
+/* Positions hold heads, or heads hold positions, and no two elements overlap. */
+SPECV_HOSTFN int specv_i_strides_ok(int64_t heads, int64_t positions, int64_t head_bytes,
+                                    int64_t head_stride, int64_t pos_stride) {
+    return (heads == 1 || head_stride >= head_bytes) && pos_stride >= head_bytes &&
+           (pos_stride >= specv_i_times(heads - 1, head_stride) + head_bytes ||
+            head_stride >= specv_i_times(positions - 1, pos_stride) + head_bytes);
+}
+
+/* paged: 1 = there must be pages, 0 = there must not, -1 = as block_table says. */
+SPECV_HOSTFN int specv_i_cache_validate(const specv_kv_cache *given, int64_t batch, int paged) {
+    specv_kv_cache kv = *given;
+    int64_t positions, outer, outer_stride;
+    if (paged < 0) paged = kv.block_table != NULL;
+    SPECV_CHECK(kv.reserved == 0, CANARY);
+    SPECV_CHECK(kv.max_positions > 0, MAX_POSITIONS);
+    SPECV_CHECK(specv_i_aligned(kv.block_table, 4), BLOCK_TABLE);
+    SPECV_CHECK(paged ? kv.block_table || batch == 0 : !kv.block_table, BLOCK_TABLE);
+    SPECV_CHECK(paged ? kv.page_size > 0 : kv.page_size == 0, PAGE_SIZE);
+    SPECV_CHECK(paged ? kv.num_pages > 0 : kv.num_pages == 0, NUM_PAGES);
+    SPECV_CHECK(kv.planes ? kv.num_planes >= 1 : kv.num_planes >= 0 && kv.num_planes <= 1,
+                NUM_PLANES);
+    SPECV_CHECK(specv_i_aligned(kv.planes, sizeof(void *)) && !(kv.planes && kv.plane), PLANES);
+    SPECV_CHECK(kv.num_heads >= 0, NUM_HEADS);
+    SPECV_CHECK(kv.head_bytes >= 0, HEAD_BYTES);
+    SPECV_CHECK(kv.head_stride_bytes >= 0 && kv.pos_stride_bytes >= 0, KV_STRIDE);
+    SPECV_CHECK(kv.seq_stride_bytes >= 0 && kv.page_stride_bytes >= 0, KV_STRIDE);
+    SPECV_CHECK(paged ? kv.table_stride >= 0 : kv.table_stride == 0, TABLE_STRIDE);
+    specv_i_cache_resolve(&kv);
+    if (paged) {
+        SPECV_CHECK(kv.table_stride >= specv_i_row_pages(&kv), TABLE_STRIDE);
+        SPECV_CHECK(specv_i_times(batch * 4, kv.table_stride) < SPECV_I_HUGE, SIZE);
+    }
+    if (!specv_i_has_planes(&kv)) return SPECV_OK;
+    positions = paged ? kv.page_size : kv.max_positions;
+    outer = paged ? kv.num_pages : batch;
+    outer_stride = paged ? kv.page_stride_bytes : kv.seq_stride_bytes;
+    SPECV_CHECK(kv.head_bytes > 0, HEAD_BYTES);
+    SPECV_CHECK(specv_i_times(kv.num_heads, kv.head_bytes) <= 1 << 30, HEAD_BYTES);
+    SPECV_CHECK(specv_i_strides_ok(kv.num_heads, positions, kv.head_bytes, kv.head_stride_bytes,
+                                   kv.pos_stride_bytes),
+                KV_STRIDE);
+    SPECV_CHECK(outer <= 1 || outer_stride >= kv.head_bytes, KV_STRIDE);
+    SPECV_CHECK(specv_i_times(kv.num_heads, kv.head_stride_bytes) < SPECV_I_HUGE, SIZE);
+    SPECV_CHECK(specv_i_times(positions, kv.pos_stride_bytes) < SPECV_I_HUGE, SIZE);
+    SPECV_CHECK(specv_i_times(outer, outer_stride) < SPECV_I_HUGE, SIZE);
+    return SPECV_OK;
+}
+
+SPECV_HOSTFN void specv_append_kv_resolve(specv_append_kv_desc *d) {
+    specv_kv_rows *src = &d->src;
+    specv_i_cache_resolve(&d->kv);
+    if (!src->head_stride_bytes) src->head_stride_bytes = d->kv.head_bytes;
+    if (!src->pos_stride_bytes)
+        src->pos_stride_bytes = specv_i_times(d->kv.num_heads, src->head_stride_bytes);
+    if (!src->seq_stride_bytes && !d->rows.row_start)
+        src->seq_stride_bytes =
+            specv_i_times((int64_t)d->num_pending + d->rows.max_draft, src->pos_stride_bytes);
+}
+
+SPECV_HOSTFN int specv_append_kv_validate(const specv_append_kv_desc *d) {
+    int status;
+    int64_t positions, num_rows;
+    specv_append_kv_desc full;
+    SPECV_CHECK(d, NULL_DESC);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    if ((status = specv_i_rows_validate(&d->rows)) != SPECV_OK) return status;
+    SPECV_CHECK(d->keep_status == 0 || d->keep_status == 1, KEEP_STATUS);
+    SPECV_CHECK(d->num_pending >= 0, NUM_PENDING);
+    positions = (int64_t)d->num_pending + d->rows.max_draft;
+    SPECV_CHECK(d->rows.batch * positions <= INT64_C(1) << 30, NUM_PENDING);
+    SPECV_CHECK(d->rows.batch == 0 || d->accepted_len, ACCEPTED_LEN);
+    SPECV_CHECK(specv_i_aligned(d->accepted_len, 4), ACCEPTED_LEN);
+    SPECV_CHECK(d->rows.batch == 0 || d->cache_len, CACHE_LEN);
+    SPECV_CHECK(specv_i_aligned(d->cache_len, 4), CACHE_LEN);
+    SPECV_CHECK(specv_i_aligned(d->draft_cache_len, 4) && specv_i_aligned(d->draft_catchup, 4),
+                DRAFT_CACHE_LEN);
+    SPECV_CHECK(specv_i_aligned(d->slot_mapping, 8) && specv_i_aligned(d->position_ids, 4),
+                SLOT_MAPPING);
+    SPECV_CHECK(specv_i_aligned(d->page_refs, 4) && (!d->page_refs || d->kv.block_table),
+                PAGE_REFS);
+    SPECV_CHECK(specv_i_aligned(d->row_status, 4), ROW_STATUS);
+    SPECV_CHECK(d->rows.batch == 0 || d->ticket, TICKET);
+    SPECV_CHECK(specv_i_aligned(d->ticket, 4), TICKET);
+    SPECV_CHECK(d->num_sms >= 0 && d->num_sms <= 65535, NUM_SMS);
+    if ((status = specv_i_cache_validate(&d->kv, d->rows.batch, -1)) != SPECV_OK) return status;
+    SPECV_CHECK(specv_i_aligned(d->src.planes, sizeof(void *)), SRC);
+    SPECV_CHECK(!d->src.planes == !d->kv.planes && !(d->src.planes && d->src.plane), SRC);
+    SPECV_CHECK(d->src.planes || !d->src.plane == !d->kv.plane || positions == 0, SRC);
+    if (!specv_i_has_planes(&d->kv)) return SPECV_OK;
+    SPECV_CHECK(d->src.head_stride_bytes >= 0 && d->src.pos_stride_bytes >= 0 &&
+                    d->src.seq_stride_bytes >= 0,
+                KV_STRIDE);
+    SPECV_CHECK(!d->rows.row_start || !d->src.seq_stride_bytes, SRC_SEQ_STRIDE);
+    full = *d;
+    specv_append_kv_resolve(&full);
+    num_rows = d->rows.row_start
+                   ? d->rows.num_draft_tokens + (int64_t)d->rows.batch * d->num_pending
+                   : positions;
+    SPECV_CHECK(specv_i_strides_ok(full.kv.num_heads, num_rows ? num_rows : 1, full.kv.head_bytes,
+                                   full.src.head_stride_bytes, full.src.pos_stride_bytes),
+                KV_STRIDE);
+    SPECV_CHECK(d->rows.row_start || d->rows.batch <= 1 || positions == 0 ||
+                    full.src.seq_stride_bytes >= full.kv.head_bytes,
+                KV_STRIDE);
+    SPECV_CHECK(specv_i_times(full.kv.num_heads, full.src.head_stride_bytes) < SPECV_I_HUGE, SIZE);
+    SPECV_CHECK(specv_i_times(num_rows, full.src.pos_stride_bytes) < SPECV_I_HUGE, SIZE);
+    SPECV_CHECK(specv_i_times(d->rows.batch, full.src.seq_stride_bytes) < SPECV_I_HUGE, SIZE);
+    return SPECV_OK;
+}
+
+SPECV_HOSTFN void specv_page_resize_resolve(specv_page_resize_desc *d) {
+    specv_i_cache_resolve(&d->kv);
+}
+
+SPECV_HOSTFN int specv_page_resize_validate(const specv_page_resize_desc *d) {
+    int status;
+    SPECV_CHECK(d, NULL_DESC);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    SPECV_CHECK(d->keep_status == 0 || d->keep_status == 1, KEEP_STATUS);
+    SPECV_CHECK(d->batch >= 0, BATCH);
+    SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
+    SPECV_CHECK(specv_i_aligned(d->pool.refs, 4) && (d->pool.refs || d->batch == 0), PAGE_REFS);
+    SPECV_CHECK(specv_i_aligned(d->pool.free_pages, 4) && (d->pool.free_pages || d->batch == 0),
+                FREE_PAGES);
+    SPECV_CHECK(specv_i_aligned(d->pool.num_free, 4) && (d->pool.num_free || d->batch == 0),
+                FREE_PAGES);
+    SPECV_CHECK(specv_i_aligned(d->num_row_pages, 4) && (d->num_row_pages || d->batch == 0),
+                NUM_ROW_PAGES);
+    SPECV_CHECK(specv_i_aligned(d->cache_len, 4) && (d->cache_len || d->batch == 0), CACHE_LEN);
+    SPECV_CHECK(d->reserve >= 0 && specv_i_aligned(d->row_reserve, 4), RESERVE);
+    SPECV_CHECK(specv_i_aligned(d->copy_from, 4) && specv_i_aligned(d->copy_to, 4), COPY);
+    SPECV_CHECK(!d->copy_from == !d->copy_to, COPY);
+    SPECV_CHECK(d->copy_from || d->batch == 0 || !specv_i_has_planes(&d->kv), COPY);
+    SPECV_CHECK(specv_i_aligned(d->row_status, 4), ROW_STATUS);
+    SPECV_CHECK(d->num_sms >= 0 && d->num_sms <= 65535, NUM_SMS);
+    if ((status = specv_i_cache_validate(&d->kv, d->batch, 1)) != SPECV_OK) return status;
+    SPECV_CHECK(specv_i_times(d->batch, specv_i_row_pages(&d->kv)) <= 1 << 30, TOO_LARGE);
+    return SPECV_OK;
+}
+
+SPECV_HOSTFN int specv_page_fork_validate(const specv_page_fork_desc *d) {
+    SPECV_CHECK(d, NULL_DESC);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    SPECV_CHECK(d->batch >= 0, BATCH);
+    SPECV_CHECK(d->num_forks >= 0, FORK);
+    SPECV_CHECK(specv_i_aligned(d->src_row, 4) && (d->src_row || d->num_forks == 0), FORK);
+    SPECV_CHECK(specv_i_aligned(d->dst_row, 4) && (d->dst_row || d->num_forks == 0), FORK);
+    SPECV_CHECK(specv_i_aligned(d->fork_status, 4), FORK);
+    SPECV_CHECK(specv_i_aligned(d->refs, 4) && (d->refs || d->num_forks == 0), PAGE_REFS);
+    SPECV_CHECK(specv_i_aligned(d->block_table, 4) && (d->block_table || d->num_forks == 0),
+                BLOCK_TABLE);
+    SPECV_CHECK(specv_i_aligned(d->num_row_pages, 4) && (d->num_row_pages || d->num_forks == 0),
+                NUM_ROW_PAGES);
+    SPECV_CHECK(specv_i_aligned(d->cache_len, 4) && (d->cache_len || d->num_forks == 0), CACHE_LEN);
+    SPECV_CHECK(d->page_size > 0, PAGE_SIZE);
+    SPECV_CHECK(d->num_pages > 0, NUM_PAGES);
+    SPECV_CHECK(d->max_row_pages > 0, NUM_ROW_PAGES);
+    SPECV_CHECK(d->table_stride == 0 || d->table_stride >= d->max_row_pages, TABLE_STRIDE);
+    SPECV_CHECK(specv_i_times((int64_t)d->batch * 4, d->table_stride) < SPECV_I_HUGE, SIZE);
+    SPECV_CHECK(specv_i_times(d->num_forks, d->max_row_pages) <= 1 << 30, TOO_LARGE);
+    return SPECV_OK;
+}
+
+SPECV_HOSTFN void specv_page_fork_resolve(specv_page_fork_desc *d) {
+    if (!d->table_stride) d->table_stride = d->max_row_pages;
+}
+
+/* What C1 and C2 share. */
+SPECV_HOSTFN int specv_i_columns_validate(const specv_columns *c, int token_dtype,
+                                          const void *emitted, const int32_t *num_emitted,
+                                          int64_t emitted_stride, int64_t batch,
+                                          int64_t max_draft) {
+    const size_t token_bytes = token_dtype == SPECV_I64 ? 8 : 4;
+    const size_t index_bytes = c->index_dtype == SPECV_I64 ? 8 : 4;
+    SPECV_CHECK(batch >= 0, BATCH);
+    SPECV_CHECK(max_draft >= 0, MAX_DRAFT);
+    SPECV_CHECK(batch * (max_draft + 1) <= 1 << 30, TOO_LARGE);
+    SPECV_CHECK(token_dtype == SPECV_I32 || token_dtype == SPECV_I64, TOKEN_DTYPE);
+    SPECV_CHECK(c->index_dtype == SPECV_I32 || c->index_dtype == SPECV_I64, INDEX_DTYPE);
+    SPECV_CHECK(specv_i_aligned(emitted, token_bytes), EMITTED);
+    SPECV_CHECK(emitted || batch == 0 || !c->tokens, EMITTED);
+    SPECV_CHECK(specv_i_aligned(num_emitted, 4) && (num_emitted || batch == 0), EMITTED);
+    SPECV_CHECK(emitted_stride == 0 || emitted_stride >= max_draft + 1, EMITTED_STRIDE);
+    SPECV_CHECK(specv_i_times(batch * 8, emitted_stride) < SPECV_I_HUGE, SIZE);
+    SPECV_CHECK(specv_i_aligned(c->tokens, token_bytes), COLUMNS);
+    SPECV_CHECK(specv_i_aligned(c->mask, index_bytes), COLUMNS);
+    SPECV_CHECK(specv_i_aligned(c->position_ids, index_bytes), COLUMNS);
+    SPECV_CHECK(specv_i_aligned(c->width, 4) && (c->width || batch == 0), WIDTH);
+    SPECV_CHECK(c->max_columns > 0, MAX_COLUMNS);
+    SPECV_CHECK(c->stride_elems == 0 || c->stride_elems >= c->max_columns, MAX_COLUMNS);
+    SPECV_CHECK(specv_i_times(batch * 8, c->stride_elems) < SPECV_I_HUGE, SIZE);
+    return SPECV_OK;
+}
+
+SPECV_HOSTFN int specv_realign_validate(const specv_realign_desc *d) {
+    int status;
+    SPECV_CHECK(d, NULL_DESC);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    status = specv_i_columns_validate(&d->columns, d->token_dtype, d->emitted, d->num_emitted,
+                                      d->emitted_stride_elems, d->batch, d->max_draft);
+    if (status != SPECV_OK) return status;
+    SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
+    SPECV_CHECK(specv_i_aligned(d->pad_len, 4) && (d->pad_len || d->batch == 0), PAD_LEN);
+    SPECV_CHECK(specv_i_aligned(d->shifts, 16) && (d->shifts || d->batch == 0), SHIFTS);
+    SPECV_CHECK(specv_i_aligned(d->row_status, 4), ROW_STATUS);
+    SPECV_CHECK(specv_i_aligned(d->ticket, 4) && (d->ticket || d->batch == 0), TICKET);
+    if (!specv_i_has_planes(&d->kv)) return SPECV_OK;
+    return specv_i_cache_validate(&d->kv, d->batch, 0);
+}
+
+SPECV_HOSTFN void specv_realign_resolve(specv_realign_desc *d) {
+    if (!d->columns.stride_elems) d->columns.stride_elems = d->columns.max_columns;
+    if (!d->emitted_stride_elems) d->emitted_stride_elems = (int64_t)d->max_draft + 1;
+    specv_i_cache_resolve(&d->kv);
+}
+
+SPECV_HOSTFN int specv_shift_kv_validate(const specv_shift_kv_desc *d) {
+    SPECV_CHECK(d, NULL_DESC);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    SPECV_CHECK(d->keep_status == 0 || d->keep_status == 1, KEEP_STATUS);
+    SPECV_CHECK(d->batch >= 0, BATCH);
+    SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
+    SPECV_CHECK(specv_i_aligned(d->shifts, 16) && (d->shifts || d->batch == 0), SHIFTS);
+    SPECV_CHECK(specv_i_aligned(d->end, 4), END);
+    SPECV_CHECK(specv_i_aligned(d->row_status, 4), ROW_STATUS);
+    SPECV_CHECK(specv_i_has_planes(&d->kv) || d->batch == 0, PLANES);
+    return specv_i_cache_validate(&d->kv, d->batch, 0);
+}
+
+SPECV_HOSTFN void specv_shift_kv_resolve(specv_shift_kv_desc *d) { specv_i_cache_resolve(&d->kv); }
+
+SPECV_HOSTFN int specv_gap_commit_validate(const specv_gap_commit_desc *d) {
+    int status;
+    SPECV_CHECK(d, NULL_DESC);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    status = specv_i_columns_validate(&d->columns, d->token_dtype, d->emitted, d->num_emitted,
+                                      d->emitted_stride_elems, d->batch, d->max_draft);
+    if (status != SPECV_OK) return status;
+    SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
+    SPECV_CHECK(specv_i_aligned(d->accepted_len, 4) && (d->accepted_len || d->batch == 0),
+                ACCEPTED_LEN);
+    SPECV_CHECK(specv_i_aligned(d->content_len, 4) && (d->content_len || d->batch == 0),
+                CONTENT_LEN);
+    SPECV_CHECK(specv_i_aligned(d->catchup, 4), CATCHUP);
+    SPECV_CHECK(specv_i_aligned(d->row_status, 4), ROW_STATUS);
+    SPECV_CHECK(specv_i_aligned(d->ticket, 4) && (d->ticket || d->batch == 0), TICKET);
+    return SPECV_OK;
+}
+
+SPECV_HOSTFN void specv_gap_commit_resolve(specv_gap_commit_desc *d) {
+    if (!d->columns.stride_elems) d->columns.stride_elems = d->columns.max_columns;
+    if (!d->emitted_stride_elems) d->emitted_stride_elems = (int64_t)d->max_draft + 1;
+}
+
+SPECV_HOSTFN int specv_compact_validate(const specv_compact_desc *d) {
+    int needs_lengths;
+    SPECV_CHECK(d, NULL_DESC);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    SPECV_CHECK(d->batch >= 0, BATCH);
+    SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
+    SPECV_CHECK(d->finished || d->batch == 0, FINISHED);
+    SPECV_CHECK(specv_i_aligned(d->cache_len, 4), CACHE_LEN);
+    SPECV_CHECK(specv_i_aligned(d->draft_cache_len, 4), DRAFT_CACHE_LEN);
+    SPECV_CHECK(specv_i_aligned(d->active, 4) && (d->active || d->batch == 0), ACTIVE);
+    SPECV_CHECK(specv_i_aligned(d->new_num_active, 4) && (d->new_num_active || d->batch == 0),
+                ACTIVE);
+    SPECV_CHECK(specv_i_aligned(d->start_position, 4) && specv_i_aligned(d->catchup_first, 4) &&
+                    specv_i_aligned(d->catchup_start, 4),
+                CATCHUP);
+    needs_lengths = d->catchup_first || d->catchup_start;
+    SPECV_CHECK(d->cache_len || !(needs_lengths || d->start_position), CATCHUP);
+    SPECV_CHECK(d->draft_cache_len || !needs_lengths, CATCHUP);
+    SPECV_CHECK(specv_i_aligned(d->row_status, 4), ROW_STATUS);
+    SPECV_CHECK(d->num_carry >= 0 && d->num_carry <= SPECV_MAX_CARRY, CARRY);
+    for (int i = 0; i < d->num_carry; ++i) {
+        const specv_carry *c = &d->carry[i];
+        SPECV_CHECK(specv_i_aligned(c->data, 4) && (c->data || d->batch == 0), CARRY);
+        SPECV_CHECK(c->elem_bytes > 0 && c->elem_bytes % 4 == 0, CARRY);
+        SPECV_CHECK(specv_i_times(d->batch, c->elem_bytes) < SPECV_I_HUGE, SIZE);
+    }
+    return SPECV_OK;
+}
+
+SPECV_HOSTFN int specv_group_validate(const specv_group_desc *d) {
+    SPECV_CHECK(d, NULL_DESC);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    SPECV_CHECK(d->batch >= 0, BATCH);
+    SPECV_CHECK(d->batch <= 1 << 20, TOO_LARGE);
+    SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
+    SPECV_CHECK(specv_i_aligned(d->length, 4) && specv_i_aligned(d->score, 4), KEY);
+    SPECV_CHECK(!(d->length && d->score) && (d->length || d->score || d->batch == 0), KEY);
+    SPECV_CHECK(specv_i_aligned(d->order, 4) && (d->order || d->batch == 0), ORDER);
+    SPECV_CHECK(specv_i_aligned(d->group_start, 4) && specv_i_aligned(d->num_groups, 4), ORDER);
+    SPECV_CHECK(d->pick >= 0 && specv_i_aligned(d->picked, 4) && specv_i_aligned(d->is_group, 4),
+                PICK);
+    SPECV_CHECK(d->pick > 0 || (!d->picked && !d->is_group), PICK);
+    SPECV_CHECK(specv_i_aligned(d->ticket, 4) && (d->ticket || d->batch == 0), TICKET);
+    return SPECV_OK;
+}
+
+SPECV_HOSTFN int specv_draft_budget_validate(const specv_draft_budget_desc *d) {
+    int status;
+    SPECV_CHECK(d, NULL_DESC);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    if ((status = specv_i_rows_validate(&d->rows)) != SPECV_OK) return status;
+    SPECV_CHECK(!d->rows.row_start, LAYOUT);
+    SPECV_CHECK(specv_i_aligned(d->confidence, 4), CONFIDENCE);
+    SPECV_CHECK(d->confidence || d->rows.batch == 0 || d->rows.max_draft == 0, CONFIDENCE);
+    SPECV_CHECK(d->confidence_stride_elems == 0 || d->confidence_stride_elems >= d->rows.max_draft,
+                CONFIDENCE);
+    SPECV_CHECK(
+        specv_i_times((int64_t)d->rows.batch * 4, d->confidence_stride_elems) < SPECV_I_HUGE, SIZE);
+    SPECV_CHECK(specv_i_aligned(d->survival, 4), SURVIVAL);
+    SPECV_CHECK(d->survival || d->rows.batch == 0 || d->rows.max_draft == 0, SURVIVAL);
+    SPECV_CHECK(d->max_budget >= 0 && specv_i_aligned(d->budget, 4), BUDGET);
+    SPECV_CHECK(specv_i_aligned(d->new_draft_len, 4) && (d->new_draft_len || d->rows.batch == 0),
+                NEW_DRAFT_LEN);
+    SPECV_CHECK(specv_i_aligned(d->row_start, 4), ROW_START);
+    SPECV_CHECK(specv_i_aligned(d->row_status, 4), ROW_STATUS);
+    return SPECV_OK;
+}
+
+SPECV_HOSTFN void specv_draft_budget_resolve(specv_draft_budget_desc *d) {
+    if (!d->confidence_stride_elems) d->confidence_stride_elems = d->rows.max_draft;
 }
 
 SPECV_HOSTFN int specv_accept_stats_validate(const specv_accept_stats_desc *d) {

@@ -14,8 +14,8 @@
 
    It needs IEEE arithmetic: strict doubles and floats, no -ffast-math.
 
-   Contents: >>api, >>rows, >>A1, >>scores, >>A2-A5, >>A8, >>B1, >>B2, >>E, >>diff; licence as in
-   specverify.cuh.
+   Contents: >>api, >>rows, >>A1, >>scores, >>A2-A5, >>A8, >>B1, >>B2, >>B3, >>B5, >>C1 to >>C5,
+   >>E, >>diff; licence as in specverify.cuh.
 */
 
 #ifndef SPECVERIFY_REF_H_INCLUDED
@@ -43,13 +43,22 @@
 
 #if !defined(SPECVERIFY_REF_STATIC) || defined(SPECVERIFY_REF_IMPLEMENTATION)
 
-/* A1 to A8, B1, B2, E: see the launchers of the same name. Call: any thread; no two calls that
+/* A1 to A8, B1 to B5, C1 to C5, E: see the launchers of the same name. Call: any thread; no two calls that
    share an output. Return 0 or SPECV_ERR_*. */
 SPECV_REF_API int specv_ref_verify_greedy(const specv_verify_greedy_desc *d);
 SPECV_REF_API int specv_ref_verify_sample(const specv_verify_sample_desc *d);
 SPECV_REF_API int specv_ref_sample(const specv_sample_desc *d);
 SPECV_REF_API int specv_ref_pack_kv(const specv_pack_kv_desc *d);
 SPECV_REF_API int specv_ref_verify_pack_kv(const specv_verify_pack_kv_desc *d);
+SPECV_REF_API int specv_ref_append_kv(const specv_append_kv_desc *d);
+SPECV_REF_API int specv_ref_page_resize(const specv_page_resize_desc *d);
+SPECV_REF_API int specv_ref_page_fork(const specv_page_fork_desc *d);
+SPECV_REF_API int specv_ref_realign(const specv_realign_desc *d);
+SPECV_REF_API int specv_ref_shift_kv(const specv_shift_kv_desc *d);
+SPECV_REF_API int specv_ref_gap_commit(const specv_gap_commit_desc *d);
+SPECV_REF_API int specv_ref_compact(const specv_compact_desc *d);
+SPECV_REF_API int specv_ref_group(const specv_group_desc *d);
+SPECV_REF_API int specv_ref_draft_budget(const specv_draft_budget_desc *d);
 SPECV_REF_API int specv_ref_accept_stats(const specv_accept_stats_desc *d);
 
 /* Compares two buffers of `count` elements of `bytes` bytes each. Returns how many elements
@@ -752,6 +761,679 @@ SPECV_REF_API int specv_ref_verify_pack_kv(const specv_verify_pack_kv_desc *d) {
     pack.kv = d->kv;
     status = specv_ref_verify_greedy(&d->verify);
     return status != SPECV_OK ? status : specv_ref_pack_kv(&pack);
+}
+
+/* ===================================================================================== >>B3 */
+
+/* Where head h of position x of sequence b starts in a plane; kv is resolved. */
+static int64_t specv_ref_i_place(const specv_kv_cache *kv, int64_t b, int64_t x, int64_t h) {
+    int64_t page;
+    if (!kv->block_table)
+        return b * kv->seq_stride_bytes + x * kv->pos_stride_bytes + h * kv->head_stride_bytes;
+    page = kv->block_table[b * kv->table_stride + x / kv->page_size];
+    return page * kv->page_stride_bytes + x % kv->page_size * kv->pos_stride_bytes +
+           h * kv->head_stride_bytes;
+}
+
+static int specv_ref_i_is_page(const specv_kv_cache *kv, int64_t page) {
+    return page >= 0 && page < kv->num_pages;
+}
+
+static void specv_ref_i_bytes(char *dst, const char *src, int64_t bytes) {
+    for (int64_t i = 0; i < bytes; ++i) dst[i] = src[i];
+}
+
+/* How many KV rows of row b belong into the cache; *cache_len is -1 if that length is bad. */
+static int64_t specv_ref_i_append_count(const specv_append_kv_desc *d, int b, int64_t *cache_len,
+                                        uint32_t *status) {
+    const specv_kv_cache *kv = &d->kv;
+    int32_t num_drafts = specv_ref_i_num_drafts(&d->rows, b), accepted = d->accepted_len[b];
+    int64_t count;
+    *cache_len = d->cache_len[b];
+    if (*cache_len < 0 || *cache_len > kv->max_positions) {
+        *cache_len = -1;
+        *status |= SPECV_ROW_BAD_LENGTH;
+        return 0;
+    }
+    if (num_drafts < 0) *status |= SPECV_ROW_BAD_LENGTH;
+    if (num_drafts < 0 && d->rows.row_start) return 0;
+    if (num_drafts < 0) num_drafts = 0;
+    if (accepted < 0 || accepted > num_drafts) {
+        *status |= SPECV_ROW_BAD_LENGTH;
+        return 0;
+    }
+    count = (int64_t)d->num_pending + accepted;
+    if (*cache_len + count > kv->max_positions) {
+        *status |= SPECV_ROW_NO_SPACE;
+        return 0;
+    }
+    for (int64_t x = *cache_len; kv->block_table && x < *cache_len + count; ++x) {
+        int32_t page = kv->block_table[b * kv->table_stride + x / kv->page_size];
+        if (!specv_ref_i_is_page(kv, page))
+            *status |= SPECV_ROW_BAD_PAGE;
+        else if (d->page_refs && d->page_refs[page] != 1)
+            *status |= SPECV_ROW_SHARED_PAGE;
+    }
+    return *status & (SPECV_ROW_BAD_PAGE | SPECV_ROW_SHARED_PAGE) ? 0 : count;
+}
+
+static void specv_ref_i_append_rows(const specv_append_kv_desc *d, int b, int64_t cache_len,
+                                    int64_t count) {
+    for (int plane = 0; plane < d->kv.num_planes; ++plane) {
+        const char *src = (const char *)(d->src.planes ? d->src.planes[plane] : d->src.plane);
+        char *dst = (char *)(d->kv.planes ? d->kv.planes[plane] : d->kv.plane);
+        if (!src || !dst) continue;
+        for (int64_t j = 0; j < count; ++j)
+            for (int64_t h = 0; h < d->kv.num_heads; ++h) {
+                int64_t from = b * d->src.seq_stride_bytes + j * d->src.pos_stride_bytes;
+                if (d->rows.row_start)
+                    from = (d->rows.row_start[b] + (int64_t)b * d->num_pending + j) *
+                           d->src.pos_stride_bytes;
+                specv_ref_i_bytes(dst + specv_ref_i_place(&d->kv, b, cache_len + j, h),
+                                  src + from + h * d->src.head_stride_bytes, d->kv.head_bytes);
+            }
+    }
+}
+
+/* Where the next pass's row at position x of sequence b goes: slots are numbered page by page. */
+static int64_t specv_ref_i_slot(const specv_kv_cache *kv, int b, int64_t x) {
+    int64_t page;
+    if (x >= kv->max_positions) return -1;
+    if (!kv->block_table) return (int64_t)b * kv->max_positions + x;
+    page = kv->block_table[b * kv->table_stride + x / kv->page_size];
+    return specv_ref_i_is_page(kv, page) ? page * kv->page_size + x % kv->page_size : -1;
+}
+
+static void specv_ref_i_append(const specv_append_kv_desc *d, int b) {
+    const int64_t columns = (int64_t)d->num_pending + d->rows.max_draft;
+    const int live = specv_ref_i_is_live(&d->rows, b);
+    int64_t len = -1, count = 0, draft = 0, drafted;
+    int32_t catchup = 0;
+    uint32_t status = 0;
+    if (live) count = specv_ref_i_append_count(d, b, &len, &status);
+    if (count > 0 && specv_i_has_planes(&d->kv)) specv_ref_i_append_rows(d, b, len, count);
+    if (len >= 0) {
+        drafted = specv_ref_i_num_drafts(&d->rows, b);
+        draft = len + d->num_pending + (drafted > 0 ? drafted : 0) - 1;
+        if (draft < 0) draft = 0;
+        len += count;
+        d->cache_len[b] = (int32_t)len;
+        if (d->draft_cache_len) draft = d->draft_cache_len[b];
+        if (draft < 0) status |= SPECV_ROW_BAD_LENGTH;
+        if (draft > len) draft = len;
+        if (draft >= 0) catchup = (int32_t)(len + 1 - draft);
+        if (draft >= 0 && d->draft_cache_len) d->draft_cache_len[b] = (int32_t)draft;
+    }
+    if (d->draft_catchup) d->draft_catchup[b] = catchup;
+    for (int64_t j = 0; j < columns; ++j) {
+        int64_t slot = len >= 0 ? specv_ref_i_slot(&d->kv, b, len + j) : -1;
+        if (d->slot_mapping) d->slot_mapping[b * columns + j] = slot;
+        if (d->position_ids) d->position_ids[b * columns + j] = len >= 0 ? (int32_t)(len + j) : 0;
+    }
+    if (d->row_status) d->row_status[b] = status | (d->keep_status ? d->row_status[b] : 0);
+}
+
+SPECV_REF_API int specv_ref_append_kv(const specv_append_kv_desc *desc) {
+    int status = specv_append_kv_validate(desc);
+    specv_append_kv_desc d;
+    if (status != SPECV_OK) return status;
+    d = *desc;
+    specv_append_kv_resolve(&d);
+    for (int b = 0; b < d.rows.batch; ++b) specv_ref_i_append(&d, b);
+    return SPECV_OK;
+}
+
+/* ===================================================================================== >>B5 */
+
+/* What a row wants: entries keep .. held-1 go, entries held .. keep-1 come. */
+typedef struct specv_ref_i_pages {
+    int32_t *table;
+    int64_t held, keep, content; /* pages that the row owns, will own, has tokens in */
+    int64_t fill;                /* tokens in the last of `content`, 0 if it is full */
+    int writes;                  /* the row will write behind its content */
+    int ok;                      /* 0: the row stays as it is */
+    uint32_t status;
+} specv_ref_i_pages;
+
+/* Everything is judged by the state before the launch: `refs` are as they were then. */
+static specv_ref_i_pages specv_ref_i_pages_of(const specv_page_resize_desc *d, int b) {
+    const int64_t size = d->kv.page_size, len = d->cache_len[b];
+    const int64_t reserve = d->row_reserve ? d->row_reserve[b] : d->reserve;
+    const int finished = d->finished && d->finished[b];
+    int64_t want = finished ? 0 : len + reserve, first;
+    specv_ref_i_pages r;
+    r.table = d->kv.block_table + b * d->kv.table_stride;
+    r.held = d->num_row_pages[b];
+    r.content = finished ? 0 : (len + size - 1) / size;
+    r.fill = finished ? 0 : len % size;
+    r.status = 0, r.ok = 0;
+    if (want > d->kv.max_positions) want = d->kv.max_positions;
+    r.keep = (want + size - 1) / size;
+    r.writes = want > len;
+    if (r.held < 0 || r.held > specv_i_row_pages(&d->kv) || reserve < 0 || len < 0 ||
+        len > d->kv.max_positions || r.content > r.held) {
+        r.status = SPECV_ROW_BAD_LENGTH;
+        return r;
+    }
+    first = r.content - (r.fill > 0); /* pages that are looked at: what is written or given back */
+    if (r.keep < first) first = r.keep;
+    for (int64_t i = first; i < r.held; ++i) {
+        int32_t page = r.table[i];
+        if (!specv_ref_i_is_page(&d->kv, page) || d->pool.refs[page] < 1)
+            r.status |= SPECV_ROW_BAD_PAGE;
+        else if (i >= r.content && i < r.keep && d->pool.refs[page] > 1)
+            r.status |= SPECV_ROW_SHARED_PAGE;
+    }
+    r.ok = r.status == 0;
+    return r;
+}
+
+/* Takes the pages back that a row does not want, and frees, once, those that nobody owns any more.
+   In the end the counts of freed pages are below 0; specv_ref_i_settle makes them 0. */
+static void specv_ref_i_give_back(const specv_page_resize_desc *d, const specv_ref_i_pages *r) {
+    for (int64_t i = r->keep; i < r->held; ++i) d->pool.refs[r->table[i]] -= 1;
+}
+
+enum { SPECV_REF_I_FREED = -(1 << 30) };
+
+static void specv_ref_i_free(const specv_page_resize_desc *d, specv_ref_i_pages *r) {
+    for (int64_t i = r->keep; i < r->held; ++i) {
+        int32_t *refs = &d->pool.refs[r->table[i]];
+        int too_many = *refs < 0 && *refs != SPECV_REF_I_FREED;
+        if (too_many) r->status |= SPECV_ROW_BAD_PAGE; /* more entries than owners */
+        if (*refs > 0 || *refs <= SPECV_REF_I_FREED) continue;
+        d->pool.free_pages[(*d->pool.num_free)++] = r->table[i];
+        *refs = SPECV_REF_I_FREED - too_many;
+    }
+}
+
+static void specv_ref_i_settle(const specv_page_resize_desc *d, int b, specv_ref_i_pages *r) {
+    for (int64_t i = r->keep; i < r->held; ++i) {
+        if (d->pool.refs[r->table[i]] < 0) d->pool.refs[r->table[i]] = 0;
+        r->table[i] = -1;
+    }
+    if (r->keep < r->held) d->num_row_pages[b] = (int32_t)(r->held = r->keep);
+}
+
+static int32_t specv_ref_i_pop(const specv_page_resize_desc *d, uint32_t *status) {
+    int32_t page = d->pool.free_pages[--*d->pool.num_free];
+    if (specv_ref_i_is_page(&d->kv, page)) {
+        d->pool.refs[page] = 1;
+        return page;
+    }
+    *status |= SPECV_ROW_BAD_PAGE;
+    return -1;
+}
+
+/* Returns 0 if the pool ran dry. */
+static int specv_ref_i_take(const specv_page_resize_desc *d, int b, specv_ref_i_pages *r,
+                            int32_t *copy_from, int32_t *copy_to, int dry) {
+    int32_t *last = &r->table[r->content - 1];
+    int copy = r->writes && r->fill > 0 && d->pool.refs[*last] > 1;
+    int64_t demand = copy + r->keep - r->held;
+    if (demand == 0) return 1;
+    if (dry || demand > *d->pool.num_free) {
+        r->status |= SPECV_ROW_NO_SPACE;
+        return 0;
+    }
+    if (copy) {
+        d->pool.refs[*last] -= 1;
+        *copy_from = *last;
+        *last = *copy_to = specv_ref_i_pop(d, &r->status);
+    }
+    for (int64_t i = r->held; i < r->keep; ++i) r->table[i] = specv_ref_i_pop(d, &r->status);
+    d->num_row_pages[b] = (int32_t)r->keep;
+    return 1;
+}
+
+static void specv_ref_i_copy_page(const specv_kv_cache *kv, int64_t from, int64_t to,
+                                  int64_t positions) {
+    for (int plane = 0; plane < kv->num_planes; ++plane) {
+        char *data = (char *)(kv->planes ? kv->planes[plane] : kv->plane);
+        for (int64_t x = 0; data && x < positions; ++x)
+            for (int64_t h = 0; h < kv->num_heads; ++h) {
+                int64_t at = x * kv->pos_stride_bytes + h * kv->head_stride_bytes;
+                specv_ref_i_bytes(data + to * kv->page_stride_bytes + at,
+                                  data + from * kv->page_stride_bytes + at, kv->head_bytes);
+            }
+    }
+}
+
+static void specv_ref_i_resize_rows(const specv_page_resize_desc *d, int row0, int num_rows) {
+    specv_ref_i_pages rows[SPECV_PAGE_ROWS];
+    const int pool_ok = *d->pool.num_free >= 0 && *d->pool.num_free <= d->kv.num_pages;
+    int dry = 0;
+    for (int i = 0; i < num_rows; ++i) {
+        rows[i] = specv_ref_i_pages_of(d, row0 + i);
+        if (!pool_ok) rows[i].status = SPECV_ROW_BAD_PAGE, rows[i].ok = 0;
+    }
+    for (int i = 0; i < num_rows; ++i)
+        if (rows[i].ok) specv_ref_i_give_back(d, &rows[i]);
+    for (int i = 0; i < num_rows; ++i)
+        if (rows[i].ok) specv_ref_i_free(d, &rows[i]);
+    for (int i = 0; i < num_rows; ++i)
+        if (rows[i].ok) specv_ref_i_settle(d, row0 + i, &rows[i]);
+    for (int i = 0; i < num_rows; ++i) {
+        const int b = row0 + i;
+        int32_t copy_from = -1, copy_to = -1;
+        if (rows[i].ok && !specv_ref_i_take(d, b, &rows[i], &copy_from, &copy_to, dry)) dry = 1;
+        if (d->copy_from) d->copy_from[b] = copy_from, d->copy_to[b] = copy_to;
+        if (copy_to >= 0 && specv_i_has_planes(&d->kv))
+            specv_ref_i_copy_page(&d->kv, copy_from, copy_to, rows[i].fill);
+        if (d->row_status)
+            d->row_status[b] = rows[i].status | (d->keep_status ? d->row_status[b] : 0);
+    }
+}
+
+SPECV_REF_API int specv_ref_page_resize(const specv_page_resize_desc *desc) {
+    int status = specv_page_resize_validate(desc), live;
+    specv_page_resize_desc d;
+    if (status != SPECV_OK || desc->batch == 0) return status;
+    d = *desc;
+    specv_page_resize_resolve(&d);
+    live = d.num_active && *d.num_active < d.batch ? *d.num_active : d.batch;
+    if (live < 0) live = 0;
+    for (int b = 0; b < live; b += SPECV_PAGE_ROWS)
+        specv_ref_i_resize_rows(&d, b, live - b < SPECV_PAGE_ROWS ? live - b : SPECV_PAGE_ROWS);
+    for (int b = live; b < d.batch; ++b) {
+        if (d.copy_from) d.copy_from[b] = d.copy_to[b] = -1;
+        if (d.row_status && !d.keep_status) d.row_status[b] = 0;
+    }
+    return SPECV_OK;
+}
+
+static uint32_t specv_ref_i_fork(const specv_page_fork_desc *d, int i) {
+    const int32_t src = d->src_row[i], dst = d->dst_row[i];
+    int64_t len, count;
+    int32_t *from, *to;
+    if (src < 0 || src >= d->batch || dst < 0 || dst >= d->batch || src == dst)
+        return SPECV_ROW_BAD_LENGTH;
+    for (int before = 0; before < i; ++before)
+        if (d->dst_row[before] == dst) return SPECV_ROW_BAD_LENGTH;
+    len = d->cache_len[src];
+    count = (len + d->page_size - 1) / d->page_size;
+    if (len < 0 || d->num_row_pages[dst] != 0 || d->num_row_pages[src] > d->max_row_pages ||
+        count > d->num_row_pages[src])
+        return SPECV_ROW_BAD_LENGTH;
+    from = d->block_table + src * d->table_stride;
+    to = d->block_table + dst * d->table_stride;
+    for (int64_t x = 0; x < count; ++x)
+        if (from[x] < 0 || from[x] >= d->num_pages || d->refs[from[x]] < 1)
+            return SPECV_ROW_BAD_PAGE;
+    for (int64_t x = 0; x < count; ++x) {
+        to[x] = from[x];
+        d->refs[from[x]] += 1;
+    }
+    d->num_row_pages[dst] = (int32_t)count;
+    d->cache_len[dst] = (int32_t)len;
+    return 0;
+}
+
+SPECV_REF_API int specv_ref_page_fork(const specv_page_fork_desc *desc) {
+    int status = specv_page_fork_validate(desc);
+    specv_page_fork_desc d;
+    if (status != SPECV_OK) return status;
+    d = *desc;
+    specv_page_fork_resolve(&d);
+    for (int i = 0; i < d.num_forks; ++i) {
+        uint32_t bits = specv_ref_i_fork(&d, i);
+        if (d.fork_status) d.fork_status[i] = bits;
+    }
+    return SPECV_OK;
+}
+
+/* ===================================================================================== >>C1 */
+
+static int specv_ref_i_num_live(const int32_t *num_active, int batch) {
+    int live = num_active && *num_active < batch ? *num_active : batch;
+    return live < 0 ? 0 : live;
+}
+
+/* One entry of all three arrays; a token is there if mask is 1. */
+static void specv_ref_i_put_column(const specv_columns *c, int dtype, int64_t b, int64_t column,
+                                   int64_t token, int mask, int64_t position) {
+    const int64_t at = b * c->stride_elems + column;
+    if (c->tokens) specv_ref_i_put(c->tokens, dtype, at, mask ? token : c->pad_token);
+    if (c->mask) specv_ref_i_put(c->mask, c->index_dtype, at, mask);
+    if (c->position_ids)
+        specv_ref_i_put(c->position_ids, c->index_dtype, at, position > 0 ? position : 0);
+}
+
+/* New tokens of row b; -1 if the row cannot be trusted at all. */
+static int64_t specv_ref_i_gain(const specv_realign_desc *d, int b, int64_t width,
+                                uint32_t *status) {
+    int64_t gain = d->num_emitted[b];
+    if (gain < 0 || gain > (int64_t)d->max_draft + 1) {
+        *status |= SPECV_ROW_BAD_LENGTH;
+        gain = 0;
+    }
+    if (width >= 0 && width <= d->columns.max_columns && d->pad_len[b] >= 0 &&
+        d->pad_len[b] <= width)
+        return gain;
+    *status |= SPECV_ROW_BAD_LENGTH;
+    return -1;
+}
+
+static void specv_ref_i_realign_tokens(const specv_realign_desc *d, int b, int64_t width,
+                                       int64_t new_width, int64_t pad, int64_t gain) {
+    const specv_columns *c = &d->columns;
+    const int64_t content = width - pad, new_pad = new_width - content - gain;
+    const int64_t by = new_pad - pad, row = b * c->stride_elems;
+    int64_t first = by == 0 ? width : pad < new_pad ? pad : new_pad;
+    int64_t end = (width > new_width ? width : new_width) + d->max_draft;
+    if (end > c->max_columns) end = c->max_columns;
+    if (c->tokens && by > 0)
+        for (int64_t i = content - 1; i >= 0; --i)
+            specv_ref_i_put(c->tokens, d->token_dtype, row + new_pad + i,
+                            specv_ref_i_get(c->tokens, d->token_dtype, row + pad + i));
+    if (c->tokens && by < 0)
+        for (int64_t i = 0; i < content; ++i)
+            specv_ref_i_put(c->tokens, d->token_dtype, row + new_pad + i,
+                            specv_ref_i_get(c->tokens, d->token_dtype, row + pad + i));
+    for (int64_t column = first; column < end; ++column) {
+        int64_t i = column - new_pad, token = 0;
+        if (c->tokens && i >= 0 && i < content)
+            token = specv_ref_i_get(c->tokens, d->token_dtype, row + column);
+        else if (c->tokens && i >= 0 && i < content + gain)
+            token = specv_ref_i_get(d->emitted, d->token_dtype,
+                                    b * d->emitted_stride_elems + i - content);
+        specv_ref_i_put_column(c, d->token_dtype, b, column, token, i >= 0 && i < content + gain,
+                               i);
+    }
+}
+
+static void specv_ref_i_shift(const specv_kv_cache *kv, int b, int64_t first, int64_t count,
+                              int64_t by) {
+    for (int plane = 0; plane < kv->num_planes; ++plane) {
+        char *data = (char *)(kv->planes ? kv->planes[plane] : kv->plane);
+        for (int64_t i = 0; data && i < count; ++i)
+            for (int64_t h = 0; h < kv->num_heads; ++h) {
+                int64_t x = by > 0 ? first + count - 1 - i : first + i;
+                specv_ref_i_bytes(data + specv_ref_i_place(kv, b, x + by, h),
+                                  data + specv_ref_i_place(kv, b, x, h), kv->head_bytes);
+            }
+    }
+}
+
+SPECV_REF_API int specv_ref_realign(const specv_realign_desc *desc) {
+    int status = specv_realign_validate(desc), live, no_space;
+    int64_t width, new_width = 0;
+    specv_realign_desc d;
+    if (status != SPECV_OK || desc->batch == 0) return status;
+    d = *desc;
+    specv_realign_resolve(&d);
+    live = specv_ref_i_num_live(d.num_active, d.batch);
+    width = *d.columns.width;
+    for (int b = 0; b < live; ++b) {
+        uint32_t ignored = 0;
+        int64_t gain = specv_ref_i_gain(&d, b, width, &ignored);
+        if (gain >= 0 && width - d.pad_len[b] + gain > new_width)
+            new_width = width - d.pad_len[b] + gain;
+    }
+    no_space = new_width > d.columns.max_columns ||
+               (specv_i_has_planes(&d.kv) && new_width - 1 > d.kv.max_positions);
+    for (int b = 0; b < d.batch; ++b) {
+        const specv_shift none = {0, 0, 0, 0};
+        uint32_t bits = 0;
+        int64_t gain = b < live ? specv_ref_i_gain(&d, b, width, &bits) : -1;
+        d.shifts[b] = none;
+        if (gain >= 0 && no_space) bits |= SPECV_ROW_NO_SPACE;
+        if (gain >= 0 && !no_space) {
+            int64_t pad = d.pad_len[b], tokens = width - pad + gain;
+            d.shifts[b].first = (int32_t)pad;
+            d.shifts[b].count = (int32_t)(tokens > 0 ? tokens - 1 : 0);
+            d.shifts[b].by = (int32_t)(new_width - tokens - pad);
+            specv_ref_i_realign_tokens(&d, b, width, new_width, pad, gain);
+            d.pad_len[b] = (int32_t)(new_width - tokens);
+            if (specv_i_has_planes(&d.kv))
+                specv_ref_i_shift(&d.kv, b, pad, d.shifts[b].count, d.shifts[b].by);
+        }
+        if (d.row_status) d.row_status[b] = bits;
+    }
+    if (new_width > 0 && !no_space) *d.columns.width = (int32_t)new_width;
+    return SPECV_OK;
+}
+
+SPECV_REF_API int specv_ref_shift_kv(const specv_shift_kv_desc *desc) {
+    int status = specv_shift_kv_validate(desc), live;
+    specv_shift_kv_desc d;
+    if (status != SPECV_OK || desc->batch == 0) return status;
+    d = *desc;
+    specv_shift_kv_resolve(&d);
+    live = specv_ref_i_num_live(d.num_active, d.batch);
+    for (int b = 0; b < d.batch; ++b) {
+        uint32_t bits = 0;
+        if (b < live) {
+            int64_t first = d.shifts[b].first, count = d.shifts[b].count, by = d.shifts[b].by;
+            int64_t end = first + count;
+            if (d.end && d.end[b] < end) end = d.end[b];
+            count = end > first ? end - first : 0;
+            if (count > 0 && (first < 0 || first + by < 0 || end > d.kv.max_positions ||
+                              end + by > d.kv.max_positions))
+                bits = SPECV_ROW_BAD_LENGTH;
+            else
+                specv_ref_i_shift(&d.kv, b, first, by ? count : 0, by);
+        }
+        if (d.row_status) d.row_status[b] = bits | (d.keep_status ? d.row_status[b] : 0);
+    }
+    return SPECV_OK;
+}
+
+/* ===================================================================================== >>C2 */
+
+static int specv_ref_i_gap_ok(const specv_gap_commit_desc *d, int b, int64_t width) {
+    const int64_t accepted = d->accepted_len[b], emitted = d->num_emitted[b];
+    return width >= 0 && width <= d->columns.max_columns && accepted >= 0 &&
+           accepted <= d->max_draft && emitted >= accepted && emitted <= accepted + 1 &&
+           d->content_len[b] >= 0 && d->content_len[b] <= d->columns.max_columns;
+}
+
+SPECV_REF_API int specv_ref_gap_commit(const specv_gap_commit_desc *desc) {
+    int status = specv_gap_commit_validate(desc), live, no_space;
+    int64_t width, new_width, end, furthest = -1;
+    specv_gap_commit_desc d;
+    if (status != SPECV_OK || desc->batch == 0) return status;
+    d = *desc;
+    specv_gap_commit_resolve(&d);
+    live = specv_ref_i_num_live(d.num_active, d.batch);
+    width = *d.columns.width;
+    for (int b = 0; b < live; ++b)
+        if (specv_ref_i_gap_ok(&d, b, width) && d.num_emitted[b] > 0 &&
+            d.accepted_len[b] > furthest)
+            furthest = d.accepted_len[b];
+    new_width = width + furthest + 1;
+    no_space = new_width > d.columns.max_columns;
+    end = new_width + d.max_draft;
+    if (end > d.columns.max_columns) end = d.columns.max_columns;
+    for (int b = 0; b < d.batch; ++b) {
+        uint32_t bits = 0;
+        if (b < live && !specv_ref_i_gap_ok(&d, b, width)) bits = SPECV_ROW_BAD_LENGTH;
+        if (b < live && !bits && no_space) bits = SPECV_ROW_NO_SPACE;
+        if (b < live && !bits) {
+            int64_t content = d.content_len[b], accepted = d.accepted_len[b];
+            const int has_next = d.num_emitted[b] > accepted;
+            for (int64_t column = width; column < end; ++column) {
+                const int64_t j = column - width;
+                const int is_next = j == furthest && has_next;
+                const int mask = j < accepted || is_next;
+                int64_t position =
+                    column < new_width ? content + mask - 1 : content + column - new_width;
+                int64_t token = 0;
+                if (mask && d.columns.tokens)
+                    token = specv_ref_i_get(d.emitted, d.token_dtype,
+                                            b * d.emitted_stride_elems + (is_next ? accepted : j));
+                specv_ref_i_put_column(&d.columns, d.token_dtype, b, column, token, mask, position);
+                content += mask;
+            }
+            d.content_len[b] = (int32_t)content;
+        }
+        if (d.row_status) d.row_status[b] = bits;
+    }
+    if (d.catchup) *d.catchup = !no_space && furthest == d.max_draft ? 2 : 1;
+    if (!no_space) *d.columns.width = (int32_t)new_width;
+    return SPECV_OK;
+}
+
+/* ===================================================================================== >>C3 */
+
+SPECV_REF_API int specv_ref_compact(const specv_compact_desc *d) {
+    int status = specv_compact_validate(d), live, count = 0;
+    int32_t lacks = 0;
+    if (status != SPECV_OK || d->batch == 0) return status;
+    live = specv_ref_i_num_live(d->num_active, d->batch);
+    for (int b = 0; b < d->batch; ++b) {
+        uint32_t bits = 0;
+        if (b < live && !d->finished[b]) {
+            int64_t len = d->cache_len ? d->cache_len[b] : 0;
+            int64_t first = d->draft_cache_len ? d->draft_cache_len[b] : len;
+            int bad = len < 0 || len == INT32_MAX || first < 0 || first > len;
+            if (bad) bits = SPECV_ROW_BAD_LENGTH;
+            d->active[count] = b;
+            if (d->start_position) d->start_position[count] = bad ? 0 : (int32_t)len;
+            if (d->catchup_first) d->catchup_first[count] = bad ? 0 : (int32_t)first;
+            if (d->catchup_start) d->catchup_start[count] = lacks;
+            lacks += bad ? 0 : (int32_t)(len + 1 - first);
+            for (int i = 0; i < d->num_carry; ++i) {
+                char *data = (char *)d->carry[i].data;
+                int64_t bytes = d->carry[i].elem_bytes;
+                if (count < b) specv_ref_i_bytes(data + count * bytes, data + b * bytes, bytes);
+            }
+            count += 1;
+        }
+        if (d->row_status) d->row_status[b] = bits;
+    }
+    *d->new_num_active = count;
+    for (int i = count; i < d->batch; ++i) {
+        d->active[i] = -1;
+        if (d->start_position) d->start_position[i] = 0;
+        if (d->catchup_first) d->catchup_first[i] = 0;
+        if (d->catchup_start) d->catchup_start[i] = lacks;
+    }
+    if (d->catchup_start) d->catchup_start[d->batch] = lacks;
+    return SPECV_OK;
+}
+
+/* ===================================================================================== >>C4 */
+
+/* Does row i come before row j? Only what "smaller" means is decided here. */
+static int specv_ref_i_key_below(const specv_group_desc *d, int i, int j) {
+    if (d->length) return d->length[i] < d->length[j];
+    if (d->score[j] != d->score[j]) return d->score[i] == d->score[i];
+    return d->score[i] > d->score[j];
+}
+
+static int specv_ref_i_in_order(const specv_group_desc *d, int b, int live) {
+    return b < live && !(d->skip && d->skip[b]);
+}
+
+SPECV_REF_API int specv_ref_group(const specv_group_desc *d) {
+    int status = specv_group_validate(d), live, count = 0, groups = 0, best = -1, size = 0;
+    if (status != SPECV_OK || d->batch == 0) return status;
+    live = specv_ref_i_num_live(d->num_active, d->batch);
+    for (int b = 0; b < live; ++b) { /* insertion: stable */
+        int at = count;
+        if (!specv_ref_i_in_order(d, b, live)) continue;
+        for (; at > 0 && specv_ref_i_key_below(d, b, d->order[at - 1]); --at)
+            d->order[at] = d->order[at - 1];
+        d->order[at] = b;
+        count += 1;
+    }
+    for (int i = count; i < d->batch; ++i) d->order[i] = -1;
+    for (int i = 0; i < count; ++i) {
+        if (i == 0 || specv_ref_i_key_below(d, d->order[i - 1], d->order[i])) {
+            if (d->group_start) d->group_start[groups] = i;
+            groups += 1;
+            size = 0;
+        }
+        size += 1;
+        if (size == d->pick && (best < 0 || d->order[i] < d->order[best])) best = i;
+    }
+    if (d->num_groups) *d->num_groups = groups;
+    for (int g = groups; d->group_start && g <= d->batch; ++g) d->group_start[g] = count;
+    if (d->is_group) *d->is_group = best >= 0;
+    if (!d->picked) return SPECV_OK;
+    for (int i = 0; i < d->pick; ++i)
+        d->picked[i] = best < 0 ? -1 : d->order[best - d->pick + 1 + i];
+    if (best < 0)
+        for (int b = 0, i = 0; b < live && i < d->pick; ++b)
+            if (specv_ref_i_in_order(d, b, live)) d->picked[i++] = b;
+    return SPECV_OK;
+}
+
+/* ===================================================================================== >>C5 */
+
+/* Drafts of all rows whose survival is above `value`, or, with or_equal, not below it. */
+static int64_t specv_ref_i_above(const specv_draft_budget_desc *d, int live, float value,
+                                 int or_equal) {
+    int64_t count = 0;
+    for (int b = 0; b < live; ++b) {
+        int32_t num_drafts = specv_ref_i_num_drafts(&d->rows, b);
+        for (int32_t j = 0; j < num_drafts; ++j) {
+            float survival = d->survival[b * (int64_t)d->rows.max_draft + j];
+            count += survival > value || (or_equal && survival >= value);
+        }
+    }
+    return count;
+}
+
+static void specv_ref_i_survival(const specv_draft_budget_desc *d, int b, int32_t num_drafts,
+                                 uint32_t *status) {
+    float survival = 1;
+    for (int32_t j = 0; j < d->rows.max_draft; ++j) {
+        float confidence = 0;
+        if (j < num_drafts) confidence = d->confidence[b * d->confidence_stride_elems + j];
+        if (!(confidence >= 0 && confidence <= 1)) {
+            confidence = 0;
+            *status |= SPECV_ROW_NAN;
+        }
+        survival = specv_i_mul(survival, confidence);
+        d->survival[b * (int64_t)d->rows.max_draft + j] = survival;
+    }
+}
+
+SPECV_REF_API int specv_ref_draft_budget(const specv_draft_budget_desc *desc) {
+    int status = specv_draft_budget_validate(desc), live;
+    int64_t budget, drafts, ties; /* ties: drafts at the threshold that are still to be kept */
+    int32_t kept = 0;
+    float threshold = 2;
+    specv_draft_budget_desc d;
+    if (status != SPECV_OK || desc->rows.batch == 0) return status;
+    d = *desc;
+    specv_draft_budget_resolve(&d);
+    live = specv_ref_i_num_live(d.rows.num_active, d.rows.batch);
+    for (int b = 0; b < d.rows.batch; ++b) {
+        int32_t num_drafts = b < live ? specv_ref_i_num_drafts(&d.rows, b) : 0;
+        uint32_t bits = num_drafts < 0 ? (uint32_t)SPECV_ROW_BAD_LENGTH : 0;
+        specv_ref_i_survival(&d, b, num_drafts, &bits);
+        if (d.row_status) d.row_status[b] = bits;
+    }
+    budget = d.max_budget;
+    if (d.budget && *d.budget < budget) budget = *d.budget;
+    drafts = specv_ref_i_above(&d, live, 0, 1);
+    if (budget > drafts) budget = drafts;
+    for (int b = 0; b < live; ++b) { /* the budget-th largest survival */
+        int32_t num_drafts = specv_ref_i_num_drafts(&d.rows, b);
+        for (int32_t j = 0; j < num_drafts && budget > 0; ++j) {
+            float value = d.survival[b * (int64_t)d.rows.max_draft + j];
+            if (specv_ref_i_above(&d, live, value, 0) < budget &&
+                specv_ref_i_above(&d, live, value, 1) >= budget)
+                threshold = value;
+        }
+    }
+    ties = budget - specv_ref_i_above(&d, live, threshold, 0);
+    for (int b = 0; b < d.rows.batch; ++b) {
+        int32_t num_drafts = b < live ? specv_ref_i_num_drafts(&d.rows, b) : 0, keep = 0;
+        for (; keep < num_drafts; ++keep) {
+            float survival = d.survival[b * (int64_t)d.rows.max_draft + keep];
+            if (survival < threshold || (survival <= threshold && ties <= 0)) break;
+            ties -= survival <= threshold;
+        }
+        d.new_draft_len[b] = keep;
+        if (d.row_start) d.row_start[b] = kept;
+        kept += keep;
+    }
+    if (d.row_start) d.row_start[d.rows.batch] = kept;
+    return SPECV_OK;
 }
 
 /* ====================================================================================== >>E */
