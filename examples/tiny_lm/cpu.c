@@ -34,12 +34,12 @@ typedef struct cpu_state {
     float *x, *normed, *qkv, *attended, *hidden, *gated, *logits;
     float *scores; /* [max_seq] */
 
-    /* sampling; the kit's scratch belongs to descriptors of one shape each */
+    /* sampling; one scratch memory, as the kit's launches come one after the other */
     float *temperature;          /* [batch] */
     uint64_t *seed;              /* [batch] */
     int32_t *position, *sampled; /* [batch] */
-    void *sample_scratch, *verify_scratch;
-    int64_t sample_scratch_bytes, verify_scratch_bytes;
+    void *kit_scratch;
+    int64_t kit_scratch_bytes;
 
     /* verification: target KV rows of the drafts, and what the kit packs and reports */
     float *scratch; /* [plane][batch][gamma][d_model] */
@@ -227,8 +227,8 @@ static specv_sample_desc sample_desc(const cpu_state *s) {
     d.seed = s->seed;
     d.position = s->position;
     d.token = s->sampled;
-    d.scratch = s->sample_scratch;
-    d.scratch_bytes = s->sample_scratch_bytes;
+    d.scratch = s->kit_scratch;
+    d.scratch_bytes = s->kit_scratch_bytes;
     return d;
 }
 
@@ -303,8 +303,8 @@ static specv_verify_sample_desc verify_sample_desc(const cpu_state *s) {
     d.temperature = s->temperature;
     d.seed = s->seed;
     d.position = s->position;
-    d.scratch = s->verify_scratch;
-    d.scratch_bytes = s->verify_scratch_bytes;
+    d.scratch = s->kit_scratch;
+    d.scratch_bytes = s->kit_scratch_bytes;
     return d;
 }
 
@@ -510,11 +510,12 @@ static void allocate_verification(cpu_state *s) {
     }
 }
 
-/* Two scratch areas of the kit, as large as its descriptors say. */
+/* The kit's scratch memory is as large as the larger of its two descriptors says. */
 static int allocate_sampling(cpu_state *s) {
     const size_t batch = (size_t)s->limits.batch;
     specv_sample_desc sample;
     specv_verify_sample_desc verify;
+    int64_t of_sample, of_verify;
     s->temperature = floats(s, batch);
     s->seed = (uint64_t *)zeroed(s, batch, sizeof(uint64_t));
     s->position = ints(s, batch);
@@ -523,12 +524,12 @@ static int allocate_sampling(cpu_state *s) {
     for (size_t i = 0; i < batch; i++) s->temperature[i] = s->sampling.temperature;
     sample = sample_desc(s);
     verify = verify_sample_desc(s);
-    s->sample_scratch_bytes = specv_sample_scratch_bytes(&sample);
-    s->verify_scratch_bytes = specv_verify_sample_scratch_bytes(&verify);
-    if (s->sample_scratch_bytes < 0) return (int)s->sample_scratch_bytes;
-    if (s->verify_scratch_bytes < 0) return (int)s->verify_scratch_bytes;
-    s->sample_scratch = zeroed(s, (size_t)s->sample_scratch_bytes, 1);
-    s->verify_scratch = zeroed(s, (size_t)s->verify_scratch_bytes, 1);
+    of_sample = specv_sample_scratch_bytes(&sample);
+    of_verify = specv_verify_sample_scratch_bytes(&verify);
+    if (of_sample < 0) return (int)of_sample;
+    if (of_verify < 0) return (int)of_verify;
+    s->kit_scratch_bytes = of_sample > of_verify ? of_sample : of_verify;
+    s->kit_scratch = zeroed(s, (size_t)s->kit_scratch_bytes, 1);
     return SPECV_OK;
 }
 

@@ -60,12 +60,12 @@ typedef struct gpu_state {
     lm_row *rows;
     float *x, *normed, *qkv, *attended, *hidden, *gated, *logits;
 
-    /* sampling; the kit's scratch belongs to descriptors of one shape each */
+    /* sampling; one scratch memory, as the kit's launches come one after the other */
     float *temperature; /* [batch] */
     int32_t *sampled;   /* [batch] */
     sample_in *sample;
-    void *sample_scratch, *verify_scratch;
-    int64_t sample_scratch_bytes, verify_scratch_bytes;
+    void *kit_scratch;
+    int64_t kit_scratch_bytes;
 
     /* verification: target KV rows of the drafts, and what the kit packs and reports */
     float *scratch;      /* [plane][batch][gamma][d_model] */
@@ -360,8 +360,8 @@ static specv_sample_desc sample_desc(const gpu_state *s) {
     d.seed = s->sample->seed;
     d.position = s->sample->position;
     d.token = s->sampled;
-    d.scratch = s->sample_scratch;
-    d.scratch_bytes = s->sample_scratch_bytes;
+    d.scratch = s->kit_scratch;
+    d.scratch_bytes = s->kit_scratch_bytes;
     return d;
 }
 
@@ -443,8 +443,8 @@ static specv_verify_sample_desc verify_sample_desc(const gpu_state *s) {
     d.temperature = s->temperature;
     d.seed = s->in->seed;
     d.position = s->in->cache_end;
-    d.scratch = s->verify_scratch;
-    d.scratch_bytes = s->verify_scratch_bytes;
+    d.scratch = s->kit_scratch;
+    d.scratch_bytes = s->kit_scratch_bytes;
     return d;
 }
 
@@ -663,12 +663,13 @@ static void allocate_verification(gpu_state *s) {
     upload(s, s->planes, planes, 2 * num_planes * sizeof(void *));
 }
 
-/* Two scratch areas of the kit, as large as its descriptors say. */
+/* The kit's scratch memory is as large as the larger of its two descriptors says. */
 static int allocate_sampling(gpu_state *s) {
     const size_t batch = (size_t)s->limits.batch;
     float temperature[LM_MAX_BATCH];
     specv_sample_desc sample;
     specv_verify_sample_desc verify;
+    int64_t of_sample, of_verify;
     s->temperature = floats(s, batch);
     s->sampled = (int32_t *)zeroed(s, batch, sizeof(int32_t));
     s->sample = (sample_in *)zeroed(s, 1, sizeof(sample_in));
@@ -677,12 +678,12 @@ static int allocate_sampling(gpu_state *s) {
     upload(s, s->temperature, temperature, batch * sizeof(float));
     sample = sample_desc(s);
     verify = verify_sample_desc(s);
-    s->sample_scratch_bytes = specv_sample_scratch_bytes(&sample);
-    s->verify_scratch_bytes = specv_verify_sample_scratch_bytes(&verify);
-    if (s->sample_scratch_bytes < 0) return (int)s->sample_scratch_bytes;
-    if (s->verify_scratch_bytes < 0) return (int)s->verify_scratch_bytes;
-    s->sample_scratch = zeroed(s, (size_t)s->sample_scratch_bytes, 1);
-    s->verify_scratch = zeroed(s, (size_t)s->verify_scratch_bytes, 1);
+    of_sample = specv_sample_scratch_bytes(&sample);
+    of_verify = specv_verify_sample_scratch_bytes(&verify);
+    if (of_sample < 0) return (int)of_sample;
+    if (of_verify < 0) return (int)of_verify;
+    s->kit_scratch_bytes = of_sample > of_verify ? of_sample : of_verify;
+    s->kit_scratch = zeroed(s, (size_t)s->kit_scratch_bytes, 1);
     return SPECV_OK;
 }
 
