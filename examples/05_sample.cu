@@ -61,8 +61,8 @@ static __global__ void place_drafts(state *s, int j) {
         if (status) return printf("%s: %s\n", #call, specv_status_string(status)), 1;              \
     } while (0)
 
-/* Scratch memory: the first bytes are zeroed once, and every launch leaves them so. Launches that do
-   not run at the same time may share it, whatever their batches. */
+/* Scratch memory: the first bytes are zeroed once, and every launch leaves them so. Launches that
+   do not run at the same time may share it, whatever their batches. */
 static void *scratch_memory(int64_t bytes) {
     void *memory = NULL;
     if (bytes <= 0 || cudaMalloc(&memory, (size_t)bytes) != cudaSuccess) return NULL;
@@ -159,9 +159,9 @@ int main(void) {
            worst < 1e-6 ? "within" : "NOT within");
     ok &= differ <= 2 && worst < 1e-6;
 
-    /* Drafts: the same call, in the same scratch memory, with the draft model's logits, one position
-       of the step after the other. The stream keeps their random numbers apart from those that judge
-       them. */
+    /* Drafts: the same call, in the same scratch memory, with the draft model's logits, one
+       position of the step after the other. The stream keeps their random numbers apart from those
+       that judge them. */
     d.batch = JUDGED, d.logprob = d.lse = NULL, d.stream = SPECV_STREAM_DRAFT;
     d.scores.seq_stride_elems = GAMMA * VOCAB;
     for (int j = 0; j < GAMMA; ++j) {
