@@ -112,6 +112,18 @@ fuzz_random 4
 s/(int64_t)r->batch \* ((int64_t)r->max_draft + 1)/r->batch * (r->max_draft + 1)/
 fuzz_random 4
 
+scratch memory one byte short
+s/d->scratch_bytes >= bytes, SCRATCH/d->scratch_bytes >= bytes - 1, SCRATCH/
+fuzz_random 4
+
+an area of scratch memory too small
+s/sizeof(specv_tile);/sizeof(specv_i_residual);/
+fuzz_random 4
+
+an output of the sampler unchecked
+s/v.lse = d->lse;//
+fuzz_random 4
+
 one EOS too many
 s/i < d->num_eos; ++i) {/i <= d->num_eos; ++i) {/
 fuzz_random 4

@@ -1,6 +1,8 @@
 /* Descriptors made of arbitrary bytes, and nearly valid ones. Validation must not crash, overflow
    or look behind a pointer, and must agree with the slow checker below, which states every rule
    once more, in 128-bit arithmetic: it accepts what breaks no rule and names a rule that is broken.
+   A valid descriptor is still valid with its defaults filled in, and its scratch memory has room
+   for all that is kept there.
    Built for libFuzzer, or with PLAIN_RANDOM as a program that takes a number of seconds. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +11,7 @@
 #include "specverify_ref.h"
 
 typedef __int128 wide;
-enum { NUM_CODES = 64 };
+enum { NUM_CODES = 128 };
 static unsigned char broken[NUM_CODES]; /* by -status */
 
 #define RULE(condition, code)                                                                      \
@@ -39,7 +41,8 @@ static void rules_of_stride(int64_t given, int64_t least, int forbidden, int cod
     if (given != 0 && (forbidden || given < least)) broken[-code] = 1;
 }
 
-static void rules_of_verify(const specv_verify_greedy_desc *d) {
+/* But for the target's tokens. */
+static void rules_of_drafts(const specv_verify_greedy_desc *d) {
     const unsigned token = d->token_dtype == SPECV_I64 ? 8 : 4;
     const int csr = d->rows.row_start != NULL;
     const int64_t max_draft = d->rows.max_draft;
@@ -49,11 +52,9 @@ static void rules_of_verify(const specv_verify_greedy_desc *d) {
     if (d->rows.batch > 0) {
         RULE(d->draft_tokens || (csr ? d->rows.num_draft_tokens <= 0 : max_draft <= 0),
              DRAFT_TOKENS);
-        RULE(d->target_tokens, TARGET_TOKENS);
         RULE(d->accepted_len, ACCEPTED_LEN);
     }
     RULE(aligned(d->draft_tokens, token), DRAFT_TOKENS);
-    RULE(aligned(d->target_tokens, token), TARGET_TOKENS);
     RULE(aligned(d->accepted_len, 4), ACCEPTED_LEN);
     RULE(aligned(d->next_token, token), NEXT_TOKEN);
     RULE(aligned(d->out_tokens, token), OUT_TOKENS);
@@ -69,6 +70,80 @@ static void rules_of_verify(const specv_verify_greedy_desc *d) {
     RULE(d->num_eos >= 0 && d->num_eos <= SPECV_MAX_EOS, NUM_EOS);
     for (int i = 0; i < d->num_eos && i < SPECV_MAX_EOS; ++i)
         RULE(d->eos_token[i] >= 0 && (d->vocab == 0 || d->eos_token[i] < d->vocab), EOS_TOKEN);
+}
+
+static void rules_of_verify(const specv_verify_greedy_desc *d) {
+    rules_of_drafts(d);
+    RULE(d->rows.batch <= 0 || d->target_tokens, TARGET_TOKENS);
+    RULE(aligned(d->target_tokens, d->token_dtype == SPECV_I64 ? 8 : 4), TARGET_TOKENS);
+}
+
+static void rules_of_scores(const specv_scores *s, const specv_rows *r, int64_t vocab,
+                            wide positions, int code) {
+    const int csr = r->row_start != NULL;
+    const wide pos = s->pos_stride_elems ? s->pos_stride_elems : vocab;
+    const wide sequence = s->seq_stride_elems ? s->seq_stride_elems : positions * pos;
+    /* One row of an empty batch, too: its stride is computed. */
+    const wide rows =
+        csr ? (wide)r->num_draft_tokens + r->batch : (r->batch ? r->batch : 1) * positions;
+    const int narrow = s->dtype == SPECV_LOGITS_F16 || s->dtype == SPECV_LOGITS_BF16;
+    if (!aligned(s->data, narrow ? 2 : 4)) broken[-code] = 1;
+    RULE(s->reserved == 0, CANARY);
+    RULE(s->dtype >= 0 && s->dtype <= 3, SCORE_DTYPE);
+    RULE(pos >= vocab, SCORE_STRIDE);
+    RULE(rows * pos <= INT64_MAX / 4, SIZE);
+    if (s->seq_stride_elems) {
+        RULE(!csr, SCORE_STRIDE);
+        RULE(sequence >= (positions > 0 ? (positions - 1) * pos + vocab : 0), SCORE_STRIDE);
+        RULE(r->batch * sequence <= INT64_MAX / 4, SIZE);
+    }
+}
+
+/* What the descriptors of A2 to A5 and of A8 have in common. */
+#define RULES_OF_REQUEST(d, batch, needs_seed)                                                     \
+    RULE(aligned((d)->seed, 8) && ((batch) <= 0 || (d)->seed || !(needs_seed)), SEED);             \
+    RULE(aligned((d)->position, 4) && ((batch) <= 0 || (d)->position || !(d)->seed), POSITION);    \
+    RULE(aligned((d)->temperature, 4), TEMPERATURE);                                               \
+    RULE(aligned((d)->logprob, 4) && aligned((d)->lse, 4), LOGPROB);                               \
+    RULE((d)->stream == 0 || (d)->stream == 1, STREAM);                                            \
+    RULE((d)->step_row >= 0, STREAM);                                                              \
+    RULE((d)->num_sms >= 0 && (d)->num_sms < 65536, NUM_SMS)
+
+static void rules_of_sampled(const specv_verify_sample_desc *d) {
+    const specv_verify_greedy_desc *v = &d->verify;
+    const int judges = d->rule == SPECV_RULE_TOKEN || d->rule == SPECV_RULE_BLOCK;
+    const int draws = judges && !(d->sample_uniform && (d->accept_uniform || !v->rows.max_draft));
+    RULE(d->canary1 == 0 && d->reserved == 0, CANARY);
+    rules_of_drafts(v);
+    RULE(!v->target_tokens, TARGET_TOKENS);
+    RULE(d->rule >= 0 && d->rule <= 3, RULE);
+    RULE(v->vocab >= 1 && v->vocab <= 1 << 22, VOCAB);
+    rules_of_scores(&d->target, &v->rows, v->vocab, (wide)v->rows.max_draft + 1, SPECV_ERR_TARGET);
+    rules_of_scores(&d->draft, &v->rows, v->vocab, v->rows.max_draft, SPECV_ERR_DRAFT);
+    RULE(v->rows.batch <= 0 || d->target.data, TARGET);
+    RULES_OF_REQUEST(d, v->rows.batch, draws || d->rule == SPECV_RULE_COUPLED);
+    RULE(aligned(d->draft_temperature, 4), TEMPERATURE);
+    RULE(aligned(d->accept_uniform, 4) && aligned(d->sample_uniform, 4), UNIFORM);
+}
+
+static void rules_of_sample(const specv_sample_desc *d) {
+    specv_rows rows = {0};
+    rows.batch = d->batch;
+    rows.num_active = d->num_active;
+    RULE(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    rules_of_rows(&rows);
+    RULE(d->method == 0 || d->method == 1, RULE);
+    RULE(d->token_dtype == 0 || d->token_dtype == 1, TOKEN_DTYPE);
+    RULE(d->batch <= 0 || d->token, TOKEN);
+    RULE(aligned(d->token, d->token_dtype == SPECV_I64 ? 8 : 4), TOKEN);
+    RULE(d->token_stride_elems >= 0, OUT_STRIDE);
+    RULE(fits((wide)d->batch * d->token_stride_elems * 8), SIZE);
+    RULE(aligned(d->row_status, 4), ROW_STATUS);
+    RULE(d->vocab >= 1 && d->vocab <= 1 << 22, VOCAB);
+    rules_of_scores(&d->scores, &rows, d->vocab, 1, SPECV_ERR_TARGET);
+    RULE(d->batch <= 0 || d->scores.data, TARGET);
+    RULE(aligned(d->uniform, 4), UNIFORM);
+    RULES_OF_REQUEST(d, d->batch, d->method == SPECV_SAMPLE_GUMBEL || !d->uniform);
 }
 
 static void rules_of_kv(const specv_kv_pack *kv, const specv_rows *r) {
@@ -148,6 +223,20 @@ static void compare(int status) {
         fail("rejected for a rule that holds", status);
 }
 
+/* What scratch_bytes says is judged by the rules so far; then the scratch memory is held against
+   it. */
+static void rules_of_scratch(const void *scratch, int64_t given, int64_t needed, int32_t batch) {
+    if (needed < -NUM_CODES || (needed >= 0 && needed < SPECV_TICKET_BYTES))
+        fail("scratch_bytes", (int)needed);
+    compare(needed < 0 ? (int)needed : SPECV_OK);
+    RULE(batch <= 0 || (scratch && aligned(scratch, 16) && given >= needed), SCRATCH);
+}
+
+/* A valid descriptor, resolved, must pass again; not in CSR, which allows no strides of tokens. */
+static void again(int csr, int status) {
+    if (!csr && status != SPECV_OK) fail("rejected after resolving", status);
+}
+
 /* A valid descriptor, resolved: the farthest address of each buffer is below 2^63. */
 static void reach_of_kv(const specv_kv_pack *kv, const specv_rows *r) {
     wide last = r->row_start
@@ -168,6 +257,42 @@ static void reach_of_verify(const specv_verify_greedy_desc *d) {
     if (d->out_stride_elems <= d->rows.max_draft) fail("rows of out_tokens overlap", 0);
 }
 
+static void reach_of_scores(const specv_scores *s, const specv_rows *r, wide positions) {
+    const wide sequence = s->seq_stride_elems, pos = s->pos_stride_elems;
+    const wide end = r->row_start ? (r->num_draft_tokens + r->batch) * pos : r->batch * sequence;
+    if (end > INT64_MAX / 4) fail("a score is out of reach", 0);
+    if (!r->row_start && positions * pos > sequence + pos) fail("rows of scores overlap", 0);
+}
+
+/* The areas of scratch memory are aligned, lie one behind the other, and each holds what it is for.
+   No batch of this size needs more than a dense one. */
+static void reach_of_scratch(const specv_verify_sample_desc *d, int64_t bytes) {
+    const specv_rows *r = &d->verify.rows;
+    const specv_i_scratch s = specv_i_scratch_layout(d);
+    const int draft_logits = d->draft.data && d->draft.dtype != SPECV_PROBS_F32;
+    const int residuals = d->draft.data || d->target.dtype == SPECV_PROBS_F32;
+    const wide drafts = r->row_start ? r->num_draft_tokens : (wide)r->batch * r->max_draft;
+    const wide rows = drafts + r->batch, tiles = (d->verify.vocab + 1023) / 1024;
+    const wide all = draft_logits ? rows + rows : rows;
+    const wide start[] = {s.plans, s.prefixes, s.rows, s.tiles, s.residuals, bytes};
+    const wide size[] = {r->batch * (wide)sizeof(specv_i_outcome), rows * 4,
+                         all * (wide)sizeof(specv_distribution),
+                         all * tiles * (wide)sizeof(specv_tile),
+                         residuals ? rows * tiles * (wide)sizeof(specv_i_residual) : 0};
+    static double some;
+    specv_verify_sample_desc dense = *d;
+    if (s.plans < SPECV_TICKET_BYTES || s.num_tiles != tiles) fail("tickets or tiles", 0);
+    for (int i = 0; i < 5; ++i)
+        if (start[i] % (i < 2 ? 4 : 8) || start[i] + size[i] > start[i + 1])
+            fail("scratch memory overlaps or is not aligned", 0);
+    dense.verify.rows.row_start = NULL, dense.verify.rows.num_draft_tokens = 0;
+    dense.verify.draft_tokens = &some;                    /* CSR without drafts needs none, */
+    dense.verify.accepted_len = (int32_t *)(void *)&some; /* and A8 has none */
+    dense.target.pos_stride_elems = dense.target.seq_stride_elems = 0;
+    dense.draft.pos_stride_elems = dense.draft.seq_stride_elems = 0;
+    if (specv_verify_sample_scratch_bytes(&dense) < bytes) fail("dense needs less scratch", 0);
+}
+
 /* Numbers at which rules change. */
 static const int64_t edges[] = {0,         1,         -1,        2,          3,         4,
                                 7,         8,         9,         16,         31,        32,
@@ -183,10 +308,12 @@ static uint64_t take(int bytes) {
     return value;
 }
 
+static unsigned sane_below; /* of 256; higher where there are more fields to get wrong */
+
 /* Mostly the sane value, sometimes an edge, sometimes anything. */
 static int64_t field(int64_t sane) {
     unsigned choice = (unsigned)take(1);
-    if (choice < 224) return sane;
+    if (choice < sane_below) return sane;
     if (choice < 252) return edges[take(1) % (sizeof edges / sizeof edges[0])];
     return (int64_t)take(8);
 }
@@ -243,6 +370,54 @@ static void fill_kv(specv_kv_pack *kv, const specv_rows *r) {
     kv->num_sms = field32(132);
 }
 
+static void fill_scores(specv_scores *s, const specv_rows *r, int64_t vocab, int64_t positions) {
+    s->data = pointer();
+    s->dtype = field32((int32_t)take(1) & 3);
+    s->pos_stride_elems = field((take(1) & 1) * ((vocab & 0x3fffff) + 7));
+    s->seq_stride_elems =
+        field(r->row_start ? 0 : (take(1) & 1) * (positions & 31) * ((vocab & 0x3fffff) + 8));
+    s->reserved = (uint32_t)field(0);
+}
+
+static void fill_sampled(specv_verify_sample_desc *d) {
+    specv_rows *r = &d->verify.rows;
+    fill_rows(r), fill_verify(&d->verify);
+    d->verify.target_tokens = take(1) < 250 ? NULL : pointer();
+    fill_scores(&d->target, r, d->verify.vocab, (int64_t)r->max_draft + 1);
+    fill_scores(&d->draft, r, d->verify.vocab, r->max_draft);
+    if (take(1) < 64) d->draft.data = NULL;
+    d->temperature = (const float *)maybe(), d->draft_temperature = (const float *)maybe();
+    if (take(1) < 224) d->seed = (const uint64_t *)pointer();
+    d->position = (const int32_t *)pointer();
+    d->accept_uniform = (const float *)maybe(), d->sample_uniform = (const float *)maybe();
+    d->logprob = (float *)maybe(), d->lse = (float *)maybe();
+    d->rule = field32((int32_t)take(1) & 3), d->stream = field32((int32_t)take(1) & 1);
+    d->num_sms = field32(132), d->step_row = field32((int32_t)take(1));
+    d->reserved = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
+    d->scratch = pointer();
+    d->scratch_bytes = field(INT64_MAX);
+    if (take(1) < 64)
+        d->scratch_bytes = specv_verify_sample_scratch_bytes(d) - (int64_t)(take(1) & 1);
+}
+
+static void fill_sample(specv_sample_desc *d) {
+    specv_rows dense = {0};
+    d->batch = field32((int32_t)take(1)), d->vocab = field(32000);
+    fill_scores(&d->scores, &dense, d->vocab, 1);
+    d->token_dtype = field32((int32_t)take(1) & 1), d->token = pointer();
+    d->token_stride_elems = field((int64_t)take(1) & 3), d->num_active = (const int32_t *)maybe();
+    d->temperature = (const float *)maybe(), d->uniform = (const float *)maybe();
+    if (take(1) < 224) d->seed = (const uint64_t *)pointer();
+    d->position = (const int32_t *)pointer(), d->row_status = (uint32_t *)maybe();
+    d->logprob = (float *)maybe(), d->lse = (float *)maybe();
+    d->method = field32((int32_t)take(1) & 1), d->stream = field32((int32_t)take(1) & 1);
+    d->num_sms = field32(132), d->step_row = field32((int32_t)take(1));
+    d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
+    d->scratch = pointer();
+    d->scratch_bytes = field(INT64_MAX);
+    if (take(1) < 64) d->scratch_bytes = specv_sample_scratch_bytes(d) - (int64_t)(take(1) & 1);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
@@ -250,10 +425,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static specv_pack_kv_desc pack;
     static specv_verify_pack_kv_desc both;
     static specv_accept_stats_desc stats;
+    static specv_verify_sample_desc sampled;
+    static specv_sample_desc sample;
+    int64_t needed;
     int kind, raw, status;
     if (size < 2) return 0;
     memset(broken, 0, sizeof broken);
-    kind = data[0] & 3, raw = data[0] >= 224;
+    kind = data[0] % 6, raw = data[0] >= 224;
+    sane_below = kind == 3 || kind == 4 ? 246 : 224;
     input = data + 1, input_end = data + size;
     size = raw ? size - 1 : 0;
 #define RAW(d) memcpy(&(d), input, size < sizeof(d) ? size : sizeof(d))
@@ -267,6 +446,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         if (status == SPECV_OK) {
             specv_verify_greedy_resolve(&verify);
             reach_of_verify(&verify);
+            again(verify.rows.row_start != NULL, specv_verify_greedy_validate(&verify));
         }
         break;
     case 1:
@@ -283,6 +463,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         if (status == SPECV_OK) {
             specv_pack_kv_resolve(&pack);
             reach_of_kv(&pack.kv, &pack.rows);
+            again(0, specv_pack_kv_validate(&pack));
         }
         break;
     case 2:
@@ -300,6 +481,40 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             if (launches != 1 && launches != 2) fail("launches", launches);
             specv_verify_pack_kv_resolve(&both);
             reach_of_verify(&both.verify), reach_of_kv(&both.kv, &both.verify.rows);
+            again(both.verify.rows.row_start != NULL, specv_verify_pack_kv_validate(&both));
+        }
+        break;
+    case 3:
+        memset(&sampled, 0, sizeof sampled);
+        RAW(sampled);
+        if (!raw) fill_sampled(&sampled);
+        needed = specv_verify_sample_scratch_bytes(&sampled);
+        rules_of_sampled(&sampled);
+        rules_of_scratch(sampled.scratch, sampled.scratch_bytes, needed, sampled.verify.rows.batch);
+        compare(status = specv_verify_sample_validate(&sampled));
+        if (status == SPECV_OK) {
+            const specv_rows *r = &sampled.verify.rows;
+            reach_of_scratch(&sampled, needed);
+            specv_verify_sample_resolve(&sampled);
+            reach_of_verify(&sampled.verify);
+            reach_of_scores(&sampled.target, r, (wide)r->max_draft + 1);
+            reach_of_scores(&sampled.draft, r, r->max_draft);
+            again(r->row_start != NULL, specv_verify_sample_validate(&sampled));
+        }
+        break;
+    case 4:
+        memset(&sample, 0, sizeof sample);
+        RAW(sample);
+        if (!raw) fill_sample(&sample);
+        needed = specv_sample_scratch_bytes(&sample);
+        rules_of_sample(&sample);
+        rules_of_scratch(sample.scratch, sample.scratch_bytes, needed, sample.batch);
+        compare(status = specv_sample_validate(&sample));
+        if (status == SPECV_OK) { /* as the launcher goes on */
+            specv_verify_sample_desc as_verify = specv_sample_as_verify(&sample);
+            reach_of_scratch(&as_verify, needed);
+            specv_verify_sample_resolve(&as_verify);
+            reach_of_scores(&as_verify.target, &as_verify.verify.rows, 1);
         }
         break;
     default:
