@@ -254,7 +254,7 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
     X(ERR_CANARY, -2, "canary0 or canary1 is not 0: the descriptor was not zero-initialised")      \
     X(ERR_BATCH, -3, "batch is negative")                                                          \
     X(ERR_MAX_DRAFT, -4, "max_draft is negative")                                                  \
-    X(ERR_TOO_LARGE, -5, "batch * (max_draft + 1) is above 2^30")                                  \
+    X(ERR_TOO_LARGE, -5, "batch * (max_draft + 1), or rows times pages, is above 2^30 (C4: batch above 2^16)")                                  \
     X(ERR_LAYOUT, -6, "draft_len and row_start are both given: dense or CSR, not both")            \
     X(ERR_NUM_ACTIVE, -7, "num_active is not 4-byte aligned")                                      \
     X(ERR_DRAFT_LEN, -8, "draft_len is not 4-byte aligned")                                        \
@@ -1550,7 +1550,8 @@ SPECV_HOSTFN size_t specv_i_score_bytes(int dtype) {
 SPECV_HOSTFN int specv_i_scores_validate(const specv_scores *s, const specv_rows *r, int64_t vocab,
                                          int64_t positions) {
     int64_t pos_stride = s->pos_stride_elems ? s->pos_stride_elems : vocab;
-    int64_t rows = r->row_start ? r->num_draft_tokens + r->batch : (int64_t)r->batch * positions;
+    int64_t rows = (r->batch ? r->batch : 1) * positions; /* batch 0: resolving computes a stride */
+    if (r->row_start) rows = r->num_draft_tokens + r->batch;
     SPECV_CHECK(s->reserved == 0, CANARY);
     SPECV_CHECK(s->dtype >= SPECV_LOGITS_F32 && s->dtype <= SPECV_PROBS_F32, SCORE_DTYPE);
     SPECV_CHECK(pos_stride >= vocab, SCORE_STRIDE);
@@ -1603,7 +1604,7 @@ SPECV_HOSTFN int specv_i_verify_sample_validate(const specv_verify_sample_desc *
     SPECV_CHECK(specv_i_aligned(d->draft_temperature, 4), TEMPERATURE);
     SPECV_CHECK(specv_i_aligned(d->accept_uniform, 4), UNIFORM);
     SPECV_CHECK(specv_i_aligned(d->sample_uniform, 4), UNIFORM);
-    if (d->rule != SPECV_RULE_COUPLED && d->sample_uniform)
+    if (needs_random && d->rule != SPECV_RULE_COUPLED && d->sample_uniform)
         needs_random = !d->accept_uniform && r->max_draft > 0;
     SPECV_CHECK(specv_i_aligned(d->seed, 8), SEED);
     SPECV_CHECK(d->seed || !needs_random || r->batch == 0, SEED);
@@ -2055,7 +2056,7 @@ SPECV_HOSTFN int specv_group_validate(const specv_group_desc *d) {
     SPECV_CHECK(d, NULL_DESC);
     SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
     SPECV_CHECK(d->batch >= 0, BATCH);
-    SPECV_CHECK(d->batch <= 1 << 20, TOO_LARGE);
+    SPECV_CHECK(d->batch <= 1 << 16, TOO_LARGE);
     SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
     SPECV_CHECK(specv_i_aligned(d->length, 4) && specv_i_aligned(d->score, 4), KEY);
     SPECV_CHECK(!(d->length && d->score) && (d->length || d->score || d->batch == 0), KEY);
