@@ -254,7 +254,8 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
     X(ERR_CANARY, -2, "canary0 or canary1 is not 0: the descriptor was not zero-initialised")      \
     X(ERR_BATCH, -3, "batch is negative")                                                          \
     X(ERR_MAX_DRAFT, -4, "max_draft is negative")                                                  \
-    X(ERR_TOO_LARGE, -5, "batch * (max_draft + 1), or rows times pages, is above 2^30 (C4: batch above 2^16)")                                  \
+    X(ERR_TOO_LARGE, -5,                                                                           \
+      "batch * (max_draft + 1), or rows times pages, is above 2^30 (C4: batch above 2^16)")        \
     X(ERR_LAYOUT, -6, "draft_len and row_start are both given: dense or CSR, not both")            \
     X(ERR_NUM_ACTIVE, -7, "num_active is not 4-byte aligned")                                      \
     X(ERR_DRAFT_LEN, -8, "draft_len is not 4-byte aligned")                                        \
@@ -866,11 +867,18 @@ typedef struct specv_accept_stats_desc {
 } specv_accept_stats_desc;
 
 /* Launch shapes, for those who launch the kernels themselves. */
-#define SPECV_VERIFY_THREADS 128  /* specv_verify_greedy_kernel: a warp per row */
-#define SPECV_PACK_THREADS   512  /* specv_pack_kv_kernel, specv_verify_pack_kv_kernel */
-#define SPECV_STATS_THREADS  256  /* specv_accept_stats_kernel: one block */
-#define SPECV_TILE_ROWS      2048 /* rows that a packing block scans at a time */
-#define SPECV_PIECE_BYTES    2048 /* what a warp copies at a time: 4 x 16 bytes per lane */
+#define SPECV_VERIFY_THREADS  128 /* specv_verify_greedy_kernel: a warp per row */
+#define SPECV_PACK_THREADS    512 /* specv_pack_kv_kernel, specv_verify_pack_kv_kernel */
+#define SPECV_MOVE_THREADS    512 /* specv_append_kv_kernel, specv_copy_pages_kernel */
+#define SPECV_PAGE_THREADS    SPECV_PAGE_ROWS /* specv_page_resize_kernel, specv_page_fork_kernel */
+#define SPECV_COLUMN_THREADS  256  /* specv_realign_kernel, specv_shift_kv_, specv_gap_commit_ */
+#define SPECV_COMPACT_THREADS 1024 /* specv_compact_kernel */
+#define SPECV_GROUP_THREADS   256  /* specv_group_kernel: a thread per row */
+#define SPECV_BUDGET_THREADS  1024 /* specv_draft_budget_kernel: one block */
+#define SPECV_STATS_THREADS   256  /* specv_accept_stats_kernel: one block */
+#define SPECV_TILE_ROWS       2048 /* rows that a packing block scans at a time */
+#define SPECV_MOVE_ROWS       1024 /* rows that a block of B3 or B5 looks at at a time */
+#define SPECV_PIECE_BYTES     2048 /* what a warp copies at a time: 4 x 16 bytes per lane */
 
 /* B2 is one launch while comparing all tokens again in every block costs less than a launch. One
    block per SM compares 32 drafts in about 100 PTX instructions (bench/results/ptxrun), by reading
@@ -2236,6 +2244,46 @@ SPECV_LAUNCHER int specv_pack_kv(const specv_pack_kv_desc *d, struct CUstream_st
 SPECV_LAUNCHER int specv_verify_pack_kv(const specv_verify_pack_kv_desc *d,
                                         struct CUstream_st *stream);
 
+/* B3. One launch, three round trips (lengths, page ids, KV; four with page_refs), after A1 to A5 on
+   the same stream: the host need not know what was accepted. Each block finds all lengths for
+   itself and copies an equal share of the bytes; each appended byte is read and written once. The
+   last block to have read the old lengths writes the new ones. Source and cache must not overlap,
+   nor rows' tables name the same page where they write (page_refs finds that out).
+   Row faults: BAD_LENGTH (accepted_len or cache_len out of range), NO_SPACE (max_positions),
+   BAD_PAGE, SHARED_PAGE: nothing is appended, the lengths stay. A dense draft_len out of range
+   counts as 0, as in A1. */
+SPECV_LAUNCHER int specv_append_kv(const specv_append_kv_desc *d, struct CUstream_st *stream);
+
+/* B5. One launch of one block; with planes a second one, chained by programmatic dependent launch,
+   that copies. No atomics decide an order: ranks do. Row faults: BAD_LENGTH, BAD_PAGE (an id
+   outside the pool, or of a free page), SHARED_PAGE (a page behind cache_len with other owners):
+   the row stays as it is; NO_SPACE: see the descriptor. */
+SPECV_LAUNCHER int specv_page_resize(const specv_page_resize_desc *d, struct CUstream_st *stream);
+SPECV_LAUNCHER int specv_page_fork(const specv_page_fork_desc *d, struct CUstream_st *stream);
+
+/* C1. One launch, a block per row; with planes a second one, chained, that moves KV: a thread for
+   each 16 bytes of a KV row walks along the columns against the move, so nothing has to wait for
+   anything else and a moved byte is read and written once. Rows that keep their place cost one
+   load. Row faults: BAD_LENGTH (num_emitted out of range counts as 0; with pad_len or width out
+   of range the row is left alone); NO_SPACE (width' above max_columns or the cache's
+   max_positions): then no row and no array is changed. */
+SPECV_LAUNCHER int specv_realign(const specv_realign_desc *d, struct CUstream_st *stream);
+SPECV_LAUNCHER int specv_shift_kv(const specv_shift_kv_desc *d, struct CUstream_st *stream);
+
+/* C2. One launch, a block per row. Row faults: BAD_LENGTH: the row is left alone; NO_SPACE (width'
+   above max_columns): nothing is changed. */
+SPECV_LAUNCHER int specv_gap_commit(const specv_gap_commit_desc *d, struct CUstream_st *stream);
+
+/* C3. One launch of 1 + num_carry blocks. Row fault: BAD_LENGTH (not 0 <= draft_cache_len <=
+   cache_len): the row goes on with nothing to catch up. */
+SPECV_LAUNCHER int specv_compact(const specv_compact_desc *d, struct CUstream_st *stream);
+
+/* C4. One launch, a thread per row that compares its key with all others. */
+SPECV_LAUNCHER int specv_group(const specv_group_desc *d, struct CUstream_st *stream);
+
+/* C5. One launch of one block. Row faults: BAD_LENGTH (draft_len): no drafts; NAN. */
+SPECV_LAUNCHER int specv_draft_budget(const specv_draft_budget_desc *d, struct CUstream_st *stream);
+
 /* E. One launch of one block; call it after A1 or B2 on the same stream. With accumulate the
    stream's order is what keeps the counts whole: not for two streams at once. */
 SPECV_LAUNCHER int specv_accept_stats(const specv_accept_stats_desc *d, struct CUstream_st *stream);
@@ -3170,6 +3218,17 @@ typedef struct specv_plane_share {
     int32_t rank, num_ranks; /* this warp among those with the same plane */
 } specv_plane_share;
 
+SPECV_DEVFN specv_plane_share specv_i_plane_share(int num_planes, int warp, int num_warps) {
+    specv_plane_share share = {0, 0, 0, 0, 1};
+    share.rank = warp, share.num_ranks = num_warps;
+    if (num_planes > 1) {
+        share.plane = warp % num_planes;
+        share.rank = warp / num_planes;
+        share.num_ranks = (num_warps - share.plane + num_planes - 1) / num_planes;
+    }
+    return share;
+}
+
 SPECV_DEVFN void specv_i_load_plane(const specv_kv_pack *kv, specv_plane_share *share) {
     share->src = (const char *)(kv->src_planes ? kv->src_planes[share->plane] : kv->src);
     share->dst = (char *)(kv->dst_planes ? kv->dst_planes[share->plane] : kv->dst);
@@ -3179,13 +3238,7 @@ SPECV_DEVFN void specv_i_load_plane(const specv_kv_pack *kv, specv_plane_share *
    With fewer warps than planes a warp starts at plane `warp` and goes on in steps of num_warps. */
 SPECV_DEVFN specv_plane_share specv_warp_plane_share(const specv_kv_pack *kv, int warp,
                                                      int num_warps) {
-    specv_plane_share share;
-    share.plane = 0, share.rank = warp, share.num_ranks = num_warps;
-    if (kv->num_planes > 1) {
-        share.plane = warp % kv->num_planes;
-        share.rank = warp / kv->num_planes;
-        share.num_ranks = (num_warps - share.plane + kv->num_planes - 1) / kv->num_planes;
-    }
+    specv_plane_share share = specv_i_plane_share(kv->num_planes, warp, num_warps);
     specv_i_load_plane(kv, &share);
     return share;
 }
@@ -3316,6 +3369,574 @@ SPECV_DEVFN uint32_t specv_i_space_status(const specv_kv_pack *kv, const int32_t
     return overflows ? SPECV_ROW_NO_SPACE : 0;
 }
 
+/* The last of num_blocks blocks that come here with the same ticket gets 1, and sees what all of
+   them have written. The ticket counts from 0 back to 0; one block needs none. Call: block. Sync:
+   one or two barriers. */
+SPECV_DEVFN int specv_i_block_is_last(unsigned *ticket, int num_blocks) {
+    __shared__ int is_last;
+    __syncthreads();
+    if (num_blocks == 1) return 1;
+    if (specv_i_thread() == 0) {
+        __threadfence();
+        is_last = atomicInc(ticket, (unsigned)num_blocks - 1) == (unsigned)num_blocks - 1;
+        __threadfence();
+    }
+    __syncthreads();
+    return is_last;
+}
+
+/* ---- commit
+
+   Copying between places: row i of a tile moves lens[i] positions, from position src_first of
+   sequence src_seq on one side to position dst_first of sequence dst_seq on the other. */
+#define SPECV_I_MOVE_UNITS 4 /* units of up to 16 bytes that a lane has in flight */
+
+typedef struct specv_i_move {
+    int32_t src_seq, src_first, dst_seq, dst_first;
+} specv_i_move;
+
+typedef struct specv_i_place {
+    const int32_t *table; /* null: padded */
+    int64_t table_stride, page_stride, seq_stride, pos_stride, head_stride;
+    int32_t page_size;
+} specv_i_place;
+
+SPECV_DEVFN specv_i_place specv_i_place_of_cache(const specv_kv_cache *kv) {
+    specv_i_place p;
+    p.table = kv->block_table, p.table_stride = kv->table_stride;
+    p.page_stride = kv->page_stride_bytes, p.seq_stride = kv->seq_stride_bytes;
+    p.pos_stride = kv->pos_stride_bytes, p.head_stride = kv->head_stride_bytes;
+    p.page_size = kv->page_size;
+    return p;
+}
+
+SPECV_DEVFN int64_t specv_i_position(const specv_i_place *p, int32_t seq, int32_t position) {
+    if (!p->table) return seq * p->seq_stride + position * p->pos_stride;
+    return p->table[seq * p->table_stride + position / p->page_size] * p->page_stride +
+           position % p->page_size * p->pos_stride;
+}
+
+/* Units first .. first + num_units - 1 of a tile's rows laid end to end, `width` bytes each, every
+   lane for itself: heads are short, so neighbouring units are seldom neighbours in memory on both
+   sides for long, and all loads of a piece are in flight before the first store. */
+SPECV_DEVFN void specv_i_warp_move_piece(const specv_i_place *from, const specv_i_place *to,
+                                         const specv_i_move *moves, const int32_t *offsets,
+                                         int num_rows, unsigned row_units, unsigned head_units,
+                                         const char *src, char *dst, int64_t first, int num_units,
+                                         int width) {
+    const int32_t row0 = offsets[0] + (int32_t)(first / row_units);
+    const unsigned within = (unsigned)(first % row_units);
+    const int low = specv_warp_find_row(offsets, num_rows, row0);
+    const int high = specv_warp_find_row(
+        offsets, num_rows, row0 + (int32_t)((within + (unsigned)num_units - 1) / row_units));
+    uint4 v[SPECV_I_MOVE_UNITS];
+    char *at[SPECV_I_MOVE_UNITS];
+#pragma unroll
+    for (int u = 0; u < SPECV_I_MOVE_UNITS; ++u) {
+        unsigned unit = within + (unsigned)(32 * u + specv_i_lane());
+        if (32 * u + specv_i_lane() < num_units) {
+            int32_t row = row0 + (int32_t)(unit / row_units);
+            int i = specv_i_find_row(offsets, low, high + 1, row);
+            unsigned head = unit % row_units / head_units;
+            int64_t in_head = (int64_t)(unit % row_units % head_units) * width;
+            row -= offsets[i];
+            v[u] = specv_i_load_unit(
+                src + specv_i_position(from, moves[i].src_seq, moves[i].src_first + row) +
+                    head * from->head_stride + in_head,
+                width);
+            at[u] = dst + specv_i_position(to, moves[i].dst_seq, moves[i].dst_first + row) +
+                    head * to->head_stride + in_head;
+        }
+    }
+#pragma unroll
+    for (int u = 0; u < SPECV_I_MOVE_UNITS; ++u)
+        if (32 * u + specv_i_lane() < num_units) specv_i_store_unit(at[u], v[u], width);
+}
+
+/* The widest unit that every address of a plane allows: at most 16 bytes. */
+SPECV_DEVFN int specv_i_unit_bytes(uint64_t addresses) {
+    unsigned bits = (unsigned)addresses | 16;
+    return (int)(bits & (0u - bits));
+}
+
+/* This warp's share of a tile, of all planes: pieces of the output are dealt to warps wherever rows
+   begin and end, as in B1. Call: warp. */
+SPECV_DEVFN void specv_i_warp_move_tile(const specv_kv_cache *kv, const specv_i_place *from,
+                                        const void *const *src_planes, const void *src_plane,
+                                        const specv_i_place *to, const specv_i_move *moves,
+                                        const int32_t *offsets, int num_rows, int warp,
+                                        int num_warps) {
+    specv_plane_share share = specv_i_plane_share(kv->num_planes, warp, num_warps);
+#pragma unroll 1
+    for (; share.plane < kv->num_planes; share.plane += num_warps) {
+        const char *src = (const char *)(src_planes ? src_planes[share.plane] : src_plane);
+        char *dst = (char *)(kv->planes ? kv->planes[share.plane] : kv->plane);
+        const int width = specv_i_unit_bytes(
+            (uint64_t)src | (uint64_t)dst | (uint64_t)kv->head_bytes | (uint64_t)from->seq_stride |
+            (uint64_t)from->pos_stride | (uint64_t)from->head_stride | (uint64_t)from->page_stride |
+            (uint64_t)to->seq_stride | (uint64_t)to->pos_stride | (uint64_t)to->head_stride |
+            (uint64_t)to->page_stride);
+        const unsigned head_units = (unsigned)(kv->head_bytes / width);
+        const unsigned row_units = (unsigned)kv->num_heads * head_units;
+        const int64_t units = (int64_t)(offsets[num_rows] - offsets[0]) * row_units;
+        const int64_t step = (int64_t)share.num_ranks * (32 * SPECV_I_MOVE_UNITS);
+        if (!src || !dst) continue;
+        __builtin_assume(__isGlobal(src)), __builtin_assume(__isGlobal(dst));
+#pragma unroll 1
+        for (int64_t first = (int64_t)share.rank * (32 * SPECV_I_MOVE_UNITS); first < units;
+             first += step) {
+            int64_t left = units - first;
+            int num_units = left < 32 * SPECV_I_MOVE_UNITS ? (int)left : 32 * SPECV_I_MOVE_UNITS;
+            if (width == 16)
+                specv_i_warp_move_piece(from, to, moves, offsets, num_rows, row_units, head_units,
+                                        src, dst, first, num_units, 16);
+            else
+                specv_i_warp_move_piece(from, to, moves, offsets, num_rows, row_units, head_units,
+                                        src, dst, first, num_units, width);
+        }
+    }
+}
+
+/* What B3 does for one row. Call: any thread. */
+typedef struct specv_i_append {
+    int32_t live, len; /* len: positions in the cache now; -1 if that is bad */
+    int32_t count;     /* KV rows to append */
+    int32_t src_first; /* where they are, for CSR */
+    int32_t n_draft;
+    uint32_t status;
+} specv_i_append;
+
+SPECV_DEVFN specv_i_append specv_i_append_row(const specv_append_kv_desc *d, int b) {
+    const specv_kv_cache *kv = &d->kv;
+    const specv_row row = specv_thread_load_row(&d->rows, b);
+    const int32_t accepted = d->accepted_len[b];
+    specv_i_append a;
+    a.live = row.live, a.len = d->cache_len[b], a.count = 0;
+    a.src_first = d->rows.row_start ? row.first + b * d->num_pending : 0;
+    a.n_draft = row.n_draft, a.status = row.status;
+    if (!row.live || a.len < 0 || a.len > kv->max_positions) {
+        a.status = row.live ? SPECV_ROW_BAD_LENGTH : 0;
+        a.len = -1;
+        return a;
+    }
+    if (!row.readable) return a;
+    if (accepted < 0 || accepted > row.n_draft) {
+        a.status |= SPECV_ROW_BAD_LENGTH;
+        return a;
+    }
+    a.count = d->num_pending + accepted;
+    if (a.count > kv->max_positions - a.len) {
+        a.status |= SPECV_ROW_NO_SPACE;
+        a.count = 0;
+    } else if (kv->block_table && a.count > 0) {
+        const int32_t *table = kv->block_table + b * kv->table_stride;
+        const int last = (a.len + a.count - 1) / kv->page_size;
+        for (int i = a.len / kv->page_size; i <= last; ++i) {
+            int32_t page = table[i];
+            if (page < 0 || page >= kv->num_pages)
+                a.status |= SPECV_ROW_BAD_PAGE;
+            else if (d->page_refs && d->page_refs[page] != 1)
+                a.status |= SPECV_ROW_SHARED_PAGE;
+        }
+        if (a.status & (SPECV_ROW_BAD_PAGE | SPECV_ROW_SHARED_PAGE)) a.count = 0;
+    }
+    return a;
+}
+
+/* The numbers of all rows, by the one block that is left when all have read the old ones.
+   Call: block. Sync: one barrier. */
+SPECV_DEVFN void specv_i_block_append_numbers(const specv_append_kv_desc *d) {
+    const int thread = specv_i_thread(), num_threads = specv_i_num_threads();
+    const specv_kv_cache *kv = &d->kv;
+    const int columns = d->num_pending + d->rows.max_draft;
+    const int num_active = d->rows.num_active ? *d->rows.num_active : d->rows.batch;
+#pragma unroll 1
+    for (int b = thread; b < d->rows.batch; b += num_threads) {
+        specv_i_append a = specv_i_append_row(d, b);
+        int32_t catchup = 0;
+        if (a.len >= 0) {
+            int32_t len = a.len + a.count, draft = a.len + d->num_pending + a.n_draft - 1;
+            if (draft < 0) draft = 0;
+            if (d->draft_cache_len) draft = d->draft_cache_len[b];
+            d->cache_len[b] = len;
+            if (draft > len) draft = len;
+            if (draft < 0)
+                a.status |= SPECV_ROW_BAD_LENGTH;
+            else
+                catchup = len + 1 - draft;
+            if (draft >= 0 && d->draft_cache_len) d->draft_cache_len[b] = draft;
+        }
+        if (d->draft_catchup) d->draft_catchup[b] = catchup;
+        if (d->row_status) d->row_status[b] = a.status | (d->keep_status ? d->row_status[b] : 0);
+    }
+    if (!d->slot_mapping && !d->position_ids) return;
+    __syncthreads();
+#pragma unroll 1
+    for (int i = thread; i < d->rows.batch * columns; i += num_threads) {
+        const int b = i / columns;
+        const int32_t len = b < num_active ? d->cache_len[b] : -1;
+        const int known = len >= 0 && len <= kv->max_positions;
+        const int32_t position = known ? len + i % columns : 0;
+        int64_t slot = -1;
+        if (known && position < kv->max_positions) {
+            if (kv->block_table) {
+                int32_t page = kv->block_table[b * kv->table_stride + position / kv->page_size];
+                if (page >= 0 && page < kv->num_pages)
+                    slot = (int64_t)page * kv->page_size + position % kv->page_size;
+            } else {
+                slot = (int64_t)b * kv->max_positions + position;
+            }
+        }
+        if (d->slot_mapping) d->slot_mapping[i] = slot;
+        if (d->position_ids) d->position_ids[i] = position;
+    }
+}
+
+/* ---- pages */
+
+typedef struct specv_i_pages {
+    int32_t held, keep; /* pages that the row owns, and will own */
+    int32_t last;       /* the partly filled page that it will write into, or -1 */
+    int32_t last_at;    /* its place in the row's table */
+    int32_t last_refs;  /* its owners */
+    int32_t ok;         /* 0: the row stays as it is */
+    uint32_t status;
+} specv_i_pages;
+
+SPECV_DEVFN specv_i_pages specv_i_pages_of(const specv_page_resize_desc *d, int b) {
+    const specv_kv_cache *kv = &d->kv;
+    const int32_t size = kv->page_size, most = (kv->max_positions - 1) / kv->page_size + 1;
+    const int32_t held = d->num_row_pages[b],
+                  reserve = d->row_reserve ? d->row_reserve[b] : d->reserve;
+    const int finished = d->finished && d->finished[b];
+    const int32_t len = d->cache_len[b], *table = kv->block_table + b * kv->table_stride;
+    specv_i_pages r;
+    int32_t content, first, want;
+    r.held = held, r.keep = 0, r.last = -1, r.last_at = 0, r.last_refs = 0, r.ok = 0;
+    r.status = SPECV_ROW_BAD_LENGTH;
+    if (held < 0 || held > most || reserve < 0 || len < 0 || len > kv->max_positions) return r;
+    want = finished ? 0 : reserve < kv->max_positions - len ? len + reserve : kv->max_positions;
+    content = finished ? 0 : len / size + (len % size > 0);
+    r.keep = want / size + (want % size > 0);
+    if (content > held) return r;
+    r.status = 0;
+    first = finished ? 0 : len / size;
+    if (r.keep < first) first = r.keep;
+    for (int32_t i = first; i < held; ++i) {
+        int32_t page = table[i], refs = page >= 0 && page < kv->num_pages ? d->pool.refs[page] : 0;
+        if (refs < 1)
+            r.status |= SPECV_ROW_BAD_PAGE;
+        else if (i >= content && i < r.keep && refs > 1)
+            r.status |= SPECV_ROW_SHARED_PAGE;
+        else if (i == content - 1 && want > len)
+            r.last = page, r.last_at = i;
+    }
+    r.ok = r.status == 0;
+    return r;
+}
+
+/* Shared memory of B5: what a thread has to know of another thread's row. */
+typedef struct specv_i_page_tile {
+    int32_t released[SPECV_PAGE_ROWS + 1]; /* running sum of entries that are given back */
+    int32_t keep[SPECV_PAGE_ROWS];         /* the first of them in its row's table */
+    int32_t last[SPECV_PAGE_ROWS];         /* page that the row shares and will write, or -1 */
+    uint32_t status[SPECV_PAGE_ROWS];
+    int32_t scratch[SPECV_BLOCK_SCAN_SMEM_WORDS];
+    int32_t num_free, first_dry;
+} specv_i_page_tile;
+
+/* Entry e of those that are given back: *i gets its row in the tile. */
+SPECV_DEVFN int32_t *specv_i_released(const specv_page_resize_desc *d, const specv_i_page_tile *t,
+                                      int row0, int num_rows, int32_t e, int *i) {
+    *i = specv_i_find_row(t->released, 0, num_rows, e);
+    return d->kv.block_table + (row0 + *i) * d->kv.table_stride + t->keep[*i] + e - t->released[*i];
+}
+
+/* Owners give pages back. Then each page without owners goes to free_pages once: among the entries
+   that named it the first one does it, so that the order is that of rows. Until then the count of
+   such a page holds the number of that entry, as INT32_MIN + e. Call: block of a thread per row. */
+SPECV_DEVFN void specv_i_block_give_back(const specv_page_resize_desc *d, specv_i_page_tile *t,
+                                         int row0, int num_rows) {
+    const int thread = specv_i_thread();
+    const int32_t count = t->released[num_rows], num_free = t->num_free;
+    int32_t freed = 0;
+    int i;
+    for (int32_t e = thread; e < count; e += SPECV_PAGE_THREADS)
+        atomicSub(&d->pool.refs[*specv_i_released(d, t, row0, num_rows, e, &i)], 1);
+    __syncthreads();
+    for (int32_t e = thread; e < count; e += SPECV_PAGE_THREADS)
+        if (d->pool.refs[*specv_i_released(d, t, row0, num_rows, e, &i)] < 0)
+            atomicOr(&t->status[i], (uint32_t)SPECV_ROW_BAD_PAGE); /* more entries than owners */
+    __syncthreads();
+    for (int32_t e = thread; e < count; e += SPECV_PAGE_THREADS) {
+        int32_t *refs = &d->pool.refs[*specv_i_released(d, t, row0, num_rows, e, &i)];
+        /* Not a plain load: other entries may be at the same count. */
+        if (atomicAdd(refs, 0) <= 0) atomicMin(refs, INT32_MIN + e);
+    }
+    __syncthreads();
+    for (int32_t e0 = 0; e0 < count; e0 += SPECV_PAGE_THREADS) {
+        int32_t e = e0 + thread, page = -1, total, at;
+        int frees = 0;
+        if (e < count) {
+            int32_t *entry = specv_i_released(d, t, row0, num_rows, e, &i);
+            page = *entry;
+            frees = d->pool.refs[page] == INT32_MIN + e;
+            *entry = -1;
+        }
+        at = num_free + freed + specv_block_exclusive_scan(frees, &total, t->scratch);
+        if (frees && at < d->kv.num_pages) d->pool.free_pages[at] = page;
+        if (frees && at >= d->kv.num_pages) /* it was in free_pages while it had owners */
+            atomicOr(&t->status[i], (uint32_t)SPECV_ROW_BAD_PAGE);
+        if (frees) d->pool.refs[page] = 0;
+        freed += total;
+        __syncthreads(); /* scratch is reused; the counts are 0 before the next entries are seen */
+    }
+    if (thread == 0)
+        t->num_free = num_free + freed < d->kv.num_pages ? num_free + freed : d->kv.num_pages;
+    __syncthreads();
+}
+
+SPECV_DEVFN int32_t specv_i_pop_page(const specv_page_resize_desc *d, int32_t at,
+                                     uint32_t *status) {
+    int32_t page = d->pool.free_pages[at];
+    if (page >= 0 && page < d->kv.num_pages) {
+        d->pool.refs[page] = 1;
+        return page;
+    }
+    *status |= SPECV_ROW_BAD_PAGE;
+    return -1;
+}
+
+/* Rows take what they lack. As if one after the other: of the rows that share a page and write into
+   it, each makes a copy while others own it too, so the last owner does not. When the pool is dry
+   a row fails, and all behind it that need anything, hence also a last owner before whom one of
+   the others has failed. Call: block, a thread per row. Returns the row's status. */
+SPECV_DEVFN uint32_t specv_i_block_take(const specv_page_resize_desc *d, specv_i_page_tile *t,
+                                        int b, const specv_i_pages *r, int32_t *copy_from,
+                                        int32_t *copy_to) {
+    const int i = specv_i_thread();
+    const int32_t growth = r->ok && r->keep > r->held ? r->keep - r->held : 0;
+    const int32_t num_free = t->num_free;
+    int32_t earlier = 0, demand, total, before, top;
+    const int shared = r->ok && r->last >= 0 && r->last_refs > 1;
+    uint32_t status = 0;
+    int copies, fails;
+    *copy_from = *copy_to = -1;
+    t->last[i] = shared ? r->last : -1;
+    if (i == 0) t->first_dry = SPECV_PAGE_ROWS;
+    __syncthreads();
+    for (int j = 0; shared && j < i; ++j) earlier += t->last[j] == r->last;
+    copies = shared && r->last_refs - earlier > 1;
+    demand = growth + copies;
+    before = specv_block_exclusive_scan(demand, &total, t->scratch);
+    fails = demand > 0 && before + demand > num_free;
+    if (fails) atomicMin(&t->first_dry, i);
+    __syncthreads();
+    if (shared && !copies)
+        for (int j = t->first_dry; j < i; ++j) fails |= t->last[j] == r->last;
+    before = specv_block_exclusive_scan(fails ? 0 : demand, &total, t->scratch);
+    if (i == 0) t->num_free = num_free - total;
+    if (fails) return SPECV_ROW_NO_SPACE;
+    top = num_free - 1 - before;
+    if (copies) {
+        *copy_from = r->last, *copy_to = specv_i_pop_page(d, top--, &status);
+        atomicSub(&d->pool.refs[r->last], 1);
+        d->kv.block_table[b * d->kv.table_stride + r->last_at] = *copy_to;
+    }
+    for (int32_t k = 0; k < growth; ++k)
+        d->kv.block_table[b * d->kv.table_stride + r->held + k] =
+            specv_i_pop_page(d, top - k, &status);
+    if (growth) d->num_row_pages[b] = r->keep;
+    return status;
+}
+
+/* ---- columns that sequences share */
+
+SPECV_DEVFN void specv_i_store_column(const specv_columns *c, int token_dtype, int64_t at,
+                                      int64_t token, int mask, int position) {
+    if (c->tokens) specv_i_store_token(c->tokens, token_dtype, at, mask ? token : c->pad_token);
+    if (c->mask) specv_i_store_token(c->mask, c->index_dtype, at, mask);
+    if (c->position_ids)
+        specv_i_store_token(c->position_ids, c->index_dtype, at, position > 0 ? position : 0);
+}
+
+SPECV_DEVFN int64_t specv_i_one_token(const void *tokens, int dtype, int64_t index) {
+    return dtype == SPECV_I64 ? ((const int64_t *)tokens)[index] : ((const int32_t *)tokens)[index];
+}
+
+SPECV_DEVFN int specv_i_num_live(const int32_t *num_active, int batch) {
+    int live = num_active ? *num_active : batch;
+    return live < 0 ? 0 : live < batch ? live : batch;
+}
+
+/* The largest value of a block's threads, in all of them. Call: block. Sync: two barriers. */
+SPECV_DEVFN int32_t specv_i_block_max(int32_t value) {
+    __shared__ int32_t largest;
+    if (specv_i_thread() == 0) largest = INT32_MIN;
+    __syncthreads();
+    value = specv_warp_reduce_max(value);
+    if (specv_i_lane() == 0) atomicMax(&largest, value);
+    __syncthreads();
+    return largest;
+}
+
+/* Tokens that row b gains in C1; -1 if its place cannot be trusted. */
+SPECV_DEVFN int specv_i_gain(const specv_realign_desc *d, int b, int width, uint32_t *status) {
+    const int32_t pad = d->pad_len[b];
+    int gain = d->num_emitted[b];
+    if (gain < 0 || gain > d->max_draft + 1) *status = SPECV_ROW_BAD_LENGTH, gain = 0;
+    if (width >= 0 && width <= d->columns.max_columns && pad >= 0 && pad <= width) return gain;
+    *status = SPECV_ROW_BAD_LENGTH;
+    return -1;
+}
+
+/* Moves count tokens by `by` within a row, in place: SPECV_I_FLIGHT a thread are loaded, then, when
+   all threads have theirs, stored; from the end when they move to the right. Call: block. */
+SPECV_DEVFN void specv_i_block_shift_tokens(void *tokens, int dtype, int64_t first, int count,
+                                            int by) {
+    const int chunk = SPECV_COLUMN_THREADS * SPECV_I_FLIGHT;
+#pragma unroll 1
+    for (int done = 0; done < count; done += chunk) {
+        int64_t token[SPECV_I_FLIGHT];
+#pragma unroll
+        for (int u = 0; u < SPECV_I_FLIGHT; ++u) {
+            int i = done + u * SPECV_COLUMN_THREADS + specv_i_thread();
+            if (i < count)
+                token[u] = specv_i_one_token(tokens, dtype, first + (by > 0 ? count - 1 - i : i));
+        }
+        __syncthreads();
+#pragma unroll
+        for (int u = 0; u < SPECV_I_FLIGHT; ++u) {
+            int i = done + u * SPECV_COLUMN_THREADS + specv_i_thread();
+            if (i < count)
+                specv_i_store_token(tokens, dtype, first + by + (by > 0 ? count - 1 - i : i),
+                                    token[u]);
+        }
+        __syncthreads();
+    }
+}
+
+/* C1 for row b: where its columns go, its tokens, mask and position ids. Call: block. */
+SPECV_DEVFN void specv_i_block_realign_row(const specv_realign_desc *d, int b, int width,
+                                           int new_width, int pad, int gain) {
+    const specv_columns *c = &d->columns;
+    const int content = width - pad, tokens = content + gain, new_pad = new_width - tokens;
+    const int by = new_pad - pad, first = by == 0 ? width : pad < new_pad ? pad : new_pad;
+    const int64_t row = b * c->stride_elems;
+    int end = width > new_width ? width : new_width;
+    end = d->max_draft < c->max_columns - end ? end + d->max_draft : c->max_columns;
+    if (c->tokens && by != 0)
+        specv_i_block_shift_tokens(c->tokens, d->token_dtype, row + pad, content, by);
+    for (int column = first + specv_i_thread(); column < end; column += SPECV_COLUMN_THREADS) {
+        const int i = column - new_pad, mask = i >= 0 && i < tokens;
+        specv_columns rest = *c;
+        int64_t token = 0;
+        if (i >= 0 && i < content) rest.tokens = 0; /* they are there already */
+        if (rest.tokens && mask)
+            token = specv_i_one_token(d->emitted, d->token_dtype,
+                                      b * d->emitted_stride_elems + i - content);
+        specv_i_store_column(&rest, d->token_dtype, row + column, token, mask, i);
+    }
+}
+
+/* Can C2 believe row b? */
+SPECV_DEVFN int specv_i_gap_ok(const specv_gap_commit_desc *d, int b, int width) {
+    const int32_t accepted = d->accepted_len[b], emitted = d->num_emitted[b];
+    const int32_t content = d->content_len[b], most = d->columns.max_columns;
+    return width >= 0 && width <= most && accepted >= 0 && accepted <= d->max_draft &&
+           emitted >= accepted && emitted <= accepted + 1 && content >= 0 && content <= most;
+}
+
+/* C2 for row b. Call: block. */
+SPECV_DEVFN void specv_i_block_gap_row(const specv_gap_commit_desc *d, int b, int width,
+                                       int furthest) {
+    const specv_columns *c = &d->columns;
+    const int accepted = d->accepted_len[b], content = d->content_len[b];
+    const int has_next = d->num_emitted[b] > accepted, new_width = width + furthest + 1;
+    const int end =
+        d->max_draft < c->max_columns - new_width ? new_width + d->max_draft : c->max_columns;
+    for (int column = width + specv_i_thread(); column < end; column += SPECV_COLUMN_THREADS) {
+        const int j = column - width, is_next = j == furthest && has_next;
+        const int mask = j < accepted || is_next;
+        /* the mask's running count: accepted ones up to here, and the next token at its place */
+        int position = content - 1 + (j < accepted ? j + 1 : accepted + is_next);
+        int64_t token = 0;
+        if (column >= new_width) position = content + accepted + has_next + column - new_width;
+        if (mask && c->tokens)
+            token = specv_i_one_token(d->emitted, d->token_dtype,
+                                      b * d->emitted_stride_elems + (is_next ? accepted : j));
+        specv_i_store_column(c, d->token_dtype, b * c->stride_elems + column, token, mask,
+                             position);
+    }
+}
+
+/* Moves one thread's 16 bytes (or fewer) of a KV row over all columns of a shift, SPECV_I_FLIGHT
+   columns at a time: they are in registers before the first is stored, and what is stored has been
+   loaded before, because the walk goes against the move. No other thread has to be waited for. */
+SPECV_DEVFN void specv_i_thread_shift(char *data, int64_t pos_stride, int count, int by,
+                                      int width) {
+    const int64_t step = by > 0 ? -pos_stride : pos_stride;
+    if (by > 0) data += (count - 1) * pos_stride;
+#pragma unroll 1
+    for (; count > 0; count -= SPECV_I_FLIGHT, data += SPECV_I_FLIGHT * step) {
+        uint4 v[SPECV_I_FLIGHT];
+#pragma unroll
+        for (int u = 0; u < SPECV_I_FLIGHT; ++u)
+            if (u < count) v[u] = specv_i_load_unit(data + u * step, width);
+#pragma unroll
+        for (int u = 0; u < SPECV_I_FLIGHT; ++u)
+            if (u < count) specv_i_store_unit(data + u * step + by * pos_stride, v[u], width);
+    }
+}
+
+/* ---- order, budget */
+
+/* C4's key of row b in the high word, the row in the low one: no two are equal, and comparing them
+   is stable. All ones: the row is left out. */
+SPECV_DEVFN uint64_t specv_i_group_key(const specv_group_desc *d, int b, int live) {
+    uint32_t key;
+    if (b >= live || (d->skip && d->skip[b])) return ~(uint64_t)0;
+    if (d->length) {
+        key = (uint32_t)d->length[b] ^ 0x80000000u;
+    } else {
+        float score = specv_i_add(d->score[b], 0.0f); /* -0 is 0 */
+        uint32_t bits = specv_float_bits(score);
+        key = ~(bits ^ (bits >> 31 ? 0xffffffffu : 0x80000000u)); /* the largest first */
+        if (specv_i_is_nan(score)) key = 0xffffffffu;
+    }
+    return (uint64_t)key << 32 | (uint32_t)b;
+}
+
+/* Drafts of a row whose survival has at least these bits; survival never grows along the row. */
+SPECV_DEVFN int specv_i_survivors(const float *survival, int n_draft, uint32_t bits) {
+    int low = 0, high = n_draft;
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+        if (specv_float_bits(survival[middle]) >= bits)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* The same over all rows, in every thread. Call: block. Sync: two barriers. */
+SPECV_DEVFN int32_t specv_i_block_survivors(const specv_draft_budget_desc *d, uint32_t bits) {
+    __shared__ int32_t sum;
+    int32_t count = 0;
+    for (int b = specv_i_thread(); b < d->rows.batch; b += specv_i_num_threads())
+        count += specv_i_survivors(d->survival + (int64_t)b * d->rows.max_draft,
+                                   specv_thread_load_row(&d->rows, b).n_draft, bits);
+    count = specv_warp_reduce_add(count);
+    if (specv_i_thread() == 0) sum = 0;
+    __syncthreads();
+    if (specv_i_lane() == 0) atomicAdd(&sum, count);
+    __syncthreads();
+    count = sum;
+    __syncthreads(); /* the next call writes it */
+    return count;
+}
+
 /* ---- sampled verification
 
    One request of the batch, as every block that works on it sees it. */
@@ -3421,22 +4042,6 @@ SPECV_DEVFN specv_i_memory specv_i_open_memory(const specv_verify_sample_desc *d
     m.target_rows = s->target_rows;
     m.num_tiles = s->num_tiles;
     return m;
-}
-
-/* The last of num_blocks blocks that come here with the same ticket gets 1, and sees what all of
-   them have written. The ticket counts from 0 back to 0; one block needs none. Call: block. Sync:
-   one or two barriers. */
-SPECV_DEVFN int specv_i_block_is_last(unsigned *ticket, int num_blocks) {
-    __shared__ int is_last;
-    __syncthreads();
-    if (num_blocks == 1) return 1;
-    if (specv_i_thread() == 0) {
-        __threadfence();
-        is_last = atomicInc(ticket, (unsigned)num_blocks - 1) == (unsigned)num_blocks - 1;
-        __threadfence();
-    }
-    __syncthreads();
-    return is_last;
 }
 
 /* Probability that a side gives to id x; NaN is reported and counts as 0. row: of its statistics;
@@ -4078,6 +4683,26 @@ SPECV_KERNEL __launch_bounds__(SPECV_PACK_THREADS, 1)
     specv_pack_kv_kernel(const __grid_constant__ specv_pack_kv_desc d);
 SPECV_KERNEL __launch_bounds__(SPECV_PACK_THREADS, 1)
     specv_verify_pack_kv_kernel(const __grid_constant__ specv_verify_pack_kv_desc d);
+SPECV_KERNEL __launch_bounds__(SPECV_MOVE_THREADS, 1)
+    specv_append_kv_kernel(const __grid_constant__ specv_append_kv_desc d);
+SPECV_KERNEL __launch_bounds__(SPECV_PAGE_THREADS, 1)
+    specv_page_resize_kernel(const __grid_constant__ specv_page_resize_desc d);
+SPECV_KERNEL __launch_bounds__(SPECV_MOVE_THREADS, 1)
+    specv_copy_pages_kernel(const __grid_constant__ specv_page_resize_desc d);
+SPECV_KERNEL __launch_bounds__(SPECV_PAGE_THREADS, 1)
+    specv_page_fork_kernel(const __grid_constant__ specv_page_fork_desc d);
+SPECV_KERNEL __launch_bounds__(SPECV_COLUMN_THREADS)
+    specv_realign_kernel(const __grid_constant__ specv_realign_desc d);
+SPECV_KERNEL __launch_bounds__(SPECV_COLUMN_THREADS)
+    specv_shift_kv_kernel(const __grid_constant__ specv_shift_kv_desc d);
+SPECV_KERNEL __launch_bounds__(SPECV_COLUMN_THREADS)
+    specv_gap_commit_kernel(const __grid_constant__ specv_gap_commit_desc d);
+SPECV_KERNEL __launch_bounds__(SPECV_COMPACT_THREADS, 1)
+    specv_compact_kernel(const __grid_constant__ specv_compact_desc d);
+SPECV_KERNEL __launch_bounds__(SPECV_GROUP_THREADS)
+    specv_group_kernel(const __grid_constant__ specv_group_desc d);
+SPECV_KERNEL __launch_bounds__(SPECV_BUDGET_THREADS, 1)
+    specv_draft_budget_kernel(const __grid_constant__ specv_draft_budget_desc d);
 SPECV_KERNEL __launch_bounds__(SPECV_STATS_THREADS)
     specv_accept_stats_kernel(const __grid_constant__ specv_accept_stats_desc d);
 #endif
@@ -4204,6 +4829,465 @@ SPECV_KERNEL __launch_bounds__(SPECV_PACK_THREADS, 1)
     }
 }
 
+/* B3. Grid: any number of blocks of SPECV_MOVE_THREADS; one if there are no planes.
+   Bytes: per block 12 a row and its pages' ids; per appended KV row its bytes read and written.
+   Round trips: lengths; page ids; (owners;) KV. */
+SPECV_KERNEL __launch_bounds__(SPECV_MOVE_THREADS, 1)
+    specv_append_kv_kernel(const __grid_constant__ specv_append_kv_desc d) {
+    __shared__ specv_i_move moves[SPECV_MOVE_ROWS];
+    __shared__ int32_t lens[SPECV_MOVE_ROWS], offsets[SPECV_MOVE_ROWS + 1];
+    __shared__ int32_t scratch[SPECV_BLOCK_SCAN_SMEM_WORDS];
+    const int thread = specv_i_thread(), num_blocks = (int)gridDim.x, batch = d.rows.batch;
+    const int warp = thread / 32 * num_blocks + (int)blockIdx.x;
+    const specv_i_place to = specv_i_place_of_cache(&d.kv);
+    specv_i_place from = {0, 0, 0, 0, 0, 0, 0};
+    from.seq_stride = d.src.seq_stride_bytes, from.pos_stride = d.src.pos_stride_bytes;
+    from.head_stride = d.src.head_stride_bytes;
+    specv_i_wait_for_primary();
+#pragma unroll 1
+    for (int row0 = 0; row0 < batch; row0 += SPECV_MOVE_ROWS) {
+        int num_rows = batch - row0 < SPECV_MOVE_ROWS ? batch - row0 : SPECV_MOVE_ROWS;
+        for (int i = thread; i < num_rows; i += SPECV_MOVE_THREADS) {
+            specv_i_append a = specv_i_append_row(&d, row0 + i);
+            lens[i] = a.count;
+            moves[i].src_seq = moves[i].dst_seq = row0 + i;
+            moves[i].src_first = a.src_first, moves[i].dst_first = a.len;
+        }
+        specv_block_offsets_tile(lens, num_rows, 0, offsets, scratch);
+        if (row0 + num_rows == batch && specv_i_block_is_last(d.ticket, num_blocks))
+            specv_i_block_append_numbers(&d);
+        specv_i_warp_move_tile(&d.kv, &from, d.src.planes, d.src.plane, &to, moves, offsets,
+                               num_rows, warp, num_blocks * (SPECV_MOVE_THREADS / 32));
+        __syncthreads(); /* moves are reused */
+    }
+}
+
+/* B5, first kernel. Grid: one block of SPECV_PAGE_THREADS, a thread per row.
+   Bytes: 20 a row, 16 for each page that changes hands. */
+SPECV_KERNEL __launch_bounds__(SPECV_PAGE_THREADS, 1)
+    specv_page_resize_kernel(const __grid_constant__ specv_page_resize_desc d) {
+    __shared__ specv_i_page_tile tile;
+    const int i = specv_i_thread();
+    specv_i_wait_for_primary();
+    specv_i_launch_dependents();
+    const int live = specv_i_num_live(d.num_active, d.batch), at_start = *d.pool.num_free;
+    const int pool_ok = at_start >= 0 && at_start <= d.kv.num_pages;
+    if (i == 0) tile.num_free = at_start;
+#pragma unroll 1
+    for (int row0 = 0; row0 < live; row0 += SPECV_PAGE_ROWS) {
+        const int b = row0 + i,
+                  num_rows = live - row0 < SPECV_PAGE_ROWS ? live - row0 : SPECV_PAGE_ROWS;
+        specv_i_pages r = {0, 0, -1, 0, 0, 0, 0};
+        int32_t copy_from, copy_to, released, total;
+        if (b < live) r = specv_i_pages_of(&d, b);
+        if (!pool_ok) r.status = SPECV_ROW_BAD_PAGE, r.ok = 0;
+        released = r.ok && r.keep < r.held ? r.held - r.keep : 0;
+        tile.keep[i] = r.keep, tile.status[i] = 0;
+        tile.released[i] = specv_block_exclusive_scan(released, &total, tile.scratch);
+        if (i == SPECV_PAGE_ROWS - 1) tile.released[SPECV_PAGE_ROWS] = total;
+        __syncthreads();
+        specv_i_block_give_back(&d, &tile, row0, num_rows);
+        r.status |= tile.status[i];
+        if (released) d.num_row_pages[b] = r.keep, r.held = r.keep;
+        if (r.ok && r.last >= 0) r.last_refs = d.pool.refs[r.last];
+        __syncthreads(); /* counts are read before others change */
+        r.status |= specv_i_block_take(&d, &tile, b, &r, &copy_from, &copy_to);
+        if (b < live && d.copy_from) d.copy_from[b] = copy_from, d.copy_to[b] = copy_to;
+        if (b < live && d.row_status)
+            d.row_status[b] = r.status | (d.keep_status ? d.row_status[b] : 0);
+        __syncthreads(); /* the tile is reused; counts are whole before they are read again */
+    }
+    for (int b = live + i; b < d.batch; b += SPECV_PAGE_THREADS) {
+        if (d.copy_from) d.copy_from[b] = d.copy_to[b] = -1;
+        if (d.row_status && !d.keep_status) d.row_status[b] = 0;
+    }
+    if (i == 0 && live > 0 && pool_ok) *d.pool.num_free = tile.num_free;
+}
+
+/* B5, second kernel: the copies. Grid: any number of blocks of SPECV_MOVE_THREADS.
+   Bytes: per block 12 a row; each position that is copied once. */
+SPECV_KERNEL __launch_bounds__(SPECV_MOVE_THREADS, 1)
+    specv_copy_pages_kernel(const __grid_constant__ specv_page_resize_desc d) {
+    __shared__ specv_i_move moves[SPECV_MOVE_ROWS];
+    __shared__ int32_t lens[SPECV_MOVE_ROWS], offsets[SPECV_MOVE_ROWS + 1];
+    __shared__ int32_t scratch[SPECV_BLOCK_SCAN_SMEM_WORDS];
+    const int thread = specv_i_thread(), num_blocks = (int)gridDim.x;
+    specv_i_place pages = specv_i_place_of_cache(&d.kv);
+    pages.table = 0, pages.seq_stride = pages.page_stride; /* a page is a sequence here */
+    specv_i_wait_for_primary();
+#pragma unroll 1
+    for (int row0 = 0; row0 < d.batch; row0 += SPECV_MOVE_ROWS) {
+        int num_rows = d.batch - row0 < SPECV_MOVE_ROWS ? d.batch - row0 : SPECV_MOVE_ROWS;
+        for (int i = thread; i < num_rows; i += SPECV_MOVE_THREADS) {
+            moves[i].src_seq = d.copy_from[row0 + i], moves[i].dst_seq = d.copy_to[row0 + i];
+            moves[i].src_first = moves[i].dst_first = 0;
+            lens[i] = moves[i].dst_seq >= 0 ? d.cache_len[row0 + i] % d.kv.page_size : 0;
+        }
+        specv_block_offsets_tile(lens, num_rows, 0, offsets, scratch);
+        specv_i_warp_move_tile(&d.kv, &pages, (const void *const *)d.kv.planes, d.kv.plane, &pages,
+                               moves, offsets, num_rows, thread / 32 * num_blocks + (int)blockIdx.x,
+                               num_blocks * (SPECV_MOVE_THREADS / 32));
+        __syncthreads(); /* moves are reused */
+    }
+}
+
+/* B5, fork. Grid: one block of SPECV_PAGE_THREADS, a thread per fork. Bytes: 12 for each entry. */
+SPECV_KERNEL __launch_bounds__(SPECV_PAGE_THREADS, 1)
+    specv_page_fork_kernel(const __grid_constant__ specv_page_fork_desc d) {
+    __shared__ int32_t first[SPECV_PAGE_THREADS + 1], scratch[SPECV_BLOCK_SCAN_SMEM_WORDS];
+    __shared__ uint32_t status[SPECV_PAGE_THREADS];
+    const int i = specv_i_thread();
+    specv_i_wait_for_primary();
+#pragma unroll 1
+    for (int fork0 = 0; fork0 < d.num_forks; fork0 += SPECV_PAGE_THREADS) {
+        const int fork = fork0 + i, left = d.num_forks - fork0;
+        const int num_forks = left < SPECV_PAGE_THREADS ? left : SPECV_PAGE_THREADS;
+        int32_t src = 0, dst = 0, len = 0, count = 0, total;
+        uint32_t bits = 0;
+        if (fork < d.num_forks) {
+            src = d.src_row[fork], dst = d.dst_row[fork];
+            bits = SPECV_ROW_BAD_LENGTH;
+            if (src >= 0 && src < d.batch && dst >= 0 && dst < d.batch && src != dst) {
+                len = d.cache_len[src];
+                count = len / d.page_size + (len % d.page_size > 0);
+                if (len >= 0 && d.num_row_pages[dst] == 0 &&
+                    d.num_row_pages[src] <= d.max_row_pages && count <= d.num_row_pages[src])
+                    bits = 0;
+                for (int other = 0; other < d.num_forks; ++other)
+                    if (d.src_row[other] == dst || (other < fork && d.dst_row[other] == dst))
+                        bits = SPECV_ROW_BAD_LENGTH;
+            }
+            if (bits) count = 0;
+        }
+        status[i] = bits;
+        first[i] = specv_block_exclusive_scan(count, &total, scratch);
+        if (i == SPECV_PAGE_THREADS - 1) first[SPECV_PAGE_THREADS] = total;
+        __syncthreads();
+        for (int pass = 0; pass < 2; ++pass) { /* look at all entries, then share them */
+            for (int32_t e = i; e < total; e += SPECV_PAGE_THREADS) {
+                int of = specv_i_find_row(first, 0, num_forks, e);
+                int64_t at = e - first[of];
+                int32_t page = d.block_table[d.src_row[fork0 + of] * d.table_stride + at];
+                if (pass == 0 && (page < 0 || page >= d.num_pages || d.refs[page] < 1))
+                    atomicOr(&status[of], (uint32_t)SPECV_ROW_BAD_PAGE);
+                if (pass == 1 && status[of] == 0) {
+                    d.block_table[d.dst_row[fork0 + of] * d.table_stride + at] = page;
+                    atomicAdd(&d.refs[page], 1);
+                }
+            }
+            __syncthreads();
+        }
+        if (fork < d.num_forks) {
+            if (status[i] == 0) d.num_row_pages[dst] = count, d.cache_len[dst] = len;
+            if (d.fork_status) d.fork_status[fork] = status[i];
+        }
+        __syncthreads(); /* shared memory is reused */
+    }
+}
+
+/* C1, first kernel: where everything goes, tokens, mask, position ids. Grid: batch blocks of
+   SPECV_COLUMN_THREADS, a block per row. Bytes: per block 8 a row; per row that moves its columns
+   of each array, else those behind the old width. */
+SPECV_KERNEL __launch_bounds__(SPECV_COLUMN_THREADS)
+    specv_realign_kernel(const __grid_constant__ specv_realign_desc d) {
+    const int b = (int)blockIdx.x, thread = specv_i_thread();
+    specv_i_wait_for_primary();
+    specv_i_launch_dependents();
+    const int live = specv_i_num_live(d.num_active, d.batch), width = *d.columns.width;
+    const int kv_columns = d.kv.planes || d.kv.plane ? d.kv.max_positions : INT32_MAX - 1;
+    int32_t new_width = 0;
+    uint32_t status = 0, ignored;
+    for (int row = thread; row < live; row += SPECV_COLUMN_THREADS) {
+        int gain = specv_i_gain(&d, row, width, &ignored);
+        if (gain >= 0 && width - d.pad_len[row] + gain > new_width)
+            new_width = width - d.pad_len[row] + gain;
+    }
+    new_width = specv_i_block_max(new_width);
+    const int no_space = new_width > d.columns.max_columns || new_width - 1 > kv_columns;
+    const int gain = b < live ? specv_i_gain(&d, b, width, &status) : -1;
+    const int pad = gain >= 0 ? d.pad_len[b] : 0, tokens = width - pad + gain;
+    const int moves = gain >= 0 && !no_space;
+    if (gain >= 0 && no_space) status |= SPECV_ROW_NO_SPACE;
+    if (thread == 0) {
+        specv_shift shift = {0, 0, 0, 0};
+        if (moves) {
+            shift.first = pad, shift.count = tokens > 0 ? tokens - 1 : 0;
+            shift.by = new_width - tokens - pad;
+        }
+        d.shifts[b] = shift;
+        if (d.row_status) d.row_status[b] = status;
+    }
+    if (specv_i_block_is_last(d.ticket, (int)gridDim.x) && !no_space) {
+        for (int row = thread; row < live; row += SPECV_COLUMN_THREADS) {
+            int of_row = specv_i_gain(&d, row, width, &ignored);
+            if (of_row >= 0) d.pad_len[row] += new_width - width - of_row;
+        }
+        if (thread == 0 && new_width > 0) *d.columns.width = new_width;
+    }
+    if (moves) specv_i_block_realign_row(&d, b, width, new_width, pad, gain);
+}
+
+/* C1, KV. Grid: a thread for each 16 bytes of one KV row of each plane of each sequence; blocks of
+   SPECV_COLUMN_THREADS. Bytes: 16 a thread, then each KV row that moves once read, once written.
+   Round trips: shift and plane; then count / SPECV_I_FLIGHT, one behind the other. */
+SPECV_KERNEL __launch_bounds__(SPECV_COLUMN_THREADS)
+    specv_shift_kv_kernel(const __grid_constant__ specv_shift_kv_desc d) {
+    const int64_t slots = ((int64_t)d.kv.num_heads * d.kv.head_bytes + 15) / 16;
+    const int64_t thread = (int64_t)blockIdx.x * SPECV_COLUMN_THREADS + specv_i_thread();
+    const int plane = (int)(thread / slots % d.kv.num_planes);
+    const int b = (int)(thread / slots / d.kv.num_planes);
+    if (b >= d.batch) return;
+    char *data = (char *)(d.kv.planes ? d.kv.planes[plane] : d.kv.plane);
+    specv_i_wait_for_primary();
+    specv_shift shift = {0, 0, 0, 0};
+    uint32_t status = 0;
+    if (b < specv_i_num_live(d.num_active, d.batch)) {
+        shift = d.shifts[b];
+        int64_t end = (int64_t)shift.first + shift.count;
+        if (d.end && d.end[b] < end) end = d.end[b];
+        if (end <= shift.first) {
+            shift.count = 0;
+        } else if (shift.first < 0 || (int64_t)shift.first + shift.by < 0 ||
+                   end > d.kv.max_positions || end + shift.by > d.kv.max_positions) {
+            status = SPECV_ROW_BAD_LENGTH;
+            shift.count = 0;
+        } else {
+            shift.count = (int32_t)(end - shift.first);
+        }
+    }
+    if (d.row_status && plane == 0 && thread % slots == 0)
+        d.row_status[b] = status | (d.keep_status ? d.row_status[b] : 0);
+    if (shift.by == 0 || shift.count == 0 || !data) return;
+    const int width = specv_i_unit_bytes(
+        (uint64_t)data | (uint64_t)d.kv.head_bytes | (uint64_t)d.kv.seq_stride_bytes |
+        (uint64_t)d.kv.pos_stride_bytes | (uint64_t)d.kv.head_stride_bytes);
+    const int64_t head_units = d.kv.head_bytes / width, units = head_units * d.kv.num_heads;
+    data += b * d.kv.seq_stride_bytes + shift.first * d.kv.pos_stride_bytes;
+    for (int64_t unit = thread % slots; unit < units; unit += slots) {
+        char *at = data + unit / head_units * d.kv.head_stride_bytes + unit % head_units * width;
+        if (width == 16)
+            specv_i_thread_shift(at, d.kv.pos_stride_bytes, shift.count, shift.by, 16);
+        else
+            specv_i_thread_shift(at, d.kv.pos_stride_bytes, shift.count, shift.by, width);
+    }
+}
+
+/* C2. Grid: batch blocks of SPECV_COLUMN_THREADS, a block per row. Bytes: per block 12 a row; the
+   columns of the step of each array. */
+SPECV_KERNEL __launch_bounds__(SPECV_COLUMN_THREADS)
+    specv_gap_commit_kernel(const __grid_constant__ specv_gap_commit_desc d) {
+    const int b = (int)blockIdx.x, thread = specv_i_thread();
+    specv_i_wait_for_primary();
+    const int live = specv_i_num_live(d.num_active, d.batch), width = *d.columns.width;
+    int32_t furthest = -1;
+    for (int row = thread; row < live; row += SPECV_COLUMN_THREADS)
+        if (specv_i_gap_ok(&d, row, width) && d.num_emitted[row] > 0 &&
+            d.accepted_len[row] > furthest)
+            furthest = d.accepted_len[row];
+    furthest = specv_i_block_max(furthest);
+    const int no_space = furthest >= 0 && furthest + 1 > d.columns.max_columns - width;
+    const int ok = b < live && specv_i_gap_ok(&d, b, width);
+    if (d.row_status && thread == 0)
+        d.row_status[b] = b >= live ? 0
+                          : !ok ? SPECV_ROW_BAD_LENGTH
+                                : (no_space ? SPECV_ROW_NO_SPACE : 0);
+    if (ok && !no_space) specv_i_block_gap_row(&d, b, width, furthest);
+    if (!specv_i_block_is_last(d.ticket, (int)gridDim.x)) return;
+    for (int row = thread; row < live && !no_space; row += SPECV_COLUMN_THREADS)
+        if (specv_i_gap_ok(&d, row, width)) d.content_len[row] += d.num_emitted[row];
+    if (thread == 0 && d.catchup) *d.catchup = !no_space && furthest == d.max_draft ? 2 : 1;
+    if (thread == 0 && !no_space) *d.columns.width = width + furthest + 1;
+}
+
+/* C3. Grid: one block of SPECV_COMPACT_THREADS for the lists, one more for each carried array; all
+   count for themselves. Bytes: 1 a row and block; lists once; elements that move once. */
+SPECV_KERNEL __launch_bounds__(SPECV_COMPACT_THREADS, 1)
+    specv_compact_kernel(const __grid_constant__ specv_compact_desc d) {
+    __shared__ int32_t dst[SPECV_COMPACT_THREADS], scratch[2][SPECV_BLOCK_SCAN_SMEM_WORDS];
+    const int thread = specv_i_thread(), array = (int)blockIdx.x - 1;
+    specv_i_wait_for_primary();
+    const int live = specv_i_num_live(d.num_active, d.batch);
+    int32_t count = 0, lacks = 0;
+#pragma unroll 1
+    for (int row0 = 0; row0 < d.batch; row0 += SPECV_COMPACT_THREADS) {
+        const int b = row0 + thread, stays = b < live && !d.finished[b];
+        int32_t total, to = count + specv_block_exclusive_scan(stays, &total, scratch[0]);
+        if (array < 0) {
+            int32_t len = stays && d.cache_len ? d.cache_len[b] : 0;
+            int32_t first = stays && d.draft_cache_len ? d.draft_cache_len[b] : len;
+            const int bad = len < 0 || len == INT32_MAX || first < 0 || first > len;
+            int32_t mine = stays && !bad ? len + 1 - first : 0, sum;
+            int32_t before = lacks + specv_block_exclusive_scan(mine, &sum, scratch[1]);
+            if (stays) {
+                d.active[to] = b;
+                if (d.start_position) d.start_position[to] = bad ? 0 : len;
+                if (d.catchup_first) d.catchup_first[to] = bad ? 0 : first;
+                if (d.catchup_start) d.catchup_start[to] = before;
+            }
+            if (d.row_status && b < d.batch) d.row_status[b] = bad ? SPECV_ROW_BAD_LENGTH : 0;
+            lacks += sum;
+        } else {
+            const int64_t words = d.carry[array].elem_bytes / 4;
+            const int num_rows =
+                d.batch - row0 < SPECV_COMPACT_THREADS ? d.batch - row0 : SPECV_COMPACT_THREADS;
+            uint32_t *data = (uint32_t *)d.carry[array].data;
+            dst[thread] = stays && to < b ? to : -1;
+            __syncthreads();
+            /* Rows only move to the front: what a round stores has been loaded by then. */
+#pragma unroll 1
+            for (int64_t w0 = 0; w0 < num_rows * words; w0 += SPECV_COMPACT_THREADS) {
+                const int64_t w = w0 + thread, i = w / words;
+                uint32_t v = 0;
+                if (w < num_rows * words && dst[i] >= 0) v = data[row0 * words + w];
+                __syncthreads();
+                if (w < num_rows * words && dst[i] >= 0) data[dst[i] * words + w % words] = v;
+                __syncthreads();
+            }
+        }
+        count += total;
+        __syncthreads(); /* scratch and dst are reused */
+    }
+    if (array >= 0) return;
+    for (int i = count + thread; i <= d.batch; i += SPECV_COMPACT_THREADS) {
+        if (d.catchup_start) d.catchup_start[i] = lacks;
+        if (i == d.batch) break;
+        d.active[i] = -1;
+        if (d.start_position) d.start_position[i] = 0;
+        if (d.catchup_first) d.catchup_first[i] = 0;
+    }
+    if (thread == 0) *d.new_num_active = count;
+}
+
+/* C4. Grid: ceil(batch / SPECV_GROUP_THREADS) blocks. A row's place is the number of keys below
+   its own: all pairs are compared, which is work for many SMs and needs no passes. The last block
+   to arrive finds the groups. Bytes: per block 4 (5) a row; order once. */
+SPECV_KERNEL __launch_bounds__(SPECV_GROUP_THREADS)
+    specv_group_kernel(const __grid_constant__ specv_group_desc d) {
+    __shared__ uint64_t keys[SPECV_GROUP_THREADS], best;
+    __shared__ int32_t scratch[SPECV_BLOCK_SCAN_SMEM_WORDS];
+    const int thread = specv_i_thread(), b = (int)blockIdx.x * SPECV_GROUP_THREADS + thread;
+    specv_i_wait_for_primary();
+    const int live = specv_i_num_live(d.num_active, d.batch);
+    const uint64_t key = specv_i_group_key(&d, b, live);
+    int32_t rank = 0, count = 0, groups = 0, total, found = 0;
+#pragma unroll 1
+    for (int row0 = 0; row0 < d.batch; row0 += SPECV_GROUP_THREADS) {
+        keys[thread] = specv_i_group_key(&d, row0 + thread, live);
+        __syncthreads();
+#pragma unroll 8
+        for (int j = 0; j < SPECV_GROUP_THREADS; ++j) {
+            rank += keys[j] < key;
+            count += keys[j] != ~(uint64_t)0;
+        }
+        __syncthreads();
+    }
+    if (key != ~(uint64_t)0) d.order[rank] = b;
+    if (b < d.batch && b >= count) d.order[b] = -1;
+    if (!specv_i_block_is_last(d.ticket, (int)gridDim.x)) return;
+    if (thread == 0) best = ~(uint64_t)0;
+    __syncthreads();
+#pragma unroll 1
+    for (int r0 = 0; r0 < count; r0 += SPECV_GROUP_THREADS) {
+        const int r = r0 + thread, pick = d.pick;
+        int head = 0, g;
+        if (r < count) {
+            const uint32_t mine = (uint32_t)(specv_i_group_key(&d, d.order[r], live) >> 32);
+            head = r == 0 || (uint32_t)(specv_i_group_key(&d, d.order[r - 1], live) >> 32) != mine;
+            /* the pick-th of its group: as many before it are equal, and not one more */
+            if (pick > 0 && r + 1 >= pick) {
+                int before = r - pick;
+                int enough =
+                    (uint32_t)(specv_i_group_key(&d, d.order[before + 1], live) >> 32) == mine;
+                if (enough &&
+                    (before < 0 ||
+                     (uint32_t)(specv_i_group_key(&d, d.order[before], live) >> 32) != mine))
+                    atomicMin((unsigned long long *)&best,
+                              (unsigned long long)d.order[r] << 32 | (uint32_t)r);
+            }
+        }
+        g = groups + specv_block_exclusive_scan(head, &total, scratch);
+        if (head && d.group_start) d.group_start[g] = r;
+        groups += total;
+        __syncthreads(); /* scratch is reused, best is whole */
+    }
+    if (d.group_start)
+        for (int g = groups + thread; g <= d.batch; g += SPECV_GROUP_THREADS)
+            d.group_start[g] = count;
+    if (thread == 0 && d.num_groups) *d.num_groups = groups;
+    if (thread == 0 && d.is_group) *d.is_group = best != ~(uint64_t)0;
+    if (!d.picked) return;
+    if (best != ~(uint64_t)0) {
+        for (int i = thread; i < d.pick; i += SPECV_GROUP_THREADS)
+            d.picked[i] = d.order[(int)(uint32_t)best - d.pick + 1 + i];
+        return;
+    }
+#pragma unroll 1
+    for (int row0 = 0; row0 < live && found < d.pick; row0 += SPECV_GROUP_THREADS) {
+        int takes = specv_i_group_key(&d, row0 + thread, live) != ~(uint64_t)0;
+        int at = found + specv_block_exclusive_scan(takes, &total, scratch);
+        if (takes && at < d.pick) d.picked[at] = row0 + thread;
+        found += total;
+        __syncthreads(); /* scratch is reused */
+    }
+    for (int i = found + thread; i < d.pick; i += SPECV_GROUP_THREADS) d.picked[i] = -1;
+}
+
+/* C5. Grid: one block of SPECV_BUDGET_THREADS. The threshold is found bit by bit: 31 counts of the
+   drafts above it, each a binary search in every row. Bytes: confidence once, survival once and,
+   from L1, 31 log2(max_draft) times a row. */
+SPECV_KERNEL __launch_bounds__(SPECV_BUDGET_THREADS, 1)
+    specv_draft_budget_kernel(const __grid_constant__ specv_draft_budget_desc d) {
+    __shared__ int32_t scratch[2][SPECV_BLOCK_SCAN_SMEM_WORDS];
+    const int thread = specv_i_thread(), batch = d.rows.batch, max_draft = d.rows.max_draft;
+    int32_t budget = d.max_budget, above, ties, kept = 0, tied = 0;
+    uint32_t threshold = 0;
+    specv_i_wait_for_primary();
+    if (d.budget && *d.budget < budget) budget = *d.budget;
+    for (int b = thread; b < batch; b += SPECV_BUDGET_THREADS) {
+        const specv_row row = specv_thread_load_row(&d.rows, b);
+        const float *confidence = d.confidence + b * d.confidence_stride_elems;
+        uint32_t status = row.status;
+        float survival = 1;
+        for (int j = 0; j < max_draft; ++j) {
+            uint32_t bits = j < row.n_draft ? specv_float_bits(confidence[j]) : 0;
+            if (bits == 0x80000000u) bits = 0;                         /* -0 */
+            if (bits > 0x3f800000u) bits = 0, status |= SPECV_ROW_NAN; /* not in 0..1 */
+            survival = specv_i_mul(survival, specv_bits_float(bits));
+            d.survival[b * (int64_t)max_draft + j] = survival;
+        }
+        if (d.row_status) d.row_status[b] = status;
+    }
+    /* A thread reads only what it wrote. */
+    above = specv_i_block_survivors(&d, 0);
+    budget = budget < above ? budget : above;
+    for (uint32_t bit = 1u << 30; bit > 0 && budget > 0; bit >>= 1)
+        if (specv_i_block_survivors(&d, threshold | bit) >= budget) threshold |= bit;
+    if (budget <= 0) threshold = 0x7f800000u; /* nobody's */
+    ties = budget - specv_i_block_survivors(&d, threshold + 1);
+#pragma unroll 1
+    for (int row0 = 0; row0 < batch; row0 += SPECV_BUDGET_THREADS) {
+        const int b = row0 + thread;
+        int32_t larger = 0, equal = 0, total, before, take;
+        if (b < batch) {
+            const float *survival = d.survival + b * (int64_t)max_draft;
+            const int n_draft = specv_thread_load_row(&d.rows, b).n_draft;
+            larger = specv_i_survivors(survival, n_draft, threshold + 1);
+            equal = specv_i_survivors(survival, n_draft, threshold) - larger;
+        }
+        take = ties - tied - specv_block_exclusive_scan(equal, &total, scratch[0]);
+        take = take < 0 ? 0 : take < equal ? take : equal;
+        tied += total;
+        before = kept + specv_block_exclusive_scan(larger + take, &total, scratch[1]);
+        if (b < batch) {
+            d.new_draft_len[b] = larger + take;
+            if (d.row_start) d.row_start[b] = before;
+        }
+        kept += total;
+        __syncthreads(); /* scratch is reused */
+    }
+    if (thread == 0 && d.row_start) d.row_start[batch] = kept;
+}
+
 /* E. Grid: one block of SPECV_STATS_THREADS. Bytes: 4 to 13 per row, 8 (16) per counter. */
 SPECV_KERNEL __launch_bounds__(SPECV_STATS_THREADS)
     specv_accept_stats_kernel(const __grid_constant__ specv_accept_stats_desc d) {
@@ -4287,6 +5371,17 @@ static int specv_i_copy_blocks(const specv_rows *r, const specv_kv_pack *kv, int
     most -= 2 * verify_blocks < num_sms ? verify_blocks : num_sms / 2;
     rows = rows < kv->capacity_rows ? rows : kv->capacity_rows;
     pieces = rows * kv->row_bytes / SPECV_PIECE_BYTES + 1;
+    pieces = pieces < 4 * most ? pieces : 4 * most;
+    blocks = (pieces * kv->num_planes + 3) / 4;
+    return (int)(blocks < most ? blocks : most);
+}
+
+/* Blocks that copy up to `positions` positions of every plane: at most one per SM, fewer when there
+   would not be a piece for every fourth warp; one if there is nothing to copy. */
+static int specv_i_move_blocks(const specv_kv_cache *kv, int64_t positions, int num_sms) {
+    int64_t most = num_sms, pieces, blocks;
+    if (!specv_i_has_planes(kv)) return 1;
+    pieces = specv_i_times(positions, kv->num_heads * kv->head_bytes) / SPECV_PIECE_BYTES + 1;
     pieces = pieces < 4 * most ? pieces : 4 * most;
     blocks = (pieces * kv->num_planes + 3) / 4;
     return (int)(blocks < most ? blocks : most);
@@ -4424,6 +5519,118 @@ SPECV_LAUNCHER int specv_verify_pack_kv(const specv_verify_pack_kv_desc *desc,
                           verify_blocks +
                               specv_i_copy_blocks(&d.verify.rows, &d.kv, num_sms, verify_blocks),
                           SPECV_PACK_THREADS, &d, 0, stream);
+}
+
+SPECV_LAUNCHER int specv_append_kv(const specv_append_kv_desc *desc, struct CUstream_st *stream) {
+    int num_sms, status = SPECV_I_VALIDATE(specv_append_kv_validate, desc);
+    specv_append_kv_desc d;
+    if (status != SPECV_OK || desc->rows.batch == 0) return status;
+    status = specv_i_num_sms(desc->num_sms, &num_sms);
+    if (status) return status;
+    d = *desc;
+    specv_append_kv_resolve(&d);
+    return specv_i_launch(
+        (const void *)specv_append_kv_kernel,
+        specv_i_move_blocks(&d.kv, (int64_t)d.rows.batch * (d.num_pending + d.rows.max_draft),
+                            num_sms),
+        SPECV_MOVE_THREADS, &d, 0, stream);
+}
+
+SPECV_LAUNCHER int specv_page_resize(const specv_page_resize_desc *desc,
+                                     struct CUstream_st *stream) {
+    int num_sms, status = SPECV_I_VALIDATE(specv_page_resize_validate, desc);
+    specv_page_resize_desc d;
+    if (status != SPECV_OK || desc->batch == 0) return status;
+    status = specv_i_num_sms(desc->num_sms, &num_sms);
+    if (status) return status;
+    d = *desc;
+    specv_page_resize_resolve(&d);
+    status = specv_i_launch((const void *)specv_page_resize_kernel, 1, SPECV_PAGE_THREADS, &d, 0,
+                            stream);
+    if (status || !specv_i_has_planes(&d.kv)) return status;
+    return specv_i_launch((const void *)specv_copy_pages_kernel,
+                          specv_i_move_blocks(&d.kv, (int64_t)d.batch * d.kv.page_size, num_sms),
+                          SPECV_MOVE_THREADS, &d, 1, stream);
+}
+
+SPECV_LAUNCHER int specv_page_fork(const specv_page_fork_desc *desc, struct CUstream_st *stream) {
+    int status = SPECV_I_VALIDATE(specv_page_fork_validate, desc);
+    specv_page_fork_desc d;
+    if (status != SPECV_OK || desc->num_forks == 0) return status;
+    d = *desc;
+    specv_page_fork_resolve(&d);
+    return specv_i_launch((const void *)specv_page_fork_kernel, 1, SPECV_PAGE_THREADS, &d, 0,
+                          stream);
+}
+
+static int specv_i_launch_shift(const specv_shift_kv_desc *d, int chained, cudaStream_t stream) {
+    int64_t slots = (d->kv.num_heads * d->kv.head_bytes + 15) / 16;
+    int64_t threads = (int64_t)d->batch * d->kv.num_planes * slots;
+    return specv_i_launch((const void *)specv_shift_kv_kernel,
+                          (threads + SPECV_COLUMN_THREADS - 1) / SPECV_COLUMN_THREADS,
+                          SPECV_COLUMN_THREADS, d, chained, stream);
+}
+
+SPECV_LAUNCHER int specv_realign(const specv_realign_desc *desc, struct CUstream_st *stream) {
+    int status = SPECV_I_VALIDATE(specv_realign_validate, desc);
+    specv_shift_kv_desc shift = SPECV_ZERO;
+    specv_realign_desc d;
+    if (status != SPECV_OK || desc->batch == 0) return status;
+    d = *desc;
+    specv_realign_resolve(&d);
+    status = specv_i_launch((const void *)specv_realign_kernel, d.batch, SPECV_COLUMN_THREADS, &d,
+                            0, stream);
+    if (status || !specv_i_has_planes(&d.kv)) return status;
+    shift.num_active = d.num_active;
+    shift.shifts = d.shifts;
+    shift.kv = d.kv;
+    shift.batch = d.batch;
+    return specv_i_launch_shift(&shift, 1, stream);
+}
+
+SPECV_LAUNCHER int specv_shift_kv(const specv_shift_kv_desc *desc, struct CUstream_st *stream) {
+    int status = SPECV_I_VALIDATE(specv_shift_kv_validate, desc);
+    specv_shift_kv_desc d;
+    if (status != SPECV_OK || desc->batch == 0) return status;
+    d = *desc;
+    specv_shift_kv_resolve(&d);
+    return specv_i_launch_shift(&d, 0, stream);
+}
+
+SPECV_LAUNCHER int specv_gap_commit(const specv_gap_commit_desc *desc, struct CUstream_st *stream) {
+    int status = SPECV_I_VALIDATE(specv_gap_commit_validate, desc);
+    specv_gap_commit_desc d;
+    if (status != SPECV_OK || desc->batch == 0) return status;
+    d = *desc;
+    specv_gap_commit_resolve(&d);
+    return specv_i_launch((const void *)specv_gap_commit_kernel, d.batch, SPECV_COLUMN_THREADS, &d,
+                          0, stream);
+}
+
+SPECV_LAUNCHER int specv_compact(const specv_compact_desc *desc, struct CUstream_st *stream) {
+    int status = SPECV_I_VALIDATE(specv_compact_validate, desc);
+    if (status != SPECV_OK || desc->batch == 0) return status;
+    return specv_i_launch((const void *)specv_compact_kernel, 1 + desc->num_carry,
+                          SPECV_COMPACT_THREADS, desc, 0, stream);
+}
+
+SPECV_LAUNCHER int specv_group(const specv_group_desc *desc, struct CUstream_st *stream) {
+    int status = SPECV_I_VALIDATE(specv_group_validate, desc);
+    if (status != SPECV_OK || desc->batch == 0) return status;
+    return specv_i_launch((const void *)specv_group_kernel,
+                          (desc->batch + SPECV_GROUP_THREADS - 1) / SPECV_GROUP_THREADS,
+                          SPECV_GROUP_THREADS, desc, 0, stream);
+}
+
+SPECV_LAUNCHER int specv_draft_budget(const specv_draft_budget_desc *desc,
+                                      struct CUstream_st *stream) {
+    int status = SPECV_I_VALIDATE(specv_draft_budget_validate, desc);
+    specv_draft_budget_desc d;
+    if (status != SPECV_OK || desc->rows.batch == 0) return status;
+    d = *desc;
+    specv_draft_budget_resolve(&d);
+    return specv_i_launch((const void *)specv_draft_budget_kernel, 1, SPECV_BUDGET_THREADS, &d, 0,
+                          stream);
 }
 
 SPECV_LAUNCHER int specv_accept_stats(const specv_accept_stats_desc *desc,

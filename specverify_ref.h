@@ -942,7 +942,10 @@ static void specv_ref_i_free(const specv_page_resize_desc *d, specv_ref_i_pages 
         int too_many = *refs < 0 && *refs != SPECV_REF_I_FREED;
         if (too_many) r->status |= SPECV_ROW_BAD_PAGE; /* more entries than owners */
         if (*refs > 0 || *refs <= SPECV_REF_I_FREED) continue;
-        d->pool.free_pages[(*d->pool.num_free)++] = r->table[i];
+        if (*d->pool.num_free < d->kv.num_pages)
+            d->pool.free_pages[(*d->pool.num_free)++] = r->table[i];
+        else
+            r->status |= SPECV_ROW_BAD_PAGE; /* it was in free_pages while it had owners */
         *refs = SPECV_REF_I_FREED - too_many;
     }
 }
@@ -1048,8 +1051,9 @@ static uint32_t specv_ref_i_fork(const specv_page_fork_desc *d, int i) {
     int32_t *from, *to;
     if (src < 0 || src >= d->batch || dst < 0 || dst >= d->batch || src == dst)
         return SPECV_ROW_BAD_LENGTH;
-    for (int before = 0; before < i; ++before)
-        if (d->dst_row[before] == dst) return SPECV_ROW_BAD_LENGTH;
+    for (int other = 0; other < d->num_forks; ++other)
+        if (d->src_row[other] == dst || (other < i && d->dst_row[other] == dst))
+            return SPECV_ROW_BAD_LENGTH;
     len = d->cache_len[src];
     count = (len + d->page_size - 1) / d->page_size;
     if (len < 0 || d->num_row_pages[dst] != 0 || d->num_row_pages[src] > d->max_row_pages ||
@@ -1278,7 +1282,7 @@ SPECV_REF_API int specv_ref_gap_commit(const specv_gap_commit_desc *desc) {
 
 SPECV_REF_API int specv_ref_compact(const specv_compact_desc *d) {
     int status = specv_compact_validate(d), live, count = 0;
-    int32_t lacks = 0;
+    uint32_t lacks = 0;
     if (status != SPECV_OK || d->batch == 0) return status;
     live = specv_ref_i_num_live(d->num_active, d->batch);
     for (int b = 0; b < d->batch; ++b) {
@@ -1291,8 +1295,8 @@ SPECV_REF_API int specv_ref_compact(const specv_compact_desc *d) {
             d->active[count] = b;
             if (d->start_position) d->start_position[count] = bad ? 0 : (int32_t)len;
             if (d->catchup_first) d->catchup_first[count] = bad ? 0 : (int32_t)first;
-            if (d->catchup_start) d->catchup_start[count] = lacks;
-            lacks += bad ? 0 : (int32_t)(len + 1 - first);
+            if (d->catchup_start) d->catchup_start[count] = (int32_t)lacks;
+            lacks += bad ? 0 : (uint32_t)(len + 1 - first);
             for (int i = 0; i < d->num_carry; ++i) {
                 char *data = (char *)d->carry[i].data;
                 int64_t bytes = d->carry[i].elem_bytes;
@@ -1307,9 +1311,9 @@ SPECV_REF_API int specv_ref_compact(const specv_compact_desc *d) {
         d->active[i] = -1;
         if (d->start_position) d->start_position[i] = 0;
         if (d->catchup_first) d->catchup_first[i] = 0;
-        if (d->catchup_start) d->catchup_start[i] = lacks;
+        if (d->catchup_start) d->catchup_start[i] = (int32_t)lacks;
     }
-    if (d->catchup_start) d->catchup_start[d->batch] = lacks;
+    if (d->catchup_start) d->catchup_start[d->batch] = (int32_t)lacks;
     return SPECV_OK;
 }
 
@@ -1382,10 +1386,8 @@ static void specv_ref_i_survival(const specv_draft_budget_desc *d, int b, int32_
     for (int32_t j = 0; j < d->rows.max_draft; ++j) {
         float confidence = 0;
         if (j < num_drafts) confidence = d->confidence[b * d->confidence_stride_elems + j];
-        if (!(confidence >= 0 && confidence <= 1)) {
-            confidence = 0;
-            *status |= SPECV_ROW_NAN;
-        }
+        if (!(confidence >= 0 && confidence <= 1)) *status |= SPECV_ROW_NAN;
+        if (!(confidence > 0 && confidence <= 1)) confidence = 0;
         survival = specv_i_mul(survival, confidence);
         d->survival[b * (int64_t)d->rows.max_draft + j] = survival;
     }
