@@ -1,4 +1,4 @@
-/* specverify.cuh - 0.2.0 - verification of batched speculative decoding, in CUDA C
+/* specverify.cuh - 0.3.0 - verification of batched speculative decoding, in CUDA C
    SPDX-License-Identifier: MIT-0                              no warranty; use at your own risk
 
    Do this:
@@ -87,7 +87,8 @@
    Inert rows  of such a row nothing is used, and only its lengths (draft_len, row_start,
                accepted_len) may be read; its outputs are 0, its tokens -1.
    Outputs     are stored, never accumulated; every element of every row is written; token slots
-               that hold no token are -1. A null output is not written.
+               that hold no token are -1. A null output is not written. "in/out" is state: it
+               changes for live rows without a fault, and for no other.
    Errors      what the host can know is checked before any work: 0 is success, < 0 is
                SPECV_ERR_* and names a field, > 0 is a cudaError_t. What only the device can see
                costs the row, never the launch: it takes the outcome below and sets bits in
@@ -99,7 +100,9 @@
                                        vocabulary nor -1: rejected like any other mismatch.
                  SPECV_ROW_BAD_TARGET  the token to emit is outside the vocabulary: next_token -1.
                  SPECV_ROW_NO_SPACE    the row's KV does not fit in capacity_rows: none of it is
-                                       copied; offsets still tell what was needed.
+                                       copied; offsets still tell what was needed. The same for a
+                                       cache, a rectangle or a pool that is full: nothing of the
+                                       row changes.
                  SPECV_ROW_BAD_TEMPERATURE  negative, NaN or above 8192: counts as 0. (So does
                                        one below 2^-13, without a fault.)
                  SPECV_ROW_NAN         a NaN among the scores that were looked at, or a probability
@@ -110,6 +113,10 @@
                                        where a token is to be emitted it is -1.
                  SPECV_ROW_ZERO_RESIDUAL  a draft was rejected, but p is nowhere above q (by
                                        rounding, or q is not what it should be): drawn from p.
+                 SPECV_ROW_BAD_PAGE  a page id outside the pool, or of a page whose owners do not
+                                       add up: the row's pages and KV stay as they are.
+                 SPECV_ROW_SHARED_PAGE  the row would write into a page that others own too: it
+                                       does not.
    Same bits   every output is a pure function of the inputs, on any GPU, grid and compiler flag.
                Random numbers are a function of seed, position and place in the step alone.
    Warps       warp functions are called by all 32 lanes together, with the same arguments where
@@ -153,6 +160,19 @@
    B1 pack KV           specv_pack_kv         specv_pack_kv_kernel          specv_ref_pack_kv
    B2 verify and pack   specv_verify_pack_kv  specv_verify_pack_kv_kernel,  specv_ref_verify_pack_kv
                                               or A1's, then B1's
+   B3 append to cache   specv_append_kv       specv_append_kv_kernel        specv_ref_append_kv
+   B5 pages             specv_page_resize     specv_page_resize_kernel,     specv_ref_page_resize
+                                              with planes then
+                                              specv_copy_pages_kernel
+      share pages       specv_page_fork       specv_page_fork_kernel        specv_ref_page_fork
+   C1 realign           specv_realign         specv_realign_kernel, with    specv_ref_realign
+                                              planes then
+                                              specv_shift_kv_kernel
+      move columns      specv_shift_kv        specv_shift_kv_kernel         specv_ref_shift_kv
+   C2 gap mode          specv_gap_commit      specv_gap_commit_kernel       specv_ref_gap_commit
+   C3 active rows       specv_compact         specv_compact_kernel          specv_ref_compact
+   C4 groups, order     specv_group           specv_group_kernel            specv_ref_group
+   C5 draft budget      specv_draft_budget    specv_draft_budget_kernel     specv_ref_draft_budget
    E  metrics           specv_accept_stats    specv_accept_stats_kernel     specv_ref_accept_stats
 
    --------------------------------------------------------------------------------- >>options
@@ -169,6 +189,7 @@
    SPECVERIFY_NO_STDINT        under NVRTC, if you declare int32_t and its kin yourself.
 
    ------------------------------------------------------------------------------- >>revisions
+   0.3.0  commit to padded and paged caches, pages, aligned batches, grouping, draft budgets.
    0.2.0  sampled verification from logits or probabilities; a sampler; the numeric core.
    0.1.0  greedy verification, KV packing, both in one launch, acceptance metrics.
    See CHANGELOG.md. Versions follow semver for source; nothing is promised across binaries.
@@ -180,10 +201,10 @@
 /* ================================================================================= >>config */
 
 #define SPECVERIFY_VERSION_MAJOR  0
-#define SPECVERIFY_VERSION_MINOR  2
+#define SPECVERIFY_VERSION_MINOR  3
 #define SPECVERIFY_VERSION_PATCH  0
-#define SPECVERIFY_VERSION        200 /* major * 10000 + minor * 100 + patch */
-#define SPECVERIFY_VERSION_STRING "0.2.0"
+#define SPECVERIFY_VERSION        300 /* major * 10000 + minor * 100 + patch */
+#define SPECVERIFY_VERSION_STRING "0.3.0"
 
 #if defined(__CUDACC_RTC__)
 #if !defined(SPECVERIFY_NO_STDINT) /* NVRTC finds no <stdint.h> without an include path */
@@ -612,16 +633,15 @@ typedef struct specv_append_kv_desc {
     specv_rows rows;
     const int32_t *accepted_len; /* [batch] */
     int32_t *cache_len; /* in/out [batch]: positions in the cache; += num_pending + accepted */
-    int32_t
-        *draft_cache_len;   /* in/out [batch], or null: positions in the draft model's cache, after
-                                    drafting; cut to the new cache_len. Null: it was fed the pending
-                                    token and all drafts but the last */
-    int32_t *draft_catchup; /* out [batch], or null: tokens that the draft model lacks, the next
-                                    token included: 1, or 2 after all drafts were accepted */
-    int64_t *slot_mapping;  /* out [batch][num_pending + max_draft], or null: where the next pass's
+    int32_t *draft_cache_len; /* in/out [batch], or null: positions in the draft model's cache,
+                                 after drafting; cut to the new cache_len. Null: it was fed the
+                                 pending token and all drafts but the last */
+    int32_t *draft_catchup;   /* out [batch], or null: tokens that the draft model lacks, the next
+                               token included: 1, or 2 after all drafts were accepted */
+    int64_t *slot_mapping; /* out [batch][num_pending + max_draft], or null: where the next pass's
                               KV rows belong, page * page_size + offset (padded: b * max_positions
                               + position); -1 without a place */
-    int32_t *position_ids;  /* out [batch][num_pending + max_draft], or null: of the next pass */
+    int32_t *position_ids; /* out [batch][num_pending + max_draft], or null: of the next pass */
     const int32_t *page_refs; /* [num_pages], or null: a page that is written must have one owner */
     uint32_t *row_status;     /* out [batch], or null */
     uint32_t *ticket;         /* see above */

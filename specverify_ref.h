@@ -1,4 +1,4 @@
-/* specverify_ref.h - 0.2.0 - the operations of specverify.cuh in portable C
+/* specverify_ref.h - 0.3.0 - the operations of specverify.cuh in portable C
    SPDX-License-Identifier: MIT-0                              no warranty; use at your own risk
 
    Do this:
@@ -14,8 +14,8 @@
 
    It needs IEEE arithmetic: strict doubles and floats, no -ffast-math.
 
-   Contents: >>api, >>rows, >>A1, >>scores, >>A2-A5, >>A8, >>B1, >>B2, >>B3, >>B5, >>C1 to >>C5,
-   >>E, >>diff; licence as in specverify.cuh.
+   Contents: >>api, >>rows, >>A1, >>scores, >>A2-A5, >>A8, >>B1, >>B2, >>B3, >>B5, >>C1, >>C2,
+   >>C3, >>C4, >>C5, >>E, >>diff; licence as in specverify.cuh.
 */
 
 #ifndef SPECVERIFY_REF_H_INCLUDED
@@ -43,8 +43,8 @@
 
 #if !defined(SPECVERIFY_REF_STATIC) || defined(SPECVERIFY_REF_IMPLEMENTATION)
 
-/* A1 to A8, B1 to B5, C1 to C5, E: see the launchers of the same name. Call: any thread; no two calls that
-   share an output. Return 0 or SPECV_ERR_*. */
+/* A1 to A8, B1 to B5, C1 to C5, E: see the launchers of the same name. Call: any thread; no two
+   calls that share an output. Return 0 or SPECV_ERR_*. */
 SPECV_REF_API int specv_ref_verify_greedy(const specv_verify_greedy_desc *d);
 SPECV_REF_API int specv_ref_verify_sample(const specv_verify_sample_desc *d);
 SPECV_REF_API int specv_ref_sample(const specv_sample_desc *d);
