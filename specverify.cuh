@@ -655,7 +655,7 @@ typedef struct specv_append_kv_desc {
 
 #define SPECV_PAGE_ROWS 1024
 
-/* A pool of pages, in device memory. Page p is free if refs[p] is 0; then, and only then, it is
+/* A pool of pages in device memory. Page p is free if refs[p] is 0; then, and only then, it is
    once among the first *num_free of free_pages. To begin: refs 0, free_pages any order, all free. */
 typedef struct specv_page_pool {
     int32_t *refs;       /* in/out [num_pages]: table entries that name the page */

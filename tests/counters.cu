@@ -265,11 +265,175 @@ static void test_stats(void) {
     }
 }
 
+/* ---- operations that move KV within caches: each moved byte is loaded once and stored once, in
+   whole sectors, and what keeps its place is not touched. */
+
+enum { MOVE_ROWS = 6, MOVE_PLANES = 3, MOVE_POSITIONS = 64, MOVE_HEADS = 4, PAGE = 16 };
+
+/* Small device arrays of a descriptor, from the host's numbers. */
+static void *device_ints(const int32_t *numbers, int count) {
+    t_buf b = t_in(4 * count, 0);
+    memcpy(b.host, numbers, b.bytes);
+    T_CUDA(cudaMemcpy(b.device, b.host, b.bytes, cudaMemcpyHostToDevice));
+    return b.device;
+}
+
+static void *device_zeros(int64_t bytes) {
+    t_buf b = t_in(bytes, 0);
+    T_CUDA(cudaMemset(b.device, 0, b.bytes));
+    return b.device;
+}
+
+/* MOVE_PLANES planes of `bytes` bytes, and the table of their addresses. */
+static void **device_planes(int64_t bytes) {
+    void *planes[MOVE_PLANES];
+    t_buf table = t_in(sizeof planes, 0);
+    for (int i = 0; i < MOVE_PLANES; ++i) planes[i] = device_zeros(bytes);
+    T_CUDA(cudaMemcpy(table.device, planes, sizeof planes, cudaMemcpyHostToDevice));
+    return (void **)(void *)table.device;
+}
+
+/* A cache of MOVE_ROWS sequences: [position][head] or [head][position], padded or with the pages of
+   each sequence one behind the other. */
+static specv_kv_cache make_cache(int64_t head_bytes, int paged, int heads_first) {
+    specv_kv_cache kv = SPECV_ZERO;
+    int32_t ids[MOVE_ROWS * MOVE_POSITIONS / PAGE];
+    for (int i = 0; i < T_COUNT(ids); ++i) ids[i] = i;
+    kv.planes = device_planes(MOVE_ROWS * MOVE_POSITIONS * MOVE_HEADS * head_bytes);
+    kv.num_planes = MOVE_PLANES, kv.num_heads = MOVE_HEADS, kv.head_bytes = head_bytes;
+    kv.max_positions = MOVE_POSITIONS;
+    if (paged) {
+        kv.block_table = (int32_t *)device_ints(ids, T_COUNT(ids));
+        kv.page_size = PAGE, kv.num_pages = T_COUNT(ids);
+    }
+    if (heads_first) {
+        kv.pos_stride_bytes = head_bytes;
+        kv.head_stride_bytes = head_bytes * (paged ? PAGE : MOVE_POSITIONS);
+        kv.seq_stride_bytes = paged ? 0 : MOVE_HEADS * kv.head_stride_bytes;
+        kv.page_stride_bytes = paged ? MOVE_HEADS * kv.head_stride_bytes : 0;
+    }
+    return kv;
+}
+
+static cost count_kernel(const char *kernel) {
+    cost c;
+    c.load_bytes = ptxrun_count(kernel, "load_bytes");
+    c.load_sectors = ptxrun_count(kernel, "load_sectors");
+    c.store_bytes = ptxrun_count(kernel, "store_bytes");
+    c.store_sectors = ptxrun_count(kernel, "store_sectors");
+    c.store_requests = ptxrun_count(kernel, "store_requests");
+    return c;
+}
+
+static cost count_append(int64_t head_bytes, int paged, int heads_first, int64_t *positions) {
+    static const int32_t accepted[MOVE_ROWS] = {0, 8, 3, 5, 8, 1};
+    static const int32_t lens[MOVE_ROWS] = {0, 10, 15, 16, 40, 31};
+    specv_append_kv_desc d = SPECV_ZERO;
+    d.rows.batch = MOVE_ROWS, d.rows.max_draft = 8, d.num_pending = 1, d.num_sms = 2;
+    d.accepted_len = (const int32_t *)device_ints(accepted, MOVE_ROWS);
+    d.cache_len = (int32_t *)device_ints(lens, MOVE_ROWS);
+    d.ticket = (uint32_t *)device_zeros(4);
+    d.kv = make_cache(head_bytes, paged, heads_first);
+    d.src.planes = (const void *const *)device_planes(MOVE_ROWS * 9 * MOVE_HEADS * head_bytes);
+    *positions = 0;
+    for (int i = 0; i < MOVE_ROWS; ++i) *positions += 1 + accepted[i];
+    T_CUDA(cudaProfilerStart());
+    CHECK_EQ(specv_append_kv(&d, 0), SPECV_OK, -1);
+    T_CUDA(cudaDeviceSynchronize());
+    T_CUDA(cudaProfilerStop());
+    t_free_buffers();
+    return count_kernel("specv_append_kv_kernel");
+}
+
+/* Half of the rows write into a page that others own too. */
+static cost count_copy_on_write(int64_t head_bytes, int paged, int heads_first,
+                                int64_t *positions) {
+    static const int32_t lens[MOVE_ROWS] = {10, 16, 17, 0, 33, 5};
+    static const int32_t held[MOVE_ROWS] = {1, 1, 2, 0, 3, 1};
+    enum { NUM_PAGES = MOVE_ROWS * MOVE_POSITIONS / PAGE };
+    int32_t refs[NUM_PAGES] = {0}, free_pages[NUM_PAGES], free_count = 0;
+    specv_page_resize_desc d = SPECV_ZERO;
+    (void)paged; /* always */
+    d.kv = make_cache(head_bytes, 1, heads_first);
+    *positions = 0;
+    for (int b = 0; b < MOVE_ROWS; ++b)
+        for (int i = 0; i < held[b]; ++i) {
+            int partly = i == held[b] - 1 && lens[b] % PAGE;
+            refs[b * (MOVE_POSITIONS / PAGE) + i] = partly ? 2 : 1;
+            *positions += partly ? lens[b] % PAGE : 0;
+        }
+    for (int p = 0; p < NUM_PAGES; ++p)
+        if (!refs[p]) free_pages[free_count++] = p;
+    d.batch = MOVE_ROWS, d.reserve = 4, d.num_sms = 2;
+    d.pool.refs = (int32_t *)device_ints(refs, NUM_PAGES);
+    d.pool.free_pages = (int32_t *)device_ints(free_pages, NUM_PAGES);
+    d.pool.num_free = (int32_t *)device_ints(&free_count, 1);
+    d.num_row_pages = (int32_t *)device_ints(held, MOVE_ROWS);
+    d.cache_len = (const int32_t *)device_ints(lens, MOVE_ROWS);
+    d.copy_from = (int32_t *)device_zeros(4 * MOVE_ROWS);
+    d.copy_to = (int32_t *)device_zeros(4 * MOVE_ROWS);
+    T_CUDA(cudaProfilerStart());
+    CHECK_EQ(specv_page_resize(&d, 0), SPECV_OK, -1);
+    T_CUDA(cudaDeviceSynchronize());
+    T_CUDA(cudaProfilerStop());
+    t_free_buffers();
+    return count_kernel("specv_copy_pages_kernel");
+}
+
+/* Two runs that differ in head_bytes alone: the difference is KV, and nothing else. */
+static void test_moves(void) {
+    if (!can_count()) return;
+    for (int form = 0; form < 8; ++form) {
+        const int copies = form >= 4, paged = form & 1, heads_first = form >> 1 & 1;
+        cost (*count)(int64_t, int, int, int64_t *) = copies ? count_copy_on_write : count_append;
+        int64_t positions, bytes;
+        cost a, b;
+        if (copies && !paged) continue;
+        t_case("%s, %s, %s first", copies ? "B5 copies" : "B3", paged ? "paged" : "padded",
+               heads_first ? "heads" : "positions");
+        a = count(64, paged, heads_first, &positions);
+        b = count(192, paged, heads_first, &positions);
+        bytes = positions * MOVE_PLANES * MOVE_HEADS * 128;
+        CHECK(positions > 0);
+        /* Table entries are looked up for each piece of 16 bytes, in the lines of a few sectors. */
+        if (!paged || copies) CHECK_EQ(b.load_bytes - a.load_bytes, bytes, -1);
+        CHECK_EQ(b.store_bytes - a.store_bytes, bytes, -1);
+        CHECK_EQ(b.store_sectors - a.store_sectors, bytes / 32, -1);
+        if (!paged || copies) CHECK_EQ(b.load_sectors - a.load_sectors, bytes / 32, -1);
+    }
+}
+
+/* A thread of a shift loads the shift and its plane's address, the KV that moves, and nothing else. */
+static void test_shift(void) {
+    static const specv_shift shifts[MOVE_ROWS] = {{3, 40, 5, 0},  {10, 30, -7, 0}, {0, 64, 0, 0},
+                                                  {20, 1, 40, 0}, {9, 17, -9, 0},  {5, 0, 3, 0}};
+    if (!can_count()) return;
+    for (int heads_first = 0; heads_first < 2; ++heads_first) {
+        const int64_t head_bytes = 64, slots = MOVE_HEADS * head_bytes / 16;
+        int64_t moved = 0;
+        specv_shift_kv_desc d = SPECV_ZERO;
+        t_case("C1 shift, %s first", heads_first ? "heads" : "positions");
+        d.batch = MOVE_ROWS;
+        d.kv = make_cache(head_bytes, 0, heads_first);
+        d.shifts = (const specv_shift *)device_ints(&shifts[0].first, 4 * MOVE_ROWS);
+        for (int i = 0; i < MOVE_ROWS; ++i) moved += shifts[i].by ? shifts[i].count : 0;
+        moved *= MOVE_PLANES * MOVE_HEADS * head_bytes;
+        T_CUDA(cudaProfilerStart());
+        CHECK_EQ(specv_shift_kv(&d, 0), SPECV_OK, -1);
+        T_CUDA(cudaDeviceSynchronize());
+        T_CUDA(cudaProfilerStop());
+        cost c = count_kernel("specv_shift_kv_kernel");
+        CHECK_EQ(c.store_bytes, moved, -1);
+        CHECK_EQ(c.store_sectors, moved / 32, -1);
+        CHECK_EQ(c.load_bytes - moved, MOVE_ROWS * MOVE_PLANES * slots * (12 + 8), -1);
+    }
+}
+
 int main(int argc, char **argv) {
     static const t_group groups[] = {
         {"a1", test_a1},         {"pack", test_pack},         {"outputs-once", test_outputs_once},
         {"gather", test_gather}, {"launches", test_launches}, {"empty", test_empty},
-        {"stats", test_stats},
+        {"stats", test_stats},   {"moves", test_moves},       {"shift", test_shift},
     };
     return t_main(argc, argv, groups, T_COUNT(groups));
 }
