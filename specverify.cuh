@@ -130,6 +130,7 @@
    specv_thread_next_token(_i64)   thread     -                   -         -
    specv_thread_find_row           thread     -                   -         sorted offsets
    specv_thread_load_row           thread     -                   -         -
+   specv_thread_kv_offset          thread     -                   -         -
    specv_warp_first_reject         warp       -                   -         32 lanes
    specv_warp_ballot_accept(_i64)  warp       -                   -         32 lanes
    specv_warp_inclusive_scan       warp       -                   -         32 lanes
@@ -2411,6 +2412,18 @@ SPECV_DEVFN int specv_thread_find_row(const int32_t *offsets, int num_rows, int6
     return specv_i_find_row(offsets, 0, num_rows + 1, position);
 }
 
+/* Where head 0 of a sequence's position starts in a plane, in bytes; head h is h * head_stride_bytes
+   further on. For attention kernels that read the cache that B3 and B5 keep.
+   Call: any thread. In: resolved kv; 0 <= position < max_positions; a page id of the table that is
+   in range. Cost: paged one load and a division. */
+SPECV_DEVFN int64_t specv_thread_kv_offset(const specv_kv_cache *kv, int64_t seq,
+                                           int32_t position) {
+    if (!kv->block_table) return seq * kv->seq_stride_bytes + position * kv->pos_stride_bytes;
+    return kv->block_table[seq * kv->table_stride + position / kv->page_size] *
+               kv->page_stride_bytes +
+           position % kv->page_size * kv->pos_stride_bytes;
+}
+
 /* What the batch says of one row. Call: any thread; 0 <= row < batch. Lengths are loaded beside
    num_active, not after it: one round trip instead of two. */
 typedef struct specv_row {
@@ -3415,31 +3428,10 @@ typedef struct specv_i_move {
     int32_t src_seq, src_first, dst_seq, dst_first;
 } specv_i_move;
 
-typedef struct specv_i_place {
-    const int32_t *table; /* null: padded */
-    int64_t table_stride, page_stride, seq_stride, pos_stride, head_stride;
-    int32_t page_size;
-} specv_i_place;
-
-SPECV_DEVFN specv_i_place specv_i_place_of_cache(const specv_kv_cache *kv) {
-    specv_i_place p;
-    p.table = kv->block_table, p.table_stride = kv->table_stride;
-    p.page_stride = kv->page_stride_bytes, p.seq_stride = kv->seq_stride_bytes;
-    p.pos_stride = kv->pos_stride_bytes, p.head_stride = kv->head_stride_bytes;
-    p.page_size = kv->page_size;
-    return p;
-}
-
-SPECV_DEVFN int64_t specv_i_position(const specv_i_place *p, int32_t seq, int32_t position) {
-    if (!p->table) return seq * p->seq_stride + position * p->pos_stride;
-    return p->table[seq * p->table_stride + position / p->page_size] * p->page_stride +
-           position % p->page_size * p->pos_stride;
-}
-
 /* Units first .. first + num_units - 1 of a tile's rows laid end to end, `width` bytes each, every
    lane for itself: heads are short, so neighbouring units are seldom neighbours in memory on both
    sides for long, and all loads of a piece are in flight before the first store. */
-SPECV_DEVFN void specv_i_warp_move_piece(const specv_i_place *from, const specv_i_place *to,
+SPECV_DEVFN void specv_i_warp_move_piece(const specv_kv_cache *from, const specv_kv_cache *to,
                                          const specv_i_move *moves, const int32_t *offsets,
                                          int num_rows, unsigned row_units, unsigned head_units,
                                          const char *src, char *dst, int64_t first, int num_units,
@@ -3461,11 +3453,11 @@ SPECV_DEVFN void specv_i_warp_move_piece(const specv_i_place *from, const specv_
             int64_t in_head = (int64_t)(unit % row_units % head_units) * width;
             row -= offsets[i];
             v[u] = specv_i_load_unit(
-                src + specv_i_position(from, moves[i].src_seq, moves[i].src_first + row) +
-                    head * from->head_stride + in_head,
+                src + specv_thread_kv_offset(from, moves[i].src_seq, moves[i].src_first + row) +
+                    head * from->head_stride_bytes + in_head,
                 width);
-            at[u] = dst + specv_i_position(to, moves[i].dst_seq, moves[i].dst_first + row) +
-                    head * to->head_stride + in_head;
+            at[u] = dst + specv_thread_kv_offset(to, moves[i].dst_seq, moves[i].dst_first + row) +
+                    head * to->head_stride_bytes + in_head;
         }
     }
 #pragma unroll
@@ -3481,9 +3473,9 @@ SPECV_DEVFN int specv_i_unit_bytes(uint64_t addresses) {
 
 /* This warp's share of a tile, of all planes: pieces of the output are dealt to warps wherever rows
    begin and end, as in B1. Call: warp. */
-SPECV_DEVFN void specv_i_warp_move_tile(const specv_kv_cache *kv, const specv_i_place *from,
+SPECV_DEVFN void specv_i_warp_move_tile(const specv_kv_cache *kv, const specv_kv_cache *from,
                                         const void *const *src_planes, const void *src_plane,
-                                        const specv_i_place *to, const specv_i_move *moves,
+                                        const specv_kv_cache *to, const specv_i_move *moves,
                                         const int32_t *offsets, int num_rows, int warp,
                                         int num_warps) {
     specv_plane_share share = specv_i_plane_share(kv->num_planes, warp, num_warps);
@@ -3492,10 +3484,11 @@ SPECV_DEVFN void specv_i_warp_move_tile(const specv_kv_cache *kv, const specv_i_
         const char *src = (const char *)(src_planes ? src_planes[share.plane] : src_plane);
         char *dst = (char *)(kv->planes ? kv->planes[share.plane] : kv->plane);
         const int width = specv_i_unit_bytes(
-            (uint64_t)src | (uint64_t)dst | (uint64_t)kv->head_bytes | (uint64_t)from->seq_stride |
-            (uint64_t)from->pos_stride | (uint64_t)from->head_stride | (uint64_t)from->page_stride |
-            (uint64_t)to->seq_stride | (uint64_t)to->pos_stride | (uint64_t)to->head_stride |
-            (uint64_t)to->page_stride);
+            (uint64_t)src | (uint64_t)dst | (uint64_t)kv->head_bytes |
+            (uint64_t)from->seq_stride_bytes | (uint64_t)from->pos_stride_bytes |
+            (uint64_t)from->head_stride_bytes | (uint64_t)from->page_stride_bytes |
+            (uint64_t)to->seq_stride_bytes | (uint64_t)to->pos_stride_bytes |
+            (uint64_t)to->head_stride_bytes | (uint64_t)to->page_stride_bytes);
         const unsigned head_units = (unsigned)(kv->head_bytes / width);
         const unsigned row_units = (unsigned)kv->num_heads * head_units;
         const int64_t units = (int64_t)(offsets[num_rows] - offsets[0]) * row_units;
@@ -4859,10 +4852,10 @@ SPECV_KERNEL __launch_bounds__(SPECV_MOVE_THREADS, 1)
     __shared__ int32_t scratch[SPECV_BLOCK_SCAN_SMEM_WORDS];
     const int thread = specv_i_thread(), num_blocks = (int)gridDim.x, batch = d.rows.batch;
     const int warp = thread / 32 * num_blocks + (int)blockIdx.x;
-    const specv_i_place to = specv_i_place_of_cache(&d.kv);
-    specv_i_place from = {0, 0, 0, 0, 0, 0, 0};
-    from.seq_stride = d.src.seq_stride_bytes, from.pos_stride = d.src.pos_stride_bytes;
-    from.head_stride = d.src.head_stride_bytes;
+    specv_kv_cache from = {};
+    from.seq_stride_bytes = d.src.seq_stride_bytes;
+    from.pos_stride_bytes = d.src.pos_stride_bytes;
+    from.head_stride_bytes = d.src.head_stride_bytes;
     specv_i_wait_for_primary();
 #pragma unroll 1
     for (int row0 = 0; row0 < batch; row0 += SPECV_MOVE_ROWS) {
@@ -4876,7 +4869,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_MOVE_THREADS, 1)
         specv_block_offsets_tile(lens, num_rows, 0, offsets, scratch);
         if (row0 + num_rows == batch && specv_i_block_is_last(d.ticket, num_blocks))
             specv_i_block_append_numbers(&d);
-        specv_i_warp_move_tile(&d.kv, &from, d.src.planes, d.src.plane, &to, moves, offsets,
+        specv_i_warp_move_tile(&d.kv, &from, d.src.planes, d.src.plane, &d.kv, moves, offsets,
                                num_rows, warp, num_blocks * (SPECV_MOVE_THREADS / 32));
         __syncthreads(); /* moves are reused */
     }
@@ -4932,8 +4925,8 @@ SPECV_KERNEL __launch_bounds__(SPECV_MOVE_THREADS, 1)
     __shared__ int32_t lens[SPECV_MOVE_ROWS], offsets[SPECV_MOVE_ROWS + 1];
     __shared__ int32_t scratch[SPECV_BLOCK_SCAN_SMEM_WORDS];
     const int thread = specv_i_thread(), num_blocks = (int)gridDim.x;
-    specv_i_place pages = specv_i_place_of_cache(&d.kv);
-    pages.table = 0, pages.seq_stride = pages.page_stride; /* a page is a sequence here */
+    specv_kv_cache pages = d.kv; /* a page is a sequence here */
+    pages.block_table = 0, pages.seq_stride_bytes = pages.page_stride_bytes;
     specv_i_wait_for_primary();
 #pragma unroll 1
     for (int row0 = 0; row0 < d.batch; row0 += SPECV_MOVE_ROWS) {
