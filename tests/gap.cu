@@ -1,0 +1,353 @@
+/* gap.cu - C2: sequences share columns, nothing moves, and rejected columns are masked. */
+
+#include "columns.h"
+
+#if !T_DEVICE
+#define specv_gap_commit(d, stream) specv_ref_gap_commit(d)
+#endif
+
+typedef struct gaps {
+    board b;
+    t_buf accepted;
+    io *content, *catchup; /* catchup may be null */
+} gaps;
+
+static void gaps_make(gaps *g, int batch, int max_draft, int max_columns, int all) {
+    memset(g, 0, sizeof *g);
+    board_make(&g->b, batch, max_draft, max_columns, all);
+    g->accepted = t_in(4 * (int64_t)batch, 0);
+    g->content = io_new(4 * (int64_t)batch, 0);
+    if (all || t_chance(80)) g->catchup = io_new(4, 0);
+}
+
+static specv_gap_commit_desc gaps_describe(const gaps *g, int side) {
+    specv_gap_commit_desc d = SPECV_ZERO;
+    d.token_dtype = g->b.token_dtype;
+    d.num_active = (const int32_t *)t_at(&g->b.active, side);
+    d.accepted_len = (const int32_t *)t_at(&g->accepted, side);
+    d.emitted = t_at(&g->b.emitted, side);
+    d.num_emitted = (const int32_t *)t_at(&g->b.num_emitted, side);
+    d.content_len = (int32_t *)io_at(g->content, side);
+    d.catchup = (int32_t *)io_at(g->catchup, side);
+    d.row_status = (uint32_t *)io_at(g->b.status, side);
+    d.ticket = (uint32_t *)io_at(g->b.ticket, side);
+    d.columns = board_columns(&g->b, side);
+    if (g->b.emitted_stride > g->b.max_draft + 1 || g->b.batch % 2)
+        d.emitted_stride_elems = g->b.emitted_stride;
+    d.batch = g->b.batch, d.max_draft = g->b.max_draft;
+    return d;
+}
+
+static void gaps_run(const gaps *g, int exact) {
+    specv_gap_commit_desc d = gaps_describe(g, T_HOST_SIDE);
+    t_upload();
+    CHECK_EQ(specv_ref_gap_commit(&d), SPECV_OK, -1);
+    if (exact) io_check();
+    io_accept();
+#if T_DEVICE
+    d = gaps_describe(g, T_DEVICE_SIDE);
+    CHECK_EQ(specv_gap_commit(&d, 0), SPECV_OK, -1);
+    t_check_device();
+#endif
+}
+
+static void put_step(const gaps *g, int row, int64_t accepted, int64_t emitted) {
+    put32(g->accepted.host, row, accepted);
+    put32(g->b.num_emitted.host, row, emitted);
+}
+
+/* One row of the model: which token each new column holds, then a count along them. */
+static void want_gap_row(const gaps *g, int row, int64_t width, int64_t new_width) {
+    const board *b = &g->b;
+    const int64_t k = get32(g->accepted.host, row), n = get32(b->num_emitted.host, row);
+    int64_t count = get32(g->content->buf.host, row), stop = new_width + b->max_draft;
+    if (stop > b->max_columns) stop = b->max_columns;
+    for (int64_t x = width; x < stop; ++x) {
+        int64_t source = -1; /* in emitted */
+        if (x < width + k) source = x - width;
+        if (n > k && x == new_width - 1) source = k;
+        if (source >= 0) {
+            want_column(b, row, x, b->tokens ? emitted_at(b, row, source) : 0, 1, count);
+            count += 1;
+        } else {
+            int64_t position = x < new_width ? count - 1 : count + x - new_width;
+            want_column(b, row, x, b->pad_token, 0, position > 0 ? position : 0);
+        }
+    }
+    put32(g->content->want, row, count);
+}
+
+static void run_gap_step(int batch, int max_draft, fit room, int faults) {
+    static const int wild[] = {-1, INT32_MIN, INT32_MAX};
+    gaps g;
+    int64_t width = t_between(0, 30), new_width, furthest = -1;
+    const int quiet = t_chance(10), most = t_chance(50) ? max_draft : (int)t_below(max_draft + 1);
+    int64_t columns = width + t_between(0, 2 * max_draft + 2);
+    int live, no_space, *bad;
+    bad = (int *)calloc((size_t)batch + 1, sizeof(int));
+    if (!bad) t_die(__FILE__, __LINE__, "run_gap_step", "no memory");
+    t_buf active = draw_num_active(batch, &live);
+    if (room == FIT_PLENTY) columns = width + 2 * max_draft + 3;
+    if (room == FIT_SHORT) columns = width;
+    if (columns < 1) columns = 1;
+    gaps_make(&g, batch, max_draft, (int)columns, 0);
+    g.b.active = active;
+    draw_emitted(&g.b);
+    for (int row = 0; row < batch; ++row) {
+        const int64_t k = t_between(0, most), n = k + t_chance(80);
+        put_step(&g, row, quiet ? 0 : k, quiet ? 0 : n);
+        put32(g.content->buf.host, row, t_between(0, width));
+        if (!faults || t_chance(80)) continue;
+        bad[row] = 1;
+        switch (t_below(6)) {
+        case 0: put_step(&g, row, max_draft + 1, max_draft + 1 + t_below(2)); break;
+        case 1: put_step(&g, row, T_PICK(wild), T_PICK(wild)); break;
+        case 2: put_step(&g, row, most, most + 2); break;
+        case 3: put_step(&g, row, most, T_PICK(wild)); break;
+        case 4: put_step(&g, row, 1, max_draft ? 0 : 1); break;
+        default: put32(g.content->buf.host, row, t_chance(50) ? columns + 1 : T_PICK(wild));
+        }
+    }
+    if (room == FIT_BAD_WIDTH) {
+        const int64_t bad_width[] = {-1, INT32_MIN, columns + 1, INT32_MAX};
+        width = T_PICK(bad_width);
+        for (int row = 0; row < batch; ++row) bad[row] = 1;
+    }
+    put32(g.b.width->buf.host, 0, width);
+    io_begin();
+    for (int row = 0; row < live; ++row)
+        if (!bad[row] && get32(g.b.num_emitted.host, row) > 0 &&
+            get32(g.accepted.host, row) > furthest)
+            furthest = get32(g.accepted.host, row);
+    new_width = width + furthest + 1;
+    no_space = new_width > columns && room != FIT_BAD_WIDTH;
+    for (int row = 0; row < batch; ++row) {
+        uint32_t bits = bad[row] ? (uint32_t)SPECV_ROW_BAD_LENGTH : 0;
+        if (!bits && no_space) bits = SPECV_ROW_NO_SPACE;
+        if (g.b.status) put32(g.b.status->want, row, row < live ? bits : 0);
+        if (row < live && !bits) want_gap_row(&g, row, width, new_width);
+    }
+    if (g.catchup && batch) put32(g.catchup->want, 0, furthest == max_draft && !no_space ? 2 : 1);
+    if (!no_space) put32(g.b.width->want, 0, new_width);
+    gaps_run(&g, 1);
+    io_free();
+    free(bad);
+}
+
+static void test_gap_step(void) {
+    for (int i = 0; i < (t.quick ? 60 : 600); ++i) {
+        const int max_draft = t_chance(20) ? (int)t_between(9, 70) : (int)t_between(0, 8);
+        t_case("gap step:");
+        run_gap_step((int)t_between(1, 12), max_draft, (fit)(i % NUM_FITS), i % 3 == 2);
+    }
+    for (int i = 0; i < (t.quick ? 3 : 9); ++i) {
+        t_case("gap step, many rows:");
+        run_gap_step(300 + 900 * (i % 3), 5, FIT_PLENTY, i % 2);
+    }
+    t_case("gap step, no rows:");
+    run_gap_step(0, 3, FIT_PLENTY, 0);
+}
+
+/* Mask, position ids, and the text that is read through the mask, from column 0 on. */
+static void check_gap_row(const gaps *g, int row, const text *x, int64_t width) {
+    const board *b = &g->b;
+    const int64_t at = row * b->stride;
+    int64_t sum = 0, wrong = 0;
+    for (int64_t column = 0; column < width; ++column) {
+        const int64_t mask = get_number(b->mask->buf.host, b->index_dtype, at + column);
+        const int64_t token = get_number(b->tokens->buf.host, b->token_dtype, at + column);
+        wrong += mask != 0 && mask != 1;
+        wrong += token != (mask == 0 ? b->pad_token : sum < x->len ? x->token[sum] : -1);
+        sum += mask;
+        wrong += get_number(b->positions->buf.host, b->index_dtype, at + column) !=
+                 (sum > 0 ? sum - 1 : 0);
+    }
+    for (int64_t column = width; column < width + b->max_draft; ++column) /* the next drafts */
+        wrong += get_number(b->positions->buf.host, b->index_dtype, at + column) !=
+                     sum + column - width ||
+                 get_number(b->mask->buf.host, b->index_dtype, at + column) != 0;
+    CHECK_EQ(wrong, 0, row);
+    CHECK_EQ(sum, x->len, row);
+    CHECK_EQ(get32(g->content->buf.host, row), x->len, row);
+    if (b->status) CHECK_EQ(get32(b->status->buf.host, row), 0, row);
+}
+
+static void start_row(const gaps *g, int row, text *x, int64_t width) {
+    board_prompt(&g->b, row, x, width);
+    put32(g->content->buf.host, row, x->len);
+}
+
+static void run_gap_rounds(int batch, int max_draft, int num_steps) {
+    static text texts[MAX_ROWS];
+    gaps g;
+    int live = batch;
+    int64_t width = 0;
+    memset(texts, 0, sizeof texts);
+    for (int row = 0; row < batch; ++row) {
+        texts[row].len = (int)t_between(0, 20); /* 0: an empty prompt */
+        if (texts[row].len > width) width = texts[row].len;
+    }
+    gaps_make(&g, batch, max_draft, (int)width + (num_steps + 1) * (max_draft + 1), 1);
+    g.b.active = t_in(4, 0);
+    for (int row = 0; row < batch; ++row) start_row(&g, row, &texts[row], width);
+    put32(g.b.width->buf.host, 0, width);
+    for (int step = 0; step < num_steps; ++step) {
+        int64_t furthest = -1;
+        for (int row = 0; row < batch; ++row) {
+            text *x = &texts[row];
+            int64_t k = t_chance(20) ? max_draft : t_between(0, max_draft), n;
+            const int stops = t_chance(6);
+            n = k + !(stops && k && t_chance(50));
+            if (row >= live || x->finished) k = n = 0;
+            if (n > 0 && k > furthest) furthest = k;
+            put_step(&g, row, k, n);
+            for (int j = 0; j <= max_draft; ++j) {
+                const int64_t token = j < n ? draw_token(&g.b) : -1;
+                put_number(g.b.emitted.host, g.b.token_dtype, row * g.b.emitted_stride + j, token);
+                if (j < n) x->token[x->len++] = token;
+            }
+            x->finished |= stops;
+        }
+        put32(g.b.active.host, 0, live);
+        gaps_run(&g, 0);
+        t_check_host();
+        width += furthest + 1;
+        CHECK_EQ(get32(g.b.width->buf.host, 0), width, -1);
+        CHECK_EQ(get32(g.catchup->buf.host, 0), furthest == max_draft ? 2 : 1, -1);
+        for (int row = 0; row < live; ++row) check_gap_row(&g, row, &texts[row], width);
+        while (live > 0 && texts[live - 1].finished) live -= 1;
+    }
+    io_free();
+}
+
+static void test_gap_rounds(void) {
+    for (int i = 0; i < (t.quick ? 10 : 80); ++i) {
+        const int max_draft = i % 4 == 3 ? (int)t_between(9, 20) : (int)t_between(0, 6);
+        t_case("gap rounds:");
+        run_gap_rounds((int)t_between(1, MAX_ROWS), max_draft, t.quick ? 8 : 12);
+    }
+}
+
+/* mask [1,1,1,0,0,1,1] gives position ids [0,1,2,2,2,3,4], out of two steps. */
+static void test_gap_example(void) {
+    static const int mask[] = {1, 1, 1, 0, 0, 1, 1}, position[] = {0, 1, 2, 2, 2, 3, 4};
+    gaps g;
+    text first, second;
+    memset(&first, 0, sizeof first);
+    memset(&second, 0, sizeof second);
+    t_case("the example");
+    gaps_make(&g, 2, 3, 12, 1);
+    first.len = second.len = 2;
+    start_row(&g, 0, &first, 2);
+    start_row(&g, 1, &second, 2);
+    put32(g.b.width->buf.host, 0, 2);
+    draw_emitted(&g.b);
+    put_step(&g, 0, 1, 2); /* one accepted draft, while the other row accepts three */
+    put_step(&g, 1, 3, 4);
+    for (int j = 0; j < 2; ++j) first.token[first.len++] = emitted_at(&g.b, 0, j);
+    gaps_run(&g, 0);
+    CHECK_EQ(get32(g.b.width->buf.host, 0), 6, -1);
+    CHECK_EQ(get32(g.catchup->buf.host, 0), 2, -1);
+    put_step(&g, 0, 0, 1); /* then both reject their first draft */
+    put_step(&g, 1, 0, 1);
+    first.token[first.len++] = emitted_at(&g.b, 0, 0);
+    gaps_run(&g, 0);
+    CHECK_EQ(get32(g.b.width->buf.host, 0), 7, -1);
+    CHECK_EQ(get32(g.catchup->buf.host, 0), 1, -1);
+    for (int i = 0; i < 7; ++i) {
+        CHECK_EQ(get_number(g.b.mask->buf.host, g.b.index_dtype, i), mask[i], i);
+        CHECK_EQ(get_number(g.b.positions->buf.host, g.b.index_dtype, i), position[i], i);
+    }
+    check_gap_row(&g, 0, &first, 7);
+    io_free();
+}
+
+/* ---------------------------------------------------------------------------------- validation */
+
+#if !T_DEVICE
+#define specv_realign(d, stream) specv_ref_realign(d)
+#endif
+
+static specv_gap_commit_desc valid_gap_commit(void) {
+    specv_gap_commit_desc d = SPECV_ZERO;
+    d.emitted = word();
+    d.accepted_len = d.num_emitted = d.num_active = d.content_len = d.catchup = word();
+    d.row_status = d.ticket = (uint32_t *)word();
+    d.columns = valid_columns();
+    d.batch = 4, d.max_draft = 7;
+    return d;
+}
+
+/* A change that C1 and C2 must refuse. */
+#define EXPECT_COLUMNS(code, change)                                                               \
+    do {                                                                                           \
+        EXPECT(realign, code, change);                                                             \
+        EXPECT(gap_commit, code, change);                                                          \
+    } while (0)
+
+static void test_columns_validation(void) {
+    const int64_t huge = INT64_MAX / 8;
+    t_case("every status code of shared columns");
+    EXPECT_COLUMNS(SPECV_OK, (void)0);
+    EXPECT_COLUMNS(SPECV_ERR_CANARY, d.canary0 = 1);
+    EXPECT_COLUMNS(SPECV_ERR_CANARY, d.canary1 = 1);
+    EXPECT_COLUMNS(SPECV_ERR_CANARY, d.reserved = 1);
+    EXPECT_COLUMNS(SPECV_ERR_BATCH, d.batch = -1);
+    EXPECT_COLUMNS(SPECV_ERR_MAX_DRAFT, d.max_draft = -1);
+    EXPECT_COLUMNS(SPECV_ERR_TOO_LARGE, (d.batch = 1 << 15, d.max_draft = 1 << 15));
+    EXPECT_COLUMNS(SPECV_OK, (d.batch = 1 << 15, d.max_draft = (1 << 15) - 1));
+    EXPECT_COLUMNS(SPECV_ERR_TOKEN_DTYPE, d.token_dtype = 2);
+    EXPECT_COLUMNS(SPECV_ERR_TOKEN_DTYPE, d.token_dtype = -1);
+    EXPECT_COLUMNS(SPECV_ERR_INDEX_DTYPE, d.columns.index_dtype = 2);
+    EXPECT_COLUMNS(SPECV_ERR_EMITTED, d.emitted = misaligned());
+    EXPECT_COLUMNS(SPECV_ERR_EMITTED, (d.emitted = word() + 1, d.token_dtype = SPECV_I64));
+    EXPECT_COLUMNS(SPECV_ERR_EMITTED, d.emitted = NULL);
+    EXPECT_COLUMNS(SPECV_OK, d.emitted = d.columns.tokens = NULL);
+    EXPECT_COLUMNS(SPECV_ERR_EMITTED, d.num_emitted = NULL);
+    EXPECT_COLUMNS(SPECV_ERR_EMITTED, d.num_emitted = (int32_t *)misaligned());
+    EXPECT_COLUMNS(SPECV_ERR_EMITTED_STRIDE, d.emitted_stride_elems = 7);
+    EXPECT_COLUMNS(SPECV_ERR_EMITTED_STRIDE, d.emitted_stride_elems = -1);
+    EXPECT_COLUMNS(SPECV_OK, d.emitted_stride_elems = 8);
+    EXPECT_COLUMNS(SPECV_ERR_SIZE, d.emitted_stride_elems = huge);
+    EXPECT_COLUMNS(SPECV_ERR_COLUMNS, d.columns.tokens = misaligned());
+    EXPECT_COLUMNS(SPECV_ERR_COLUMNS, d.columns.mask = misaligned());
+    EXPECT_COLUMNS(SPECV_ERR_COLUMNS, d.columns.position_ids = misaligned());
+    EXPECT_COLUMNS(SPECV_ERR_COLUMNS,
+                   (d.columns.mask = word() + 1, d.columns.index_dtype = SPECV_I64));
+    EXPECT_COLUMNS(SPECV_OK, d.columns.tokens = d.columns.mask = d.columns.position_ids = NULL);
+    EXPECT_COLUMNS(SPECV_ERR_WIDTH, d.columns.width = NULL);
+    EXPECT_COLUMNS(SPECV_ERR_WIDTH, d.columns.width = (int32_t *)misaligned());
+    EXPECT_COLUMNS(SPECV_ERR_MAX_COLUMNS, d.columns.max_columns = 0);
+    EXPECT_COLUMNS(SPECV_ERR_MAX_COLUMNS, d.columns.stride_elems = 99);
+    EXPECT_COLUMNS(SPECV_OK, d.columns.stride_elems = 100);
+    EXPECT_COLUMNS(SPECV_ERR_SIZE, d.columns.stride_elems = huge);
+    EXPECT_COLUMNS(SPECV_ERR_NUM_ACTIVE, d.num_active = (int32_t *)misaligned());
+    EXPECT_COLUMNS(SPECV_ERR_ROW_STATUS, d.row_status = (uint32_t *)misaligned());
+    EXPECT_COLUMNS(SPECV_ERR_TICKET, d.ticket = (uint32_t *)misaligned());
+    EXPECT_COLUMNS(SPECV_ERR_TICKET, d.ticket = NULL);
+    EXPECT_COLUMNS(SPECV_OK, d.row_status = NULL);
+    EXPECT_COLUMNS(SPECV_OK, (d.batch = 0, d.columns.width = NULL, d.ticket = NULL,
+                              d.num_emitted = NULL, d.emitted = NULL));
+}
+
+static void test_validation(void) {
+    test_columns_validation();
+    t_case("every other status code of C2");
+    EXPECT_NULL(gap_commit);
+    EXPECT(gap_commit, SPECV_ERR_ACCEPTED_LEN, d.accepted_len = NULL);
+    EXPECT(gap_commit, SPECV_ERR_ACCEPTED_LEN, d.accepted_len = (int32_t *)misaligned());
+    EXPECT(gap_commit, SPECV_ERR_CONTENT_LEN, d.content_len = NULL);
+    EXPECT(gap_commit, SPECV_ERR_CONTENT_LEN, d.content_len = (int32_t *)misaligned());
+    EXPECT(gap_commit, SPECV_ERR_CATCHUP, d.catchup = (int32_t *)misaligned());
+    EXPECT(gap_commit, SPECV_OK, d.catchup = NULL);
+}
+
+int main(int argc, char **argv) {
+    static const t_group groups[] = {
+        {"validation", test_validation},
+        {"gap-step", test_gap_step},
+        {"gap-rounds", test_gap_rounds},
+        {"gap-example", test_gap_example},
+    };
+    return t_main(argc, argv, groups, T_COUNT(groups));
+}
