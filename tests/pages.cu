@@ -1,0 +1,721 @@
+/* pages.cu - B5, page tables: growing, shrinking, sharing, copying before a shared page is written.
+
+   Cases by hand say what every word must be afterwards. The fuzz runs a small engine next to a
+   model of it: see engine.h. */
+
+#include "engine.h"
+
+/* ------------------------------------------------------------------------------ cases by hand */
+
+enum { PAGES = 8, ROWS = 4, ENTRIES = 3, SIZE = 4, BYTES = 20 };
+
+typedef struct state {
+    int32_t refs[PAGES], free_pages[PAGES], num_free;
+    int32_t table[ROWS * ENTRIES], num_row_pages[ROWS], cache_len[ROWS];
+} state;
+
+typedef struct resize_case {
+    const char *name;
+    int batch, reserve;
+    state before;
+    int32_t row_reserve[ROWS]; /* all 0: none are given */
+    uint8_t finished[ROWS];
+    state after; /* cache_len is not changed; free_pages behind num_free do not matter */
+    int32_t copy_from[ROWS], copy_to[ROWS];
+    uint32_t status[ROWS];
+} resize_case;
+
+enum {
+    LENGTH = SPECV_ROW_BAD_LENGTH,
+    DRY = SPECV_ROW_NO_SPACE,
+    PAGE = SPECV_ROW_BAD_PAGE,
+    SHARED = SPECV_ROW_SHARED_PAGE
+};
+
+/* Pages of 4 positions, 12 positions at most. In each state: refs, free pages, how many; then the
+   table with a line per row, pages per row, lengths. */
+/* clang-format off */
+static const resize_case resize_cases[] = {
+    {"grow: the last free page goes first", 2, 4,
+     {{1, 1, 0, 0, 0, 0, 0, 0}, {2, 3, 4, 5, 6, 7}, 6,
+      {0, NO, NO, 1, NO, NO}, {1, 1}, {3, 4}},
+     {0}, {0},
+     {{1, 1, 0, 0, 0, 0, 1, 1}, {2, 3, 4, 5}, 4,
+      {0, 7, NO, 1, 6, NO}, {2, 2}, {3, 4}},
+     {NO, NO}, {NO, NO}, {0, 0}},
+    {"a row without pages; three at once; enough already", 3, 5,
+     {{1, 1, 0, 0, 0, 0, 0, 0}, {2, 3, 4, 5, 6, 7}, 6,
+      {NO, NO, NO, NO, NO, NO, 1, 0, NO}, {0, 0, 2}, {0, 0, 3}},
+     {5, 12, 5}, {0},
+     {{1, 1, 0, 1, 1, 1, 1, 1}, {2}, 1,
+      {7, 6, NO, 5, 4, 3, 1, 0, NO}, {2, 3, 2}, {0, 0, 3}},
+     {NO, NO, NO}, {NO, NO, NO}, {0, 0, 0}},
+    {"shrink: surplus pages come back in their order", 1, 1,
+     {{1, 1, 1, 0, 0, 0, 0, 0}, {3, 4}, 2,
+      {2, 0, 1}, {3}, {2}},
+     {0}, {0},
+     {{0, 0, 1, 0, 0, 0, 0, 0}, {3, 4, 0, 1}, 4,
+      {2, NO, NO}, {1}, {2}},
+     {NO}, {NO}, {0}},
+    {"finished: all pages come back, and go to the rows that need one, whichever they are", 3, 4,
+     {{1, 1, 1, 1, 0, 0, 0, 0}, {0}, 0,
+      {0, NO, NO, 1, 2, NO, 3, NO, NO}, {1, 2, 1}, {4, 7, 1}},
+     {0}, {0, 1, 0},
+     {{1, 1, 1, 1, 0, 0, 0, 0}, {0}, 0,
+      {0, 2, NO, NO, NO, NO, 3, 1, NO}, {2, 0, 2}, {4, 7, 1}},
+     {NO, NO, NO}, {NO, NO, NO}, {0, 0, 0}},
+    {"dry in the middle: rows behind that need a page get none, though one is left", 4, 1,
+     {{1, 1, 1, 1, 0, 0, 0, 0}, {4, 5}, 2,
+      {0, NO, NO, 1, NO, NO, 2, NO, NO, 3, NO, NO}, {1, 1, 1, 1}, {4, 4, 4, 2}},
+     {1, 8, 1, 1}, {0},
+     {{1, 1, 1, 1, 0, 1, 0, 0}, {4}, 1,
+      {0, 5, NO, 1, NO, NO, 2, NO, NO, 3, NO, NO}, {2, 1, 1, 1}, {4, 4, 4, 2}},
+     {NO, NO, NO, NO}, {NO, NO, NO, NO}, {0, DRY, DRY, 0}},
+    {"a dry pool still takes pages back, from rows behind as well", 3, 1,
+     {{1, 1, 1, 1, 0, 0, 0, 0}, {0}, 0,
+      {0, NO, NO, 1, NO, NO, 2, 3, NO}, {1, 1, 2}, {4, 4, 2}},
+     {0}, {0},
+     {{1, 1, 1, 1, 0, 0, 0, 0}, {0}, 0,
+      {0, 3, NO, 1, NO, NO, 2, NO, NO}, {2, 1, 1}, {4, 4, 2}},
+     {NO, NO, NO}, {NO, NO, NO}, {0, DRY, 0}},
+    {"two owners write: the first gets a copy, the last keeps the page", 2, 1,
+     {{1, 2, 0, 0, 0, 0, 0, 0}, {2, 3}, 2,
+      {0, 1, NO, 0, 1, NO}, {2, 2}, {6, 6}},
+     {0}, {0},
+     {{1, 1, 0, 1, 0, 0, 0, 0}, {2}, 1,
+      {0, 3, NO, 0, 1, NO}, {2, 2}, {6, 6}},
+     {1, NO}, {3, NO}, {0, 0}},
+    {"a copy and a new page: the copy is taken first", 2, 4,
+     {{2, 0, 0, 0, 0, 0, 0, 0}, {1, 2, 3, 4}, 4,
+      {0, NO, NO, 0, NO, NO}, {1, 1}, {3, 3}},
+     {0}, {0},
+     {{1, 0, 1, 1, 1, 0, 0, 0}, {1}, 1,
+      {4, 3, NO, 0, 2, NO}, {2, 2}, {3, 3}},
+     {0, NO}, {4, NO}, {0, 0}},
+    {"who does not write shares on", 2, 0,
+     {{2, 0, 0, 0, 0, 0, 0, 0}, {1, 2}, 2,
+      {0, NO, NO, 0, NO, NO}, {1, 1}, {3, 3}},
+     {0}, {0},
+     {{2, 0, 0, 0, 0, 0, 0, 0}, {1, 2}, 2,
+      {0, NO, NO, 0, NO, NO}, {1, 1}, {3, 3}},
+     {NO, NO}, {NO, NO}, {0, 0}},
+    {"a full page is shared on", 2, 1,
+     {{2, 0, 0, 0, 0, 0, 0, 0}, {1, 2}, 2,
+      {0, NO, NO, 0, NO, NO}, {1, 1}, {4, 4}},
+     {0}, {0},
+     {{2, 1, 1, 0, 0, 0, 0, 0}, {0}, 0,
+      {0, 2, NO, 0, 1, NO}, {2, 2}, {4, 4}},
+     {NO, NO}, {NO, NO}, {0, 0}},
+    {"three owners, one free page", 3, 1,
+     {{3, 0, 0, 0, 0, 0, 0, 0}, {5}, 1,
+      {0, NO, NO, 0, NO, NO, 0, NO, NO}, {1, 1, 1}, {2, 3, 1}},
+     {0}, {0},
+     {{2, 0, 0, 0, 0, 1, 0, 0}, {0}, 0,
+      {5, NO, NO, 0, NO, NO, 0, NO, NO}, {1, 1, 1}, {2, 3, 1}},
+     {0, NO, NO}, {5, NO, NO}, {0, DRY, DRY}},
+    {"the other owner leaves in the same launch: no copy", 2, 1,
+     {{2, 0, 0, 0, 0, 0, 0, 0}, {5}, 1,
+      {0, NO, NO, 0, NO, NO}, {1, 1}, {3, 3}},
+     {0}, {0, 1},
+     {{1, 0, 0, 0, 0, 0, 0, 0}, {5}, 1,
+      {0, NO, NO, NO, NO, NO}, {1, 0}, {3, 3}},
+     {NO, NO}, {NO, NO}, {0, 0}},
+    {"both owners leave: freed once, where the first of them has it", 3, 1,
+     {{2, 1, 1, 0, 0, 0, 0, 0}, {7}, 1,
+      {2, 0, NO, 0, 1, NO}, {2, 2, 0}, {5, 5, 0}},
+     {1, 1, 0}, {1, 1, 0},
+     {{0, 0, 0, 0, 0, 0, 0, 0}, {7, 2, 0, 1}, 4,
+      {NO, NO, NO, NO, NO, NO}, {0, 0, 0}, {5, 5, 0}},
+     {NO, NO, NO}, {NO, NO, NO}, {0, 0, 0}},
+    {"more entries than owners: freed once, and told", 3, 1,
+     {{1, 2, 0, 0, 0, 0, 0, 0}, {7}, 1,
+      {0, NO, NO, 0, NO, NO, 1, NO, NO}, {1, 1, 1}, {1, 1, 1}},
+     {0}, {1, 1, 1},
+     {{0, 1, 0, 0, 0, 0, 0, 0}, {7, 0}, 2,
+      {NO, NO, NO, NO, NO, NO, NO, NO, NO}, {0, 0, 0}, {1, 1, 1}},
+     {NO, NO, NO}, {NO, NO, NO}, {PAGE, PAGE, 0}},
+    {"a page twice in a row of the table", 2, 0,
+     {{1, 0, 1, 0, 0, 0, 0, 0}, {7}, 1,
+      {0, 0, NO, 2, NO, NO}, {2, 1}, {5, 1}},
+     {0}, {1, 1},
+     {{0, 0, 0, 0, 0, 0, 0, 0}, {7, 0, 2}, 3,
+      {NO, NO, NO, NO, NO, NO}, {0, 0}, {5, 1}},
+     {NO, NO}, {NO, NO}, {PAGE, 0}},
+    {"ids out of range, a page without owner; full pages in front are not looked at", 4, 1,
+     {{1, 1, 0, 1, 0, 0, 0, 0}, {7, 6, 5}, 3,
+      {8, NO, NO, NO, NO, NO, 2, NO, NO, NO, 1, NO}, {1, 1, 1, 2}, {1, 2, 3, 8}},
+     {0}, {0},
+     {{1, 1, 0, 1, 0, 1, 0, 0}, {7, 6}, 2,
+      {8, NO, NO, NO, NO, NO, 2, NO, NO, NO, 1, 5}, {1, 1, 1, 3}, {1, 2, 3, 8}},
+     {NO, NO, NO, NO}, {NO, NO, NO, NO}, {PAGE, PAGE, PAGE, 0}},
+    {"a page behind the content that others own too", 2, 4,
+     {{1, 2, 1, 0, 0, 0, 0, 0}, {7}, 1,
+      {0, 1, NO, 2, 1, NO}, {2, 2}, {3, 6}},
+     {4, 1, 0}, {0},
+     {{1, 1, 1, 0, 0, 0, 0, 1}, {0}, 0,
+      {0, 1, NO, 2, 7, NO}, {2, 2}, {3, 6}},
+     {NO, 1}, {NO, 7}, {SHARED, 0}},
+    {"a surplus page that others own too is given back", 2, 1,
+     {{1, 2, 1, 0, 0, 0, 0, 0}, {7}, 1,
+      {0, 1, NO, 2, 1, NO}, {2, 2}, {3, 8}},
+     {0}, {0},
+     {{1, 1, 1, 0, 0, 0, 0, 1}, {0}, 0,
+      {0, NO, NO, 2, 1, 7}, {1, 3}, {3, 8}},
+     {NO, NO}, {NO, NO}, {0, 0}},
+    {"lengths out of range", 4, 1,
+     {{1, 1, 1, 0, 0, 0, 0, 0}, {7}, 1,
+      {0, NO, NO, 1, NO, NO, 2, NO, NO, NO, NO, NO}, {1, 1, 1, 4}, {NO, 13, 5, 1}},
+     {0}, {0, 0, 0, 1},
+     {{1, 1, 1, 0, 0, 0, 0, 0}, {7}, 1,
+      {0, NO, NO, 1, NO, NO, 2, NO, NO, NO, NO, NO}, {1, 1, 1, 4}, {NO, 13, 5, 1}},
+     {NO, NO, NO, NO}, {NO, NO, NO, NO}, {LENGTH, LENGTH, LENGTH, LENGTH}},
+    {"reserves and page counts out of range", 3, 1,
+     {{1, 1, 1, 0, 0, 0, 0, 0}, {7}, 1,
+      {0, NO, NO, 1, NO, NO, 2, NO, NO}, {1, NO, 1}, {4, 0, 4}},
+     {NO, 1, 1}, {0},
+     {{1, 1, 1, 0, 0, 0, 0, 1}, {0}, 0,
+      {0, NO, NO, 1, NO, NO, 2, 7, NO}, {1, NO, 2}, {4, 0, 4}},
+     {NO, NO, NO}, {NO, NO, NO}, {LENGTH, LENGTH, 0}},
+    {"no more than max_positions", 2, INT32_MAX,
+     {{1, 1, 1, 0, 0, 0, 0, 0}, {7, 6}, 2,
+      {0, 1, 2, NO, NO, NO}, {3, 0}, {12, 0}},
+     {INT32_MAX, 7}, {0},
+     {{1, 1, 1, 0, 0, 0, 1, 1}, {0}, 0,
+      {0, 1, 2, 6, 7, NO}, {3, 2}, {12, 0}},
+     {NO, NO}, {NO, NO}, {0, 0}},
+    {"num_free below 0", 2, 4,
+     {{1, 1, 0, 0, 0, 0, 0, 0}, {7, 6}, NO,
+      {0, NO, NO, 1, NO, NO}, {1, 1}, {3, 3}},
+     {0}, {0, 1},
+     {{1, 1, 0, 0, 0, 0, 0, 0}, {0}, NO,
+      {0, NO, NO, 1, NO, NO}, {1, 1}, {3, 3}},
+     {NO, NO}, {NO, NO}, {PAGE, PAGE}},
+    {"num_free above num_pages", 2, 4,
+     {{1, 1, 0, 0, 0, 0, 0, 0}, {7, 6}, 9,
+      {0, NO, NO, 1, NO, NO}, {1, 1}, {3, 3}},
+     {0}, {0, 1},
+     {{1, 1, 0, 0, 0, 0, 0, 0}, {7, 6}, 9,
+      {0, NO, NO, 1, NO, NO}, {1, 1}, {3, 3}},
+     {NO, NO}, {NO, NO}, {PAGE, PAGE}},
+    {"something else than a page on the stack", 2, 4,
+     {{1, 1, 0, 0, 0, 0, 0, 0}, {7, 8}, 2,
+      {0, NO, NO, 1, NO, NO}, {1, 1}, {3, 3}},
+     {0}, {0},
+     {{1, 1, 0, 0, 0, 0, 0, 1}, {0}, 0,
+      {0, NO, NO, 1, 7, NO}, {2, 2}, {3, 3}},
+     {NO, NO}, {NO, NO}, {PAGE, 0}},
+};
+/* clang-format on */
+
+/* Both sides of everything that B5 touches. */
+typedef struct tables {
+    t_buf refs, free_pages, num_free, table, num_row_pages, cache_len;
+    t_buf reserve, finished, from, to, status, num_active, data, src, dst;
+} tables;
+
+static t_buf words(const int32_t *from, int64_t count) {
+    t_buf b = t_out(4 * count, 0);
+    memcpy(b.host, from, 4 * (size_t)count);
+    return b;
+}
+
+static void tables_make(tables *w, const state *s, int num_rows) {
+    memset(w, 0, sizeof *w);
+    w->refs = words(s->refs, PAGES);
+    w->free_pages = words(s->free_pages, PAGES);
+    w->num_free = words(&s->num_free, 1);
+    w->table = words(s->table, num_rows * ENTRIES);
+    w->num_row_pages = words(s->num_row_pages, num_rows);
+    w->cache_len = words(s->cache_len, num_rows);
+}
+
+static void check_words(const t_buf *b, const int32_t *want, int64_t count, const char *what) {
+    for (int64_t i = 0; i < count; ++i)
+        if (word_at(b, i) != want[i]) {
+            printf("     %s[%lld]\n", what, (long long)i);
+            CHECK_EQ(word_at(b, i), want[i], i);
+        }
+    CHECK(1);
+}
+
+static void check_state(const tables *w, const state *s, int num_rows) {
+    const int known = s->num_free < 0 || s->num_free > PAGES ? 0 : s->num_free;
+    check_words(&w->refs, s->refs, PAGES, "refs");
+    check_words(&w->num_free, &s->num_free, 1, "num_free");
+    check_words(&w->free_pages, s->free_pages, known, "free_pages");
+    check_words(&w->table, s->table, num_rows * ENTRIES, "table");
+    check_words(&w->num_row_pages, s->num_row_pages, num_rows, "num_row_pages");
+    check_words(&w->cache_len, s->cache_len, num_rows, "cache_len");
+}
+
+static specv_page_resize_desc describe_tables(const tables *w, int num_rows, int side) {
+    specv_page_resize_desc d = SPECV_ZERO;
+    d.pool.refs = (int32_t *)t_at(&w->refs, side);
+    d.pool.free_pages = (int32_t *)t_at(&w->free_pages, side);
+    d.pool.num_free = (int32_t *)t_at(&w->num_free, side);
+    d.num_row_pages = (int32_t *)t_at(&w->num_row_pages, side);
+    d.cache_len = (const int32_t *)t_at(&w->cache_len, side);
+    d.row_reserve = (const int32_t *)t_at(&w->reserve, side);
+    d.finished = (const uint8_t *)t_at(&w->finished, side);
+    d.copy_from = (int32_t *)t_at(&w->from, side);
+    d.copy_to = (int32_t *)t_at(&w->to, side);
+    d.row_status = (uint32_t *)t_at(&w->status, side);
+    d.num_active = (const int32_t *)t_at(&w->num_active, side);
+    d.kv.block_table = (int32_t *)t_at(&w->table, side);
+    d.kv.page_size = SIZE, d.kv.num_pages = PAGES, d.kv.max_positions = SIZE * ENTRIES;
+    d.batch = num_rows;
+    d.num_sms = 2;
+    return d;
+}
+
+/* Each case bare, with KV, with statuses to keep, and with rows behind that are inert: those would
+   have much to give and to take. */
+static void run_case(const resize_case *c, int with_kv, int keep, int inert) {
+    const int all = inert ? ROWS : c->batch;
+    const uint32_t old = keep ? 0x8000u : 0;
+    state before = c->before, after = c->after;
+    tables w;
+    grid g;
+    char *expected = NULL;
+    int any_reserve = 0, any_finished = 0;
+    for (int row = c->batch; row < ROWS; ++row) {
+        for (int i = 0; i < ENTRIES; ++i)
+            before.table[row * ENTRIES + i] = after.table[row * ENTRIES + i] = i;
+        before.num_row_pages[row] = after.num_row_pages[row] = 2;
+        before.cache_len[row] = after.cache_len[row] = row;
+    }
+    for (int row = 0; row < c->batch; ++row) {
+        any_reserve |= c->row_reserve[row] != 0;
+        any_finished |= c->finished[row];
+    }
+    tables_make(&w, &before, all);
+    if (any_reserve) w.reserve = words(c->row_reserve, all);
+    if (any_finished) w.finished = t_out(all, 1);
+    if (any_finished) memcpy(w.finished.host, c->finished, (size_t)all);
+    if (with_kv || keep) w.from = t_out(4 * all, 0), w.to = t_out(4 * all, 0);
+    w.status = t_out(4 * all, 0);
+    for (int row = 0; row < all && keep; ++row) put_word(&w.status, row, (int32_t)old);
+    if (inert) w.num_active = words(&c->batch, 1);
+    if (with_kv) {
+        const int64_t gap[NUM_AXES] = {3, 0, 5, 1};
+        g.count[AXIS_OUTER] = PAGES, g.count[AXIS_POS] = SIZE;
+        g.count[AXIS_HEAD] = 2, g.count[AXIS_PLANE] = 1, g.elem_bytes = BYTES;
+        grid_make(&g, grid_orders[with_kv % 3], gap);
+        w.data = t_out(g.bytes, with_kv % 2);
+        expected = (char *)malloc((size_t)g.bytes);
+        if (!expected) t_die(__FILE__, __LINE__, "run_case", "no memory");
+        for (int page = 0; page < PAGES; ++page)
+            for (int x = 0; x < SIZE; ++x) tag_position(w.data.host, &g, page, x, 0, page, x);
+        memcpy(expected, w.data.host, (size_t)g.bytes);
+        for (int row = 0; row < c->batch; ++row)
+            for (int x = 0; c->copy_to[row] >= 0 && x < before.cache_len[row] % SIZE; ++x)
+                tag_position(expected, &g, c->copy_to[row], x, 0, c->copy_from[row], x);
+    }
+    t_upload();
+    for (int side = 0; side <= T_DEVICE; ++side) {
+        specv_page_resize_desc d = describe_tables(&w, all, side);
+        d.reserve = c->reserve;
+        d.keep_status = keep;
+        if (with_kv) {
+            d.kv.plane = t_at(&w.data, side);
+            d.kv.num_heads = 2, d.kv.head_bytes = BYTES;
+            d.kv.head_stride_bytes = g.stride[AXIS_HEAD];
+            d.kv.pos_stride_bytes = g.stride[AXIS_POS];
+            d.kv.page_stride_bytes = g.stride[AXIS_OUTER];
+        }
+        run_resize(&d, side);
+    }
+    check_state(&w, &after, all);
+    for (int row = 0; row < all; ++row) {
+        const int live = row < c->batch;
+        CHECK_EQ((uint32_t)word_at(&w.status, row), (live ? c->status[row] : 0) | old, row);
+        if (!w.from.host) continue;
+        CHECK_EQ(word_at(&w.from, row), live ? c->copy_from[row] : NO, row);
+        CHECK_EQ(word_at(&w.to, row), live ? c->copy_to[row] : NO, row);
+    }
+    if (with_kv) check_image(&w.data, expected);
+    t_check_host();
+    t_check_device();
+    free(expected);
+}
+
+static void test_cases(void) {
+    for (int i = 0; i < T_COUNT(resize_cases); ++i)
+        for (int way = 0; way < 6; ++way) {
+            if (t.quick && way > 0 && way != 1 + i % 5) continue;
+            t_case("%s, way %d", resize_cases[i].name, way);
+            run_case(&resize_cases[i], way == 0 ? 0 : way, way == 2 || way == 4, way > 2);
+        }
+}
+
+/* -------------------------------------------------------------------------------------- forks */
+
+enum { FORKS = 4 };
+
+typedef struct fork_case {
+    const char *name;
+    int num_forks;
+    int32_t src[FORKS], dst[FORKS];
+    state before, after;
+    uint32_t status[FORKS];
+} fork_case;
+
+/* Row 0 has 6 positions in 3 pages, row 1 has 4 in one; rows 2 and 3 are empty. */
+/* clang-format off */
+static const fork_case fork_cases[] = {
+    {"pages with content are shared, and no others", 2, {0, 1}, {2, 3},
+     {{1, 1, 1, 1}, {0}, 0,
+      {0, 1, 2, 3, NO, NO, NO, NO, NO, NO, NO, NO}, {3, 1, 0, 0}, {6, 4, 9, 9}},
+     {{2, 2, 1, 2}, {0}, 0,
+      {0, 1, 2, 3, NO, NO, 0, 1, NO, 3, NO, NO}, {3, 1, 2, 1}, {6, 4, 6, 4}},
+     {0, 0}},
+    {"two forks of the same row", 2, {0, 0}, {3, 2},
+     {{1, 1, 1, 1}, {0}, 0,
+      {0, 1, 2, 3, NO, NO, NO, NO, NO, NO, NO, NO}, {3, 1, 0, 0}, {6, 4, 0, 0}},
+     {{3, 3, 1, 1}, {0}, 0,
+      {0, 1, 2, 3, NO, NO, 0, 1, NO, 0, 1, NO}, {3, 1, 2, 2}, {6, 4, 6, 6}},
+     {0, 0}},
+    {"nothing to share", 1, {1}, {3},
+     {{1, 1, 1, 1}, {0}, 0,
+      {0, 1, 2, 3, NO, NO, NO, NO, NO, NO, NO, NO}, {3, 1, 0, 0}, {6, 0, 9, 9}},
+     {{1, 1, 1, 1}, {0}, 0,
+      {0, 1, 2, 3, NO, NO, NO, NO, NO, NO, NO, NO}, {3, 1, 0, 0}, {6, 0, 9, 0}},
+     {0}},
+    {"rows out of range, a row to itself", 4, {4, 0, NO, 2}, {2, 4, 3, 2},
+     {{1, 1, 1, 1}, {0}, 0,
+      {0, 1, 2, 3, NO, NO, NO, NO, NO, NO, NO, NO}, {3, 1, 0, 0}, {6, 4, 0, 0}},
+     {{1, 1, 1, 1}, {0}, 0,
+      {0, 1, 2, 3, NO, NO, NO, NO, NO, NO, NO, NO}, {3, 1, 0, 0}, {6, 4, 0, 0}},
+     {LENGTH, LENGTH, LENGTH, LENGTH}},
+    {"a row twice as dst: the first wins, even where it failed", 4, {1, 0, 0, 0}, {2, 2, 1, 3},
+     {{1, 1, 1, 1}, {0}, 0,
+      {0, 1, 2, 3, NO, NO, NO, NO, NO, NO, NO, NO}, {3, 1, 0, 0}, {6, 5, 0, 0}},
+     {{2, 2, 1, 1}, {0}, 0,
+      {0, 1, 2, 3, NO, NO, NO, NO, NO, 0, 1, NO}, {3, 1, 0, 2}, {6, 5, 0, 6}},
+     {LENGTH, LENGTH, LENGTH, 0}},
+    {"a dst that is a src as well, before and behind it", 3, {0, 2, 0}, {2, 3, 3},
+     {{1, 1, 1, 1}, {0}, 0,
+      {0, 1, 2, 3, NO, NO, NO, NO, NO, NO, NO, NO}, {3, 1, 0, 0}, {6, 4, 0, 0}},
+     {{1, 1, 1, 1}, {0}, 0,
+      {0, 1, 2, 3, NO, NO, NO, NO, NO, NO, NO, NO}, {3, 1, 0, 0}, {6, 4, 0, 0}},
+     {LENGTH, 0, LENGTH}},
+    {"lengths and counts out of range", 2, {0, 1}, {2, 3},
+     {{1, 1, 1, 1}, {0}, 0,
+      {0, 1, 2, 3, NO, NO, NO, NO, NO, NO, NO, NO}, {4, 1, 0, 0}, {6, NO, 0, 0}},
+     {{1, 1, 1, 1}, {0}, 0,
+      {0, 1, 2, 3, NO, NO, NO, NO, NO, NO, NO, NO}, {4, 1, 0, 0}, {6, NO, 0, 0}},
+     {LENGTH, LENGTH}},
+    {"an id out of range, a page without owner; neither row is shared in part", 2, {0, 1}, {2, 3},
+     {{1, 1, 1, 0}, {0}, 0,
+      {0, 8, 2, 3, NO, NO, NO, NO, NO, NO, NO, NO}, {3, 1, 0, 0}, {6, 4, 0, 0}},
+     {{1, 1, 1, 0}, {0}, 0,
+      {0, 8, 2, 3, NO, NO, NO, NO, NO, NO, NO, NO}, {3, 1, 0, 0}, {6, 4, 0, 0}},
+     {PAGE, PAGE}},
+};
+/* clang-format on */
+
+static specv_page_fork_desc describe_fork(const tables *w, int num_rows, int num_forks, int side) {
+    specv_page_fork_desc d = SPECV_ZERO;
+    d.refs = (int32_t *)t_at(&w->refs, side);
+    d.block_table = (int32_t *)t_at(&w->table, side);
+    d.num_row_pages = (int32_t *)t_at(&w->num_row_pages, side);
+    d.cache_len = (int32_t *)t_at(&w->cache_len, side);
+    d.src_row = (const int32_t *)t_at(&w->src, side);
+    d.dst_row = (const int32_t *)t_at(&w->dst, side);
+    d.fork_status = (uint32_t *)t_at(&w->status, side);
+    d.batch = num_rows, d.num_forks = num_forks;
+    d.page_size = SIZE, d.num_pages = PAGES, d.max_row_pages = ENTRIES;
+    return d;
+}
+
+static void test_forks(void) {
+    for (int i = 0; i < T_COUNT(fork_cases); ++i) {
+        const fork_case *c = &fork_cases[i];
+        tables w;
+        t_case("fork: %s", c->name);
+        tables_make(&w, &c->before, ROWS);
+        w.src = words(c->src, c->num_forks), w.dst = words(c->dst, c->num_forks);
+        if (i % 4 != 1) w.status = t_out(4 * c->num_forks, 0);
+        t_upload();
+        for (int side = 0; side <= T_DEVICE; ++side) {
+            specv_page_fork_desc d = describe_fork(&w, ROWS, c->num_forks, side);
+            if (i % 2) d.table_stride = ENTRIES;
+            run_fork(&d, side);
+        }
+        check_state(&w, &c->after, ROWS);
+        for (int k = 0; k < c->num_forks && w.status.host; ++k)
+            CHECK_EQ((uint32_t)word_at(&w.status, k), c->status[k], k);
+        t_check_host();
+        t_check_device();
+    }
+}
+
+/* Rows of different groups of SPECV_PAGE_ROWS, two of which copy: the page that the first copies
+   from is given back by its other owner, and is the page that the second copies to. */
+static void test_groups(void) {
+    enum { FAR = SPECV_PAGE_ROWS, ALL = FAR + 2 };
+    static const int32_t refs[PAGES] = {2, 2, 0}, free_pages[PAGES] = {2};
+    const int32_t one = 1, in_page_0[2] = {0, FAR}, in_page_1[2] = {1, FAR + 1};
+    tables w;
+    memset(&w, 0, sizeof w);
+    t_case("copies in two groups of rows");
+    w.refs = words(refs, PAGES), w.free_pages = words(free_pages, PAGES);
+    w.num_free = words(&one, 1);
+    w.table = t_out(4 * ALL * ENTRIES, 0);
+    w.num_row_pages = t_out(4 * ALL, 0), w.cache_len = t_out(4 * ALL, 0);
+    w.reserve = t_out(4 * ALL, 0), w.finished = t_out(ALL, 0);
+    w.from = t_out(4 * ALL, 0), w.to = t_out(4 * ALL, 0), w.status = t_out(4 * ALL, 0);
+    w.data = t_out(PAGES * SIZE * BYTES, 0);
+    for (int i = 0; i < ALL * ENTRIES; ++i) put_word(&w.table, i, NO);
+    for (int row = 0; row < ALL; ++row) {
+        put_word(&w.num_row_pages, row, 0), put_word(&w.cache_len, row, 0);
+        put_word(&w.reserve, row, row == 0 || row == FAR + 1);
+        w.finished.host[row] = row == FAR;
+    }
+    for (int i = 0; i < 2; ++i) {
+        put_word(&w.table, in_page_0[i] * ENTRIES, 0),
+            put_word(&w.table, in_page_1[i] * ENTRIES, 1);
+        put_word(&w.num_row_pages, in_page_0[i], 1), put_word(&w.num_row_pages, in_page_1[i], 1);
+        put_word(&w.cache_len, in_page_0[i], 3), put_word(&w.cache_len, in_page_1[i], 3);
+    }
+    for (int page = 0; page < PAGES; ++page)
+        for (int x = 0; x < SIZE; ++x)
+            tag_bytes(w.data.host + (page * SIZE + x) * BYTES, BYTES, page, x, 0, 0);
+    t_upload();
+    for (int side = 0; side <= T_DEVICE; ++side) {
+        specv_page_resize_desc d = describe_tables(&w, ALL, side);
+        d.kv.plane = t_at(&w.data, side), d.kv.head_bytes = BYTES;
+        run_resize(&d, side);
+    }
+    CHECK_EQ(word_at(&w.table, 0), 2, 0);
+    CHECK_EQ(word_at(&w.table, (FAR + 1) * ENTRIES), 0, FAR + 1);
+    for (int row = 0; row < ALL; ++row) CHECK_EQ(word_at(&w.status, row), 0, row);
+    for (int page = 0; page < 3; ++page)
+        for (int x = 0; x < SIZE; ++x) {
+            const int from = x == 3 ? page : page == 2 ? 0 : 1; /* 0 to 2, then 1 to 0 */
+            char tag[BYTES];
+            tag_bytes(tag, BYTES, from, x, 0, 0);
+            CHECK_EQ(memcmp(w.data.host + (page * SIZE + x) * BYTES, tag, BYTES), 0, page);
+        }
+    t_check_host();
+    t_check_device();
+}
+
+/* -------------------------------------------------------------------------------- the engine */
+
+/* A small system under pressure, for many steps. */
+static void test_fuzz(void) {
+    const int num_steps = T_DEVICE ? (t.quick ? 8 : 60) : t.quick ? 60 : 300;
+    for (int i = 0; i < (t.cases ? t.cases : t.quick ? 6 : 24); ++i) {
+        engine e;
+        t_case("fuzz %d:", i);
+        memset(&e, 0, sizeof e);
+        e.num_rows = (int)t_between(2, 40);
+        e.size = (int)t_between(1, 9);
+        e.positions = (int)t_between(8, MAX_LEN);
+        e.planes = (int)t_between(1, 4);
+        e.num_sms = (int)t_between(1, 3);
+        e.num_pages = 1 + e.num_rows * e.positions * (int)t_between(2, 8) / (10 * e.size);
+        t_note(" %d rows, %d pages of %d, %d positions, %d planes", e.num_rows, e.num_pages, e.size,
+               e.positions, e.planes);
+        engine_make(&e);
+        for (int step = 0; step < num_steps && t.bad == 0; ++step) {
+            engine_step(&e, t_chance(50) ? (int)t_between(1, 4) : 0);
+            if (step % 4 == 3) t_check_device();
+        }
+        t_check_host();
+        t_check_device();
+        engine_free(&e);
+    }
+}
+
+/* More rows than a block has threads: groups one after the other, many forks. */
+static void test_many_rows(void) {
+    static const int batches[] = {1023, 1024, 1025, 2500};
+    for (int i = 0; i < T_COUNT(batches); ++i) {
+        engine e;
+        if (t.quick && i % 3) continue;
+        t_case("%d rows", batches[i]);
+        memset(&e, 0, sizeof e);
+        e.num_rows = batches[i];
+        e.size = 3, e.positions = 12, e.planes = 1, e.num_sms = 4;
+        e.num_pages = e.num_rows * 2;
+        engine_make(&e);
+        for (int step = 0; step < (t.quick ? 4 : 10) && t.bad == 0; ++step)
+            engine_step(&e, step % 2 ? e.num_rows / 3 : 2);
+        t_check_host();
+        t_check_device();
+        engine_free(&e);
+    }
+}
+
+/* --------------------------------------------------------------------------------- validation */
+
+static int64_t storage[64]; /* something to point to: nothing of it is read or written */
+
+static int32_t *misaligned(void) { return (int32_t *)(void *)((char *)storage + 2); }
+
+static specv_page_resize_desc valid_resize(void) {
+    specv_page_resize_desc d = SPECV_ZERO;
+    int32_t *any = (int32_t *)storage;
+    d.pool.refs = d.pool.free_pages = d.pool.num_free = any;
+    d.num_row_pages = d.copy_from = d.copy_to = any;
+    d.cache_len = any;
+    d.kv.block_table = any;
+    d.kv.plane = storage, d.kv.head_bytes = 16, d.kv.num_heads = 4;
+    d.kv.page_size = 16, d.kv.num_pages = 50, d.kv.max_positions = 100;
+    d.batch = 4;
+    return d;
+}
+
+static specv_page_fork_desc valid_fork(void) {
+    specv_page_fork_desc d = SPECV_ZERO;
+    int32_t *any = (int32_t *)storage;
+    d.refs = d.block_table = d.num_row_pages = d.cache_len = any;
+    d.src_row = d.dst_row = any;
+    d.batch = 4, d.num_forks = 2, d.page_size = 16, d.num_pages = 50, d.max_row_pages = 7;
+    return d;
+}
+
+#if !T_DEVICE
+#define specv_page_resize(d, stream) specv_ref_page_resize(d)
+#define specv_page_fork(d, stream)   specv_ref_page_fork(d)
+#endif
+
+#define RESIZE(code, change)                                                                       \
+    do {                                                                                           \
+        specv_page_resize_desc d = valid_resize();                                                 \
+        change;                                                                                    \
+        CHECK_EQ(specv_page_resize_validate(&d), code, -1);                                        \
+        if ((code) != SPECV_OK) CHECK_EQ(specv_ref_page_resize(&d), code, -1);                     \
+        if ((code) != SPECV_OK) CHECK_EQ(specv_page_resize(&d, 0), code, -1);                      \
+    } while (0)
+
+#define FORK(code, change)                                                                         \
+    do {                                                                                           \
+        specv_page_fork_desc d = valid_fork();                                                     \
+        change;                                                                                    \
+        CHECK_EQ(specv_page_fork_validate(&d), code, -1);                                          \
+        if ((code) != SPECV_OK) CHECK_EQ(specv_ref_page_fork(&d), code, -1);                       \
+        if ((code) != SPECV_OK) CHECK_EQ(specv_page_fork(&d, 0), code, -1);                        \
+    } while (0)
+
+static void check_resize_pointers(void) {
+    RESIZE(SPECV_OK, (void)0);
+    RESIZE(SPECV_ERR_PAGE_REFS, d.pool.refs = NULL);
+    RESIZE(SPECV_ERR_PAGE_REFS, d.pool.refs = misaligned());
+    RESIZE(SPECV_ERR_FREE_PAGES, d.pool.free_pages = NULL);
+    RESIZE(SPECV_ERR_FREE_PAGES, d.pool.free_pages = misaligned());
+    RESIZE(SPECV_ERR_FREE_PAGES, d.pool.num_free = NULL);
+    RESIZE(SPECV_ERR_FREE_PAGES, d.pool.num_free = misaligned());
+    RESIZE(SPECV_ERR_NUM_ROW_PAGES, d.num_row_pages = NULL);
+    RESIZE(SPECV_ERR_NUM_ROW_PAGES, d.num_row_pages = misaligned());
+    RESIZE(SPECV_ERR_CACHE_LEN, d.cache_len = NULL);
+    RESIZE(SPECV_ERR_CACHE_LEN, d.cache_len = misaligned());
+    RESIZE(SPECV_ERR_RESERVE, d.row_reserve = misaligned());
+    RESIZE(SPECV_ERR_COPY, d.copy_from = misaligned());
+    RESIZE(SPECV_ERR_COPY, d.copy_to = misaligned());
+    RESIZE(SPECV_ERR_COPY, d.copy_from = NULL);
+    RESIZE(SPECV_ERR_COPY, d.copy_to = NULL);
+    RESIZE(SPECV_ERR_COPY, d.copy_from = d.copy_to = NULL);
+    RESIZE(SPECV_OK, (d.copy_from = d.copy_to = NULL, d.kv.plane = NULL));
+    RESIZE(SPECV_ERR_ROW_STATUS, d.row_status = (uint32_t *)misaligned());
+    RESIZE(SPECV_ERR_NUM_ACTIVE, d.num_active = misaligned());
+    RESIZE(SPECV_ERR_BLOCK_TABLE, d.kv.block_table = NULL);
+    RESIZE(SPECV_ERR_BLOCK_TABLE, d.kv.block_table = misaligned());
+    RESIZE(SPECV_ERR_PLANES, (d.kv.planes = (void *const *)storage, d.kv.num_planes = 1));
+}
+
+static void check_resize(void) {
+    const int64_t half = INT64_MAX / 2 + 1;
+    RESIZE(SPECV_ERR_CANARY, d.canary0 = 1);
+    RESIZE(SPECV_ERR_CANARY, d.canary1 = 1);
+    RESIZE(SPECV_ERR_CANARY, d.kv.reserved = 1);
+    RESIZE(SPECV_ERR_KEEP_STATUS, d.keep_status = 2);
+    RESIZE(SPECV_ERR_KEEP_STATUS, d.keep_status = -1);
+    RESIZE(SPECV_ERR_BATCH, d.batch = -1);
+    RESIZE(SPECV_ERR_RESERVE, d.reserve = -1);
+    RESIZE(SPECV_OK, d.reserve = INT32_MAX);
+    RESIZE(SPECV_ERR_NUM_SMS, d.num_sms = -1);
+    RESIZE(SPECV_ERR_NUM_SMS, d.num_sms = 65536);
+    RESIZE(SPECV_ERR_MAX_POSITIONS, d.kv.max_positions = 0);
+    RESIZE(SPECV_ERR_PAGE_SIZE, d.kv.page_size = 0);
+    RESIZE(SPECV_ERR_NUM_PAGES, d.kv.num_pages = 0);
+    RESIZE(SPECV_ERR_NUM_PLANES, d.kv.num_planes = 2);
+    RESIZE(SPECV_ERR_NUM_HEADS, d.kv.num_heads = -1);
+    RESIZE(SPECV_ERR_HEAD_BYTES, d.kv.head_bytes = 0);
+    RESIZE(SPECV_OK, (d.kv.head_bytes = 0, d.kv.plane = NULL));
+    RESIZE(SPECV_ERR_KV_STRIDE, d.kv.page_stride_bytes = 15);
+    RESIZE(SPECV_ERR_KV_STRIDE, d.kv.pos_stride_bytes = 63);
+    RESIZE(SPECV_ERR_TABLE_STRIDE, d.kv.table_stride = 6);
+    RESIZE(SPECV_ERR_SIZE, d.kv.page_stride_bytes = half);
+    RESIZE(SPECV_OK, (d.batch = 1 << 30, d.kv.max_positions = 16));
+    RESIZE(SPECV_ERR_TOO_LARGE, (d.batch = (1 << 30) + 1, d.kv.max_positions = 16));
+    RESIZE(SPECV_ERR_TOO_LARGE, (d.batch = 1 << 20, d.kv.max_positions = 1025 * 16));
+}
+
+static void check_fork(void) {
+    const int64_t half = INT64_MAX / 2 + 1;
+    FORK(SPECV_OK, (void)0);
+    FORK(SPECV_ERR_CANARY, d.canary0 = 1);
+    FORK(SPECV_ERR_CANARY, d.canary1 = 1);
+    FORK(SPECV_ERR_BATCH, d.batch = -1);
+    FORK(SPECV_ERR_FORK, d.num_forks = -1);
+    FORK(SPECV_ERR_FORK, d.src_row = NULL);
+    FORK(SPECV_ERR_FORK, d.src_row = misaligned());
+    FORK(SPECV_ERR_FORK, d.dst_row = NULL);
+    FORK(SPECV_ERR_FORK, d.dst_row = misaligned());
+    FORK(SPECV_ERR_FORK, d.fork_status = (uint32_t *)misaligned());
+    FORK(SPECV_ERR_PAGE_REFS, d.refs = NULL);
+    FORK(SPECV_ERR_PAGE_REFS, d.refs = misaligned());
+    FORK(SPECV_ERR_BLOCK_TABLE, d.block_table = NULL);
+    FORK(SPECV_ERR_BLOCK_TABLE, d.block_table = misaligned());
+    FORK(SPECV_ERR_NUM_ROW_PAGES, d.num_row_pages = NULL);
+    FORK(SPECV_ERR_NUM_ROW_PAGES, d.num_row_pages = misaligned());
+    FORK(SPECV_ERR_NUM_ROW_PAGES, d.max_row_pages = 0);
+    FORK(SPECV_ERR_CACHE_LEN, d.cache_len = NULL);
+    FORK(SPECV_ERR_CACHE_LEN, d.cache_len = misaligned());
+    FORK(SPECV_ERR_PAGE_SIZE, d.page_size = 0);
+    FORK(SPECV_ERR_NUM_PAGES, d.num_pages = 0);
+    FORK(SPECV_ERR_TABLE_STRIDE, d.table_stride = 6);
+    FORK(SPECV_ERR_TABLE_STRIDE, d.table_stride = -1);
+    FORK(SPECV_OK, d.table_stride = 7);
+    FORK(SPECV_ERR_SIZE, d.table_stride = half / 8);
+    FORK(SPECV_ERR_TOO_LARGE, d.max_row_pages = (1 << 29) + 1);
+}
+
+static void test_validation(void) {
+    t_case("every status code of B5");
+    CHECK_EQ(specv_page_resize_validate(NULL), SPECV_ERR_NULL_DESC, -1);
+    CHECK_EQ(specv_page_fork_validate(NULL), SPECV_ERR_NULL_DESC, -1);
+    CHECK_EQ(specv_ref_page_resize(NULL), SPECV_ERR_NULL_DESC, -1);
+    CHECK_EQ(specv_ref_page_fork(NULL), SPECV_ERR_NULL_DESC, -1);
+    CHECK_EQ(specv_page_resize(NULL, 0), SPECV_ERR_NULL_DESC, -1);
+    CHECK_EQ(specv_page_fork(NULL, 0), SPECV_ERR_NULL_DESC, -1);
+    check_resize_pointers();
+    check_resize();
+    check_fork();
+}
+
+/* Batch 0 and no forks: nothing is needed, nothing happens. */
+static void test_nothing(void) {
+    specv_page_resize_desc d = SPECV_ZERO;
+    specv_page_fork_desc f = SPECV_ZERO;
+    t_case("batch 0");
+    d.kv.page_size = d.kv.num_pages = d.kv.max_positions = 1;
+    f.page_size = f.num_pages = f.max_row_pages = 1;
+    CHECK_EQ(specv_ref_page_resize(&d), SPECV_OK, -1);
+    CHECK_EQ(specv_page_resize(&d, 0), SPECV_OK, -1);
+    CHECK_EQ(specv_ref_page_fork(&f), SPECV_OK, -1);
+    CHECK_EQ(specv_page_fork(&f, 0), SPECV_OK, -1);
+    t_check_device();
+}
+
+int main(int argc, char **argv) {
+    static const t_group groups[] = {
+        {"validation", test_validation}, {"nothing", test_nothing}, {"cases", test_cases},
+        {"forks", test_forks},           {"groups", test_groups},   {"fuzz", test_fuzz},
+        {"many-rows", test_many_rows},
+    };
+    return t_main(argc, argv, groups, T_COUNT(groups));
+}
