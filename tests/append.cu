@@ -31,7 +31,7 @@ static void draw_gaps(form *f, int64_t unit) {
 }
 
 static void draw_form(form *f, int turn, int64_t most_bytes) {
-    static const int page_sizes[] = {1, 2, 3, 7, 16, 64, 128, 256}, sms[] = {1, 2, 132};
+    static const int page_sizes[] = {1, 2, 3, 7, 16, 64, 128, 256}, sms[] = {1, 2, 132, 0};
     static const int64_t sizes[] = {1, 2, 3, 4, 8, 12, 16, 17, 32, 48, 100, 128, 255, 256};
     const int64_t unit = t_chance(50) ? 16 : t_chance(50) ? 4 : 1;
     int64_t row_bytes;
@@ -63,7 +63,7 @@ static void draw_form(form *f, int turn, int64_t most_bytes) {
 }
 
 static void test_shapes(void) {
-    for (int i = 0; i < (t.cases ? t.cases : t.quick ? 70 : 500); ++i) {
+    for (int i = 0; i < (t.cases ? t.cases : t.quick ? 250 : 800); ++i) {
         form f;
         t_case("shape %d:", i);
         draw_form(&f, i, t.quick ? 60000 : 200000);
@@ -73,7 +73,7 @@ static void test_shapes(void) {
 
 /* Faults of every kind among rows without one. */
 static void test_faults(void) {
-    for (int i = 0; i < (t.cases ? t.cases : t.quick ? 60 : 300); ++i) {
+    for (int i = 0; i < (t.cases ? t.cases : t.quick ? 250 : 800); ++i) {
         form f;
         t_case("faults %d:", i);
         draw_form(&f, i, t.quick ? 30000 : 100000);
@@ -190,22 +190,32 @@ static void test_catchup(void) {
 }
 
 /* Slots and position ids, written down by hand: paged, padded, padded with the end in sight, and
-   with numbers beyond 32 bits. Row 0 and row 1 have 3 positions and append 2. */
+   numbers beyond 32 bits. Rows 0 and 1 have `len` positions and append 2. */
+#define BIG ((int64_t)INT32_MAX)
+enum { SLOT_WAYS = 6, LAST = INT32_MAX };
+
+static const struct {
+    int32_t len, positions, page_size, num_ids;
+    int64_t slot[2][5];
+} slot_ways[SLOT_WAYS] = {
+    {3, 12, 3, 5, {{14, 21, 22, 23, -1}, {14, 21, 22, 23, -1}}},
+    {3, 12, 0, 5, {{5, 6, 7, 8, 9}, {17, 18, 19, 20, 21}}},
+    {3, 9, 0, 5, {{5, 6, 7, 8, -1}, {14, 15, 16, 17, -1}}},
+    {3, LAST, 0, 5, {{5, 6, 7, 8, 9}, {BIG + 5, BIG + 6, BIG + 7, BIG + 8, BIG + 9}}},
+    {LAST - 3, LAST, 0, 0, {{LAST - 1, -1, -1, -1, -1}, {2 * BIG - 1, -1, -1, -1, -1}}},
+    {LAST - 3, LAST, 1 << 29, 0, {{LAST - 1, -1, -1, -1, -1}, {LAST - 1, -1, -1, -1, -1}}},
+};
+
 static void test_slots(void) {
-    static const int32_t table[] = {9, 4, 7, -1}, positions[] = {12, 12, 9, INT32_MAX};
-    static const int64_t far = INT32_MAX;
-    static const int64_t want[4][2][5] = {
-        {{14, 21, 22, 23, -1}, {14, 21, 22, 23, -1}},
-        {{5, 6, 7, 8, 9}, {17, 18, 19, 20, 21}},
-        {{5, 6, 7, 8, -1}, {14, 15, 16, 17, -1}},
-        {{5, 6, 7, 8, 9}, {far + 5, far + 6, far + 7, far + 8, far + 9}},
-    };
-    for (int way = 0; way < 4; ++way) {
+    static const int32_t tables[2][4] = {{9, 4, 7, -1}, {0, 1, 2, 3}};
+    for (int way = 0; way < SLOT_WAYS; ++way) {
         t_case("slots, way %d", way);
         t_buf accepted = t_in(8, 0), cache = t_out(8, 0), ticket = t_out(4, 0);
         t_buf slots = t_out(8 * 10, 0), ids = t_out(4 * 10, 0), pages = t_in(4 * 8, 0);
-        for (int row = 0; row < 2; ++row) put_word(&accepted, row, 1), put_word(&cache, row, 3);
-        for (int i = 0; i < 8; ++i) put_word(&pages, i, table[i % 4]);
+        t_buf catchup = t_out(8, 0);
+        for (int row = 0; row < 2; ++row)
+            put_word(&accepted, row, 1), put_word(&cache, row, slot_ways[way].len);
+        for (int i = 0; i < 8; ++i) put_word(&pages, i, tables[way > 0][i % 4]);
         put_word(&ticket, 0, 0);
         t_upload();
         for (int side = 0; side <= T_DEVICE; ++side) {
@@ -215,20 +225,23 @@ static void test_slots(void) {
             d.accepted_len = (const int32_t *)t_at(&accepted, side);
             d.cache_len = (int32_t *)t_at(&cache, side);
             d.slot_mapping = (int64_t *)t_at(&slots, side);
-            d.position_ids = (int32_t *)t_at(&ids, side);
+            /* behind the last position there is no id that an int32 can hold */
+            if (slot_ways[way].num_ids) d.position_ids = (int32_t *)t_at(&ids, side);
+            d.draft_catchup = (int32_t *)t_at(&catchup, side);
             d.ticket = (uint32_t *)t_at(&ticket, side);
-            d.kv.max_positions = positions[way];
-            if (way == 0) {
-                d.kv.block_table = (int32_t *)t_at(&pages, side);
-                d.kv.page_size = 3, d.kv.num_pages = 10;
-            }
+            d.kv.max_positions = slot_ways[way].positions;
+            d.kv.page_size = slot_ways[way].page_size;
+            if (d.kv.page_size) d.kv.block_table = (int32_t *)t_at(&pages, side);
+            if (d.kv.page_size) d.kv.num_pages = 10;
             run_on(&d, side);
         }
-        for (int row = 0; row < 2; ++row)
-            for (int j = 0; j < 5; ++j) {
-                CHECK_EQ(long_at(&slots, row * 5 + j), want[way][row][j], row);
-                CHECK_EQ(word_at(&ids, row * 5 + j), 5 + j, row);
-            }
+        for (int row = 0; row < 2; ++row) {
+            CHECK_EQ(word_at(&catchup, row), 1, row); /* 1 draft of 4 was accepted */
+            for (int j = 0; j < 5; ++j)
+                CHECK_EQ(long_at(&slots, row * 5 + j), slot_ways[way].slot[row][j], row);
+            for (int j = 0; j < slot_ways[way].num_ids; ++j)
+                CHECK_EQ(word_at(&ids, row * 5 + j), slot_ways[way].len + 2 + j, row);
+        }
         t_check_host();
         t_check_device();
     }
@@ -411,6 +424,42 @@ static void test_replay(void) {
         t_check_device();
         for (int i = 0; i < 2; ++i) append_free(&a[i]);
     }
+}
+
+#if T_DEVICE
+/* Lets its dependents start before it has written anything. */
+__global__ void produce_kernel(int32_t *to, const int32_t *from, int count) {
+    specv_i_launch_dependents();
+    for (int i = (int)threadIdx.x; i < count; i += (int)blockDim.x) to[i] = from[i];
+}
+#endif
+
+/* The kernel may be the programmatic dependent of the one that writes its inputs: it waits before
+   it reads. Without a wait the interpreter reports what was read too early. */
+static void test_dependents(void) {
+#if T_DEVICE
+    static const int32_t input[4] = {3, 1, 10, 20}; /* accepted, lengths */
+    t_case("dependent");
+    t_buf staged = t_in(sizeof input, 0), made = t_out(sizeof input, 0);
+    t_buf ticket = t_out(4, 0), ids = t_out(4 * 8, 0);
+    memcpy(staged.host, input, sizeof input);
+    put_word(&ticket, 0, 0);
+    t_upload();
+    specv_append_kv_desc d = SPECV_ZERO;
+    d.rows.batch = 2, d.rows.max_draft = 3, d.num_pending = 1, d.kv.max_positions = 100;
+    d.accepted_len = (const int32_t *)made.device, d.cache_len = (int32_t *)made.device + 2;
+    d.position_ids = (int32_t *)ids.device, d.ticket = (uint32_t *)ticket.device;
+    produce_kernel<<<1, 32>>>((int32_t *)made.device, (const int32_t *)staged.device, 4);
+    specv_append_kv_resolve(&d);
+    CHECK_EQ(specv_i_launch((const void *)specv_append_kv_kernel, 1, SPECV_MOVE_THREADS, &d, 1, 0),
+             0, 0);
+    memcpy(made.host, input, sizeof input);
+    put_word(&made, 2, 14), put_word(&made, 3, 22);
+    for (int i = 0; i < 8; ++i) put_word(&ids, i, i < 4 ? 14 + i : 18 + i);
+    t_check_device();
+#else
+    t_skip("dependent launches need a device");
+#endif
 }
 
 /* ----------------------------------------------------------------------------- beyond 4 GiB */
@@ -689,10 +738,10 @@ static void test_validation(void) {
 
 int main(int argc, char **argv) {
     static const t_group groups[] = {
-        {"validation", test_validation}, {"slots", test_slots},     {"catchup", test_catchup},
-        {"nothing", test_nothing},       {"units", test_units},     {"shapes", test_shapes},
-        {"faults", test_faults},         {"batches", test_batches}, {"steps", test_steps},
-        {"replay", test_replay},         {"far", test_far},
+        {"validation", test_validation}, {"slots", test_slots},           {"catchup", test_catchup},
+        {"nothing", test_nothing},       {"units", test_units},           {"shapes", test_shapes},
+        {"faults", test_faults},         {"batches", test_batches},       {"steps", test_steps},
+        {"replay", test_replay},         {"dependents", test_dependents}, {"far", test_far},
     };
     return t_main(argc, argv, groups, T_COUNT(groups));
 }

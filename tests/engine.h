@@ -243,7 +243,7 @@ T_FN void engine_kv(const engine *e, specv_kv_cache *kv, int side) {
     kv->max_positions = e->positions, kv->page_size = e->size, kv->num_pages = e->num_pages;
 }
 
-T_FN void engine_resize(const engine *e, int side) {
+T_FN specv_page_resize_desc describe_resize(const engine *e, int side) {
     specv_page_resize_desc d = SPECV_ZERO;
     d.pool.refs = (int32_t *)t_at(&e->refs, side);
     d.pool.free_pages = (int32_t *)t_at(&e->stack, side);
@@ -256,10 +256,15 @@ T_FN void engine_resize(const engine *e, int side) {
     d.row_status = (uint32_t *)t_at(&e->row_status, side);
     d.batch = e->num_rows, d.num_sms = e->num_sms;
     engine_kv(e, &d.kv, side);
+    return d;
+}
+
+T_FN void engine_resize(const engine *e, int side) {
+    specv_page_resize_desc d = describe_resize(e, side);
     run_resize(&d, side);
 }
 
-T_FN void engine_append(const engine *e, int side) {
+T_FN specv_append_kv_desc describe_append(const engine *e, int side) {
     specv_append_kv_desc d = SPECV_ZERO;
     d.rows.batch = e->num_rows, d.rows.max_draft = DRAFTS, d.num_pending = PENDING;
     d.accepted_len = (const int32_t *)t_at(&e->accepted, side);
@@ -270,6 +275,11 @@ T_FN void engine_append(const engine *e, int side) {
     d.src.planes = (const void *const *)table_at(&e->source_planes, side);
     d.num_sms = e->num_sms;
     engine_kv(e, &d.kv, side);
+    return d;
+}
+
+T_FN void engine_append(const engine *e, int side) {
+    specv_append_kv_desc d = describe_append(e, side);
     if (side == T_HOST_SIDE) CHECK_EQ(specv_ref_append_kv(&d), SPECV_OK, -1);
 #if T_DEVICE
     if (side == T_DEVICE_SIDE) CHECK_EQ(specv_append_kv(&d, 0), SPECV_OK, -1);

@@ -204,6 +204,27 @@ static const resize_case resize_cases[] = {
      {{1, 1, 0, 0, 0, 0, 0, 1}, {0}, 0,
       {0, NO, NO, 1, 7, NO}, {2, 2}, {3, 3}},
      {NO, NO}, {NO, NO}, {PAGE, 0}},
+    {"something else than a page on the stack, for a copy: the row loses its content", 2, 1,
+     {{2, 0, 0, 0, 0, 0, 0, 0}, {7, NO}, 2,
+      {0, NO, NO, 0, NO, NO}, {1, 1}, {3, 3}},
+     {0}, {0},
+     {{1, 0, 0, 0, 0, 0, 0, 0}, {7}, 1,
+      {NO, NO, NO, 0, NO, NO}, {1, 1}, {3, 3}},
+     {0, NO}, {NO, NO}, {PAGE, 0}},
+    {"pages with owners on the stack: what does not fit on it again is told", 3, 1,
+     {{1, 1, 1, 0, 0, 0, 0, 0}, {7, 6, 5, 4, 3, 2, 1}, 7,
+      {0, NO, NO, 1, NO, NO, 2, NO, NO}, {1, 1, 1}, {4, 4, 3}},
+     {0}, {1, 1, 0},
+     {{0, 0, 1, 0, 0, 0, 0, 0}, {7, 6, 5, 4, 3, 2, 1, 0}, 8,
+      {NO, NO, NO, NO, NO, NO, 2, NO, NO}, {0, 0, 1}, {4, 4, 3}},
+     {NO, NO, NO}, {NO, NO, NO}, {0, PAGE, 0}},
+    {"a full stack, then somebody takes from it", 2, 1,
+     {{1, 1, 0, 0, 0, 0, 0, 0}, {0, 1, 2, 3, 4, 5, 6, 7}, 8,
+      {0, NO, NO, 1, NO, NO}, {1, 1}, {4, 4}},
+     {0}, {1, 0},
+     {{0, 1, 0, 0, 0, 0, 0, 1}, {0, 1, 2, 3, 4, 5, 6}, 7,
+      {NO, NO, NO, 1, 7, NO}, {0, 2}, {4, 4}},
+     {NO, NO}, {NO, NO}, {PAGE, 0}},
 };
 /* clang-format on */
 
@@ -270,8 +291,10 @@ static specv_page_resize_desc describe_tables(const tables *w, int num_rows, int
 
 /* Each case bare, with KV, with statuses to keep, and with rows behind that are inert: those would
    have much to give and to take. */
-static void run_case(const resize_case *c, int with_kv, int keep, int inert) {
-    const int all = inert ? ROWS : c->batch;
+static void run_case(const resize_case *c, int way) {
+    const int with_kv = way > 0, keep = way % 2, inert = way > 2 && way < 6;
+    const int all = inert ? ROWS : c->batch, live = way == 7 ? 0 : c->batch;
+    const int32_t active = inert ? c->batch : way == 6 ? c->batch + 5 : -3;
     const uint32_t old = keep ? 0x8000u : 0;
     state before = c->before, after = c->after;
     tables w;
@@ -288,6 +311,7 @@ static void run_case(const resize_case *c, int with_kv, int keep, int inert) {
         any_reserve |= c->row_reserve[row] != 0;
         any_finished |= c->finished[row];
     }
+    if (live == 0) after = before;
     tables_make(&w, &before, all);
     if (any_reserve) w.reserve = words(c->row_reserve, all);
     if (any_finished) w.finished = t_out(all, 1);
@@ -295,19 +319,19 @@ static void run_case(const resize_case *c, int with_kv, int keep, int inert) {
     if (with_kv || keep) w.from = t_out(4 * all, 0), w.to = t_out(4 * all, 0);
     w.status = t_out(4 * all, 0);
     for (int row = 0; row < all && keep; ++row) put_word(&w.status, row, (int32_t)old);
-    if (inert) w.num_active = words(&c->batch, 1);
+    if (way > 2) w.num_active = words(&active, 1);
     if (with_kv) {
         const int64_t gap[NUM_AXES] = {3, 0, 5, 1};
         g.count[AXIS_OUTER] = PAGES, g.count[AXIS_POS] = SIZE;
         g.count[AXIS_HEAD] = 2, g.count[AXIS_PLANE] = 1, g.elem_bytes = BYTES;
-        grid_make(&g, grid_orders[with_kv % 3], gap);
-        w.data = t_out(g.bytes, with_kv % 2);
+        grid_make(&g, grid_orders[way % 3], gap);
+        w.data = t_out(g.bytes, way % 2);
         expected = (char *)malloc((size_t)g.bytes);
         if (!expected) t_die(__FILE__, __LINE__, "run_case", "no memory");
         for (int page = 0; page < PAGES; ++page)
             for (int x = 0; x < SIZE; ++x) tag_position(w.data.host, &g, page, x, 0, page, x);
         memcpy(expected, w.data.host, (size_t)g.bytes);
-        for (int row = 0; row < c->batch; ++row)
+        for (int row = 0; row < live; ++row)
             for (int x = 0; c->copy_to[row] >= 0 && x < before.cache_len[row] % SIZE; ++x)
                 tag_position(expected, &g, c->copy_to[row], x, 0, c->copy_from[row], x);
     }
@@ -327,11 +351,11 @@ static void run_case(const resize_case *c, int with_kv, int keep, int inert) {
     }
     check_state(&w, &after, all);
     for (int row = 0; row < all; ++row) {
-        const int live = row < c->batch;
-        CHECK_EQ((uint32_t)word_at(&w.status, row), (live ? c->status[row] : 0) | old, row);
+        const int is_live = row < live;
+        CHECK_EQ((uint32_t)word_at(&w.status, row), (is_live ? c->status[row] : 0) | old, row);
         if (!w.from.host) continue;
-        CHECK_EQ(word_at(&w.from, row), live ? c->copy_from[row] : NO, row);
-        CHECK_EQ(word_at(&w.to, row), live ? c->copy_to[row] : NO, row);
+        CHECK_EQ(word_at(&w.from, row), is_live ? c->copy_from[row] : NO, row);
+        CHECK_EQ(word_at(&w.to, row), is_live ? c->copy_to[row] : NO, row);
     }
     if (with_kv) check_image(&w.data, expected);
     t_check_host();
@@ -341,10 +365,10 @@ static void run_case(const resize_case *c, int with_kv, int keep, int inert) {
 
 static void test_cases(void) {
     for (int i = 0; i < T_COUNT(resize_cases); ++i)
-        for (int way = 0; way < 6; ++way) {
-            if (t.quick && way > 0 && way != 1 + i % 5) continue;
+        for (int way = 0; way < 8; ++way) {
+            if (t.quick && way > 0 && way != 1 + i % 7) continue;
             t_case("%s, way %d", resize_cases[i].name, way);
-            run_case(&resize_cases[i], way == 0 ? 0 : way, way == 2 || way == 4, way > 2);
+            run_case(&resize_cases[i], way);
         }
 }
 
@@ -450,52 +474,56 @@ static void test_forks(void) {
     }
 }
 
-/* Rows of different groups of SPECV_PAGE_ROWS, two of which copy: the page that the first copies
-   from is given back by its other owner, and is the page that the second copies to. */
+/* Rows of different groups of SPECV_PAGE_ROWS copy. The page that row 1 copies from is given back by
+   its other owner in the second group, and there it is the page that another row copies to. (Row 0
+   copies as well, so that other warps read and write the page than at the same place of a copy.) */
 static void test_groups(void) {
-    enum { FAR = SPECV_PAGE_ROWS, ALL = FAR + 2 };
-    static const int32_t refs[PAGES] = {2, 2, 0}, free_pages[PAGES] = {2};
-    const int32_t one = 1, in_page_0[2] = {0, FAR}, in_page_1[2] = {1, FAR + 1};
+    enum { FAR = SPECV_PAGE_ROWS, ALL = FAR + 2, LONG = 4000, USED = 6 };
+    static const int32_t refs[PAGES] = {2, 2, 0, 2, 0}, free_pages[PAGES] = {2, 4};
+    static const int32_t row_of[USED] = {0, 1, 2, 3, FAR, FAR + 1},
+                         page_of[USED] = {3, 0, 3, 1, 0, 1};
+    static const int32_t content_of[5] = {1, 1, 0, 3,
+                                          3}; /* where the first three positions are from */
+    static char tag[LONG];
+    const int32_t two = 2;
     tables w;
     memset(&w, 0, sizeof w);
     t_case("copies in two groups of rows");
     w.refs = words(refs, PAGES), w.free_pages = words(free_pages, PAGES);
-    w.num_free = words(&one, 1);
+    w.num_free = words(&two, 1);
     w.table = t_out(4 * ALL * ENTRIES, 0);
     w.num_row_pages = t_out(4 * ALL, 0), w.cache_len = t_out(4 * ALL, 0);
     w.reserve = t_out(4 * ALL, 0), w.finished = t_out(ALL, 0);
     w.from = t_out(4 * ALL, 0), w.to = t_out(4 * ALL, 0), w.status = t_out(4 * ALL, 0);
-    w.data = t_out(PAGES * SIZE * BYTES, 0);
+    w.data = t_out(PAGES * SIZE * LONG, 0);
     for (int i = 0; i < ALL * ENTRIES; ++i) put_word(&w.table, i, NO);
     for (int row = 0; row < ALL; ++row) {
         put_word(&w.num_row_pages, row, 0), put_word(&w.cache_len, row, 0);
-        put_word(&w.reserve, row, row == 0 || row == FAR + 1);
+        put_word(&w.reserve, row, row < 2 || row == FAR + 1);
         w.finished.host[row] = row == FAR;
     }
-    for (int i = 0; i < 2; ++i) {
-        put_word(&w.table, in_page_0[i] * ENTRIES, 0),
-            put_word(&w.table, in_page_1[i] * ENTRIES, 1);
-        put_word(&w.num_row_pages, in_page_0[i], 1), put_word(&w.num_row_pages, in_page_1[i], 1);
-        put_word(&w.cache_len, in_page_0[i], 3), put_word(&w.cache_len, in_page_1[i], 3);
+    for (int i = 0; i < USED; ++i) {
+        put_word(&w.table, row_of[i] * ENTRIES, page_of[i]);
+        put_word(&w.num_row_pages, row_of[i], 1), put_word(&w.cache_len, row_of[i], 3);
     }
     for (int page = 0; page < PAGES; ++page)
         for (int x = 0; x < SIZE; ++x)
-            tag_bytes(w.data.host + (page * SIZE + x) * BYTES, BYTES, page, x, 0, 0);
+            tag_bytes(w.data.host + (page * SIZE + x) * LONG, LONG, page, x, 0, 0);
     t_upload();
     for (int side = 0; side <= T_DEVICE; ++side) {
         specv_page_resize_desc d = describe_tables(&w, ALL, side);
-        d.kv.plane = t_at(&w.data, side), d.kv.head_bytes = BYTES;
+        d.kv.plane = t_at(&w.data, side), d.kv.head_bytes = LONG;
+        d.num_sms = 4;
         run_resize(&d, side);
     }
-    CHECK_EQ(word_at(&w.table, 0), 2, 0);
+    CHECK_EQ(word_at(&w.table, 0), 4, 0);
+    CHECK_EQ(word_at(&w.table, ENTRIES), 2, 1);
     CHECK_EQ(word_at(&w.table, (FAR + 1) * ENTRIES), 0, FAR + 1);
     for (int row = 0; row < ALL; ++row) CHECK_EQ(word_at(&w.status, row), 0, row);
-    for (int page = 0; page < 3; ++page)
+    for (int page = 0; page < 5; ++page)
         for (int x = 0; x < SIZE; ++x) {
-            const int from = x == 3 ? page : page == 2 ? 0 : 1; /* 0 to 2, then 1 to 0 */
-            char tag[BYTES];
-            tag_bytes(tag, BYTES, from, x, 0, 0);
-            CHECK_EQ(memcmp(w.data.host + (page * SIZE + x) * BYTES, tag, BYTES), 0, page);
+            tag_bytes(tag, LONG, x == 3 ? page : content_of[page], x, 0, 0);
+            CHECK_EQ(memcmp(w.data.host + (page * SIZE + x) * LONG, tag, LONG), 0, page);
         }
     t_check_host();
     t_check_device();
@@ -547,6 +575,137 @@ static void test_many_rows(void) {
         t_check_device();
         engine_free(&e);
     }
+}
+
+/* ----------------------------------------------------------------------- several launches at once */
+
+enum { GRAPH_ROWS = 9, GRAPH_PAGES = 30, GRAPH_REPLAYS = 6 };
+
+/* Resize, then append, from one graph that is launched again and again: nobody looks at lengths or
+   pages in between. Row b accepts b % 3 drafts of two; the pool runs dry at some time. */
+static void test_graph(void) {
+    engine e;
+    int32_t len[GRAPH_ROWS];
+    t_case("resize and append, %d times", GRAPH_REPLAYS);
+    memset(&e, 0, sizeof e);
+    e.num_rows = GRAPH_ROWS, e.num_pages = GRAPH_PAGES, e.size = 3, e.positions = 40;
+    e.planes = 2, e.num_sms = 2;
+    engine_make(&e);
+    for (int row = 0; row < GRAPH_ROWS; ++row) {
+        put_word(&e.accepted, row, row % 3);
+        put_word(&e.reserve, row, PENDING + row % 3);
+        e.finished.host[row] = 0;
+        len[row] = 0;
+        for (int v = 0; v < e.planes; ++v)
+            for (int j = 0; j < PENDING + DRAFTS; ++j)
+                tag_position(e.source.host, &e.source_grid, row, j, v, row, j);
+    }
+    t_upload();
+    for (int i = 0; i < GRAPH_REPLAYS; ++i) {
+        engine_resize(&e, T_HOST_SIDE);
+        engine_append(&e, T_HOST_SIDE);
+    }
+    for (int i = 0, used = 0; i < GRAPH_REPLAYS; ++i) { /* pages are all that is ever missing */
+        int dry = 0;
+        for (int row = 0; row < GRAPH_ROWS; ++row) {
+            const int next = len[row] + PENDING + row % 3;
+            const int needs = (next + 2) / 3 - (len[row] + 2) / 3;
+            if (needs && (dry || used + needs > GRAPH_PAGES)) {
+                dry = 1;
+                continue;
+            }
+            used += needs;
+            len[row] = next;
+        }
+    }
+    for (int row = 0; row < GRAPH_ROWS; ++row) {
+        CHECK_EQ(word_at(&e.cache_len, row), len[row], row);
+        for (int x = 0; x < len[row]; ++x)
+            CHECK(has_tag(e.data.host, &e.g,
+                          word_at(&e.table, (int64_t)row * e.table_stride + x / 3), x % 3, 1, row,
+                          x % (PENDING + row % 3)));
+    }
+#if T_DEVICE
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    cudaGraphExec_t executable;
+    T_CUDA(cudaStreamCreate(&stream));
+    T_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    specv_page_resize_desc resize = describe_resize(&e, T_DEVICE_SIDE);
+    specv_append_kv_desc append = describe_append(&e, T_DEVICE_SIDE);
+    CHECK_EQ(specv_page_resize(&resize, stream), SPECV_OK, -1);
+    CHECK_EQ(specv_append_kv(&append, stream), SPECV_OK, -1);
+    T_CUDA(cudaStreamEndCapture(stream, &graph));
+    T_CUDA(cudaGraphInstantiate(&executable, graph, 0));
+    for (int i = 0; i < GRAPH_REPLAYS; ++i) T_CUDA(cudaGraphLaunch(executable, stream));
+    T_CUDA(cudaStreamSynchronize(stream));
+    T_CUDA(cudaGraphExecDestroy(executable));
+    T_CUDA(cudaGraphDestroy(graph));
+    T_CUDA(cudaStreamDestroy(stream));
+#endif
+    t_check_device();
+    engine_free(&e);
+}
+
+#if T_DEVICE
+/* Lets its dependents start before it has written anything. */
+__global__ void produce_kernel(int32_t *to, const int32_t *from, int count) {
+    specv_i_launch_dependents();
+    for (int i = (int)threadIdx.x; i < count; i += (int)blockDim.x) to[i] = from[i];
+}
+#endif
+
+/* Each kernel may be the programmatic dependent of the one that writes its inputs: it waits before
+   it reads. Without a wait the interpreter reports what was read too early. */
+static void test_dependents(void) {
+#if T_DEVICE
+    static const int32_t words_of[4] = {3, 1, 0, 1}; /* a length, a row; then a page and a page */
+    for (int kernel = 0; kernel < 3; ++kernel) {
+        static const state s = {{1}, {1, 2, 3}, 3, {0, NO, NO, NO, NO, NO}, {1, 0}, {3, 0}};
+        tables w;
+        t_case("dependent kernel %d", kernel);
+        tables_make(&w, &s, 2);
+        w.src = t_out(sizeof words_of, 0), w.dst = words(words_of, 4);
+        w.data = t_out(PAGES * SIZE * BYTES, 0);
+        t_upload();
+        specv_page_resize_desc d = describe_tables(&w, kernel == 2 ? 1 : 2, T_DEVICE_SIDE);
+        specv_page_fork_desc f = describe_fork(&w, 2, 1, T_DEVICE_SIDE);
+        int32_t *made = (int32_t *)w.src.device;
+        produce_kernel<<<1, 32>>>(made, (const int32_t *)w.dst.device, 4);
+        d.row_reserve = d.copy_from = d.copy_to = NULL;
+        d.reserve = 4;
+        memcpy(w.src.host, words_of, sizeof words_of);
+        if (kernel == 0) { /* lengths 3 and 1: each row gets a page, the second a fault */
+            d.cache_len = made;
+            specv_page_resize_resolve(&d);
+            CHECK_EQ(specv_i_launch((const void *)specv_page_resize_kernel, 1, SPECV_PAGE_THREADS,
+                                    &d, 1, 0),
+                     0, 0);
+            put_word(&w.table, 1, 3), put_word(&w.num_row_pages, 0, 2), put_word(&w.refs, 3, 1);
+            put_word(&w.num_free, 0, 2);
+        } else if (kernel == 1) { /* from row 0 to row 1 */
+            f.src_row = made + 2, f.dst_row = made + 3;
+            specv_page_fork_resolve(&f);
+            CHECK_EQ(specv_i_launch((const void *)specv_page_fork_kernel, 1, SPECV_PAGE_THREADS, &f,
+                                    1, 0),
+                     0, 0);
+            put_word(&w.table, ENTRIES, 0), put_word(&w.num_row_pages, 1, 1);
+            put_word(&w.refs, 0, 2), put_word(&w.cache_len, 1, 3);
+        } else { /* three positions from page 0 to page 1 */
+            d.cache_len = made, d.copy_from = made + 2, d.copy_to = made + 3;
+            d.kv.plane = w.data.device, d.kv.head_bytes = BYTES;
+            T_CUDA(cudaMemset(w.data.device, 7, SIZE * BYTES));
+            memset(w.data.host, 7, SIZE * BYTES), memset(w.data.host + SIZE * BYTES, 7, 3 * BYTES);
+            specv_page_resize_resolve(&d);
+            CHECK_EQ(specv_i_launch((const void *)specv_copy_pages_kernel, 2, SPECV_MOVE_THREADS,
+                                    &d, 1, 0),
+                     0, 0);
+        }
+        t_check_device();
+    }
+#else
+    t_skip("dependent launches need a device");
+#endif
 }
 
 /* --------------------------------------------------------------------------------- validation */
@@ -715,7 +874,7 @@ int main(int argc, char **argv) {
     static const t_group groups[] = {
         {"validation", test_validation}, {"nothing", test_nothing}, {"cases", test_cases},
         {"forks", test_forks},           {"groups", test_groups},   {"fuzz", test_fuzz},
-        {"many-rows", test_many_rows},
+        {"many-rows", test_many_rows},   {"graph", test_graph},     {"dependents", test_dependents},
     };
     return t_main(argc, argv, groups, T_COUNT(groups));
 }
