@@ -157,6 +157,7 @@
    A3 token rejection   the same, TOKEN       the same; with draft scores   the same
    A4 block rule        the same, BLOCK         or probabilities then
    A5 coupled Gumbel    the same, COUPLED       specv_residual_kernel
+      particles         the same, SCORE
    A8 sampler           specv_sample          those of A3, A5               specv_ref_sample
    B1 pack KV           specv_pack_kv         specv_pack_kv_kernel          specv_ref_pack_kv
    B2 verify and pack   specv_verify_pack_kv  specv_verify_pack_kv_kernel,  specv_ref_verify_pack_kv
@@ -174,6 +175,11 @@
    C3 active rows       specv_compact         specv_compact_kernel          specv_ref_compact
    C4 groups, order     specv_group           specv_group_kernel            specv_ref_group
    C5 draft budget      specv_draft_budget    specv_draft_budget_kernel     specv_ref_draft_budget
+   D1 particle weights  specv_particle_weights  specv_particle_weights_kernel
+                                                               specv_ref_particle_weights
+   D2 resampling        specv_resample_plan   specv_resample_plan_kernel    specv_ref_resample_plan
+   D3 reshuffle         specv_reshuffle       specv_reshuffle_kernel        specv_ref_reshuffle
+   D4 fan-out           specv_page_fork
    E  metrics           specv_accept_stats    specv_accept_stats_kernel     specv_ref_accept_stats
 
    --------------------------------------------------------------------------------- >>options
@@ -190,7 +196,8 @@
    SPECVERIFY_NO_STDINT        under NVRTC, if you declare int32_t and its kin yourself.
 
    ------------------------------------------------------------------------------- >>revisions
-   0.3.0  commit to padded and paged caches, pages, aligned batches, grouping, draft budgets.
+   0.3.0  commit to padded and paged caches, pages, aligned batches, grouping, draft budgets,
+          particles.
    0.2.0  sampled verification from logits or probabilities; a sampler; the numeric core.
    0.1.0  greedy verification, KV packing, both in one launch, acceptance metrics.
    See CHANGELOG.md. Versions follow semver for source; nothing is promised across binaries.
@@ -385,7 +392,20 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
     X(ERR_SURVIVAL, -90, "survival is null or not 4-byte aligned")                                 \
     X(ERR_BUDGET, -91, "max_budget is negative, or budget is not 4-byte aligned")                  \
     X(ERR_NEW_DRAFT_LEN, -92, "new_draft_len is null or not 4-byte aligned")                       \
-    X(ERR_PLANES, -93, "plane or planes (8-byte aligned) is needed, or both are given")
+    X(ERR_PLANES, -93, "plane or planes (8-byte aligned) is needed, or both are given")            \
+    X(ERR_SCHEME, -94, "scheme is not a specv_resampling")                                         \
+    X(ERR_PARTICLES, -95,                                                                          \
+      "num_groups is negative, or num_particles is not in 1..SPECV_MAX_PARTICLES")                 \
+    X(ERR_WEIGHT, -96,                                                                             \
+      "log_weight, interval_weight, log_z or ess is null where needed or not 8-byte aligned")      \
+    X(ERR_ALPHA, -97,                                                                              \
+      "alpha, bonus_lse or lse is not 4-byte aligned, or one of the last two is missing")          \
+    X(ERR_THRESHOLD, -98, "threshold is not in 0..1")                                              \
+    X(ERR_JOBS, -99,                                                                               \
+      "jobs, num_jobs, counts or job_status is null where needed or not 4-byte aligned")           \
+    X(ERR_CACHES, -100, "num_caches is not in 0..SPECV_MAX_CACHES")                                \
+    X(ERR_TEXT, -101,                                                                              \
+      "text is not aligned to its element, or text_len or text_stride_elems is missing")
 
 #define SPECV_I_ENUM(name, value, text) SPECV_##name = value,
 typedef enum specv_status { SPECV_STATUS_TABLE(SPECV_I_ENUM) SPECV_STATUS_END = 1 } specv_status;
@@ -516,12 +536,15 @@ typedef struct specv_scores {
    COUPLED  the text is argmax of logit / T + Gumbel noise of the seed and the absolute position,
             and a draft is accepted if it is that token: any drafter, batch and number of drafts
             give the same text. Daliri, Musco and Suresh 2024 (arXiv 2408.07978).
-   GREEDY   as if every temperature were 0. */
+   GREEDY   as if every temperature were 0.
+   SCORE    accept every draft (SMC-SD corrects by weights, see D1), give its log-probability, draw
+            the next token from p. Takes no draft scores. */
 typedef enum specv_rule {
     SPECV_RULE_TOKEN = 0,
     SPECV_RULE_BLOCK = 1,
     SPECV_RULE_COUPLED = 2,
-    SPECV_RULE_GREEDY = 3
+    SPECV_RULE_GREEDY = 3,
+    SPECV_RULE_SCORE = 4
 } specv_rule;
 
 /* Whose random numbers: two that must be independent need different streams. */
@@ -542,7 +565,9 @@ typedef struct specv_verify_sample_desc {
     float *logprob; /* out [batch], or null; ln p(next_token) of the target, 0 without a token */
     float *lse;     /* out [batch], or null; ln sum exp(logit / T) where next_token came from; at
                        temperature 0 the largest logit; 0 for probabilities */
-    void *scratch;  /* 16-byte aligned; see SPECV_TICKET_BYTES */
+    float *draft_logprob; /* rule SCORE: out [batch][max_draft], or null; ln p(draft) of the target,
+                             -infinity too; 0 behind the last draft that is accepted */
+    void *scratch;        /* 16-byte aligned; see SPECV_TICKET_BYTES */
     int64_t scratch_bytes; /* at least specv_verify_sample_scratch_bytes */
     int32_t rule;          /* specv_rule */
     int32_t num_sms;       /* 0 = ask the runtime for the current device */
@@ -862,6 +887,121 @@ typedef struct specv_draft_budget_desc {
     uint32_t canary1;
 } specv_draft_budget_desc;
 
+/* ---- D. Particles: SMC-SD accepts every draft and carries the correction in weights. Particle i of
+   group g is row g * num_particles + i. SMC-SD: arXiv 2604.15672. */
+
+/* D1. One cycle's importance weights, in double: for each draft up to the first EOS, in order,
+       w += alpha * target_logprob - draft_logprob,
+   and, if no EOS was drafted, ln Z of the power target that the bonus token came from,
+       w += bonus_lse - alpha * lse.
+   A finished particle adds 0. NaN and +infinity count as -infinity. */
+typedef struct specv_particle_weights_desc {
+    uint32_t canary0;
+    int32_t token_dtype;         /* specv_dtype of draft_tokens, next_token */
+    const int32_t *num_active;   /* as in specv_rows: particles */
+    const void *draft_tokens;    /* [batch][max_draft], or null: no draft is an EOS */
+    const void *next_token;      /* [batch], or null: the bonus token is no EOS */
+    const float *target_logprob; /* [batch][max_draft]: ln p(draft); draft_logprob of rule SCORE */
+    const float *draft_logprob;  /* entry of particle i, draft j: [i * draft_logprob_row_stride +
+                                    j * draft_logprob_pos_stride]: ln q(draft), as sampled */
+    const float *alpha;          /* [batch], or null: 1. Power of the target */
+    const float *bonus_lse;      /* [batch], or null: nothing is added. lse of specv_sample at
+                                    temperature / alpha, that drew the bonus */
+    const float *lse;            /* [batch], with bonus_lse: lse at the temperature itself */
+    uint8_t *finished;           /* in/out [batch]: 1 once an EOS was emitted */
+    double *log_weight;          /* in/out [batch]: over the whole text */
+    double *interval_weight;     /* in/out [batch]: since the last resampling */
+    int32_t *num_emitted;        /* out [batch], or null: tokens that the text gains */
+    uint32_t *row_status;        /* out [batch], or null; NAN */
+    int64_t draft_stride_elems;  /* of draft_tokens; 0 = max_draft */
+    int64_t target_logprob_stride;                              /* 0 = max_draft */
+    int64_t draft_logprob_row_stride, draft_logprob_pos_stride; /* both 0 = max_draft, 1 */
+    int64_t eos_token[SPECV_MAX_EOS];
+    int32_t num_eos;
+    int32_t batch, max_draft;
+    uint32_t canary1;
+} specv_particle_weights_desc;
+
+/* How N ancestors are drawn from weights w. SYSTEMATIC: at (k + u) / N, one u; STRATIFIED: at
+   (k + u_k) / N; MULTINOMIAL: independently; RESIDUAL: floor(N w) each, the rest independently. */
+typedef enum specv_resampling {
+    SPECV_RESAMPLE_SYSTEMATIC = 0,
+    SPECV_RESAMPLE_STRATIFIED = 1,
+    SPECV_RESAMPLE_MULTINOMIAL = 2,
+    SPECV_RESAMPLE_RESIDUAL = 3
+} specv_resampling;
+
+enum { SPECV_MAX_PARTICLES = 1024 };
+
+/* D2. Which particles die and whose copies take their rows. A group resamples if
+       ESS = (sum w)^2 / sum w^2 < threshold * num_particles,   w = exp(interval_weight);
+   then its weights start anew at 0 and log_z gains the logarithm of the mean weight. Weights become
+   integers of 40 bits, relative to the group's largest, and everything after is exact: copies of
+   particle i are floor or ceil of N w_i (SYSTEMATIC), the same on every machine. Survivors keep
+   their rows; the d-th dead one gets the d-th spare copy. A group whose weights are all -infinity
+   does not resample: EMPTY. */
+typedef struct specv_resample_plan_desc {
+    uint32_t canary0;
+    int32_t scheme;            /* specv_resampling */
+    const int32_t *num_active; /* device scalar, or null: groups */
+    double *interval_weight;   /* in/out [num_groups][num_particles] */
+    double *log_weight;        /* in/out, the same, or null */
+    double *log_z;             /* in/out [num_groups], or null */
+    const uint64_t *seed;      /* [num_groups], or null: uniform */
+    const int32_t *position;   /* [num_groups], with seed: different in each cycle */
+    const float *uniform; /* [num_groups] (SYSTEMATIC) or [num_groups][num_particles], in [0, 1) */
+    int32_t *jobs;        /* out [num_groups][num_particles - 1][2]: dst row, src row; then -1 */
+    int32_t *num_jobs;    /* out [num_groups]: 0 if the group does not resample */
+    int32_t *counts;      /* out [num_groups][num_particles], or null: copies of each */
+    double *ess;          /* out [num_groups], or null */
+    uint32_t *group_status; /* out [num_groups], or null */
+    double threshold;       /* 0..1; 0: never */
+    int32_t num_groups, num_particles;
+    uint32_t reserved; /* must be 0 */
+    uint32_t canary1;
+} specv_resample_plan_desc;
+
+/* The paged cache of one model, as B5 keeps it. */
+typedef struct specv_particle_cache {
+    specv_page_pool pool;
+    int32_t *block_table;   /* in/out [batch][table_stride] */
+    int32_t *num_row_pages; /* in/out [batch] */
+    int32_t *cache_len;     /* in/out [batch] */
+    int64_t table_stride;   /* 0 = max_row_pages */
+    int32_t page_size, num_pages, max_row_pages;
+    uint32_t reserved; /* must be 0 */
+} specv_particle_cache;
+
+enum { SPECV_MAX_CACHES = 2, SPECV_RESHUFFLE_WORDS = 1 + SPECV_MAX_CACHES };
+
+/* D3. Carries the plan out: every dst row gives its pages back and shares the pages of its src row
+   that hold tokens; text and numbers of the particle are copied, KV is not (a partly filled page is
+   copied by B5 when one of its owners writes). Pages that nobody owns any more go to free_pages in
+   ascending order. */
+typedef struct specv_reshuffle_desc {
+    uint32_t canary0;
+    int32_t token_dtype;     /* specv_dtype of text */
+    const int32_t *jobs;     /* [num_groups][max_jobs][2], of D2: each dst once, no dst is a src */
+    const int32_t *num_jobs; /* [num_groups] */
+    specv_particle_cache cache[SPECV_MAX_CACHES];
+    specv_carry carry[SPECV_MAX_CARRY]; /* numbers of a particle: dst's element becomes src's */
+    void *text;                         /* in/out [batch], text_stride_elems apart, or null */
+    int32_t *text_len;                  /* in/out [batch], with text: tokens of it */
+    uint32_t *job_status;               /* out [num_groups][max_jobs], or null */
+    uint32_t *scratch;                  /* SPECV_RESHUFFLE_WORDS words, used like a ticket */
+    int64_t text_stride_elems;
+    int32_t num_groups, max_jobs; /* max_jobs = num_particles - 1 */
+    int32_t batch;
+    int32_t num_caches, num_carry;
+    uint32_t canary1;
+} specv_reshuffle_desc;
+
+/* What the kernel of D3 takes. */
+typedef struct specv_reshuffle_task {
+    specv_reshuffle_desc d; /* resolved */
+    int32_t chunks;         /* blocks of a job */
+} specv_reshuffle_task;
+
 /* E. Acceptance metrics of one step, or running over many. */
 enum {
     SPECV_STAT_STEPS,    /* launches with at least one row that counts */
@@ -888,18 +1028,19 @@ typedef struct specv_accept_stats_desc {
 } specv_accept_stats_desc;
 
 /* Launch shapes, for those who launch the kernels themselves. */
-#define SPECV_VERIFY_THREADS  128 /* specv_verify_greedy_kernel: a warp per row */
-#define SPECV_PACK_THREADS    512 /* specv_pack_kv_kernel, specv_verify_pack_kv_kernel */
-#define SPECV_MOVE_THREADS    512 /* specv_append_kv_kernel, specv_copy_pages_kernel */
-#define SPECV_PAGE_THREADS    SPECV_PAGE_ROWS /* specv_page_resize_kernel, specv_page_fork_kernel */
-#define SPECV_COLUMN_THREADS  256  /* specv_realign_kernel, specv_shift_kv_, specv_gap_commit_ */
-#define SPECV_COMPACT_THREADS 1024 /* specv_compact_kernel */
-#define SPECV_GROUP_THREADS   256  /* specv_group_kernel: a thread per row */
-#define SPECV_BUDGET_THREADS  1024 /* specv_draft_budget_kernel: one block */
-#define SPECV_STATS_THREADS   256  /* specv_accept_stats_kernel: one block */
-#define SPECV_TILE_ROWS       2048 /* rows that a packing block scans at a time */
-#define SPECV_MOVE_ROWS       1024 /* rows that a block of B3 or B5 looks at at a time */
-#define SPECV_PIECE_BYTES     2048 /* what a warp copies at a time: 4 x 16 bytes per lane */
+#define SPECV_VERIFY_THREADS   128 /* specv_verify_greedy_kernel: a warp per row */
+#define SPECV_PACK_THREADS     512 /* specv_pack_kv_kernel, specv_verify_pack_kv_kernel */
+#define SPECV_MOVE_THREADS     512 /* specv_append_kv_kernel, specv_copy_pages_kernel */
+#define SPECV_PAGE_THREADS     SPECV_PAGE_ROWS /* specv_page_resize_kernel, specv_page_fork_kernel */
+#define SPECV_COLUMN_THREADS   256  /* specv_realign_kernel, specv_shift_kv_, specv_gap_commit_ */
+#define SPECV_COMPACT_THREADS  1024 /* specv_compact_kernel */
+#define SPECV_GROUP_THREADS    256  /* specv_group_kernel: a thread per row */
+#define SPECV_PARTICLE_THREADS 256  /* specv_particle_weights_kernel, specv_reshuffle_kernel */
+#define SPECV_BUDGET_THREADS   1024 /* specv_draft_budget_kernel: one block */
+#define SPECV_STATS_THREADS    256  /* specv_accept_stats_kernel: one block */
+#define SPECV_TILE_ROWS        2048 /* rows that a packing block scans at a time */
+#define SPECV_MOVE_ROWS        1024 /* rows that a block of B3 or B5 looks at at a time */
+#define SPECV_PIECE_BYTES      2048 /* what a warp copies at a time: 4 x 16 bytes per lane */
 
 /* B2 is one launch while comparing all tokens again in every block costs less than a launch. One
    block per SM compares 32 drafts in about 100 PTX instructions (bench/results/ptxrun), by reading
@@ -1148,7 +1289,8 @@ enum {
     SPECV_TAG_ACCEPT = 0,
     SPECV_TAG_SAMPLE = 1, /* residual or bonus */
     SPECV_TAG_DRAFT = 2,
-    SPECV_TAG_COUPLED = 3
+    SPECV_TAG_COUPLED = 3,
+    SPECV_TAG_RESAMPLE = 4
 };
 
 /* In [0, 1), on a grid of 2^-24. */
@@ -1477,6 +1619,124 @@ SPECV_NUMFN float specv_log_probability(const specv_distribution *row, const spe
     return specv_i_ln(w.n, w.f, specv_i_log2_sum(row));
 }
 
+/* ln p(id), also where it is -infinity. score: what the model said of id. */
+SPECV_NUMFN float specv_i_log_p(const specv_distribution *row, const specv_scale *s, int probs,
+                                float score, int32_t id) {
+    const float none = specv_bits_float(0xff800000u);
+    if (row->kind != SPECV_SOFTMAX) return row->kind == SPECV_ONE_HOT && id == row->id ? 0.f : none;
+    if (!specv_i_less(probs ? 0.f : none, score)) return none;
+    if (probs) {
+        int32_t exponent;
+        float fraction = specv_i_log2(score, &exponent);
+        return specv_i_ln(exponent, fraction, 0);
+    }
+    return specv_log_probability(row, s, score);
+}
+
+/* ---- weights of particles */
+
+SPECV_NUMFN double specv_i_mul_double(double a, double b) {
+#if defined(__CUDA_ARCH__)
+    double result;
+    asm("mul.rn.f64 %0, %1, %2;" : "=d"(result) : "d"(a), "d"(b));
+    return result;
+#else
+    return a * b;
+#endif
+}
+
+SPECV_NUMFN double specv_i_div_double(double a, double b) {
+#if defined(__CUDA_ARCH__)
+    double result;
+    asm("div.rn.f64 %0, %1, %2;" : "=d"(result) : "d"(a), "d"(b));
+    return result;
+#else
+    return a / b;
+#endif
+}
+
+SPECV_NUMFN uint64_t specv_i_double_bits(double x) {
+#if defined(__CUDA_ARCH__)
+    return (uint64_t)__double_as_longlong(x);
+#else
+    union {
+        double d;
+        uint64_t u;
+    } both;
+    both.d = x;
+    return both.u;
+#endif
+}
+
+SPECV_NUMFN double specv_i_bits_double(uint64_t x) {
+#if defined(__CUDA_ARCH__)
+    return __longlong_as_double((long long)x);
+#else
+    union {
+        uint64_t u;
+        double d;
+    } both;
+    both.u = x;
+    return both.d;
+#endif
+}
+
+#define SPECV_I_MINUS_INFINITY 0xfff0000000000000u /* bits of a double */
+
+/* A weight that can be compared: NaN and +infinity are -infinity, and reported. */
+SPECV_NUMFN double specv_i_clean_weight(double w, uint32_t *status) {
+    uint64_t bits = specv_i_double_bits(w);
+    if ((bits & 0x7ff0000000000000u) != 0x7ff0000000000000u || bits == SPECV_I_MINUS_INFINITY)
+        return w;
+    *status |= SPECV_ROW_NAN;
+    return specv_i_bits_double(SPECV_I_MINUS_INFINITY);
+}
+
+/* w + alpha * p - q. The product of two floats is exact. */
+SPECV_NUMFN double specv_i_weigh(double w, float alpha, float p, float q) {
+    double gain = specv_i_mul_double(specv_i_double(alpha), specv_i_double(p));
+    return specv_i_add_double(w, specv_i_add_double(gain, -specv_i_double(q)));
+}
+
+/* exp(w - max) with 40 fraction bits; max is finite. */
+SPECV_NUMFN uint64_t specv_i_particle_units(double w, double max) {
+    const double rounder = 6755399441055744.; /* 1.5 * 2^52 */
+    double y = specv_i_mul_double(specv_i_add_double(w, -max), 1.4426950408889634), n;
+    specv_weight weight;
+    if (!(y > -60)) return 0;
+    n = specv_i_add_double(y, rounder);
+    weight.n = (int32_t)(uint32_t)specv_i_double_bits(n);
+    weight.f = specv_i_float(specv_i_add_double(y, -specv_i_add_double(n, -rounder)));
+    weight.mantissa = specv_i_exp2_mantissa(weight.f);
+    return specv_weight_units(&weight, 0);
+}
+
+/* (sum w)^2 / sum w^2 of weights below 2^41, of whose squares the three parts were added up:
+   with w = 2^20 h + l, h^2, h l and l^2. */
+SPECV_NUMFN double specv_i_effective(uint64_t sum, uint64_t hh, uint64_t hl, uint64_t ll) {
+    double squares = specv_i_add_double(specv_i_mul_double((double)hh, 1099511627776.),
+                                        specv_i_mul_double((double)hl, 2097152.));
+    squares = specv_i_add_double(squares, (double)ll);
+    return specv_i_div_double(specv_i_mul_double((double)sum, (double)sum), squares);
+}
+
+/* ln of the mean of num weights whose sum is sum * 2^-40 * exp(max). */
+SPECV_NUMFN double specv_i_log_mean(uint64_t sum, int num, double max) {
+    int32_t of_sum, of_num;
+    float sum_fraction = specv_i_log2((float)sum, &of_sum);
+    float num_fraction = specv_i_log2((float)num, &of_num);
+    double log2 = specv_i_add_double(
+        (double)(of_sum - 40 - of_num),
+        specv_i_add_double(specv_i_double(sum_fraction), -specv_i_double(num_fraction)));
+    return specv_i_add_double(max, specv_i_mul_double(log2, 0.69314718055994531));
+}
+
+/* Where draw k of num falls: floor((k + u) / num * sum), u with 32 bits. sum * num < 2^61. */
+SPECV_NUMFN uint64_t specv_i_stratum(int k, uint32_t u, int num, uint64_t sum) {
+    uint64_t at = (uint64_t)k << 32 | u; /* below 2^42 */
+    return (specv_i_mul_high(at, sum) << 32 | at * sum >> 32) / (uint64_t)num;
+}
+
 /* =================================================================================== >>host */
 
 #if !defined(__CUDACC_RTC__)
@@ -1620,7 +1880,7 @@ SPECV_HOSTFN int specv_i_verify_sample_validate(const specv_verify_sample_desc *
     SPECV_CHECK(d->canary1 == 0 && d->reserved == 0, CANARY);
     if ((status = specv_i_verify_validate(&d->verify)) != SPECV_OK) return status;
     SPECV_CHECK(!d->verify.target_tokens, TARGET_TOKENS);
-    SPECV_CHECK(d->rule >= SPECV_RULE_TOKEN && d->rule <= SPECV_RULE_GREEDY, RULE);
+    SPECV_CHECK(d->rule >= SPECV_RULE_TOKEN && d->rule <= SPECV_RULE_SCORE, RULE);
     SPECV_CHECK(d->verify.vocab >= 1 && d->verify.vocab <= 1 << 22, VOCAB);
     status = specv_i_scores_validate(&d->target, r, d->verify.vocab, (int64_t)r->max_draft + 1);
     if (status != SPECV_OK) return status;
@@ -1629,12 +1889,15 @@ SPECV_HOSTFN int specv_i_verify_sample_validate(const specv_verify_sample_desc *
     SPECV_CHECK(r->batch == 0 || d->target.data, TARGET);
     SPECV_CHECK(specv_i_aligned(d->target.data, specv_i_score_bytes(d->target.dtype)), TARGET);
     SPECV_CHECK(specv_i_aligned(d->draft.data, specv_i_score_bytes(d->draft.dtype)), DRAFT);
+    SPECV_CHECK(!d->draft.data || d->rule != SPECV_RULE_SCORE, DRAFT);
+    SPECV_CHECK(specv_i_aligned(d->draft_logprob, 4), LOGPROB);
+    SPECV_CHECK(!d->draft_logprob || d->rule == SPECV_RULE_SCORE, LOGPROB);
     SPECV_CHECK(specv_i_aligned(d->temperature, 4), TEMPERATURE);
     SPECV_CHECK(specv_i_aligned(d->draft_temperature, 4), TEMPERATURE);
     SPECV_CHECK(specv_i_aligned(d->accept_uniform, 4), UNIFORM);
     SPECV_CHECK(specv_i_aligned(d->sample_uniform, 4), UNIFORM);
     if (needs_random && d->rule != SPECV_RULE_COUPLED && d->sample_uniform)
-        needs_random = !d->accept_uniform && r->max_draft > 0;
+        needs_random = !d->accept_uniform && r->max_draft > 0 && d->rule != SPECV_RULE_SCORE;
     SPECV_CHECK(specv_i_aligned(d->seed, 8), SEED);
     SPECV_CHECK(d->seed || !needs_random || r->batch == 0, SEED);
     SPECV_CHECK(specv_i_aligned(d->position, 4), POSITION);
@@ -2052,6 +2315,16 @@ SPECV_HOSTFN void specv_gap_commit_resolve(specv_gap_commit_desc *d) {
     if (!d->emitted_stride_elems) d->emitted_stride_elems = (int64_t)d->max_draft + 1;
 }
 
+SPECV_HOSTFN int specv_i_carry_validate(const specv_carry *carry, int count, int64_t batch) {
+    SPECV_CHECK(count >= 0 && count <= SPECV_MAX_CARRY, CARRY);
+    for (int i = 0; i < count; ++i) {
+        SPECV_CHECK(specv_i_aligned(carry[i].data, 4) && (carry[i].data || batch == 0), CARRY);
+        SPECV_CHECK(carry[i].elem_bytes > 0 && carry[i].elem_bytes % 4 == 0, CARRY);
+        SPECV_CHECK(specv_i_times(batch, carry[i].elem_bytes) < SPECV_I_HUGE, SIZE);
+    }
+    return SPECV_OK;
+}
+
 SPECV_HOSTFN int specv_compact_validate(const specv_compact_desc *d) {
     int needs_lengths;
     SPECV_CHECK(d, NULL_DESC);
@@ -2071,14 +2344,7 @@ SPECV_HOSTFN int specv_compact_validate(const specv_compact_desc *d) {
     SPECV_CHECK(d->cache_len || !(needs_lengths || d->start_position), CATCHUP);
     SPECV_CHECK(d->draft_cache_len || !needs_lengths, CATCHUP);
     SPECV_CHECK(specv_i_aligned(d->row_status, 4), ROW_STATUS);
-    SPECV_CHECK(d->num_carry >= 0 && d->num_carry <= SPECV_MAX_CARRY, CARRY);
-    for (int i = 0; i < d->num_carry; ++i) {
-        const specv_carry *c = &d->carry[i];
-        SPECV_CHECK(specv_i_aligned(c->data, 4) && (c->data || d->batch == 0), CARRY);
-        SPECV_CHECK(c->elem_bytes > 0 && c->elem_bytes % 4 == 0, CARRY);
-        SPECV_CHECK(specv_i_times(d->batch, c->elem_bytes) < SPECV_I_HUGE, SIZE);
-    }
-    return SPECV_OK;
+    return specv_i_carry_validate(d->carry, d->num_carry, d->batch);
 }
 
 SPECV_HOSTFN int specv_group_validate(const specv_group_desc *d) {
@@ -2122,6 +2388,136 @@ SPECV_HOSTFN int specv_draft_budget_validate(const specv_draft_budget_desc *d) {
 
 SPECV_HOSTFN void specv_draft_budget_resolve(specv_draft_budget_desc *d) {
     if (!d->confidence_stride_elems) d->confidence_stride_elems = d->rows.max_draft;
+}
+
+SPECV_HOSTFN int specv_particle_weights_validate(const specv_particle_weights_desc *d) {
+    size_t token_bytes;
+    SPECV_CHECK(d, NULL_DESC);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    SPECV_CHECK(d->batch >= 0, BATCH);
+    SPECV_CHECK(d->max_draft >= 0, MAX_DRAFT);
+    SPECV_CHECK((int64_t)d->batch * ((int64_t)d->max_draft + 1) <= 1 << 30, TOO_LARGE);
+    SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
+    SPECV_CHECK(d->token_dtype == SPECV_I32 || d->token_dtype == SPECV_I64, TOKEN_DTYPE);
+    token_bytes = d->token_dtype == SPECV_I64 ? 8 : 4;
+    SPECV_CHECK(specv_i_aligned(d->draft_tokens, token_bytes), DRAFT_TOKENS);
+    SPECV_CHECK(specv_i_aligned(d->next_token, token_bytes), NEXT_TOKEN);
+    SPECV_CHECK(specv_i_aligned(d->target_logprob, 4) && specv_i_aligned(d->draft_logprob, 4),
+                LOGPROB);
+    SPECV_CHECK((d->target_logprob && d->draft_logprob) || d->batch == 0 || d->max_draft == 0,
+                LOGPROB);
+    SPECV_CHECK(specv_i_aligned(d->alpha, 4) && specv_i_aligned(d->bonus_lse, 4) &&
+                    specv_i_aligned(d->lse, 4) && (!d->bonus_lse || d->lse),
+                ALPHA);
+    SPECV_CHECK(d->finished || d->batch == 0, FINISHED);
+    SPECV_CHECK(specv_i_aligned(d->log_weight, 8) && (d->log_weight || d->batch == 0), WEIGHT);
+    SPECV_CHECK(specv_i_aligned(d->interval_weight, 8) && (d->interval_weight || d->batch == 0),
+                WEIGHT);
+    SPECV_CHECK(specv_i_aligned(d->num_emitted, 4), NUM_EMITTED);
+    SPECV_CHECK(specv_i_aligned(d->row_status, 4), ROW_STATUS);
+    SPECV_CHECK(d->draft_stride_elems == 0 || d->draft_stride_elems >= d->max_draft, DRAFT_STRIDE);
+    SPECV_CHECK(d->target_logprob_stride == 0 || d->target_logprob_stride >= d->max_draft,
+                SCORE_STRIDE);
+    SPECV_CHECK(d->draft_logprob_row_stride >= 0 && d->draft_logprob_pos_stride >= 0, SCORE_STRIDE);
+    SPECV_CHECK(specv_i_times((int64_t)d->batch * 8, d->draft_stride_elems) < SPECV_I_HUGE, SIZE);
+    SPECV_CHECK(specv_i_times((int64_t)d->batch * 4, d->target_logprob_stride) < SPECV_I_HUGE,
+                SIZE);
+    SPECV_CHECK(specv_i_times((int64_t)d->batch * 4, d->draft_logprob_row_stride) < SPECV_I_HUGE,
+                SIZE);
+    SPECV_CHECK(
+        specv_i_times((int64_t)d->max_draft * 4, d->draft_logprob_pos_stride) < SPECV_I_HUGE, SIZE);
+    SPECV_CHECK(d->num_eos >= 0 && d->num_eos <= SPECV_MAX_EOS, NUM_EOS);
+    for (int i = 0; i < d->num_eos; ++i) SPECV_CHECK(d->eos_token[i] >= 0, EOS_TOKEN);
+    return SPECV_OK;
+}
+
+SPECV_HOSTFN void specv_particle_weights_resolve(specv_particle_weights_desc *d) {
+    if (!d->draft_stride_elems) d->draft_stride_elems = d->max_draft;
+    if (!d->target_logprob_stride) d->target_logprob_stride = d->max_draft;
+    if (!d->draft_logprob_row_stride && !d->draft_logprob_pos_stride)
+        d->draft_logprob_row_stride = d->max_draft, d->draft_logprob_pos_stride = 1;
+}
+
+SPECV_HOSTFN int specv_resample_plan_validate(const specv_resample_plan_desc *d) {
+    SPECV_CHECK(d, NULL_DESC);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    SPECV_CHECK(d->scheme >= SPECV_RESAMPLE_SYSTEMATIC && d->scheme <= SPECV_RESAMPLE_RESIDUAL,
+                SCHEME);
+    SPECV_CHECK(d->num_groups >= 0 && d->num_particles >= 1 &&
+                    d->num_particles <= SPECV_MAX_PARTICLES,
+                PARTICLES);
+    SPECV_CHECK((int64_t)d->num_groups * d->num_particles <= 1 << 30, TOO_LARGE);
+    SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
+    SPECV_CHECK(specv_i_aligned(d->interval_weight, 8) &&
+                    (d->interval_weight || d->num_groups == 0),
+                WEIGHT);
+    SPECV_CHECK(specv_i_aligned(d->log_weight, 8) && specv_i_aligned(d->log_z, 8) &&
+                    specv_i_aligned(d->ess, 8),
+                WEIGHT);
+    SPECV_CHECK(specv_i_aligned(d->seed, 8), SEED);
+    SPECV_CHECK(d->seed || d->uniform || d->num_groups == 0, SEED);
+    SPECV_CHECK(specv_i_aligned(d->position, 4), POSITION);
+    SPECV_CHECK(d->position || !d->seed || d->num_groups == 0, POSITION);
+    SPECV_CHECK(specv_i_aligned(d->uniform, 4), UNIFORM);
+    SPECV_CHECK(specv_i_aligned(d->jobs, 4) && specv_i_aligned(d->num_jobs, 4) &&
+                    specv_i_aligned(d->counts, 4),
+                JOBS);
+    SPECV_CHECK(d->jobs || d->num_groups == 0 || d->num_particles == 1, JOBS);
+    SPECV_CHECK(d->num_jobs || d->num_groups == 0, JOBS);
+    SPECV_CHECK(specv_i_aligned(d->group_status, 4), ROW_STATUS);
+    SPECV_CHECK(d->threshold >= 0 && d->threshold <= 1, THRESHOLD);
+    return SPECV_OK;
+}
+
+SPECV_HOSTFN int specv_i_particle_cache_validate(const specv_particle_cache *c, int64_t batch) {
+    SPECV_CHECK(c->reserved == 0, CANARY);
+    SPECV_CHECK(specv_i_aligned(c->pool.refs, 4) && (c->pool.refs || batch == 0), PAGE_REFS);
+    SPECV_CHECK(specv_i_aligned(c->pool.free_pages, 4) && (c->pool.free_pages || batch == 0),
+                FREE_PAGES);
+    SPECV_CHECK(specv_i_aligned(c->pool.num_free, 4) && (c->pool.num_free || batch == 0),
+                FREE_PAGES);
+    SPECV_CHECK(specv_i_aligned(c->block_table, 4) && (c->block_table || batch == 0), BLOCK_TABLE);
+    SPECV_CHECK(specv_i_aligned(c->num_row_pages, 4) && (c->num_row_pages || batch == 0),
+                NUM_ROW_PAGES);
+    SPECV_CHECK(c->max_row_pages > 0, NUM_ROW_PAGES);
+    SPECV_CHECK(specv_i_aligned(c->cache_len, 4) && (c->cache_len || batch == 0), CACHE_LEN);
+    SPECV_CHECK(c->page_size > 0, PAGE_SIZE);
+    SPECV_CHECK(c->num_pages > 0, NUM_PAGES);
+    SPECV_CHECK(c->table_stride == 0 || c->table_stride >= c->max_row_pages, TABLE_STRIDE);
+    SPECV_CHECK(specv_i_times(batch * 4, c->table_stride) < SPECV_I_HUGE, SIZE);
+    SPECV_CHECK(specv_i_times(batch, c->max_row_pages) <= 1 << 30, TOO_LARGE);
+    return SPECV_OK;
+}
+
+SPECV_HOSTFN int specv_reshuffle_validate(const specv_reshuffle_desc *d) {
+    int status;
+    SPECV_CHECK(d, NULL_DESC);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    SPECV_CHECK(d->batch >= 0, BATCH);
+    SPECV_CHECK(d->num_groups >= 0, PARTICLES);
+    SPECV_CHECK(d->max_jobs >= 0 && (int64_t)d->num_groups * d->max_jobs <= 1 << 24, JOBS);
+    SPECV_CHECK(specv_i_aligned(d->jobs, 4) && specv_i_aligned(d->num_jobs, 4) &&
+                    specv_i_aligned(d->job_status, 4),
+                JOBS);
+    SPECV_CHECK((d->jobs && d->num_jobs) || d->num_groups == 0 || d->max_jobs == 0, JOBS);
+    SPECV_CHECK(d->token_dtype == SPECV_I32 || d->token_dtype == SPECV_I64, TOKEN_DTYPE);
+    SPECV_CHECK(specv_i_aligned(d->text, d->token_dtype == SPECV_I64 ? 8 : 4), TEXT);
+    SPECV_CHECK(specv_i_aligned(d->text_len, 4), TEXT);
+    SPECV_CHECK(!d->text || (d->text_len && d->text_stride_elems > 0), TEXT);
+    SPECV_CHECK(d->text_stride_elems >= 0, TEXT);
+    SPECV_CHECK(specv_i_times((int64_t)d->batch * 8, d->text_stride_elems) < SPECV_I_HUGE, SIZE);
+    SPECV_CHECK(specv_i_aligned(d->scratch, 4) && (d->scratch || d->num_groups == 0), SCRATCH);
+    SPECV_CHECK(d->num_caches >= 0 && d->num_caches <= SPECV_MAX_CACHES, CACHES);
+    for (int i = 0; i < d->num_caches; ++i) {
+        status = specv_i_particle_cache_validate(&d->cache[i], d->batch);
+        if (status != SPECV_OK) return status;
+    }
+    return specv_i_carry_validate(d->carry, d->num_carry, d->batch);
+}
+
+SPECV_HOSTFN void specv_reshuffle_resolve(specv_reshuffle_desc *d) {
+    for (int i = 0; i < d->num_caches; ++i)
+        if (!d->cache[i].table_stride) d->cache[i].table_stride = d->cache[i].max_row_pages;
 }
 
 SPECV_HOSTFN int specv_accept_stats_validate(const specv_accept_stats_desc *d) {
@@ -2305,6 +2701,19 @@ SPECV_LAUNCHER int specv_group(const specv_group_desc *d, struct CUstream_st *st
 /* C5. One launch of one block. Row faults: BAD_LENGTH (draft_len): no drafts; NAN. */
 SPECV_LAUNCHER int specv_draft_budget(const specv_draft_budget_desc *d, struct CUstream_st *stream);
 
+/* D1. One launch, a thread per particle. */
+SPECV_LAUNCHER int specv_particle_weights(const specv_particle_weights_desc *d,
+                                          struct CUstream_st *stream);
+
+/* D2. One launch, a block per group. */
+SPECV_LAUNCHER int specv_resample_plan(const specv_resample_plan_desc *d,
+                                       struct CUstream_st *stream);
+
+/* D3. One launch whose grid holds the most jobs there can be, times chunks of a table; what is not
+   needed ends at once. D4, from one prompt to many particles, is specv_page_fork. Job fault:
+   BAD_LENGTH (rows, lengths): nothing is done. */
+SPECV_LAUNCHER int specv_reshuffle(const specv_reshuffle_desc *d, struct CUstream_st *stream);
+
 /* E. One launch of one block; call it after A1 or B2 on the same stream. With accumulate the
    stream's order is what keeps the counts whole: not for two streams at once. */
 SPECV_LAUNCHER int specv_accept_stats(const specv_accept_stats_desc *d, struct CUstream_st *stream);
@@ -2370,11 +2779,15 @@ SPECV_DEVFN int specv_i_is_token(int64_t token, int64_t vocab) {
     return token >= 0 && (vocab == 0 || token < vocab);
 }
 
-SPECV_DEVFN int specv_i_is_eos(const specv_verify_greedy_desc *d, int64_t token) {
+SPECV_DEVFN int specv_i_is_one_of(const int64_t *ids, int count, int64_t token) {
     int found = 0;
 #pragma unroll 1
-    for (int i = 0; i < d->num_eos; ++i) found |= token == d->eos_token[i];
+    for (int i = 0; i < count; ++i) found |= token == ids[i];
     return found;
+}
+
+SPECV_DEVFN int specv_i_is_eos(const specv_verify_greedy_desc *d, int64_t token) {
+    return specv_i_is_one_of(d->eos_token, d->num_eos, token);
 }
 
 /* The token that follows accepted_len accepted drafts: the correction, or the bonus when all were
@@ -3950,6 +4363,128 @@ SPECV_DEVFN int32_t specv_i_block_survivors(const specv_draft_budget_desc *d, ui
     return count;
 }
 
+/* ---- particles */
+
+/* Sum over the threads up to the own one; *total gets the block's. Call: block. Scratch: 32 words
+   of 8 bytes. Sync: one barrier; put one between two calls that use the same scratch. */
+SPECV_DEVFN uint64_t specv_i_block_inclusive_add(uint64_t value, uint64_t *total,
+                                                 uint64_t *scratch) {
+    const int lane = specv_i_lane(), warp = specv_i_thread() / 32;
+    const int num_warps = specv_i_num_threads() / 32;
+    uint64_t sum = specv_i_warp_inclusive_add(value), warps;
+    if (lane == 31) scratch[warp] = sum;
+    __syncthreads();
+    warps = specv_i_warp_inclusive_add(lane < num_warps ? scratch[lane] : 0);
+    *total = __shfl_sync(SPECV_FULL_WARP, warps, 31);
+    return sum + (warp ? __shfl_sync(SPECV_FULL_WARP, warps, warp - 1) : 0);
+}
+
+/* Shared memory of D2. */
+typedef struct specv_i_plan {
+    uint64_t sums[SPECV_MAX_PARTICLES]; /* running, inclusive, of what is drawn from */
+    uint64_t scratch[4][32];
+    int32_t counts[SPECV_MAX_PARTICLES], spare[SPECV_MAX_PARTICLES]; /* spare copies before */
+    int32_t words[2][SPECV_BLOCK_SCAN_SMEM_WORDS];
+    long long max; /* of the weights' bits, ordered like the weights */
+} specv_i_plan;
+
+SPECV_DEVFN uint64_t specv_i_draw_uniform(const specv_resample_plan_desc *d, int g, int k) {
+    const int one = d->scheme == SPECV_RESAMPLE_SYSTEMATIC;
+    if (d->uniform)
+        return specv_uniform_bits(d->uniform[one ? g : (int64_t)g * d->num_particles + k]);
+    specv_random x = specv_philox(d->seed[g], (uint32_t)d->position[g], one ? 0 : (uint32_t)k, 0,
+                                  SPECV_TAG_RESAMPLE);
+    return (uint64_t)x.x[1] << 32 | x.x[0];
+}
+
+/* Copies of each particle, in p->counts. w: the thread's particle's, sum: of all. Call: block. */
+SPECV_DEVFN void specv_i_block_ancestors(const specv_resample_plan_desc *d, int g, specv_i_plan *p,
+                                         uint64_t w, uint64_t sum) {
+    const int i = specv_i_thread(), n = d->num_particles;
+    uint64_t draws = (uint64_t)n, ignored;
+    int32_t sure = 0;
+    if (d->scheme == SPECV_RESAMPLE_RESIDUAL) {
+        const uint64_t share = (uint64_t)n * w;
+        sure = (int32_t)(share / sum), w = share % sum;
+    }
+    w = specv_i_block_inclusive_add(w, &ignored, p->scratch[0]);
+    if (i < n) p->sums[i] = w, p->counts[i] = sure;
+    __syncthreads();
+    if (d->scheme == SPECV_RESAMPLE_RESIDUAL) draws = p->sums[n - 1] / sum, sum = p->sums[n - 1];
+    if ((uint64_t)i < draws) {
+        const uint64_t u = specv_i_draw_uniform(d, g, i);
+        const uint64_t at = d->scheme <= SPECV_RESAMPLE_STRATIFIED
+                                ? specv_i_stratum(i, (uint32_t)(u >> 32), n, sum)
+                                : specv_i_mul_high(u, sum);
+        int low = 0, high = n - 1; /* the first particle whose running sum is above `at` */
+        while (low < high) {
+            int middle = (low + high) / 2;
+            if (p->sums[middle] > at)
+                high = middle;
+            else
+                low = middle + 1;
+        }
+        atomicAdd(&p->counts[low], 1); /* integers: the order does not matter */
+    }
+    __syncthreads();
+}
+
+/* An entry of dst's table becomes src's: who comes first, then who goes, so that no page is without
+   owners in between. Returns the page that has none any more, or -1. Call: thread. */
+SPECV_DEVFN int32_t specv_i_share_entry(const specv_particle_cache *c, int32_t *entry, int32_t old,
+                                        int32_t now) {
+    if (old == now) return -1;
+    *entry = now;
+    if (now >= 0 && now < c->num_pages) {
+        atomicAdd(&c->pool.refs[now], 1);
+        __threadfence();
+    }
+    if (old < 0 || old >= c->num_pages) return -1;
+    const int32_t owners = atomicSub(&c->pool.refs[old], 1);
+    if (owners < 1) atomicAdd(&c->pool.refs[old], 1); /* more entries than owners */
+    return owners == 1 ? old : -1;
+}
+
+/* What a job has to do in a cache; pages is -1 if its numbers are bad. */
+typedef struct specv_i_share {
+    int32_t pages, held, len;
+} specv_i_share;
+
+SPECV_DEVFN specv_i_share specv_i_shared_pages(const specv_particle_cache *c, int src, int dst) {
+    const int32_t owned = c->num_row_pages[src];
+    specv_i_share s;
+    s.len = c->cache_len[src], s.held = c->num_row_pages[dst];
+    s.pages = s.len / c->page_size + (s.len % c->page_size > 0);
+    if (s.len < 0 || s.pages > owned || owned > c->max_row_pages || s.held < 0 ||
+        s.held > c->max_row_pages)
+        s.pages = -1;
+    return s;
+}
+
+/* Can the job be done? Call: thread. */
+SPECV_DEVFN int specv_i_job_ok(const specv_reshuffle_desc *d, int dst, int src) {
+    if (dst < 0 || dst >= d->batch || src < 0 || src >= d->batch || dst == src) return 0;
+    for (int i = 0; i < d->num_caches; ++i)
+        if (specv_i_shared_pages(&d->cache[i], src, dst).pages < 0) return 0;
+    return !d->text || (d->text_len[src] >= 0 && d->text_len[src] <= d->text_stride_elems);
+}
+
+/* Sorts count numbers, ascending, in place: a bitonic network in which what is behind the end is
+   larger than everything. Call: block. */
+SPECV_DEVFN void specv_i_block_sort(int32_t *numbers, int count) {
+    for (int size = 2; size / 2 < count; size *= 2)
+        for (int apart = size; apart > 1; apart /= 2) {
+            for (int i = specv_i_thread(); i < count; i += specv_i_num_threads()) {
+                int other = apart == size ? i ^ (size - 1) : i ^ (apart / 2);
+                if (other > i && other < count && numbers[i] > numbers[other]) {
+                    int32_t larger = numbers[i];
+                    numbers[i] = numbers[other], numbers[other] = larger;
+                }
+            }
+            __syncthreads();
+        }
+}
+
 /* ---- sampled verification
 
    One request of the batch, as every block that works on it sees it. */
@@ -4002,7 +4537,7 @@ SPECV_DEVFN specv_i_request specv_i_open_request(const specv_verify_sample_desc 
                       draft_temperature, greedy);
     r.first_row = csr ? (int64_t)r.row.first + b : b * ((int64_t)v->rows.max_draft + 1);
     r.first_draft = csr ? r.row.first : b * v->draft_stride_elems;
-    r.sampled = (d->rule == SPECV_RULE_TOKEN || d->rule == SPECV_RULE_BLOCK) && !r.target.zero;
+    r.sampled = d->rule != SPECV_RULE_COUPLED && d->rule != SPECV_RULE_GREEDY && !r.target.zero;
     if (r.row.readable && r.sampled && d->draft.data && !specv_temperature_ok(draft_temperature))
         r.status |= SPECV_ROW_BAD_TEMPERATURE;
     r.target_rows = r.sampled && r.target.dtype == SPECV_PROBS_F32 ? 0 : r.row.n_draft + 1;
@@ -4286,6 +4821,28 @@ SPECV_DEVFN void specv_i_accept_all(specv_i_outcome *o) {
     o->next = o->ends_with_eos ? SPECV_I_NO_TOKEN : SPECV_I_DRAW;
 }
 
+/* Rule SCORE: every draft that may be used is accepted; its log-probability is written. */
+SPECV_DEVFN void specv_i_warp_score_drafts(const specv_verify_sample_desc *d,
+                                           const specv_i_request *r, int b,
+                                           const specv_distribution *rows, specv_i_outcome *o) {
+    const int probs = r->target.dtype == SPECV_PROBS_F32;
+    uint32_t status = 0;
+    for (int j = specv_i_lane(); j < o->usable; j += 32) {
+        const int32_t draft = (int32_t)specv_i_draft_token(d, r, j);
+        const float score =
+            specv_i_load_score(specv_i_scores_of(&r->target, j), r->target.dtype, draft);
+        specv_distribution row = specv_i_plain_distribution();
+        if (r->target_rows) row = rows[j];
+        status |= row.status;
+        if (probs && specv_i_is_nan(score)) status |= SPECV_ROW_NAN;
+        if (d->draft_logprob)
+            d->draft_logprob[b * (int64_t)d->verify.rows.max_draft + j] =
+                specv_i_log_p(&row, &r->target.scale, probs, score, draft);
+    }
+    o->status |= specv_i_warp_or(status);
+    specv_i_accept_all(o);
+}
+
 /* A2, A5, temperature 0: a draft is accepted if it is the only token that its position can have.
    Call: warp. rows: of this request. */
 SPECV_DEVFN void specv_i_warp_judge_equal(const specv_verify_sample_desc *d,
@@ -4549,13 +5106,18 @@ SPECV_DEVFN void specv_i_block_judge(const specv_verify_sample_desc *d, const sp
         specv_i_outcome o = {0, 0, 0, -1, SPECV_I_NOTHING, 1, r.status};
         if (r.row.readable) {
             specv_i_warp_find_usable(d, &r, &o);
-            if (!r.sampled)
+            if (d->rule == SPECV_RULE_SCORE)
+                specv_i_warp_score_drafts(d, &r, b, rows, &o);
+            else if (!r.sampled)
                 specv_i_warp_judge_equal(d, &r, rows, &o);
             else if (d->rule == SPECV_RULE_BLOCK)
                 specv_i_warp_judge_block(d, &r, b, rows, draft_rows, m->prefixes + r.first_row, &o);
             else
                 specv_i_warp_judge_token(d, &r, b, rows, draft_rows, &o);
         }
+        if (d->draft_logprob)
+            for (int j = o.accepted + specv_i_lane(); j < d->verify.rows.max_draft; j += 32)
+                d->draft_logprob[b * (int64_t)d->verify.rows.max_draft + j] = 0;
         if (specv_i_lane() == 0) judged = o;
     }
     __syncthreads();
@@ -4716,6 +5278,12 @@ SPECV_KERNEL __launch_bounds__(SPECV_GROUP_THREADS)
     specv_group_kernel(const __grid_constant__ specv_group_desc d);
 SPECV_KERNEL __launch_bounds__(SPECV_BUDGET_THREADS, 1)
     specv_draft_budget_kernel(const __grid_constant__ specv_draft_budget_desc d);
+SPECV_KERNEL __launch_bounds__(SPECV_PARTICLE_THREADS)
+    specv_particle_weights_kernel(const __grid_constant__ specv_particle_weights_desc d);
+SPECV_KERNEL __launch_bounds__(SPECV_MAX_PARTICLES, 1)
+    specv_resample_plan_kernel(const __grid_constant__ specv_resample_plan_desc d);
+SPECV_KERNEL __launch_bounds__(SPECV_PARTICLE_THREADS)
+    specv_reshuffle_kernel(const __grid_constant__ specv_reshuffle_task task);
 SPECV_KERNEL __launch_bounds__(SPECV_STATS_THREADS)
     specv_accept_stats_kernel(const __grid_constant__ specv_accept_stats_desc d);
 #endif
@@ -5301,6 +5869,188 @@ SPECV_KERNEL __launch_bounds__(SPECV_BUDGET_THREADS, 1)
     if (thread == 0 && d.row_start) d.row_start[batch] = kept;
 }
 
+/* D1. Grid: a thread per particle, blocks of SPECV_PARTICLE_THREADS.
+   Bytes: 8 a draft, 34 to 50 a particle. */
+SPECV_KERNEL __launch_bounds__(SPECV_PARTICLE_THREADS)
+    specv_particle_weights_kernel(const __grid_constant__ specv_particle_weights_desc d) {
+    const int64_t b = (int64_t)blockIdx.x * SPECV_PARTICLE_THREADS + specv_i_thread();
+    specv_i_wait_for_primary();
+    specv_i_launch_dependents();
+    if (b >= d.batch) return;
+    const int live = b < specv_i_num_live(d.num_active, d.batch);
+    int32_t emitted = 0;
+    uint32_t status = 0;
+    if (live) {
+        const float alpha = d.alpha ? d.alpha[b] : 1.f;
+        const float *p = d.target_logprob + b * d.target_logprob_stride;
+        const float *q = d.draft_logprob + b * d.draft_logprob_row_stride;
+        const int was_finished = d.finished[b] != 0;
+        int ended = 0;
+        double gain = 0;
+        for (int j = 0; !was_finished && j < d.max_draft && !ended; ++j) {
+            gain = specv_i_weigh(gain, alpha, p[j], q[j * d.draft_logprob_pos_stride]);
+            if (d.draft_tokens)
+                ended = specv_i_is_one_of(
+                    d.eos_token, d.num_eos,
+                    specv_i_one_token(d.draft_tokens, d.token_dtype, b * d.draft_stride_elems + j));
+            emitted += 1;
+        }
+        if (!was_finished && !ended) {
+            if (d.bonus_lse) gain = specv_i_weigh(gain, -alpha, d.lse[b], -d.bonus_lse[b]);
+            if (d.next_token)
+                ended = specv_i_is_one_of(d.eos_token, d.num_eos,
+                                          specv_i_one_token(d.next_token, d.token_dtype, b));
+            emitted += 1;
+        }
+        if (ended) d.finished[b] = 1;
+        gain = specv_i_clean_weight(gain, &status);
+        d.log_weight[b] = specv_i_clean_weight(specv_i_add_double(d.log_weight[b], gain), &status);
+        d.interval_weight[b] =
+            specv_i_clean_weight(specv_i_add_double(d.interval_weight[b], gain), &status);
+    }
+    if (d.num_emitted) d.num_emitted[b] = emitted;
+    if (d.row_status) d.row_status[b] = status;
+}
+
+/* D2. Grid: a block per group, a thread per particle (rounded up to whole warps).
+   Bytes: 8 (16) a particle read, 16 written if it resamples, 8 a job. Round trips: 2. */
+SPECV_KERNEL __launch_bounds__(SPECV_MAX_PARTICLES, 1)
+    specv_resample_plan_kernel(const __grid_constant__ specv_resample_plan_desc d) {
+    __shared__ specv_i_plan plan;
+    const int g = (int)blockIdx.x, i = specv_i_thread(), n = d.num_particles;
+    const int64_t row = (int64_t)g * n + i;
+    const long long none = (long long)(SPECV_I_MINUS_INFINITY ^ 0x7fffffffffffffffu);
+    uint64_t w = 0, sum = 0, hh, hl, ll;
+    double weight = specv_i_bits_double(SPECV_I_MINUS_INFINITY), max, ess = 0;
+    uint32_t status = 0;
+    int32_t count = 1, num_jobs, total, before;
+    int any, resamples = 0;
+    specv_i_wait_for_primary();
+    specv_i_launch_dependents();
+    const int live = g < specv_i_num_live(d.num_active, d.num_groups);
+    if (i == 0) plan.max = none;
+    if (live && i < n) weight = specv_i_clean_weight(d.interval_weight[row], &status);
+    status = __syncthreads_or(status != 0) ? SPECV_ROW_NAN : 0;
+    {
+        const uint64_t bits = specv_i_double_bits(weight);
+        long long ordered = (long long)(bits >> 63 ? bits ^ 0x7fffffffffffffffu : bits);
+        atomicMax(&plan.max, ordered);
+        __syncthreads();
+        ordered = plan.max;
+        any = ordered != none;
+        max = specv_i_bits_double(ordered < 0 ? (uint64_t)ordered ^ 0x7fffffffffffffffu
+                                              : (uint64_t)ordered);
+    }
+    if (any && i < n) w = specv_i_particle_units(weight, max);
+    if (any) {
+        const uint64_t h = w >> 20, l = w & 0xfffff;
+        specv_i_block_inclusive_add(w, &sum, plan.scratch[0]);
+        specv_i_block_inclusive_add(h * h, &hh, plan.scratch[1]);
+        specv_i_block_inclusive_add(h * l, &hl, plan.scratch[2]);
+        specv_i_block_inclusive_add(l * l, &ll, plan.scratch[3]);
+        ess = specv_i_effective(sum, hh, hl, ll);
+        resamples = n > 1 && ess < specv_i_mul_double(d.threshold, (double)n);
+    } else if (live) {
+        status |= SPECV_ROW_EMPTY;
+    }
+    __syncthreads(); /* scratch is reused */
+    if (resamples) {
+        specv_i_block_ancestors(&d, g, &plan, w, sum);
+        if (i < n) {
+            count = plan.counts[i];
+            d.interval_weight[row] = 0;
+            if (d.log_weight) d.log_weight[row] = 0;
+        }
+        if (i == 0 && d.log_z)
+            d.log_z[g] = specv_i_add_double(d.log_z[g], specv_i_log_mean(sum, n, max));
+    }
+    if (i >= n) count = 1;
+    plan.spare[i] = specv_block_exclusive_scan(count > 1 ? count - 1 : 0, &total, plan.words[0]);
+    before = specv_block_exclusive_scan(count == 0, &num_jobs, plan.words[1]);
+    /* The second scan's barrier lies between spare's writers and its readers. */
+    if (count == 0) {
+        int32_t *job = d.jobs + 2 * ((int64_t)g * (n - 1) + before);
+        job[0] = (int32_t)row;
+        job[1] = g * n + specv_i_find_row(plan.spare, 0, n, before);
+    }
+    for (int j = 2 * num_jobs + i; j < 2 * (n - 1); j += specv_i_num_threads())
+        d.jobs[2 * (int64_t)g * (n - 1) + j] = -1;
+    if (i < n && d.counts) d.counts[row] = live ? count : 0;
+    if (i == 0) {
+        d.num_jobs[g] = num_jobs;
+        if (d.ess) d.ess[g] = ess;
+        if (d.group_status) d.group_status[g] = live ? status : 0;
+    }
+}
+
+/* D3. Grid: task.chunks blocks of SPECV_PARTICLE_THREADS for each job there may be; those of jobs
+   that there are not end after one load. The last block to arrive writes what all have read.
+   Bytes: 8 a table entry that stays, 24 one that changes; text once; 4 a page that is freed. */
+SPECV_KERNEL __launch_bounds__(SPECV_PARTICLE_THREADS)
+    specv_reshuffle_kernel(const __grid_constant__ specv_reshuffle_task task) {
+    __shared__ int32_t first_free;
+    const specv_reshuffle_desc *d = &task.d;
+    const int thread = specv_i_thread(), job = (int)blockIdx.x / task.chunks;
+    const int at = (int)blockIdx.x % task.chunks * SPECV_PARTICLE_THREADS + thread;
+    const int step = task.chunks * SPECV_PARTICLE_THREADS, num_jobs = d->num_groups * d->max_jobs;
+    specv_i_wait_for_primary();
+    if (job % d->max_jobs < d->num_jobs[job / d->max_jobs]) {
+        const int dst = d->jobs[2 * job], src = d->jobs[2 * job + 1];
+        if (specv_i_job_ok(d, dst, src)) {
+            for (int i = 0; i < d->num_caches; ++i) {
+                const specv_particle_cache *c = &d->cache[i];
+                const specv_i_share s = specv_i_shared_pages(c, src, dst);
+                const int32_t *from = c->block_table + src * c->table_stride;
+                int32_t *to = c->block_table + dst * c->table_stride;
+                for (int e = at; e < s.pages || e < s.held; e += step) {
+                    int32_t page = specv_i_share_entry(c, &to[e], e < s.held ? to[e] : -1,
+                                                       e < s.pages ? from[e] : -1);
+                    if (page < 0) continue;
+                    /* num_free stays until the end: scratch counts what came behind it */
+                    int32_t place = *c->pool.num_free + (int32_t)atomicAdd(&d->scratch[1 + i], 1u);
+                    if (place >= 0 && place < c->num_pages) c->pool.free_pages[place] = page;
+                }
+            }
+            for (int64_t x = at; d->text && x < d->text_len[src]; x += step)
+                specv_i_store_token(
+                    d->text, d->token_dtype, dst * d->text_stride_elems + x,
+                    specv_i_one_token(d->text, d->token_dtype, src * d->text_stride_elems + x));
+        }
+    }
+    if (!specv_i_block_is_last(d->scratch, (int)gridDim.x)) return;
+    for (int j = thread; j < num_jobs; j += SPECV_PARTICLE_THREADS) {
+        const int exists = j % d->max_jobs < d->num_jobs[j / d->max_jobs];
+        const int dst = d->jobs[2 * j], src = d->jobs[2 * j + 1];
+        uint32_t status = 0;
+        if (exists) status = specv_i_job_ok(d, dst, src) ? 0 : SPECV_ROW_BAD_LENGTH;
+        if (exists && !status) {
+            for (int i = 0; i < d->num_caches; ++i) {
+                const specv_particle_cache *c = &d->cache[i];
+                const specv_i_share s = specv_i_shared_pages(c, src, dst);
+                c->num_row_pages[dst] = s.pages, c->cache_len[dst] = s.len;
+            }
+            if (d->text_len) d->text_len[dst] = d->text_len[src];
+            for (int i = 0; i < d->num_carry; ++i) {
+                const int64_t words = d->carry[i].elem_bytes / 4;
+                uint32_t *data = (uint32_t *)d->carry[i].data;
+                for (int64_t w = 0; w < words; ++w) data[dst * words + w] = data[src * words + w];
+            }
+        }
+        if (d->job_status) d->job_status[j] = status;
+    }
+    for (int i = 0; i < d->num_caches; ++i) {
+        const specv_page_pool *pool = &d->cache[i].pool;
+        if (thread == 0) first_free = *pool->num_free;
+        __syncthreads();
+        int32_t count = (int32_t)d->scratch[1 + i];
+        if (first_free < 0 || first_free > d->cache[i].num_pages) count = 0;
+        if (count > d->cache[i].num_pages - first_free) count = d->cache[i].num_pages - first_free;
+        specv_i_block_sort(pool->free_pages + first_free, count);
+        __syncthreads(); /* first_free and scratch are read */
+        if (thread == 0) *pool->num_free = first_free + count, d->scratch[1 + i] = 0;
+    }
+}
+
 /* E. Grid: one block of SPECV_STATS_THREADS. Bytes: 4 to 13 per row, 8 (16) per counter. */
 SPECV_KERNEL __launch_bounds__(SPECV_STATS_THREADS)
     specv_accept_stats_kernel(const __grid_constant__ specv_accept_stats_desc d) {
@@ -5456,7 +6206,7 @@ static int specv_i_launch_sample(const specv_verify_sample_desc *desc, int chain
     const specv_rows *r = &desc->verify.rows;
     specv_sample_task task = SPECV_ZERO;
     int64_t drafts = r->max_draft, tiles;
-    int ratios = desc->rule == SPECV_RULE_TOKEN || desc->rule == SPECV_RULE_BLOCK;
+    int ratios = desc->rule != SPECV_RULE_COUPLED && desc->rule != SPECV_RULE_GREEDY;
     int num_sms, status = specv_i_num_sms(desc->num_sms, &num_sms);
     if (status) return status;
     task.d = *desc;
@@ -5644,6 +6394,44 @@ SPECV_LAUNCHER int specv_draft_budget(const specv_draft_budget_desc *desc,
     specv_draft_budget_resolve(&d);
     return specv_i_launch((const void *)specv_draft_budget_kernel, 1, SPECV_BUDGET_THREADS, &d, 0,
                           stream);
+}
+
+SPECV_LAUNCHER int specv_particle_weights(const specv_particle_weights_desc *desc,
+                                          struct CUstream_st *stream) {
+    int status = SPECV_I_VALIDATE(specv_particle_weights_validate, desc);
+    specv_particle_weights_desc d;
+    if (status != SPECV_OK || desc->batch == 0) return status;
+    d = *desc;
+    specv_particle_weights_resolve(&d);
+    return specv_i_launch((const void *)specv_particle_weights_kernel,
+                          ((int64_t)d.batch + SPECV_PARTICLE_THREADS - 1) / SPECV_PARTICLE_THREADS,
+                          SPECV_PARTICLE_THREADS, &d, 0, stream);
+}
+
+SPECV_LAUNCHER int specv_resample_plan(const specv_resample_plan_desc *desc,
+                                       struct CUstream_st *stream) {
+    int status = SPECV_I_VALIDATE(specv_resample_plan_validate, desc);
+    if (status != SPECV_OK || desc->num_groups == 0) return status;
+    return specv_i_launch((const void *)specv_resample_plan_kernel, desc->num_groups,
+                          (desc->num_particles + 31) / 32 * 32, desc, 0, stream);
+}
+
+SPECV_LAUNCHER int specv_reshuffle(const specv_reshuffle_desc *desc, struct CUstream_st *stream) {
+    int status = SPECV_I_VALIDATE(specv_reshuffle_validate, desc);
+    int64_t jobs, longest = 1;
+    specv_reshuffle_task task = SPECV_ZERO;
+    if (status != SPECV_OK || (jobs = (int64_t)desc->num_groups * desc->max_jobs) == 0)
+        return status;
+    task.d = *desc;
+    specv_reshuffle_resolve(&task.d);
+    for (int i = 0; i < desc->num_caches; ++i)
+        if (desc->cache[i].max_row_pages > longest) longest = desc->cache[i].max_row_pages;
+    if (desc->text && desc->text_stride_elems / 8 > longest) longest = desc->text_stride_elems / 8;
+    /* A long context is the work of several blocks, each with a few entries a thread. */
+    task.chunks = (int32_t)(longest / (4 * SPECV_PARTICLE_THREADS) + 1);
+    if (task.chunks > 16) task.chunks = 16;
+    return specv_i_launch((const void *)specv_reshuffle_kernel, jobs * task.chunks,
+                          SPECV_PARTICLE_THREADS, &task, 0, stream);
 }
 
 SPECV_LAUNCHER int specv_accept_stats(const specv_accept_stats_desc *desc,

@@ -15,7 +15,7 @@
    It needs IEEE arithmetic: strict doubles and floats, no -ffast-math.
 
    Contents: >>api, >>rows, >>A1, >>scores, >>A2-A5, >>A8, >>B1, >>B2, >>B3, >>B5, >>C1, >>C2,
-   >>C3, >>C4, >>C5, >>E, >>diff; licence as in specverify.cuh.
+   >>C3, >>C4, >>C5, >>D1, >>D2, >>D3, >>E, >>diff; licence as in specverify.cuh.
 */
 
 #ifndef SPECVERIFY_REF_H_INCLUDED
@@ -43,7 +43,7 @@
 
 #if !defined(SPECVERIFY_REF_STATIC) || defined(SPECVERIFY_REF_IMPLEMENTATION)
 
-/* A1 to A8, B1 to B5, C1 to C5, E: see the launchers of the same name. Call: any thread; no two
+/* A1 to A8, B1 to B5, C1 to C5, D1 to D3, E: see the launchers of the same name. Call: any thread; no two
    calls that share an output. Return 0 or SPECV_ERR_*. */
 SPECV_REF_API int specv_ref_verify_greedy(const specv_verify_greedy_desc *d);
 SPECV_REF_API int specv_ref_verify_sample(const specv_verify_sample_desc *d);
@@ -59,6 +59,9 @@ SPECV_REF_API int specv_ref_gap_commit(const specv_gap_commit_desc *d);
 SPECV_REF_API int specv_ref_compact(const specv_compact_desc *d);
 SPECV_REF_API int specv_ref_group(const specv_group_desc *d);
 SPECV_REF_API int specv_ref_draft_budget(const specv_draft_budget_desc *d);
+SPECV_REF_API int specv_ref_particle_weights(const specv_particle_weights_desc *d);
+SPECV_REF_API int specv_ref_resample_plan(const specv_resample_plan_desc *d);
+SPECV_REF_API int specv_ref_reshuffle(const specv_reshuffle_desc *d);
 SPECV_REF_API int specv_ref_accept_stats(const specv_accept_stats_desc *d);
 
 /* Compares two buffers of `count` elements of `bytes` bytes each. Returns how many elements
@@ -534,6 +537,21 @@ static void specv_ref_i_judge_token(specv_ref_i_judge *g, int32_t n_draft) {
     specv_ref_i_emit_bonus(g, n_draft);
 }
 
+/* Rule SCORE: every usable draft is accepted, its log-probability is an output. */
+static void specv_ref_i_score_drafts(specv_ref_i_judge *g, int32_t n_draft) {
+    const int64_t first = g->b * (int64_t)g->d->verify.rows.max_draft;
+    for (; g->o.accepted < g->usable; ++g->o.accepted) {
+        specv_ref_i_scores p = specv_ref_i_target_at(g, g->o.accepted);
+        int64_t draft = specv_ref_i_draft(g, g->o.accepted);
+        float score = specv_ref_i_score(&p, draft);
+        g->o.status |= p.row.status;
+        if (g->d->draft_logprob)
+            g->d->draft_logprob[first + g->o.accepted] = specv_i_log_p(
+                &p.row, &p.scale, specv_ref_i_are_probs(p.scores), score, (int32_t)draft);
+    }
+    specv_ref_i_emit_bonus(g, n_draft);
+}
+
 /* A4, with P_0 = 1, P_i = min(1, P_(i-1) * p(d_i) / q(d_i)):
        h_i = Z_i / D_i,  Z_i = sum (P_i p - q)+,  D_i = sum (q - P_i p)+   at position i < n,
        h_n = P_n;   tau = the largest i with u_i < h_i, or 0
@@ -648,7 +666,7 @@ static void specv_ref_i_judge_row(const specv_verify_sample_desc *d, int b) {
     specv_ref_i_judge g;
     specv_ref_i_outcome nothing = {0, 0, 0, -1, 0};
     int32_t n_draft;
-    int sampled = d->rule == SPECV_RULE_TOKEN || d->rule == SPECV_RULE_BLOCK;
+    int sampled = d->rule != SPECV_RULE_COUPLED && d->rule != SPECV_RULE_GREEDY;
     g.d = d, g.b = b, g.o = nothing, g.usable = 0, g.ends_with_eos = 0, g.logprob = g.lse = 0;
     n_draft = specv_ref_i_open_row(&d->verify, b, &g.o.status);
     if (n_draft >= 0) {
@@ -665,7 +683,9 @@ static void specv_ref_i_judge_row(const specv_verify_sample_desc *d, int b) {
             g.ends_with_eos = specv_ref_i_is_eos(&d->verify, draft);
             g.usable += 1;
         }
-        if (!sampled)
+        if (d->rule == SPECV_RULE_SCORE)
+            specv_ref_i_score_drafts(&g, n_draft);
+        else if (!sampled)
             specv_ref_i_judge_equal(&g, n_draft);
         else if (d->rule == SPECV_RULE_BLOCK)
             specv_ref_i_judge_block(&g, n_draft);
@@ -678,6 +698,8 @@ static void specv_ref_i_judge_row(const specv_verify_sample_desc *d, int b) {
         }
     }
     specv_ref_i_write_row(&d->verify, b, &g.o);
+    for (int32_t j = g.o.accepted; d->draft_logprob && j < d->verify.rows.max_draft; ++j)
+        d->draft_logprob[b * (int64_t)d->verify.rows.max_draft + j] = 0;
     if (d->logprob) d->logprob[b] = g.logprob;
     if (d->lse) d->lse[b] = g.lse;
 }
@@ -1435,6 +1457,243 @@ SPECV_REF_API int specv_ref_draft_budget(const specv_draft_budget_desc *desc) {
         kept += keep;
     }
     if (d.row_start) d.row_start[d.rows.batch] = kept;
+    return SPECV_OK;
+}
+
+/* ===================================================================================== >>D1 */
+
+static void specv_ref_i_weigh_particle(const specv_particle_weights_desc *d, int b) {
+    const float alpha = d->alpha ? d->alpha[b] : 1.f;
+    double gain = 0;
+    int32_t emitted = 0;
+    uint32_t bits = 0;
+    int ended = 0;
+    for (int32_t j = 0; !d->finished[b] && j < d->max_draft && !ended; ++j) {
+        const float p = d->target_logprob[b * d->target_logprob_stride + j];
+        const float q =
+            d->draft_logprob[b * d->draft_logprob_row_stride + j * d->draft_logprob_pos_stride];
+        int64_t token = -1;
+        if (d->draft_tokens)
+            token = specv_ref_i_get(d->draft_tokens, d->token_dtype, b * d->draft_stride_elems + j);
+        gain = specv_i_weigh(gain, alpha, p, q);
+        for (int i = 0; i < d->num_eos; ++i) ended |= token == d->eos_token[i];
+        emitted += 1;
+    }
+    if (!d->finished[b] && !ended) {
+        int64_t token = -1;
+        if (d->next_token) token = specv_ref_i_get(d->next_token, d->token_dtype, b);
+        if (d->bonus_lse) gain = specv_i_weigh(gain, -alpha, d->lse[b], -d->bonus_lse[b]);
+        for (int i = 0; i < d->num_eos; ++i) ended |= token == d->eos_token[i];
+        emitted += 1;
+    }
+    if (ended) d->finished[b] = 1;
+    gain = specv_i_clean_weight(gain, &bits);
+    d->log_weight[b] = specv_i_clean_weight(specv_i_add_double(d->log_weight[b], gain), &bits);
+    d->interval_weight[b] =
+        specv_i_clean_weight(specv_i_add_double(d->interval_weight[b], gain), &bits);
+    if (d->num_emitted) d->num_emitted[b] = emitted;
+    if (d->row_status) d->row_status[b] = bits;
+}
+
+SPECV_REF_API int specv_ref_particle_weights(const specv_particle_weights_desc *desc) {
+    int status = specv_particle_weights_validate(desc), live;
+    specv_particle_weights_desc d;
+    if (status != SPECV_OK || desc->batch == 0) return status;
+    d = *desc;
+    specv_particle_weights_resolve(&d);
+    live = specv_ref_i_num_live(d.num_active, d.batch);
+    for (int b = 0; b < live; ++b) specv_ref_i_weigh_particle(&d, b);
+    for (int b = live; b < d.batch; ++b) {
+        if (d.num_emitted) d.num_emitted[b] = 0;
+        if (d.row_status) d.row_status[b] = 0;
+    }
+    return SPECV_OK;
+}
+
+/* ===================================================================================== >>D2 */
+
+/* 64 bits after the point of draw k of group g. */
+static uint64_t specv_ref_i_draw_uniform(const specv_resample_plan_desc *d, int g, int k) {
+    specv_random x;
+    if (d->uniform)
+        return specv_uniform_bits(
+            d->uniform[d->scheme == SPECV_RESAMPLE_SYSTEMATIC ? g : g * d->num_particles + k]);
+    if (d->scheme == SPECV_RESAMPLE_SYSTEMATIC) k = 0;
+    x = specv_philox(d->seed[g], (uint32_t)d->position[g], (uint32_t)k, 0, SPECV_TAG_RESAMPLE);
+    return (uint64_t)x.x[1] << 32 | x.x[0];
+}
+
+/* One more copy of the particle in whose part of the running sum `at` lies. */
+static void specv_ref_i_count(int32_t *counts, const uint64_t *w, uint64_t at) {
+    int i = 0;
+    for (; at >= w[i]; ++i) at -= w[i];
+    counts[i] += 1;
+}
+
+static void specv_ref_i_ancestors(const specv_resample_plan_desc *d, int g, uint64_t *w,
+                                  uint64_t sum, int32_t *counts) {
+    const int n = d->num_particles;
+    int draws = n;
+    for (int i = 0; i < n; ++i) counts[i] = 0;
+    if (d->scheme == SPECV_RESAMPLE_RESIDUAL) {
+        uint64_t left = 0;
+        for (int i = 0; i < n; ++i) {
+            uint64_t share = (uint64_t)n * w[i];
+            counts[i] = (int32_t)(share / sum);
+            w[i] = share % sum;
+            left += w[i];
+        }
+        draws = (int)(left / sum);
+        sum = left;
+    }
+    for (int k = 0; k < draws; ++k) {
+        const uint64_t u = specv_ref_i_draw_uniform(d, g, k);
+        if (d->scheme <= SPECV_RESAMPLE_STRATIFIED)
+            specv_ref_i_count(counts, w, specv_i_stratum(k, (uint32_t)(u >> 32), n, sum));
+        else
+            specv_ref_i_count(counts, w, specv_i_mul_high(u, sum));
+    }
+}
+
+static void specv_ref_i_plan_group(const specv_resample_plan_desc *d, int g) {
+    uint64_t w[SPECV_MAX_PARTICLES], sum = 0, hh = 0, hl = 0, ll = 0;
+    int32_t counts[SPECV_MAX_PARTICLES];
+    const int n = d->num_particles;
+    double *weight = d->interval_weight + (int64_t)g * n, max = 0, ess = 0;
+    int32_t *jobs = d->jobs + 2 * (int64_t)g * (n - 1);
+    int any = 0, resamples, num_jobs = 0;
+    uint32_t bits = 0;
+    for (int i = 0; i < n; ++i) {
+        double clean = specv_i_clean_weight(weight[i], &bits);
+        if (specv_i_double_bits(clean) == SPECV_I_MINUS_INFINITY) continue;
+        if (!any || clean > max) max = clean;
+        any = 1;
+    }
+    for (int i = 0; i < n; ++i) {
+        uint32_t ignored = 0;
+        double clean = specv_i_clean_weight(weight[i], &ignored);
+        w[i] = any ? specv_i_particle_units(clean, max) : 0;
+        sum += w[i];
+        hh += (w[i] >> 20) * (w[i] >> 20), hl += (w[i] >> 20) * (w[i] & 0xfffff);
+        ll += (w[i] & 0xfffff) * (w[i] & 0xfffff);
+        counts[i] = 1;
+    }
+    if (any) ess = specv_i_effective(sum, hh, hl, ll);
+    if (!any) bits |= SPECV_ROW_EMPTY;
+    resamples = any && n > 1 && ess < specv_i_mul_double(d->threshold, (double)n);
+    if (resamples) {
+        specv_ref_i_ancestors(d, g, w, sum, counts);
+        if (d->log_z) d->log_z[g] = specv_i_add_double(d->log_z[g], specv_i_log_mean(sum, n, max));
+        for (int i = 0; i < n; ++i) {
+            weight[i] = 0;
+            if (d->log_weight) d->log_weight[(int64_t)g * n + i] = 0;
+        }
+    }
+    for (int dead = 0, spare = 0, left = counts[0] - 1; dead < n; ++dead) {
+        if (counts[dead] > 0) continue;
+        while (left <= 0) left = counts[++spare] - 1;
+        jobs[2 * num_jobs] = g * n + dead, jobs[2 * num_jobs + 1] = g * n + spare;
+        num_jobs += 1, left -= 1;
+    }
+    for (int j = 2 * num_jobs; j < 2 * (n - 1); ++j) jobs[j] = -1;
+    d->num_jobs[g] = num_jobs;
+    for (int i = 0; d->counts && i < n; ++i) d->counts[(int64_t)g * n + i] = counts[i];
+    if (d->ess) d->ess[g] = ess;
+    if (d->group_status) d->group_status[g] = bits;
+}
+
+SPECV_REF_API int specv_ref_resample_plan(const specv_resample_plan_desc *d) {
+    int status = specv_resample_plan_validate(d), live;
+    if (status != SPECV_OK || d->num_groups == 0) return status;
+    live = specv_ref_i_num_live(d->num_active, d->num_groups);
+    for (int g = 0; g < live; ++g) specv_ref_i_plan_group(d, g);
+    for (int g = live; g < d->num_groups; ++g) {
+        const int64_t n = d->num_particles;
+        for (int64_t j = 0; j < 2 * (n - 1); ++j) d->jobs[2 * g * (n - 1) + j] = -1;
+        for (int64_t i = 0; d->counts && i < n; ++i) d->counts[g * n + i] = 0;
+        d->num_jobs[g] = 0;
+        if (d->ess) d->ess[g] = 0;
+        if (d->group_status) d->group_status[g] = 0;
+    }
+    return SPECV_OK;
+}
+
+/* ===================================================================================== >>D3 */
+
+/* Entries of src's table that hold tokens; -1 if its numbers are bad. */
+static int64_t specv_ref_i_shared_pages(const specv_particle_cache *c, int src, int dst) {
+    int64_t len = c->cache_len[src], pages = (len + c->page_size - 1) / c->page_size;
+    if (len < 0 || pages > c->num_row_pages[src] || c->num_row_pages[src] > c->max_row_pages ||
+        c->num_row_pages[dst] < 0 || c->num_row_pages[dst] > c->max_row_pages)
+        return -1;
+    return pages;
+}
+
+static void specv_ref_i_share(const specv_particle_cache *c, int src, int dst) {
+    const int64_t pages = specv_ref_i_shared_pages(c, src, dst);
+    const int64_t held = c->num_row_pages[dst];
+    const int32_t *from = c->block_table + src * c->table_stride;
+    int32_t *to = c->block_table + dst * c->table_stride;
+    for (int64_t e = 0; e < pages || e < held; ++e) {
+        const int32_t old = e < held ? to[e] : -1, now = e < pages ? from[e] : -1;
+        if (old == now) continue;
+        to[e] = now;
+        if (now >= 0 && now < c->num_pages) c->pool.refs[now] += 1;
+        if (old < 0 || old >= c->num_pages) continue;
+        if (c->pool.refs[old] > 0 && --c->pool.refs[old] == 0)
+            c->pool.refs[old] = INT32_MIN; /* goes to free_pages in the end */
+    }
+}
+
+static void specv_ref_i_free_marked(const specv_particle_cache *c) {
+    for (int32_t page = 0; page < c->num_pages; ++page) {
+        if (c->pool.refs[page] != INT32_MIN) continue;
+        c->pool.refs[page] = 0;
+        if (*c->pool.num_free >= 0 && *c->pool.num_free < c->num_pages)
+            c->pool.free_pages[(*c->pool.num_free)++] = page;
+    }
+}
+
+static uint32_t specv_ref_i_reshuffle(const specv_reshuffle_desc *d, int dst, int src) {
+    if (dst < 0 || dst >= d->batch || src < 0 || src >= d->batch || dst == src)
+        return SPECV_ROW_BAD_LENGTH;
+    for (int i = 0; i < d->num_caches; ++i)
+        if (specv_ref_i_shared_pages(&d->cache[i], src, dst) < 0) return SPECV_ROW_BAD_LENGTH;
+    if (d->text && (d->text_len[src] < 0 || d->text_len[src] > d->text_stride_elems))
+        return SPECV_ROW_BAD_LENGTH;
+    for (int i = 0; i < d->num_caches; ++i) {
+        const specv_particle_cache *c = &d->cache[i];
+        specv_ref_i_share(c, src, dst);
+        c->num_row_pages[dst] = (int32_t)specv_ref_i_shared_pages(c, src, src);
+        c->cache_len[dst] = c->cache_len[src];
+    }
+    for (int64_t x = 0; d->text && x < d->text_len[src]; ++x)
+        specv_ref_i_put(d->text, d->token_dtype, dst * d->text_stride_elems + x,
+                        specv_ref_i_get(d->text, d->token_dtype, src * d->text_stride_elems + x));
+    if (d->text_len) d->text_len[dst] = d->text_len[src];
+    for (int i = 0; i < d->num_carry; ++i) {
+        char *data = (char *)d->carry[i].data;
+        const int64_t bytes = d->carry[i].elem_bytes;
+        specv_ref_i_bytes(data + dst * bytes, data + src * bytes, bytes);
+    }
+    return 0;
+}
+
+SPECV_REF_API int specv_ref_reshuffle(const specv_reshuffle_desc *desc) {
+    int status = specv_reshuffle_validate(desc);
+    specv_reshuffle_desc d;
+    if (status != SPECV_OK) return status;
+    d = *desc;
+    specv_reshuffle_resolve(&d);
+    for (int g = 0; g < d.num_groups; ++g)
+        for (int j = 0; j < d.max_jobs; ++j) {
+            const int64_t at = (int64_t)g * d.max_jobs + j;
+            uint32_t bits = 0;
+            if (j < d.num_jobs[g])
+                bits = specv_ref_i_reshuffle(&d, d.jobs[2 * at], d.jobs[2 * at + 1]);
+            if (d.job_status) d.job_status[at] = bits;
+        }
+    for (int i = 0; i < d.num_caches; ++i) specv_ref_i_free_marked(&d.cache[i]);
     return SPECV_OK;
 }
 
