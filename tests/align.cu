@@ -1,146 +1,19 @@
 /* align.cu - C1: sequences that end in the same column, and move when they grow unevenly.
 
    One step at a time is compared with a move out of place; many steps with texts that have no
-   padding. Every byte of a cache says to which token, place and head it belongs. */
+   padding. */
 
+#if !defined(_DEFAULT_SOURCE)
+#define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
+#endif
 #include "columns.h"
 
-/* -------------------------------------------------------------------------------- the launchers */
+#include <sys/mman.h>
 
 #if !T_DEVICE
 #define specv_realign(d, stream)  specv_ref_realign(d)
 #define specv_shift_kv(d, stream) specv_ref_shift_kv(d)
 #endif
-
-/* ----------------------------------------------------------------------------------- the caches */
-
-enum { MAX_PLANES = 5 };
-
-typedef struct cache {
-    specv_kv_cache kv; /* without pointers; a stride that is the default may be 0 */
-    int64_t head_stride, pos_stride, seq_stride;
-    int batch, heads, head_bytes, num_planes;
-    int has_table;
-    io *plane[MAX_PLANES]; /* null: the table has no such plane */
-    void *host_table[MAX_PLANES], *device_table;
-} cache;
-
-static int64_t place(const cache *c, int64_t row, int64_t column, int64_t head) {
-    return row * c->seq_stride + column * c->pos_stride + head * c->head_stride;
-}
-
-/* [position][head] or [head][position] in each row, or [position][row][head]. */
-static void draw_strides(cache *c, int columns) {
-    static const int64_t gaps[] = {0, 0, 0, 1, 3, 8, 16};
-    const int64_t gap[3] = {T_PICK(gaps), T_PICK(gaps), T_PICK(gaps)};
-    const int order = t_chance(60) ? 0 : t_chance(60) ? 1 : 2;
-    if (order == 0) {
-        c->head_stride = c->head_bytes + gap[0];
-        c->pos_stride = c->heads * c->head_stride + gap[1];
-        c->seq_stride = columns * c->pos_stride + gap[2];
-    } else if (order == 1) {
-        c->pos_stride = c->head_bytes + gap[0];
-        c->head_stride = columns * c->pos_stride + gap[1];
-        c->seq_stride = c->heads * c->head_stride + gap[2];
-    } else {
-        c->head_stride = c->head_bytes + gap[0];
-        c->seq_stride = c->heads * c->head_stride + gap[1];
-        c->pos_stride = (c->batch ? c->batch : 1) * c->seq_stride + gap[2];
-    }
-}
-
-/* Planes full of poison. num_planes 0: one plane without a table. */
-static void cache_make(cache *c, int batch, int columns, int heads, int head_bytes,
-                       int num_planes) {
-    int64_t bytes;
-    memset(c, 0, sizeof *c);
-    c->batch = batch, c->heads = heads, c->head_bytes = head_bytes;
-    c->has_table = num_planes > 0;
-    c->num_planes = num_planes ? num_planes : 1;
-    draw_strides(c, columns);
-    c->kv.num_planes = num_planes ? num_planes : (int)t_below(2);
-    c->kv.num_heads = heads == 1 && t_chance(50) ? 0 : heads;
-    c->kv.head_bytes = head_bytes;
-    c->kv.max_positions = columns;
-    c->kv.head_stride_bytes = c->head_stride, c->kv.pos_stride_bytes = c->pos_stride;
-    c->kv.seq_stride_bytes = c->seq_stride;
-    if (c->head_stride == head_bytes && t_chance(50)) c->kv.head_stride_bytes = 0;
-    if (c->pos_stride == heads * c->head_stride && t_chance(50)) c->kv.pos_stride_bytes = 0;
-    if (c->seq_stride == columns * c->pos_stride && t_chance(50)) c->kv.seq_stride_bytes = 0;
-    bytes = batch ? place(c, batch - 1, columns - 1, heads - 1) + head_bytes : 0;
-    for (int i = 0; i < c->num_planes; ++i)
-        if (!c->has_table || num_planes == 1 || t_chance(80)) {
-            c->plane[i] = io_new(bytes, t_chance(50) ? t_below(16) : 0);
-            c->host_table[i] = c->plane[i]->buf.host;
-        }
-#if T_DEVICE
-    void *table[MAX_PLANES];
-    for (int i = 0; i < MAX_PLANES; ++i) table[i] = io_at(c->plane[i], T_DEVICE_SIDE);
-    T_CUDA(cudaMalloc(&c->device_table, sizeof table));
-    T_CUDA(cudaMemcpy(c->device_table, table, sizeof table, cudaMemcpyHostToDevice));
-#endif
-    t_note(" kv: %d x %d bytes, strides %lld %lld %lld, planes %d%s", heads, head_bytes,
-           (long long)c->head_stride, (long long)c->pos_stride, (long long)c->seq_stride,
-           c->num_planes, c->has_table ? " in a table" : "");
-}
-
-static void cache_free(cache *c) {
-#if T_DEVICE
-    T_CUDA(cudaFree(c->device_table));
-#endif
-    c->device_table = NULL;
-}
-
-static specv_kv_cache cache_describe(const cache *c, int side) {
-    specv_kv_cache kv = c->kv;
-    if (!c->has_table)
-        kv.plane = io_at(c->plane[0], side);
-    else
-        kv.planes =
-            side == T_HOST_SIDE ? (void *const *)c->host_table : (void *const *)c->device_table;
-    return kv;
-}
-
-/* The bytes of one head, of whatever `who` is. */
-static void tag(char *to, int bytes, uint64_t who, int plane, int64_t head) {
-    uint64_t seed = t_mix(who * 64 + (uint64_t)plane * 8 + 1) + (uint64_t)head;
-    for (int i = 0; i < bytes; i += 8) {
-        uint64_t word = t_mix(seed += 0x9E3779B97F4A7C15u);
-        memcpy(to + i, &word, (size_t)(bytes - i < 8 ? bytes - i : 8));
-    }
-}
-
-/* Writes, or compares with what is there, one column of a row in all planes and heads. */
-static int column_bytes(const cache *c, int64_t row, int64_t column, uint64_t who, int write) {
-    char bytes[512];
-    int same = 1;
-    for (int plane = 0; plane < c->num_planes; ++plane)
-        for (int head = 0; head < c->heads && c->plane[plane]; ++head) {
-            char *at = c->plane[plane]->buf.host + place(c, row, column, head);
-            tag(bytes, c->head_bytes, who, plane, head);
-            if (write) memcpy(at, bytes, (size_t)c->head_bytes);
-            same &= memcmp(at, bytes, (size_t)c->head_bytes) == 0;
-        }
-    return same;
-}
-
-/* Fills columns of a row with tags; `outside`: the others as well, with other tags. */
-static void fill_columns(const cache *c, int row, int64_t first, int64_t end, int outside) {
-    for (int64_t x = 0; x < c->kv.max_positions; ++x) {
-        const uint64_t who = ((uint64_t)row << 32) + (uint64_t)x;
-        if (x >= first && x < end) column_bytes(c, row, x, who, 1);
-        if ((x < first || x >= end) && outside) column_bytes(c, row, x, ~who, 1);
-    }
-}
-
-/* What a move has to leave, out of place: `host` still is what was there. */
-static void want_move(const cache *c, int row, int64_t first, int64_t count, int64_t by) {
-    for (int plane = 0; plane < c->num_planes; ++plane)
-        for (int64_t x = first; x < first + count; ++x)
-            for (int head = 0; head < c->heads && c->plane[plane]; ++head)
-                memcpy(c->plane[plane]->want + place(c, row, x + by, head),
-                       c->plane[plane]->buf.host + place(c, row, x, head), (size_t)c->head_bytes);
-}
 
 /* ---------------------------------------------------------------------------- C1: moving columns */
 
@@ -225,7 +98,7 @@ static void test_moves(void) {
         t_case("row bytes:");
         run_moves(4, 40, 1, edges[i], i % 3);
     }
-    for (int i = 0; i < (t.quick ? 40 : 300); ++i) {
+    for (int i = 0; i < (t.quick ? 80 : 400); ++i) {
         const int heads = t_chance(50) ? 1 : (int)t_between(2, 5);
         t_case("moves:");
         const int bytes = (int)t_between(1, t_chance(60) ? 40 : 300 / heads);
@@ -315,7 +188,8 @@ static void run_realign(int batch, int max_draft, int longest, fit room, int fau
     aligned a;
     const int uniform = t_chance(20), common = (int)t_between(0, max_draft + 1);
     int32_t *gain = (int32_t *)calloc((size_t)batch + 1, 4), *pad;
-    int64_t width = t_between(0, longest), new_width = 0, most = 0, columns, kv_columns;
+    int64_t width = t_between(longest > 100 ? longest - 100 : 0, longest), new_width = 0, most = 0,
+            columns, kv_columns;
     int live, no_space;
     pad = (int32_t *)calloc((size_t)batch + 1, 4);
     if (!gain || !pad) t_die(__FILE__, __LINE__, "run_realign", "no memory");
@@ -389,15 +263,15 @@ static void run_realign(int batch, int max_draft, int longest, fit room, int fau
 }
 
 static void test_realign(void) {
-    for (int i = 0; i < (t.quick ? 60 : 600); ++i) {
+    for (int i = 0; i < (t.quick ? 150 : 900); ++i) {
         const int max_draft = t_chance(20) ? (int)t_between(9, 40) : (int)t_between(0, 8);
         t_case("realign:");
         run_realign((int)t_between(1, 10), max_draft, t_chance(80) ? 24 : 90, (fit)(i % NUM_FITS),
                     i % 3 == 2);
     }
-    for (int i = 0; i < (t.quick ? 4 : 12); ++i) {
+    for (int i = 0; i < (t.quick ? 4 : 12); ++i) { /* a block moves 2048 tokens at a time */
         t_case("realign, long:");
-        run_realign(3, 8, t.quick ? 600 : 2500, FIT_PLENTY, 0);
+        run_realign(3, 8, i % 2 ? 2600 : 5000, FIT_PLENTY, 0);
     }
     for (int i = 0; i < (t.quick ? 3 : 9); ++i) {
         t_case("realign, many rows:");
@@ -590,12 +464,80 @@ static void run_rounds(int batch, int max_draft, int num_steps, int room, int *m
 
 static void test_rounds(void) {
     int moves[3] = {0, 0, 0};
-    for (int i = 0; i < (t.quick ? 8 : 60); ++i) {
+    for (int i = 0; i < (t.quick ? 16 : 80); ++i) {
         const int max_draft = i % 4 == 3 ? (int)t_between(9, 20) : (int)t_between(0, 6);
         t_case("rounds:");
         run_rounds((int)t_between(1, MAX_ROWS), max_draft, t.quick ? 8 : 12, i % 3 ? 13 : 4, moves);
     }
     CHECK(moves[0] > 0 && moves[1] > 0 && moves[2] > 0);
+}
+
+/* ------------------------------------------------------------------------------- beyond 4 GiB */
+
+enum { FAR_ROWS = 3, FAR_COLUMNS = 4, FAR_BYTES = 24 };
+
+/* Strides so long that rows, or columns, lie behind 2^31 and 2^32: a 32-bit product anywhere would
+   fold them back. Row b moves its first two columns by 2 - b. */
+static void run_far(int64_t seq_stride, int64_t pos_stride) {
+    const int64_t bytes = 3 * (seq_stride > pos_stride ? seq_stride : pos_stride) + 4096;
+    char *far[2] = {NULL, NULL}, got[FAR_BYTES], want[FAR_BYTES];
+    void *memory = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    int ok = memory != MAP_FAILED;
+    far[0] = (char *)memory;
+    t_buf shifts = t_in(16 * FAR_ROWS, 0);
+    for (int b = 0; b < FAR_ROWS; ++b) {
+        const specv_shift s = {b, 2, 2 - b - (b == 2), 0};
+        memcpy(shifts.host + 16 * b, &s, 16);
+    }
+    t_upload();
+#if T_DEVICE
+    ok = ok && cudaMalloc((void **)&far[1], (size_t)bytes) == cudaSuccess;
+    (void)cudaGetLastError();
+#endif
+    for (int side = 0; side <= T_DEVICE && ok; ++side) {
+        specv_shift_kv_desc d = SPECV_ZERO;
+        d.batch = FAR_ROWS, d.shifts = (const specv_shift *)t_at(&shifts, side);
+        d.kv.plane = far[side], d.kv.head_bytes = FAR_BYTES, d.kv.max_positions = FAR_COLUMNS;
+        d.kv.seq_stride_bytes = seq_stride, d.kv.pos_stride_bytes = pos_stride;
+        for (int i = 0; i < FAR_ROWS * FAR_COLUMNS; ++i) {
+            char *at = far[side] + i / FAR_COLUMNS * seq_stride + i % FAR_COLUMNS * pos_stride;
+            tag(want, FAR_BYTES, (uint64_t)i, 0, 0);
+            if (side == T_HOST_SIDE) memcpy(at, want, FAR_BYTES);
+#if T_DEVICE
+            if (side == T_DEVICE_SIDE)
+                T_CUDA(cudaMemcpy(at, want, FAR_BYTES, cudaMemcpyHostToDevice));
+#endif
+        }
+        if (side == T_HOST_SIDE) CHECK_EQ(specv_ref_shift_kv(&d), SPECV_OK, -1);
+        if (side == T_DEVICE_SIDE) CHECK_EQ(specv_shift_kv(&d, 0), SPECV_OK, -1);
+        for (int i = 0; i < FAR_ROWS * FAR_COLUMNS; ++i) {
+            const int b = i / FAR_COLUMNS, x = i % FAR_COLUMNS, by = 2 - b - (b == 2);
+            const int moved = x >= b + by && x < b + by + 2;
+            const char *at = far[side] + b * seq_stride + x * pos_stride;
+            tag(want, FAR_BYTES, (uint64_t)(i - (moved ? by : 0)), 0, 0);
+#if T_DEVICE
+            T_CUDA(cudaMemcpy(got, at, FAR_BYTES, cudaMemcpyDefault));
+#else
+            memcpy(got, at, FAR_BYTES);
+#endif
+            CHECK_EQ(memcmp(got, want, FAR_BYTES) == 0, 1, i);
+        }
+    }
+    if (memory != MAP_FAILED) munmap(memory, (size_t)bytes);
+#if T_DEVICE
+    T_CUDA(cudaFree(far[1]));
+#endif
+    if (!ok) t_skip("no 28 GB of address space on both sides");
+}
+
+static void test_far(void) {
+    t_case("rows beyond 4 GiB");
+    run_far(((int64_t)3 << 30) + 64, 32);
+    t_case("columns beyond 4 GiB");
+    run_far(32, ((int64_t)3 << 30) + 64);
+    t_case("both, at odd addresses");
+    run_far(((int64_t)9 << 30) + 27, ((int64_t)2 << 30) + 7);
 }
 
 /* ---------------------------------------------------------------------------------- validation */
@@ -677,10 +619,8 @@ static void test_validation(void) {
 
 int main(int argc, char **argv) {
     static const t_group groups[] = {
-        {"validation", test_validation},
-        {"moves", test_moves},
-        {"realign", test_realign},
-        {"rounds", test_rounds},
+        {"validation", test_validation}, {"moves", test_moves}, {"realign", test_realign},
+        {"rounds", test_rounds},         {"far", test_far},
     };
     return t_main(argc, argv, groups, T_COUNT(groups));
 }

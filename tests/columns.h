@@ -1,5 +1,6 @@
 /* columns.h - what the tests of C1 and C2 share: the arrays of a specv_columns, the outputs of the
-   pass before, and texts without any padding to compare with. */
+   pass before, texts without any padding to compare with, and caches in which every byte says to
+   which token, place and head it belongs. */
 
 #ifndef COLUMNS_H_INCLUDED
 #define COLUMNS_H_INCLUDED
@@ -99,6 +100,137 @@ T_FN void board_prompt(const board *b, int row, text *x, int64_t width) {
         put_number(b->positions->buf.host, b->index_dtype, at, i > 0 ? i : 0);
     }
 }
+
+/* ----------------------------------------------------------------------------------- the caches */
+
+enum { MAX_PLANES = 5 };
+
+typedef struct cache {
+    specv_kv_cache kv; /* without pointers; a stride that is the default may be 0 */
+    int64_t head_stride, pos_stride, seq_stride;
+    int batch, heads, head_bytes, num_planes;
+    int has_table;
+    io *plane[MAX_PLANES]; /* null: the table has no such plane */
+    void *host_table[MAX_PLANES], *device_table;
+} cache;
+
+T_FN int64_t place(const cache *c, int64_t row, int64_t column, int64_t head) {
+    return row * c->seq_stride + column * c->pos_stride + head * c->head_stride;
+}
+
+/* [position][head] or [head][position] in each row, or [position][row][head]. */
+T_FN void draw_strides(cache *c, int columns) {
+    static const int64_t gaps[] = {0, 0, 0, 1, 3, 8, 16};
+    const int64_t gap[3] = {T_PICK(gaps), T_PICK(gaps), T_PICK(gaps)};
+    const int order = t_chance(60) ? 0 : t_chance(60) ? 1 : 2;
+    if (order == 0) {
+        c->head_stride = c->head_bytes + gap[0];
+        c->pos_stride = c->heads * c->head_stride + gap[1];
+        c->seq_stride = columns * c->pos_stride + gap[2];
+    } else if (order == 1) {
+        c->pos_stride = c->head_bytes + gap[0];
+        c->head_stride = columns * c->pos_stride + gap[1];
+        c->seq_stride = c->heads * c->head_stride + gap[2];
+    } else {
+        c->head_stride = c->head_bytes + gap[0];
+        c->seq_stride = c->heads * c->head_stride + gap[1];
+        c->pos_stride = (c->batch ? c->batch : 1) * c->seq_stride + gap[2];
+    }
+}
+
+/* Planes full of poison. num_planes 0: one plane without a table. */
+T_FN void cache_make(cache *c, int batch, int columns, int heads, int head_bytes, int num_planes) {
+    int64_t bytes;
+    memset(c, 0, sizeof *c);
+    c->batch = batch, c->heads = heads, c->head_bytes = head_bytes;
+    c->has_table = num_planes > 0;
+    c->num_planes = num_planes ? num_planes : 1;
+    draw_strides(c, columns);
+    c->kv.num_planes = num_planes ? num_planes : (int)t_below(2);
+    c->kv.num_heads = heads == 1 && t_chance(50) ? 0 : heads;
+    c->kv.head_bytes = head_bytes;
+    c->kv.max_positions = columns;
+    c->kv.head_stride_bytes = c->head_stride, c->kv.pos_stride_bytes = c->pos_stride;
+    c->kv.seq_stride_bytes = c->seq_stride;
+    if (c->head_stride == head_bytes && t_chance(50)) c->kv.head_stride_bytes = 0;
+    if (c->pos_stride == heads * c->head_stride && t_chance(50)) c->kv.pos_stride_bytes = 0;
+    if (c->seq_stride == columns * c->pos_stride && t_chance(50)) c->kv.seq_stride_bytes = 0;
+    bytes = batch ? place(c, batch - 1, columns - 1, heads - 1) + head_bytes : 0;
+    for (int i = 0; i < c->num_planes; ++i)
+        if (!c->has_table || num_planes == 1 || t_chance(80)) {
+            c->plane[i] = io_new(bytes, t_chance(50) ? t_below(16) : 0);
+            c->host_table[i] = c->plane[i]->buf.host;
+        }
+#if T_DEVICE
+    void *table[MAX_PLANES];
+    for (int i = 0; i < MAX_PLANES; ++i) table[i] = io_at(c->plane[i], T_DEVICE_SIDE);
+    T_CUDA(cudaMalloc(&c->device_table, sizeof table));
+    T_CUDA(cudaMemcpy(c->device_table, table, sizeof table, cudaMemcpyHostToDevice));
+#endif
+    t_note(" kv: %d x %d bytes, strides %lld %lld %lld, planes %d%s", heads, head_bytes,
+           (long long)c->head_stride, (long long)c->pos_stride, (long long)c->seq_stride,
+           c->num_planes, c->has_table ? " in a table" : "");
+}
+
+T_FN void cache_free(cache *c) {
+#if T_DEVICE
+    T_CUDA(cudaFree(c->device_table));
+#endif
+    c->device_table = NULL;
+}
+
+T_FN specv_kv_cache cache_describe(const cache *c, int side) {
+    specv_kv_cache kv = c->kv;
+    if (!c->has_table)
+        kv.plane = io_at(c->plane[0], side);
+    else
+        kv.planes =
+            side == T_HOST_SIDE ? (void *const *)c->host_table : (void *const *)c->device_table;
+    return kv;
+}
+
+/* The bytes of one head, of whatever `who` is. */
+T_FN void tag(char *to, int bytes, uint64_t who, int plane, int64_t head) {
+    uint64_t seed = t_mix(who * 64 + (uint64_t)plane * 8 + 1) + (uint64_t)head;
+    for (int i = 0; i < bytes; i += 8) {
+        uint64_t word = t_mix(seed += 0x9E3779B97F4A7C15u);
+        memcpy(to + i, &word, (size_t)(bytes - i < 8 ? bytes - i : 8));
+    }
+}
+
+/* Writes, or compares with what is there, one column of a row in all planes and heads. */
+T_FN int column_bytes(const cache *c, int64_t row, int64_t column, uint64_t who, int write) {
+    char bytes[512];
+    int same = 1;
+    for (int plane = 0; plane < c->num_planes; ++plane)
+        for (int head = 0; head < c->heads && c->plane[plane]; ++head) {
+            char *at = c->plane[plane]->buf.host + place(c, row, column, head);
+            tag(bytes, c->head_bytes, who, plane, head);
+            if (write) memcpy(at, bytes, (size_t)c->head_bytes);
+            same &= memcmp(at, bytes, (size_t)c->head_bytes) == 0;
+        }
+    return same;
+}
+
+/* Fills columns of a row with tags; `outside`: the others as well, with other tags. */
+T_FN void fill_columns(const cache *c, int row, int64_t first, int64_t end, int outside) {
+    for (int64_t x = 0; x < c->kv.max_positions; ++x) {
+        const uint64_t who = ((uint64_t)row << 32) + (uint64_t)x;
+        if (x >= first && x < end) column_bytes(c, row, x, who, 1);
+        if ((x < first || x >= end) && outside) column_bytes(c, row, x, ~who, 1);
+    }
+}
+
+/* What a move has to leave, out of place: `host` still is what was there. */
+T_FN void want_move(const cache *c, int row, int64_t first, int64_t count, int64_t by) {
+    for (int plane = 0; plane < c->num_planes; ++plane)
+        for (int64_t x = first; x < first + count; ++x)
+            for (int head = 0; head < c->heads && c->plane[plane]; ++head)
+                memcpy(c->plane[plane]->want + place(c, row, x + by, head),
+                       c->plane[plane]->buf.host + place(c, row, x, head), (size_t)c->head_bytes);
+}
+
+/* ---------------------------------------------------------------------------------- validation */
 
 T_FN specv_columns valid_columns(void) {
     specv_columns c = SPECV_ZERO;

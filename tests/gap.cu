@@ -1,9 +1,16 @@
-/* gap.cu - C2: sequences share columns, nothing moves, and rejected columns are masked. */
+/* gap.cu - C2: sequences share columns, nothing moves, and rejected columns are masked. At the end,
+   for C1 to C5: strides beyond 4 GiB, and kernels behind the one that writes their inputs. */
 
+#if !defined(_DEFAULT_SOURCE)
+#define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
+#endif
 #include "columns.h"
+
+#include <sys/mman.h>
 
 #if !T_DEVICE
 #define specv_gap_commit(d, stream) specv_ref_gap_commit(d)
+#define specv_realign(d, stream)    specv_ref_realign(d)
 #endif
 
 typedef struct gaps {
@@ -135,7 +142,7 @@ static void run_gap_step(int batch, int max_draft, fit room, int faults) {
 }
 
 static void test_gap_step(void) {
-    for (int i = 0; i < (t.quick ? 60 : 600); ++i) {
+    for (int i = 0; i < (t.quick ? 150 : 900); ++i) {
         const int max_draft = t_chance(20) ? (int)t_between(9, 70) : (int)t_between(0, 8);
         t_case("gap step:");
         run_gap_step((int)t_between(1, 12), max_draft, (fit)(i % NUM_FITS), i % 3 == 2);
@@ -221,7 +228,7 @@ static void run_gap_rounds(int batch, int max_draft, int num_steps) {
 }
 
 static void test_gap_rounds(void) {
-    for (int i = 0; i < (t.quick ? 10 : 80); ++i) {
+    for (int i = 0; i < (t.quick ? 20 : 100); ++i) {
         const int max_draft = i % 4 == 3 ? (int)t_between(9, 20) : (int)t_between(0, 6);
         t_case("gap rounds:");
         run_gap_rounds((int)t_between(1, MAX_ROWS), max_draft, t.quick ? 8 : 12);
@@ -262,11 +269,188 @@ static void test_gap_example(void) {
     io_free();
 }
 
-/* ---------------------------------------------------------------------------------- validation */
+/* --------------------------------------------------------------- C1 and C2: strides beyond 4 GiB */
 
-#if !T_DEVICE
-#define specv_realign(d, stream) specv_ref_realign(d)
+enum { FAR_ROWS = 3, FAR_DRAFT = 2, FAR_COLUMNS = 8, FAR_WORDS = 24, FAR_RESULT = 6 * 8 + 24 };
+
+static void far_copy(void *to, const void *from, size_t bytes) {
+#if T_DEVICE
+    T_CUDA(cudaMemcpy(to, from, bytes, cudaMemcpyDefault));
+#else
+    memcpy(to, from, bytes);
 #endif
+}
+
+/* One step with tokens, position ids and emitted tokens, one after the other in `base`, in rows of
+   `stride` elements; then the numbers. What there is afterwards goes to `result`. */
+static void far_run(char *base, int64_t stride, int on_device, int is_gap, int32_t *result) {
+    int32_t row[FAR_COLUMNS];
+    const int32_t begin[FAR_WORDS] = {1, 2, 3, 0, 1, 2, is_gap ? 3 : 0, 1, is_gap ? 1 : 2, 3};
+    char *const end = base + 3 * FAR_ROWS * stride * 4;
+    int32_t *words = (int32_t *)(void *)end; /* emitted, accepted, content or padding, width */
+    specv_realign_desc r = SPECV_ZERO;
+    specv_gap_commit_desc g = SPECV_ZERO;
+    for (int i = 0; i < 3 * FAR_ROWS; ++i) {
+        for (int x = 0; x < FAR_COLUMNS; ++x) row[x] = 100 * i + x;
+        far_copy(base + i * stride * 4, row, sizeof row);
+    }
+    far_copy(end, begin, sizeof begin);
+    r.columns.tokens = base;
+    r.columns.position_ids = base + FAR_ROWS * stride * 4;
+    r.emitted = base + 2 * FAR_ROWS * stride * 4;
+    r.columns.stride_elems = r.emitted_stride_elems = stride;
+    r.columns.max_columns = FAR_COLUMNS;
+    r.num_emitted = words, r.pad_len = words + 6, r.columns.width = words + 9;
+    r.ticket = (uint32_t *)words + 10;
+    r.shifts = (specv_shift *)(void *)(words + 12);
+    r.batch = FAR_ROWS, r.max_draft = FAR_DRAFT;
+    g.columns = r.columns, g.emitted = r.emitted, g.emitted_stride_elems = stride;
+    g.num_emitted = words, g.accepted_len = words + 3, g.content_len = words + 6;
+    g.ticket = r.ticket, g.batch = FAR_ROWS, g.max_draft = FAR_DRAFT;
+    if (!on_device)
+        CHECK_EQ(is_gap ? specv_ref_gap_commit(&g) : specv_ref_realign(&r), SPECV_OK, -1);
+    else
+        CHECK_EQ(is_gap ? specv_gap_commit(&g, 0) : specv_realign(&r, 0), SPECV_OK, -1);
+    for (int i = 0; i < 2 * FAR_ROWS; ++i)
+        far_copy(result + i * FAR_COLUMNS, base + i * stride * 4, sizeof row);
+    far_copy(result + 2 * FAR_ROWS * FAR_COLUMNS, end, sizeof begin);
+}
+
+/* Rows that are more than 2^31 elements apart must become what they become side by side. */
+static void test_far(void) {
+    const int64_t stride = ((int64_t)1 << 31) + 8, bytes = (3 * FAR_ROWS * stride + FAR_WORDS) * 4;
+    void *host = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    char *device = NULL;
+    int ok = host != MAP_FAILED;
+#if T_DEVICE
+    ok = ok && cudaMalloc((void **)&device, (size_t)bytes) == cudaSuccess;
+    (void)cudaGetLastError();
+#endif
+    for (int is_gap = 0; is_gap < 2; ++is_gap) {
+        int32_t near[FAR_RESULT], far[FAR_RESULT], packed[3 * FAR_ROWS * FAR_COLUMNS + FAR_WORDS];
+        t_case("rows 8 GiB apart, C%d", 1 + is_gap);
+        far_run((char *)packed, FAR_COLUMNS, 0, is_gap, near);
+        CHECK_EQ(near[2 * FAR_ROWS * FAR_COLUMNS + 9], is_gap ? 6 : 4, -1); /* the new width */
+        for (int side = 0; side <= T_DEVICE && ok; ++side) {
+            far_run(side == T_HOST_SIDE ? (char *)host : device, stride, side, is_gap, far);
+            CHECK(memcmp(near, far, sizeof far) == 0);
+        }
+    }
+    if (host != MAP_FAILED) munmap(host, (size_t)bytes);
+#if T_DEVICE
+    T_CUDA(cudaFree(device));
+#endif
+    if (!ok) t_skip("no 77 GB of address space on both sides");
+}
+
+/* ------------------------------------------------------------ C1 to C5: behind their primary */
+
+#if T_DEVICE
+
+enum {
+    AT_ACTIVE = 0,
+    AT_EMITTED = 4,  /* num_emitted */
+    AT_ACCEPTED = 8, /* or drafts */
+    AT_LENGTH = 12,  /* pad_len, content_len, keys, positions in the cache */
+    AT_WIDTH = 16,   /* then the ticket, and which rows are finished */
+    AT_SHIFTS = 20,  /* or other outputs */
+    AT_STATUS = 36,  /* of rows */
+    AT_TOKENS = 40,  /* emitted, confidence */
+    AT_COLUMNS = 56, /* a row of the batch has 20: position ids, survival, a cache */
+    DEP_WORDS = 136
+};
+
+static const int32_t dep_begin[AT_COLUMNS] = {
+    4, 0, 0, 0, 1, 2, 3,  4, 0, 1, 2, 3, 0, 1, 2,  3, 6, 0, 0x00010100, 0, /* up to the shifts */
+    2, 3, 1, 0, 1, 3, -1, 0, 0, 4, 2, 0, 3, 2, -2, 0, 0, 0, 0,          0,
+};
+
+/* Kernel `kernel` on memory that begins at w: by the reference, or as a dependent. */
+static int dep_run(int kernel, int32_t *w, int on_device) {
+    static const void *const kernels[] = {
+        (const void *)specv_realign_kernel,    (const void *)specv_shift_kv_kernel,
+        (const void *)specv_gap_commit_kernel, (const void *)specv_compact_kernel,
+        (const void *)specv_group_kernel,      (const void *)specv_draft_budget_kernel};
+    specv_realign_desc r = SPECV_ZERO;
+    specv_shift_kv_desc s = SPECV_ZERO;
+    specv_gap_commit_desc g = SPECV_ZERO;
+    specv_compact_desc c = SPECV_ZERO;
+    specv_group_desc o = SPECV_ZERO;
+    specv_draft_budget_desc u = SPECV_ZERO;
+    const void *const descs[] = {&r, &s, &g, &c, &o, &u};
+    const int blocks[] = {4, 1, 4, 1, 1, 1};
+    const int threads[] = {SPECV_COLUMN_THREADS,  SPECV_COLUMN_THREADS, SPECV_COLUMN_THREADS,
+                           SPECV_COMPACT_THREADS, SPECV_GROUP_THREADS,  SPECV_BUDGET_THREADS};
+    r.batch = s.batch = g.batch = c.batch = o.batch = u.rows.batch = 4;
+    r.max_draft = g.max_draft = u.rows.max_draft = 3;
+    r.num_active = s.num_active = g.num_active = c.num_active = o.num_active = u.rows.num_active =
+        w + AT_ACTIVE;
+    r.row_status = s.row_status = g.row_status = c.row_status = u.row_status =
+        (uint32_t *)w + AT_STATUS;
+    r.ticket = g.ticket = o.ticket = (uint32_t *)w + AT_WIDTH + 1;
+    r.num_emitted = g.num_emitted = w + AT_EMITTED;
+    r.pad_len = g.content_len = w + AT_LENGTH;
+    r.emitted = g.emitted = w + AT_TOKENS;
+    r.columns.width = w + AT_WIDTH, r.columns.position_ids = w + AT_COLUMNS;
+    r.columns.max_columns = 20;
+    g.columns = r.columns, g.accepted_len = w + AT_ACCEPTED;
+    r.shifts = (specv_shift *)(w + AT_SHIFTS), s.shifts = r.shifts;
+    s.kv.plane = w + AT_COLUMNS, s.kv.head_bytes = 8, s.kv.max_positions = 10;
+    c.finished = (const uint8_t *)(w + AT_WIDTH + 2), c.cache_len = w + AT_LENGTH;
+    c.active = w + AT_SHIFTS, c.new_num_active = w + AT_SHIFTS + 4;
+    c.start_position = w + AT_SHIFTS + 8;
+    o.length = w + AT_LENGTH, o.order = w + AT_SHIFTS;
+    u.rows.draft_len = w + AT_ACCEPTED, u.confidence = (const float *)w + AT_TOKENS;
+    u.survival = (float *)w + AT_COLUMNS, u.new_draft_len = w + AT_SHIFTS, u.max_budget = 3;
+    specv_realign_resolve(&r);
+    specv_shift_kv_resolve(&s);
+    specv_gap_commit_resolve(&g);
+    specv_draft_budget_resolve(&u);
+    if (on_device)
+        return specv_i_launch(kernels[kernel], blocks[kernel], threads[kernel], descs[kernel], 1,
+                              0);
+    return kernel == 0   ? specv_ref_realign(&r)
+           : kernel == 1 ? specv_ref_shift_kv(&s)
+           : kernel == 2 ? specv_ref_gap_commit(&g)
+           : kernel == 3 ? specv_ref_compact(&c)
+           : kernel == 4 ? specv_ref_group(&o)
+                         : specv_ref_draft_budget(&u);
+}
+
+__global__ void produce_kernel(int32_t *to, const int32_t *from, int count) {
+    specv_i_launch_dependents();
+    for (int i = (int)threadIdx.x; i < count; i += (int)blockDim.x) to[i] = from[i];
+}
+#endif
+
+/* Every kernel may be the programmatic dependent of the one that writes its inputs: it waits before
+   it reads. Without a wait the interpreter reports what was read too early. */
+static void test_dependents(void) {
+#if T_DEVICE
+    for (int kernel = 0; kernel < 6; ++kernel) {
+        t_case("dependent kernel %d", kernel);
+        t_buf staged = t_in(4 * DEP_WORDS, 0), made = t_out(4 * DEP_WORDS, 0);
+        int32_t *words = (int32_t *)(void *)made.host;
+        for (int i = 0; i < DEP_WORDS; ++i) {
+            words[i] = i < AT_TOKENS ? dep_begin[i] : i < AT_COLUMNS ? 0x3f000000 + i : i;
+            put32(staged.host, i, words[i]);
+        }
+        t_upload();
+        T_CUDA(cudaMemset(made.device, 0xff, 4 * DEP_WORDS));
+        CHECK_EQ(dep_run(kernel, words, 0), SPECV_OK, kernel);
+        produce_kernel<<<1, 32>>>((int32_t *)made.device, (const int32_t *)staged.device,
+                                  DEP_WORDS);
+        CHECK_EQ(dep_run(kernel, (int32_t *)made.device, 1), 0, kernel);
+        t_check_device();
+        CHECK(memcmp(made.host, staged.host, 4 * DEP_WORDS) != 0);
+    }
+#else
+    t_skip("dependent launches need a device");
+#endif
+}
+
+/* ---------------------------------------------------------------------------------- validation */
 
 static specv_gap_commit_desc valid_gap_commit(void) {
     specv_gap_commit_desc d = SPECV_ZERO;
@@ -348,6 +532,8 @@ int main(int argc, char **argv) {
         {"gap-step", test_gap_step},
         {"gap-rounds", test_gap_rounds},
         {"gap-example", test_gap_example},
+        {"far", test_far},
+        {"dependents", test_dependents},
     };
     return t_main(argc, argv, groups, T_COUNT(groups));
 }

@@ -503,8 +503,9 @@ static void run_budget(int batch, int max_draft, enum chances chances, int perce
 }
 
 static void test_budget(void) {
-    static const int sizes[][2] = {{0, 5},   {1, 0},   {7, 0},   {1, 1},   {1, 200},  {300, 1},
-                                   {300, 5}, {33, 31}, {32, 32}, {31, 33}, {20, 200}, {257, 9}};
+    static const int sizes[][2] = {{0, 5},    {1, 0},   {7, 0},    {1, 1},   {1, 200},
+                                   {300, 1},  {300, 5}, {33, 31},  {32, 32}, {31, 33},
+                                   {20, 200}, {257, 9}, {1025, 2}, {2100, 1}};
     static const int percents[] = {-1, 0, 10, 50, 90, 100};
     int turn = 0;
     for (int i = 0; i < T_COUNT(sizes); ++i)
