@@ -284,7 +284,7 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
     X(ERR_BATCH, -3, "batch is negative")                                                          \
     X(ERR_MAX_DRAFT, -4, "max_draft is negative")                                                  \
     X(ERR_TOO_LARGE, -5,                                                                           \
-      "batch * (max_draft + 1), or rows times pages, is above 2^30 (C4: batch above 2^16)")        \
+      "batch * (max_draft + 1), or rows times pages, is above 2^30 or batch above a limit")        \
     X(ERR_LAYOUT, -6, "draft_len and row_start are both given: dense or CSR, not both")            \
     X(ERR_NUM_ACTIVE, -7, "num_active is not 4-byte aligned")                                      \
     X(ERR_DRAFT_LEN, -8, "draft_len is not 4-byte aligned")                                        \
@@ -692,9 +692,9 @@ typedef struct specv_page_pool {
 /* B5. Gives every row the pages for cache_len + reserve positions: surplus pages are given back
    (freed when their last owner does), missing ones allocated, and a partly filled page that others
    own too is replaced by a copy before the row writes into it. Deterministic: as if row after row
-   gave back, then row after row took, in groups of SPECV_PAGE_ROWS rows. When the pool runs dry,
-   that row and all behind it that need a page get NO_SPACE and keep what they have; cache_len is
-   all they may fill. Positions beyond max_positions are not reserved.
+   gave back, then row after row took. When the pool runs dry, that row and all behind it that need
+   a page get NO_SPACE and keep what they have; cache_len is all they may fill. At most
+   SPECV_PAGE_ROWS rows. Positions beyond max_positions are not reserved.
    alloc, free, inc_ref, dec_ref_and_free of lists are this operation and specv_page_fork: a list
    is a row of block_table. */
 typedef struct specv_page_resize_desc {
@@ -2181,6 +2181,7 @@ SPECV_HOSTFN int specv_page_resize_validate(const specv_page_resize_desc *d) {
     SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
     SPECV_CHECK(d->keep_status == 0 || d->keep_status == 1, KEEP_STATUS);
     SPECV_CHECK(d->batch >= 0, BATCH);
+    SPECV_CHECK(d->batch <= SPECV_PAGE_ROWS, TOO_LARGE);
     SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
     SPECV_CHECK(specv_i_aligned(d->pool.refs, 4) && (d->pool.refs || d->batch == 0), PAGE_REFS);
     SPECV_CHECK(specv_i_aligned(d->pool.free_pages, 4) && (d->pool.free_pages || d->batch == 0),
@@ -3981,7 +3982,8 @@ SPECV_DEVFN void specv_i_block_append_numbers(const specv_append_kv_desc *d) {
         specv_i_append a = specv_i_append_row(d, b);
         int32_t catchup = 0;
         if (a.len >= 0) {
-            int32_t len = a.len + a.count, draft = a.len + d->num_pending + a.n_draft - 1;
+            const int32_t len = a.len + a.count;
+            int64_t draft = (int64_t)a.len + d->num_pending + a.n_draft - 1;
             if (draft < 0) draft = 0;
             if (d->draft_cache_len) draft = d->draft_cache_len[b];
             d->cache_len[b] = len;
@@ -3989,8 +3991,8 @@ SPECV_DEVFN void specv_i_block_append_numbers(const specv_append_kv_desc *d) {
             if (draft < 0)
                 a.status |= SPECV_ROW_BAD_LENGTH;
             else
-                catchup = len + 1 - draft;
-            if (draft >= 0 && d->draft_cache_len) d->draft_cache_len[b] = draft;
+                catchup = (int32_t)(len + 1 - draft);
+            if (draft >= 0 && d->draft_cache_len) d->draft_cache_len[b] = (int32_t)draft;
         }
         if (d->draft_catchup) d->draft_catchup[b] = catchup;
         if (d->row_status) d->row_status[b] = a.status | (d->keep_status ? d->row_status[b] : 0);
@@ -4002,7 +4004,7 @@ SPECV_DEVFN void specv_i_block_append_numbers(const specv_append_kv_desc *d) {
         const int b = i / columns;
         const int32_t len = b < num_active ? d->cache_len[b] : -1;
         const int known = len >= 0 && len <= kv->max_positions;
-        const int32_t position = known ? len + i % columns : 0;
+        const int64_t position = known ? (int64_t)len + i % columns : 0;
         int64_t slot = -1;
         if (known && position < kv->max_positions) {
             if (kv->block_table) {
@@ -4014,7 +4016,7 @@ SPECV_DEVFN void specv_i_block_append_numbers(const specv_append_kv_desc *d) {
             }
         }
         if (d->slot_mapping) d->slot_mapping[i] = slot;
-        if (d->position_ids) d->position_ids[i] = position;
+        if (d->position_ids) d->position_ids[i] = (int32_t)position;
     }
 }
 
@@ -4073,29 +4075,29 @@ typedef struct specv_i_page_tile {
 
 /* Entry e of those that are given back: *i gets its row in the tile. */
 SPECV_DEVFN int32_t *specv_i_released(const specv_page_resize_desc *d, const specv_i_page_tile *t,
-                                      int row0, int num_rows, int32_t e, int *i) {
+                                      int num_rows, int32_t e, int *i) {
     *i = specv_i_find_row(t->released, 0, num_rows, e);
-    return d->kv.block_table + (row0 + *i) * d->kv.table_stride + t->keep[*i] + e - t->released[*i];
+    return d->kv.block_table + *i * d->kv.table_stride + t->keep[*i] + e - t->released[*i];
 }
 
 /* Owners give pages back. Then each page without owners goes to free_pages once: among the entries
    that named it the first one does it, so that the order is that of rows. Until then the count of
    such a page holds the number of that entry, as INT32_MIN + e. Call: block of a thread per row. */
 SPECV_DEVFN void specv_i_block_give_back(const specv_page_resize_desc *d, specv_i_page_tile *t,
-                                         int row0, int num_rows) {
+                                         int num_rows) {
     const int thread = specv_i_thread();
     const int32_t count = t->released[num_rows], num_free = t->num_free;
     int32_t freed = 0;
     int i;
     for (int32_t e = thread; e < count; e += SPECV_PAGE_THREADS)
-        atomicSub(&d->pool.refs[*specv_i_released(d, t, row0, num_rows, e, &i)], 1);
+        atomicSub(&d->pool.refs[*specv_i_released(d, t, num_rows, e, &i)], 1);
     __syncthreads();
     for (int32_t e = thread; e < count; e += SPECV_PAGE_THREADS)
-        if (d->pool.refs[*specv_i_released(d, t, row0, num_rows, e, &i)] < 0)
+        if (d->pool.refs[*specv_i_released(d, t, num_rows, e, &i)] < 0)
             atomicOr(&t->status[i], (uint32_t)SPECV_ROW_BAD_PAGE); /* more entries than owners */
     __syncthreads();
     for (int32_t e = thread; e < count; e += SPECV_PAGE_THREADS) {
-        int32_t *refs = &d->pool.refs[*specv_i_released(d, t, row0, num_rows, e, &i)];
+        int32_t *refs = &d->pool.refs[*specv_i_released(d, t, num_rows, e, &i)];
         /* Not a plain load: other entries may be at the same count. */
         if (atomicAdd(refs, 0) <= 0) atomicMin(refs, INT32_MIN + e);
     }
@@ -4104,7 +4106,7 @@ SPECV_DEVFN void specv_i_block_give_back(const specv_page_resize_desc *d, specv_
         int32_t e = e0 + thread, page = -1, total, at;
         int frees = 0;
         if (e < count) {
-            int32_t *entry = specv_i_released(d, t, row0, num_rows, e, &i);
+            int32_t *entry = specv_i_released(d, t, num_rows, e, &i);
             page = *entry;
             frees = d->pool.refs[page] == INT32_MIN + e;
             *entry = -1;
@@ -5448,41 +5450,32 @@ SPECV_KERNEL __launch_bounds__(SPECV_MOVE_THREADS, 1)
 SPECV_KERNEL __launch_bounds__(SPECV_PAGE_THREADS, 1)
     specv_page_resize_kernel(const __grid_constant__ specv_page_resize_desc d) {
     __shared__ specv_i_page_tile tile;
-    const int i = specv_i_thread();
+    const int b = specv_i_thread();
     specv_i_wait_for_primary();
     specv_i_launch_dependents();
     const int live = specv_i_num_live(d.num_active, d.batch), at_start = *d.pool.num_free;
     const int pool_ok = at_start >= 0 && at_start <= d.kv.num_pages;
-    if (i == 0) tile.num_free = at_start;
-#pragma unroll 1
-    for (int row0 = 0; row0 < live; row0 += SPECV_PAGE_ROWS) {
-        const int b = row0 + i,
-                  num_rows = live - row0 < SPECV_PAGE_ROWS ? live - row0 : SPECV_PAGE_ROWS;
-        specv_i_pages r = {0, 0, -1, 0, 0, 0, 0};
-        int32_t copy_from, copy_to, released, total;
-        if (b < live) r = specv_i_pages_of(&d, b);
-        if (!pool_ok) r.status = SPECV_ROW_BAD_PAGE, r.ok = 0;
-        released = r.ok && r.keep < r.held ? r.held - r.keep : 0;
-        tile.keep[i] = r.keep, tile.status[i] = 0;
-        tile.released[i] = specv_block_exclusive_scan(released, &total, tile.scratch);
-        if (i == SPECV_PAGE_ROWS - 1) tile.released[SPECV_PAGE_ROWS] = total;
-        __syncthreads();
-        specv_i_block_give_back(&d, &tile, row0, num_rows);
-        r.status |= tile.status[i];
-        if (released) d.num_row_pages[b] = r.keep, r.held = r.keep;
-        if (r.ok && r.last >= 0) r.last_refs = d.pool.refs[r.last];
-        __syncthreads(); /* counts are read before others change */
-        r.status |= specv_i_block_take(&d, &tile, b, &r, &copy_from, &copy_to);
-        if (b < live && d.copy_from) d.copy_from[b] = copy_from, d.copy_to[b] = copy_to;
-        if (b < live && d.row_status)
-            d.row_status[b] = r.status | (d.keep_status ? d.row_status[b] : 0);
-        __syncthreads(); /* the tile is reused; counts are whole before they are read again */
-    }
-    for (int b = live + i; b < d.batch; b += SPECV_PAGE_THREADS) {
-        if (d.copy_from) d.copy_from[b] = d.copy_to[b] = -1;
-        if (d.row_status && !d.keep_status) d.row_status[b] = 0;
-    }
-    if (i == 0 && live > 0 && pool_ok) *d.pool.num_free = tile.num_free;
+    specv_i_pages r = {0, 0, -1, 0, 0, 0, 0};
+    int32_t copy_from, copy_to, released, total;
+    if (b < live) r = specv_i_pages_of(&d, b);
+    if (!pool_ok) r.status = SPECV_ROW_BAD_PAGE, r.ok = 0;
+    released = r.ok && r.keep < r.held ? r.held - r.keep : 0;
+    tile.keep[b] = r.keep, tile.status[b] = 0;
+    tile.released[b] = specv_block_exclusive_scan(released, &total, tile.scratch);
+    if (b == 0) tile.num_free = at_start;
+    if (b == SPECV_PAGE_ROWS - 1) tile.released[SPECV_PAGE_ROWS] = total;
+    __syncthreads();
+    specv_i_block_give_back(&d, &tile, live);
+    r.status |= tile.status[b];
+    if (released) d.num_row_pages[b] = r.keep, r.held = r.keep;
+    if (r.ok && r.last >= 0) r.last_refs = d.pool.refs[r.last];
+    __syncthreads(); /* counts are read before others change */
+    r.status |= specv_i_block_take(&d, &tile, b, &r, &copy_from, &copy_to);
+    if (b == 0 && live > 0 && pool_ok) *d.pool.num_free = tile.num_free;
+    if (b >= d.batch) return;
+    if (d.copy_from) d.copy_from[b] = copy_from, d.copy_to[b] = copy_to;
+    if (b >= live) r.status = 0;
+    if (d.row_status) d.row_status[b] = r.status | (d.keep_status ? d.row_status[b] : 0);
 }
 
 /* B5, second kernel: the copies. Grid: any number of blocks of SPECV_MOVE_THREADS.

@@ -1024,12 +1024,12 @@ static void specv_ref_i_copy_page(const specv_kv_cache *kv, int64_t from, int64_
     }
 }
 
-static void specv_ref_i_resize_rows(const specv_page_resize_desc *d, int row0, int num_rows) {
+static void specv_ref_i_resize_rows(const specv_page_resize_desc *d, int num_rows) {
     specv_ref_i_pages rows[SPECV_PAGE_ROWS];
     const int pool_ok = *d->pool.num_free >= 0 && *d->pool.num_free <= d->kv.num_pages;
     int dry = 0;
     for (int i = 0; i < num_rows; ++i) {
-        rows[i] = specv_ref_i_pages_of(d, row0 + i);
+        rows[i] = specv_ref_i_pages_of(d, i);
         if (!pool_ok) rows[i].status = SPECV_ROW_BAD_PAGE, rows[i].ok = 0;
     }
     for (int i = 0; i < num_rows; ++i)
@@ -1037,16 +1037,15 @@ static void specv_ref_i_resize_rows(const specv_page_resize_desc *d, int row0, i
     for (int i = 0; i < num_rows; ++i)
         if (rows[i].ok) specv_ref_i_free(d, &rows[i]);
     for (int i = 0; i < num_rows; ++i)
-        if (rows[i].ok) specv_ref_i_settle(d, row0 + i, &rows[i]);
+        if (rows[i].ok) specv_ref_i_settle(d, i, &rows[i]);
     for (int i = 0; i < num_rows; ++i) {
-        const int b = row0 + i;
         int32_t copy_from = -1, copy_to = -1;
-        if (rows[i].ok && !specv_ref_i_take(d, b, &rows[i], &copy_from, &copy_to, dry)) dry = 1;
-        if (d->copy_from) d->copy_from[b] = copy_from, d->copy_to[b] = copy_to;
+        if (rows[i].ok && !specv_ref_i_take(d, i, &rows[i], &copy_from, &copy_to, dry)) dry = 1;
+        if (d->copy_from) d->copy_from[i] = copy_from, d->copy_to[i] = copy_to;
         if (copy_to >= 0 && specv_i_has_planes(&d->kv))
             specv_ref_i_copy_page(&d->kv, copy_from, copy_to, rows[i].fill);
         if (d->row_status)
-            d->row_status[b] = rows[i].status | (d->keep_status ? d->row_status[b] : 0);
+            d->row_status[i] = rows[i].status | (d->keep_status ? d->row_status[i] : 0);
     }
 }
 
@@ -1058,8 +1057,7 @@ SPECV_REF_API int specv_ref_page_resize(const specv_page_resize_desc *desc) {
     specv_page_resize_resolve(&d);
     live = d.num_active && *d.num_active < d.batch ? *d.num_active : d.batch;
     if (live < 0) live = 0;
-    for (int b = 0; b < live; b += SPECV_PAGE_ROWS)
-        specv_ref_i_resize_rows(&d, b, live - b < SPECV_PAGE_ROWS ? live - b : SPECV_PAGE_ROWS);
+    specv_ref_i_resize_rows(&d, live);
     for (int b = live; b < d.batch; ++b) {
         if (d.copy_from) d.copy_from[b] = d.copy_to[b] = -1;
         if (d.row_status && !d.keep_status) d.row_status[b] = 0;
