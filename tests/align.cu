@@ -15,7 +15,7 @@
 #define specv_shift_kv(d, stream) specv_ref_shift_kv(d)
 #endif
 
-/* ---------------------------------------------------------------------------- C1: moving columns */
+/* --------------------------------------------------------------------------- C1: moving columns */
 
 static specv_shift draw_shift(int columns) {
     static const int32_t wild[] = {-1, INT32_MIN, INT32_MAX, 1 << 30};
@@ -281,7 +281,7 @@ static void test_realign(void) {
     run_realign(0, 3, 6, FIT_PLENTY, 0);
 }
 
-/* -------------------------------------------------------------------- C1: many steps, two models */
+/* ------------------------------------------------------------------- C1: many steps, two models */
 
 static uint64_t token_tag(int row, int position, int64_t token, int model) {
     return t_mix((uint64_t)token * 4 + (uint64_t)model) + ((uint64_t)row << 20) +

@@ -269,7 +269,7 @@ static void test_gap_example(void) {
     io_free();
 }
 
-/* --------------------------------------------------------------- C1 and C2: strides beyond 4 GiB */
+/* -------------------------------------------------------------- C1 and C2: strides beyond 4 GiB */
 
 enum { FAR_ROWS = 3, FAR_DRAFT = 2, FAR_COLUMNS = 8, FAR_WORDS = 24, FAR_RESULT = 6 * 8 + 24 };
 
