@@ -406,6 +406,23 @@ static void test_shapes(void) {
             }
 }
 
+/* Rows of several warps' width whose stop may be anywhere, an EOS behind drafts that are all accepted
+   among them, with a NaN behind the stop here and there; and two ids, of which the hidden q's is
+   the first as often as the second. */
+static void test_long_rows(void) {
+    for (int rule = 0; rule < 4; ++rule)
+        for (int kind = 0; kind < 5; ++kind) {
+            scene c = plain_scene(kind == 4 ? 24 : 5, kind == 4 ? 2 : 70, kind == 4 ? 2 : 12);
+            c.rule = rule;
+            c.odd = kind == 0 ? ODD_SAME : kind == 1 ? ODD_SAME | ODD_NAN : 0;
+            c.draft_dtype = kind >= 3 ? NO_DRAFT_SCORES : (int)SPECV_LOGITS_F32;
+            c.temperature = kind == 2 ? 0.05f : 1;
+            if (kind < 4) c.s.endings = (unsigned)SCORE_ENDINGS, c.s.num_eos = 2;
+            t_case("long rows %d:", kind);
+            scene_run(&c);
+        }
+}
+
 /* Real vocabularies, one row. */
 static void test_vocabularies(void) {
     static const int real[] = {32000, 50257, 128256, 151936, 262144};
@@ -786,6 +803,7 @@ int main(int argc, char **argv) {
         {"types", test_types},
         {"accidents", test_accidents},
         {"shapes", test_shapes},
+        {"long-rows", test_long_rows},
         {"vocabularies", test_vocabularies},
         {"invariance", test_invariance},
         {"random", test_random},
