@@ -953,7 +953,9 @@ typedef struct specv_resample_plan_desc {
     int32_t *jobs;        /* out [num_groups][num_particles - 1][2]: dst row, src row; then -1 */
     int32_t *num_jobs;    /* out [num_groups]: 0 if the group does not resample */
     int32_t *counts;      /* out [num_groups][num_particles], or null: copies of each */
-    double *ess;          /* out [num_groups], or null */
+    int32_t *picked; /* out [num_groups], or null: a row drawn with the weights as they come in,
+                        -1 if all are -infinity: the text to keep, in the end. Needs seed */
+    double *ess;     /* out [num_groups], or null */
     uint32_t *group_status; /* out [num_groups], or null */
     double threshold;       /* 0..1; 0: never */
     int32_t num_groups, num_particles;
@@ -1679,6 +1681,12 @@ SPECV_NUMFN double specv_i_bits_double(uint64_t x) {
     both.u = x;
     return both.d;
 #endif
+}
+
+/* The 64 bits after the point of draw k; the final pick is draw SPECV_MAX_PARTICLES. */
+SPECV_NUMFN uint64_t specv_i_resample_bits(uint64_t seed, int32_t position, int k) {
+    specv_random x = specv_philox(seed, (uint32_t)position, (uint32_t)k, 0, SPECV_TAG_RESAMPLE);
+    return (uint64_t)x.x[1] << 32 | x.x[0];
 }
 
 #define SPECV_I_MINUS_INFINITY 0xfff0000000000000u /* bits of a double */
@@ -2456,12 +2464,12 @@ SPECV_HOSTFN int specv_resample_plan_validate(const specv_resample_plan_desc *d)
                     specv_i_aligned(d->ess, 8),
                 WEIGHT);
     SPECV_CHECK(specv_i_aligned(d->seed, 8), SEED);
-    SPECV_CHECK(d->seed || d->uniform || d->num_groups == 0, SEED);
+    SPECV_CHECK(d->seed || (d->uniform && !d->picked) || d->num_groups == 0, SEED);
     SPECV_CHECK(specv_i_aligned(d->position, 4), POSITION);
     SPECV_CHECK(d->position || !d->seed || d->num_groups == 0, POSITION);
     SPECV_CHECK(specv_i_aligned(d->uniform, 4), UNIFORM);
     SPECV_CHECK(specv_i_aligned(d->jobs, 4) && specv_i_aligned(d->num_jobs, 4) &&
-                    specv_i_aligned(d->counts, 4),
+                    specv_i_aligned(d->counts, 4) && specv_i_aligned(d->picked, 4),
                 JOBS);
     SPECV_CHECK(d->jobs || d->num_groups == 0 || d->num_particles == 1, JOBS);
     SPECV_CHECK(d->num_jobs || d->num_groups == 0, JOBS);
@@ -4394,9 +4402,7 @@ SPECV_DEVFN uint64_t specv_i_draw_uniform(const specv_resample_plan_desc *d, int
     const int one = d->scheme == SPECV_RESAMPLE_SYSTEMATIC;
     if (d->uniform)
         return specv_uniform_bits(d->uniform[one ? g : (int64_t)g * d->num_particles + k]);
-    specv_random x = specv_philox(d->seed[g], (uint32_t)d->position[g], one ? 0 : (uint32_t)k, 0,
-                                  SPECV_TAG_RESAMPLE);
-    return (uint64_t)x.x[1] << 32 | x.x[0];
+    return specv_i_resample_bits(d->seed[g], d->position[g], one ? 0 : k);
 }
 
 /* Copies of each particle, in p->counts. w: the thread's particle's, sum: of all. Call: block. */
@@ -5937,14 +5943,20 @@ SPECV_KERNEL __launch_bounds__(SPECV_MAX_PARTICLES, 1)
     if (any && i < n) w = specv_i_particle_units(weight, max);
     if (any) {
         const uint64_t h = w >> 20, l = w & 0xfffff;
-        specv_i_block_inclusive_add(w, &sum, plan.scratch[0]);
+        const uint64_t upto = specv_i_block_inclusive_add(w, &sum, plan.scratch[0]);
+        if (d.picked) {
+            const uint64_t at = specv_i_mul_high(
+                specv_i_resample_bits(d.seed[g], d.position[g], SPECV_MAX_PARTICLES), sum);
+            if (upto > at && upto - w <= at) d.picked[g] = (int32_t)row;
+        }
         specv_i_block_inclusive_add(h * h, &hh, plan.scratch[1]);
         specv_i_block_inclusive_add(h * l, &hl, plan.scratch[2]);
         specv_i_block_inclusive_add(l * l, &ll, plan.scratch[3]);
         ess = specv_i_effective(sum, hh, hl, ll);
         resamples = n > 1 && ess < specv_i_mul_double(d.threshold, (double)n);
-    } else if (live) {
-        status |= SPECV_ROW_EMPTY;
+    } else {
+        if (live) status |= SPECV_ROW_EMPTY;
+        if (i == 0 && d.picked) d.picked[g] = -1;
     }
     __syncthreads(); /* scratch is reused */
     if (resamples) {

@@ -1512,13 +1512,11 @@ SPECV_REF_API int specv_ref_particle_weights(const specv_particle_weights_desc *
 
 /* 64 bits after the point of draw k of group g. */
 static uint64_t specv_ref_i_draw_uniform(const specv_resample_plan_desc *d, int g, int k) {
-    specv_random x;
     if (d->uniform)
         return specv_uniform_bits(
             d->uniform[d->scheme == SPECV_RESAMPLE_SYSTEMATIC ? g : g * d->num_particles + k]);
     if (d->scheme == SPECV_RESAMPLE_SYSTEMATIC) k = 0;
-    x = specv_philox(d->seed[g], (uint32_t)d->position[g], (uint32_t)k, 0, SPECV_TAG_RESAMPLE);
-    return (uint64_t)x.x[1] << 32 | x.x[0];
+    return specv_i_resample_bits(d->seed[g], d->position[g], k);
 }
 
 /* One more copy of the particle in whose part of the running sum `at` lies. */
@@ -1578,6 +1576,15 @@ static void specv_ref_i_plan_group(const specv_resample_plan_desc *d, int g) {
     }
     if (any) ess = specv_i_effective(sum, hh, hl, ll);
     if (!any) bits |= SPECV_ROW_EMPTY;
+    if (d->picked) {
+        uint64_t at = 0;
+        int row = 0;
+        if (any)
+            at = specv_i_mul_high(
+                specv_i_resample_bits(d->seed[g], d->position[g], SPECV_MAX_PARTICLES), sum);
+        for (; any && at >= w[row]; ++row) at -= w[row];
+        d->picked[g] = any ? g * n + row : -1;
+    }
     resamples = any && n > 1 && ess < specv_i_mul_double(d->threshold, (double)n);
     if (resamples) {
         specv_ref_i_ancestors(d, g, w, sum, counts);
@@ -1610,6 +1617,7 @@ SPECV_REF_API int specv_ref_resample_plan(const specv_resample_plan_desc *d) {
         for (int64_t j = 0; j < 2 * (n - 1); ++j) d->jobs[2 * g * (n - 1) + j] = -1;
         for (int64_t i = 0; d->counts && i < n; ++i) d->counts[g * n + i] = 0;
         d->num_jobs[g] = 0;
+        if (d->picked) d->picked[g] = -1;
         if (d->ess) d->ess[g] = 0;
         if (d->group_status) d->group_status[g] = 0;
     }
