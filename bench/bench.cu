@@ -11,11 +11,14 @@
    bench shapes                 B2 at few points, for a kit that was built with other constants
    bench stats                  E
    bench sample                 A2 to A5 and A8, from scores over the vocabulary
+   bench moves                  B3, B5, C1 to C5: caches, pages, aligned batches
    bench all                    all of these
    bench one OP VARIANT B GAMMA ALPHA ROW_BYTES PLANES DTYPE
                                 one launch of one case, for a profiler or a sanitizer
    bench one sample MODE B GAMMA VOCAB bf16|f32
                                 the same; modes are listed in scores.cuh
+   bench one move MODE B GAMMA PLANES POSITIONS
+                                the same; modes are listed in moves.cuh
    bench counters               under ptxrun: counts of one launch of every variant
    options, anywhere: --quick, --iters N, --warmup N, --graph N, --replays N, --arena MIB
 
@@ -23,8 +26,8 @@
    case is compared with the reference before it is timed, with all outputs poisoned before: bytes
    that should not have been written count as errors, too. The first difference ends the program.
 
-   Variants are described in variants.cuh, what reads scores in scores.cuh, floors and the clock in
-   bench.h. */
+   Variants are described in variants.cuh, what reads scores in scores.cuh, what moves KV and keeps
+   numbers in moves.cuh, floors and the clock in bench.h. */
 
 #define SPECVERIFY_IMPLEMENTATION
 #define SPECVERIFY_REF_STATIC
@@ -44,7 +47,7 @@
 /* -------------------------------------------------------------------------------------- cases */
 
 enum { OP_VERIFY = 1, OP_PACK = 2, OP_VERIFY_PACK = 4, OP_STATS = 8 };
-enum { GEN_BINOMIAL, GEN_GEOMETRIC, GEN_SCORES };
+enum { GEN_BINOMIAL, GEN_GEOMETRIC, GEN_SCORES, GEN_MOVES };
 
 typedef struct bench_case {
     int op, batch, gamma, generator, dtype, planes, num_sms;
@@ -81,6 +84,8 @@ typedef struct bench_variant {
 } bench_variant;
 
 static char *arena, *host_in, *host_out; /* device; host: one set; host: outputs of one set */
+
+#define HOST_BYTES ((int64_t)256 << 20) /* of each of the two */
 
 static int64_t align_up(int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
@@ -384,7 +389,8 @@ static int64_t asked_bytes(const bench_run *r, const bench_variant *v) {
     return min_bytes(r) + all_tokens * blocks_of_one(&r->both[0]);
 }
 
-#include "scores.cuh" /* uses the arena and the floors from above */
+#include "scores.cuh" /* these use the arena and the floors from above */
+#include "moves.cuh"
 
 /* --------------------------------------------------------------------------------------- rows */
 
@@ -399,6 +405,7 @@ static const char *op_name(int op) {
 
 static const char *generator_name(const bench_case *c) {
     if (c->generator == GEN_SCORES) return "scores";
+    if (c->generator == GEN_MOVES) return "moves";
     return c->generator == GEN_GEOMETRIC ? "truncated-geometric" : "binomial";
 }
 
@@ -696,6 +703,58 @@ static void sweep_scores(void) {
                 }
 }
 
+static bench_case case_of_move(const moves_run *r) {
+    const int kind = r->mode->kind, has_tokens = kind == MOVE_realign || kind == MOVE_gap;
+    bench_case c = make_case(0, r->batch, r->gamma, r->alpha, r->planes ? MOVES_ROW : 0);
+    c.generator = GEN_MOVES, c.planes = r->planes;
+    c.dtype = has_tokens ? SPECV_I64 : SPECV_I32;
+    return c;
+}
+
+/* What moves gigabytes takes milliseconds, and is timed less often. */
+static void measure_move(moves_run *r) {
+    const int iters = bench.iters, replays = bench.replays;
+    const bench_case c = case_of_move(r);
+    bench_bound bound;
+    bench_times pair, graph;
+    verify_move(r);
+    if (r->moved > (int64_t)256 << 20) {
+        if (bench.iters > 40) bench.iters = 40;
+        if (bench.replays > 3) bench.replays = 3;
+    }
+    bound = measure_bound_of_move(r);
+    pair = bench_time_events(launch_move, r, r->num_slots, 0);
+    graph = bench_time_graph(launch_move, r, r->num_slots);
+    bench.iters = iters, bench.replays = replays;
+    print_row(r->mode->op, r->mode->variant, &c, r->moved ? "rotate" : "warm", pair, graph,
+              r->asked, r->least, num_launches_of_move(r), bound);
+}
+
+/* Positions of a sequence: KV of 32768 for C1, of 4096 for the others, all sequences together,
+   but up to 2048 of each; numbers alone are of 2048. */
+static int positions_of_move(const moves_mode *mode, int batch) {
+    int positions = 2048;
+    if (mode->kind == MOVE_realign) positions = 32768 / batch;
+    if (mode->kind != MOVE_realign && mode->has_kv) positions = 4096 / batch;
+    if (bench.interpreted && (mode->has_kv || mode->kind == MOVE_gap)) positions = 64;
+    return positions < 64 ? 64 : positions > 2048 ? 2048 : positions;
+}
+
+static void sweep_moves(void) {
+    static const int batches[] = {8, 32, 128}, group_batches[] = {48, 256, 1024};
+    static moves_run run;
+    for (int m = 0; m < NUM_MOVES_MODES; ++m)
+        for (int i = 0; i < COUNT(batches); ++i) {
+            const moves_mode *mode = &moves_modes[m];
+            const int batch = mode->kind == MOVE_group ? group_batches[i] : batches[i];
+            if (skips(i, COUNT(batches)) || (bench.interpreted && i && mode->has_kv)) continue;
+            prepare_move(&run, mode, batch, mode->kind == MOVE_group ? 0 : 8,
+                         bench.interpreted ? 3 : 64, positions_of_move(mode, batch),
+                         bench.quick ? 4 : MAX_SETS);
+            measure_move(&run);
+        }
+}
+
 /* ----------------------------------------------------------------------------- single launches */
 
 static const char *const counter_names[] = {"launches",
@@ -756,6 +815,25 @@ static void count_scores(void) {
             }
 }
 
+/* Twice the planes, or four times the rows, tell what 16 bytes or a row cost from what a launch
+   costs. */
+static void count_moves(void) {
+    static moves_run run;
+    for (int m = 0; m < NUM_MOVES_MODES; ++m)
+        for (int i = 0; i < (bench.quick ? 1 : 2); ++i) {
+            const moves_mode *mode = &moves_modes[m];
+            const int is_group = mode->kind == MOVE_group, has_kv = mode->has_kv;
+            const int batch = (is_group ? 256 : 32) * (i && !has_kv ? 4 : 1);
+            bench_case c;
+            bench_random_state = 7;
+            prepare_move(&run, mode, batch, is_group ? 0 : 8, i && has_kv ? 8 : 4,
+                         positions_of_move(mode, batch), 1);
+            verify_move(&run);
+            c = case_of_move(&run);
+            count_launch(mode->op, mode->variant, &c, launch_move, &run, run.least, run.asked);
+        }
+}
+
 /* Counts of one launch of every variant, from the interpreter. Not times. */
 static int count_variants(void) {
     static const bench_case cases[] = {
@@ -794,6 +872,7 @@ static int count_variants(void) {
         }
     }
     count_scores();
+    count_moves();
     return 0;
 }
 
@@ -820,12 +899,29 @@ static int run_once_on_scores(int count, char **words) {
     return 1;
 }
 
+static int run_once_on_moves(int count, char **words) {
+    static moves_run run;
+    const char *name = count > 0 ? words[0] : "append";
+    const int batch = count > 1 ? atoi(words[1]) : 8, gamma = count > 2 ? atoi(words[2]) : 8;
+    const int planes = count > 3 ? atoi(words[3]) : 4, positions = count > 4 ? atoi(words[4]) : 64;
+    for (int m = 0; m < NUM_MOVES_MODES; ++m) {
+        if (strcmp(moves_modes[m].name, name) != 0) continue;
+        prepare_move(&run, &moves_modes[m], batch, gamma, planes, positions, 1);
+        verify_move(&run);
+        printf("# %s %s: equal to the reference\n", moves_modes[m].op, moves_modes[m].variant);
+        return 0;
+    }
+    fprintf(stderr, "bench: no mode %s; see moves.cuh\n", name);
+    return 1;
+}
+
 static int run_once(int count, char **words) {
     static bench_run run;
     bench_case c = make_case(OP_VERIFY, 32, 8, 0.9, 256);
     const char *name = count > 1 ? words[1] : "kit";
     if (count > 0 && strcmp(words[0], "sample") == 0)
         return run_once_on_scores(count - 1, words + 1);
+    if (count > 0 && strcmp(words[0], "move") == 0) return run_once_on_moves(count - 1, words + 1);
     if (count > 0 && strcmp(words[0], "pack") == 0) c.op = OP_PACK;
     if (count > 0 && strcmp(words[0], "verify_pack") == 0) c.op = OP_VERIFY_PACK;
     if (count > 0 && strcmp(words[0], "stats") == 0) c.op = OP_STATS;
@@ -869,6 +965,7 @@ static int run_command(int count, char **words) {
     COMMAND("shapes", sweep_shapes())
     COMMAND("stats", sweep_stats())
     COMMAND("sample", sweep_scores())
+    COMMAND("moves", sweep_moves())
 #undef COMMAND
     if (!known) fprintf(stderr, "bench: no command \"%s\"; see the top of bench.cu\n", command);
     return !known;
@@ -893,8 +990,8 @@ int main(int argc, char **argv) {
     if (bench.interpreted && bench.arena_bytes > (int64_t)256 << 20)
         bench.arena_bytes = (int64_t)256 << 20;
     CUDA_CHECK(cudaMalloc(&arena, (size_t)bench.arena_bytes));
-    CUDA_CHECK(cudaMallocHost(&host_in, (size_t)256 << 20));
-    CUDA_CHECK(cudaMallocHost(&host_out, (size_t)256 << 20));
+    CUDA_CHECK(cudaMallocHost(&host_in, (size_t)HOST_BYTES));
+    CUDA_CHECK(cudaMallocHost(&host_out, (size_t)HOST_BYTES));
     status = run_command(num_words, words);
     CUDA_CHECK(cudaDeviceSynchronize());
     return status;

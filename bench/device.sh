@@ -152,39 +152,62 @@ run_tests() {
     return $code
 }
 
-# One launch of every operation under each tool, with an error in any of them an error here.
-sanitize() {
-    local tool failed=0
-    has compute-sanitizer || skip "there is no compute-sanitizer"
-    : > "$out/sanitizer.txt"
-    for tool in memcheck racecheck initcheck synccheck; do
-        for words in "verify kit 32 128 0.9 0 1 int32" "verify kit 33 8 0.6 0 1 int64" \
-            "sample token 2 4 5000 bf16" "sample block 2 4 5000 f32" "sample coupled 2 4 5000 bf16" \
-            "pack kit 32 8 0.9 250 1 int64" "verify_pack one 32 8 0.6 1024 4 int32" \
-            "verify_pack two 64 64 0.9 512 1 int64" "stats kit 100 8 0.6 0 1 int64"; do
-            echo "== $tool: bench one $words" >> "$out/sanitizer.txt"
-            # shellcheck disable=SC2086
-            timeout 30 compute-sanitizer --tool "$tool" --error-exitcode 1 "$BUILD/bench" one \
-                $words --arena 64 >> "$out/sanitizer.txt" 2>&1 || failed=1
-        done
+# One launch of every operation under each tool, with an error in any of them an error here. The
+# tools run side by side.
+sanitize_with() {
+    local tool=$1 words failed=0
+    for words in "verify kit 32 128 0.9 0 1 int32" "verify kit 33 8 0.6 0 1 int64" \
+        "sample token 2 4 5000 bf16" "sample block 2 4 5000 f32" "sample coupled 2 4 5000 bf16" \
+        "pack kit 32 8 0.9 250 1 int64" "verify_pack one 32 8 0.6 1024 4 int32" \
+        "verify_pack two 64 64 0.9 512 1 int64" "stats kit 100 8 0.6 0 1 int64" \
+        "move append-hnd 33 8 3 64" "move append-numbers 128 8 0 128" "move resize 128 8 0 512" \
+        "move resize-copy 33 8 3 64" "move fork 64 8 0 512" "move realign 9 8 3 96" \
+        "move gap 32 8 0 128" "move compact 300 8 0 64" "move group 300 0 0 64" \
+        "move budget 128 8 0 64"; do
+        echo "== $tool: bench one $words"
+        # shellcheck disable=SC2086
+        timeout 30 compute-sanitizer --tool "$tool" --error-exitcode 1 "$BUILD/bench" one $words \
+            --arena 64 2>&1 || failed=1
     done
+    return $failed
+}
+
+sanitize() {
+    local tool tools="memcheck racecheck initcheck synccheck" failed=0 pids=() pid
+    has compute-sanitizer || skip "there is no compute-sanitizer"
+    for tool in $tools; do
+        sanitize_with "$tool" > "$BUILD/sanitizer.$tool" & pids+=($!)
+    done
+    for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
+    for tool in $tools; do cat "$BUILD/sanitizer.$tool"; done > "$out/sanitizer.txt"
     grep -c "ERROR SUMMARY: 0 errors" "$out/sanitizer.txt"
     return $failed
 }
 
 # -------------------------------------------------------------------------------------- sweeps
 
-# A sweep writes rows.csv; collect_rows moves them into bench.csv, also those of a sweep that was
-# stopped half-way.
+# sweep PROGRAM COMMAND [LABEL [OPTIONS]]: writes rows.csv; collect_rows moves them into bench.csv,
+# also those of a sweep that was stopped half-way.
 sweep() {
-    local program=$1 command=$2 label=${3:-} code
+    local program=$1 command=$2 label=${3:-} more=${4:-} code
     [ -x "$BUILD/$program" ] || skip "$program was not built"
     echo "$label" > "$BUILD/rows.label"
     # shellcheck disable=SC2086
-    "$BUILD/$program" "$command" $settings > "$BUILD/rows.csv"
+    "$BUILD/$program" "$command" $settings $more > "$BUILD/rows.csv"
     code=$?
     collect_rows
     return $code
+}
+
+# The caches of a real model, if there is room for them; otherwise planes are left out.
+moves() {
+    local free=0 arena=2048
+    has nvidia-smi && free=$(nvidia-smi --query-gpu=memory.free --format=csv,noheader,nounits |
+        head -n 1)
+    if [ $dry = 0 ] && [[ $free =~ ^[0-9]+$ ]] && [ "$free" -gt 8192 ]; then
+        arena=$((free - 4096 < 10240 ? free - 4096 : 10240))
+    fi
+    sweep bench moves "" "--arena $arena"
 }
 
 tune_shapes() {
@@ -232,7 +255,8 @@ counters() {
     for words in "verify naive 32 128 0.3" "verify naive 32 128 0.9" "verify ballot 32 128 0.3" \
         "verify ballot 32 128 0.9" "verify kit 32 128 0.3" "verify kit 32 128 0.9" \
         "verify_pack one 32 8 0.9 4096" "verify_pack one 32 128 0.9 4096" \
-        "verify_pack two 32 128 0.9 4096"; do
+        "verify_pack two 32 128 0.9 4096" "move append-hnd 32 8 16 128" \
+        "move realign 8 8 16 1024" "move group 1024 0 0 64"; do
         echo "# bench one $words" >> "$out/ncu.csv"
         # shellcheck disable=SC2086
         timeout 30 ncu --csv --page raw --clock-control none --metrics "$metrics" \
@@ -254,7 +278,7 @@ whole_program() {
 }
 
 export BUILD NVCC ARCH out settings dry
-export -f has skip build_one collect_rows sweep
+export -f has skip build_one collect_rows sweep sanitize_with
 rm -f "$BUILD/rows.csv"
 if [ -z "${ONLY:-}" ]; then rm -f "$out/bench.csv" "$out/peers.csv" "$BUILD/bench"; fi
 
@@ -265,6 +289,7 @@ if stage build 120 build; then
     stage verify 70 sweep bench verify
     stage verify_pack 100 sweep bench verify_pack
     stage sample 45 sweep bench sample
+    stage moves 45 moves
     stage wide 50 sweep bench wide
     stage counters 50 counters
     stage torch 100 peers_torch
@@ -274,7 +299,7 @@ if stage build 120 build; then
     stage tune 30 sweep bench tune
     stage shapes 50 tune_shapes
     stage program 40 whole_program
-    stage sanitize 60 sanitize
+    stage sanitize 90 sanitize
 fi
 
 python3 bench/plot.py summary "$out" > "$out/summary.md" 2>> "$out/log.txt" ||

@@ -154,6 +154,21 @@ def table_scores(rows):
                      "us", "GB/s", "/ floor"], lines)
 
 
+def table_moves(rows):
+    """B3, B5 and C1 to C5, against a copy of what moves or the loads that must wait."""
+    lines = []
+    for row in rows:
+        if row.get("generator") != "moves" or time_of(row) is None:
+            continue
+        lines.append([row["op"], row["variant"], int(row["b"]), int(row["planes"]),
+                      f"{row['min_bytes'] / 1e6:.2f}", us(row),
+                      f"{row['gb_s']:.0f}" if row.get("gb_s") else "-",
+                      f"{ratio(row)} x {row['floor']}"])
+    if not lines:
+        return None
+    return markdown(["op", "variant", "b", "planes", "least MB", "us", "GB/s", "/ floor"], lines)
+
+
 def table_counts(rows):
     """What the variants do, counted on ptxrun."""
     lines = []
@@ -208,6 +223,14 @@ def targets(rows):
         worst = max(large, key=lambda row: row["ratio"])
         lines.append(["B2 from 15 MB, fraction of copy bandwidth, worst", ">= 0.90",
                       f"{1 / worst['ratio']:.2f}"])
+    for op, name in (("append_kv", "B3"), ("realign", "C1")):
+        moves = [row for row in select(rows, op=op, floor="copy")
+                 if row.get("ratio") and row["variant"].startswith("5 kit")
+                 and row["min_bytes"] >= 2 * 15e6]
+        if moves:
+            worst = max(moves, key=lambda row: row["ratio"])
+            lines.append([f"{name} from 15 MB, fraction of copy bandwidth, worst", ">= 0.85",
+                          f"{1 / worst['ratio']:.2f} ({worst['variant']}, b {worst['b']:.0f})"])
     slower = 0.0
     for row in grid:
         at = {k: row[k] for k in ("op", "b", "gamma", "alpha", "kv_bytes", "planes", "generator",
@@ -285,6 +308,7 @@ def summary(folder):
                          ("B2, the seed's points", table_verify_pack(rows)),
                          ("One launch or two", table_rule(rows)),
                          ("A2 to A5 and A8", table_scores(rows)),
+                         ("B3, B5, C1 to C5", table_moves(rows)),
                          ("Peers, b = 32, alpha = 0.9",
                           table_peers(os.path.join(folder, "peers.csv"))),
                          ("Hardware counters", table_ncu(os.path.join(folder, "ncu.csv")))):

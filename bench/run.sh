@@ -72,6 +72,7 @@ count_on_ptxrun() {
     cp "$BUILD/counters.csv" "$out/counters.csv"
     print_counts "$out/counters.csv"
     print_score_counts "$out/counters.csv"
+    print_move_counts "$out/counters.csv"
     echo "all: $out/counters.csv"
 }
 
@@ -118,6 +119,26 @@ print_score_counts() {
                    $column["thread_instructions"] / (rows * $6 / id_bytes),
                    32 * $column["load_sectors"] / $column["min_bytes"]
         }' "$1"
+}
+
+# What moves KV: two counts of planes, so that their difference is what 16 bytes cost, in one
+# direction, and the rest what the launch costs. `copied` is what the published way moves beside.
+print_move_counts() {
+    awk -F, '
+        $1 == "op" {
+            for (i = 1; i <= NF; ++i) column[$i] = i
+            printf "\n%-12s %-16s %4s | %9s %14s %15s\n", "op", "variant", "b", "moved/min",
+                   "insn/16 bytes", "insn of a launch"
+            next
+        }
+        $column["generator"] != "moves" || $column["kv_bytes"] == 0 { next }
+        $1 $2 == last && $column["min_bytes"] > least {
+            sectors = $column["load_sectors"] + $column["store_sectors"]
+            each = ($column["thread_instructions"] - insn) / (($column["min_bytes"] - least) / 32)
+            printf "%-12s %-16s %4d | %9.2f %14.1f %15d\n", $1, $2, $3,
+                   32 * sectors / $column["min_bytes"], each, insn - each * least / 32
+        }
+        { last = $1 $2; least = $column["min_bytes"]; insn = $column["thread_instructions"] }' "$1"
 }
 
 # ---- --check: is bench/ itself in order?
@@ -177,7 +198,7 @@ check_all() {
     strict=-w check "build cub_compare" check_build bench/cub_compare.cu -o "$BUILD/cub_compare"
     check "bench counters" check_run "$BUILD/bench" counters --quick
     # shellcheck disable=SC2086
-    for sweep in floors verify stats sample shapes; do
+    for sweep in floors verify stats sample moves shapes; do
         check "bench $sweep" check_run "$BUILD/bench" $sweep $tiny
     done
     # shellcheck disable=SC2086

@@ -1,0 +1,775 @@
+/* moves.cuh - B3, B5, C1 to C5: operations on the caches and the numbers of a batch.
+
+   Most of them change what they read, so that a second launch would find other lengths, pages or
+   pads. Hence slots: each launch of a round of up to MAX_SETS has numbers of its own, and in front
+   of slot 0 one memcpy sets those that change back, of all slots at once. It is part of every
+   figure here, floors too: 1/32 of a small memcpy per launch, and of the event pairs one in 32
+   sees it, which leaves the median alone. KV and columns are not set back: what they hold changes
+   no cost. All slots work on one cache, at places of their own, so that what a launch writes is
+   not in L2 when its slot comes round again; what B3 reads lies in `sources` that take turns.
+
+   Before a mode is timed, slot 0 runs once. All its numbers and the last plane are compared with
+   the reference; the other planes hold the same, but for a tag in every word, and are compared
+   with the last one on the device.
+
+   Nobody publishes code for realignment in place. `realign-published` does what EQSPEC's does
+   (arXiv 2510.22876): for each plane a new tensor of zeros, and everything copied into it. One
+   kernel copies all planes here, where that code runs a loop of slices, and memory is not
+   allocated: it is kinder than what it stands for. */
+
+#ifndef SPECV_BENCH_MOVES_CUH
+#define SPECV_BENCH_MOVES_CUH
+
+/* Kind, and the name of its operation. */
+#define MOVES_KINDS(X)                                                                             \
+    X(append, append_kv)                                                                           \
+    X(resize, page_resize)                                                                         \
+    X(fork, page_fork)                                                                             \
+    X(realign, realign)                                                                            \
+    X(gap, gap_commit)                                                                             \
+    X(compact, compact)                                                                            \
+    X(group, group)                                                                                \
+    X(budget, draft_budget)
+
+#define KIND(kind, op) MOVE_##kind,
+enum { MOVES_KINDS(KIND) NUM_MOVE_KINDS };
+#undef KIND
+
+typedef struct moves_mode {
+    const char *name, *op, *variant;
+    int kind, has_kv, paged, heads_first, published, uniform;
+} moves_mode;
+
+static const moves_mode moves_modes[] = {
+    {"append", "append_kv", "5 kit padded", MOVE_append, 1, 0, 0, 0, 0},
+    {"append-paged", "append_kv", "5 kit paged", MOVE_append, 1, 1, 0, 0, 0},
+    {"append-hnd", "append_kv", "5 kit paged HND", MOVE_append, 1, 1, 1, 0, 0},
+    {"append-numbers", "append_kv", "5 kit numbers", MOVE_append, 0, 1, 0, 0, 0},
+    {"resize", "page_resize", "5 kit", MOVE_resize, 0, 1, 0, 0, 0},
+    {"resize-copy", "page_resize", "5 kit copies", MOVE_resize, 1, 1, 0, 0, 0},
+    {"fork", "page_fork", "5 kit", MOVE_fork, 0, 1, 0, 0, 0},
+    {"realign", "realign", "5 kit", MOVE_realign, 1, 0, 0, 0, 0},
+    {"realign-published", "realign", "0 published", MOVE_realign, 1, 0, 0, 1, 0},
+    {"realign-uniform", "realign", "5 kit uniform", MOVE_realign, 1, 0, 0, 0, 1},
+    {"gap", "gap_commit", "5 kit", MOVE_gap, 0, 0, 0, 0, 0},
+    {"compact", "compact", "5 kit", MOVE_compact, 0, 0, 0, 0, 0},
+    {"group", "group", "5 kit", MOVE_group, 0, 0, 0, 0, 0},
+    {"budget", "draft_budget", "5 kit", MOVE_budget, 0, 0, 0, 0, 0},
+};
+
+enum { NUM_MOVES_MODES = sizeof moves_modes / sizeof moves_modes[0] };
+
+/* One position of a plane: 8 heads of 128 halves. */
+enum { MOVES_HEADS = 8, MOVES_HEAD_BYTES = 256, MOVES_ROW = 2048, MOVES_PAGE = 16 };
+enum { MOVES_PICK = 8, MOVES_MAX_PLANES = 64 };
+
+/* Parts of a slot: STATE is set back; what IN holds may be changed in place, at no harm. */
+enum { PART_IN, PART_STATE, PART_OUT, NUM_PARTS };
+
+typedef struct moves_memory { /* of one slot, on either side */
+    char *base[NUM_PARTS];
+    int64_t used[NUM_PARTS];
+    void *const *cache;      /* planes */
+    const void *const *rows; /* planes of what B3 appends */
+} moves_memory;
+
+#define KIND(kind, op) specv_##op##_desc kind;
+typedef union moves_desc {
+    MOVES_KINDS(KIND)
+} moves_desc;
+#undef KIND
+
+typedef struct moves_run {
+    const moves_mode *mode;
+    int batch, gamma, planes, positions, num_slots, num_sources, num_sms;
+    double alpha;
+    int64_t plane_bytes, source_bytes; /* of one plane */
+    int64_t kv_bytes;                  /* all planes, the published way's new ones, sources */
+    int64_t moved, least, asked;       /* bytes of a launch, means over the slots */
+    int64_t part_bytes[NUM_PARTS];     /* of one slot */
+    char *parts[NUM_PARTS], *first_state, *kv;
+    bench_floor probe;
+    moves_desc d[MAX_SETS];
+} moves_run;
+
+/* --------------------------------------------------------------------------------------- layout */
+
+static void *take_bytes(moves_memory *m, int part, int64_t bytes) {
+    char *at = m->base[part] + m->used[part];
+    m->used[part] += align_up(bytes);
+    return at;
+}
+
+#define TAKE(type, part, count) ((type *)take_bytes(m, part, (int64_t)sizeof(type) * (count)))
+
+static int pages_of(int64_t positions) { return (int)((positions + MOVES_PAGE - 1) / MOVES_PAGE); }
+
+static specv_kv_cache describe_cache(const moves_run *r, moves_memory *m) {
+    specv_kv_cache kv = SPECV_ZERO;
+    const int row_pages = pages_of(r->positions);
+    kv.head_bytes = MOVES_HEAD_BYTES, kv.num_heads = MOVES_HEADS;
+    kv.max_positions = r->positions;
+    if (r->mode->has_kv) kv.planes = m->cache, kv.num_planes = r->planes;
+    if (r->mode->paged) {
+        kv.block_table = TAKE(int32_t, PART_STATE, (int64_t)r->batch * row_pages);
+        kv.page_size = MOVES_PAGE, kv.num_pages = r->batch * row_pages;
+    }
+    if (r->mode->heads_first) {
+        kv.pos_stride_bytes = MOVES_HEAD_BYTES;
+        kv.head_stride_bytes = MOVES_HEAD_BYTES * MOVES_PAGE;
+        kv.page_stride_bytes = MOVES_ROW * MOVES_PAGE;
+    }
+    return kv;
+}
+
+static specv_columns describe_columns(const moves_run *r, moves_memory *m) {
+    specv_columns c = SPECV_ZERO;
+    c.max_columns = r->positions + r->gamma;
+    c.index_dtype = SPECV_I64;
+    c.tokens = TAKE(int64_t, PART_IN, (int64_t)r->batch * c.max_columns);
+    c.mask = TAKE(int64_t, PART_IN, (int64_t)r->batch * c.max_columns);
+    c.position_ids = TAKE(int64_t, PART_IN, (int64_t)r->batch * c.max_columns);
+    c.width = TAKE(int32_t, PART_STATE, 1);
+    return c;
+}
+
+static void describe_append(const moves_run *r, moves_memory *m, specv_append_kv_desc *d) {
+    const int b = r->batch, columns = r->gamma + 1;
+    d->rows.batch = b, d->rows.max_draft = r->gamma;
+    d->accepted_len = TAKE(int32_t, PART_IN, b);
+    d->ticket = TAKE(uint32_t, PART_IN, 1);
+    d->cache_len = TAKE(int32_t, PART_STATE, b);
+    d->draft_cache_len = TAKE(int32_t, PART_STATE, b);
+    d->draft_catchup = TAKE(int32_t, PART_OUT, b);
+    d->slot_mapping = TAKE(int64_t, PART_OUT, b * columns);
+    d->position_ids = TAKE(int32_t, PART_OUT, b * columns);
+    d->row_status = TAKE(uint32_t, PART_OUT, b);
+    d->kv = describe_cache(r, m);
+    if (r->mode->has_kv) d->src.planes = m->rows;
+    d->num_pending = 1;
+}
+
+static void describe_resize(const moves_run *r, moves_memory *m, specv_page_resize_desc *d) {
+    const int b = r->batch;
+    d->kv = describe_cache(r, m);
+    d->pool.refs = TAKE(int32_t, PART_STATE, d->kv.num_pages);
+    d->pool.free_pages = TAKE(int32_t, PART_STATE, d->kv.num_pages);
+    d->pool.num_free = TAKE(int32_t, PART_STATE, 1);
+    d->num_row_pages = TAKE(int32_t, PART_STATE, b);
+    d->cache_len = TAKE(int32_t, PART_IN, b);
+    if (r->mode->has_kv) {
+        d->copy_from = TAKE(int32_t, PART_OUT, b);
+        d->copy_to = TAKE(int32_t, PART_OUT, b);
+    } else {
+        d->finished = TAKE(uint8_t, PART_IN, b);
+    }
+    d->row_status = TAKE(uint32_t, PART_OUT, b);
+    d->batch = b, d->reserve = r->gamma + 1;
+}
+
+static void describe_fork(const moves_run *r, moves_memory *m, specv_page_fork_desc *d) {
+    const specv_kv_cache kv = describe_cache(r, m);
+    d->batch = r->batch, d->num_forks = r->batch / 2;
+    d->page_size = MOVES_PAGE, d->num_pages = kv.num_pages;
+    d->max_row_pages = pages_of(r->positions);
+    d->block_table = kv.block_table;
+    d->refs = TAKE(int32_t, PART_STATE, kv.num_pages);
+    d->num_row_pages = TAKE(int32_t, PART_STATE, r->batch);
+    d->cache_len = TAKE(int32_t, PART_STATE, r->batch);
+    d->src_row = TAKE(int32_t, PART_IN, r->batch);
+    d->dst_row = TAKE(int32_t, PART_IN, r->batch);
+    d->fork_status = TAKE(uint32_t, PART_OUT, r->batch);
+}
+
+static void describe_realign(const moves_run *r, moves_memory *m, specv_realign_desc *d) {
+    d->token_dtype = SPECV_I64;
+    d->batch = r->batch, d->max_draft = r->gamma;
+    d->emitted = TAKE(int64_t, PART_IN, r->batch * (r->gamma + 1));
+    d->num_emitted = TAKE(int32_t, PART_IN, r->batch);
+    d->ticket = TAKE(uint32_t, PART_IN, 1);
+    d->pad_len = TAKE(int32_t, PART_STATE, r->batch);
+    d->shifts = TAKE(specv_shift, PART_OUT, r->batch);
+    d->row_status = TAKE(uint32_t, PART_OUT, r->batch);
+    d->columns = describe_columns(r, m);
+    d->kv = describe_cache(r, m);
+}
+
+static void describe_gap(const moves_run *r, moves_memory *m, specv_gap_commit_desc *d) {
+    d->token_dtype = SPECV_I64;
+    d->batch = r->batch, d->max_draft = r->gamma;
+    d->accepted_len = TAKE(int32_t, PART_IN, r->batch);
+    d->emitted = TAKE(int64_t, PART_IN, r->batch * (r->gamma + 1));
+    d->num_emitted = TAKE(int32_t, PART_IN, r->batch);
+    d->ticket = TAKE(uint32_t, PART_IN, 1);
+    d->content_len = TAKE(int32_t, PART_STATE, r->batch);
+    d->catchup = TAKE(int32_t, PART_OUT, 1);
+    d->row_status = TAKE(uint32_t, PART_OUT, r->batch);
+    d->columns = describe_columns(r, m);
+}
+
+/* Carried: seeds, temperatures, block tables. */
+static const int64_t carried_bytes[] = {8, 4, 512};
+
+static void describe_compact(const moves_run *r, moves_memory *m, specv_compact_desc *d) {
+    const int b = r->batch;
+    d->batch = b;
+    d->finished = TAKE(uint8_t, PART_IN, b);
+    d->cache_len = TAKE(int32_t, PART_IN, b);
+    d->draft_cache_len = TAKE(int32_t, PART_IN, b);
+    d->active = TAKE(int32_t, PART_OUT, b);
+    d->new_num_active = TAKE(int32_t, PART_OUT, 1);
+    d->start_position = TAKE(int32_t, PART_OUT, b);
+    d->catchup_first = TAKE(int32_t, PART_OUT, b);
+    d->catchup_start = TAKE(int32_t, PART_OUT, b + 1);
+    d->row_status = TAKE(uint32_t, PART_OUT, b);
+    d->num_carry = (int)(sizeof carried_bytes / sizeof carried_bytes[0]);
+    for (int i = 0; i < d->num_carry; ++i) {
+        d->carry[i].elem_bytes = carried_bytes[i];
+        d->carry[i].data = TAKE(char, PART_IN, b *carried_bytes[i]);
+    }
+}
+
+static void describe_group(const moves_run *r, moves_memory *m, specv_group_desc *d) {
+    d->batch = r->batch, d->pick = MOVES_PICK;
+    d->length = TAKE(int32_t, PART_IN, r->batch);
+    d->ticket = TAKE(uint32_t, PART_IN, 1);
+    d->order = TAKE(int32_t, PART_OUT, r->batch);
+    d->group_start = TAKE(int32_t, PART_OUT, r->batch + 1);
+    d->num_groups = TAKE(int32_t, PART_OUT, 1);
+    d->picked = TAKE(int32_t, PART_OUT, d->pick);
+    d->is_group = TAKE(int32_t, PART_OUT, 1);
+}
+
+static void describe_budget(const moves_run *r, moves_memory *m, specv_draft_budget_desc *d) {
+    d->rows.batch = r->batch, d->rows.max_draft = r->gamma;
+    d->confidence = TAKE(float, PART_IN, r->batch * r->gamma);
+    d->survival = TAKE(float, PART_OUT, r->batch * r->gamma);
+    d->new_draft_len = TAKE(int32_t, PART_OUT, r->batch);
+    d->row_start = TAKE(int32_t, PART_OUT, r->batch + 1);
+    d->row_status = TAKE(uint32_t, PART_OUT, r->batch);
+    d->max_budget = r->batch * r->gamma * 3 / 5;
+}
+
+static void describe_move(const moves_run *r, moves_memory *m, moves_desc *d) {
+    memset(d, 0, sizeof *d);
+#define KIND(kind, op)                                                                             \
+    case MOVE_##kind: describe_##kind(r, m, &d->kind); break;
+    switch (r->mode->kind) { MOVES_KINDS(KIND) }
+#undef KIND
+}
+
+/* ------------------------------------------------------------------------------------------ inputs
+
+   Each fills the numbers of one slot, on the host, and adds the bytes of its launch: what moves of
+   a plane; the least that is read and written beside that; what the kit asks for on top. */
+
+typedef struct moves_bytes {
+    int64_t moved, least, more;
+} moves_bytes;
+
+static int random_below(int64_t bound) { return (int)(bench_random() % (uint64_t)bound); }
+
+static void shuffle_pages(int32_t *pages, int count) {
+    for (int i = 0; i < count; ++i) {
+        const int other = random_below(i + 1);
+        pages[i] = pages[other], pages[other] = i;
+    }
+}
+
+static int blocks_of_move(const moves_run *r, const specv_kv_cache *kv) {
+    const int each = r->mode->kind == MOVE_append ? r->gamma + 1 : MOVES_PAGE;
+    return specv_i_move_blocks(kv, (int64_t)r->batch * each, r->num_sms);
+}
+
+static void fill_append(const moves_run *r, const specv_append_kv_desc *d, moves_bytes *n) {
+    const int columns = r->gamma + 1, blocks = blocks_of_move(r, &d->kv);
+    int64_t entries = 0; /* of block tables, to append, and those that the next pass needs beside */
+    if (r->mode->paged) shuffle_pages(d->kv.block_table, d->kv.num_pages);
+    for (int b = 0; b < r->batch; ++b) {
+        const int k = bench_accepted(r->gamma, r->alpha, 0);
+        const int len = random_below(r->positions - 2 * columns + 1);
+        const int last = pages_of(len + 1 + k), next = pages_of(len + 1 + k + columns);
+        ((int32_t *)d->accepted_len)[b] = k;
+        d->cache_len[b] = len, d->draft_cache_len[b] = len + r->gamma;
+        if (r->mode->has_kv) n->moved += (int64_t)(1 + k) * MOVES_ROW;
+        if (r->mode->paged) entries += last - len / MOVES_PAGE, n->least += 4 * (next - last);
+    }
+    n->least += r->batch * (4 + 8 + 8 + 4 + 4 + 12 * columns) + 4 * entries;
+    n->more += blocks * (8 * (int64_t)r->batch + 4 * entries);
+    if (r->mode->paged) n->more += n->moved / 16 * 4 * r->planes;
+}
+
+/* Rows own the pages that their last step needed. Without KV, a row in 16 has finished; with KV,
+   rows come in pairs, and the second has just been forked from the first. */
+static void fill_resize(const moves_run *r, const specv_page_resize_desc *d, moves_bytes *n) {
+    const int columns = r->gamma + 1, row_pages = pages_of(r->positions), forks = r->mode->has_kv;
+    int32_t *pages = (int32_t *)malloc(sizeof *pages * (size_t)d->kv.num_pages);
+    int used = 0;
+    shuffle_pages(pages, d->kv.num_pages);
+    for (int b = 0; b < r->batch; ++b) {
+        int32_t *table = d->kv.block_table + (int64_t)b * row_pages;
+        const int is_fork = forks && b % 2, finished = !forks && b % 16 == 3;
+        int len = 1 + columns + random_below(r->positions - 2 * columns), held, keep, first;
+        if (is_fork) len = d->cache_len[b - 1];
+        held = pages_of(forks ? len : len + columns - 1 - bench_accepted(r->gamma, r->alpha, 0));
+        keep = finished ? 0 : pages_of(len + columns);
+        for (int i = 0; i < row_pages; ++i) {
+            table[i] = i >= held ? -1 : is_fork ? table[i - row_pages] : pages[used++];
+            if (i < held) d->pool.refs[table[i]] += 1;
+        }
+        ((int32_t *)d->cache_len)[b] = len;
+        d->num_row_pages[b] = held;
+        if (!forks) ((uint8_t *)d->finished)[b] = (uint8_t)finished;
+        first = finished ? 0 : len / MOVES_PAGE;
+        n->least += 4 + 4 + 4 + (forks ? 8 : 1);
+        n->least += 8 * (held > first ? held - first : 0); /* entries that are looked at */
+        if (held != keep) n->least += 4 + 12 * (held > keep ? held - keep : keep - held);
+        if (!is_fork || len % MOVES_PAGE == 0) continue;
+        n->least += 20; /* the copy: its page and entry, and an owner less */
+        n->moved += (int64_t)(len % MOVES_PAGE) * MOVES_ROW;
+    }
+    *d->pool.num_free = d->kv.num_pages - used;
+    memcpy(d->pool.free_pages, pages + used, sizeof *pages * (size_t)*d->pool.num_free);
+    n->least += 8;
+    if (forks) n->more += 12 * (int64_t)r->batch * blocks_of_move(r, &d->kv);
+    free(pages);
+}
+
+static void fill_fork(const moves_run *r, const specv_page_fork_desc *d, moves_bytes *n) {
+    const int row_pages = d->max_row_pages;
+    memset(d->block_table, 0xff, sizeof(int32_t) * (size_t)(r->batch * row_pages));
+    for (int i = 0; i < d->num_forks; ++i) {
+        const int len = 1 + random_below(r->positions), held = pages_of(len);
+        ((int32_t *)d->src_row)[i] = i, ((int32_t *)d->dst_row)[i] = d->num_forks + i;
+        d->cache_len[i] = len, d->num_row_pages[i] = held;
+        for (int x = 0; x < held; ++x) {
+            int32_t *page = &d->block_table[i * row_pages + x];
+            *page = x * r->batch + i; /* a row's pages lie apart */
+            d->refs[*page] = 1;
+        }
+        n->least += 8 + 8 + 12 + 4 + 16 * held;
+        n->more += 8 * d->num_forks + 8 * held; /* each looks at all forks; entries twice */
+    }
+}
+
+static void fill_columns(const moves_run *r, const specv_columns *c, int b, int first, int width) {
+    for (int x = 0; x < c->max_columns; ++x) {
+        const int64_t at = (int64_t)b * c->max_columns + x;
+        const int mask = x >= first && x < width;
+        ((int64_t *)c->tokens)[at] = mask ? random_below(32000) : 0;
+        ((int64_t *)c->mask)[at] = mask;
+        ((int64_t *)c->position_ids)[at] = x >= first ? x - first : 0;
+    }
+    *c->width = width;
+    (void)r;
+}
+
+static void fill_emitted(const moves_run *r, const void *emitted, int b, int count) {
+    int64_t *row = (int64_t *)emitted + b * (r->gamma + 1);
+    for (int j = 0; j <= r->gamma; ++j) row[j] = j < count ? random_below(32000) : -1;
+}
+
+/* The longest sequence has no padding, the others up to a quarter of the width. */
+static void fill_realign(const moves_run *r, const specv_realign_desc *d, moves_bytes *n) {
+    const int width = r->positions - r->gamma - 1;
+    int64_t stays = 0;
+    int new_width = 0;
+    for (int b = 0; b < r->batch; ++b) {
+        const int pad = b ? random_below(width / 4 + 1) : 0;
+        const int k = r->mode->uniform ? r->gamma / 2 : bench_accepted(r->gamma, r->alpha, 0);
+        d->pad_len[b] = pad, ((int32_t *)d->num_emitted)[b] = 1 + k;
+        fill_emitted(r, d->emitted, b, 1 + k);
+        fill_columns(r, &d->columns, b, pad, width);
+        if (width - pad + 1 + k > new_width) new_width = width - pad + 1 + k;
+    }
+    for (int b = 0; b < r->batch; ++b) {
+        const int pad = d->pad_len[b], content = width - pad, gain = d->num_emitted[b];
+        const int new_pad = new_width - content - gain, end = new_width + r->gamma;
+        const int first = new_pad == pad ? width : new_pad < pad ? new_pad : pad;
+        n->least += 4 + 4 + 16 + 4 + 8 * gain + 24 * (end - first);
+        *(new_pad == pad ? &stays : &n->moved) += (int64_t)(content + gain - 1) * MOVES_ROW;
+        if (new_pad != pad) n->least += 4 + 8 * content;
+    }
+    n->least += 8;
+    n->more += 8 * (int64_t)r->batch * r->batch +                           /* all numbers */
+               (int64_t)r->batch * r->planes * (MOVES_ROW / 16) * (12 + 8); /* shifts, planes */
+    if (r->mode->published) n->more += (r->plane_bytes + 2 * stays) * r->planes;
+}
+
+static void fill_gap(const moves_run *r, const specv_gap_commit_desc *d, moves_bytes *n) {
+    const int width = r->positions / 2;
+    int furthest = 0;
+    for (int b = 0; b < r->batch; ++b) {
+        const int k = bench_accepted(r->gamma, r->alpha, 0);
+        ((int32_t *)d->accepted_len)[b] = k, ((int32_t *)d->num_emitted)[b] = k + 1;
+        d->content_len[b] = 1 + random_below(width);
+        fill_emitted(r, d->emitted, b, k + 1);
+        fill_columns(r, &d->columns, b, width - d->content_len[b], width);
+        n->least += 4 + 4 + 8 + 4 + 8 * (k + 1);
+        if (k > furthest) furthest = k;
+    }
+    n->least += 8 + 4 + (int64_t)r->batch * 24 * (furthest + 1 + r->gamma);
+    n->more += 12 * (int64_t)r->batch * r->batch;
+}
+
+static void fill_compact(const moves_run *r, const specv_compact_desc *d, moves_bytes *n) {
+    int stays = 0;
+    for (int b = 0; b < r->batch; ++b) {
+        const int finished = random_below(8) == 0, len = 100 + random_below(1900);
+        ((uint8_t *)d->finished)[b] = (uint8_t)finished;
+        ((int32_t *)d->cache_len)[b] = len;
+        ((int32_t *)d->draft_cache_len)[b] = len - random_below(2);
+        for (int i = 0; !finished && stays < b && i < d->num_carry; ++i)
+            n->least += 2 * d->carry[i].elem_bytes;
+        stays += !finished;
+    }
+    n->least += r->batch * (1 + 8 + 20) + 8;
+    n->more += r->batch * d->num_carry;
+}
+
+static void fill_group(const moves_run *r, const specv_group_desc *d, moves_bytes *n) {
+    const int blocks = (r->batch + SPECV_GROUP_THREADS - 1) / SPECV_GROUP_THREADS;
+    for (int b = 0; b < r->batch; ++b) ((int32_t *)d->length)[b] = 500 + random_below(24);
+    n->least += 4 * (3 * r->batch + 1 + d->pick + 2);
+    n->more += 4 * (int64_t)r->batch * blocks + 5 * 4 * r->batch;
+}
+
+static void fill_budget(const moves_run *r, const specv_draft_budget_desc *d, moves_bytes *n) {
+    int steps = 1;
+    for (int i = 0; i < r->batch * r->gamma; ++i)
+        ((float *)d->confidence)[i] = (float)(0.3 + 0.7 * bench_uniform());
+    while (r->gamma >> steps) ++steps;
+    n->least += 8 * (int64_t)r->batch * r->gamma + 12 * r->batch + 4;
+    n->more += 33 * 4 * (int64_t)steps * r->batch;
+}
+
+static void fill_move(const moves_run *r, const moves_desc *d, moves_bytes *n) {
+#define KIND(kind, op)                                                                             \
+    case MOVE_##kind: fill_##kind(r, &d->kind, n); break;
+    switch (r->mode->kind) { MOVES_KINDS(KIND) }
+#undef KIND
+}
+
+/* ------------------------------------------------------------------------------------------- KV */
+
+__device__ static uint64_t moves_word(int64_t plane, int64_t word) {
+    return scores_hash((uint64_t)word) ^ (uint64_t)plane << 48;
+}
+
+/* All planes of a cache, or of sources, one behind the other. */
+extern "C" __global__ void moves_fill(uint64_t *planes, int64_t plane_words, int64_t words) {
+    const int64_t step = (int64_t)gridDim.x * blockDim.x;
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < words; i += step)
+        planes[i] = moves_word(i / plane_words, i % plane_words);
+}
+
+/* Does every plane hold what the last one holds, under a tag of its own? */
+extern "C" __global__ void moves_compare(const uint64_t *planes, int64_t plane_words, int64_t words,
+                                         uint32_t *differs) {
+    const int64_t step = (int64_t)gridDim.x * blockDim.x, last = words / plane_words - 1;
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < words; i += step) {
+        const uint64_t mine = planes[i], other = planes[last * plane_words + i % plane_words];
+        const uint64_t tags = (uint64_t)(i / plane_words ^ last) << 48;
+        if ((mine ^ other) != tags && (mine | other) != 0) *differs = 1;
+    }
+}
+
+/* Grid: (sequences x planes, parts of their columns). Positions of a sequence are contiguous. */
+extern "C" __global__ void moves_published(const char *cache, char *fresh, int64_t plane_bytes,
+                                           const specv_shift *shifts, int batch) {
+    const int b = (int)blockIdx.x % batch, plane = (int)blockIdx.x / batch;
+    const specv_shift shift = shifts[b];
+    const int64_t sequence = plane * plane_bytes + plane_bytes / batch * b;
+    const int64_t step = (int64_t)gridDim.y * blockDim.x;
+    const int64_t count = (int64_t)shift.count * MOVES_ROW / 16;
+    const uint4 *src = (const uint4 *)(const void *)(cache + sequence);
+    uint4 *dst = (uint4 *)(void *)(fresh + sequence);
+    src += (int64_t)shift.first * MOVES_ROW / 16;
+    dst += (int64_t)(shift.first + shift.by) * MOVES_ROW / 16;
+    for (int64_t i = (int64_t)blockIdx.y * blockDim.x + threadIdx.x; i < count; i += step)
+        dst[i] = src[i];
+}
+
+static void fill_planes(const moves_run *r, char *planes, int64_t plane_bytes, int num_planes) {
+    moves_fill<<<(unsigned)(8 * r->num_sms), 256, 0, bench.stream>>>(
+        (uint64_t *)(void *)planes, plane_bytes / 8, plane_bytes / 8 * num_planes);
+    CUDA_CHECK(cudaGetLastError());
+}
+
+static char *fresh_planes(const moves_run *r) { return r->kv + r->plane_bytes * r->planes; }
+
+/* ------------------------------------------------------------------------------------- launches */
+
+static void reset_slots(const moves_run *r, int set, cudaStream_t stream) {
+    if (set == 0 && r->part_bytes[PART_STATE])
+        CUDA_CHECK(cudaMemcpyAsync(r->parts[PART_STATE], r->first_state,
+                                   (size_t)(r->num_slots * r->part_bytes[PART_STATE]),
+                                   cudaMemcpyDeviceToDevice, stream));
+}
+
+static int launch_published(const moves_run *r, const specv_realign_desc *of, cudaStream_t stream) {
+    specv_realign_desc d = *of;
+    int status;
+    d.kv.planes = NULL, d.kv.num_planes = 0;
+    status = specv_realign(&d, stream);
+    for (int p = 0; p < r->planes && !status; ++p)
+        status = (int)cudaMemsetAsync(fresh_planes(r) + p * r->plane_bytes, 0,
+                                      (size_t)r->plane_bytes, stream);
+    if (status) return status;
+    moves_published<<<dim3((unsigned)(r->batch * r->planes), 16), 256, 0, stream>>>(
+        r->kv, fresh_planes(r), r->plane_bytes, d.shifts, r->batch);
+    return (int)cudaPeekAtLastError();
+}
+
+static int launch_move(const void *context, int set, cudaStream_t stream) {
+    const moves_run *r = (const moves_run *)context;
+    const moves_desc *d = &r->d[set];
+    reset_slots(r, set, stream);
+    if (r->mode->published) return launch_published(r, &d->realign, stream);
+#define KIND(kind, op)                                                                             \
+    case MOVE_##kind: return specv_##op(&d->kind, stream);
+    switch (r->mode->kind) { MOVES_KINDS(KIND) }
+#undef KIND
+    return -1;
+}
+
+static int reference_of_move(const moves_run *r, const moves_desc *d) {
+#define KIND(kind, op)                                                                             \
+    case MOVE_##kind: return specv_ref_##op(&d->kind);
+    switch (r->mode->kind) { MOVES_KINDS(KIND) }
+#undef KIND
+    return -1;
+}
+
+static int num_launches_of_move(const moves_run *r) {
+    if (r->mode->published) return 1 + r->planes + 1;
+    return r->mode->has_kv && r->mode->kind != MOVE_append ? 2 : 1;
+}
+
+/* --------------------------------------------------------------------------------------- set-up */
+
+static char *carve(char **at, int64_t bytes) {
+    char *here = *at;
+    *at += align_up(bytes);
+    return here;
+}
+
+/* Tables of planes: the cache's, then each source's. */
+static void *plane_tables[MAX_SETS + 1][MOVES_MAX_PLANES];
+
+/* How much memory a slot and a plane take, and where they are in the arena, with as many of the
+   planes as it holds. Returns the place of the tables. */
+static char *place_move(moves_run *r) {
+    const int is_append = r->mode->kind == MOVE_append, is_realign = r->mode->kind == MOVE_realign;
+    const int row_positions = r->mode->paged ? pages_of(r->positions) * MOVES_PAGE : r->positions;
+    moves_memory size = SPECV_ZERO;
+    char *at = arena, *tables;
+    int64_t per_plane, numbers = sizeof plane_tables;
+    moves_desc unused;
+    for (int part = 0; part < NUM_PARTS; ++part) size.base[part] = arena;
+    describe_move(r, &size, &unused);
+    r->plane_bytes = (int64_t)r->batch * row_positions * MOVES_ROW;
+    if (is_append && r->planes) { /* sources: twice the L2 together, as far as there are slots */
+        r->source_bytes = (int64_t)r->batch * (r->gamma + 1) * MOVES_ROW;
+        r->num_sources = (int)(2 * bench.l2_bytes / (r->source_bytes * r->planes)) + 2;
+        if (r->num_sources > r->num_slots) r->num_sources = r->num_slots;
+    }
+    per_plane = r->plane_bytes * (is_realign ? 2 : 1) + r->source_bytes * r->num_sources;
+    for (int part = 0; part < NUM_PARTS; ++part)
+        numbers += r->num_slots * size.used[part] * (part == PART_STATE ? 2 : 1);
+    while (r->planes > 1 && r->planes * per_plane + numbers > bench.arena_bytes) --r->planes;
+    if (r->planes * per_plane + numbers > bench.arena_bytes)
+        bench_fail("the arena is too small for a case", -1);
+    for (int part = 0; part < NUM_PARTS; ++part) {
+        r->part_bytes[part] = size.used[part];
+        r->parts[part] = carve(&at, r->num_slots * size.used[part]);
+    }
+    r->first_state = carve(&at, r->num_slots * size.used[PART_STATE]);
+    tables = carve(&at, sizeof plane_tables);
+    r->kv = at, r->kv_bytes = r->planes * per_plane;
+    return tables;
+}
+
+static void prepare_planes(const moves_run *r, char *tables) {
+    for (int t = 0; t <= r->num_sources && r->planes; ++t) {
+        const int64_t bytes = t ? r->source_bytes : r->plane_bytes;
+        char *first = r->kv + (t ? r->planes * (r->plane_bytes + (t - 1) * r->source_bytes) : 0);
+        for (int p = 0; p < r->planes; ++p) plane_tables[t][p] = first + p * bytes;
+        fill_planes(r, first, bytes, r->planes);
+    }
+    if (r->mode->kind == MOVE_realign) fill_planes(r, fresh_planes(r), r->plane_bytes, r->planes);
+    CUDA_CHECK(cudaMemcpy(tables, plane_tables, sizeof plane_tables, cudaMemcpyHostToDevice));
+}
+
+/* The numbers of slot s, which stay in host_in: the slot that is compared comes last. */
+static void prepare_slot(moves_run *r, int s, char *tables) {
+    const int64_t source = r->num_sources ? 1 + s % r->num_sources : 0;
+    moves_memory m = SPECV_ZERO, h = SPECV_ZERO;
+    moves_bytes n = SPECV_ZERO;
+    char *host_at = host_in;
+    moves_desc host;
+    for (int part = 0; part < NUM_PARTS; ++part) {
+        m.base[part] = r->parts[part] + s * r->part_bytes[part];
+        h.base[part] = carve(&host_at, r->part_bytes[part]);
+        memset(h.base[part], part == PART_OUT ? 0xa5 : 0, (size_t)r->part_bytes[part]);
+    }
+    m.cache = (void *const *)(void *)tables;
+    m.rows = (const void *const *)(void *)(tables + source * (int64_t)sizeof plane_tables[0]);
+    describe_move(r, &m, &r->d[s]);
+    describe_move(r, &h, &host);
+    fill_move(r, &host, &n);
+    for (int part = 0; part < NUM_PARTS; ++part)
+        CUDA_CHECK(cudaMemcpy(m.base[part], h.base[part], (size_t)r->part_bytes[part],
+                              cudaMemcpyHostToDevice));
+    CUDA_CHECK(cudaMemcpy(r->first_state + s * r->part_bytes[PART_STATE], h.base[PART_STATE],
+                          (size_t)r->part_bytes[PART_STATE], cudaMemcpyHostToDevice));
+    r->moved += n.moved * r->planes;
+    r->least += n.least + 2 * n.moved * r->planes;
+    r->asked += n.least + 2 * n.moved * r->planes + n.more;
+}
+
+static void prepare_move(moves_run *r, const moves_mode *mode, int batch, int gamma, int planes,
+                         int positions, int num_slots) {
+    char *tables;
+    memset(r, 0, sizeof *r);
+    r->mode = mode, r->alpha = mode->uniform ? 0.5 : mode->kind < MOVE_compact ? 0.6 : 0;
+    r->batch = batch, r->gamma = gamma, r->positions = positions, r->num_slots = num_slots;
+    r->planes = mode->has_kv ? (planes < MOVES_MAX_PLANES ? planes : MOVES_MAX_PLANES) : 0;
+    if (positions <= 2 * (gamma + 1)) bench_fail("too few positions for a mode", -1);
+    CUDA_CHECK(cudaDeviceGetAttribute(&r->num_sms, cudaDevAttrMultiProcessorCount, 0));
+    tables = place_move(r);
+    prepare_planes(r, tables);
+    for (int s = num_slots - 1; s >= 0; --s) prepare_slot(r, s, tables);
+    r->moved = r->moved / num_slots / 256 * 256;
+    r->least /= num_slots, r->asked /= num_slots;
+    CUDA_CHECK(cudaDeviceSynchronize()); /* our stream does not wait for the default one */
+}
+
+/* --------------------------------------------------------------------------------- verification */
+
+static void differs_from_reference(const moves_run *r, const char *what) {
+    fprintf(stderr,
+            "bench: mode %s differs from the reference: %s; batch %d, gamma %d, planes %d, "
+            "positions %d\n",
+            r->mode->name, what, r->batch, r->gamma, r->planes, r->positions);
+    exit(1);
+}
+
+static void expect_equal(const moves_run *r, const char *what, const void *device, const char *host,
+                         int64_t bytes) {
+    CUDA_CHECK(cudaMemcpy(host_out, device, (size_t)bytes, cudaMemcpyDeviceToHost));
+    if (memcmp(host_out, host, (size_t)bytes) != 0) differs_from_reference(r, what);
+}
+
+/* What the published way must leave: zeros, and in them what the reference has moved. */
+static void expect_published(const moves_run *r, const specv_realign_desc *d, const char *cache,
+                             char *fresh) {
+    memset(fresh, 0, (size_t)r->plane_bytes);
+    for (int b = 0; b < r->batch; ++b) {
+        const specv_shift *s = &d->shifts[b];
+        const int64_t at = ((int64_t)b * r->positions + s->first + s->by) * MOVES_ROW;
+        memcpy(fresh + at, cache + at, (size_t)s->count * MOVES_ROW);
+    }
+    expect_equal(r, "the new plane", fresh_planes(r) + (r->planes - 1) * r->plane_bytes, fresh,
+                 r->plane_bytes);
+}
+
+static void compare_planes(const moves_run *r, const char *planes) {
+    static uint32_t *differs;
+    uint32_t found;
+    if (!differs) CUDA_CHECK(cudaMalloc(&differs, sizeof *differs));
+    CUDA_CHECK(cudaMemset(differs, 0, sizeof *differs));
+    CUDA_CHECK(cudaDeviceSynchronize());
+    moves_compare<<<(unsigned)(8 * r->num_sms), 256, 0, bench.stream>>>(
+        (const uint64_t *)(const void *)planes, r->plane_bytes / 8, r->plane_bytes / 8 * r->planes,
+        differs);
+    CUDA_CHECK(cudaStreamSynchronize(bench.stream));
+    CUDA_CHECK(cudaMemcpy(&found, differs, sizeof found, cudaMemcpyDeviceToHost));
+    if (found) differs_from_reference(r, "a plane before the last");
+}
+
+/* Slot 0, once, after prepare_move. Ends the program at a difference. */
+static void verify_move(const moves_run *r) {
+    static void *cache_table[MOVES_MAX_PLANES];
+    static const void *rows_table[MOVES_MAX_PLANES];
+    static const char *const names[NUM_PARTS] = {"inputs", "state", "outputs"};
+    const int last = r->planes - 1;
+    moves_memory h = SPECV_ZERO;
+    char *host_at = host_in, *cache = NULL, *rows, *fresh;
+    moves_desc host;
+    int status;
+    memset(cache_table, 0, sizeof cache_table);
+    memset(rows_table, 0, sizeof rows_table);
+    for (int part = 0; part < NUM_PARTS; ++part)
+        h.base[part] = carve(&host_at, r->part_bytes[part]);
+    cache = carve(&host_at, r->plane_bytes), rows = carve(&host_at, r->source_bytes);
+    fresh = carve(&host_at, r->mode->published ? r->plane_bytes : 0);
+    if (r->planes) { /* a plane that is null is skipped: the reference moves the last one */
+        if (host_at - host_in > HOST_BYTES) bench_fail("a plane is too large to be verified", -1);
+        cache_table[last] = cache, rows_table[last] = rows;
+        CUDA_CHECK(cudaMemcpy(cache, r->kv + last * r->plane_bytes, (size_t)r->plane_bytes,
+                              cudaMemcpyDeviceToHost));
+        if (r->source_bytes)
+            CUDA_CHECK(cudaMemcpy(rows, r->kv + r->planes * r->plane_bytes + last * r->source_bytes,
+                                  (size_t)r->source_bytes, cudaMemcpyDeviceToHost));
+    }
+    h.cache = cache_table, h.rows = rows_table;
+    describe_move(r, &h, &host);
+    status = reference_of_move(r, &host);
+    if (status) bench_fail("reference", status);
+    status = launch_move(r, 0, bench.stream);
+    if (status) bench_fail(r->mode->name, status);
+    CUDA_CHECK(cudaStreamSynchronize(bench.stream));
+    for (int part = 0; part < NUM_PARTS; ++part)
+        expect_equal(r, names[part], r->parts[part], h.base[part], r->part_bytes[part]);
+    if (!r->planes) return;
+    if (r->mode->published) {
+        expect_published(r, &host.realign, cache, fresh);
+        compare_planes(r, fresh_planes(r));
+    } else {
+        expect_equal(r, "the last plane", r->kv + last * r->plane_bytes, cache, r->plane_bytes);
+        compare_planes(r, r->kv);
+    }
+}
+
+/* ---------------------------------------------------------------------------------------- floor */
+
+/* The bytes that move, from one half of all KV to the other, at another place each time. */
+static int launch_floor_of_move(const void *context, int set, cudaStream_t stream) {
+    const moves_run *r = (const moves_run *)context;
+    const int64_t half = r->kv_bytes / 2 / 256 * 256, places = half - r->moved + 256;
+    const char *src = r->kv + set * r->moved % places;
+    reset_slots(r, set, stream);
+    return (int)cudaMemcpyAsync((char *)src + half, src, (size_t)r->moved, cudaMemcpyDeviceToDevice,
+                                stream);
+}
+
+static int launch_probe_of_move(const void *context, int set, cudaStream_t stream) {
+    const moves_run *r = (const moves_run *)context;
+    reset_slots(r, set, stream);
+    return launch_floor_probe(&r->probe, set, stream);
+}
+
+/* Loads that wait for each other, in the grid of the operation. */
+static bench_bound measure_bound_of_move(moves_run *r) {
+    static const char *const names[] = {"", "", "probe2", "probe3"};
+    const int kind = r->mode->kind, depth = kind <= MOVE_fork ? 3 : 2;
+    const int threads = kind == MOVE_append                           ? SPECV_MOVE_THREADS
+                        : kind == MOVE_resize || kind == MOVE_fork    ? SPECV_PAGE_THREADS
+                        : kind == MOVE_compact || kind == MOVE_budget ? SPECV_COMPACT_THREADS
+                                                                      : SPECV_COLUMN_THREADS;
+    const int blocks = kind == MOVE_append ? blocks_of_move(r, &r->d[0].append.kv)
+                       : kind == MOVE_realign || kind == MOVE_gap ? r->batch
+                       : kind == MOVE_compact                     ? 1 + r->d[0].compact.num_carry
+                       : kind == MOVE_group                       ? (r->batch + 255) / 256
+                                                                  : 1;
+    bench_bound bound = {names[depth], 0}, copy = {"copy", 0};
+    r->probe = bench_probe(depth, blocks, threads);
+    bound.us = bench_time_graph(launch_probe_of_move, r, r->num_slots).p50;
+    if (r->moved == 0) return bound;
+    if (r->moved > r->kv_bytes / 2 / 256 * 256) bench_fail("no room for the copy", -1);
+    copy.us = bench_time_graph(launch_floor_of_move, r, r->num_slots).p50;
+    return copy.us > bound.us || bench.interpreted ? copy : bound;
+}
+
+#endif
