@@ -142,10 +142,10 @@ T_FN int row_wants(const engine *e, int row) {
     return s->finished ? 0 : want < e->positions ? want : e->positions;
 }
 
-T_FN void model_give_back(engine *e, int first, int end) {
+T_FN void model_give_back(engine *e) {
     static int32_t given[SPECV_PAGE_ROWS * MAX_LEN];
     int count = 0;
-    for (int row = first; row < end; ++row) {
+    for (int row = 0; row < e->num_rows; ++row) {
         sequence *s = &e->rows[row];
         const int keep = pages_for(e, row_wants(e, row));
         if (word_at(&e->reserve, row) < 0) continue;
@@ -160,10 +160,10 @@ T_FN void model_give_back(engine *e, int first, int end) {
     }
 }
 
-T_FN void model_take(engine *e, int first, int end) {
+T_FN void model_take(engine *e) {
     int dry = 0;
     count_owners(e);
-    for (int row = first; row < end; ++row) {
+    for (int row = 0; row < e->num_rows; ++row) {
         sequence *s = &e->rows[row];
         const int want = row_wants(e, row), keep = pages_for(e, want);
         const int bad = word_at(&e->reserve, row) < 0;
@@ -190,12 +190,8 @@ T_FN void model_take(engine *e, int first, int end) {
 
 T_FN void model_resize(engine *e) {
     for (int row = 0; row < e->num_rows; ++row) e->copy_from[row] = e->copy_to[row] = NO;
-    for (int first = 0; first < e->num_rows; first += SPECV_PAGE_ROWS) {
-        const int left = e->num_rows - first;
-        const int end = first + (left < SPECV_PAGE_ROWS ? left : SPECV_PAGE_ROWS);
-        model_give_back(e, first, end);
-        model_take(e, first, end);
-    }
+    model_give_back(e);
+    model_take(e);
 }
 
 T_FN void model_append(engine *e) {

@@ -474,57 +474,45 @@ static void test_forks(void) {
     }
 }
 
-/* Rows of different groups of SPECV_PAGE_ROWS copy. The page that row 1 copies from is given back by
-   its other owner in the second group, and there it is the page that another row copies to. (Row 0
-   copies as well, so that other warps read and write the page than at the same place of a copy.) */
-static void test_groups(void) {
-    enum { FAR = SPECV_PAGE_ROWS, ALL = FAR + 2, LONG = 4000, USED = 6 };
-    static const int32_t refs[PAGES] = {2, 2, 0, 2, 0}, free_pages[PAGES] = {2, 4};
-    static const int32_t row_of[USED] = {0, 1, 2, 3, FAR, FAR + 1},
-                         page_of[USED] = {3, 0, 3, 1, 0, 1};
-    static const int32_t content_of[5] = {1, 1, 0, 3,
-                                          3}; /* where the first three positions are from */
-    static char tag[LONG];
-    const int32_t two = 2;
+/* More forks than a block has threads. Row i of the first half has a page and goes to the row half
+   further; every 7th fork wants a row that an earlier one has, some from the launch's first rows. */
+static void test_many_forks(void) {
+    enum { FORKS_OF = SPECV_PAGE_ROWS + 300, ALL = 2 * FORKS_OF };
     tables w;
     memset(&w, 0, sizeof w);
-    t_case("copies in two groups of rows");
-    w.refs = words(refs, PAGES), w.free_pages = words(free_pages, PAGES);
-    w.num_free = words(&two, 1);
-    w.table = t_out(4 * ALL * ENTRIES, 0);
+    t_case("%d forks", FORKS_OF);
+    w.refs = t_out(4 * ALL, 0), w.table = t_out(4 * ALL, 0);
     w.num_row_pages = t_out(4 * ALL, 0), w.cache_len = t_out(4 * ALL, 0);
-    w.reserve = t_out(4 * ALL, 0), w.finished = t_out(ALL, 0);
-    w.from = t_out(4 * ALL, 0), w.to = t_out(4 * ALL, 0), w.status = t_out(4 * ALL, 0);
-    w.data = t_out(PAGES * SIZE * LONG, 0);
-    for (int i = 0; i < ALL * ENTRIES; ++i) put_word(&w.table, i, NO);
+    w.src = t_out(4 * FORKS_OF, 0), w.dst = t_out(4 * FORKS_OF, 0);
+    w.status = t_out(4 * FORKS_OF, 0);
     for (int row = 0; row < ALL; ++row) {
-        put_word(&w.num_row_pages, row, 0), put_word(&w.cache_len, row, 0);
-        put_word(&w.reserve, row, row < 2 || row == FAR + 1);
-        w.finished.host[row] = row == FAR;
+        const int used = row < FORKS_OF;
+        put_word(&w.refs, row, used);
+        put_word(&w.table, row, used ? FORKS_OF - 1 - row : NO);
+        put_word(&w.num_row_pages, row, used), put_word(&w.cache_len, row, used ? row % 5 : 0);
     }
-    for (int i = 0; i < USED; ++i) {
-        put_word(&w.table, row_of[i] * ENTRIES, page_of[i]);
-        put_word(&w.num_row_pages, row_of[i], 1), put_word(&w.cache_len, row_of[i], 3);
+    for (int i = 0; i < FORKS_OF; ++i) {
+        put_word(&w.src, i, i);
+        put_word(&w.dst, i, FORKS_OF + (i % 7 == 6 ? i / 2 : i)); /* i / 2 may be taken or not */
     }
-    for (int page = 0; page < PAGES; ++page)
-        for (int x = 0; x < SIZE; ++x)
-            tag_bytes(w.data.host + (page * SIZE + x) * LONG, LONG, page, x, 0, 0);
     t_upload();
     for (int side = 0; side <= T_DEVICE; ++side) {
-        specv_page_resize_desc d = describe_tables(&w, ALL, side);
-        d.kv.plane = t_at(&w.data, side), d.kv.head_bytes = LONG;
-        d.num_sms = 4;
-        run_resize(&d, side);
+        specv_page_fork_desc f = describe_fork(&w, ALL, FORKS_OF, side);
+        f.num_pages = ALL, f.max_row_pages = 1;
+        run_fork(&f, side);
     }
-    CHECK_EQ(word_at(&w.table, 0), 4, 0);
-    CHECK_EQ(word_at(&w.table, ENTRIES), 2, 1);
-    CHECK_EQ(word_at(&w.table, (FAR + 1) * ENTRIES), 0, FAR + 1);
-    for (int row = 0; row < ALL; ++row) CHECK_EQ(word_at(&w.status, row), 0, row);
-    for (int page = 0; page < 5; ++page)
-        for (int x = 0; x < SIZE; ++x) {
-            tag_bytes(tag, LONG, x == 3 ? page : content_of[page], x, 0, 0);
-            CHECK_EQ(memcmp(w.data.host + (page * SIZE + x) * LONG, tag, LONG), 0, page);
-        }
+    for (int i = 0; i < FORKS_OF; ++i) {
+        /* i / 2 was an ordinary fork's, or another 7th one's who came before, or nobody's */
+        const int want = i % 7 == 6 ? i / 2 : i, free_for_all = want % 7 == 6;
+        int taken = i % 7 == 6 ? !free_for_all : 0;
+        for (int k = 6; k < i && !taken; k += 7) taken = i % 7 == 6 && k / 2 == want;
+        CHECK_EQ((uint32_t)word_at(&w.status, i), taken ? LENGTH : 0, i);
+        if (taken) continue;
+        CHECK_EQ(word_at(&w.cache_len, FORKS_OF + want), i % 5, i);
+        CHECK_EQ(word_at(&w.num_row_pages, FORKS_OF + want), i % 5 > 0, i);
+        CHECK_EQ(word_at(&w.table, FORKS_OF + want), i % 5 ? FORKS_OF - 1 - i : NO, i);
+        CHECK_EQ(word_at(&w.refs, FORKS_OF - 1 - i), 1 + (i % 5 > 0), i);
+    }
     t_check_host();
     t_check_device();
 }
@@ -557,12 +545,12 @@ static void test_fuzz(void) {
     }
 }
 
-/* More rows than a block has threads: groups one after the other, many forks. */
+/* As many rows as there may be, a thread each. */
 static void test_many_rows(void) {
-    static const int batches[] = {1023, 1024, 1025, 2500};
+    static const int batches[] = {SPECV_PAGE_ROWS, 1000, SPECV_PAGE_ROWS - 1};
     for (int i = 0; i < T_COUNT(batches); ++i) {
         engine e;
-        if (t.quick && i % 3) continue;
+        if (t.quick && i > 0) continue;
         t_case("%d rows", batches[i]);
         memset(&e, 0, sizeof e);
         e.num_rows = batches[i];
@@ -808,9 +796,10 @@ static void check_resize(void) {
     RESIZE(SPECV_ERR_KV_STRIDE, d.kv.pos_stride_bytes = 63);
     RESIZE(SPECV_ERR_TABLE_STRIDE, d.kv.table_stride = 6);
     RESIZE(SPECV_ERR_SIZE, d.kv.page_stride_bytes = half);
-    RESIZE(SPECV_OK, (d.batch = 1 << 30, d.kv.max_positions = 16));
-    RESIZE(SPECV_ERR_TOO_LARGE, (d.batch = (1 << 30) + 1, d.kv.max_positions = 16));
-    RESIZE(SPECV_ERR_TOO_LARGE, (d.batch = 1 << 20, d.kv.max_positions = 1025 * 16));
+    RESIZE(SPECV_OK, d.batch = SPECV_PAGE_ROWS);
+    RESIZE(SPECV_ERR_TOO_LARGE, d.batch = SPECV_PAGE_ROWS + 1);
+    RESIZE(SPECV_OK, (d.batch = 1 << 10, d.kv.max_positions = 1 << 24));
+    RESIZE(SPECV_ERR_TOO_LARGE, (d.batch = 1 << 10, d.kv.max_positions = (1 << 24) + 1));
 }
 
 static void check_fork(void) {
@@ -872,9 +861,11 @@ static void test_nothing(void) {
 
 int main(int argc, char **argv) {
     static const t_group groups[] = {
-        {"validation", test_validation}, {"nothing", test_nothing}, {"cases", test_cases},
-        {"forks", test_forks},           {"groups", test_groups},   {"fuzz", test_fuzz},
-        {"many-rows", test_many_rows},   {"graph", test_graph},     {"dependents", test_dependents},
+        {"validation", test_validation}, {"nothing", test_nothing},
+        {"cases", test_cases},           {"forks", test_forks},
+        {"many-forks", test_many_forks}, {"fuzz", test_fuzz},
+        {"many-rows", test_many_rows},   {"graph", test_graph},
+        {"dependents", test_dependents},
     };
     return t_main(argc, argv, groups, T_COUNT(groups));
 }
