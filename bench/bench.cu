@@ -725,6 +725,7 @@ static void measure_move(moves_run *r) {
     bound = measure_bound_of_move(r);
     pair = bench_time_events(launch_move, r, r->num_slots, 0);
     graph = bench_time_graph(launch_move, r, r->num_slots);
+    verify_move_again(r);
     bench.iters = iters, bench.replays = replays;
     print_row(r->mode->op, r->mode->variant, &c, r->moved ? "rotate" : "warm", pair, graph,
               r->asked, r->least, num_launches_of_move(r), bound);

@@ -8,9 +8,9 @@
    no cost. All slots work on one cache, at places of their own, so that what a launch writes is
    not in L2 when its slot comes round again; what B3 reads lies in `sources` that take turns.
 
-   Before a mode is timed, slot 0 runs once. All its numbers and the last plane are compared with
-   the reference; the other planes hold the same, but for a tag in every word, and are compared
-   with the last one on the device.
+   Before a mode is timed, slot 0 runs once. Its numbers and the last plane are compared with the
+   reference; the other planes hold the same, but for a tag in every word, and are compared with
+   the last one on the device. After all rounds its state and outputs must be the same again.
 
    Nobody publishes code for realignment in place. `realign-published` does what EQSPEC's does
    (arXiv 2510.22876): for each plane a new tensor of zeros, and everything copied into it. One
@@ -688,11 +688,22 @@ static void compare_planes(const moves_run *r, const char *planes) {
     if (found) differs_from_reference(r, "a plane before the last");
 }
 
+static const char *const part_names[NUM_PARTS] = {"inputs", "state", "outputs"};
+
+/* Has slot 0 done the same once more? After any number of rounds; what verify_move expected is still
+   in host_in. Columns and carried arrays, of the inputs, have moved on. */
+static void verify_move_again(const moves_run *r) {
+    expect_equal(r, part_names[PART_STATE], r->parts[PART_STATE],
+                 host_in + align_up(r->part_bytes[PART_IN]), r->part_bytes[PART_STATE]);
+    expect_equal(r, part_names[PART_OUT], r->parts[PART_OUT],
+                 host_in + align_up(r->part_bytes[PART_IN]) + align_up(r->part_bytes[PART_STATE]),
+                 r->part_bytes[PART_OUT]);
+}
+
 /* Slot 0, once, after prepare_move. Ends the program at a difference. */
 static void verify_move(const moves_run *r) {
     static void *cache_table[MOVES_MAX_PLANES];
     static const void *rows_table[MOVES_MAX_PLANES];
-    static const char *const names[NUM_PARTS] = {"inputs", "state", "outputs"};
     const int last = r->planes - 1;
     moves_memory h = SPECV_ZERO;
     char *host_at = host_in, *cache = NULL, *rows, *fresh;
@@ -721,7 +732,7 @@ static void verify_move(const moves_run *r) {
     if (status) bench_fail(r->mode->name, status);
     CUDA_CHECK(cudaStreamSynchronize(bench.stream));
     for (int part = 0; part < NUM_PARTS; ++part)
-        expect_equal(r, names[part], r->parts[part], h.base[part], r->part_bytes[part]);
+        expect_equal(r, part_names[part], r->parts[part], h.base[part], r->part_bytes[part]);
     if (!r->planes) return;
     if (r->mode->published) {
         expect_published(r, &host.realign, cache, fresh);
