@@ -1532,9 +1532,8 @@ typedef struct specv_i_scratch {
 /* How a row ended, while it is being decided; what the first pass leaves for the second. */
 typedef struct specv_i_outcome {
     int32_t accepted, usable, ends_with_eos;
-    int32_t token; /* the next one, if it is known without drawing; or -1 */
-    int32_t next;  /* SPECV_I_* below */
-    float prefix;  /* P of the block rule at the position of the token */
+    int32_t next; /* SPECV_I_* below */
+    float prefix; /* P of the block rule at the position of the token */
     uint32_t status;
 } specv_i_outcome;
 
@@ -4870,7 +4869,6 @@ SPECV_DEVFN void specv_i_warp_judge_equal(const specv_verify_sample_desc *d,
         o->status |= specv_i_warp_or(lane <= first ? status : 0);
         if (first == 32) continue;
         o->accepted = base + first;
-        o->token = __shfl_sync(SPECV_FULL_WARP, choice, first);
         o->next = o->accepted == o->usable && o->ends_with_eos ? SPECV_I_NO_TOKEN : SPECV_I_TOKEN;
         return;
     }
@@ -4998,7 +4996,7 @@ SPECV_DEVFN void specv_i_block_emit(const specv_verify_sample_desc *d, const spe
     specv_i_weights w;
     w.p = w.q = specv_i_plain_distribution();
     if (r->target_rows && o.next != SPECV_I_NO_TOKEN) w.p = m->rows[row];
-    o.token = o.next == SPECV_I_TOKEN ? o.token : w.p.id;
+    int32_t token = w.p.id;
     if (o.next > SPECV_I_TOKEN && w.p.kind == SPECV_SOFTMAX) {
         const specv_tile *tiles = m->tiles + row * m->num_tiles;
         const uint64_t uniform = specv_i_sample_uniform(d, b, k);
@@ -5009,8 +5007,8 @@ SPECV_DEVFN void specv_i_block_emit(const specv_verify_sample_desc *d, const spe
             w.q_scores = specv_i_scores_of(&r->draft, k);
             if (r->draft_rows) w.q = m->rows[m->target_rows + r->first_row + k];
         }
-        o.token = specv_i_block_draw(r, &w, tiles, residuals, m->num_tiles, v->vocab, uniform);
-        if (o.token < 0 && o.next != SPECV_I_DRAW) {
+        token = specv_i_block_draw(r, &w, tiles, residuals, m->num_tiles, v->vocab, uniform);
+        if (token < 0 && o.next != SPECV_I_DRAW) {
             o.status |= SPECV_ROW_ZERO_RESIDUAL;
             w.q_scores = 0, w.without = -1;
             if (probs) { /* a rare row: its tiles are added up here and now */
@@ -5018,19 +5016,19 @@ SPECV_DEVFN void specv_i_block_emit(const specv_verify_sample_desc *d, const spe
                     specv_i_warp_residual_tile(r, &w, v->vocab, t, &residuals[t]);
                 __syncthreads();
             }
-            o.token = specv_i_block_draw(r, &w, tiles, probs ? residuals : 0, m->num_tiles,
-                                         v->vocab, uniform);
+            token = specv_i_block_draw(r, &w, tiles, probs ? residuals : 0, m->num_tiles, v->vocab,
+                                       uniform);
         }
     }
     if (o.next > SPECV_I_TOKEN) {
         o.status |= w.p.status;
-        if (o.token < 0) o.status |= SPECV_ROW_EMPTY;
+        if (token < 0) o.status |= SPECV_ROW_EMPTY;
     }
     if (v->out_tokens)
         for (int64_t j = thread; j < columns; j += SPECV_SAMPLE_THREADS)
             specv_i_store_token(v->out_tokens, v->token_dtype, b * v->out_stride_elems + j,
                                 j < k    ? specv_i_draft_token(d, r, (int)j)
-                                : j == k ? o.token
+                                : j == k ? token
                                          : -1);
     if (thread == 0) {
         const int mismatch = o.next > SPECV_I_NO_TOKEN && k < n_draft;
@@ -5040,13 +5038,13 @@ SPECV_DEVFN void specv_i_block_emit(const specv_verify_sample_desc *d, const spe
             if (draft != -1 && !specv_i_is_token(draft, v->vocab)) o.status |= SPECV_ROW_BAD_DRAFT;
         }
         if ((d->logprob || d->lse) && o.next > SPECV_I_NO_TOKEN)
-            specv_i_log_probability(r, &w.p, k, o.token, &logprob, &lse);
+            specv_i_log_probability(r, &w.p, k, token, &logprob, &lse);
         if (v->accepted_len) v->accepted_len[b] = k;
         if (v->mismatch) v->mismatch[b] = (uint8_t)mismatch;
-        if (v->next_token) specv_i_store_token(v->next_token, v->token_dtype, b, o.token);
-        if (v->num_emitted) v->num_emitted[b] = k + (o.token >= 0);
+        if (v->next_token) specv_i_store_token(v->next_token, v->token_dtype, b, token);
+        if (v->num_emitted) v->num_emitted[b] = k + (token >= 0);
         if (v->finished)
-            v->finished[b] = (uint8_t)(o.next == SPECV_I_NO_TOKEN || specv_i_is_eos(v, o.token));
+            v->finished[b] = (uint8_t)(o.next == SPECV_I_NO_TOKEN || specv_i_is_eos(v, token));
         if (v->row_status) v->row_status[b] = o.status;
         if (d->logprob) d->logprob[b] = logprob;
         if (d->lse) d->lse[b] = lse;
@@ -5111,7 +5109,7 @@ SPECV_DEVFN void specv_i_block_judge(const specv_verify_sample_desc *d, const sp
     if (specv_i_thread() < 32) {
         const specv_distribution *rows = m->rows + r.first_row;
         const specv_distribution *draft_rows = rows + m->target_rows;
-        specv_i_outcome o = {0, 0, 0, -1, SPECV_I_NOTHING, 1, r.status};
+        specv_i_outcome o = {0, 0, 0, SPECV_I_NOTHING, 1, r.status};
         if (r.row.readable) {
             specv_i_warp_find_usable(d, &r, &o);
             if (d->rule == SPECV_RULE_SCORE)

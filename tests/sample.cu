@@ -407,16 +407,21 @@ static void test_shapes(void) {
 }
 
 /* Rows of several warps' width whose stop may be anywhere, an EOS behind drafts that are all accepted
-   among them, with a NaN behind the stop here and there; and two ids, of which the hidden q's is
-   the first as often as the second. */
+   among them, with a NaN behind the stop here and there; two ids, of which the hidden q's is the
+   first as often as the second; rows without probability and without drafts. */
 static void test_long_rows(void) {
     for (int rule = 0; rule < 4; ++rule)
-        for (int kind = 0; kind < 5; ++kind) {
-            scene c = plain_scene(kind == 4 ? 24 : 5, kind == 4 ? 2 : 70, kind == 4 ? 2 : 12);
+        for (int kind = 0; kind < 6; ++kind) {
+            scene c = plain_scene(kind == 4 ? 24 : 5,
+                                  kind < 4    ? 70
+                                  : kind == 4 ? 2
+                                              : 0,
+                                  kind == 4 ? 2 : 12);
             c.rule = rule;
             c.odd = kind == 0 ? ODD_SAME : kind == 1 ? ODD_SAME | ODD_NAN : 0;
             c.draft_dtype = kind >= 3 ? NO_DRAFT_SCORES : (int)SPECV_LOGITS_F32;
             c.temperature = kind == 2 ? 0.05f : 1;
+            if (kind == 5) c.target_dtype = SPECV_PROBS_F32, c.odd = ODD_EMPTY;
             if (kind < 4) c.s.endings = (unsigned)SCORE_ENDINGS, c.s.num_eos = 2;
             t_case("long rows %d:", kind);
             scene_run(&c);
@@ -725,7 +730,7 @@ static void test_validation(void) {
     EXPECT(SPECV_ERR_CANARY, d.draft.reserved = 1);
     EXPECT(SPECV_ERR_BATCH, d.verify.rows.batch = -1);
     EXPECT(SPECV_ERR_TARGET_TOKENS, d.verify.target_tokens = storage);
-    EXPECT(SPECV_ERR_RULE, d.rule = 4);
+    EXPECT(SPECV_ERR_RULE, d.rule = 5);
     EXPECT(SPECV_ERR_RULE, d.rule = -1);
     EXPECT(SPECV_ERR_VOCAB, d.verify.vocab = 0);
     EXPECT(SPECV_ERR_VOCAB, d.verify.vocab = (1 << 22) + 1);
