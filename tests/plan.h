@@ -420,8 +420,9 @@ T_FN void check_group(const plan *p, int g) {
     model_weights(&m, p->before + row, n);
     equal = (wide)m.sum * m.sum == (wide)n * m.squares; /* and then so are all doubles */
     resamples = m.any && n > 1 && !equal && m.ess < (long double)p->threshold * n;
-    if (m.any && !equal && fabsl(m.ess - (long double)p->threshold * n) < 1e-9L * n)
-        resamples = word_at(&p->num_jobs, g) > 0; /* as near as this, it may be rounded */
+    if (m.any && !equal && fabsl(m.ess - (long double)p->threshold * n) < 1e-13L * n)
+        resamples = p->ess.host ? get_double(&p->ess, g) < p->threshold * n /* as near as this, */
+                                : word_at(&p->num_jobs, g) > 0;             /* it is rounding */
     for (int i = 0; i < n; ++i) m.counts[i] = 1;
     if (resamples) {
         model_counts(&m, p, g);
