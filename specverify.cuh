@@ -6010,8 +6010,9 @@ SPECV_KERNEL __launch_bounds__(SPECV_PARTICLE_THREADS)
                                                        e < s.pages ? from[e] : -1);
                     if (page < 0) continue;
                     /* num_free stays until the end: scratch counts what came behind it */
-                    int32_t place = *c->pool.num_free + (int32_t)atomicAdd(&d->scratch[1 + i], 1u);
-                    if (place >= 0 && place < c->num_pages) c->pool.free_pages[place] = page;
+                    const int32_t first = *c->pool.num_free;
+                    int32_t place = first + (int32_t)atomicAdd(&d->scratch[1 + i], 1u);
+                    if (first >= 0 && place < c->num_pages) c->pool.free_pages[place] = page;
                 }
             }
             for (int64_t x = at; d->text && x < d->text_len[src]; x += step)
@@ -6046,8 +6047,10 @@ SPECV_KERNEL __launch_bounds__(SPECV_PARTICLE_THREADS)
         if (thread == 0) first_free = *pool->num_free;
         __syncthreads();
         int32_t count = (int32_t)d->scratch[1 + i];
-        if (first_free < 0 || first_free > d->cache[i].num_pages) count = 0;
-        if (count > d->cache[i].num_pages - first_free) count = d->cache[i].num_pages - first_free;
+        if (first_free < 0 || first_free > d->cache[i].num_pages)
+            count = 0; /* num_free makes no sense: it stays */
+        else if (count > d->cache[i].num_pages - first_free)
+            count = d->cache[i].num_pages - first_free;
         specv_i_block_sort(pool->free_pages + first_free, count);
         __syncthreads(); /* first_free and scratch are read */
         if (thread == 0) *pool->num_free = first_free + count, d->scratch[1 + i] = 0;
@@ -6423,8 +6426,8 @@ SPECV_LAUNCHER int specv_reshuffle(const specv_reshuffle_desc *desc, struct CUst
     int status = SPECV_I_VALIDATE(specv_reshuffle_validate, desc);
     int64_t jobs, longest = 1;
     specv_reshuffle_task task = SPECV_ZERO;
-    if (status != SPECV_OK || (jobs = (int64_t)desc->num_groups * desc->max_jobs) == 0)
-        return status;
+    if (status != SPECV_OK || desc->batch == 0) return status;
+    if ((jobs = (int64_t)desc->num_groups * desc->max_jobs) == 0) return status;
     task.d = *desc;
     specv_reshuffle_resolve(&task.d);
     for (int i = 0; i < desc->num_caches; ++i)

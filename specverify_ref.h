@@ -1688,7 +1688,7 @@ static uint32_t specv_ref_i_reshuffle(const specv_reshuffle_desc *d, int dst, in
 SPECV_REF_API int specv_ref_reshuffle(const specv_reshuffle_desc *desc) {
     int status = specv_reshuffle_validate(desc);
     specv_reshuffle_desc d;
-    if (status != SPECV_OK) return status;
+    if (status != SPECV_OK || desc->batch == 0) return status;
     d = *desc;
     specv_reshuffle_resolve(&d);
     for (int g = 0; g < d.num_groups; ++g)
