@@ -7,6 +7,8 @@
 
 #include "batch.h"
 
+#include <math.h>
+
 /* ------------------------------------------------------------------------------------- scenes */
 
 /* What is unusual about the scores, as bits. */
@@ -22,7 +24,7 @@ enum {
     ODD_ALL = 255
 };
 
-enum { NO_DRAFT_SCORES = -1 };
+enum { NO_DRAFT_SCORES = -1, NUM_RULES = SPECV_RULE_SCORE + 1 };
 
 typedef struct scene {
     shape s;
@@ -42,7 +44,7 @@ typedef struct stage {
     scene c;
     batch b;
     t_buf target, draft, temperature, draft_temperature, seed, position, accept, sample, logprob,
-        lse;
+        lse, draft_logprob;
     void *scratch[2];
     int64_t scratch_bytes;
 } stage;
@@ -156,6 +158,8 @@ static void stage_make(stage *g, const scene *c) {
     if (!base) t_die(__FILE__, __LINE__, "malloc", "no memory");
     memset(g, 0, sizeof *g);
     g->c = *c;
+    if (c->rule == SPECV_RULE_SCORE) g->c.draft_dtype = NO_DRAFT_SCORES;
+    c = &g->c;
     batch_make(&g->b, &c->s);
     g->target = new_scores(g, c->target_dtype, 0);
     if (c->draft_dtype >= 0) g->draft = new_scores(g, c->draft_dtype, 1);
@@ -186,6 +190,7 @@ static void stage_make(stage *g, const scene *c) {
                 t_chance(10) ? (t_chance(50) ? 0 : 1 - 5.9604644775390625e-8f) : (float)t_uniform();
     }
     if (!c->null_extra) g->logprob = t_out(4 * rows, 0), g->lse = t_out(4 * rows, 0);
+    if (c->rule == SPECV_RULE_SCORE) g->draft_logprob = t_out(4 * rows * c->s.max_draft, 0);
 }
 
 static specv_verify_sample_desc stage_describe(const stage *g, int side) {
@@ -219,6 +224,7 @@ static specv_verify_sample_desc stage_describe(const stage *g, int side) {
     d.sample_uniform = (const float *)t_at(&g->sample, side);
     d.logprob = (float *)t_at(&g->logprob, side);
     d.lse = (float *)t_at(&g->lse, side);
+    d.draft_logprob = (float *)t_at(&g->draft_logprob, side);
     d.rule = g->c.rule;
     d.num_sms = g->c.num_sms;
     d.stream = g->c.stream;
@@ -261,8 +267,113 @@ static specv_verify_sample_desc describe_device(const stage *g) {
 }
 #endif
 
+/* ---- rule SCORE against long double */
+
+static float get_score(const t_buf *b, int dtype, int64_t at) {
+    uint32_t code, sign, exponent;
+    if (dtype == SPECV_LOGITS_F32 || dtype == SPECV_PROBS_F32)
+        return ((const float *)(const void *)b->host)[at];
+    code = ((const uint16_t *)(const void *)b->host)[at];
+    if (dtype == SPECV_LOGITS_BF16) return specv_bits_float(code << 16);
+    sign = code >> 15 << 31, exponent = code >> 10 & 31;
+    if (exponent == 0) return 0; /* half_bits makes no others */
+    if (exponent == 31) exponent = 143;
+    return specv_bits_float(sign | (exponent + 112) << 23 | (code & 1023) << 13);
+}
+
+/* ln p(token) at a position; *bound: how far the kit may be from it, -1: anything far below 0. */
+static long double log_p(const stage *g, int row, int j, int64_t token, long double *bound) {
+    const int64_t first = scores_at(g, row, j, 0), vocab = g->c.s.vocab;
+    const int dtype = g->c.target_dtype, probs = dtype == SPECV_PROBS_F32;
+    const float heat = ((const float *)(const void *)g->temperature.host)[row];
+    const int zero = !(heat >= 1.220703125e-4f && heat <= 8192); /* and what is no temperature */
+    long double sum = 0, largest = -INFINITY, mine = -INFINITY;
+    int64_t best = -1;
+    for (int64_t x = 0; x < vocab; ++x) {
+        long double score = get_score(&g->target, dtype, first + x);
+        if (isnan(score) || (probs && (score < 0 || score > 2))) score = probs ? 0 : -INFINITY;
+        if (x == token) mine = score;
+        if (score > largest) largest = score, best = x;
+    }
+    *bound = 0;
+    if (probs && !zero) {
+        *bound = fabsl(logl(mine)) * 1e-6L + 2e-6L;
+        return mine > 0 ? logl(mine) : -INFINITY;
+    }
+    if (isinf(largest) && largest < 0) return largest;
+    if (probs && !(largest > 0)) return -INFINITY;
+    if (zero || fabsl(largest / heat) > 363400) return token == best ? 0 : -INFINITY;
+    if (isinf(mine)) return mine;
+    for (int64_t x = 0; x < vocab; ++x) {
+        const long double score = get_score(&g->target, dtype, first + x);
+        if (!isnan(score)) sum += expl((score - largest) / heat);
+    }
+    mine = (mine - largest) / heat - logl(sum);
+    *bound = mine < -360000 || fabsl(largest / heat) > 359000 ? -1 : fabsl(mine) * 1e-6L + 2e-6L;
+    return mine;
+}
+
+/* The next token of a row is what the sampler draws there. */
+static void check_next(const stage *g, int row, int k) {
+    const specv_verify_sample_desc v = stage_describe(g, T_HOST_SIDE);
+    const int64_t bytes = (int64_t)specv_i_score_bytes(g->c.target_dtype);
+    specv_sample_desc d = SPECV_ZERO;
+    int64_t token = -2;
+    float logprob, lse;
+    uint32_t status;
+    d.token_dtype = SPECV_I64, d.token = &token, d.logprob = &logprob, d.lse = &lse;
+    d.scores.data = g->target.host + scores_at(g, row, k, 0) * bytes;
+    d.scores.dtype = g->c.target_dtype;
+    d.temperature = v.temperature + row, d.seed = v.seed + row, d.position = v.position + row;
+    if (v.sample_uniform) d.uniform = v.sample_uniform + row;
+    d.row_status = &status;
+    d.scratch = no_scratch(), d.scratch_bytes = INT64_MAX;
+    d.vocab = g->c.s.vocab, d.batch = 1;
+    d.step_row = g->c.step_row + k, d.stream = g->c.stream;
+    CHECK_EQ(specv_ref_sample(&d), SPECV_OK, row);
+    if (g->b.next.host) CHECK_EQ(get_token(&g->b.next, g->c.s.dtype, row), token, row);
+    if (g->logprob.host) CHECK(memcmp(g->logprob.host + 4 * row, &logprob, 4) == 0);
+    if (g->lse.host) CHECK(memcmp(g->lse.host + 4 * row, &lse, 4) == 0);
+    if (g->b.status.host) CHECK_EQ(status & ~(uint32_t)word_at(&g->b.status, row), 0, row);
+}
+
+/* Every draft up to an EOS, or to what is no token, is accepted and has its log-probability. */
+static void check_scored(const stage *g) {
+    const int columns = g->c.s.max_draft;
+    for (int row = 0; row < g->c.s.batch; ++row) {
+        const truth *r = &g->b.rows[row];
+        const int bad_row = !r->live || r->first < 0;
+        int usable = 0, ended = 0, wrong = -1;
+        while (!bad_row && usable < r->n_draft && !ended) {
+            const int64_t token = get_token(&g->b.draft, g->c.s.dtype, r->first + usable);
+            if (token < 0 || token >= g->c.s.vocab) break;
+            ended = is_eos(&g->b, token);
+            usable += 1;
+        }
+        CHECK_EQ(word_at(&g->b.accepted, row), usable, row);
+        if (g->b.mismatch.host)
+            CHECK_EQ(g->b.mismatch.host[row], !ended && !bad_row && usable < r->n_draft, row);
+        for (int j = 0; j < columns; ++j) {
+            const float p =
+                ((const float *)(const void *)g->draft_logprob.host)[(int64_t)row * columns + j];
+            long double want = 0, bound = 0;
+            if (j < usable)
+                want = log_p(g, row, j, get_token(&g->b.draft, g->c.s.dtype, r->first + j), &bound);
+            if (bound < 0     ? !(p < -100000) && p != want
+                : isinf(want) ? !(isinf(p) && p < 0)
+                              : !(fabsl(p - want) <= bound))
+                wrong = j;
+        }
+        CHECK_EQ(wrong, -1, row); /* the last wrong column */
+        if (!bad_row && !ended) check_next(g, row, usable);
+        if ((bad_row || ended) && g->b.next.host)
+            CHECK_EQ(get_token(&g->b.next, g->c.s.dtype, row), -1, row);
+    }
+    CHECK(1);
+}
+
 static void scene_run(const scene *c) {
-    static const char *const rules[] = {"token", "block", "coupled", "greedy"};
+    static const char *const rules[] = {"token", "block", "coupled", "greedy", "score"};
     stage g;
     t_note(" %s, scores %d and %d, odd %#x, T %g, spread %g, %s, gap %d, offset %d,",
            rules[c->rule], c->target_dtype, c->draft_dtype, c->odd, (double)c->temperature,
@@ -278,6 +389,7 @@ static void scene_run(const scene *c) {
                 ((uint32_t *)(void *)g.b.status.host)[row] &= ~(uint32_t)SPECV_ROW_NAN;
         if (!(c->odd & ODD_NAN)) batch_check(&g.b, NULL);
     }
+    if (c->rule == SPECV_RULE_SCORE) check_scored(&g);
     t_check_host();
 #if T_DEVICE
     {
@@ -322,7 +434,7 @@ static const int vocabs[] = {1, 2, 3, 31, 33, 127, 1000, 1023, 1024, 1025, 2048,
 static scene random_scene(int turn) {
     scene c = plain_scene((int)t_between(1, 6), (int)t_below(6), 8);
     c.s.vocab = t_chance(60) ? T_PICK(vocabs) : t_between(1, 1500);
-    c.rule = turn % 4;
+    c.rule = turn % NUM_RULES;
     c.target_dtype = (int)t_below(4);
     c.draft_dtype = (int)t_between(NO_DRAFT_SCORES, 3);
     c.s.dtype = t_chance(50) ? SPECV_I64 : SPECV_I32;
@@ -348,11 +460,12 @@ static scene random_scene(int turn) {
 }
 
 static void test_types(void) {
-    for (int rule = 0; rule < 4; ++rule)
+    for (int rule = 0; rule < NUM_RULES; ++rule)
         for (int dtype = 0; dtype < 4; ++dtype)
             for (int draft = -1; draft < 4; ++draft) {
                 scene c = plain_scene(2, 3, 1500);
                 if (t.quick && (rule + dtype + draft) % 3) continue;
+                if (rule == SPECV_RULE_SCORE && draft >= 0) continue;
                 c.rule = rule, c.target_dtype = dtype, c.draft_dtype = draft;
                 c.null_extra = rule == SPECV_RULE_COUPLED && dtype % 2;
                 t_case("every rule and type:");
@@ -364,7 +477,8 @@ static void test_types(void) {
 static void test_random(void) {
     for (int i = 0; i < (t.cases ? t.cases : t.quick ? 60 : T_DEVICE ? 400 : 3000); ++i) {
         t_case("random:");
-        scene c = random_scene((int)((t.case_seed + 3) % 4)); /* a seed says all of a case */
+        scene c =
+            random_scene((int)((t.case_seed + 3) % NUM_RULES)); /* a seed says all of a case */
         scene_run(&c);
     }
 }
@@ -372,7 +486,7 @@ static void test_random(void) {
 /* Rows of scores with accidents, one kind at a time, in every rule. */
 static void test_accidents(void) {
     for (int bit = 0; bit < 8; ++bit)
-        for (int rule = 0; rule < 4; ++rule)
+        for (int rule = 0; rule < NUM_RULES; ++rule)
             for (int probs = 0; probs < 2; ++probs) {
                 scene c = plain_scene(6, 3, probs ? 300 : 1100);
                 if (t.quick && (bit + rule + probs) % 3) continue;
@@ -390,7 +504,7 @@ static void test_shapes(void) {
     static const int batches[] = {0, 1, 2, 31, 33, 65}, drafts[] = {0, 1, 8, 31, 32, 33, 65};
     for (int i = 0; i < T_COUNT(batches); ++i)
         for (int j = 0; j < T_COUNT(drafts); ++j)
-            for (int rule = 0; rule < 4; ++rule) {
+            for (int rule = 0; rule < NUM_RULES; ++rule) {
                 scene c = plain_scene(batches[i], drafts[j], 40);
                 if (batches[i] * drafts[j] > (t.quick ? 40 : 600)) continue;
                 if (t.quick && (i + j + rule) % 3) continue;
@@ -410,7 +524,7 @@ static void test_shapes(void) {
    among them, with a NaN behind the stop here and there; two ids, of which the hidden q's is the
    first as often as the second; rows without probability and without drafts. */
 static void test_long_rows(void) {
-    for (int rule = 0; rule < 4; ++rule)
+    for (int rule = 0; rule < NUM_RULES; ++rule)
         for (int kind = 0; kind < 6; ++kind) {
             scene c = plain_scene(kind == 4 ? 24 : 5,
                                   kind < 4    ? 70
@@ -432,10 +546,10 @@ static void test_long_rows(void) {
 static void test_vocabularies(void) {
     static const int real[] = {32000, 50257, 128256, 151936, 262144};
     for (int i = 0; i < T_COUNT(real); ++i)
-        for (int rule = 0; rule < 4; ++rule) {
+        for (int rule = 0; rule < NUM_RULES; ++rule) {
             scene c = plain_scene(1, rule % 2, real[i]);
             if (t.quick && (i != 1 || rule > 1)) continue;
-            if (real[i] != 50257 && i % 4 != rule) continue;
+            if (real[i] != 50257 && i % 4 != rule % 4) continue;
             c.rule = rule;
             c.target_dtype = (i + rule) % 3;
             c.draft_dtype = rule ? NO_DRAFT_SCORES : c.target_dtype;
@@ -556,6 +670,61 @@ static void test_dependents(void) {
 #else
     t_skip("dependent launches need a device");
 #endif
+}
+
+/* ln p of drafts at the ends of what there is, each alone in its row: NaN, -inf, what is no
+   probability, temperature 0, numbers that are hardly above 0. */
+static void test_scored(void) {
+    static const struct {
+        int dtype;
+        float score, others, temperature, want;
+        uint32_t status;
+    } cases[] = {
+        {SPECV_LOGITS_F32, NAN, 1, 1, -INFINITY, SPECV_ROW_NAN},
+        {SPECV_LOGITS_F32, -INFINITY, 1, 1, -INFINITY, 0},
+        {SPECV_LOGITS_F32, 1, -INFINITY, 1, 0, 0},
+        {SPECV_LOGITS_F32, -INFINITY, -INFINITY, 1, -INFINITY, SPECV_ROW_EMPTY},
+        {SPECV_LOGITS_F32, 2, 1, 0, 0, 0},
+        {SPECV_LOGITS_F32, 1, 2, 0, -INFINITY, 0},
+        {SPECV_LOGITS_F32, 1, 1, 1, -1.38629436f, 0},
+        {SPECV_LOGITS_F32, INFINITY, 1, 1, 0, SPECV_ROW_EXTREME},
+        {SPECV_LOGITS_F32, 1, 3, 2, -2.21428238f, 0}, /* -1 - ln (3 + 1 / e) */
+        {SPECV_PROBS_F32, 0.25f, 0.25f, 1, -1.38629436f, 0},
+        {SPECV_PROBS_F32, 1, 0, 1, 0, 0},
+        {SPECV_PROBS_F32, 0, 0.3f, 1, -INFINITY, 0},
+        {SPECV_PROBS_F32, NAN, 0.3f, 1, -INFINITY, SPECV_ROW_NAN},
+        {SPECV_PROBS_F32, -0.5f, 0.3f, 1, -INFINITY, SPECV_ROW_NAN},
+        {SPECV_PROBS_F32, 2.5f, 0.3f, 1, -INFINITY, SPECV_ROW_NAN},
+        {SPECV_PROBS_F32, 0.5f, 0.2f, 0, 0, 0},
+        {SPECV_PROBS_F32, 0.1f, 0.3f, 0, -INFINITY, 0},
+        {SPECV_PROBS_F32, 1e-37f, 0.3f, 1, -85.1956482f, 0},
+        {SPECV_PROBS_F32, 1e-40f, 0.3f, 1, -INFINITY, 0}, /* as good as 0 */
+    };
+    for (int i = 0; i < T_COUNT(cases); ++i) {
+        scene c = plain_scene(1, 1, 4);
+        stage g;
+        float p;
+        c.rule = SPECV_RULE_SCORE, c.target_dtype = cases[i].dtype;
+        c.temperature = cases[i].temperature;
+        t_case("log-probability of one draft, %d", i);
+        stage_make(&g, &c);
+        put_token(&g.b.draft, SPECV_I32, 0, 2);
+        for (int64_t x = 0; x < 4; ++x)
+            put_score(&g.target, c.target_dtype, x, x == 2 ? cases[i].score : cases[i].others);
+        t_upload();
+        run_reference(&g);
+        memcpy(&p, g.draft_logprob.host, 4);
+        CHECK(isinf(cases[i].want) ? p == cases[i].want : fabs(p - cases[i].want) <= 1e-5);
+        CHECK_EQ(word_at(&g.b.status, 0), cases[i].status, 0);
+        CHECK_EQ(word_at(&g.b.accepted, 0), 1, 0);
+#if T_DEVICE
+        specv_verify_sample_desc d = describe_device(&g);
+        CHECK_EQ(specv_verify_sample(&d, 0), SPECV_OK, -1);
+        t_check_device();
+        T_CUDA(cudaFree(d.scratch));
+#endif
+        batch_free(&g.b);
+    }
 }
 
 /* Scores that contradict each other: p is nowhere above q. The token then comes from p, over more
@@ -771,6 +940,16 @@ static void test_validation(void) {
     EXPECT(SPECV_ERR_UNIFORM, d.sample_uniform = (float *)misaligned());
     EXPECT(SPECV_ERR_LOGPROB, d.logprob = (float *)misaligned());
     EXPECT(SPECV_ERR_LOGPROB, d.lse = (float *)misaligned());
+    EXPECT(SPECV_ERR_LOGPROB, d.draft_logprob = (float *)storage);
+    EXPECT(SPECV_ERR_DRAFT, d.rule = SPECV_RULE_SCORE);
+    EXPECT(SPECV_OK, (d.rule = SPECV_RULE_SCORE, d.draft.data = NULL));
+    EXPECT(SPECV_OK,
+           (d.rule = SPECV_RULE_SCORE, d.draft.data = NULL, d.draft_logprob = (float *)storage));
+    EXPECT(SPECV_ERR_LOGPROB, (d.rule = SPECV_RULE_SCORE, d.draft.data = NULL,
+                               d.draft_logprob = (float *)misaligned()));
+    EXPECT(SPECV_ERR_SEED, (d.rule = SPECV_RULE_SCORE, d.draft.data = NULL, d.seed = NULL));
+    EXPECT(SPECV_OK, (d.rule = SPECV_RULE_SCORE, d.draft.data = NULL, d.seed = NULL,
+                      d.sample_uniform = (float *)storage));
     EXPECT(SPECV_ERR_STREAM, d.stream = 2);
     EXPECT(SPECV_ERR_STREAM, d.step_row = -1);
     EXPECT(SPECV_ERR_NUM_SMS, d.num_sms = -1);
@@ -815,6 +994,7 @@ int main(int argc, char **argv) {
         {"shared-scratch", test_shared_scratch},
         {"dependents", test_dependents},
         {"zero-residual", test_zero_residual},
+        {"scored", test_scored},
     };
     return t_main(argc, argv, groups, T_COUNT(groups));
 }
