@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT-0
 #
 # tiny_lm.sh - the whole program examples/tiny_lm: text and KV caches must not depend on batch,
-# gamma, compiler or backend; sampled texts must have the law of plain sampling; damaged input must
+# gamma, kind of cache, schedule, compiler or backend; sampled texts must have the law of plain sampling; damaged input must
 # be refused; a broken commit or a random number used twice must be noticed.
 #
 # usage: tests/tiny_lm.sh [build folder]     (build/tiny_lm-tests)
@@ -13,7 +13,7 @@ out=${1:-build/tiny_lm-tests}
 mkdir -p "$out" || exit 2
 out=$(cd "$out" && pwd)
 here=examples/tiny_lm
-sources="$here/tiny_lm.c $here/model.c $here/cpu.c"
+sources="$here/tiny_lm.c $here/engine.c $here/model.c $here/cpu.c"
 flags="-std=c99 -ffp-contract=off -Wall -Wextra -Wconversion -Wshadow -Wpedantic -Werror -I."
 passed=0 failed=0 skipped=0
 rm -f "$out"/tiny_lm*
@@ -95,6 +95,7 @@ fi
 head -c 200 /dev/zero | tr '\0' a >"$out/prompts-full"
 runs full-context "identical to plain decoding: 1 of 1" \
     "$out/tiny_lm" --backend cpu --prompts "$out/prompts-full" --tokens 56
+{ cat "$out/prompts-full" && printf '\nAnd'; } >"$out/prompts-full-2"
 printf '\001\377\200\\\n \na' >"$out/prompts-odd"
 runs odd-bytes "identical to plain decoding: 3 of 3" \
     "$out/tiny_lm" --backend cpu --prompts "$out/prompts-odd" --tokens 16
@@ -133,6 +134,10 @@ if ${CC:-gcc} -O2 -g -fsanitize=address,undefined -fno-sanitize-recover=all $fla
     runs sanitized-coupled "$all4" "$tiny_lm" $few --rule coupled --drafter random
     runs sanitized-token "$counts" "$tiny_lm" $few --rule token --drafter ngram
     runs sanitized-block "$counts" "$tiny_lm" $few --rule block
+    for how in "--cache paged --page-size 3 --continuous" "--cache padded --continuous" \
+        "--cache padded --realign copy" "--cache gap" "--exspec 4"; do
+        runs "sanitized-$(echo $how | tr -d ' ')" "$all4" "$tiny_lm" $few --vary-tokens $how
+    done
     runs sanitized-law "$passes" "$tiny_lm" $few --rule token --check-law 20
 else
     skip sanitizers "the compiler has no -fsanitize=address,undefined"
@@ -215,6 +220,76 @@ for rule in token block coupled; do
     runs "law-$rule" "$passes" "$fast" $law --rule $rule --gamma 3
 done
 
+# ---- caches and schedules -----------------------------------------------------------------------
+
+# same_drafts NAME OTHER: as many proposed and accepted, so the draft model's cache is right too
+same_drafts() {
+    if [ "$(grep '^drafts ' "$out/$1")" = "$(grep '^drafts ' "$out/$2")" ]; then pass; else
+        fail "$1 and $2 differ in their drafts"
+    fi
+}
+
+# Prompts of several lengths, which finish at different times, in every kind of cache.
+awk '{ print substr($0, 1, 3 + 3 * (NR % 4)) }' $here/prompts.txt >"$out/prompts-mixed"
+vary="--backend cpu --prompts $out/prompts-mixed --tokens 12 --vary-tokens"
+for rule in greedy coupled; do
+    for gamma in 1 4; do
+        for batch in 1 5 32; do
+            for cache in ragged paged padded gap; do
+                name=$rule-g$gamma-b$batch-$cache
+                runs $name "$all32" "$fast" $vary \
+                    --rule $rule --gamma $gamma --batch $batch --cache $cache
+                equals $name $rule-g1-b1-ragged
+                same_drafts $name $rule-g$gamma-b1-ragged
+            done
+        done
+    done
+    for batch in 1 5 32; do
+        for how in "--cache ragged" "--cache paged --page-size 5" "--cache padded"; do
+            name=$rule-b$batch-${how#--cache }-continuous
+            runs "$name" "$all32" "$fast" $vary --rule $rule --batch $batch --continuous $how
+            equals "$name" $rule-g1-b1-ragged && same_drafts "$name" $rule-g4-b1-ragged
+        done
+    done
+    for how in "1 --batch 1" "32 --batch 2" "9 --batch 4" "32 --batch 32"; do
+        runs "$rule-exspec-$how" "$all32" "$fast" $vary --rule $rule --exspec $how
+        equals "$rule-exspec-$how" $rule-g1-b1-ragged
+        same_drafts "$rule-exspec-$how" $rule-g4-b1-ragged
+    done
+done
+runs copies "$all32" "$fast" $vary --cache padded --realign copy --batch 5
+equals copies greedy-g1-b1-ragged && same_drafts copies greedy-g4-b1-ragged
+for cache in ragged paged padded gap; do
+    runs block-$cache "$counts" "$fast" $vary --rule block --batch 5 --cache $cache
+    equals block-$cache block-ragged && same_drafts block-$cache block-ragged
+    runs full-$cache "identical to plain decoding: 2 of 2" "$fast" --backend cpu --cache $cache \
+        --prompts "$out/prompts-full-2" --tokens 56
+done
+runs long-paged "$all32" "$fast" $vary --gamma 64 --cache paged && equals long-paged greedy-g1-b1-ragged
+for size in 1 256; do
+    runs pages-$size "$all32" "$fast" $vary --cache paged --page-size $size
+    equals pages-$size greedy-g1-b1-ragged
+done
+# A batch that is refilled is fuller; the more must be of one length, the less often they are;
+# sorting changes the order, not the texts.
+places() { sed -n 's/^places *\([0-9]*\)[.]\([0-9]*\) .*/\1\2/p' "$out/$1"; }
+if [ "$(places greedy-b5-ragged-continuous)" -gt "$(places greedy-g4-b5-ragged)" ]; then pass; else
+    fail "--continuous does not keep the batch full"
+fi
+groups() { sed -n 's/^grouping rate *\([0-9]\)[.]\([0-9]*\):.*/\1\2/p' "$out/greedy-exspec-$1"; }
+if [ "$(groups "1 --batch 1")" = 1000 ] && [ "$(groups "32 --batch 2")" -gt 0500 ] &&
+    [ "$(groups "9 --batch 4")" -lt "$(groups "32 --batch 2")" ] &&
+    [ "$(groups "32 --batch 32")" = 0000 ]; then
+    pass
+else
+    fail "EXSPEC finds other groups"
+fi
+runs sorted "$all32" "$fast" $short --sort
+if [ "$(sed -n 's/.* >> //p' "$out/sorted" | sort)" = \
+    "$("$fast" $short | sed -n 's/.* >> //p' | sort)" ]; then pass; else
+    fail "--sort changes texts"
+fi
+
 # ---- what must be refused (with the sanitized program, if there is one) -------------------------
 
 export ASAN_OPTIONS=detect_leaks=0 # a refusal exits without tidying up
@@ -271,7 +346,24 @@ done
 for value in 0 19 1000001 many; do
     refuses 2 "--check-law: .* is not a number" "$tiny_lm" --rule token --check-law "$value"
 done
-for option in rule temperature seed drafter check-law; do
+for value in '' raged paged,gap 0; do
+    refuses 2 "--cache: .* is none of ragged" "$tiny_lm" --cache "$value"
+done
+for value in 0 257 -1 x; do
+    refuses 2 "--page-size: .* is not a number" "$tiny_lm" --cache paged --page-size "$value"
+    refuses 2 "--exspec: .* is not a number" "$tiny_lm" --exspec "$value"
+done
+refuses 2 "--realign: .* is none of in-place copy" "$tiny_lm" --cache padded --realign place
+refuses 2 "is of --cache paged" "$tiny_lm" --page-size 16
+refuses 2 "is of --cache padded" "$tiny_lm" --cache gap --realign copy
+refuses 2 "no place before the columns" "$tiny_lm" --cache gap --continuous
+refuses 2 "smaller than the batch" "$tiny_lm" --exspec 7
+refuses 2 "schedule of its own" "$tiny_lm" --exspec 8 --continuous
+refuses 2 "schedule of its own" "$tiny_lm" --exspec 8 --cache paged
+for how in "--cache gap" --continuous "--exspec 8" --vary-tokens --sort; do
+    refuses 2 "one batch at a time" "$tiny_lm" --rule token --check-law 100 $how
+done
+for option in rule temperature seed drafter check-law cache page-size realign exspec; do
     refuses 2 "needs a value" "$tiny_lm" --$option
 done
 refuses 2 "the rule greedy has none" "$tiny_lm" --temperature 0.5
@@ -302,37 +394,14 @@ mutant() {
     others=$(echo "$sources" | sed "s|$here/$2|$out/$1-$2|")
     ${CC:-gcc} -O3 $native -std=c99 -ffp-contract=off -I. -I$here $others -lm -o "$out/$1" || fail "$1"
 }
-# A commit that forgets each sequence's last accepted row, or puts rows one position too early.
-if mutant lost-row cpu.c 's/count = s->offsets\[seq + 1\] - first;/count = (s->offsets[seq + 1] - first) \/ 2;/'; then
+# A commit that forgets rows, or puts them one position too early.
+few='few[i] = s->cache.accepted_len[i] \/ 2'
+few="int32_t few[256]; specv_append_kv_desc w = d; for (int i = 0; i < s->limits.batch; i++) $few;"
+if mutant lost-row cpu.c "s/status = specv_ref_append_kv(&d);/{ $few w.accepted_len = few; status = specv_ref_append_kv(\&w); }/"; then
     refuses 1 "never committed" "$out/lost-row" --tokens 24
     refuses 1 "never committed" "$out/lost-row" --tokens 24 --rule block
+    refuses 1 "never committed" "$out/lost-row" --tokens 24 --cache paged
 fi
-if mutant shifted-row cpu.c 's/&to, step->cache_end\[seq\])/\&to, step->cache_end[seq] - 1)/'; then
-    "$out/shifted-row" --tokens 24 >"$out/refused" 2>&1
-    if [ $? -eq 1 ]; then pass; else fail "shifted-row went unnoticed"; fi
-fi
-# One wrong token; and one row with a last bit that differs, which no text shows.
-if mutant wrong-token cpu.c 's/if (status != SPECV_OK) return/s->out_tokens[0] ^= 1; &/'; then
-    "$out/wrong-token" --tokens 24 >"$out/refused" 2>&1
-    if [ $? -eq 1 ] && grep -q '^prompt [0-9]* differs at position' "$out/refused"; then pass; else
-        fail "wrong-token went unnoticed"
-    fi
-fi
-if mutant wrong-bit cpu.c 's/if (status != SPECV_OK) return/s->packed[0] *= 1.0000002f; &/'; then
-    "$out/wrong-bit" --tokens 24 >"$out/refused" 2>&1
-    if [ $? -eq 1 ] && grep -q 'same text, but different bits' "$out/refused"; then pass; else
-        fail "wrong-bit went unnoticed"
-    fi
-fi
-# The hole in the draft's cache: the text stays right, only fewer drafts are accepted.
-hole='s/num_seqs \&\& k == 0; i++) {/& seqs[i].draft_cached = seqs[i].len;/'
-if mutant draft-hole tiny_lm.c "$hole"; then
-    runs draft-hole.txt "$all32" "$out/draft-hole" --tokens 24 && equals draft-hole.txt g1-b1
-    if [ "$(rate draft-hole.txt)" -lt "$(rate g4-b8)" ]; then pass; else
-        fail "the hole in the draft's cache does not show in the acceptance rate"
-    fi
-fi
-
 # notices MUTANT COMMAND...: exit status 1
 notices() {
     name=$1
@@ -340,15 +409,64 @@ notices() {
     "$@" >"$out/refused" 2>"$out/refused.err"
     if [ $? -eq 1 ]; then pass; else fail "$name went unnoticed"; fi
 }
+if mutant shifted-row cpu.c 's/c->cache_len\[i\] = len\[i\] - 1;/c->cache_len[i] = len[i] - 2;/'; then
+    notices shifted-row "$out/shifted-row" --tokens 24
+fi
+# One wrong token; and one row with a last bit that differs, which no text shows.
+if mutant wrong-token cpu.c 's/if (check(backend, judge(s)) != 0) return -1;/& s->cache.out_tokens[0] ^= 1;/'; then
+    notices wrong-token "$out/wrong-token" --tokens 24
+    if grep -q '^prompt [0-9]* differs at position' "$out/refused"; then pass; else
+        fail "wrong-token: not said where"
+    fi
+fi
+if mutant wrong-bit cpu.c 's/status = specv_ref_append_kv(/s->scratch[0] *= 1.0000002f, &/'; then
+    notices wrong-bit "$out/wrong-bit" --tokens 24
+    if grep -q 'same text, but different bits' "$out/refused"; then pass; else
+        fail "wrong-bit: not said what"
+    fi
+fi
+# Attention that sees padding and rejected columns; RoPE by column.
+if mutant unmasked cpu.c 's/pos = lm_position(s->cache, row->slot, column);/pos = column;/'; then
+    runs unmasked-ragged "$all32" "$out/unmasked" $vary
+    for how in "--cache padded" "--cache gap" "--exspec 8 --batch 4"; do
+        notices unmasked "$out/unmasked" $vary $how
+    done
+fi
+if mutant rope cpu.c 's/pos = lm_position(s->cache, row->slot, row->column);/pos = row->column % s->limits.max_seq;/'; then
+    runs rope-ragged "$all32" "$out/rope" $vary
+    for how in "--cache padded" "--cache gap" "--exspec 8 --batch 4"; do
+        notices rope "$out/rope" $vary $how
+    done
+fi
+# Pages that nobody asked for are not there.
+if mutant no-pages cpu.c 's/if (!lm_is_paged(&s->cache)) return 0;/return 0;/'; then
+    refuses 2 "row_status of sequence" "$out/no-pages" $vary --cache paged
+fi
+# A draft cache that is not moved along with its text: right texts, fewer accepted drafts.
+if mutant unmoved cpu.c 's/return shift_cache(s, LM_DRAFT, s->cache.shift_end);/return status;/'; then
+    runs unmoved.txt "$all32" "$out/unmoved" $vary --cache padded --batch 5
+    if [ "$(rate unmoved.txt)" -lt "$(rate greedy-g4-b5-padded)" ]; then pass; else
+        fail "an unmoved draft cache does not show in the acceptance rate"
+    fi
+fi
+# The hole in the draft's cache: the text stays right, only fewer drafts are accepted.
+hole='s/num_seqs \&\& k == 0; i++) {/& seqs[i].draft_cached = seqs[i].len;/'
+if mutant draft-hole engine.c "$hole"; then
+    runs draft-hole.txt "$all32" "$out/draft-hole" --tokens 24 && equals draft-hole.txt g1-b1
+    if [ "$(rate draft-hole.txt)" -lt "$(rate g4-b8)" ]; then pass; else
+        fail "the hole in the draft's cache does not show in the acceptance rate"
+    fi
+fi
+
 # A text at the wrong place among its random numbers; drafts that use up the numbers of the verdict;
 # drafts judged by logits that they did not come from.
-if mutant wrong-place cpu.c 's/memcpy(s->position, step->cache_end/memcpy(s->position, step->draft_len/'; then
+if mutant wrong-place cpu.c 's/memcpy(s->position, step->position/memcpy(s->position, step->draft_len/'; then
     notices wrong-place "$out/wrong-place" --quiet $short --rule coupled
 fi
-if mutant reused tiny_lm.c 's/pick_of(e, SPECV_STREAM_DRAFT, k)/pick_of(e, SPECV_STREAM_TARGET, k)/'; then
+if mutant reused engine.c 's/pick_of(e, SPECV_STREAM_DRAFT, k)/pick_of(e, SPECV_STREAM_TARGET, k)/'; then
     notices reused "$out/reused" $law --rule token --gamma 3
 fi
-if mutant wrong-q tiny_lm.c 's/row->keep_at = draft;/row->keep_at = i * e->limits.gamma;/'; then
+if mutant wrong-q engine.c 's/row->keep_at = draft;/row->keep_at = i * e->limits.gamma;/'; then
     notices wrong-q "$out/wrong-q" $law --rule block --gamma 3
 fi
 
@@ -379,6 +497,17 @@ if command -v "${NVCC:-nvcc}" >/dev/null; then
             how="--rule $rule --drafter $drafter"
             runs $rule-cpu "$last" "$out/tiny_lm" --backend cpu $few $how
             runs $rule-gpu "$last" on_ptxrun --backend gpu $few $how && equals $rule-gpu $rule-cpu
+        done
+        printf 'And\nLet\nI\n' >"$out/prompts-tiny"
+        all3="identical to plain decoding: 3 of 3"
+        few="--prompts $out/prompts-tiny --tokens 4 --gamma 2 --vary-tokens"
+        for how in "--cache paged --page-size 2 --continuous --batch 2" "--cache gap --batch 3" \
+            "--cache padded --continuous --batch 2" "--cache padded --realign copy --batch 3" \
+            "--exspec 3 --batch 2"; do
+            way=$(echo $how | tr -d ' ')
+            runs "cpu$way" "$all3" "$out/tiny_lm" --backend cpu $few $how
+            runs "gpu$way" "$all3" on_ptxrun --backend gpu $few $how
+            equals "gpu$way" "cpu$way" && same_drafts "gpu$way" "cpu$way"
         done
     else
         fail "the CUDA version does not compile"

@@ -5,6 +5,7 @@
  */
 #define _POSIX_C_SOURCE 200809L
 #include "lm.h"
+#include "lm_cache.h"
 #include "lm_math.h"
 #define SPECVERIFY_REF_IMPLEMENTATION
 #include "specverify_ref.h"
@@ -14,25 +15,26 @@
 #include <string.h>
 #include <time.h>
 
-/* One model with its KV cache. plane = 2 * layer for K, 2 * layer + 1 for V. */
 typedef struct cpu_model {
     lm_dims dims;
     const float *weights;
-    float *cache; /* [plane][batch][max_seq][d_model] */
+    lm_kv kv;
     float *kept;  /* [batch * (gamma + 1)][vocab] logits that verification asks for */
+    float *spare; /* what a cache is copied to, if the layout says so; then the two change places */
 } cpu_model;
 
-enum { MAX_BLOCKS = 40 };
+enum { MAX_BLOCKS = 64 };
 
 typedef struct cpu_state {
     lm_limits limits;
     lm_sampling sampling;
+    lm_cache cache;
     cpu_model models[LM_NUM_MODELS];
-    int32_t *board; /* [board_size] */
 
     /* activations, [max_rows][...] */
     float *x, *normed, *qkv, *attended, *hidden, *gated, *logits;
-    float *scores; /* [max_seq] */
+    float *scores;                  /* [max_seq] */
+    const float **seen_k, **seen_v; /* [max_seq] KV rows that a row sees, by position */
 
     /* sampling; one scratch memory, as the kit's launches come one after the other */
     float *temperature;          /* [batch] */
@@ -41,15 +43,9 @@ typedef struct cpu_state {
     void *kit_scratch;
     int64_t kit_scratch_bytes;
 
-    /* verification: target KV rows of the drafts, and what the kit packs and reports */
-    float *scratch; /* [plane][batch][gamma][d_model] */
-    float *packed;  /* [plane][batch * gamma][d_model] */
-    const void **src_planes;
-    void **dst_planes;                               /* [plane] */
-    int32_t *offsets;                                /* [batch + 1] */
-    int32_t *draft_len, *accepted_len, *num_emitted; /* [batch] */
-    int32_t *out_tokens;                             /* [batch][gamma + 1] */
-    int32_t num_active;
+    /* the target's KV rows of a pass that is to be judged: [plane][batch][1 + gamma][d_model] */
+    float *scratch;
+    void **scratch_planes;
     int64_t *histogram; /* [gamma + 1] */
     int64_t totals[SPECV_STAT_COUNT];
 
@@ -62,6 +58,11 @@ static size_t times(int32_t a, int32_t b) { return (size_t)a * (size_t)b; }
 static int fail(lm_backend *backend, const char *message) {
     (void)snprintf(backend->message, sizeof backend->message, "%s", message);
     return -1;
+}
+
+/* What a function of the kit returned. */
+static int check(lm_backend *backend, int status) {
+    return status == SPECV_OK ? 0 : fail(backend, specv_status_string(status));
 }
 
 /* ---- forward pass --------------------------------------------------------------------------- */
@@ -120,18 +121,14 @@ static void rms_norm(float *out, const float *x, const float *weight, int32_t si
     for (int32_t i = 0; i < size; i++) out[i] = lm_mul(lm_mul(x[i], scale), weight[i]);
 }
 
-/* Where the KV row of a position is: in the cache, or still in the verify scratch. */
+/* Where the KV row of a column is: in the cache, or in the verify scratch. */
 static float *kv_row(const cpu_state *s, const cpu_model *m, int32_t plane, const lm_row *row,
-                     int32_t pos) {
-    const lm_limits *limits = &s->limits;
+                     int32_t column) {
+    const int32_t positions = 1 + s->limits.gamma;
     size_t index;
-    if (pos < row->cache_end) {
-        index = times(plane, limits->batch) + (size_t)row->slot;
-        index = index * (size_t)m->dims.max_seq + (size_t)pos;
-        return m->cache + index * (size_t)m->dims.d_model;
-    }
-    index = times(plane, limits->batch) + (size_t)row->seq;
-    index = index * (size_t)limits->gamma + (size_t)(pos - row->cache_end);
+    if (column < row->scratch_from) return lm_kv_row(s->cache, m->kv, plane, row->slot, column);
+    index = times(plane, s->limits.batch) + (size_t)row->seq;
+    index = index * (size_t)positions + (size_t)(column - row->scratch_from);
     return s->scratch + index * (size_t)m->dims.d_model;
 }
 
@@ -143,24 +140,39 @@ static void rotate(float *head, const float *rope, int32_t head_dim) {
     }
 }
 
-/* RoPE on q and k; k and v to where kv_row says. */
+/* RoPE on q and k, by the position in the text; k and v to where kv_row says. */
 static void rotate_and_store(const cpu_state *s, const cpu_model *m, int32_t layer,
                              const lm_row *row, float *qkv) {
     const int32_t d = m->dims.d_model, head_dim = d / m->dims.num_heads;
-    const float *rope = lm_view_of(&m->dims, m->weights).rope + times(row->pos, head_dim);
+    const int32_t pos = lm_position(s->cache, row->slot, row->column);
+    const float *rope = lm_view_of(&m->dims, m->weights).rope + times(pos, head_dim);
     for (int32_t i = 0; i < 2 * d; i += head_dim) rotate(qkv + i, rope, head_dim);
-    memcpy(kv_row(s, m, 2 * layer, row, row->pos), qkv + d, (size_t)d * sizeof(float));
-    memcpy(kv_row(s, m, 2 * layer + 1, row, row->pos), qkv + 2 * d, (size_t)d * sizeof(float));
+    memcpy(kv_row(s, m, 2 * layer, row, row->column), qkv + d, (size_t)d * sizeof(float));
+    memcpy(kv_row(s, m, 2 * layer + 1, row, row->column), qkv + 2 * d, (size_t)d * sizeof(float));
+}
+
+/* The KV rows that a row may see, in the order of the text. Returns how many. */
+static int32_t look_back(const cpu_state *s, const cpu_model *m, int32_t layer, const lm_row *row) {
+    int32_t num_pos = 0;
+    for (int32_t column = 0; column <= row->column; column++) {
+        const int32_t pos = lm_position(s->cache, row->slot, column);
+        if (pos < 0) continue;
+        s->seen_k[pos] = kv_row(s, m, 2 * layer, row, column);
+        s->seen_v[pos] = kv_row(s, m, 2 * layer + 1, row, column);
+        num_pos = pos + 1;
+    }
+    return num_pos;
 }
 
 static void attend(const cpu_state *s, const cpu_model *m, int32_t layer, const lm_row *row,
                    const float *q, float *out) {
-    const int32_t head_dim = m->dims.d_model / m->dims.num_heads, num_pos = row->pos + 1;
+    const int32_t head_dim = m->dims.d_model / m->dims.num_heads;
+    const int32_t num_pos = look_back(s, m, layer, row);
     const float scale = lm_div(1.0f, lm_sqrt((float)head_dim));
     for (int32_t first = 0; first < m->dims.d_model; first += head_dim) {
         float partial[LM_LANES] = {0}, top = -INFINITY, inverse;
         for (int32_t pos = 0; pos < num_pos; pos++) {
-            const float *k = kv_row(s, m, 2 * layer, row, pos) + first;
+            const float *k = s->seen_k[pos] + first;
             float sum = 0;
             for (int32_t i = 0; i < head_dim; i++) sum = lm_mac(sum, q[first + i], k[i]);
             s->scores[pos] = lm_mul(sum, scale);
@@ -173,7 +185,7 @@ static void attend(const cpu_state *s, const cpu_model *m, int32_t layer, const 
         inverse = lm_div(1.0f, halving_tree(partial));
         for (int32_t i = 0; i < head_dim; i++) out[first + i] = 0;
         for (int32_t pos = 0; pos < num_pos; pos++) {
-            const float *v = kv_row(s, m, 2 * layer + 1, row, pos) + first;
+            const float *v = s->seen_v[pos] + first;
             for (int32_t i = 0; i < head_dim; i++)
                 out[first + i] = lm_mac(out[first + i], s->scores[pos], v[i]);
         }
@@ -219,7 +231,7 @@ static int32_t argmax(const float *logits, int32_t vocab) {
 /* Of one pass: a token for each of up to `batch` rows. */
 static specv_sample_desc sample_desc(const cpu_state *s) {
     specv_sample_desc d = SPECV_ZERO;
-    d.num_active = &s->num_active;
+    d.num_active = s->cache.num_active;
     d.batch = s->limits.batch;
     d.vocab = s->models[LM_TARGET].dims.vocab;
     d.scores.data = s->logits;
@@ -233,10 +245,9 @@ static specv_sample_desc sample_desc(const cpu_state *s) {
 }
 
 static int sample(lm_backend *backend, const lm_row *rows, int32_t num_rows, lm_pick pick) {
-    cpu_state *s = (cpu_state *)backend->state;
+    const cpu_state *s = (const cpu_state *)backend->state;
     specv_sample_desc d = sample_desc(s);
-    int status;
-    s->num_active = num_rows;
+    *s->cache.num_active = num_rows;
     for (int32_t r = 0; r < num_rows; r++) {
         s->seed[r] = rows[r].seed;
         s->position[r] = rows[r].pos + 1 - pick.step_row; /* of the first token of the step */
@@ -244,9 +255,8 @@ static int sample(lm_backend *backend, const lm_row *rows, int32_t num_rows, lm_
     d.method = pick.method == LM_PICK_GUMBEL ? SPECV_SAMPLE_GUMBEL : SPECV_SAMPLE_CDF;
     d.stream = pick.stream;
     d.step_row = pick.step_row;
-    status = specv_ref_sample(&d);
-    if (status != SPECV_OK) return fail(backend, specv_status_string(status));
-    for (int32_t r = 0; r < num_rows; r++) s->board[rows[r].pick_at] = s->sampled[r];
+    if (check(backend, specv_ref_sample(&d)) != 0) return -1;
+    for (int32_t r = 0; r < num_rows; r++) s->cache.board[rows[r].pick_at] = s->sampled[r];
     return 0;
 }
 
@@ -257,7 +267,7 @@ static int cpu_forward(lm_backend *backend, int which, const lm_row *rows, int32
     const lm_view view = lm_view_of(&m->dims, m->weights);
     const int32_t d = m->dims.d_model, vocab = m->dims.vocab;
     for (int32_t r = 0; r < num_rows; r++) {
-        int32_t token = s->board[rows[r].token_at];
+        int32_t token = s->cache.board[rows[r].token_at];
         if (token < 0 || token >= vocab) token = 0; /* an argmax over NaN: the draft is rejected */
         memcpy(s->x + times(r, d), view.tok_emb + times(token, d), (size_t)d * sizeof(float));
     }
@@ -268,7 +278,7 @@ static int cpu_forward(lm_backend *backend, int which, const lm_row *rows, int32
     matmul(s->logits, NULL, s->normed, view.head, num_rows, d, vocab);
     for (int32_t r = 0; r < num_rows; r++) {
         const float *logits = s->logits + times(r, vocab);
-        if (pick.method == LM_PICK_LARGEST) s->board[rows[r].pick_at] = argmax(logits, vocab);
+        if (pick.method == LM_PICK_LARGEST) s->cache.board[rows[r].pick_at] = argmax(logits, vocab);
         if (rows[r].keep_at >= 0)
             memcpy(m->kept + times(rows[r].keep_at, vocab), logits, (size_t)vocab * sizeof(float));
     }
@@ -277,19 +287,11 @@ static int cpu_forward(lm_backend *backend, int which, const lm_row *rows, int32
     return 0;
 }
 
-/* ---- verification: the kit's work, then the commit ------------------------------------------ */
+/* ---- verification: the kit's work ------------------------------------------------------------ */
 
-/* What all rules share. */
 static specv_verify_greedy_desc verify_desc(const cpu_state *s) {
-    specv_verify_greedy_desc d = SPECV_ZERO;
-    d.rows.num_active = &s->num_active;
-    d.rows.draft_len = s->draft_len;
-    d.rows.batch = s->limits.batch;
-    d.rows.max_draft = s->limits.gamma;
-    d.draft_tokens = s->board + s->limits.draft_at;
-    d.accepted_len = s->accepted_len;
-    d.num_emitted = s->num_emitted;
-    d.out_tokens = s->out_tokens;
+    specv_verify_greedy_desc d = lm_verify(&s->cache);
+    d.target_tokens = s->cache.board + s->limits.target_at;
     d.vocab = s->models[LM_TARGET].dims.vocab;
     return d;
 }
@@ -297,6 +299,7 @@ static specv_verify_greedy_desc verify_desc(const cpu_state *s) {
 static specv_verify_sample_desc verify_sample_desc(const cpu_state *s) {
     specv_verify_sample_desc d = SPECV_ZERO;
     d.verify = verify_desc(s);
+    d.verify.target_tokens = NULL;
     d.rule = s->sampling.rule;
     d.target.data = s->models[LM_TARGET].kept;
     if (s->sampling.use_draft_logits) d.draft.data = s->models[LM_DRAFT].kept;
@@ -308,91 +311,215 @@ static specv_verify_sample_desc verify_sample_desc(const cpu_state *s) {
     return d;
 }
 
-static specv_kv_pack kv_pack(const cpu_state *s) {
-    const lm_dims *dims = &s->models[LM_TARGET].dims;
-    specv_kv_pack kv = SPECV_ZERO;
-    kv.src_planes = s->src_planes;
-    kv.dst_planes = s->dst_planes;
-    kv.num_planes = 2 * dims->num_layers;
-    kv.offsets = s->offsets;
-    kv.row_bytes = (int64_t)dims->d_model * (int64_t)sizeof(float);
-    kv.capacity_rows = (int64_t)s->limits.batch * s->limits.gamma;
-    return kv;
-}
-
-/* One call verifies and packs. */
-static int verify_greedy(const cpu_state *s) {
-    specv_verify_pack_kv_desc d = SPECV_ZERO;
-    d.verify = verify_desc(s);
-    d.verify.target_tokens = s->board + s->limits.target_at;
-    d.kv = kv_pack(s);
-    return specv_ref_verify_pack_kv(&d);
-}
-
-static int verify_sampled(const cpu_state *s) {
-    const specv_verify_sample_desc d = verify_sample_desc(s);
-    specv_pack_kv_desc pack = SPECV_ZERO;
-    int status = specv_ref_verify_sample(&d);
-    if (status != SPECV_OK) return status;
-    pack.rows = d.verify.rows;
-    pack.accepted_len = s->accepted_len;
-    pack.kv = kv_pack(s);
-    return specv_ref_pack_kv(&pack);
+static int judge(const cpu_state *s) {
+    const specv_verify_greedy_desc greedy = verify_desc(s);
+    const specv_verify_sample_desc sampled = verify_sample_desc(s);
+    if (s->sampling.rule == SPECV_RULE_GREEDY) return specv_ref_verify_greedy(&greedy);
+    return specv_ref_verify_sample(&sampled);
 }
 
 static int cpu_verify(lm_backend *backend, const lm_step *step) {
     cpu_state *s = (cpu_state *)backend->state;
     const size_t num_seqs = (size_t)step->num_seqs;
     specv_accept_stats_desc stats = SPECV_ZERO;
-    int status;
-    s->num_active = step->num_seqs;
-    memcpy(s->draft_len, step->draft_len, num_seqs * sizeof *s->draft_len);
-    memcpy(s->position, step->cache_end, num_seqs * sizeof *s->position);
+    *s->cache.num_active = step->num_seqs;
+    memcpy(s->cache.draft_len, step->draft_len, num_seqs * sizeof *s->cache.draft_len);
+    memcpy(s->position, step->position, num_seqs * sizeof *s->position);
     memcpy(s->seed, step->seed, num_seqs * sizeof *s->seed);
-    status = s->sampling.rule == SPECV_RULE_GREEDY ? verify_greedy(s) : verify_sampled(s);
-    if (status != SPECV_OK) return fail(backend, specv_status_string(status));
+    if (check(backend, judge(s)) != 0) return -1;
 
     stats.accumulate = 1;
     stats.rows = verify_desc(s).rows;
-    stats.accepted_len = s->accepted_len;
-    stats.num_emitted = s->num_emitted;
+    stats.accepted_len = s->cache.accepted_len;
+    stats.num_emitted = s->cache.num_emitted;
     stats.histogram = s->histogram;
     stats.totals = s->totals;
-    status = specv_ref_accept_stats(&stats);
-    return status == SPECV_OK ? 0 : fail(backend, specv_status_string(status));
+    return check(backend, specv_ref_accept_stats(&stats));
+}
+
+/* ---- caches: the kit's work, but for the texts of FIXED, RAGGED, PAGED ----------------------- */
+
+static int check_rows(lm_backend *backend, int32_t num_seqs) {
+    const cpu_state *s = (const cpu_state *)backend->state;
+    for (int32_t i = 0; i < num_seqs; i++)
+        if (s->cache.row_status[i]) {
+            (void)snprintf(backend->message, sizeof backend->message,
+                           "row_status of sequence %d is 0x%x", (int)i,
+                           (unsigned)s->cache.row_status[i]);
+            return -1;
+        }
+    return 0;
+}
+
+/* As EQSPEC was published: all columns of all sequences go to a cache of zeros. */
+static void copy_cache(const cpu_state *s, cpu_model *m, int32_t num_seqs, const int32_t *end) {
+    const size_t d = (size_t)m->dims.d_model;
+    float *const from = m->kv.data, *const to = m->spare;
+    for (int32_t slot = 0; slot < num_seqs; slot++) {
+        const specv_shift shift = s->cache.shifts[slot];
+        int32_t count = shift.count;
+        if (end && end[slot] < shift.first + count) count = end[slot] - shift.first;
+        for (int32_t plane = 0; plane < m->kv.num_planes; plane++) {
+            const size_t first = (size_t)(lm_kv_row(s->cache, m->kv, plane, slot, 0) - from);
+            memset(to + first, 0, (size_t)*s->cache.width * d * sizeof(float));
+            memcpy(to + first + (size_t)(shift.first + shift.by) * d,
+                   from + first + (size_t)shift.first * d, (size_t)count * d * sizeof(float));
+        }
+    }
+    m->kv.data = to, m->spare = from;
+    for (int32_t plane = 0; plane < m->kv.num_planes; plane++)
+        m->kv.planes[plane] = to + times(plane, s->cache.layout.page_size) * d;
+}
+
+static int shift_cache(const cpu_state *s, int which, const int32_t *end) {
+    const specv_shift_kv_desc d = lm_shift(&s->cache, &s->models[which].kv, end);
+    return specv_ref_shift_kv(&d);
+}
+
+static int commit_padded(cpu_state *s, const lm_step *step) {
+    const int copies = s->cache.layout.copies;
+    const specv_realign_desc d = lm_realign(&s->cache, copies ? NULL : &s->models[LM_TARGET].kv);
+    int status;
+    memcpy(s->cache.shift_end, step->draft_end, (size_t)step->num_seqs * sizeof(int32_t));
+    status = specv_ref_realign(&d);
+    if (status == SPECV_OK && !copies) return shift_cache(s, LM_DRAFT, s->cache.shift_end);
+    if (status == SPECV_OK) {
+        copy_cache(s, &s->models[LM_TARGET], step->num_seqs, NULL);
+        copy_cache(s, &s->models[LM_DRAFT], step->num_seqs, s->cache.shift_end);
+    }
+    return status;
 }
 
 static int cpu_commit(lm_backend *backend, const lm_step *step) {
-    const cpu_state *s = (const cpu_state *)backend->state;
-    const cpu_model *target = &s->models[LM_TARGET];
-    const size_t d = (size_t)target->dims.d_model;
-    const size_t capacity_rows = times(s->limits.batch, s->limits.gamma);
-    for (int32_t seq = 0; seq < step->num_seqs; seq++) {
-        const int32_t first = s->offsets[seq], count = s->offsets[seq + 1] - first;
-        lm_row to = {0};
-        to.slot = step->slot[seq];
-        to.cache_end = target->dims.max_seq; /* everything below belongs to the cache */
-        for (int32_t plane = 0; plane < 2 * target->dims.num_layers; plane++)
-            memcpy(kv_row(s, target, plane, &to, step->cache_end[seq]),
-                   s->packed + ((size_t)plane * capacity_rows + (size_t)first) * d,
-                   (size_t)count * d * sizeof(float));
-        memcpy(s->board + step->text_at[seq], s->out_tokens + times(seq, s->limits.gamma + 1),
-               (size_t)s->num_emitted[seq] * sizeof(int32_t));
-        step->accepted_len[seq] = s->accepted_len[seq];
-        step->num_emitted[seq] = s->num_emitted[seq];
+    cpu_state *s = (cpu_state *)backend->state;
+    const lm_cache *c = &s->cache;
+    const size_t bytes = (size_t)step->num_seqs * sizeof(int32_t);
+    int status = SPECV_OK;
+    if (lm_is_paged(c)) {
+        const specv_append_kv_desc d = lm_append(c, &s->models[LM_TARGET].kv, s->scratch_planes);
+        status = specv_ref_append_kv(&d);
+    } else if (c->layout.kind == LM_PADDED) {
+        status = commit_padded(s, step);
+    } else if (c->layout.kind == LM_GAP) {
+        const specv_gap_commit_desc d = lm_gap_commit(c);
+        status = specv_ref_gap_commit(&d);
     }
+    if (check(backend, status) != 0 || check_rows(backend, step->num_seqs) != 0) return -1;
+    for (int32_t seq = 0; seq < step->num_seqs && !lm_is_aligned(c); seq++)
+        memcpy(c->board + step->text_at[seq], c->out_tokens + times(seq, s->limits.gamma + 1),
+               (size_t)c->num_emitted[seq] * sizeof(int32_t));
+    memcpy(step->accepted_len, c->accepted_len, bytes);
+    memcpy(step->num_emitted, c->num_emitted, bytes);
+    *step->width = *c->width;
+    return 0;
+}
+
+static int join_pages(const cpu_state *s, int32_t num_old, int32_t num_seqs, const int32_t *len) {
+    const lm_cache *c = &s->cache;
+    const specv_page_resize_desc d = lm_resize(c, NULL, c->row_reserve, 0);
+    int status;
+    if (num_old == 0) { /* nobody is here: all pages are free, the first one is on top */
+        *c->num_free = c->layout.num_pages;
+        for (int32_t i = 0; i < c->layout.num_pages; i++)
+            c->refs[i] = 0, c->free_pages[i] = c->layout.num_pages - 1 - i;
+    }
+    for (int32_t i = 0; i < num_seqs; i++) {
+        c->row_reserve[i] = i < num_old ? 0 : len[i] - 1;
+        if (i >= num_old) c->cache_len[i] = c->num_row_pages[i] = 0;
+    }
+    status = specv_ref_page_resize(&d);
+    for (int32_t i = num_old; i < num_seqs; i++) c->cache_len[i] = len[i] - 1;
+    return status;
+}
+
+/* Those who were here have KV rows up to their pending tokens, in the last column. */
+static int join_aligned(const cpu_state *s, int32_t num_old, int32_t num_seqs, const int32_t *len) {
+    const lm_cache *c = &s->cache;
+    const specv_realign_desc d = lm_realign_prompts(c);
+    int status;
+    if (num_old == 0) *c->width = 0;
+    for (int32_t i = 0; i < num_seqs; i++) {
+        c->prompt_len[i] = i < num_old ? 0 : len[i];
+        if (i >= num_old) c->pad_len[i] = *c->width, c->content_len[i] = len[i];
+        c->shift_end[i] = i < num_old ? *c->width - 1 : 0;
+    }
+    status = specv_ref_realign(&d);
+    if (status == SPECV_OK && num_old > 0) status = shift_cache(s, LM_TARGET, c->shift_end);
+    if (status == SPECV_OK && num_old > 0) status = shift_cache(s, LM_DRAFT, c->shift_end);
+    return status;
+}
+
+static int cpu_join(lm_backend *backend, int32_t num_old, int32_t num_seqs, const int32_t *len,
+                    int32_t *width) {
+    const cpu_state *s = (const cpu_state *)backend->state;
+    int status = SPECV_OK;
+    *s->cache.num_active = num_seqs;
+    if (lm_is_paged(&s->cache)) status = join_pages(s, num_old, num_seqs, len);
+    if (lm_is_aligned(&s->cache)) status = join_aligned(s, num_old, num_seqs, len);
+    *width = *s->cache.width;
+    return check(backend, status) != 0 ? -1 : check_rows(backend, num_seqs);
+}
+
+static int cpu_prepare(lm_backend *backend, int32_t num_seqs) {
+    const cpu_state *s = (const cpu_state *)backend->state;
+    const specv_page_resize_desc d = lm_resize(&s->cache, NULL, NULL, 1 + s->limits.gamma);
+    if (!lm_is_paged(&s->cache)) return 0;
+    *s->cache.num_active = num_seqs;
+    return check(backend, specv_ref_page_resize(&d));
+}
+
+static int cpu_leave(lm_backend *backend, int32_t num_seqs, const uint8_t *finished) {
+    const cpu_state *s = (const cpu_state *)backend->state;
+    const lm_cache *c = &s->cache;
+    const specv_page_resize_desc give_back = lm_resize(c, c->finished, NULL, 0);
+    const specv_compact_desc d = lm_compact(c, &s->models[LM_TARGET].kv, &s->models[LM_DRAFT].kv);
+    int status = SPECV_OK;
+    *c->num_active = num_seqs;
+    memcpy(c->finished, finished, (size_t)num_seqs);
+    if (lm_is_paged(c)) status = specv_ref_page_resize(&give_back);
+    if (status == SPECV_OK) status = specv_ref_compact(&d);
+    return check(backend, status);
+}
+
+static int cpu_move(lm_backend *backend, const int32_t *len, const int32_t *pad, int back) {
+    const cpu_state *s = (const cpu_state *)backend->state;
+    const lm_cache *c = &s->cache;
+    int status;
+    *c->num_active = s->limits.slots;
+    for (int32_t i = 0; i < s->limits.slots; i++) {
+        const specv_shift shift = {back ? pad[i] : 0, pad[i] ? len[i] : 0, back ? -pad[i] : pad[i],
+                                   0};
+        c->shifts[i] = shift;
+        c->pad_len[i] = back ? 0 : pad[i];
+        c->row_status[i] = 0;
+    }
+    status = shift_cache(s, LM_TARGET, NULL);
+    if (status == SPECV_OK) status = shift_cache(s, LM_DRAFT, NULL);
+    return check(backend, status) != 0 ? -1 : check_rows(backend, s->limits.slots);
+}
+
+static int cpu_group(lm_backend *backend, const int32_t *len, int32_t num_seqs, int32_t count,
+                     int32_t *picked, int32_t *is_group) {
+    const cpu_state *s = (const cpu_state *)backend->state;
+    const lm_cache *c = &s->cache;
+    const specv_group_desc d = lm_group(c, count);
+    *c->num_active = num_seqs;
+    memcpy(c->prompt_len, len, (size_t)num_seqs * sizeof *len);
+    if (check(backend, specv_ref_group(&d)) != 0) return -1;
+    memcpy(picked, c->active, (size_t)count * sizeof *picked);
+    *is_group = *c->new_num_active;
     return 0;
 }
 
 /* ---- state ---------------------------------------------------------------------------------- */
 
 static size_t cache_size(const cpu_state *s, const cpu_model *m) {
-    return 2 * times(m->dims.num_layers, s->limits.batch) * times(m->dims.max_seq, m->dims.d_model);
+    return times(s->limits.cache_columns, m->dims.d_model) * (size_t)m->kv.num_planes;
 }
 
 static size_t scratch_size(const cpu_state *s) {
     const lm_dims *dims = &s->models[LM_TARGET].dims;
-    return 2 * times(dims->num_layers, dims->d_model) * times(s->limits.batch, s->limits.gamma);
+    return 2 * times(dims->num_layers, dims->d_model) * times(s->limits.batch, 1 + s->limits.gamma);
 }
 
 static size_t kept_size(const cpu_state *s, const cpu_model *m) {
@@ -403,37 +530,48 @@ static void fill_nan(float *values, size_t count) {
     for (size_t i = 0; i < count; i++) values[i] = NAN;
 }
 
-static int cpu_poison(lm_backend *backend) {
+static int cpu_begin(lm_backend *backend, const lm_layout *layout) {
     cpu_state *s = (cpu_state *)backend->state;
-    for (int which = 0; which < LM_NUM_MODELS; which++)
-        fill_nan(s->models[which].cache, cache_size(s, &s->models[which]));
+    lm_cache *c = &s->cache;
+    c->layout = *layout;
+    c->table_stride = (layout->max_columns + layout->page_size - 1) / layout->page_size;
+    *c->width = 0;
+    for (int32_t slot = 0; slot < s->limits.slots; slot++) {
+        c->pad_len[slot] = 0;
+        c->table[times(slot, c->table_stride)] = slot; /* PAGED and RAGGED: until it joins */
+    }
+    for (int which = 0; which < LM_NUM_MODELS; which++) {
+        cpu_model *m = &s->models[which];
+        fill_nan(m->kv.data, cache_size(s, m));
+        fill_nan(m->kept, kept_size(s, m));
+        for (int32_t plane = 0; plane < m->kv.num_planes; plane++)
+            m->kv.planes[plane] =
+                m->kv.data + times(plane, layout->page_size) * (size_t)m->dims.d_model;
+    }
     fill_nan(s->scratch, scratch_size(s));
-    fill_nan(s->packed, scratch_size(s));
-    for (int which = 0; which < LM_NUM_MODELS; which++)
-        fill_nan(s->models[which].kept, kept_size(s, &s->models[which]));
     return 0;
 }
 
 static int cpu_write_board(lm_backend *backend, int32_t at, const int32_t *tokens, int32_t count) {
     const cpu_state *s = (const cpu_state *)backend->state;
-    memcpy(s->board + at, tokens, (size_t)count * sizeof(int32_t));
+    memcpy(s->cache.board + at, tokens, (size_t)count * sizeof(int32_t));
     return 0;
 }
 
 static int cpu_read_board(lm_backend *backend, int32_t at, int32_t *tokens, int32_t count) {
     const cpu_state *s = (const cpu_state *)backend->state;
-    memcpy(tokens, s->board + at, (size_t)count * sizeof(int32_t));
+    memcpy(tokens, s->cache.board + at, (size_t)count * sizeof(int32_t));
     return 0;
 }
 
 static int cpu_read_cache(lm_backend *backend, int which, int32_t plane, int32_t slot,
-                          int32_t num_pos, float *rows) {
+                          const int32_t *columns, int32_t count, float *rows) {
     const cpu_state *s = (const cpu_state *)backend->state;
     const cpu_model *m = &s->models[which];
-    lm_row row = {0};
-    row.slot = slot;
-    row.cache_end = m->dims.max_seq;
-    memcpy(rows, kv_row(s, m, plane, &row, 0), times(num_pos, m->dims.d_model) * sizeof(float));
+    for (int32_t i = 0; i < count; i++)
+        memcpy(rows + times(i, m->dims.d_model),
+               lm_kv_row(s->cache, m->kv, plane, slot, columns[i]),
+               (size_t)m->dims.d_model * sizeof(float));
     return 0;
 }
 
@@ -486,28 +624,67 @@ static void allocate_activations(cpu_state *s) {
     s->hidden = floats(s, rows * 2 * ff);
     s->gated = floats(s, rows * ff);
     s->logits = floats(s, rows * (size_t)a->vocab);
-    s->scores = floats(s, (size_t)(a->max_seq > b->max_seq ? a->max_seq : b->max_seq));
+    s->scores = floats(s, (size_t)s->limits.max_seq);
+    s->seen_k = (const float **)zeroed(s, (size_t)s->limits.max_seq, sizeof(float *));
+    s->seen_v = (const float **)zeroed(s, (size_t)s->limits.max_seq, sizeof(float *));
+}
+
+static void allocate_models(cpu_state *s, const lm_model models[LM_NUM_MODELS]) {
+    for (int which = 0; which < LM_NUM_MODELS; which++) {
+        cpu_model *m = &s->models[which];
+        m->dims = models[which].dims;
+        m->weights = models[which].weights;
+        m->kv.num_planes = 2 * m->dims.num_layers;
+        m->kv.d_model = m->dims.d_model;
+        m->kv.data = floats(s, cache_size(s, m));
+        m->kv.planes = (void **)zeroed(s, (size_t)m->kv.num_planes, sizeof(void *));
+        m->kept = floats(s, kept_size(s, m));
+        if (s->limits.copies) m->spare = floats(s, cache_size(s, m));
+    }
+}
+
+static void allocate_cache(cpu_state *s) {
+    const size_t batch = (size_t)s->limits.batch, gamma = (size_t)s->limits.gamma;
+    const size_t slots = (size_t)s->limits.slots, pages = (size_t)s->limits.num_pages;
+    lm_cache *c = &s->cache;
+    c->limits = s->limits;
+    c->board = ints(s, (size_t)s->limits.board_size);
+    c->table = ints(s, (size_t)s->limits.table_size);
+    c->cache_len = ints(s, slots);
+    c->num_row_pages = ints(s, slots);
+    c->row_reserve = ints(s, slots);
+    c->refs = ints(s, pages);
+    c->free_pages = ints(s, pages);
+    c->num_free = ints(s, 1);
+    c->pad_len = ints(s, slots);
+    c->shifts = (specv_shift *)zeroed(s, slots, sizeof(specv_shift));
+    c->shift_end = ints(s, slots);
+    c->mask = ints(s, slots * (size_t)s->limits.text_stride);
+    c->position_ids = ints(s, slots * (size_t)s->limits.text_stride);
+    c->content_len = ints(s, slots);
+    c->width = ints(s, 1);
+    c->num_active = ints(s, 1);
+    c->draft_len = ints(s, batch);
+    c->accepted_len = ints(s, slots);
+    c->num_emitted = ints(s, slots);
+    c->out_tokens = ints(s, slots * (gamma + 1));
+    c->prompt_len = ints(s, slots);
+    c->finished = (uint8_t *)zeroed(s, slots, 1);
+    c->active = ints(s, slots);
+    c->order = ints(s, slots);
+    c->new_num_active = ints(s, 1);
+    c->row_status = (uint32_t *)zeroed(s, slots, sizeof(uint32_t));
+    c->ticket = (uint32_t *)zeroed(s, 1, sizeof(uint32_t));
 }
 
 static void allocate_verification(cpu_state *s) {
-    const size_t batch = (size_t)s->limits.batch, gamma = (size_t)s->limits.gamma;
-    const size_t num_planes = 2 * (size_t)s->models[LM_TARGET].dims.num_layers;
-    const size_t plane_size = scratch_size(s) / num_planes;
+    const size_t num_planes = (size_t)s->models[LM_TARGET].kv.num_planes;
     s->scratch = floats(s, scratch_size(s));
-    s->packed = floats(s, scratch_size(s));
-    s->src_planes = (const void **)zeroed(s, num_planes, sizeof(void *));
-    s->dst_planes = (void **)zeroed(s, num_planes, sizeof(void *));
-    s->offsets = ints(s, batch + 1);
-    s->draft_len = ints(s, batch);
-    s->accepted_len = ints(s, batch);
-    s->num_emitted = ints(s, batch);
-    s->out_tokens = ints(s, batch * (gamma + 1));
-    s->histogram = (int64_t *)zeroed(s, gamma + 1, sizeof(int64_t));
+    s->scratch_planes = (void **)zeroed(s, num_planes, sizeof(void *));
+    s->histogram = (int64_t *)zeroed(s, (size_t)s->limits.gamma + 1, sizeof(int64_t));
     if (s->out_of_memory) return;
-    for (size_t plane = 0; plane < num_planes; plane++) {
-        s->src_planes[plane] = s->scratch + plane * plane_size;
-        s->dst_planes[plane] = s->packed + plane * plane_size;
-    }
+    for (size_t plane = 0; plane < num_planes; plane++)
+        s->scratch_planes[plane] = s->scratch + plane * (scratch_size(s) / num_planes);
 }
 
 /* The kit's scratch memory is as large as the larger of its two descriptors says. */
@@ -552,13 +729,8 @@ static int cpu_open(lm_backend *backend, const lm_model models[LM_NUM_MODELS],
     }
     s->limits = *limits;
     s->sampling = *sampling;
-    s->board = ints(s, (size_t)limits->board_size);
-    for (int which = 0; which < LM_NUM_MODELS; which++) {
-        s->models[which].dims = models[which].dims;
-        s->models[which].weights = models[which].weights;
-        s->models[which].cache = floats(s, cache_size(s, &s->models[which]));
-        s->models[which].kept = floats(s, kept_size(s, &s->models[which]));
-    }
+    allocate_models(s, models);
+    allocate_cache(s);
     allocate_activations(s);
     allocate_verification(s);
     status = allocate_sampling(s);
@@ -572,12 +744,17 @@ void lm_cpu_backend(lm_backend *backend) {
     backend->name = "cpu";
     backend->open = cpu_open;
     backend->close = cpu_close;
-    backend->poison = cpu_poison;
+    backend->begin = cpu_begin;
+    backend->join = cpu_join;
     backend->write_board = cpu_write_board;
     backend->read_board = cpu_read_board;
+    backend->prepare = cpu_prepare;
     backend->forward = cpu_forward;
     backend->verify = cpu_verify;
     backend->commit = cpu_commit;
+    backend->leave = cpu_leave;
+    backend->move = cpu_move;
+    backend->group = cpu_group;
     backend->read_cache = cpu_read_cache;
     backend->read_stats = cpu_read_stats;
     backend->seconds = cpu_seconds;

@@ -8,6 +8,7 @@
 #include "specverify.cuh"
 
 #include "lm.h"
+#include "lm_cache.h"
 #include "lm_math.h"
 
 #include <cuda_runtime.h>
@@ -20,24 +21,26 @@ enum { WARP = 32, ELEMENT_THREADS = 128 };
 enum { MATMUL_THREADS = 64, MATMUL_ROWS = 8, MATMUL_DEPTH = 128 };
 #define ALL_LANES 0xffffffffu
 
-/* One model with its KV cache. plane = 2 * layer for K, 2 * layer + 1 for V. */
 typedef struct gpu_model {
     lm_dims dims;
     float *weights;
-    float *cache; /* [plane][batch][max_seq][d_model] */
-    float *kept;  /* [batch * (gamma + 1)][vocab] logits that verification asks for */
+    lm_kv kv;
+    lm_kv spare; /* what a cache is copied to, if the layout says so; then the two change places */
+    float *kept; /* [batch * (gamma + 1)][vocab] logits that verification asks for */
 } gpu_model;
 
 /* What the host tells the device about a step, and what it wants back: one copy each. */
 typedef struct step_in {
     int32_t num_active;
-    int32_t slot[LM_MAX_BATCH], draft_len[LM_MAX_BATCH], cache_end[LM_MAX_BATCH];
+    int32_t draft_len[LM_MAX_BATCH], position[LM_MAX_BATCH], draft_end[LM_MAX_BATCH];
     int32_t text_at[LM_MAX_BATCH];
     uint64_t seed[LM_MAX_BATCH];
 } step_in;
 
 typedef struct step_out {
     int32_t accepted_len[LM_MAX_BATCH], num_emitted[LM_MAX_BATCH];
+    uint32_t row_status[LM_MAX_BATCH];
+    int32_t width;
 } step_out;
 
 /* The same of a pass that samples. */
@@ -47,14 +50,14 @@ typedef struct sample_in {
     uint64_t seed[LM_MAX_BATCH];
 } sample_in;
 
-enum { MAX_BLOCKS = 40 };
+enum { MAX_BLOCKS = 64 };
 
 typedef struct gpu_state {
     lm_limits limits;
     lm_sampling sampling;
+    lm_cache cache;
     gpu_model models[LM_NUM_MODELS];
     cudaStream_t stream;
-    int32_t *board; /* [board_size] */
 
     /* one pass, [max_rows][...] */
     lm_row *rows;
@@ -67,12 +70,9 @@ typedef struct gpu_state {
     void *kit_scratch;
     int64_t kit_scratch_bytes;
 
-    /* verification: target KV rows of the drafts, and what the kit packs and reports */
-    float *scratch;      /* [plane][batch][gamma][d_model] */
-    float *packed;       /* [plane][batch * gamma][d_model] */
-    void **planes;       /* [2][num_planes]: where each plane starts in scratch, then in packed */
-    int32_t *offsets;    /* [batch + 1] */
-    int32_t *out_tokens; /* [batch][gamma + 1] */
+    /* the target's KV rows of a pass that is to be judged: [plane][batch][1 + gamma][d_model] */
+    float *scratch;
+    void **scratch_planes;
     step_in *in;
     step_out *out;
     int64_t *histogram; /* [gamma + 1] */
@@ -83,23 +83,16 @@ typedef struct gpu_state {
     cudaError_t error; /* the first while opening */
 } gpu_state;
 
-/* Where the KV rows of one model are. */
-typedef struct kv_places {
-    float *cache, *scratch;
-    int32_t batch, gamma, max_seq, d_model;
-} kv_places;
-
 /* ---- kernels -------------------------------------------------------------------------------- */
 
-/* In the cache, or still in the verify scratch. */
-static __device__ float *kv_row(kv_places kv, int32_t plane, lm_row row, int32_t pos) {
+/* Where the KV row of a column is: in the cache, or in the verify scratch. */
+static __device__ float *kv_row(const lm_cache &c, const lm_kv &kv, float *scratch, int32_t plane,
+                                const lm_row &row, int32_t column) {
     int64_t index;
-    if (pos < row.cache_end) {
-        index = ((int64_t)plane * kv.batch + row.slot) * kv.max_seq + pos;
-        return kv.cache + index * kv.d_model;
-    }
-    index = ((int64_t)plane * kv.batch + row.seq) * kv.gamma + (pos - row.cache_end);
-    return kv.scratch + index * kv.d_model;
+    if (column < row.scratch_from) return lm_kv_row(c, kv, plane, row.slot, column);
+    index = (int64_t)plane * c.limits.batch + row.seq;
+    index = index * (1 + c.limits.gamma) + (column - row.scratch_from);
+    return scratch + index * kv.d_model;
 }
 
 /* The sum of cpu.c's halving_tree over one partial sum per lane; valid in lane 0. */
@@ -164,16 +157,18 @@ static __global__ void matmul_kernel(float *y, const float *residual, const floa
     }
 }
 
-/* RoPE on q and k; k and v to where kv_row says. Block: one row, a pair of elements per turn. */
+/* RoPE on q and k, by the position in the text; k and v to where kv_row says. Block: one row, a
+ * pair of elements per turn. */
 static __global__ void rotate_and_store_kernel(float *qkv, const float *rope, const lm_row *rows,
-                                               kv_places kv, int32_t layer, int32_t head_dim) {
+                                               lm_cache c, lm_kv kv, float *scratch, int32_t layer,
+                                               int32_t head_dim) {
     const lm_row row = rows[blockIdx.x];
-    const int32_t d = kv.d_model;
+    const int32_t d = kv.d_model, pos = lm_position(c, row.slot, row.column);
     float *const q = qkv + (int64_t)blockIdx.x * 3 * d;
-    float *const k_row = kv_row(kv, 2 * layer, row, row.pos);
-    float *const v_row = kv_row(kv, 2 * layer + 1, row, row.pos);
+    float *const k_row = kv_row(c, kv, scratch, 2 * layer, row, row.column);
+    float *const v_row = kv_row(c, kv, scratch, 2 * layer + 1, row, row.column);
     for (int32_t i = 2 * (int32_t)threadIdx.x; i < 2 * d; i += 2 * (int32_t)blockDim.x) {
-        const float *const turn = rope + (int64_t)row.pos * head_dim + i % head_dim;
+        const float *const turn = rope + (int64_t)pos * head_dim + i % head_dim;
         const float even = q[i], odd = q[i + 1];
         const float new_even = lm_mac(lm_mul(even, turn[0]), -odd, turn[1]);
         const float new_odd = lm_mac(lm_mul(even, turn[1]), odd, turn[0]);
@@ -183,26 +178,33 @@ static __global__ void rotate_and_store_kernel(float *qkv, const float *rope, co
     for (int32_t i = (int32_t)threadIdx.x; i < d; i += (int32_t)blockDim.x) v_row[i] = q[2 * d + i];
 }
 
-/* Block: one warp, one row (x) and one head (y). */
-static __global__ void attend_kernel(float *out, const float *qkv, const lm_row *rows, kv_places kv,
-                                     int32_t layer, int32_t head_dim, float scale) {
-    extern __shared__ float scores[]; /* [max_seq] */
+/* Block: one warp, one row (x) and one head (y). Columns that the row may not see have no position;
+ * the others' V rows are noted in the order of the text. */
+static __global__ void attend_kernel(float *out, const float *qkv, const lm_row *rows, lm_cache c,
+                                     lm_kv kv, float *scratch, int32_t layer, int32_t head_dim,
+                                     float scale) {
+    extern __shared__ const float *seen_v[];                    /* [max_seq] */
+    float *const scores = (float *)(seen_v + c.limits.max_seq); /* [max_seq] */
     const lm_row row = rows[blockIdx.x];
-    const int32_t lane = (int32_t)threadIdx.x, num_pos = row.pos + 1;
-    const int32_t first = (int32_t)blockIdx.y * head_dim;
+    const int32_t lane = (int32_t)threadIdx.x, first = (int32_t)blockIdx.y * head_dim;
+    const int32_t num_pos = lm_position(c, row.slot, row.column) + 1;
     const float *const q = qkv + (int64_t)blockIdx.x * 3 * kv.d_model + first;
     float top = -INFINITY, partial = 0, inverse;
-    for (int32_t pos = lane; pos < num_pos; pos += WARP) {
-        const float *const k = kv_row(kv, 2 * layer, row, pos) + first;
+    for (int32_t column = lane; column <= row.column; column += WARP) {
+        const int32_t pos = lm_position(c, row.slot, column);
         float sum = 0;
+        if (pos < 0) continue;
+        const float *const k = kv_row(c, kv, scratch, 2 * layer, row, column) + first;
         for (int32_t i = 0; i < head_dim; i++) sum = lm_mac(sum, q[i], k[i]);
         scores[pos] = lm_mul(sum, scale);
+        seen_v[pos] = kv_row(c, kv, scratch, 2 * layer + 1, row, column) + first;
         if (scores[pos] > top) top = scores[pos];
     }
     for (int half = WARP / 2; half > 0; half /= 2) {
         const float other = __shfl_xor_sync(ALL_LANES, top, half);
         if (other > top) top = other;
     }
+    __syncwarp();
     for (int32_t pos = lane; pos < num_pos; pos += WARP) {
         scores[pos] = lm_exp(lm_add(scores[pos], -top));
         partial = lm_add(partial, scores[pos]);
@@ -211,8 +213,7 @@ static __global__ void attend_kernel(float *out, const float *qkv, const lm_row 
     __syncwarp();
     for (int32_t i = lane; i < head_dim; i += WARP) {
         float sum = 0;
-        for (int32_t pos = 0; pos < num_pos; pos++)
-            sum = lm_mac(sum, scores[pos], kv_row(kv, 2 * layer + 1, row, pos)[first + i]);
+        for (int32_t pos = 0; pos < num_pos; pos++) sum = lm_mac(sum, scores[pos], seen_v[pos][i]);
         out[(int64_t)blockIdx.x * kv.d_model + first + i] = lm_mul(sum, inverse);
     }
 }
@@ -254,18 +255,21 @@ static __global__ void place_kernel(int32_t *board, const int32_t *sampled, cons
     board[rows[threadIdx.x].pick_at] = sampled[threadIdx.x];
 }
 
-/* Packed KV rows to the cache. Block: one packed row (x) of one plane (y); surplus blocks leave. */
-static __global__ void commit_kv_kernel(kv_places kv, const float *packed, const int32_t *offsets,
-                                        const step_in *in) {
-    const int32_t packed_row = (int32_t)blockIdx.x, plane = (int32_t)blockIdx.y;
-    const int64_t capacity_rows = gridDim.x;
-    if (packed_row >= offsets[kv.batch]) return;
-    const int32_t seq = specv_thread_find_row(offsets, kv.batch, packed_row);
-    const int32_t pos = in->cache_end[seq] + (packed_row - offsets[seq]);
-    const lm_row committed = {0, 0, 0, in->slot[seq], pos, 0, kv.max_seq, 0}; /* in the cache */
-    specv_block_copy_kv(kv_row(kv, plane, committed, pos),
-                        packed + (plane * capacity_rows + packed_row) * kv.d_model,
-                        kv.d_model * (int64_t)sizeof(float));
+/* As EQSPEC was published: all columns of all sequences go to a cache of zeros. Block: one column
+ * (x) of one slot (y) and plane (z); surplus blocks leave. */
+static __global__ void copy_cache_kernel(lm_cache c, lm_kv from, lm_kv to, const int32_t *end) {
+    const int32_t column = (int32_t)blockIdx.x, slot = (int32_t)blockIdx.y;
+    const int32_t plane = (int32_t)blockIdx.z;
+    if (column >= *c.width || slot >= *c.num_active) return;
+    const specv_shift shift = c.shifts[slot];
+    const int32_t source = column - shift.by;
+    int32_t last = shift.first + shift.count;
+    if (end && end[slot] < last) last = end[slot];
+    const int is_moved = source >= shift.first && source < last;
+    const float *const old = lm_kv_row(c, from, plane, slot, is_moved ? source : column);
+    float *const fresh = lm_kv_row(c, to, plane, slot, column);
+    for (int32_t i = (int32_t)threadIdx.x; i < from.d_model; i += (int32_t)blockDim.x)
+        fresh[i] = is_moved ? old[i] : 0;
 }
 
 /* Emitted tokens to the text. Block: one sequence. */
@@ -297,22 +301,34 @@ static int check_kit(lm_backend *backend, int status) {
 static size_t times(int32_t a, int32_t b) { return (size_t)a * (size_t)b; }
 
 static size_t cache_size(const gpu_state *s, const gpu_model *m) {
-    return 2 * times(m->dims.num_layers, s->limits.batch) * times(m->dims.max_seq, m->dims.d_model);
+    return times(s->limits.cache_columns, m->dims.d_model) * (size_t)m->kv.num_planes;
 }
 
 static size_t scratch_size(const gpu_state *s) {
     const lm_dims *dims = &s->models[LM_TARGET].dims;
-    return 2 * times(dims->num_layers, dims->d_model) * times(s->limits.batch, s->limits.gamma);
+    return 2 * times(dims->num_layers, dims->d_model) * times(s->limits.batch, 1 + s->limits.gamma);
 }
 
 static size_t kept_size(const gpu_state *s, const gpu_model *m) {
     return times(s->limits.batch, s->limits.gamma + 1) * (size_t)m->dims.vocab;
 }
 
-static kv_places places_of(const gpu_state *s, const gpu_model *m) {
-    const kv_places kv = {m->cache,        s->scratch,      s->limits.batch,
-                          s->limits.gamma, m->dims.max_seq, m->dims.d_model};
-    return kv;
+/* Host to device, behind all work of the stream; `from` may change after the call. */
+static int send(lm_backend *backend, void *to, const void *from, size_t bytes) {
+    const gpu_state *s = (const gpu_state *)backend->state;
+    return check(backend, cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, s->stream));
+}
+
+static int send_ints(lm_backend *backend, int32_t *to, const int32_t *from, int32_t count) {
+    return send(backend, to, from, (size_t)count * sizeof *from);
+}
+
+/* Device to host, behind all work of the stream. */
+static int fetch(lm_backend *backend, void *to, const void *from, size_t bytes) {
+    const gpu_state *s = (const gpu_state *)backend->state;
+    if (check(backend, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, s->stream)) != 0)
+        return -1;
+    return check(backend, cudaStreamSynchronize(s->stream));
 }
 
 /* ---- host: forward pass --------------------------------------------------------------------- */
@@ -329,16 +345,15 @@ static void layer_forward(const gpu_state *s, const gpu_model *m, int32_t index,
     const int32_t d = m->dims.d_model, ff = m->dims.d_ff, head_dim = d / m->dims.num_heads;
     const float scale = lm_div(1.0f, lm_sqrt((float)head_dim));
     const unsigned blocks = (unsigned)num_rows;
-    const size_t scores_bytes = (size_t)m->dims.max_seq * sizeof(float);
+    const size_t seen_bytes = (size_t)s->limits.max_seq * (sizeof(float *) + sizeof(float));
     const lm_layer layer = lm_layer_of(&m->dims, m->weights, index);
     const float *const rope = lm_view_of(&m->dims, m->weights).rope;
-    const kv_places kv = places_of(s, m);
     rms_norm_kernel<<<blocks, WARP, 0, s->stream>>>(s->normed, s->x, layer.attn_norm, d);
     matmul(s, s->qkv, NULL, s->normed, layer.wqkv, num_rows, d, 3 * d);
-    rotate_and_store_kernel<<<blocks, ELEMENT_THREADS, 0, s->stream>>>(s->qkv, rope, s->rows, kv,
-                                                                       index, head_dim);
-    attend_kernel<<<dim3(blocks, (unsigned)m->dims.num_heads), WARP, scores_bytes, s->stream>>>(
-        s->attended, s->qkv, s->rows, kv, index, head_dim, scale);
+    rotate_and_store_kernel<<<blocks, ELEMENT_THREADS, 0, s->stream>>>(
+        s->qkv, rope, s->rows, s->cache, m->kv, s->scratch, index, head_dim);
+    attend_kernel<<<dim3(blocks, (unsigned)m->dims.num_heads), WARP, seen_bytes, s->stream>>>(
+        s->attended, s->qkv, s->rows, s->cache, m->kv, s->scratch, index, head_dim, scale);
     matmul(s, s->x, s->x, s->attended, layer.wo, num_rows, d, d);
 
     rms_norm_kernel<<<blocks, WARP, 0, s->stream>>>(s->normed, s->x, layer.ffn_norm, d);
@@ -377,14 +392,13 @@ static int sample(lm_backend *backend, const lm_row *rows, int32_t num_rows, int
         in.seed[r] = rows[r].seed;
         in.position[r] = rows[r].pos + 1 - pick.step_row; /* of the first token of the step */
     }
-    if (check(backend,
-              cudaMemcpyAsync(s->sample, &in, sizeof in, cudaMemcpyHostToDevice, s->stream)) != 0)
-        return -1;
+    if (send(backend, s->sample, &in, sizeof in) != 0) return -1;
     d.method = pick.method == LM_PICK_GUMBEL ? SPECV_SAMPLE_GUMBEL : SPECV_SAMPLE_CDF;
     d.stream = pick.stream;
     d.step_row = pick.step_row;
     if (check_kit(backend, specv_sample(&d, s->stream)) != 0) return -1;
-    place_kernel<<<1, (unsigned)num_rows, 0, s->stream>>>(s->board, s->sampled, s->rows + first);
+    place_kernel<<<1, (unsigned)num_rows, 0, s->stream>>>(s->cache.board, s->sampled,
+                                                          s->rows + first);
     return check(backend, cudaGetLastError());
 }
 
@@ -394,18 +408,16 @@ static int gpu_forward(lm_backend *backend, int which, const lm_row *rows, int32
     const gpu_model *m = &s->models[which];
     const lm_view view = lm_view_of(&m->dims, m->weights);
     const int32_t d = m->dims.d_model, vocab = m->dims.vocab, num_loud = num_rows - num_silent;
-    if (check(backend, cudaMemcpyAsync(s->rows, rows, (size_t)num_rows * sizeof *rows,
-                                       cudaMemcpyHostToDevice, s->stream)) != 0)
-        return -1;
+    if (send(backend, s->rows, rows, (size_t)num_rows * sizeof *rows) != 0) return -1;
     embed_kernel<<<(unsigned)num_rows, ELEMENT_THREADS, 0, s->stream>>>(
-        s->x, view.tok_emb, s->board, s->rows, vocab, d);
+        s->x, view.tok_emb, s->cache.board, s->rows, vocab, d);
     for (int32_t l = 0; l < m->dims.num_layers; l++) layer_forward(s, m, l, num_rows);
     if (num_loud > 0) {
         rms_norm_kernel<<<(unsigned)num_loud, WARP, 0, s->stream>>>(
             s->normed, s->x + times(num_silent, d), view.final_norm, d);
         matmul(s, s->logits, NULL, s->normed, view.head, num_loud, d, vocab);
         if (pick.method == LM_PICK_LARGEST)
-            argmax_kernel<<<(unsigned)num_loud, WARP, 0, s->stream>>>(s->board, s->logits,
+            argmax_kernel<<<(unsigned)num_loud, WARP, 0, s->stream>>>(s->cache.board, s->logits,
                                                                       s->rows + num_silent, vocab);
         if (rows[num_silent].keep_at >= 0) /* all rows of a pass, or none */
             keep_kernel<<<(unsigned)num_loud, ELEMENT_THREADS, 0, s->stream>>>(
@@ -417,19 +429,11 @@ static int gpu_forward(lm_backend *backend, int which, const lm_row *rows, int32
     return 0;
 }
 
-/* ---- host: verification: the kit's work, then the commit ------------------------------------ */
+/* ---- host: verification: the kit's work ------------------------------------------------------ */
 
-/* What all rules share. */
 static specv_verify_greedy_desc verify_desc(const gpu_state *s) {
-    specv_verify_greedy_desc d = SPECV_ZERO;
-    d.rows.num_active = &s->in->num_active;
-    d.rows.draft_len = s->in->draft_len;
-    d.rows.batch = s->limits.batch;
-    d.rows.max_draft = s->limits.gamma;
-    d.draft_tokens = s->board + s->limits.draft_at;
-    d.accepted_len = s->out->accepted_len;
-    d.num_emitted = s->out->num_emitted;
-    d.out_tokens = s->out_tokens;
+    specv_verify_greedy_desc d = lm_verify(&s->cache);
+    d.target_tokens = s->cache.board + s->limits.target_at;
     d.vocab = s->models[LM_TARGET].dims.vocab;
     return d;
 }
@@ -437,47 +441,23 @@ static specv_verify_greedy_desc verify_desc(const gpu_state *s) {
 static specv_verify_sample_desc verify_sample_desc(const gpu_state *s) {
     specv_verify_sample_desc d = SPECV_ZERO;
     d.verify = verify_desc(s);
+    d.verify.target_tokens = NULL;
     d.rule = s->sampling.rule;
     d.target.data = s->models[LM_TARGET].kept;
     if (s->sampling.use_draft_logits) d.draft.data = s->models[LM_DRAFT].kept;
     d.temperature = s->temperature;
     d.seed = s->in->seed;
-    d.position = s->in->cache_end;
+    d.position = s->in->position;
     d.scratch = s->kit_scratch;
     d.scratch_bytes = s->kit_scratch_bytes;
     return d;
 }
 
-static specv_kv_pack kv_pack(const gpu_state *s) {
-    const lm_dims *dims = &s->models[LM_TARGET].dims;
-    specv_kv_pack kv = SPECV_ZERO;
-    kv.src_planes = s->planes;
-    kv.dst_planes = s->planes + 2 * dims->num_layers;
-    kv.num_planes = 2 * dims->num_layers;
-    kv.offsets = s->offsets;
-    kv.row_bytes = (int64_t)dims->d_model * (int64_t)sizeof(float);
-    kv.capacity_rows = (int64_t)s->limits.batch * s->limits.gamma;
-    return kv;
-}
-
-/* One call verifies and packs. */
-static int verify_greedy(const gpu_state *s) {
-    specv_verify_pack_kv_desc d = SPECV_ZERO;
-    d.verify = verify_desc(s);
-    d.verify.target_tokens = s->board + s->limits.target_at;
-    d.kv = kv_pack(s);
-    return specv_verify_pack_kv(&d, s->stream);
-}
-
-static int verify_sampled(const gpu_state *s) {
-    const specv_verify_sample_desc d = verify_sample_desc(s);
-    specv_pack_kv_desc pack = SPECV_ZERO;
-    int status = specv_verify_sample(&d, s->stream);
-    if (status != SPECV_OK) return status;
-    pack.rows = d.verify.rows;
-    pack.accepted_len = s->out->accepted_len;
-    pack.kv = kv_pack(s);
-    return specv_pack_kv(&pack, s->stream);
+static int judge(const gpu_state *s) {
+    const specv_verify_greedy_desc greedy = verify_desc(s);
+    const specv_verify_sample_desc sampled = verify_sample_desc(s);
+    if (s->sampling.rule == SPECV_RULE_GREEDY) return specv_verify_greedy(&greedy, s->stream);
+    return specv_verify_sample(&sampled, s->stream);
 }
 
 static int gpu_verify(lm_backend *backend, const lm_step *step) {
@@ -485,94 +465,287 @@ static int gpu_verify(lm_backend *backend, const lm_step *step) {
     const size_t bytes = (size_t)step->num_seqs * sizeof(int32_t);
     specv_accept_stats_desc stats = SPECV_ZERO;
     step_in in;
-    int status;
     memset(&in, 0, sizeof in);
     in.num_active = step->num_seqs;
-    memcpy(in.slot, step->slot, bytes);
     memcpy(in.draft_len, step->draft_len, bytes);
-    memcpy(in.cache_end, step->cache_end, bytes);
+    memcpy(in.position, step->position, bytes);
+    memcpy(in.draft_end, step->draft_end, bytes);
     memcpy(in.text_at, step->text_at, bytes);
     memcpy(in.seed, step->seed, (size_t)step->num_seqs * sizeof *in.seed);
-    if (check(backend, cudaMemcpyAsync(s->in, &in, sizeof in, cudaMemcpyHostToDevice, s->stream)) !=
-        0)
-        return -1;
-    status = s->sampling.rule == SPECV_RULE_GREEDY ? verify_greedy(s) : verify_sampled(s);
-    if (check_kit(backend, status) != 0) return -1;
+    if (send(backend, s->in, &in, sizeof in) != 0) return -1;
+    if (check_kit(backend, judge(s)) != 0) return -1;
 
     stats.accumulate = 1;
     stats.rows = verify_desc(s).rows;
-    stats.accepted_len = s->out->accepted_len;
-    stats.num_emitted = s->out->num_emitted;
+    stats.accepted_len = s->cache.accepted_len;
+    stats.num_emitted = s->cache.num_emitted;
     stats.histogram = s->histogram;
     stats.totals = s->totals;
     return check_kit(backend, specv_accept_stats(&stats, s->stream));
 }
 
-static int gpu_commit(lm_backend *backend, const lm_step *step) {
-    const gpu_state *s = (const gpu_state *)backend->state;
-    const gpu_model *target = &s->models[LM_TARGET];
-    const lm_limits *limits = &s->limits;
-    const dim3 grid((unsigned)(limits->batch * limits->gamma),
-                    (unsigned)(2 * target->dims.num_layers));
-    step_out out;
-    commit_kv_kernel<<<grid, ELEMENT_THREADS, 0, s->stream>>>(places_of(s, target), s->packed,
-                                                              s->offsets, s->in);
-    commit_text_kernel<<<(unsigned)limits->batch, WARP, 0, s->stream>>>(
-        s->board, s->out_tokens, s->out->num_emitted, s->in, limits->gamma + 1);
-    if (check(backend, cudaGetLastError()) != 0 ||
-        check(backend,
-              cudaMemcpyAsync(&out, s->out, sizeof out, cudaMemcpyDeviceToHost, s->stream)) != 0 ||
-        check(backend, cudaStreamSynchronize(s->stream)) != 0)
-        return -1;
-    memcpy(step->accepted_len, out.accepted_len, (size_t)step->num_seqs * sizeof(int32_t));
-    memcpy(step->num_emitted, out.num_emitted, (size_t)step->num_seqs * sizeof(int32_t));
+/* ---- host: caches: the kit's work, but for the texts of FIXED, RAGGED, PAGED ----------------- */
+
+static int check_rows(lm_backend *backend, const uint32_t *row_status, int32_t num_seqs) {
+    for (int32_t i = 0; i < num_seqs; i++)
+        if (row_status[i]) {
+            (void)snprintf(backend->message, sizeof backend->message,
+                           "row_status of sequence %d is 0x%x", (int)i, (unsigned)row_status[i]);
+            return -1;
+        }
     return 0;
+}
+
+static void copy_cache(const gpu_state *s, gpu_model *m, const int32_t *end) {
+    const dim3 grid((unsigned)s->cache.layout.max_columns, (unsigned)s->limits.slots,
+                    (unsigned)m->kv.num_planes);
+    const lm_kv from = m->kv, to = m->spare;
+    copy_cache_kernel<<<grid, ELEMENT_THREADS, 0, s->stream>>>(s->cache, from, to, end);
+    m->kv = to, m->spare = from;
+}
+
+static int shift_cache(const gpu_state *s, int which, const int32_t *end) {
+    const specv_shift_kv_desc d = lm_shift(&s->cache, &s->models[which].kv, end);
+    return specv_shift_kv(&d, s->stream);
+}
+
+static int commit_padded(gpu_state *s) {
+    const int copies = s->cache.layout.copies;
+    const specv_realign_desc d = lm_realign(&s->cache, copies ? NULL : &s->models[LM_TARGET].kv);
+    const int status = specv_realign(&d, s->stream);
+    if (status == SPECV_OK && !copies) return shift_cache(s, LM_DRAFT, s->cache.shift_end);
+    if (status == SPECV_OK) {
+        copy_cache(s, &s->models[LM_TARGET], NULL);
+        copy_cache(s, &s->models[LM_DRAFT], s->cache.shift_end);
+    }
+    return status;
+}
+
+static int gpu_commit(lm_backend *backend, const lm_step *step) {
+    gpu_state *s = (gpu_state *)backend->state;
+    const lm_cache *c = &s->cache;
+    const size_t bytes = (size_t)step->num_seqs * sizeof(int32_t);
+    int status = SPECV_OK;
+    step_out out;
+    if (lm_is_paged(c)) {
+        const specv_append_kv_desc d = lm_append(c, &s->models[LM_TARGET].kv, s->scratch_planes);
+        status = specv_append_kv(&d, s->stream);
+    } else if (c->layout.kind == LM_PADDED) {
+        status = commit_padded(s);
+    } else if (c->layout.kind == LM_GAP) {
+        const specv_gap_commit_desc d = lm_gap_commit(c);
+        status = specv_gap_commit(&d, s->stream);
+    }
+    if (check_kit(backend, status) != 0) return -1;
+    if (!lm_is_aligned(c))
+        commit_text_kernel<<<(unsigned)s->limits.batch, WARP, 0, s->stream>>>(
+            c->board, c->out_tokens, c->num_emitted, s->in, s->limits.gamma + 1);
+    if (check(backend, cudaGetLastError()) != 0 || fetch(backend, &out, s->out, sizeof out) != 0 ||
+        check_rows(backend, out.row_status, step->num_seqs) != 0)
+        return -1;
+    memcpy(step->accepted_len, out.accepted_len, bytes);
+    memcpy(step->num_emitted, out.num_emitted, bytes);
+    *step->width = out.width;
+    return 0;
+}
+
+/* Nobody is here: all pages are free, the first one is on top. */
+static int free_all_pages(lm_backend *backend) {
+    const gpu_state *s = (const gpu_state *)backend->state;
+    const int32_t num_pages = s->cache.layout.num_pages;
+    const size_t bytes = (size_t)num_pages * sizeof(int32_t);
+    int32_t *pages = (int32_t *)malloc(bytes);
+    int status;
+    if (!pages) return fail(backend, "out of memory");
+    for (int32_t i = 0; i < num_pages; i++) pages[i] = num_pages - 1 - i;
+    status = send(backend, s->cache.free_pages, pages, bytes);
+    free(pages);
+    if (status != 0 || send_ints(backend, s->cache.num_free, &num_pages, 1) != 0) return -1;
+    return check(backend, cudaMemsetAsync(s->cache.refs, 0, bytes, s->stream));
+}
+
+static int join_pages(lm_backend *backend, int32_t num_old, int32_t num_seqs, const int32_t *len) {
+    const gpu_state *s = (const gpu_state *)backend->state;
+    const lm_cache *c = &s->cache;
+    const specv_page_resize_desc d = lm_resize(c, NULL, c->row_reserve, 0);
+    const int32_t zero[LM_MAX_BATCH] = {0}, num_new = num_seqs - num_old;
+    int32_t reserve[LM_MAX_BATCH];
+    if (num_old == 0 && free_all_pages(backend) != 0) return -1;
+    for (int32_t i = 0; i < num_seqs; i++) reserve[i] = i < num_old ? 0 : len[i] - 1;
+    if (send_ints(backend, c->row_reserve, reserve, num_seqs) != 0 ||
+        send_ints(backend, c->cache_len + num_old, zero, num_new) != 0 ||
+        send_ints(backend, c->num_row_pages + num_old, zero, num_new) != 0 ||
+        check_kit(backend, specv_page_resize(&d, s->stream)) != 0)
+        return -1;
+    return send_ints(backend, c->cache_len + num_old, reserve + num_old, num_new);
+}
+
+/* Those who were here have KV rows up to their pending tokens, in the last column. */
+static int join_aligned(lm_backend *backend, int32_t num_old, int32_t num_seqs, const int32_t *len,
+                        int32_t width) {
+    const gpu_state *s = (const gpu_state *)backend->state;
+    const lm_cache *c = &s->cache;
+    const specv_realign_desc d = lm_realign_prompts(c);
+    const int32_t num_new = num_seqs - num_old;
+    int32_t prompt_len[LM_MAX_BATCH], pad_len[LM_MAX_BATCH], end[LM_MAX_BATCH];
+    if (num_old == 0) width = 0;
+    for (int32_t i = 0; i < num_seqs; i++) {
+        prompt_len[i] = i < num_old ? 0 : len[i];
+        pad_len[i] = width; /* of those who are new */
+        end[i] = i < num_old ? width - 1 : 0;
+    }
+    if (send_ints(backend, c->width, &width, 1) != 0 ||
+        send_ints(backend, c->prompt_len, prompt_len, num_seqs) != 0 ||
+        send_ints(backend, c->pad_len + num_old, pad_len + num_old, num_new) != 0 ||
+        send_ints(backend, c->content_len + num_old, len + num_old, num_new) != 0 ||
+        send_ints(backend, c->shift_end, end, num_seqs) != 0 ||
+        check_kit(backend, specv_realign(&d, s->stream)) != 0)
+        return -1;
+    if (num_old == 0) return 0;
+    if (check_kit(backend, shift_cache(s, LM_TARGET, c->shift_end)) != 0) return -1;
+    return check_kit(backend, shift_cache(s, LM_DRAFT, c->shift_end));
+}
+
+static int gpu_join(lm_backend *backend, int32_t num_old, int32_t num_seqs, const int32_t *len,
+                    int32_t *width) {
+    const gpu_state *s = (const gpu_state *)backend->state;
+    step_out out;
+    int status = send_ints(backend, s->cache.num_active, &num_seqs, 1);
+    if (status == 0 && lm_is_paged(&s->cache)) status = join_pages(backend, num_old, num_seqs, len);
+    if (status == 0 && lm_is_aligned(&s->cache))
+        status = join_aligned(backend, num_old, num_seqs, len, *width);
+    if (status != 0 || fetch(backend, &out, s->out, sizeof out) != 0) return -1;
+    *width = out.width;
+    return check_rows(backend, out.row_status, num_seqs);
+}
+
+static int gpu_prepare(lm_backend *backend, int32_t num_seqs) {
+    const gpu_state *s = (const gpu_state *)backend->state;
+    const specv_page_resize_desc d = lm_resize(&s->cache, NULL, NULL, 1 + s->limits.gamma);
+    if (!lm_is_paged(&s->cache)) return 0;
+    if (send_ints(backend, s->cache.num_active, &num_seqs, 1) != 0) return -1;
+    return check_kit(backend, specv_page_resize(&d, s->stream));
+}
+
+static int gpu_leave(lm_backend *backend, int32_t num_seqs, const uint8_t *finished) {
+    const gpu_state *s = (const gpu_state *)backend->state;
+    const lm_cache *c = &s->cache;
+    const specv_page_resize_desc give_back = lm_resize(c, c->finished, NULL, 0);
+    const specv_compact_desc d = lm_compact(c, &s->models[LM_TARGET].kv, &s->models[LM_DRAFT].kv);
+    if (send_ints(backend, c->num_active, &num_seqs, 1) != 0 ||
+        send(backend, c->finished, finished, (size_t)num_seqs) != 0)
+        return -1;
+    if (lm_is_paged(c) && check_kit(backend, specv_page_resize(&give_back, s->stream)) != 0)
+        return -1;
+    return check_kit(backend, specv_compact(&d, s->stream));
+}
+
+static int gpu_move(lm_backend *backend, const int32_t *len, const int32_t *pad, int back) {
+    const gpu_state *s = (const gpu_state *)backend->state;
+    const lm_cache *c = &s->cache;
+    const int32_t slots = s->limits.slots;
+    const size_t status_bytes = (size_t)slots * sizeof *c->row_status;
+    specv_shift shifts[LM_MAX_BATCH];
+    int32_t pad_len[LM_MAX_BATCH];
+    for (int32_t i = 0; i < slots; i++) {
+        const specv_shift shift = {back ? pad[i] : 0, pad[i] ? len[i] : 0, back ? -pad[i] : pad[i],
+                                   0};
+        shifts[i] = shift;
+        pad_len[i] = back ? 0 : pad[i];
+    }
+    if (send_ints(backend, c->num_active, &slots, 1) != 0 ||
+        send(backend, c->shifts, shifts, (size_t)slots * sizeof *shifts) != 0 ||
+        send_ints(backend, c->pad_len, pad_len, slots) != 0 ||
+        check(backend, cudaMemsetAsync(c->row_status, 0, status_bytes, s->stream)) != 0 ||
+        check_kit(backend, shift_cache(s, LM_TARGET, NULL)) != 0)
+        return -1;
+    return check_kit(backend, shift_cache(s, LM_DRAFT, NULL)); /* the commit looks at row_status */
+}
+
+static int gpu_group(lm_backend *backend, const int32_t *len, int32_t num_seqs, int32_t count,
+                     int32_t *picked, int32_t *is_group) {
+    const gpu_state *s = (const gpu_state *)backend->state;
+    const lm_cache *c = &s->cache;
+    const specv_group_desc d = lm_group(c, count);
+    if (send_ints(backend, c->num_active, &num_seqs, 1) != 0 ||
+        send_ints(backend, c->prompt_len, len, num_seqs) != 0 ||
+        check_kit(backend, specv_group(&d, s->stream)) != 0 ||
+        fetch(backend, is_group, c->new_num_active, sizeof *is_group) != 0)
+        return -1;
+    return fetch(backend, picked, c->active, (size_t)count * sizeof *picked);
 }
 
 /* ---- host: state ---------------------------------------------------------------------------- */
 
-/* All bits set is a NaN. */
-static int gpu_poison(lm_backend *backend) {
+static int send_planes(lm_backend *backend, const lm_kv *kv, int32_t page_size) {
+    void *planes[2 * LM_MAX_LAYERS];
+    for (int32_t plane = 0; plane < kv->num_planes; plane++)
+        planes[plane] = kv->data + times(plane, page_size) * (size_t)kv->d_model;
+    return send(backend, kv->planes, planes, (size_t)kv->num_planes * sizeof *planes);
+}
+
+/* Slot i has page i. RAGGED and PAGED change that when a sequence joins. */
+static int send_table(lm_backend *backend) {
     const gpu_state *s = (const gpu_state *)backend->state;
+    int32_t table[LM_MAX_BATCH];
+    if (s->cache.layout.kind == LM_PAGED) return 0;
+    for (int32_t slot = 0; slot < s->limits.slots; slot++) table[slot] = slot;
+    return send_ints(backend, s->cache.table, table, s->limits.slots);
+}
+
+/* All bits set is a NaN. */
+static int gpu_begin(lm_backend *backend, const lm_layout *layout) {
+    gpu_state *s = (gpu_state *)backend->state;
     const size_t scratch_bytes = scratch_size(s) * sizeof(float);
+    const size_t slot_bytes = (size_t)s->limits.slots * sizeof(int32_t);
+    lm_cache *c = &s->cache;
+    c->layout = *layout;
+    c->table_stride = (layout->max_columns + layout->page_size - 1) / layout->page_size;
+    if (send_table(backend) != 0 ||
+        check(backend, cudaMemsetAsync(c->pad_len, 0, slot_bytes, s->stream)) != 0 ||
+        check(backend, cudaMemsetAsync(c->row_status, 0, slot_bytes, s->stream)) != 0)
+        return -1;
     for (int which = 0; which < LM_NUM_MODELS; which++) {
         const gpu_model *m = &s->models[which];
         const size_t cache_bytes = cache_size(s, m) * sizeof(float);
         const size_t kept_bytes = kept_size(s, m) * sizeof(float);
-        if (check(backend, cudaMemsetAsync(m->cache, 0xff, cache_bytes, s->stream)) != 0 ||
-            check(backend, cudaMemsetAsync(m->kept, 0xff, kept_bytes, s->stream)) != 0)
+        if (check(backend, cudaMemsetAsync(m->kv.data, 0xff, cache_bytes, s->stream)) != 0 ||
+            check(backend, cudaMemsetAsync(m->kept, 0xff, kept_bytes, s->stream)) != 0 ||
+            send_planes(backend, &m->kv, layout->page_size) != 0)
             return -1;
+        if (m->spare.data && send_planes(backend, &m->spare, layout->page_size) != 0) return -1;
     }
-    if (check(backend, cudaMemsetAsync(s->scratch, 0xff, scratch_bytes, s->stream)) != 0) return -1;
-    return check(backend, cudaMemsetAsync(s->packed, 0xff, scratch_bytes, s->stream));
+    return check(backend, cudaMemsetAsync(s->scratch, 0xff, scratch_bytes, s->stream));
 }
 
 static int gpu_write_board(lm_backend *backend, int32_t at, const int32_t *tokens, int32_t count) {
     const gpu_state *s = (const gpu_state *)backend->state;
-    return check(backend, cudaMemcpyAsync(s->board + at, tokens, (size_t)count * sizeof *tokens,
-                                          cudaMemcpyHostToDevice, s->stream));
-}
-
-/* Device to host, behind all work of the stream. */
-static int fetch(lm_backend *backend, void *to, const void *from, size_t bytes) {
-    const gpu_state *s = (const gpu_state *)backend->state;
-    if (check(backend, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, s->stream)) != 0)
-        return -1;
-    return check(backend, cudaStreamSynchronize(s->stream));
+    return send_ints(backend, s->cache.board + at, tokens, count);
 }
 
 static int gpu_read_board(lm_backend *backend, int32_t at, int32_t *tokens, int32_t count) {
     const gpu_state *s = (const gpu_state *)backend->state;
-    return fetch(backend, tokens, s->board + at, (size_t)count * sizeof *tokens);
+    return fetch(backend, tokens, s->cache.board + at, (size_t)count * sizeof *tokens);
 }
 
 static int gpu_read_cache(lm_backend *backend, int which, int32_t plane, int32_t slot,
-                          int32_t num_pos, float *rows) {
+                          const int32_t *columns, int32_t count, float *rows) {
     const gpu_state *s = (const gpu_state *)backend->state;
-    const gpu_model *m = &s->models[which];
-    const size_t sequence = times(plane, s->limits.batch) + (size_t)slot;
-    return fetch(backend, rows, m->cache + sequence * times(m->dims.max_seq, m->dims.d_model),
-                 times(num_pos, m->dims.d_model) * sizeof *rows);
+    const lm_kv kv = s->models[which].kv;
+    const size_t row_bytes = (size_t)kv.d_model * sizeof(float);
+    lm_cache here = s->cache; /* with the slot's part of the table on the host */
+    const size_t table_bytes = (size_t)here.table_stride * sizeof(int32_t);
+    const int32_t *there = here.table + times(slot, here.table_stride);
+    int status;
+    here.table = (int32_t *)malloc(table_bytes);
+    if (!here.table) return fail(backend, "out of memory");
+    status = fetch(backend, here.table, there, table_bytes);
+    for (int32_t i = 0; i < count && status == 0; i++)
+        status = check(backend, cudaMemcpyAsync(rows + times(i, kv.d_model),
+                                                lm_kv_row(here, kv, plane, 0, columns[i]),
+                                                row_bytes, cudaMemcpyDeviceToHost, s->stream));
+    free(here.table);
+    return status != 0 ? -1 : check(backend, cudaStreamSynchronize(s->stream));
 }
 
 static int gpu_read_stats(lm_backend *backend, int64_t *histogram, int64_t *totals) {
@@ -616,15 +789,64 @@ static void upload(gpu_state *s, void *to, const void *from, size_t bytes) {
     if (s->error == cudaSuccess) s->error = cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice);
 }
 
+static int32_t *ints(gpu_state *s, size_t count) {
+    return (int32_t *)zeroed(s, count, sizeof(int32_t));
+}
+
+static void allocate_kv(gpu_state *s, const gpu_model *m, lm_kv *kv) {
+    kv->num_planes = 2 * m->dims.num_layers;
+    kv->d_model = m->dims.d_model;
+    kv->data = floats(s, times(s->limits.cache_columns, kv->d_model) * (size_t)kv->num_planes);
+    kv->planes = (void **)zeroed(s, (size_t)kv->num_planes, sizeof(void *));
+}
+
 static void allocate_models(gpu_state *s, const lm_model *models) {
     for (int which = 0; which < LM_NUM_MODELS; which++) {
         gpu_model *m = &s->models[which];
         m->dims = models[which].dims;
         m->weights = floats(s, models[which].num_weights);
-        m->cache = floats(s, cache_size(s, m));
+        allocate_kv(s, m, &m->kv);
+        if (s->limits.copies) allocate_kv(s, m, &m->spare);
         m->kept = floats(s, kept_size(s, m));
         upload(s, m->weights, models[which].weights, models[which].num_weights * sizeof(float));
     }
+}
+
+static void allocate_cache(gpu_state *s) {
+    const size_t batch = (size_t)s->limits.batch, gamma = (size_t)s->limits.gamma;
+    const size_t slots = (size_t)s->limits.slots, pages = (size_t)s->limits.num_pages;
+    lm_cache *c = &s->cache;
+    s->in = (step_in *)zeroed(s, 1, sizeof(step_in));
+    s->out = (step_out *)zeroed(s, 1, sizeof(step_out));
+    c->limits = s->limits;
+    c->board = ints(s, (size_t)s->limits.board_size);
+    c->table = ints(s, (size_t)s->limits.table_size);
+    c->cache_len = ints(s, slots);
+    c->num_row_pages = ints(s, slots);
+    c->row_reserve = ints(s, slots);
+    c->refs = ints(s, pages);
+    c->free_pages = ints(s, pages);
+    c->num_free = ints(s, 1);
+    c->pad_len = ints(s, slots);
+    c->shifts = (specv_shift *)zeroed(s, slots, sizeof(specv_shift));
+    c->mask = ints(s, slots * (size_t)s->limits.text_stride);
+    c->position_ids = ints(s, slots * (size_t)s->limits.text_stride);
+    c->content_len = ints(s, slots);
+    c->out_tokens = ints(s, batch * (gamma + 1));
+    c->prompt_len = ints(s, slots);
+    c->finished = (uint8_t *)zeroed(s, slots, 1);
+    c->active = ints(s, slots);
+    c->new_num_active = ints(s, 1);
+    c->order = ints(s, slots);
+    c->ticket = (uint32_t *)zeroed(s, 1, sizeof(uint32_t));
+    if (s->error != cudaSuccess) return;
+    c->num_active = &s->in->num_active;
+    c->draft_len = s->in->draft_len;
+    c->shift_end = s->in->draft_end;
+    c->accepted_len = s->out->accepted_len;
+    c->num_emitted = s->out->num_emitted;
+    c->row_status = s->out->row_status;
+    c->width = &s->out->width;
 }
 
 static void allocate_activations(gpu_state *s) {
@@ -643,24 +865,15 @@ static void allocate_activations(gpu_state *s) {
 }
 
 static void allocate_verification(gpu_state *s) {
-    const size_t batch = (size_t)s->limits.batch, gamma = (size_t)s->limits.gamma;
-    const size_t num_planes = 2 * (size_t)s->models[LM_TARGET].dims.num_layers;
-    const size_t plane_size = scratch_size(s) / num_planes;
-    void *planes[2 * 2 * LM_MAX_LAYERS];
+    const size_t num_planes = (size_t)s->models[LM_TARGET].kv.num_planes;
+    void *planes[2 * LM_MAX_LAYERS];
     s->scratch = floats(s, scratch_size(s));
-    s->packed = floats(s, scratch_size(s));
-    s->planes = (void **)zeroed(s, 2 * num_planes, sizeof(void *));
-    s->offsets = (int32_t *)zeroed(s, batch + 1, sizeof(int32_t));
-    s->out_tokens = (int32_t *)zeroed(s, batch * (gamma + 1), sizeof(int32_t));
-    s->in = (step_in *)zeroed(s, 1, sizeof(step_in));
-    s->out = (step_out *)zeroed(s, 1, sizeof(step_out));
-    s->histogram = (int64_t *)zeroed(s, gamma + 1, sizeof(int64_t));
+    s->scratch_planes = (void **)zeroed(s, num_planes, sizeof(void *));
+    s->histogram = (int64_t *)zeroed(s, (size_t)s->limits.gamma + 1, sizeof(int64_t));
     s->totals = (int64_t *)zeroed(s, SPECV_STAT_COUNT, sizeof(int64_t));
-    for (size_t plane = 0; plane < num_planes; plane++) {
-        planes[plane] = s->scratch + plane * plane_size;
-        planes[num_planes + plane] = s->packed + plane * plane_size;
-    }
-    upload(s, s->planes, planes, 2 * num_planes * sizeof(void *));
+    for (size_t plane = 0; plane < num_planes; plane++)
+        planes[plane] = s->scratch + plane * (scratch_size(s) / num_planes);
+    upload(s, s->scratch_planes, planes, num_planes * sizeof(void *));
 }
 
 /* The kit's scratch memory is as large as the larger of its two descriptors says. */
@@ -697,8 +910,8 @@ static int gpu_open(lm_backend *backend, const lm_model models[LM_NUM_MODELS],
     s->limits = *limits;
     s->sampling = *sampling;
     s->error = cudaStreamCreate(&s->stream);
-    s->board = (int32_t *)zeroed(s, (size_t)limits->board_size, sizeof(int32_t));
     allocate_models(s, models);
+    allocate_cache(s);
     allocate_activations(s);
     allocate_verification(s);
     status = allocate_sampling(s);
@@ -720,12 +933,17 @@ void lm_gpu_backend(lm_backend *backend) {
     backend->name = "gpu";
     backend->open = gpu_open;
     backend->close = gpu_close;
-    backend->poison = gpu_poison;
+    backend->begin = gpu_begin;
+    backend->join = gpu_join;
     backend->write_board = gpu_write_board;
     backend->read_board = gpu_read_board;
+    backend->prepare = gpu_prepare;
     backend->forward = gpu_forward;
     backend->verify = gpu_verify;
     backend->commit = gpu_commit;
+    backend->leave = gpu_leave;
+    backend->move = gpu_move;
+    backend->group = gpu_group;
     backend->read_cache = gpu_read_cache;
     backend->read_stats = gpu_read_stats;
     backend->seconds = gpu_seconds;

@@ -3,9 +3,11 @@
  * lm.h - the parts of tiny_lm: a model file, a backend that runs it, an engine that decodes.
  *
  *   model.c     loads a model: checks the file, decodes fp16, lays the weights out for the backends
- *   cpu.c       backend in plain C, verification by specverify_ref.h
- *   gpu.cu      backend in CUDA, verification by specverify.cuh
- *   tiny_lm.c   options, plain decoding, speculative decoding, the report
+ *   cpu.c       backend in plain C, verification and cache by specverify_ref.h
+ *   gpu.cu      backend in CUDA, verification and cache by specverify.cuh
+ *   lm_cache.h  what both tell the kit about their caches
+ *   engine.c    plain decoding, speculative decoding, who is in the batch
+ *   tiny_lm.c   options, the comparison, the report
  *
  * A backend owns two models (target and draft), their KV caches, and the *token board*: one array
  * of token ids in its memory. Rows read their token from the board and write the one they pick back
@@ -64,20 +66,50 @@ void lm_free(lm_model *model);
 /* All bytes of a file, to be freed; null if it cannot be read. */
 unsigned char *lm_read_file(const char *path, size_t *size);
 
+/* ---- caches --------------------------------------------------------------------------------- */
+
+/* A sequence in the batch has a *slot*: a row of *columns*. A column holds a token in the text area
+ * of the board and a KV row in both models' caches. Kinds of caches differ in which column a token
+ * of the text is in, and in what must be done after a step in which every sequence accepted another
+ * number of drafts:
+ *
+ *   FIXED   column = position, and nothing is moved: a pass leaves its KV rows in place. What plain
+ *           decoding uses, without the kit, and EXSPEC
+ *   RAGGED  column = position; KV rows of drafts wait in a scratch for the verdict, and those that
+ *           were accepted are appended to the sequence's own length (B3)
+ *   PAGED   the same in pages of a pool, which are taken and given back (B5)
+ *   PADDED  all sequences end in the same column, padding is on the left; rejected drafts are
+ *           closed up by moving what is before them (C1: EQSPEC)
+ *   GAP     all sequences end in the same column, nothing is moved; rejected drafts leave masked
+ *           columns behind (C2)
+ *
+ * Where a column is in memory is the same for all: in the page that the slot's block table names.
+ * Where there are no pages, a page is as long as a sequence can get. */
+enum { LM_FIXED, LM_RAGGED, LM_PAGED, LM_PADDED, LM_GAP, LM_NUM_CACHES };
+
+typedef struct lm_layout {
+    int32_t kind;
+    int32_t max_columns; /* of a slot */
+    int32_t page_size;   /* columns; max_columns unless PAGED */
+    int32_t num_pages;   /* as many as there are slots unless PAGED */
+    int32_t copies;      /* PADDED: 1 = as published, by copying all to a zeroed cache each step */
+} lm_layout;
+
 /* ---- backend -------------------------------------------------------------------------------- */
 
 enum { LM_TARGET, LM_DRAFT, LM_NUM_MODELS };
 
 /* One token that passes through a model. */
 typedef struct lm_row {
-    int32_t token_at;  /* token board index of the input token */
-    int32_t pick_at;   /* token board index for the token that is picked from the logits */
-    int32_t keep_at;   /* which of the model's kept logits these become; -1: nobody needs them */
-    int32_t slot;      /* which sequence's cache */
-    int32_t pos;       /* position in the sequence */
-    int32_t seq;       /* index in the step: which part of the verify scratch */
-    int32_t cache_end; /* positions from here on live in the verify scratch, not yet in the cache */
-    uint64_t seed;     /* of the request: what its random numbers are made of */
+    int32_t token_at;     /* token board index of the input token */
+    int32_t pick_at;      /* token board index for the token that is picked from the logits */
+    int32_t keep_at;      /* which of the model's kept logits these become; -1: nobody needs them */
+    int32_t seq;          /* index in the step: which part of the verify scratch */
+    int32_t slot;         /* which sequence's cache */
+    int32_t column;       /* of the token; it sees this column and all text before it */
+    int32_t scratch_from; /* columns from here on are in the verify scratch, not in the cache */
+    int32_t pos;          /* position in the text: which random numbers are its own */
+    uint64_t seed;        /* of the request: what its random numbers are made of */
 } lm_row;
 
 /* How a pass picks tokens from its logits, and with which random numbers of the request. */
@@ -90,11 +122,18 @@ typedef struct lm_pick {
 } lm_pick;
 
 typedef struct lm_limits {
-    int32_t batch, gamma;
-    int32_t max_rows; /* in one forward pass */
+    int32_t batch, gamma; /* of a step */
+    int32_t slots;        /* sequences that have a cache */
+    int32_t max_rows;     /* in one forward pass */
+    int32_t max_seq;      /* positions of a text */
+    int32_t text_stride;  /* the board starts with the text area: [slots][text_stride] */
+    int32_t prompt_at;    /* on the board: [slots][max_seq] */
+    int32_t draft_at;     /* on the board: [batch][gamma] drafts of a step */
+    int32_t target_at;    /* on the board: [batch][gamma + 1] choices of the target, rule GREEDY */
     int32_t board_size;
-    int32_t draft_at;  /* on the board: [batch][gamma] drafts of a step */
-    int32_t target_at; /* on the board: [batch][gamma + 1] choices of the target, rule GREEDY */
+    /* the most of any layout that `begin` will name */
+    int32_t cache_columns, num_pages, table_size; /* table_size: [slots][pages of a slot] */
+    int32_t copies;
 } lm_limits;
 
 /* How drafts are judged. GREEDY compares them with the target's choices on the board; the others
@@ -106,17 +145,18 @@ typedef struct lm_sampling {
     int32_t use_draft_logits; /* 0: drafts are judged as if nothing else could have been drafted */
 } lm_sampling;
 
-/* One verification step of num_seqs sequences. */
+/* One verification step of num_seqs sequences. But for FIXED, sequence i has slot i. */
 typedef struct lm_step {
     int32_t num_seqs;
-    const int32_t *slot;      /* [num_seqs] */
     const int32_t *draft_len; /* [num_seqs] */
-    const int32_t *cache_end; /* [num_seqs] where the first accepted row goes in the cache; that is
-                               * the position of the first emitted token in its text */
+    const int32_t *position;  /* [num_seqs] of the first emitted token in its text */
+    const int32_t *draft_end; /* [num_seqs] from this column on the draft's cache holds nothing */
+    const int32_t *text_at;   /* [num_seqs] FIXED, RAGGED, PAGED: the first emitted token's place on
+                               * the board. The others' texts are the kit's work */
     const uint64_t *seed;     /* [num_seqs] */
-    const int32_t *text_at;   /* [num_seqs] where the first emitted token goes on the board */
     int32_t *accepted_len;    /* [num_seqs] out */
     int32_t *num_emitted;     /* [num_seqs] out */
+    int32_t *width;           /* out; PADDED, GAP: columns in use after the step */
 } lm_step;
 
 /* Functions that can fail return 0, or -1 with the reason in `message`. */
@@ -127,23 +167,37 @@ typedef struct lm_backend {
     int (*open)(struct lm_backend *, const lm_model models[LM_NUM_MODELS], const lm_limits *,
                 const lm_sampling *);
     void (*close)(struct lm_backend *);
-    /* Fills caches and scratch with NaN: a position that is read, but that nobody computed or
-     * committed since, shows in the text. */
-    int (*poison)(struct lm_backend *);
+    /* Empty caches of that layout, filled with NaN, the scratch too: a column that is read, but
+     * that nobody computed or committed since, shows in the text. */
+    int (*begin)(struct lm_backend *, const lm_layout *);
+    /* Sequences enter behind the first num_old slots, up to num_seqs: gives them pages, or aligns
+     * their texts (from the board's prompt_at) with the others. *width as in lm_step, in/out. */
+    int (*join)(struct lm_backend *, int32_t num_old, int32_t num_seqs, const int32_t *len,
+                int32_t *width);
     int (*write_board)(struct lm_backend *, int32_t at, const int32_t *tokens, int32_t count);
     int (*read_board)(struct lm_backend *, int32_t at, int32_t *tokens, int32_t count);
-    /* All layers for all rows. Rows of one sequence must come in ascending order of pos. The first
+    /* PAGED: pages for what the next step may add. */
+    int (*prepare)(struct lm_backend *, int32_t num_seqs);
+    /* All layers for all rows. Rows of one sequence must come in ascending order. The first
      * num_silent rows only leave their KV; of the others, at most `batch` if they sample, logits
      * are kept and tokens picked. */
     int (*forward)(struct lm_backend *, int which, const lm_row *rows, int32_t num_rows,
                    int32_t num_silent, lm_pick pick);
-    /* Accepts drafts, packs the KV rows of the accepted ones, counts: the kit's work. */
+    /* Accepts drafts and counts: the kit's work. */
     int (*verify)(struct lm_backend *, const lm_step *);
-    /* Packed rows to the target's cache, emitted tokens to the board; fills the step's outputs. */
+    /* Caches and texts take in what was accepted: the kit's work. Fills the step's outputs. */
     int (*commit)(struct lm_backend *, const lm_step *);
-    /* The first num_pos rows of one plane of a sequence's cache: [num_pos][d_model]. */
-    int (*read_cache)(struct lm_backend *, int which, int32_t plane, int32_t slot, int32_t num_pos,
-                      float *rows);
+    /* Of slots 0..num_seqs-1 the finished ones leave, the others close up, in order. */
+    int (*leave)(struct lm_backend *, int32_t num_seqs, const uint8_t *finished);
+    /* FIXED: columns 0..len-1 of each slot move right by `pad`, or back from there. */
+    int (*move)(struct lm_backend *, const int32_t *len, const int32_t *pad, int back);
+    /* Which `count` of num_seqs sequences should pass together, by their lengths, as
+     * specv_group_desc.picked; *is_group: all are of one length. */
+    int (*group)(struct lm_backend *, const int32_t *len, int32_t num_seqs, int32_t count,
+                 int32_t *picked, int32_t *is_group);
+    /* KV rows of those columns in one plane: [count][d_model]. */
+    int (*read_cache)(struct lm_backend *, int which, int32_t plane, int32_t slot,
+                      const int32_t *columns, int32_t count, float *rows);
     /* Acceptance over all steps since open: rows by accepted length, and SPECV_STAT_* totals. */
     int (*read_stats)(struct lm_backend *, int64_t *histogram, int64_t *totals);
     /* Wall clock, after all work so far is done. */

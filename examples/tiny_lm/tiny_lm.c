@@ -3,21 +3,14 @@
  * tiny_lm.c - batched speculative decoding with a small real model pair, checked against plain
  * decoding.
  *
- * For each batch of prompts: decode it plainly with the target; then again speculatively, where a
- * step drafts up to gamma tokens per sequence, scores them all in one target pass, and lets the kit
- * judge them and pack the KV rows of those it accepts. The rules greedy and coupled promise the
- * same text, and the arithmetic of the backends does not depend on how rows are batched, so "the
- * same" means every byte of the text and every bit that was committed to the target's KV cache. The
- * rules token and block promise the same law of the text: --check-law compares samples.
- *
- * State of a sequence with `len` known tokens:
- *   target cache  positions 0 .. len-2. The last token is pending: the next pass makes its KV row
- *   draft cache   positions 0 .. draft_cached-1, where draft_cached is len-1, or len-2 after a step
- *                 that accepted every draft: the last draft was never an input of the draft model.
- *                 The next step feeds that token first, else the draft reads a hole in its cache.
+ * Every prompt is decoded plainly with the target, then again speculatively (engine.c). The rules
+ * greedy and coupled promise the same text, and the arithmetic of the backends does not depend on
+ * how rows are batched or where their caches are, so "the same" means every byte of the text and
+ * every bit that was committed to the target's KV cache. The rules token and block promise the same
+ * law of the text: --check-law compares samples.
  */
 #define _POSIX_C_SOURCE 200809L
-#include "lm.h"
+#include "engine.h"
 #include "specverify.cuh"
 
 #include <errno.h>
@@ -25,27 +18,32 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-enum { EXIT_DIFFERENT = 1, EXIT_UNUSABLE = 2 };
-enum { MAX_GAMMA = 64, MAX_TOKENS = 4095, MIN_PASS_ROWS = 64, MAX_NGRAM = 4 };
+enum { MAX_GAMMA = 64, MAX_TOKENS = 4095, MIN_PASS_ROWS = 64, MAX_PAGE_SIZE = 256 };
 enum { LAW_TOKENS = 2, MIN_LAW_TEXTS = 20, MAX_LAW_TEXTS = 1000000 };
 
 /* ---- options and prompts -------------------------------------------------------------------- */
 
-enum { DRAFTER_MODEL, DRAFTER_NGRAM, DRAFTER_RANDOM, NUM_DRAFTERS };
 static const char *const drafter_names[] = {"model", "ngram", "random"};
 
 enum { NUM_RULES = SPECV_RULE_GREEDY + 1 };
 static const char *const rule_names[] = {"token", "block", "coupled", "greedy"}; /* specv_rule */
 
+/* lm_layout.kind, without FIXED */
+static const char *const cache_names[] = {"ragged", "paged", "padded", "gap"};
+enum { NUM_CACHE_NAMES = LM_NUM_CACHES - LM_RAGGED };
+
+static const char *const realign_names[] = {"in-place", "copy"}; /* lm_layout.copies */
+
 typedef struct options {
     const char *prompts, *target, *draft, *backend;
     int32_t batch, gamma, tokens, check_law;
     int32_t rule, drafter;
-    float temperature; /* -1: not given */
+    int32_t cache, page_size, copies; /* page_size: 0 = not given; copies: -1 = not given */
+    int32_t window;                   /* of EXSPEC; 0 = not asked for */
+    float temperature;                /* -1: not given */
     uint64_t seed;
-    int quiet;
+    int continuous, vary_tokens, sort, quiet;
 } options;
 
 static const char usage[] =
@@ -60,6 +58,14 @@ static const char usage[] =
     "  --temperature T  of the rules that sample, 0 to 8192; 0 is greedy (1)\n"
     "  --seed N         of all random numbers (1)\n"
     "  --drafter NAME   model; ngram: what followed the same bytes before; random (model)\n"
+    "  --cache NAME     ragged: a length per sequence; paged: pages of a pool; padded: aligned by\n"
+    "                   moving; gap: aligned by masking (ragged)\n"
+    "  --page-size N    tokens in a page of --cache paged, 1 to 256 (16)\n"
+    "  --realign NAME   of --cache padded: in-place; copy: all to a new cache (in-place)\n"
+    "  --continuous     the next prompt joins as soon as a sequence leaves; not with --cache gap\n"
+    "  --exspec W       a window of W sequences, up to 256; a batch is of one length if it can be\n"
+    "  --vary-tokens    fewer new tokens for some prompts: N, 0.8 N, 0.6 N, 0.4 N in turn\n"
+    "  --sort           prompts by length\n"
     "  --check-law N    instead: N plain and N speculative samples of what follows the first\n"
     "                   prompt; compares the two histograms of their first 2 tokens\n"
     "  --backend NAME   cpu, gpu, or auto: gpu if there is one (auto)\n"
@@ -67,26 +73,6 @@ static const char usage[] =
     "  --help           this text\n"
     "exit status: 0 as promised (identical to plain decoding; of the same law), 1 not,\n"
     "2 could not run\n";
-
-/* A token is a byte: prompts may hold any byte but a newline. */
-typedef struct prompts {
-    char *bytes;
-    const char **start;
-    int32_t *length;
-    int32_t count;
-} prompts;
-
-static void die(const char *subject, const char *problem) {
-    fflush(stdout);
-    fprintf(stderr, "tiny_lm: %s%s%s\n", subject, *subject ? ": " : "", problem);
-    exit(EXIT_UNUSABLE);
-}
-
-static void *allocate(size_t count, size_t size) {
-    void *block = calloc(count ? count : 1, size);
-    if (!block) die("", "out of memory");
-    return block;
-}
 
 static int32_t parse_int(const char *name, const char *text, int32_t low, int32_t high) {
     char *end, problem[96];
@@ -136,11 +122,21 @@ static int32_t parse_name(const char *name, const char *text, const char *const 
 }
 
 static int is_option_with_value(const char *name) {
-    static const char *const names[] = {"--prompts",     "--target", "--draft",   "--backend",
-                                        "--batch",       "--gamma",  "--tokens",  "--rule",
-                                        "--temperature", "--seed",   "--drafter", "--check-law"};
+    static const char *const names[] = {"--prompts",     "--target",    "--draft",   "--backend",
+                                        "--batch",       "--gamma",     "--tokens",  "--rule",
+                                        "--temperature", "--seed",      "--drafter", "--check-law",
+                                        "--cache",       "--page-size", "--realign", "--exspec"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(name, names[i]) == 0) return 1;
+    return 0;
+}
+
+/* Sets it, if it is one. */
+static int is_switch(options *o, const char *name) {
+    if (strcmp(name, "--quiet") == 0) return o->quiet = 1;
+    if (strcmp(name, "--continuous") == 0) return o->continuous = 1;
+    if (strcmp(name, "--vary-tokens") == 0) return o->vary_tokens = 1;
+    if (strcmp(name, "--sort") == 0) return o->sort = 1;
     return 0;
 }
 
@@ -167,8 +163,34 @@ static void set_option(options *o, const char *name, const char *value) {
         o->seed = parse_seed(name, value);
     else if (strcmp(name, "--drafter") == 0)
         o->drafter = parse_name(name, value, drafter_names, NUM_DRAFTERS);
+    else if (strcmp(name, "--cache") == 0)
+        o->cache = LM_RAGGED + parse_name(name, value, cache_names, NUM_CACHE_NAMES);
+    else if (strcmp(name, "--page-size") == 0)
+        o->page_size = parse_int(name, value, 1, MAX_PAGE_SIZE);
+    else if (strcmp(name, "--realign") == 0)
+        o->copies = parse_name(name, value, realign_names, 2);
+    else if (strcmp(name, "--exspec") == 0)
+        o->window = parse_int(name, value, 1, LM_MAX_BATCH);
     else
         o->check_law = parse_int(name, value, MIN_LAW_TEXTS, MAX_LAW_TEXTS);
+}
+
+/* Options that contradict each other. */
+static void check_options(const options *o) {
+    if (o->rule == SPECV_RULE_GREEDY && o->temperature > 0)
+        die("--temperature", "the rule greedy has none; choose --rule token, block or coupled");
+    if (o->rule == SPECV_RULE_GREEDY && o->check_law)
+        die("--check-law", "the rule greedy has one text; choose --rule token, block or coupled");
+    if (o->page_size && o->cache != LM_PAGED) die("--page-size", "is of --cache paged");
+    if (o->copies >= 0 && o->cache != LM_PADDED) die("--realign", "is of --cache padded");
+    if (o->continuous && o->cache == LM_GAP)
+        die("--continuous", "a newcomer's prompt has no place before the columns of --cache gap");
+    if (o->window && (o->continuous || o->cache))
+        die("--exspec", "has a cache and a schedule of its own");
+    if (o->window && o->window < o->batch) die("--exspec", "the window is smaller than the batch");
+    if (o->check_law && (o->continuous || o->window || o->vary_tokens || o->sort ||
+                         (o->cache && o->cache != LM_RAGGED)))
+        die("--check-law", "has one prompt, one batch at a time, and --cache ragged");
 }
 
 static options parse_options(int argc, char **argv) {
@@ -184,31 +206,28 @@ static options parse_options(int argc, char **argv) {
     o.rule = SPECV_RULE_GREEDY;
     o.temperature = -1;
     o.seed = 1;
+    o.copies = -1;
     for (int i = 1; i < argc; i++) {
         const char *name = argv[i];
         if (strcmp(name, "--help") == 0) {
             fputs(usage, stdout);
             exit(0);
         }
-        if (strcmp(name, "--quiet") == 0) {
-            o.quiet = 1;
-            continue;
-        }
+        if (is_switch(&o, name)) continue;
         if (!is_option_with_value(name)) die(name, "unknown option; --help lists them");
         if (i + 1 == argc) die(name, "needs a value");
         set_option(&o, name, argv[++i]);
     }
-    if (o.rule == SPECV_RULE_GREEDY && o.temperature > 0)
-        die("--temperature", "the rule greedy has none; choose --rule token, block or coupled");
-    if (o.rule == SPECV_RULE_GREEDY && o.check_law)
-        die("--check-law", "the rule greedy has one text; choose --rule token, block or coupled");
+    check_options(&o);
+    if (!o.cache) o.cache = LM_RAGGED;
+    if (!o.page_size) o.page_size = 16;
     if (o.temperature < 0) o.temperature = o.rule == SPECV_RULE_GREEDY ? 0.0f : 1.0f;
     if (o.check_law) o.tokens = o.gamma + LAW_TOKENS; /* so that the first step has all drafts */
     return o;
 }
 
 static prompts load_prompts(const char *path, int32_t num_new, int32_t max_seq) {
-    prompts p = {NULL, NULL, NULL, 0};
+    prompts p = {NULL, NULL, NULL, NULL, 0};
     size_t size, num_lines = 1;
     char problem[120];
     p.bytes = (char *)lm_read_file(path, &size);
@@ -218,6 +237,7 @@ static prompts load_prompts(const char *path, int32_t num_new, int32_t max_seq) 
     if (num_lines > 65536) die(path, "more than 65536 prompts");
     p.start = (const char **)allocate(num_lines, sizeof *p.start);
     p.length = (int32_t *)allocate(num_lines, sizeof *p.length);
+    p.num_new = (int32_t *)allocate(num_lines, sizeof *p.num_new);
     for (size_t at = 0; at < size;) {
         const char *end = (const char *)memchr(p.bytes + at, '\n', size - at);
         size_t length = (end ? (size_t)(end - p.bytes) : size) - at;
@@ -233,347 +253,22 @@ static prompts load_prompts(const char *path, int32_t num_new, int32_t max_seq) 
             die(path, problem);
         }
         p.start[p.count] = p.bytes + at;
+        p.num_new[p.count] = num_new;
         p.length[p.count++] = (int32_t)length;
         at += length + 1;
     }
     return p;
 }
 
-/* ---- engine --------------------------------------------------------------------------------- */
-
-enum { PREFILL, PLAIN, DRAFT, TARGET, VERIFY, COMMIT, NUM_PHASES };
-
-typedef struct engine {
-    lm_backend backend;
-    lm_limits limits;
-    lm_sampling sampling;
-    int32_t drafter;
-    uint64_t seed;
-    int32_t max_seq; /* columns of the text area, which starts the token board */
-    lm_row *rows;    /* [max_rows] */
-    lm_dims target;
-    float *kv;     /* [max_seq][d_model], one plane of one sequence on the host */
-    int32_t *text; /* [max_seq], one sequence on the host */
-    double seconds[NUM_PHASES];
-    int64_t passes[NUM_PHASES];
-    double last_progress;
-    int show_progress, progress_on_screen;
-} engine;
-
-typedef struct sequence {
-    int32_t slot; /* its cache, and its row of the text area */
-    int32_t len, end;
-    int32_t enough; /* leaves the batch at this length: end, or when no more of it is asked for */
-    int32_t draft_cached;
-    uint64_t seed;
-} sequence;
-
-/* What a batch of prompts became. */
-typedef struct outcome {
-    int32_t *text; /* [batch][max_seq], -1 where there is none */
-    uint64_t *kv;  /* [batch] fingerprint of the target's KV cache */
-} outcome;
-
-static outcome new_outcome(const engine *e) {
-    const size_t batch = (size_t)e->limits.batch;
-    outcome result;
-    result.text = (int32_t *)allocate(batch * (size_t)e->max_seq, sizeof *result.text);
-    result.kv = (uint64_t *)allocate(batch, sizeof *result.kv);
-    return result;
-}
-
-static void free_outcome(outcome *result) {
-    free(result->text);
-    free(result->kv);
-}
-
-/* A backend that fails cannot be trusted with the next call: report and leave. */
-static void must(engine *e, int status) {
-    if (status != 0) die(e->backend.name, e->backend.message);
-}
-
-/* The weights are finite, so NaN among the target's logits comes from a poisoned cache. */
-static void lost_position(const engine *e) {
-    fflush(stdout);
-    fprintf(stderr, "tiny_lm: %s: the target read a position that was never committed\n",
-            e->backend.name);
-    exit(EXIT_DIFFERENT);
-}
-
-static double lap(engine *e, int phase, double since) {
-    double now = e->backend.seconds(&e->backend);
-    e->seconds[phase] += now - since;
-    return now;
-}
-
-static void progress(engine *e, const char *phase, int32_t done, int32_t total, const char *unit) {
-    const int terminal = isatty(STDERR_FILENO);
-    const double now = e->backend.seconds(&e->backend);
-    if (!e->show_progress || now - e->last_progress < (terminal ? 0.2 : 5.0)) return;
-    e->last_progress = now;
-    e->progress_on_screen = terminal;
-    fprintf(stderr, "%s%s, %d of %d %s done%s", terminal ? "\r" : "", phase, (int)done, (int)total,
-            unit, terminal ? "   " : "\n");
-}
-
-static void clear_progress(engine *e) {
-    if (e->progress_on_screen) fprintf(stderr, "\r%60s\r", "");
-    e->progress_on_screen = 0;
-}
-
-static int32_t text_at(const engine *e, const sequence *s, int32_t pos) {
-    return s->slot * e->max_seq + pos;
-}
-
-static lm_row row_of(const engine *e, const sequence *s, int32_t pos, int32_t token_at,
-                     int32_t pick_at) {
-    lm_row row;
-    row.token_at = token_at;
-    row.pick_at = pick_at;
-    row.keep_at = -1;
-    row.slot = s->slot;
-    row.pos = pos;
-    row.seq = 0;
-    row.cache_end = e->max_seq; /* all positions in the cache */
-    row.seed = s->seed;
-    return row;
-}
-
-/* A request's seed depends on what it is, not on when or beside whom it runs. */
-static uint64_t request_seed(const engine *e, uint32_t request) {
-    const specv_random r = specv_philox(e->seed, request, 0, 0, 0);
-    return (uint64_t)r.x[1] << 32 | r.x[0];
-}
-
-/* How the rule wants its tokens sampled: coupled, with the noise of their positions. */
-static lm_pick pick_of(const engine *e, int32_t stream, int32_t step_row) {
-    lm_pick pick = {LM_PICK_CDF, 0, 0};
-    if (e->sampling.rule == SPECV_RULE_GREEDY) pick.method = LM_PICK_LARGEST;
-    if (e->sampling.rule == SPECV_RULE_COUPLED) pick.method = LM_PICK_GUMBEL;
-    pick.stream = stream;
-    pick.step_row = step_row;
-    return pick;
-}
-
-static const lm_pick no_pick = {LM_PICK_NONE, 0, 0};
-
-/* KV rows of all tokens but the last, for one model, in passes of at most max_rows rows. */
-static void prefill(engine *e, int which, const sequence *seqs, int32_t num_seqs) {
-    double start = e->backend.seconds(&e->backend);
-    int32_t num_rows = 0;
-    for (int32_t i = 0; i < num_seqs; i++)
-        for (int32_t pos = 0; pos + 1 < seqs[i].len; pos++) {
-            e->rows[num_rows++] = row_of(e, &seqs[i], pos, text_at(e, &seqs[i], pos), -1);
-            if (num_rows < e->limits.max_rows) continue;
-            must(e, e->backend.forward(&e->backend, which, e->rows, num_rows, num_rows, no_pick));
-            num_rows = 0;
+/* Insertion: few, and equal lengths stay in order. */
+static void sort_prompts(prompts *p) {
+    for (int32_t i = 1; i < p->count; i++)
+        for (int32_t j = i; j > 0 && p->length[j] < p->length[j - 1]; j--) {
+            const char *start = p->start[j];
+            const int32_t length = p->length[j];
+            p->start[j] = p->start[j - 1], p->length[j] = p->length[j - 1];
+            p->start[j - 1] = start, p->length[j - 1] = length;
         }
-    if (num_rows > 0)
-        must(e, e->backend.forward(&e->backend, which, e->rows, num_rows, num_rows, no_pick));
-    lap(e, PREFILL, start);
-}
-
-static void decode_plainly(engine *e, sequence *seqs, int32_t num_seqs, lm_pick pick) {
-    const double start = e->backend.seconds(&e->backend);
-    for (int32_t live = num_seqs; live > 0; e->passes[PLAIN]++) {
-        int32_t num_rows = 0;
-        for (int32_t i = 0; i < num_seqs; i++) {
-            sequence *s = &seqs[i];
-            if (s->len == s->enough) continue;
-            e->rows[num_rows++] =
-                row_of(e, s, s->len - 1, text_at(e, s, s->len - 1), text_at(e, s, s->len));
-            if (++s->len == s->enough) live--;
-        }
-        must(e, e->backend.forward(&e->backend, LM_TARGET, e->rows, num_rows, 0, pick));
-    }
-    lap(e, PLAIN, start);
-}
-
-/* draft_len[i] drafts for every sequence, one position of all of them per pass. */
-static void draft_with_model(engine *e, sequence *seqs, int32_t num_seqs,
-                             const int32_t *draft_len) {
-    for (int32_t k = 0; k < e->limits.gamma; k++) {
-        const lm_pick pick = pick_of(e, SPECV_STREAM_DRAFT, k);
-        int32_t num_rows = 0, num_silent;
-        for (int32_t i = 0; i < num_seqs && k == 0; i++) { /* the hole that full acceptance left */
-            sequence *s = &seqs[i];
-            if (draft_len[i] > 0)
-                for (; s->draft_cached < s->len - 1; s->draft_cached++)
-                    e->rows[num_rows++] =
-                        row_of(e, s, s->draft_cached, text_at(e, s, s->draft_cached), -1);
-        }
-        num_silent = num_rows;
-        for (int32_t i = 0; i < num_seqs; i++) {
-            sequence *s = &seqs[i];
-            const int32_t draft = i * e->limits.gamma + k, pos = s->len - 1 + k;
-            const int32_t pick_at = e->limits.draft_at + draft;
-            lm_row *row = &e->rows[num_rows];
-            if (k >= draft_len[i]) continue;
-            *row = row_of(e, s, pos, k == 0 ? text_at(e, s, pos) : pick_at - 1, pick_at);
-            if (e->sampling.use_draft_logits) row->keep_at = draft;
-            s->draft_cached = pos + 1;
-            num_rows++;
-        }
-        if (num_rows == num_silent) return;
-        must(e, e->backend.forward(&e->backend, LM_DRAFT, e->rows, num_rows, num_silent, pick));
-        e->passes[DRAFT]++;
-    }
-}
-
-/* Goes on as the text did after an earlier occurrence of its last bytes: of MAX_NGRAM, or of as
- * many as have one, and the latest of these. Returns how many bytes it added behind len. */
-static int32_t continue_ngram(int32_t *text, int32_t len, int32_t count) {
-    for (int32_t n = MAX_NGRAM; n > 0; n--)
-        for (int32_t at = len - 1; at >= n; at--)
-            if (memcmp(text + at - n, text + len - n, (size_t)n * sizeof *text) == 0) {
-                for (int32_t k = 0; k < count; k++) text[len + k] = text[at + k];
-                return count;
-            }
-    return 0;
-}
-
-/* The worst case: hardly any is accepted, and the text must not suffer. */
-static int32_t continue_randomly(const engine *e, const sequence *s, int32_t count) {
-    for (int32_t k = 0; k < count; k++) {
-        const specv_random r = specv_philox(s->seed, (uint32_t)s->len, (uint32_t)k, 0,
-                                            SPECV_TAG_DRAFT); /* a number that no rule uses */
-        e->text[s->len + k] = (int32_t)(r.x[0] % (uint32_t)e->target.vocab);
-    }
-    return count;
-}
-
-/* At most draft_len[i] drafts for every sequence, from its text alone. */
-static void draft_on_host(engine *e, const sequence *seqs, int32_t num_seqs, int32_t *draft_len) {
-    for (int32_t i = 0; i < num_seqs; i++) {
-        const sequence *s = &seqs[i];
-        const int32_t drafts = e->limits.draft_at + i * e->limits.gamma;
-        if (e->drafter == DRAFTER_NGRAM) {
-            must(e, e->backend.read_board(&e->backend, text_at(e, s, 0), e->text, s->len));
-            draft_len[i] = continue_ngram(e->text, s->len, draft_len[i]);
-        } else {
-            draft_len[i] = continue_randomly(e, s, draft_len[i]);
-        }
-        must(e, e->backend.write_board(&e->backend, drafts, e->text + s->len, draft_len[i]));
-    }
-}
-
-/* One target pass over the pending token and the drafts of every sequence. The pending token's KV
- * row goes straight to the cache; those of the drafts wait in the scratch for the verdict. */
-static void score_drafts(engine *e, const sequence *seqs, int32_t num_seqs,
-                         const int32_t *draft_len) {
-    const int greedy = e->sampling.rule == SPECV_RULE_GREEDY;
-    const lm_pick pick = greedy ? pick_of(e, SPECV_STREAM_TARGET, 0) : no_pick;
-    int32_t num_rows = 0;
-    for (int32_t i = 0; i < num_seqs; i++) {
-        const sequence *s = &seqs[i];
-        const int32_t drafts = e->limits.draft_at + i * e->limits.gamma;
-        for (int32_t j = 0; j <= draft_len[i]; j++) {
-            const int32_t choice = i * (e->limits.gamma + 1) + j;
-            lm_row *row = &e->rows[num_rows++];
-            *row = row_of(e, s, s->len - 1 + j, j == 0 ? text_at(e, s, s->len - 1) : drafts + j - 1,
-                          e->limits.target_at + choice);
-            if (!greedy) row->keep_at = choice;
-            row->seq = i;
-            row->cache_end = s->len;
-        }
-    }
-    must(e, e->backend.forward(&e->backend, LM_TARGET, e->rows, num_rows, 0, pick));
-    e->passes[TARGET]++;
-}
-
-/* One step of all live sequences; returns how many are still live, in front and in order. */
-static int32_t speculative_step(engine *e, sequence *seqs, int32_t num_seqs) {
-    int32_t slot[LM_MAX_BATCH], draft_len[LM_MAX_BATCH], cache_end[LM_MAX_BATCH];
-    int32_t text[LM_MAX_BATCH], accepted_len[LM_MAX_BATCH], num_emitted[LM_MAX_BATCH], live = 0;
-    uint64_t seed[LM_MAX_BATCH];
-    const lm_step step = {num_seqs, slot, draft_len,    cache_end,
-                          seed,     text, accepted_len, num_emitted};
-    double time = e->backend.seconds(&e->backend);
-    for (int32_t i = 0; i < num_seqs; i++) {
-        const int32_t room = seqs[i].end - seqs[i].len - 1; /* the step adds a token of its own */
-        draft_len[i] = room < e->limits.gamma ? room : e->limits.gamma;
-        slot[i] = seqs[i].slot;
-        cache_end[i] = seqs[i].len;
-        seed[i] = seqs[i].seed;
-        text[i] = text_at(e, &seqs[i], seqs[i].len);
-    }
-    if (e->drafter == DRAFTER_MODEL)
-        draft_with_model(e, seqs, num_seqs, draft_len);
-    else
-        draft_on_host(e, seqs, num_seqs, draft_len);
-    time = lap(e, DRAFT, time);
-    score_drafts(e, seqs, num_seqs, draft_len);
-    time = lap(e, TARGET, time);
-    must(e, e->backend.verify(&e->backend, &step));
-    time = lap(e, VERIFY, time);
-    must(e, e->backend.commit(&e->backend, &step));
-    for (int32_t i = 0; i < num_seqs; i++) {
-        sequence *s = &seqs[i];
-        if (num_emitted[i] < 1) lost_position(e);
-        s->len += num_emitted[i];
-        if (s->draft_cached > s->len - 1) s->draft_cached = s->len - 1; /* forget rejected drafts */
-        if (s->len < s->enough) seqs[live++] = *s;
-    }
-    lap(e, COMMIT, time);
-    return live;
-}
-
-static void decode_speculatively(engine *e, sequence *seqs, int32_t num_seqs) {
-    while (num_seqs > 0) num_seqs = speculative_step(e, seqs, num_seqs);
-}
-
-static uint64_t fold(uint64_t hash, const void *bytes, size_t num_words) { /* FNV-1a by words */
-    for (size_t i = 0; i < num_words; i++) {
-        uint32_t word;
-        memcpy(&word, (const char *)bytes + i * sizeof word, sizeof word);
-        hash = (hash ^ word) * UINT64_C(1099511628211);
-    }
-    return hash;
-}
-
-/* Of the bits of all K and V rows that the target's cache holds for a decoded sequence. */
-static uint64_t kv_fingerprint(engine *e, int32_t slot, int32_t num_pos) {
-    uint64_t hash = UINT64_C(14695981039346656037);
-    for (int32_t plane = 0; plane < 2 * e->target.num_layers; plane++) {
-        must(e, e->backend.read_cache(&e->backend, LM_TARGET, plane, slot, num_pos, e->kv));
-        hash = fold(hash, e->kv, (size_t)num_pos * (size_t)e->target.d_model);
-    }
-    return hash;
-}
-
-/* Prompts first .. first+num_seqs-1 become sequences with caches that hold all but their ends. */
-static void start_batch(engine *e, const prompts *p, int32_t first, int32_t num_seqs,
-                        int32_t num_new, int speculative, int32_t *text, sequence *seqs) {
-    const int32_t size = num_seqs * e->max_seq;
-    for (int32_t i = 0; i < size; i++) text[i] = -1;
-    for (int32_t i = 0; i < num_seqs; i++) {
-        const int32_t length = p->length[first + i];
-        for (int32_t pos = 0; pos < length; pos++)
-            text[i * e->max_seq + pos] = (unsigned char)p->start[first + i][pos];
-        seqs[i].slot = i;
-        seqs[i].len = length;
-        seqs[i].end = seqs[i].enough = length + num_new;
-        seqs[i].draft_cached = length - 1;
-        seqs[i].seed = request_seed(e, (uint32_t)(first + i));
-    }
-    /* Whatever the last run left in the caches would hide a row that this run forgets. */
-    must(e, e->backend.poison(&e->backend));
-    must(e, e->backend.write_board(&e->backend, 0, text, size));
-    prefill(e, LM_TARGET, seqs, num_seqs);
-    if (speculative && e->drafter == DRAFTER_MODEL) prefill(e, LM_DRAFT, seqs, num_seqs);
-}
-
-static void decode_batch(engine *e, const prompts *p, int32_t first, int32_t num_seqs,
-                         int32_t num_new, int speculative, outcome *result) {
-    sequence seqs[LM_MAX_BATCH];
-    start_batch(e, p, first, num_seqs, num_new, speculative, result->text, seqs);
-    if (speculative)
-        decode_speculatively(e, seqs, num_seqs);
-    else
-        decode_plainly(e, seqs, num_seqs, pick_of(e, SPECV_STREAM_TARGET, 0));
-    must(e, e->backend.read_board(&e->backend, 0, result->text, num_seqs * e->max_seq));
-    for (int32_t i = 0; i < num_seqs; i++) /* the last token was never an input */
-        result->kv[i] = kv_fingerprint(e, i, p->length[first + i] + num_new - 1);
 }
 
 /* ---- report --------------------------------------------------------------------------------- */
@@ -605,11 +300,24 @@ static int has_one_text(const engine *e) {
            specv_temperature_is_0(e->sampling.temperature);
 }
 
+static outcome new_outcome(const engine *e, int32_t count) {
+    outcome result;
+    result.text =
+        (int32_t *)allocate((size_t)count * (size_t)e->limits.max_seq, sizeof *result.text);
+    result.kv = (uint64_t *)allocate((size_t)count, sizeof *result.kv);
+    return result;
+}
+
+static void free_outcome(outcome *result) {
+    free(result->text);
+    free(result->kv);
+}
+
 /* 1 if text and cache of sequence i are equal, else says where they part. */
 static int compare(const engine *e, int32_t number, const outcome *plain,
                    const outcome *speculative, int32_t i, int32_t length) {
-    const int32_t *expected = plain->text + i * e->max_seq;
-    const int32_t *got = speculative->text + i * e->max_seq;
+    const int32_t *expected = plain->text + i * e->limits.max_seq;
+    const int32_t *got = speculative->text + i * e->limits.max_seq;
     for (int32_t pos = 0; pos < length; pos++)
         if (expected[pos] != got[pos]) {
             printf("prompt %d differs at position %d: plain decoding has byte %d, speculative %d\n",
@@ -638,10 +346,26 @@ static double per_pass(const engine *e, int phase) {
     return e->passes[phase] ? e->seconds[phase] / (double)e->passes[phase] : 0;
 }
 
+/* Who was in the batch, and what it cost that they accept different numbers of drafts. */
+static void print_schedule(const engine *e, double steps_time) {
+    printf("places            %.2f of %d in the batch were taken\n",
+           (double)e->rows_in_steps / (double)e->steps, (int)e->limits.batch);
+    if (e->schedule == SCHEDULE_EXSPEC)
+        printf("grouping rate     %.3f: %lld of %lld batches were full and of one length\n",
+               (double)e->groups / (double)e->steps, (long long)e->groups, (long long)e->steps);
+    if (e->schedule == SCHEDULE_EXSPEC || e->speculative.kind == LM_PADDED)
+        printf(
+            "alignment         %.1f %% of the time of steps; it moves %.2f of the KV rows a step\n",
+            100 * e->seconds[ALIGN] / steps_time,
+            e->speculative.copies ? 1.0 : (double)e->moved_kv_rows / (double)e->kv_rows);
+    if (e->speculative.kind == LM_GAP)
+        printf("columns           %d in use in the end\n", (int)e->width);
+}
+
 static void print_report(engine *e, uint64_t kv) {
     int64_t histogram[MAX_GAMMA + 1], totals[SPECV_STAT_COUNT];
-    const double steps_time =
-        e->seconds[DRAFT] + e->seconds[TARGET] + e->seconds[VERIFY] + e->seconds[COMMIT];
+    const double steps_time = e->seconds[DRAFT] + e->seconds[TARGET] + e->seconds[VERIFY] +
+                              e->seconds[COMMIT] + e->seconds[ALIGN] + e->seconds[LEAVE];
     const int gamma = (int)e->limits.gamma;
     double rate, draft_cost, target_cost;
     must(e, e->backend.read_stats(&e->backend, histogram, totals));
@@ -661,10 +385,14 @@ static void print_report(engine *e, uint64_t kv) {
            specv_block_efficiency(totals));
     printf("tokens per step   %.2f over the batch, %lld steps\n", specv_tokens_per_step(totals),
            (long long)totals[SPECV_STAT_STEPS]);
-    printf("time              draft %.3f s, target %.3f s, verify %.4f s, commit %.4f s"
-           " (prefill %.3f s)\n",
+    printf("tokens a second   %.0f in steps, %.0f plainly\n",
+           (double)totals[SPECV_STAT_EMITTED] / steps_time,
+           (double)totals[SPECV_STAT_EMITTED] / e->seconds[PLAIN]);
+    print_schedule(e, steps_time);
+    printf("time              draft %.3f s, target %.3f s, verify %.4f s, commit %.4f s,"
+           " align %.4f s,\n                  leave %.4f s (prefill %.3f s)\n",
            e->seconds[DRAFT], e->seconds[TARGET], e->seconds[VERIFY], e->seconds[COMMIT],
-           e->seconds[PREFILL]);
+           e->seconds[ALIGN], e->seconds[LEAVE], e->seconds[PREFILL]);
     printf("passes            draft %.2f, target with drafts %.2f of a plain pass (%.3f ms)\n",
            draft_cost, target_cost, 1e3 * per_pass(e, PLAIN));
     printf("speed-up          %.2f by the model if all target passes cost the same\n",
@@ -691,26 +419,32 @@ static int print_verdict(engine *e, int32_t identical, int32_t num_prompts) {
     return 0;
 }
 
-/* All prompts, plainly and speculatively. Returns the exit status. */
+/* All prompts, plainly and speculatively: batch by batch, or all at once if the schedule decides
+ * who is in a batch. Returns the exit status. */
 static int decode_all(engine *e, const options *o, const prompts *p) {
-    outcome plain = new_outcome(e), speculative = new_outcome(e);
-    int32_t identical = 0, num_seqs;
+    const int32_t most = e->schedule == SCHEDULE_STATIC ? e->limits.batch : p->count;
+    outcome plain = new_outcome(e, most), speculative = new_outcome(e, most);
+    int32_t identical = 0, count;
     uint64_t kv = 0;
-    for (int32_t first = 0; first < p->count; first += num_seqs) {
-        num_seqs = p->count - first < e->limits.batch ? p->count - first : e->limits.batch;
-        progress(e, "plain decoding", first, p->count, "prompts");
-        decode_batch(e, p, first, num_seqs, o->tokens, 0, &plain);
+    for (int32_t first = 0; first < p->count; first += count) {
+        count = p->count - first < most ? p->count - first : most;
+        for (int32_t i = 0, batch; i < count; i += batch) {
+            const outcome part = {plain.text + i * e->limits.max_seq, plain.kv + i};
+            batch = count - i < e->limits.batch ? count - i : e->limits.batch;
+            progress(e, "plain decoding", first + i, p->count, "prompts");
+            decode_plainly(e, p, first + i, batch, &part);
+        }
         progress(e, "speculative decoding", first, p->count, "prompts");
-        decode_batch(e, p, first, num_seqs, o->tokens, 1, &speculative);
+        decode_speculatively(e, p, first, count, &speculative);
         clear_progress(e);
-        for (int32_t i = 0; i < num_seqs; i++) {
-            const int32_t prompt = first + i, length = p->length[prompt] + o->tokens;
-            const int32_t *text = speculative.text + i * e->max_seq;
+        for (int32_t i = 0; i < count; i++) {
+            const int32_t prompt = first + i, length = p->length[prompt] + p->num_new[prompt];
+            const int32_t *text = speculative.text + i * e->limits.max_seq;
             if (!o->quiet) print_text(prompt + 1, text, p->length[prompt], length);
             if (has_one_text(e))
                 identical += compare(e, prompt + 1, &plain, &speculative, i, length);
         }
-        kv = fold(kv, speculative.kv, 2 * (size_t)num_seqs);
+        kv = fold(kv, speculative.kv, 2 * (size_t)count);
         fflush(stdout);
     }
     free_outcome(&plain);
@@ -724,11 +458,14 @@ static int decode_all(engine *e, const options *o, const prompts *p) {
 /* Samples many texts after one prompt and counts their first two tokens: cells [vocab][vocab].
  * The caches keep the prompt; a text writes over what the one before it left. */
 static void sample_law(engine *e, const prompts *same, const options *o, int speculative,
-                       outcome *result, int64_t *cells) {
-    sequence start[LM_MAX_BATCH], seqs[LM_MAX_BATCH];
+                       int64_t *cells) {
+    const lm_layout *layout = speculative ? &e->speculative : &e->plain;
     const lm_pick plain = {LM_PICK_CDF, SPECV_STREAM_TARGET, 0}; /* for rule coupled as well */
+    sequence start[LM_MAX_BATCH], seqs[LM_MAX_BATCH];
+    outcome result = new_outcome(e, same->count);
+    const outcome texts = {result.text, NULL};
     int32_t num_seqs;
-    start_batch(e, same, 0, same->count, o->tokens, speculative, result->text, start);
+    start_batch(e, layout, same, 0, same->count, start);
     for (int32_t i = 0; i < same->count; i++) start[i].enough = start[i].len + LAW_TOKENS;
     for (int32_t done = 0; done < o->check_law; done += num_seqs) {
         num_seqs = o->check_law - done < same->count ? o->check_law - done : same->count;
@@ -737,16 +474,18 @@ static void sample_law(engine *e, const prompts *same, const options *o, int spe
         memcpy(seqs, start, sizeof seqs);
         for (int32_t i = 0; i < num_seqs; i++) /* two samples must not share random numbers */
             seqs[i].seed = request_seed(e, 2 * (uint32_t)(done + i) + (uint32_t)speculative);
-        if (speculative)
-            decode_speculatively(e, seqs, num_seqs);
-        else
-            decode_plainly(e, seqs, num_seqs, plain);
-        must(e, e->backend.read_board(&e->backend, 0, result->text, num_seqs * e->max_seq));
+        restart_batch(e, layout, seqs, num_seqs);
+        if (!speculative) plain_steps(e, seqs, num_seqs, plain);
+        for (int32_t i = 0; i < num_seqs && !speculative; i++)
+            read_text(e, &seqs[i], result.text + i * e->limits.max_seq);
+        for (int32_t live = num_seqs; live > 0 && speculative;)
+            live = step_and_leave(e, seqs, live, 0, &texts);
         for (int32_t i = 0; i < num_seqs; i++) {
-            const int32_t *first = result->text + i * e->max_seq + start[i].len;
+            const int32_t *first = result.text + i * e->limits.max_seq + start[i].len;
             cells[first[0] * e->target.vocab + first[1]]++;
         }
     }
+    free_outcome(&result);
     clear_progress(e);
 }
 
@@ -781,20 +520,19 @@ static int check_law(engine *e, const options *o, const prompts *p) {
     int64_t *plain = (int64_t *)allocate((size_t)num_cells, sizeof *plain);
     int64_t *speculative = (int64_t *)allocate((size_t)num_cells, sizeof *speculative);
     const char *start[LM_MAX_BATCH];
-    int32_t length[LM_MAX_BATCH], groups;
-    prompts same = {NULL, start, length, e->limits.batch};
-    outcome result = new_outcome(e);
+    int32_t length[LM_MAX_BATCH], num_new[LM_MAX_BATCH], groups;
+    const prompts same = {NULL, start, length, num_new, e->limits.batch};
     double statistic, freedom, limit;
-    for (int32_t i = 0; i < same.count; i++) start[i] = p->start[0], length[i] = p->length[0];
-    sample_law(e, &same, o, 0, &result, plain);
-    sample_law(e, &same, o, 1, &result, speculative);
+    for (int32_t i = 0; i < same.count; i++)
+        start[i] = p->start[0], length[i] = p->length[0], num_new[i] = p->num_new[0];
+    sample_law(e, &same, o, 0, plain);
+    sample_law(e, &same, o, 1, speculative);
     statistic = chi_square(plain, speculative, num_cells, &groups);
     freedom = groups - 1;
     limit = freedom + 5 * sqrt(2 * freedom); /* five standard deviations */
     if (!o->quiet)
         printf("first %d tokens of %d texts, in %d groups: chi-square %.1f, at most %.1f passes\n",
                LAW_TOKENS, (int)o->check_law, (int)groups, statistic, limit);
-    free_outcome(&result);
     free(plain);
     free(speculative);
     if (groups < 2) die("--check-law", "all texts begin alike: raise N or the temperature");
@@ -823,29 +561,83 @@ static void choose_backend(engine *e, const char *name) {
     lm_cpu_backend(&e->backend);
 }
 
-static void open_engine(engine *e, const options *o, const lm_model *models, int32_t num_texts,
+/* A text has at most max_text tokens. */
+static lm_layout layout_of(const options *o, const lm_limits *limits, int32_t kind,
+                           int32_t max_text, int32_t max_new) {
+    lm_layout layout = {kind, limits->max_seq, 0, limits->slots, 0};
+    int32_t most_accept = limits->batch; /* in a step of GAP: how many drafts may leave gaps */
+    if (most_accept > limits->gamma + 1) most_accept = limits->gamma + 1;
+    if (kind == LM_PADDED) layout.max_columns = max_text + limits->gamma;
+    if (kind == LM_GAP) layout.max_columns = max_text + max_new * (most_accept - 1) + limits->gamma;
+    if (kind == LM_FIXED && o->window) layout.max_columns = max_text + limits->gamma;
+    layout.page_size = layout.max_columns;
+    if (kind == LM_PAGED) {
+        int32_t columns = max_text + limits->gamma;
+        if (columns > limits->max_seq) columns = limits->max_seq;
+        layout.page_size = o->page_size;
+        layout.num_pages = limits->slots * ((columns + o->page_size - 1) / o->page_size);
+    }
+    layout.copies = kind == LM_PADDED && o->copies == 1;
+    return layout;
+}
+
+/* Memory for every layout that will be used. */
+static void add_layout(lm_limits *limits, const lm_layout *layout) {
+    const int32_t columns = layout->num_pages * layout->page_size;
+    const int32_t table = (layout->max_columns + layout->page_size - 1) / layout->page_size;
+    if (limits->cache_columns < columns) limits->cache_columns = columns;
+    if (limits->text_stride < layout->max_columns) limits->text_stride = layout->max_columns;
+    if (limits->num_pages < layout->num_pages) limits->num_pages = layout->num_pages;
+    if (limits->table_size < limits->slots * table) limits->table_size = limits->slots * table;
+    if (layout->copies) limits->copies = 1;
+}
+
+static void lay_out(engine *e, const options *o, const prompts *p) {
+    lm_limits *limits = &e->limits;
+    int32_t max_text = 0, max_new = 0;
+    for (int32_t i = 0; i < p->count; i++) {
+        const int32_t length = p->length[i] + p->num_new[i];
+        if (length > max_text) max_text = length;
+        if (p->num_new[i] > max_new) max_new = p->num_new[i];
+    }
+    e->plain = layout_of(o, limits, LM_FIXED, max_text, max_new);
+    e->speculative = layout_of(o, limits, o->window ? LM_FIXED : o->cache, max_text, max_new);
+    add_layout(limits, &e->plain);
+    add_layout(limits, &e->speculative);
+    limits->prompt_at = limits->slots * limits->text_stride;
+    limits->draft_at = limits->prompt_at + limits->slots * limits->max_seq;
+    limits->target_at = limits->draft_at + limits->batch * limits->gamma;
+    limits->board_size = limits->target_at + limits->batch * (limits->gamma + 1);
+}
+
+static int32_t at_most(int32_t a, int32_t b) { return a < b ? a : b; }
+
+static void open_engine(engine *e, const options *o, const lm_model *models, const prompts *p,
                         int32_t max_seq) {
+    const int32_t num_texts = o->check_law ? o->check_law : p->count;
     lm_limits *limits = &e->limits;
     choose_backend(e, o->backend);
     e->show_progress = !o->quiet;
-    e->max_seq = max_seq;
     e->target = models[LM_TARGET].dims;
     e->drafter = o->drafter;
     e->seed = o->seed;
+    if (o->continuous) e->schedule = SCHEDULE_CONTINUOUS;
+    if (o->window) e->schedule = SCHEDULE_EXSPEC;
     e->sampling.rule = o->rule;
     e->sampling.temperature = o->temperature;
     e->sampling.use_draft_logits =
         (o->rule == SPECV_RULE_TOKEN || o->rule == SPECV_RULE_BLOCK) && o->drafter == DRAFTER_MODEL;
-    limits->batch = o->batch < num_texts ? o->batch : num_texts;
+    limits->batch = at_most(o->batch, num_texts);
+    limits->slots = o->window ? at_most(o->window, num_texts) : limits->batch;
     limits->gamma = o->gamma;
+    limits->max_seq = max_seq;
     limits->max_rows = limits->batch * (limits->gamma + 1);
     if (limits->max_rows < MIN_PASS_ROWS) limits->max_rows = MIN_PASS_ROWS;
-    limits->draft_at = limits->batch * max_seq;
-    limits->target_at = limits->draft_at + limits->batch * limits->gamma;
-    limits->board_size = limits->target_at + limits->batch * (limits->gamma + 1);
+    lay_out(e, o, p);
     e->rows = (lm_row *)allocate((size_t)limits->max_rows, sizeof *e->rows);
     e->kv = (float *)allocate((size_t)max_seq * (size_t)e->target.d_model, sizeof *e->kv);
-    e->text = (int32_t *)allocate((size_t)max_seq, sizeof *e->text);
+    e->text = (int32_t *)allocate((size_t)limits->text_stride, sizeof *e->text);
+    e->columns = (int32_t *)allocate((size_t)limits->slots * (size_t)max_seq, sizeof *e->columns);
     must(e, e->backend.open(&e->backend, models, limits, &e->sampling));
     e->last_progress = e->backend.seconds(&e->backend);
 }
@@ -865,7 +657,9 @@ int main(int argc, char **argv) {
     max_seq = models[LM_TARGET].dims.max_seq;
     if (max_seq > models[LM_DRAFT].dims.max_seq) max_seq = models[LM_DRAFT].dims.max_seq;
     p = load_prompts(o.prompts, o.tokens, max_seq);
-    open_engine(&e, &o, models, o.check_law ? o.check_law : p.count, max_seq);
+    for (int32_t i = 0; i < p.count && o.vary_tokens; i++) p.num_new[i] -= o.tokens * (i % 4) / 5;
+    if (o.sort) sort_prompts(&p);
+    open_engine(&e, &o, models, &p, max_seq);
 
     status = o.check_law ? check_law(&e, &o, &p) : decode_all(&e, &o, &p);
 
@@ -873,9 +667,11 @@ int main(int argc, char **argv) {
     free(e.rows);
     free(e.kv);
     free(e.text);
+    free(e.columns);
     free(p.bytes);
     free((void *)p.start);
     free(p.length);
+    free(p.num_new);
     lm_free(&models[LM_TARGET]);
     lm_free(&models[LM_DRAFT]);
     if (fflush(stdout) != 0) die("standard output", "cannot be written");
