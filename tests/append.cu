@@ -190,37 +190,53 @@ static void test_catchup(void) {
 }
 
 /* Slots and position ids, written down by hand: paged, padded, padded with the end in sight, and
-   numbers beyond 32 bits. Rows 0 and 1 have `len` positions and append 2. */
+   numbers beyond 32 bits. Each row has `len` positions and appends 2. */
 #define BIG ((int64_t)INT32_MAX)
-enum { SLOT_WAYS = 6, LAST = INT32_MAX };
+enum { SLOT_WAYS = 6, SLOT_ROWS = 3, LAST = INT32_MAX };
 
 static const struct {
     int32_t len, positions, page_size, num_ids;
-    int64_t slot[2][5];
+    int64_t slot[SLOT_ROWS][5];
 } slot_ways[SLOT_WAYS] = {
-    {3, 12, 3, 5, {{14, 21, 22, 23, -1}, {14, 21, 22, 23, -1}}},
-    {3, 12, 0, 5, {{5, 6, 7, 8, 9}, {17, 18, 19, 20, 21}}},
-    {3, 9, 0, 5, {{5, 6, 7, 8, -1}, {14, 15, 16, 17, -1}}},
-    {3, LAST, 0, 5, {{5, 6, 7, 8, 9}, {BIG + 5, BIG + 6, BIG + 7, BIG + 8, BIG + 9}}},
-    {LAST - 3, LAST, 0, 0, {{LAST - 1, -1, -1, -1, -1}, {2 * BIG - 1, -1, -1, -1, -1}}},
-    {LAST - 3, LAST, 1 << 29, 0, {{LAST - 1, -1, -1, -1, -1}, {LAST - 1, -1, -1, -1, -1}}},
+    {3, 12, 3, 5, {{14, 21, 22, 23, -1}, {14, 21, 22, 23, -1}, {14, 21, 22, 23, -1}}},
+    {3, 12, 0, 5, {{5, 6, 7, 8, 9}, {17, 18, 19, 20, 21}, {29, 30, 31, 32, 33}}},
+    {3, 9, 0, 5, {{5, 6, 7, 8, -1}, {14, 15, 16, 17, -1}, {23, 24, 25, 26, -1}}},
+    {3,
+     LAST,
+     0,
+     5,
+     {{5, 6, 7, 8, 9},
+      {BIG + 5, BIG + 6, BIG + 7, BIG + 8, BIG + 9},
+      {2 * BIG + 5, 2 * BIG + 6, 2 * BIG + 7, 2 * BIG + 8, 2 * BIG + 9}}},
+    {LAST - 3,
+     LAST,
+     0,
+     0,
+     {{LAST - 1, -1, -1, -1, -1}, {2 * BIG - 1, -1, -1, -1, -1}, {3 * BIG - 1, -1, -1, -1, -1}}},
+    {LAST - 3,
+     LAST,
+     1 << 29,
+     0,
+     {{LAST - 1, -1, -1, -1, -1}, {LAST - 1, -1, -1, -1, -1}, {LAST - 1, -1, -1, -1, -1}}},
 };
 
 static void test_slots(void) {
     static const int32_t tables[2][4] = {{9, 4, 7, -1}, {0, 1, 2, 3}};
     for (int way = 0; way < SLOT_WAYS; ++way) {
         t_case("slots, way %d", way);
-        t_buf accepted = t_in(8, 0), cache = t_out(8, 0), ticket = t_out(4, 0);
-        t_buf slots = t_out(8 * 10, 0), ids = t_out(4 * 10, 0), pages = t_in(4 * 8, 0);
-        t_buf catchup = t_out(8, 0);
-        for (int row = 0; row < 2; ++row)
+        t_buf accepted = t_in(4 * SLOT_ROWS, 0), cache = t_out(4 * SLOT_ROWS, 0),
+              ticket = t_out(4, 0);
+        t_buf slots = t_out(8 * 5 * SLOT_ROWS, 0), ids = t_out(4 * 5 * SLOT_ROWS, 0),
+              pages = t_in(4 * 4 * SLOT_ROWS, 0);
+        t_buf catchup = t_out(4 * SLOT_ROWS, 0);
+        for (int row = 0; row < SLOT_ROWS; ++row)
             put_word(&accepted, row, 1), put_word(&cache, row, slot_ways[way].len);
-        for (int i = 0; i < 8; ++i) put_word(&pages, i, tables[way > 0][i % 4]);
+        for (int i = 0; i < 4 * SLOT_ROWS; ++i) put_word(&pages, i, tables[way > 0][i % 4]);
         put_word(&ticket, 0, 0);
         t_upload();
         for (int side = 0; side <= T_DEVICE; ++side) {
             specv_append_kv_desc d = SPECV_ZERO;
-            d.rows.batch = 2, d.rows.max_draft = 4;
+            d.rows.batch = SLOT_ROWS, d.rows.max_draft = 4;
             d.num_pending = 1, d.num_sms = 1;
             d.accepted_len = (const int32_t *)t_at(&accepted, side);
             d.cache_len = (int32_t *)t_at(&cache, side);
@@ -235,7 +251,7 @@ static void test_slots(void) {
             if (d.kv.page_size) d.kv.num_pages = 10;
             run_on(&d, side);
         }
-        for (int row = 0; row < 2; ++row) {
+        for (int row = 0; row < SLOT_ROWS; ++row) {
             CHECK_EQ(word_at(&catchup, row), 1, row); /* 1 draft of 4 was accepted */
             for (int j = 0; j < 5; ++j)
                 CHECK_EQ(long_at(&slots, row * 5 + j), slot_ways[way].slot[row][j], row);

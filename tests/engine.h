@@ -402,9 +402,10 @@ T_FN int draw_forks(engine *e, int most) {
     return count;
 }
 
-T_FN void engine_step(engine *e, int forks) {
+/* `leave`: per cent of rows that finish. */
+T_FN void engine_step(engine *e, int leave, int forks) {
     int count;
-    draw_requests(e, e->num_free * 4 < e->num_pages ? 12 : 3);
+    draw_requests(e, leave);
     model_resize(e);
     for (int side = 0; side <= T_DEVICE; ++side) engine_resize(e, side);
     for (int row = 0; row < e->num_rows; ++row) {

@@ -474,6 +474,47 @@ static void test_forks(void) {
     }
 }
 
+/* All rows leave, and every page is in many tables, so that warps meet at its count: pages with an
+   even id have as many owners as entries, the others claim to have one. */
+static void test_owners(void) {
+    enum { ALL = SPECV_PAGE_ROWS };
+    static const int32_t stack[PAGES] = {0, 2, 1, 3, 4, 5, 6, 7}; /* as rows name them first */
+    tables w;
+    memset(&w, 0, sizeof w);
+    t_case("pages with many owners");
+    w.refs = t_out(4 * PAGES, 0), w.free_pages = t_out(4 * PAGES, 0);
+    w.num_free = t_out(4, 0), w.table = t_out(4 * ALL * ENTRIES, 0);
+    w.num_row_pages = t_out(4 * ALL, 0), w.cache_len = t_out(4 * ALL, 0);
+    w.finished = t_out(ALL, 0), w.status = t_out(4 * ALL, 0);
+    put_word(&w.num_free, 0, 0);
+    for (int page = 0; page < PAGES; ++page) {
+        put_word(&w.refs, page, page % 2 ? 1 : 2 * ALL / PAGES);
+        put_word(&w.free_pages, page, NO);
+    }
+    for (int row = 0; row < ALL; ++row) {
+        put_word(&w.table, row * ENTRIES, row % PAGES);
+        put_word(&w.table, row * ENTRIES + 1, (row + 2) % PAGES);
+        put_word(&w.table, row * ENTRIES + 2, NO);
+        put_word(&w.num_row_pages, row, 2), put_word(&w.cache_len, row, 5);
+        w.finished.host[row] = 1;
+    }
+    t_upload();
+    for (int side = 0; side <= T_DEVICE; ++side) {
+        specv_page_resize_desc d = describe_tables(&w, ALL, side);
+        run_resize(&d, side);
+    }
+    CHECK_EQ(word_at(&w.num_free, 0), PAGES, -1);
+    check_words(&w.free_pages, stack, PAGES, "free_pages");
+    for (int page = 0; page < PAGES; ++page) CHECK_EQ(word_at(&w.refs, page), 0, page);
+    for (int row = 0; row < ALL; ++row) {
+        CHECK_EQ((uint32_t)word_at(&w.status, row), row % 2 ? PAGE : 0, row);
+        CHECK_EQ(word_at(&w.num_row_pages, row), 0, row);
+        for (int i = 0; i < ENTRIES; ++i) CHECK_EQ(word_at(&w.table, row * ENTRIES + i), NO, row);
+    }
+    t_check_host();
+    t_check_device();
+}
+
 /* More forks than a block has threads. Row i of the first half has a page and goes to the row half
    further; every 7th fork wants a row that an earlier one has, some from the launch's first rows. */
 static void test_many_forks(void) {
@@ -521,8 +562,8 @@ static void test_many_forks(void) {
 
 /* A small system under pressure, for many steps. */
 static void test_fuzz(void) {
-    const int num_steps = T_DEVICE ? (t.quick ? 8 : 60) : t.quick ? 60 : 300;
-    for (int i = 0; i < (t.cases ? t.cases : t.quick ? 6 : 24); ++i) {
+    const int num_steps = T_DEVICE ? (t.quick ? 16 : 60) : t.quick ? 60 : 300;
+    for (int i = 0; i < (t.cases ? t.cases : t.quick ? 10 : 24); ++i) {
         engine e;
         t_case("fuzz %d:", i);
         memset(&e, 0, sizeof e);
@@ -536,7 +577,8 @@ static void test_fuzz(void) {
                e.positions, e.planes);
         engine_make(&e);
         for (int step = 0; step < num_steps && t.bad == 0; ++step) {
-            engine_step(&e, t_chance(50) ? (int)t_between(1, 4) : 0);
+            engine_step(&e, e.num_free * 4 < e.num_pages ? 12 : 3,
+                        t_chance(50) ? (int)t_between(1, 4) : 0);
             if (step % 4 == 3) t_check_device();
         }
         t_check_host();
@@ -558,7 +600,8 @@ static void test_many_rows(void) {
         e.num_pages = e.num_rows * 2;
         engine_make(&e);
         for (int step = 0; step < (t.quick ? 4 : 10) && t.bad == 0; ++step)
-            engine_step(&e, step % 2 ? e.num_rows / 3 : 2);
+            engine_step(&e, 3, step % 2 ? e.num_rows / 3 : 2);
+        engine_step(&e, 100, 0); /* all leave: more entries than threads, of pages in many tables */
         t_check_host();
         t_check_device();
         engine_free(&e);
@@ -861,10 +904,15 @@ static void test_nothing(void) {
 
 int main(int argc, char **argv) {
     static const t_group groups[] = {
-        {"validation", test_validation}, {"nothing", test_nothing},
-        {"cases", test_cases},           {"forks", test_forks},
-        {"many-forks", test_many_forks}, {"fuzz", test_fuzz},
-        {"many-rows", test_many_rows},   {"graph", test_graph},
+        {"validation", test_validation},
+        {"nothing", test_nothing},
+        {"cases", test_cases},
+        {"forks", test_forks},
+        {"owners", test_owners},
+        {"many-forks", test_many_forks},
+        {"fuzz", test_fuzz},
+        {"many-rows", test_many_rows},
+        {"graph", test_graph},
         {"dependents", test_dependents},
     };
     return t_main(argc, argv, groups, T_COUNT(groups));
