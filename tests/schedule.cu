@@ -333,6 +333,10 @@ static void test_picked(void) {
     }
     t_case("picked, more than there are:");
     run_group(5, KEYS_EQUAL, 1, 70, 0);
+    for (int i = 0; i < 3; ++i) { /* no group is full: the first ones, from more than one tile */
+        t_case("picked, fallback:");
+        run_group(520 + 70 * i, KEYS_LENGTH_WIDE, 0, 300 + 120 * i, i * 25);
+    }
     t_case("picked, exactly all:");
     run_group(64, KEYS_EQUAL, 1, 64, 0);
 }
