@@ -690,8 +690,8 @@ static void compare_planes(const moves_run *r, const char *planes) {
 
 static const char *const part_names[NUM_PARTS] = {"inputs", "state", "outputs"};
 
-/* Has slot 0 done the same once more? After any number of rounds; what verify_move expected is still
-   in host_in. Columns and carried arrays, of the inputs, have moved on. */
+/* Has slot 0 done the same once more, after any number of rounds? What verify_move expected is
+   still in host_in. Columns and carried arrays, of the inputs, have moved on. */
 static void verify_move_again(const moves_run *r) {
     expect_equal(r, part_names[PART_STATE], r->parts[PART_STATE],
                  host_in + align_up(r->part_bytes[PART_IN]), r->part_bytes[PART_STATE]);
