@@ -475,7 +475,7 @@ static void test_forks(void) {
 }
 
 /* All rows leave, and every page is in many tables, so that warps meet at its count: pages with an
-   even id have as many owners as entries, the others claim to have one. */
+   even id have as many owners as entries, the others claim to have one less. */
 static void test_owners(void) {
     enum { ALL = SPECV_PAGE_ROWS };
     static const int32_t stack[PAGES] = {0, 2, 1, 3, 4, 5, 6, 7}; /* as rows name them first */
@@ -488,7 +488,7 @@ static void test_owners(void) {
     w.finished = t_out(ALL, 0), w.status = t_out(4 * ALL, 0);
     put_word(&w.num_free, 0, 0);
     for (int page = 0; page < PAGES; ++page) {
-        put_word(&w.refs, page, page % 2 ? 1 : 2 * ALL / PAGES);
+        put_word(&w.refs, page, 2 * ALL / PAGES - page % 2);
         put_word(&w.free_pages, page, NO);
     }
     for (int row = 0; row < ALL; ++row) {
