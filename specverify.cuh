@@ -1033,11 +1033,12 @@ typedef struct specv_accept_stats_desc {
 #define SPECV_VERIFY_THREADS   128 /* specv_verify_greedy_kernel: a warp per row */
 #define SPECV_PACK_THREADS     512 /* specv_pack_kv_kernel, specv_verify_pack_kv_kernel */
 #define SPECV_MOVE_THREADS     512 /* specv_append_kv_kernel, specv_copy_pages_kernel */
-#define SPECV_PAGE_THREADS     SPECV_PAGE_ROWS /* specv_page_resize_kernel, specv_page_fork_kernel */
+#define SPECV_PAGE_THREADS     1024 /* = SPECV_PAGE_ROWS: specv_page_resize_kernel, specv_page_fork_ */
 #define SPECV_COLUMN_THREADS   256  /* specv_realign_kernel, specv_shift_kv_, specv_gap_commit_ */
 #define SPECV_COMPACT_THREADS  1024 /* specv_compact_kernel */
 #define SPECV_GROUP_THREADS    256  /* specv_group_kernel: a thread per row */
 #define SPECV_PARTICLE_THREADS 256  /* specv_particle_weights_kernel, specv_reshuffle_kernel */
+#define SPECV_PLAN_THREADS     1024 /* specv_resample_plan_kernel: at most, a thread per particle */
 #define SPECV_BUDGET_THREADS   1024 /* specv_draft_budget_kernel: one block */
 #define SPECV_STATS_THREADS    256  /* specv_accept_stats_kernel: one block */
 #define SPECV_TILE_ROWS        2048 /* rows that a packing block scans at a time */
@@ -5286,7 +5287,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_BUDGET_THREADS, 1)
     specv_draft_budget_kernel(const __grid_constant__ specv_draft_budget_desc d);
 SPECV_KERNEL __launch_bounds__(SPECV_PARTICLE_THREADS)
     specv_particle_weights_kernel(const __grid_constant__ specv_particle_weights_desc d);
-SPECV_KERNEL __launch_bounds__(SPECV_MAX_PARTICLES, 1)
+SPECV_KERNEL __launch_bounds__(SPECV_PLAN_THREADS, 1)
     specv_resample_plan_kernel(const __grid_constant__ specv_resample_plan_desc d);
 SPECV_KERNEL __launch_bounds__(SPECV_PARTICLE_THREADS)
     specv_reshuffle_kernel(const __grid_constant__ specv_reshuffle_task task);
@@ -5911,7 +5912,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_PARTICLE_THREADS)
 
 /* D2. Grid: a block per group, a thread per particle (rounded up to whole warps).
    Bytes: 8 (16) a particle read, 16 written if it resamples, 8 a job. Round trips: 2. */
-SPECV_KERNEL __launch_bounds__(SPECV_MAX_PARTICLES, 1)
+SPECV_KERNEL __launch_bounds__(SPECV_PLAN_THREADS, 1)
     specv_resample_plan_kernel(const __grid_constant__ specv_resample_plan_desc d) {
     __shared__ specv_i_plan plan;
     const int g = (int)blockIdx.x, i = specv_i_thread(), n = d.num_particles;
