@@ -83,7 +83,8 @@ static void test_plans(void) {
                     if (t_chance(30)) p.num_active = draw_num_active(p.groups, &p.live);
                     if (t_chance(20)) { /* nothing that may be null */
                         memset(&p.log_weight, 0, sizeof p.log_weight);
-                        p.log_z = p.counts = p.ess = p.status = p.log_weight;
+                        p.log_z = p.counts = p.picked = p.ess = p.status = p.log_weight;
+                        if (p.uniform.host) p.seed = p.position = p.log_weight;
                     }
                     plan_run(&p);
                 }
@@ -116,6 +117,7 @@ static void test_edges(void) {
                                                : 0;
                 CHECK_EQ(word_at(&p.num_jobs, g), moves ? n - 1 : 0, g);
                 CHECK_EQ(word_at(&p.status, g), bits, g);
+                if (g) CHECK_EQ(word_at(&p.picked, g), moves ? g * n + one : -1, g);
                 for (int k = 0; k < n; ++k)
                     CHECK_EQ(word_at(&p.counts, g * n + k), !moves ? 1 : k == one ? n : 0, g);
                 CHECK(get_double(&p.ess, g) == (moves ? 1 : g == 0 ? n : 0));
@@ -159,6 +161,7 @@ static void test_order(void) {
                 CHECK(memcmp(p.counts.host + 4 * (int64_t)g * n, r.counts.host + 4 * to * n,
                              4 * (size_t)n) == 0);
                 CHECK_EQ(word_at(&p.num_jobs, g), word_at(&r.num_jobs, to), g);
+                CHECK_EQ(word_at(&p.picked, g) - g * n, word_at(&r.picked, to) - to * n, g);
                 for (int j = 0; j < 2 * word_at(&p.num_jobs, g); ++j)
                     CHECK_EQ(word_at(&p.jobs, 2 * (int64_t)g * (n - 1) + j) - g * n,
                              word_at(&r.jobs, 2 * to * (n - 1) + j) - to * n, g);
@@ -240,7 +243,7 @@ static void test_expectation(void) {
             const int n = sizes[i], draws = scheme == SPECV_RESAMPLE_SYSTEMATIC ? 1 : n;
             const int times = (t.quick ? 40000 : 1000000) / draws / at_a_time + 1;
             static model m;
-            double sum[40] = {0};
+            double sum[40] = {0}, picks[40] = {0};
             plan p;
             t_case("expectation: %s, %d groups of %d", schemes[scheme], times * at_a_time, n);
             plan_make(&p, at_a_time, n, scheme, 1);
@@ -255,8 +258,13 @@ static void test_expectation(void) {
                 plan_reference(&p);
                 for (int64_t at = 0; at < (int64_t)at_a_time * n; ++at)
                     sum[at % n] += word_at(&p.counts, at);
+                for (int g = 0; g < at_a_time; ++g) picks[word_at(&p.picked, g) - g * n] += 1;
             }
             check_means(&p, &m, sum, (double)times * at_a_time);
+            for (int k = 0; k < n; ++k) { /* one of them is kept, with its weight's chance */
+                const double law = (double)m.w[k] / (double)m.sum, all = (double)times * at_a_time;
+                CHECK(fabs(picks[k] - all * law) <= 6 * sqrt(all * law * (1 - law)) + 10);
+            }
             plan_device(&p);
             plan_free(&p);
         }
@@ -450,6 +458,10 @@ static void check_plan_codes(void) {
     EXPECT(resample_plan, SPECV_ERR_SEED, d.seed = (const uint64_t *)(void *)(word() + 1));
     EXPECT(resample_plan, SPECV_OK,
            (d.seed = NULL, d.position = NULL, d.uniform = (float *)(void *)word()));
+    EXPECT(resample_plan, SPECV_ERR_SEED,
+           (d.seed = NULL, d.uniform = (float *)(void *)word(), d.picked = word()));
+    EXPECT(resample_plan, SPECV_OK, (d.uniform = (float *)(void *)word(), d.picked = word()));
+    EXPECT(resample_plan, SPECV_ERR_JOBS, d.picked = (int32_t *)misaligned());
     EXPECT(resample_plan, SPECV_ERR_POSITION, d.position = NULL);
     EXPECT(resample_plan, SPECV_ERR_POSITION, d.position = (int32_t *)misaligned());
     EXPECT(resample_plan, SPECV_ERR_UNIFORM, d.uniform = (float *)misaligned());

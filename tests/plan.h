@@ -215,7 +215,7 @@ typedef struct plan {
     int groups, live, n, scheme;
     double threshold, *before, *before_log, *before_z;
     t_buf num_active, weight, log_weight, log_z, seed, position, uniform, jobs, num_jobs;
-    t_buf counts, ess, status;
+    t_buf counts, picked, ess, status;
 } plan;
 
 T_FN void plan_make(plan *p, int groups, int n, int scheme, double threshold) {
@@ -226,6 +226,7 @@ T_FN void plan_make(plan *p, int groups, int n, int scheme, double threshold) {
     p->log_z = t_out(8 * groups, 0);
     p->seed = t_in(8 * groups, 0), p->position = t_out(4 * groups, 0);
     p->jobs = t_out(8 * (int64_t)groups * (n - 1), 0), p->num_jobs = t_out(4 * groups, 0);
+    p->picked = t_out(4 * groups, 0);
     p->counts = t_out(4 * all, 0), p->ess = t_out(8 * groups, 0), p->status = t_out(4 * groups, 0);
     p->before = (double *)zeros(all + 1, 8), p->before_log = (double *)zeros(all + 1, 8);
     p->before_z = (double *)zeros(groups + 1, 8);
@@ -281,22 +282,27 @@ T_FN specv_resample_plan_desc plan_describe(const plan *p, int side) {
     d.uniform = (const float *)t_at(&p->uniform, side);
     d.jobs = (int32_t *)t_at(&p->jobs, side), d.num_jobs = (int32_t *)t_at(&p->num_jobs, side);
     d.counts = (int32_t *)t_at(&p->counts, side), d.ess = (double *)t_at(&p->ess, side);
+    d.picked = (int32_t *)t_at(&p->picked, side);
     d.group_status = (uint32_t *)t_at(&p->status, side);
     d.threshold = p->threshold, d.num_groups = p->groups, d.num_particles = p->n;
     return d;
 }
 
-/* 64 bits behind the point of draw k. */
-T_FN uint64_t draw_of(const plan *p, int g, int k) {
-    const int one = p->scheme == SPECV_RESAMPLE_SYSTEMATIC;
+/* 64 bits behind the point of draw k. The one that picks a text is draw 1024, whoever gives the
+   others. */
+T_FN uint64_t seeded_draw(const plan *p, int g, int k) {
     uint64_t seed;
     specv_random x;
+    memcpy(&seed, p->seed.host + 8 * (int64_t)g, 8);
+    x = specv_philox(seed, (uint32_t)word_at(&p->position, g), (uint32_t)k, 0, SPECV_TAG_RESAMPLE);
+    return (uint64_t)x.x[1] << 32 | x.x[0];
+}
+
+T_FN uint64_t draw_of(const plan *p, int g, int k) {
+    const int one = p->scheme == SPECV_RESAMPLE_SYSTEMATIC;
     if (p->uniform.host) /* a float of [0, 1) has at most 24 + 126 bits there: ldexp is exact */
         return (uint64_t)ldexpl(get_float(&p->uniform, one ? g : (int64_t)g * p->n + k), 64);
-    memcpy(&seed, p->seed.host + 8 * (int64_t)g, 8);
-    x = specv_philox(seed, (uint32_t)word_at(&p->position, g), one ? 0 : (uint32_t)k, 0,
-                     SPECV_TAG_RESAMPLE);
-    return (uint64_t)x.x[1] << 32 | x.x[0];
+    return seeded_draw(p, g, one ? 0 : k);
 }
 
 /* Particles of a group as integers, and what follows from them. */
@@ -340,12 +346,13 @@ T_FN int points_below(uint64_t border, uint32_t u, int n, uint64_t sum) {
     return below < (wide)n ? (int)below : n;
 }
 
-T_FN void count_point(model *m, const uint64_t *w, wide at, wide scale) {
+/* The particle in whose part of the running sum, `scale` times as large, `at` lies. */
+T_FN int particle_at(const uint64_t *w, wide at, wide scale) {
     wide border = 0;
     int i = -1;
     do border += w[++i] * scale;
     while (border <= at);
-    m->counts[i] += 1;
+    return i;
 }
 
 T_FN void model_counts(model *m, const plan *p, int g) {
@@ -361,10 +368,11 @@ T_FN void model_counts(model *m, const plan *p, int g) {
         }
     } else if (p->scheme == SPECV_RESAMPLE_STRATIFIED) { /* at < border, both times n * 2^32 */
         for (int k = 0; k < n; ++k)
-            count_point(m, m->w, ((wide)k << 32 | draw_of(p, g, k) >> 32) * m->sum, (wide)n << 32);
+            m->counts[particle_at(m->w, ((wide)k << 32 | draw_of(p, g, k) >> 32) * m->sum,
+                                  (wide)n << 32)] += 1;
     } else if (p->scheme == SPECV_RESAMPLE_MULTINOMIAL) {
         for (int k = 0; k < n; ++k)
-            count_point(m, m->w, ((wide)draw_of(p, g, k) * m->sum) >> 64, 1);
+            m->counts[particle_at(m->w, ((wide)draw_of(p, g, k) * m->sum) >> 64, 1)] += 1;
     } else {
         uint64_t left = 0;
         for (int i = 0; i < n; ++i) {
@@ -372,7 +380,7 @@ T_FN void model_counts(model *m, const plan *p, int g) {
             left += rest[i] = (uint64_t)((wide)m->w[i] * (wide)n % m->sum);
         }
         for (int k = 0; k < (int)(left / m->sum); ++k)
-            count_point(m, rest, ((wide)draw_of(p, g, k) * left) >> 64, 1);
+            m->counts[particle_at(rest, ((wide)draw_of(p, g, k) * left) >> 64, 1)] += 1;
     }
 }
 
@@ -437,6 +445,10 @@ T_FN void check_group(const plan *p, int g) {
     }
     CHECK_EQ(same, 1, g);
     check_jobs(p, g, m.counts);
+    if (p->picked.host) {
+        const wide at = ((wide)seeded_draw(p, g, SPECV_MAX_PARTICLES) * m.sum) >> 64;
+        CHECK_EQ(word_at(&p->picked, g), m.any ? g * n + particle_at(m.w, at, 1) : -1, g);
+    }
     if (p->log_z.host) {
         long double z = p->before_z[g], gain = resamples ? m.max + logl(m.real_sum / n) : 0;
         CHECK(fabsl(get_double(&p->log_z, g) - z - gain) <=
@@ -453,6 +465,7 @@ T_FN void check_inert(const plan *p, int g) {
     for (int64_t j = 0; j < 2 * (p->n - 1); ++j)
         same &= word_at(&p->jobs, 2 * (int64_t)g * (p->n - 1) + j) == -1;
     for (int i = 0; i < p->n && p->counts.host; ++i) same &= word_at(&p->counts, row + i) == 0;
+    if (p->picked.host) same &= word_at(&p->picked, g) == -1;
     if (p->ess.host) same &= get_double(&p->ess, g) == 0;
     if (p->log_z.host) same &= get_double(&p->log_z, g) == p->before_z[g];
     if (p->status.host) same &= word_at(&p->status, g) == 0;
