@@ -4,6 +4,7 @@
    A valid descriptor is still valid with its defaults filled in, and its scratch memory has room
    for all that is kept there.
    Built for libFuzzer, or with PLAIN_RANDOM as a program that takes a number of seconds. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,7 @@
 #include "specverify_ref.h"
 
 typedef __int128 wide;
-enum { NUM_CODES = 128 };
+enum { NUM_CODES = 128, NUM_KINDS = 18 };
 static unsigned char broken[NUM_CODES]; /* by -status */
 
 #define RULE(condition, code)                                                                      \
@@ -112,11 +113,15 @@ static void rules_of_scores(const specv_scores *s, const specv_rows *r, int64_t 
 static void rules_of_sampled(const specv_verify_sample_desc *d) {
     const specv_verify_greedy_desc *v = &d->verify;
     const int judges = d->rule == SPECV_RULE_TOKEN || d->rule == SPECV_RULE_BLOCK;
-    const int draws = judges && !(d->sample_uniform && (d->accept_uniform || !v->rows.max_draft));
+    const int scores = d->rule == SPECV_RULE_SCORE; /* takes no test, only draws */
+    const int draws = (judges || scores) &&
+                      !(d->sample_uniform && (scores || d->accept_uniform || !v->rows.max_draft));
     RULE(d->canary1 == 0 && d->reserved == 0, CANARY);
     rules_of_drafts(v);
     RULE(!v->target_tokens, TARGET_TOKENS);
-    RULE(d->rule >= 0 && d->rule <= 3, RULE);
+    RULE(d->rule >= 0 && d->rule <= 4, RULE);
+    RULE(!scores || !d->draft.data, DRAFT);
+    RULE(aligned(d->draft_logprob, 4) && (scores || !d->draft_logprob), LOGPROB);
     RULE(v->vocab >= 1 && v->vocab <= 1 << 22, VOCAB);
     rules_of_scores(&d->target, &v->rows, v->vocab, (wide)v->rows.max_draft + 1, SPECV_ERR_TARGET);
     rules_of_scores(&d->draft, &v->rows, v->vocab, v->rows.max_draft, SPECV_ERR_DRAFT);
@@ -391,7 +396,9 @@ static void fill_sampled(specv_verify_sample_desc *d) {
     d->position = (const int32_t *)pointer();
     d->accept_uniform = (const float *)maybe(), d->sample_uniform = (const float *)maybe();
     d->logprob = (float *)maybe(), d->lse = (float *)maybe();
-    d->rule = field32((int32_t)take(1) & 3), d->stream = field32((int32_t)take(1) & 1);
+    d->rule = field32((int32_t)take(1) % 5), d->stream = field32((int32_t)take(1) & 1);
+    if (d->rule == SPECV_RULE_SCORE && take(1) < 250) d->draft.data = NULL;
+    if (d->rule == SPECV_RULE_SCORE || take(1) < 4) d->draft_logprob = (float *)maybe();
     d->num_sms = field32(132), d->step_row = field32((int32_t)take(1));
     d->reserved = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
     d->scratch = pointer();
@@ -418,6 +425,8 @@ static void fill_sample(specv_sample_desc *d) {
     if (take(1) < 64) d->scratch_bytes = specv_sample_scratch_bytes(d) - (int64_t)(take(1) & 1);
 }
 
+#include "fuzz_state.h"
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
@@ -431,11 +440,25 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     int kind, raw, status;
     if (size < 2) return 0;
     memset(broken, 0, sizeof broken);
-    kind = data[0] % 6, raw = data[0] >= 224;
-    sane_below = kind == 3 || kind == 4 ? 246 : 224;
+    kind = data[0] % NUM_KINDS, raw = data[0] >= 224;
+    sane_below = kind == 3 || kind == 4 ? 246 : kind > 5 ? 250 : 224;
     input = data + 1, input_end = data + size;
     size = raw ? size - 1 : 0;
 #define RAW(d) memcpy(&(d), input, size < sizeof(d) ? size : sizeof(d))
+#define TRY(op)                                                                                    \
+    {                                                                                              \
+        static specv_##op##_desc d;                                                                \
+        memset(&d, 0, sizeof d);                                                                   \
+        RAW(d);                                                                                    \
+        if (!raw) fill_##op(&d);                                                                   \
+        rules_of_##op(&d);                                                                         \
+        compare(status = specv_##op##_validate(&d));                                               \
+        if (status != SPECV_OK) break;                                                             \
+        specv_##op##_resolve(&d);                                                                  \
+        reach_of_##op(&d);                                                                         \
+        again(0, specv_##op##_validate(&d));                                                       \
+        break;                                                                                     \
+    }
     switch (kind) {
     case 0:
         memset(&verify, 0, sizeof verify);
@@ -517,7 +540,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             reach_of_scores(&as_verify.target, &as_verify.verify.rows, 1);
         }
         break;
-    default:
+    case 5:
         memset(&stats, 0, sizeof stats);
         RAW(stats);
         if (!raw) {
@@ -530,6 +553,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         }
         rules_of_stats(&stats);
         compare(status = specv_accept_stats_validate(&stats));
+        break;
+    case 6: TRY(append_kv);
+    case 7: TRY(page_resize);
+    case 8: TRY(page_fork);
+    case 9: TRY(realign);
+    case 10: TRY(shift_kv);
+    case 11: TRY(gap_commit);
+    case 12: TRY(compact);
+    case 13: TRY(group);
+    case 14: TRY(draft_budget);
+    case 15: TRY(particle_weights);
+    case 16: TRY(resample_plan);
+    default: TRY(reshuffle);
     }
     return status == SPECV_OK ? 1 : 0;
 }

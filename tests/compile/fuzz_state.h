@@ -1,0 +1,667 @@
+/* Part of fuzz_validate.c: the operations that change state, B3 to D3. As there: fill_ makes nearly
+   valid descriptors, rules_of_ states every rule once more in 128-bit arithmetic, reach_of_ says how
+   far the strides of a resolved descriptor go. */
+
+/* What the kit calls SPECV_I_HUGE: sums of a few such products are still an int64. */
+static int small_enough(wide product) { return product < INT64_MAX / 8; }
+
+/* Products of numbers that mean nothing stay below 2^127. */
+static wide at_most(wide x) { return x > INT64_MAX ? INT64_MAX : x < INT64_MIN ? INT64_MIN : x; }
+
+static wide default_to(int64_t given, wide otherwise) { return given ? given : at_most(otherwise); }
+
+static wide pages_of(wide positions, wide size) {
+    return size > 0 ? (positions + size - 1) / size : 0;
+}
+
+/* An array that is needed where there are rows. */
+#define NEEDED(p, bytes, count, code) RULE(aligned(p, bytes) && ((p) || (count) == 0), code)
+
+static void reach(wide last) {
+    if (!fits(last)) fail("an element is out of reach", 0);
+}
+
+/* ---- caches */
+
+static void rules_of_elements(wide heads, wide positions, wide head_bytes, wide head_stride,
+                              wide pos_stride) {
+    const int inside = pos_stride >= (heads - 1) * head_stride + head_bytes;
+    const int outside = head_stride >= (positions ? positions - 1 : 0) * pos_stride + head_bytes;
+    RULE(heads == 1 || head_stride >= head_bytes, KV_STRIDE);
+    RULE(pos_stride >= head_bytes && (inside || outside), KV_STRIDE);
+    if (small_enough(heads * head_stride) && small_enough(positions * pos_stride)) return;
+    RULE(0, SIZE);
+    RULE(0, KV_STRIDE); /* products that are too large for the kit may fail there already */
+}
+
+static void rules_of_cache(const specv_kv_cache *kv, int64_t batch, int paged) {
+    const wide heads = default_to(kv->num_heads, 1);
+    const wide head_stride = default_to(kv->head_stride_bytes, kv->head_bytes);
+    const wide pos_stride = default_to(kv->pos_stride_bytes, heads * head_stride);
+    const wide positions = paged ? kv->page_size : kv->max_positions;
+    const wide outer = paged ? kv->num_pages : batch;
+    const wide outer_stride =
+        default_to(paged ? kv->page_stride_bytes : kv->seq_stride_bytes, positions * pos_stride);
+    const wide row_pages = pages_of(kv->max_positions, kv->page_size);
+    const wide table_stride = default_to(kv->table_stride, row_pages);
+    RULE(kv->reserved == 0, CANARY);
+    RULE(kv->max_positions > 0, MAX_POSITIONS);
+    RULE(aligned(kv->block_table, 4), BLOCK_TABLE);
+    RULE(paged ? kv->block_table || batch == 0 : !kv->block_table, BLOCK_TABLE);
+    RULE(paged ? kv->page_size > 0 : kv->page_size == 0, PAGE_SIZE);
+    RULE(paged ? kv->num_pages > 0 : kv->num_pages == 0, NUM_PAGES);
+    RULE(kv->num_planes >= (kv->planes != NULL), NUM_PLANES);
+    RULE(kv->planes || kv->num_planes <= 1, NUM_PLANES);
+    RULE(aligned(kv->planes, 8) && !(kv->planes && kv->plane), PLANES);
+    RULE(kv->num_heads >= 0, NUM_HEADS);
+    RULE(kv->head_bytes >= 0, HEAD_BYTES);
+    RULE(kv->head_stride_bytes >= 0 && kv->pos_stride_bytes >= 0, KV_STRIDE);
+    RULE(kv->seq_stride_bytes >= 0 && kv->page_stride_bytes >= 0, KV_STRIDE);
+    RULE(paged ? table_stride >= row_pages : kv->table_stride == 0, TABLE_STRIDE);
+    if (paged) RULE(small_enough(batch * 4 * table_stride), SIZE);
+    if (!kv->planes && !kv->plane) return;
+    RULE(kv->head_bytes > 0 && heads * kv->head_bytes <= 1 << 30, HEAD_BYTES);
+    rules_of_elements(heads, positions, kv->head_bytes, head_stride, pos_stride);
+    RULE(outer <= 1 || outer_stride >= kv->head_bytes, KV_STRIDE);
+    RULE(small_enough(outer * outer_stride), SIZE);
+}
+
+static void reach_of_cache(const specv_kv_cache *kv, wide batch) {
+    const wide inner = (wide)(kv->num_heads - 1) * kv->head_stride_bytes + kv->head_bytes;
+    const int paged = kv->page_size > 0;
+    const wide positions = paged ? kv->page_size : kv->max_positions;
+    const wide outer = paged ? kv->num_pages : batch;
+    const wide stride = paged ? kv->page_stride_bytes : kv->seq_stride_bytes;
+    if (paged) reach(batch * kv->table_stride * 4);
+    if (paged && kv->table_stride < pages_of(kv->max_positions, kv->page_size))
+        fail("a row's pages do not fit", 0);
+    if (!kv->planes && !kv->plane) return;
+    if (kv->num_planes < 1) fail("no planes after resolving", 0);
+    reach(outer * stride + positions * kv->pos_stride_bytes + inner);
+}
+
+static void fill_cache(specv_kv_cache *kv, int paged) {
+    const int inverted = take(1) < 64; /* heads hold positions */
+    if (take(1) < 100)
+        kv->planes = (void *const *)pointer(), kv->num_planes = field32(3);
+    else if (take(1) < 200)
+        kv->plane = pointer(), kv->num_planes = field32((int32_t)take(1) & 1);
+    kv->max_positions = field32(1 + (int32_t)take(1));
+    kv->head_bytes = field(32);
+    kv->num_heads = field32((int32_t)take(1) % 9);
+    if (paged) {
+        kv->block_table = (int32_t *)pointer();
+        kv->page_size = field32(1 + (int32_t)take(1) % 64), kv->num_pages = field32(500);
+        kv->table_stride = field((take(1) & 1) * (int64_t)kv->max_positions);
+    }
+    if (inverted) {
+        kv->head_stride_bytes = field(32 * 300), kv->pos_stride_bytes = field(32);
+    } else if (take(1) < 128) {
+        kv->head_stride_bytes = field((take(1) & 1) * 40), kv->pos_stride_bytes = field(400);
+    }
+    if (paged) kv->page_stride_bytes = field((take(1) & 1) * 100000);
+    if (!paged) kv->seq_stride_bytes = field((take(1) & 1) * 200000);
+    kv->reserved = (uint32_t)field(0);
+}
+
+/* ---- B3 */
+
+static void rules_of_append_kv(const specv_append_kv_desc *d) {
+    const specv_rows *r = &d->rows;
+    const specv_kv_cache *kv = &d->kv;
+    const wide positions = (wide)d->num_pending + r->max_draft, batch = r->batch;
+    const wide rows =
+        at_most(r->row_start ? r->num_draft_tokens + batch * d->num_pending : positions);
+    const wide heads = default_to(kv->num_heads, 1);
+    const wide head_stride = default_to(d->src.head_stride_bytes, kv->head_bytes);
+    const wide pos_stride = default_to(d->src.pos_stride_bytes, heads * head_stride);
+    const wide seq_stride = default_to(d->src.seq_stride_bytes, positions * pos_stride);
+    const int has_planes = kv->planes || kv->plane;
+    RULE(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    rules_of_rows(r);
+    RULE(d->keep_status == 0 || d->keep_status == 1, KEEP_STATUS);
+    RULE(d->num_pending >= 0 && batch * positions <= 1 << 30, NUM_PENDING);
+    NEEDED(d->accepted_len, 4, batch, ACCEPTED_LEN);
+    NEEDED(d->cache_len, 4, batch, CACHE_LEN);
+    RULE(aligned(d->draft_cache_len, 4) && aligned(d->draft_catchup, 4), DRAFT_CACHE_LEN);
+    RULE(aligned(d->slot_mapping, 8) && aligned(d->position_ids, 4), SLOT_MAPPING);
+    RULE(aligned(d->page_refs, 4) && (!d->page_refs || kv->block_table), PAGE_REFS);
+    RULE(aligned(d->row_status, 4), ROW_STATUS);
+    NEEDED(d->ticket, 4, batch, TICKET);
+    RULE(d->num_sms >= 0 && d->num_sms < 65536, NUM_SMS);
+    rules_of_cache(kv, r->batch, kv->block_table != NULL);
+    RULE(aligned(d->src.planes, 8) && (d->src.planes != NULL) == (kv->planes != NULL), SRC);
+    RULE(!(d->src.planes && d->src.plane), SRC);
+    RULE(d->src.planes || (d->src.plane != NULL) == (kv->plane != NULL) || positions == 0, SRC);
+    if (!has_planes) return;
+    RULE(d->src.head_stride_bytes >= 0 && d->src.pos_stride_bytes >= 0, KV_STRIDE);
+    RULE(d->src.seq_stride_bytes >= 0, KV_STRIDE);
+    RULE(!r->row_start || !d->src.seq_stride_bytes, SRC_SEQ_STRIDE);
+    rules_of_elements(heads, rows, kv->head_bytes, head_stride, pos_stride);
+    if (r->row_start) return;
+    RULE(batch <= 1 || positions == 0 || seq_stride >= kv->head_bytes, KV_STRIDE);
+    RULE(small_enough(batch * seq_stride), SIZE);
+}
+
+static void reach_of_append_kv(const specv_append_kv_desc *d) {
+    const wide rows = d->rows.row_start
+                          ? d->rows.num_draft_tokens + (wide)d->rows.batch * d->num_pending
+                          : (wide)d->num_pending + d->rows.max_draft;
+    reach_of_cache(&d->kv, d->rows.batch);
+    if (!d->kv.planes && !d->kv.plane) return;
+    reach((d->rows.row_start ? 0 : (wide)d->rows.batch * d->src.seq_stride_bytes) +
+          rows * d->src.pos_stride_bytes + (wide)d->kv.num_heads * d->src.head_stride_bytes);
+}
+
+static void fill_append_kv(specv_append_kv_desc *d) {
+    fill_rows(&d->rows);
+    fill_cache(&d->kv, take(1) & 1);
+    d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
+    d->reserved = (uint32_t)field(0), d->keep_status = field32((int32_t)take(1) & 1);
+    d->accepted_len = (const int32_t *)pointer(), d->cache_len = (int32_t *)pointer();
+    d->draft_cache_len = (int32_t *)maybe(), d->draft_catchup = (int32_t *)maybe();
+    d->slot_mapping = (int64_t *)maybe(), d->position_ids = (int32_t *)maybe();
+    if (d->kv.block_table) d->page_refs = (const int32_t *)maybe();
+    d->row_status = (uint32_t *)maybe(), d->ticket = (uint32_t *)pointer();
+    d->num_pending = field32((int32_t)take(1) % 4), d->num_sms = field32(132);
+    if (d->kv.planes) d->src.planes = (const void *const *)pointer();
+    if (d->kv.plane) d->src.plane = pointer();
+    if (take(1) < 100) {
+        d->src.head_stride_bytes = field((take(1) & 1) * 48), d->src.pos_stride_bytes = field(500);
+        d->src.seq_stride_bytes = field(d->rows.row_start ? 0 : (take(1) & 1) * 20000);
+    }
+}
+
+/* ---- B5 */
+
+static void rules_of_pool(const specv_page_pool *p, int64_t count) {
+    NEEDED(p->refs, 4, count, PAGE_REFS);
+    NEEDED(p->free_pages, 4, count, FREE_PAGES);
+    NEEDED(p->num_free, 4, count, FREE_PAGES);
+}
+
+static void fill_pool(specv_page_pool *p) {
+    p->refs = (int32_t *)pointer(), p->free_pages = (int32_t *)pointer();
+    p->num_free = (int32_t *)pointer();
+}
+
+static void rules_of_page_resize(const specv_page_resize_desc *d) {
+    RULE(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    RULE(d->keep_status == 0 || d->keep_status == 1, KEEP_STATUS);
+    RULE(d->batch >= 0, BATCH);
+    RULE(d->batch <= SPECV_PAGE_ROWS, TOO_LARGE);
+    RULE(aligned(d->num_active, 4), NUM_ACTIVE);
+    rules_of_pool(&d->pool, d->batch);
+    NEEDED(d->num_row_pages, 4, d->batch, NUM_ROW_PAGES);
+    NEEDED(d->cache_len, 4, d->batch, CACHE_LEN);
+    RULE(d->reserve >= 0 && aligned(d->row_reserve, 4), RESERVE);
+    RULE(aligned(d->copy_from, 4) && aligned(d->copy_to, 4), COPY);
+    RULE((d->copy_from != NULL) == (d->copy_to != NULL), COPY);
+    RULE(d->copy_from || d->batch == 0 || (!d->kv.planes && !d->kv.plane), COPY);
+    RULE(aligned(d->row_status, 4), ROW_STATUS);
+    RULE(d->num_sms >= 0 && d->num_sms < 65536, NUM_SMS);
+    rules_of_cache(&d->kv, d->batch, 1);
+    RULE((wide)d->batch * pages_of(d->kv.max_positions, d->kv.page_size) <= 1 << 30, TOO_LARGE);
+}
+
+static void reach_of_page_resize(const specv_page_resize_desc *d) {
+    reach_of_cache(&d->kv, d->batch);
+}
+
+static void fill_page_resize(specv_page_resize_desc *d) {
+    const int copies = take(1) < 200;
+    d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
+    d->keep_status = field32((int32_t)take(1) & 1);
+    d->num_active = (const int32_t *)maybe();
+    fill_pool(&d->pool), fill_cache(&d->kv, 1);
+    d->num_row_pages = (int32_t *)pointer(), d->cache_len = (const int32_t *)pointer();
+    d->row_reserve = (const int32_t *)maybe(), d->finished = (const uint8_t *)maybe();
+    if (copies) d->copy_from = (int32_t *)pointer(), d->copy_to = (int32_t *)pointer();
+    d->row_status = (uint32_t *)maybe();
+    d->batch = field32((int32_t)take(1)), d->reserve = field32((int32_t)take(1));
+    d->num_sms = field32(132);
+}
+
+static void rules_of_page_fork(const specv_page_fork_desc *d) {
+    RULE(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    RULE(d->batch >= 0, BATCH);
+    RULE(d->num_forks >= 0, FORK);
+    NEEDED(d->src_row, 4, d->num_forks, FORK);
+    NEEDED(d->dst_row, 4, d->num_forks, FORK);
+    RULE(aligned(d->fork_status, 4), FORK);
+    NEEDED(d->refs, 4, d->num_forks, PAGE_REFS);
+    NEEDED(d->block_table, 4, d->num_forks, BLOCK_TABLE);
+    NEEDED(d->num_row_pages, 4, d->num_forks, NUM_ROW_PAGES);
+    NEEDED(d->cache_len, 4, d->num_forks, CACHE_LEN);
+    RULE(d->page_size > 0, PAGE_SIZE);
+    RULE(d->num_pages > 0, NUM_PAGES);
+    RULE(d->max_row_pages > 0, NUM_ROW_PAGES);
+    RULE(d->table_stride == 0 || d->table_stride >= d->max_row_pages, TABLE_STRIDE);
+    RULE(small_enough((wide)d->batch * 4 * d->table_stride), SIZE);
+    RULE((wide)d->num_forks * d->max_row_pages <= 1 << 30, TOO_LARGE);
+}
+
+static void reach_of_page_fork(const specv_page_fork_desc *d) {
+    reach((wide)d->batch * d->table_stride * 4);
+    if (d->table_stride < d->max_row_pages) fail("a row's pages do not fit", 0);
+}
+
+static void fill_page_fork(specv_page_fork_desc *d) {
+    d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
+    d->refs = (int32_t *)pointer(), d->block_table = (int32_t *)pointer();
+    d->num_row_pages = (int32_t *)pointer(), d->cache_len = (int32_t *)pointer();
+    d->src_row = (const int32_t *)pointer(), d->dst_row = (const int32_t *)pointer();
+    d->fork_status = (uint32_t *)maybe();
+    d->max_row_pages = field32(1 + (int32_t)take(1));
+    d->table_stride = field((take(1) & 1) * (int64_t)d->max_row_pages);
+    d->batch = field32((int32_t)take(1)), d->num_forks = field32((int32_t)take(1));
+    d->page_size = field32(16), d->num_pages = field32(100);
+}
+
+/* ---- C1 to C5 */
+
+static void rules_of_columns(const specv_columns *c, int dtype, const void *emitted,
+                             const int32_t *num_emitted, int64_t stride, wide batch,
+                             wide max_draft) {
+    const unsigned token = dtype == SPECV_I64 ? 8 : 4;
+    const unsigned index = c->index_dtype == SPECV_I64 ? 8 : 4;
+    RULE(batch >= 0, BATCH);
+    RULE(max_draft >= 0, MAX_DRAFT);
+    RULE(batch * (max_draft + 1) <= 1 << 30, TOO_LARGE);
+    RULE(dtype == 0 || dtype == 1, TOKEN_DTYPE);
+    RULE(c->index_dtype == 0 || c->index_dtype == 1, INDEX_DTYPE);
+    RULE(aligned(emitted, token) && (emitted || batch == 0 || !c->tokens), EMITTED);
+    NEEDED(num_emitted, 4, batch, EMITTED);
+    RULE(stride == 0 || stride > max_draft, EMITTED_STRIDE);
+    RULE(small_enough(batch * 8 * stride), SIZE);
+    RULE(aligned(c->tokens, token) && aligned(c->mask, index), COLUMNS);
+    RULE(aligned(c->position_ids, index), COLUMNS);
+    NEEDED(c->width, 4, batch, WIDTH);
+    RULE(c->max_columns > 0, MAX_COLUMNS);
+    RULE(c->stride_elems == 0 || c->stride_elems >= c->max_columns, MAX_COLUMNS);
+    RULE(small_enough(batch * 8 * c->stride_elems), SIZE);
+}
+
+static void reach_of_columns(const specv_columns *c, wide emitted_stride, wide batch,
+                             wide max_draft) {
+    reach(batch * c->stride_elems * 8);
+    reach(batch * emitted_stride * 8);
+    if (c->stride_elems < c->max_columns || emitted_stride <= max_draft) fail("rows overlap", 0);
+}
+
+static void fill_columns(specv_columns *c) {
+    c->tokens = maybe(), c->mask = maybe(), c->position_ids = maybe();
+    c->width = (int32_t *)pointer(), c->pad_token = field(0);
+    c->index_dtype = field32((int32_t)take(1) & 1), c->max_columns = field32(300);
+    c->stride_elems = field((take(1) & 1) * 300);
+}
+
+/* Without planes nothing is asked of the cache. */
+static void rules_of_realign(const specv_realign_desc *d) {
+    RULE(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    rules_of_columns(&d->columns, d->token_dtype, d->emitted, d->num_emitted,
+                     d->emitted_stride_elems, d->batch, d->max_draft);
+    RULE(aligned(d->num_active, 4), NUM_ACTIVE);
+    NEEDED(d->pad_len, 4, d->batch, PAD_LEN);
+    NEEDED(d->shifts, 16, d->batch, SHIFTS);
+    RULE(aligned(d->row_status, 4), ROW_STATUS);
+    NEEDED(d->ticket, 4, d->batch, TICKET);
+    if (d->kv.planes || d->kv.plane) rules_of_cache(&d->kv, d->batch, 0);
+}
+
+static void reach_of_realign(const specv_realign_desc *d) {
+    reach_of_columns(&d->columns, d->emitted_stride_elems, d->batch, d->max_draft);
+    if (d->kv.planes || d->kv.plane) reach_of_cache(&d->kv, d->batch);
+}
+
+static void fill_realign(specv_realign_desc *d) {
+    d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
+    d->reserved = (uint32_t)field(0), d->token_dtype = field32((int32_t)take(1) & 1);
+    d->num_active = (const int32_t *)maybe();
+    d->emitted = pointer(), d->num_emitted = (const int32_t *)pointer();
+    d->pad_len = (int32_t *)pointer(), d->shifts = (specv_shift *)pointer();
+    d->row_status = (uint32_t *)maybe(), d->ticket = (uint32_t *)pointer();
+    fill_columns(&d->columns), fill_cache(&d->kv, 0);
+    d->batch = field32((int32_t)take(1)), d->max_draft = field32((int32_t)take(1) % 17);
+    d->emitted_stride_elems = field((take(1) & 1) * 20);
+}
+
+static void rules_of_shift_kv(const specv_shift_kv_desc *d) {
+    RULE(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    RULE(d->keep_status == 0 || d->keep_status == 1, KEEP_STATUS);
+    RULE(d->batch >= 0, BATCH);
+    RULE(aligned(d->num_active, 4), NUM_ACTIVE);
+    NEEDED(d->shifts, 16, d->batch, SHIFTS);
+    RULE(aligned(d->end, 4), END);
+    RULE(aligned(d->row_status, 4), ROW_STATUS);
+    RULE(d->kv.planes || d->kv.plane || d->batch == 0, PLANES);
+    rules_of_cache(&d->kv, d->batch, 0);
+}
+
+static void reach_of_shift_kv(const specv_shift_kv_desc *d) { reach_of_cache(&d->kv, d->batch); }
+
+static void fill_shift_kv(specv_shift_kv_desc *d) {
+    d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
+    d->keep_status = field32((int32_t)take(1) & 1), d->batch = field32((int32_t)take(1));
+    d->num_active = (const int32_t *)maybe(), d->shifts = (const specv_shift *)pointer();
+    d->end = (const int32_t *)maybe(), d->row_status = (uint32_t *)maybe();
+    fill_cache(&d->kv, 0);
+}
+
+static void rules_of_gap_commit(const specv_gap_commit_desc *d) {
+    RULE(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    rules_of_columns(&d->columns, d->token_dtype, d->emitted, d->num_emitted,
+                     d->emitted_stride_elems, d->batch, d->max_draft);
+    RULE(aligned(d->num_active, 4), NUM_ACTIVE);
+    NEEDED(d->accepted_len, 4, d->batch, ACCEPTED_LEN);
+    NEEDED(d->content_len, 4, d->batch, CONTENT_LEN);
+    RULE(aligned(d->catchup, 4), CATCHUP);
+    RULE(aligned(d->row_status, 4), ROW_STATUS);
+    NEEDED(d->ticket, 4, d->batch, TICKET);
+}
+
+static void reach_of_gap_commit(const specv_gap_commit_desc *d) {
+    reach_of_columns(&d->columns, d->emitted_stride_elems, d->batch, d->max_draft);
+}
+
+static void fill_gap_commit(specv_gap_commit_desc *d) {
+    d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
+    d->reserved = (uint32_t)field(0), d->token_dtype = field32((int32_t)take(1) & 1);
+    d->num_active = (const int32_t *)maybe(), d->accepted_len = (const int32_t *)pointer();
+    d->emitted = pointer(), d->num_emitted = (const int32_t *)pointer();
+    d->content_len = (int32_t *)pointer(), d->catchup = (int32_t *)maybe();
+    d->row_status = (uint32_t *)maybe(), d->ticket = (uint32_t *)pointer();
+    fill_columns(&d->columns);
+    d->batch = field32((int32_t)take(1)), d->max_draft = field32((int32_t)take(1) % 17);
+    d->emitted_stride_elems = field((take(1) & 1) * 20);
+}
+
+static void rules_of_carry(const specv_carry *carry, int count, wide batch) {
+    RULE(count >= 0 && count <= SPECV_MAX_CARRY, CARRY);
+    for (int i = 0; i < count && i < SPECV_MAX_CARRY; ++i) {
+        NEEDED(carry[i].data, 4, batch, CARRY);
+        RULE(carry[i].elem_bytes > 0 && carry[i].elem_bytes % 4 == 0, CARRY);
+        RULE(small_enough(batch * carry[i].elem_bytes), SIZE);
+    }
+}
+
+static int32_t fill_carry(specv_carry *carry) {
+    const int32_t count = (int32_t)take(1) % (SPECV_MAX_CARRY + 1);
+    for (int i = 0; i < count; ++i)
+        carry[i].data = pointer(), carry[i].elem_bytes = field(4 * (1 + (int64_t)take(1)));
+    return field32(count);
+}
+
+static void rules_of_compact(const specv_compact_desc *d) {
+    const int catches_up = d->catchup_first || d->catchup_start;
+    RULE(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    RULE(d->batch >= 0, BATCH);
+    RULE(aligned(d->num_active, 4), NUM_ACTIVE);
+    RULE(d->finished || d->batch == 0, FINISHED);
+    RULE(aligned(d->cache_len, 4), CACHE_LEN);
+    RULE(aligned(d->draft_cache_len, 4), DRAFT_CACHE_LEN);
+    NEEDED(d->active, 4, d->batch, ACTIVE);
+    NEEDED(d->new_num_active, 4, d->batch, ACTIVE);
+    RULE(aligned(d->start_position, 4) && aligned(d->catchup_first, 4), CATCHUP);
+    RULE(aligned(d->catchup_start, 4), CATCHUP);
+    RULE(d->cache_len || (!catches_up && !d->start_position), CATCHUP);
+    RULE(d->draft_cache_len || !catches_up, CATCHUP);
+    RULE(aligned(d->row_status, 4), ROW_STATUS);
+    rules_of_carry(d->carry, d->num_carry, d->batch);
+}
+
+static void reach_of_compact(const specv_compact_desc *d) {
+    for (int i = 0; i < d->num_carry; ++i) reach((wide)d->batch * d->carry[i].elem_bytes);
+}
+
+static void fill_compact(specv_compact_desc *d) {
+    d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
+    d->batch = field32((int32_t)take(1)), d->num_active = (const int32_t *)maybe();
+    d->finished = (const uint8_t *)pointer();
+    d->active = (int32_t *)pointer(), d->new_num_active = (int32_t *)pointer();
+    if (take(1) < 200)
+        d->cache_len = (const int32_t *)pointer(), d->draft_cache_len = (const int32_t *)pointer();
+    if (d->cache_len || take(1) < 20) {
+        d->start_position = (int32_t *)maybe(), d->catchup_first = (int32_t *)maybe();
+        d->catchup_start = (int32_t *)maybe();
+    }
+    d->row_status = (uint32_t *)maybe(), d->num_carry = fill_carry(d->carry);
+}
+
+static void rules_of_group(const specv_group_desc *d) {
+    RULE(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    RULE(d->batch >= 0, BATCH);
+    RULE(d->batch <= 65536, TOO_LARGE);
+    RULE(aligned(d->num_active, 4), NUM_ACTIVE);
+    RULE(aligned(d->length, 4) && aligned(d->score, 4), KEY);
+    RULE((d->length != NULL) + (d->score != NULL) == 1 ||
+             (d->batch == 0 && !d->length && !d->score),
+         KEY);
+    NEEDED(d->order, 4, d->batch, ORDER);
+    RULE(aligned(d->group_start, 4) && aligned(d->num_groups, 4), ORDER);
+    RULE(d->pick >= 0 && aligned(d->picked, 4) && aligned(d->is_group, 4), PICK);
+    RULE(d->pick != 0 || (!d->picked && !d->is_group), PICK);
+    NEEDED(d->ticket, 4, d->batch, TICKET);
+}
+
+static void reach_of_group(const specv_group_desc *d) { reach((wide)d->batch * d->batch); }
+
+static void fill_group(specv_group_desc *d) {
+    d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
+    d->batch = field32((int32_t)take(1) * 200);
+    d->num_active = (const int32_t *)maybe(), d->skip = (const uint8_t *)maybe();
+    if (take(1) & 1)
+        d->length = (const int32_t *)pointer();
+    else
+        d->score = (const float *)pointer();
+    if (take(1) > 250) d->score = (const float *)pointer();
+    d->order = (int32_t *)pointer(), d->group_start = (int32_t *)maybe();
+    d->num_groups = (int32_t *)maybe(), d->pick = field32((int32_t)take(1) % 5);
+    if (d->pick) d->picked = (int32_t *)maybe(), d->is_group = (int32_t *)maybe();
+    d->ticket = (uint32_t *)pointer();
+}
+
+static void rules_of_draft_budget(const specv_draft_budget_desc *d) {
+    const wide batch = d->rows.batch, drafts = batch ? d->rows.max_draft : 0;
+    RULE(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    rules_of_rows(&d->rows);
+    RULE(!d->rows.row_start, LAYOUT);
+    NEEDED(d->confidence, 4, drafts, CONFIDENCE);
+    RULE(d->confidence_stride_elems == 0 || d->confidence_stride_elems >= d->rows.max_draft,
+         CONFIDENCE);
+    RULE(small_enough(batch * 4 * d->confidence_stride_elems), SIZE);
+    NEEDED(d->survival, 4, drafts, SURVIVAL);
+    RULE(d->max_budget >= 0 && aligned(d->budget, 4), BUDGET);
+    NEEDED(d->new_draft_len, 4, batch, NEW_DRAFT_LEN);
+    RULE(aligned(d->row_start, 4), ROW_START);
+    RULE(aligned(d->row_status, 4), ROW_STATUS);
+}
+
+static void reach_of_draft_budget(const specv_draft_budget_desc *d) {
+    reach((wide)d->rows.batch * d->confidence_stride_elems * 4);
+    if (d->confidence_stride_elems < d->rows.max_draft) fail("rows overlap", 0);
+}
+
+static void fill_draft_budget(specv_draft_budget_desc *d) {
+    fill_rows(&d->rows);
+    if (d->rows.row_start && take(1) < 250)
+        d->rows.row_start = NULL, d->rows.num_draft_tokens = field(0);
+    d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
+    d->reserved = field32(0), d->confidence = (const float *)pointer();
+    d->budget = (const int32_t *)maybe(), d->survival = (float *)pointer();
+    d->new_draft_len = (int32_t *)pointer(), d->row_start = (int32_t *)maybe();
+    d->row_status = (uint32_t *)maybe(), d->max_budget = field32((int32_t)take(1));
+    d->confidence_stride_elems = field((take(1) & 1) * 20);
+}
+
+/* ---- D1 to D3 */
+
+static void rules_of_particle_weights(const specv_particle_weights_desc *d) {
+    const wide batch = d->batch, drafts = batch ? d->max_draft : 0;
+    const unsigned token = d->token_dtype == SPECV_I64 ? 8 : 4;
+    RULE(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    RULE(d->batch >= 0, BATCH);
+    RULE(d->max_draft >= 0, MAX_DRAFT);
+    RULE(batch * ((wide)d->max_draft + 1) <= 1 << 30, TOO_LARGE);
+    RULE(aligned(d->num_active, 4), NUM_ACTIVE);
+    RULE(d->token_dtype == 0 || d->token_dtype == 1, TOKEN_DTYPE);
+    RULE(aligned(d->draft_tokens, token), DRAFT_TOKENS);
+    RULE(aligned(d->next_token, token), NEXT_TOKEN);
+    NEEDED(d->target_logprob, 4, drafts, LOGPROB);
+    NEEDED(d->draft_logprob, 4, drafts, LOGPROB);
+    RULE(aligned(d->alpha, 4) && aligned(d->bonus_lse, 4) && aligned(d->lse, 4), ALPHA);
+    RULE(d->lse || !d->bonus_lse, ALPHA);
+    RULE(d->finished || batch == 0, FINISHED);
+    NEEDED(d->log_weight, 8, batch, WEIGHT);
+    NEEDED(d->interval_weight, 8, batch, WEIGHT);
+    RULE(aligned(d->num_emitted, 4), NUM_EMITTED);
+    RULE(aligned(d->row_status, 4), ROW_STATUS);
+    RULE(d->draft_stride_elems == 0 || d->draft_stride_elems >= d->max_draft, DRAFT_STRIDE);
+    RULE(d->target_logprob_stride == 0 || d->target_logprob_stride >= d->max_draft, SCORE_STRIDE);
+    RULE(d->draft_logprob_row_stride >= 0 && d->draft_logprob_pos_stride >= 0, SCORE_STRIDE);
+    RULE(small_enough(batch * 8 * d->draft_stride_elems), SIZE);
+    RULE(small_enough(batch * 4 * d->target_logprob_stride), SIZE);
+    RULE(small_enough(batch * 4 * d->draft_logprob_row_stride), SIZE);
+    RULE(small_enough((wide)d->max_draft * 4 * d->draft_logprob_pos_stride), SIZE);
+    RULE(d->num_eos >= 0 && d->num_eos <= SPECV_MAX_EOS, NUM_EOS);
+    for (int i = 0; i < d->num_eos && i < SPECV_MAX_EOS; ++i) RULE(d->eos_token[i] >= 0, EOS_TOKEN);
+}
+
+static void reach_of_particle_weights(const specv_particle_weights_desc *d) {
+    reach((wide)d->batch * d->draft_stride_elems * 8);
+    reach((wide)d->batch * d->target_logprob_stride * 4);
+    reach((wide)d->batch * d->draft_logprob_row_stride * 4 +
+          (wide)d->max_draft * d->draft_logprob_pos_stride * 4);
+    if (d->draft_stride_elems < d->max_draft || d->target_logprob_stride < d->max_draft)
+        fail("rows overlap", 0);
+}
+
+static void fill_particle_weights(specv_particle_weights_desc *d) {
+    d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
+    d->token_dtype = field32((int32_t)take(1) & 1), d->num_active = (const int32_t *)maybe();
+    d->draft_tokens = maybe(), d->next_token = maybe();
+    d->target_logprob = (const float *)pointer(), d->draft_logprob = (const float *)pointer();
+    d->alpha = (const float *)maybe(), d->lse = (const float *)maybe();
+    if (d->lse || take(1) < 10) d->bonus_lse = (const float *)maybe();
+    d->finished = (uint8_t *)pointer(), d->log_weight = (double *)pointer();
+    d->interval_weight = (double *)pointer(), d->num_emitted = (int32_t *)maybe();
+    d->row_status = (uint32_t *)maybe();
+    d->batch = field32((int32_t)take(1)), d->max_draft = field32((int32_t)take(1) % 17);
+    d->draft_stride_elems = field((take(1) & 1) * 20);
+    d->target_logprob_stride = field((take(1) & 1) * 20);
+    d->draft_logprob_row_stride = field((take(1) & 1) * 40);
+    d->draft_logprob_pos_stride = field((take(1) & 1) * 300);
+    for (int i = 0; i < SPECV_MAX_EOS; ++i) d->eos_token[i] = field(i);
+    d->num_eos = field32((int32_t)take(1) % 5);
+}
+
+static void rules_of_resample_plan(const specv_resample_plan_desc *d) {
+    RULE(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    RULE(d->scheme >= 0 && d->scheme <= 3, SCHEME);
+    RULE(d->num_groups >= 0 && d->num_particles >= 1 && d->num_particles <= 1024, PARTICLES);
+    RULE((wide)d->num_groups * d->num_particles <= 1 << 30, TOO_LARGE);
+    RULE(aligned(d->num_active, 4), NUM_ACTIVE);
+    NEEDED(d->interval_weight, 8, d->num_groups, WEIGHT);
+    RULE(aligned(d->log_weight, 8) && aligned(d->log_z, 8) && aligned(d->ess, 8), WEIGHT);
+    RULE(aligned(d->seed, 8) && (d->seed || d->uniform || d->num_groups == 0), SEED);
+    RULE(d->seed || !d->picked || d->num_groups == 0, SEED);
+    RULE(aligned(d->position, 4) && (d->position || !d->seed || d->num_groups == 0), POSITION);
+    RULE(aligned(d->uniform, 4), UNIFORM);
+    NEEDED(d->num_jobs, 4, d->num_groups, JOBS);
+    NEEDED(d->jobs, 4, d->num_particles == 1 ? 0 : d->num_groups, JOBS);
+    RULE(aligned(d->counts, 4) && aligned(d->picked, 4), JOBS);
+    RULE(aligned(d->group_status, 4), ROW_STATUS);
+    RULE(d->threshold >= 0 && d->threshold <= 1, THRESHOLD);
+}
+
+static void reach_of_resample_plan(const specv_resample_plan_desc *d) {
+    if ((wide)d->num_groups * d->num_particles > INT32_MAX) fail("rows are no int32", 0);
+}
+
+static void fill_resample_plan(specv_resample_plan_desc *d) {
+    const double thresholds[] = {0, 1, 0.5, 1e-300, 0.999, -0.0};
+    const double bad[] = {-1, 1.0000001, (double)INFINITY, (double)NAN};
+    d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
+    d->reserved = (uint32_t)field(0), d->scheme = field32((int32_t)take(1) & 3);
+    d->num_active = (const int32_t *)maybe(), d->interval_weight = (double *)pointer();
+    d->log_weight = (double *)maybe(), d->log_z = (double *)maybe(), d->ess = (double *)maybe();
+    if (take(1) < 128) d->seed = (const uint64_t *)pointer();
+    if (!d->seed || take(1) < 30) d->uniform = (const float *)pointer();
+    d->position = (const int32_t *)pointer(), d->group_status = (uint32_t *)maybe();
+    d->jobs = (int32_t *)pointer(), d->num_jobs = (int32_t *)pointer();
+    d->counts = (int32_t *)maybe();
+    if (d->seed || take(1) < 20) d->picked = (int32_t *)maybe();
+    d->threshold = take(1) < 250 ? thresholds[take(1) % 6] : bad[take(1) & 3];
+    d->num_groups = field32((int32_t)take(1)), d->num_particles = field32(1 + (int32_t)take(1));
+}
+
+static void rules_of_reshuffle(const specv_reshuffle_desc *d) {
+    const unsigned token = d->token_dtype == SPECV_I64 ? 8 : 4;
+    const wide jobs = (wide)d->num_groups * d->max_jobs;
+    RULE(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    RULE(d->batch >= 0, BATCH);
+    RULE(d->num_groups >= 0, PARTICLES);
+    RULE(d->max_jobs >= 0 && jobs <= 1 << 24, JOBS);
+    NEEDED(d->jobs, 4, jobs, JOBS);
+    NEEDED(d->num_jobs, 4, jobs, JOBS);
+    RULE(aligned(d->job_status, 4), JOBS);
+    RULE(d->token_dtype == 0 || d->token_dtype == 1, TOKEN_DTYPE);
+    RULE(aligned(d->text, token) && aligned(d->text_len, 4), TEXT);
+    RULE(d->text_stride_elems >= 0, TEXT);
+    RULE(!d->text || (d->text_len && d->text_stride_elems > 0), TEXT);
+    RULE(small_enough((wide)d->batch * 8 * d->text_stride_elems), SIZE);
+    NEEDED(d->scratch, 4, d->num_groups, SCRATCH);
+    RULE(d->num_caches >= 0 && d->num_caches <= SPECV_MAX_CACHES, CACHES);
+    for (int i = 0; i < d->num_caches && i < SPECV_MAX_CACHES; ++i) {
+        const specv_particle_cache *c = &d->cache[i];
+        RULE(c->reserved == 0, CANARY);
+        rules_of_pool(&c->pool, d->batch);
+        NEEDED(c->block_table, 4, d->batch, BLOCK_TABLE);
+        NEEDED(c->num_row_pages, 4, d->batch, NUM_ROW_PAGES);
+        NEEDED(c->cache_len, 4, d->batch, CACHE_LEN);
+        RULE(c->page_size > 0, PAGE_SIZE);
+        RULE(c->num_pages > 0, NUM_PAGES);
+        RULE(c->max_row_pages > 0, NUM_ROW_PAGES);
+        RULE(c->table_stride == 0 || c->table_stride >= c->max_row_pages, TABLE_STRIDE);
+        RULE(small_enough((wide)d->batch * 4 * c->table_stride), SIZE);
+        RULE((wide)d->batch * c->max_row_pages <= 1 << 30, TOO_LARGE);
+    }
+    rules_of_carry(d->carry, d->num_carry, d->batch);
+}
+
+static void reach_of_reshuffle(const specv_reshuffle_desc *d) {
+    for (int i = 0; i < d->num_caches; ++i) {
+        reach((wide)d->batch * d->cache[i].table_stride * 4);
+        if (d->cache[i].table_stride < d->cache[i].max_row_pages) fail("rows overlap", 0);
+    }
+    for (int i = 0; i < d->num_carry; ++i) reach((wide)d->batch * d->carry[i].elem_bytes);
+    reach((wide)d->batch * d->text_stride_elems * 8);
+}
+
+static void fill_reshuffle(specv_reshuffle_desc *d) {
+    d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
+    d->token_dtype = field32((int32_t)take(1) & 1);
+    d->jobs = (const int32_t *)pointer(), d->num_jobs = (const int32_t *)pointer();
+    d->num_caches = field32((int32_t)take(1) % 3);
+    for (int i = 0; i < d->num_caches && i < SPECV_MAX_CACHES; ++i) {
+        specv_particle_cache *c = &d->cache[i];
+        fill_pool(&c->pool);
+        c->block_table = (int32_t *)pointer(), c->num_row_pages = (int32_t *)pointer();
+        c->cache_len = (int32_t *)pointer(), c->max_row_pages = field32(1 + (int32_t)take(1));
+        c->table_stride = field((take(1) & 1) * 300);
+        c->page_size = field32(16), c->num_pages = field32(100);
+        c->reserved = (uint32_t)field(0);
+    }
+    d->num_carry = fill_carry(d->carry);
+    d->text = maybe(), d->text_len = (int32_t *)maybe();
+    if (d->text) d->text_len = (int32_t *)pointer();
+    d->text_stride_elems = field(d->text ? 100 : (int64_t)take(1));
+    d->job_status = (uint32_t *)maybe(), d->scratch = (uint32_t *)pointer();
+    d->num_groups = field32((int32_t)take(1)), d->max_jobs = field32((int32_t)take(1));
+    d->batch = field32((int32_t)take(1));
+}
+
+/* These have nothing to resolve. */
+#define specv_compact_resolve(d)       (void)(d)
+#define specv_group_resolve(d)         (void)(d)
+#define specv_resample_plan_resolve(d) (void)(d)
