@@ -82,44 +82,50 @@ static void test_wide(void) {
     }
 }
 
-/* Two entries and one owner: the page goes back once. Tables with ids of no page: nobody counts
-   them. A stack that says nonsense stays as it is. */
+/* Entries without owners: the page goes back once. Tables with ids of no page: nobody counts them.
+   A stack that says nonsense stays as it is. */
 static void test_contradictions(void) {
+    enum { ROWS = 8, PAGES = ROWS + 2 }; /* rows 0 and 1 live, the others take theirs */
     for (int way = 0; way < 4; ++way) {
-        static const int32_t jobs[] = {2, 0, 3, 1}, refs[] = {1, 1, 1, 1, 0, 0};
-        static const int32_t wanted[] = {2, 2, 0, 0, 0, 0};
+        const int num_free = way == 2 ? -1 : way == 3 ? PAGES + 1 : 2;
         shuffle s;
         t_case("contradiction %d", way);
         memset(&s, 0, sizeof s);
-        s.groups = 1, s.max_jobs = 2, s.batch = 4, s.num_caches = 1;
-        shuffle_cache(&s, 0, 4, 2, 6);
+        s.groups = 1, s.max_jobs = ROWS - 2, s.batch = ROWS, s.num_caches = 1;
+        shuffle_cache(&s, 0, 4, 2, PAGES);
         shuffle_make(&s, 0);
-        pages_of *c = &s.c[0];
-        if (!s.status) s.status = io_new(8, 0);
-        for (int row = 0; row < 4; ++row) {
-            put32(c->table->buf.host, row * c->stride, row);
+        const pages_of *c = &s.c[0];
+        if (!s.status) s.status = io_new(4 * s.max_jobs, 0);
+        for (int row = 0; row < ROWS; ++row) {
+            const int no_page = way == 1 && row > 1; /* 9 + PAGES or -3 */
+            put32(c->table->buf.host, row * c->stride, way == 0 && row > 2 ? 2 : row);
             put32(c->table->buf.host, row * c->stride + 1,
-                  way == 1 && row > 1 ? 9 - 12 * (row % 2) : -1);
-            put32(c->cache_len->buf.host, row, row);
-            put32(c->num_row_pages->buf.host, row, 1 + (way == 1 && row > 1));
+                  !no_page  ? -1
+                  : row % 2 ? 9 + PAGES
+                            : -3);
+            put32(c->cache_len->buf.host, row, row ? 1 : 4);
+            put32(c->num_row_pages->buf.host, row, 1 + no_page);
         }
-        for (int page = 0; page < 6; ++page) put32(c->refs->buf.host, page, refs[page]);
-        put32(c->stack->buf.host, 0, 4), put32(c->stack->buf.host, 1, 5);
-        put32(c->stack_size->buf.host, 0, way == 2 ? -1 : way == 3 ? 7 : 2);
-        put32(c->cache_len->buf.host, 0, 4);
-        if (way == 0) put32(c->table->buf.host, 3 * c->stride, 2), put32(c->refs->buf.host, 3, 0);
-        memcpy(s.jobs.host, jobs, sizeof jobs), put32(s.num_jobs.host, 0, 2);
+        for (int page = 0; page < PAGES; ++page)
+            put32(c->refs->buf.host, page, page < (way == 0 ? 3 : ROWS));
+        put32(c->stack->buf.host, 0, ROWS), put32(c->stack->buf.host, 1, ROWS + 1);
+        put32(c->stack_size->buf.host, 0, num_free);
+        for (int j = 0; j < s.max_jobs; ++j)
+            put32(s.jobs.host, 2 * j, j + 2), put32(s.jobs.host, 2 * j + 1, j % 2);
+        put32(s.num_jobs.host, 0, s.max_jobs);
         io_begin();
-        for (int row = 2; row < 4; ++row) {
-            put32(c->table->want, row * c->stride, row - 2);
+        for (int row = 2; row < ROWS; ++row) {
+            put32(c->table->want, row * c->stride, row % 2);
             put32(c->table->want, row * c->stride + 1, -1);
-            put32(c->cache_len->want, row, row == 2 ? 4 : 1), put32(c->num_row_pages->want, row, 1);
+            put32(c->cache_len->want, row, row % 2 ? 1 : 4);
+            put32(c->num_row_pages->want, row, 1), put32(s.status->want, row - 2, 0);
         }
-        for (int page = 0; page < 6; ++page) put32(c->refs->want, page, wanted[page]);
-        put32(s.status->want, 0, 0), put32(s.status->want, 1, 0);
-        if (way < 2) put32(c->stack_size->want, 0, way == 0 ? 3 : 4);
-        if (way < 2) put32(c->stack->want, 2, 2);
-        if (way == 1) put32(c->stack->want, 3, 3);
+        for (int page = 0; page < PAGES; ++page)
+            put32(c->refs->want, page, page < 2 ? ROWS / 2 : 0);
+        for (int page = 2; page < (way == 0 ? 3 : ROWS) && way < 2; ++page) {
+            put32(c->stack->want, page, page);
+            put32(c->stack_size->want, 0, page + 1);
+        }
         t_upload();
         specv_reshuffle_desc d = shuffle_describe(&s, T_HOST_SIDE);
         CHECK_EQ(specv_ref_reshuffle(&d), SPECV_OK, -1);

@@ -520,9 +520,9 @@ static void test_shapes(void) {
             }
 }
 
-/* Rows of several warps' width whose stop may be anywhere, an EOS behind drafts that are all accepted
-   among them, with a NaN behind the stop here and there; two ids, of which the hidden q's is the
-   first as often as the second; rows without probability and without drafts. */
+/* Rows of several warps' width whose stop may be anywhere, an EOS behind drafts that are all
+   accepted among them, with a NaN behind the stop here and there; two ids, of which the hidden q's
+   is the first as often as the second; rows without probability and without drafts. */
 static void test_long_rows(void) {
     for (int rule = 0; rule < NUM_RULES; ++rule)
         for (int kind = 0; kind < 6; ++kind) {
