@@ -200,7 +200,7 @@ typedef struct lm_backend {
                       const int32_t *columns, int32_t count, float *rows);
     /* Acceptance over all steps since open: rows by accepted length, and SPECV_STAT_* totals. */
     int (*read_stats)(struct lm_backend *, int64_t *histogram, int64_t *totals);
-    /* Wall clock, after all work so far is done. */
+    /* A clock, after all work so far is done: of the wall, or of this process. */
     double (*seconds)(struct lm_backend *);
 } lm_backend;
 
