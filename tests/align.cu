@@ -186,15 +186,17 @@ static void want_aligned_row(const aligned *a, int row, int64_t width, int64_t n
 static void run_realign(int batch, int max_draft, int longest, fit room, int faults) {
     static const int32_t bad_gain[] = {-1, INT32_MIN, INT32_MAX, 0};
     aligned a;
-    const int uniform = t_chance(20), common = (int)t_between(0, max_draft + 1);
+    const int is_long = longest > 100, uniform = !is_long && t_chance(20);
+    const int common = (int)t_between(0, max_draft + 1);
     int32_t *gain = (int32_t *)calloc((size_t)batch + 1, 4), *pad;
-    int64_t width = t_between(longest > 100 ? longest - 100 : 0, longest), new_width = 0, most = 0,
+    int64_t width = t_between(is_long ? longest - 100 : 0, longest), new_width = 0, most = 0,
             columns, kv_columns;
     int live, no_space;
     pad = (int32_t *)calloc((size_t)batch + 1, 4);
     if (!gain || !pad) t_die(__FILE__, __LINE__, "run_realign", "no memory");
     memset(&a, 0, sizeof a);
     t_buf active = draw_num_active(batch, &live);
+    if (is_long) memset(&active, 0, sizeof active), live = batch;
     for (int row = 0; row < batch; ++row) {
         gain[row] = uniform ? common : (int32_t)t_between(0, max_draft + 1);
         pad[row] = (int32_t)t_between(0, t_chance(50) ? width : (width + 3) / 4);
@@ -210,7 +212,7 @@ static void run_realign(int batch, int max_draft, int longest, fit room, int fau
     kv_columns = most > columns ? most : columns;
     if (room == FIT_EXACT) kv_columns = most > 1 ? most - 1 : 1;
     if (room == FIT_KV_SHORT && new_width > 2) kv_columns = new_width - 2;
-    board_make(&a.b, batch, max_draft, (int)columns, 0);
+    board_make(&a.b, batch, max_draft, (int)columns, is_long);
     a.b.active = active, a.b.live = live;
     a.pad = io_new(4 * (int64_t)batch, 0);
     a.shifts = io_new(16 * (int64_t)batch, 0);

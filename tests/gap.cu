@@ -147,6 +147,10 @@ static void test_gap_step(void) {
         t_case("gap step:");
         run_gap_step((int)t_between(1, 12), max_draft, (fit)(i % NUM_FITS), i % 3 == 2);
     }
+    for (int i = 0; i < 4; ++i) { /* more columns than a block has threads */
+        t_case("gap step, many drafts:");
+        run_gap_step(5, 150 + 150 * i, i % 2 ? FIT_PLENTY : FIT_EXACT, 0);
+    }
     for (int i = 0; i < (t.quick ? 3 : 9); ++i) {
         t_case("gap step, many rows:");
         run_gap_step(300 + 900 * (i % 3), 5, FIT_PLENTY, i % 2);
