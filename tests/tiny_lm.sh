@@ -13,7 +13,7 @@ out=${1:-build/tiny_lm-tests}
 mkdir -p "$out" || exit 2
 out=$(cd "$out" && pwd)
 here=examples/tiny_lm
-sources="$here/tiny_lm.c $here/engine.c $here/model.c $here/cpu.c"
+sources="$here/tiny_lm.c $here/engine.c $here/model.c $here/cpu.c $here/smc.c $here/judge.c"
 flags="-std=c99 -ffp-contract=off -Wall -Wextra -Wconversion -Wshadow -Wpedantic -Werror -I."
 passed=0 failed=0 skipped=0
 rm -f "$out"/tiny_lm*

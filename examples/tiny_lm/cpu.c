@@ -7,6 +7,7 @@
 #include "lm.h"
 #include "lm_cache.h"
 #include "lm_math.h"
+#include "lm_particles.h"
 #define SPECVERIFY_REF_IMPLEMENTATION
 #include "specverify_ref.h"
 
@@ -23,13 +24,14 @@ typedef struct cpu_model {
     float *spare; /* what a cache is copied to, if the layout says so; then the two change places */
 } cpu_model;
 
-enum { MAX_BLOCKS = 64 };
+enum { MAX_BLOCKS = 128 };
 
 typedef struct cpu_state {
     lm_limits limits;
     lm_sampling sampling;
     lm_cache cache;
     cpu_model models[LM_NUM_MODELS];
+    lm_particles particles;
 
     /* activations, [max_rows][...] */
     float *x, *normed, *qkv, *attended, *hidden, *gated, *logits;
@@ -226,6 +228,14 @@ static int32_t argmax(const float *logits, int32_t vocab) {
     return best;
 }
 
+/* What was started, for those who ask. */
+static void note(const lm_backend *backend, const char *what, int32_t rows, int32_t silent) {
+    if (!backend->log) return;
+    fprintf(backend->log, "launch %s %d", what, (int)rows);
+    if (silent) fprintf(backend->log, " and %d", (int)silent);
+    fprintf(backend->log, "\n");
+}
+
 /* ---- from logits to tokens ------------------------------------------------------------------ */
 
 /* Of one pass: a token for each of up to `batch` rows. */
@@ -247,6 +257,9 @@ static specv_sample_desc sample_desc(const cpu_state *s) {
 static int sample(lm_backend *backend, const lm_row *rows, int32_t num_rows, lm_pick pick) {
     const cpu_state *s = (const cpu_state *)backend->state;
     specv_sample_desc d = sample_desc(s);
+    if (s->limits.particles && pick.stream == SPECV_STREAM_DRAFT)
+        d.logprob = s->particles.draft_logprob + times(pick.step_row, s->limits.batch);
+    note(backend, "sample", num_rows, 0);
     *s->cache.num_active = num_rows;
     for (int32_t r = 0; r < num_rows; r++) {
         s->seed[r] = rows[r].seed;
@@ -266,6 +279,7 @@ static int cpu_forward(lm_backend *backend, int which, const lm_row *rows, int32
     const cpu_model *m = &s->models[which];
     const lm_view view = lm_view_of(&m->dims, m->weights);
     const int32_t d = m->dims.d_model, vocab = m->dims.vocab;
+    note(backend, which == LM_TARGET ? "target" : "draft", num_rows - num_silent, num_silent);
     for (int32_t r = 0; r < num_rows; r++) {
         int32_t token = s->cache.board[rows[r].token_at];
         if (token < 0 || token >= vocab) token = 0; /* an argmax over NaN: the draft is rejected */
@@ -306,6 +320,8 @@ static specv_verify_sample_desc verify_sample_desc(const cpu_state *s) {
     d.temperature = s->temperature;
     d.seed = s->seed;
     d.position = s->position;
+    d.lse = s->particles.lse;
+    d.draft_logprob = s->particles.target_logprob; /* null but for rule smc */
     d.scratch = s->kit_scratch;
     d.scratch_bytes = s->kit_scratch_bytes;
     return d;
@@ -326,6 +342,7 @@ static int cpu_verify(lm_backend *backend, const lm_step *step) {
     memcpy(s->cache.draft_len, step->draft_len, num_seqs * sizeof *s->cache.draft_len);
     memcpy(s->position, step->position, num_seqs * sizeof *s->position);
     memcpy(s->seed, step->seed, num_seqs * sizeof *s->seed);
+    note(backend, "verify", step->num_seqs, 0);
     if (check(backend, judge(s)) != 0) return -1;
 
     stats.accumulate = 1;
@@ -334,6 +351,7 @@ static int cpu_verify(lm_backend *backend, const lm_step *step) {
     stats.num_emitted = s->cache.num_emitted;
     stats.histogram = s->histogram;
     stats.totals = s->totals;
+    note(backend, "accept_stats", step->num_seqs, 0);
     return check(backend, specv_ref_accept_stats(&stats));
 }
 
@@ -710,6 +728,37 @@ static int allocate_sampling(cpu_state *s) {
     return SPECV_OK;
 }
 
+/* ---- particles ------------------------------------------------------------------------------ */
+
+typedef cpu_state lm_state;
+
+#define KIT(name, d)                specv_ref_##name(d)
+#define kit_status(backend, status) check(backend, status)
+
+static int send(lm_backend *backend, void *to, const void *from, size_t bytes) {
+    (void)backend;
+    memcpy(to, from, bytes);
+    return 0;
+}
+
+static int fetch(lm_backend *backend, void *to, const void *from, size_t bytes) {
+    return send(backend, to, from, bytes);
+}
+
+static int commit_text(lm_backend *backend, int32_t num_rows) {
+    const cpu_state *s = (const cpu_state *)backend->state;
+    const lm_cache *c = &s->cache;
+    for (int32_t row = 0; row < num_rows; row++)
+        memcpy(c->board + times(row, s->limits.text_stride) + s->position[row],
+               c->out_tokens + times(row, s->limits.gamma + 1),
+               (size_t)c->num_emitted[row] * sizeof(int32_t));
+    return 0;
+}
+
+#include "particles.h"
+
+/* ---- open ----------------------------------------------------------------------------------- */
+
 /* Did the compiler fuse lm_mac's multiply and add? The two roundings cancel here, one does not. */
 static int fuses_multiply_add(void) {
     volatile float factor = 1.0f + 1.0f / 4096.0f;
@@ -733,6 +782,7 @@ static int cpu_open(lm_backend *backend, const lm_model models[LM_NUM_MODELS],
     allocate_cache(s);
     allocate_activations(s);
     allocate_verification(s);
+    allocate_particles(s);
     status = allocate_sampling(s);
     if (status == SPECV_OK && !s->out_of_memory) return 0;
     cpu_close(backend);
@@ -758,4 +808,5 @@ void lm_cpu_backend(lm_backend *backend) {
     backend->read_cache = cpu_read_cache;
     backend->read_stats = cpu_read_stats;
     backend->seconds = cpu_seconds;
+    use_particles(backend);
 }

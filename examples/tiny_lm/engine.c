@@ -32,7 +32,7 @@ void must(engine *e, int status) {
 }
 
 /* The weights are finite, so NaN among the target's logits comes from a poisoned cache. */
-static void lost_position(const engine *e) {
+void lost_position(const engine *e) {
     fflush(stdout);
     fprintf(stderr, "tiny_lm: %s: the target read a position that was never committed\n",
             e->backend.name);

@@ -39,7 +39,7 @@ typedef struct engine {
     int32_t schedule, drafter;
     uint64_t seed;
     lm_row *rows; /* [max_rows] */
-    lm_dims target;
+    lm_dims target, draft;
     float *kv;        /* [max_seq][d_model], one plane of one sequence on the host */
     int32_t *text;    /* [text_stride], one slot's text on the host */
     int32_t *columns; /* [slots][max_seq], see sequence */
@@ -73,6 +73,8 @@ void die(const char *subject, const char *problem);
 void *allocate(size_t count, size_t size);
 /* A backend that fails cannot be trusted with the next call: reports and leaves. */
 void must(engine *e, int status);
+/* The target read a position that was never committed: reports and leaves. */
+void lost_position(const engine *e);
 
 /* A line on standard error now and then. */
 void progress(engine *e, const char *phase, int32_t done, int32_t total, const char *unit);

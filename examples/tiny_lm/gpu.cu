@@ -10,6 +10,7 @@
 #include "lm.h"
 #include "lm_cache.h"
 #include "lm_math.h"
+#include "lm_particles.h"
 
 #include <cuda_runtime.h>
 #include <stdio.h>
@@ -50,13 +51,14 @@ typedef struct sample_in {
     uint64_t seed[LM_MAX_BATCH];
 } sample_in;
 
-enum { MAX_BLOCKS = 64 };
+enum { MAX_BLOCKS = 128 };
 
 typedef struct gpu_state {
     lm_limits limits;
     lm_sampling sampling;
     lm_cache cache;
     gpu_model models[LM_NUM_MODELS];
+    lm_particles particles;
     cudaStream_t stream;
 
     /* one pass, [max_rows][...] */
@@ -362,6 +364,14 @@ static void layer_forward(const gpu_state *s, const gpu_model *m, int32_t index,
     matmul(s, s->x, s->x, s->gated, layer.w_down, num_rows, ff, d);
 }
 
+/* What was started, for those who ask. */
+static void note(const lm_backend *backend, const char *what, int32_t rows, int32_t silent) {
+    if (!backend->log) return;
+    fprintf(backend->log, "launch %s %d", what, (int)rows);
+    if (silent) fprintf(backend->log, " and %d", (int)silent);
+    fprintf(backend->log, "\n");
+}
+
 /* ---- host: from logits to tokens ------------------------------------------------------------ */
 
 /* Of one pass: a token for each of up to `batch` rows. */
@@ -386,6 +396,9 @@ static int sample(lm_backend *backend, const lm_row *rows, int32_t num_rows, int
     const gpu_state *s = (const gpu_state *)backend->state;
     specv_sample_desc d = sample_desc(s);
     sample_in in;
+    note(backend, "sample", num_rows, 0);
+    if (s->limits.particles && pick.stream == SPECV_STREAM_DRAFT)
+        d.logprob = s->particles.draft_logprob + times(pick.step_row, s->limits.batch);
     memset(&in, 0, sizeof in);
     in.num_active = num_rows;
     for (int32_t r = 0; r < num_rows; r++) {
@@ -408,6 +421,7 @@ static int gpu_forward(lm_backend *backend, int which, const lm_row *rows, int32
     const gpu_model *m = &s->models[which];
     const lm_view view = lm_view_of(&m->dims, m->weights);
     const int32_t d = m->dims.d_model, vocab = m->dims.vocab, num_loud = num_rows - num_silent;
+    note(backend, which == LM_TARGET ? "target" : "draft", num_loud, num_silent);
     if (send(backend, s->rows, rows, (size_t)num_rows * sizeof *rows) != 0) return -1;
     embed_kernel<<<(unsigned)num_rows, ELEMENT_THREADS, 0, s->stream>>>(
         s->x, view.tok_emb, s->cache.board, s->rows, vocab, d);
@@ -448,6 +462,8 @@ static specv_verify_sample_desc verify_sample_desc(const gpu_state *s) {
     d.temperature = s->temperature;
     d.seed = s->in->seed;
     d.position = s->in->position;
+    d.lse = s->particles.lse;
+    d.draft_logprob = s->particles.target_logprob; /* null but for rule smc */
     d.scratch = s->kit_scratch;
     d.scratch_bytes = s->kit_scratch_bytes;
     return d;
@@ -473,6 +489,7 @@ static int gpu_verify(lm_backend *backend, const lm_step *step) {
     memcpy(in.text_at, step->text_at, bytes);
     memcpy(in.seed, step->seed, (size_t)step->num_seqs * sizeof *in.seed);
     if (send(backend, s->in, &in, sizeof in) != 0) return -1;
+    note(backend, "verify", step->num_seqs, 0);
     if (check_kit(backend, judge(s)) != 0) return -1;
 
     stats.accumulate = 1;
@@ -481,6 +498,7 @@ static int gpu_verify(lm_backend *backend, const lm_step *step) {
     stats.num_emitted = s->cache.num_emitted;
     stats.histogram = s->histogram;
     stats.totals = s->totals;
+    note(backend, "accept_stats", step->num_seqs, 0);
     return check_kit(backend, specv_accept_stats(&stats, s->stream));
 }
 
@@ -731,15 +749,16 @@ static int gpu_read_board(lm_backend *backend, int32_t at, int32_t *tokens, int3
 static int gpu_read_cache(lm_backend *backend, int which, int32_t plane, int32_t slot,
                           const int32_t *columns, int32_t count, float *rows) {
     const gpu_state *s = (const gpu_state *)backend->state;
-    const lm_kv kv = s->models[which].kv;
+    lm_kv kv = s->models[which].kv;
     const size_t row_bytes = (size_t)kv.d_model * sizeof(float);
     lm_cache here = s->cache; /* with the slot's part of the table on the host */
     const size_t table_bytes = (size_t)here.table_stride * sizeof(int32_t);
-    const int32_t *there = here.table + times(slot, here.table_stride);
+    const int32_t *there = (kv.table ? kv.table : here.table) + times(slot, here.table_stride);
     int status;
     here.table = (int32_t *)malloc(table_bytes);
     if (!here.table) return fail(backend, "out of memory");
     status = fetch(backend, here.table, there, table_bytes);
+    kv.table = NULL;
     for (int32_t i = 0; i < count && status == 0; i++)
         status = check(backend, cudaMemcpyAsync(rows + times(i, kv.d_model),
                                                 lm_kv_row(here, kv, plane, 0, columns[i]),
@@ -900,6 +919,24 @@ static int allocate_sampling(gpu_state *s) {
     return SPECV_OK;
 }
 
+/* ---- host: particles ------------------------------------------------------------------------ */
+
+typedef gpu_state lm_state;
+
+#define KIT(name, d)                specv_##name(d, s->stream)
+#define kit_status(backend, status) check_kit(backend, status)
+
+static int commit_text(lm_backend *backend, int32_t num_rows) {
+    const gpu_state *s = (const gpu_state *)backend->state;
+    commit_text_kernel<<<(unsigned)num_rows, WARP, 0, s->stream>>>(
+        s->cache.board, s->cache.out_tokens, s->cache.num_emitted, s->in, s->limits.gamma + 1);
+    return check(backend, cudaGetLastError());
+}
+
+#include "particles.h"
+
+/* ---- host: open ----------------------------------------------------------------------------- */
+
 static int gpu_open(lm_backend *backend, const lm_model models[LM_NUM_MODELS],
                     const lm_limits *limits, const lm_sampling *sampling) {
     gpu_state *s = (gpu_state *)calloc(1, sizeof *s);
@@ -914,6 +951,7 @@ static int gpu_open(lm_backend *backend, const lm_model models[LM_NUM_MODELS],
     allocate_cache(s);
     allocate_activations(s);
     allocate_verification(s);
+    allocate_particles(s);
     status = allocate_sampling(s);
     error = s->error == cudaSuccess ? cudaDeviceSynchronize() : s->error;
     if (error == cudaSuccess && status == SPECV_OK) return 0;
@@ -947,4 +985,5 @@ void lm_gpu_backend(lm_backend *backend) {
     backend->read_cache = gpu_read_cache;
     backend->read_stats = gpu_read_stats;
     backend->seconds = gpu_seconds;
+    use_particles(backend);
 }

@@ -6,6 +6,7 @@
  *   cpu.c       backend in plain C, verification and cache by specverify_ref.h
  *   gpu.cu      backend in CUDA, verification and cache by specverify.cuh
  *   lm_cache.h  what both tell the kit about their caches
+ *   particles.h rule smc in both: the kit's calls of a cycle; lm_particles.h: their descriptors
  *   engine.c    plain decoding, speculative decoding, who is in the batch
  *   tiny_lm.c   options, the comparison, the report
  *
@@ -18,6 +19,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -134,6 +136,8 @@ typedef struct lm_limits {
     /* the most of any layout that `begin` will name */
     int32_t cache_columns, num_pages, table_size; /* table_size: [slots][pages of a slot] */
     int32_t copies;
+    int32_t
+        particles; /* of a request, rule smc; 0: none. Then slots = batch = requests * particles */
 } lm_limits;
 
 /* How drafts are judged. GREEDY compares them with the target's choices on the board; the others
@@ -143,6 +147,8 @@ typedef struct lm_sampling {
     int32_t rule; /* specv_rule */
     float temperature;
     int32_t use_draft_logits; /* 0: drafts are judged as if nothing else could have been drafted */
+    float alpha;              /* rule smc: power of the target */
+    double threshold;         /* resample below this share of the particles */
 } lm_sampling;
 
 /* One verification step of num_seqs sequences. But for FIXED, sequence i has slot i. */
@@ -158,6 +164,20 @@ typedef struct lm_step {
     int32_t *num_emitted;     /* [num_seqs] out */
     int32_t *width;           /* out; PADDED, GAP: columns in use after the step */
 } lm_step;
+
+/* A cycle of rule smc: num_groups requests, particle i of request g in slot g * particles + i. What
+ * is an input here is the same for all texts of these lengths. */
+typedef struct lm_cycle {
+    int32_t num_groups;
+    int32_t num_drafts;   /* of every particle */
+    int32_t behind;       /* tokens before the pending one that the draft model lacks */
+    const int32_t *len;   /* [num_groups] of the texts before the cycle */
+    const uint64_t *seed; /* [num_groups] of the requests */
+    double *ess;          /* [num_groups] out */
+    int32_t *num_jobs;    /* [num_groups] out: particles that were replaced */
+    int32_t *num_emitted; /* [num_groups * particles] out */
+    int32_t pages_used[LM_NUM_MODELS]; /* out */
+} lm_cycle;
 
 /* Functions that can fail return 0, or -1 with the reason in `message`. */
 typedef struct lm_backend {
@@ -202,6 +222,26 @@ typedef struct lm_backend {
     int (*read_stats)(struct lm_backend *, int64_t *histogram, int64_t *totals);
     /* A clock, after all work so far is done: of the wall, or of this process. */
     double (*seconds)(struct lm_backend *);
+
+    /* Rule smc, in a PAGED layout; a cycle is reserve, drafting, scoring, verify, resample. */
+    FILE *log; /* a line for each pass and each call of the kit, or null */
+    /* Empty pools; the first particle of each request gets pages for all tokens but the last. */
+    int (*admit)(struct lm_backend *, const lm_cycle *);
+    /* The other particles share its pages. */
+    int (*fan_out)(struct lm_backend *, const lm_cycle *);
+    /* Pages for what the cycle will add; shared ones that it will write to are copied. */
+    int (*reserve)(struct lm_backend *, const lm_cycle *);
+    /* Bonus tokens, commit, weights, resampling. */
+    int (*resample)(struct lm_backend *, lm_cycle *);
+    /* picked: [num_groups] a slot each, drawn by weight, -1 if all weights are 0. founder: [slots]
+     * which particle of the start each comes from. log_z: [num_groups] logarithm of the estimate of
+     * the sum over all texts of p^alpha. */
+    int (*pick)(struct lm_backend *, const lm_cycle *, int32_t *picked, int32_t *founder,
+                double *log_z);
+    /* All give back their pages. *whole: every page of both pools is free, and free once. */
+    int (*dismiss)(struct lm_backend *, const lm_cycle *, int32_t *whole);
+    /* After `verify` by SCORE: the target's ln p of the drafts, [batch][gamma]. */
+    int (*read_logprobs)(struct lm_backend *, float *logprob);
 } lm_backend;
 
 void lm_cpu_backend(lm_backend *backend);

@@ -47,6 +47,7 @@ typedef struct lm_cache {
 typedef struct lm_kv {
     float *data;
     void **planes;      /* [num_planes] where each plane starts in page 0 */
+    int32_t *table;     /* particles: a block table of the model's own; else null */
     int32_t num_planes; /* 2 * layer is K, 2 * layer + 1 is V */
     int32_t d_model;
 } lm_kv;
@@ -56,7 +57,8 @@ typedef struct lm_kv {
 /* The KV row of a column. */
 LM_FN float *lm_kv_row(lm_cache c, lm_kv kv, int32_t plane, int32_t slot, int32_t column) {
     const int32_t size = c.layout.page_size;
-    const int64_t page = c.table[(int64_t)slot * c.table_stride + column / size];
+    const int32_t *const table = kv.table ? kv.table : c.table;
+    const int64_t page = table[(int64_t)slot * c.table_stride + column / size];
     return kv.data + ((page * kv.num_planes + plane) * size + column % size) * kv.d_model;
 }
 

@@ -7,10 +7,11 @@
  * greedy and coupled promise the same text, and the arithmetic of the backends does not depend on
  * how rows are batched or where their caches are, so "the same" means every byte of the text and
  * every bit that was committed to the target's KV cache. The rules token and block promise the same
- * law of the text: --check-law compares samples.
+ * law of the text: --check-law compares samples. The rule smc promises neither: its texts come nearer
+ * to the target's law the more particles there are; --check compares its caches with plain ones.
  */
 #define _POSIX_C_SOURCE 200809L
-#include "engine.h"
+#include "smc.h"
 #include "specverify.cuh"
 
 #include <errno.h>
@@ -20,14 +21,16 @@
 #include <string.h>
 
 enum { MAX_GAMMA = 64, MAX_TOKENS = 4095, MIN_PASS_ROWS = 64, MAX_PAGE_SIZE = 256 };
+enum { SMC_PARTICLES = 8 };
 enum { LAW_TOKENS = 2, MIN_LAW_TEXTS = 20, MAX_LAW_TEXTS = 1000000 };
 
 /* ---- options and prompts -------------------------------------------------------------------- */
 
 static const char *const drafter_names[] = {"model", "ngram", "random"};
 
-enum { NUM_RULES = SPECV_RULE_GREEDY + 1 };
-static const char *const rule_names[] = {"token", "block", "coupled", "greedy"}; /* specv_rule */
+enum { NUM_RULES = SPECV_RULE_SCORE + 1 };
+/* specv_rule */
+static const char *const rule_names[] = {"token", "block", "coupled", "greedy", "smc"};
 
 /* lm_layout.kind, without FIXED */
 static const char *const cache_names[] = {"ragged", "paged", "padded", "gap"};
@@ -41,9 +44,11 @@ typedef struct options {
     int32_t rule, drafter;
     int32_t cache, page_size, copies; /* page_size: 0 = not given; copies: -1 = not given */
     int32_t window;                   /* of EXSPEC; 0 = not asked for */
+    int32_t particles;                /* 0: not given */
     float temperature;                /* -1: not given */
+    float alpha, ess;                 /* -1: not given */
     uint64_t seed;
-    int continuous, vary_tokens, sort, quiet;
+    int continuous, vary_tokens, sort, quiet, likelihood, check, log_launches;
 } options;
 
 static const char usage[] =
@@ -51,12 +56,20 @@ static const char usage[] =
     "  --prompts FILE   one prompt a line       (examples/tiny_lm/prompts.txt)\n"
     "  --target FILE    the model that decides  (examples/tiny_lm/target.bin)\n"
     "  --draft FILE     the model that proposes (examples/tiny_lm/draft.bin)\n"
-    "  --batch N        sequences at a time, 1 to 256 (8)\n"
+    "  --batch N        prompts at a time, 1 to 256 (8; rule smc: 8 if the particles fit)\n"
     "  --gamma N        drafts per step, 1 to 64 (4)\n"
     "  --tokens N       tokens to add to every prompt (64)\n"
-    "  --rule NAME      how drafts are judged: greedy, token, block or coupled (greedy)\n"
+    "  --rule NAME      how drafts are judged: greedy, token, block, coupled, smc (greedy)\n"
     "  --temperature T  of the rules that sample, 0 to 8192; 0 is greedy (1)\n"
     "  --seed N         of all random numbers (1)\n"
+    "  --particles N    of a prompt, rule smc: batch * N is at most 256 (8)\n"
+    "  --alpha A        rule smc: the texts' law is that of the target to this power, 0.1 to 10 "
+    "(1)\n"
+    "  --ess T          rule smc: resample when fewer than T * N particles count, 0 to 1 (0.5)\n"
+    "  --check          rule smc: after each cycle, every particle's caches against a plain "
+    "prefill\n"
+    "  --log-launches   rule smc: a line for every pass and every call of the kit\n"
+    "  --likelihood     what the target says of the texts, at temperature 1\n"
     "  --drafter NAME   model; ngram: what followed the same bytes before; random (model)\n"
     "  --cache NAME     ragged: a length per sequence; paged: pages of a pool; padded: aligned by\n"
     "                   moving; gap: aligned by masking (ragged)\n"
@@ -109,6 +122,17 @@ static float parse_temperature(const char *name, const char *text) {
     return value;
 }
 
+static float parse_share(const char *name, const char *text, float low, float high) {
+    char *end, problem[96];
+    const float value = strtof(text, &end);
+    if (end == text || *end || !(value >= low && value <= high)) {
+        (void)snprintf(problem, sizeof problem, "'%.32s' is not a number from %g to %g", text,
+                       (double)low, (double)high);
+        die(name, problem);
+    }
+    return value;
+}
+
 static int32_t parse_name(const char *name, const char *text, const char *const *names,
                           int32_t count) {
     char problem[96];
@@ -125,7 +149,8 @@ static int is_option_with_value(const char *name) {
     static const char *const names[] = {"--prompts",     "--target",    "--draft",   "--backend",
                                         "--batch",       "--gamma",     "--tokens",  "--rule",
                                         "--temperature", "--seed",      "--drafter", "--check-law",
-                                        "--cache",       "--page-size", "--realign", "--exspec"};
+                                        "--cache",       "--page-size", "--realign", "--exspec",
+                                        "--particles",   "--alpha",     "--ess"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(name, names[i]) == 0) return 1;
     return 0;
@@ -137,6 +162,9 @@ static int is_switch(options *o, const char *name) {
     if (strcmp(name, "--continuous") == 0) return o->continuous = 1;
     if (strcmp(name, "--vary-tokens") == 0) return o->vary_tokens = 1;
     if (strcmp(name, "--sort") == 0) return o->sort = 1;
+    if (strcmp(name, "--likelihood") == 0) return o->likelihood = 1;
+    if (strcmp(name, "--check") == 0) return o->check = 1;
+    if (strcmp(name, "--log-launches") == 0) return o->log_launches = 1;
     return 0;
 }
 
@@ -171,23 +199,54 @@ static void set_option(options *o, const char *name, const char *value) {
         o->copies = parse_name(name, value, realign_names, 2);
     else if (strcmp(name, "--exspec") == 0)
         o->window = parse_int(name, value, 1, LM_MAX_BATCH);
+    else if (strcmp(name, "--particles") == 0)
+        o->particles = parse_int(name, value, 1, LM_MAX_BATCH);
+    else if (strcmp(name, "--alpha") == 0)
+        o->alpha = parse_share(name, value, 0.1f, 10);
+    else if (strcmp(name, "--ess") == 0)
+        o->ess = parse_share(name, value, 0, 1);
     else
         o->check_law = parse_int(name, value, MIN_LAW_TEXTS, MAX_LAW_TEXTS);
 }
 
+/* Rule smc, and what is of it alone. */
+static void check_smc_options(const options *o) {
+    if (o->rule != SPECV_RULE_SCORE) {
+        if (o->particles) die("--particles", "is of --rule smc");
+        if (o->alpha >= 0) die("--alpha", "is of --rule smc");
+        if (o->ess >= 0) die("--ess", "is of --rule smc");
+        if (o->check) die("--check", "is of --rule smc");
+        if (o->log_launches) die("--log-launches", "is of --rule smc");
+        return;
+    }
+    if (o->temperature >= 0 && specv_temperature_is_0(o->temperature))
+        die("--temperature", "the rule smc needs one above 0");
+    if (o->batch * (o->particles ? o->particles : SMC_PARTICLES) > LM_MAX_BATCH)
+        die("--particles", "batch * particles is above 256");
+    if (o->cache && o->cache != LM_PAGED) die("--cache", "the rule smc shares pages: paged");
+    if (o->drafter != DRAFTER_MODEL) die("--drafter", "the rule smc needs a model");
+    if (o->continuous || o->window || o->vary_tokens)
+        die("--rule smc", "has batches of prompts that gain the same number of tokens");
+    if (o->check_law) die("--check-law", "the rule smc has that law with many particles only");
+}
+
 /* Options that contradict each other. */
 static void check_options(const options *o) {
+    check_smc_options(o);
+    if (o->likelihood && o->check_law) die("--likelihood", "is of texts, not of --check-law");
     if (o->rule == SPECV_RULE_GREEDY && o->temperature > 0)
         die("--temperature", "the rule greedy has none; choose --rule token, block or coupled");
     if (o->rule == SPECV_RULE_GREEDY && o->check_law)
         die("--check-law", "the rule greedy has one text; choose --rule token, block or coupled");
-    if (o->page_size && o->cache != LM_PAGED) die("--page-size", "is of --cache paged");
+    if (o->page_size && o->cache != LM_PAGED && o->rule != SPECV_RULE_SCORE)
+        die("--page-size", "is of --cache paged");
     if (o->copies >= 0 && o->cache != LM_PADDED) die("--realign", "is of --cache padded");
     if (o->continuous && o->cache == LM_GAP)
         die("--continuous", "a newcomer's prompt has no place before the columns of --cache gap");
     if (o->window && (o->continuous || o->cache))
         die("--exspec", "has a cache and a schedule of its own");
-    if (o->window && o->window < o->batch) die("--exspec", "the window is smaller than the batch");
+    if (o->window && o->window < (o->batch ? o->batch : 8))
+        die("--exspec", "the window is smaller than the batch");
     if (o->check_law && (o->continuous || o->window || o->vary_tokens || o->sort ||
                          (o->cache && o->cache != LM_RAGGED)))
         die("--check-law", "has one prompt, one batch at a time, and --cache ragged");
@@ -200,13 +259,13 @@ static options parse_options(int argc, char **argv) {
     o.target = "examples/tiny_lm/target.bin";
     o.draft = "examples/tiny_lm/draft.bin";
     o.backend = "auto";
-    o.batch = 8;
     o.gamma = 4;
     o.tokens = 64;
     o.rule = SPECV_RULE_GREEDY;
     o.temperature = -1;
     o.seed = 1;
     o.copies = -1;
+    o.alpha = o.ess = -1;
     for (int i = 1; i < argc; i++) {
         const char *name = argv[i];
         if (strcmp(name, "--help") == 0) {
@@ -219,9 +278,21 @@ static options parse_options(int argc, char **argv) {
         set_option(&o, name, argv[++i]);
     }
     check_options(&o);
+    if (o.rule == SPECV_RULE_SCORE) {
+        if (!o.particles) o.particles = SMC_PARTICLES;
+        if (o.alpha < 0) o.alpha = 1;
+        if (o.ess < 0) o.ess = 0.5f;
+        if (!o.batch && 8 * o.particles > LM_MAX_BATCH) o.batch = LM_MAX_BATCH / o.particles;
+        o.cache = LM_PAGED;
+        o.likelihood = 1;
+    }
+    if (!o.batch) o.batch = 8;
     if (!o.cache) o.cache = LM_RAGGED;
     if (!o.page_size) o.page_size = 16;
     if (o.temperature < 0) o.temperature = o.rule == SPECV_RULE_GREEDY ? 0.0f : 1.0f;
+    if (o.rule == SPECV_RULE_SCORE && (!specv_temperature_ok(o.temperature / o.alpha) ||
+                                       specv_temperature_is_0(o.temperature / o.alpha)))
+        die("--alpha", "the temperature divided by it is no temperature above 0");
     if (o.check_law) o.tokens = o.gamma + LAW_TOKENS; /* so that the first step has all drafts */
     return o;
 }
@@ -270,6 +341,8 @@ static void sort_prompts(prompts *p) {
             p->start[j - 1] = start, p->length[j - 1] = length;
         }
 }
+
+static int32_t at_most(int32_t a, int32_t b) { return a < b ? a : b; }
 
 /* ---- report --------------------------------------------------------------------------------- */
 
@@ -419,13 +492,34 @@ static int print_verdict(engine *e, int32_t identical, int32_t num_prompts) {
     return 0;
 }
 
+/* Sum of ln p of what was added to the prompts; *num_tokens grows by how many tokens these are. */
+static double likelihood_of(engine *judge, const prompts *p, int32_t first, int32_t count,
+                            const int32_t *text, int64_t *num_tokens) {
+    int32_t *length = (int32_t *)allocate((size_t)count, sizeof *length);
+    double sum;
+    for (int32_t i = 0; i < count; i++) {
+        length[i] = p->length[first + i] + p->num_new[first + i];
+        *num_tokens += p->num_new[first + i];
+    }
+    sum = log_likelihood(judge, text, p->length + first, length, count);
+    free(length);
+    return sum;
+}
+
+static void print_likelihood(double sum, int64_t num_tokens) {
+    printf("log-likelihood    %.4f a token, of %lld, by the target at temperature 1\n",
+           sum / (double)num_tokens, (long long)num_tokens);
+}
+
 /* All prompts, plainly and speculatively: batch by batch, or all at once if the schedule decides
  * who is in a batch. Returns the exit status. */
-static int decode_all(engine *e, const options *o, const prompts *p) {
+static int decode_all(engine *e, engine *judge, const options *o, const prompts *p) {
     const int32_t most = e->schedule == SCHEDULE_STATIC ? e->limits.batch : p->count;
     outcome plain = new_outcome(e, most), speculative = new_outcome(e, most);
     int32_t identical = 0, count;
     uint64_t kv = 0;
+    double likelihood = 0;
+    int64_t num_tokens = 0;
     for (int32_t first = 0; first < p->count; first += count) {
         count = p->count - first < most ? p->count - first : most;
         for (int32_t i = 0, batch; i < count; i += batch) {
@@ -445,12 +539,69 @@ static int decode_all(engine *e, const options *o, const prompts *p) {
                 identical += compare(e, prompt + 1, &plain, &speculative, i, length);
         }
         kv = fold(kv, speculative.kv, 2 * (size_t)count);
+        if (o->likelihood)
+            likelihood += likelihood_of(judge, p, first, count, speculative.text, &num_tokens);
         fflush(stdout);
     }
     free_outcome(&plain);
     free_outcome(&speculative);
     if (!o->quiet) print_report(e, kv);
+    if (o->likelihood) print_likelihood(likelihood, num_tokens);
     return print_verdict(e, identical, p->count);
+}
+
+/* ---- particles ------------------------------------------------------------------------------ */
+
+static void print_smc_report(engine *e, const smc_report *r) {
+    int64_t histogram[MAX_GAMMA + 1], totals[SPECV_STAT_COUNT];
+    const int32_t n = e->limits.particles;
+    const int32_t slots = e->limits.slots, per_slot = e->speculative.num_pages / slots;
+    must(e, e->backend.read_stats(&e->backend, histogram, totals));
+    printf("\nrule              smc, %d particles, temperature %g, alpha %g, seed %llu\n", (int)n,
+           (double)e->sampling.temperature, (double)e->sampling.alpha, (unsigned long long)e->seed);
+    printf("tokens            %.3f per target pass of a particle\n",
+           specv_block_efficiency(totals));
+    printf("resampling        in %lld of %lld cycles of a prompt, %lld particles replaced\n",
+           (long long)r->resampled, (long long)r->cycles, (long long)r->replaced);
+    printf("mean ESS          %.2f of %d, resampled below %g\n", r->ess / (double)r->cycles, (int)n,
+           e->sampling.threshold * n);
+    printf("founders          %.2f of the particles of a prompt's start have descendants\n",
+           (double)r->founders / (double)r->requests);
+    printf("ln Z              %.4f, mean over prompts\n", r->log_z / (double)r->requests);
+    printf("pages in use      at most %d of the target's, %d of the draft model's, of %d\n",
+           (int)r->most_pages[LM_TARGET], (int)r->most_pages[LM_DRAFT], (int)(slots * per_slot));
+    if (r->compared)
+        printf("caches            %lld as after a plain prefill\n", (long long)r->compared);
+    if (r->lost)
+        printf("lost              %d prompts, all particles have weight 0\n", (int)r->lost);
+}
+
+/* Returns the exit status. */
+static int decode_smc(engine *e, engine *judge, const options *o, const prompts *p) {
+    const int32_t most = e->limits.batch / e->limits.particles;
+    outcome result = new_outcome(e, most);
+    smc_report report;
+    double likelihood = 0;
+    int64_t num_tokens = 0;
+    memset(&report, 0, sizeof report);
+    report.pools_whole = 1;
+    if (o->log_launches) e->backend.log = stdout;
+    for (int32_t first = 0, count; first < p->count; first += count) {
+        count = at_most(p->count - first, most);
+        progress(e, "decoding with particles", first, p->count, "prompts");
+        decode_with_particles(e, o->check ? judge : NULL, p, first, count, result.text, &report);
+        clear_progress(e);
+        for (int32_t i = 0; i < count && !o->quiet; i++)
+            print_text(first + i + 1, result.text + i * e->limits.max_seq, p->length[first + i],
+                       p->length[first + i] + p->num_new[first + i]);
+        likelihood += likelihood_of(judge, p, first, count, result.text, &num_tokens);
+        fflush(stdout);
+    }
+    free_outcome(&result);
+    if (!o->quiet) print_smc_report(e, &report);
+    print_likelihood(likelihood, num_tokens);
+    printf("pages: %s\n", report.pools_whole ? "all free" : "not all free");
+    return report.pools_whole ? 0 : EXIT_DIFFERENT;
 }
 
 /* ---- the law of the text -------------------------------------------------------------------- */
@@ -600,17 +751,15 @@ static void lay_out(engine *e, const options *o, const prompts *p) {
         if (length > max_text) max_text = length;
         if (p->num_new[i] > max_new) max_new = p->num_new[i];
     }
-    e->plain = layout_of(o, limits, LM_FIXED, max_text, max_new);
+    if (!limits->particles) e->plain = layout_of(o, limits, LM_FIXED, max_text, max_new);
     e->speculative = layout_of(o, limits, o->window ? LM_FIXED : o->cache, max_text, max_new);
-    add_layout(limits, &e->plain);
+    if (!limits->particles) add_layout(limits, &e->plain);
     add_layout(limits, &e->speculative);
     limits->prompt_at = limits->slots * limits->text_stride;
     limits->draft_at = limits->prompt_at + limits->slots * limits->max_seq;
     limits->target_at = limits->draft_at + limits->batch * limits->gamma;
     limits->board_size = limits->target_at + limits->batch * (limits->gamma + 1);
 }
-
-static int32_t at_most(int32_t a, int32_t b) { return a < b ? a : b; }
 
 static void open_engine(engine *e, const options *o, const lm_model *models, const prompts *p,
                         int32_t max_seq) {
@@ -619,6 +768,7 @@ static void open_engine(engine *e, const options *o, const lm_model *models, con
     choose_backend(e, o->backend);
     e->show_progress = !o->quiet;
     e->target = models[LM_TARGET].dims;
+    e->draft = models[LM_DRAFT].dims;
     e->drafter = o->drafter;
     e->seed = o->seed;
     if (o->continuous) e->schedule = SCHEDULE_CONTINUOUS;
@@ -628,6 +778,12 @@ static void open_engine(engine *e, const options *o, const lm_model *models, con
     e->sampling.use_draft_logits =
         (o->rule == SPECV_RULE_TOKEN || o->rule == SPECV_RULE_BLOCK) && o->drafter == DRAFTER_MODEL;
     limits->batch = at_most(o->batch, num_texts);
+    if (o->rule == SPECV_RULE_SCORE) {
+        limits->particles = o->particles;
+        limits->batch *= o->particles;
+        e->sampling.alpha = o->alpha;
+        e->sampling.threshold = (double)o->ess;
+    }
     limits->slots = o->window ? at_most(o->window, num_texts) : limits->batch;
     limits->gamma = o->gamma;
     limits->max_seq = max_seq;
@@ -645,7 +801,7 @@ static void open_engine(engine *e, const options *o, const lm_model *models, con
 int main(int argc, char **argv) {
     const options o = parse_options(argc, argv);
     lm_model models[LM_NUM_MODELS];
-    engine e;
+    engine e, judge;
     prompts p;
     char message[256];
     int32_t max_seq;
@@ -661,7 +817,12 @@ int main(int argc, char **argv) {
     if (o.sort) sort_prompts(&p);
     open_engine(&e, &o, models, &p, max_seq);
 
-    status = o.check_law ? check_law(&e, &o, &p) : decode_all(&e, &o, &p);
+    if (o.likelihood) open_judge(&judge, &e, models);
+    if (o.rule == SPECV_RULE_SCORE)
+        status = decode_smc(&e, &judge, &o, &p);
+    else
+        status = o.check_law ? check_law(&e, &o, &p) : decode_all(&e, &judge, &o, &p);
+    if (o.likelihood) close_judge(&judge);
 
     e.backend.close(&e.backend);
     free(e.rows);
