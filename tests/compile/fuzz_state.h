@@ -161,7 +161,7 @@ static void fill_append_kv(specv_append_kv_desc *d) {
     d->accepted_len = (const int32_t *)pointer(), d->cache_len = (int32_t *)pointer();
     d->draft_cache_len = (int32_t *)maybe(), d->draft_catchup = (int32_t *)maybe();
     d->slot_mapping = (int64_t *)maybe(), d->position_ids = (int32_t *)maybe();
-    if (d->kv.block_table) d->page_refs = (const int32_t *)maybe();
+    if (d->kv.block_table || take(1) < 8) d->page_refs = (const int32_t *)maybe();
     d->row_status = (uint32_t *)maybe(), d->ticket = (uint32_t *)pointer();
     d->num_pending = field32((int32_t)take(1) % 4), d->num_sms = field32(132);
     if (d->kv.planes) d->src.planes = (const void *const *)pointer();
@@ -457,7 +457,7 @@ static void fill_group(specv_group_desc *d) {
     if (take(1) > 250) d->score = (const float *)pointer();
     d->order = (int32_t *)pointer(), d->group_start = (int32_t *)maybe();
     d->num_groups = (int32_t *)maybe(), d->pick = field32((int32_t)take(1) % 5);
-    if (d->pick) d->picked = (int32_t *)maybe(), d->is_group = (int32_t *)maybe();
+    if (d->pick || take(1) < 8) d->picked = (int32_t *)maybe(), d->is_group = (int32_t *)maybe();
     d->ticket = (uint32_t *)pointer();
 }
 
