@@ -66,6 +66,13 @@ static void rules_of_cache(const specv_kv_cache *kv, int64_t batch, int paged) {
     RULE(small_enough(outer * outer_stride), SIZE);
 }
 
+/* C1 numbers a thread for each 16 bytes of a position, in every plane of every row. */
+static void rules_of_shifted_cache(const specv_kv_cache *kv, int64_t batch) {
+    const wide bytes = default_to(kv->num_heads, 1) * kv->head_bytes;
+    rules_of_cache(kv, batch, 0);
+    RULE(batch * default_to(kv->num_planes, 1) * at_most((bytes + 15) / 16) <= 1 << 30, TOO_LARGE);
+}
+
 static void reach_of_cache(const specv_kv_cache *kv, wide batch) {
     const wide inner = (wide)(kv->num_heads - 1) * kv->head_stride_bytes + kv->head_bytes;
     const int paged = kv->page_size > 0;
@@ -277,7 +284,7 @@ static void rules_of_columns(const specv_columns *c, int dtype, const void *emit
     RULE(aligned(c->tokens, token) && aligned(c->mask, index), COLUMNS);
     RULE(aligned(c->position_ids, index), COLUMNS);
     NEEDED(c->width, 4, batch, WIDTH);
-    RULE(c->max_columns > 0, MAX_COLUMNS);
+    RULE(c->max_columns > 0 && c->max_columns <= 1 << 29, MAX_COLUMNS);
     RULE(c->stride_elems == 0 || c->stride_elems >= c->max_columns, MAX_COLUMNS);
     RULE(small_enough(batch * 8 * c->stride_elems), SIZE);
 }
@@ -306,7 +313,7 @@ static void rules_of_realign(const specv_realign_desc *d) {
     NEEDED(d->shifts, 16, d->batch, SHIFTS);
     RULE(aligned(d->row_status, 4), ROW_STATUS);
     NEEDED(d->ticket, 4, d->batch, TICKET);
-    if (d->kv.planes || d->kv.plane) rules_of_cache(&d->kv, d->batch, 0);
+    if (d->kv.planes || d->kv.plane) rules_of_shifted_cache(&d->kv, d->batch);
 }
 
 static void reach_of_realign(const specv_realign_desc *d) {
@@ -335,7 +342,7 @@ static void rules_of_shift_kv(const specv_shift_kv_desc *d) {
     RULE(aligned(d->end, 4), END);
     RULE(aligned(d->row_status, 4), ROW_STATUS);
     RULE(d->kv.planes || d->kv.plane || d->batch == 0, PLANES);
-    rules_of_cache(&d->kv, d->batch, 0);
+    rules_of_shifted_cache(&d->kv, d->batch);
 }
 
 static void reach_of_shift_kv(const specv_shift_kv_desc *d) { reach_of_cache(&d->kv, d->batch); }
