@@ -371,7 +371,7 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
     X(ERR_EMITTED_STRIDE, -73, "emitted_stride_elems is below max_draft + 1")                      \
     X(ERR_COLUMNS, -74, "tokens, mask or position_ids is not aligned to its element")              \
     X(ERR_WIDTH, -75, "width is null or not 4-byte aligned")                                       \
-    X(ERR_MAX_COLUMNS, -76, "max_columns is not positive, or stride_elems is below it")            \
+    X(ERR_MAX_COLUMNS, -76, "max_columns is not in 1..2^29, or above stride_elems")                \
     X(ERR_INDEX_DTYPE, -77, "index_dtype is neither SPECV_I32 nor SPECV_I64")                      \
     X(ERR_PAD_LEN, -78, "pad_len is null or not 4-byte aligned")                                   \
     X(ERR_SHIFTS, -79, "shifts is null or not 16-byte aligned")                                    \
@@ -681,8 +681,8 @@ typedef struct specv_append_kv_desc {
 
 #define SPECV_PAGE_ROWS 1024
 
-/* A pool of pages in device memory. Page p is free if refs[p] is 0; then, and only then, it is
-   once among the first *num_free of free_pages. To begin: refs 0, free_pages any order, all free. */
+/* A pool of pages in device memory. Page p is free if refs[p] is 0; then, and only then, it is once
+   among the first *num_free of free_pages. To begin: refs 0, all pages free, in any order. */
 typedef struct specv_page_pool {
     int32_t *refs;       /* in/out [num_pages]: table entries that name the page */
     int32_t *free_pages; /* in/out [num_pages]: a stack, the next page is the last */
@@ -692,9 +692,11 @@ typedef struct specv_page_pool {
 /* B5. Gives every row the pages for cache_len + reserve positions: surplus pages are given back
    (freed when their last owner does), missing ones allocated, and a partly filled page that others
    own too is replaced by a copy before the row writes into it. Deterministic: as if row after row
-   gave back, then row after row took. When the pool runs dry, that row and all behind it that need
+   gave back (a page that several give back goes where the first of them names it), then row after
+   row took. When the pool runs dry, that row and all behind it that need
    a page get NO_SPACE and keep what they have; cache_len is all they may fill. At most
-   SPECV_PAGE_ROWS rows. Positions beyond max_positions are not reserved.
+   SPECV_PAGE_ROWS rows. Positions beyond max_positions are not reserved. A sequence that joins has
+   no pages, cache_len 0 and its prompt as row_reserve.
    alloc, free, inc_ref, dec_ref_and_free of lists are this operation and specv_page_fork: a list
    is a row of block_table. */
 typedef struct specv_page_resize_desc {
@@ -757,7 +759,8 @@ typedef struct specv_shift {
 } specv_shift;
 
 /* C1. EQSPEC's unpad-append-repad, in place (arXiv 2510.22876): sequences end in the same column,
-   padding is on the left. With c_b = width - pad_len[b] tokens and a_b new ones,
+   padding is on the left. A sequence joins with pad_len = width and its prompt as what was emitted,
+   in a launch without planes. With c_b = width - pad_len[b] tokens and a_b new ones,
        width' = max (c_b + a_b),   pad_len'[b] = width' - c_b - a_b,
    and what row b has in its columns moves by pad_len'[b] - pad_len[b], of either sign; 0 costs
    nothing. KV rows: those of all c_b + a_b tokens but the last; the pass left them from column
@@ -818,7 +821,8 @@ typedef struct specv_gap_commit_desc {
 } specv_gap_commit_desc;
 
 /* C3. Which rows go on, and what each still has to feed its draft model. `carry` compacts arrays
-   with an element per row, in place, so that the rows that go on come first. */
+   with an element per row, in place, so that the rows that go on come first; what is behind them
+   stays as it was. */
 enum { SPECV_MAX_CARRY = 8 };
 
 typedef struct specv_carry {
@@ -887,8 +891,8 @@ typedef struct specv_draft_budget_desc {
     uint32_t canary1;
 } specv_draft_budget_desc;
 
-/* ---- D. Particles: SMC-SD accepts every draft and carries the correction in weights. Particle i of
-   group g is row g * num_particles + i. SMC-SD: arXiv 2604.15672. */
+/* ---- D. Particles: SMC-SD (arXiv 2604.15672) accepts every draft and carries the correction in
+   weights. Particle i of group g is row g * num_particles + i. */
 
 /* D1. One cycle's importance weights, in double: for each draft up to the first EOS, in order,
        w += alpha * target_logprob - draft_logprob,
@@ -1030,10 +1034,10 @@ typedef struct specv_accept_stats_desc {
 } specv_accept_stats_desc;
 
 /* Launch shapes, for those who launch the kernels themselves. */
-#define SPECV_VERIFY_THREADS   128 /* specv_verify_greedy_kernel: a warp per row */
-#define SPECV_PACK_THREADS     512 /* specv_pack_kv_kernel, specv_verify_pack_kv_kernel */
-#define SPECV_MOVE_THREADS     512 /* specv_append_kv_kernel, specv_copy_pages_kernel */
-#define SPECV_PAGE_THREADS     1024 /* = SPECV_PAGE_ROWS: specv_page_resize_kernel, specv_page_fork_ */
+#define SPECV_VERIFY_THREADS   128  /* specv_verify_greedy_kernel: a warp per row */
+#define SPECV_PACK_THREADS     512  /* specv_pack_kv_kernel, specv_verify_pack_kv_kernel */
+#define SPECV_MOVE_THREADS     512  /* specv_append_kv_kernel, specv_copy_pages_kernel */
+#define SPECV_PAGE_THREADS     1024 /* specv_page_resize_kernel, specv_page_fork_kernel */
 #define SPECV_COLUMN_THREADS   256  /* specv_realign_kernel, specv_shift_kv_, specv_gap_commit_ */
 #define SPECV_COMPACT_THREADS  1024 /* specv_compact_kernel */
 #define SPECV_GROUP_THREADS    256  /* specv_group_kernel: a thread per row */
@@ -2258,9 +2262,19 @@ SPECV_HOSTFN int specv_i_columns_validate(const specv_columns *c, int token_dtyp
     SPECV_CHECK(specv_i_aligned(c->mask, index_bytes), COLUMNS);
     SPECV_CHECK(specv_i_aligned(c->position_ids, index_bytes), COLUMNS);
     SPECV_CHECK(specv_i_aligned(c->width, 4) && (c->width || batch == 0), WIDTH);
-    SPECV_CHECK(c->max_columns > 0, MAX_COLUMNS);
+    SPECV_CHECK(c->max_columns > 0 && c->max_columns <= 1 << 29, MAX_COLUMNS);
     SPECV_CHECK(c->stride_elems == 0 || c->stride_elems >= c->max_columns, MAX_COLUMNS);
     SPECV_CHECK(specv_i_times(batch * 8, c->stride_elems) < SPECV_I_HUGE, SIZE);
+    return SPECV_OK;
+}
+
+/* A padded cache, small enough to number a thread for each 16 bytes of a position. */
+SPECV_HOSTFN int specv_i_shifted_cache_validate(const specv_kv_cache *kv, int64_t batch) {
+    int64_t heads = kv->num_heads ? kv->num_heads : 1, planes = kv->num_planes ? kv->num_planes : 1;
+    int status = specv_i_cache_validate(kv, batch, 0);
+    if (status != SPECV_OK) return status;
+    SPECV_CHECK(specv_i_times(batch * planes, (heads * kv->head_bytes + 15) / 16) <= 1 << 30,
+                TOO_LARGE);
     return SPECV_OK;
 }
 
@@ -2277,7 +2291,7 @@ SPECV_HOSTFN int specv_realign_validate(const specv_realign_desc *d) {
     SPECV_CHECK(specv_i_aligned(d->row_status, 4), ROW_STATUS);
     SPECV_CHECK(specv_i_aligned(d->ticket, 4) && (d->ticket || d->batch == 0), TICKET);
     if (!specv_i_has_planes(&d->kv)) return SPECV_OK;
-    return specv_i_cache_validate(&d->kv, d->batch, 0);
+    return specv_i_shifted_cache_validate(&d->kv, d->batch);
 }
 
 SPECV_HOSTFN void specv_realign_resolve(specv_realign_desc *d) {
@@ -2296,7 +2310,7 @@ SPECV_HOSTFN int specv_shift_kv_validate(const specv_shift_kv_desc *d) {
     SPECV_CHECK(specv_i_aligned(d->end, 4), END);
     SPECV_CHECK(specv_i_aligned(d->row_status, 4), ROW_STATUS);
     SPECV_CHECK(specv_i_has_planes(&d->kv) || d->batch == 0, PLANES);
-    return specv_i_cache_validate(&d->kv, d->batch, 0);
+    return specv_i_shifted_cache_validate(&d->kv, d->batch);
 }
 
 SPECV_HOSTFN void specv_shift_kv_resolve(specv_shift_kv_desc *d) { specv_i_cache_resolve(&d->kv); }
@@ -2834,8 +2848,8 @@ SPECV_DEVFN int specv_thread_find_row(const int32_t *offsets, int num_rows, int6
     return specv_i_find_row(offsets, 0, num_rows + 1, position);
 }
 
-/* Where head 0 of a sequence's position starts in a plane, in bytes; head h is h * head_stride_bytes
-   further on. For attention kernels that read the cache that B3 and B5 keep.
+/* Where head 0 of a sequence's position starts in a plane, in bytes; head h is
+   h * head_stride_bytes further on. For attention kernels that read the cache that B3 and B5 keep.
    Call: any thread. In: resolved kv; 0 <= position < max_positions; a page id of the table that is
    in range. Cost: paged one load and a division. */
 SPECV_DEVFN int64_t specv_thread_kv_offset(const specv_kv_cache *kv, int64_t seq,
@@ -3850,6 +3864,16 @@ typedef struct specv_i_move {
     int32_t src_seq, src_first, dst_seq, dst_first;
 } specv_i_move;
 
+/* Where row `row` of those laid end to end, which is of rows i, starts on both sides. */
+SPECV_DEVFN void specv_i_move_row(const specv_kv_cache *from, const specv_kv_cache *to,
+                                  const specv_i_move *moves, const int32_t *offsets, int i,
+                                  int32_t row, int64_t *src_at, int64_t *dst_at) {
+    const specv_i_move m = moves[i];
+    row -= offsets[i];
+    *src_at = specv_thread_kv_offset(from, m.src_seq, m.src_first + row);
+    *dst_at = specv_thread_kv_offset(to, m.dst_seq, m.dst_first + row);
+}
+
 /* Units first .. first + num_units - 1 of a tile's rows laid end to end, `width` bytes each, every
    lane for itself: heads are short, so neighbouring units are seldom neighbours in memory on both
    sides for long, and all loads of a piece are in flight before the first store. */
@@ -3863,23 +3887,32 @@ SPECV_DEVFN void specv_i_warp_move_piece(const specv_kv_cache *from, const specv
     const int low = specv_warp_find_row(offsets, num_rows, row0);
     const int high = specv_warp_find_row(
         offsets, num_rows, row0 + (int32_t)((within + (unsigned)num_units - 1) / row_units));
+    const int one_head = head_units == row_units;
+    int64_t src_at = 0, dst_at = 0; /* of the row; looked up once if the piece lies in one row */
     uint4 v[SPECV_I_MOVE_UNITS];
     char *at[SPECV_I_MOVE_UNITS];
+    if (within + (unsigned)num_units <= row_units)
+        specv_i_move_row(from, to, moves, offsets, low, row0, &src_at, &dst_at);
 #pragma unroll
     for (int u = 0; u < SPECV_I_MOVE_UNITS; ++u) {
         unsigned unit = within + (unsigned)(32 * u + specv_i_lane());
         if (32 * u + specv_i_lane() < num_units) {
-            int32_t row = row0 + (int32_t)(unit / row_units);
-            int i = specv_i_find_row(offsets, low, high + 1, row);
-            unsigned head = unit % row_units / head_units;
-            int64_t in_head = (int64_t)(unit % row_units % head_units) * width;
-            row -= offsets[i];
-            v[u] = specv_i_load_unit(
-                src + specv_thread_kv_offset(from, moves[i].src_seq, moves[i].src_first + row) +
-                    head * from->head_stride_bytes + in_head,
-                width);
-            at[u] = dst + specv_thread_kv_offset(to, moves[i].dst_seq, moves[i].dst_first + row) +
-                    head * to->head_stride_bytes + in_head;
+            int64_t src_in, dst_in;
+            if (within + (unsigned)num_units > row_units) {
+                const int32_t row = row0 + (int32_t)(unit / row_units);
+                specv_i_move_row(from, to, moves, offsets,
+                                 specv_i_find_row(offsets, low, high + 1, row), row, &src_at,
+                                 &dst_at);
+                unit %= row_units;
+            }
+            src_in = dst_in = (int64_t)unit * width;
+            if (!one_head) {
+                const unsigned head = unit / head_units;
+                src_in = dst_in = (int64_t)(unit - head * head_units) * width;
+                src_in += head * from->head_stride_bytes, dst_in += head * to->head_stride_bytes;
+            }
+            v[u] = specv_i_load_unit(src + src_at + src_in, width);
+            at[u] = dst + dst_at + dst_in;
         }
     }
 #pragma unroll
@@ -3911,8 +3944,12 @@ SPECV_DEVFN void specv_i_warp_move_tile(const specv_kv_cache *kv, const specv_kv
             (uint64_t)from->head_stride_bytes | (uint64_t)from->page_stride_bytes |
             (uint64_t)to->seq_stride_bytes | (uint64_t)to->pos_stride_bytes |
             (uint64_t)to->head_stride_bytes | (uint64_t)to->page_stride_bytes);
-        const unsigned head_units = (unsigned)(kv->head_bytes / width);
-        const unsigned row_units = (unsigned)kv->num_heads * head_units;
+        const unsigned row_units = (unsigned)(kv->num_heads * kv->head_bytes / width);
+        /* Heads that follow each other on both sides are one. */
+        const unsigned head_units =
+            from->head_stride_bytes == kv->head_bytes && to->head_stride_bytes == kv->head_bytes
+                ? row_units
+                : (unsigned)(kv->head_bytes / width);
         const int64_t units = (int64_t)(offsets[num_rows] - offsets[0]) * row_units;
         const int64_t step = (int64_t)share.num_ranks * (32 * SPECV_I_MOVE_UNITS);
         if (!src || !dst) continue;
@@ -4057,7 +4094,6 @@ SPECV_DEVFN specv_i_pages specv_i_pages_of(const specv_page_resize_desc *d, int 
     if (content > held) return r;
     r.status = 0;
     first = finished ? 0 : len / size;
-    if (r.keep < first) first = r.keep;
     for (int32_t i = first; i < held; ++i) {
         int32_t page = table[i], refs = page >= 0 && page < kv->num_pages ? d->pool.refs[page] : 0;
         if (refs < 1)
@@ -4205,7 +4241,7 @@ SPECV_DEVFN int specv_i_num_live(const int32_t *num_active, int batch) {
     return live < 0 ? 0 : live < batch ? live : batch;
 }
 
-/* The largest value of a block's threads, in all of them. Call: block. Sync: two barriers. */
+/* The largest value of a block's threads, in all of them. Call: block. Sync: barriers. */
 SPECV_DEVFN int32_t specv_i_block_max(int32_t value) {
     __shared__ int32_t largest;
     if (specv_i_thread() == 0) largest = INT32_MIN;
@@ -4213,7 +4249,9 @@ SPECV_DEVFN int32_t specv_i_block_max(int32_t value) {
     value = specv_warp_reduce_max(value);
     if (specv_i_lane() == 0) atomicMax(&largest, value);
     __syncthreads();
-    return largest;
+    value = largest;
+    __syncthreads(); /* the next call writes it */
+    return value;
 }
 
 /* Tokens that row b gains in C1; -1 if its place cannot be trusted. */
@@ -5275,7 +5313,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_PAGE_THREADS, 1)
     specv_page_fork_kernel(const __grid_constant__ specv_page_fork_desc d);
 SPECV_KERNEL __launch_bounds__(SPECV_COLUMN_THREADS)
     specv_realign_kernel(const __grid_constant__ specv_realign_desc d);
-SPECV_KERNEL __launch_bounds__(SPECV_COLUMN_THREADS)
+SPECV_KERNEL __launch_bounds__(SPECV_COLUMN_THREADS, 2)
     specv_shift_kv_kernel(const __grid_constant__ specv_shift_kv_desc d);
 SPECV_KERNEL __launch_bounds__(SPECV_COLUMN_THREADS)
     specv_gap_commit_kernel(const __grid_constant__ specv_gap_commit_desc d);
@@ -5474,7 +5512,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_PAGE_THREADS, 1)
     r.status |= tile.status[b];
     if (released) d.num_row_pages[b] = r.keep, r.held = r.keep;
     if (r.ok && r.last >= 0) r.last_refs = d.pool.refs[r.last];
-    __syncthreads(); /* counts are read before others change */
+    /* Behind the first barrier of what follows, counts change again. */
     r.status |= specv_i_block_take(&d, &tile, b, &r, &copy_from, &copy_to);
     if (b == 0 && live > 0 && pool_ok) *d.pool.num_free = tile.num_free;
     if (b >= d.batch) return;
@@ -5574,15 +5612,17 @@ SPECV_KERNEL __launch_bounds__(SPECV_COLUMN_THREADS)
     specv_i_launch_dependents();
     const int live = specv_i_num_live(d.num_active, d.batch), width = *d.columns.width;
     const int kv_columns = d.kv.planes || d.kv.plane ? d.kv.max_positions : INT32_MAX - 1;
-    int32_t new_width = 0;
+    int32_t new_width = 0, furthest = 0;
     uint32_t status = 0, ignored;
     for (int row = thread; row < live; row += SPECV_COLUMN_THREADS) {
         int gain = specv_i_gain(&d, row, width, &ignored);
         if (gain >= 0 && width - d.pad_len[row] + gain > new_width)
             new_width = width - d.pad_len[row] + gain;
+        if (gain >= 0 && width + gain > furthest) furthest = width + gain;
     }
     new_width = specv_i_block_max(new_width);
-    const int no_space = new_width > d.columns.max_columns || new_width - 1 > kv_columns;
+    furthest = specv_i_block_max(furthest); /* its last KV row is there, whatever the padding */
+    const int no_space = new_width > d.columns.max_columns || furthest - 1 > kv_columns;
     const int gain = b < live ? specv_i_gain(&d, b, width, &status) : -1;
     const int pad = gain >= 0 ? d.pad_len[b] : 0, tokens = width - pad + gain;
     const int moves = gain >= 0 && !no_space;
@@ -5609,12 +5649,13 @@ SPECV_KERNEL __launch_bounds__(SPECV_COLUMN_THREADS)
 /* C1, KV. Grid: a thread for each 16 bytes of one KV row of each plane of each sequence; blocks of
    SPECV_COLUMN_THREADS. Bytes: 16 a thread, then each KV row that moves once read, once written.
    Round trips: shift and plane; then count / SPECV_I_FLIGHT, one behind the other. */
-SPECV_KERNEL __launch_bounds__(SPECV_COLUMN_THREADS)
+SPECV_KERNEL __launch_bounds__(SPECV_COLUMN_THREADS, 2)
     specv_shift_kv_kernel(const __grid_constant__ specv_shift_kv_desc d) {
-    const int64_t slots = ((int64_t)d.kv.num_heads * d.kv.head_bytes + 15) / 16;
-    const int64_t thread = (int64_t)blockIdx.x * SPECV_COLUMN_THREADS + specv_i_thread();
-    const int plane = (int)(thread / slots % d.kv.num_planes);
-    const int b = (int)(thread / slots / d.kv.num_planes);
+    const unsigned slots = (unsigned)((d.kv.num_heads * d.kv.head_bytes + 15) / 16);
+    const unsigned thread = blockIdx.x * SPECV_COLUMN_THREADS + (unsigned)specv_i_thread();
+    const unsigned slot = thread % slots, row_plane = thread / slots; /* 32 bits: cheap */
+    const int plane = (int)(row_plane % (unsigned)d.kv.num_planes);
+    const int b = (int)(row_plane / (unsigned)d.kv.num_planes);
     if (b >= d.batch) return;
     char *data = (char *)(d.kv.planes ? d.kv.planes[plane] : d.kv.plane);
     specv_i_wait_for_primary();
@@ -5634,7 +5675,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_COLUMN_THREADS)
             shift.count = (int32_t)(end - shift.first);
         }
     }
-    if (d.row_status && plane == 0 && thread % slots == 0)
+    if (d.row_status && plane == 0 && slot == 0)
         d.row_status[b] = status | (d.keep_status ? d.row_status[b] : 0);
     if (shift.by == 0 || shift.count == 0 || !data) return;
     const int width = specv_i_unit_bytes(
@@ -5642,7 +5683,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_COLUMN_THREADS)
         (uint64_t)d.kv.pos_stride_bytes | (uint64_t)d.kv.head_stride_bytes);
     const int64_t head_units = d.kv.head_bytes / width, units = head_units * d.kv.num_heads;
     data += b * d.kv.seq_stride_bytes + shift.first * d.kv.pos_stride_bytes;
-    for (int64_t unit = thread % slots; unit < units; unit += slots) {
+    for (int64_t unit = slot; unit < units; unit += slots) {
         char *at = data + unit / head_units * d.kv.head_stride_bytes + unit % head_units * width;
         if (width == 16)
             specv_i_thread_shift(at, d.kv.pos_stride_bytes, shift.count, shift.by, 16);
@@ -5720,11 +5761,9 @@ SPECV_KERNEL __launch_bounds__(SPECV_COMPACT_THREADS, 1)
                 if (w < num_rows * words && dst[i] >= 0) v = data[row0 * words + w];
                 __syncthreads();
                 if (w < num_rows * words && dst[i] >= 0) data[dst[i] * words + w % words] = v;
-                __syncthreads();
             }
         }
-        count += total;
-        __syncthreads(); /* scratch and dst are reused */
+        count += total; /* scratch and dst are next written behind other barriers */
     }
     if (array >= 0) return;
     for (int i = count + thread; i <= d.batch; i += SPECV_COMPACT_THREADS) {
@@ -5861,8 +5900,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_BUDGET_THREADS, 1)
             d.new_draft_len[b] = larger + take;
             if (d.row_start) d.row_start[b] = before;
         }
-        kept += total;
-        __syncthreads(); /* scratch is reused */
+        kept += total; /* the two scratches are next written behind each other's barriers */
     }
     if (thread == 0 && d.row_start) d.row_start[batch] = kept;
 }
@@ -5873,7 +5911,6 @@ SPECV_KERNEL __launch_bounds__(SPECV_PARTICLE_THREADS)
     specv_particle_weights_kernel(const __grid_constant__ specv_particle_weights_desc d) {
     const int64_t b = (int64_t)blockIdx.x * SPECV_PARTICLE_THREADS + specv_i_thread();
     specv_i_wait_for_primary();
-    specv_i_launch_dependents();
     if (b >= d.batch) return;
     const int live = b < specv_i_num_live(d.num_active, d.batch);
     int32_t emitted = 0;
@@ -5924,7 +5961,6 @@ SPECV_KERNEL __launch_bounds__(SPECV_PLAN_THREADS, 1)
     int32_t count = 1, num_jobs, total, before;
     int any, resamples = 0;
     specv_i_wait_for_primary();
-    specv_i_launch_dependents();
     const int live = g < specv_i_num_live(d.num_active, d.num_groups);
     if (i == 0) plan.max = none;
     if (live && i < n) weight = specv_i_clean_weight(d.interval_weight[row], &status);

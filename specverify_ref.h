@@ -43,8 +43,8 @@
 
 #if !defined(SPECVERIFY_REF_STATIC) || defined(SPECVERIFY_REF_IMPLEMENTATION)
 
-/* A1 to A8, B1 to B5, C1 to C5, D1 to D3, E: see the launchers of the same name. Call: any thread; no two
-   calls that share an output. Return 0 or SPECV_ERR_*. */
+/* A1 to A8, B1 to B5, C1 to C5, D1 to D3, E: see the launchers of the same name. Call: any thread;
+   no two calls that share an output. Return 0 or SPECV_ERR_*. */
 SPECV_REF_API int specv_ref_verify_greedy(const specv_verify_greedy_desc *d);
 SPECV_REF_API int specv_ref_verify_sample(const specv_verify_sample_desc *d);
 SPECV_REF_API int specv_ref_sample(const specv_sample_desc *d);
@@ -938,7 +938,6 @@ static specv_ref_i_pages specv_ref_i_pages_of(const specv_page_resize_desc *d, i
         return r;
     }
     first = r.content - (r.fill > 0); /* pages that are looked at: what is written or given back */
-    if (r.keep < first) first = r.keep;
     for (int64_t i = first; i < r.held; ++i) {
         int32_t page = r.table[i];
         if (!specv_ref_i_is_page(&d->kv, page) || d->pool.refs[page] < 1)
@@ -1181,7 +1180,7 @@ static void specv_ref_i_shift(const specv_kv_cache *kv, int b, int64_t first, in
 
 SPECV_REF_API int specv_ref_realign(const specv_realign_desc *desc) {
     int status = specv_realign_validate(desc), live, no_space;
-    int64_t width, new_width = 0;
+    int64_t width, new_width = 0, furthest = 0;
     specv_realign_desc d;
     if (status != SPECV_OK || desc->batch == 0) return status;
     d = *desc;
@@ -1193,9 +1192,10 @@ SPECV_REF_API int specv_ref_realign(const specv_realign_desc *desc) {
         int64_t gain = specv_ref_i_gain(&d, b, width, &ignored);
         if (gain >= 0 && width - d.pad_len[b] + gain > new_width)
             new_width = width - d.pad_len[b] + gain;
+        if (gain >= 0 && width + gain > furthest) furthest = width + gain;
     }
     no_space = new_width > d.columns.max_columns ||
-               (specv_i_has_planes(&d.kv) && new_width - 1 > d.kv.max_positions);
+               (specv_i_has_planes(&d.kv) && furthest - 1 > d.kv.max_positions);
     for (int b = 0; b < d.batch; ++b) {
         const specv_shift none = {0, 0, 0, 0};
         uint32_t bits = 0;
