@@ -1,6 +1,6 @@
-/* Part of fuzz_validate.c: the operations that change state, B3 to D3. As there: fill_ makes nearly
-   valid descriptors, rules_of_ states every rule once more in 128-bit arithmetic, reach_of_ says how
-   far the strides of a resolved descriptor go. */
+/* Part of fuzz_validate.c: the operations that change state, B3 to D3. As there, fill_ makes nearly
+   valid descriptors and rules_of_ states every rule once more in 128-bit arithmetic; reach_of_ says
+   how far the strides of a resolved descriptor go. */
 
 /* What the kit calls SPECV_I_HUGE: sums of a few such products are still an int64. */
 static int small_enough(wide product) { return product < INT64_MAX / 8; }
