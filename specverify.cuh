@@ -1630,7 +1630,8 @@ SPECV_NUMFN float specv_i_log_p(const specv_distribution *row, const specv_scale
                                 float score, int32_t id) {
     const float none = specv_bits_float(0xff800000u);
     if (row->kind != SPECV_SOFTMAX) return row->kind == SPECV_ONE_HOT && id == row->id ? 0.f : none;
-    if (!specv_i_less(probs ? 0.f : none, score)) return none;
+    /* Probabilities below 2^-126 are as good as 0. */
+    if (!specv_i_less(probs ? specv_bits_float(0x007fffffu) : none, score)) return none;
     if (probs) {
         int32_t exponent;
         float fraction = specv_i_log2(score, &exponent);
@@ -2045,11 +2046,12 @@ SPECV_HOSTFN int specv_verify_pack_kv_validate(const specv_verify_pack_kv_desc *
     return specv_i_kv_validate(&d->kv, &d->verify.rows);
 }
 
-/* a * b, both >= 0; what would be too large to be added to a few of its kind becomes
-   SPECV_I_HUGE. */
+/* a * b; what would be too large to be added to a few of its kind becomes SPECV_I_HUGE. Strides
+   that nothing uses may be below 0: then 0. */
 #define SPECV_I_HUGE (INT64_MAX / 8)
 SPECV_HOSTFN int64_t specv_i_times(int64_t a, int64_t b) {
-    return a > 0 && b > SPECV_I_HUGE / a ? SPECV_I_HUGE : a * b;
+    if (a <= 0 || b <= 0) return 0;
+    return b > SPECV_I_HUGE / a ? SPECV_I_HUGE : a * b;
 }
 
 SPECV_HOSTFN int specv_i_has_planes(const specv_kv_cache *kv) {
@@ -2273,7 +2275,8 @@ SPECV_HOSTFN int specv_i_shifted_cache_validate(const specv_kv_cache *kv, int64_
     int64_t heads = kv->num_heads ? kv->num_heads : 1, planes = kv->num_planes ? kv->num_planes : 1;
     int status = specv_i_cache_validate(kv, batch, 0);
     if (status != SPECV_OK) return status;
-    SPECV_CHECK(specv_i_times(batch * planes, (heads * kv->head_bytes + 15) / 16) <= 1 << 30,
+    SPECV_CHECK(specv_i_times(batch * planes, (specv_i_times(heads, kv->head_bytes) + 15) / 16) <=
+                    1 << 30,
                 TOO_LARGE);
     return SPECV_OK;
 }
