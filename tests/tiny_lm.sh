@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: MIT-0
 #
 # tiny_lm.sh - the whole program examples/tiny_lm: text and KV caches must not depend on batch,
-# gamma, kind of cache, schedule, compiler or backend; sampled texts must have the law of plain sampling; damaged input must
-# be refused; a broken commit or a random number used twice must be noticed.
+# gamma, kind of cache, schedule, compiler or backend; sampled texts must have the law of plain
+# sampling; caches of particles must be those of their texts, and their weights without bias; damaged
+# input must be refused; a broken commit or a random number used twice must be noticed.
 #
 # usage: tests/tiny_lm.sh [build folder]     (build/tiny_lm-tests)
 # CC, CLANG, NVCC choose compilers; PTXRUN_OUT is where tests/ptxrun was built.
@@ -290,6 +291,106 @@ if [ "$(sed -n 's/.* >> //p' "$out/sorted" | sort)" = \
     fail "--sort changes texts"
 fi
 
+# ---- particles ----------------------------------------------------------------------------------
+
+# Every particle's caches are those of its text after each cycle, in the end all pages are free.
+free="pages: all free"
+printf 'And he said\nLet\nB\n' >"$out/prompts-3"
+few="--backend cpu --rule smc --prompts $out/prompts-3"
+for particles in 1 4 16; do
+    for gamma in 1 4; do
+        for alpha in 1 2; do
+            way=smc-n$particles-g$gamma-a$alpha
+            how="--particles $particles --gamma $gamma --alpha $alpha --tokens 11"
+            runs $way "$free" "$fast" $few $how --check
+            if grep -q '^caches  *[1-9][0-9]* as after a plain prefill$' "$out/$way"; then pass; else
+                fail "$way: --check compared nothing"
+            fi
+            runs $way-b1 "$free" "$fast" $few $how --batch 1 --page-size 3
+            equals $way-b1 $way
+        done
+    done
+done
+differs smc-n16-g4-a1 smc-n16-g4-a2
+runs smc-seed-2 "$free" "$fast" $few --particles 4 --tokens 11 --seed 2
+differs smc-seed-2 smc-n4-g4-a1
+for tokens in 1 2 5; do # a cycle without drafts, a short one, a full one
+    runs smc-t$tokens "$free" "$fast" $few --particles 5 --tokens $tokens --page-size 1 --check
+done
+runs smc-full "$free" "$fast" $few --prompts "$out/prompts-full-2" --tokens 56 --particles 3 --check
+runs smc-full-pages "$free" "$fast" $few --prompts "$out/prompts-full-2" --tokens 56 --particles 3 \
+    --page-size 256
+equals smc-full smc-full-pages
+runs smc-odd "$free" "$fast" $few --prompts "$out/prompts-odd" --tokens 16 --particles 6 --check
+runs smc-256 "$free" "$fast" $few --tokens 4 --particles 256 --batch 1 --check
+runs smc-default "$free" "$fast" $few --tokens 6 --particles 40
+if [ -x "$out/tiny_lm_clang" ]; then
+    runs smc-clang "$free" "$out/tiny_lm_clang" $few --particles 4 --tokens 11
+    equals smc-clang smc-n4-g4-a1
+fi
+if [ -x "$out/tiny_lm_san" ]; then
+    runs smc-sanitized "$free" "$out/tiny_lm_san" $few --particles 4 --tokens 6 --page-size 3 --check
+    runs smc-sanitized-2 "$free" "$out/tiny_lm_san" $few --particles 3 --gamma 2 --tokens 5 --alpha 2
+fi
+
+# What is launched is a matter of lengths, not of texts: a longer prompt shows, another does not.
+printf 'And he said\n' >"$out/prompts-a"
+printf 'zQ\001\\x ~ 99%%\n' >"$out/prompts-b"
+printf 'And he said,\n' >"$out/prompts-c"
+for alpha in 1 2; do
+    for prompt in a b c; do
+        runs log-$prompt "$free" "$fast" $few --prompts "$out/prompts-$prompt" --tokens 23 \
+            --alpha $alpha --log-launches
+        grep '^launch' "$out/log-$prompt" >"$out/log-$prompt.launches"
+    done
+    if [ "$(grep -c '^launch reshuffle' "$out/log-a.launches")" -eq 5 ] &&
+        cmp -s "$out/log-a.launches" "$out/log-b.launches" &&
+        ! cmp -s "$out/log-a.launches" "$out/log-c.launches"; then pass; else
+        fail "smc, alpha $alpha: launches depend on the text"
+    fi
+done
+
+# One particle is never resampled, many with threshold 0 are not, with threshold 1 often.
+resampled() { sed -n 's/^resampling  *in \([0-9]*\) of .*/\1/p' "$out/$1"; }
+runs smc-ess-0 "$free" "$fast" $few --particles 16 --gamma 1 --tokens 11 --ess 0
+runs smc-ess-1 "$free" "$fast" $few --particles 16 --gamma 1 --tokens 11 --ess 1 --check
+if [ "$(resampled smc-n1-g4-a1)" = 0 ] && [ "$(resampled smc-ess-0)" = 0 ] &&
+    [ "$(resampled smc-ess-1)" -gt "$(resampled smc-n16-g1-a1)" ] &&
+    [ "$(resampled smc-n16-g1-a1)" -gt 0 ]; then pass; else
+    fail "smc: resampling does not follow --ess"
+fi
+
+# Weights without bias: their mean estimates the sum over all texts of p^alpha. That is 1 for alpha
+# 1, and for alpha 2 the same with any number of drafts.
+# estimate PROGRAM OPTIONS...: over 8 seeds, in thousandths
+estimate() {
+    program=$1
+    shift
+    for seed in 1 2 3 4 5 6 7 8; do
+        "$program" --backend cpu --rule smc --prompts "$out/prompts-short" --tokens 4 \
+            --particles 32 --seed $seed "$@" | sed -n 's/^sum of p^alpha *\([0-9.]*\) .*/\1/p'
+    done | awk '{ sum += $1 } END { printf "%d", NR == 8 ? 1000 * sum / 8 : 0 }'
+}
+# between LOW VALUE HIGH NAME
+between() {
+    if [ "$2" -ge "$1" ] && [ "$2" -le "$3" ]; then pass; else fail "$4: $2 is not in $1..$3"; fi
+}
+for gamma in 1 3; do
+    between 850 "$(estimate "$fast" --gamma $gamma)" 1200 "sum of p, gamma $gamma"
+    eval "squares_$gamma=$(estimate "$fast" --alpha 2 --gamma $gamma)"
+done
+between $((squares_1 * 80 / 100)) $squares_3 $((squares_1 * 125 / 100)) "sum of p^2"
+
+# Plain passes say the same of a text whatever wrote it, and greedy texts are likelier than sampled.
+likelihood() { sed -n 's/^log-likelihood  *\(-[0-9.]*\) a token.*/\1/p' "$out/$1"; }
+runs likely "$all4" "$fast" --backend cpu --prompts "$out/prompts-4" --likelihood
+runs likely-32 "$all4" "$fast" --backend cpu --prompts "$out/prompts-4" --likelihood --batch 1 --gamma 1
+runs likely-token "$counts" "$fast" --backend cpu --prompts "$out/prompts-4" --likelihood --rule token
+if [ "$(likelihood likely)" = "$(likelihood likely-32)" ] &&
+    awk "BEGIN { exit !($(likelihood likely) > $(likelihood likely-token)) }"; then pass; else
+    fail "the likelihood of greedy texts"
+fi
+
 # ---- what must be refused (with the sanitized program, if there is one) -------------------------
 
 export ASAN_OPTIONS=detect_leaks=0 # a refusal exits without tidying up
@@ -363,9 +464,34 @@ refuses 2 "schedule of its own" "$tiny_lm" --exspec 8 --cache paged
 for how in "--cache gap" --continuous "--exspec 8" --vary-tokens --sort; do
     refuses 2 "one batch at a time" "$tiny_lm" --rule token --check-law 100 $how
 done
-for option in rule temperature seed drafter check-law cache page-size realign exspec; do
+for option in rule temperature seed drafter check-law cache page-size realign exspec \
+    particles alpha ess; do
     refuses 2 "needs a value" "$tiny_lm" --$option
 done
+for value in 0 257 -1 x ''; do
+    refuses 2 "--particles: .* is not a number" "$tiny_lm" --rule smc --particles "$value"
+done
+for value in 0 0.09 11 nan x ''; do
+    refuses 2 "--alpha: .* is not a number" "$tiny_lm" --rule smc --alpha "$value"
+done
+for value in -0.1 1.1 nan x ''; do
+    refuses 2 "--ess: .* is not a number" "$tiny_lm" --rule smc --ess "$value"
+done
+for how in "--particles 4" "--alpha 1" "--ess 0.5" --check --log-launches; do
+    refuses 2 "is of --rule smc" "$tiny_lm" --rule token $how
+done
+for how in --continuous "--exspec 8" --vary-tokens; do
+    refuses 2 "the same number of tokens" "$tiny_lm" --rule smc $how
+done
+refuses 2 "is above 256" "$tiny_lm" --rule smc --particles 64 --batch 5
+refuses 2 "is above 256" "$tiny_lm" --rule smc --batch 33
+refuses 2 "needs one above 0" "$tiny_lm" --rule smc --temperature 0
+refuses 2 "no temperature above 0" "$tiny_lm" --rule smc --temperature 8000 --alpha 0.1
+refuses 2 "no temperature above 0" "$tiny_lm" --rule smc --temperature 0.0002 --alpha 10
+refuses 2 "shares pages" "$tiny_lm" --rule smc --cache ragged
+refuses 2 "needs a model" "$tiny_lm" --rule smc --drafter ngram
+refuses 2 "many particles only" "$tiny_lm" --rule smc --check-law 100
+refuses 2 "is of texts" "$tiny_lm" --rule token --check-law 100 --likelihood
 refuses 2 "the rule greedy has none" "$tiny_lm" --temperature 0.5
 refuses 2 "the rule greedy has one text" "$tiny_lm" --check-law 1000
 refuses 2 "all texts begin alike" "$tiny_lm" --backend cpu --rule token --temperature 0 --check-law 20
@@ -470,6 +596,81 @@ if mutant wrong-q engine.c 's/row->keep_at = draft;/row->keep_at = i * e->limits
     notices wrong-q "$out/wrong-q" $law --rule block --gamma 3
 fi
 
+# Particles: the part that both backends share is a header, so a mutant has its folder.
+# particles_mutant NAME FILE SED_SCRIPT
+particles_mutant() {
+    mkdir -p "$out/$1.d"
+    cp $here/cpu.c $here/*.h "$out/$1.d"
+    sed "$3" "$here/$2" >"$out/$1.d/$2"
+    if cmp -s "$out/$1.d/$2" "$here/$2"; then
+        fail "$1: the line to change is gone"
+        return 1
+    fi
+    others=$(echo "$sources" | sed "s|$here/cpu.c|$out/$1.d/cpu.c|")
+    ${CC:-gcc} -O3 $native -std=c99 -ffp-contract=off -I. -I$here $others -lm -o "$out/$1" ||
+        fail "$1"
+}
+# caught NAME STATUS MESSAGE
+caught() { refuses "$2" "$3" "$out/$1" $few --particles 8 --tokens 14 --page-size 5 --check; }
+other="cache is not that of its text"
+# A shared page that is not copied before it is written to; a copy without content.
+if particles_mutant copied-nothing particles.h 's/p, which, &s->models\[which\].kv)/p, which, NULL)/'; then
+    caught copied-nothing 1 "never committed\|$other"
+fi
+if particles_mutant no-reserve particles.h 's/LM_TARGET ? 1 + cycle->num_drafts :/LM_TARGET ? 0 :/'; then
+    caught no-reserve 2 "row_status of"
+fi
+# A particle that takes over the text and only one of the caches.
+if particles_mutant one-cache lm_particles.h 's/d.num_caches = LM_NUM_MODELS;/d.num_caches = 1;/'; then
+    caught one-cache 1 "$other"
+fi
+if particles_mutant no-text lm_particles.h 's/d.text = c->board;/d.text = NULL;/'; then
+    caught no-text 1 "$other"
+fi
+# A draft model whose cache is said to lack what it has.
+if particles_mutant smc-hole lm_particles.h 's/d.num_pending = behind;/d.num_pending = 0;/'; then
+    caught smc-hole 2 "draft_catchup is not 2"
+fi
+# Pages that nobody gives back.
+if particles_mutant leak particles.h 's/memset(in.finished, 1, sizeof in.finished)/memset(in.finished, 1, 3)/'; then
+    notices leak "$out/leak" $few --particles 4 --tokens 6
+    if tail -n 1 "$out/refused" | grep -q '^pages: not all free$'; then pass; else
+        fail "leak: not said"
+    fi
+fi
+# All particles with the numbers of the first: they stay the same, and their weights are equal.
+if mutant one-seed smc.c 's/particle_seed(b->seed\[g\], i)/particle_seed(b->seed[g], 0)/'; then
+    runs one-seed.txt "$free" "$out/one-seed" $few --particles 8 --tokens 14 --check
+    if [ "$(resampled one-seed.txt)" = 0 ]; then pass; else fail "one-seed: particles differ"; fi
+fi
+# A launch that waits for the plan.
+late='p->out->num_jobs[0] > 0 \&\& P_CALL(reshuffle,'
+if particles_mutant waits particles.h "s/P_CALL(reshuffle,/$late/"; then
+    for prompt in a b; do
+        "$out/waits" $few --prompts "$out/prompts-$prompt" --tokens 23 --log-launches |
+            grep '^launch' >"$out/waits-$prompt"
+    done
+    if ! cmp -s "$out/waits-a" "$out/waits-b"; then pass; else
+        fail "a launch that depends on the plan does not show in the log"
+    fi
+fi
+# Weights by the log-probabilities of other drafts; bonus tokens of p^2 without their weight.
+unlike() { # NAME LOW HIGH OPTIONS...
+    name=$1 low=$2 high=$3
+    shift 3
+    value=$(estimate "$out/$name" "$@")
+    if [ "$value" -lt "$low" ] || [ "$value" -gt "$high" ]; then pass; else
+        fail "$name does not show in the weights: $value"
+    fi
+}
+strides='s/row_stride = 1;/row_stride = p->limits.gamma;/; s/pos_stride = p->limits.batch;/pos_stride = 1;/'
+if particles_mutant smc-wrong-q lm_particles.h "$strides"; then
+    unlike smc-wrong-q 850 1200 --gamma 3
+fi
+if particles_mutant no-bonus-weight lm_particles.h 's/if (p->is_tempered) d.bonus_lse/if (0) d.bonus_lse/'; then
+    unlike no-bonus-weight $((squares_1 * 80 / 100)) $((squares_1 * 125 / 100)) --alpha 2 --gamma 3
+fi
+
 # ---- the CUDA backend, on tests/ptxrun ----------------------------------------------------------
 
 if command -v "${NVCC:-nvcc}" >/dev/null; then
@@ -509,6 +710,16 @@ if command -v "${NVCC:-nvcc}" >/dev/null; then
             runs "cpu$way" "$all3" "$out/tiny_lm" --backend cpu $few $how
             runs "gpu$way" "$all3" on_ptxrun --backend gpu $few $how
             equals "gpu$way" "cpu$way" && same_drafts "gpu$way" "cpu$way"
+        done
+        printf 'And\nLet\n' >"$out/prompts-tiny"
+        for alpha in 1 2; do
+            few="--rule smc --prompts $out/prompts-tiny --tokens 6 --gamma 2 --particles 3 --page-size 2"
+            few="$few --alpha $alpha --check --log-launches"
+            runs smc-cpu-$alpha "$free" "$out/tiny_lm" --backend cpu $few
+            runs smc-gpu-$alpha "$free" on_ptxrun --backend gpu $few
+            if cmp -s "$out/smc-cpu-$alpha" "$out/smc-gpu-$alpha"; then pass; else
+                fail "smc, alpha $alpha: the backends differ"
+            fi
         done
     else
         fail "the CUDA version does not compile"

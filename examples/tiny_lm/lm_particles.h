@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0
  *
- * lm_particles.h - rule smc: what a backend keeps of its particles, and the descriptors of the kit's
- * operations on them, for both backends. Particle i of request g is row, and slot, g * N + i.
+ * lm_particles.h - rule smc: what a backend keeps of its particles, and the descriptors of the
+ * kit's operations on them, for both backends. Particle i of request g is row, and slot, g * N + i.
  *
  * Each model has a block table and a pool of its own: a cache's copy-on-write copies the pages of
  * one cache, and the draft model's cache ends earlier than the target's.

@@ -192,7 +192,8 @@ static int p_fan_out(lm_backend *backend, const lm_cycle *cycle) {
 
 /* ---- a cycle -------------------------------------------------------------------------------- */
 
-/* Tokens that the draft model takes beside all drafts but the last: none in a cycle without drafts. */
+/* Tokens that the draft model takes beside all drafts but the last: none in a cycle without
+ * drafts. */
 static int32_t p_draft_pending(const lm_cycle *cycle) {
     return cycle->num_drafts > 0 ? cycle->behind : 0;
 }

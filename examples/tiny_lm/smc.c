@@ -2,8 +2,8 @@
  *
  * smc.c - SMC-SD (arXiv 2604.15672). A request is N particles: sequences with texts and caches of
  * their own that share what they have in common. In a cycle each particle drafts gamma tokens and
- * keeps all of them, and one more that the target draws. Its weight gains p(drafts)^alpha / q(drafts);
- * when few particles have most of the weight, these take the places of the others.
+ * keeps all of them, and one more that the target draws. Its weight gains p(drafts)^alpha over
+ * q(drafts); when few particles have most of the weight, these take the places of the others.
  *
  * All particles of a request have the same length, and what the host does depends on lengths alone:
  * --log-launches prints the same for all texts.
@@ -11,6 +11,7 @@
 #include "smc.h"
 #include "specverify.cuh"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -203,6 +204,7 @@ static void finish(engine *e, batch *b, int32_t *text, smc_report *report) {
         for (int32_t i = 0; i < n; i++) seen[founder[g * n + i]] = 1;
         for (int32_t i = 0; i < n; i++) report->founders += seen[i];
         report->log_z += log_z[g];
+        report->z += exp(log_z[g]);
         report->requests++;
     }
     must(e, e->backend.dismiss(&e->backend, &b->cycle, &whole));

@@ -7,8 +7,9 @@
  * greedy and coupled promise the same text, and the arithmetic of the backends does not depend on
  * how rows are batched or where their caches are, so "the same" means every byte of the text and
  * every bit that was committed to the target's KV cache. The rules token and block promise the same
- * law of the text: --check-law compares samples. The rule smc promises neither: its texts come nearer
- * to the target's law the more particles there are; --check compares its caches with plain ones.
+ * law of the text: --check-law compares samples. The rule smc promises neither: its texts come
+ * nearer to the target's law the more particles there are; --check compares its caches with plain
+ * ones.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "smc.h"
@@ -567,7 +568,8 @@ static void print_smc_report(engine *e, const smc_report *r) {
            e->sampling.threshold * n);
     printf("founders          %.2f of the particles of a prompt's start have descendants\n",
            (double)r->founders / (double)r->requests);
-    printf("ln Z              %.4f, mean over prompts\n", r->log_z / (double)r->requests);
+    printf("sum of p^alpha    %.4f estimated, mean over prompts (ln: %.4f)\n",
+           r->z / (double)r->requests, r->log_z / (double)r->requests);
     printf("pages in use      at most %d of the target's, %d of the draft model's, of %d\n",
            (int)r->most_pages[LM_TARGET], (int)r->most_pages[LM_DRAFT], (int)(slots * per_slot));
     if (r->compared)
