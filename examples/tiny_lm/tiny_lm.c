@@ -547,7 +547,7 @@ static int decode_all(engine *e, engine *judge, const options *o, const prompts 
     free_outcome(&plain);
     free_outcome(&speculative);
     if (!o->quiet) print_report(e, kv);
-    if (o->likelihood) print_likelihood(likelihood, num_tokens);
+    if (o->likelihood && !o->quiet) print_likelihood(likelihood, num_tokens);
     return print_verdict(e, identical, p->count);
 }
 
@@ -601,7 +601,7 @@ static int decode_smc(engine *e, engine *judge, const options *o, const prompts 
     }
     free_outcome(&result);
     if (!o->quiet) print_smc_report(e, &report);
-    print_likelihood(likelihood, num_tokens);
+    if (!o->quiet) print_likelihood(likelihood, num_tokens);
     printf("pages: %s\n", report.pools_whole ? "all free" : "not all free");
     return report.pools_whole ? 0 : EXIT_DIFFERENT;
 }
