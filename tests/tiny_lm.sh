@@ -296,41 +296,41 @@ fi
 # Every particle's caches are those of its text after each cycle, in the end all pages are free.
 free="pages: all free"
 printf 'And he said\nLet\nB\n' >"$out/prompts-3"
-few="--backend cpu --rule smc --prompts $out/prompts-3"
+smc="--backend cpu --rule smc --prompts $out/prompts-3"
 for particles in 1 4 16; do
     for gamma in 1 4; do
         for alpha in 1 2; do
             way=smc-n$particles-g$gamma-a$alpha
             how="--particles $particles --gamma $gamma --alpha $alpha --tokens 11"
-            runs $way "$free" "$fast" $few $how --check
+            runs $way "$free" "$fast" $smc $how --check
             if grep -q '^caches  *[1-9][0-9]* as after a plain prefill$' "$out/$way"; then pass; else
                 fail "$way: --check compared nothing"
             fi
-            runs $way-b1 "$free" "$fast" $few $how --batch 1 --page-size 3
+            runs $way-b1 "$free" "$fast" $smc $how --batch 1 --page-size 3
             equals $way-b1 $way
         done
     done
 done
 differs smc-n16-g4-a1 smc-n16-g4-a2
-runs smc-seed-2 "$free" "$fast" $few --particles 4 --tokens 11 --seed 2
+runs smc-seed-2 "$free" "$fast" $smc --particles 4 --tokens 11 --seed 2
 differs smc-seed-2 smc-n4-g4-a1
 for tokens in 1 2 5; do # a cycle without drafts, a short one, a full one
-    runs smc-t$tokens "$free" "$fast" $few --particles 5 --tokens $tokens --page-size 1 --check
+    runs smc-t$tokens "$free" "$fast" $smc --particles 5 --tokens $tokens --page-size 1 --check
 done
-runs smc-full "$free" "$fast" $few --prompts "$out/prompts-full-2" --tokens 56 --particles 3 --check
-runs smc-full-pages "$free" "$fast" $few --prompts "$out/prompts-full-2" --tokens 56 --particles 3 \
+runs smc-full "$free" "$fast" $smc --prompts "$out/prompts-full-2" --tokens 56 --particles 3 --check
+runs smc-full-pages "$free" "$fast" $smc --prompts "$out/prompts-full-2" --tokens 56 --particles 3 \
     --page-size 256
 equals smc-full smc-full-pages
-runs smc-odd "$free" "$fast" $few --prompts "$out/prompts-odd" --tokens 16 --particles 6 --check
-runs smc-256 "$free" "$fast" $few --tokens 4 --particles 256 --batch 1 --check
-runs smc-default "$free" "$fast" $few --tokens 6 --particles 40
+runs smc-odd "$free" "$fast" $smc --prompts "$out/prompts-odd" --tokens 16 --particles 6 --check
+runs smc-256 "$free" "$fast" $smc --tokens 4 --particles 256 --batch 1 --check
+runs smc-default "$free" "$fast" $smc --tokens 6 --particles 40
 if [ -x "$out/tiny_lm_clang" ]; then
-    runs smc-clang "$free" "$out/tiny_lm_clang" $few --particles 4 --tokens 11
+    runs smc-clang "$free" "$out/tiny_lm_clang" $smc --particles 4 --tokens 11
     equals smc-clang smc-n4-g4-a1
 fi
 if [ -x "$out/tiny_lm_san" ]; then
-    runs smc-sanitized "$free" "$out/tiny_lm_san" $few --particles 4 --tokens 6 --page-size 3 --check
-    runs smc-sanitized-2 "$free" "$out/tiny_lm_san" $few --particles 3 --gamma 2 --tokens 5 --alpha 2
+    runs smc-sanitized "$free" "$out/tiny_lm_san" $smc --particles 4 --tokens 6 --page-size 3 --check
+    runs smc-sanitized-2 "$free" "$out/tiny_lm_san" $smc --particles 3 --gamma 2 --tokens 5 --alpha 2
 fi
 
 # What is launched is a matter of lengths, not of texts: a longer prompt shows, another does not.
@@ -339,7 +339,7 @@ printf 'zQ\001\\x ~ 99%%\n' >"$out/prompts-b"
 printf 'And he said,\n' >"$out/prompts-c"
 for alpha in 1 2; do
     for prompt in a b c; do
-        runs log-$prompt "$free" "$fast" $few --prompts "$out/prompts-$prompt" --tokens 23 \
+        runs log-$prompt "$free" "$fast" $smc --prompts "$out/prompts-$prompt" --tokens 23 \
             --alpha $alpha --log-launches
         grep '^launch' "$out/log-$prompt" >"$out/log-$prompt.launches"
     done
@@ -352,8 +352,8 @@ done
 
 # One particle is never resampled, many with threshold 0 are not, with threshold 1 often.
 resampled() { sed -n 's/^resampling  *in \([0-9]*\) of .*/\1/p' "$out/$1"; }
-runs smc-ess-0 "$free" "$fast" $few --particles 16 --gamma 1 --tokens 11 --ess 0
-runs smc-ess-1 "$free" "$fast" $few --particles 16 --gamma 1 --tokens 11 --ess 1 --check
+runs smc-ess-0 "$free" "$fast" $smc --particles 16 --gamma 1 --tokens 11 --ess 0
+runs smc-ess-1 "$free" "$fast" $smc --particles 16 --gamma 1 --tokens 11 --ess 1 --check
 if [ "$(resampled smc-n1-g4-a1)" = 0 ] && [ "$(resampled smc-ess-0)" = 0 ] &&
     [ "$(resampled smc-ess-1)" -gt "$(resampled smc-n16-g1-a1)" ] &&
     [ "$(resampled smc-n16-g1-a1)" -gt 0 ]; then pass; else
@@ -523,7 +523,8 @@ mutant() {
 # A commit that forgets rows, or puts them one position too early.
 few='few[i] = s->cache.accepted_len[i] \/ 2'
 few="int32_t few[256]; specv_append_kv_desc w = d; for (int i = 0; i < s->limits.batch; i++) $few;"
-if mutant lost-row cpu.c "s/status = specv_ref_append_kv(&d);/{ $few w.accepted_len = few; status = specv_ref_append_kv(\&w); }/"; then
+few="{ $few w.accepted_len = few; status = specv_ref_append_kv(\&w); }"
+if mutant lost-row cpu.c "s/status = specv_ref_append_kv(&d);/$few/"; then
     refuses 1 "never committed" "$out/lost-row" --tokens 24
     refuses 1 "never committed" "$out/lost-row" --tokens 24 --rule block
     refuses 1 "never committed" "$out/lost-row" --tokens 24 --cache paged
@@ -558,7 +559,8 @@ if mutant unmasked cpu.c 's/pos = lm_position(s->cache, row->slot, column);/pos 
         notices unmasked "$out/unmasked" $vary $how
     done
 fi
-if mutant rope cpu.c 's/pos = lm_position(s->cache, row->slot, row->column);/pos = row->column % s->limits.max_seq;/'; then
+column='s/pos = lm_position(s->cache, row->slot, row->column);/pos = row->column % s->limits.max_seq;/'
+if mutant rope cpu.c "$column"; then
     runs rope-ragged "$all32" "$out/rope" $vary
     for how in "--cache padded" "--cache gap" "--exspec 8 --batch 4"; do
         notices rope "$out/rope" $vary $how
@@ -611,7 +613,7 @@ particles_mutant() {
         fail "$1"
 }
 # caught NAME STATUS MESSAGE
-caught() { refuses "$2" "$3" "$out/$1" $few --particles 8 --tokens 14 --page-size 5 --check; }
+caught() { refuses "$2" "$3" "$out/$1" $smc --particles 8 --tokens 14 --page-size 5 --check; }
 other="cache is not that of its text"
 # A shared page that is not copied before it is written to; a copy without content.
 if particles_mutant copied-nothing particles.h 's/p, which, &s->models\[which\].kv)/p, which, NULL)/'; then
@@ -633,21 +635,21 @@ if particles_mutant smc-hole lm_particles.h 's/d.num_pending = behind;/d.num_pen
 fi
 # Pages that nobody gives back.
 if particles_mutant leak particles.h 's/memset(in.finished, 1, sizeof in.finished)/memset(in.finished, 1, 3)/'; then
-    notices leak "$out/leak" $few --particles 4 --tokens 6
+    notices leak "$out/leak" $smc --particles 4 --tokens 6
     if tail -n 1 "$out/refused" | grep -q '^pages: not all free$'; then pass; else
         fail "leak: not said"
     fi
 fi
 # All particles with the numbers of the first: they stay the same, and their weights are equal.
 if mutant one-seed smc.c 's/particle_seed(b->seed\[g\], i)/particle_seed(b->seed[g], 0)/'; then
-    runs one-seed.txt "$free" "$out/one-seed" $few --particles 8 --tokens 14 --check
+    runs one-seed.txt "$free" "$out/one-seed" $smc --particles 8 --tokens 14 --check
     if [ "$(resampled one-seed.txt)" = 0 ]; then pass; else fail "one-seed: particles differ"; fi
 fi
 # A launch that waits for the plan.
 late='p->out->num_jobs[0] > 0 \&\& P_CALL(reshuffle,'
 if particles_mutant waits particles.h "s/P_CALL(reshuffle,/$late/"; then
     for prompt in a b; do
-        "$out/waits" $few --prompts "$out/prompts-$prompt" --tokens 23 --log-launches |
+        "$out/waits" $smc --prompts "$out/prompts-$prompt" --tokens 23 --log-launches |
             grep '^launch' >"$out/waits-$prompt"
     done
     if ! cmp -s "$out/waits-a" "$out/waits-b"; then pass; else
