@@ -403,7 +403,7 @@ static void test_moves(void) {
     }
 }
 
-/* A thread of a shift loads the shift and its plane's address, the KV that moves, and nothing else. */
+/* A thread of a shift loads the shift, its plane's address, the KV that moves, and nothing else. */
 static void test_shift(void) {
     static const specv_shift shifts[MOVE_ROWS] = {{3, 40, 5, 0},  {10, 30, -7, 0}, {0, 64, 0, 0},
                                                   {20, 1, 40, 0}, {9, 17, -9, 0},  {5, 0, 3, 0}};

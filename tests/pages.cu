@@ -516,7 +516,7 @@ static void test_owners(void) {
 }
 
 /* More forks than a block has threads. Row i of the first half has a page and goes to the row half
-   further; every 7th fork wants a row that an earlier one has, some from the launch's first rows. */
+   further; every 7th fork wants a row that an earlier one has, some of the launch's first rows. */
 static void test_many_forks(void) {
     enum { FORKS_OF = SPECV_PAGE_ROWS + 300, ALL = 2 * FORKS_OF };
     tables w;
@@ -608,7 +608,7 @@ static void test_many_rows(void) {
     }
 }
 
-/* ----------------------------------------------------------------------- several launches at once */
+/* -------------------------------------------------------------- several launches at once */
 
 enum { GRAPH_ROWS = 9, GRAPH_PAGES = 30, GRAPH_REPLAYS = 6 };
 
