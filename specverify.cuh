@@ -652,7 +652,8 @@ typedef struct specv_kv_rows {
 
 /* B3. Commit: the rows of accepted tokens go from where the pass left them into each sequence's
    cache, behind cache_len. Without planes (the pass wrote into the cache itself) only the numbers
-   are kept: a rejected row is one behind the new cache_len. */
+   are kept: a rejected row is one behind the new cache_len. (So for a draft model's cache, with
+   num_pending = the draft_catchup of the step before, minus 1.) */
 typedef struct specv_append_kv_desc {
     uint32_t canary0;
     int32_t keep_status; /* 1 = add bits to row_status (after A1 to A5); 0 = store it */
@@ -958,7 +959,8 @@ typedef struct specv_resample_plan_desc {
     int32_t *num_jobs;    /* out [num_groups]: 0 if the group does not resample */
     int32_t *counts;      /* out [num_groups][num_particles], or null: copies of each */
     int32_t *picked; /* out [num_groups], or null: a row drawn with the weights as they come in,
-                        -1 if all are -infinity: the text to keep, in the end. Needs seed */
+                        -1 if all are -infinity: the text to keep, in the end. Needs seed. D3
+                        may overwrite the row: read it before, or call with threshold 0 */
     double *ess;     /* out [num_groups], or null */
     uint32_t *group_status; /* out [num_groups], or null */
     double threshold;       /* 0..1; 0: never */
