@@ -5936,7 +5936,9 @@ SPECV_KERNEL __launch_bounds__(SPECV_PARTICLE_THREADS)
             emitted += 1;
         }
         if (!was_finished && !ended) {
-            if (d.bonus_lse) gain = specv_i_weigh(gain, -alpha, d.lse[b], -d.bonus_lse[b]);
+            if (d.bonus_lse)
+                gain = specv_i_weigh(gain, specv_i_negate(alpha), d.lse[b],
+                                     specv_i_negate(d.bonus_lse[b]));
             if (d.next_token)
                 ended = specv_i_is_one_of(d.eos_token, d.num_eos,
                                           specv_i_one_token(d.next_token, d.token_dtype, b));
