@@ -3549,6 +3549,10 @@ SPECV_DEVFN specv_distribution specv_warp_merge_tiles(const specv_tile *tiles, i
 
 /* ================================================================================== >>block */
 
+/* Of an int32_t; NVRTC has no <stdint.h>. */
+#define SPECV_I_INT_MAX 0x7fffffff
+#define SPECV_I_INT_MIN (-SPECV_I_INT_MAX - 1)
+
 #define SPECV_BLOCK_SCAN_SMEM_WORDS 32
 
 /* Sum over all threads before the own; *total gets the sum over the block, in every thread.
@@ -4131,7 +4135,7 @@ SPECV_DEVFN int32_t *specv_i_released(const specv_page_resize_desc *d, const spe
 
 /* Owners give pages back. Then each page without owners goes to free_pages once: among the entries
    that named it the first one does it, so that the order is that of rows. Until then the count of
-   such a page holds the number of that entry, as INT32_MIN + e. Call: block of a thread per row. */
+   such a page holds the number of that entry, as SPECV_I_INT_MIN + e. Call: block of a thread per row. */
 SPECV_DEVFN void specv_i_block_give_back(const specv_page_resize_desc *d, specv_i_page_tile *t,
                                          int num_rows) {
     const int thread = specv_i_thread();
@@ -4148,7 +4152,7 @@ SPECV_DEVFN void specv_i_block_give_back(const specv_page_resize_desc *d, specv_
     for (int32_t e = thread; e < count; e += SPECV_PAGE_THREADS) {
         int32_t *refs = &d->pool.refs[*specv_i_released(d, t, num_rows, e, &i)];
         /* Not a plain load: other entries may be at the same count. */
-        if (atomicAdd(refs, 0) <= 0) atomicMin(refs, INT32_MIN + e);
+        if (atomicAdd(refs, 0) <= 0) atomicMin(refs, SPECV_I_INT_MIN + e);
     }
     __syncthreads();
     for (int32_t e0 = 0; e0 < count; e0 += SPECV_PAGE_THREADS) {
@@ -4157,7 +4161,7 @@ SPECV_DEVFN void specv_i_block_give_back(const specv_page_resize_desc *d, specv_
         if (e < count) {
             int32_t *entry = specv_i_released(d, t, num_rows, e, &i);
             page = *entry;
-            frees = d->pool.refs[page] == INT32_MIN + e;
+            frees = d->pool.refs[page] == SPECV_I_INT_MIN + e;
             *entry = -1;
         }
         at = num_free + freed + specv_block_exclusive_scan(frees, &total, t->scratch);
@@ -4249,7 +4253,7 @@ SPECV_DEVFN int specv_i_num_live(const int32_t *num_active, int batch) {
 /* The largest value of a block's threads, in all of them. Call: block. Sync: barriers. */
 SPECV_DEVFN int32_t specv_i_block_max(int32_t value) {
     __shared__ int32_t largest;
-    if (specv_i_thread() == 0) largest = INT32_MIN;
+    if (specv_i_thread() == 0) largest = SPECV_I_INT_MIN;
     __syncthreads();
     value = specv_warp_reduce_max(value);
     if (specv_i_lane() == 0) atomicMax(&largest, value);
@@ -5616,7 +5620,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_COLUMN_THREADS)
     specv_i_wait_for_primary();
     specv_i_launch_dependents();
     const int live = specv_i_num_live(d.num_active, d.batch), width = *d.columns.width;
-    const int kv_columns = d.kv.planes || d.kv.plane ? d.kv.max_positions : INT32_MAX - 1;
+    const int kv_columns = d.kv.planes || d.kv.plane ? d.kv.max_positions : SPECV_I_INT_MAX - 1;
     int32_t new_width = 0, furthest = 0;
     uint32_t status = 0, ignored;
     for (int row = thread; row < live; row += SPECV_COLUMN_THREADS) {
@@ -5740,7 +5744,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_COMPACT_THREADS, 1)
         if (array < 0) {
             int32_t len = stays && d.cache_len ? d.cache_len[b] : 0;
             int32_t first = stays && d.draft_cache_len ? d.draft_cache_len[b] : len;
-            const int bad = len < 0 || len == INT32_MAX || first < 0 || first > len;
+            const int bad = len < 0 || len == SPECV_I_INT_MAX || first < 0 || first > len;
             int32_t mine = stays && !bad ? len + 1 - first : 0, sum;
             int32_t before = lacks + specv_block_exclusive_scan(mine, &sum, scratch[1]);
             if (stays) {

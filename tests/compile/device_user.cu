@@ -43,6 +43,13 @@ static __device__ int vocabulary(const int32_t *in) {
     return specv_warp_merge_tiles(&tile, 1, SPECV_TILE_SUM | SPECV_TILE_SCORE, 0, &scale).id;
 }
 
+/* A KV row in a cache of 64 positions a sequence: what an attention kernel calls. */
+static __device__ int64_t cached(void) {
+    specv_kv_cache kv = SPECV_ZERO;
+    kv.pos_stride_bytes = 256, kv.seq_stride_bytes = 64 * 256;
+    return specv_thread_kv_offset(&kv, 1, (int32_t)threadIdx.x);
+}
+
 extern "C" __global__ void long_names(const __grid_constant__ specv_verify_pack_kv_desc d,
                                       int32_t *out, const int32_t *in, const int64_t *wide,
                                       char *kv) {
@@ -65,5 +72,5 @@ extern "C" __global__ void long_names(const __grid_constant__ specv_verify_pack_
     total = specv_block_offsets_tile(lens, 64, 0, work, scratch);
     specv_warp_pack_tile(&d.verify.rows, &d.kv, 0, 64, work, specv_warp_plane_share(&d.kv, 0, 1),
                          1);
-    out[threadIdx.x] = sum + total + vocabulary(in);
+    out[threadIdx.x] = sum + total + vocabulary(in) + (int32_t)cached();
 }
