@@ -4135,7 +4135,8 @@ SPECV_DEVFN int32_t *specv_i_released(const specv_page_resize_desc *d, const spe
 
 /* Owners give pages back. Then each page without owners goes to free_pages once: among the entries
    that named it the first one does it, so that the order is that of rows. Until then the count of
-   such a page holds the number of that entry, as SPECV_I_INT_MIN + e. Call: block of a thread per row. */
+   such a page holds the number of that entry, as SPECV_I_INT_MIN + e. Call: block, a thread per
+   row. */
 SPECV_DEVFN void specv_i_block_give_back(const specv_page_resize_desc *d, specv_i_page_tile *t,
                                          int num_rows) {
     const int thread = specv_i_thread();
