@@ -382,7 +382,7 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
     X(ERR_FINISHED, -83, "finished is null")                                                       \
     X(ERR_ACTIVE, -84, "active or new_num_active is null or not 4-byte aligned")                   \
     X(ERR_CARRY, -85,                                                                              \
-      "num_carry is not in 0..SPECV_MAX_CARRY, or a carry is null, not 4-byte aligned or sized")   \
+      "num_carry is not in 0..SPECV_MAX_CARRY, or a carry is null or has no elem_bytes")           \
     X(ERR_KEY, -86, "one of length and score must be given, 4-byte aligned")                       \
     X(ERR_ORDER, -87, "order is null, or order, group_start or num_groups is not 4-byte aligned")  \
     X(ERR_PICK, -88,                                                                               \
@@ -827,8 +827,8 @@ typedef struct specv_gap_commit_desc {
 enum { SPECV_MAX_CARRY = 8 };
 
 typedef struct specv_carry {
-    void *data;         /* in/out [batch], 4-byte aligned */
-    int64_t elem_bytes; /* a multiple of 4; elements are back to back */
+    void *data;         /* in/out [batch], of any alignment; 16 bytes are fastest */
+    int64_t elem_bytes; /* > 0; elements are back to back */
 } specv_carry;
 
 typedef struct specv_compact_desc {
@@ -992,7 +992,8 @@ typedef struct specv_reshuffle_desc {
     const int32_t *jobs;     /* [num_groups][max_jobs][2], of D2: each dst once, no dst is a src */
     const int32_t *num_jobs; /* [num_groups] */
     specv_particle_cache cache[SPECV_MAX_CACHES];
-    specv_carry carry[SPECV_MAX_CARRY]; /* numbers of a particle: dst's element becomes src's */
+    specv_carry carry[SPECV_MAX_CARRY]; /* what else a particle has, like finished of D1: dst's
+                                           element becomes src's. No other array of this struct */
     void *text;                         /* in/out [batch], text_stride_elems apart, or null */
     int32_t *text_len;                  /* in/out [batch], with text: tokens of it */
     uint32_t *job_status;               /* out [num_groups][max_jobs], or null */
@@ -2346,8 +2347,8 @@ SPECV_HOSTFN void specv_gap_commit_resolve(specv_gap_commit_desc *d) {
 SPECV_HOSTFN int specv_i_carry_validate(const specv_carry *carry, int count, int64_t batch) {
     SPECV_CHECK(count >= 0 && count <= SPECV_MAX_CARRY, CARRY);
     for (int i = 0; i < count; ++i) {
-        SPECV_CHECK(specv_i_aligned(carry[i].data, 4) && (carry[i].data || batch == 0), CARRY);
-        SPECV_CHECK(carry[i].elem_bytes > 0 && carry[i].elem_bytes % 4 == 0, CARRY);
+        SPECV_CHECK(carry[i].data || batch == 0, CARRY);
+        SPECV_CHECK(carry[i].elem_bytes > 0, CARRY);
         SPECV_CHECK(specv_i_times(batch, carry[i].elem_bytes) < SPECV_I_HUGE, SIZE);
     }
     return SPECV_OK;
@@ -5757,20 +5758,24 @@ SPECV_KERNEL __launch_bounds__(SPECV_COMPACT_THREADS, 1)
             if (d.row_status && b < d.batch) d.row_status[b] = bad ? SPECV_ROW_BAD_LENGTH : 0;
             lacks += sum;
         } else {
-            const int64_t words = d.carry[array].elem_bytes / 4;
+            const int64_t bytes = d.carry[array].elem_bytes;
+            char *data = (char *)d.carry[array].data;
+            const int width = specv_i_unit_bytes((uint64_t)data | (uint64_t)bytes);
+            const int64_t units = bytes / width;
             const int num_rows =
                 d.batch - row0 < SPECV_COMPACT_THREADS ? d.batch - row0 : SPECV_COMPACT_THREADS;
-            uint32_t *data = (uint32_t *)d.carry[array].data;
             dst[thread] = stays && to < b ? to : -1;
             __syncthreads();
             /* Rows only move to the front: what a round stores has been loaded by then. */
 #pragma unroll 1
-            for (int64_t w0 = 0; w0 < num_rows * words; w0 += SPECV_COMPACT_THREADS) {
-                const int64_t w = w0 + thread, i = w / words;
-                uint32_t v = 0;
-                if (w < num_rows * words && dst[i] >= 0) v = data[row0 * words + w];
+            for (int64_t u0 = 0; u0 < num_rows * units; u0 += SPECV_COMPACT_THREADS) {
+                const int64_t u = u0 + thread, i = u / units;
+                const int moves = u < num_rows * units && dst[i] >= 0;
+                uint4 v = {0, 0, 0, 0};
+                if (moves) v = specv_i_load_unit(data + row0 * bytes + u * width, width);
                 __syncthreads();
-                if (w < num_rows * words && dst[i] >= 0) data[dst[i] * words + w % words] = v;
+                if (moves)
+                    specv_i_store_unit(data + dst[i] * bytes + (u - i * units) * width, v, width);
             }
         }
         count += total; /* scratch and dst are next written behind other barriers */
@@ -6068,6 +6073,11 @@ SPECV_KERNEL __launch_bounds__(SPECV_PARTICLE_THREADS)
                 specv_i_store_token(
                     d->text, d->token_dtype, dst * d->text_stride_elems + x,
                     specv_i_one_token(d->text, d->token_dtype, src * d->text_stride_elems + x));
+            for (int i = 0; i < d->num_carry; ++i) {
+                const int64_t bytes = d->carry[i].elem_bytes;
+                char *data = (char *)d->carry[i].data;
+                specv_i_copy(data + dst * bytes, data + src * bytes, bytes, at, step);
+            }
         }
     }
     if (!specv_i_block_is_last(d->scratch, (int)gridDim.x)) return;
@@ -6083,11 +6093,6 @@ SPECV_KERNEL __launch_bounds__(SPECV_PARTICLE_THREADS)
                 c->num_row_pages[dst] = s.pages, c->cache_len[dst] = s.len;
             }
             if (d->text_len) d->text_len[dst] = d->text_len[src];
-            for (int i = 0; i < d->num_carry; ++i) {
-                const int64_t words = d->carry[i].elem_bytes / 4;
-                uint32_t *data = (uint32_t *)d->carry[i].data;
-                for (int64_t w = 0; w < words; ++w) data[dst * words + w] = data[src * words + w];
-            }
         }
         if (d->job_status) d->job_status[j] = status;
     }

@@ -383,19 +383,9 @@ static void replay_row(append *a, int row, int replays) {
 
 #if T_DEVICE
 static void replay_graph(const specv_append_kv_desc *d, int num_descs, int replays) {
-    cudaStream_t stream;
-    cudaGraph_t graph;
-    cudaGraphExec_t executable;
-    T_CUDA(cudaStreamCreate(&stream));
-    T_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    cudaStream_t stream = t_begin_graph();
     for (int i = 0; i < num_descs; ++i) CHECK_EQ(specv_append_kv(&d[i], stream), SPECV_OK, i);
-    T_CUDA(cudaStreamEndCapture(stream, &graph));
-    T_CUDA(cudaGraphInstantiate(&executable, graph, 0));
-    for (int i = 0; i < replays; ++i) T_CUDA(cudaGraphLaunch(executable, stream));
-    T_CUDA(cudaStreamSynchronize(stream));
-    T_CUDA(cudaGraphExecDestroy(executable));
-    T_CUDA(cudaGraphDestroy(graph));
-    T_CUDA(cudaStreamDestroy(stream));
+    t_run_graph(stream, replays);
 }
 #endif
 
@@ -442,14 +432,6 @@ static void test_replay(void) {
     }
 }
 
-#if T_DEVICE
-/* Lets its dependents start before it has written anything. */
-__global__ void produce_kernel(int32_t *to, const int32_t *from, int count) {
-    specv_i_launch_dependents();
-    for (int i = (int)threadIdx.x; i < count; i += (int)blockDim.x) to[i] = from[i];
-}
-#endif
-
 /* The kernel may be the programmatic dependent of the one that writes its inputs: it waits before
    it reads. Without a wait the interpreter reports what was read too early. */
 static void test_dependents(void) {
@@ -465,7 +447,7 @@ static void test_dependents(void) {
     d.rows.batch = 2, d.rows.max_draft = 3, d.num_pending = 1, d.kv.max_positions = 100;
     d.accepted_len = (const int32_t *)made.device, d.cache_len = (int32_t *)made.device + 2;
     d.position_ids = (int32_t *)ids.device, d.ticket = (uint32_t *)ticket.device;
-    produce_kernel<<<1, 32>>>((int32_t *)made.device, (const int32_t *)staged.device, 4);
+    t_produce(made.device, staged.device, sizeof input);
     specv_append_kv_resolve(&d);
     CHECK_EQ(specv_i_launch((const void *)specv_append_kv_kernel, 1, SPECV_MOVE_THREADS, &d, 1, 0),
              0, 0);

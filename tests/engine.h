@@ -402,9 +402,8 @@ T_FN int draw_forks(engine *e, int most) {
     return count;
 }
 
-/* `leave`: per cent of rows that finish. */
-T_FN void engine_step(engine *e, int leave, int forks) {
-    int count;
+/* Pages, then tokens. `leave`: per cent of rows that finish. */
+T_FN void engine_grow(engine *e, int leave) {
     draw_requests(e, leave);
     model_resize(e);
     for (int side = 0; side <= T_DEVICE; ++side) engine_resize(e, side);
@@ -422,7 +421,11 @@ T_FN void engine_step(engine *e, int leave, int forks) {
     send(&e->source, 0, (int64_t)e->source.bytes);
     for (int side = 0; side <= T_DEVICE; ++side) engine_append(e, side);
     check_model(e, e->num_rows);
+}
 
+T_FN void engine_step(engine *e, int leave, int forks) {
+    int count;
+    engine_grow(e, leave);
     count = forks ? draw_forks(e, forks) : 0;
     for (int side = 0; side <= T_DEVICE && forks; ++side) engine_fork(e, count, side);
     if (forks) check_model(e, count);

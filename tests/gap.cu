@@ -422,10 +422,6 @@ static int dep_run(int kernel, int32_t *w, int on_device) {
                          : specv_ref_draft_budget(&u);
 }
 
-__global__ void produce_kernel(int32_t *to, const int32_t *from, int count) {
-    specv_i_launch_dependents();
-    for (int i = (int)threadIdx.x; i < count; i += (int)blockDim.x) to[i] = from[i];
-}
 #endif
 
 /* Every kernel may be the programmatic dependent of the one that writes its inputs: it waits before
@@ -443,8 +439,7 @@ static void test_dependents(void) {
         t_upload();
         T_CUDA(cudaMemset(made.device, 0xff, 4 * DEP_WORDS));
         CHECK_EQ(dep_run(kernel, words, 0), SPECV_OK, kernel);
-        produce_kernel<<<1, 32>>>((int32_t *)made.device, (const int32_t *)staged.device,
-                                  DEP_WORDS);
+        t_produce(made.device, staged.device, 4 * DEP_WORDS);
         CHECK_EQ(dep_run(kernel, (int32_t *)made.device, 1), 0, kernel);
         t_check_device();
         CHECK(memcmp(made.host, staged.host, 4 * DEP_WORDS) != 0);

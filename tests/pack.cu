@@ -578,11 +578,6 @@ static void test_validation(void) {
 }
 
 #if T_DEVICE
-/* Lets its dependents start before it has written anything. */
-__global__ void produce_kernel(int32_t *to, const int32_t *from, int count) {
-    specv_i_launch_dependents();
-    for (int i = (int)threadIdx.x; i < count; i += (int)blockDim.x) to[i] = from[i];
-}
 
 enum { PDL_ROWS = 8, PDL_DRAFT = 4, PDL_DRAFTS = PDL_ROWS * PDL_DRAFT };
 enum { PDL_TOKENS = PDL_DRAFTS + PDL_ROWS * (PDL_DRAFT + 1) };
@@ -635,7 +630,7 @@ static void check_chains(void) {
     d.kv.src_planes = (const void *const *)made, d.kv.dst_planes = (void *const *)made + 1;
     d.kv.num_planes = 1, d.kv.row_bytes = 32, d.kv.capacity_rows = 2, d.kv.num_sms = 1;
     d.kv.offsets = (int32_t *)(memory + 192);
-    produce_kernel<<<1, 32>>>(made, tables, 4);
+    t_produce(made, tables, 16);
     CHECK_EQ(specv_pack_kv(&d, 0), SPECV_OK, -1);
     T_CUDA(cudaMemcpy(bytes, memory + 64, sizeof bytes, cudaMemcpyDeviceToHost));
     T_CUDA(cudaMemcpy(offsets, memory + 192, sizeof offsets, cudaMemcpyDeviceToHost));
@@ -676,7 +671,7 @@ static void test_dependents(void) {
         t_case("dependent kernel %d", kernel);
         T_CUDA(cudaMemset(made, 0xff, sizeof input));
         T_CUDA(cudaMemset(out, 0xff, 1024));
-        produce_kernel<<<1, 32>>>(made, staged, INPUTS);
+        t_produce(made, staged, 4 * INPUTS);
         if (kernel == 0)
             CHECK_EQ(specv_i_launch((const void *)specv_verify_greedy_kernel, 2,
                                     SPECV_VERIFY_THREADS, &d.verify, 1, 0),

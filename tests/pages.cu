@@ -657,34 +657,16 @@ static void test_graph(void) {
                           x % (PENDING + row % 3)));
     }
 #if T_DEVICE
-    cudaStream_t stream;
-    cudaGraph_t graph;
-    cudaGraphExec_t executable;
-    T_CUDA(cudaStreamCreate(&stream));
-    T_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    cudaStream_t stream = t_begin_graph();
     specv_page_resize_desc resize = describe_resize(&e, T_DEVICE_SIDE);
     specv_append_kv_desc append = describe_append(&e, T_DEVICE_SIDE);
     CHECK_EQ(specv_page_resize(&resize, stream), SPECV_OK, -1);
     CHECK_EQ(specv_append_kv(&append, stream), SPECV_OK, -1);
-    T_CUDA(cudaStreamEndCapture(stream, &graph));
-    T_CUDA(cudaGraphInstantiate(&executable, graph, 0));
-    for (int i = 0; i < GRAPH_REPLAYS; ++i) T_CUDA(cudaGraphLaunch(executable, stream));
-    T_CUDA(cudaStreamSynchronize(stream));
-    T_CUDA(cudaGraphExecDestroy(executable));
-    T_CUDA(cudaGraphDestroy(graph));
-    T_CUDA(cudaStreamDestroy(stream));
+    t_run_graph(stream, GRAPH_REPLAYS);
 #endif
     t_check_device();
     engine_free(&e);
 }
-
-#if T_DEVICE
-/* Lets its dependents start before it has written anything. */
-__global__ void produce_kernel(int32_t *to, const int32_t *from, int count) {
-    specv_i_launch_dependents();
-    for (int i = (int)threadIdx.x; i < count; i += (int)blockDim.x) to[i] = from[i];
-}
-#endif
 
 /* Each kernel may be the programmatic dependent of the one that writes its inputs: it waits before
    it reads. Without a wait the interpreter reports what was read too early. */
@@ -702,7 +684,7 @@ static void test_dependents(void) {
         specv_page_resize_desc d = describe_tables(&w, kernel == 2 ? 1 : 2, T_DEVICE_SIDE);
         specv_page_fork_desc f = describe_fork(&w, 2, 1, T_DEVICE_SIDE);
         int32_t *made = (int32_t *)w.src.device;
-        produce_kernel<<<1, 32>>>(made, (const int32_t *)w.dst.device, 4);
+        t_produce(made, w.dst.device, sizeof words_of);
         d.row_reserve = d.copy_from = d.copy_to = NULL;
         d.reserve = 4;
         memcpy(w.src.host, words_of, sizeof words_of);

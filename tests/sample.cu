@@ -633,14 +633,6 @@ static void test_shared_scratch(void) {
 #endif
 }
 
-#if T_DEVICE
-/* Lets its dependents start before it has written anything. */
-__global__ void produce_kernel(float *to, const float *from, int64_t count) {
-    specv_i_launch_dependents();
-    for (int64_t i = threadIdx.x; i < count; i += blockDim.x) to[i] = from[i];
-}
-#endif
-
 /* Both kernels may be the dependents of the one that writes their inputs: they wait before they
    read. Without a wait the interpreter reports what was read too early. */
 static void test_dependents(void) {
@@ -659,7 +651,7 @@ static void test_dependents(void) {
         d = describe_device(&g);
         T_CUDA(cudaMalloc((void **)&made, 4 * count));
         T_CUDA(cudaMemset(made, 0xff, 4 * count));
-        produce_kernel<<<1, 256>>>(made, (const float *)d.target.data, count);
+        t_produce(made, d.target.data, 4 * count);
         d.target.data = made;
         CHECK_EQ(specv_i_launch_sample(&d, 1, 0), SPECV_OK, -1);
         t_check_device();

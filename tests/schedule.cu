@@ -114,11 +114,11 @@ static void run_compact(int batch, int percent, enum lengths lengths, int num_ca
     if (lengths >= LENGTHS_BOTH && t_chance(80)) c.ranges = io_new(words + 4, 0);
     if (t_chance(80)) c.status = io_new(words, 0);
     for (int i = 0; i < num_carry; ++i) {
-        static const int64_t sizes[] = {4, 4, 8, 12, 16, 20, 64, 132};
+        static const int64_t sizes[] = {1, 2, 3, 4, 4, 6, 8, 12, 16, 20, 64, 132};
         c.elem_bytes[i] = i == 0 && elem_bytes ? elem_bytes : T_PICK(sizes);
-        c.carry[i] = io_new(batch * c.elem_bytes[i], 4 * t_below(4));
-        for (int64_t k = 0; k < batch * c.elem_bytes[i] / 4; ++k)
-            put32(c.carry[i]->buf.host, k, (int64_t)t_random());
+        c.carry[i] = io_new(batch * c.elem_bytes[i], t_chance(50) ? 0 : t_below(16));
+        for (int64_t k = 0; k < batch * c.elem_bytes[i]; ++k)
+            c.carry[i]->buf.host[k] = (char)t_random();
     }
     io_begin();
     want_compact(&c, live);
@@ -594,8 +594,9 @@ static void test_compact_validation(void) {
     EXPECT(compact, SPECV_ERR_CARRY, d.num_carry = -1);
     EXPECT(compact, SPECV_ERR_CARRY, d.num_carry = SPECV_MAX_CARRY + 1);
     EXPECT(compact, SPECV_ERR_CARRY, d.num_carry = 3);
-    EXPECT(compact, SPECV_ERR_CARRY, d.carry[1].data = misaligned());
-    EXPECT(compact, SPECV_ERR_CARRY, d.carry[0].elem_bytes = 6);
+    EXPECT(compact, SPECV_ERR_CARRY, d.carry[1].data = NULL);
+    EXPECT(compact, SPECV_OK, (d.carry[1].data = misaligned(), d.carry[1].elem_bytes = 7));
+    EXPECT(compact, SPECV_ERR_CARRY, d.carry[0].elem_bytes = 0);
     EXPECT(compact, SPECV_ERR_CARRY, d.carry[0].elem_bytes = -4);
     EXPECT(compact, SPECV_ERR_SIZE, d.carry[0].elem_bytes = INT64_MAX / 8 / 4 * 4);
     EXPECT(compact, SPECV_OK, (d.batch = 0, d.finished = NULL, d.active = NULL));

@@ -133,10 +133,10 @@ T_FN void shuffle_make(shuffle *s, int dead_percent) {
                   t_chance(20) ? s->text_stride : t_below(s->text_stride + 1));
     }
     for (int i = 0; i < s->num_carry; ++i) {
-        s->carry_bytes[i] = 4 * t_between(1, 5);
-        s->carry[i] = io_new(s->carry_bytes[i] * s->batch, 0);
-        for (int64_t w = 0; w < s->carry_bytes[i] / 4 * s->batch; ++w)
-            put32(s->carry[i]->buf.host, w, (int64_t)t_random());
+        s->carry_bytes[i] = t_chance(50) ? t_between(1, 40) : 4 * t_between(1, 5);
+        s->carry[i] = io_new(s->carry_bytes[i] * s->batch, t_chance(50) ? 0 : t_below(16));
+        for (int64_t k = 0; k < s->carry_bytes[i] * s->batch; ++k)
+            s->carry[i]->buf.host[k] = (char)t_random();
     }
     s->status = t_chance(80) ? io_new(4 * s->groups * s->max_jobs, 0) : NULL;
     s->scratch = io_new(4 * SPECV_RESHUFFLE_WORDS, 0);

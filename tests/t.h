@@ -287,6 +287,41 @@ T_FN void t_check_device(void) {
 #endif
 }
 
+/* ------------------------------------------------------------------------------------ streams */
+
+#if T_DEVICE
+/* Copies bytes, and lets its programmatic dependents start before it has written anything: one that
+   does not wait reads too early. */
+static SPECV_UNUSED __global__ void t_produce_kernel(char *to, const char *from, int64_t bytes) {
+    specv_i_launch_dependents();
+    for (int64_t i = threadIdx.x; i < bytes; i += blockDim.x) to[i] = from[i];
+}
+
+T_FN void t_produce(void *to, const void *from, int64_t bytes) {
+    t_produce_kernel<<<1, 128>>>((char *)to, (const char *)from, bytes);
+}
+
+/* What is launched on the stream between the two becomes a graph that runs `times` times. */
+T_FN cudaStream_t t_begin_graph(void) {
+    cudaStream_t stream;
+    T_CUDA(cudaStreamCreate(&stream));
+    T_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    return stream;
+}
+
+T_FN void t_run_graph(cudaStream_t stream, int times) {
+    cudaGraph_t graph;
+    cudaGraphExec_t executable;
+    T_CUDA(cudaStreamEndCapture(stream, &graph));
+    T_CUDA(cudaGraphInstantiate(&executable, graph, 0));
+    for (int i = 0; i < times; ++i) T_CUDA(cudaGraphLaunch(executable, stream));
+    T_CUDA(cudaStreamSynchronize(stream));
+    T_CUDA(cudaGraphExecDestroy(executable));
+    T_CUDA(cudaGraphDestroy(graph));
+    T_CUDA(cudaStreamDestroy(stream));
+}
+#endif
+
 /* -------------------------------------------------------------------------------------- main */
 
 T_FN int t_main(int argc, char **argv, const t_group *groups, int num_groups) {

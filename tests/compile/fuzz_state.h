@@ -386,8 +386,8 @@ static void fill_gap_commit(specv_gap_commit_desc *d) {
 static void rules_of_carry(const specv_carry *carry, int count, wide batch) {
     RULE(count >= 0 && count <= SPECV_MAX_CARRY, CARRY);
     for (int i = 0; i < count && i < SPECV_MAX_CARRY; ++i) {
-        NEEDED(carry[i].data, 4, batch, CARRY);
-        RULE(carry[i].elem_bytes > 0 && carry[i].elem_bytes % 4 == 0, CARRY);
+        NEEDED(carry[i].data, 1, batch, CARRY);
+        RULE(carry[i].elem_bytes > 0, CARRY);
         RULE(small_enough(batch * carry[i].elem_bytes), SIZE);
     }
 }
@@ -395,7 +395,7 @@ static void rules_of_carry(const specv_carry *carry, int count, wide batch) {
 static int32_t fill_carry(specv_carry *carry) {
     const int32_t count = (int32_t)take(1) % (SPECV_MAX_CARRY + 1);
     for (int i = 0; i < count; ++i)
-        carry[i].data = pointer(), carry[i].elem_bytes = field(4 * (1 + (int64_t)take(1)));
+        carry[i].data = pointer(), carry[i].elem_bytes = field(1 + (int64_t)take(1));
     return field32(count);
 }
 
