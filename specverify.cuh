@@ -2608,6 +2608,12 @@ SPECV_HOSTFN void specv_verify_pack_kv_resolve(specv_verify_pack_kv_desc *d) {
     specv_i_kv_resolve(&d->kv, &d->verify.rows);
 }
 
+/* Blocks of B2's one kernel that write what A1 does; all others copy. */
+SPECV_NUMFN int specv_i_verify_blocks(int batch) {
+    int blocks = (batch + SPECV_PACK_THREADS / 32 - 1) / (SPECV_PACK_THREADS / 32);
+    return blocks < 64 ? blocks : 64;
+}
+
 /* How many kernels B2 launches for this descriptor: 1, or 2 when every block would have to compare
    more than SPECV_ONE_LAUNCH_DRAFTS drafts. The descriptor must be valid. */
 SPECV_HOSTFN int specv_verify_pack_kv_launches(const specv_verify_pack_kv_desc *d) {
@@ -5431,11 +5437,6 @@ SPECV_KERNEL __launch_bounds__(SPECV_PACK_THREADS, 1)
 /* B2. Grid: specv_i_verify_blocks(batch) blocks that write A1's outputs, and at least one more
    that copy, of SPECV_PACK_THREADS. Every block finds all accepted lengths for itself: no block
    waits for another. Bytes: per block all tokens (L2); then as A1 and B1. */
-static __host__ __device__ SPECV_UNUSED int specv_i_verify_blocks(int batch) {
-    int blocks = (batch + SPECV_PACK_THREADS / 32 - 1) / (SPECV_PACK_THREADS / 32);
-    return blocks < 64 ? blocks : 64;
-}
-
 SPECV_KERNEL __launch_bounds__(SPECV_PACK_THREADS, 1)
     specv_verify_pack_kv_kernel(const __grid_constant__ specv_verify_pack_kv_desc d) {
     __shared__ int32_t lens[SPECV_TILE_ROWS], offsets[SPECV_TILE_ROWS + 1];

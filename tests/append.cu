@@ -449,8 +449,8 @@ static void test_dependents(void) {
     d.position_ids = (int32_t *)ids.device, d.ticket = (uint32_t *)ticket.device;
     t_produce(made.device, staged.device, sizeof input);
     specv_append_kv_resolve(&d);
-    CHECK_EQ(specv_i_launch((const void *)specv_append_kv_kernel, 1, SPECV_MOVE_THREADS, &d, 1, 0),
-             0, 0);
+    CHECK_EQ(t_launch_dependent((const void *)specv_append_kv_kernel, 1, SPECV_MOVE_THREADS, &d), 0,
+             0);
     memcpy(made.host, input, sizeof input);
     put_word(&made, 2, 14), put_word(&made, 3, 22);
     for (int i = 0; i < 8; ++i) put_word(&ids, i, i < 4 ? 14 + i : 18 + i);

@@ -412,8 +412,7 @@ static int dep_run(int kernel, int32_t *w, int on_device) {
     specv_gap_commit_resolve(&g);
     specv_draft_budget_resolve(&u);
     if (on_device)
-        return specv_i_launch(kernels[kernel], blocks[kernel], threads[kernel], descs[kernel], 1,
-                              0);
+        return t_launch_dependent(kernels[kernel], blocks[kernel], threads[kernel], descs[kernel]);
     return kernel == 0   ? specv_ref_realign(&r)
            : kernel == 1 ? specv_ref_shift_kv(&s)
            : kernel == 2 ? specv_ref_gap_commit(&g)

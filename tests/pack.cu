@@ -4,6 +4,7 @@
 #if !defined(_DEFAULT_SOURCE)
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #endif
+#define T_INSIDE /* functions of the implementation are called */
 #include "kv.h"
 
 #include <sys/mman.h>
@@ -673,16 +674,16 @@ static void test_dependents(void) {
         T_CUDA(cudaMemset(out, 0xff, 1024));
         t_produce(made, staged, 4 * INPUTS);
         if (kernel == 0)
-            CHECK_EQ(specv_i_launch((const void *)specv_verify_greedy_kernel, 2,
-                                    SPECV_VERIFY_THREADS, &d.verify, 1, 0),
+            CHECK_EQ(t_launch_dependent((const void *)specv_verify_greedy_kernel, 2,
+                                        SPECV_VERIFY_THREADS, &d.verify),
                      0, 0);
         if (kernel == 1)
-            CHECK_EQ(specv_i_launch((const void *)specv_verify_pack_kv_kernel, 3,
-                                    SPECV_PACK_THREADS, &d, 1, 0),
+            CHECK_EQ(t_launch_dependent((const void *)specv_verify_pack_kv_kernel, 3,
+                                        SPECV_PACK_THREADS, &d),
                      0, 0);
         if (kernel == 2)
-            CHECK_EQ(specv_i_launch((const void *)specv_accept_stats_kernel, 1, SPECV_STATS_THREADS,
-                                    &stats, 1, 0),
+            CHECK_EQ(t_launch_dependent((const void *)specv_accept_stats_kernel, 1,
+                                        SPECV_STATS_THREADS, &stats),
                      0, 0);
         T_CUDA(cudaMemcpy(accepted, out, sizeof accepted, cudaMemcpyDeviceToHost));
         T_CUDA(cudaMemcpy(offsets, d.kv.offsets, sizeof offsets, cudaMemcpyDeviceToHost));

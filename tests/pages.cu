@@ -691,17 +691,17 @@ static void test_dependents(void) {
         if (kernel == 0) { /* lengths 3 and 1: each row gets a page, the second a fault */
             d.cache_len = made;
             specv_page_resize_resolve(&d);
-            CHECK_EQ(specv_i_launch((const void *)specv_page_resize_kernel, 1, SPECV_PAGE_THREADS,
-                                    &d, 1, 0),
+            CHECK_EQ(t_launch_dependent((const void *)specv_page_resize_kernel, 1,
+                                        SPECV_PAGE_THREADS, &d),
                      0, 0);
             put_word(&w.table, 1, 3), put_word(&w.num_row_pages, 0, 2), put_word(&w.refs, 3, 1);
             put_word(&w.num_free, 0, 2);
         } else if (kernel == 1) { /* from row 0 to row 1 */
             f.src_row = made + 2, f.dst_row = made + 3;
             specv_page_fork_resolve(&f);
-            CHECK_EQ(specv_i_launch((const void *)specv_page_fork_kernel, 1, SPECV_PAGE_THREADS, &f,
-                                    1, 0),
-                     0, 0);
+            CHECK_EQ(
+                t_launch_dependent((const void *)specv_page_fork_kernel, 1, SPECV_PAGE_THREADS, &f),
+                0, 0);
             put_word(&w.table, ENTRIES, 0), put_word(&w.num_row_pages, 1, 1);
             put_word(&w.refs, 0, 2), put_word(&w.cache_len, 1, 3);
         } else { /* three positions from page 0 to page 1 */
@@ -710,8 +710,8 @@ static void test_dependents(void) {
             T_CUDA(cudaMemset(w.data.device, 7, SIZE * BYTES));
             memset(w.data.host, 7, SIZE * BYTES), memset(w.data.host + SIZE * BYTES, 7, 3 * BYTES);
             specv_page_resize_resolve(&d);
-            CHECK_EQ(specv_i_launch((const void *)specv_copy_pages_kernel, 2, SPECV_MOVE_THREADS,
-                                    &d, 1, 0),
+            CHECK_EQ(t_launch_dependent((const void *)specv_copy_pages_kernel, 2,
+                                        SPECV_MOVE_THREADS, &d),
                      0, 0);
         }
         t_check_device();

@@ -488,8 +488,8 @@ static void test_dependents(void) {
     a = weights_describe(&w, T_DEVICE_SIDE);
     a.target_logprob = (const float *)(const void *)(made = produced(&w.p));
     specv_particle_weights_resolve(&a);
-    CHECK_EQ(specv_i_launch((const void *)specv_particle_weights_kernel, 1, SPECV_PARTICLE_THREADS,
-                            &a, 1, 0),
+    CHECK_EQ(t_launch_dependent((const void *)specv_particle_weights_kernel, 1,
+                                SPECV_PARTICLE_THREADS, &a),
              0, 0);
     t_check_device();
     T_CUDA(cudaFree(made));
@@ -500,7 +500,7 @@ static void test_dependents(void) {
     plan_reference(&p);
     specv_resample_plan_desc b = plan_describe(&p, T_DEVICE_SIDE);
     b.seed = (const uint64_t *)(const void *)(made = produced(&p.seed));
-    CHECK_EQ(specv_i_launch((const void *)specv_resample_plan_kernel, 3, 64, &b, 1, 0), 0, 0);
+    CHECK_EQ(t_launch_dependent((const void *)specv_resample_plan_kernel, 3, 64, &b), 0, 0);
     t_check_device();
     T_CUDA(cudaFree(made));
     plan_free(&p);
@@ -516,9 +516,9 @@ static void test_dependents(void) {
     task.d = shuffle_describe(&s, T_DEVICE_SIDE), task.chunks = 2;
     task.d.jobs = (const int32_t *)(const void *)(made = produced(&s.jobs));
     specv_reshuffle_resolve(&task.d);
-    CHECK_EQ(specv_i_launch((const void *)specv_reshuffle_kernel, 12, SPECV_PARTICLE_THREADS, &task,
-                            1, 0),
-             0, 0);
+    CHECK_EQ(
+        t_launch_dependent((const void *)specv_reshuffle_kernel, 12, SPECV_PARTICLE_THREADS, &task),
+        0, 0);
     t_check_device();
     T_CUDA(cudaFree(made));
     shuffle_free(&s);

@@ -75,22 +75,22 @@ can_build clang $msan && have_msan=1
 build() { # label, command
   printf '%s\t%s\n' "build-$1" "$2 && echo '0 passed, 0 failed, 0 skipped'" >> "$plan"
 }
+if [ -n "$have_gpu" ]; then
+  side=gpu
+  nvcc="$NVCC -arch=native -O3 -lineinfo"
+else # PTX alone, as ptxrun takes nothing else: three generations in the time of one
+  side=ptx
+  nvcc="$NVCC -O3 -lineinfo -cudart shared -no-compress"
+  for cc in 75 90 100; do nvcc="$nvcc -gencode arch=compute_$cc,code=compute_$cc"; done
+fi
+nvcc="$nvcc -Xcompiler -Wall,-Wextra,-Wconversion,-Wshadow -I."
+[ -n "$have_nvcc" ] && build "kernels-$side" "$nvcc -c tests/kernels.cu -o $OUT/kernels-$side.o"
 for name in $PROGRAMS; do
   has "$TESTS" "$name" || continue
   source=tests/$name.cu
   build "$name-c" "$CC -O2 $c $source -o $OUT/$name-c -lm"
   [ -n "$have_asan" ] && build "$name-asan" "$CC -g -O1 $asan $c $source -o $OUT/$name-asan -lm"
   [ -n "$have_msan" ] && build "$name-msan" "clang -g -O1 $msan $c $source -o $OUT/$name-msan -lm"
-  [ -n "$have_nvcc" ] || continue
-  host="-Xcompiler -Wall,-Wextra,-Wconversion,-Wshadow -I."
-  if [ -n "$have_gpu" ]; then
-    build "$name-gpu" "$NVCC -arch=native -O3 -lineinfo $host $source -o $OUT/$name-gpu"
-  else
-    # PTX alone, as ptxrun takes nothing else: three generations in the time of one.
-    ptx="-O3 -lineinfo -cudart shared -no-compress"
-    for cc in 75 90 100; do ptx="$ptx -gencode arch=compute_$cc,code=compute_$cc"; done
-    build "$name-ptx" "$NVCC $ptx $host $source -o $OUT/$name-ptx"
-  fi
 done
 if [ -n "$have_nvcc" ] && [ -z "$have_gpu" ] && [ ! -f $interpreter/libcudart.so.13 ]; then
   if ! make -s -C tests/ptxrun > "$OUT/ptxrun.log" 2>&1; then
@@ -99,6 +99,13 @@ if [ -n "$have_nvcc" ] && [ -z "$have_gpu" ] && [ ! -f $interpreter/libcudart.so
     exit 1
   fi
 fi
+run_plan | grep -v ' 0 failed'
+for name in $PROGRAMS; do
+  has "$TESTS" "$name" && [ -n "$have_nvcc" ] || continue
+  kernels="-DT_LINKED $OUT/kernels-$side.o"
+  grep -q '^#define T_INSIDE' tests/$name.cu && kernels="" # it calls what only the header knows
+  build "$name-$side" "$nvcc tests/$name.cu $kernels -o $OUT/$name-$side"
+done
 run_plan | grep -v ' 0 failed'
 grep -hE 'warning' "$OUT"/logs/build-* | sort | uniq -c | sort -rn | head -n 10
 

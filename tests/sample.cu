@@ -5,6 +5,7 @@
    every type, layout and accident of the scores; that the reference follows the published rules is
    shown in law.cu and numeric.cu. */
 
+#define T_INSIDE /* functions of the implementation are called */
 #include "batch.h"
 
 #include <math.h>

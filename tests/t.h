@@ -16,7 +16,9 @@
 
 #if defined(__CUDACC__)
 #define T_DEVICE 1
+#if !defined(T_LINKED) /* to kernels.cu; programs with T_INSIDE cannot be */
 #define SPECVERIFY_IMPLEMENTATION
+#endif
 #include <cuda_runtime.h>
 #else
 #define T_DEVICE 0
@@ -299,6 +301,20 @@ static SPECV_UNUSED __global__ void t_produce_kernel(char *to, const char *from,
 
 T_FN void t_produce(void *to, const void *from, int64_t bytes) {
     t_produce_kernel<<<1, 128>>>((char *)to, (const char *)from, bytes);
+}
+
+/* A kernel of the kit as the programmatic dependent of what was launched before it. */
+T_FN int t_launch_dependent(const void *kernel, int blocks, int threads, const void *desc) {
+    cudaLaunchConfig_t config = SPECV_ZERO;
+    cudaLaunchAttribute attribute = SPECV_ZERO;
+    struct cudaFuncAttributes attributes;
+    void *args[1] = {(void *)desc};
+    T_CUDA(cudaFuncGetAttributes(&attributes, kernel)); /* older code knows no dependents */
+    config.gridDim = dim3((unsigned)blocks), config.blockDim = dim3((unsigned)threads);
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    config.attrs = &attribute, config.numAttrs = attributes.ptxVersion >= 90;
+    return (int)cudaLaunchKernelExC(&config, kernel, args);
 }
 
 /* What is launched on the stream between the two becomes a graph that runs `times` times. */

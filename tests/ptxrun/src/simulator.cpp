@@ -32,6 +32,7 @@ public:
   StoreBuffers stores;
   Totals totals;
   std::vector<std::unique_ptr<LoadedModule>> modules;
+  std::vector<std::unique_ptr<Block>> spareBlocks;
   uint64_t workspace = 0;
 
   void placeVariables(LoadedModule &module);
@@ -206,7 +207,7 @@ void Simulator::launch(LoadedModule &module, const std::string &name, const Laun
     throw std::runtime_error("kernel " + name + ": bad grid or block size");
 
   Options &o = engine->options;
-  Device device{o, engine->memory, engine->reporter, Random(o.seed)};
+  Device device{o, engine->memory, engine->reporter, Random(o.seed), engine->spareBlocks};
   engine->reporter.fatalSeen = false;
   Totals totals;
   const uint8_t *bytes = static_cast<const uint8_t *>(parameters);

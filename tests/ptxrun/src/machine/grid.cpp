@@ -12,7 +12,6 @@ namespace ptxrun {
 namespace {
 constexpr uint8_t sharedFill = 0xCD,
                   localFill = 0xCD; // never zero: zeros hide missing initialisation
-constexpr uint64_t registerFill = 0xDEADBEEFDEADBEEF;
 constexpr uint64_t maxSharedBytes = 227 * 1024;
 constexpr uint32_t simulatedProcessors = 132; // %nsmid
 
@@ -29,7 +28,6 @@ Grid::Grid(Context &context)
       instructionLimit(context.totals.threadInstructions + context.options.maxInstructions),
       start(std::chrono::steady_clock::now()) {
   layOutShared();
-  makeRegisterImage();
   makeOrder();
   c.globalRaces.beginLaunch(uint32_t(c.config.grid.count()), c.config.overlapsPrevious);
   c.storeBuffers.beginLaunch();
@@ -42,19 +40,6 @@ void Grid::layOutShared() {
   if (sharedBytes > maxSharedBytes)
     throw std::runtime_error("kernel " + kernel.name + " needs " + std::to_string(sharedBytes) +
                              " bytes of shared memory, more than 227 KiB");
-}
-
-void Grid::makeRegisterImage() {
-  registerImage.resize(size_t(kernel.registerUnits) * registerUnit);
-  for (size_t k = 0; k < registerImage.size(); k += sizeof registerFill)
-    std::memcpy(&registerImage[k], &registerFill, sizeof registerFill);
-  for (const PresetRegister &preset : kernel.presets) {
-    uint64_t value = preset.value + (preset.addDynamicBase ? dynamicBase : 0);
-    uint8_t *at = &registerImage[size_t(preset.reg.index) * registerUnit];
-    for (int lane = 0; lane < warpSize; lane++)
-      std::memcpy(at + lane * preset.reg.bytes, &value,
-                  std::min<size_t>(preset.reg.bytes, sizeof value));
-  }
 }
 
 void Grid::makeOrder() {
@@ -79,11 +64,11 @@ void Grid::startClusters() {
     auto cluster = std::make_shared<Cluster>();
     for (uint32_t rank = 0; rank < size; rank++) {
       std::unique_ptr<Block> block;
-      if (spare.empty())
+      if (c.device.spare.empty())
         block.reset(new Block);
       else {
-        block = std::move(spare.back());
-        spare.pop_back();
+        block = std::move(c.device.spare.back());
+        c.device.spare.pop_back();
       }
       cluster->blocks.push_back(block.get());
       startBlock(*block, clusterOrder[nextCluster], rank, cluster);
@@ -114,7 +99,13 @@ void Grid::startBlock(Block &b, uint32_t clusterNumber, uint32_t rank,
   b.bulkCopies.clear();
   b.releasedDependents = false;
   uint32_t warps = (b.threads + warpSize - 1) / warpSize;
-  b.registerStorage.resize(registerImage.size() / sizeof(uint64_t) * warps);
+  size_t words = size_t(kernel.registerUnits) * (registerUnit / sizeof(uint64_t)) * warps;
+  if (b.registerWords < words) {
+    b.registerStorage.reset(new uint64_t[words]);
+    b.registerWords = words;
+  }
+  // Without this check nobody fills a register that is read before it is written.
+  if (!options.uninitialised) std::fill_n(b.registerStorage.get(), words, registerFill);
   b.predicateStorage.assign(size_t(kernel.predicates) * warps, 0);
   b.definedStorage.assign(size_t(kernel.registerUnits) * warps, 0);
   b.warps.resize(warps);
@@ -123,11 +114,10 @@ void Grid::startBlock(Block &b, uint32_t clusterNumber, uint32_t rank,
 
 void Grid::startWarp(Block &b, Warp &w, uint32_t index) {
   w.index = index;
-  w.registers =
-      reinterpret_cast<uint8_t *>(b.registerStorage.data()) + registerImage.size() * index;
+  w.registers = reinterpret_cast<uint8_t *>(b.registerStorage.get()) +
+                size_t(kernel.registerUnits) * registerUnit * index;
   w.predicates = b.predicateStorage.data() + size_t(kernel.predicates) * index;
   w.defined = b.definedStorage.data() + size_t(kernel.registerUnits) * index;
-  if (!registerImage.empty()) std::memcpy(w.registers, registerImage.data(), registerImage.size());
   w.predicates[truePredicate] = allLanes;
   uint32_t lanes = std::min<uint32_t>(warpSize, b.threads - index * warpSize);
   w.live = w.runnable = lanes == warpSize ? allLanes : laneBit(int(lanes)) - 1;
@@ -137,14 +127,24 @@ void Grid::startWarp(Block &b, Warp &w, uint32_t index) {
   w.clocks.reset();
   w.local.assign(kernel.info.localBytes * warpSize, localFill);
   w.copies.clear();
-  for (const PresetRegister &preset : kernel.presets) w.defined[preset.reg.index] = allLanes;
   c.enter(b, w);
+  presetRegisters(w);
   for (const auto &special : kernel.specials) {
     Lanes<uint64_t> values;
     for (int lane = 0; lane < warpSize; lane++)
       values[lane] = specialValue(special.second, b, index, lane);
     c.writeWide(special.first, values, allLanes);
     w.defined[special.first.index] = allLanes;
+  }
+}
+
+void Grid::presetRegisters(Warp &w) {
+  for (const PresetRegister &preset : kernel.presets) {
+    uint64_t value = preset.value + (preset.addDynamicBase ? dynamicBase : 0);
+    Lanes<uint64_t> lanes;
+    for (uint64_t &lane : lanes.v) lane = value;
+    c.writeWide(preset.reg, lanes, allLanes);
+    w.defined[preset.reg.index] = allLanes;
   }
 }
 
@@ -223,7 +223,7 @@ void Grid::retire(size_t index) {
   Block &b = *resident[index];
   b.cluster->blocks[b.rank] = nullptr;
   b.cluster.reset();
-  spare.push_back(std::move(resident[index]));
+  c.device.spare.push_back(std::move(resident[index]));
   resident.erase(resident.begin() + long(index));
 }
 

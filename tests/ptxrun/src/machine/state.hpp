@@ -59,7 +59,8 @@ struct Block {
   std::vector<Warp> warps;
   std::vector<uint8_t> shared, sharedInitialised;
   SharedShadow shadow;
-  std::vector<uint64_t> registerStorage;
+  std::unique_ptr<uint64_t[]> registerStorage; // what it holds at first does not matter
+  size_t registerWords = 0;
   std::vector<LaneMask> predicateStorage, definedStorage;
   uint32_t threads = 0, liveThreads = 0;
   std::map<uint32_t, uint32_t> arrivals; // bar.arrive: barrier -> threads
@@ -72,6 +73,7 @@ struct Device { // what outlives a launch
   GlobalMemory &memory;
   Reporter &reporter;
   Random random;
+  std::vector<std::unique_ptr<Block>> &spare; // blocks that have ended: their memory serves again
 };
 
 struct Context {

@@ -96,6 +96,9 @@ void WarpRunner::checkDefined(const Instruction &i, LaneMask active) {
     if (index == noRegister) continue;
     LaneMask undefined = active & ~warp->defined[index];
     if (!undefined) continue;
+    Lanes<uint64_t> fill;
+    for (uint64_t &lane : fill.v) lane = registerFill;
+    c.writeWide(i.source[k], fill, undefined);
     c.report(i, firstLane(undefined), Fault::UndefinedRegister,
              [&] { return "operand " + std::to_string(k) + " was never written"; });
     warp->defined[index] |= active;
