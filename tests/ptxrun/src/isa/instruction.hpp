@@ -19,7 +19,7 @@ using RegisterIndex = int32_t; // -1: the sink "_"
 constexpr RegisterIndex noRegister = -1;
 constexpr uint32_t registerUnit = 64;
 constexpr uint64_t registerFill = 0xDEADBEEFDEADBEEF; // what an unwritten register reads as
-using PredicateIndex = int32_t; // -1: none
+using PredicateIndex = int32_t;                       // -1: none
 constexpr PredicateIndex noPredicate = -1, truePredicate = 0, falsePredicate = 1;
 
 using Handler = void (*)(Context &, const Instruction &, LaneMask);
