@@ -19,6 +19,10 @@ Dim3 unflatten(uint64_t index, const Dim3 &shape) {
   return {uint32_t(index % shape.x), uint32_t(index / shape.x % shape.y),
           uint32_t(index / shape.x / shape.y)};
 }
+bool differsByLane(Special special) {
+  return special <= Special::TidZ || special == Special::LaneId ||
+         (special >= Special::LanemaskEq && special <= Special::LanemaskGt);
+}
 uint32_t component(const Dim3 &d, size_t k) { return k == 0 ? d.x : k == 1 ? d.y : d.z; }
 } // namespace
 
@@ -103,16 +107,22 @@ void Grid::startBlock(Block &b, uint32_t clusterNumber, uint32_t rank,
   if (b.registerWords < words) {
     b.registerStorage.reset(new uint64_t[words]);
     b.registerWords = words;
+    b.presetsOf = nullptr;
   }
   // Without this check nobody fills a register that is read before it is written.
-  if (!options.uninitialised) std::fill_n(b.registerStorage.get(), words, registerFill);
+  bool fill = !options.uninitialised;
+  if (fill) std::fill_n(b.registerStorage.get(), words, registerFill);
+  bool preset =
+      fill || b.presetsOf != &kernel || b.presetWarps < warps || b.presetBase != dynamicBase;
+  b.presetsOf = &kernel, b.presetBase = dynamicBase;
+  if (preset) b.presetWarps = warps;
   b.predicateStorage.assign(size_t(kernel.predicates) * warps, 0);
   b.definedStorage.assign(size_t(kernel.registerUnits) * warps, 0);
   b.warps.resize(warps);
-  for (uint32_t w = 0; w < warps; w++) startWarp(b, b.warps[w], w);
+  for (uint32_t w = 0; w < warps; w++) startWarp(b, b.warps[w], w, preset);
 }
 
-void Grid::startWarp(Block &b, Warp &w, uint32_t index) {
+void Grid::startWarp(Block &b, Warp &w, uint32_t index, bool preset) {
   w.index = index;
   w.registers = reinterpret_cast<uint8_t *>(b.registerStorage.get()) +
                 size_t(kernel.registerUnits) * registerUnit * index;
@@ -128,23 +138,24 @@ void Grid::startWarp(Block &b, Warp &w, uint32_t index) {
   w.local.assign(kernel.info.localBytes * warpSize, localFill);
   w.copies.clear();
   c.enter(b, w);
-  presetRegisters(w);
+  for (const PresetRegister &constant : kernel.presets) w.defined[constant.reg.index] = allLanes;
+  if (preset) presetRegisters();
   for (const auto &special : kernel.specials) {
     Lanes<uint64_t> values;
+    bool differs = differsByLane(special.second);
     for (int lane = 0; lane < warpSize; lane++)
-      values[lane] = specialValue(special.second, b, index, lane);
+      values[lane] = lane && !differs ? values[0] : specialValue(special.second, b, index, lane);
     c.writeWide(special.first, values, allLanes);
     w.defined[special.first.index] = allLanes;
   }
 }
 
-void Grid::presetRegisters(Warp &w) {
+void Grid::presetRegisters() {
   for (const PresetRegister &preset : kernel.presets) {
     uint64_t value = preset.value + (preset.addDynamicBase ? dynamicBase : 0);
     Lanes<uint64_t> lanes;
     for (uint64_t &lane : lanes.v) lane = value;
     c.writeWide(preset.reg, lanes, allLanes);
-    w.defined[preset.reg.index] = allLanes;
   }
 }
 

@@ -61,6 +61,9 @@ struct Block {
   SharedShadow shadow;
   std::unique_ptr<uint64_t[]> registerStorage; // what it holds at first does not matter
   size_t registerWords = 0;
+  const Kernel *presetsOf = nullptr; // whose constants its registers hold already,
+  size_t presetWarps = 0;            // in so many warps,
+  uint64_t presetBase = 0;           // with dynamic shared memory here
   std::vector<LaneMask> predicateStorage, definedStorage;
   uint32_t threads = 0, liveThreads = 0;
   std::map<uint32_t, uint32_t> arrivals; // bar.arrive: barrier -> threads

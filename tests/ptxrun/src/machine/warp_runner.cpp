@@ -93,18 +93,20 @@ void WarpRunner::runHandler(const Instruction &i, LaneMask active) {
 void WarpRunner::checkDefined(const Instruction &i, LaneMask active) {
   for (int k = 0; k < i.sources; k++) {
     RegisterIndex index = i.source[k].index;
-    if (index == noRegister) continue;
-    LaneMask undefined = active & ~warp->defined[index];
-    if (!undefined) continue;
-    Lanes<uint64_t> fill;
-    for (uint64_t &lane : fill.v) lane = registerFill;
-    c.writeWide(i.source[k], fill, undefined);
-    c.report(i, firstLane(undefined), Fault::UndefinedRegister,
-             [&] { return "operand " + std::to_string(k) + " was never written"; });
-    warp->defined[index] |= active;
+    if (index != noRegister && (active & ~warp->defined[index])) readUndefined(i, k, active);
   }
   for (int k = 0; k < i.destinations; k++)
     if (i.destination[k].index != noRegister) warp->defined[i.destination[k].index] |= active;
+}
+
+void WarpRunner::readUndefined(const Instruction &i, int operand, LaneMask active) {
+  LaneMask &defined = warp->defined[i.source[operand].index];
+  Lanes<uint64_t> fill;
+  for (uint64_t &lane : fill.v) lane = registerFill;
+  c.writeWide(i.source[operand], fill, active & ~defined);
+  c.report(i, firstLane(active & ~defined), Fault::UndefinedRegister,
+           [&] { return "operand " + std::to_string(operand) + " was never written"; });
+  defined |= active;
 }
 
 void WarpRunner::execute(Group &group, const Instruction &i, LaneMask active) {

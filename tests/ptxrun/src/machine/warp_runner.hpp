@@ -41,6 +41,7 @@ private:
   void tryCollectives();
   bool tryCollective(int lane);
   void checkDefined(const Instruction &, LaneMask active);
+  void readUndefined(const Instruction &, int operand, LaneMask active);
   void runHandler(const Instruction &, LaneMask active);
 };
 
