@@ -905,7 +905,7 @@ typedef struct specv_particle_weights_desc {
     int32_t token_dtype;         /* specv_dtype of draft_tokens, next_token */
     const int32_t *num_active;   /* as in specv_rows: particles */
     const void *draft_tokens;    /* [batch][max_draft], or null: no draft is an EOS */
-    const void *next_token;      /* [batch], or null: the bonus token is no EOS */
+    const void *next_token;      /* [batch], or null: the bonus token is no EOS. Below 0: none */
     const float *target_logprob; /* [batch][max_draft]: ln p(draft); draft_logprob of rule SCORE */
     const float *draft_logprob;  /* entry of particle i, draft j: [i * draft_logprob_row_stride +
                                     j * draft_logprob_pos_stride]: ln q(draft), as sampled */
@@ -5950,10 +5950,12 @@ SPECV_KERNEL __launch_bounds__(SPECV_PARTICLE_THREADS)
             if (d.bonus_lse)
                 gain = specv_i_weigh(gain, specv_i_negate(alpha), d.lse[b],
                                      specv_i_negate(d.bonus_lse[b]));
-            if (d.next_token)
-                ended = specv_i_is_one_of(d.eos_token, d.num_eos,
-                                          specv_i_one_token(d.next_token, d.token_dtype, b));
             emitted += 1;
+            if (d.next_token) {
+                const int64_t token = specv_i_one_token(d.next_token, d.token_dtype, b);
+                ended = specv_i_is_one_of(d.eos_token, d.num_eos, token);
+                emitted -= token < 0;
+            }
         }
         if (ended) d.finished[b] = 1;
         gain = specv_i_clean_weight(gain, &status);

@@ -93,7 +93,10 @@ T_FN void weights_make(weights *w, int count, int max_draft, int odd) {
         for (int64_t i = 0; i < ids; ++i) put_id(w, &w->tokens, i);
     }
     if (t_chance(85)) w->next = t_in((w->dtype == SPECV_I64 ? 8 : 4) * (int64_t)count, 0);
-    for (int b = 0; b < count && w->next.host; ++b) put_id(w, &w->next, b);
+    for (int b = 0; b < count && w->next.host; ++b) {
+        put_id(w, &w->next, b);
+        if (t_chance(10)) put_number(w->next.host, w->dtype, b, -1); /* nothing was drawn */
+    }
     if (max_draft > 0) {
         put_numbers(&w->p, (count - 1) * w->target_stride + max_draft, odd);
         put_numbers(&w->q, (count - 1) * w->row_stride + (max_draft - 1) * w->pos_stride + 1, odd);
@@ -165,7 +168,7 @@ T_FN weighed weigh(const weights *w, int b) {
             gain += bonus - alpha * lse;
             r.size += fabsl(bonus) + fabsl(alpha * lse);
         }
-        r.emitted += 1;
+        r.emitted += !w->next.host || get_number(w->next.host, w->dtype, b) >= 0;
         ended = is_end(w, &w->next, b);
     }
     if (ended) r.finished = 1;
