@@ -1,4 +1,4 @@
-/* specverify.cuh - 0.3.0 - verification of batched speculative decoding, in CUDA C
+/* specverify.cuh - 0.3.1 - verification of batched speculative decoding, in CUDA C
    SPDX-License-Identifier: MIT-0                              no warranty; use at your own risk
 
    Do this:
@@ -196,6 +196,7 @@
    SPECVERIFY_NO_STDINT        under NVRTC, if you declare int32_t and its kin yourself.
 
    ------------------------------------------------------------------------------- >>revisions
+   0.3.1  elements of any size are carried; a bonus that was not drawn is not emitted
    0.3.0  commit to padded and paged caches, pages, aligned batches, grouping, draft budgets,
           particles.
    0.2.0  sampled verification from logits or probabilities; a sampler; the numeric core.
@@ -210,9 +211,9 @@
 
 #define SPECVERIFY_VERSION_MAJOR  0
 #define SPECVERIFY_VERSION_MINOR  3
-#define SPECVERIFY_VERSION_PATCH  0
-#define SPECVERIFY_VERSION        300 /* major * 10000 + minor * 100 + patch */
-#define SPECVERIFY_VERSION_STRING "0.3.0"
+#define SPECVERIFY_VERSION_PATCH  1
+#define SPECVERIFY_VERSION        301 /* major * 10000 + minor * 100 + patch */
+#define SPECVERIFY_VERSION_STRING "0.3.1"
 
 #if defined(__CUDACC_RTC__)
 #if !defined(SPECVERIFY_NO_STDINT) /* NVRTC finds no <stdint.h> without an include path */
