@@ -615,7 +615,8 @@ static void cpu_close(lm_backend *backend) {
 }
 
 /* Zeroed memory until cpu_close. Notes a failure, so that one check after many calls is enough. */
-static void *zeroed(cpu_state *s, size_t count, size_t size) {
+static void *zeroed(void *backend, size_t count, size_t size) {
+    cpu_state *s = (cpu_state *)backend;
     void *block = calloc(count ? count : 1, size);
     if (!block) s->out_of_memory = 1;
     s->blocks[s->num_blocks++] = block;
@@ -662,37 +663,16 @@ static void allocate_models(cpu_state *s, const lm_model models[LM_NUM_MODELS]) 
 }
 
 static void allocate_cache(cpu_state *s) {
-    const size_t batch = (size_t)s->limits.batch, gamma = (size_t)s->limits.gamma;
-    const size_t slots = (size_t)s->limits.slots, pages = (size_t)s->limits.num_pages;
+    const size_t batch = (size_t)s->limits.batch, slots = (size_t)s->limits.slots;
     lm_cache *c = &s->cache;
-    c->limits = s->limits;
-    c->board = ints(s, (size_t)s->limits.board_size);
-    c->table = ints(s, (size_t)s->limits.table_size);
-    c->cache_len = ints(s, slots);
-    c->num_row_pages = ints(s, slots);
-    c->row_reserve = ints(s, slots);
-    c->refs = ints(s, pages);
-    c->free_pages = ints(s, pages);
-    c->num_free = ints(s, 1);
-    c->pad_len = ints(s, slots);
-    c->shifts = (specv_shift *)zeroed(s, slots, sizeof(specv_shift));
-    c->shift_end = ints(s, slots);
-    c->mask = ints(s, slots * (size_t)s->limits.text_stride);
-    c->position_ids = ints(s, slots * (size_t)s->limits.text_stride);
-    c->content_len = ints(s, slots);
-    c->width = ints(s, 1);
+    lm_allocate_cache(c, &s->limits, zeroed, s);
     c->num_active = ints(s, 1);
     c->draft_len = ints(s, batch);
+    c->shift_end = ints(s, slots);
     c->accepted_len = ints(s, slots);
     c->num_emitted = ints(s, slots);
-    c->out_tokens = ints(s, slots * (gamma + 1));
-    c->prompt_len = ints(s, slots);
-    c->finished = (uint8_t *)zeroed(s, slots, 1);
-    c->active = ints(s, slots);
-    c->order = ints(s, slots);
-    c->new_num_active = ints(s, 1);
+    c->width = ints(s, 1);
     c->row_status = (uint32_t *)zeroed(s, slots, sizeof(uint32_t));
-    c->ticket = (uint32_t *)zeroed(s, 1, sizeof(uint32_t));
 }
 
 static void allocate_verification(cpu_state *s) {

@@ -791,7 +791,8 @@ static void gpu_close(lm_backend *backend) {
 }
 
 /* Zeroed device memory until gpu_close. Keeps the first error: one check after many calls. */
-static void *zeroed(gpu_state *s, size_t count, size_t size) {
+static void *zeroed(void *backend, size_t count, size_t size) {
+    gpu_state *s = (gpu_state *)backend;
     void *block = NULL;
     const size_t bytes = (count ? count : 1) * size;
     if (s->error == cudaSuccess) s->error = cudaMalloc(&block, bytes);
@@ -806,10 +807,6 @@ static float *floats(gpu_state *s, size_t count) {
 
 static void upload(gpu_state *s, void *to, const void *from, size_t bytes) {
     if (s->error == cudaSuccess) s->error = cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice);
-}
-
-static int32_t *ints(gpu_state *s, size_t count) {
-    return (int32_t *)zeroed(s, count, sizeof(int32_t));
 }
 
 static void allocate_kv(gpu_state *s, const gpu_model *m, lm_kv *kv) {
@@ -832,32 +829,10 @@ static void allocate_models(gpu_state *s, const lm_model *models) {
 }
 
 static void allocate_cache(gpu_state *s) {
-    const size_t batch = (size_t)s->limits.batch, gamma = (size_t)s->limits.gamma;
-    const size_t slots = (size_t)s->limits.slots, pages = (size_t)s->limits.num_pages;
     lm_cache *c = &s->cache;
     s->in = (step_in *)zeroed(s, 1, sizeof(step_in));
     s->out = (step_out *)zeroed(s, 1, sizeof(step_out));
-    c->limits = s->limits;
-    c->board = ints(s, (size_t)s->limits.board_size);
-    c->table = ints(s, (size_t)s->limits.table_size);
-    c->cache_len = ints(s, slots);
-    c->num_row_pages = ints(s, slots);
-    c->row_reserve = ints(s, slots);
-    c->refs = ints(s, pages);
-    c->free_pages = ints(s, pages);
-    c->num_free = ints(s, 1);
-    c->pad_len = ints(s, slots);
-    c->shifts = (specv_shift *)zeroed(s, slots, sizeof(specv_shift));
-    c->mask = ints(s, slots * (size_t)s->limits.text_stride);
-    c->position_ids = ints(s, slots * (size_t)s->limits.text_stride);
-    c->content_len = ints(s, slots);
-    c->out_tokens = ints(s, batch * (gamma + 1));
-    c->prompt_len = ints(s, slots);
-    c->finished = (uint8_t *)zeroed(s, slots, 1);
-    c->active = ints(s, slots);
-    c->new_num_active = ints(s, 1);
-    c->order = ints(s, slots);
-    c->ticket = (uint32_t *)zeroed(s, 1, sizeof(uint32_t));
+    lm_allocate_cache(c, &s->limits, zeroed, s);
     if (s->error != cudaSuccess) return;
     c->num_active = &s->in->num_active;
     c->draft_len = s->in->draft_len;

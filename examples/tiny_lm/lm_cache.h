@@ -52,6 +52,45 @@ typedef struct lm_kv {
     int32_t d_model;
 } lm_kv;
 
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+/* A backend's memory, all bits zero; the backend frees it and remembers a failure. */
+typedef void *lm_zeroed(void *backend, size_t count, size_t size);
+
+/* What is the backend's own business in every backend. Left to it: what the host reads or writes
+ * in each step, from num_active to num_emitted, shift_end, width and row_status. */
+static inline void lm_allocate_cache(lm_cache *c, const lm_limits *limits, lm_zeroed *zeroed,
+                                     void *backend) {
+    const size_t slots = (size_t)limits->slots, pages = (size_t)limits->num_pages;
+    const size_t columns = slots * (size_t)limits->text_stride;
+    const struct {
+        int32_t **to;
+        size_t count;
+    } ints[] = {{&c->board, (size_t)limits->board_size},
+                {&c->table, (size_t)limits->table_size},
+                {&c->cache_len, slots},
+                {&c->num_row_pages, slots},
+                {&c->row_reserve, slots},
+                {&c->refs, pages},
+                {&c->free_pages, pages},
+                {&c->num_free, 1},
+                {&c->pad_len, slots},
+                {&c->mask, columns},
+                {&c->position_ids, columns},
+                {&c->content_len, slots},
+                {&c->out_tokens, slots * ((size_t)limits->gamma + 1)},
+                {&c->prompt_len, slots},
+                {&c->active, slots},
+                {&c->new_num_active, 1},
+                {&c->order, slots}};
+    c->limits = *limits;
+    for (size_t i = 0; i < sizeof ints / sizeof ints[0]; i++)
+        *ints[i].to = (int32_t *)zeroed(backend, ints[i].count, sizeof(int32_t));
+    c->shifts = (specv_shift *)zeroed(backend, slots, sizeof(specv_shift));
+    c->finished = (uint8_t *)zeroed(backend, slots, 1);
+    c->ticket = (uint32_t *)zeroed(backend, 1, sizeof(uint32_t));
+}
+
 /* ---- where a column is, who may see it ------------------------------------------------------ */
 
 /* The KV row of a column. */
