@@ -170,17 +170,31 @@ void checkGlobalRace(Context &c, const Instruction &i, int lane, const Place &pl
       uint32_t(kind) * 2 + afterWrite);
 }
 
+// All four, or eight, flags at a time where they can be.
+bool allSet(const uint8_t *flags, uint32_t bytes) {
+  uint64_t words[2];
+  if (bytes == 4) {
+    uint32_t word;
+    std::memcpy(&word, flags, sizeof word);
+    return word == 0x01010101;
+  }
+  if (bytes != 8 && bytes != 16) return !std::memchr(flags, 0, bytes);
+  std::memcpy(words, flags, bytes);
+  return words[0] == 0x0101010101010101 && words[bytes / 8 - 1] == 0x0101010101010101;
+}
+
 void checkInitialised(Context &c, const Instruction &i, int lane, const Place &place,
                       uint32_t bytes, AccessKind kind) {
   if (place.space == Space::Shared) {
     const auto &flags = place.owner->sharedInitialised;
-    const void *hole = std::memchr(&flags[place.address], 0, bytes);
-    if (hole)
+    if (allSet(&flags[place.address], bytes)) return;
+    if (const void *hole = std::memchr(&flags[place.address], 0, bytes))
       c.report(i, lane, Fault::UninitialisedShared, [&] {
         return std::string(verb(kind)) + " of uninitialised shared+" +
                hex(uint64_t(static_cast<const uint8_t *>(hole) - flags.data()));
       });
   } else if (place.space == Space::Global && place.allocation->trackInitialised) {
+    if (allSet(c.device.memory.initialisedAt(place.address), bytes)) return;
     uint64_t hole = c.device.memory.firstUninitialised(place.address, bytes);
     if (hole < bytes)
       c.report(i, lane, Fault::UninitialisedGlobal, [&] {
