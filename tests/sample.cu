@@ -560,24 +560,25 @@ static void test_vocabularies(void) {
         }
 }
 
-/* The same rows in another order, in a larger batch, with other grids, give the same results. */
+/* The same rows in another order, in a larger batch, with other grids, give the same results. Enough
+   ids that several blocks share the residual of a row. */
 static void test_invariance(void) {
 #if T_DEVICE
     static const int sms[] = {1, 3, 132};
     for (int rule = 0; rule < 4; ++rule) {
         stage g;
-        scene c = plain_scene(4, 3, 3000);
-        int32_t next[T_COUNT(sms)][8];
-        float logprob[T_COUNT(sms)][8];
+        scene c = plain_scene(4, 3, 10000);
         c.rule = rule;
         t_case("invariance: rule %d", rule);
         stage_make(&g, &c);
         t_upload();
+        run_reference(&g);
         for (int i = 0; i < T_COUNT(sms); ++i) {
             specv_verify_sample_desc d = describe_device(&g);
             const int64_t pos = c.s.vocab;
             int count = i == 1 ? 1 : 4; /* the second time each row is a batch of its own */
             d.num_sms = sms[i];
+            t_poison_device();
             for (int row = 0; row < 4; row += count) {
                 specv_verify_sample_desc one = d;
                 one.verify.rows.batch = count;
@@ -593,11 +594,8 @@ static void test_invariance(void) {
                 one.verify.row_status += row, one.logprob += row, one.lse += row;
                 CHECK_EQ(specv_verify_sample(&one, 0), SPECV_OK, row);
             }
-            T_CUDA(cudaMemcpy(next[i], d.verify.next_token, 16, cudaMemcpyDeviceToHost));
-            T_CUDA(cudaMemcpy(logprob[i], d.logprob, 16, cudaMemcpyDeviceToHost));
+            t_check_device();
             T_CUDA(cudaFree(d.scratch));
-            for (int row = 0; row < 4; ++row) CHECK_EQ(next[i][row], next[0][row], row);
-            CHECK(memcmp(logprob[i], logprob[0], 16) == 0);
         }
         batch_free(&g.b);
     }
