@@ -11,14 +11,16 @@
    bench shapes                 B2 at few points, for a kit that was built with other constants
    bench stats                  E
    bench sample                 A2 to A5 and A8, from scores over the vocabulary
-   bench moves                  B3, B5, C1 to C5: caches, pages, aligned batches
+   bench moves                  B3, B5, C1 to C5, D1 to D3: caches, pages, aligned batches,
+                                particles
    bench all                    all of these
    bench one OP VARIANT B GAMMA ALPHA ROW_BYTES PLANES DTYPE
                                 one launch of one case, for a profiler or a sanitizer
    bench one sample MODE B GAMMA VOCAB bf16|f32
                                 the same; modes are listed in scores.cuh
    bench one move MODE B GAMMA PLANES POSITIONS
-                                the same; modes are listed in moves.cuh
+                                the same; modes are listed in moves.cuh. B: of particles, all of
+                                them, rounded up to whole groups
    bench counters               under ptxrun: counts of one launch of every variant
    options, anywhere: --quick, --iters N, --warmup N, --graph N, --replays N, --arena MIB
 
@@ -704,7 +706,8 @@ static void sweep_scores(void) {
 }
 
 static bench_case case_of_move(const moves_run *r) {
-    const int kind = r->mode->kind, has_tokens = kind == MOVE_realign || kind == MOVE_gap;
+    const int kind = r->mode->kind, has_tokens = kind == MOVE_realign || kind == MOVE_gap ||
+                                                 kind == MOVE_weights || kind == MOVE_reshuffle;
     bench_case c = make_case(0, r->batch, r->gamma, r->alpha, r->planes ? MOVES_ROW : 0);
     c.generator = GEN_MOVES, c.planes = r->planes;
     c.dtype = has_tokens ? SPECV_I64 : SPECV_I32;
@@ -731,27 +734,38 @@ static void measure_move(moves_run *r) {
               r->asked, r->least, num_launches_of_move(r), bound);
 }
 
+/* Rows of a mode: few, some, many. Groups of 1024 particles have 16 times as many of them. */
+static int batch_of_move(const moves_mode *mode, int i) {
+    static const int rows[] = {8, 32, 128}, many[] = {48, 256, 1024};
+    if (mode->kind < MOVE_weights && mode->kind != MOVE_group) return rows[i];
+    return many[i] * (mode->particles > 64 ? mode->particles / 64 : 1);
+}
+
+static int gamma_of_move(const moves_mode *mode) {
+    const int kind = mode->kind;
+    return kind == MOVE_group || kind == MOVE_plan || kind == MOVE_reshuffle ? 0 : 8;
+}
+
 /* Positions of a sequence: KV of 32768 for C1, of 4096 for the others, all sequences together,
-   but up to 2048 of each; numbers alone are of 2048. */
+   but up to 2048 of each; numbers alone are of 2048, block tables of D3 of 524288 together. */
 static int positions_of_move(const moves_mode *mode, int batch) {
     int positions = 2048;
     if (mode->kind == MOVE_realign) positions = 32768 / batch;
     if (mode->kind != MOVE_realign && mode->has_kv) positions = 4096 / batch;
+    if (mode->kind == MOVE_reshuffle) positions = 524288 / batch;
     if (bench.interpreted && (mode->has_kv || mode->kind == MOVE_gap)) positions = 64;
     return positions < 64 ? 64 : positions > 2048 ? 2048 : positions;
 }
 
 static void sweep_moves(void) {
-    static const int batches[] = {8, 32, 128}, group_batches[] = {48, 256, 1024};
     static moves_run run;
     for (int m = 0; m < NUM_MOVES_MODES; ++m)
-        for (int i = 0; i < COUNT(batches); ++i) {
+        for (int i = 0; i < 3; ++i) {
             const moves_mode *mode = &moves_modes[m];
-            const int batch = mode->kind == MOVE_group ? group_batches[i] : batches[i];
-            if (skips(i, COUNT(batches)) || (bench.interpreted && i && mode->has_kv)) continue;
-            prepare_move(&run, mode, batch, mode->kind == MOVE_group ? 0 : 8,
-                         bench.interpreted ? 3 : 64, positions_of_move(mode, batch),
-                         bench.quick ? 4 : MAX_SETS);
+            const int batch = batch_of_move(mode, i);
+            if (skips(i, 3) || (bench.interpreted && i && mode->has_kv)) continue;
+            prepare_move(&run, mode, batch, gamma_of_move(mode), bench.interpreted ? 3 : 64,
+                         positions_of_move(mode, batch), bench.quick ? 4 : MAX_SETS);
             measure_move(&run);
         }
 }
@@ -823,11 +837,10 @@ static void count_moves(void) {
     for (int m = 0; m < NUM_MOVES_MODES; ++m)
         for (int i = 0; i < (bench.quick ? 1 : 2); ++i) {
             const moves_mode *mode = &moves_modes[m];
-            const int is_group = mode->kind == MOVE_group, has_kv = mode->has_kv;
-            const int batch = (is_group ? 256 : 32) * (i && !has_kv ? 4 : 1);
+            const int has_kv = mode->has_kv, batch = batch_of_move(mode, i && !has_kv ? 2 : 1);
             bench_case c;
             bench_random_state = 7;
-            prepare_move(&run, mode, batch, is_group ? 0 : 8, i && has_kv ? 8 : 4,
+            prepare_move(&run, mode, batch, gamma_of_move(mode), i && has_kv ? 8 : 4,
                          positions_of_move(mode, batch), 1);
             verify_move(&run);
             c = case_of_move(&run);

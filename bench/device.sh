@@ -163,7 +163,8 @@ sanitize_with() {
         "move append-hnd 33 8 3 64" "move append-numbers 128 8 0 128" "move resize 128 8 0 512" \
         "move resize-copy 33 8 3 64" "move fork 64 8 0 512" "move realign 9 8 3 96" \
         "move gap 32 8 0 128" "move compact 300 8 0 64" "move group 300 0 0 64" \
-        "move budget 128 8 0 64"; do
+        "move budget 128 8 0 64" "move weights-power 300 8 0 64" "move plan-4 100 0 0 64" \
+        "move plan-1024 2048 0 0 64" "move reshuffle 256 0 0 512"; do
         echo "== $tool: bench one $words"
         # shellcheck disable=SC2086
         timeout 30 compute-sanitizer --tool "$tool" --error-exitcode 1 "$BUILD/bench" one $words \
@@ -256,7 +257,8 @@ counters() {
         "verify ballot 32 128 0.9" "verify kit 32 128 0.3" "verify kit 32 128 0.9" \
         "verify_pack one 32 8 0.9 4096" "verify_pack one 32 128 0.9 4096" \
         "verify_pack two 32 128 0.9 4096" "move append-hnd 32 8 16 128" \
-        "move realign 8 8 16 1024" "move group 1024 0 0 64"; do
+        "move realign 8 8 16 1024" "move group 1024 0 0 64" "move weights 1024 8 0 64" \
+        "move plan-1024 4096 0 0 64" "move reshuffle 1024 0 0 512"; do
         echo "# bench one $words" >> "$out/ncu.csv"
         # shellcheck disable=SC2086
         timeout 30 ncu --csv --page raw --clock-control none --metrics "$metrics" \

@@ -1,12 +1,13 @@
-/* moves.cuh - B3, B5, C1 to C5: operations on the caches and the numbers of a batch.
+/* moves.cuh - B3, B5, C1 to C5, D1 to D3: operations on the caches and the numbers of a batch.
 
-   Most of them change what they read, so that a second launch would find other lengths, pages or
-   pads. Hence slots: each launch of a round of up to MAX_SETS has numbers of its own, and in front
-   of slot 0 one memcpy sets those that change back, of all slots at once. It is part of every
-   figure here, floors too: 1/32 of a small memcpy per launch, and of the event pairs one in 32
-   sees it, which leaves the median alone. KV and columns are not set back: what they hold changes
-   no cost. All slots work on one cache, at places of their own, so that what a launch writes is
-   not in L2 when its slot comes round again; what B3 reads lies in `sources` that take turns.
+   Most of them change what they read, so that a second launch would find other lengths, pages,
+   pads or weights. Hence slots: each launch of a round of up to MAX_SETS has numbers of its own,
+   and in front of slot 0 one memcpy sets those that change back, of all slots at once. It is part
+   of every figure here, floors too: 1/32 of a small memcpy per launch, and of the event pairs one
+   in 32 sees it, which leaves the median alone. KV, columns and texts are not set back: what they
+   hold changes no cost. All slots work on one cache, at places of their own, so that what a launch
+   writes is not in L2 when its slot comes round again; what B3 reads lies in `sources` that take
+   turns.
 
    Before a mode is timed, slot 0 runs once. Its numbers and the last plane are compared with the
    reference; the other planes hold the same, but for a tag in every word, and are compared with
@@ -29,7 +30,10 @@
     X(gap, gap_commit)                                                                             \
     X(compact, compact)                                                                            \
     X(group, group)                                                                                \
-    X(budget, draft_budget)
+    X(budget, draft_budget)                                                                        \
+    X(weights, particle_weights)                                                                   \
+    X(plan, resample_plan)                                                                         \
+    X(reshuffle, reshuffle)
 
 #define KIND(kind, op) MOVE_##kind,
 enum { MOVES_KINDS(KIND) NUM_MOVE_KINDS };
@@ -38,23 +42,32 @@ enum { MOVES_KINDS(KIND) NUM_MOVE_KINDS };
 typedef struct moves_mode {
     const char *name, *op, *variant;
     int kind, has_kv, paged, heads_first, published, uniform;
+    int power, particles; /* of D: with the power bonus; of a group */
 } moves_mode;
 
 static const moves_mode moves_modes[] = {
-    {"append", "append_kv", "5 kit padded", MOVE_append, 1, 0, 0, 0, 0},
-    {"append-paged", "append_kv", "5 kit paged", MOVE_append, 1, 1, 0, 0, 0},
-    {"append-hnd", "append_kv", "5 kit paged HND", MOVE_append, 1, 1, 1, 0, 0},
-    {"append-numbers", "append_kv", "5 kit numbers", MOVE_append, 0, 1, 0, 0, 0},
-    {"resize", "page_resize", "5 kit", MOVE_resize, 0, 1, 0, 0, 0},
-    {"resize-copy", "page_resize", "5 kit copies", MOVE_resize, 1, 1, 0, 0, 0},
-    {"fork", "page_fork", "5 kit", MOVE_fork, 0, 1, 0, 0, 0},
-    {"realign", "realign", "5 kit", MOVE_realign, 1, 0, 0, 0, 0},
-    {"realign-published", "realign", "0 published", MOVE_realign, 1, 0, 0, 1, 0},
-    {"realign-uniform", "realign", "5 kit uniform", MOVE_realign, 1, 0, 0, 0, 1},
-    {"gap", "gap_commit", "5 kit", MOVE_gap, 0, 0, 0, 0, 0},
-    {"compact", "compact", "5 kit", MOVE_compact, 0, 0, 0, 0, 0},
-    {"group", "group", "5 kit", MOVE_group, 0, 0, 0, 0, 0},
-    {"budget", "draft_budget", "5 kit", MOVE_budget, 0, 0, 0, 0, 0},
+    {"append", "append_kv", "5 kit padded", MOVE_append, 1, 0, 0, 0, 0, 0, 0},
+    {"append-paged", "append_kv", "5 kit paged", MOVE_append, 1, 1, 0, 0, 0, 0, 0},
+    {"append-hnd", "append_kv", "5 kit paged HND", MOVE_append, 1, 1, 1, 0, 0, 0, 0},
+    {"append-numbers", "append_kv", "5 kit numbers", MOVE_append, 0, 1, 0, 0, 0, 0, 0},
+    {"resize", "page_resize", "5 kit", MOVE_resize, 0, 1, 0, 0, 0, 0, 0},
+    {"resize-copy", "page_resize", "5 kit copies", MOVE_resize, 1, 1, 0, 0, 0, 0, 0},
+    {"fork", "page_fork", "5 kit", MOVE_fork, 0, 1, 0, 0, 0, 0, 0},
+    {"realign", "realign", "5 kit", MOVE_realign, 1, 0, 0, 0, 0, 0, 0},
+    {"realign-published", "realign", "0 published", MOVE_realign, 1, 0, 0, 1, 0, 0, 0},
+    {"realign-uniform", "realign", "5 kit uniform", MOVE_realign, 1, 0, 0, 0, 1, 0, 0},
+    {"gap", "gap_commit", "5 kit", MOVE_gap, 0, 0, 0, 0, 0, 0, 0},
+    {"compact", "compact", "5 kit", MOVE_compact, 0, 0, 0, 0, 0, 0, 0},
+    {"group", "group", "5 kit", MOVE_group, 0, 0, 0, 0, 0, 0, 0},
+    {"budget", "draft_budget", "5 kit", MOVE_budget, 0, 0, 0, 0, 0, 0, 0},
+    {"weights", "particle_weights", "5 kit", MOVE_weights, 0, 0, 0, 0, 0, 0, 0},
+    {"weights-power", "particle_weights", "5 kit power", MOVE_weights, 0, 0, 0, 0, 0, 1, 0},
+    {"plan-4", "resample_plan", "5 kit N 4", MOVE_plan, 0, 0, 0, 0, 0, 0, 4},
+    {"plan-16", "resample_plan", "5 kit N 16", MOVE_plan, 0, 0, 0, 0, 0, 0, 16},
+    {"plan-64", "resample_plan", "5 kit N 64", MOVE_plan, 0, 0, 0, 0, 0, 0, 64},
+    {"plan-1024", "resample_plan", "5 kit N 1024", MOVE_plan, 0, 0, 0, 0, 0, 0, 1024},
+    {"reshuffle", "reshuffle", "5 kit N 16", MOVE_reshuffle, 0, 1, 0, 0, 0, 0, 16},
+    {"reshuffle-none", "reshuffle", "5 kit no jobs", MOVE_reshuffle, 0, 1, 0, 0, 1, 0, 16},
 };
 
 enum { NUM_MOVES_MODES = sizeof moves_modes / sizeof moves_modes[0] };
@@ -250,6 +263,87 @@ static void describe_budget(const moves_run *r, moves_memory *m, specv_draft_bud
     d->max_budget = r->batch * r->gamma * 3 / 5;
 }
 
+/* Tokens as D1 and D3 keep them, one of them an EOS; log-probabilities of drafts as a sampler
+   leaves them: all particles of a position, then those of the next. */
+enum { MOVES_EOS = 2, MOVES_VOCAB = 32000 };
+
+static void describe_weights(const moves_run *r, moves_memory *m, specv_particle_weights_desc *d) {
+    const int b = r->batch, gamma = r->gamma;
+    d->token_dtype = SPECV_I64;
+    d->batch = b, d->max_draft = gamma;
+    d->draft_tokens = TAKE(int64_t, PART_IN, b * gamma);
+    d->next_token = TAKE(int64_t, PART_IN, b);
+    d->target_logprob = TAKE(float, PART_IN, b *gamma);
+    d->draft_logprob = TAKE(float, PART_IN, b *gamma);
+    d->draft_logprob_row_stride = 1, d->draft_logprob_pos_stride = b;
+    if (r->mode->power) {
+        d->alpha = TAKE(float, PART_IN, b);
+        d->bonus_lse = TAKE(float, PART_IN, b);
+        d->lse = TAKE(float, PART_IN, b);
+    }
+    d->finished = TAKE(uint8_t, PART_STATE, b);
+    d->log_weight = TAKE(double, PART_STATE, b);
+    d->interval_weight = TAKE(double, PART_STATE, b);
+    d->num_emitted = TAKE(int32_t, PART_OUT, b);
+    d->row_status = TAKE(uint32_t, PART_OUT, b);
+    d->eos_token[0] = MOVES_EOS, d->num_eos = 1;
+}
+
+/* As a step calls it: `picked` and `counts` are for its end and for statistics. */
+static void describe_plan(const moves_run *r, moves_memory *m, specv_resample_plan_desc *d) {
+    const int groups = r->batch / r->mode->particles;
+    d->num_groups = groups, d->num_particles = r->mode->particles;
+    d->scheme = SPECV_RESAMPLE_SYSTEMATIC, d->threshold = 0.5;
+    d->interval_weight = TAKE(double, PART_STATE, r->batch);
+    d->log_weight = TAKE(double, PART_STATE, r->batch);
+    d->log_z = TAKE(double, PART_STATE, groups);
+    d->seed = TAKE(uint64_t, PART_IN, groups);
+    d->position = TAKE(int32_t, PART_IN, groups);
+    d->jobs = TAKE(int32_t, PART_OUT, 2 * (r->batch - groups));
+    d->num_jobs = TAKE(int32_t, PART_OUT, groups);
+    d->ess = TAKE(double, PART_OUT, groups);
+    d->group_status = TAKE(uint32_t, PART_OUT, groups);
+}
+
+/* Pages for one whole row of each group, and for what each particle has alone: see
+   fill_particle_cache. */
+static specv_particle_cache describe_particle_cache(const moves_run *r, moves_memory *m) {
+    specv_particle_cache c = SPECV_ZERO;
+    c.page_size = MOVES_PAGE, c.max_row_pages = pages_of(r->positions);
+    c.num_pages = r->batch / r->mode->particles * c.max_row_pages + r->batch * r->mode->particles;
+    c.pool.refs = TAKE(int32_t, PART_STATE, c.num_pages);
+    c.pool.free_pages = TAKE(int32_t, PART_STATE, c.num_pages);
+    c.pool.num_free = TAKE(int32_t, PART_STATE, 1);
+    c.block_table = TAKE(int32_t, PART_STATE, (int64_t)r->batch * c.max_row_pages);
+    c.num_row_pages = TAKE(int32_t, PART_STATE, r->batch);
+    c.cache_len = TAKE(int32_t, PART_STATE, r->batch);
+    return c;
+}
+
+/* Carried: finished of D1, the next token. */
+static const int64_t particle_bytes[] = {1, 8};
+
+/* Text, its lengths and what is carried are the same after a second launch. */
+static void describe_reshuffle(const moves_run *r, moves_memory *m, specv_reshuffle_desc *d) {
+    const int groups = r->batch / r->mode->particles, jobs = r->batch - groups;
+    d->token_dtype = SPECV_I64;
+    d->batch = r->batch, d->num_groups = groups, d->max_jobs = r->mode->particles - 1;
+    d->jobs = TAKE(int32_t, PART_IN, 2 * jobs);
+    d->num_jobs = TAKE(int32_t, PART_IN, groups);
+    d->num_caches = SPECV_MAX_CACHES;
+    for (int i = 0; i < d->num_caches; ++i) d->cache[i] = describe_particle_cache(r, m);
+    d->num_carry = (int)(sizeof particle_bytes / sizeof particle_bytes[0]);
+    for (int i = 0; i < d->num_carry; ++i) {
+        d->carry[i].elem_bytes = particle_bytes[i];
+        d->carry[i].data = TAKE(char, PART_IN, r->batch *particle_bytes[i]);
+    }
+    d->text_stride_elems = r->positions;
+    d->text = TAKE(int64_t, PART_IN, (int64_t)r->batch * r->positions);
+    d->text_len = TAKE(int32_t, PART_IN, r->batch);
+    d->job_status = TAKE(uint32_t, PART_OUT, jobs);
+    d->scratch = TAKE(uint32_t, PART_IN, SPECV_RESHUFFLE_WORDS);
+}
+
 static void describe_move(const moves_run *r, moves_memory *m, moves_desc *d) {
     memset(d, 0, sizeof *d);
 #define KIND(kind, op)                                                                             \
@@ -296,7 +390,8 @@ static void fill_append(const moves_run *r, const specv_append_kv_desc *d, moves
     }
     n->least += r->batch * (4 + 8 + 8 + 4 + 4 + 12 * columns) + 4 * entries;
     n->more += blocks * (8 * (int64_t)r->batch + 4 * entries);
-    if (r->mode->paged) n->more += n->moved / 16 * 4 * r->planes;
+    /* A lane looks its page up once a piece, which is a position: 4 units of 16 bytes. */
+    if (r->mode->paged) n->more += n->moved / 64 * 4 * r->planes;
 }
 
 /* Rows own the pages that their last step needed. Without KV, a row in 16 has finished; with KV,
@@ -441,6 +536,164 @@ static void fill_budget(const moves_run *r, const specv_draft_budget_desc *d, mo
     while (r->gamma >> steps) ++steps;
     n->least += 8 * (int64_t)r->batch * r->gamma + 12 * r->batch + 4;
     n->more += 33 * 4 * (int64_t)steps * r->batch;
+}
+
+static double random_normal(void) {
+    double sum = -6;
+    for (int i = 0; i < 12; ++i) sum += bench_uniform();
+    return sum;
+}
+
+/* One particle in 16 has finished, and one in 64 drafts an EOS. */
+static void fill_weights(const moves_run *r, const specv_particle_weights_desc *d, moves_bytes *n) {
+    for (int b = 0; b < r->batch; ++b) {
+        const int finished = b % 16 == 3, end = b % 64 == 5 ? r->gamma / 2 : r->gamma;
+        const int ends = end < r->gamma, power = r->mode->power;
+        for (int j = 0; j < r->gamma; ++j) {
+            const int64_t at = (int64_t)b * r->gamma + j;
+            const int token = MOVES_EOS + 1 + random_below(MOVES_VOCAB);
+            ((int64_t *)d->draft_tokens)[at] = j == end ? (int)MOVES_EOS : token;
+            ((float *)d->target_logprob)[at] = (float)(-4 * bench_uniform());
+            ((float *)d->draft_logprob)[(int64_t)j * r->batch + b] = (float)(-4 * bench_uniform());
+        }
+        ((int64_t *)d->next_token)[b] = MOVES_EOS + 1 + random_below(MOVES_VOCAB);
+        if (power) {
+            ((float *)d->alpha)[b] = 2;
+            ((float *)d->bonus_lse)[b] = (float)(20 + bench_uniform());
+            ((float *)d->lse)[b] = (float)(10 + bench_uniform());
+        }
+        d->finished[b] = (uint8_t)finished;
+        d->log_weight[b] = 4 * random_normal(), d->interval_weight[b] = random_normal();
+        n->least += 1 + 2 * 16 + 4 + 4; /* weights also of the finished: they are cleaned */
+        n->least += finished ? 0 : ends ? 16 * (end + 1) + 1 : 16 * r->gamma + 8;
+        if (power) n->least += finished ? 0 : ends ? 4 : 12;
+        if (power && finished) n->more += 4;
+    }
+}
+
+/* Weights that vary by a factor of 4.5 in every other group, which then has an effective size of
+   about a tenth and resamples, and little in the others; or in no group. */
+static void draw_weights(double *weights, int batch, int particles, int uniform) {
+    for (int b = 0; b < batch; ++b)
+        weights[b] = random_normal() * (uniform || b / particles % 2 ? 0.2 : 1.5);
+}
+
+static void fill_plan(const moves_run *r, const specv_resample_plan_desc *d, moves_bytes *n) {
+    specv_resample_plan_desc plan = *d;
+    double *weights = (double *)malloc(sizeof *weights * (size_t)r->batch);
+    int32_t *numbers = (int32_t *)malloc(8 * (size_t)r->batch);
+    draw_weights(d->interval_weight, r->batch, d->num_particles, r->mode->uniform);
+    for (int b = 0; b < r->batch; ++b) d->log_weight[b] = 4 * random_normal();
+    for (int g = 0; g < d->num_groups; ++g) {
+        ((uint64_t *)d->seed)[g] = bench_random();
+        ((int32_t *)d->position)[g] = random_below(2048);
+        d->log_z[g] = random_normal();
+    }
+    /* Who resamples, from a run of the reference on copies. */
+    memcpy(weights, d->interval_weight, sizeof *weights * (size_t)r->batch);
+    plan.interval_weight = weights, plan.log_weight = plan.log_z = plan.ess = NULL;
+    plan.group_status = NULL, plan.jobs = numbers;
+    plan.num_jobs = numbers + 2 * (r->batch - d->num_groups);
+    if (specv_ref_resample_plan(&plan)) bench_fail("reference", -1);
+    for (int g = 0; g < d->num_groups; ++g) {
+        const int64_t first = (int64_t)g * d->num_particles;
+        n->least += 8 * d->num_particles + 8 * (d->num_particles - 1) + 4 + 8 + 4;
+        if (memcmp(weights + first, d->interval_weight + first, 8 * (size_t)d->num_particles))
+            n->least += 16 * d->num_particles + 8 + 4 + 16;
+    }
+    free(weights);
+    free(numbers);
+}
+
+/* Particles of a group are of one length. Their lines part where they last had an ancestor in
+   common: for N of them some N steps ago, each of which filled about half a page. So each has up to
+   N pages of its own, and before them the same as the first of its group. */
+static void fill_particle_cache(const moves_run *r, const specv_particle_cache *c) {
+    const int particles = r->mode->particles;
+    int32_t *pages = (int32_t *)malloc(sizeof *pages * (size_t)c->num_pages);
+    int used = 0;
+    shuffle_pages(pages, c->num_pages);
+    for (int b = 0; b < r->batch; ++b) {
+        const int held = pages_of(c->cache_len[b]), own = held - 1 - random_below(particles);
+        int32_t *table = c->block_table + (int64_t)b * c->max_row_pages;
+        const int32_t *first = table - b % particles * (int64_t)c->max_row_pages;
+        for (int e = 0; e < c->max_row_pages; ++e) {
+            const int shared = e < own && b % particles;
+            table[e] = e >= held ? -1 : shared ? first[e] : pages[used++];
+            if (e < held) c->pool.refs[table[e]] += 1;
+        }
+        c->num_row_pages[b] = held;
+    }
+    *c->pool.num_free = c->num_pages - used;
+    memcpy(c->pool.free_pages, pages + used, sizeof *pages * (size_t)*c->pool.num_free);
+    free(pages);
+}
+
+/* Entries of a job's two rows: both are read, and one that changes is written, with the owners of
+   two pages. Pages that are given back are stored in any order, then sorted in place. */
+static void count_shared(const specv_reshuffle_desc *d, const specv_particle_cache *c,
+                         moves_bytes *n) {
+    int32_t *owners = (int32_t *)malloc(sizeof *owners * (size_t)c->num_pages);
+    int freed = 0, rounds = 0;
+    memcpy(owners, c->pool.refs, sizeof *owners * (size_t)c->num_pages);
+    for (int j = 0; j < d->num_groups * d->max_jobs; ++j) {
+        const int dst = d->jobs[2 * j], src = d->jobs[2 * j + 1];
+        for (int e = 0; dst >= 0 && e < c->num_row_pages[dst]; ++e) {
+            const int32_t old = c->block_table[(int64_t)dst * c->max_row_pages + e];
+            const int32_t now = c->block_table[(int64_t)src * c->max_row_pages + e];
+            n->least += old == now ? 8 : 8 + 4 + 2 * 8;
+            owners[now] += 1;
+            if (--owners[old] == 0) ++freed;
+        }
+    }
+    for (int size = 2; size / 2 < freed; size *= 2)
+        for (int apart = size; apart > 1; apart /= 2) ++rounds;
+    n->least += 8 + 4 * freed;
+    n->more += 4 * (int64_t)freed * (2 + rounds);
+    free(owners);
+}
+
+/* Jobs are those of a plan. */
+static void fill_reshuffle(const moves_run *r, const specv_reshuffle_desc *d, moves_bytes *n) {
+    const int particles = r->mode->particles;
+    double *weights = (double *)malloc(sizeof *weights * (size_t)r->batch);
+    uint64_t *seeds = (uint64_t *)malloc(sizeof *seeds * (size_t)d->num_groups);
+    int32_t *zeros = (int32_t *)calloc((size_t)d->num_groups, sizeof *zeros);
+    specv_resample_plan_desc plan = SPECV_ZERO;
+    draw_weights(weights, r->batch, particles, r->mode->uniform);
+    for (int g = 0; g < d->num_groups; ++g) seeds[g] = bench_random();
+    plan.num_groups = d->num_groups, plan.num_particles = particles, plan.threshold = 0.5;
+    plan.interval_weight = weights, plan.seed = seeds, plan.position = zeros;
+    plan.jobs = (int32_t *)d->jobs, plan.num_jobs = (int32_t *)d->num_jobs;
+    if (specv_ref_resample_plan(&plan)) bench_fail("reference", -1);
+    free(weights);
+    free(seeds);
+    free(zeros);
+    for (int b = 0; b < r->batch; ++b) {
+        d->text_len[b] = b % particles ? d->text_len[b - 1]
+                                       : r->positions / 2 + 1 + random_below(r->positions / 2);
+        for (int i = 0; i < d->num_caches; ++i) /* the draft model lacks one more token */
+            d->cache[i].cache_len[b] = d->text_len[b] - 1 - i;
+        for (int x = 0; x < d->text_len[b]; ++x)
+            ((int64_t *)d->text)[(int64_t)b * r->positions + x] = random_below(MOVES_VOCAB);
+    }
+    for (int i = 0; i < d->num_carry; ++i)
+        for (int64_t x = 0; x < r->batch * d->carry[i].elem_bytes; ++x)
+            ((char *)d->carry[i].data)[x] = (char)bench_random();
+    for (int i = 0; i < d->num_caches; ++i) {
+        fill_particle_cache(r, &d->cache[i]);
+        count_shared(d, &d->cache[i], n);
+    }
+    n->least += 4 * d->num_groups;
+    for (int j = 0; j < d->num_groups * d->max_jobs; ++j) {
+        const int src = d->jobs[2 * j + 1];
+        n->least += 4;     /* status */
+        n->more += 4 + 12; /* is there such a job: its own block, and the last one */
+        if (src < 0) continue;
+        n->least += 8 + (12 + 8) * d->num_caches + 8 + 16 * (int64_t)d->text_len[src];
+        for (int i = 0; i < d->num_carry; ++i) n->least += 2 * d->carry[i].elem_bytes;
+        n->more += 3 * (12 * d->num_caches + 4); /* two checks by its block, two by the last */
+    }
 }
 
 static void fill_move(const moves_run *r, const moves_desc *d, moves_bytes *n) {
@@ -632,7 +885,8 @@ static void prepare_move(moves_run *r, const moves_mode *mode, int batch, int ga
                          int positions, int num_slots) {
     char *tables;
     memset(r, 0, sizeof *r);
-    r->mode = mode, r->alpha = mode->uniform ? 0.5 : mode->kind < MOVE_compact ? 0.6 : 0;
+    if (mode->particles) batch = (batch + mode->particles - 1) / mode->particles * mode->particles;
+    r->mode = mode, r->alpha = mode->kind >= MOVE_compact ? 0 : mode->uniform ? 0.5 : 0.6;
     r->batch = batch, r->gamma = gamma, r->positions = positions, r->num_slots = num_slots;
     r->planes = mode->has_kv ? (planes < MOVES_MAX_PLANES ? planes : MOVES_MAX_PLANES) : 0;
     if (positions <= 2 * (gamma + 1)) bench_fail("too few positions for a mode", -1);
@@ -761,21 +1015,30 @@ static int launch_probe_of_move(const void *context, int set, cudaStream_t strea
     return launch_floor_probe(&r->probe, set, stream);
 }
 
-/* Loads that wait for each other, in the grid of the operation. */
+/* Loads that wait for each other, in the grid of the operation: as many as it cannot do without, at
+   most three. */
+static bench_floor probe_of_move(const moves_run *r) {
+    const int b = r->batch, particles = r->mode->particles;
+    switch (r->mode->kind) {
+    case MOVE_append:
+        return bench_probe(3, blocks_of_move(r, &r->d[0].append.kv), SPECV_MOVE_THREADS);
+    case MOVE_resize:
+    case MOVE_fork: return bench_probe(3, 1, SPECV_PAGE_THREADS);
+    case MOVE_compact: return bench_probe(2, 1 + r->d[0].compact.num_carry, SPECV_COMPACT_THREADS);
+    case MOVE_group: return bench_probe(2, (b + 255) / 256, SPECV_COLUMN_THREADS);
+    case MOVE_budget: return bench_probe(2, 1, SPECV_COMPACT_THREADS);
+    case MOVE_weights: return bench_probe(1, (b + 255) / 256, SPECV_PARTICLE_THREADS);
+    case MOVE_plan: return bench_probe(2, b / particles, (particles + 31) / 32 * 32);
+    case MOVE_reshuffle: return bench_probe(3, b - b / particles, SPECV_PARTICLE_THREADS);
+    default: return bench_probe(2, b, SPECV_COLUMN_THREADS);
+    }
+}
+
 static bench_bound measure_bound_of_move(moves_run *r) {
-    static const char *const names[] = {"", "", "probe2", "probe3"};
-    const int kind = r->mode->kind, depth = kind <= MOVE_fork ? 3 : 2;
-    const int threads = kind == MOVE_append                           ? SPECV_MOVE_THREADS
-                        : kind == MOVE_resize || kind == MOVE_fork    ? SPECV_PAGE_THREADS
-                        : kind == MOVE_compact || kind == MOVE_budget ? SPECV_COMPACT_THREADS
-                                                                      : SPECV_COLUMN_THREADS;
-    const int blocks = kind == MOVE_append ? blocks_of_move(r, &r->d[0].append.kv)
-                       : kind == MOVE_realign || kind == MOVE_gap ? r->batch
-                       : kind == MOVE_compact                     ? 1 + r->d[0].compact.num_carry
-                       : kind == MOVE_group                       ? (r->batch + 255) / 256
-                                                                  : 1;
-    bench_bound bound = {names[depth], 0}, copy = {"copy", 0};
-    r->probe = bench_probe(depth, blocks, threads);
+    static const char *const names[] = {"", "probe1", "probe2", "probe3"};
+    bench_bound bound = {"", 0}, copy = {"copy", 0};
+    r->probe = probe_of_move(r);
+    bound.name = names[r->probe.depth];
     bound.us = bench_time_graph(launch_probe_of_move, r, r->num_slots).p50;
     if (r->moved == 0) return bound;
     if (r->moved > r->kv_bytes / 2 / 256 * 256) bench_fail("no room for the copy", -1);

@@ -155,7 +155,7 @@ def table_scores(rows):
 
 
 def table_moves(rows):
-    """B3, B5 and C1 to C5, against a copy of what moves or the loads that must wait."""
+    """B3, B5, C1 to C5 and D1 to D3, against a copy of what moves or the loads that must wait."""
     lines = []
     for row in rows:
         if row.get("generator") != "moves" or time_of(row) is None:
@@ -308,7 +308,7 @@ def summary(folder):
                          ("B2, the seed's points", table_verify_pack(rows)),
                          ("One launch or two", table_rule(rows)),
                          ("A2 to A5 and A8", table_scores(rows)),
-                         ("B3, B5, C1 to C5", table_moves(rows)),
+                         ("B3, B5, C1 to C5, D1 to D3", table_moves(rows)),
                          ("Peers, b = 32, alpha = 0.9",
                           table_peers(os.path.join(folder, "peers.csv"))),
                          ("Hardware counters", table_ncu(os.path.join(folder, "ncu.csv")))):
