@@ -4493,16 +4493,14 @@ SPECV_DEVFN void specv_i_block_ancestors(const specv_resample_plan_desc *d, int 
     __syncthreads();
 }
 
-/* An entry of dst's table becomes src's: who comes first, then who goes, so that no page is without
-   owners in between. Returns the page that has none any more, or -1. Call: thread. */
+/* An entry of dst's table becomes src's. No order between who comes and who goes is needed: a page
+   that gains an owner is src's as well, which keeps it. Returns the page that has none any more, or
+   -1. Call: thread. */
 SPECV_DEVFN int32_t specv_i_share_entry(const specv_particle_cache *c, int32_t *entry, int32_t old,
                                         int32_t now) {
     if (old == now) return -1;
     *entry = now;
-    if (now >= 0 && now < c->num_pages) {
-        atomicAdd(&c->pool.refs[now], 1);
-        __threadfence();
-    }
+    if (now >= 0 && now < c->num_pages) atomicAdd(&c->pool.refs[now], 1);
     if (old < 0 || old >= c->num_pages) return -1;
     const int32_t owners = atomicSub(&c->pool.refs[old], 1);
     if (owners < 1) atomicAdd(&c->pool.refs[old], 1); /* more entries than owners */
@@ -4528,25 +4526,60 @@ SPECV_DEVFN specv_i_share specv_i_shared_pages(const specv_particle_cache *c, in
 /* Can the job be done? Call: thread. */
 SPECV_DEVFN int specv_i_job_ok(const specv_reshuffle_desc *d, int dst, int src) {
     if (dst < 0 || dst >= d->batch || src < 0 || src >= d->batch || dst == src) return 0;
+    const int32_t text_len = d->text ? d->text_len[src] : 0;
+    int bad = 0;
     for (int i = 0; i < d->num_caches; ++i)
-        if (specv_i_shared_pages(&d->cache[i], src, dst).pages < 0) return 0;
-    return !d->text || (d->text_len[src] >= 0 && d->text_len[src] <= d->text_stride_elems);
+        bad |= specv_i_shared_pages(&d->cache[i], src, dst).pages < 0;
+    return !bad && text_len >= 0 && text_len <= d->text_stride_elems;
 }
 
-/* Sorts count numbers, ascending, in place: a bitonic network in which what is behind the end is
-   larger than everything. Call: block. */
+/* One step of a bitonic network: numbers low and high of each pair, of blocks of `apart`, change
+   places if they have to. mirrored: the first step of a stage. Call: block. */
+SPECV_DEVFN void specv_i_sort_step(int32_t *numbers, unsigned count, unsigned pairs, unsigned apart,
+                                   int mirrored) {
+    for (unsigned p = (unsigned)specv_i_thread(); p < pairs; p += (unsigned)specv_i_num_threads()) {
+        const unsigned in = p & (apart / 2 - 1), low = 2 * p - in;
+        const unsigned high = mirrored ? low + apart - 1 - 2 * in : low + apart / 2;
+        if (high >= count) continue; /* what is behind the end is larger than everything */
+        const int32_t a = numbers[low], b = numbers[high];
+        if (a > b) numbers[low] = b, numbers[high] = a;
+    }
+}
+
+/* Sorts count numbers, ascending, in place. Pieces of SPECV_I_SORT numbers are in shared memory for
+   all steps that do not leave them; blocks of 64 numbers are a warp's. Call: block. */
 SPECV_DEVFN void specv_i_block_sort(int32_t *numbers, int count) {
-    for (int size = 2; size / 2 < count; size *= 2)
-        for (int apart = size; apart > 1; apart /= 2) {
-            for (int i = specv_i_thread(); i < count; i += specv_i_num_threads()) {
-                int other = apart == size ? i ^ (size - 1) : i ^ (apart / 2);
-                if (other > i && other < count && numbers[i] > numbers[other]) {
-                    int32_t larger = numbers[i];
-                    numbers[i] = numbers[other], numbers[other] = larger;
-                }
-            }
+    enum { SPECV_I_SORT = 2048 };
+    __shared__ int32_t piece[SPECV_I_SORT];
+    const unsigned end = (unsigned)count, thread = (unsigned)specv_i_thread();
+    const unsigned threads = (unsigned)specv_i_num_threads();
+    unsigned n = 2;
+    while (n < end && n < SPECV_I_SORT) n *= 2;
+    for (unsigned size = SPECV_I_SORT; size && (size == SPECV_I_SORT || size / 2 < end);
+         size *= 2) {
+        const int first = size == SPECV_I_SORT; /* each piece is sorted from nothing */
+        for (unsigned apart = size; apart > SPECV_I_SORT; apart /= 2) {
+            specv_i_sort_step(numbers, end, (end + size - 1) / size * (size / 2), apart,
+                              apart == size);
             __syncthreads();
         }
+        for (unsigned start = 0; start < end; start += n) {
+            for (unsigned i = thread; i < n && start + i < end; i += threads)
+                piece[i] = numbers[start + i];
+            __syncthreads();
+            for (unsigned stage = first ? 2 : n; stage <= n; stage *= 2)
+                for (unsigned apart = stage; apart > 1; apart /= 2) {
+                    specv_i_sort_step(piece, end - start, n / 2, apart, first && apart == stage);
+                    if (apart > 64 || (apart == 2 && (stage >= 64 || stage == n)))
+                        __syncthreads();
+                    else
+                        __syncwarp();
+                }
+            for (unsigned i = thread; i < n && start + i < end; i += threads)
+                numbers[start + i] = piece[i];
+            __syncthreads();
+        }
+    }
 }
 
 /* ---- sampled verification
@@ -5922,47 +5955,58 @@ SPECV_KERNEL __launch_bounds__(SPECV_BUDGET_THREADS, 1)
     if (thread == 0 && d.row_start) d.row_start[batch] = kept;
 }
 
-/* D1. Grid: a thread per particle, blocks of SPECV_PARTICLE_THREADS.
-   Bytes: 8 a draft, 34 to 50 a particle. */
+/* D1. Grid: a thread per particle, blocks of SPECV_PARTICLE_THREADS. Loads go ahead of the first
+   EOS, which nobody knows yet: their rows are there.
+   Bytes: 8 (12, 16) a draft, 41 to 65 a particle. Round trips: 1 + one for each 8 drafts. */
 SPECV_KERNEL __launch_bounds__(SPECV_PARTICLE_THREADS)
     specv_particle_weights_kernel(const __grid_constant__ specv_particle_weights_desc d) {
+    enum { AHEAD = 8 };
     const int64_t b = (int64_t)blockIdx.x * SPECV_PARTICLE_THREADS + specv_i_thread();
     specv_i_wait_for_primary();
     if (b >= d.batch) return;
-    const int live = b < specv_i_num_live(d.num_active, d.batch);
     int32_t emitted = 0;
     uint32_t status = 0;
-    if (live) {
-        const float alpha = d.alpha ? d.alpha[b] : 1.f;
+    if (b < specv_i_num_live(d.num_active, d.batch)) {
         const float *p = d.target_logprob + b * d.target_logprob_stride;
         const float *q = d.draft_logprob + b * d.draft_logprob_row_stride;
+        const float alpha = d.alpha ? d.alpha[b] : 1.f, lse = d.bonus_lse ? d.lse[b] : 0;
+        const float bonus_lse = d.bonus_lse ? d.bonus_lse[b] : 0;
+        const int64_t bonus = d.next_token ? specv_i_one_token(d.next_token, d.token_dtype, b) : 0;
+        const double log_weight = d.log_weight[b], interval = d.interval_weight[b];
         const int was_finished = d.finished[b] != 0;
-        int ended = 0;
+        int ended = was_finished;
         double gain = 0;
-        for (int j = 0; !was_finished && j < d.max_draft && !ended; ++j) {
-            gain = specv_i_weigh(gain, alpha, p[j], q[j * d.draft_logprob_pos_stride]);
-            if (d.draft_tokens)
-                ended = specv_i_is_one_of(
-                    d.eos_token, d.num_eos,
-                    specv_i_one_token(d.draft_tokens, d.token_dtype, b * d.draft_stride_elems + j));
-            emitted += 1;
-        }
-        if (!was_finished && !ended) {
-            if (d.bonus_lse)
-                gain = specv_i_weigh(gain, specv_i_negate(alpha), d.lse[b],
-                                     specv_i_negate(d.bonus_lse[b]));
-            emitted += 1;
-            if (d.next_token) {
-                const int64_t token = specv_i_one_token(d.next_token, d.token_dtype, b);
-                ended = specv_i_is_one_of(d.eos_token, d.num_eos, token);
-                emitted -= token < 0;
+#pragma unroll 1
+        for (int j0 = 0; j0 < d.max_draft && !ended; j0 += AHEAD) {
+            const int last = d.max_draft - 1 - j0;
+            float of_target[AHEAD], of_draft[AHEAD];
+            int64_t token[AHEAD];
+#pragma unroll
+            for (int u = 0; u < AHEAD; ++u) {
+                const int j = j0 + (u < last ? u : last);
+                of_target[u] = p[j], of_draft[u] = q[j * d.draft_logprob_pos_stride];
+                token[u] = d.draft_tokens ? specv_i_one_token(d.draft_tokens, d.token_dtype,
+                                                              b * d.draft_stride_elems + j)
+                                          : -1;
+            }
+#pragma unroll
+            for (int u = 0; u < AHEAD; ++u) {
+                if (u > last || ended) continue;
+                gain = specv_i_weigh(gain, alpha, of_target[u], of_draft[u]);
+                ended = specv_i_is_one_of(d.eos_token, d.num_eos, token[u]);
+                emitted += 1;
             }
         }
-        if (ended) d.finished[b] = 1;
+        if (!ended) {
+            if (d.bonus_lse)
+                gain = specv_i_weigh(gain, specv_i_negate(alpha), lse, specv_i_negate(bonus_lse));
+            if (d.next_token) ended = specv_i_is_one_of(d.eos_token, d.num_eos, bonus);
+            emitted += bonus >= 0;
+        }
+        if (ended && !was_finished) d.finished[b] = 1;
         gain = specv_i_clean_weight(gain, &status);
-        d.log_weight[b] = specv_i_clean_weight(specv_i_add_double(d.log_weight[b], gain), &status);
-        d.interval_weight[b] =
-            specv_i_clean_weight(specv_i_add_double(d.interval_weight[b], gain), &status);
+        d.log_weight[b] = specv_i_clean_weight(specv_i_add_double(log_weight, gain), &status);
+        d.interval_weight[b] = specv_i_clean_weight(specv_i_add_double(interval, gain), &status);
     }
     if (d.num_emitted) d.num_emitted[b] = emitted;
     if (d.row_status) d.row_status[b] = status;
@@ -5989,7 +6033,11 @@ SPECV_KERNEL __launch_bounds__(SPECV_PLAN_THREADS, 1)
     {
         const uint64_t bits = specv_i_double_bits(weight);
         long long ordered = (long long)(bits >> 63 ? bits ^ 0x7fffffffffffffffu : bits);
-        atomicMax(&plan.max, ordered);
+        for (int apart = 16; apart > 0; apart /= 2) {
+            const long long other = __shfl_xor_sync(SPECV_FULL_WARP, ordered, apart);
+            if (other > ordered) ordered = other;
+        }
+        if (specv_i_lane() == 0) atomicMax(&plan.max, ordered); /* a loop: once for each warp */
         __syncthreads();
         ordered = plan.max;
         any = ordered != none;
@@ -6046,7 +6094,8 @@ SPECV_KERNEL __launch_bounds__(SPECV_PLAN_THREADS, 1)
 
 /* D3. Grid: task.chunks blocks of SPECV_PARTICLE_THREADS for each job there may be; those of jobs
    that there are not end after one load. The last block to arrive writes what all have read.
-   Bytes: 8 a table entry that stays, 24 one that changes; text once; 4 a page that is freed. */
+   Bytes: 8 a table entry that stays, 28 one that changes; text once; 8 a page that is freed, from
+   shared memory in between. Round trips of a job: 5. */
 SPECV_KERNEL __launch_bounds__(SPECV_PARTICLE_THREADS)
     specv_reshuffle_kernel(const __grid_constant__ specv_reshuffle_task task) {
     __shared__ int32_t first_free;
@@ -6063,20 +6112,23 @@ SPECV_KERNEL __launch_bounds__(SPECV_PARTICLE_THREADS)
                 const specv_i_share s = specv_i_shared_pages(c, src, dst);
                 const int32_t *from = c->block_table + src * c->table_stride;
                 int32_t *to = c->block_table + dst * c->table_stride;
+                /* It stays until the end: scratch counts what came behind it. */
+                const int32_t num_free = *c->pool.num_free;
                 for (int e = at; e < s.pages || e < s.held; e += step) {
                     int32_t page = specv_i_share_entry(c, &to[e], e < s.held ? to[e] : -1,
                                                        e < s.pages ? from[e] : -1);
                     if (page < 0) continue;
-                    /* num_free stays until the end: scratch counts what came behind it */
-                    const int32_t first = *c->pool.num_free;
-                    int32_t place = first + (int32_t)atomicAdd(&d->scratch[1 + i], 1u);
-                    if (first >= 0 && place < c->num_pages) c->pool.free_pages[place] = page;
+                    int32_t place = num_free + (int32_t)atomicAdd(&d->scratch[1 + i], 1u);
+                    if (num_free >= 0 && place < c->num_pages) c->pool.free_pages[place] = page;
                 }
             }
-            for (int64_t x = at; d->text && x < d->text_len[src]; x += step)
-                specv_i_store_token(
-                    d->text, d->token_dtype, dst * d->text_stride_elems + x,
-                    specv_i_one_token(d->text, d->token_dtype, src * d->text_stride_elems + x));
+            if (d->text) {
+                const int64_t size = d->token_dtype == SPECV_I64 ? 8 : 4;
+                const int64_t row_bytes = d->text_stride_elems * size;
+                char *text = (char *)d->text;
+                specv_i_copy(text + dst * row_bytes, text + src * row_bytes,
+                             d->text_len[src] * size, at, step);
+            }
             for (int i = 0; i < d->num_carry; ++i) {
                 const int64_t bytes = d->carry[i].elem_bytes;
                 char *data = (char *)d->carry[i].data;

@@ -560,8 +560,8 @@ static void test_vocabularies(void) {
         }
 }
 
-/* The same rows in another order, in a larger batch, with other grids, give the same results. Enough
-   ids that several blocks share the residual of a row. */
+/* The same rows in another order, in a larger batch, with other grids, give the same results.
+   Enough ids that several blocks share the residual of a row. */
 static void test_invariance(void) {
 #if T_DEVICE
     static const int sms[] = {1, 3, 132};
