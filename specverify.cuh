@@ -1044,7 +1044,8 @@ typedef struct specv_accept_stats_desc {
 #define SPECV_PAGE_THREADS     1024 /* specv_page_resize_kernel, specv_page_fork_kernel */
 #define SPECV_COLUMN_THREADS   256  /* specv_realign_kernel, specv_shift_kv_, specv_gap_commit_ */
 #define SPECV_COMPACT_THREADS  1024 /* specv_compact_kernel */
-#define SPECV_GROUP_THREADS    256  /* specv_group_kernel: a thread per row */
+#define SPECV_GROUP_THREADS    256  /* specv_group_kernel: 8 threads per row */
+#define SPECV_GROUP_ROWS       32   /* rows of a block of it */
 #define SPECV_PARTICLE_THREADS 256  /* specv_particle_weights_kernel, specv_reshuffle_kernel */
 #define SPECV_PLAN_THREADS     1024 /* specv_resample_plan_kernel: at most, a thread per particle */
 #define SPECV_BUDGET_THREADS   1024 /* specv_draft_budget_kernel: one block */
@@ -4412,21 +4413,38 @@ SPECV_DEVFN int specv_i_survivors(const float *survival, int n_draft, uint32_t b
     return low;
 }
 
-/* The same over all rows, in every thread. Call: block. Sync: two barriers. */
-SPECV_DEVFN int32_t specv_i_block_survivors(const specv_draft_budget_desc *d, uint32_t bits) {
-    __shared__ int32_t sum;
-    int32_t count = 0;
-    for (int b = specv_i_thread(); b < d->rows.batch; b += specv_i_num_threads())
-        count += specv_i_survivors(d->survival + (int64_t)b * d->rows.max_draft,
-                                   specv_thread_load_row(&d->rows, b).n_draft, bits);
-    count = specv_warp_reduce_add(count);
-    if (specv_i_thread() == 0) sum = 0;
-    __syncthreads();
-    if (specv_i_lane() == 0) atomicAdd(&sum, count);
-    __syncthreads();
-    count = sum;
-    __syncthreads(); /* the next call writes it */
-    return count;
+/* The *rank-th largest survival of all drafts, 1 being the largest: the bits of a float; *rank
+   becomes how many of those that are equal to it are among these *rank. Behind the smallest: the
+   smallest. *rank below 1: a number above all. Ten bits are found at a time. Call: block of
+   SPECV_BUDGET_THREADS, each thread of which reads the rows that it wrote. Sync: barriers. */
+SPECV_DEVFN uint32_t specv_i_block_nth_survival(const specv_draft_budget_desc *d, int32_t *rank) {
+    __shared__ int32_t bins[SPECV_BUDGET_THREADS], scratch[SPECV_BLOCK_SCAN_SMEM_WORDS], found[2];
+    const int thread = specv_i_thread();
+    uint32_t prefix = 0;
+    int32_t wanted = *rank, total;
+#pragma unroll 1
+    for (int shift = 20; shift >= 0; shift -= 10) {
+        bins[thread] = 0;
+        __syncthreads();
+        for (int b = thread; b < d->rows.batch; b += SPECV_BUDGET_THREADS) {
+            const float *survival = d->survival + b * (int64_t)d->rows.max_draft;
+            const int n_draft = specv_thread_load_row(&d->rows, b).n_draft;
+            for (int j = 0; j < n_draft; ++j) {
+                const uint32_t bits = specv_float_bits(survival[j]); /* below 2^30: at most 1 */
+                if (bits >> shift >> 10 == prefix) atomicAdd(&bins[bits >> shift & 1023], 1);
+            }
+        }
+        __syncthreads();
+        const int32_t mine = bins[1023 - thread];
+        const int32_t before = specv_block_exclusive_scan(mine, &total, scratch);
+        if (wanted > total) wanted = total; /* of the first round: all drafts */
+        if (before < wanted && wanted <= before + mine) found[0] = 1023 - thread, found[1] = before;
+        __syncthreads();
+        if (wanted <= 0) break;
+        prefix = prefix << 10 | (uint32_t)found[0], wanted -= found[1];
+    }
+    *rank = wanted < 0 ? 0 : wanted;
+    return wanted <= 0 ? 0x7f800000u : prefix;
 }
 
 /* ---- particles */
@@ -5703,8 +5721,8 @@ SPECV_KERNEL __launch_bounds__(SPECV_COLUMN_THREADS, 2)
     const int plane = (int)(row_plane % (unsigned)d.kv.num_planes);
     const int b = (int)(row_plane / (unsigned)d.kv.num_planes);
     if (b >= d.batch) return;
-    char *data = (char *)(d.kv.planes ? d.kv.planes[plane] : d.kv.plane);
     specv_i_wait_for_primary();
+    char *data = (char *)(d.kv.planes ? d.kv.planes[plane] : d.kv.plane);
     specv_shift shift = {0, 0, 0, 0};
     uint32_t status = 0;
     if (b < specv_i_num_live(d.num_active, d.batch)) {
@@ -5826,14 +5844,16 @@ SPECV_KERNEL __launch_bounds__(SPECV_COMPACT_THREADS, 1)
     if (thread == 0) *d.new_num_active = count;
 }
 
-/* C4. Grid: ceil(batch / SPECV_GROUP_THREADS) blocks. A row's place is the number of keys below
-   its own: all pairs are compared, which is work for many SMs and needs no passes. The last block
-   to arrive finds the groups. Bytes: per block 4 (5) a row; order once. */
+/* C4. Grid: ceil(batch / SPECV_GROUP_ROWS) blocks. A row's place is the number of keys below its
+   own: all pairs are compared, which is work for many SMs and needs no passes. The last block to
+   arrive finds the groups. Bytes: per block 4 (5) a row; order once. */
 SPECV_KERNEL __launch_bounds__(SPECV_GROUP_THREADS)
     specv_group_kernel(const __grid_constant__ specv_group_desc d) {
     __shared__ uint64_t keys[SPECV_GROUP_THREADS], best;
     __shared__ int32_t scratch[SPECV_BLOCK_SCAN_SMEM_WORDS];
-    const int thread = specv_i_thread(), b = (int)blockIdx.x * SPECV_GROUP_THREADS + thread;
+    const int lanes = SPECV_GROUP_THREADS / SPECV_GROUP_ROWS; /* of a row */
+    const int thread = specv_i_thread(), lane = thread % lanes;
+    const int b = (int)blockIdx.x * SPECV_GROUP_ROWS + thread / lanes;
     specv_i_wait_for_primary();
     const int live = specv_i_num_live(d.num_active, d.batch);
     const uint64_t key = specv_i_group_key(&d, b, live);
@@ -5843,14 +5863,18 @@ SPECV_KERNEL __launch_bounds__(SPECV_GROUP_THREADS)
         keys[thread] = specv_i_group_key(&d, row0 + thread, live);
         __syncthreads();
 #pragma unroll 8
-        for (int j = 0; j < SPECV_GROUP_THREADS; ++j) {
+        for (int j = lane; j < SPECV_GROUP_THREADS; j += lanes) {
             rank += keys[j] < key;
             count += keys[j] != ~(uint64_t)0;
         }
         __syncthreads();
     }
-    if (key != ~(uint64_t)0) d.order[rank] = b;
-    if (b < d.batch && b >= count) d.order[b] = -1;
+    for (int apart = lanes / 2; apart > 0; apart /= 2) {
+        rank += __shfl_xor_sync(SPECV_FULL_WARP, rank, apart);
+        count += __shfl_xor_sync(SPECV_FULL_WARP, count, apart);
+    }
+    if (lane == 0 && key != ~(uint64_t)0) d.order[rank] = b;
+    if (lane == 0 && b < d.batch && b >= count) d.order[b] = -1;
     if (!specv_i_block_is_last(d.ticket, (int)gridDim.x)) return;
     if (thread == 0) best = ~(uint64_t)0;
     __syncthreads();
@@ -5900,38 +5924,41 @@ SPECV_KERNEL __launch_bounds__(SPECV_GROUP_THREADS)
     for (int i = found + thread; i < d.pick; i += SPECV_GROUP_THREADS) d.picked[i] = -1;
 }
 
-/* C5. Grid: one block of SPECV_BUDGET_THREADS. The threshold is found bit by bit: 31 counts of the
-   drafts above it, each a binary search in every row. Bytes: confidence once, survival once and,
-   from L1, 31 log2(max_draft) times a row. */
+/* C5. Grid: one block of SPECV_BUDGET_THREADS. The smallest survival that is kept is found ten bits
+   at a time. Bytes: confidence once, survival once and, from L1, three times and twice
+   log2(max_draft) of a row. Round trips: 1 + one for each 8 drafts. */
 SPECV_KERNEL __launch_bounds__(SPECV_BUDGET_THREADS, 1)
     specv_draft_budget_kernel(const __grid_constant__ specv_draft_budget_desc d) {
+    enum { AHEAD = 8 };
     __shared__ int32_t scratch[2][SPECV_BLOCK_SCAN_SMEM_WORDS];
     const int thread = specv_i_thread(), batch = d.rows.batch, max_draft = d.rows.max_draft;
-    int32_t budget = d.max_budget, above, ties, kept = 0, tied = 0;
-    uint32_t threshold = 0;
+    int32_t ties = d.max_budget, kept = 0, tied = 0;
     specv_i_wait_for_primary();
-    if (d.budget && *d.budget < budget) budget = *d.budget;
+    if (d.budget && *d.budget < ties) ties = *d.budget;
     for (int b = thread; b < batch; b += SPECV_BUDGET_THREADS) {
         const specv_row row = specv_thread_load_row(&d.rows, b);
         const float *confidence = d.confidence + b * d.confidence_stride_elems;
         uint32_t status = row.status;
         float survival = 1;
-        for (int j = 0; j < max_draft; ++j) {
-            uint32_t bits = j < row.n_draft ? specv_float_bits(confidence[j]) : 0;
-            if (bits == 0x80000000u) bits = 0;                         /* -0 */
-            if (bits > 0x3f800000u) bits = 0, status |= SPECV_ROW_NAN; /* not in 0..1 */
-            survival = specv_i_mul(survival, specv_bits_float(bits));
-            d.survival[b * (int64_t)max_draft + j] = survival;
+#pragma unroll 1
+        for (int j0 = 0; j0 < max_draft; j0 += AHEAD) {
+            float ahead[AHEAD];
+#pragma unroll
+            for (int u = 0; u < AHEAD; ++u)
+                ahead[u] = j0 + u < row.n_draft ? confidence[j0 + u] : 0;
+#pragma unroll
+            for (int u = 0; u < AHEAD; ++u) {
+                uint32_t bits = specv_float_bits(ahead[u]);
+                if (j0 + u >= max_draft) continue;
+                if (bits == 0x80000000u) bits = 0;                         /* -0 */
+                if (bits > 0x3f800000u) bits = 0, status |= SPECV_ROW_NAN; /* not in 0..1 */
+                survival = specv_i_mul(survival, specv_bits_float(bits));
+                d.survival[b * (int64_t)max_draft + j0 + u] = survival;
+            }
         }
         if (d.row_status) d.row_status[b] = status;
     }
-    /* A thread reads only what it wrote. */
-    above = specv_i_block_survivors(&d, 0);
-    budget = budget < above ? budget : above;
-    for (uint32_t bit = 1u << 30; bit > 0 && budget > 0; bit >>= 1)
-        if (specv_i_block_survivors(&d, threshold | bit) >= budget) threshold |= bit;
-    if (budget <= 0) threshold = 0x7f800000u; /* nobody's */
-    ties = budget - specv_i_block_survivors(&d, threshold + 1);
+    const uint32_t threshold = specv_i_block_nth_survival(&d, &ties);
 #pragma unroll 1
     for (int row0 = 0; row0 < batch; row0 += SPECV_BUDGET_THREADS) {
         const int b = row0 + thread;
@@ -6497,7 +6524,7 @@ SPECV_LAUNCHER int specv_group(const specv_group_desc *desc, struct CUstream_st 
     int status = SPECV_I_VALIDATE(specv_group_validate, desc);
     if (status != SPECV_OK || desc->batch == 0) return status;
     return specv_i_launch((const void *)specv_group_kernel,
-                          (desc->batch + SPECV_GROUP_THREADS - 1) / SPECV_GROUP_THREADS,
+                          ((int64_t)desc->batch + SPECV_GROUP_ROWS - 1) / SPECV_GROUP_ROWS,
                           SPECV_GROUP_THREADS, desc, 0, stream);
 }
 

@@ -523,7 +523,7 @@ static void fill_compact(const moves_run *r, const specv_compact_desc *d, moves_
 }
 
 static void fill_group(const moves_run *r, const specv_group_desc *d, moves_bytes *n) {
-    const int blocks = (r->batch + SPECV_GROUP_THREADS - 1) / SPECV_GROUP_THREADS;
+    const int blocks = (r->batch + SPECV_GROUP_ROWS - 1) / SPECV_GROUP_ROWS;
     for (int b = 0; b < r->batch; ++b) ((int32_t *)d->length)[b] = 500 + random_below(24);
     n->least += 4 * (3 * r->batch + 1 + d->pick + 2);
     n->more += 4 * (int64_t)r->batch * blocks + 5 * 4 * r->batch;
@@ -535,7 +535,7 @@ static void fill_budget(const moves_run *r, const specv_draft_budget_desc *d, mo
         ((float *)d->confidence)[i] = (float)(0.3 + 0.7 * bench_uniform());
     while (r->gamma >> steps) ++steps;
     n->least += 8 * (int64_t)r->batch * r->gamma + 12 * r->batch + 4;
-    n->more += 33 * 4 * (int64_t)steps * r->batch;
+    n->more += (3 * r->gamma + 2 * steps) * 4 * (int64_t)r->batch;
 }
 
 static double random_normal(void) {
