@@ -1,4 +1,4 @@
-/* specverify.cuh - 0.3.1 - verification of batched speculative decoding, in CUDA C
+/* specverify.cuh - 0.4.0 - verification of batched speculative decoding, in CUDA C
    SPDX-License-Identifier: MIT-0                              no warranty; use at your own risk
 
    Do this:
@@ -88,7 +88,7 @@
                accepted_len) may be read; its outputs are 0, its tokens -1.
    Outputs     are stored, never accumulated; every element of every row is written; token slots
                that hold no token are -1. A null output is not written. "in/out" is state: it
-               changes for live rows without a fault, and for no other.
+               changes for live rows, with a fault only where the contract says so.
    Errors      what the host can know is checked before any work: 0 is success, < 0 is
                SPECV_ERR_* and names a field, > 0 is a cudaError_t. What only the device can see
                costs the row, never the launch: it takes the outcome below and sets bits in
@@ -114,7 +114,9 @@
                  SPECV_ROW_ZERO_RESIDUAL  a draft was rejected, but p is nowhere above q (by
                                        rounding, or q is not what it should be): drawn from p.
                  SPECV_ROW_BAD_PAGE  a page id outside the pool, or of a page whose owners do not
-                                       add up: the row's pages and KV stay as they are.
+                                       add up: the row's pages and KV stay as they are, but for
+                                       pages that B5 finds to have too few owners while rows give
+                                       them back: these are given back.
                  SPECV_ROW_SHARED_PAGE  the row would write into a page that others own too: it
                                        does not.
    Same bits   every output is a pure function of the inputs, on any GPU, grid and compiler flag.
@@ -196,7 +198,7 @@
    SPECVERIFY_NO_STDINT        under NVRTC, if you declare int32_t and its kin yourself.
 
    ------------------------------------------------------------------------------- >>revisions
-   0.3.1  elements of any size are carried; a bonus that was not drawn is not emitted
+   0.4.0  elements of any size are carried; a bonus that was not drawn is not emitted
    0.3.0  commit to padded and paged caches, pages, aligned batches, grouping, draft budgets,
           particles.
    0.2.0  sampled verification from logits or probabilities; a sampler; the numeric core.
@@ -210,10 +212,10 @@
 /* ================================================================================= >>config */
 
 #define SPECVERIFY_VERSION_MAJOR  0
-#define SPECVERIFY_VERSION_MINOR  3
-#define SPECVERIFY_VERSION_PATCH  1
-#define SPECVERIFY_VERSION        301 /* major * 10000 + minor * 100 + patch */
-#define SPECVERIFY_VERSION_STRING "0.3.1"
+#define SPECVERIFY_VERSION_MINOR  4
+#define SPECVERIFY_VERSION_PATCH  0
+#define SPECVERIFY_VERSION        400 /* major * 10000 + minor * 100 + patch */
+#define SPECVERIFY_VERSION_STRING "0.4.0"
 
 #if defined(__CUDACC_RTC__)
 #if !defined(SPECVERIFY_NO_STDINT) /* NVRTC finds no <stdint.h> without an include path */
@@ -311,7 +313,10 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
     X(ERR_EOS_TOKEN, -24, "an eos_token is negative or not below vocab")                           \
     X(ERR_NUM_PLANES, -25,                                                                         \
       "num_planes is negative, or 0 with plane tables, or above 1 without them")                   \
-    X(ERR_SRC, -26, "src and dst are needed, or src_planes (8-byte aligned) and dst_planes")       \
+    X(ERR_SRC, -26,                                                                                \
+      "src and dst are needed, or src_planes (8-byte aligned) and dst_planes; of an append, "      \
+      "planes "                                                                                    \
+      "of src where kv has them")                                                                  \
     X(ERR_DST, -27, "dst and src are needed, or dst_planes (8-byte aligned) and src_planes")       \
     X(ERR_OFFSETS, -28, "offsets is null or not 4-byte aligned")                                   \
     X(ERR_ROW_BYTES, -29, "row_bytes is not positive")                                             \
@@ -327,8 +332,8 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
     X(ERR_ACCUMULATE, -38, "accumulate is neither 0 nor 1")                                        \
     X(ERR_KEEP_STATUS, -39, "keep_status is neither 0 nor 1")                                      \
     X(ERR_RULE, -40, "rule is not a specv_rule")                                                   \
-    X(ERR_TARGET, -41, "target.data is null or not aligned to its element")                        \
-    X(ERR_DRAFT, -42, "draft.data is not aligned to its element")                                  \
+    X(ERR_TARGET, -41, "target.data, or scores.data, is null or not aligned to its element")       \
+    X(ERR_DRAFT, -42, "draft.data is not aligned to its element, or is given with rule SCORE")     \
     X(ERR_SCORE_DTYPE, -43, "dtype of target or draft is not a specv_score_dtype")                 \
     X(ERR_SCORE_STRIDE, -44,                                                                       \
       "a stride of target or draft is too small, or seq_stride_elems is given with row_start")     \
@@ -336,7 +341,10 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
     X(ERR_SEED, -46, "seed is not 8-byte aligned, or needed and null")                             \
     X(ERR_POSITION, -47, "position is not 4-byte aligned, or null where seed is given")            \
     X(ERR_UNIFORM, -48, "accept_uniform or sample_uniform is not 4-byte aligned")                  \
-    X(ERR_LOGPROB, -49, "logprob or lse is not 4-byte aligned")                                    \
+    X(ERR_LOGPROB, -49,                                                                            \
+      "logprob, lse, draft_logprob or target_logprob is not 4-byte aligned, is null where "        \
+      "weights "                                                                                   \
+      "need it, or is given without rule SCORE")                                                   \
     X(ERR_STREAM, -50, "stream is not a specv_stream, or step_row is negative")                    \
     X(ERR_TOKEN, -51, "token is null or not aligned to its element")                               \
     X(ERR_SCRATCH, -52, "scratch is null, not 16-byte aligned, or smaller than needed")            \
@@ -354,7 +362,7 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
     X(ERR_NUM_PAGES, -61, "num_pages is not positive, or is given without block_table")            \
     X(ERR_MAX_POSITIONS, -62, "max_positions is not positive")                                     \
     X(ERR_NUM_HEADS, -63, "num_heads is negative")                                                 \
-    X(ERR_HEAD_BYTES, -64, "head_bytes is not positive")                                           \
+    X(ERR_HEAD_BYTES, -64, "head_bytes is not positive, or with num_heads above 2^30")             \
     X(ERR_KV_STRIDE, -65,                                                                          \
       "a stride of heads, positions, pages or sequences is negative or makes them overlap")        \
     X(ERR_TABLE_STRIDE, -66,                                                                       \
@@ -403,7 +411,8 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
       "alpha, bonus_lse or lse is not 4-byte aligned, or one of the last two is missing")          \
     X(ERR_THRESHOLD, -98, "threshold is not in 0..1")                                              \
     X(ERR_JOBS, -99,                                                                               \
-      "jobs, num_jobs, counts or job_status is null where needed or not 4-byte aligned")           \
+      "jobs, num_jobs, counts or job_status is null where needed or not 4-byte aligned, or there " \
+      "are too many jobs")                                                                         \
     X(ERR_CACHES, -100, "num_caches is not in 0..SPECV_MAX_CACHES")                                \
     X(ERR_TEXT, -101,                                                                              \
       "text is not aligned to its element, or text_len or text_stride_elems is missing")
@@ -557,7 +566,7 @@ typedef struct specv_verify_sample_desc {
     specv_verify_greedy_desc verify;
     specv_scores target;      /* max_draft + 1 positions a row */
     specv_scores draft;       /* max_draft positions a row, or data null: q is 1 at the draft */
-    const float *temperature; /* [batch], or null: 1; 0 = greedy. Not applied to probs */
+    const float *temperature; /* [batch], or null: 1; 0 = greedy. Of probs only 0 counts */
     const float *draft_temperature; /* [batch], or null: temperature; for draft logits */
     const uint64_t *seed;           /* [batch]; null only where no random number is used */
     const int32_t *position;        /* [batch]: where in the text the row's position 0 is */
@@ -589,7 +598,7 @@ typedef struct specv_sample_desc {
     int32_t token_dtype;       /* specv_dtype */
     const int32_t *num_active; /* as in specv_rows */
     specv_scores scores;       /* one position a row; seq_stride_elems is the stride of rows */
-    const float *temperature;  /* [batch], or null: 1; 0 = greedy. Not applied to probs */
+    const float *temperature;  /* [batch], or null: 1; 0 = greedy. Of probs only 0 counts */
     const uint64_t *seed;      /* [batch]; null only where no random number is used */
     const int32_t *position;   /* [batch]: absolute position of the step's first token */
     const float *uniform;      /* in [0, 1), [batch], or null: from seed; method CDF */
@@ -653,8 +662,8 @@ typedef struct specv_kv_rows {
 
 /* B3. Commit: the rows of accepted tokens go from where the pass left them into each sequence's
    cache, behind cache_len. Without planes (the pass wrote into the cache itself) only the numbers
-   are kept: a rejected row is one behind the new cache_len. (So for a draft model's cache, with
-   num_pending = the draft_catchup of the step before, minus 1.) */
+   are kept: a rejected row is one behind the new cache_len. (So for a draft model's cache, if all
+   rows lacked the same number of tokens: num_pending is that number minus 1.) */
 typedef struct specv_append_kv_desc {
     uint32_t canary0;
     int32_t keep_status; /* 1 = add bits to row_status (after A1 to A5); 0 = store it */
@@ -668,7 +677,9 @@ typedef struct specv_append_kv_desc {
                                token included: 1, or 2 after all drafts were accepted */
     int64_t *slot_mapping; /* out [batch][num_pending + max_draft], or null: where the next pass's
                               KV rows belong, page * page_size + offset (padded: b * max_positions
-                              + position); -1 without a place */
+                              + position); -1 without a place. From block_table as it is now: the
+                              B5 before has to reserve for two passes, and what B5 or D3 changes
+                              later makes it stale */
     int32_t *position_ids; /* out [batch][num_pending + max_draft], or null: of the next pass */
     const int32_t *page_refs; /* [num_pages], or null: a page that is written must have one owner */
     uint32_t *row_status;     /* out [batch], or null */
@@ -710,7 +721,8 @@ typedef struct specv_page_resize_desc {
     const int32_t *cache_len;   /* [batch]: positions with content */
     const int32_t *row_reserve; /* [batch], or null: reserve in every row */
     const uint8_t *finished;    /* [batch], or null; not 0: the row gives back all its pages */
-    int32_t *copy_from;         /* out [batch], or null: the page that was replaced, or -1 */
+    int32_t *copy_from;         /* out [batch]: the page that was replaced, or -1; without planes
+                                   this and the next may be null */
     int32_t *copy_to;           /* out [batch]: by which, or -1; its first cache_len % page_size
                                    positions are copied from there if kv has planes */
     uint32_t *row_status;       /* out [batch], or null */
@@ -774,11 +786,11 @@ typedef struct specv_realign_desc {
     const void *emitted;        /* [batch][max_draft + 1]: out_tokens of A1 to A5 */
     const int32_t *num_emitted; /* [batch], 0..max_draft + 1 */
     int32_t *pad_len;           /* in/out [batch] */
-    specv_shift *shifts;        /* out [batch]: what to do to further caches (specv_shift_kv) */
-    uint32_t *row_status;       /* out [batch], or null */
-    uint32_t *ticket;           /* see B3 */
+    specv_shift *shifts;  /* out [batch], 16-byte aligned: for further caches, specv_shift_kv */
+    uint32_t *row_status; /* out [batch], or null */
+    uint32_t *ticket;     /* see B3 */
     specv_columns columns;
-    specv_kv_cache kv;            /* padded; no planes: only shifts are written */
+    specv_kv_cache kv;            /* padded; no planes: KV is left to specv_shift_kv */
     int64_t emitted_stride_elems; /* 0 = max_draft + 1 */
     int32_t batch, max_draft;
     uint32_t reserved; /* must be 0 */
@@ -790,7 +802,7 @@ typedef struct specv_shift_kv_desc {
     uint32_t canary0;
     int32_t keep_status;       /* 1 = add bits to row_status; 0 = store it */
     const int32_t *num_active; /* as in specv_rows */
-    const specv_shift *shifts; /* [batch] */
+    const specv_shift *shifts; /* [batch], 16-byte aligned */
     const int32_t *end;        /* [batch], or null: columns from here on hold nothing yet */
     uint32_t *row_status;      /* out [batch], or null */
     specv_kv_cache kv;         /* padded */
@@ -824,7 +836,9 @@ typedef struct specv_gap_commit_desc {
 
 /* C3. Which rows go on, and what each still has to feed its draft model. `carry` compacts arrays
    with an element per row, in place, so that the rows that go on come first; what is behind them
-   stays as it was. */
+   stays as it was: a sequence that joins there begins with num_row_pages and cache_len 0, or B5
+   gives back pages of the row that moved. Rows that leave give their pages back (B5) before. A
+   launch cannot carry the lengths that it reads; finished is 0 for all rows that go on. */
 enum { SPECV_MAX_CARRY = 8 };
 
 typedef struct specv_carry {
@@ -846,7 +860,7 @@ typedef struct specv_compact_desc {
                                   has not seen of active[i], its draft_cache_len; then 0 */
     int32_t *catchup_start;         /* out [batch + 1], or null: running sum of the tokens it lacks,
                                   cache_len + 1 - draft_cache_len each: rows of a CSR pass */
-    uint32_t *row_status;           /* out [batch], or null */
+    uint32_t *row_status;           /* out [batch], or null; by row, as the inputs */
     specv_carry carry[SPECV_MAX_CARRY]; /* none may be an input or another output */
     int32_t num_carry;
     uint32_t canary1;
@@ -889,7 +903,7 @@ typedef struct specv_draft_budget_desc {
     int32_t *row_start;      /* out [batch + 1], or null: running sum, as in specv_rows */
     uint32_t *row_status;    /* out [batch], or null; a confidence outside [0, 1]: NAN, as 0 */
     int64_t confidence_stride_elems; /* 0 = max_draft */
-    int32_t max_budget;              /* upper bound of drafts that are kept */
+    int32_t max_budget;              /* must be set: at most so many drafts are kept */
     uint32_t canary1;
 } specv_draft_budget_desc;
 
@@ -900,28 +914,34 @@ typedef struct specv_draft_budget_desc {
        w += alpha * target_logprob - draft_logprob,
    and, if no EOS was drafted, ln Z of the power target that the bonus token came from,
        w += bonus_lse - alpha * lse.
-   A finished particle adds 0. NaN and +infinity count as -infinity. */
+   A finished particle adds 0. NaN and +infinity count as -infinity. Every particle has max_draft
+   drafts, or an EOS among them: all are read, what is behind the EOS may hold anything. */
 typedef struct specv_particle_weights_desc {
     uint32_t canary0;
     int32_t token_dtype;         /* specv_dtype of draft_tokens, next_token */
     const int32_t *num_active;   /* as in specv_rows: particles */
     const void *draft_tokens;    /* [batch][max_draft], or null: no draft is an EOS */
     const void *next_token;      /* [batch], or null: the bonus token is no EOS. Below 0: none */
-    const float *target_logprob; /* [batch][max_draft]: ln p(draft); draft_logprob of rule SCORE */
-    const float *draft_logprob;  /* entry of particle i, draft j: [i * draft_logprob_row_stride +
-                                    j * draft_logprob_pos_stride]: ln q(draft), as sampled */
-    const float *alpha;          /* [batch], or null: 1. Power of the target */
-    const float *bonus_lse;      /* [batch], or null: nothing is added. lse of specv_sample at
+    const float *target_logprob; /* [batch][max_draft]: ln p(draft), what rule SCORE stores in its
+                                    draft_logprob; here that is ln q: */
+    const float
+        *draft_logprob;      /* entry of particle i, draft j: [i * draft_logprob_row_stride_elems +
+                                    j * draft_logprob_pos_stride_elems]: ln q(draft), as sampled */
+    const float *alpha;      /* [batch], or null: 1. Power of the target */
+    const float *bonus_lse;  /* [batch], or null: nothing is added. lse of specv_sample at
                                     temperature / alpha, that drew the bonus */
-    const float *lse;            /* [batch], with bonus_lse: lse at the temperature itself */
-    uint8_t *finished;           /* in/out [batch]: 1 once an EOS was emitted */
-    double *log_weight;          /* in/out [batch]: over the whole text */
-    double *interval_weight;     /* in/out [batch]: since the last resampling */
-    int32_t *num_emitted;        /* out [batch], or null: tokens that the text gains */
-    uint32_t *row_status;        /* out [batch], or null; NAN */
-    int64_t draft_stride_elems;  /* of draft_tokens; 0 = max_draft */
-    int64_t target_logprob_stride;                              /* 0 = max_draft */
-    int64_t draft_logprob_row_stride, draft_logprob_pos_stride; /* both 0 = max_draft, 1 */
+    const float *lse;        /* [batch], with bonus_lse: lse at the temperature itself */
+    uint8_t *finished;       /* in/out [batch]: 1 once an EOS was emitted */
+    double *log_weight;      /* in/out [batch]: gains what interval_weight does; D2 begins it
+                                    anew as well if it is given there */
+    double *interval_weight; /* in/out [batch]: since the last resampling */
+    int32_t *num_emitted;    /* out [batch], or null: tokens that the text gains */
+    uint32_t *row_status;    /* out [batch], or null; NAN */
+    int64_t draft_stride_elems;          /* of draft_tokens; 0 = max_draft */
+    int64_t target_logprob_stride_elems; /* 0 = max_draft */
+    int64_t draft_logprob_row_stride_elems,
+        draft_logprob_pos_stride_elems; /* both 0 = max_draft and 1, or
+                                                                   both set */
     int64_t eos_token[SPECV_MAX_EOS];
     int32_t num_eos;
     int32_t batch, max_draft;
@@ -999,8 +1019,8 @@ typedef struct specv_reshuffle_desc {
     int32_t *text_len;                  /* in/out [batch], with text: tokens of it */
     uint32_t *job_status;               /* out [num_groups][max_jobs], or null */
     uint32_t *scratch;                  /* SPECV_RESHUFFLE_WORDS words, used like a ticket */
-    int64_t text_stride_elems;
-    int32_t num_groups, max_jobs; /* max_jobs = num_particles - 1 */
+    int64_t text_stride_elems;          /* with text: must be set */
+    int32_t num_groups, max_jobs;       /* max_jobs = num_particles - 1; product at most 2^24 */
     int32_t batch;
     int32_t num_caches, num_carry;
     uint32_t canary1;
@@ -1927,9 +1947,9 @@ SPECV_HOSTFN int specv_i_verify_sample_validate(const specv_verify_sample_desc *
     return SPECV_OK;
 }
 
-/* Bytes of scratch that a descriptor needs (its scratch fields are not looked at), or SPECV_ERR_*.
-   The most that any step with this batch, max_draft and vocab needs is what the dense layout
-   needs. Two launches that may run at the same time need scratch memory of their own. */
+/* Bytes of scratch that a descriptor needs (valid but for its scratch fields), or SPECV_ERR_*. The
+   most that any step with this batch, max_draft and vocab needs is what the dense layout with draft
+   logits needs. Two launches that may run at the same time need scratch memory of their own. */
 SPECV_HOSTFN int64_t specv_verify_sample_scratch_bytes(const specv_verify_sample_desc *d) {
     int status;
     SPECV_CHECK(d, NULL_DESC);
@@ -2239,7 +2259,9 @@ SPECV_HOSTFN int specv_page_fork_validate(const specv_page_fork_desc *d) {
     SPECV_CHECK(d->num_pages > 0, NUM_PAGES);
     SPECV_CHECK(d->max_row_pages > 0, NUM_ROW_PAGES);
     SPECV_CHECK(d->table_stride == 0 || d->table_stride >= d->max_row_pages, TABLE_STRIDE);
-    SPECV_CHECK(specv_i_times((int64_t)d->batch * 4, d->table_stride) < SPECV_I_HUGE, SIZE);
+    SPECV_CHECK(specv_i_times((int64_t)d->batch * 4,
+                              d->table_stride ? d->table_stride : d->max_row_pages) < SPECV_I_HUGE,
+                SIZE);
     SPECV_CHECK(specv_i_times(d->num_forks, d->max_row_pages) <= 1 << 30, TOO_LARGE);
     return SPECV_OK;
 }
@@ -2447,16 +2469,23 @@ SPECV_HOSTFN int specv_particle_weights_validate(const specv_particle_weights_de
     SPECV_CHECK(specv_i_aligned(d->num_emitted, 4), NUM_EMITTED);
     SPECV_CHECK(specv_i_aligned(d->row_status, 4), ROW_STATUS);
     SPECV_CHECK(d->draft_stride_elems == 0 || d->draft_stride_elems >= d->max_draft, DRAFT_STRIDE);
-    SPECV_CHECK(d->target_logprob_stride == 0 || d->target_logprob_stride >= d->max_draft,
+    SPECV_CHECK(d->target_logprob_stride_elems == 0 ||
+                    d->target_logprob_stride_elems >= d->max_draft,
                 SCORE_STRIDE);
-    SPECV_CHECK(d->draft_logprob_row_stride >= 0 && d->draft_logprob_pos_stride >= 0, SCORE_STRIDE);
+    SPECV_CHECK(d->draft_logprob_row_stride_elems >= 0 && d->draft_logprob_pos_stride_elems >= 0,
+                SCORE_STRIDE);
+    SPECV_CHECK(d->max_draft == 0 ||
+                    !d->draft_logprob_row_stride_elems == !d->draft_logprob_pos_stride_elems,
+                SCORE_STRIDE);
     SPECV_CHECK(specv_i_times((int64_t)d->batch * 8, d->draft_stride_elems) < SPECV_I_HUGE, SIZE);
-    SPECV_CHECK(specv_i_times((int64_t)d->batch * 4, d->target_logprob_stride) < SPECV_I_HUGE,
+    SPECV_CHECK(specv_i_times((int64_t)d->batch * 4, d->target_logprob_stride_elems) < SPECV_I_HUGE,
                 SIZE);
-    SPECV_CHECK(specv_i_times((int64_t)d->batch * 4, d->draft_logprob_row_stride) < SPECV_I_HUGE,
+    SPECV_CHECK(specv_i_times((int64_t)d->batch * 4, d->draft_logprob_row_stride_elems) <
+                    SPECV_I_HUGE,
                 SIZE);
-    SPECV_CHECK(
-        specv_i_times((int64_t)d->max_draft * 4, d->draft_logprob_pos_stride) < SPECV_I_HUGE, SIZE);
+    SPECV_CHECK(specv_i_times((int64_t)d->max_draft * 4, d->draft_logprob_pos_stride_elems) <
+                    SPECV_I_HUGE,
+                SIZE);
     SPECV_CHECK(d->num_eos >= 0 && d->num_eos <= SPECV_MAX_EOS, NUM_EOS);
     for (int i = 0; i < d->num_eos; ++i) SPECV_CHECK(d->eos_token[i] >= 0, EOS_TOKEN);
     return SPECV_OK;
@@ -2464,9 +2493,9 @@ SPECV_HOSTFN int specv_particle_weights_validate(const specv_particle_weights_de
 
 SPECV_HOSTFN void specv_particle_weights_resolve(specv_particle_weights_desc *d) {
     if (!d->draft_stride_elems) d->draft_stride_elems = d->max_draft;
-    if (!d->target_logprob_stride) d->target_logprob_stride = d->max_draft;
-    if (!d->draft_logprob_row_stride && !d->draft_logprob_pos_stride)
-        d->draft_logprob_row_stride = d->max_draft, d->draft_logprob_pos_stride = 1;
+    if (!d->target_logprob_stride_elems) d->target_logprob_stride_elems = d->max_draft;
+    if (!d->draft_logprob_row_stride_elems && !d->draft_logprob_pos_stride_elems)
+        d->draft_logprob_row_stride_elems = d->max_draft, d->draft_logprob_pos_stride_elems = 1;
 }
 
 SPECV_HOSTFN int specv_resample_plan_validate(const specv_resample_plan_desc *d) {
@@ -2665,7 +2694,7 @@ SPECV_HOSTFN double specv_expected_speedup(double alpha, int gamma, double draft
 
 /* All: host; enqueue on `stream` and return. 0, a negative SPECV_ERR_*, or a positive cudaError_t
    of the launch itself. d is copied before the call returns; what it points to must live until
-   the stream is done with it. No scratch memory. */
+   the stream is done with it. Scratch memory and tickets are the caller's. */
 
 /* A1. One launch, a warp per row. Reads tokens up to the first stop (in steps of 128) once:
    one dependent round trip, one more when num_active, draft_len or row_start is given. */
@@ -2704,8 +2733,9 @@ SPECV_LAUNCHER int specv_verify_pack_kv(const specv_verify_pack_kv_desc *d,
    last block to have read the old lengths writes the new ones. Source and cache must not overlap,
    nor rows' tables name the same page where they write (page_refs finds that out).
    Row faults: BAD_LENGTH (accepted_len or cache_len out of range), NO_SPACE (max_positions),
-   BAD_PAGE, SHARED_PAGE: nothing is appended, the lengths stay. A dense draft_len out of range
-   counts as 0, as in A1. */
+   BAD_PAGE, SHARED_PAGE: nothing is appended, cache_len stays, draft_cache_len is cut to it.
+   BAD_LENGTH as well for a draft_cache_len below 0 and for a dense draft_len out of range, which
+   counts as 0, as in A1: there the row is appended. */
 SPECV_LAUNCHER int specv_append_kv(const specv_append_kv_desc *d, struct CUstream_st *stream);
 
 /* B5. One launch of one block; with planes a second one, chained by programmatic dependent launch,
@@ -2719,20 +2749,22 @@ SPECV_LAUNCHER int specv_page_fork(const specv_page_fork_desc *d, struct CUstrea
    each 16 bytes of a KV row walks along the columns against the move, so nothing has to wait for
    anything else and a moved byte is read and written once. Rows that keep their place cost one
    load. Row faults: BAD_LENGTH (num_emitted out of range counts as 0; with pad_len or width out
-   of range the row is left alone); NO_SPACE (width' above max_columns or the cache's
-   max_positions): then no row and no array is changed. */
+   of range the row is left alone); NO_SPACE (width' above max_columns, or width + num_emitted - 1
+   of a row above the cache's max_positions): then no row and no array is changed. */
 SPECV_LAUNCHER int specv_realign(const specv_realign_desc *d, struct CUstream_st *stream);
 SPECV_LAUNCHER int specv_shift_kv(const specv_shift_kv_desc *d, struct CUstream_st *stream);
 
 /* C2. One launch, a block per row. Row faults: BAD_LENGTH: the row is left alone; NO_SPACE (width'
-   above max_columns): nothing is changed. */
+   above max_columns): nothing is changed. Columns of inert and faulty rows are not written, though
+   width grows: clear their mask before such a row is live again. */
 SPECV_LAUNCHER int specv_gap_commit(const specv_gap_commit_desc *d, struct CUstream_st *stream);
 
 /* C3. One launch of 1 + num_carry blocks. Row fault: BAD_LENGTH (not 0 <= draft_cache_len <=
    cache_len): the row goes on with nothing to catch up. */
 SPECV_LAUNCHER int specv_compact(const specv_compact_desc *d, struct CUstream_st *stream);
 
-/* C4. One launch, a thread per row that compares its key with all others. */
+/* C4. One launch, eight threads per row that compare its key with all others. At most 65,536
+   rows. */
 SPECV_LAUNCHER int specv_group(const specv_group_desc *d, struct CUstream_st *stream);
 
 /* C5. One launch of one block. Row faults: BAD_LENGTH (draft_len): no drafts; NAN. */
@@ -2748,7 +2780,9 @@ SPECV_LAUNCHER int specv_resample_plan(const specv_resample_plan_desc *d,
 
 /* D3. One launch whose grid holds the most jobs there can be, times chunks of a table; what is not
    needed ends at once. D4, from one prompt to many particles, is specv_page_fork. Job fault:
-   BAD_LENGTH (rows, lengths): nothing is done. */
+   BAD_LENGTH (rows, lengths): nothing is done. Page ids, owners and num_free are B5's to judge: an
+   id outside the pool is carried along, counted nowhere; with num_free out of range freed pages are
+   lost. */
 SPECV_LAUNCHER int specv_reshuffle(const specv_reshuffle_desc *d, struct CUstream_st *stream);
 
 /* E. One launch of one block; call it after A1 or B2 on the same stream. With accumulate the
@@ -5363,8 +5397,9 @@ SPECV_DEVFN void block_copy_kv(void *dst, const void *src, int64_t bytes) {
 }
 #endif
 
-/* Kernels, for those who launch them from another file or with attributes of their own. In each,
-   the descriptor must be valid and resolved (specv_*_resolve); see >>kernels for the grids. */
+/* Kernels (but those of A2 to A5, A8), for those who launch them from another file or with
+   attributes of their own. In each, the descriptor must be valid and resolved (specv_*_resolve);
+   see >>kernels for the grids. */
 #if !defined(SPECVERIFY_STATIC)
 SPECV_KERNEL __launch_bounds__(SPECV_VERIFY_THREADS)
     specv_verify_greedy_kernel(const __grid_constant__ specv_verify_greedy_desc d);
@@ -5994,8 +6029,8 @@ SPECV_KERNEL __launch_bounds__(SPECV_PARTICLE_THREADS)
     int32_t emitted = 0;
     uint32_t status = 0;
     if (b < specv_i_num_live(d.num_active, d.batch)) {
-        const float *p = d.target_logprob + b * d.target_logprob_stride;
-        const float *q = d.draft_logprob + b * d.draft_logprob_row_stride;
+        const float *p = d.target_logprob + b * d.target_logprob_stride_elems;
+        const float *q = d.draft_logprob + b * d.draft_logprob_row_stride_elems;
         const float alpha = d.alpha ? d.alpha[b] : 1.f, lse = d.bonus_lse ? d.lse[b] : 0;
         const float bonus_lse = d.bonus_lse ? d.bonus_lse[b] : 0;
         const int64_t bonus = d.next_token ? specv_i_one_token(d.next_token, d.token_dtype, b) : 0;
@@ -6011,7 +6046,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_PARTICLE_THREADS)
 #pragma unroll
             for (int u = 0; u < AHEAD; ++u) {
                 const int j = j0 + (u < last ? u : last);
-                of_target[u] = p[j], of_draft[u] = q[j * d.draft_logprob_pos_stride];
+                of_target[u] = p[j], of_draft[u] = q[j * d.draft_logprob_pos_stride_elems];
                 token[u] = d.draft_tokens ? specv_i_one_token(d.draft_tokens, d.token_dtype,
                                                               b * d.draft_stride_elems + j)
                                           : -1;
@@ -6040,7 +6075,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_PARTICLE_THREADS)
 }
 
 /* D2. Grid: a block per group, a thread per particle (rounded up to whole warps).
-   Bytes: 8 (16) a particle read, 16 written if it resamples, 8 a job. Round trips: 2. */
+   Bytes: 8 (16) a particle read, 16 written if it resamples, 8 a job. Round trips: 1, or 3. */
 SPECV_KERNEL __launch_bounds__(SPECV_PLAN_THREADS, 1)
     specv_resample_plan_kernel(const __grid_constant__ specv_resample_plan_desc d) {
     __shared__ specv_i_plan plan;

@@ -1,4 +1,4 @@
-/* specverify_ref.h - 0.3.1 - the operations of specverify.cuh in portable C
+/* specverify_ref.h - 0.4.0 - the operations of specverify.cuh in portable C
    SPDX-License-Identifier: MIT-0                              no warranty; use at your own risk
 
    Do this:
@@ -1467,9 +1467,9 @@ static void specv_ref_i_weigh_particle(const specv_particle_weights_desc *d, int
     uint32_t bits = 0;
     int ended = 0;
     for (int32_t j = 0; !d->finished[b] && j < d->max_draft && !ended; ++j) {
-        const float p = d->target_logprob[b * d->target_logprob_stride + j];
-        const float q =
-            d->draft_logprob[b * d->draft_logprob_row_stride + j * d->draft_logprob_pos_stride];
+        const float p = d->target_logprob[b * d->target_logprob_stride_elems + j];
+        const float q = d->draft_logprob[b * d->draft_logprob_row_stride_elems +
+                                         j * d->draft_logprob_pos_stride_elems];
         int64_t token = -1;
         if (d->draft_tokens)
             token = specv_ref_i_get(d->draft_tokens, d->token_dtype, b * d->draft_stride_elems + j);

@@ -275,7 +275,7 @@ static void describe_weights(const moves_run *r, moves_memory *m, specv_particle
     d->next_token = TAKE(int64_t, PART_IN, b);
     d->target_logprob = TAKE(float, PART_IN, b *gamma);
     d->draft_logprob = TAKE(float, PART_IN, b *gamma);
-    d->draft_logprob_row_stride = 1, d->draft_logprob_pos_stride = b;
+    d->draft_logprob_row_stride_elems = 1, d->draft_logprob_pos_stride_elems = b;
     if (r->mode->power) {
         d->alpha = TAKE(float, PART_IN, b);
         d->bonus_lse = TAKE(float, PART_IN, b);

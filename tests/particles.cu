@@ -419,15 +419,19 @@ static void check_weights_codes(void) {
     EXPECT(particle_weights, SPECV_ERR_DRAFT_STRIDE, d.draft_stride_elems = 2);
     EXPECT(particle_weights, SPECV_ERR_DRAFT_STRIDE, d.draft_stride_elems = -1);
     EXPECT(particle_weights, SPECV_OK, d.draft_stride_elems = 3);
-    EXPECT(particle_weights, SPECV_ERR_SCORE_STRIDE, d.target_logprob_stride = 2);
-    EXPECT(particle_weights, SPECV_ERR_SCORE_STRIDE, d.draft_logprob_row_stride = -1);
-    EXPECT(particle_weights, SPECV_ERR_SCORE_STRIDE, d.draft_logprob_pos_stride = -1);
+    EXPECT(particle_weights, SPECV_ERR_SCORE_STRIDE, d.target_logprob_stride_elems = 2);
+    EXPECT(particle_weights, SPECV_ERR_SCORE_STRIDE, d.draft_logprob_row_stride_elems = -1);
+    EXPECT(particle_weights, SPECV_ERR_SCORE_STRIDE, d.draft_logprob_pos_stride_elems = -1);
+    EXPECT(particle_weights, SPECV_ERR_SCORE_STRIDE, d.draft_logprob_row_stride_elems = 8);
+    EXPECT(particle_weights, SPECV_ERR_SCORE_STRIDE, d.draft_logprob_pos_stride_elems = 4);
     EXPECT(particle_weights, SPECV_OK,
-           (d.draft_logprob_row_stride = 1, d.draft_logprob_pos_stride = 4));
+           (d.draft_logprob_row_stride_elems = 1, d.draft_logprob_pos_stride_elems = 4));
     EXPECT(particle_weights, SPECV_ERR_SIZE, d.draft_stride_elems = half / 8);
-    EXPECT(particle_weights, SPECV_ERR_SIZE, d.target_logprob_stride = half / 4);
-    EXPECT(particle_weights, SPECV_ERR_SIZE, d.draft_logprob_row_stride = half / 4);
-    EXPECT(particle_weights, SPECV_ERR_SIZE, d.draft_logprob_pos_stride = half / 4);
+    EXPECT(particle_weights, SPECV_ERR_SIZE, d.target_logprob_stride_elems = half / 4);
+    EXPECT(particle_weights, SPECV_ERR_SIZE,
+           (d.draft_logprob_row_stride_elems = half / 4, d.draft_logprob_pos_stride_elems = 1));
+    EXPECT(particle_weights, SPECV_ERR_SIZE,
+           (d.draft_logprob_row_stride_elems = 1, d.draft_logprob_pos_stride_elems = half / 4));
     EXPECT(particle_weights, SPECV_ERR_NUM_EOS, d.num_eos = SPECV_MAX_EOS + 1);
     EXPECT(particle_weights, SPECV_ERR_NUM_EOS, d.num_eos = -1);
     EXPECT(particle_weights, SPECV_ERR_EOS_TOKEN, (d.num_eos = 2, d.eos_token[1] = -1));

@@ -135,8 +135,9 @@ T_FN specv_particle_weights_desc weights_describe(const weights *w, int side) {
     d.num_emitted = (int32_t *)t_at(&w->emitted, side);
     d.row_status = (uint32_t *)t_at(&w->status, side);
     if (w->strides_given) {
-        d.draft_stride_elems = w->draft_stride, d.target_logprob_stride = w->target_stride;
-        d.draft_logprob_row_stride = w->row_stride, d.draft_logprob_pos_stride = w->pos_stride;
+        d.draft_stride_elems = w->draft_stride, d.target_logprob_stride_elems = w->target_stride;
+        d.draft_logprob_row_stride_elems = w->row_stride,
+        d.draft_logprob_pos_stride_elems = w->pos_stride;
     }
     memcpy(d.eos_token, w->eos, sizeof d.eos_token);
     d.num_eos = w->num_eos, d.batch = w->batch, d.max_draft = w->max_draft;

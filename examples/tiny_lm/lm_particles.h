@@ -148,10 +148,10 @@ static inline specv_particle_weights_desc lm_weigh(const lm_particles *p, int32_
     specv_particle_weights_desc d = SPECV_ZERO;
     d.num_active = &p->in->num_active;
     d.target_logprob = p->target_logprob;
-    d.target_logprob_stride = p->limits.gamma;
+    d.target_logprob_stride_elems = p->limits.gamma;
     d.draft_logprob = p->draft_logprob;
-    d.draft_logprob_row_stride = 1;
-    d.draft_logprob_pos_stride = p->limits.batch;
+    d.draft_logprob_row_stride_elems = 1;
+    d.draft_logprob_pos_stride_elems = p->limits.batch;
     d.alpha = p->alpha;
     if (p->is_tempered) d.bonus_lse = p->bonus_lse, d.lse = p->lse;
     d.finished = p->finished;

@@ -244,7 +244,8 @@ static void rules_of_page_fork(const specv_page_fork_desc *d) {
     RULE(d->num_pages > 0, NUM_PAGES);
     RULE(d->max_row_pages > 0, NUM_ROW_PAGES);
     RULE(d->table_stride == 0 || d->table_stride >= d->max_row_pages, TABLE_STRIDE);
-    RULE(small_enough((wide)d->batch * 4 * d->table_stride), SIZE);
+    RULE(small_enough((wide)d->batch * 4 * (d->table_stride ? d->table_stride : d->max_row_pages)),
+         SIZE);
     RULE((wide)d->num_forks * d->max_row_pages <= 1 << 30, TOO_LARGE);
 }
 
@@ -524,22 +525,27 @@ static void rules_of_particle_weights(const specv_particle_weights_desc *d) {
     RULE(aligned(d->num_emitted, 4), NUM_EMITTED);
     RULE(aligned(d->row_status, 4), ROW_STATUS);
     RULE(d->draft_stride_elems == 0 || d->draft_stride_elems >= d->max_draft, DRAFT_STRIDE);
-    RULE(d->target_logprob_stride == 0 || d->target_logprob_stride >= d->max_draft, SCORE_STRIDE);
-    RULE(d->draft_logprob_row_stride >= 0 && d->draft_logprob_pos_stride >= 0, SCORE_STRIDE);
+    RULE(d->target_logprob_stride_elems == 0 || d->target_logprob_stride_elems >= d->max_draft,
+         SCORE_STRIDE);
+    RULE(d->draft_logprob_row_stride_elems >= 0 && d->draft_logprob_pos_stride_elems >= 0,
+         SCORE_STRIDE);
+    if (d->max_draft > 0 &&
+        (d->draft_logprob_row_stride_elems == 0 || d->draft_logprob_pos_stride_elems == 0))
+        RULE(d->draft_logprob_row_stride_elems == d->draft_logprob_pos_stride_elems, SCORE_STRIDE);
     RULE(small_enough(batch * 8 * d->draft_stride_elems), SIZE);
-    RULE(small_enough(batch * 4 * d->target_logprob_stride), SIZE);
-    RULE(small_enough(batch * 4 * d->draft_logprob_row_stride), SIZE);
-    RULE(small_enough((wide)d->max_draft * 4 * d->draft_logprob_pos_stride), SIZE);
+    RULE(small_enough(batch * 4 * d->target_logprob_stride_elems), SIZE);
+    RULE(small_enough(batch * 4 * d->draft_logprob_row_stride_elems), SIZE);
+    RULE(small_enough((wide)d->max_draft * 4 * d->draft_logprob_pos_stride_elems), SIZE);
     RULE(d->num_eos >= 0 && d->num_eos <= SPECV_MAX_EOS, NUM_EOS);
     for (int i = 0; i < d->num_eos && i < SPECV_MAX_EOS; ++i) RULE(d->eos_token[i] >= 0, EOS_TOKEN);
 }
 
 static void reach_of_particle_weights(const specv_particle_weights_desc *d) {
     reach((wide)d->batch * d->draft_stride_elems * 8);
-    reach((wide)d->batch * d->target_logprob_stride * 4);
-    reach((wide)d->batch * d->draft_logprob_row_stride * 4 +
-          (wide)d->max_draft * d->draft_logprob_pos_stride * 4);
-    if (d->draft_stride_elems < d->max_draft || d->target_logprob_stride < d->max_draft)
+    reach((wide)d->batch * d->target_logprob_stride_elems * 4);
+    reach((wide)d->batch * d->draft_logprob_row_stride_elems * 4 +
+          (wide)d->max_draft * d->draft_logprob_pos_stride_elems * 4);
+    if (d->draft_stride_elems < d->max_draft || d->target_logprob_stride_elems < d->max_draft)
         fail("rows overlap", 0);
 }
 
@@ -555,9 +561,9 @@ static void fill_particle_weights(specv_particle_weights_desc *d) {
     d->row_status = (uint32_t *)maybe();
     d->batch = field32((int32_t)take(1)), d->max_draft = field32((int32_t)take(1) % 17);
     d->draft_stride_elems = field((take(1) & 1) * 20);
-    d->target_logprob_stride = field((take(1) & 1) * 20);
-    d->draft_logprob_row_stride = field((take(1) & 1) * 40);
-    d->draft_logprob_pos_stride = field((take(1) & 1) * 300);
+    d->target_logprob_stride_elems = field((take(1) & 1) * 20);
+    d->draft_logprob_row_stride_elems = field((take(1) & 1) * 40);
+    d->draft_logprob_pos_stride_elems = field((take(1) & 1) * 300);
     for (int i = 0; i < SPECV_MAX_EOS; ++i) d->eos_token[i] = field(i);
     d->num_eos = field32((int32_t)take(1) % 5);
 }
