@@ -82,7 +82,9 @@
    Streams     launchers only enqueue. No allocation, synchronisation, device reads, statics: safe
                from many threads, on many streams, and while a stream is captured. The grid
                depends on the descriptor and the number of SMs alone, so a captured launch stays
-               right when lengths, num_active and tokens change in device memory.
+               right when lengths, num_active and tokens change in device memory. Kernels of the kit
+               may be programmatic dependents, and let theirs start early: one of yours behind
+               them executes griddepcontrol.wait (cudaGridDependencySynchronize) before it looks.
    Batch 0     succeeds and does nothing.
    Inert rows  of such a row nothing is used, and only its lengths (draft_len, row_start,
                accepted_len) may be read; its outputs are 0, its tokens -1.
@@ -854,7 +856,7 @@ typedef struct specv_compact_desc {
     const int32_t *cache_len;       /* [batch], or null: without catch-up ranges */
     const int32_t *draft_cache_len; /* [batch], or null: without catch-up ranges */
     int32_t *active;                /* out [batch]: rows that go on, in order, then -1 */
-    int32_t *new_num_active;        /* out scalar */
+    int32_t *new_num_active;        /* out scalar; not num_active */
     int32_t *start_position;        /* out [batch], or null: cache_len of active[i], then 0 */
     int32_t *catchup_first;         /* out [batch], or null: the first position that the draft model
                                   has not seen of active[i], its draft_cache_len; then 0 */
@@ -3900,7 +3902,7 @@ SPECV_DEVFN int specv_i_block_is_last(unsigned *ticket, int num_blocks) {
     if (specv_i_thread() == 0) {
         __threadfence();
         is_last = atomicInc(ticket, (unsigned)num_blocks - 1) == (unsigned)num_blocks - 1;
-        __threadfence();
+        if (is_last) __threadfence(); /* the others read nothing that was written meanwhile */
     }
     __syncthreads();
     return is_last;
@@ -4121,6 +4123,8 @@ SPECV_DEVFN void specv_i_block_append_numbers(const specv_append_kv_desc *d) {
 
 typedef struct specv_i_pages {
     int32_t held, keep; /* pages that the row owns, and will own */
+    int32_t first;      /* the first page that is not full: it and those behind it are looked at */
+    int32_t content;    /* pages with content */
     int32_t last;       /* the partly filled page that it will write into, or -1 */
     int32_t last_at;    /* its place in the row's table */
     int32_t last_refs;  /* its owners */
@@ -4135,82 +4139,109 @@ SPECV_DEVFN specv_i_pages specv_i_pages_of(const specv_page_resize_desc *d, int 
                   reserve = d->row_reserve ? d->row_reserve[b] : d->reserve;
     const int finished = d->finished && d->finished[b];
     const int32_t len = d->cache_len[b], *table = kv->block_table + b * kv->table_stride;
-    specv_i_pages r;
-    int32_t content, first, want;
-    r.held = held, r.keep = 0, r.last = -1, r.last_at = 0, r.last_refs = 0, r.ok = 0;
-    r.status = SPECV_ROW_BAD_LENGTH;
+    specv_i_pages r = {held, 0, 0, 0, -1, 0, 0, 0, SPECV_ROW_BAD_LENGTH};
+    int32_t want;
     if (held < 0 || held > most || reserve < 0 || len < 0 || len > kv->max_positions) return r;
     want = finished ? 0 : reserve < kv->max_positions - len ? len + reserve : kv->max_positions;
-    content = finished ? 0 : len / size + (len % size > 0);
+    r.content = finished ? 0 : len / size + (len % size > 0);
     r.keep = want / size + (want % size > 0);
-    if (content > held) return r;
+    if (r.content > held) return r;
+    r.first = finished ? 0 : len / size;
     r.status = 0;
-    first = finished ? 0 : len / size;
-    for (int32_t i = first; i < held; ++i) {
-        int32_t page = table[i], refs = page >= 0 && page < kv->num_pages ? d->pool.refs[page] : 0;
-        if (refs < 1)
-            r.status |= SPECV_ROW_BAD_PAGE;
-        else if (i >= content && i < r.keep && refs > 1)
-            r.status |= SPECV_ROW_SHARED_PAGE;
-        else if (i == content - 1 && want > len)
-            r.last = page, r.last_at = i;
-    }
-    r.ok = r.status == 0;
+    if (r.first < r.content && want > len) r.last = table[r.first], r.last_at = r.first;
     return r;
 }
 
 /* Shared memory of B5: what a thread has to know of another thread's row. */
 typedef struct specv_i_page_tile {
-    int32_t released[SPECV_PAGE_ROWS + 1]; /* running sum of entries that are given back */
-    int32_t keep[SPECV_PAGE_ROWS];         /* the first of them in its row's table */
-    int32_t last[SPECV_PAGE_ROWS];         /* page that the row shares and will write, or -1 */
+    int32_t entries[SPECV_PAGE_ROWS + 1]; /* running sum of table entries: those that are looked at,
+                                             then given back, then taken */
+    int32_t first[SPECV_PAGE_ROWS];       /* the first of them in its row's table */
+    int32_t content[SPECV_PAGE_ROWS];     /* looked at: pages with content */
+    int32_t last[SPECV_PAGE_ROWS];        /* looked at: pages to keep; given back: the page that the
+                                             row shares and will write, or -1; taken: place of the
+                                             first in free_pages */
     uint32_t status[SPECV_PAGE_ROWS];
     int32_t scratch[SPECV_BLOCK_SCAN_SMEM_WORDS];
     int32_t num_free, first_dry;
 } specv_i_page_tile;
 
-/* Entry e of those that are given back: *i gets its row in the tile. */
-SPECV_DEVFN int32_t *specv_i_released(const specv_page_resize_desc *d, const specv_i_page_tile *t,
-                                      int num_rows, int32_t e, int *i) {
-    *i = specv_i_find_row(t->released, 0, num_rows, e);
-    return d->kv.block_table + *i * d->kv.table_stride + t->keep[*i] + e - t->released[*i];
+/* Table entries are dealt to the threads of the block, wherever rows begin and end: row i of the
+   tile has `count` of them, from `first` on. Call: block. Sync: barriers, before and after. */
+SPECV_DEVFN void specv_i_block_deal(specv_i_page_tile *t, int32_t first, int32_t count) {
+    const int i = specv_i_thread();
+    int32_t total;
+    __syncthreads();
+    t->first[i] = first;
+    t->entries[i] = specv_block_exclusive_scan(count, &total, t->scratch);
+    if (i == SPECV_PAGE_ROWS - 1) t->entries[SPECV_PAGE_ROWS] = total;
+    __syncthreads();
+}
+
+/* The e-th entry: *i gets its row in the tile, *at its place in the row's table. */
+SPECV_DEVFN int32_t *specv_i_dealt(const specv_page_resize_desc *d, const specv_i_page_tile *t,
+                                   int32_t e, int *i, int32_t *at) {
+    *i = specv_i_find_row(t->entries, 0, SPECV_PAGE_ROWS, e);
+    *at = t->first[*i] + e - t->entries[*i];
+    return d->kv.block_table + *i * d->kv.table_stride + *at;
+}
+
+/* Is every entry from the first page on that is not full a page with owners, and with one owner
+   where the row will write? Call: block, a thread per row. Returns the row's status. */
+SPECV_DEVFN uint32_t specv_i_block_look(const specv_page_resize_desc *d, specv_i_page_tile *t,
+                                        const specv_i_pages *r) {
+    const int thread = specv_i_thread(), looks = r->ok && r->held > r->first;
+    int i, at;
+    t->content[thread] = r->content, t->last[thread] = r->keep, t->status[thread] = 0;
+    specv_i_block_deal(t, r->first, looks ? r->held - r->first : 0);
+    for (int32_t e = thread; e < t->entries[SPECV_PAGE_ROWS]; e += SPECV_PAGE_THREADS) {
+        const int32_t page = *specv_i_dealt(d, t, e, &i, &at);
+        const int32_t refs = page >= 0 && page < d->kv.num_pages ? d->pool.refs[page] : 0;
+        if (refs < 1)
+            atomicOr(&t->status[i], (uint32_t)SPECV_ROW_BAD_PAGE);
+        else if (at >= t->content[i] && at < t->last[i] && refs > 1)
+            atomicOr(&t->status[i], (uint32_t)SPECV_ROW_SHARED_PAGE);
+    }
+    __syncthreads();
+    const uint32_t status = t->status[thread];
+    t->status[thread] = 0; /* next written behind other barriers */
+    return status;
 }
 
 /* Owners give pages back. Then each page without owners goes to free_pages once: among the entries
    that named it the first one does it, so that the order is that of rows. Until then the count of
    such a page holds the number of that entry, as SPECV_I_INT_MIN + e. Call: block, a thread per
    row. */
-SPECV_DEVFN void specv_i_block_give_back(const specv_page_resize_desc *d, specv_i_page_tile *t,
-                                         int num_rows) {
+SPECV_DEVFN void specv_i_block_give_back(const specv_page_resize_desc *d, specv_i_page_tile *t) {
     const int thread = specv_i_thread();
-    const int32_t count = t->released[num_rows], num_free = t->num_free;
+    const int32_t count = t->entries[SPECV_PAGE_ROWS], num_free = t->num_free;
     int32_t freed = 0;
-    int i;
+    int i, at;
     for (int32_t e = thread; e < count; e += SPECV_PAGE_THREADS)
-        atomicSub(&d->pool.refs[*specv_i_released(d, t, num_rows, e, &i)], 1);
+        atomicSub(&d->pool.refs[*specv_i_dealt(d, t, e, &i, &at)], 1);
     __syncthreads();
     for (int32_t e = thread; e < count; e += SPECV_PAGE_THREADS)
-        if (d->pool.refs[*specv_i_released(d, t, num_rows, e, &i)] < 0)
+        if (d->pool.refs[*specv_i_dealt(d, t, e, &i, &at)] < 0)
             atomicOr(&t->status[i], (uint32_t)SPECV_ROW_BAD_PAGE); /* more entries than owners */
     __syncthreads();
     for (int32_t e = thread; e < count; e += SPECV_PAGE_THREADS) {
-        int32_t *refs = &d->pool.refs[*specv_i_released(d, t, num_rows, e, &i)];
+        int32_t *refs = &d->pool.refs[*specv_i_dealt(d, t, e, &i, &at)];
         /* Not a plain load: other entries may be at the same count. */
         if (atomicAdd(refs, 0) <= 0) atomicMin(refs, SPECV_I_INT_MIN + e);
     }
     __syncthreads();
     for (int32_t e0 = 0; e0 < count; e0 += SPECV_PAGE_THREADS) {
-        int32_t e = e0 + thread, page = -1, total, at;
+        int32_t e = e0 + thread, page = -1, total, place;
         int frees = 0;
         if (e < count) {
-            int32_t *entry = specv_i_released(d, t, num_rows, e, &i);
+            int32_t *entry = specv_i_dealt(d, t, e, &i, &at);
             page = *entry;
             frees = d->pool.refs[page] == SPECV_I_INT_MIN + e;
             *entry = -1;
         }
-        at = num_free + freed + specv_block_exclusive_scan(frees, &total, t->scratch);
-        if (frees && at < d->kv.num_pages) d->pool.free_pages[at] = page;
-        if (frees && at >= d->kv.num_pages) /* it was in free_pages while it had owners */
+        place = num_free + freed + specv_block_exclusive_scan(frees, &total, t->scratch);
+        if (frees && place < d->kv.num_pages) d->pool.free_pages[place] = page;
+        if (frees && place >= d->kv.num_pages) /* it was in free_pages while it had owners */
             atomicOr(&t->status[i], (uint32_t)SPECV_ROW_BAD_PAGE);
         if (frees) d->pool.refs[page] = 0;
         freed += total;
@@ -4261,18 +4292,26 @@ SPECV_DEVFN uint32_t specv_i_block_take(const specv_page_resize_desc *d, specv_i
         for (int j = t->first_dry; j < i; ++j) fails |= t->last[j] == r->last;
     before = specv_block_exclusive_scan(fails ? 0 : demand, &total, t->scratch);
     if (i == 0) t->num_free = num_free - total;
-    if (fails) return SPECV_ROW_NO_SPACE;
+    if (fails) status = SPECV_ROW_NO_SPACE;
     top = num_free - 1 - before;
-    if (copies) {
+    if (copies && !fails) {
         *copy_from = r->last, *copy_to = specv_i_pop_page(d, top--, &status);
         atomicSub(&d->pool.refs[r->last], 1);
         d->kv.block_table[b * d->kv.table_stride + r->last_at] = *copy_to;
     }
-    for (int32_t k = 0; k < growth; ++k)
-        d->kv.block_table[b * d->kv.table_stride + r->held + k] =
-            specv_i_pop_page(d, top - k, &status);
-    if (growth) d->num_row_pages[b] = r->keep;
-    return status;
+    specv_i_block_deal(t, r->held, fails ? 0 : growth);
+    t->last[i] = top;
+    __syncthreads();
+    for (int32_t e = i; e < t->entries[SPECV_PAGE_ROWS]; e += SPECV_PAGE_THREADS) {
+        int row;
+        int32_t at, *entry = specv_i_dealt(d, t, e, &row, &at);
+        uint32_t fault = 0;
+        *entry = specv_i_pop_page(d, t->last[row] - (at - t->first[row]), &fault);
+        if (fault) atomicOr(&t->status[row], fault);
+    }
+    __syncthreads();
+    if (growth && !fails) d->num_row_pages[b] = r->keep;
+    return status | t->status[i];
 }
 
 /* ---- columns that sequences share */
@@ -5153,7 +5192,8 @@ SPECV_DEVFN void specv_i_block_emit(const specv_verify_sample_desc *d, const spe
         if (token < 0 && o.next != SPECV_I_DRAW) {
             o.status |= SPECV_ROW_ZERO_RESIDUAL;
             w.q_scores = 0, w.without = -1;
-            if (probs) { /* a rare row: its tiles are added up here and now */
+            if (probs) {         /* a rare row: its tiles are added up here and now */
+                __syncthreads(); /* the draw before has read residuals */
                 for (int t = thread / 32; t < m->num_tiles; t += SPECV_SAMPLE_THREADS / 32)
                     specv_i_warp_residual_tile(r, &w, v->vocab, t, &residuals[t]);
                 __syncthreads();
@@ -5431,7 +5471,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_PARTICLE_THREADS)
     specv_particle_weights_kernel(const __grid_constant__ specv_particle_weights_desc d);
 SPECV_KERNEL __launch_bounds__(SPECV_PLAN_THREADS, 1)
     specv_resample_plan_kernel(const __grid_constant__ specv_resample_plan_desc d);
-SPECV_KERNEL __launch_bounds__(SPECV_PARTICLE_THREADS)
+SPECV_KERNEL __launch_bounds__(SPECV_PARTICLE_THREADS, 4)
     specv_reshuffle_kernel(const __grid_constant__ specv_reshuffle_task task);
 SPECV_KERNEL __launch_bounds__(SPECV_STATS_THREADS)
     specv_accept_stats_kernel(const __grid_constant__ specv_accept_stats_desc d);
@@ -5579,12 +5619,11 @@ SPECV_KERNEL __launch_bounds__(SPECV_MOVE_THREADS, 1)
             moves[i].src_first = a.src_first, moves[i].dst_first = a.len;
         }
         specv_block_offsets_tile(lens, num_rows, 0, offsets, scratch);
-        if (row0 + num_rows == batch && specv_i_block_is_last(d.ticket, num_blocks))
-            specv_i_block_append_numbers(&d);
         specv_i_warp_move_tile(&d.kv, &from, d.src.planes, d.src.plane, &d.kv, moves, offsets,
                                num_rows, warp, num_blocks * (SPECV_MOVE_THREADS / 32));
         __syncthreads(); /* moves are reused */
     }
+    if (specv_i_block_is_last(d.ticket, num_blocks)) specv_i_block_append_numbers(&d);
 }
 
 /* B5, first kernel. Grid: one block of SPECV_PAGE_THREADS, a thread per row.
@@ -5597,17 +5636,17 @@ SPECV_KERNEL __launch_bounds__(SPECV_PAGE_THREADS, 1)
     specv_i_launch_dependents();
     const int live = specv_i_num_live(d.num_active, d.batch), at_start = *d.pool.num_free;
     const int pool_ok = at_start >= 0 && at_start <= d.kv.num_pages;
-    specv_i_pages r = {0, 0, -1, 0, 0, 0, 0};
-    int32_t copy_from, copy_to, released, total;
+    specv_i_pages r = {0, 0, 0, 0, -1, 0, 0, 0, 0};
+    int32_t copy_from, copy_to, released;
     if (b < live) r = specv_i_pages_of(&d, b);
-    if (!pool_ok) r.status = SPECV_ROW_BAD_PAGE, r.ok = 0;
+    if (!pool_ok) r.status = SPECV_ROW_BAD_PAGE;
+    r.ok = b < live && r.status == 0;
+    r.status |= specv_i_block_look(&d, &tile, &r);
+    r.ok = r.ok && r.status == 0;
     released = r.ok && r.keep < r.held ? r.held - r.keep : 0;
-    tile.keep[b] = r.keep, tile.status[b] = 0;
-    tile.released[b] = specv_block_exclusive_scan(released, &total, tile.scratch);
     if (b == 0) tile.num_free = at_start;
-    if (b == SPECV_PAGE_ROWS - 1) tile.released[SPECV_PAGE_ROWS] = total;
-    __syncthreads();
-    specv_i_block_give_back(&d, &tile, live);
+    specv_i_block_deal(&tile, r.keep, released);
+    specv_i_block_give_back(&d, &tile);
     r.status |= tile.status[b];
     if (released) d.num_row_pages[b] = r.keep, r.held = r.keep;
     if (r.ok && r.last >= 0) r.last_refs = d.pool.refs[r.last];
@@ -5735,6 +5774,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_COLUMN_THREADS)
         d.shifts[b] = shift;
         if (d.row_status) d.row_status[b] = status;
     }
+    if (moves) specv_i_block_realign_row(&d, b, width, new_width, pad, gain);
     if (specv_i_block_is_last(d.ticket, (int)gridDim.x) && !no_space) {
         for (int row = thread; row < live; row += SPECV_COLUMN_THREADS) {
             int of_row = specv_i_gain(&d, row, width, &ignored);
@@ -5742,7 +5782,6 @@ SPECV_KERNEL __launch_bounds__(SPECV_COLUMN_THREADS)
         }
         if (thread == 0 && new_width > 0) *d.columns.width = new_width;
     }
-    if (moves) specv_i_block_realign_row(&d, b, width, new_width, pad, gain);
 }
 
 /* C1, KV. Grid: a thread for each 16 bytes of one KV row of each plane of each sequence; blocks of
@@ -5822,6 +5861,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_COLUMN_THREADS)
    count for themselves. Bytes: 1 a row and block; lists once; elements that move once. */
 SPECV_KERNEL __launch_bounds__(SPECV_COMPACT_THREADS, 1)
     specv_compact_kernel(const __grid_constant__ specv_compact_desc d) {
+    enum { AHEAD = 4 };
     __shared__ int32_t dst[SPECV_COMPACT_THREADS], scratch[2][SPECV_BLOCK_SCAN_SMEM_WORDS];
     const int thread = specv_i_thread(), array = (int)blockIdx.x - 1;
     specv_i_wait_for_primary();
@@ -5856,14 +5896,22 @@ SPECV_KERNEL __launch_bounds__(SPECV_COMPACT_THREADS, 1)
             __syncthreads();
             /* Rows only move to the front: what a round stores has been loaded by then. */
 #pragma unroll 1
-            for (int64_t u0 = 0; u0 < num_rows * units; u0 += SPECV_COMPACT_THREADS) {
-                const int64_t u = u0 + thread, i = u / units;
-                const int moves = u < num_rows * units && dst[i] >= 0;
-                uint4 v = {0, 0, 0, 0};
-                if (moves) v = specv_i_load_unit(data + row0 * bytes + u * width, width);
+            for (int64_t u0 = thread; u0 - thread < num_rows * units;
+                 u0 += AHEAD * SPECV_COMPACT_THREADS) {
+                uint4 v[AHEAD];
+                char *to[AHEAD];
+#pragma unroll
+                for (int k = 0; k < AHEAD; ++k) {
+                    const int64_t u = u0 + k * SPECV_COMPACT_THREADS, i = u / units;
+                    to[k] = 0;
+                    if (u >= num_rows * units || dst[i] < 0) continue;
+                    v[k] = specv_i_load_unit(data + row0 * bytes + u * width, width);
+                    to[k] = data + dst[i] * bytes + (u - i * units) * width;
+                }
                 __syncthreads();
-                if (moves)
-                    specv_i_store_unit(data + dst[i] * bytes + (u - i * units) * width, v, width);
+#pragma unroll
+                for (int k = 0; k < AHEAD; ++k)
+                    if (to[k]) specv_i_store_unit(to[k], v[k], width);
             }
         }
         count += total; /* scratch and dst are next written behind other barriers */
@@ -6154,19 +6202,23 @@ SPECV_KERNEL __launch_bounds__(SPECV_PLAN_THREADS, 1)
     }
 }
 
-/* D3. Grid: task.chunks blocks of SPECV_PARTICLE_THREADS for each job there may be; those of jobs
-   that there are not end after one load. The last block to arrive writes what all have read.
+/* D3. Work: task.chunks pieces of each job there may be; those of jobs that there are not cost one
+   load. Grid: at most a block of SPECV_PARTICLE_THREADS for each. The last block to arrive writes
+   what all have read.
    Bytes: 8 a table entry that stays, 28 one that changes; text once; 8 a page that is freed, from
    shared memory in between. Round trips of a job: 5. */
-SPECV_KERNEL __launch_bounds__(SPECV_PARTICLE_THREADS)
+SPECV_KERNEL __launch_bounds__(SPECV_PARTICLE_THREADS, 4)
     specv_reshuffle_kernel(const __grid_constant__ specv_reshuffle_task task) {
     __shared__ int32_t first_free;
     const specv_reshuffle_desc *d = &task.d;
-    const int thread = specv_i_thread(), job = (int)blockIdx.x / task.chunks;
-    const int at = (int)blockIdx.x % task.chunks * SPECV_PARTICLE_THREADS + thread;
-    const int step = task.chunks * SPECV_PARTICLE_THREADS, num_jobs = d->num_groups * d->max_jobs;
+    const int thread = specv_i_thread(), num_jobs = d->num_groups * d->max_jobs;
+    const int step = task.chunks * SPECV_PARTICLE_THREADS;
     specv_i_wait_for_primary();
-    if (job % d->max_jobs < d->num_jobs[job / d->max_jobs]) {
+#pragma unroll 1
+    for (int item = (int)blockIdx.x; item < num_jobs * task.chunks; item += (int)gridDim.x) {
+        const int job = item / task.chunks;
+        const int at = item % task.chunks * SPECV_PARTICLE_THREADS + thread;
+        if (job % d->max_jobs >= d->num_jobs[job / d->max_jobs]) continue;
         const int dst = d->jobs[2 * job], src = d->jobs[2 * job + 1];
         if (specv_i_job_ok(d, dst, src)) {
             for (int i = 0; i < d->num_caches; ++i) {
@@ -6596,7 +6648,8 @@ SPECV_LAUNCHER int specv_resample_plan(const specv_resample_plan_desc *desc,
 
 SPECV_LAUNCHER int specv_reshuffle(const specv_reshuffle_desc *desc, struct CUstream_st *stream) {
     int status = SPECV_I_VALIDATE(specv_reshuffle_validate, desc);
-    int64_t jobs, longest = 1;
+    int64_t jobs, longest = 1, blocks;
+    int num_sms;
     specv_reshuffle_task task = SPECV_ZERO;
     if (status != SPECV_OK || desc->batch == 0) return status;
     if ((jobs = (int64_t)desc->num_groups * desc->max_jobs) == 0) return status;
@@ -6608,8 +6661,11 @@ SPECV_LAUNCHER int specv_reshuffle(const specv_reshuffle_desc *desc, struct CUst
     /* A long context is the work of several blocks, each with a few entries a thread. */
     task.chunks = (int32_t)(longest / (4 * SPECV_PARTICLE_THREADS) + 1);
     if (task.chunks > 16) task.chunks = 16;
-    return specv_i_launch((const void *)specv_reshuffle_kernel, jobs * task.chunks,
-                          SPECV_PARTICLE_THREADS, &task, 0, stream);
+    if ((status = specv_i_num_sms(0, &num_sms)) != 0) return status;
+    blocks = jobs * task.chunks; /* not more than are there at a time: each takes a ticket */
+    if (blocks > 4 * num_sms) blocks = 4 * num_sms;
+    return specv_i_launch((const void *)specv_reshuffle_kernel, blocks, SPECV_PARTICLE_THREADS,
+                          &task, 0, stream);
 }
 
 SPECV_LAUNCHER int specv_accept_stats(const specv_accept_stats_desc *desc,
