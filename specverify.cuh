@@ -5471,7 +5471,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_PARTICLE_THREADS)
     specv_particle_weights_kernel(const __grid_constant__ specv_particle_weights_desc d);
 SPECV_KERNEL __launch_bounds__(SPECV_PLAN_THREADS, 1)
     specv_resample_plan_kernel(const __grid_constant__ specv_resample_plan_desc d);
-SPECV_KERNEL __launch_bounds__(SPECV_PARTICLE_THREADS, 4)
+SPECV_KERNEL __launch_bounds__(SPECV_PARTICLE_THREADS, 2)
     specv_reshuffle_kernel(const __grid_constant__ specv_reshuffle_task task);
 SPECV_KERNEL __launch_bounds__(SPECV_STATS_THREADS)
     specv_accept_stats_kernel(const __grid_constant__ specv_accept_stats_desc d);
@@ -5861,7 +5861,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_COLUMN_THREADS)
    count for themselves. Bytes: 1 a row and block; lists once; elements that move once. */
 SPECV_KERNEL __launch_bounds__(SPECV_COMPACT_THREADS, 1)
     specv_compact_kernel(const __grid_constant__ specv_compact_desc d) {
-    enum { AHEAD = 4 };
+    enum { AHEAD = 2 };
     __shared__ int32_t dst[SPECV_COMPACT_THREADS], scratch[2][SPECV_BLOCK_SCAN_SMEM_WORDS];
     const int thread = specv_i_thread(), array = (int)blockIdx.x - 1;
     specv_i_wait_for_primary();
@@ -6207,7 +6207,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_PLAN_THREADS, 1)
    what all have read.
    Bytes: 8 a table entry that stays, 28 one that changes; text once; 8 a page that is freed, from
    shared memory in between. Round trips of a job: 5. */
-SPECV_KERNEL __launch_bounds__(SPECV_PARTICLE_THREADS, 4)
+SPECV_KERNEL __launch_bounds__(SPECV_PARTICLE_THREADS, 2)
     specv_reshuffle_kernel(const __grid_constant__ specv_reshuffle_task task) {
     __shared__ int32_t first_free;
     const specv_reshuffle_desc *d = &task.d;
@@ -6662,7 +6662,7 @@ SPECV_LAUNCHER int specv_reshuffle(const specv_reshuffle_desc *desc, struct CUst
     task.chunks = (int32_t)(longest / (4 * SPECV_PARTICLE_THREADS) + 1);
     if (task.chunks > 16) task.chunks = 16;
     if ((status = specv_i_num_sms(0, &num_sms)) != 0) return status;
-    blocks = jobs * task.chunks; /* not more than are there at a time: each takes a ticket */
+    blocks = jobs * task.chunks; /* each takes a ticket: a few for each SM suffice */
     if (blocks > 4 * num_sms) blocks = 4 * num_sms;
     return specv_i_launch((const void *)specv_reshuffle_kernel, blocks, SPECV_PARTICLE_THREADS,
                           &task, 0, stream);
