@@ -84,7 +84,8 @@ else # PTX alone, as ptxrun takes nothing else: three generations in the time of
   for cc in 75 90 100; do nvcc="$nvcc -gencode arch=compute_$cc,code=compute_$cc"; done
 fi
 nvcc="$nvcc -Xcompiler -Wall,-Wextra,-Wconversion,-Wshadow -I."
-[ -n "$have_nvcc" ] && build "kernels-$side" "$nvcc -c tests/kernels.cu -o $OUT/kernels-$side.o"
+[ -n "$have_nvcc" ] &&
+  build "kernels-$side" "$nvcc -c tests/compile/kernels.cu -o $OUT/kernels-$side.o"
 for name in $PROGRAMS; do
   has "$TESTS" "$name" || continue
   source=tests/$name.cu

@@ -16,7 +16,7 @@
 
 #if defined(__CUDACC__)
 #define T_DEVICE 1
-#if !defined(T_LINKED) /* to kernels.cu; programs with T_INSIDE cannot be */
+#if !defined(T_LINKED) /* to compile/kernels.cu; programs with T_INSIDE cannot be */
 #define SPECVERIFY_IMPLEMENTATION
 #endif
 #include <cuda_runtime.h>
