@@ -665,7 +665,8 @@ unlike() { # NAME LOW HIGH OPTIONS...
         fail "$name does not show in the weights: $value"
     fi
 }
-strides='s/row_stride_elems = 1;/row_stride_elems = p->limits.gamma;/; s/pos_stride_elems = p->limits.batch;/pos_stride_elems = 1;/'
+strides='s/row_stride_elems = 1;/row_stride_elems = p->limits.gamma;/
+    s/pos_stride_elems = p->limits.batch;/pos_stride_elems = 1;/'
 if particles_mutant smc-wrong-q lm_particles.h "$strides"; then
     unlike smc-wrong-q 850 1200 --gamma 3
 fi
