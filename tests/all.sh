@@ -1,10 +1,10 @@
 #!/bin/bash
-# all.sh FAMILY...: runs families of tests, two at a time, and adds up their last lines
+# all.sh FAMILY...: runs families of tests one after the other and adds up their last lines
 # "N passed, N failed, N skipped". A family that does not end with such a line counts as one failure.
 # Logs: build/logs/FAMILY.log. A family is a line of the table below.
 cd "$(dirname "$0")/.." || exit 2
 mkdir -p build/logs
-passed=0; failed=0; skipped=0; nl=$'\n'
+passed=0; failed=0; skipped=0
 
 command_of() {
   case $1 in
@@ -24,10 +24,12 @@ command_of() {
 
 skip() { printf 'skipped %s: no %s\n0 passed, 0 failed, 1 skipped\n' "$1" "$2"; }
 
-# Runs one family; prints its outcome at once, leaves its counts in build/logs/FAMILY.counts.
-run_family() { # family, command
-  local family=$1 log=build/logs/$1.log start=$SECONDS status line counts text
-  $2 > "$log" 2>&1
+for family in "$@"; do
+  command=$(command_of "$family") || { echo "all.sh: no family '$family'"; exit 2; }
+  log=build/logs/$family.log
+  start=$SECONDS
+  echo "== $family"
+  $command > "$log" 2>&1
   status=$?
   line=$(grep -E '^[0-9]+ passed, [0-9]+ failed' "$log" | tail -n 1)
   counts=($(grep -oE '[0-9]+' <<< "$line"))
@@ -35,26 +37,12 @@ run_family() { # family, command
   # A family that says it passed must also exit 0.
   [ $status -eq 0 ] || [ "${counts[1]}" -gt 0 ] || counts[1]=1
   if [ "${counts[1]}" -gt 0 ]; then
-    text=$(tail -n 40 "$log")
+    tail -n 40 "$log"
   else
-    text=$(grep -iE '^ *skipped?\b' "$log" | sort -u | head -n 12)
+    grep -iE '^ *skipped?\b' "$log" | sort -u | head -n 12
   fi
-  printf '== %s\n%s   %s: %s (%d s)\n' "$family" "${text:+$text$nl}" "$family" "$line" \
-    $((SECONDS - start))
-  echo "${counts[0]} ${counts[1]} ${counts[2]:-0}" > "build/logs/$family.counts"
-}
-
-# Two at a time: some families are one process after the other.
-for family in "$@"; do
-  command=$(command_of "$family") || { echo "all.sh: no family '$family'"; exit 2; }
-  rm -f "build/logs/$family.counts"
-  [ "$(jobs -rp | wc -l)" -lt "${FAMILIES_AT_A_TIME:-2}" ] || wait -n
-  run_family "$family" "$command" &
-done
-wait
-for family in "$@"; do
-  read -r p f s < "build/logs/$family.counts" || { p=0; f=1; s=0; }
-  passed=$((passed + p)); failed=$((failed + f)); skipped=$((skipped + s))
+  echo "   $family: $line ($((SECONDS - start)) s)"
+  passed=$((passed + counts[0])); failed=$((failed + counts[1])); skipped=$((skipped + ${counts[2]:-0}))
 done
 echo "$passed passed, $failed failed, $skipped skipped"
 [ $failed -eq 0 ]
