@@ -316,9 +316,8 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
     X(ERR_NUM_PLANES, -25,                                                                         \
       "num_planes is negative, or 0 with plane tables, or above 1 without them")                   \
     X(ERR_SRC, -26,                                                                                \
-      "src and dst are needed, or src_planes (8-byte aligned) and dst_planes; of an append, "      \
-      "planes "                                                                                    \
-      "of src where kv has them")                                                                  \
+      "src and dst are needed, or src_planes (8-byte aligned) and dst_planes; "                    \
+      "of an append, planes of src where kv has them")                                             \
     X(ERR_DST, -27, "dst and src are needed, or dst_planes (8-byte aligned) and src_planes")       \
     X(ERR_OFFSETS, -28, "offsets is null or not 4-byte aligned")                                   \
     X(ERR_ROW_BYTES, -29, "row_bytes is not positive")                                             \
@@ -344,9 +343,8 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
     X(ERR_POSITION, -47, "position is not 4-byte aligned, or null where seed is given")            \
     X(ERR_UNIFORM, -48, "accept_uniform or sample_uniform is not 4-byte aligned")                  \
     X(ERR_LOGPROB, -49,                                                                            \
-      "logprob, lse, draft_logprob or target_logprob is not 4-byte aligned, is null where "        \
-      "weights "                                                                                   \
-      "need it, or is given without rule SCORE")                                                   \
+      "logprob, lse, draft_logprob or target_logprob is not 4-byte aligned, is null "              \
+      "where weights need it, or is given without rule SCORE")                                     \
     X(ERR_STREAM, -50, "stream is not a specv_stream, or step_row is negative")                    \
     X(ERR_TOKEN, -51, "token is null or not aligned to its element")                               \
     X(ERR_SCRATCH, -52, "scratch is null, not 16-byte aligned, or smaller than needed")            \
@@ -925,25 +923,24 @@ typedef struct specv_particle_weights_desc {
     const void *draft_tokens;    /* [batch][max_draft], or null: no draft is an EOS */
     const void *next_token;      /* [batch], or null: the bonus token is no EOS. Below 0: none */
     const float *target_logprob; /* [batch][max_draft]: ln p(draft), what rule SCORE stores in its
-                                    draft_logprob; here that is ln q: */
-    const float
-        *draft_logprob;      /* entry of particle i, draft j: [i * draft_logprob_row_stride_elems +
-                                    j * draft_logprob_pos_stride_elems]: ln q(draft), as sampled */
-    const float *alpha;      /* [batch], or null: 1. Power of the target */
-    const float *bonus_lse;  /* [batch], or null: nothing is added. lse of specv_sample at
+                                    draft_logprob; here that is ln q */
+    const float *draft_logprob;  /* ln q(draft), as sampled; of particle i, draft j at
+                                    i * row stride + j * position stride, see below */
+    const float *alpha;          /* [batch], or null: 1. Power of the target */
+    const float *bonus_lse;      /* [batch], or null: nothing is added. lse of specv_sample at
                                     temperature / alpha, that drew the bonus */
-    const float *lse;        /* [batch], with bonus_lse: lse at the temperature itself */
-    uint8_t *finished;       /* in/out [batch]: 1 once an EOS was emitted */
-    double *log_weight;      /* in/out [batch]: gains what interval_weight does; D2 begins it
+    const float *lse;            /* [batch], with bonus_lse: lse at the temperature itself */
+    uint8_t *finished;           /* in/out [batch]: 1 once an EOS was emitted */
+    double *log_weight;          /* in/out [batch]: gains what interval_weight does; D2 begins it
                                     anew as well if it is given there */
-    double *interval_weight; /* in/out [batch]: since the last resampling */
-    int32_t *num_emitted;    /* out [batch], or null: tokens that the text gains */
-    uint32_t *row_status;    /* out [batch], or null; NAN */
-    int64_t draft_stride_elems;          /* of draft_tokens; 0 = max_draft */
+    double *interval_weight;     /* in/out [batch]: since the last resampling */
+    int32_t *num_emitted;        /* out [batch], or null: tokens that the text gains */
+    uint32_t *row_status;        /* out [batch], or null; NAN */
+    int64_t draft_stride_elems;  /* of draft_tokens; 0 = max_draft */
     int64_t target_logprob_stride_elems; /* 0 = max_draft */
-    int64_t draft_logprob_row_stride_elems,
-        draft_logprob_pos_stride_elems; /* both 0 = max_draft and 1, or
-                                                                   both set */
+    /* Of draft_logprob: both 0 = max_draft and 1, or both set. */
+    int64_t draft_logprob_row_stride_elems;
+    int64_t draft_logprob_pos_stride_elems;
     int64_t eos_token[SPECV_MAX_EOS];
     int32_t num_eos;
     int32_t batch, max_draft;
@@ -1031,7 +1028,7 @@ typedef struct specv_reshuffle_desc {
 /* What the kernel of D3 takes. */
 typedef struct specv_reshuffle_task {
     specv_reshuffle_desc d; /* resolved */
-    int32_t chunks;         /* blocks of a job */
+    int32_t chunks;         /* pieces of a job */
 } specv_reshuffle_task;
 
 /* E. Acceptance metrics of one step, or running over many. */
@@ -2780,11 +2777,11 @@ SPECV_LAUNCHER int specv_particle_weights(const specv_particle_weights_desc *d,
 SPECV_LAUNCHER int specv_resample_plan(const specv_resample_plan_desc *d,
                                        struct CUstream_st *stream);
 
-/* D3. One launch whose grid holds the most jobs there can be, times chunks of a table; what is not
-   needed ends at once. D4, from one prompt to many particles, is specv_page_fork. Job fault:
-   BAD_LENGTH (rows, lengths): nothing is done. Page ids, owners and num_free are B5's to judge: an
-   id outside the pool is carried along, counted nowhere; with num_free out of range freed pages are
-   lost. */
+/* D3. One launch, a few blocks for each SM at most, which look at all jobs that there can be, times
+   chunks of a table; a job that there is not costs one load. D4, from one prompt to many particles,
+   is specv_page_fork. Job fault: BAD_LENGTH (rows, lengths): nothing is done. Page ids, owners and
+   num_free are B5's to judge: an id outside the pool is carried along, counted nowhere; with
+   num_free out of range freed pages are lost. */
 SPECV_LAUNCHER int specv_reshuffle(const specv_reshuffle_desc *d, struct CUstream_st *stream);
 
 /* E. One launch of one block; call it after A1 or B2 on the same stream. With accumulate the
@@ -6232,7 +6229,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_PARTICLE_THREADS, 2)
                     int32_t page = specv_i_share_entry(c, &to[e], e < s.held ? to[e] : -1,
                                                        e < s.pages ? from[e] : -1);
                     if (page < 0) continue;
-                    int32_t place = num_free + (int32_t)atomicAdd(&d->scratch[1 + i], 1u);
+                    const int64_t place = (int64_t)num_free + atomicAdd(&d->scratch[1 + i], 1u);
                     if (num_free >= 0 && place < c->num_pages) c->pool.free_pages[place] = page;
                 }
             }

@@ -1479,9 +1479,8 @@ static void specv_ref_i_weigh_particle(const specv_particle_weights_desc *d, int
     }
     if (!d->finished[b] && !ended) {
         int64_t token = -1;
-        emitted += 1;
         if (d->next_token) token = specv_ref_i_get(d->next_token, d->token_dtype, b);
-        if (d->next_token && token < 0) emitted -= 1;
+        emitted += d->next_token == NULL || token >= 0;
         if (d->bonus_lse) gain = specv_i_weigh(gain, -alpha, d->lse[b], -d->bonus_lse[b]);
         for (int i = 0; i < d->num_eos; ++i) ended |= token == d->eos_token[i];
     }

@@ -86,8 +86,8 @@ static void test_wide(void) {
    A stack that says nonsense stays as it is. */
 static void test_contradictions(void) {
     enum { ROWS = 8, PAGES = ROWS + 2 }; /* rows 0 and 1 live, the others take theirs */
-    for (int way = 0; way < 4; ++way) {
-        const int num_free = way == 2 ? -1 : way == 3 ? PAGES + 1 : 2;
+    for (int way = 0; way < 5; ++way) {
+        const int num_free = way == 2 ? -1 : way == 3 ? PAGES + 1 : way == 4 ? INT32_MAX : 2;
         shuffle s;
         t_case("contradiction %d", way);
         memset(&s, 0, sizeof s);
