@@ -121,6 +121,11 @@
                                        them back: these are given back.
                  SPECV_ROW_SHARED_PAGE  the row would write into a page that others own too: it
                                        does not.
+                 SPECV_ROW_BAD_SUM     the probabilities that a token was drawn from do not sum to 1
+                                       within 1e-3, or, behind a rejected draft, p and q not to the
+                                       same: drawn all the same. What it costs: see specv_scores.
+                 SPECV_ROW_BAD_UNIFORM  a uniform of the caller's that was used is not in [0, 1):
+                                       counts as the largest number below 1.
    Same bits   every output is a pure function of the inputs, on any GPU, grid and compiler flag.
                Random numbers are a function of seed, position and place in the step alone.
    Warps       warp functions are called by all 32 lanes together, with the same arguments where
@@ -345,7 +350,9 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
     X(ERR_LOGPROB, -49,                                                                            \
       "logprob, lse, draft_logprob or target_logprob is not 4-byte aligned, is null "              \
       "where weights need it, or is given without rule SCORE")                                     \
-    X(ERR_STREAM, -50, "stream is not a specv_stream, or step_row is negative")                    \
+    X(ERR_STREAM, -50,                                                                             \
+      "stream is not a specv_stream, or COUPLED where only noise is coupled, or step_row is "      \
+      "negative")                                                                                  \
     X(ERR_TOKEN, -51, "token is null or not aligned to its element")                               \
     X(ERR_SCRATCH, -52, "scratch is null, not 16-byte aligned, or smaller than needed")            \
     X(ERR_TICKET, -53, "ticket is null or not 4-byte aligned")                                     \
@@ -415,7 +422,8 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
       "are too many jobs")                                                                         \
     X(ERR_CACHES, -100, "num_caches is not in 0..SPECV_MAX_CACHES")                                \
     X(ERR_TEXT, -101,                                                                              \
-      "text is not aligned to its element, or text_len or text_stride_elems is missing")
+      "text is not aligned to its element, or text_len or text_stride_elems is missing")           \
+    X(ERR_MAX_PROB, -102, "max_prob is not 4-byte aligned, or is given with drafts")
 
 #define SPECV_I_ENUM(name, value, text) SPECV_##name = value,
 typedef enum specv_status { SPECV_STATUS_TABLE(SPECV_I_ENUM) SPECV_STATUS_END = 1 } specv_status;
@@ -433,7 +441,10 @@ enum {
     SPECV_ROW_EMPTY = 1u << 7,
     SPECV_ROW_ZERO_RESIDUAL = 1u << 8,
     SPECV_ROW_BAD_PAGE = 1u << 9,
-    SPECV_ROW_SHARED_PAGE = 1u << 10
+    SPECV_ROW_SHARED_PAGE = 1u << 10,
+    SPECV_ROW_BAD_SUM = 1u << 11,
+    SPECV_ROW_BAD_UNIFORM = 1u << 12,
+    SPECV_ROW_BAD_TICKET = 1u << 13
 };
 
 typedef enum specv_dtype { SPECV_I32 = 0, SPECV_I64 = 1 } specv_dtype;
@@ -515,7 +526,11 @@ typedef struct specv_verify_pack_kv_desc {
 /* What a model says of the vocabulary: logits, or probabilities that already have everything
    applied (temperature, top-k, penalties). The entry of id x at position i of row b is
    dense  data[b * seq_stride_elems + i * pos_stride_elems + x],
-   CSR    data[(row_start[b] + i) * pos_stride_elems + x], for the target row_start[b] + b + i. */
+   CSR    data[(row_start[b] + i) * pos_stride_elems + x], for the target row_start[b] + b + i.
+   Probabilities should sum to 1. A token drawn from p alone does not mind; where p and q are
+   compared, p or q that is off by a factor of 1 + e moves the law of the text by up to e in total
+   variation, in each step. Where the kernels know the sum, one off by more than 1e-3 is reported:
+   BAD_SUM (the same factor on p and q is neither seen nor harmful). */
 typedef enum specv_score_dtype {
     SPECV_LOGITS_F32 = 0,
     SPECV_LOGITS_F16 = 1,
@@ -557,8 +572,20 @@ typedef enum specv_rule {
     SPECV_RULE_SCORE = 4
 } specv_rule;
 
-/* Whose random numbers: two that must be independent need different streams. */
-typedef enum specv_stream { SPECV_STREAM_TARGET = 0, SPECV_STREAM_DRAFT = 1 } specv_stream;
+/* Whose random numbers: two uses that must be independent need different streams. A sampler's (A8)
+   and a verification's are different ones in any case, so a draft of either method and either of
+   the first two streams may be judged by any rule.
+   TARGET   the target model's.
+   DRAFT    a draft model's; also of a verification whose tokens are drafts for a larger model.
+   COUPLED  only for a sampler's method GUMBEL: the noise that rule COUPLED has at that position.
+            For plain decoding of the text that this rule writes, and for its drafts, which then
+            agree with it most often. Not for drafts that rule BLOCK will judge: the noise of a
+            draft behind the last accepted one comes again in the next step. */
+typedef enum specv_stream {
+    SPECV_STREAM_TARGET = 0,
+    SPECV_STREAM_DRAFT = 1,
+    SPECV_STREAM_COUPLED = 2
+} specv_stream;
 
 /* A2 to A5. Verification against what the models say of the whole vocabulary. In `verify`, batch,
    drafts, outputs and EOS are as in A1; vocab must be set; target_tokens must be null. */
@@ -568,13 +595,17 @@ typedef struct specv_verify_sample_desc {
     specv_scores draft;       /* max_draft positions a row, or data null: q is 1 at the draft */
     const float *temperature; /* [batch], or null: 1; 0 = greedy. Of probs only 0 counts */
     const float *draft_temperature; /* [batch], or null: temperature; for draft logits */
-    const uint64_t *seed;           /* [batch]; null only where no random number is used */
-    const int32_t *position;        /* [batch]: where in the text the row's position 0 is */
-    const float *accept_uniform;    /* in [0, 1), laid out as draft_tokens, or null: from seed */
-    const float *sample_uniform;    /* in [0, 1), [batch], or null: from seed */
-    float *logprob; /* out [batch], or null; ln p(next_token) of the target, 0 without a token */
-    float *lse;     /* out [batch], or null; ln sum exp(logit / T) where next_token came from; at
+    const uint64_t *seed;        /* [batch]; null with rule GREEDY, and where uniforms replace it:
+                                    both (TOKEN, BLOCK), sample_uniform (SCORE, or max_draft 0). The
+                                    host cannot see temperatures: that all are 0 is no reason */
+    const int32_t *position;     /* [batch]: where in the text the row's position 0 is */
+    const float *accept_uniform; /* in [0, 1), laid out as draft_tokens, or null: from seed. Given,
+                                    it wins; seed then serves what has no uniform */
+    const float *sample_uniform; /* the same, [batch]: for the token behind the drafts */
+    float *logprob;  /* out [batch], or null; ln p(next_token) of the target, 0 without a token */
+    float *lse;      /* out [batch], or null; ln sum exp(logit / T) where next_token came from; at
                        temperature 0 the largest logit; 0 for probabilities */
+    float *max_prob; /* max_draft 0: out [batch], or null; as in specv_sample_desc */
     float *draft_logprob; /* rule SCORE: out [batch][max_draft], or null; ln p(draft) of the target,
                              -infinity too; 0 behind the last draft that is accepted */
     void *scratch;        /* 16-byte aligned; see SPECV_TICKET_BYTES */
@@ -582,12 +613,13 @@ typedef struct specv_verify_sample_desc {
     int32_t rule;          /* specv_rule */
     int32_t num_sms;       /* 0 = ask the runtime for the current device */
     int32_t step_row;      /* random numbers as if position 0 were this position of its step */
-    int32_t stream;        /* specv_stream */
+    int32_t stream;        /* specv_stream: TARGET or DRAFT; rule COUPLED has its own */
     uint32_t reserved;     /* must be 0 */
     uint32_t canary1;
 } specv_verify_sample_desc;
 
-/* A8. One token per row. The same as A3 or A5 with no draft in any row. */
+/* A8. One token per row, drawn from the scores: CDF by one uniform, GUMBEL by noise on each id. With
+   GUMBEL and stream COUPLED it is A5 without drafts. */
 typedef enum specv_sample_method {
     SPECV_SAMPLE_CDF = 0,
     SPECV_SAMPLE_GUMBEL = 1
@@ -599,22 +631,26 @@ typedef struct specv_sample_desc {
     const int32_t *num_active; /* as in specv_rows */
     specv_scores scores;       /* one position a row; seq_stride_elems is the stride of rows */
     const float *temperature;  /* [batch], or null: 1; 0 = greedy. Of probs only 0 counts */
-    const uint64_t *seed;      /* [batch]; null only where no random number is used */
+    const uint64_t *seed;      /* [batch]; null only with CDF and uniform */
     const int32_t *position;   /* [batch]: absolute position of the step's first token */
-    const float *uniform;      /* in [0, 1), [batch], or null: from seed; method CDF */
-    void *token;               /* out [batch], token_stride_elems apart; -1 if there is none */
-    float *logprob;            /* out [batch], or null; ln p(token), 0 without a token */
-    float *lse;                /* out [batch], or null; as in specv_verify_sample_desc */
-    uint32_t *row_status;      /* out [batch], or null */
-    void *scratch;             /* as in specv_verify_sample_desc */
-    int64_t scratch_bytes;     /* at least specv_sample_scratch_bytes */
+    const float *uniform;  /* method CDF: in [0, 1), [batch], or null: from seed. Given, it wins */
+    void *token;           /* out [batch], token_stride_elems apart; -1 if there is none */
+    float *logprob;        /* out [batch], or null; ln p(token), 0 without a token */
+    float *lse;            /* out [batch], or null; as in specv_verify_sample_desc */
+    float *max_prob;       /* out [batch], or null; the largest probability of the law that the
+                                  token was drawn from: 1 at temperature 0, 0 if there is no token.
+                                  Unlike the token's own probability it is known before the token
+                                  is: the confidence that C5 needs */
+    uint32_t *row_status;  /* out [batch], or null */
+    void *scratch;         /* as in specv_verify_sample_desc */
+    int64_t scratch_bytes; /* at least specv_sample_scratch_bytes */
     int64_t vocab;
     int64_t token_stride_elems; /* 0 = 1; for column j of drafts [batch][n]: token + j, stride n */
     int32_t batch;
-    int32_t method;   /* specv_sample_method; GUMBEL draws A5's tokens, stream has no effect */
+    int32_t method;   /* specv_sample_method */
     int32_t num_sms;  /* 0 = ask the runtime for the current device */
     int32_t step_row; /* which token of its step this is: drafts 0, 1, 2, ... */
-    int32_t stream;   /* specv_stream: DRAFT for drafts that A3 or A4 will judge */
+    int32_t stream;   /* specv_stream */
     uint32_t canary1;
 } specv_sample_desc;
 
@@ -891,7 +927,13 @@ typedef struct specv_group_desc {
 /* C5. Spends a budget of drafts on the batch: the `budget` drafts with the largest chance to be
    reached and accepted, survival(b, j) = confidence(b, 0) * .. * confidence(b, j), each product
    rounded to float; ties to the lower row, then the lower position. As survival never grows along
-   a row, every row keeps a prefix. (TETRIS, arXiv 2502.15197.) */
+   a row, every row keeps a prefix. (TETRIS, arXiv 2502.15197.)
+   What confidence may depend on: confidence(b, j) on the text before draft j of row b, the drafts
+   0..j-1 among it, and on nothing that was drawn with draft j or later. Then whether draft j is
+   kept is settled before it is drawn (those that beat it are of other rows, or before it), and the
+   text keeps its law under every rule. specv_sample's max_prob is such a number, the entropy of q
+   another; q of the drafted token itself is not: rules TOKEN and BLOCK then write text of another
+   law. Rules GREEDY and COUPLED, and drafts that are a function of the text, take any. */
 typedef struct specv_draft_budget_desc {
     uint32_t canary0;
     int32_t reserved;        /* must be 0 */
@@ -1319,23 +1361,62 @@ SPECV_NUMFN specv_random specv_philox(uint64_t key, uint32_t c0, uint32_t c1, ui
 enum {
     SPECV_TAG_ACCEPT = 0,
     SPECV_TAG_SAMPLE = 1, /* residual or bonus */
-    SPECV_TAG_DRAFT = 2,
+    SPECV_TAG_DRAW = 2,   /* a sampler's, by CDF */
     SPECV_TAG_COUPLED = 3,
-    SPECV_TAG_RESAMPLE = 4
+    SPECV_TAG_RESAMPLE = 4,
+    SPECV_TAG_NOISE = 5,     /* a sampler's, by noise */
+    SPECV_TAG_OF_DRAFT = 16, /* in addition: of stream DRAFT */
+    SPECV_TAG_FINER = 32     /* in addition: further bits of noise */
 };
+
+/* What specv_verify_sample_desc has in `stream` when it stands for a sampler, in addition. */
+#define SPECV_I_SAMPLER 4
+
+SPECV_NUMFN uint32_t specv_i_tag(uint32_t use, int stream) {
+    return (stream & 3) == SPECV_STREAM_DRAFT ? use + SPECV_TAG_OF_DRAFT : use;
+}
+
+SPECV_NUMFN uint32_t specv_i_draw_tag(int stream) {
+    return specv_i_tag(stream & SPECV_I_SAMPLER ? SPECV_TAG_DRAW : SPECV_TAG_SAMPLE, stream);
+}
 
 /* In [0, 1), on a grid of 2^-24. */
 SPECV_NUMFN float specv_uniform24(uint32_t random) {
     return specv_i_mul((float)(random >> 8), 5.9604644775390625e-8f);
 }
 
-/* A caller's uniform as 64 bits after the point: floor(u * 2^64); outside [0, 1) the nearer end. */
+/* In [0, 1) for an accept test: 24 bits of the first word. Where they are all 0, those of the next
+   word go on behind them, and so on: a token of probability 1e-12 would otherwise be accepted
+   whenever they are, 6e-8 of the time. */
+SPECV_NUMFN float specv_uniform(const specv_random *random) {
+    float unit = 1.f, u = 0.f;
+    for (int word = 0; word < 4; ++word) {
+        u = specv_i_mul(specv_uniform24(random->x[word]), unit);
+        if (random->x[word] >> 8) break;
+        unit = specv_i_mul(unit, 5.9604644775390625e-8f);
+    }
+    return u;
+}
+
+/* Is a caller's uniform one? */
+SPECV_NUMFN int specv_uniform_ok(float u) {
+    uint32_t bits = specv_float_bits(u);
+    return bits < 0x3f800000u || bits == 0x80000000u; /* -0 is 0 */
+}
+
+/* A caller's uniform, with what counts in place of one that is none; that is reported. */
+SPECV_NUMFN float specv_i_clean_uniform(float u, uint32_t *status) {
+    if (specv_uniform_ok(u)) return u;
+    *status |= SPECV_ROW_BAD_UNIFORM;
+    return 0.999999940395355224609375f; /* 1 - 2^-24 */
+}
+
+/* A caller's uniform as 64 bits after the point: floor(u * 2^64); outside [0, 1) all ones. */
 SPECV_NUMFN uint64_t specv_uniform_bits(float u) {
-    uint32_t bits = specv_float_bits(u), exponent = bits >> 23;
+    uint32_t bits = specv_float_bits(u);
     uint64_t mantissa = (uint64_t)((bits & 0x7fffffu) | 0x800000u) << 40;
-    if ((bits >> 31) || specv_i_is_nan(u)) return 0;
-    if (exponent >= 127) return ~(uint64_t)0;
-    return specv_i_shift_right(mantissa, 126 - exponent);
+    if (!specv_uniform_ok(u)) return ~(uint64_t)0;
+    return bits >> 31 ? 0 : specv_i_shift_right(mantissa, 126 - (bits >> 23));
 }
 
 /* The accept test of Leviathan et al. without the division: no number of [0, 1) on the 24-bit grid
@@ -1435,11 +1516,20 @@ SPECV_NUMFN float specv_weight_float(const specv_weight *w, int32_t n_max) {
                        : specv_i_mul(mantissa, specv_bits_float((uint32_t)(127 - below) << 23));
 }
 
-/* A probability in units of 2^-40, rounded down. 0 <= p < 4. */
-SPECV_NUMFN uint64_t specv_fixed40(float p) {
+/* A probability in units of 2^-50, rounded down. 0 <= p < 4. */
+SPECV_NUMFN uint64_t specv_fixed50(float p) {
     uint32_t bits = specv_float_bits(p);
-    uint64_t mantissa = (uint64_t)((bits & 0x7fffffu) | 0x800000u) << 18;
+    uint64_t mantissa = (uint64_t)((bits & 0x7fffffu) | 0x800000u) << 28;
     return specv_i_shift_right(mantissa, 128 - (bits >> 23));
+}
+
+/* Sums over a tile keep these units; rows are put together of tiles in units of 2^-40. */
+#define SPECV_I_FINER_PROBS 10
+
+/* Do sums of p and q that should be equal, or p's and 1, differ by more than 1e-3? */
+SPECV_NUMFN int specv_i_bad_sum(uint64_t sum, uint64_t expected) {
+    const uint64_t tolerance = 1125899906842u; /* 2^50 / 1000 */
+    return sum - expected + tolerance > 2 * tolerance;
 }
 
 /* 2^x for |x| < 126, within 2e-7 of it. */
@@ -1488,14 +1578,19 @@ SPECV_NUMFN int32_t specv_i_fixed24(float x) {
 #endif
 }
 
-/* Standard Gumbel noise in base 2, -log2(-ln(1 - v)) with v = (random + 1/2) / 2^32, with 24 bits
-   after the point. Small v, which win, keep all their bits; the largest value is 33.0. */
-SPECV_NUMFN int32_t specv_gumbel24(uint32_t random) {
-    uint64_t twice = 2 * (uint64_t)random + 1; /* v * 2^33 */
+/* Standard Gumbel noise in base 2, -log2(-ln(1 - v)), with 24 bits after the point. v = (random +
+   1/2) / 2^32; where random is below 256 it has the 32 bits of `finer` behind those of random, so
+   that an id whose chance to win is 2^-50 wins as often. Small v, which win, keep all their bits;
+   the largest value is 65. */
+SPECV_NUMFN int32_t specv_gumbel24(uint32_t random, uint32_t finer) {
     int32_t exponent;
     float loss, fraction;       /* loss: -log2(1 - v) */
     if (random < 0x4afb0ccdu) { /* v < 1 - sqrt(1/2): 1 - v would lose what v has */
-        float v = specv_i_mul((float)twice, 1.16415321826934814453125e-10f), w = 0.109949417f;
+        uint64_t twice = 2 * (uint64_t)random + 1; /* v * 2^33 */
+        float v, w = 0.109949417f, unit = 1.16415321826934814453125e-10f;
+        if (random < 256)
+            twice = 2 * ((uint64_t)random << 32 | finer) + 1, unit = 2.710505431213761e-20f;
+        v = specv_i_mul((float)twice, unit);
         w = specv_fma(w, v, 0.186174884f);
         w = specv_fma(w, v, 0.191062778f);
         w = specv_fma(w, v, 0.204600632f);
@@ -1507,11 +1602,29 @@ SPECV_NUMFN int32_t specv_gumbel24(uint32_t random) {
         w = specv_fma(w, v, 1.44269502f);
         loss = specv_i_mul(w, v);
     } else {
-        fraction = specv_i_log2((float)(((uint64_t)1 << 33) - twice), &exponent);
+        uint64_t twice = ((uint64_t)1 << 33) - (2 * (uint64_t)random + 1); /* (1 - v) * 2^33 */
+        fraction = specv_i_log2((float)twice, &exponent);
         loss = specv_i_add((float)(33 - exponent), specv_i_negate(fraction));
     }
     fraction = specv_i_log2(loss, &exponent);
     return 8871228 - (int32_t)((uint32_t)exponent << 24) - specv_i_fixed24(fraction);
+}
+
+/* Where the noise of a position comes from: four ids share a block of the generator. */
+typedef struct specv_noise {
+    uint64_t seed;
+    uint32_t position, row; /* of the counter */
+    uint32_t tag;
+} specv_noise;
+
+SPECV_NUMFN specv_random specv_noise_words(const specv_noise *noise, uint32_t id) {
+    return specv_philox(noise->seed, noise->position, noise->row, id / 4, noise->tag);
+}
+
+/* Their further bits, which one word in 2^24 needs. */
+SPECV_NUMFN specv_random specv_noise_finer_words(const specv_noise *noise, uint32_t id) {
+    return specv_philox(noise->seed, noise->position, noise->row, id / 4,
+                        noise->tag + SPECV_TAG_FINER);
 }
 
 /* log2 of a weight plus its noise, with 24 bits after the point: the largest one is the sample. */
@@ -1575,9 +1688,10 @@ enum {
     SPECV_I_RESIDUAL      /* from (prefix p - q)+: needs a second pass over the scores */
 };
 
-/* Residual weights of a tile: sums over ids of (P p - q)+ and (q - P p)+. */
+/* Of a tile, in units of 2^-50. gain: what the token is drawn from, (P p - q)+ or p. rest: with q
+   the sum of (q - P p)+, else the bits of the largest p; bit 63: a NaN is there. */
 typedef struct specv_i_residual {
-    uint64_t gain, loss;
+    uint64_t gain, rest;
 } specv_i_residual;
 
 /* The kernels' parameter. The launchers fill it in. */
@@ -1586,6 +1700,20 @@ typedef struct specv_sample_task {
     specv_i_scratch scratch;
     int32_t blocks, blocks_of_residual; /* of a row, in the first and the second pass */
 } specv_sample_task;
+
+/* Noise at position j of a request: coupled, or a sampler's own. */
+SPECV_NUMFN specv_noise specv_i_noise_of(const specv_verify_sample_desc *d, uint64_t seed,
+                                         uint32_t position, int j) {
+    const uint32_t row = (uint32_t)(d->step_row + j);
+    const int own = d->stream == (SPECV_I_SAMPLER | SPECV_STREAM_TARGET) ||
+                    d->stream == (SPECV_I_SAMPLER | SPECV_STREAM_DRAFT);
+    specv_noise noise;
+    noise.seed = seed;
+    noise.position = own ? position : position + row;
+    noise.row = own ? row : 0;
+    noise.tag = own ? specv_i_tag(SPECV_TAG_NOISE, d->stream) : SPECV_TAG_COUPLED;
+    return noise;
+}
 
 /* The normalizer that turns floats of weights into probabilities. One float of it would shift all
    probabilities of a row to the same side. */
@@ -1612,6 +1740,14 @@ SPECV_NUMFN float specv_probability(const specv_distribution *row, const specv_s
     w = specv_softmax_weight(specv_i_max(logit, s->floor), s);
     weight = specv_weight_float(&w, row->n);
     return specv_fma(weight, row->inverse, specv_i_mul(weight, row->inverse_low));
+}
+
+/* The largest p of a row that has a token, from its largest score; what is above 1 is rounding. */
+SPECV_NUMFN float specv_i_largest_p(const specv_distribution *row, const specv_scale *s, int probs,
+                                    float largest) {
+    if (row->kind == SPECV_ONE_HOT) return 1.f;
+    if (!probs) largest = specv_probability(row, s, largest, row->id);
+    return specv_i_less(1.f, largest) ? 1.f : largest;
 }
 
 /* log2 of the sum of all weights. */
@@ -1940,7 +2076,7 @@ SPECV_HOSTFN int specv_i_verify_sample_validate(const specv_verify_sample_desc *
     SPECV_CHECK(specv_i_aligned(d->position, 4), POSITION);
     SPECV_CHECK(d->position || !d->seed || r->batch == 0, POSITION);
     SPECV_CHECK(specv_i_aligned(d->logprob, 4) && specv_i_aligned(d->lse, 4), LOGPROB);
-    SPECV_CHECK(d->stream == SPECV_STREAM_TARGET || d->stream == SPECV_STREAM_DRAFT, STREAM);
+    SPECV_CHECK(specv_i_aligned(d->max_prob, 4) && (!d->max_prob || r->max_draft == 0), MAX_PROB);
     SPECV_CHECK(d->step_row >= 0, STREAM);
     SPECV_CHECK(d->num_sms >= 0 && d->num_sms <= 65535, NUM_SMS);
     return SPECV_OK;
@@ -1953,6 +2089,7 @@ SPECV_HOSTFN int64_t specv_verify_sample_scratch_bytes(const specv_verify_sample
     int status;
     SPECV_CHECK(d, NULL_DESC);
     if ((status = specv_i_verify_sample_validate(d)) != SPECV_OK) return status;
+    SPECV_CHECK(d->stream == SPECV_STREAM_TARGET || d->stream == SPECV_STREAM_DRAFT, STREAM);
     return specv_i_scratch_layout(d).bytes;
 }
 
@@ -1982,26 +2119,31 @@ SPECV_HOSTFN specv_verify_sample_desc specv_sample_as_verify(const specv_sample_
     v.sample_uniform = d->uniform;
     v.logprob = d->logprob;
     v.lse = d->lse;
+    v.max_prob = d->max_prob;
     v.scratch = d->scratch;
     v.scratch_bytes = d->scratch_bytes;
     v.rule = d->method == SPECV_SAMPLE_GUMBEL ? SPECV_RULE_COUPLED : SPECV_RULE_TOKEN;
     v.num_sms = d->num_sms;
     v.step_row = d->step_row;
-    v.stream = d->stream;
+    v.stream = SPECV_I_SAMPLER | d->stream;
     return v;
 }
 
 SPECV_HOSTFN int64_t specv_sample_scratch_bytes(const specv_sample_desc *d) {
     specv_verify_sample_desc v;
     int32_t unused;
+    int status;
     SPECV_CHECK(d, NULL_DESC);
     SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
     SPECV_CHECK(d->method == SPECV_SAMPLE_CDF || d->method == SPECV_SAMPLE_GUMBEL, RULE);
+    SPECV_CHECK(d->stream >= SPECV_STREAM_TARGET && d->stream <= SPECV_STREAM_COUPLED, STREAM);
+    SPECV_CHECK(d->stream != SPECV_STREAM_COUPLED || d->method == SPECV_SAMPLE_GUMBEL, STREAM);
     SPECV_CHECK(d->token || d->batch <= 0, TOKEN);
     SPECV_CHECK(specv_i_aligned(d->token, d->token_dtype == SPECV_I64 ? 8 : 4), TOKEN);
     v = specv_sample_as_verify(d);
     v.verify.accepted_len = &unused; /* A1 to A5 need it */
-    return specv_verify_sample_scratch_bytes(&v);
+    if ((status = specv_i_verify_sample_validate(&v)) != SPECV_OK) return status;
+    return specv_i_scratch_layout(&v).bytes;
 }
 
 SPECV_HOSTFN int specv_sample_validate(const specv_sample_desc *d) {
@@ -3405,12 +3547,6 @@ SPECV_DEVFN void specv_i_warp_best(int64_t *value, int32_t *id) {
 /* What is wanted of a tile, as bits. */
 enum { SPECV_TILE_SUM = 1, SPECV_TILE_SCORE = 2, SPECV_TILE_PROBS = 4 };
 
-/* Noise of the coupled rule at one position of the text. */
-typedef struct specv_noise {
-    uint64_t seed;
-    uint32_t position;
-} specv_noise;
-
 /* n and f of a score's weight; 0 if it has none. */
 SPECV_DEVFN int specv_i_log2_of_score(float score, int probs, const specv_scale *scale, int32_t *n,
                                       float *f) {
@@ -3427,8 +3563,8 @@ SPECV_DEVFN int specv_i_log2_of_score(float score, int probs, const specv_scale 
 }
 
 /* The largest score plus noise of a tile and its lowest id. A word x of noise adds at most
-   clz(x) + 2 (and at least -5), so that most logarithms need not be computed, and where the whole
-   warp has only scores far below the tile's largest, not even the random numbers. */
+   clz(x) + 2, 66 if x is 0 (and at least -5), so that most logarithms need not be computed, and
+   where the whole warp has only scores far below the tile's largest, not even the random numbers. */
 SPECV_DEVFN void specv_i_warp_score_tile(const float score[32], int unit, int first_id, int probs,
                                          float largest, const specv_scale *scale,
                                          const specv_noise *noise, int64_t *best, int32_t *id) {
@@ -3454,15 +3590,18 @@ SPECV_DEVFN void specv_i_warp_score_tile(const float score[32], int unit, int fi
                 without_noise[i] = SPECV_I_NO_SCORE;
                 if (specv_i_log2_of_score(value, probs, scale, &n, &f))
                     without_noise[i] = specv_i_score(n, f, 0);
-                hopeful |= without_noise[i] + 34 * one > at_least;
+                hopeful |= without_noise[i] + 66 * one > at_least;
             }
             if (!__any_sync(SPECV_FULL_WARP, hopeful)) continue;
-            specv_random r = specv_philox(noise->seed, noise->position, 0, (uint32_t)quad_id / 4,
-                                          SPECV_TAG_COUPLED);
+            const specv_random r = specv_noise_words(noise, (uint32_t)quad_id);
+            specv_random finer = {{0, 0, 0, 0}};
+            if (((r.x[0] >> 8) == 0) | ((r.x[1] >> 8) == 0) | ((r.x[2] >> 8) == 0) |
+                ((r.x[3] >> 8) == 0))
+                finer = specv_noise_finer_words(noise, (uint32_t)quad_id);
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
-                if (without_noise[i] + (__clz((int)r.x[i]) + 2) * one > *best) {
-                    int64_t with_noise = without_noise[i] + specv_gumbel24(r.x[i]);
+                if (without_noise[i] + (r.x[i] ? __clz((int)r.x[i]) + 2 : 66) * one > *best) {
+                    int64_t with_noise = without_noise[i] + specv_gumbel24(r.x[i], finer.x[i]);
                     if (with_noise > *best) *best = with_noise, *id = quad_id + i;
                 }
             }
@@ -4738,15 +4877,12 @@ SPECV_DEVFN int specv_i_wanted(const specv_verify_sample_desc *d, const specv_i_
     int probs = side->dtype == SPECV_PROBS_F32 ? SPECV_TILE_PROBS : 0;
     if (side->zero) return probs;
     if (of_draft || d->rule != SPECV_RULE_COUPLED) return SPECV_TILE_SUM | probs;
-    return SPECV_TILE_SCORE | probs | (d->logprob || d->lse ? SPECV_TILE_SUM : 0);
+    return SPECV_TILE_SCORE | probs | (d->logprob || d->lse || d->max_prob ? SPECV_TILE_SUM : 0);
 }
 
 SPECV_DEVFN specv_noise specv_i_noise(const specv_verify_sample_desc *d, int b, int j) {
-    specv_noise noise = {0, 0};
-    if (d->seed) {
-        noise.seed = d->seed[b];
-        noise.position = (uint32_t)d->position[b] + (uint32_t)(d->step_row + j);
-    }
+    specv_noise noise = {0, 0, 0, 0};
+    if (d->seed) noise = specv_i_noise_of(d, d->seed[b], (uint32_t)d->position[b], j);
     return noise;
 }
 
@@ -4815,10 +4951,10 @@ SPECV_DEVFN uint64_t specv_i_units(const specv_i_request *r, const specv_i_weigh
         float of_q = specv_i_load_score(w->q_scores, r->draft.dtype, x);
         float p = specv_i_p(&r->target, &w->p, score, x, &unused);
         float q = specv_i_p(&r->draft, &w->q, of_q, x, &unused);
-        return specv_fixed40(specv_i_max(specv_fma(w->prefix, p, specv_i_negate(q)), 0.f));
+        return specv_fixed50(specv_i_max(specv_fma(w->prefix, p, specv_i_negate(q)), 0.f));
     }
     if (x == w->without) return 0;
-    if (r->target.dtype == SPECV_PROBS_F32) return specv_fixed40(specv_i_max(score, 0.f));
+    if (r->target.dtype == SPECV_PROBS_F32) return specv_fixed50(specv_i_max(score, 0.f));
     specv_weight weight =
         specv_softmax_weight(specv_i_max(score, r->target.scale.floor), &r->target.scale);
     return specv_weight_units(&weight, n);
@@ -4826,13 +4962,14 @@ SPECV_DEVFN uint64_t specv_i_units(const specv_i_request *r, const specv_i_weigh
 
 #define SPECV_I_NAN_IN_TILE ((uint64_t)1 << 63)
 
-/* Sums over a tile of the weights that w stands for, and of what q has more of. Call: warp. */
+/* What a tile adds to the weights that w stands for, and what else is to know of it. Call: warp. */
 SPECV_DEVFN void specv_i_warp_residual_tile(const specv_i_request *r, const specv_i_weights *w,
                                             int64_t vocab, int tile, specv_i_residual *out) {
     const int lane = specv_i_lane(), first_id = tile * SPECV_TILE_IDS;
     const int unit = specv_i_unit(r->target.dtype);
     specv_i_residual sum = {0, 0};
     uint32_t status = 0;
+    float largest = 0;
 #pragma unroll 1
     for (int half = 0; half < 2; ++half) { /* p and q of a whole tile do not fit in registers */
         float score[16], of_q[16];
@@ -4853,12 +4990,17 @@ SPECV_DEVFN void specv_i_warp_residual_tile(const specv_i_request *r, const spec
                                   specv_i_negate(specv_i_p(&r->draft, &w->q, of_q[e], x, &status)));
                 }
             }
-            if (specv_i_less(0.f, gain)) sum.gain += specv_fixed40(gain);
-            if (specv_i_less(gain, 0.f)) sum.loss += specv_fixed40(specv_i_negate(gain));
+            if (specv_i_less(0.f, gain)) sum.gain += specv_fixed50(gain);
+            if (specv_i_less(gain, 0.f)) sum.rest += specv_fixed50(specv_i_negate(gain));
+            largest = specv_i_max(largest, gain);
         }
     }
-    sum.gain = specv_i_warp_add(sum.gain), sum.loss = specv_i_warp_add(sum.loss);
-    if (__any_sync(SPECV_FULL_WARP, status != 0)) sum.loss |= SPECV_I_NAN_IN_TILE;
+    sum.gain = specv_i_warp_add(sum.gain);
+    if (w->q_scores)
+        sum.rest = specv_i_warp_add(sum.rest);
+    else
+        sum.rest = specv_float_bits(specv_i_warp_max(largest));
+    if (__any_sync(SPECV_FULL_WARP, status != 0)) sum.rest |= SPECV_I_NAN_IN_TILE;
     if (lane == 0) *out = sum;
 }
 
@@ -4885,9 +5027,10 @@ SPECV_DEVFN void specv_i_log_probability(const specv_i_request *r, const specv_d
 SPECV_DEVFN uint64_t specv_i_tile_part(const specv_i_request *r, const specv_i_weights *w,
                                        const specv_tile *tiles, const specv_i_residual *residuals,
                                        int t, int32_t *n, uint32_t *finer) {
-    *n = 0, *finer = 0;
-    if (residuals) return residuals[t].gain;
+    *n = 0, *finer = SPECV_I_FINER_PROBS;
+    if (residuals) return residuals[t].gain >> SPECV_I_FINER_PROBS;
     specv_tile tile = tiles[t];
+    *finer = 0;
     if (tile.sum == 0) return 0;
     *n = specv_softmax_weight(tile.max, &r->target.scale).n;
     *finer = (uint32_t)(w->p.n - *n);
@@ -4899,10 +5042,37 @@ SPECV_DEVFN uint64_t specv_i_tile_part(const specv_i_request *r, const specv_i_w
     return specv_i_shift_right(tile.sum, *finer);
 }
 
+/* The sums of the probabilities that w stands for: BAD_SUM if they are not what they should be; and
+   without q the largest p. Call: warp. */
+SPECV_DEVFN uint32_t specv_i_warp_look_at_sums(const specv_i_request *r, const specv_i_weights *w,
+                                               const specv_i_residual *residuals, int num_tiles,
+                                               float *largest) {
+    const uint64_t one = (uint64_t)1 << 50;
+    uint64_t sum = 0, expected = one;
+    *largest = 0;
+    for (int t = specv_i_lane(); t < num_tiles; t += 32) {
+        const specv_i_residual tile = residuals[t];
+        sum += tile.gain;
+        if (w->q_scores)
+            sum -= tile.rest & ~SPECV_I_NAN_IN_TILE;
+        else
+            *largest = specv_i_max(*largest, specv_bits_float((uint32_t)tile.rest));
+    }
+    sum = specv_i_warp_add(sum), *largest = specv_i_warp_max(*largest);
+    if (w->q_scores) expected = specv_fixed50(w->prefix) - one;
+    if (w->without >= 0) {
+        specv_i_weights all = *w;
+        all.without = -1;
+        sum += specv_i_units(r, &all, w->without, 0);
+    }
+    return specv_i_bad_sum(sum, expected) ? SPECV_ROW_BAD_SUM : 0;
+}
+
 /* The first id whose running weight exceeds floor(uniform * W / 2^64), W all weight; -1 if W is 0.
-   Tiles first, from their sums, then the four ids of each thread. Call: block of
-   SPECV_SAMPLE_THREADS. Sync: two barriers; put one between two calls that draw. Cost: the sums
-   twice (the second time from L1), then one tile of scores in one round trip. */
+   Tiles first, from their sums, then the four ids of each thread: in the tile's own, finer units,
+   in which what is behind the point goes on. Call: block of SPECV_SAMPLE_THREADS. Sync: two
+   barriers; put one between two calls that draw. Cost: the sums twice (the second time from L1),
+   then one tile of scores in one round trip. */
 SPECV_DEVFN int32_t specv_i_block_draw(const specv_i_request *r, const specv_i_weights *w,
                                        const specv_tile *tiles, const specv_i_residual *residuals,
                                        int num_tiles, int64_t vocab, uint64_t uniform) {
@@ -4931,7 +5101,7 @@ SPECV_DEVFN int32_t specv_i_block_draw(const specv_i_request *r, const specv_i_w
         left -= before;
     }
     specv_i_tile_part(r, w, tiles, residuals, tile, &n, &finer);
-    left <<= finer;
+    left = left << finer | specv_i_shift_right(uniform * total, 64 - finer);
     first = tile * SPECV_TILE_IDS + 4 * thread;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -4957,18 +5127,20 @@ SPECV_DEVFN int32_t specv_i_block_draw(const specv_i_request *r, const specv_i_w
 
 /* The row's numbers: u of the test of draft j, and the one that draws the token at position k. */
 SPECV_DEVFN float specv_i_accept_uniform(const specv_verify_sample_desc *d,
-                                         const specv_i_request *r, int b, int j) {
-    if (d->accept_uniform) return d->accept_uniform[r->first_draft + j];
-    return specv_uniform24(specv_philox(d->seed[b], (uint32_t)d->position[b],
-                                        (uint32_t)(d->step_row + j), 0, SPECV_TAG_ACCEPT)
-                               .x[0]);
+                                         const specv_i_request *r, int b, int j, uint32_t *status) {
+    if (d->accept_uniform)
+        return specv_i_clean_uniform(d->accept_uniform[r->first_draft + j], status);
+    specv_random x = specv_philox(d->seed[b], (uint32_t)d->position[b], (uint32_t)(d->step_row + j),
+                                  0, specv_i_tag(SPECV_TAG_ACCEPT, d->stream));
+    return specv_uniform(&x);
 }
 
-SPECV_DEVFN uint64_t specv_i_sample_uniform(const specv_verify_sample_desc *d, int b, int k) {
-    uint32_t tag = d->stream == SPECV_STREAM_DRAFT ? SPECV_TAG_DRAFT : SPECV_TAG_SAMPLE;
-    if (d->sample_uniform) return specv_uniform_bits(d->sample_uniform[b]);
-    specv_random x =
-        specv_philox(d->seed[b], (uint32_t)d->position[b], (uint32_t)(d->step_row + k), 0, tag);
+SPECV_DEVFN uint64_t specv_i_sample_uniform(const specv_verify_sample_desc *d, int b, int k,
+                                            uint32_t *status) {
+    if (d->sample_uniform)
+        return specv_uniform_bits(specv_i_clean_uniform(d->sample_uniform[b], status));
+    specv_random x = specv_philox(d->seed[b], (uint32_t)d->position[b], (uint32_t)(d->step_row + k),
+                                  0, specv_i_draw_tag(d->stream));
     return (uint64_t)x.x[1] << 32 | x.x[0];
 }
 
@@ -5094,7 +5266,7 @@ SPECV_DEVFN void specv_i_warp_judge_token(const specv_verify_sample_desc *d,
         if (j < o->usable) {
             float p, q;
             specv_i_pair(d, r, rows, draft_rows, j, &p, &q, &status);
-            rejected = !specv_accept(specv_i_accept_uniform(d, r, b, j), q, p);
+            rejected = !specv_accept(specv_i_accept_uniform(d, r, b, j, &status), q, p);
         }
         first = specv_warp_first_reject(rejected);
         o->status |= specv_i_warp_or(lane <= first ? status : 0);
@@ -5124,7 +5296,7 @@ SPECV_DEVFN void specv_i_warp_judge_block(const specv_verify_sample_desc *d,
         unsigned mask;
         if (j < o->usable) {
             specv_i_pair(d, r, rows, draft_rows, j, &p, &q, &status);
-            if (j > 0) u = specv_i_accept_uniform(d, r, b, j - 1);
+            if (j > 0) u = specv_i_accept_uniform(d, r, b, j - 1, &status);
         }
         o->status |= specv_i_warp_or(status);
         for (int i = 0; i < count; ++i) {
@@ -5150,7 +5322,7 @@ SPECV_DEVFN void specv_i_warp_judge_block(const specv_verify_sample_desc *d,
         }
     }
     if (o->usable == 0 ||
-        specv_accept(specv_i_accept_uniform(d, r, b, o->usable - 1), 1.f, prefix)) {
+        specv_accept(specv_i_accept_uniform(d, r, b, o->usable - 1, &o->status), 1.f, prefix)) {
         specv_i_accept_all(o);
         return;
     }
@@ -5175,9 +5347,10 @@ SPECV_DEVFN void specv_i_block_emit(const specv_verify_sample_desc *d, const spe
     w.p = w.q = specv_i_plain_distribution();
     if (r->target_rows && o.next != SPECV_I_NO_TOKEN) w.p = m->rows[row];
     int32_t token = w.p.id;
+    float largest = w.p.max; /* probabilities: of these */
     if (o.next > SPECV_I_TOKEN && w.p.kind == SPECV_SOFTMAX) {
         const specv_tile *tiles = m->tiles + row * m->num_tiles;
-        const uint64_t uniform = specv_i_sample_uniform(d, b, k);
+        const uint64_t uniform = specv_i_sample_uniform(d, b, k, &o.status);
         w.p_scores = specv_i_scores_of(&r->target, k);
         w.q_scores = 0, w.prefix = o.prefix, w.without = -1;
         if (o.next == SPECV_I_DRAW_WITHOUT) w.without = (int32_t)specv_i_draft_token(d, r, k);
@@ -5186,6 +5359,8 @@ SPECV_DEVFN void specv_i_block_emit(const specv_verify_sample_desc *d, const spe
             if (r->draft_rows) w.q = m->rows[m->target_rows + r->first_row + k];
         }
         token = specv_i_block_draw(r, &w, tiles, residuals, m->num_tiles, v->vocab, uniform);
+        if (residuals && thread < 32)
+            o.status |= specv_i_warp_look_at_sums(r, &w, residuals, m->num_tiles, &largest);
         if (token < 0 && o.next != SPECV_I_DRAW) {
             o.status |= SPECV_ROW_ZERO_RESIDUAL;
             w.q_scores = 0, w.without = -1;
@@ -5227,6 +5402,9 @@ SPECV_DEVFN void specv_i_block_emit(const specv_verify_sample_desc *d, const spe
         if (v->row_status) v->row_status[b] = o.status;
         if (d->logprob) d->logprob[b] = logprob;
         if (d->lse) d->lse[b] = lse;
+        if (d->max_prob)
+            d->max_prob[b] =
+                token < 0 ? 0.f : specv_i_largest_p(&w.p, &r->target.scale, probs, largest);
     }
 }
 
@@ -5356,12 +5534,14 @@ SPECV_DEVFN void specv_i_block_search(const specv_verify_sample_desc *d, const s
     for (int i = 1 + warp; i < o->usable; i += SPECV_SAMPLE_THREADS / 32) {
         const specv_i_residual *of_row = m->residuals + (r->first_row + i) * m->num_tiles;
         specv_i_residual sum = {0, 0};
+        uint32_t reported = 0; /* by the judge */
         if (!specv_i_less(0.f, m->prefixes[r->first_row + i])) continue;
         for (int t = lane; t < m->num_tiles; t += 32)
-            sum.gain += of_row[t].gain, sum.loss += of_row[t].loss & ~SPECV_I_NAN_IN_TILE;
-        sum.gain = specv_i_warp_add(sum.gain), sum.loss = specv_i_warp_add(sum.loss);
-        if (lane == 0 && (sum.loss == 0 || specv_accept(specv_i_accept_uniform(d, r, b, i - 1),
-                                                        (float)sum.loss, (float)sum.gain)))
+            sum.gain += of_row[t].gain, sum.rest += of_row[t].rest & ~SPECV_I_NAN_IN_TILE;
+        sum.gain = specv_i_warp_add(sum.gain), sum.rest = specv_i_warp_add(sum.rest);
+        if (lane == 0 &&
+            (sum.rest == 0 || specv_accept(specv_i_accept_uniform(d, r, b, i - 1, &reported),
+                                           (float)sum.rest, (float)sum.gain)))
             atomicMax(&tau, i);
     }
     __syncthreads();
@@ -5388,7 +5568,7 @@ SPECV_DEVFN void specv_i_block_finish(const specv_verify_sample_desc *d, const s
         const int64_t row = r.first_row + j;
         if (searching && !specv_i_less(0.f, m->prefixes[row])) continue;
         for (int t = specv_i_thread(); t < m->num_tiles; t += SPECV_SAMPLE_THREADS)
-            has_nan |= (m->residuals[row * m->num_tiles + t].loss & SPECV_I_NAN_IN_TILE) != 0;
+            has_nan |= (m->residuals[row * m->num_tiles + t].rest & SPECV_I_NAN_IN_TILE) != 0;
     }
     if (__syncthreads_or(has_nan)) o.status |= SPECV_ROW_NAN;
     specv_i_block_emit(d, &r, m, b, o, m->residuals + (r.first_row + o.accepted) * m->num_tiles);

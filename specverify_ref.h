@@ -341,10 +341,10 @@ static uint64_t specv_ref_i_units(const specv_ref_i_weights *w, int64_t x, int32
     if (w->q) {
         float p = specv_ref_i_p(w->p, x), q = specv_ref_i_p(w->q, x);
         float gain = specv_fma(w->prefix, p, -q);
-        return gain > 0 ? specv_fixed40(gain) : 0;
+        return gain > 0 ? specv_fixed50(gain) : 0;
     }
     if (x == w->without) return 0;
-    if (specv_ref_i_are_probs(w->p->scores)) return specv_fixed40(specv_ref_i_p(w->p, x));
+    if (specv_ref_i_are_probs(w->p->scores)) return specv_fixed50(specv_ref_i_p(w->p, x));
     weight = specv_ref_i_weight(w->p, x);
     return specv_weight_units(&weight, n);
 }
@@ -352,7 +352,7 @@ static uint64_t specv_ref_i_units(const specv_ref_i_weights *w, int64_t x, int32
 /* Units of a tile's weights, and how many bits they are finer than the row's; 0: no weights. */
 static int specv_ref_i_tile_scale(const specv_ref_i_weights *w, int64_t begin, int32_t *n,
                                   uint32_t *finer) {
-    *n = 0, *finer = 0;
+    *n = 0, *finer = SPECV_I_FINER_PROBS;
     if (w->q || specv_ref_i_are_probs(w->p->scores)) return 1;
     if (!specv_ref_i_tile_n(w->p, begin, n)) return 0;
     *finer = (uint32_t)(w->p->row.n - *n);
@@ -368,9 +368,24 @@ static uint64_t specv_ref_i_tile_sum(const specv_ref_i_weights *w, int64_t begin
     return sum;
 }
 
+/* Do the probabilities that are drawn from have the sums that they should have? p alone: 1; P p - q:
+   P - 1. Only probabilities are added up; of logits it is so by construction. */
+static uint32_t specv_ref_i_look_at_sums(const specv_ref_i_weights *w) {
+    const uint64_t one = (uint64_t)1 << 50;
+    uint64_t sum = 0;
+    if (!w->q && !specv_ref_i_are_probs(w->p->scores)) return 0;
+    for (int64_t x = 0; x < w->p->vocab; ++x) {
+        float p = specv_ref_i_p(w->p, x), gain = p;
+        if (w->q) gain = specv_fma(w->prefix, p, -specv_ref_i_p(w->q, x));
+        sum += gain > 0 ? specv_fixed50(gain) : -specv_fixed50(-gain);
+    }
+    return specv_i_bad_sum(sum, w->q ? specv_fixed50(w->prefix) - one : one) ? SPECV_ROW_BAD_SUM
+                                                                             : 0;
+}
+
 /* Inverse CDF in id order: the first id whose running sum exceeds floor(u * W), W the sum of all
-   weights, u = uniform / 2^64. First the tile is found that way, then the id inside it. -1 if no
-   id has weight. */
+   weights, u = uniform / 2^64. First the tile is found that way, then the id inside it, in the
+   tile's finer units: u * W goes on behind the point. -1 if no id has weight. */
 static int64_t specv_ref_i_draw(const specv_ref_i_weights *w, uint64_t uniform) {
     const int64_t vocab = w->p->vocab;
     uint64_t total = 0, left;
@@ -388,7 +403,7 @@ static int64_t specv_ref_i_draw(const specv_ref_i_weights *w, uint64_t uniform) 
             left -= part;
             continue;
         }
-        left <<= finer;
+        left = left << finer | specv_i_shift_right(uniform * total, 64 - finer);
         for (int64_t x = begin;; ++x) {
             uint64_t units = specv_ref_i_units(w, x, n);
             if (left < units) return x;
@@ -403,18 +418,24 @@ static uint32_t specv_ref_i_position(const specv_verify_sample_desc *d, int b) {
     return (uint32_t)d->position[b];
 }
 
-static float specv_ref_i_accept_uniform(const specv_verify_sample_desc *d, int b, int32_t j) {
-    if (d->accept_uniform) return d->accept_uniform[specv_ref_i_first_draft(&d->verify, b) + j];
-    return specv_uniform24(specv_philox(d->seed[b], specv_ref_i_position(d, b),
-                                        (uint32_t)(d->step_row + j), 0, SPECV_TAG_ACCEPT)
-                               .x[0]);
+static float specv_ref_i_accept_uniform(const specv_verify_sample_desc *d, int b, int32_t j,
+                                        uint32_t *status) {
+    specv_random r;
+    if (d->accept_uniform)
+        return specv_i_clean_uniform(d->accept_uniform[specv_ref_i_first_draft(&d->verify, b) + j],
+                                     status);
+    r = specv_philox(d->seed[b], specv_ref_i_position(d, b), (uint32_t)(d->step_row + j), 0,
+                     specv_i_tag(SPECV_TAG_ACCEPT, d->stream));
+    return specv_uniform(&r);
 }
 
-static uint64_t specv_ref_i_sample_uniform(const specv_verify_sample_desc *d, int b, int32_t k) {
-    uint32_t tag = d->stream == SPECV_STREAM_DRAFT ? SPECV_TAG_DRAFT : SPECV_TAG_SAMPLE;
+static uint64_t specv_ref_i_sample_uniform(const specv_verify_sample_desc *d, int b, int32_t k,
+                                           uint32_t *status) {
     specv_random r;
-    if (d->sample_uniform) return specv_uniform_bits(d->sample_uniform[b]);
-    r = specv_philox(d->seed[b], specv_ref_i_position(d, b), (uint32_t)(d->step_row + k), 0, tag);
+    if (d->sample_uniform)
+        return specv_uniform_bits(specv_i_clean_uniform(d->sample_uniform[b], status));
+    r = specv_philox(d->seed[b], specv_ref_i_position(d, b), (uint32_t)(d->step_row + k), 0,
+                     specv_i_draw_tag(d->stream));
     return (uint64_t)r.x[1] << 32 | r.x[0];
 }
 
@@ -426,7 +447,7 @@ typedef struct specv_ref_i_judge {
     int32_t usable;    /* drafts before the first placeholder, up to and including the first EOS */
     int ends_with_eos; /* the last of these is an EOS: no token follows it */
     specv_ref_i_outcome o;
-    float logprob, lse;
+    float logprob, lse, max_prob;
 } specv_ref_i_judge;
 
 static int64_t specv_ref_i_draft(const specv_ref_i_judge *g, int32_t j) {
@@ -449,6 +470,11 @@ static void specv_ref_i_emit(specv_ref_i_judge *g, specv_ref_i_scores *p, int64_
     if (!specv_ref_i_are_probs(p->scores))
         g->lse = p->row.kind == SPECV_ONE_HOT ? specv_i_add(p->row.max, 0) /* no -0 */
                                               : specv_log_sum_exp(&p->row);
+    if (token >= 0 && g->d->max_prob) {
+        int32_t id;
+        g->max_prob = specv_i_largest_p(&p->row, &p->scale, specv_ref_i_are_probs(p->scores),
+                                        specv_ref_i_largest(p, 0, p->vocab, &id));
+    }
     if (token < 0 || p->row.kind != SPECV_SOFTMAX) return;
     if (specv_ref_i_are_probs(p->scores)) {
         int32_t exponent;
@@ -465,7 +491,7 @@ static void specv_ref_i_emit_from(specv_ref_i_judge *g, specv_ref_i_scores *p, i
     int64_t token = p->row.id;
     w.p = p, w.q = NULL, w.prefix = 1, w.without = -1;
     if (p->row.kind == SPECV_SOFTMAX)
-        token = specv_ref_i_draw(&w, specv_ref_i_sample_uniform(g->d, g->b, k));
+        token = specv_ref_i_draw(&w, specv_ref_i_sample_uniform(g->d, g->b, k, &g->o.status));
     if (p->row.kind == SPECV_NO_TOKEN) token = -1;
     if (token < 0) g->o.status |= SPECV_ROW_EMPTY;
     g->o.status |= p->row.status;
@@ -488,7 +514,8 @@ static void specv_ref_i_emit_residual(specv_ref_i_judge *g, int32_t k, float pre
         q = specv_ref_i_draft_at(g, k);
         w.q = &q, w.without = -1;
     }
-    token = specv_ref_i_draw(&w, specv_ref_i_sample_uniform(g->d, g->b, k));
+    token = specv_ref_i_draw(&w, specv_ref_i_sample_uniform(g->d, g->b, k, &g->o.status));
+    g->o.status |= specv_ref_i_look_at_sums(&w);
     if (w.q) g->o.status |= q.row.status;
     g->o.status |= p.row.status;
     if (token >= 0) {
@@ -506,6 +533,9 @@ static void specv_ref_i_emit_bonus(specv_ref_i_judge *g, int32_t n_draft) {
         g->o.finished = 1;
     } else {
         specv_ref_i_scores p = specv_ref_i_target_at(g, g->usable);
+        specv_ref_i_weights w;
+        w.p = &p, w.q = NULL, w.prefix = 1, w.without = -1;
+        if (p.row.kind == SPECV_SOFTMAX) g->o.status |= specv_ref_i_look_at_sums(&w);
         specv_ref_i_emit_from(g, &p, g->usable);
     }
 }
@@ -529,7 +559,8 @@ static float specv_ref_i_pair(specv_ref_i_judge *g, int32_t j, float *q_of_draft
 static void specv_ref_i_judge_token(specv_ref_i_judge *g, int32_t n_draft) {
     for (; g->o.accepted < g->usable; ++g->o.accepted) {
         float q, p = specv_ref_i_pair(g, g->o.accepted, &q);
-        if (!specv_accept(specv_ref_i_accept_uniform(g->d, g->b, g->o.accepted), q, p)) {
+        float u = specv_ref_i_accept_uniform(g->d, g->b, g->o.accepted, &g->o.status);
+        if (!specv_accept(u, q, p)) {
             specv_ref_i_emit_residual(g, g->o.accepted, 1);
             return;
         }
@@ -557,7 +588,8 @@ static void specv_ref_i_score_drafts(specv_ref_i_judge *g, int32_t n_draft) {
        h_n = P_n;   tau = the largest i with u_i < h_i, or 0
    then the residual (P_tau p - q)+ at position tau. Sun et al. 2025, algorithm 2. */
 static int specv_ref_i_block_test(specv_ref_i_judge *g, int32_t i, float prefix, uint32_t *seen) {
-    float u = specv_ref_i_accept_uniform(g->d, g->b, i - 1), q_of_draft, p_of_draft, gained, lost;
+    float u = specv_ref_i_accept_uniform(g->d, g->b, i - 1, &g->o.status);
+    float q_of_draft, p_of_draft, gained, lost;
     specv_ref_i_scores p, q;
     uint64_t gain = 0, loss = 0;
     int passes;
@@ -575,8 +607,8 @@ static int specv_ref_i_block_test(specv_ref_i_judge *g, int32_t i, float prefix,
         q = specv_ref_i_draft_at(g, i);
         for (int64_t x = 0; x < p.vocab; ++x) {
             gained = specv_fma(prefix, specv_ref_i_p(&p, x), -specv_ref_i_p(&q, x));
-            if (gained > 0) gain += specv_fixed40(gained);
-            if (gained < 0) loss += specv_fixed40(-gained);
+            if (gained > 0) gain += specv_fixed50(gained);
+            if (gained < 0) loss += specv_fixed50(-gained);
         }
         passes = loss == 0 || specv_accept(u, (float)loss, (float)gain);
         *seen |= p.row.status | q.row.status;
@@ -609,15 +641,16 @@ static void specv_ref_i_judge_block(specv_ref_i_judge *g, int32_t n_draft) {
    noise (A5); -1 if there is none. */
 static int64_t specv_ref_i_choose(specv_ref_i_judge *g, specv_ref_i_scores *p, int32_t j) {
     int64_t best = INT64_MIN, choice = -1;
-    uint32_t position;
+    specv_noise from;
     if (p->row.kind != SPECV_SOFTMAX) return p->row.kind == SPECV_ONE_HOT ? p->row.id : -1;
-    position = specv_ref_i_position(g->d, g->b) + (uint32_t)(g->d->step_row + j);
+    from = specv_i_noise_of(g->d, g->d->seed[g->b], specv_ref_i_position(g->d, g->b), j);
     for (int64_t x = 0; x < p->vocab; ++x) {
         float score = specv_ref_i_score(p, x);
-        int32_t noise = specv_gumbel24(
-            specv_philox(g->d->seed[g->b], position, 0, (uint32_t)x / 4, SPECV_TAG_COUPLED)
-                .x[x % 4]);
+        specv_random words = specv_noise_words(&from, (uint32_t)x), finer = {{0, 0, 0, 0}};
+        int32_t noise;
         int64_t value;
+        if (words.x[x % 4] < 256) finer = specv_noise_finer_words(&from, (uint32_t)x);
+        noise = specv_gumbel24(words.x[x % 4], finer.x[x % 4]);
         if (specv_ref_i_are_probs(p->scores)) {
             int32_t exponent;
             float fraction;
@@ -667,7 +700,8 @@ static void specv_ref_i_judge_row(const specv_verify_sample_desc *d, int b) {
     specv_ref_i_outcome nothing = {0, 0, 0, -1, 0};
     int32_t n_draft;
     int sampled = d->rule != SPECV_RULE_COUPLED && d->rule != SPECV_RULE_GREEDY;
-    g.d = d, g.b = b, g.o = nothing, g.usable = 0, g.ends_with_eos = 0, g.logprob = g.lse = 0;
+    g.d = d, g.b = b, g.o = nothing, g.usable = 0, g.ends_with_eos = 0,
+    g.logprob = g.lse = g.max_prob = 0;
     n_draft = specv_ref_i_open_row(&d->verify, b, &g.o.status);
     if (n_draft >= 0) {
         g.temperature = 0;
@@ -702,6 +736,7 @@ static void specv_ref_i_judge_row(const specv_verify_sample_desc *d, int b) {
         d->draft_logprob[b * (int64_t)d->verify.rows.max_draft + j] = 0;
     if (d->logprob) d->logprob[b] = g.logprob;
     if (d->lse) d->lse[b] = g.lse;
+    if (d->max_prob) d->max_prob[b] = g.max_prob;
 }
 
 SPECV_REF_API int specv_ref_verify_sample(const specv_verify_sample_desc *d) {

@@ -130,6 +130,13 @@ static scores_layout lay_out_scores(const scores_run *r, int batch) {
     return at;
 }
 
+/* How tokens for a rule are drawn: for the coupled one with the noise of the text. */
+static void sample_as(specv_sample_desc *s, int rule, int stream) {
+    const int coupled = rule == SPECV_RULE_COUPLED;
+    s->method = coupled ? SPECV_SAMPLE_GUMBEL : SPECV_SAMPLE_CDF;
+    s->stream = coupled ? SPECV_STREAM_COUPLED : stream;
+}
+
 static void describe_scores(const scores_run *r, int batch, const scores_layout *at, char *base,
                             specv_verify_sample_desc *verify, specv_sample_desc *sample) {
     specv_verify_sample_desc d = SPECV_ZERO;
@@ -157,7 +164,7 @@ static void describe_scores(const scores_run *r, int batch, const scores_layout 
     s.token = d.verify.next_token;
     s.scratch = d.scratch, s.scratch_bytes = d.scratch_bytes;
     s.vocab = r->vocab, s.batch = batch;
-    s.method = mode->rule == SPECV_RULE_COUPLED ? SPECV_SAMPLE_GUMBEL : SPECV_SAMPLE_CDF;
+    sample_as(&s, mode->rule, SPECV_STREAM_TARGET);
 #undef FIELD
     *verify = d, *sample = s;
 }
@@ -174,8 +181,7 @@ static specv_sample_desc describe_drafter(const scores_run *r, char *base, const
     s.token = base + at->at[FIELD_DRAFT_TOKENS];
     s.scratch = r->scratch, s.scratch_bytes = r->scratch_bytes;
     s.vocab = r->vocab, s.batch = r->batch * r->gamma;
-    s.method = r->mode->rule == SPECV_RULE_COUPLED ? SPECV_SAMPLE_GUMBEL : SPECV_SAMPLE_CDF;
-    s.stream = SPECV_STREAM_DRAFT;
+    sample_as(&s, r->mode->rule, SPECV_STREAM_DRAFT);
     return s;
 }
 

@@ -127,7 +127,8 @@ static int decode(state *host, state *device, void *scratch, int64_t scratch_byt
                   int32_t text[REQUESTS][MAX_LENGTH], double *tokens_per_step) {
     int live_steps = 0;
     specv_sample_desc d = SPECV_ZERO; /* of plain text and of drafts */
-    d.batch = batch, d.vocab = VOCAB, d.method = SPECV_SAMPLE_GUMBEL, d.token = device->token;
+    d.batch = batch, d.vocab = VOCAB, d.method = SPECV_SAMPLE_GUMBEL,
+    d.stream = SPECV_STREAM_COUPLED, d.token = device->token;
     d.temperature = device->temperature, d.seed = device->seed, d.position = device->len;
     d.scores.data = drafter == PLAIN ? device->logits[0][0] : device->draft_logits[0];
     d.scores.seq_stride_elems = drafter == PLAIN ? (MAX_GAMMA + 1) * VOCAB : VOCAB;

@@ -81,7 +81,7 @@ static __global__ __launch_bounds__(32 * ROWS) void lm_head(state *s, int who) {
     const int tile = (int)blockIdx.x, row = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     const int greedy = specv_temperature_is_0(s->temperature[row]);
     const specv_scale scale = specv_softmax_scale(greedy ? 1 : s->temperature[row]);
-    const specv_noise noise = {s->seed[row], (uint32_t)s->position[row]};
+    const specv_noise noise = {s->seed[row], (uint32_t)s->position[row], 0, SPECV_TAG_COUPLED};
     /* SCORE draws the token, SUM is for its probability; the argmax needs neither. */
     const int what = greedy ? 0 : SPECV_TILE_SCORE | SPECV_TILE_SUM;
     float score[32];
@@ -154,7 +154,8 @@ int main(void) {
     lm_head<<<TILES, 32 * ROWS>>>(device, FROM_MEMORY);
     specv_sample_desc d = SPECV_ZERO;
     d.batch = ROWS, d.vocab = VOCAB, d.scores.data = device->logits;
-    d.method = SPECV_SAMPLE_GUMBEL, d.token = device->token[SAMPLER];
+    d.method = SPECV_SAMPLE_GUMBEL, d.stream = SPECV_STREAM_COUPLED,
+    d.token = device->token[SAMPLER];
     d.temperature = device->temperature, d.seed = device->seed, d.position = device->position;
     d.logprob = device->logprob[SAMPLER], d.lse = device->lse[SAMPLER];
     d.scratch_bytes = specv_sample_scratch_bytes(&d);

@@ -94,8 +94,9 @@ static void test_philox(void) {
         for (int k = 0; k < 4; ++k) CHECK_EQ(r.x[k], known_philox[i].x[k], k);
     }
     t_case("tags keep the uses of random numbers apart");
-    CHECK(SPECV_TAG_ACCEPT == 0 && SPECV_TAG_SAMPLE == 1 && SPECV_TAG_DRAFT == 2 &&
-          SPECV_TAG_COUPLED == 3);
+    CHECK(SPECV_TAG_ACCEPT == 0 && SPECV_TAG_SAMPLE == 1 && SPECV_TAG_DRAW == 2 &&
+          SPECV_TAG_COUPLED == 3 && SPECV_TAG_RESAMPLE == 4 && SPECV_TAG_NOISE == 5 &&
+          SPECV_TAG_OF_DRAFT == 16 && SPECV_TAG_FINER == 32);
 }
 
 static void test_uniforms(void) {
@@ -108,14 +109,28 @@ static void test_uniforms(void) {
         CHECK(u * 16777216.0 == (double)(random >> 8) && u >= 0 && u < 1);
     }
 
-    t_case("uniform_bits: floor(u * 2^64), and the nearest end outside [0, 1)");
+    t_case("uniform_bits: floor(u * 2^64), and all ones outside [0, 1)");
     for (int i = 0; i < count; ++i) {
         float u = i < NUM_EDGES ? edge(i) : i % 2 ? random_near(-70, 0) : random_bits();
-        uint64_t expected = 0; /* u < 0, or NaN */
+        uint64_t expected = ~(uint64_t)0;
+        uint32_t status = 0;
         if (i >= NUM_EDGES && i % 3) u = fabsf(u);
-        if (u >= 1) expected = ~(uint64_t)0;
-        if (u >= 0 && u < 1) expected = (uint64_t)ldexp((double)u, 64); /* u has 24 bits: exact */
+        int ok = u >= 0 && u < 1;
+        if (ok) expected = (uint64_t)ldexp((double)u, 64); /* u has 24 bits: exact */
         CHECK(specv_uniform_bits(u) == expected);
+        CHECK_EQ(specv_uniform_ok(u), ok, i);
+        CHECK(same(specv_i_clean_uniform(u, &status), ok ? u : 1 - 0x1p-24f));
+        CHECK_EQ(status, ok ? 0 : SPECV_ROW_BAD_UNIFORM, i);
+    }
+
+    t_case("uniform: where 24 bits are 0, those of the next word go on");
+    for (int i = 0; i < count; ++i) {
+        specv_random r;
+        double expected = 0;
+        for (int k = 0; k < 4; ++k) r.x[k] = (uint32_t)t_random() >> (t_chance(50) ? 24 : 0);
+        for (int k = 3; k >= 0; --k)
+            if (r.x[k] >> 8) expected = ldexp((double)(r.x[k] >> 8), -24 * (k + 1));
+        CHECK((double)specv_uniform(&r) == expected && expected < 1);
     }
 }
 
@@ -242,12 +257,12 @@ static void test_integers(void) {
         CHECK(specv_i_shift_right(x, by) == (by < 64 ? x / ((uint64_t)1 << by) : 0));
     }
 
-    t_case("fixed40: floor(p * 2^40) for 0 <= p < 4");
+    t_case("fixed50: floor(p * 2^50) for 0 <= p < 4");
     for (int i = 0; i < count; ++i) {
-        float p = i < NUM_EDGES ? edge(i) : fabsf(i % 2 ? random_near(-45, 1) : random_bits());
+        float p = i < NUM_EDGES ? edge(i) : fabsf(i % 2 ? random_near(-55, 1) : random_bits());
         if (!(p >= 0 && p < 4)) continue;
         if (specv_float_bits(p) == 0x80000000u) continue; /* -0 is not a probability's zero */
-        CHECK(specv_fixed40(p) == (uint64_t)ldexp((double)p, 40));
+        CHECK(specv_fixed50(p) == (uint64_t)ldexp((double)p, 50));
     }
 
     t_case("fixed24: the nearest integer to x * 2^24, ties to even, for |x| < 64");
@@ -455,8 +470,11 @@ static void test_log2(void) {
     check_bound("log2: error beyond its rounding", beyond, 6.5e-8);
 }
 
-static long double exact_gumbel(uint32_t random) {
+/* finer counts for small words only */
+static long double exact_gumbel(uint32_t random, uint32_t finer) {
     long double v = ((long double)random + 0.5L) / 4294967296.0L;
+    if (random < 256)
+        v = ((long double)random + ((long double)finer + 0.5L) / 4294967296.0L) / 4294967296.0L;
     return -log2l(-log1pl(-v)) * 16777216;
 }
 
@@ -473,17 +491,23 @@ static void test_gumbel(void) {
         if (i % 4 == 2) random = ~(random >> t_below(32));
         if (i % 4 == 3) random = branch + (uint32_t)t_between(-5000, 5000);
         if (i < 4000) random = i < 2000 ? (uint32_t)i : ~(uint32_t)(i - 2000);
-        raise_to(random < branch ? &small : &large, specv_gumbel24(random) - exact_gumbel(random));
+        uint32_t finer = (uint32_t)t_random() >> (i % 3 ? 0 : t_below(32));
+        raise_to(random < branch ? &small : &large,
+                 specv_gumbel24(random, finer) - exact_gumbel(random, finer));
     }
     check_bound("gumbel24: error where v < 1 - sqrt(1/2), in units", small, 5.3);
     check_bound("gumbel24: error elsewhere, in units", large, 8);
-    CHECK_EQ(specv_gumbel24(0), (int64_t)33 << 24, -1); /* "the largest value is 33.0" */
-    CHECK(specv_gumbel24(~(uint32_t)0) > -(5 << 24));
+    /* what the search for the largest score takes for granted */
+    CHECK_EQ(specv_gumbel24(0, 0), (int64_t)65 << 24, -1); /* "the largest value is 65" */
+    CHECK(specv_gumbel24(~(uint32_t)0, 0) > -(5 << 24));
+    for (int bits = 1; bits <= 32; ++bits) /* at most clz + 2 */
+        CHECK(specv_gumbel24((uint32_t)1 << (bits - 1), 0) <= (32 - bits + 2) << 24);
+    CHECK(specv_gumbel24(255, ~(uint32_t)0) >= specv_gumbel24(256, 0));
 
     /* A larger v is never worth more by more than the errors: no jump where the way changes. */
     t_case("gumbel24: falls as v grows");
     for (int i = -3000; i <= 3000; ++i) {
-        int32_t value = specv_gumbel24(branch + (uint32_t)i);
+        int32_t value = specv_gumbel24(branch + (uint32_t)i, 0);
         if (i > -3000 && value - before > 2) ++rises;
         before = value;
     }
@@ -765,7 +789,7 @@ static void test_order(void) {
 
 /* ----------------------------------------------------------------- all functions of three words */
 
-enum { NUM_WORDS = 52 }; /* that evaluate() stores */
+enum { NUM_WORDS = 58 }; /* that evaluate() stores */
 
 BOTH uint32_t word_of(float x) { /* one NaN for all */
     return specv_i_is_nan(x) ? 0x7fc00000u : specv_float_bits(x);
@@ -785,13 +809,14 @@ BOTH uint32_t *evaluate(uint32_t a, uint32_t b, uint32_t c, uint32_t *out) {
     const float temperature = specv_bits_float(0x39000000u + b % 0x0d000001u);
     const float normal_a = specv_bits_float(0x00800000u + a % 0x7f000000u);
     const uint32_t sign = a & 0x80000000u;
-    const specv_random random = specv_philox(ab, c, a ^ c, b, a % 5);
+    specv_random random = specv_philox(ab, c, a ^ c, b, a % 5);
     const specv_scale one = specv_softmax_scale(1), s = specv_softmax_scale(temperature);
     specv_distribution row;
     specv_weight w;
     float logit = x;
     double log2_sum;
     uint64_t bits;
+    uint32_t uniform_status = 0;
     int32_t exponent;
     if (!(specv_float_bits(specv_i_mul(x, s.hi)) <= 0x49000000u)) /* large, or negative */
         logit = specv_i_less(x, 0) ? specv_i_max(x, s.floor) : specv_uniform24(a);
@@ -826,13 +851,19 @@ BOTH uint32_t *evaluate(uint32_t a, uint32_t b, uint32_t c, uint32_t *out) {
     *out++ = w.mantissa;
     out = put_long(out, specv_weight_units(&w, w.n + (int32_t)(c % 70)));
     *out++ = word_of(specv_weight_float(&w, w.n + (int32_t)(c % 110)));
-    out = put_long(out, specv_fixed40(specv_bits_float(a % 0x40800000u)));
+    out = put_long(out, specv_fixed50(specv_bits_float(a % 0x40800000u)));
     *out++ = word_of(specv_exp2(specv_bits_float(sign | a % 0x42fc0000u)));
     *out++ = word_of(specv_log2(normal_a));
     *out++ = word_of(specv_i_log2(normal_a, &exponent));
     *out++ = (uint32_t)exponent;
     *out++ = (uint32_t)specv_i_fixed24(specv_bits_float(sign | a % 0x42800000u));
-    *out++ = (uint32_t)specv_gumbel24(a);
+    *out++ = (uint32_t)specv_gumbel24(a, b);
+    *out++ = (uint32_t)specv_gumbel24(a & 511, b);
+    *out++ = word_of(specv_uniform(&random));
+    random.x[0] &= 511, random.x[1] >>= c % 32, random.x[2] >>= b % 32;
+    *out++ = word_of(specv_uniform(&random));
+    out = put_long(out, specv_uniform_bits(specv_i_clean_uniform(y, &uniform_status)));
+    *out++ = uniform_status;
     out = put_long(out, (uint64_t)specv_i_score(w.n, w.f, (int32_t)(c % 0x20000000u)));
     row.sum = (bc >> c % 30) | (uint64_t)1 << 30;
     specv_i_set_inverse(&row);
@@ -878,8 +909,10 @@ static const char *const word_names[NUM_WORDS] = {
     "f16_float", "philox 0", "philox 1", "philox 2", "philox 3", "uniform24", "uniform_bits low",
     "uniform_bits high", "accept", "accept p = q", "temperature_ok", "temperature_is_0",
     "scale hi", "scale lo", "scale floor", "in_range", "in_range of 1", "weight n", "weight f",
-    "weight mantissa", "weight_units low", "weight_units high", "weight_float", "fixed40 low",
-    "fixed40 high", "exp2", "log2", "i_log2", "i_log2 exponent", "i_fixed24", "gumbel24",
+    "weight mantissa", "weight_units low", "weight_units high", "weight_float", "fixed50 low",
+    "fixed50 high", "exp2", "log2", "i_log2", "i_log2 exponent", "i_fixed24", "gumbel24",
+    "gumbel24, finer", "uniform", "uniform of small words", "clean_uniform low",
+    "clean_uniform high", "clean_uniform's status",
     "i_score low", "i_score high", "i_inverse", "probability", "probability, one hot",
     "i_log2_sum low", "i_log2_sum high", "i_ln",
 };
@@ -955,8 +988,8 @@ static void test_device_philox(void) { t_skip("the device's bits need nvcc"); }
 
 /* The promise that fixed inputs give fixed bits, for every compiler, flag and machine. Whoever
    changes these numbers changes what users get for a seed: that is a new major version. */
-#define DIGEST_FUNCTIONS UINT64_C(0xf40905250248f3f9)
-#define DIGEST_SAMPLE    UINT64_C(0x437dc64c2c2a509a)
+#define DIGEST_FUNCTIONS UINT64_C(0x44991ffdd82c70ef)
+#define DIGEST_SAMPLE    UINT64_C(0x27c36f5cbacc431a)
 
 static void check_digest(uint64_t digest, uint64_t pinned) {
     printf("digest: 0x%016llx\n", (unsigned long long)digest);

@@ -268,6 +268,18 @@ static specv_verify_sample_desc describe_device(const stage *g) {
 }
 #endif
 
+/* The device says what the reference has said. */
+static void run_device(const stage *g) {
+#if T_DEVICE
+    specv_verify_sample_desc d = describe_device(g);
+    CHECK_EQ(specv_verify_sample(&d, 0), SPECV_OK, -1);
+    t_check_device();
+    T_CUDA(cudaFree(d.scratch));
+#else
+    (void)g;
+#endif
+}
+
 /* ---- rule SCORE against long double */
 
 static float get_score(const t_buf *b, int dtype, int64_t at) {
@@ -314,24 +326,26 @@ static long double log_p(const stage *g, int row, int j, int64_t token, long dou
     return mine;
 }
 
-/* The next token of a row is what the sampler draws there. */
+/* The next token of a row is what verification without drafts draws there. */
 static void check_next(const stage *g, int row, int k) {
     const specv_verify_sample_desc v = stage_describe(g, T_HOST_SIDE);
     const int64_t bytes = (int64_t)specv_i_score_bytes(g->c.target_dtype);
-    specv_sample_desc d = SPECV_ZERO;
+    specv_verify_sample_desc d = SPECV_ZERO;
     int64_t token = -2;
+    int32_t accepted;
     float logprob, lse;
     uint32_t status;
-    d.token_dtype = SPECV_I64, d.token = &token, d.logprob = &logprob, d.lse = &lse;
-    d.scores.data = g->target.host + scores_at(g, row, k, 0) * bytes;
-    d.scores.dtype = g->c.target_dtype;
+    d.verify.token_dtype = SPECV_I64, d.verify.next_token = &token;
+    d.verify.accepted_len = &accepted, d.verify.row_status = &status;
+    d.verify.vocab = g->c.s.vocab, d.verify.rows.batch = 1;
+    d.logprob = &logprob, d.lse = &lse;
+    d.target.data = g->target.host + scores_at(g, row, k, 0) * bytes;
+    d.target.dtype = g->c.target_dtype;
     d.temperature = v.temperature + row, d.seed = v.seed + row, d.position = v.position + row;
-    if (v.sample_uniform) d.uniform = v.sample_uniform + row;
-    d.row_status = &status;
+    if (v.sample_uniform) d.sample_uniform = v.sample_uniform + row;
     d.scratch = no_scratch(), d.scratch_bytes = INT64_MAX;
-    d.vocab = g->c.s.vocab, d.batch = 1;
     d.step_row = g->c.step_row + k, d.stream = g->c.stream;
-    CHECK_EQ(specv_ref_sample(&d), SPECV_OK, row);
+    CHECK_EQ(specv_ref_verify_sample(&d), SPECV_OK, row);
     if (g->b.next.host) CHECK_EQ(get_token(&g->b.next, g->c.s.dtype, row), token, row);
     if (g->logprob.host) CHECK(memcmp(g->logprob.host + 4 * row, &logprob, 4) == 0);
     if (g->lse.host) CHECK(memcmp(g->lse.host + 4 * row, &lse, 4) == 0);
@@ -702,18 +716,14 @@ static void test_scored(void) {
         put_token(&g.b.draft, SPECV_I32, 0, 2);
         for (int64_t x = 0; x < 4; ++x)
             put_score(&g.target, c.target_dtype, x, x == 2 ? cases[i].score : cases[i].others);
+        for (int64_t x = 4; x < 8; ++x) put_score(&g.target, c.target_dtype, x, 0.25f);
         t_upload();
         run_reference(&g);
         memcpy(&p, g.draft_logprob.host, 4);
         CHECK(isinf(cases[i].want) ? p == cases[i].want : fabs(p - cases[i].want) <= 1e-5);
         CHECK_EQ(word_at(&g.b.status, 0), cases[i].status, 0);
         CHECK_EQ(word_at(&g.b.accepted, 0), 1, 0);
-#if T_DEVICE
-        specv_verify_sample_desc d = describe_device(&g);
-        CHECK_EQ(specv_verify_sample(&d, 0), SPECV_OK, -1);
-        t_check_device();
-        T_CUDA(cudaFree(d.scratch));
-#endif
+        run_device(&g);
         batch_free(&g.b);
     }
 }
@@ -739,32 +749,74 @@ static void test_zero_residual(void) {
             CHECK_EQ(word_at(&g.b.status, row) & SPECV_ROW_ZERO_RESIDUAL, SPECV_ROW_ZERO_RESIDUAL,
                      row);
         for (int row = 0; row < 2; ++row) CHECK(get_token(&g.b.next, SPECV_I32, row) >= 0);
-#if T_DEVICE
-        specv_verify_sample_desc d = describe_device(&g);
-        CHECK_EQ(specv_verify_sample(&d, 0), SPECV_OK, -1);
-        t_check_device();
-        T_CUDA(cudaFree(d.scratch));
-#endif
+        run_device(&g);
         batch_free(&g.b);
     }
 }
 
-/* A8: sampling is verification without drafts, with an interface of its own. */
+/* What A8 should draw from a row of scores, in doubles, with the random numbers that its method and
+   stream stand for; -1 if rounding might decide. *largest: the largest probability. */
+static int32_t expected_sample(const specv_sample_desc *d, const float *score, int row,
+                               double *largest) {
+    const int probs = d->scores.dtype == SPECV_PROBS_F32;
+    const int own = d->stream != SPECV_STREAM_COUPLED;
+    const double temperature = (double)d->temperature[row];
+    const uint32_t draft = d->stream == SPECV_STREAM_DRAFT ? 16 : 0;
+    const uint32_t at = (uint32_t)d->position[row], step_row = (uint32_t)d->step_row;
+    double top = -1e300, sum = 0, below = 0, u, best = -1e300, second = -1e300;
+    int32_t choice = -1, likeliest = 0;
+    specv_random r = specv_philox(d->seed[row], at, step_row, 0, 2 + draft);
+    for (int64_t x = 0; x < d->vocab; ++x)
+        if ((double)score[x] > top) top = (double)score[x], likeliest = (int32_t)x;
+    *largest = 1;
+    if (!(temperature > 0)) return likeliest;
+    for (int64_t x = 0; x < d->vocab; ++x)
+        sum += probs ? (double)score[x] : exp(((double)score[x] - top) / temperature);
+    *largest = probs ? top : 1 / sum;
+    u = d->uniform ? (double)d->uniform[row] : r.x[1] / 0x1p32 + r.x[0] / 0x1p64;
+    for (int64_t x = 0; x < d->vocab; ++x) {
+        const double w = probs ? (double)score[x] : exp(((double)score[x] - top) / temperature);
+        if (d->method == SPECV_SAMPLE_CDF) {
+            if (fabs(u * sum - below) < 1e-6 * sum) return -1;
+            if (u * sum >= below) choice = (int32_t)x;
+            below += w;
+            continue;
+        }
+        r = own ? specv_philox(d->seed[row], at, step_row, (uint32_t)x / 4, 5 + draft)
+                : specv_philox(d->seed[row], at + step_row, 0, (uint32_t)x / 4, 3);
+        const double value = log2(w) + specv_gumbel24(r.x[x % 4], 0) / 0x1p24;
+        if (value > best)
+            second = best, best = value, choice = (int32_t)x;
+        else if (value > second)
+            second = value;
+    }
+    return d->method == SPECV_SAMPLE_GUMBEL && best - second < 1e-5 ? -1 : choice;
+}
+
+/* A8: sampling is verification without drafts, with an interface and random numbers of its own. */
 static void test_sample(void) {
-    for (int i = 0; i < (t.quick ? 8 : 32); ++i) {
+    int close = 0;
+    for (int i = 0; i < (t.quick ? 12 : 48); ++i) {
         /* The last vocabulary has more tiles than a warp has lanes. */
         const int rows = 1 + i % 5, vocab = i % 8 == 6 ? 40000 : 200 + 700 * (i % 4), gap = i % 3;
         const int stride = 1 + i % 2 * 3;
+        const int dtype = i / 3 % 2 ? SPECV_PROBS_F32 : SPECV_LOGITS_F32;
         specv_sample_desc d = SPECV_ZERO;
         specv_verify_sample_desc v = SPECV_ZERO;
-        t_buf scores, uniform, seed, position, temperature, token, logprob, lse, status;
+        t_buf scores, uniform, seed, position, temperature, token, logprob, lse, status, max_prob;
         int32_t accepted[8], next[8];
-        t_case("sample: %d rows, vocabulary %d", rows, vocab);
+        t_case("sample: %d rows, vocabulary %d, dtype %d", rows, vocab, dtype);
         scores = t_in(4 * (int64_t)rows * (vocab + gap), 0);
         uniform = t_in(4 * rows, 0), seed = t_in(8 * rows, 0), position = t_in(4 * rows, 0),
         temperature = t_in(4 * rows, 0);
         for (int64_t x = 0; x < (int64_t)rows * (vocab + gap); ++x)
             put_score(&scores, SPECV_LOGITS_F32, x, normal(3));
+        for (int row = 0; row < rows && dtype == SPECV_PROBS_F32; ++row) {
+            float *p = (float *)(void *)scores.host + (int64_t)row * (vocab + gap);
+            double sum = 0;
+            for (int x = 0; x < vocab; ++x) sum += exp((double)p[x]);
+            for (int x = 0; x < vocab; ++x) p[x] = (float)(exp((double)p[x]) / sum);
+        }
         for (int row = 0; row < rows; ++row) {
             ((float *)(void *)uniform.host)[row] = 0.99f - 0.1f * (float)row;
             ((uint64_t *)(void *)seed.host)[row] = t_random();
@@ -772,12 +824,13 @@ static void test_sample(void) {
             ((float *)(void *)temperature.host)[row] = row % 4 ? 0.5f * (float)row : 0;
         }
         token = t_out((i % 2 ? 8 : 4) * ((rows - 1) * stride + 1), 0), logprob = t_out(4 * rows, 0);
-        lse = t_out(4 * rows, 0), status = t_out(4 * rows, 0);
+        lse = t_out(4 * rows, 0), status = t_out(4 * rows, 0), max_prob = t_out(4 * rows, 0);
         t_upload();
         for (int side = 0; side <= T_DEVICE; ++side) {
             d.token_dtype = i % 2 ? SPECV_I64 : SPECV_I32;
             d.scores.data = t_at(&scores, side);
             d.scores.pos_stride_elems = vocab + gap;
+            d.scores.dtype = dtype;
             d.temperature = (const float *)t_at(&temperature, side);
             d.seed = (const uint64_t *)t_at(&seed, side);
             d.position = (const int32_t *)t_at(&position, side);
@@ -787,8 +840,9 @@ static void test_sample(void) {
             d.logprob = (float *)t_at(&logprob, side);
             d.lse = (float *)t_at(&lse, side);
             d.row_status = (uint32_t *)t_at(&status, side);
+            d.max_prob = (float *)t_at(&max_prob, side);
             d.vocab = vocab, d.batch = rows, d.method = i / 2 % 2, d.step_row = i % 3;
-            d.stream = i / 4 % 2;
+            d.stream = i / 4 % (d.method == SPECV_SAMPLE_GUMBEL ? 3 : 2);
             d.scratch = no_scratch();
             d.scratch_bytes = INT64_MAX;
 #if T_DEVICE
@@ -805,17 +859,119 @@ static void test_sample(void) {
             t_check_host();
             v.verify.rows.batch = rows, v.verify.vocab = vocab;
             v.verify.accepted_len = accepted, v.verify.next_token = next;
-            v.target.data = d.scores.data, v.target.seq_stride_elems = vocab + gap;
+            v.target = d.scores;
             v.sample_uniform = d.uniform;
             v.temperature = d.temperature, v.seed = d.seed, v.position = d.position;
             v.scratch = d.scratch, v.scratch_bytes = d.scratch_bytes;
             v.rule = d.method == SPECV_SAMPLE_GUMBEL ? SPECV_RULE_COUPLED : SPECV_RULE_TOKEN;
-            v.step_row = d.step_row, v.stream = d.stream;
+            v.step_row = d.step_row;
             CHECK_EQ(specv_ref_verify_sample(&v), SPECV_OK, -1);
-            for (int row = 0; row < rows; ++row)
-                CHECK_EQ(get_token(&token, (specv_dtype)d.token_dtype, row * stride), next[row],
-                         row);
+            for (int row = 0; row < rows; ++row) {
+                const float *score = (const float *)(const void *)scores.host;
+                const int64_t drawn = get_token(&token, (specv_dtype)d.token_dtype, row * stride);
+                double largest;
+                int32_t expected =
+                    expected_sample(&d, score + (int64_t)row * (vocab + gap), row, &largest);
+                close += expected < 0;
+                if (expected >= 0) CHECK_EQ(drawn, expected, row);
+                CHECK(fabs((double)d.max_prob[row] / largest - 1) < 1e-6);
+                /* the same numbers as a verification's: the caller's, or those of the text */
+                if (d.method == SPECV_SAMPLE_CDF ? d.uniform != NULL
+                                                 : d.stream == SPECV_STREAM_COUPLED)
+                    CHECK_EQ(drawn, next[row], row);
+            }
         }
+    }
+    t_close_case();
+    CHECK(close <= 2);
+}
+
+/* ------------------------------------------------------------------ probabilities that are none */
+
+/* One row of n = 1 draft or none over three ids, p and q times a factor each. */
+static void check_sum(int rule, int with_q, int drafts, float of_p, float of_q, uint32_t want) {
+    const float p[] = {.25f, .5f, .25f}, q[] = {.5f, .25f, .25f};
+    scene c = plain_scene(1, drafts, 3);
+    stage g;
+    c.rule = rule, c.target_dtype = SPECV_PROBS_F32, c.uniforms = rule != SPECV_RULE_COUPLED;
+    c.draft_dtype = with_q ? (int)SPECV_PROBS_F32 : (int)NO_DRAFT_SCORES;
+    t_case("sums: rule %d, %s, %d drafts, p times %.4f, q times %.4f", rule,
+           with_q ? "with q" : "one-hot", drafts, (double)of_p, (double)of_q);
+    stage_make(&g, &c);
+    if (drafts) put_token(&g.b.draft, SPECV_I32, 0, 0);
+    for (int64_t i = 0; i < 3 * (drafts + 1); ++i) /* the bonus row is sound: it is not reached */
+        put_score(&g.target, c.target_dtype, i, i < 3 ? of_p * p[i] : p[i - 3]);
+    for (int64_t x = 0; x < 3 && with_q && drafts; ++x)
+        put_score(&g.draft, SPECV_PROBS_F32, x, of_q * q[x]);
+    if (drafts) ((float *)(void *)g.accept.host)[0] = 0.99f; /* rejects */
+    if (c.uniforms) ((float *)(void *)g.sample.host)[0] = 0.75f;
+    t_upload();
+    run_reference(&g);
+    CHECK_EQ(word_at(&g.b.status, 0), want, 0);
+    CHECK_EQ(word_at(&g.b.accepted, 0), 0, 0);
+    run_device(&g);
+    batch_free(&g.b);
+}
+
+static void test_sums(void) {
+    static const float factors[] = {.9f, .9985f, .9995f, 1, 1.0005f, 1.0015f, 1.5f};
+    static const int off[] = {1, 1, 0, 0, 0, 1, 1};
+    for (int i = 0; i < T_COUNT(factors); ++i) {
+        const uint32_t bit = off[i] ? SPECV_ROW_BAD_SUM : 0;
+        for (int rule = SPECV_RULE_TOKEN; rule <= SPECV_RULE_BLOCK; ++rule) {
+            check_sum(rule, 0, 0, factors[i], 1, bit);
+            check_sum(rule, 0, 1, factors[i], 1, bit);
+            check_sum(rule, 1, 1, factors[i], 1, bit);
+            check_sum(rule, 1, 1, 1, factors[i], bit);
+            check_sum(rule, 1, 1, factors[i], factors[i], 0); /* cancels out, and harms nobody */
+        }
+        check_sum(SPECV_RULE_SCORE, 0, 0, factors[i], 1, bit);
+        check_sum(SPECV_RULE_COUPLED, 0, 0, factors[i], 1, 0); /* does not need the sum */
+    }
+}
+
+/* A uniform that is none counts as the largest below 1, where it is used, and says so. */
+static void test_uniforms(void) {
+    static const float uniforms[] = {-1e-30f, -1, 1, 1.5f, INFINITY, -INFINITY, NAN};
+    for (int i = 0; i < T_COUNT(uniforms) * 6; ++i) {
+        const int rule = i % 2, of_token = i / 2 % 3; /* 0: test of draft 0, 1: of draft 2 */
+        const float bad = uniforms[i / 6], largest = 1 - 0x1p-24f;
+        int32_t accepted[2], next[2];
+        uint32_t status[2], seen;
+        t_case("uniforms: %g of %s, rule %d", (double)bad,
+               of_token == 2 ? "the token"
+               : of_token    ? "draft 2"
+                             : "draft 0",
+               rule);
+        for (int good = 0; good < 2; ++good) {
+            scene c = plain_scene(1, 3, 5);
+            stage g;
+            c.rule = rule, c.uniforms = 1;
+            stage_make(&g, &c);
+            for (int64_t x = 0; x < 20; ++x)
+                put_score(&g.target, SPECV_LOGITS_F32, x, (float)(x % 5) * .1f);
+            for (int64_t x = 0; x < 15;
+                 ++x) /* the draft's token is twice as likely, in the row 1 */
+                put_score(&g.draft, SPECV_LOGITS_F32, x, x == 7 ? 1.f : (float)(x % 5) * .1f);
+            for (int j = 0; j < 3; ++j) put_token(&g.b.draft, SPECV_I32, j, 2);
+            float *accept = (float *)(void *)g.accept.host;
+            float *sample = (float *)(void *)g.sample.host;
+            accept[0] = accept[2] = 0.5f, accept[1] = 0.99f, sample[0] = 0.25f;
+            *(of_token == 2 ? sample : accept + 2 * of_token) = good ? largest : bad;
+            t_upload();
+            run_reference(&g);
+            accepted[good] = (int32_t)word_at(&g.b.accepted, 0);
+            next[good] = (int32_t)get_token(&g.b.next, SPECV_I32, 0);
+            status[good] = (uint32_t)word_at(&g.b.status, 0);
+            run_device(&g);
+            batch_free(&g.b);
+        }
+        /* rule TOKEN stops at draft 1 and never looks at the uniform of draft 2 */
+        seen = rule == SPECV_RULE_TOKEN && of_token == 1 ? 0 : SPECV_ROW_BAD_UNIFORM;
+        CHECK_EQ(accepted[0], accepted[1], -1);
+        CHECK_EQ(next[0], next[1], -1);
+        CHECK_EQ(status[0], seen, -1);
+        CHECK_EQ(status[1], 0, -1);
     }
 }
 
@@ -941,7 +1097,13 @@ static void test_validation(void) {
     EXPECT(SPECV_ERR_SEED, (d.rule = SPECV_RULE_SCORE, d.draft.data = NULL, d.seed = NULL));
     EXPECT(SPECV_OK, (d.rule = SPECV_RULE_SCORE, d.draft.data = NULL, d.seed = NULL,
                       d.sample_uniform = (float *)storage));
-    EXPECT(SPECV_ERR_STREAM, d.stream = 2);
+    EXPECT(SPECV_ERR_STREAM, d.stream = SPECV_STREAM_COUPLED);
+    EXPECT(SPECV_ERR_STREAM, (d.stream = SPECV_STREAM_COUPLED, d.rule = SPECV_RULE_COUPLED));
+    EXPECT(SPECV_ERR_STREAM, d.stream = 4);
+    EXPECT(SPECV_OK, d.stream = SPECV_STREAM_DRAFT);
+    EXPECT(SPECV_ERR_MAX_PROB, d.max_prob = (float *)storage);
+    EXPECT(SPECV_OK, (d.max_prob = (float *)storage, d.verify.rows.max_draft = 0));
+    EXPECT(SPECV_ERR_MAX_PROB, (d.max_prob = (float *)misaligned(), d.verify.rows.max_draft = 0));
     EXPECT(SPECV_ERR_STREAM, d.step_row = -1);
     EXPECT(SPECV_ERR_NUM_SMS, d.num_sms = -1);
     EXPECT(SPECV_ERR_SCRATCH, d.scratch = NULL);
@@ -967,6 +1129,12 @@ static void test_validation(void) {
     EXPECT_SAMPLE(SPECV_ERR_TARGET, d.scores.data = NULL);
     EXPECT_SAMPLE(SPECV_ERR_SEED, d.uniform = NULL);
     EXPECT_SAMPLE(SPECV_ERR_SEED, d.method = SPECV_SAMPLE_GUMBEL);
+    EXPECT_SAMPLE(SPECV_ERR_STREAM, d.stream = 3);
+    EXPECT_SAMPLE(SPECV_ERR_STREAM, d.stream = -1);
+    EXPECT_SAMPLE(SPECV_ERR_STREAM, d.stream = SPECV_STREAM_COUPLED);
+    EXPECT_SAMPLE(SPECV_ERR_SEED,
+                  (d.stream = SPECV_STREAM_COUPLED, d.method = SPECV_SAMPLE_GUMBEL));
+    EXPECT_SAMPLE(SPECV_ERR_MAX_PROB, d.max_prob = (float *)misaligned());
     EXPECT_SAMPLE(SPECV_ERR_SCRATCH, d.scratch_bytes = specv_sample_scratch_bytes(&d) - 1);
     EXPECT_SAMPLE(SPECV_OK, d.batch = 0);
 }
@@ -986,6 +1154,8 @@ int main(int argc, char **argv) {
         {"dependents", test_dependents},
         {"zero-residual", test_zero_residual},
         {"scored", test_scored},
+        {"sums", test_sums},
+        {"uniforms", test_uniforms},
     };
     return t_main(argc, argv, groups, T_COUNT(groups));
 }

@@ -35,7 +35,7 @@ extern "C" __global__ void short_names(int32_t *out, const int32_t *in, const in
 /* Tiles of scores: what a fused LM head calls. */
 static __device__ int vocabulary(const int32_t *in) {
     const specv_scale scale = specv_softmax_scale(0.7f);
-    const specv_noise noise = {1, 2};
+    const specv_noise noise = {1, 2, 0, SPECV_TAG_COUPLED};
     float score[32];
     specv_tile tile;
     specv_warp_load_tile(score, in, SPECV_LOGITS_BF16, 2048, 0);
