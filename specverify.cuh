@@ -83,8 +83,9 @@
                from many threads, on many streams, and while a stream is captured. The grid
                depends on the descriptor and the number of SMs alone, so a captured launch stays
                right when lengths, num_active and tokens change in device memory. Kernels of the kit
-               may be programmatic dependents, and let theirs start early: one of yours behind
-               them executes griddepcontrol.wait (cudaGridDependencySynchronize) before it looks.
+               may be programmatic dependents: each executes griddepcontrol.wait before it reads
+               memory. None lets a kernel of yours start early: only the first of two that one
+               launcher chains does that, for the second.
    Batch 0     succeeds and does nothing.
    Inert rows  of such a row nothing is used, and only its lengths (draft_len, row_start,
                accepted_len) may be read; its outputs are 0, its tokens -1.
@@ -483,6 +484,12 @@ typedef struct specv_verify_greedy_desc {
     int32_t num_eos; /* how many of eos_token count; 0 = none */
     uint32_t canary1;
 } specv_verify_greedy_desc;
+
+/* What the kernel of A1 takes. */
+typedef struct specv_verify_greedy_task {
+    specv_verify_greedy_desc d; /* resolved */
+    int32_t has_second;         /* 1 = a chained kernel follows: it may start early, and waits */
+} specv_verify_greedy_task;
 
 /* Where accepted KV rows come from and go to. Row (b, j) of a plane starts at
    dense  src + b * src_seq_stride_bytes + j * src_pos_stride_bytes,
@@ -1699,6 +1706,7 @@ typedef struct specv_sample_task {
     specv_verify_sample_desc d; /* resolved */
     specv_i_scratch scratch;
     int32_t blocks, blocks_of_residual; /* of a row, in the first and the second pass */
+    int32_t has_second;                 /* 1 = there is a second pass */
 } specv_sample_task;
 
 /* Noise at position j of a request: coupled, or a sampler's own. */
@@ -2220,9 +2228,7 @@ SPECV_HOSTFN int64_t specv_i_times(int64_t a, int64_t b) {
     return b > SPECV_I_HUGE / a ? SPECV_I_HUGE : a * b;
 }
 
-SPECV_HOSTFN int specv_i_has_planes(const specv_kv_cache *kv) {
-    return kv->planes != NULL || kv->plane != NULL;
-}
+SPECV_NUMFN int specv_i_has_planes(const specv_kv_cache *kv) { return kv->planes || kv->plane; }
 
 SPECV_HOSTFN int64_t specv_i_row_pages(const specv_kv_cache *kv) {
     return ((int64_t)kv->max_positions + kv->page_size - 1) / kv->page_size;
@@ -2952,7 +2958,8 @@ SPECV_DEVFN int specv_i_num_threads(void) { return (int)(blockDim.x * blockDim.y
 
 /* Programmatic dependent launch: let the next kernel's blocks start early; wait for the previous
    kernel's results. Both do nothing where a kernel was launched the ordinary way. Every kernel
-   waits before it reads what another may have written, so all may be launched as dependents. */
+   waits before it reads memory, so all may be launched as dependents. Only one that a launcher
+   chains a second kernel to lets that start early: whoever else comes next need not wait. */
 SPECV_DEVFN void specv_i_launch_dependents(void) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -5619,7 +5626,7 @@ SPECV_DEVFN void block_copy_kv(void *dst, const void *src, int64_t bytes) {
    see >>kernels for the grids. */
 #if !defined(SPECVERIFY_STATIC)
 SPECV_KERNEL __launch_bounds__(SPECV_VERIFY_THREADS)
-    specv_verify_greedy_kernel(const __grid_constant__ specv_verify_greedy_desc d);
+    specv_verify_greedy_kernel(const __grid_constant__ specv_verify_greedy_task task);
 SPECV_KERNEL __launch_bounds__(SPECV_PACK_THREADS, 1)
     specv_pack_kv_kernel(const __grid_constant__ specv_pack_kv_desc d);
 SPECV_KERNEL __launch_bounds__(SPECV_PACK_THREADS, 1)
@@ -5669,11 +5676,11 @@ SPECV_KERNEL __launch_bounds__(SPECV_STATS_THREADS)
 /* A1. Grid: ceil(batch / 4) blocks of SPECV_VERIFY_THREADS; warp w of block x has row 4 x + w.
    Bytes: drafts and targets up to the stop, rounded up to 128 positions; outputs once. */
 SPECV_KERNEL __launch_bounds__(SPECV_VERIFY_THREADS)
-    specv_verify_greedy_kernel(const __grid_constant__ specv_verify_greedy_desc d) {
+    specv_verify_greedy_kernel(const __grid_constant__ specv_verify_greedy_task task) {
     int64_t row = (int64_t)blockIdx.x * (SPECV_VERIFY_THREADS / 32) + specv_i_thread() / 32;
     specv_i_wait_for_primary();
-    specv_i_launch_dependents();
-    if (row < d.rows.batch) specv_warp_verify_greedy_row(&d, (int)row, 0);
+    if (task.has_second) specv_i_launch_dependents();
+    if (row < task.d.rows.batch) specv_warp_verify_greedy_row(&task.d, (int)row, 0);
 }
 
 /* A2 to A5 and A8, first pass. Grid: task.blocks blocks of SPECV_SAMPLE_THREADS for each row.
@@ -5682,7 +5689,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
     specv_verify_sample_kernel(const __grid_constant__ specv_sample_task task) {
     const specv_i_memory memory = specv_i_open_memory(&task.d, &task.scratch);
     specv_i_wait_for_primary();
-    specv_i_launch_dependents();
+    if (task.has_second) specv_i_launch_dependents();
     specv_i_block_judge(&task.d, &memory, (int)blockIdx.x / task.blocks,
                         (int)blockIdx.x % task.blocks, task.blocks);
 }
@@ -5706,12 +5713,10 @@ SPECV_KERNEL __launch_bounds__(SPECV_PACK_THREADS, 1)
     __shared__ int32_t scratch[SPECV_BLOCK_SCAN_SMEM_WORDS];
     const int thread = specv_i_thread(), block = (int)blockIdx.x, num_blocks = (int)gridDim.x;
     const int num_warps = num_blocks * (SPECV_PACK_THREADS / 32);
-    /* The tables are read before the wait: A1 does not write them. Who launches this kernel as the
-       dependent of another must not let that one write them. */
-    const specv_plane_share share =
-        specv_warp_plane_share(&d.kv, thread / 32 * num_blocks + block, num_warps);
     int32_t packed = 0;
     specv_i_wait_for_primary();
+    const specv_plane_share share =
+        specv_warp_plane_share(&d.kv, thread / 32 * num_blocks + block, num_warps);
     for (int row0 = 0; row0 < d.rows.batch; row0 += SPECV_TILE_ROWS) {
         int num_rows =
             d.rows.batch - row0 < SPECV_TILE_ROWS ? d.rows.batch - row0 : SPECV_TILE_ROWS;
@@ -5810,7 +5815,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_PAGE_THREADS, 1)
     __shared__ specv_i_page_tile tile;
     const int b = specv_i_thread();
     specv_i_wait_for_primary();
-    specv_i_launch_dependents();
+    if (specv_i_has_planes(&d.kv)) specv_i_launch_dependents();
     const int live = specv_i_num_live(d.num_active, d.batch), at_start = *d.pool.num_free;
     const int pool_ok = at_start >= 0 && at_start <= d.kv.num_pages;
     specv_i_pages r = {0, 0, 0, 0, -1, 0, 0, 0, 0};
@@ -5924,9 +5929,9 @@ SPECV_KERNEL __launch_bounds__(SPECV_COLUMN_THREADS)
     specv_realign_kernel(const __grid_constant__ specv_realign_desc d) {
     const int b = (int)blockIdx.x, thread = specv_i_thread();
     specv_i_wait_for_primary();
-    specv_i_launch_dependents();
+    if (specv_i_has_planes(&d.kv)) specv_i_launch_dependents();
     const int live = specv_i_num_live(d.num_active, d.batch), width = *d.columns.width;
-    const int kv_columns = d.kv.planes || d.kv.plane ? d.kv.max_positions : SPECV_I_INT_MAX - 1;
+    const int kv_columns = specv_i_has_planes(&d.kv) ? d.kv.max_positions : SPECV_I_INT_MAX - 1;
     int32_t new_width = 0, furthest = 0;
     uint32_t status = 0, ignored;
     for (int row = thread; row < live; row += SPECV_COLUMN_THREADS) {
@@ -6581,17 +6586,23 @@ static int specv_i_launch(const void *kernel, int64_t blocks, int threads, const
     return (int)cudaLaunchKernelExC(&config, kernel, args);
 }
 
+static int specv_i_launch_greedy(const specv_verify_greedy_desc *desc, int has_second,
+                                 cudaStream_t stream) {
+    const int64_t rows_per_block = SPECV_VERIFY_THREADS / 32;
+    specv_verify_greedy_task task = SPECV_ZERO;
+    task.d = *desc;
+    task.has_second = has_second;
+    specv_verify_greedy_resolve(&task.d);
+    return specv_i_launch((const void *)specv_verify_greedy_kernel,
+                          (desc->rows.batch + rows_per_block - 1) / rows_per_block,
+                          SPECV_VERIFY_THREADS, &task, 0, stream);
+}
+
 SPECV_LAUNCHER int specv_verify_greedy(const specv_verify_greedy_desc *desc,
                                        struct CUstream_st *stream) {
-    const int64_t rows_per_block = SPECV_VERIFY_THREADS / 32;
     int status = SPECV_I_VALIDATE(specv_verify_greedy_validate, desc);
-    specv_verify_greedy_desc d;
     if (status != SPECV_OK || desc->rows.batch == 0) return status;
-    d = *desc;
-    specv_verify_greedy_resolve(&d);
-    return specv_i_launch((const void *)specv_verify_greedy_kernel,
-                          (d.rows.batch + rows_per_block - 1) / rows_per_block,
-                          SPECV_VERIFY_THREADS, &d, 0, stream);
+    return specv_i_launch_greedy(desc, 0, stream);
 }
 
 /* Blocks that share a row: with two on an SM at a time, as few waves as leave at most an eighth of
@@ -6624,11 +6635,11 @@ static int specv_i_launch_sample(const specv_verify_sample_desc *desc, int chain
         r->batch, tiles * (drafts + 1 + (ratios && task.scratch.draft_rows ? drafts : 0)), num_sms);
     task.blocks_of_residual = specv_i_blocks_of_row(
         r->batch, tiles * (desc->rule == SPECV_RULE_BLOCK && drafts ? drafts : 1), num_sms);
+    task.has_second = ratios && (desc->draft.data || desc->target.dtype == SPECV_PROBS_F32);
     status =
         specv_i_launch((const void *)specv_verify_sample_kernel, (int64_t)r->batch * task.blocks,
                        SPECV_SAMPLE_THREADS, &task, chained, stream);
-    if (status || !ratios || (!desc->draft.data && desc->target.dtype != SPECV_PROBS_F32))
-        return status;
+    if (status || !task.has_second) return status;
     return specv_i_launch((const void *)specv_residual_kernel,
                           (int64_t)r->batch * task.blocks_of_residual, SPECV_SAMPLE_THREADS, &task,
                           1, stream);
@@ -6679,7 +6690,7 @@ SPECV_LAUNCHER int specv_verify_pack_kv(const specv_verify_pack_kv_desc *desc,
         pack.accepted_len = d.verify.accepted_len;
         pack.row_status = d.verify.row_status;
         pack.kv = d.kv;
-        status = specv_verify_greedy(&d.verify, stream);
+        status = specv_i_launch_greedy(&d.verify, 1, stream);
         return status ? status : specv_i_launch_pack(&pack, 1, stream);
     }
     status = specv_i_num_sms(d.kv.num_sms, &num_sms);

@@ -605,8 +605,7 @@ __global__ void arch_kernel(int *arch) {
 }
 
 /* A launcher makes a dependent only of what runs behind a kernel of its own, and only where the
-   code waits. B1 reads its tables of planes before it waits: any kernel before it may write them,
-   unless it is that one's dependent. */
+   code waits. Either way the kernel before it may write B1's tables of planes. */
 static void check_chains(void) {
     const int32_t accepted[2] = {1, 1};
     int32_t *tables, *made, offsets[3];
@@ -620,9 +619,6 @@ static void check_chains(void) {
     arch_kernel<<<1, 1>>>((int *)memory);
     T_CUDA(cudaMemcpy(&arch, memory, sizeof arch, cudaMemcpyDeviceToHost));
     CHECK_EQ(specv_i_waits_for_primary((const void *)specv_pack_kv_kernel), arch >= 900, -1);
-    t_case("B1 behind the kernel that writes its tables");
-    T_CUDA(cudaMemset(made, 0, 64));
-    T_CUDA(cudaMemset(memory, 7, 64));
     const void *planes[2] = {memory, memory + 64};
     T_CUDA(cudaMemcpy(tables, planes, sizeof planes, cudaMemcpyHostToDevice));
     T_CUDA(cudaMemcpy(memory + 128, accepted, sizeof accepted, cudaMemcpyHostToDevice));
@@ -631,14 +627,81 @@ static void check_chains(void) {
     d.kv.src_planes = (const void *const *)made, d.kv.dst_planes = (void *const *)made + 1;
     d.kv.num_planes = 1, d.kv.row_bytes = 32, d.kv.capacity_rows = 2, d.kv.num_sms = 1;
     d.kv.offsets = (int32_t *)(memory + 192);
-    t_produce(made, tables, 16);
-    CHECK_EQ(specv_pack_kv(&d, 0), SPECV_OK, -1);
-    T_CUDA(cudaMemcpy(bytes, memory + 64, sizeof bytes, cudaMemcpyDeviceToHost));
-    T_CUDA(cudaMemcpy(offsets, memory + 192, sizeof offsets, cudaMemcpyDeviceToHost));
-    for (int i = 0; i < 64; ++i) CHECK_EQ(bytes[i], 7, i);
-    CHECK_EQ(offsets[2], 2, -1);
+    for (int as_dependent = 0; as_dependent < 2; ++as_dependent) {
+        t_case("B1 %s the kernel that writes its tables",
+               as_dependent ? "a dependent of" : "behind");
+        T_CUDA(cudaMemset(made, 0, 64));
+        T_CUDA(cudaMemset(memory, 7, 64));
+        T_CUDA(cudaMemset(memory + 64, 0, 64));
+        t_produce(made, tables, 16);
+        if (as_dependent) {
+            specv_pack_kv_resolve(&d);
+            CHECK_EQ(
+                t_launch_dependent((const void *)specv_pack_kv_kernel, 1, SPECV_PACK_THREADS, &d),
+                0, 0);
+        } else {
+            CHECK_EQ(specv_pack_kv(&d, 0), SPECV_OK, -1);
+        }
+        T_CUDA(cudaMemcpy(bytes, memory + 64, sizeof bytes, cudaMemcpyDeviceToHost));
+        T_CUDA(cudaMemcpy(offsets, memory + 192, sizeof offsets, cudaMemcpyDeviceToHost));
+        for (int i = 0; i < 64; ++i) CHECK_EQ(bytes[i], 7, i);
+        CHECK_EQ(offsets[2], 2, -1);
+    }
     T_CUDA(cudaFree(tables));
     T_CUDA(cudaFree(made));
+    T_CUDA(cudaFree(memory));
+}
+
+/* A kernel of the user's behind a launcher need not wait, as a programmatic dependent either: what
+   it copies is complete. The launchers whose first kernel may have a second, here without. */
+static void check_followers(void) {
+    enum { A1, A2, B5, C1, NUM_LAUNCHERS };
+    static const int32_t words[] = {5, 6, 7, 5, 6, 9, 9}; /* drafts, then targets: 2 are accepted */
+    static const float logits[4] = {0, 1, 3, 2};
+    static const int32_t want[NUM_LAUNCHERS] = {2, 2, 1, 2};
+    char *memory;
+    int32_t got = -1;
+    T_CUDA(cudaMalloc((void **)&memory, 1 << 16));
+    T_CUDA(cudaMemset(memory, 0, 1 << 16));
+    T_CUDA(cudaMemcpy(memory, words, sizeof words, cudaMemcpyHostToDevice));
+    T_CUDA(cudaMemcpy(memory + 64, logits, sizeof logits, cudaMemcpyHostToDevice));
+    int32_t *const out = (int32_t *)(memory + 128), *const copy = out + 16;
+    int32_t *const one = out + 32, *const zero = out + 48;
+    T_CUDA(cudaMemcpy(one, want + B5, 4, cudaMemcpyHostToDevice));
+    for (int launcher = 0; launcher < NUM_LAUNCHERS; ++launcher) {
+        t_case("a user's dependent behind launcher %d", launcher);
+        if (launcher == A1) {
+            specv_verify_greedy_desc d = SPECV_ZERO;
+            d.rows.batch = 1, d.rows.max_draft = 3, d.accepted_len = out;
+            d.draft_tokens = memory, d.target_tokens = memory + 12;
+            CHECK_EQ(specv_verify_greedy(&d, 0), SPECV_OK, -1);
+        } else if (launcher == A2) {
+            specv_verify_sample_desc d = SPECV_ZERO;
+            d.verify.rows.batch = 1, d.verify.vocab = 4, d.rule = SPECV_RULE_GREEDY;
+            d.verify.accepted_len = zero + 1, d.verify.next_token = out;
+            d.target.data = memory + 64, d.scratch = memory + 4096, d.scratch_bytes = 1 << 15;
+            CHECK_EQ(specv_verify_sample(&d, 0), SPECV_OK, -1);
+        } else if (launcher == B5) {
+            specv_page_resize_desc d = SPECV_ZERO;
+            d.batch = 1, d.reserve = 4, d.cache_len = zero, d.num_row_pages = out;
+            d.pool.refs = zero + 4, d.pool.free_pages = zero + 8, d.pool.num_free = one;
+            d.kv.block_table = zero + 12, d.kv.page_size = 4, d.kv.num_pages = 1;
+            d.kv.max_positions = 4;
+            CHECK_EQ(specv_page_resize(&d, 0), SPECV_OK, -1);
+            T_CUDA(cudaMemcpy(one, want + B5, 4, cudaMemcpyHostToDevice));
+        } else {
+            specv_realign_desc d = SPECV_ZERO;
+            d.batch = 1, d.emitted = memory, d.num_emitted = one, d.pad_len = zero;
+            d.shifts = (specv_shift *)(memory + 1024), d.ticket = (uint32_t *)zero + 20;
+            d.columns.width = out, d.columns.max_columns = 4;
+            T_CUDA(cudaMemcpy(out, want + B5, 4, cudaMemcpyHostToDevice));
+            CHECK_EQ(specv_realign(&d, 0), SPECV_OK, -1);
+        }
+        t_follow(copy, out, 4);
+        T_CUDA(cudaMemcpy(&got, copy, 4, cudaMemcpyDeviceToHost));
+        CHECK_EQ(got, want[launcher], launcher);
+        T_CUDA(cudaMemset(out, 0, 64));
+    }
     T_CUDA(cudaFree(memory));
 }
 #endif
@@ -653,6 +716,7 @@ static void test_dependents(void) {
     int32_t *staged, *made;
     char *out;
     specv_verify_pack_kv_desc d = SPECV_ZERO;
+    specv_verify_greedy_task task = SPECV_ZERO;
     specv_accept_stats_desc stats = SPECV_ZERO;
     dependent_inputs(input);
     T_CUDA(cudaMalloc((void **)&staged, sizeof input));
@@ -668,6 +732,7 @@ static void test_dependents(void) {
     stats.rows = d.verify.rows, stats.accepted_len = made + PDL_TOKENS;
     stats.totals = (int64_t *)(out + 512);
     specv_verify_pack_kv_resolve(&d);
+    task.d = d.verify;
     for (int kernel = 0; kernel < 3; ++kernel) {
         t_case("dependent kernel %d", kernel);
         T_CUDA(cudaMemset(made, 0xff, sizeof input));
@@ -675,7 +740,7 @@ static void test_dependents(void) {
         t_produce(made, staged, 4 * INPUTS);
         if (kernel == 0)
             CHECK_EQ(t_launch_dependent((const void *)specv_verify_greedy_kernel, 2,
-                                        SPECV_VERIFY_THREADS, &d.verify),
+                                        SPECV_VERIFY_THREADS, &task),
                      0, 0);
         if (kernel == 1)
             CHECK_EQ(t_launch_dependent((const void *)specv_verify_pack_kv_kernel, 3,
@@ -697,6 +762,7 @@ static void test_dependents(void) {
     T_CUDA(cudaFree(made));
     T_CUDA(cudaFree(out));
     check_chains();
+    check_followers();
 #else
     t_skip("dependent launches need a device");
 #endif

@@ -317,6 +317,24 @@ T_FN int t_launch_dependent(const void *kernel, int blocks, int threads, const v
     return (int)cudaLaunchKernelExC(&config, kernel, args);
 }
 
+typedef struct t_copy {
+    char *to;
+    const char *from;
+    int64_t bytes;
+} t_copy;
+
+/* A user's kernel that does not wait. */
+static SPECV_UNUSED __global__ void t_follow_kernel(t_copy c) {
+    for (int64_t i = threadIdx.x; i < c.bytes; i += blockDim.x) c.to[i] = c.from[i];
+}
+
+/* Copies bytes as a programmatic dependent of what was launched before, without a wait: right if
+   that one lets nobody start early. */
+T_FN void t_follow(void *to, const void *from, int64_t bytes) {
+    t_copy c = {(char *)to, (const char *)from, bytes};
+    CHECK_EQ(t_launch_dependent((const void *)t_follow_kernel, 1, 32, &c), 0, -1);
+}
+
 /* What is launched on the stream between the two becomes a graph that runs `times` times. */
 T_FN cudaStream_t t_begin_graph(void) {
     cudaStream_t stream;

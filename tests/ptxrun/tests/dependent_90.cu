@@ -10,6 +10,11 @@ __global__ void produce(int *data, int base) {
   data[i] = base + i;
   cudaTriggerProgrammaticLaunchCompletion();
 }
+// Dependents of this one start when all of it has ended.
+__global__ void produceToTheEnd(int *data, int base) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  data[i] = base + i;
+}
 __global__ void consume(const int *data, int *out, const int *constants) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   int constant = constants[i]; // nobody writes it: may be read at once
@@ -94,6 +99,9 @@ void rightChains() {
     ok(cudaGraphLaunch(executable, c.stream));
     c.verify(30, "dependent launch in a graph");
   }
+  produceToTheEnd<<<n / 64, 64, 0, c.stream>>>(c.data.device, 35);
+  c.dependent(readTooSoon);
+  c.verify(35, "not too soon behind a kernel that lets nobody start early");
   // The attribute means nothing after a synchronisation or a copy.
   produce<<<n / 64, 64, 0, c.stream>>>(c.data.device, 40);
   ok(cudaStreamSynchronize(c.stream));

@@ -101,6 +101,7 @@ void waitForEarlierLaunches(Context &c, const Instruction &, LaneMask mask) {
 }
 void releaseDependents(Context &c, const Instruction &, LaneMask) {
   c.block->releasedDependents = true;
+  c.globalRaces.releases();
 }
 void decodeGridControl(Form &f) {
   f.emit(f.has("wait") ? waitForEarlierLaunches : releaseDependents);

@@ -5,9 +5,11 @@
 namespace ptxrun {
 
 void GlobalRaces::beginLaunch(uint32_t count, bool overlapsPrevious) {
+  const bool previousEnded = !released && firstForNext == launch;
   launch++; // makes every shadow cell of earlier launches void
-  firstOverlapping = overlapsPrevious ? firstForNext : launch;
+  firstOverlapping = overlapsPrevious && !previousEnded ? firstForNext : launch;
   firstForNext = firstOverlapping;
+  released = false;
   blocks.assign(count, BlockClocks{});
   carried.clear();
 }

@@ -6,9 +6,9 @@
 // covers the other and at least one is a plain write against anything, or a plain read against a
 // write.  Inside one block everything counts as ordered (shared_races.hpp is about threads).
 //
-// A programmatic dependent launch may run while the launch before it does, and, when that one lets
-// its dependents start before it waits itself, while still older ones do.  Until a thread has
-// waited, it must not touch what these launches wrote, nor write what they read.
+// A programmatic dependent launch may run while the launch before it does, if that one lets its
+// dependents start, and, when it does so before it waits itself, while still older ones do.  Until
+// a thread has waited, it must not touch what these launches wrote, nor write what they read.
 #pragma once
 #include "memory.hpp"
 #include <unordered_map>
@@ -36,6 +36,7 @@ public:
 
   bool overlapsEarlier() const { return firstOverlapping < launch; }
   Conflict withEarlierLaunch(uint64_t address, uint32_t bytes, bool isWrite) const;
+  void releases() { released = true; } // some block lets dependents start before it ends
   void waitsBeforeRelease() { firstForNext = launch; } // some block did: older launches are done
 
 private:
@@ -50,6 +51,7 @@ private:
   uint32_t launch = 0;
   uint32_t firstOverlapping = 0; // the oldest launch that may still run; `launch`: none
   uint32_t firstForNext = 0;     // the same for the next launch, if it overlaps
+  bool released = false;
   std::vector<BlockClocks> blocks;
   std::unordered_map<uint64_t, Clock> carried; // by address / 4
 };
