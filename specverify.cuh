@@ -119,7 +119,8 @@
                  SPECV_ROW_BAD_PAGE  a page id outside the pool, or of a page whose owners do not
                                        add up: the row's pages and KV stay as they are, but for
                                        pages that B5 finds to have too few owners while rows give
-                                       them back: these are given back.
+                                       them back: these are given back. D3 moves all the same, and
+                                       says so in every job of the launch: a pool is at fault.
                  SPECV_ROW_SHARED_PAGE  the row would write into a page that others own too: it
                                        does not.
                  SPECV_ROW_BAD_SUM     the probabilities that a token was drawn from do not sum to 1
@@ -1049,12 +1050,15 @@ typedef struct specv_particle_cache {
     uint32_t reserved; /* must be 0 */
 } specv_particle_cache;
 
-enum { SPECV_MAX_CACHES = 2, SPECV_RESHUFFLE_WORDS = 1 + SPECV_MAX_CACHES };
+enum { SPECV_MAX_CACHES = 2, SPECV_RESHUFFLE_WORDS = 2 + SPECV_MAX_CACHES };
 
 /* D3. Carries the plan out: every dst row gives its pages back and shares the pages of its src row
    that hold tokens; text and numbers of the particle are copied, KV is not (a partly filled page is
    copied by B5 when one of its owners writes). Pages that nobody owns any more go to free_pages in
-   ascending order. */
+   ascending order. If free_pages of a cache has no place for all of them (num_free is wrong), none
+   goes there: num_free stays, -1 is behind it, the pages have 0 owners. A page with more entries
+   than owners is freed when its owners have run out; the other entries only go. (If a src keeps
+   that page, it depends on the order whether this is seen.) */
 typedef struct specv_reshuffle_desc {
     uint32_t canary0;
     int32_t token_dtype;     /* specv_dtype of text */
@@ -1065,10 +1069,13 @@ typedef struct specv_reshuffle_desc {
                                            element becomes src's. No other array of this struct */
     void *text;                         /* in/out [batch], text_stride_elems apart, or null */
     int32_t *text_len;                  /* in/out [batch], with text: tokens of it */
-    uint32_t *job_status;               /* out [num_groups][max_jobs], or null */
-    uint32_t *scratch;                  /* SPECV_RESHUFFLE_WORDS words, used like a ticket */
-    int64_t text_stride_elems;          /* with text: must be set */
-    int32_t num_groups, max_jobs;       /* max_jobs = num_particles - 1; product at most 2^24 */
+    uint32_t *job_status; /* out [num_groups][max_jobs], or null. BAD_LENGTH: the job did nothing.
+                             BAD_PAGE, in every job of the launch: pages found no place in
+                             free_pages, or an entry that was shared or given back is no page of
+                             the pool or one without owners */
+    uint32_t *scratch;    /* SPECV_RESHUFFLE_WORDS words, used like a ticket */
+    int64_t text_stride_elems;    /* with text: must be set */
+    int32_t num_groups, max_jobs; /* max_jobs = num_particles - 1; product at most 2^24 */
     int32_t batch;
     int32_t num_caches, num_carry;
     uint32_t canary1;
@@ -4727,24 +4734,34 @@ SPECV_DEVFN void specv_i_block_ancestors(const specv_resample_plan_desc *d, int 
     __syncthreads();
 }
 
-/* An entry of dst's table becomes src's. No order between who comes and who goes is needed: a page
-   that gains an owner is src's as well, which keeps it. Returns the page that has none any more, or
-   -1. Call: thread. */
-SPECV_DEVFN int32_t specv_i_share_entry(const specv_particle_cache *c, int32_t *entry, int32_t old,
-                                        int32_t now) {
-    if (old == now) return -1;
-    *entry = now;
-    if (now >= 0 && now < c->num_pages) atomicAdd(&c->pool.refs[now], 1);
-    if (old < 0 || old >= c->num_pages) return -1;
-    const int32_t owners = atomicSub(&c->pool.refs[old], 1);
-    if (owners < 1) atomicAdd(&c->pool.refs[old], 1); /* more entries than owners */
-    return owners == 1 ? old : -1;
-}
-
 /* What a job has to do in a cache; pages is -1 if its numbers are bad. */
 typedef struct specv_i_share {
     int32_t pages, held, len;
 } specv_i_share;
+
+/* Entry e of dst's table becomes src's. No order between who comes and who goes is needed: a page
+   that gains an owner is src's as well, which keeps it. Returns the page that has none any more, or
+   -1; *bad is set if an entry is no page, or a page without owners. Call: thread. */
+SPECV_DEVFN int32_t specv_i_share_entry(const specv_particle_cache *c, const specv_i_share *s,
+                                        const int32_t *from, int32_t *to, int e, int *bad) {
+    const int32_t old = e < s->held ? to[e] : -1, now = e < s->pages ? from[e] : -1;
+    const int gives = old >= 0 && old < c->num_pages, takes = now >= 0 && now < c->num_pages;
+    *bad |= gives != (e < s->held) || takes != (e < s->pages);
+    if (old == now) return -1;
+    to[e] = now;
+    if (takes) *bad |= atomicAdd(&c->pool.refs[now], 1) < 1;
+    if (!gives) return -1;
+    const int32_t owners = atomicSub(&c->pool.refs[old], 1);
+    if (owners < 1) atomicAdd(&c->pool.refs[old], 1), *bad = 1; /* more entries than owners */
+    return owners == 1 ? old : -1;
+}
+
+/* Is there a place in free_pages for all pages that were freed? */
+SPECV_DEVFN int specv_i_has_places(const specv_particle_cache *c, uint32_t freed) {
+    const int32_t num_free = *c->pool.num_free;
+    return freed == 0 || (num_free >= 0 && num_free <= c->num_pages &&
+                          freed <= (uint32_t)(c->num_pages - num_free));
+}
 
 SPECV_DEVFN specv_i_share specv_i_shared_pages(const specv_particle_cache *c, int src, int dst) {
     const int32_t owned = c->num_row_pages[src];
@@ -6391,8 +6408,8 @@ SPECV_KERNEL __launch_bounds__(SPECV_PLAN_THREADS, 1)
    shared memory in between. Round trips of a job: 5. */
 SPECV_KERNEL __launch_bounds__(SPECV_PARTICLE_THREADS, 2)
     specv_reshuffle_kernel(const __grid_constant__ specv_reshuffle_task task) {
-    __shared__ int32_t first_free;
     const specv_reshuffle_desc *d = &task.d;
+    uint32_t *const freed = d->scratch + 1, *const fault = freed + SPECV_MAX_CACHES;
     const int thread = specv_i_thread(), num_jobs = d->num_groups * d->max_jobs;
     const int step = task.chunks * SPECV_PARTICLE_THREADS;
     specv_i_wait_for_primary();
@@ -6410,13 +6427,14 @@ SPECV_KERNEL __launch_bounds__(SPECV_PARTICLE_THREADS, 2)
                 int32_t *to = c->block_table + dst * c->table_stride;
                 /* It stays until the end: scratch counts what came behind it. */
                 const int32_t num_free = *c->pool.num_free;
+                int bad = 0;
                 for (int e = at; e < s.pages || e < s.held; e += step) {
-                    int32_t page = specv_i_share_entry(c, &to[e], e < s.held ? to[e] : -1,
-                                                       e < s.pages ? from[e] : -1);
+                    const int32_t page = specv_i_share_entry(c, &s, from, to, e, &bad);
                     if (page < 0) continue;
-                    const int64_t place = (int64_t)num_free + atomicAdd(&d->scratch[1 + i], 1u);
+                    const int64_t place = (int64_t)num_free + atomicAdd(&freed[i], 1u);
                     if (num_free >= 0 && place < c->num_pages) c->pool.free_pages[place] = page;
                 }
+                if (bad) atomicOr(fault, 1u);
             }
             if (d->text) {
                 const int64_t size = d->token_dtype == SPECV_I64 ? 8 : 4;
@@ -6433,6 +6451,9 @@ SPECV_KERNEL __launch_bounds__(SPECV_PARTICLE_THREADS, 2)
         }
     }
     if (!specv_i_block_is_last(d->scratch, (int)gridDim.x)) return;
+    uint32_t of_pools = *fault ? SPECV_ROW_BAD_PAGE : 0;
+    for (int i = 0; i < d->num_caches; ++i)
+        if (!specv_i_has_places(&d->cache[i], freed[i])) of_pools = SPECV_ROW_BAD_PAGE;
     for (int j = thread; j < num_jobs; j += SPECV_PARTICLE_THREADS) {
         const int exists = j % d->max_jobs < d->num_jobs[j / d->max_jobs];
         const int dst = d->jobs[2 * j], src = d->jobs[2 * j + 1];
@@ -6446,20 +6467,22 @@ SPECV_KERNEL __launch_bounds__(SPECV_PARTICLE_THREADS, 2)
             }
             if (d->text_len) d->text_len[dst] = d->text_len[src];
         }
-        if (d->job_status) d->job_status[j] = status;
+        if (d->job_status) d->job_status[j] = exists ? status | of_pools : 0;
     }
     for (int i = 0; i < d->num_caches; ++i) {
         const specv_page_pool *pool = &d->cache[i].pool;
-        if (thread == 0) first_free = *pool->num_free;
-        __syncthreads();
-        int32_t count = (int32_t)d->scratch[1 + i];
-        if (first_free < 0 || first_free > d->cache[i].num_pages)
-            count = 0; /* num_free makes no sense: it stays */
-        else if (count > d->cache[i].num_pages - first_free)
-            count = d->cache[i].num_pages - first_free;
-        specv_i_block_sort(pool->free_pages + first_free, count);
-        __syncthreads(); /* first_free and scratch are read */
-        if (thread == 0) *pool->num_free = first_free + count, d->scratch[1 + i] = 0;
+        const int32_t num_free = *pool->num_free, num_pages = d->cache[i].num_pages;
+        int32_t count = (int32_t)freed[i];
+        if (!specv_i_has_places(&d->cache[i], freed[i])) {
+            /* Which of them came first is nobody's business. */
+            for (int64_t place = (int64_t)num_free + thread; num_free >= 0 && place < num_pages;
+                 place += SPECV_PARTICLE_THREADS)
+                pool->free_pages[place] = -1;
+            count = 0;
+        }
+        specv_i_block_sort(pool->free_pages + num_free, count);
+        __syncthreads(); /* num_free and scratch are read */
+        if (thread == 0) *pool->num_free = num_free + count, freed[i] = *fault = 0;
     }
 }
 

@@ -1670,32 +1670,58 @@ static int64_t specv_ref_i_shared_pages(const specv_particle_cache *c, int src, 
     return pages;
 }
 
-static void specv_ref_i_share(const specv_particle_cache *c, int src, int dst) {
+/* Freed pages are appended to free_pages as long as there is a place. Returns 1 if an entry is no
+   page, or a page without owners. */
+static int specv_ref_i_share(const specv_particle_cache *c, int src, int dst, int64_t *num_freed) {
     const int64_t pages = specv_ref_i_shared_pages(c, src, dst);
     const int64_t held = c->num_row_pages[dst];
     const int32_t *from = c->block_table + src * c->table_stride;
     int32_t *to = c->block_table + dst * c->table_stride;
+    int bad = 0;
     for (int64_t e = 0; e < pages || e < held; ++e) {
         const int32_t old = e < held ? to[e] : -1, now = e < pages ? from[e] : -1;
+        if (e < held && (old < 0 || old >= c->num_pages)) bad = 1;
+        if (e < pages && (now < 0 || now >= c->num_pages)) bad = 1;
         if (old == now) continue;
         to[e] = now;
-        if (now >= 0 && now < c->num_pages) c->pool.refs[now] += 1;
+        if (now >= 0 && now < c->num_pages) {
+            if (c->pool.refs[now] < 1) bad = 1;
+            c->pool.refs[now] += 1;
+        }
         if (old < 0 || old >= c->num_pages) continue;
-        if (c->pool.refs[old] > 0 && --c->pool.refs[old] == 0)
-            c->pool.refs[old] = INT32_MIN; /* goes to free_pages in the end */
+        if (c->pool.refs[old] < 1) {
+            bad = 1;
+        } else if (--c->pool.refs[old] == 0) {
+            const int64_t place = *c->pool.num_free + (*num_freed)++;
+            if (*c->pool.num_free >= 0 && place < c->num_pages) c->pool.free_pages[place] = old;
+        }
     }
+    return bad;
 }
 
-static void specv_ref_i_free_marked(const specv_particle_cache *c) {
-    for (int32_t page = 0; page < c->num_pages; ++page) {
-        if (c->pool.refs[page] != INT32_MIN) continue;
-        c->pool.refs[page] = 0;
-        if (*c->pool.num_free >= 0 && *c->pool.num_free < c->num_pages)
-            c->pool.free_pages[(*c->pool.num_free)++] = page;
+/* The pages that were freed, in ascending order (Shell 1959). Returns 1 if there was no place for
+   all of them: then there are none. */
+static int specv_ref_i_free_pages(const specv_particle_cache *c, int64_t num_freed) {
+    const int64_t num_free = *c->pool.num_free;
+    if (num_freed == 0) return 0;
+    if (num_free < 0 || num_free + num_freed > c->num_pages) {
+        for (int64_t i = num_free; num_free >= 0 && i < c->num_pages; ++i)
+            c->pool.free_pages[i] = -1;
+        return 1;
     }
+    for (int64_t gap = num_freed / 2; gap > 0; gap /= 2)
+        for (int64_t i = gap; i < num_freed; ++i) {
+            int32_t *page = c->pool.free_pages + num_free + i, moving = *page;
+            int64_t left = i;
+            for (; left >= gap && page[-gap] > moving; left -= gap, page -= gap) *page = page[-gap];
+            *page = moving;
+        }
+    *c->pool.num_free += (int32_t)num_freed;
+    return 0;
 }
 
-static uint32_t specv_ref_i_reshuffle(const specv_reshuffle_desc *d, int dst, int src) {
+static uint32_t specv_ref_i_reshuffle(const specv_reshuffle_desc *d, int dst, int src,
+                                      int64_t *num_freed, uint32_t *of_pools) {
     if (dst < 0 || dst >= d->batch || src < 0 || src >= d->batch || dst == src)
         return SPECV_ROW_BAD_LENGTH;
     for (int i = 0; i < d->num_caches; ++i)
@@ -1704,7 +1730,7 @@ static uint32_t specv_ref_i_reshuffle(const specv_reshuffle_desc *d, int dst, in
         return SPECV_ROW_BAD_LENGTH;
     for (int i = 0; i < d->num_caches; ++i) {
         const specv_particle_cache *c = &d->cache[i];
-        specv_ref_i_share(c, src, dst);
+        if (specv_ref_i_share(c, src, dst, &num_freed[i])) *of_pools = SPECV_ROW_BAD_PAGE;
         c->num_row_pages[dst] = (int32_t)specv_ref_i_shared_pages(c, src, src);
         c->cache_len[dst] = c->cache_len[src];
     }
@@ -1722,6 +1748,8 @@ static uint32_t specv_ref_i_reshuffle(const specv_reshuffle_desc *d, int dst, in
 
 SPECV_REF_API int specv_ref_reshuffle(const specv_reshuffle_desc *desc) {
     int status = specv_reshuffle_validate(desc);
+    int64_t num_freed[SPECV_MAX_CACHES] = {0};
+    uint32_t of_pools = 0;
     specv_reshuffle_desc d;
     if (status != SPECV_OK || desc->batch == 0) return status;
     d = *desc;
@@ -1731,10 +1759,15 @@ SPECV_REF_API int specv_ref_reshuffle(const specv_reshuffle_desc *desc) {
             const int64_t at = (int64_t)g * d.max_jobs + j;
             uint32_t bits = 0;
             if (j < d.num_jobs[g])
-                bits = specv_ref_i_reshuffle(&d, d.jobs[2 * at], d.jobs[2 * at + 1]);
+                bits = specv_ref_i_reshuffle(&d, d.jobs[2 * at], d.jobs[2 * at + 1], num_freed,
+                                             &of_pools);
             if (d.job_status) d.job_status[at] = bits;
         }
-    for (int i = 0; i < d.num_caches; ++i) specv_ref_i_free_marked(&d.cache[i]);
+    for (int i = 0; i < d.num_caches; ++i)
+        if (specv_ref_i_free_pages(&d.cache[i], num_freed[i])) of_pools = SPECV_ROW_BAD_PAGE;
+    for (int g = 0; g < d.num_groups; ++g)
+        for (int j = 0; d.job_status && j < d.max_jobs && j < d.num_jobs[g]; ++j)
+            d.job_status[(int64_t)g * d.max_jobs + j] |= of_pools;
     return SPECV_OK;
 }
 

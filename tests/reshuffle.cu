@@ -82,23 +82,44 @@ static void test_wide(void) {
     }
 }
 
-/* Entries without owners: the page goes back once. Tables with ids of no page: nobody counts them.
-   A stack that says nonsense stays as it is. */
+/* What a pool and its tables can say of each other: which pages go back, and whether every job is
+   told. */
+enum contradiction {
+    ENTRIES_WITHOUT_OWNERS, /* the page goes back once */
+    IDS_OF_NO_PAGE,         /* nobody counts them */
+    NO_OWNER_OF_A_SRC,      /* it gains some all the same */
+    STACK_BELOW_0,          /* nothing can go back */
+    STACK_ABOVE_ALL,
+    STACK_FAR_ABOVE_ALL,
+    STACK_TOO_FULL, /* for one of them, so for all */
+    STACK_JUST_FITS,
+    NO_CONTRADICTION,
+    NUM_CONTRADICTIONS
+};
+
 static void test_contradictions(void) {
-    enum { ROWS = 8, PAGES = ROWS + 2 }; /* rows 0 and 1 live, the others take theirs */
-    for (int way = 0; way < 5; ++way) {
-        const int num_free = way == 2 ? -1 : way == 3 ? PAGES + 1 : way == 4 ? INT32_MAX : 2;
+    enum { ROWS = 8, PAGES = ROWS + 2, GONE = ROWS - 2 }; /* 0 and 1 live, the others take theirs */
+    for (int way = 0; way < NUM_CONTRADICTIONS; ++way) {
+        const int num_free = way == STACK_BELOW_0         ? -1
+                             : way == STACK_ABOVE_ALL     ? PAGES + 1
+                             : way == STACK_FAR_ABOVE_ALL ? INT32_MAX
+                             : way == STACK_TOO_FULL      ? PAGES - GONE + 1
+                             : way == STACK_JUST_FITS     ? PAGES - GONE
+                                                          : 2;
+        const int lost = way >= STACK_BELOW_0 && way <= STACK_TOO_FULL;
+        const uint32_t told = way < STACK_JUST_FITS ? SPECV_ROW_BAD_PAGE : 0;
         shuffle s;
         t_case("contradiction %d", way);
         memset(&s, 0, sizeof s);
-        s.groups = 1, s.max_jobs = ROWS - 2, s.batch = ROWS, s.num_caches = 1;
+        s.groups = 1, s.max_jobs = GONE + 2, s.batch = ROWS, s.num_caches = 1;
         shuffle_cache(&s, 0, 4, 2, PAGES);
         shuffle_make(&s, 0);
         const pages_of *c = &s.c[0];
         if (!s.status) s.status = io_new(4 * s.max_jobs, 0);
         for (int row = 0; row < ROWS; ++row) {
-            const int no_page = way == 1 && row > 1; /* 9 + PAGES or -3 */
-            put32(c->table->buf.host, row * c->stride, way == 0 && row > 2 ? 2 : row);
+            const int no_page = way == IDS_OF_NO_PAGE && row > 1; /* 9 + PAGES or -3 */
+            put32(c->table->buf.host, row * c->stride,
+                  way == ENTRIES_WITHOUT_OWNERS && row > 2 ? 2 : row);
             put32(c->table->buf.host, row * c->stride + 1,
                   !no_page  ? -1
                   : row % 2 ? 9 + PAGES
@@ -107,25 +128,32 @@ static void test_contradictions(void) {
             put32(c->num_row_pages->buf.host, row, 1 + no_page);
         }
         for (int page = 0; page < PAGES; ++page)
-            put32(c->refs->buf.host, page, page < (way == 0 ? 3 : ROWS));
+            put32(c->refs->buf.host, page, page < (way == ENTRIES_WITHOUT_OWNERS ? 3 : ROWS));
+        if (way == NO_OWNER_OF_A_SRC) put32(c->refs->buf.host, 0, 0);
         put32(c->stack->buf.host, 0, ROWS), put32(c->stack->buf.host, 1, ROWS + 1);
         put32(c->stack_size->buf.host, 0, num_free);
-        for (int j = 0; j < s.max_jobs; ++j)
-            put32(s.jobs.host, 2 * j, j + 2), put32(s.jobs.host, 2 * j + 1, j % 2);
-        put32(s.num_jobs.host, 0, s.max_jobs);
+        for (int j = 0; j <= GONE + 1; ++j) /* the last but one names one row twice */
+            put32(s.jobs.host, 2 * j, j < GONE ? j + 2 : 1), put32(s.jobs.host, 2 * j + 1, j % 2);
+        put32(s.jobs.host, 2 * GONE + 1, 1);
+        put32(s.num_jobs.host, 0, GONE + 1);
         io_begin();
+        put32(s.status->want, GONE, SPECV_ROW_BAD_LENGTH | told);
+        put32(s.status->want, GONE + 1, 0);
         for (int row = 2; row < ROWS; ++row) {
             put32(c->table->want, row * c->stride, row % 2);
             put32(c->table->want, row * c->stride + 1, -1);
             put32(c->cache_len->want, row, row % 2 ? 1 : 4);
-            put32(c->num_row_pages->want, row, 1), put32(s.status->want, row - 2, 0);
+            put32(c->num_row_pages->want, row, 1), put32(s.status->want, row - 2, told);
         }
         for (int page = 0; page < PAGES; ++page)
             put32(c->refs->want, page, page < 2 ? ROWS / 2 : 0);
-        for (int page = 2; page < (way == 0 ? 3 : ROWS) && way < 2; ++page) {
-            put32(c->stack->want, page, page);
-            put32(c->stack_size->want, 0, page + 1);
+        if (way == NO_OWNER_OF_A_SRC) put32(c->refs->want, 0, ROWS / 2 - 1);
+        for (int i = 0; i < (way == ENTRIES_WITHOUT_OWNERS ? 1 : GONE) && !lost; ++i) {
+            put32(c->stack->want, num_free + i, 2 + i);
+            put32(c->stack_size->want, 0, num_free + i + 1);
         }
+        for (int i = num_free; i < PAGES && way == STACK_TOO_FULL; ++i)
+            put32(c->stack->want, i, -1);
         t_upload();
         specv_reshuffle_desc d = shuffle_describe(&s, T_HOST_SIDE);
         CHECK_EQ(specv_ref_reshuffle(&d), SPECV_OK, -1);
