@@ -62,7 +62,8 @@
    correction  target[k_b] when a draft was rejected
    bonus       target[n_b] when all were accepted. Correction or bonus is the row's next_token
    emitted     the tokens that the step adds to the text: accepted drafts, then next_token
-   placeholder draft -1: matches nothing, is no fault
+   placeholder draft -1: matches nothing, is no fault. For A1 to A5 a draft that is rejected; E
+               tells the two apart if it is given the drafts
    scores      logits or probabilities of one position over the vocabulary
    p, q        the target's and the draft's distribution there: softmax of logits / T, or the
                probabilities themselves. q must be what the draft was drawn from, with everything
@@ -1087,7 +1088,11 @@ typedef struct specv_reshuffle_task {
     int32_t chunks;         /* pieces of a job */
 } specv_reshuffle_task;
 
-/* E. Acceptance metrics of one step, or running over many. */
+/* E. Acceptance metrics of one step, or running over many. With draft_tokens a row's drafts end
+   before its first placeholder: padding was never proposed, and a row that stops there was not
+   rejected. An accepted EOS is an accepted draft like any other; drafts behind it count as drafted,
+   and the row as rejected unless mismatch says that it was not, and as emitting a token more unless
+   num_emitted does. */
 enum {
     SPECV_STAT_STEPS,    /* launches with at least one row that counts */
     SPECV_STAT_ROWS,     /* row steps: one target pass of one sequence */
@@ -1104,11 +1109,14 @@ typedef struct specv_accept_stats_desc {
     int32_t accumulate; /* 1 = add to the outputs (they must hold numbers); 0 = store */
     specv_rows rows;
     const int32_t *accepted_len; /* [batch] */
-    const uint8_t *mismatch;     /* [batch], or null: accepted_len < drafts of the row */
+    const uint8_t *mismatch;     /* [batch], or null: accepted_len < drafts of the row; a row that
+                                    accepted all its drafts was not rejected, whatever it says */
     const int32_t *num_emitted;  /* [batch], 0..accepted_len + 1, or null: accepted_len + 1 */
+    const void *draft_tokens;    /* as in A1, or null: there are no placeholders */
     int64_t *histogram;          /* out [max_draft + 1], or null: rows by accepted_len */
     int64_t *totals;             /* out [SPECV_STAT_COUNT], or null */
-    uint32_t reserved;           /* must be 0 */
+    int64_t draft_stride_elems;  /* dense; 0 = max_draft */
+    int32_t token_dtype;         /* specv_dtype of draft_tokens */
     uint32_t canary1;
 } specv_accept_stats_desc;
 
@@ -2737,9 +2745,15 @@ SPECV_HOSTFN void specv_reshuffle_resolve(specv_reshuffle_desc *d) {
 SPECV_HOSTFN int specv_accept_stats_validate(const specv_accept_stats_desc *d) {
     int status;
     SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
     if ((status = specv_i_rows_validate(&d->rows)) != SPECV_OK) return status;
     SPECV_CHECK(d->accumulate == 0 || d->accumulate == 1, ACCUMULATE);
+    SPECV_CHECK(d->token_dtype == SPECV_I32 || d->token_dtype == SPECV_I64, TOKEN_DTYPE);
+    SPECV_CHECK(specv_i_aligned(d->draft_tokens, d->token_dtype == SPECV_I64 ? 8 : 4),
+                DRAFT_TOKENS);
+    if (d->draft_stride_elems)
+        SPECV_CHECK(!d->rows.row_start && d->draft_stride_elems >= d->rows.max_draft, DRAFT_STRIDE);
+    SPECV_CHECK(specv_i_fits((int64_t)d->rows.batch * 8, d->draft_stride_elems, 0), SIZE);
     SPECV_CHECK(d->rows.batch == 0 || d->accepted_len, ACCEPTED_LEN);
     SPECV_CHECK(specv_i_aligned(d->accepted_len, 4), ACCEPTED_LEN);
     SPECV_CHECK(specv_i_aligned(d->num_emitted, 4), NUM_EMITTED);
@@ -2747,6 +2761,10 @@ SPECV_HOSTFN int specv_accept_stats_validate(const specv_accept_stats_desc *d) {
     SPECV_CHECK(d->histogram || d->totals, HISTOGRAM);
     SPECV_CHECK(specv_i_aligned(d->totals, 8), TOTALS);
     return SPECV_OK;
+}
+
+SPECV_HOSTFN void specv_accept_stats_resolve(specv_accept_stats_desc *d) {
+    if (!d->draft_stride_elems) d->draft_stride_elems = d->rows.max_draft;
 }
 
 #undef SPECV_CHECK
@@ -3092,6 +3110,32 @@ SPECV_DEVFN specv_row specv_thread_load_row(const specv_rows *rows, int row) {
     r.status = r.live && !in_range ? SPECV_ROW_BAD_LENGTH : 0;
     if (!r.live || !in_range) r.n_draft = 0;
     return r;
+}
+
+/* Drafts of a row in front of its first placeholder. Several loads are in flight. */
+SPECV_DEVFN int32_t specv_i_before_placeholder(const void *tokens, int dtype, int64_t first,
+                                               int32_t n_draft) {
+    enum { AHEAD = 8 };
+    for (int32_t base = 0; base < n_draft; base += AHEAD) {
+        uint2 raw[AHEAD] = {};
+        int32_t found = AHEAD;
+#pragma unroll
+        for (int u = 0; u < AHEAD; ++u)
+            if (base + u < n_draft) specv_i_load_token(&raw[u], tokens, dtype, first + base + u);
+#pragma unroll
+        for (int u = AHEAD - 1; u >= 0; --u)
+            if (specv_i_token(raw[u], dtype) == -1) found = u;
+        if (found < AHEAD) return base + found;
+    }
+    return n_draft;
+}
+
+/* The same with the dtype as a constant: see specv_i_load_token. Call: thread. */
+SPECV_DEVFN int32_t specv_i_drafts_of_row(const specv_accept_stats_desc *d, int64_t first,
+                                          int32_t n_draft) {
+    if (d->token_dtype == SPECV_I64)
+        return specv_i_before_placeholder(d->draft_tokens, SPECV_I64, first, n_draft);
+    return specv_i_before_placeholder(d->draft_tokens, SPECV_I32, first, n_draft);
 }
 
 /* =================================================================================== >>warp */
@@ -6486,7 +6530,9 @@ SPECV_KERNEL __launch_bounds__(SPECV_PARTICLE_THREADS, 2)
     }
 }
 
-/* E. Grid: one block of SPECV_STATS_THREADS. Bytes: 4 to 13 per row, 8 (16) per counter. */
+/* E. Grid: one block of SPECV_STATS_THREADS. Bytes: 4 to 13 per row, 8 (16) per counter; a row's
+   tokens up to its first placeholder, for every SPECV_TILE_ROWS bins. Round trips: 1; with
+   tokens 1 more for every 8 of the longest row. */
 SPECV_KERNEL __launch_bounds__(SPECV_STATS_THREADS)
     specv_accept_stats_kernel(const __grid_constant__ specv_accept_stats_desc d) {
     __shared__ int32_t bins[SPECV_TILE_ROWS], sums[SPECV_STAT_COUNT];
@@ -6505,6 +6551,9 @@ SPECV_KERNEL __launch_bounds__(SPECV_STATS_THREADS)
             if (b < d.rows.batch) {
                 specv_row row = specv_thread_load_row(&d.rows, b);
                 int32_t len = row.live ? d.accepted_len[b] : 0;
+                if (d.draft_tokens)
+                    row.n_draft = specv_i_drafts_of_row(
+                        &d, d.rows.row_start ? row.first : b * d.draft_stride_elems, row.n_draft);
                 int bad = row.status || len < 0 || len > row.n_draft;
                 int32_t emitted = bad || !row.live ? 0 : d.num_emitted ? d.num_emitted[b] : len + 1;
                 if (bad || emitted < 0 || emitted > len + 1) {
@@ -6514,7 +6563,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_STATS_THREADS)
                     count[SPECV_STAT_DRAFTED] = row.n_draft;
                     count[SPECV_STAT_ACCEPTED] = len;
                     count[SPECV_STAT_REJECTED] =
-                        d.mismatch ? d.mismatch[b] != 0 : len < row.n_draft;
+                        len < row.n_draft && (!d.mismatch || d.mismatch[b] != 0);
                     count[SPECV_STAT_EMITTED] = emitted;
                     if (len >= bin0 && len < bin0 + tile_bins) atomicAdd(&bins[len - bin0], 1);
                 }
@@ -6882,8 +6931,11 @@ SPECV_LAUNCHER int specv_reshuffle(const specv_reshuffle_desc *desc, struct CUst
 SPECV_LAUNCHER int specv_accept_stats(const specv_accept_stats_desc *desc,
                                       struct CUstream_st *stream) {
     int status = SPECV_I_VALIDATE(specv_accept_stats_validate, desc);
+    specv_accept_stats_desc d;
     if (status != SPECV_OK || desc->rows.batch == 0) return status;
-    return specv_i_launch((const void *)specv_accept_stats_kernel, 1, SPECV_STATS_THREADS, desc, 0,
+    d = *desc;
+    specv_accept_stats_resolve(&d);
+    return specv_i_launch((const void *)specv_accept_stats_kernel, 1, SPECV_STATS_THREADS, &d, 0,
                           stream);
 }
 

@@ -1773,6 +1773,15 @@ SPECV_REF_API int specv_ref_reshuffle(const specv_reshuffle_desc *desc) {
 
 /* ====================================================================================== >>E */
 
+/* Drafts of row b in front of its first placeholder. */
+static int32_t specv_ref_i_proposed(const specv_accept_stats_desc *d, int b, int32_t num_drafts) {
+    const int64_t stride = d->draft_stride_elems ? d->draft_stride_elems : d->rows.max_draft;
+    const int64_t first = d->rows.row_start ? d->rows.row_start[b] : b * stride;
+    int32_t n = 0;
+    while (n < num_drafts && specv_ref_i_get(d->draft_tokens, d->token_dtype, first + n) != -1) ++n;
+    return num_drafts < 0 ? num_drafts : n;
+}
+
 SPECV_REF_API int specv_ref_accept_stats(const specv_accept_stats_desc *d) {
     int64_t step[SPECV_STAT_COUNT] = {0};
     int status = specv_accept_stats_validate(d);
@@ -1782,6 +1791,7 @@ SPECV_REF_API int specv_ref_accept_stats(const specv_accept_stats_desc *d) {
     for (int b = 0; b < d->rows.batch; ++b) {
         int32_t num_drafts = specv_ref_i_num_drafts(&d->rows, b), len, emitted = 0;
         if (!specv_ref_i_is_live(&d->rows, b)) continue;
+        if (d->draft_tokens) num_drafts = specv_ref_i_proposed(d, b, num_drafts);
         len = d->accepted_len[b];
         if (len >= 0 && len <= num_drafts) emitted = d->num_emitted ? d->num_emitted[b] : len + 1;
         if (num_drafts < 0 || len < 0 || len > num_drafts || emitted < 0 || emitted > len + 1) {
@@ -1792,7 +1802,7 @@ SPECV_REF_API int specv_ref_accept_stats(const specv_accept_stats_desc *d) {
         step[SPECV_STAT_ROWS] += 1;
         step[SPECV_STAT_DRAFTED] += num_drafts;
         step[SPECV_STAT_ACCEPTED] += len;
-        step[SPECV_STAT_REJECTED] += d->mismatch ? d->mismatch[b] != 0 : len < num_drafts;
+        step[SPECV_STAT_REJECTED] += len < num_drafts && (!d->mismatch || d->mismatch[b] != 0);
         step[SPECV_STAT_EMITTED] += emitted;
         if (d->histogram) d->histogram[len] += 1;
     }

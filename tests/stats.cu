@@ -11,6 +11,8 @@ static shape plain_shape(int num_rows, int max_draft, int turn) {
     s.max_draft = max_draft;
     s.vocab = 1000;
     s.layout = (layout)(turn % NUM_LAYOUTS);
+    s.dtype = turn / NUM_LAYOUTS % 2 ? SPECV_I64 : SPECV_I32;
+    s.draft_gap = turn % 2 * 3;
     return s;
 }
 
@@ -20,7 +22,7 @@ static shape plain_shape(int num_rows, int max_draft, int turn) {
 static void test_ways(void) {
     for (int ways = 0; ways < NUM_WAYS; ++ways)
         for (int turn = 0; turn < NUM_LAYOUTS; ++turn) {
-            shape s = plain_shape(70, 9, turn);
+            shape s = plain_shape(70, 9 + ways % 2 * 20, turn + ways % 2 * NUM_LAYOUTS);
             s.endings = ALL_ENDINGS;
             s.num_eos = 1 + ways % 4;
             s.has_num_active = ways % 3 == 0;
@@ -54,6 +56,63 @@ static void test_bin_borders(void) {
         s.given = given;
         t_case("bin borders:");
         run_step(&s, WITH_HISTOGRAM | WITH_TOTALS);
+    }
+}
+
+/* Row b is padded from column b on, and accepts all that it has, or all but one, by A1. Nobody is
+   rejected in the first case, whatever mismatch says. */
+static void test_padded(void) {
+    enum { ROWS = 21, DRAFTS = ROWS - 1 };
+    for (int turn = 0; turn < 8; ++turn) {
+        const specv_dtype dtype = turn & 1 ? SPECV_I64 : SPECV_I32;
+        const int rejects = turn >> 1 & 1, has_mismatch = turn >> 2, bytes = dtype ? 8 : 4;
+        const int64_t drafted = (int64_t)DRAFTS * (DRAFTS + 1) / 2;
+        const int64_t want[] = {1,
+                                ROWS,
+                                drafted,
+                                drafted - rejects * DRAFTS,
+                                rejects * DRAFTS,
+                                drafted - rejects * DRAFTS + ROWS,
+                                0};
+        t_case("padded rows, %d bytes, %d rejections, %smismatch", bytes, rejects * DRAFTS,
+               has_mismatch ? "" : "no ");
+        t_buf draft = t_in(bytes * ROWS * DRAFTS, 0), target = t_in(bytes * ROWS * (DRAFTS + 1), 0);
+        t_buf accepted = t_out(4 * ROWS, 0), mismatch = t_out(ROWS, 0);
+        t_buf totals = t_out(8 * SPECV_STAT_COUNT, 0);
+        for (int b = 0; b < ROWS; ++b)
+            for (int j = 0; j <= DRAFTS; ++j) {
+                put_token(&target, dtype, b * (DRAFTS + 1) + j, j);
+                if (j < DRAFTS)
+                    put_token(&draft, dtype, b * DRAFTS + j,
+                              j >= b                  ? -1
+                              : rejects && j == b - 1 ? j + 1
+                                                      : j);
+            }
+        t_upload();
+        for (int side = 0; side <= T_DEVICE; ++side) {
+            specv_verify_greedy_desc v = SPECV_ZERO;
+            specv_accept_stats_desc d = SPECV_ZERO;
+            v.rows.batch = ROWS, v.rows.max_draft = DRAFTS, v.token_dtype = (int32_t)dtype;
+            v.draft_tokens = t_at(&draft, side), v.target_tokens = t_at(&target, side);
+            v.accepted_len = (int32_t *)t_at(&accepted, side);
+            v.mismatch = (uint8_t *)t_at(&mismatch, side);
+            d.rows = v.rows, d.accepted_len = v.accepted_len;
+            if (has_mismatch) d.mismatch = v.mismatch;
+            d.draft_tokens = v.draft_tokens, d.token_dtype = v.token_dtype;
+            d.totals = (int64_t *)t_at(&totals, side);
+            if (side == T_HOST_SIDE) {
+                CHECK_EQ(specv_ref_verify_greedy(&v), SPECV_OK, -1);
+                CHECK_EQ(specv_ref_accept_stats(&d), SPECV_OK, -1);
+            }
+#if T_DEVICE
+            if (side == T_DEVICE_SIDE) {
+                CHECK_EQ(specv_verify_greedy(&v, 0), SPECV_OK, -1);
+                CHECK_EQ(specv_accept_stats(&d, 0), SPECV_OK, -1);
+            }
+#endif
+        }
+        for (int i = 0; i < SPECV_STAT_COUNT; ++i) CHECK_EQ(get_counter(&totals, i), want[i], i);
+        t_check_device();
     }
 }
 
@@ -223,10 +282,19 @@ static void test_validation(void) {
     EXPECT(SPECV_OK, (void)0);
     EXPECT(SPECV_ERR_CANARY, d.canary0 = 1);
     EXPECT(SPECV_ERR_CANARY, d.canary1 = 1);
-    EXPECT(SPECV_ERR_CANARY, d.reserved = 1);
     EXPECT(SPECV_ERR_BATCH, d.rows.batch = -1);
     EXPECT(SPECV_ERR_ACCUMULATE, d.accumulate = 2);
     EXPECT(SPECV_ERR_ACCUMULATE, d.accumulate = -1);
+    EXPECT(SPECV_ERR_TOKEN_DTYPE, d.token_dtype = 2);
+    EXPECT(SPECV_OK, d.draft_tokens = (int32_t *)storage + 1);
+    EXPECT(SPECV_ERR_DRAFT_TOKENS, d.draft_tokens = misaligned());
+    EXPECT(SPECV_ERR_DRAFT_TOKENS, (d.draft_tokens = (int32_t *)storage + 1, d.token_dtype = 1));
+    EXPECT(SPECV_OK, d.draft_stride_elems = 7);
+    EXPECT(SPECV_ERR_DRAFT_STRIDE, d.draft_stride_elems = 6);
+    EXPECT(SPECV_ERR_DRAFT_STRIDE, d.draft_stride_elems = -1);
+    EXPECT(SPECV_ERR_DRAFT_STRIDE,
+           (d.draft_stride_elems = 7, d.rows.row_start = (int32_t *)storage));
+    EXPECT(SPECV_ERR_SIZE, d.draft_stride_elems = INT64_MAX / 8);
     EXPECT(SPECV_ERR_ACCEPTED_LEN, d.accepted_len = NULL);
     EXPECT(SPECV_OK, (d.accepted_len = NULL, d.rows.batch = 0));
     EXPECT(SPECV_ERR_ACCEPTED_LEN, d.accepted_len = (int32_t *)misaligned());
@@ -246,6 +314,7 @@ int main(int argc, char **argv) {
         {"ways", test_ways},
         {"sizes", test_sizes},
         {"bin-borders", test_bin_borders},
+        {"padded", test_padded},
         {"running", test_running},
     };
     return t_main(argc, argv, groups, T_COUNT(groups));

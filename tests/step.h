@@ -13,7 +13,8 @@ enum {
     WITH_TOTALS = 8,
     ACCUMULATE = 16,
     WITH_FAULTS = 32, /* accepted_len and num_emitted out of range in some rows */
-    NUM_WAYS = 64
+    WITH_DRAFTS = 64, /* some of them padded with placeholders */
+    NUM_WAYS = 128
 };
 
 typedef struct step {
@@ -33,10 +34,26 @@ T_FN int64_t get_counter(const t_buf *b, int64_t index) {
     return value;
 }
 
+/* A row that proposed fewer drafts than it has columns, not fewer than were accepted: there is no
+   placeholder among them, then one, then anything. Returns how many. */
+T_FN int draw_padding(step *s, int row) {
+    const truth *r = &s->b.rows[row];
+    const specv_dtype dtype = s->b.s.dtype;
+    const int n = t_chance(40) ? r->n_draft : (int)t_between(r->accepted, r->n_draft);
+    for (int j = 0; j < r->n_draft; ++j) {
+        const int is_one = get_token(&s->b.draft, dtype, r->first + j) == -1;
+        if (j < n && is_one) put_token(&s->b.draft, dtype, r->first + j, t_chance(50) ? 7 : -2);
+        if (j == n || (j > n && t_chance(50))) put_token(&s->b.draft, dtype, r->first + j, -1);
+    }
+    return n;
+}
+
 /* One row: what the step says of it, and what has to be counted. */
 T_FN void draw_step_row(step *s, int row) {
     const truth *r = &s->b.rows[row];
-    const int32_t too_many[] = {r->n_draft + 1, -1, INT32_MAX, INT32_MIN};
+    const int usable = r->live && !(r->status & SPECV_ROW_BAD_LENGTH);
+    const int n_draft = s->ways & WITH_DRAFTS && usable ? draw_padding(s, row) : r->n_draft;
+    const int32_t too_many[] = {n_draft + 1, -1, INT32_MAX, INT32_MIN};
     int32_t accepted = r->accepted, emitted = r->emitted;
     int64_t *totals = s->want_totals;
     int fault = r->live && (s->ways & WITH_FAULTS) && t_chance(20), bad = r->live && r->status;
@@ -57,9 +74,10 @@ T_FN void draw_step_row(step *s, int row) {
     if (bad) return;
     totals[SPECV_STAT_STEPS] = 1;
     totals[SPECV_STAT_ROWS] += 1;
-    totals[SPECV_STAT_DRAFTED] += r->n_draft;
+    totals[SPECV_STAT_DRAFTED] += n_draft;
     totals[SPECV_STAT_ACCEPTED] += accepted;
-    totals[SPECV_STAT_REJECTED] += s->ways & WITH_MISMATCH ? r->mismatch : accepted < r->n_draft;
+    if (accepted < n_draft)
+        totals[SPECV_STAT_REJECTED] += s->ways & WITH_MISMATCH ? r->mismatch : 1;
     totals[SPECV_STAT_EMITTED] += s->ways & WITH_EMITTED ? emitted : accepted + 1;
     s->want_histogram[accepted] += 1;
 }
@@ -99,6 +117,11 @@ T_FN specv_accept_stats_desc step_describe(const step *s, int side) {
     d.num_emitted = (const int32_t *)t_at(&s->emitted, side);
     d.histogram = (int64_t *)t_at(&s->histogram, side);
     d.totals = (int64_t *)t_at(&s->totals, side);
+    if (s->ways & WITH_DRAFTS) {
+        const specv_verify_greedy_desc v = batch_describe(&s->b, side);
+        d.draft_tokens = v.draft_tokens, d.token_dtype = v.token_dtype;
+        d.draft_stride_elems = v.draft_stride_elems;
+    }
     return d;
 }
 

@@ -200,9 +200,14 @@ static void rules_of_verify_pack(const specv_verify_pack_kv_desc *d) {
 }
 
 static void rules_of_stats(const specv_accept_stats_desc *d) {
-    RULE(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    RULE(d->canary0 == 0 && d->canary1 == 0, CANARY);
     rules_of_rows(&d->rows);
     RULE(d->accumulate == 0 || d->accumulate == 1, ACCUMULATE);
+    RULE(d->token_dtype == 0 || d->token_dtype == 1, TOKEN_DTYPE);
+    RULE(aligned(d->draft_tokens, d->token_dtype == SPECV_I64 ? 8 : 4), DRAFT_TOKENS);
+    rules_of_stride(d->draft_stride_elems, d->rows.max_draft, d->rows.row_start != NULL,
+                    SPECV_ERR_DRAFT_STRIDE);
+    RULE(fits((wide)d->rows.batch * d->draft_stride_elems * 8), SIZE);
     RULE(d->rows.batch <= 0 || d->accepted_len, ACCEPTED_LEN);
     RULE(aligned(d->accepted_len, 4), ACCEPTED_LEN);
     RULE(aligned(d->num_emitted, 4), NUM_EMITTED);
@@ -549,10 +554,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             stats.accepted_len = (const int32_t *)pointer();
             stats.mismatch = (const uint8_t *)maybe(), stats.num_emitted = (const int32_t *)maybe();
             stats.histogram = (int64_t *)maybe(), stats.totals = (int64_t *)pointer();
-            stats.reserved = (uint32_t)field(0), stats.canary1 = (uint32_t)field(0);
+            stats.draft_tokens = maybe(), stats.token_dtype = field32((int32_t)take(1) & 1);
+            stats.draft_stride_elems =
+                field(stats.rows.row_start ? 0 : (take(1) & 1) * (stats.rows.max_draft + 3ll));
+            stats.canary1 = (uint32_t)field(0);
         }
         rules_of_stats(&stats);
         compare(status = specv_accept_stats_validate(&stats));
+        if (status == SPECV_OK) {
+            const int csr = stats.rows.row_start != NULL;
+            specv_accept_stats_resolve(&stats);
+            if (!fits((wide)stats.rows.batch * stats.draft_stride_elems * 8))
+                fail("reach of drafts", status);
+            again(csr, specv_accept_stats_validate(&stats));
+        }
         break;
     case 6: TRY(append_kv);
     case 7: TRY(page_resize);
