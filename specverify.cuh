@@ -48,17 +48,19 @@
       int status = specv_ref_verify_pack_kv(&d);
 
    -------------------------------------------------------------------------------- >>does-not
-   It does not run models, sample drafts, own a KV cache, allocate, synchronise, read the device
-   from the host, print, or keep state. It does not choose your policy (how many drafts, whom to
-   batch). NVIDIA only: warps of 32 lanes, sm_75 and later.
+   It does not run models, own a KV cache, allocate, synchronise, read the device from the host,
+   print, or keep state: drafts come from your model (specv_sample draws them from its scores). It
+   does not choose your policy (how many drafts, whom to batch). NVIDIA only: warps of 32 lanes,
+   sm_75 and later.
 
    ----------------------------------------------------------------------------------- >>terms
    row         one sequence of the batch in one verification step
    draft       a proposed token; row b has n_b of them, 0 <= n_b <= max_draft; position j = 0..n_b-1
    target      what the target model says: n_b + 1 tokens a row. target[j] is the target's choice
                at the place of draft[j]; target[n_b] follows the last draft
-   accepted    the length k_b of the longest prefix with draft[j] == target[j]
-   mismatch    a draft was rejected: k_b < n_b
+   accepted    the length k_b of the longest prefix with draft[j] == target[j]. An EOS in it
+               counts, and ends it
+   mismatch    a draft was rejected: k_b < n_b, but not because of an accepted EOS
    correction  target[k_b] when a draft was rejected
    bonus       target[n_b] when all were accepted. Correction or bonus is the row's next_token
    emitted     the tokens that the step adds to the text: accepted drafts, then next_token
@@ -71,7 +73,8 @@
    residual    (p - q)+: where a rejected draft's place is filled from
    KV row      the bytes that one position adds to one plane; plane = one layer's K or V
    live row    row index < *num_active (all rows when num_active is null); the others are inert
-   Dense       draft [batch][draft_stride], target [batch][target_stride], n_b = draft_len[b]
+   Dense       draft [batch][draft_stride_elems], target [batch][target_stride_elems],
+               n_b = draft_len[b]
    CSR         draft[row_start[b] + j], target[row_start[b] + b + j], n_b = row_start[b+1] -
                row_start[b]; KV rows like drafts. Target rows are one longer, hence the "+ b".
 
@@ -812,7 +815,8 @@ typedef struct specv_columns {
     int32_t max_columns;  /* must be set */
 } specv_columns;
 
-/* Columns first .. first + count - 1 of a sequence's cache move by `by` columns. */
+/* Columns first .. first + count - 1 of a sequence's cache move by `by` columns. Columns that
+   they leave keep their old bytes. */
 typedef struct specv_shift {
     int32_t first, count, by, reserved;
 } specv_shift;
@@ -823,7 +827,8 @@ typedef struct specv_shift {
        width' = max (c_b + a_b),   pad_len'[b] = width' - c_b - a_b,
    and what row b has in its columns moves by pad_len'[b] - pad_len[b], of either sign; 0 costs
    nothing. KV rows: those of all c_b + a_b tokens but the last; the pass left them from column
-   pad_len[b] on. Written columns: from the first that changes to max(width, width') + max_draft. */
+   pad_len[b] on. Written columns: from the first that changes to max(width, width') + max_draft. KV
+   columns that become padding, or lie behind the row's end, keep their old bytes. */
 typedef struct specv_realign_desc {
     uint32_t canary0;
     int32_t token_dtype;        /* specv_dtype */

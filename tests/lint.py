@@ -179,7 +179,7 @@ def versions():
             (rf"^## {version}\b", read("CHANGELOG.md"), "CHANGELOG.md")):
         if not re.search(pattern, source, re.M):
             problems.append(f"{where} does not say {version}")
-    newest = re.search(r"^## (\d+\.\d+\.\d+)", read("CHANGELOG.md"), re.M)
+    newest = re.search(r"^## (\d+\.\d+\.\d+)$", read("CHANGELOG.md"), re.M)  # a released one
     if not newest or newest.group(1) != version:
         problems.append(f"the newest entry of CHANGELOG.md is not {version}")
     return problems
