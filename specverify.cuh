@@ -130,6 +130,8 @@
                  SPECV_ROW_BAD_SUM     the probabilities that a token was drawn from do not sum to 1
                                        within 1e-3, or, behind a rejected draft, p and q not to the
                                        same: drawn all the same. What it costs: see specv_scores.
+                 SPECV_ROW_BAD_TICKET  the launch did not find its ticket as it must be: nothing that
+                                       it has written is to be trusted, see SPECV_TICKET_BYTES.
                  SPECV_ROW_BAD_UNIFORM  a uniform of the caller's that was used is not in [0, 1):
                                        counts as the largest number below 1.
    Same bits   every output is a pure function of the inputs, on any GPU, grid and compiler flag.
@@ -558,10 +560,14 @@ typedef struct specv_scores {
     uint32_t reserved;        /* must be 0 */
 } specv_scores;
 
-/* The first bytes of scratch memory count the blocks that have arrived. The caller zeroes them
-   once; every launch leaves them zero, so a graph may be replayed forever, and any descriptors may
-   share one scratch memory as long as their launches do not run at the same time. The rest needs
-   no preparation. Beyond SPECV_TICKET_ROWS rows a row has one block, and nothing to count. */
+/* Tickets. The blocks that share work count their arrivals in a word of device memory; the last one
+   goes on alone. The caller zeroes a ticket once; every launch leaves it zero, so a graph may be
+   replayed forever, and launches of any operations and descriptors may share one as long as they do
+   not run at the same time: one per stream. Two launches that do, a launch that was aborted, memory
+   that was never zeroed: each block also adds its number, so that the last one sees (but for bad
+   luck) whether it was a launch of its own that arrived, and if not sets BAD_TICKET; then the ticket
+   has to be zeroed again. The tickets of scratch memory are its first SPECV_TICKET_BYTES; the rest
+   of it needs no preparation. Beyond SPECV_TICKET_ROWS rows a row has one block, and none. */
 #define SPECV_TICKET_ROWS  1024
 #define SPECV_TICKET_BYTES (8 * SPECV_TICKET_ROWS)
 
@@ -620,7 +626,7 @@ typedef struct specv_verify_sample_desc {
     float *max_prob; /* max_draft 0: out [batch], or null; as in specv_sample_desc */
     float *draft_logprob; /* rule SCORE: out [batch][max_draft], or null; ln p(draft) of the target,
                              -infinity too; 0 behind the last draft that is accepted */
-    void *scratch;        /* 16-byte aligned; see SPECV_TICKET_BYTES */
+    void *scratch;        /* 16-byte aligned; one per stream, its tickets 0: SPECV_TICKET_BYTES */
     int64_t scratch_bytes; /* at least specv_verify_sample_scratch_bytes */
     int32_t rule;          /* specv_rule */
     int32_t num_sms;       /* 0 = ask the runtime for the current device */
@@ -654,7 +660,7 @@ typedef struct specv_sample_desc {
                                   Unlike the token's own probability it is known before the token
                                   is: the confidence that C5 needs */
     uint32_t *row_status;  /* out [batch], or null */
-    void *scratch;         /* as in specv_verify_sample_desc */
+    void *scratch;         /* one per stream, as in specv_verify_sample_desc */
     int64_t scratch_bytes; /* at least specv_sample_scratch_bytes */
     int64_t vocab;
     int64_t token_stride_elems; /* 0 = 1; for column j of drafts [batch][n]: token + j, stride n */
@@ -705,8 +711,9 @@ typedef struct specv_kv_rows {
 } specv_kv_rows;
 
 /* Some operations change state that all their blocks read: the last block to have read it writes
-   it. They count arrivals in a ticket: one device word that the caller zeroes once, that every
-   launch leaves zero, and that launches may share that do not run at the same time. */
+   it. Their ticket is one word, see SPECV_TICKET_BYTES. With BAD_TICKET that state stays as it is
+   (D3 finishes what its blocks have begun); the bit is set in each row (B3), each job (D3), or in
+   one row at least (C1, C2). */
 
 /* B3. Commit: the rows of accepted tokens go from where the pass left them into each sequence's
    cache, behind cache_len. Without planes (the pass wrote into the cache itself) only the numbers
@@ -731,7 +738,7 @@ typedef struct specv_append_kv_desc {
     int32_t *position_ids; /* out [batch][num_pending + max_draft], or null: of the next pass */
     const int32_t *page_refs; /* [num_pages], or null: a page that is written must have one owner */
     uint32_t *row_status;     /* out [batch], or null */
-    uint32_t *ticket;         /* see above */
+    uint32_t *ticket;         /* one per stream, 0: see above */
     specv_kv_rows src;
     specv_kv_cache kv;
     int32_t num_pending; /* rows before the first draft's: 1 in most engines */
@@ -838,7 +845,7 @@ typedef struct specv_realign_desc {
     int32_t *pad_len;           /* in/out [batch] */
     specv_shift *shifts;  /* out [batch], 16-byte aligned: for further caches, specv_shift_kv */
     uint32_t *row_status; /* out [batch], or null */
-    uint32_t *ticket;     /* see B3 */
+    uint32_t *ticket;     /* one per stream, 0: see B3 */
     specv_columns columns;
     specv_kv_cache kv;            /* padded; no planes: KV is left to specv_shift_kv */
     int64_t emitted_stride_elems; /* 0 = max_draft + 1 */
@@ -876,7 +883,7 @@ typedef struct specv_gap_commit_desc {
     int32_t *catchup;            /* out scalar, or null: columns before width' that the draft model
                                     lacks: 1, or 2 if a row accepted max_draft drafts */
     uint32_t *row_status;        /* out [batch], or null */
-    uint32_t *ticket;            /* see B3 */
+    uint32_t *ticket;            /* one per stream, 0: see B3 */
     specv_columns columns;
     int64_t emitted_stride_elems; /* 0 = max_draft + 1 */
     int32_t batch, max_draft;
@@ -928,12 +935,12 @@ typedef struct specv_group_desc {
     int32_t *order;            /* out [batch]: rows, smallest length or largest score first; -1 */
     int32_t *group_start;      /* out [batch + 1], or null: group g is order[group_start[g]] up to
                                   order[group_start[g + 1]]; then the number of rows in order */
-    int32_t *num_groups;       /* out scalar, or null */
+    int32_t *num_groups;       /* out scalar, or null; -1: BAD_TICKET */
     int32_t *picked;           /* out [pick], or null: of the groups with `pick` rows the one whose
                                   pick-th row comes first, its first `pick` rows; if there is none
                                   the first `pick` rows that are not left out, then -1 */
     int32_t *is_group;         /* out scalar, or null: 1 = picked is of one group */
-    uint32_t *ticket;          /* see B3 */
+    uint32_t *ticket;          /* one per stream, 0: see B3 */
     int32_t pick;
     uint32_t canary1;
 } specv_group_desc;
@@ -1079,7 +1086,7 @@ typedef struct specv_reshuffle_desc {
                              BAD_PAGE, in every job of the launch: pages found no place in
                              free_pages, or an entry that was shared or given back is no page of
                              the pool or one without owners */
-    uint32_t *scratch;    /* SPECV_RESHUFFLE_WORDS words, used like a ticket */
+    uint32_t *scratch;    /* SPECV_RESHUFFLE_WORDS words, one set per stream, all 0: see B3 */
     int64_t text_stride_elems;    /* with text: must be set */
     int32_t num_groups, max_jobs; /* max_jobs = num_particles - 1; product at most 2^24 */
     int32_t batch;
@@ -1458,7 +1465,18 @@ SPECV_NUMFN int specv_accept(float u, float q, float p) {
    the nearest integer and |f| <= 1/2 (0.53 at the ends of the range). c is a pair of floats: with
    one alone, the error of f would grow with the logit. 2^f is a polynomial whose last step leaves
    an integer of 24 bits, the mantissa; weights are that integer shifted to where 2^n of the largest
-   logit has 40 bits after the point. Their sums are integers: order and grouping cannot matter. */
+   logit has 40 bits after the point. Their sums are integers: order and grouping cannot matter.
+
+   How far the law of a draw can be from softmax, in total variation, whatever the row (V to 2^22):
+   - 2^f as an integer is within 1.374e-7 of itself (all f were tried), f within 2^-24.2 of what it
+     should be: a weight is off by a factor within 1.74e-7 of 1, the law by less than half of that,
+     as is half the mean deviation of such factors;
+   - an id loses less than 2^-40 of its tile's largest weight, the tile at most 1023 * 2^-39.4;
+   - a tile loses less than a unit of the row, which has at least 2^39.4: 4096 * 2^-39.4 together;
+   - a draw has 64 bits. Sum: 8.7e-8 + 1.5e-9 + 5.7e-9, below 1e-7. Probabilities: 2^-28 + 2^-28.
+   An accept test and the residual behind it are off by at most the sums of |p' - p| and |q' - q|,
+   below 2.4e-7 each, and 2^-24 each for the grid of u and for u * q: below 6e-7. Gumbel scores are
+   off by less than 10 * 2^-24 octaves, their argmax by less than 4.2e-7. So 6e-7 holds for all. */
 typedef struct specv_scale {
     float hi, lo; /* c */
     float floor;  /* logits below, and NaN, are raised to this: their weight is 0 */
@@ -4091,20 +4109,33 @@ SPECV_DEVFN uint32_t specv_i_space_status(const specv_kv_pack *kv, const int32_t
     return overflows ? SPECV_ROW_NO_SPACE : 0;
 }
 
-/* The last of num_blocks blocks that come here with the same ticket gets 1, and sees what all of
-   them have written. The ticket counts from 0 back to 0; one block needs none. Call: block. Sync:
-   one or two barriers. */
-SPECV_DEVFN int specv_i_block_is_last(unsigned *ticket, int num_blocks) {
-    __shared__ int is_last;
+/* How a block leaves the others. */
+enum { SPECV_I_NOT_LAST, SPECV_I_LAST, SPECV_I_BAD_TICKET };
+
+/* Of num_blocks blocks that come here with the same ticket the last one gets LAST, and sees what all
+   of them have written. The low bits of a ticket count, the others add up the blocks' numbers; LAST
+   leaves 0. One block that finds what cannot be gets BAD_TICKET, the others NOT_LAST. A block alone
+   needs no ticket. Call: block. Sync: one or two barriers. */
+SPECV_DEVFN int specv_i_block_arrives(uint32_t *ticket, int block, int num_blocks) {
+    __shared__ int result;
     __syncthreads();
-    if (num_blocks == 1) return 1;
+    if (num_blocks == 1) return SPECV_I_LAST;
     if (specv_i_thread() == 0) {
+        const uint32_t n = (uint32_t)num_blocks, width = 32 - (uint32_t)__clz(num_blocks);
+        const uint32_t mine = 1 + (((uint32_t)block + 1) << width);
+        const uint32_t all = n + ((uint32_t)((uint64_t)n * (n + 1) / 2) << width);
         __threadfence();
-        is_last = atomicInc(ticket, (unsigned)num_blocks - 1) == (unsigned)num_blocks - 1;
-        if (is_last) __threadfence(); /* the others read nothing that was written meanwhile */
+        const uint32_t now = atomicAdd(ticket, mine) + mine, count = now & ((1u << width) - 1);
+        result = now == all ? SPECV_I_LAST : SPECV_I_NOT_LAST;
+        if (now != all && (count == n || count == 0 || (count > n && block == 0)))
+            result = SPECV_I_BAD_TICKET;
+        if (result != SPECV_I_NOT_LAST) {
+            __threadfence(); /* the others read nothing that was written meanwhile */
+            atomicExch(ticket, 0u);
+        }
     }
     __syncthreads();
-    return is_last;
+    return result;
 }
 
 /* ---- commit
@@ -4268,9 +4299,9 @@ SPECV_DEVFN specv_i_append specv_i_append_row(const specv_append_kv_desc *d, int
     return a;
 }
 
-/* The numbers of all rows, by the one block that is left when all have read the old ones.
-   Call: block. Sync: one barrier. */
-SPECV_DEVFN void specv_i_block_append_numbers(const specv_append_kv_desc *d) {
+/* The numbers of all rows, by the one block that is left when all have read the old ones; those that
+   there were, if it has found a bad ticket. Call: block. Sync: one barrier. */
+SPECV_DEVFN void specv_i_block_append_numbers(const specv_append_kv_desc *d, int bad_ticket) {
     const int thread = specv_i_thread(), num_threads = specv_i_num_threads();
     const specv_kv_cache *kv = &d->kv;
     const int columns = d->num_pending + d->rows.max_draft;
@@ -4279,6 +4310,7 @@ SPECV_DEVFN void specv_i_block_append_numbers(const specv_append_kv_desc *d) {
     for (int b = thread; b < d->rows.batch; b += num_threads) {
         specv_i_append a = specv_i_append_row(d, b);
         int32_t catchup = 0;
+        if (bad_ticket && a.live) a.count = 0, a.status |= SPECV_ROW_BAD_TICKET;
         if (a.len >= 0) {
             const int32_t len = a.len + a.count;
             int64_t draft = (int64_t)a.len + d->num_pending + a.n_draft - 1;
@@ -4944,6 +4976,12 @@ SPECV_DEVFN specv_i_request specv_i_open_request(const specv_verify_sample_desc 
     return r;
 }
 
+/* Of a launch whose ticket was not what it must be: nothing is read, nothing is emitted. */
+SPECV_DEVFN void specv_i_close_request(specv_i_request *r) {
+    r->row.readable = 0, r->target_rows = r->draft_rows = 0;
+    r->status |= SPECV_ROW_BAD_TICKET;
+}
+
 /* What is wanted of the tiles of one side. */
 SPECV_DEVFN int specv_i_wanted(const specv_verify_sample_desc *d, const specv_i_side *side,
                                int of_draft) {
@@ -4961,7 +4999,7 @@ SPECV_DEVFN specv_noise specv_i_noise(const specv_verify_sample_desc *d, int b, 
 
 /* Scratch memory, typed. */
 typedef struct specv_i_memory {
-    unsigned *tickets;           /* [SPECV_TICKET_ROWS][2]: of the first and the second pass */
+    uint32_t *tickets;           /* [SPECV_TICKET_ROWS][2]: of the first and the second pass */
     specv_i_outcome *plans;      /* [batch]: what the second pass has to finish */
     specv_distribution *rows;    /* target rows, then draft rows */
     specv_tile *tiles;           /* [rows][num_tiles] */
@@ -4975,7 +5013,7 @@ SPECV_DEVFN specv_i_memory specv_i_open_memory(const specv_verify_sample_desc *d
                                                const specv_i_scratch *s) {
     char *base = (char *)d->scratch;
     specv_i_memory m;
-    m.tickets = (unsigned *)base;
+    m.tickets = (uint32_t *)base;
     m.plans = (specv_i_outcome *)(base + s->plans);
     m.rows = (specv_distribution *)(base + s->rows);
     m.tiles = (specv_tile *)(base + s->tiles);
@@ -5531,9 +5569,11 @@ SPECV_DEVFN void specv_i_block_judge(const specv_verify_sample_desc *d, const sp
         if (block >= num_blocks) return;
         specv_i_block_statistics(d, &r, m, b, block, num_blocks);
     }
-    if (!specv_i_block_is_last(&m->tickets[2 * b], num_blocks)) return;
+    const int arrival = specv_i_block_arrives(&m->tickets[2 * b], block, num_blocks);
+    if (arrival == SPECV_I_NOT_LAST) return;
     /* Opened anew: kept in registers over the first half, it would not leave enough there. */
-    const specv_i_request r = specv_i_open_request(d, b);
+    specv_i_request r = specv_i_open_request(d, b);
+    if (arrival == SPECV_I_BAD_TICKET) specv_i_close_request(&r);
     specv_i_block_merge(d, &r, m);
     __syncthreads();
     if (specv_i_thread() < 32) {
@@ -5629,15 +5669,21 @@ SPECV_DEVFN void specv_i_block_finish(const specv_verify_sample_desc *d, const s
         const specv_i_request r = specv_i_open_request(d, b);
         specv_i_block_residuals(d, &r, m, b, block, num_blocks);
     }
-    if (!specv_i_block_is_last(&m->tickets[2 * b + 1], num_blocks)) return;
+    const int arrival = specv_i_block_arrives(&m->tickets[2 * b + 1], block, num_blocks);
+    if (arrival == SPECV_I_NOT_LAST) return;
     /* Opened anew: kept in registers over the first half, it would not leave enough there. */
-    const specv_i_request r = specv_i_open_request(d, b);
+    specv_i_request r = specv_i_open_request(d, b);
     specv_i_outcome o = m->plans[b];
+    if (arrival == SPECV_I_BAD_TICKET) {
+        specv_i_close_request(&r);
+        o.accepted = o.usable = 0, o.next = SPECV_I_NOTHING, o.status = r.status;
+    }
     const int searching = d->rule == SPECV_RULE_BLOCK && o.next == SPECV_I_RESIDUAL;
+    const int end = searching ? o.usable : o.accepted + (o.next != SPECV_I_NOTHING);
     int has_nan = 0;
     if (searching) specv_i_block_search(d, &r, m, b, &o);
     /* A NaN counts where the rule looked: from the position of the token on. */
-    for (int j = o.accepted; j < (searching ? o.usable : o.accepted + 1); ++j) {
+    for (int j = o.accepted; j < end; ++j) {
         const int64_t row = r.first_row + j;
         if (searching && !specv_i_less(0.f, m->prefixes[row])) continue;
         for (int t = specv_i_thread(); t < m->num_tiles; t += SPECV_SAMPLE_THREADS)
@@ -5871,7 +5917,9 @@ SPECV_KERNEL __launch_bounds__(SPECV_MOVE_THREADS, 1)
                                num_rows, warp, num_blocks * (SPECV_MOVE_THREADS / 32));
         __syncthreads(); /* moves are reused */
     }
-    if (specv_i_block_is_last(d.ticket, num_blocks)) specv_i_block_append_numbers(&d);
+    const int arrival = specv_i_block_arrives(d.ticket, (int)blockIdx.x, num_blocks);
+    if (arrival != SPECV_I_NOT_LAST)
+        specv_i_block_append_numbers(&d, arrival == SPECV_I_BAD_TICKET);
 }
 
 /* B5, first kernel. Grid: one block of SPECV_PAGE_THREADS, a thread per row.
@@ -6023,7 +6071,10 @@ SPECV_KERNEL __launch_bounds__(SPECV_COLUMN_THREADS)
         if (d.row_status) d.row_status[b] = status;
     }
     if (moves) specv_i_block_realign_row(&d, b, width, new_width, pad, gain);
-    if (specv_i_block_is_last(d.ticket, (int)gridDim.x) && !no_space) {
+    const int arrival = specv_i_block_arrives(d.ticket, b, (int)gridDim.x);
+    if (arrival == SPECV_I_BAD_TICKET && thread == 0 && d.row_status)
+        d.row_status[b] |= SPECV_ROW_BAD_TICKET;
+    if (arrival == SPECV_I_LAST && !no_space) {
         for (int row = thread; row < live; row += SPECV_COLUMN_THREADS) {
             int of_row = specv_i_gain(&d, row, width, &ignored);
             if (of_row >= 0) d.pad_len[row] += new_width - width - of_row;
@@ -6098,7 +6149,10 @@ SPECV_KERNEL __launch_bounds__(SPECV_COLUMN_THREADS)
                           : !ok ? SPECV_ROW_BAD_LENGTH
                                 : (no_space ? SPECV_ROW_NO_SPACE : 0);
     if (ok && !no_space) specv_i_block_gap_row(&d, b, width, furthest);
-    if (!specv_i_block_is_last(d.ticket, (int)gridDim.x)) return;
+    const int arrival = specv_i_block_arrives(d.ticket, b, (int)gridDim.x);
+    if (arrival == SPECV_I_BAD_TICKET && thread == 0 && d.row_status)
+        d.row_status[b] |= SPECV_ROW_BAD_TICKET;
+    if (arrival != SPECV_I_LAST) return;
     for (int row = thread; row < live && !no_space; row += SPECV_COLUMN_THREADS)
         if (specv_i_gap_ok(&d, row, width)) d.content_len[row] += d.num_emitted[row];
     if (thread == 0 && d.catchup) *d.catchup = !no_space && furthest == d.max_draft ? 2 : 1;
@@ -6206,7 +6260,9 @@ SPECV_KERNEL __launch_bounds__(SPECV_GROUP_THREADS)
     }
     if (lane == 0 && key != ~(uint64_t)0) d.order[rank] = b;
     if (lane == 0 && b < d.batch && b >= count) d.order[b] = -1;
-    if (!specv_i_block_is_last(d.ticket, (int)gridDim.x)) return;
+    const int arrival = specv_i_block_arrives(d.ticket, (int)blockIdx.x, (int)gridDim.x);
+    if (arrival == SPECV_I_BAD_TICKET && thread == 0 && d.num_groups) *d.num_groups = -1;
+    if (arrival != SPECV_I_LAST) return;
     if (thread == 0) best = ~(uint64_t)0;
     __syncthreads();
 #pragma unroll 1
@@ -6499,10 +6555,12 @@ SPECV_KERNEL __launch_bounds__(SPECV_PARTICLE_THREADS, 2)
             }
         }
     }
-    if (!specv_i_block_is_last(d->scratch, (int)gridDim.x)) return;
+    const int arrival = specv_i_block_arrives(d->scratch, (int)blockIdx.x, (int)gridDim.x);
+    if (arrival == SPECV_I_NOT_LAST) return;
     uint32_t of_pools = *fault ? SPECV_ROW_BAD_PAGE : 0;
+    if (arrival == SPECV_I_BAD_TICKET) of_pools |= SPECV_ROW_BAD_TICKET;
     for (int i = 0; i < d->num_caches; ++i)
-        if (!specv_i_has_places(&d->cache[i], freed[i])) of_pools = SPECV_ROW_BAD_PAGE;
+        if (!specv_i_has_places(&d->cache[i], freed[i])) of_pools |= SPECV_ROW_BAD_PAGE;
     for (int j = thread; j < num_jobs; j += SPECV_PARTICLE_THREADS) {
         const int exists = j % d->max_jobs < d->num_jobs[j / d->max_jobs];
         const int dst = d->jobs[2 * j], src = d->jobs[2 * j + 1];

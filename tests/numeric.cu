@@ -600,15 +600,35 @@ static void check_logprobs(const t_buf *data, int dtype, int64_t vocab, float te
     }
 }
 
+/* The exact law of a draw, in units of the row: an id has what of its part of the tile's running sum
+   is not cut off where the tile's sum was rounded to such units. Returns the sum over the row. */
+static long double law_of_draw(const specv_ref_i_weights *w, long double *law) {
+    long double total = 0;
+    for (int64_t begin = 0; begin < w->p->vocab; begin += SPECV_TILE_IDS) {
+        uint32_t finer;
+        int32_t n;
+        uint64_t running = 0, end = specv_ref_i_tile_sum(w, begin, &n, &finer);
+        end = specv_i_shift_right(end, finer);
+        total += (long double)end;
+        if (end == 0) finer = 0;
+        end <<= finer;
+        for (int64_t x = begin; x < specv_ref_i_tile_end(w->p, begin); ++x) {
+            const uint64_t first = running < end ? running : end;
+            running += specv_ref_i_units(w, x, n);
+            law[x] = ldexpl((long double)((running < end ? running : end) - first), -(int)finer);
+        }
+    }
+    return total;
+}
+
 /* Total variation distance from the softmax in long double, of the probabilities that the accept
-   test uses and of the exact law of a draw: with W all units of the row, the draw has W equally
-   likely outcomes, and an id gets those that fall into its part of the running sum. */
+   test uses and of the exact law of a draw. */
 static void check_softmax(int64_t vocab, double spread, float temperature, int dtype) {
     t_buf data = t_in(vocab * score_bytes(dtype), 0);
     specv_verify_sample_desc d = one_row(data.host, dtype, vocab);
-    long double largest = -INFINITY, sum = 0, law = 0, difference = 0, total_p = 0;
-    long double *exact = (long double *)malloc(sizeof(long double) * (size_t)vocab);
-    uint64_t counted = 0;
+    long double largest = -INFINITY, sum = 0, variation = 0, difference = 0, total_p = 0, total;
+    long double *exact = (long double *)malloc(2 * sizeof(long double) * (size_t)vocab);
+    long double *law = exact + vocab;
     specv_ref_i_scores row;
     specv_ref_i_weights w;
     if (!exact) t_die(__FILE__, __LINE__, "malloc", "no memory");
@@ -620,28 +640,15 @@ static void check_softmax(int64_t vocab, double spread, float temperature, int d
     CHECK_EQ(row.row.kind, SPECV_SOFTMAX, -1);
     CHECK(row.row.max == (float)largest && row.row.status == 0);
     w.p = &row, w.q = NULL, w.prefix = 1, w.without = -1;
-    for (int64_t begin = 0; begin < vocab; begin += SPECV_TILE_IDS) {
-        uint32_t finer;
-        int32_t n;
-        uint64_t part = specv_ref_i_tile_sum(&w, begin, &n, &finer), running = 0;
-        part = finer < 64 ? part >> finer : 0;
-        if (part == 0) finer = 0; /* no outcome is left for it */
-        for (int64_t x = begin; x < specv_ref_i_tile_end(&row, begin); ++x) {
-            /* outcomes are the multiples of 2^finer, `part` of them */
-            uint64_t first = (running + ((uint64_t)1 << finer) - 1) >> finer, end;
-            running += specv_ref_i_units(&w, x, n);
-            end = (running + ((uint64_t)1 << finer) - 1) >> finer;
-            if (end > part) end = part;
-            if (first > end) first = end;
-            counted += end - first;
-            law += fabsl((long double)(end - first) / row.row.sum - exact[x] / sum);
-            total_p += specv_ref_i_p(&row, x);
-            difference += fabsl(specv_ref_i_p(&row, x) - exact[x] / sum);
-        }
+    total = law_of_draw(&w, law);
+    for (int64_t x = 0; x < vocab; ++x) {
+        variation += fabsl(law[x] / total - exact[x] / sum);
+        total_p += specv_ref_i_p(&row, x);
+        difference += fabsl(specv_ref_i_p(&row, x) - exact[x] / sum);
     }
-    CHECK(counted == row.row.sum);
-    CHECK(law / 2 <= 3e-8L);
-    raise_to(&softmax_worst.law, law / 2);
+    CHECK((uint64_t)total == row.row.sum);
+    CHECK(variation / 2 <= 3e-8L);
+    raise_to(&softmax_worst.law, variation / 2);
     raise_to(&softmax_worst.p, difference / 2);
     raise_to(&softmax_worst.sum, total_p - 1);
     check_logprobs(&data, dtype, vocab, temperature, largest, sum);
@@ -702,6 +709,159 @@ static void test_logprob_of_probs(void) {
     }
     t_case("logprob: probabilities, all of it");
     check_bound("logprob of probabilities: error beyond its rounding", worst, 1e-7);
+}
+
+/* -------------------------------------------------------------------------------------- tails */
+
+/* The bound that holds for every row: on rows that are made to be bad. */
+enum { DOMINANT, TILES_OF_DOMINANT, RARE, FLAT, WORST_PAIR, STEPS, NUM_BAD_ROWS };
+
+static const char *const bad_rows[NUM_BAD_ROWS] = {
+    "one dominant id, the rest at 2^-41",    "a dominant id in each tile, the rest at 2^-41",
+    "one dominant id, the rest at 2e-13",    "flat",
+    "two values whose weights are off most", "octaves"};
+
+/* The logits near 300 whose weights are too large and too small by most. */
+static const float *worst_pair(void) {
+    static float pair[2];
+    long double off[2] = {0, 0};
+    if (pair[0] > 0) return pair;
+    const specv_scale one = specv_softmax_scale(1);
+    for (float logit = 300; logit < 300.75f; logit += 0x1p-15f) {
+        const specv_weight w = specv_softmax_weight(logit, &one);
+        const long double log2_weight = logl((long double)w.mantissa) / logl(2) + w.n - 23;
+        const long double error = log2_weight - logit / logl(2);
+        if (error > off[0]) off[0] = error, pair[0] = logit;
+        if (error < off[1]) off[1] = error, pair[1] = logit;
+    }
+    return pair;
+}
+
+static double bad_weight(int kind, int64_t x) {
+    switch (kind) {
+    case DOMINANT: return x == 700 ? 1 : 0x1p-41;
+    case TILES_OF_DOMINANT: return x % 1024 == 700 ? 1 : 0x1p-41;
+    case RARE: return x == 700 ? 1 : 2e-13;
+    case FLAT: return 1;
+    case WORST_PAIR: return exp((double)worst_pair()[x % 2] - 300);
+    default: return exp2(-(double)(x % 1024) / 20);
+    }
+}
+
+static void open_bad_row(t_buf *data, specv_ref_i_scores *row, specv_verify_sample_desc *d,
+                         int kind, int64_t vocab, int probs, long double *exact) {
+    long double sum = 0;
+    for (int64_t x = 0; x < vocab; ++x) sum += bad_weight(kind, x);
+    *data = t_in(vocab * 4, 0);
+    for (int64_t x = 0; x < vocab; ++x) {
+        const double weight = bad_weight(kind, x);
+        put_score(data->host, SPECV_LOGITS_F32, x,
+                  (float)(probs ? weight / (double)sum : 300 + log(weight)));
+        exact[x] = get_score(data->host, SPECV_LOGITS_F32, x);
+        if (!probs) exact[x] = expl(exact[x] - 300);
+    }
+    sum = 0;
+    for (int64_t x = 0; x < vocab; ++x) sum += exact[x];
+    for (int64_t x = 0; x < vocab; ++x) exact[x] /= sum;
+    *d = one_row(data->host, probs ? SPECV_PROBS_F32 : SPECV_LOGITS_F32, vocab);
+    *row = specv_ref_i_open(d, 0, 0, 0, 1);
+}
+
+/* Outcomes of 2^64 that draw an id below x. */
+static uint64_t outcomes_below(const specv_ref_i_weights *w, int64_t x) {
+    uint64_t low = 0;
+    for (uint64_t step = (uint64_t)1 << 63; step; step /= 2)
+        if (specv_ref_i_draw(w, low + step - 1) < x) low += step;
+    return low;
+}
+
+static void test_tails(void) {
+    const int64_t most = t.quick ? 1 << 15 : 1 << 22;
+    long double *exact = (long double *)malloc(2 * sizeof(long double) * (size_t)most), total;
+    double draw = 0, p_of_test = 0;
+    t_buf data;
+    specv_verify_sample_desc d;
+    specv_ref_i_scores row;
+    specv_ref_i_weights w;
+    if (!exact) t_die(__FILE__, __LINE__, "malloc", "no memory");
+    w.p = &row, w.q = NULL, w.prefix = 1, w.without = -1;
+
+    for (int kind = 0; kind < NUM_BAD_ROWS; ++kind)
+        for (int probs = 0; probs < 2; ++probs)
+            for (int64_t vocab = 1 << 13; vocab <= most; vocab *= 8) {
+                long double variation = 0, difference = 0, *law = exact + vocab;
+                t_case("tails: %s, %lld %s", bad_rows[kind], (long long)vocab,
+                       probs ? "probabilities" : "logits");
+                open_bad_row(&data, &row, &d, kind, vocab, probs, exact);
+                total = law_of_draw(&w, law);
+                for (int64_t x = 0; x < vocab; ++x) {
+                    variation += fabsl(law[x] / total - exact[x]);
+                    difference += fabsl(specv_ref_i_p(&row, x) - exact[x]);
+                }
+                CHECK(variation / 2 <= 1e-7L);
+                CHECK(difference <= 2.4e-7L);
+                raise_to(&draw, variation / 2);
+                raise_to(&p_of_test, difference);
+            }
+    t_case("tails: all of it");
+    check_bound("every row: total variation of a draw", draw, 1e-7);
+    check_bound("every row: sum of what p is off", p_of_test, 2.4e-7);
+
+    /* The draw itself, by searching for the edges between outcomes: every id has its share. */
+    for (int kind = 0; kind < 2 * NUM_BAD_ROWS; ++kind) {
+        const int probs = kind % 2;
+        const int64_t vocab = 2500, ids[] = {0, 1, 699, 700, 701, 1023, 1024, 1025, 2048, 2300};
+        t_case("tails: shares of ids, %s, %s", bad_rows[kind / 2], probs ? "probs" : "logits");
+        open_bad_row(&data, &row, &d, kind / 2, vocab, probs, exact);
+        for (int i = 0; i < T_COUNT(ids); ++i) {
+            const int64_t x = ids[i], tile = x / 1024 * 1024;
+            const uint64_t below = outcomes_below(&w, x), through = outcomes_below(&w, x + 1);
+            const double share = (double)(through - below) * 0x1p-64, wanted = (double)exact[x];
+            double of_tile = 0, largest = 0;
+            for (int64_t y = tile; y < tile + 1024 && y < vocab; ++y) {
+                of_tile += (double)exact[y];
+                largest = (double)exact[y] > largest ? (double)exact[y] : largest;
+            }
+            /* a unit of the tile's largest weight; of a unit of the row, which its end is cut to,
+               the tile's share or all of it */
+            const double cut = x == 1023 ? 0x1p-39 : wanted / of_tile * 0x1p-39;
+            CHECK(fabs(share - wanted) <=
+                  4e-7 * wanted + (probs ? 0x1p-50 : largest * 0x1p-39) + cut);
+        }
+    }
+
+    t_case("tails: accept tests of small rates");
+    for (int i = 0; i < 60; ++i) {
+        const double rate = exp2(-(double)i * 1.1);
+        const float q = 0.75f, p = (float)(0.75 * rate);
+        double unit = 1, accepted = 0;
+        specv_random r = {{0, 0, 0, 0}};
+        for (int word = 0; word < 4; ++word, unit *= 0x1p-24) {
+            uint32_t low = 0; /* words of this place that are accepted, those before being 0 */
+            for (uint32_t step = 1 << 23; step; step /= 2) {
+                r.x[word] = (low + step) << 8 | 0xff;
+                if (specv_accept(specv_uniform(&r), q, p)) low += step;
+            }
+            r.x[word] = 0;
+            accepted += unit * 0x1p-24 * low;
+        }
+        CHECK(fabs(accepted - rate) <= 0x1p-23 * (rate < 0x1p-24 ? 0x1p-24 : 1));
+    }
+
+    /* P(noise > g) = 1 - exp(-2^-g) */
+    t_case("tails: noise up to 60 octaves");
+    for (int i = 0; i < 120; ++i) {
+        const int32_t level = i << 23;
+        const double wanted = -expm1(-exp2(-(double)i / 2));
+        uint64_t low = 0;
+        for (uint64_t step = (uint64_t)1 << 63; step; step /= 2)
+            if (specv_gumbel24((uint32_t)((low + step - 1) >> 32), (uint32_t)(low + step - 1)) >
+                level)
+                low += step;
+        CHECK(fabs((double)low * 0x1p-64 - wanted) <=
+              (1e-6 + (i < 48 ? 0x1p-32 / wanted : 0) + 0x1p-63 / wanted) * wanted);
+    }
+    free(exact);
 }
 
 /* -------------------------------------------------------------------------------------- order */
@@ -1139,15 +1299,25 @@ static void test_digest(void) {
 
 int main(int argc, char **argv) {
     static const t_group groups[] = {
-        {"philox", test_philox},   {"uniforms", test_uniforms},
-        {"half", test_half},       {"fma", test_fma},
-        {"compare", test_compare}, {"integers", test_integers},
-        {"accept", test_accept},   {"temperature", test_temperature},
-        {"exp2", test_exp2},       {"weight", test_weight},
-        {"log2", test_log2},       {"gumbel", test_gumbel},
-        {"softmax", test_softmax}, {"logprob-of-probs", test_logprob_of_probs},
-        {"order", test_order},     {"device-philox", test_device_philox},
-        {"device", test_device},   {"digest", test_digest},
+        {"philox", test_philox},
+        {"uniforms", test_uniforms},
+        {"half", test_half},
+        {"fma", test_fma},
+        {"compare", test_compare},
+        {"integers", test_integers},
+        {"accept", test_accept},
+        {"temperature", test_temperature},
+        {"exp2", test_exp2},
+        {"weight", test_weight},
+        {"log2", test_log2},
+        {"gumbel", test_gumbel},
+        {"softmax", test_softmax},
+        {"tails", test_tails},
+        {"logprob-of-probs", test_logprob_of_probs},
+        {"order", test_order},
+        {"device-philox", test_device_philox},
+        {"device", test_device},
+        {"digest", test_digest},
     };
     return t_main(argc, argv, groups, T_COUNT(groups));
 }

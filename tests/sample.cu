@@ -728,6 +728,61 @@ static void test_scored(void) {
     }
 }
 
+/* Tickets that are not what they must be: as an aborted launch leaves them, or memory that nobody
+   zeroed. Those rows emit nothing and say so, whichever block sees it; the others never notice. */
+static void test_tickets(void) {
+#if T_DEVICE
+    enum { ROWS = 4, DRAFTS = 2, COLUMNS = DRAFTS + 1 };
+    for (int i = 0; i < 24; ++i) {
+        const int second = i % 2; /* pass */
+        scene c = plain_scene(ROWS, DRAFTS, 9000);
+        stage g;
+        uint32_t stale, now[2 * ROWS], status[ROWS];
+        int32_t accepted[ROWS], out[ROWS * COLUMNS];
+        c.target_dtype = c.draft_dtype = second ? SPECV_PROBS_F32 : SPECV_LOGITS_F32;
+        c.rule = i / 2 % 2 ? SPECV_RULE_BLOCK : SPECV_RULE_TOKEN, c.num_sms = 32;
+        t_case("tickets: pass %d, kind %d,", 1 + second, i / 2);
+        stage_make(&g, &c);
+        t_upload();
+        run_reference(&g);
+        specv_verify_sample_desc d = describe_device(&g);
+        uint32_t *tickets = (uint32_t *)d.scratch;
+        stale = i / 4 == 0 ? 1 : i / 4 == 1 ? 0x0badf00du : i / 4 == 2 ? ~0u : (uint32_t)t_random();
+        if (second) { /* it is known only now which rows come to the second pass */
+            T_CUDA(cudaMemcpy(tickets + 3, &stale, 4, cudaMemcpyHostToDevice));
+            T_CUDA(cudaMemcpy(tickets + 5, &stale, 4, cudaMemcpyHostToDevice));
+        } else {
+            T_CUDA(cudaMemcpy(tickets + 2, &stale, 4, cudaMemcpyHostToDevice));
+            T_CUDA(cudaMemcpy(tickets + 4, &stale, 4, cudaMemcpyHostToDevice));
+        }
+        CHECK_EQ(specv_verify_sample(&d, 0), SPECV_OK, -1);
+        T_CUDA(cudaDeviceSynchronize());
+        T_CUDA(cudaMemcpy(status, g.b.status.device, sizeof status, cudaMemcpyDeviceToHost));
+        T_CUDA(cudaMemcpy(accepted, g.b.accepted.device, sizeof accepted, cudaMemcpyDeviceToHost));
+        T_CUDA(cudaMemcpy(out, g.b.tokens.device, sizeof out, cudaMemcpyDeviceToHost));
+        T_CUDA(cudaMemcpy(now, tickets, sizeof now, cudaMemcpyDeviceToHost));
+        for (int row = 0; row < ROWS; ++row) {
+            /* A row that has all of it accepted may not come to the second pass. */
+            const int done = second && now[2 * row + 1] == stale;
+            const int bad = (row == 1 || row == 2) && !done;
+            CHECK_EQ(status[row] & SPECV_ROW_BAD_TICKET, bad ? SPECV_ROW_BAD_TICKET : 0, row);
+            CHECK_EQ(accepted[row], bad ? 0 : word_at(&g.b.accepted, row), row);
+            for (int j = 0; j < COLUMNS; ++j)
+                CHECK_EQ(out[row * COLUMNS + j], bad ? -1 : word_at(&g.b.tokens, row * COLUMNS + j),
+                         row);
+        }
+        T_CUDA(cudaMemset(d.scratch, 0, SPECV_TICKET_BYTES));
+        t_poison_device();
+        CHECK_EQ(specv_verify_sample(&d, 0), SPECV_OK, -1);
+        t_check_device();
+        T_CUDA(cudaFree(d.scratch));
+        batch_free(&g.b);
+    }
+#else
+    t_skip("the reference needs no scratch memory");
+#endif
+}
+
 /* Scores that contradict each other: p is nowhere above q. The token then comes from p, over more
    tiles than one warp adds up. */
 static void test_zero_residual(void) {
@@ -1152,6 +1207,7 @@ int main(int argc, char **argv) {
         {"random", test_random},
         {"shared-scratch", test_shared_scratch},
         {"dependents", test_dependents},
+        {"tickets", test_tickets},
         {"zero-residual", test_zero_residual},
         {"scored", test_scored},
         {"sums", test_sums},
