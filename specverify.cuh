@@ -1195,6 +1195,21 @@ SPECV_NUMFN float specv_bits_float(uint32_t x) {
 #endif
 }
 
+/* Declares result, the rounded value of one host operation. The compiler loses sight of it for a
+   moment, in a register where it can be told so, in memory elsewhere: it cannot contract it with
+   what follows, reorder the two or keep more bits than the type has. */
+#if defined(__GNUC__) && defined(__SSE2_MATH__)
+#define SPECV_I_ROUNDED(type, value)                                                               \
+    type result = value;                                                                           \
+    __asm__("" : "+x"(result))
+#elif defined(__GNUC__) && defined(__aarch64__)
+#define SPECV_I_ROUNDED(type, value)                                                               \
+    type result = value;                                                                           \
+    __asm__("" : "+w"(result))
+#else
+#define SPECV_I_ROUNDED(type, value) volatile type result = value
+#endif
+
 /* a * b + c, rounded once. Where the host has no such instruction: the product is exact in double,
    and the sum is rounded to odd there, so that the second rounding cannot go wrong (Boldo and
    Melquiond 2008). */
@@ -1203,7 +1218,7 @@ SPECV_NUMFN float specv_fma(float a, float b, float c) {
     float result;
     asm("fma.rn.f32 %0, %1, %2, %3;" : "=f"(result) : "f"(a), "f"(b), "f"(c));
     return result;
-#elif defined(__FP_FAST_FMAF)
+#elif defined(__FP_FAST_FMAF) || defined(__FMA__) /* clang has no name for the first */
     return __builtin_fmaf(a, b, c);
 #else
     union {
@@ -1224,43 +1239,40 @@ SPECV_NUMFN float specv_i_add(float a, float b) {
 #if defined(__CUDA_ARCH__)
     float result;
     asm("add.rn.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
-    return result;
 #else
-    return a + b;
+    SPECV_I_ROUNDED(float, a + b);
 #endif
+    return result;
 }
 
 SPECV_NUMFN float specv_i_subtract(float a, float b) {
 #if defined(__CUDA_ARCH__)
     float result;
     asm("sub.rn.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
-    return result;
 #else
-    return a - b;
+    SPECV_I_ROUNDED(float, a - b);
 #endif
+    return result;
 }
 
 SPECV_NUMFN float specv_i_mul(float a, float b) {
 #if defined(__CUDA_ARCH__)
     float result;
     asm("mul.rn.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
-    return result;
-#elif defined(__FP_FAST_FMAF)
-    volatile float product = a * b; /* or gcc would contract it with an addition that follows */
-    return product;
 #else
-    return a * b;
+    SPECV_I_ROUNDED(float, (a * b));
 #endif
+    return result;
 }
 
 SPECV_NUMFN float specv_i_div(float a, float b) {
 #if defined(__CUDA_ARCH__)
     float result;
     asm("div.rn.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
-    return result;
 #else
-    return a / b;
+    SPECV_I_ROUNDED(float, a / b);
 #endif
+    return result;
 }
 
 SPECV_NUMFN float specv_i_negate(float a) {
@@ -1282,20 +1294,20 @@ SPECV_NUMFN float specv_i_float(double a) {
 #if defined(__CUDA_ARCH__)
     float result;
     asm("cvt.rn.f32.f64 %0, %1;" : "=f"(result) : "d"(a));
-    return result;
 #else
-    return (float)a;
+    SPECV_I_ROUNDED(float, (float)a);
 #endif
+    return result;
 }
 
 SPECV_NUMFN double specv_i_add_double(double a, double b) {
 #if defined(__CUDA_ARCH__)
     double result;
     asm("add.rn.f64 %0, %1, %2;" : "=d"(result) : "d"(a), "d"(b));
-    return result;
 #else
-    return a + b;
+    SPECV_I_ROUNDED(double, a + b);
 #endif
+    return result;
 }
 
 /* The larger one; a NaN loses. Of two zeros either. */
@@ -1618,8 +1630,9 @@ SPECV_NUMFN int32_t specv_i_fixed24(float x) {
     asm("cvt.rni.s32.f32 %0, %1;" : "=r"(result) : "f"(specv_i_mul(x, 16777216.f)));
     return result;
 #else
-    double rounded = (double)x * 16777216.0 + 6755399441055744.0;
-    return (int32_t)(rounded - 6755399441055744.0);
+    const double rounder = 6755399441055744.; /* 1.5 * 2^52 */
+    double rounded = specv_i_add_double(specv_i_double(specv_i_mul(x, 16777216.f)), rounder);
+    return (int32_t)specv_i_add_double(rounded, -rounder);
 #endif
 }
 
@@ -1852,20 +1865,20 @@ SPECV_NUMFN double specv_i_mul_double(double a, double b) {
 #if defined(__CUDA_ARCH__)
     double result;
     asm("mul.rn.f64 %0, %1, %2;" : "=d"(result) : "d"(a), "d"(b));
-    return result;
 #else
-    return a * b;
+    SPECV_I_ROUNDED(double, (a * b));
 #endif
+    return result;
 }
 
 SPECV_NUMFN double specv_i_div_double(double a, double b) {
 #if defined(__CUDA_ARCH__)
     double result;
     asm("div.rn.f64 %0, %1, %2;" : "=d"(result) : "d"(a), "d"(b));
-    return result;
 #else
-    return a / b;
+    SPECV_I_ROUNDED(double, a / b);
 #endif
+    return result;
 }
 
 SPECV_NUMFN uint64_t specv_i_double_bits(double x) {
@@ -2847,24 +2860,26 @@ SPECV_HOSTFN int specv_verify_pack_kv_launches(const specv_verify_pack_kv_desc *
     return drafts > SPECV_ONE_LAUNCH_DRAFTS ? 2 : 1;
 }
 
+SPECV_HOSTFN double specv_i_ratio(int64_t part, int64_t of) {
+    return of ? specv_i_div_double((double)part, (double)of) : 0;
+}
+
 /* Metrics from the totals of specv_accept_stats (copied to the host); 0 when nothing was counted.
    Block efficiency: tokens emitted per target pass of a sequence, between 1 and max_draft + 1.
    Tokens per step: tokens emitted per launch, over the whole batch.
    Acceptance rate: maximum-likelihood estimate of the probability that a draft which is reached
    is accepted; drafts behind a rejection were never reached and do not count. */
 SPECV_HOSTFN double specv_block_efficiency(const int64_t totals[SPECV_STAT_COUNT]) {
-    int64_t rows = totals[SPECV_STAT_ROWS];
-    return rows ? (double)totals[SPECV_STAT_EMITTED] / (double)rows : 0;
+    return specv_i_ratio(totals[SPECV_STAT_EMITTED], totals[SPECV_STAT_ROWS]);
 }
 
 SPECV_HOSTFN double specv_tokens_per_step(const int64_t totals[SPECV_STAT_COUNT]) {
-    int64_t steps = totals[SPECV_STAT_STEPS];
-    return steps ? (double)totals[SPECV_STAT_EMITTED] / (double)steps : 0;
+    return specv_i_ratio(totals[SPECV_STAT_EMITTED], totals[SPECV_STAT_STEPS]);
 }
 
 SPECV_HOSTFN double specv_acceptance_rate(const int64_t totals[SPECV_STAT_COUNT]) {
     int64_t reached = totals[SPECV_STAT_ACCEPTED] + totals[SPECV_STAT_REJECTED];
-    return reached ? (double)totals[SPECV_STAT_ACCEPTED] / (double)reached : 0;
+    return specv_i_ratio(totals[SPECV_STAT_ACCEPTED], reached);
 }
 
 /* Expected tokens per target pass when each draft that is reached is accepted with probability
@@ -2872,7 +2887,10 @@ SPECV_HOSTFN double specv_acceptance_rate(const int64_t totals[SPECV_STAT_COUNT]
    division. Leviathan et al. 2023 (arXiv 2211.17192), equation 1. 5 drafts at 0.8 give 3.689. */
 SPECV_HOSTFN double specv_expected_tokens(double alpha, int gamma) {
     double sum = 1, power = 1;
-    for (int i = 0; i < gamma; ++i) sum += power *= alpha;
+    for (int i = 0; i < gamma; ++i) {
+        power = specv_i_mul_double(power, alpha);
+        sum = specv_i_add_double(sum, power);
+    }
     return sum;
 }
 
@@ -2880,7 +2898,8 @@ SPECV_HOSTFN double specv_expected_tokens(double alpha, int gamma) {
    pass over gamma + 1 positions costs as much as over one: theorem 3.8 there. (0.8, 5, 0.1) gives
    2.46. */
 SPECV_HOSTFN double specv_expected_speedup(double alpha, int gamma, double draft_cost) {
-    return specv_expected_tokens(alpha, gamma) / (gamma * draft_cost + 1);
+    double cost = specv_i_add_double(specv_i_mul_double(gamma, draft_cost), 1);
+    return specv_i_div_double(specv_expected_tokens(alpha, gamma), cost);
 }
 
 /* =============================================================================== >>host-api */
