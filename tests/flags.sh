@@ -3,9 +3,10 @@
 # skipped".
 #   CC=gcc NVCC=nvcc ARCH=sm_90   compilers
 #   OUT=build/tests               where binaries go
-# Host: tests/numeric.cu holds digests of all functions and of sampled verification; each build must
-# find them. Flags that break the arithmetic must be refused. Device: what nvcc makes of the same
-# functions may not depend on its floating-point flags, so the PTX is compared, function by function.
+# Host: tests/numeric.cu holds digests of all functions and of sampled verification, tests/bits.c
+# prints one of every operation that computes with floats or doubles; each build must find the same.
+# Flags that break the arithmetic must be refused. Device: what nvcc makes of the same functions may
+# not depend on its floating-point flags, so the PTX is compared, function by function.
 cd "$(dirname "$0")/.." || exit 2
 PATH="$PATH:/usr/local/cuda/bin"
 CC=${CC:-gcc}
@@ -30,47 +31,78 @@ skip() {
   skipped=$((skipped + 1))
 }
 
-# ---- host: every build finds the pinned digests -------------------------------------------------
+# ---- host: every build finds the same digests ---------------------------------------------------
 
-c="-std=c99 -x c -Wall -Wextra -Wconversion -Wshadow -I$OUT"
-can_build() { echo 'int main(void) { return 0; }' | "$@" -x c - -o "$OUT/probe" 2> /dev/null; }
-same_bits() { # compiler and flags
-  local log=$OUT/host.log
+warnings="-Wall -Wextra -Wconversion -Wshadow -I$OUT"
+c99="-x c -std=c99"
+other_compiler=clang
+[ "$CC" = clang ] && other_compiler=
+can_build() { echo 'int main(void) { return 0; }' | "$@" - -o "$OUT/probe" 2> /dev/null; }
+same_bits() { # source, compiler and flags
+  local source=$1 log=$OUT/host.log first=$OUT/first-digests-$1
+  shift
   if ! can_build "$@"; then
-    skip "$*: this machine cannot build with it"
-  elif ! "$@" $c tests/numeric.cu -o "$OUT/numeric" -lm > "$log" 2>&1; then
-    fail "$*: does not build" "$log"
+    skip "$source, $*: this machine cannot build with it"
+  elif ! "$@" $warnings "tests/$source" -o "$OUT/program" -lm > "$log" 2>&1; then
+    fail "$source, $*: does not build" "$log"
   elif [ -s "$log" ]; then
-    fail "$*: warnings" "$log"
-  elif ! "$OUT/numeric" --quick > "$log" 2>&1; then
-    fail "$*: $(grep -c ^FAIL "$log") messages of tests/numeric.cu" "$log"
-  elif ! grep -q '^digest: 0x' "$log"; then
-    fail "$*: no digest" "$log"
+    fail "$source, $*: warnings" "$log"
+  elif ! "$OUT/program" --quick > "$log" 2>&1; then
+    fail "$source, $*: $(grep -c ^FAIL "$log") messages" "$log"
+  elif ! grep '^digest: 0x' "$log" > "$OUT/digests"; then
+    fail "$source, $*: no digest" "$log"
   else
-    grep '^digest: 0x' "$log" > "$OUT/digest"
-    [ -f "$OUT/first-digest" ] || cp "$OUT/digest" "$OUT/first-digest"
-    if cmp -s "$OUT/digest" "$OUT/first-digest"; then pass
-    else fail "$*: other digests than the first build's" "$OUT/digest"; fi
+    [ -f "$first" ] || cp "$OUT/digests" "$first"
+    if diff "$first" "$OUT/digests" > "$log"; then pass
+    else fail "$source, $*: other digests than the first build's" "$log"; fi
   fi
 }
 for flags in -O0 -O3 "-O3 -march=native" "-O2 -ffp-contract=fast -march=native" \
   "-O2 -fno-builtin -mno-fma"; do
-  same_bits "$CC" $flags
+  same_bits numeric.cu "$CC" $c99 $flags
 done
-if [ "$CC" != clang ]; then
-  for flags in -O0 -O3 "-O3 -march=native" "-O3 -march=native -ffp-contract=fast"; do
-    same_bits clang $flags
+for flags in -O0 -O3 "-O3 -march=native" "-O3 -march=native -ffp-contract=fast"; do
+  [ -z "$other_compiler" ] || same_bits numeric.cu $other_compiler $c99 $flags
+done
+for cc in "$CC" $other_compiler; do
+  for flags in -O0 "-O1 -march=native" -O2 "-O2 -march=native" \
+    "-O3 -march=native -ffp-contract=fast"; do
+    same_bits bits.c "$cc" -x c -std=gnu17 $flags
   done
-fi
+  for flags in "-O3 -march=native" "-O2 -march=native -ffp-contract=fast"; do
+    same_bits bits.c "$cc" $c99 $flags
+  done
+  for standard in c++11 c++20; do
+    same_bits bits.c "$cc" -x c++ -std=$standard -O2 -march=native
+  done
+done
+
+# Where this machine has no FMA, nothing above could have been contracted. But code for one that has
+# must be the same to the byte, whether contraction is allowed or not.
+fma=
+[ "$(uname -m)" = x86_64 ] && fma="-mavx2 -mfma"
+for cc in "$CC" $other_compiler; do
+  build="$cc -x c -std=gnu17 -O3 $fma $warnings"
+  if ! can_build $build; then
+    skip "$build: this machine cannot build with it"
+  elif ! $build -ffp-contract=off -c tests/bits.c -o "$OUT/off.o" ||
+    ! $build -ffp-contract=fast -c tests/bits.c -o "$OUT/fast.o"; then
+    fail "$build: does not build"
+  elif cmp "$OUT/off.o" "$OUT/fast.o"; then
+    pass
+  else
+    fail "$build: -ffp-contract=fast changes the code"
+  fi
+done
 
 # ---- host: what cannot keep the bits is refused -------------------------------------------------
 
 refused() { # words of the message, compiler and flags
   local words=$1 log=$OUT/refused.log
   shift
-  if ! can_build "$@"; then
+  if ! can_build "$@" $c99; then
     skip "$*: this machine cannot build with it"
-  elif "$@" $c -fsyntax-only tests/numeric.cu > "$log" 2>&1; then
+  elif "$@" $c99 $warnings -fsyntax-only tests/numeric.cu > "$log" 2>&1; then
     fail "$*: was not refused"
   elif ! grep -q "error.*$words" "$log"; then
     fail "$*: fails without the message \"$words\"" "$log"
@@ -79,7 +111,7 @@ refused() { # words of the message, compiler and flags
   fi
 }
 is_clang() { "$1" --version 2> /dev/null | grep -q clang; }
-for cc in "$CC" clang; do
+for cc in "$CC" $other_compiler; do
   for flags in -ffast-math -Ofast "-O2 -ffast-math" -ffinite-math-only; do
     refused "only without -ffast-math" "$cc" $flags
   done
@@ -138,6 +170,18 @@ KERNEL(probability, (SCORES, const specv_distribution *row, float *y),
        y[i] = specv_probability(row, s, x[i], i))
 KERNEL(log2_sum, (const specv_distribution *row, double *y), y[i] = specv_i_log2_sum(&row[i]))
 KERNEL(ln, (const float *x, const double *z, float *y), y[i] = specv_i_ln(i, x[i], z[i]))
+KERNEL(double_to_float, (const double *x, float *y), y[i] = specv_i_float(x[i]))
+KERNEL(add_double, (const double *x, double *y), y[i] = specv_i_add_double(x[i], x[i + 1]))
+KERNEL(mul_double, (const double *x, double *y), y[i] = specv_i_mul_double(x[i], x[i + 1]))
+KERNEL(div_double, (const double *x, double *y), y[i] = specv_i_div_double(x[i], x[i + 1]))
+KERNEL(weigh, (const double *w, const float *x, double *y),
+       y[i] = specv_i_weigh(w[i], x[i], x[i + 1], x[i + 2]))
+KERNEL(particle_units, (const double *w, uint64_t *y),
+       y[i] = specv_i_particle_units(w[i], w[i + 1]))
+KERNEL(effective, (const uint64_t *w, double *y),
+       y[i] = specv_i_effective(w[i], w[i + 1], w[i + 2], w[i + 3]))
+KERNEL(log_mean, (const uint64_t *sum, const double *max, double *y),
+       y[i] = specv_i_log_mean(sum[i], i, max[i]))
 EOF
 
 # One file per function in a folder; what is outside functions goes to "outside". Comments, line
@@ -168,8 +212,9 @@ else
     fi
     split_ptx "$OUT/exact.ptx" "$folder"
     if [ $variant = 0 ]; then
-      # 25 kernels here, so that an empty comparison is none
-      [ "$(find "$folder" -name 'numeric_*' | wc -l)" = 25 ] || fail "nvcc: kernels are missing"
+      # Each kernel above, so that an empty comparison is none.
+      [ "$(find "$folder" -name 'numeric_*' | wc -l)" = "$(grep -c '^KERNEL(' "$OUT/exact.cu")" ] ||
+        fail "nvcc: kernels are missing"
     else
       for file in "$OUT"/ptx0/*; do
         name=${file##*/}
