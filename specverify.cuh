@@ -1035,9 +1035,10 @@ typedef struct specv_resample_plan_desc {
     double *interval_weight;   /* in/out [num_groups][num_particles] */
     double *log_weight;        /* in/out, the same, or null */
     double *log_z;             /* in/out [num_groups], or null */
-    const uint64_t *seed;      /* [num_groups], or null: uniform */
+    const uint64_t *seed;      /* [num_groups]; null only with uniform and without picked */
     const int32_t *position;   /* [num_groups], with seed: different in each cycle */
-    const float *uniform; /* [num_groups] (SYSTEMATIC) or [num_groups][num_particles], in [0, 1) */
+    const float *uniform; /* [num_groups] (SYSTEMATIC) or [num_groups][num_particles], in [0, 1),
+                             or null: from seed. Given, it wins */
     int32_t *jobs;        /* out [num_groups][num_particles - 1][2]: dst row, src row; then -1 */
     int32_t *num_jobs;    /* out [num_groups]: 0 if the group does not resample */
     int32_t *counts;      /* out [num_groups][num_particles], or null: copies of each */
@@ -4792,17 +4793,21 @@ typedef struct specv_i_plan {
     uint64_t scratch[4][32];
     int32_t counts[SPECV_MAX_PARTICLES], spare[SPECV_MAX_PARTICLES]; /* spare copies before */
     int32_t words[2][SPECV_BLOCK_SCAN_SMEM_WORDS];
-    long long max; /* of the weights' bits, ordered like the weights */
+    long long max;   /* of the weights' bits, ordered like the weights */
+    uint32_t status; /* of the draws */
 } specv_i_plan;
 
-SPECV_DEVFN uint64_t specv_i_draw_uniform(const specv_resample_plan_desc *d, int g, int k) {
+SPECV_DEVFN uint64_t specv_i_draw_uniform(const specv_resample_plan_desc *d, int g, int k,
+                                          uint32_t *status) {
     const int one = d->scheme == SPECV_RESAMPLE_SYSTEMATIC;
     if (d->uniform)
-        return specv_uniform_bits(d->uniform[one ? g : (int64_t)g * d->num_particles + k]);
+        return specv_uniform_bits(
+            specv_i_clean_uniform(d->uniform[one ? g : (int64_t)g * d->num_particles + k], status));
     return specv_i_resample_bits(d->seed[g], d->position[g], one ? 0 : k);
 }
 
-/* Copies of each particle, in p->counts. w: the thread's particle's, sum: of all. Call: block. */
+/* Copies of each particle, in p->counts; p->status. w: the thread's particle's, sum: of all. Call:
+   block. */
 SPECV_DEVFN void specv_i_block_ancestors(const specv_resample_plan_desc *d, int g, specv_i_plan *p,
                                          uint64_t w, uint64_t sum) {
     const int i = specv_i_thread(), n = d->num_particles;
@@ -4817,7 +4822,8 @@ SPECV_DEVFN void specv_i_block_ancestors(const specv_resample_plan_desc *d, int 
     __syncthreads();
     if (d->scheme == SPECV_RESAMPLE_RESIDUAL) draws = p->sums[n - 1] / sum, sum = p->sums[n - 1];
     if ((uint64_t)i < draws) {
-        const uint64_t u = specv_i_draw_uniform(d, g, i);
+        uint32_t status = 0;
+        const uint64_t u = specv_i_draw_uniform(d, g, i, &status);
         const uint64_t at = d->scheme <= SPECV_RESAMPLE_STRATIFIED
                                 ? specv_i_stratum(i, (uint32_t)(u >> 32), n, sum)
                                 : specv_i_mul_high(u, sum);
@@ -4830,6 +4836,7 @@ SPECV_DEVFN void specv_i_block_ancestors(const specv_resample_plan_desc *d, int 
                 low = middle + 1;
         }
         atomicAdd(&p->counts[low], 1); /* integers: the order does not matter */
+        if (status) atomicOr(&p->status, status);
     }
     __syncthreads();
 }
@@ -6460,7 +6467,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_PLAN_THREADS, 1)
     int any, resamples = 0;
     specv_i_wait_for_primary();
     const int live = g < specv_i_num_live(d.num_active, d.num_groups);
-    if (i == 0) plan.max = none;
+    if (i == 0) plan.max = none, plan.status = 0;
     if (live && i < n) weight = specv_i_clean_weight(d.interval_weight[row], &status);
     status = __syncthreads_or(status != 0) ? SPECV_ROW_NAN : 0;
     {
@@ -6498,6 +6505,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_PLAN_THREADS, 1)
     __syncthreads(); /* scratch is reused */
     if (resamples) {
         specv_i_block_ancestors(&d, g, &plan, w, sum);
+        status |= plan.status;
         if (i < n) {
             count = plan.counts[i];
             d.interval_weight[row] = 0;

@@ -1546,10 +1546,12 @@ SPECV_REF_API int specv_ref_particle_weights(const specv_particle_weights_desc *
 /* ===================================================================================== >>D2 */
 
 /* 64 bits after the point of draw k of group g. */
-static uint64_t specv_ref_i_draw_uniform(const specv_resample_plan_desc *d, int g, int k) {
+static uint64_t specv_ref_i_draw_uniform(const specv_resample_plan_desc *d, int g, int k,
+                                         uint32_t *status) {
     if (d->uniform)
-        return specv_uniform_bits(
-            d->uniform[d->scheme == SPECV_RESAMPLE_SYSTEMATIC ? g : g * d->num_particles + k]);
+        return specv_uniform_bits(specv_i_clean_uniform(
+            d->uniform[d->scheme == SPECV_RESAMPLE_SYSTEMATIC ? g : g * d->num_particles + k],
+            status));
     if (d->scheme == SPECV_RESAMPLE_SYSTEMATIC) k = 0;
     return specv_i_resample_bits(d->seed[g], d->position[g], k);
 }
@@ -1562,7 +1564,7 @@ static void specv_ref_i_count(int32_t *counts, const uint64_t *w, uint64_t at) {
 }
 
 static void specv_ref_i_ancestors(const specv_resample_plan_desc *d, int g, uint64_t *w,
-                                  uint64_t sum, int32_t *counts) {
+                                  uint64_t sum, int32_t *counts, uint32_t *status) {
     const int n = d->num_particles;
     int draws = n;
     for (int i = 0; i < n; ++i) counts[i] = 0;
@@ -1578,7 +1580,7 @@ static void specv_ref_i_ancestors(const specv_resample_plan_desc *d, int g, uint
         sum = left;
     }
     for (int k = 0; k < draws; ++k) {
-        const uint64_t u = specv_ref_i_draw_uniform(d, g, k);
+        const uint64_t u = specv_ref_i_draw_uniform(d, g, k, status);
         if (d->scheme <= SPECV_RESAMPLE_STRATIFIED)
             specv_ref_i_count(counts, w, specv_i_stratum(k, (uint32_t)(u >> 32), n, sum));
         else
@@ -1622,7 +1624,7 @@ static void specv_ref_i_plan_group(const specv_resample_plan_desc *d, int g) {
     }
     resamples = any && n > 1 && ess < specv_i_mul_double(d->threshold, (double)n);
     if (resamples) {
-        specv_ref_i_ancestors(d, g, w, sum, counts);
+        specv_ref_i_ancestors(d, g, w, sum, counts, &bits);
         if (d->log_z) d->log_z[g] = specv_i_add_double(d->log_z[g], specv_i_log_mean(sum, n, max));
         for (int i = 0; i < n; ++i) {
             weight[i] = 0;

@@ -90,6 +90,38 @@ static void test_plans(void) {
                 }
 }
 
+/* A uniform that is none counts as the largest below 1 and says so, where it is used. */
+static void test_bad_uniforms(void) {
+    static const float bad[] = {-1e-30f, 1, INFINITY, NAN};
+    const int n = 6, groups = 3;
+    for (int i = 0; i < T_COUNT(bad) * NUM_SCHEMES; ++i) {
+        const int scheme = i % NUM_SCHEMES;
+        int32_t counts[2][18];
+        plan p;
+        for (int sound = 1; sound >= 0; --sound) {
+            t_case("uniforms: %s, %g", schemes[scheme], sound ? 1 - 0x1p-24 : (double)bad[i / 4]);
+            plan_make(&p, groups, n, scheme, 1);
+            plan_uniforms(&p);
+            for (int k = 0; k < groups * n; ++k) /* the last group does not resample */
+                put_double(&p.weight, k, k < 2 * n && k % 2 ? -1.25 : 0);
+            put_float(&p.uniform, scheme == SPECV_RESAMPLE_SYSTEMATIC ? 1 : n,
+                      sound ? 1 - 0x1p-24f : bad[i / 4]);
+            put_float(&p.uniform, scheme == SPECV_RESAMPLE_SYSTEMATIC ? 2 : 2 * n, bad[i / 4]);
+            t_upload();
+            plan_reference(&p);
+            for (int g = 0; g < groups; ++g)
+                CHECK_EQ(word_at(&p.status, g), g == 1 && !sound ? SPECV_ROW_BAD_UNIFORM : 0, g);
+            for (int k = 0; k < groups * n; ++k) counts[sound][k] = word_at(&p.counts, k);
+            t_check_host();
+            plan_device(&p);
+            plan_free(&p);
+        }
+        /* the other schemes have other uniforms beside it, drawn anew */
+        for (int k = n; k < 2 * n && scheme == SPECV_RESAMPLE_SYSTEMATIC; ++k)
+            CHECK_EQ(counts[0][k], counts[1][k], k);
+    }
+}
+
 /* What can be said without any model. */
 static void test_edges(void) {
     static const int sizes[] = {1, 2, 5, 32, 100, 1024};
@@ -507,6 +539,7 @@ int main(int argc, char **argv) {
         {"nothing", test_nothing},
         {"weights", test_weights},
         {"plans", test_plans},
+        {"bad-uniforms", test_bad_uniforms},
         {"edges", test_edges},
         {"order", test_order},
         {"expectation", test_expectation},
