@@ -6653,7 +6653,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_STATS_THREADS)
                     count[SPECV_STAT_DRAFTED] = row.n_draft;
                     count[SPECV_STAT_ACCEPTED] = len;
                     count[SPECV_STAT_REJECTED] =
-                        len < row.n_draft && (!d.mismatch || d.mismatch[b] != 0);
+                        (!d.mismatch || d.mismatch[b] != 0) & (len < row.n_draft);
                     count[SPECV_STAT_EMITTED] = emitted;
                     if (len >= bin0 && len < bin0 + tile_bins) atomicAdd(&bins[len - bin0], 1);
                 }

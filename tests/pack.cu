@@ -667,7 +667,7 @@ static void check_followers(void) {
     T_CUDA(cudaMemcpy(memory + 64, logits, sizeof logits, cudaMemcpyHostToDevice));
     int32_t *const out = (int32_t *)(memory + 128), *const copy = out + 16;
     int32_t *const one = out + 32, *const zero = out + 48;
-    T_CUDA(cudaMemcpy(one, want + B5, 4, cudaMemcpyHostToDevice));
+    for (int i = 0; i < 2; ++i) T_CUDA(cudaMemcpy(one + i, want + B5, 4, cudaMemcpyHostToDevice));
     for (int launcher = 0; launcher < NUM_LAUNCHERS; ++launcher) {
         t_case("a user's dependent behind launcher %d", launcher);
         if (launcher == A1) {
@@ -684,11 +684,10 @@ static void check_followers(void) {
         } else if (launcher == B5) {
             specv_page_resize_desc d = SPECV_ZERO;
             d.batch = 1, d.reserve = 4, d.cache_len = zero, d.num_row_pages = out;
-            d.pool.refs = zero + 4, d.pool.free_pages = zero + 8, d.pool.num_free = one;
+            d.pool.refs = zero + 4, d.pool.free_pages = zero + 8, d.pool.num_free = one + 1;
             d.kv.block_table = zero + 12, d.kv.page_size = 4, d.kv.num_pages = 1;
             d.kv.max_positions = 4;
             CHECK_EQ(specv_page_resize(&d, 0), SPECV_OK, -1);
-            T_CUDA(cudaMemcpy(one, want + B5, 4, cudaMemcpyHostToDevice));
         } else {
             specv_realign_desc d = SPECV_ZERO;
             d.batch = 1, d.emitted = memory, d.num_emitted = one, d.pad_len = zero;
