@@ -130,8 +130,8 @@
                  SPECV_ROW_BAD_SUM     the probabilities that a token was drawn from do not sum to 1
                                        within 1e-3, or, behind a rejected draft, p and q not to the
                                        same: drawn all the same. What it costs: see specv_scores.
-                 SPECV_ROW_BAD_TICKET  the launch did not find its ticket as it must be: nothing that
-                                       it has written is to be trusted, see SPECV_TICKET_BYTES.
+                 SPECV_ROW_BAD_TICKET  the launch did not find its ticket as it must be: nothing
+                                       that it wrote is to be trusted, see SPECV_TICKET_BYTES.
                  SPECV_ROW_BAD_UNIFORM  a uniform of the caller's that was used is not in [0, 1):
                                        counts as the largest number below 1.
    Same bits   every output is a pure function of the inputs, on any GPU, grid and compiler flag.
@@ -565,7 +565,7 @@ typedef struct specv_scores {
    replayed forever, and launches of any operations and descriptors may share one as long as they do
    not run at the same time: one per stream. Two launches that do, a launch that was aborted, memory
    that was never zeroed: each block also adds its number, so that the last one sees (but for bad
-   luck) whether it was a launch of its own that arrived, and if not sets BAD_TICKET; then the ticket
+   luck) whether the blocks of one launch have arrived, and if not sets BAD_TICKET; then the ticket
    has to be zeroed again. The tickets of scratch memory are its first SPECV_TICKET_BYTES; the rest
    of it needs no preparation. Beyond SPECV_TICKET_ROWS rows a row has one block, and none. */
 #define SPECV_TICKET_ROWS  1024
@@ -636,8 +636,8 @@ typedef struct specv_verify_sample_desc {
     uint32_t canary1;
 } specv_verify_sample_desc;
 
-/* A8. One token per row, drawn from the scores: CDF by one uniform, GUMBEL by noise on each id. With
-   GUMBEL and stream COUPLED it is A5 without drafts. */
+/* A8. One token per row, drawn from the scores: CDF by one uniform, GUMBEL by noise on each id.
+   With GUMBEL and stream COUPLED it is A5 without drafts. */
 typedef enum specv_sample_method {
     SPECV_SAMPLE_CDF = 0,
     SPECV_SAMPLE_GUMBEL = 1
@@ -1771,7 +1771,7 @@ SPECV_NUMFN specv_noise specv_i_noise_of(const specv_verify_sample_desc *d, uint
     noise.seed = seed;
     noise.position = own ? position : position + row;
     noise.row = own ? row : 0;
-    noise.tag = own ? specv_i_tag(SPECV_TAG_NOISE, d->stream) : SPECV_TAG_COUPLED;
+    noise.tag = own ? specv_i_tag(SPECV_TAG_NOISE, d->stream) : (uint32_t)SPECV_TAG_COUPLED;
     return noise;
 }
 
@@ -3664,8 +3664,8 @@ SPECV_DEVFN int specv_i_log2_of_score(float score, int probs, const specv_scale 
 }
 
 /* The largest score plus noise of a tile and its lowest id. A word x of noise adds at most
-   clz(x) + 2, 66 if x is 0 (and at least -5), so that most logarithms need not be computed, and
-   where the whole warp has only scores far below the tile's largest, not even the random numbers. */
+   clz(x) + 2, 66 if x is 0 (and at least -5), so that most logarithms need not be computed, nor,
+   where the whole warp has only scores far below the tile's largest, the random numbers. */
 SPECV_DEVFN void specv_i_warp_score_tile(const float score[32], int unit, int first_id, int probs,
                                          float largest, const specv_scale *scale,
                                          const specv_noise *noise, int64_t *best, int32_t *id) {
@@ -4132,8 +4132,8 @@ SPECV_DEVFN uint32_t specv_i_space_status(const specv_kv_pack *kv, const int32_t
 /* How a block leaves the others. */
 enum { SPECV_I_NOT_LAST, SPECV_I_LAST, SPECV_I_BAD_TICKET };
 
-/* Of num_blocks blocks that come here with the same ticket the last one gets LAST, and sees what all
-   of them have written. The low bits of a ticket count, the others add up the blocks' numbers; LAST
+/* Of num_blocks blocks that come here with the same ticket the last one gets LAST, and sees what
+   all of them have written. The low bits of a ticket count, the others add up the blocks' numbers; LAST
    leaves 0. One block that finds what cannot be gets BAD_TICKET, the others NOT_LAST. A block alone
    needs no ticket. Call: block. Sync: one or two barriers. */
 SPECV_DEVFN int specv_i_block_arrives(uint32_t *ticket, int block, int num_blocks) {
@@ -4319,8 +4319,8 @@ SPECV_DEVFN specv_i_append specv_i_append_row(const specv_append_kv_desc *d, int
     return a;
 }
 
-/* The numbers of all rows, by the one block that is left when all have read the old ones; those that
-   there were, if it has found a bad ticket. Call: block. Sync: one barrier. */
+/* The numbers of all rows, by the one block that is left when all have read the old ones; without
+   what was appended, if it has found a bad ticket. Call: block. Sync: one barrier. */
 SPECV_DEVFN void specv_i_block_append_numbers(const specv_append_kv_desc *d, int bad_ticket) {
     const int thread = specv_i_thread(), num_threads = specv_i_num_threads();
     const specv_kv_cache *kv = &d->kv;

@@ -368,8 +368,8 @@ static uint64_t specv_ref_i_tile_sum(const specv_ref_i_weights *w, int64_t begin
     return sum;
 }
 
-/* Do the probabilities that are drawn from have the sums that they should have? p alone: 1; P p - q:
-   P - 1. Only probabilities are added up; of logits it is so by construction. */
+/* Do the probabilities that are drawn from have the sums that they should have? p alone: 1; of
+   P p - q: P - 1. Only probabilities are added up; of logits it is so by construction. */
 static uint32_t specv_ref_i_look_at_sums(const specv_ref_i_weights *w) {
     const uint64_t one = (uint64_t)1 << 50;
     uint64_t sum = 0;

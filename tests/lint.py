@@ -202,7 +202,9 @@ def status_codes():
             problems.append(f"{bit} is not explained in >>rules")
         if len(re.findall(rf"\b{bit}\b", text)) < 3:
             problems.append(f"{bit} is never set")
-        if bit not in read("specverify_ref.h"):
+        shared = section(text, "numeric")  # host code, too
+        device_only = bit == "SPECV_ROW_BAD_TICKET"  # the reference has no tickets
+        if not device_only and bit not in read("specverify_ref.h") and bit not in shared:
             problems.append(f"the reference never sets {bit}")
     return problems
 

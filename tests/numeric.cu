@@ -600,8 +600,8 @@ static void check_logprobs(const t_buf *data, int dtype, int64_t vocab, float te
     }
 }
 
-/* The exact law of a draw, in units of the row: an id has what of its part of the tile's running sum
-   is not cut off where the tile's sum was rounded to such units. Returns the sum over the row. */
+/* The exact law of a draw, in units of the row: an id has what of its part of the tile's running
+   sum is not cut off where the tile's sum was rounded to such units. Returns the row's sum. */
 static long double law_of_draw(const specv_ref_i_weights *w, long double *law) {
     long double total = 0;
     for (int64_t begin = 0; begin < w->p->vocab; begin += SPECV_TILE_IDS) {
