@@ -198,16 +198,19 @@ typedef enum kind {
     KIND_HALF,   /* every other is -infinity */
     KIND_TWO,    /* 1 and 1/2: borders meet points */
     KIND_ODD,    /* NaN and +infinity among them */
+    KIND_SCALED, /* apart by anything from 2^-40 to 2^12 */
     NUM_KINDS
 } kind;
 
 T_FN void draw_group(double *w, int n, kind k) {
     const double base = t_chance(50) ? 0 : normal() * 1e4;
+    const double scale = ldexp(1, (int)t_between(-40, 12));
     const int hot = (int)t_below(n);
     for (int i = 0; i < n; ++i) {
         w[i] = base + normal() * (k == KIND_NEAR ? 0.01 : k == KIND_WIDE ? 20 : 1.5);
         if (k == KIND_EQUAL) w[i] = base;
         if (k == KIND_FAR) w[i] = normal() * 1e307;
+        if (k == KIND_SCALED) w[i] = base + normal() * scale;
         if (k == KIND_TWO) w[i] = t_chance(50) ? 0 : -0.69314718055994531;
         if (k == KIND_NONE || (k == KIND_ONE && i != hot) || (k == KIND_HALF && i % 2))
             w[i] = -INFINITY;
@@ -433,8 +436,9 @@ T_FN void check_group(const plan *p, int g) {
     equal = (wide)m.sum * m.sum == (wide)n * m.squares; /* and then so are all doubles */
     resamples = m.any && n > 1 && !equal && m.ess < (long double)p->threshold * n;
     if (m.any && !equal && fabsl(m.ess - (long double)p->threshold * n) < 1e-13L * n)
-        resamples = p->ess.host ? get_double(&p->ess, g) < p->threshold * n /* as near as this, */
-                                : word_at(&p->num_jobs, g) > 0;             /* it is rounding */
+        resamples = p->ess.host /* as near as this, it is rounding */
+                        ? get_double(&p->ess, g) < p->threshold * n
+                        : memcmp(p->weight.host + 8 * row, p->before + row, 8 * (size_t)n) != 0;
     for (int i = 0; i < n; ++i) m.counts[i] = 1;
     if (resamples) {
         model_counts(&m, p, g);
