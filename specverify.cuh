@@ -4133,9 +4133,9 @@ SPECV_DEVFN uint32_t specv_i_space_status(const specv_kv_pack *kv, const int32_t
 enum { SPECV_I_NOT_LAST, SPECV_I_LAST, SPECV_I_BAD_TICKET };
 
 /* Of num_blocks blocks that come here with the same ticket the last one gets LAST, and sees what
-   all of them have written. The low bits of a ticket count, the others add up the blocks' numbers; LAST
-   leaves 0. One block that finds what cannot be gets BAD_TICKET, the others NOT_LAST. A block alone
-   needs no ticket. Call: block. Sync: one or two barriers. */
+   all of them have written. The low bits of a ticket count, the others add up the blocks' numbers;
+   LAST leaves 0. One block that finds what cannot be gets BAD_TICKET, the others NOT_LAST. A block
+   alone needs no ticket. Call: block. Sync: one or two barriers. */
 SPECV_DEVFN int specv_i_block_arrives(uint32_t *ticket, int block, int num_blocks) {
     __shared__ int result;
     __syncthreads();

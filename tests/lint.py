@@ -202,7 +202,7 @@ def status_codes():
             problems.append(f"{bit} is not explained in >>rules")
         if len(re.findall(rf"\b{bit}\b", text)) < 3:
             problems.append(f"{bit} is never set")
-        shared = section(text, "numeric")  # host code, too
+        shared = text.split("= >>numeric")[1].split("= >>host")[0]  # the reference calls it
         device_only = bit == "SPECV_ROW_BAD_TICKET"  # the reference has no tickets
         if not device_only and bit not in read("specverify_ref.h") and bit not in shared:
             problems.append(f"the reference never sets {bit}")
