@@ -5129,8 +5129,10 @@ SPECV_DEVFN void specv_i_warp_residual_tile(const specv_i_request *r, const spec
             }
             if (specv_i_less(0.f, gain)) sum.gain += specv_fixed50(gain);
             if (specv_i_less(gain, 0.f)) sum.rest += specv_fixed50(specv_i_negate(gain));
-            largest = specv_i_max(largest, gain);
         }
+        if (w->q_scores) continue;
+#pragma unroll
+        for (int e = 0; e < 16; ++e) largest = specv_i_max(largest, score[e]);
     }
     sum.gain = specv_i_warp_add(sum.gain);
     if (w->q_scores)
@@ -5179,51 +5181,50 @@ SPECV_DEVFN uint64_t specv_i_tile_part(const specv_i_request *r, const specv_i_w
     return specv_i_shift_right(tile.sum, *finer);
 }
 
-/* The sums of the probabilities that w stands for: BAD_SUM if they are not what they should be; and
-   without q the largest p. Call: warp. */
-SPECV_DEVFN uint32_t specv_i_warp_look_at_sums(const specv_i_request *r, const specv_i_weights *w,
-                                               const specv_i_residual *residuals, int num_tiles,
-                                               float *largest) {
+/* BAD_SUM if the probabilities that w stands for do not have the sum that they should have: p alone
+   1, P p - q P - 1. sum: of a lane's tiles, without the id that w leaves out. Call: warp. */
+SPECV_DEVFN uint32_t specv_i_warp_check_sum(const specv_i_request *r, const specv_i_weights *w,
+                                            uint64_t sum) {
     const uint64_t one = (uint64_t)1 << 50;
-    uint64_t sum = 0, expected = one;
-    *largest = 0;
-    for (int t = specv_i_lane(); t < num_tiles; t += 32) {
-        const specv_i_residual tile = residuals[t];
-        sum += tile.gain;
-        if (w->q_scores)
-            sum -= tile.rest & ~SPECV_I_NAN_IN_TILE;
-        else
-            *largest = specv_i_max(*largest, specv_bits_float((uint32_t)tile.rest));
-    }
-    sum = specv_i_warp_add(sum), *largest = specv_i_warp_max(*largest);
-    if (w->q_scores) expected = specv_fixed50(w->prefix) - one;
+    sum = specv_i_warp_add(sum);
     if (w->without >= 0) {
         specv_i_weights all = *w;
         all.without = -1;
         sum += specv_i_units(r, &all, w->without, 0);
     }
-    return specv_i_bad_sum(sum, expected) ? SPECV_ROW_BAD_SUM : 0;
+    return specv_i_bad_sum(sum, w->q_scores ? specv_fixed50(w->prefix) - one : one)
+               ? SPECV_ROW_BAD_SUM
+               : 0;
 }
 
 /* The first id whose running weight exceeds floor(uniform * W / 2^64), W all weight; -1 if W is 0.
    Tiles first, from their sums, then the four ids of each thread: in the tile's own, finer units,
    in which what is behind the point goes on. Call: block of SPECV_SAMPLE_THREADS. Sync: two
    barriers; put one between two calls that draw. Cost: the sums twice (the second time from L1),
-   then one tile of scores in one round trip. */
+   then one tile of scores in one round trip. With residuals thread 0 also gets BAD_SUM into *status,
+   and the largest p if there is no q. */
 SPECV_DEVFN int32_t specv_i_block_draw(const specv_i_request *r, const specv_i_weights *w,
                                        const specv_tile *tiles, const specv_i_residual *residuals,
-                                       int num_tiles, int64_t vocab, uint64_t uniform) {
+                                       int num_tiles, int64_t vocab, uint64_t uniform,
+                                       uint32_t *status, float *largest) {
     __shared__ uint64_t of_warp[SPECV_SAMPLE_THREADS / 32];
     __shared__ int32_t drawn;
     const int thread = specv_i_thread(), lane = specv_i_lane(), warp = thread / 32;
-    uint64_t total = 0, left, before, mine = 0, units[4];
+    uint64_t total = 0, sum = 0, left, before, mine = 0, units[4];
     uint32_t finer;
     int32_t n;
     int tile = -1, first;
     /* Every warp adds up for itself: a barrier would cost more. */
-    for (int t = lane; t < num_tiles; t += 32)
+    for (int t = lane; t < num_tiles; t += 32) {
         total += specv_i_tile_part(r, w, tiles, residuals, t, &n, &finer);
+        if (!residuals) continue;
+        const uint64_t rest = residuals[t].rest;
+        sum += residuals[t].gain - (w->q_scores ? rest & ~SPECV_I_NAN_IN_TILE : 0);
+        if (!w->q_scores) *largest = specv_i_max(*largest, specv_bits_float((uint32_t)rest));
+    }
     total = specv_i_warp_add(total);
+    if (residuals && warp == 0)
+        *status |= specv_i_warp_check_sum(r, w, sum), *largest = specv_i_warp_max(*largest);
     if (total == 0) return -1;
     left = specv_i_mul_high(uniform, total);
     for (int base = 0; tile < 0; base += 32) {
@@ -5495,10 +5496,10 @@ SPECV_DEVFN void specv_i_block_emit(const specv_verify_sample_desc *d, const spe
             w.q_scores = specv_i_scores_of(&r->draft, k);
             if (r->draft_rows) w.q = m->rows[m->target_rows + r->first_row + k];
         }
-        token = specv_i_block_draw(r, &w, tiles, residuals, m->num_tiles, v->vocab, uniform);
-        if (residuals && thread < 32)
-            o.status |= specv_i_warp_look_at_sums(r, &w, residuals, m->num_tiles, &largest);
+        token = specv_i_block_draw(r, &w, tiles, residuals, m->num_tiles, v->vocab, uniform,
+                                   &o.status, &largest);
         if (token < 0 && o.next != SPECV_I_DRAW) {
+            uint32_t said = 0; /* of the sums */
             o.status |= SPECV_ROW_ZERO_RESIDUAL;
             w.q_scores = 0, w.without = -1;
             if (probs) {         /* a rare row: its tiles are added up here and now */
@@ -5508,7 +5509,7 @@ SPECV_DEVFN void specv_i_block_emit(const specv_verify_sample_desc *d, const spe
                 __syncthreads();
             }
             token = specv_i_block_draw(r, &w, tiles, probs ? residuals : 0, m->num_tiles, v->vocab,
-                                       uniform);
+                                       uniform, &said, &largest);
         }
     }
     if (o.next > SPECV_I_TOKEN) {
