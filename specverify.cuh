@@ -5201,7 +5201,7 @@ SPECV_DEVFN uint32_t specv_i_warp_check_sum(const specv_i_request *r, const spec
    Tiles first, from their sums, then the four ids of each thread: in the tile's own, finer units,
    in which what is behind the point goes on. Call: block of SPECV_SAMPLE_THREADS. Sync: two
    barriers; put one between two calls that draw. Cost: the sums twice (the second time from L1),
-   then one tile of scores in one round trip. With residuals thread 0 also gets BAD_SUM into *status,
+   then one tile of scores in one round trip. With residuals thread 0 also gets BAD_SUM in *status,
    and the largest p if there is no q. */
 SPECV_DEVFN int32_t specv_i_block_draw(const specv_i_request *r, const specv_i_weights *w,
                                        const specv_tile *tiles, const specv_i_residual *residuals,
