@@ -28,6 +28,7 @@ public:
   Options options;
   GlobalMemory memory;
   Reporter reporter;
+  LaunchOrder order;
   GlobalRaces races{memory};
   StoreBuffers stores;
   Totals totals;
@@ -216,6 +217,7 @@ void Simulator::launch(LoadedModule &module, const std::string &name, const Laun
                   kernel,
                   config,
                   {bytes, bytes + parameterBytes},
+                  engine->order,
                   engine->races,
                   engine->stores,
                   totals,

@@ -43,7 +43,7 @@ void decodeSleep(Form &f) {
 
 // ---- barriers
 void joinClocks(Context &c, const Instruction &, LaneMask mask) {
-  c.warp->clocks.join(mask);
+  c.block->order.syncWarp(c.warp->order, mask);
   if (c.warp->afterEarlierLaunches & mask) c.warp->afterEarlierLaunches |= mask;
 }
 

@@ -116,29 +116,50 @@ bool locateAnywhere(Context &c, const Instruction &i, int lane, Space space, uin
 
 namespace {
 
+Accessor accessor(const Context &c, int lane) {
+  Mark me{c.order.now(), c.block->id, uint16_t(c.warp->index * warpSize + uint32_t(lane))};
+  return {c.order,
+          c.block->order,
+          c.warp->order,
+          lane,
+          me,
+          c.order.started(),
+          c.block->order.lastBarrier()};
+}
+
+// Two lanes of a warp storing the same value to one place is a common and harmless idiom.
+bool repeats(Context &c, const Race &race, const Place &place, uint32_t bytes,
+             const uint8_t *stored) {
+  uint8_t present[maxVectorBytes];
+  if (!stored || !race.ownWarpWrote) return false;
+  readBytes(c, place, present, bytes);
+  return !std::memcmp(present, stored, bytes);
+}
+
 void checkSharedRace(Context &c, const Instruction &i, int lane, const Place &place, uint32_t bytes,
-                     AccessKind kind) {
-  if (!place.owner->shadow.enabled() || place.owner != c.block) return; // other blocks: not tracked
+                     AccessKind kind, const uint8_t *stored) {
+  if (!place.owner->races.enabled() || place.owner != c.block) return; // other blocks: not tracked
   bool isWrite = kind != AccessKind::Read;
-  SharedShadow::Accessor who{c.warp->index, lane, c.warp->clocks};
-  auto result = place.owner->shadow.access(who, place.address, bytes, isWrite, i.strong);
-  if (result.conflict == SharedShadow::Conflict::None) return;
-  bool afterWrite = result.conflict == SharedShadow::Conflict::WriteBefore;
+  Accessor who = accessor(c, lane);
+  who.forgotten = who.lastBarrier; // older marks may be of the block that had this memory before
+  Race race = place.owner->races.access(who, place.address, bytes, isWrite, i.strong);
+  if (!race || repeats(c, race, place, bytes, stored)) return;
+  bool afterWrite = race.with == Race::With::Write;
   c.report(
       i, lane, Fault::RaceShared,
       [&] {
-        return std::string(verb(kind)) + " of shared+" + hex(result.offset) + " races with " +
-               (afterWrite ? "write" : "read") + " by thread " +
-               std::to_string(result.otherThread) + " (no barrier between)";
+        return std::string(verb(kind)) + " of shared+" + hex(race.at) + " races with " +
+               (afterWrite ? "write" : "read") + " by thread " + std::to_string(race.other.thread) +
+               " (no barrier between)";
       },
       uint32_t(kind) * 2 + afterWrite);
 }
 
 void checkEarlierLaunch(Context &c, const Instruction &i, int lane, const Place &place,
                         uint32_t bytes, AccessKind kind) {
-  auto conflict = c.globalRaces.withEarlierLaunch(place.address, bytes, kind != AccessKind::Read);
-  if (conflict == GlobalRaces::Conflict::None) return;
-  bool afterWrite = conflict == GlobalRaces::Conflict::WriteBefore;
+  auto with = c.globalRaces.withEarlierLaunch(place.address, bytes, kind != AccessKind::Read);
+  if (with == Race::With::Nothing) return;
+  bool afterWrite = with == Race::With::Write;
   c.report(
       i, lane, Fault::UnorderedLaunch,
       [&] {
@@ -151,23 +172,24 @@ void checkEarlierLaunch(Context &c, const Instruction &i, int lane, const Place 
 }
 
 void checkGlobalRace(Context &c, const Instruction &i, int lane, const Place &place, uint32_t bytes,
-                     AccessKind kind) {
+                     AccessKind kind, const uint8_t *stored) {
   if (!hasLane(c.warp->afterEarlierLaunches, lane))
     checkEarlierLaunch(c, i, lane, place, bytes, kind);
-  auto result =
-      c.globalRaces.access(c.block->id, place.address, bytes, kind != AccessKind::Read, i.strong);
-  if (result.conflict == GlobalRaces::Conflict::None) return;
-  bool afterWrite = result.conflict == GlobalRaces::Conflict::WriteBefore;
+  Race race = c.globalRaces.access(accessor(c, lane), place.address, bytes,
+                                   kind != AccessKind::Read, i.strong);
+  if (!race || repeats(c, race, place, bytes, stored)) return;
+  bool afterWrite = race.with == Race::With::Write, sameBlock = race.other.block == c.block->id;
   c.report(
-      i, lane, result.mixed ? Fault::RaceGlobalMixed : Fault::RaceGlobal,
+      i, lane, race.mixed ? Fault::RaceGlobalMixed : Fault::RaceGlobal,
       [&] {
         return std::string(verb(kind)) + " of '" + place.allocation->name + "'+" +
-               std::to_string(int64_t(result.address - place.allocation->begin)) +
-               " unordered with " + (afterWrite ? "write" : "read") + " by block " +
-               std::to_string(result.otherBlock) +
-               (result.mixed ? " (one side volatile or atomic)" : "");
+               std::to_string(int64_t(race.at - place.allocation->begin)) + " unordered with " +
+               (afterWrite ? "write" : "read") + " by " +
+               (sameBlock ? "thread " + std::to_string(race.other.thread) + " of the same block"
+                          : "block " + std::to_string(race.other.block)) +
+               (race.mixed ? " (one side volatile or atomic)" : "");
       },
-      uint32_t(kind) * 2 + afterWrite);
+      uint32_t(kind) * 4 + afterWrite * 2 + sameBlock);
 }
 
 // All four, or eight, flags at a time where they can be.
@@ -204,36 +226,68 @@ void checkInitialised(Context &c, const Instruction &i, int lane, const Place &p
   }
 }
 
+// Calls visit for every word that carries what fences published.
+template <class Visit> void forEachWord(const Place &place, uint32_t bytes, Visit visit) {
+  uint64_t window = place.space == Space::Shared ? sharedWindow : 0;
+  for (uint64_t word = place.address / 4; word <= (place.address + bytes - 1) / 4; word++)
+    visit(window | word);
+}
+
+bool carriesOrder(const Context &c, const Place &place) {
+  return place.space == Space::Global ? c.options.globalRaces
+                                      : place.space == Space::Shared && place.owner == c.block;
+}
+
+void publish(Context &c, int lane, const Place &place, uint32_t bytes, AccessKind kind) {
+  if (!carriesOrder(c, place)) return;
+  bool replaces = kind == AccessKind::Atomic;
+  forEachWord(place, bytes, [&](uint64_t word) {
+    if (place.space == Space::Global) c.order.strongWrite(c.block->id, word, replaces);
+    c.block->order.strongWrite(c.warp->order, lane, word, replaces);
+  });
+}
+
 } // namespace
+
+void collect(Context &c, const Instruction &i, int lane, const Place &place, uint32_t bytes) {
+  if (!i.strong || !carriesOrder(c, place)) return;
+  forEachWord(place, bytes, [&](uint64_t word) {
+    Time byOthers = place.space == Space::Global ? c.order.strongRead(c.block->id, word) : 0;
+    c.block->order.strongRead(c.warp->order, lane, word, byOthers);
+  });
+  if (!i.acquire) return;
+  c.order.acquire(c.block->id);
+  c.block->order.acquire(c.warp->order, lane);
+}
 
 void checkRead(Context &c, const Instruction &i, int lane, const Place &place, uint32_t bytes,
                AccessKind kind) {
   if (!c.checksAccesses) return;
   if (c.options.uninitialised) checkInitialised(c, i, lane, place, bytes, kind);
-  if (place.space == Space::Shared && kind == AccessKind::Read)
-    checkSharedRace(c, i, lane, place, bytes, kind);
-  if (place.space != Space::Global || !c.options.globalRaces) return;
-  if (i.strong) c.globalRaces.strongRead(c.block->id, place.address);
-  if (i.acquire) c.globalRaces.acquire(c.block->id);
-  if (kind == AccessKind::Read) checkGlobalRace(c, i, lane, place, bytes, kind);
+  if (i.strong) collect(c, i, lane, place, bytes);
+  if (kind != AccessKind::Read) return;
+  if (place.space == Space::Shared)
+    checkSharedRace(c, i, lane, place, bytes, kind, nullptr);
+  else if (place.space == Space::Global && c.options.globalRaces)
+    checkGlobalRace(c, i, lane, place, bytes, kind, nullptr);
 }
 
 void checkWrite(Context &c, const Instruction &i, int lane, const Place &place, uint32_t bytes,
-                AccessKind kind) {
+                AccessKind kind, const uint8_t *stored) {
   if (place.space == Space::Shared) {
-    checkSharedRace(c, i, lane, place, bytes, kind);
+    checkSharedRace(c, i, lane, place, bytes, kind, stored);
     std::memset(&place.owner->sharedInitialised[place.address], 1, bytes);
   } else if (place.space == Space::Global) {
     c.device.memory.markInitialised(*place.allocation, place.address, bytes);
-    if (!c.options.globalRaces) return;
-    checkGlobalRace(c, i, lane, place, bytes, kind);
-    if (i.strong) c.globalRaces.strongWrite(c.block->id, place.address, kind == AccessKind::Atomic);
+    if (c.options.globalRaces) checkGlobalRace(c, i, lane, place, bytes, kind, stored);
   }
+  if (i.strong && c.checksAccesses) publish(c, lane, place, bytes, kind);
 }
 
-void fenceBlock(Context &c) {
-  if (c.options.weakMemory) c.storeBuffers.flush(c.block->id);
-  if (c.options.globalRaces) c.globalRaces.fence(c.block->id);
+void fence(Context &c, LaneMask mask, bool deviceWide) {
+  if (deviceWide && c.options.weakMemory) c.storeBuffers.flush(c.block->id);
+  if (deviceWide && c.options.globalRaces) c.order.fence(c.block->id);
+  if (c.checksAccesses) c.block->order.fence(c.warp->order, c.warp->index, mask);
 }
 
 void readBytes(Context &c, const Place &place, uint8_t *to, uint32_t bytes) {

@@ -98,7 +98,7 @@ void passBarrier(Context &c, Block &block, uint32_t id) {
     warp.runnable |= laneBit(lane);
   });
   block.arrivals.erase(id);
-  block.shadow.newEpoch();
+  block.order.barrier();
   c.totals.barriers++;
 }
 
@@ -127,12 +127,12 @@ void completeClusterPhase(Cluster &cluster) {
   cluster.arrived = 0;
   cluster.phase++;
   for (Block *block : cluster.blocks)
-    if (block) block->shadow.newEpoch();
+    if (block) block->order.barrier();
 }
 
 void arriveAtCluster(Context &c, const Instruction &i, LaneMask mask) {
   Cluster &cluster = *c.block->cluster;
-  if (i.release) fenceBlock(c);
+  if (i.release) fence(c, mask, true);
   forEachLane(mask, [&](int lane) { c.warp->clusterPhase[lane] = cluster.phase; });
   cluster.arrived += countLanes(mask);
   c.madeProgress();

@@ -33,7 +33,11 @@ Grid::Grid(Context &context)
       start(std::chrono::steady_clock::now()) {
   layOutShared();
   makeOrder();
-  c.globalRaces.beginLaunch(uint32_t(c.config.grid.count()), c.config.overlapsPrevious);
+  if (!c.order.beginLaunch(uint32_t(c.config.grid.count()))) {
+    c.device.memory.forgetRaces();
+    c.device.spare.clear();
+  }
+  c.globalRaces.beginLaunch(c.order.started(), c.config.overlapsPrevious);
   c.storeBuffers.beginLaunch();
 }
 
@@ -98,7 +102,8 @@ void Grid::startBlock(Block &b, uint32_t clusterNumber, uint32_t rank,
   b.threads = b.liveThreads = uint32_t(c.config.block.count());
   b.shared.assign(sharedBytes, sharedFill);
   b.sharedInitialised.assign(sharedBytes, 0);
-  b.shadow.reset(options.sharedRaces ? sharedBytes : 0);
+  b.order.reset(c.order, b.id);
+  b.races.reset(options.sharedRaces ? sharedBytes : 0);
   b.arrivals.clear();
   b.bulkCopies.clear();
   b.releasedDependents = false;
@@ -134,7 +139,7 @@ void Grid::startWarp(Block &b, Warp &w, uint32_t index, bool preset) {
   w.atCollective = w.atBarrier = w.atCluster = 0;
   std::fill(w.pc, w.pc + warpSize, 0);
   w.afterEarlierLaunches = c.globalRaces.overlapsEarlier() ? 0 : allLanes;
-  w.clocks.reset();
+  w.order.reset();
   w.local.assign(kernel.info.localBytes * warpSize, localFill);
   w.copies.clear();
   c.enter(b, w);

@@ -3,8 +3,8 @@
 #pragma once
 #include "../isa/instruction.hpp"
 #include "memory.hpp"
+#include "races.hpp"
 #include "random.hpp"
-#include "shared_races.hpp"
 #include <deque>
 #include <map>
 #include <memory>
@@ -34,7 +34,7 @@ struct Warp {
   uint32_t barrierId[warpSize] = {}, barrierCount[warpSize] = {};
   uint32_t clusterPhase[warpSize] = {}; // the phase in which the lane arrived
   LaneMask afterEarlierLaunches = 0;    // lanes ordered after the launches that may still run
-  LaneClocks clocks;
+  WarpOrder order;
   std::vector<uint8_t> local;                // localBytes per lane
   std::vector<std::deque<CopyGroup>> copies; // per lane; empty until cp.async is used
 };
@@ -58,7 +58,8 @@ struct Block {
   std::shared_ptr<Cluster> cluster;
   std::vector<Warp> warps;
   std::vector<uint8_t> shared, sharedInitialised;
-  SharedShadow shadow;
+  ThreadOrder order;
+  SharedRaces races;
   std::unique_ptr<uint64_t[]> registerStorage; // what it holds at first does not matter
   size_t registerWords = 0;
   const Kernel *presetsOf = nullptr; // whose constants its registers hold already,
@@ -85,6 +86,7 @@ struct Context {
   Kernel &kernel;
   const LaunchConfig &config;
   std::vector<uint8_t> parameters;
+  LaunchOrder &order;
   GlobalRaces &globalRaces;
   StoreBuffers &storeBuffers;
   Totals &totals;
