@@ -82,6 +82,22 @@ __global__ void small_scratch(Data d, bool fixed) {
     d.out[threadIdx.x] = specv_block_exclusive_scan(1, &total, end_aligned) + total;
 }
 
+// Lengths in global scratch, turned into offsets by one warp; the next round's come too early.
+__global__ void scratch_overwritten(Data d, bool fixed) {
+    int lane = threadIdx.x % 32, row = threadIdx.x / 32;
+    int32_t total = 0;
+    for (int round = 0; round < 3; ++round) {
+        int k = accept(d, (row + round) % rows);
+        if (lane == 0) d.len[row] = k;
+        __syncthreads();
+        if (row == 0) {
+            int32_t first = specv_warp_exclusive_scan(lane < rows ? d.len[lane] : 0, &total);
+            if (lane < rows) d.offsets[lane] = first;
+        }
+        if (fixed) __syncthreads();
+    }
+}
+
 // ---- who takes part
 
 __global__ void divergent_ballot(Data d, bool fixed) {
@@ -256,6 +272,7 @@ const Fault faults[] = {
     {"no_syncwarp", no_syncwarp, 1, 32 * rows, "race-shared:"},
     {"copy_no_syncwarp", copy_no_syncwarp, 1, 32, "race-shared:"},
     {"copy_no_barrier", copy_no_barrier, 1, block, "race-shared:"},
+    {"scratch_overwritten", scratch_overwritten, 1, 32 * rows, "race-global:.* of the same block"},
     {"uninitialised_row", uninitialised_row, 1, 32, "uninit-shared:"},
     {"small_scratch", small_scratch, 1, block, "oob-shared:"},
     {"divergent_ballot", divergent_ballot, 1, 32, "deadlock:.*wait at a collective"},

@@ -14,9 +14,11 @@ const FaultInfo faultTable[] = {
     {"uninit-shared", false, false, "read of shared memory nobody has written"},
     {"uninit-global", false, false, "read of cudaMalloc memory nobody has written"},
     {"note-undef-reg", false, true, "read of a register no instruction has written"},
-    {"race-shared", false, false, "shared accesses of two threads with no barrier between"},
+    {"race-shared", false, false,
+     "shared accesses of two threads with no barrier or fence chain between"},
     {"race-global", false, false,
-     "plain global accesses of two blocks with no fence chain between"},
+     "plain global accesses of two blocks with no fence chain between, or of two threads of a "
+     "block with no barrier either"},
     {"race-global-mixed", false, false, "as race-global, one side volatile or atomic"},
     {"pdl-unordered", false, false,
      "access to data of an overlapping earlier launch before griddepcontrol.wait"},

@@ -1,5 +1,5 @@
 // The state of a running grid: warps, blocks, clusters, and the Context handlers work in.
-// Data and trivial access only; the rules are in scheduler.cpp, barrier.cpp, access.cpp.
+// Data and trivial access only; the rules are in order.cpp, barrier.cpp, access.cpp.
 #pragma once
 #include "../isa/instruction.hpp"
 #include "memory.hpp"
