@@ -180,6 +180,22 @@ __global__ void exchange_lock(Data d, bool right) {
   if (right) __threadfence();
   atomicExch(d.lock, 0);
 }
+// Flags of one byte each, in one word, each by its warp.
+__global__ void byte_flags(Data d, bool right) {
+  volatile char *flags = reinterpret_cast<volatile char *>(d.lock);
+  int warp = threadIdx.x / 32;
+  if (threadIdx.x % 32) return;
+  if (warp < 3) {
+    d.s[warp] = warp;
+    if (right) __threadfence_block();
+    flags[warp] = 1;
+  } else {
+    while (!flags[0] || !flags[1] || !flags[2]) {
+    }
+    __threadfence_block();
+    d.o[0] = d.s[0] + d.s[1] + d.s[2];
+  }
+}
 // Every block leaves a part; the last one adds them up.
 __global__ void last_block(Data d, bool right) {
   __shared__ bool last;
@@ -277,6 +293,7 @@ const Case cases[] = {{"write_write", write_write, 1},
                       {"release_acquire", release_acquire, 1},
                       {"last_warp", last_warp, 1},
                       {"exchange_lock", exchange_lock, 3},
+                      {"byte_flags", byte_flags, 1},
                       {"last_block", last_block, 4},
                       {"by_way_of_others", by_way_of_others, 2},
                       {"bytes", bytes, 1},

@@ -240,10 +240,11 @@ bool carriesOrder(const Context &c, const Place &place) {
 
 void publish(Context &c, int lane, const Place &place, uint32_t bytes, AccessKind kind) {
   if (!carriesOrder(c, place)) return;
-  bool replaces = kind == AccessKind::Atomic;
+  // Other bytes of a word may be flags of their own.
+  bool goesOn = kind == AccessKind::Atomic || place.address % 4 || bytes % 4;
   forEachWord(place, bytes, [&](uint64_t word) {
-    if (place.space == Space::Global) c.order.strongWrite(c.block->id, word, replaces);
-    c.block->order.strongWrite(c.warp->order, lane, word, replaces);
+    if (place.space == Space::Global) c.order.strongWrite(c.block->id, word, goesOn);
+    c.block->order.strongWrite(c.warp->order, lane, word, goesOn);
   });
 }
 
@@ -256,7 +257,7 @@ void collect(Context &c, const Instruction &i, int lane, const Place &place, uin
     c.block->order.strongRead(c.warp->order, lane, word, byOthers);
   });
   if (!i.acquire) return;
-  c.order.acquire(c.block->id);
+  if (place.space == Space::Global) c.order.acquire(c.block->id);
   c.block->order.acquire(c.warp->order, lane);
 }
 

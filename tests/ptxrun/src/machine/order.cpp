@@ -96,11 +96,10 @@ void ThreadOrder::strongRead(WarpOrder &warp, int lane, uint64_t word, Time byOt
   if (found != carried.end()) collected.join(found->second);
 }
 
-// A read-modify-write continues the release sequence of the value it replaces; a plain strong
-// write starts a new one.
-void ThreadOrder::strongWrite(const WarpOrder &warp, int lane, uint64_t word,
-                              bool readModifyWrite) {
-  if (!readModifyWrite && !carried.empty()) carried.erase(word);
+// A read-modify-write continues the release sequence of the value it replaces (goesOn); a plain
+// strong write starts a new one.
+void ThreadOrder::strongWrite(const WarpOrder &warp, int lane, uint64_t word, bool goesOn) {
+  if (!goesOn && !carried.empty()) carried.erase(word);
   if (hasLanes(warp) && !warp.lanes[lane].published.empty())
     carried[word].join(warp.lanes[lane].published);
 }
@@ -148,9 +147,9 @@ Time LaunchOrder::strongRead(uint32_t block, uint64_t word) {
   return here.writer == block || block >= here.times.size() ? 0 : here.times[block];
 }
 
-void LaunchOrder::strongWrite(uint32_t block, uint64_t word, bool readModifyWrite) {
+void LaunchOrder::strongWrite(uint32_t block, uint64_t word, bool goesOn) {
   const Times &published = blocks[block].published;
-  if (!readModifyWrite && !carried.empty()) carried.erase(word);
+  if (!goesOn && !carried.empty()) carried.erase(word);
   if (published.empty()) return;
   auto inserted = carried.insert({word, {published, block}});
   if (inserted.second) return;

@@ -67,7 +67,7 @@ public:
   bool knows(uint32_t block, const Mark &mark) const;
   void fence(uint32_t block);
   Time strongRead(uint32_t block, uint64_t word); // what others know of this block
-  void strongWrite(uint32_t block, uint64_t word, bool readModifyWrite);
+  void strongWrite(uint32_t block, uint64_t word, bool goesOn);
   void acquire(uint32_t block); // what strong reads collected becomes known
 
 private:
@@ -97,7 +97,7 @@ public:
   void acquire(WarpOrder &, int lane);
   // `word`: of either space; `byOthers`: see LaunchOrder::strongRead.
   void strongRead(WarpOrder &, int lane, uint64_t word, Time byOthers);
-  void strongWrite(const WarpOrder &, int lane, uint64_t word, bool readModifyWrite);
+  void strongWrite(const WarpOrder &, int lane, uint64_t word, bool goesOn);
 
   const Known *knownTo(const WarpOrder &warp, int lane) const {
     return hasLanes(warp) ? &warp.lanes[lane].known : nullptr;
