@@ -204,7 +204,7 @@ static void finish(engine *e, batch *b, int32_t *text, smc_report *report) {
         for (int32_t i = 0; i < n; i++) seen[founder[g * n + i]] = 1;
         for (int32_t i = 0; i < n; i++) report->founders += seen[i];
         report->log_z += log_z[g];
-        report->z += exp(log_z[g]);
+        report->z[(b->first + g) / report->num_prompts] += exp(log_z[g]);
         report->requests++;
     }
     must(e, e->backend.dismiss(&e->backend, &b->cycle, &whole));

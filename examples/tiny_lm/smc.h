@@ -12,7 +12,9 @@ typedef struct smc_report {
     int64_t cycles;                    /* of a request */
     int64_t resampled, replaced;       /* cycles that resampled; particles that were replaced */
     double ess;                        /* sum over cycles of effective particles */
-    double log_z, z;                   /* sums over requests */
+    double log_z;                      /* sum over requests */
+    double *z;                         /* [replicates] sums over prompts of exp(log_z) */
+    int32_t num_prompts;               /* request i is replicate i / num_prompts */
     int64_t requests, founders;        /* founders: particles of the start that have descendants */
     int64_t tokens;                    /* that the texts gained */
     int32_t lost;                      /* requests whose particles all have weight 0 */

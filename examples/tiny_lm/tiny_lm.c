@@ -22,7 +22,7 @@
 #include <string.h>
 
 enum { MAX_GAMMA = 64, MAX_TOKENS = 4095, MIN_PASS_ROWS = 64, MAX_PAGE_SIZE = 256 };
-enum { SMC_PARTICLES = 8 };
+enum { SMC_PARTICLES = 8, MAX_PROMPTS = 65536 };
 enum { LAW_TOKENS = 2, MIN_LAW_TEXTS = 20, MAX_LAW_TEXTS = 1000000 };
 
 /* ---- options and prompts -------------------------------------------------------------------- */
@@ -45,7 +45,7 @@ typedef struct options {
     int32_t rule, drafter;
     int32_t cache, page_size, copies; /* page_size: 0 = not given; copies: -1 = not given */
     int32_t window;                   /* of EXSPEC; 0 = not asked for */
-    int32_t particles;                /* 0: not given */
+    int32_t particles, replicates;    /* 0: not given */
     float temperature;                /* -1: not given */
     float alpha, ess;                 /* -1: not given */
     uint64_t seed;
@@ -67,6 +67,8 @@ static const char usage[] =
     "  --alpha A        rule smc: the texts' law is that of the target to this power, 0.1 to 10 "
     "(1)\n"
     "  --ess T          rule smc: resample when fewer than T * N particles count, 0 to 1 (0.5)\n"
+    "  --replicates R   rule smc: each prompt R times, 2 to 65536; with the standard error of the\n"
+    "                   estimate\n"
     "  --check          rule smc: after each cycle, every particle's caches against a plain "
     "prefill\n"
     "  --log-launches   rule smc: a line for every pass and every call of the kit\n"
@@ -147,11 +149,11 @@ static int32_t parse_name(const char *name, const char *text, const char *const 
 }
 
 static int is_option_with_value(const char *name) {
-    static const char *const names[] = {"--prompts",     "--target",    "--draft",   "--backend",
-                                        "--batch",       "--gamma",     "--tokens",  "--rule",
-                                        "--temperature", "--seed",      "--drafter", "--check-law",
-                                        "--cache",       "--page-size", "--realign", "--exspec",
-                                        "--particles",   "--alpha",     "--ess"};
+    static const char *const names[] = {
+        "--prompts", "--target",    "--draft", "--backend",     "--batch",
+        "--gamma",   "--tokens",    "--rule",  "--temperature", "--seed",
+        "--drafter", "--check-law", "--cache", "--page-size",   "--realign",
+        "--exspec",  "--particles", "--alpha", "--ess",         "--replicates"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(name, names[i]) == 0) return 1;
     return 0;
@@ -202,6 +204,8 @@ static void set_option(options *o, const char *name, const char *value) {
         o->window = parse_int(name, value, 1, LM_MAX_BATCH);
     else if (strcmp(name, "--particles") == 0)
         o->particles = parse_int(name, value, 1, LM_MAX_BATCH);
+    else if (strcmp(name, "--replicates") == 0)
+        o->replicates = parse_int(name, value, 2, MAX_PROMPTS);
     else if (strcmp(name, "--alpha") == 0)
         o->alpha = parse_share(name, value, 0.1f, 10);
     else if (strcmp(name, "--ess") == 0)
@@ -214,6 +218,7 @@ static void set_option(options *o, const char *name, const char *value) {
 static void check_smc_options(const options *o) {
     if (o->rule != SPECV_RULE_SCORE) {
         if (o->particles) die("--particles", "is of --rule smc");
+        if (o->replicates) die("--replicates", "is of --rule smc");
         if (o->alpha >= 0) die("--alpha", "is of --rule smc");
         if (o->ess >= 0) die("--ess", "is of --rule smc");
         if (o->check) die("--check", "is of --rule smc");
@@ -287,6 +292,7 @@ static options parse_options(int argc, char **argv) {
         o.cache = LM_PAGED;
         o.likelihood = 1;
     }
+    if (!o.replicates) o.replicates = 1;
     if (!o.batch) o.batch = 8;
     if (!o.cache) o.cache = LM_RAGGED;
     if (!o.page_size) o.page_size = 16;
@@ -298,7 +304,8 @@ static options parse_options(int argc, char **argv) {
     return o;
 }
 
-static prompts load_prompts(const char *path, int32_t num_new, int32_t max_seq) {
+/* With room for each of them `times` times. */
+static prompts load_prompts(const char *path, int32_t num_new, int32_t max_seq, int32_t times) {
     prompts p = {NULL, NULL, NULL, NULL, 0};
     size_t size, num_lines = 1;
     char problem[120];
@@ -306,7 +313,8 @@ static prompts load_prompts(const char *path, int32_t num_new, int32_t max_seq) 
     if (!p.bytes) die(path, "cannot be read");
     if (size == 0) die(path, "no prompts");
     for (size_t i = 0; i + 1 < size; i++) num_lines += p.bytes[i] == '\n';
-    if (num_lines > 65536) die(path, "more than 65536 prompts");
+    num_lines *= (size_t)times;
+    if (num_lines > MAX_PROMPTS) die(path, "more than 65536 prompts, all replicates counted");
     p.start = (const char **)allocate(num_lines, sizeof *p.start);
     p.length = (int32_t *)allocate(num_lines, sizeof *p.length);
     p.num_new = (int32_t *)allocate(num_lines, sizeof *p.num_new);
@@ -341,6 +349,16 @@ static void sort_prompts(prompts *p) {
             p->start[j] = p->start[j - 1], p->length[j] = p->length[j - 1];
             p->start[j - 1] = start, p->length[j - 1] = length;
         }
+}
+
+/* Each time a prompt is a request of its own, with random numbers of its own. */
+static void repeat_prompts(prompts *p, int32_t times) {
+    const int32_t count = p->count;
+    for (; p->count < count * times; p->count++) {
+        p->start[p->count] = p->start[p->count - count];
+        p->length[p->count] = p->length[p->count - count];
+        p->num_new[p->count] = p->num_new[p->count - count];
+    }
 }
 
 static int32_t at_most(int32_t a, int32_t b) { return a < b ? a : b; }
@@ -553,10 +571,19 @@ static int decode_all(engine *e, engine *judge, const options *o, const prompts 
 
 /* ---- particles ------------------------------------------------------------------------------ */
 
-static void print_smc_report(engine *e, const smc_report *r) {
+/* Of the mean of the replicates' means over prompts. */
+static double standard_error(const double *z, int32_t replicates, int32_t num_prompts) {
+    double mean = 0, squares = 0;
+    for (int32_t r = 0; r < replicates; r++) mean += z[r] / replicates;
+    for (int32_t r = 0; r < replicates; r++) squares += (z[r] - mean) * (z[r] - mean);
+    return sqrt(squares / (replicates - 1) / replicates) / num_prompts;
+}
+
+static void print_smc_report(engine *e, const smc_report *r, int32_t replicates) {
     int64_t histogram[MAX_GAMMA + 1], totals[SPECV_STAT_COUNT];
     const int32_t n = e->limits.particles;
     const int32_t slots = e->limits.slots, per_slot = e->speculative.num_pages / slots;
+    double z = 0;
     must(e, e->backend.read_stats(&e->backend, histogram, totals));
     printf("\nrule              smc, %d particles, temperature %g, alpha %g, seed %llu\n", (int)n,
            (double)e->sampling.temperature, (double)e->sampling.alpha, (unsigned long long)e->seed);
@@ -568,8 +595,12 @@ static void print_smc_report(engine *e, const smc_report *r) {
            e->sampling.threshold * n);
     printf("founders          %.2f of the particles of a prompt's start have descendants\n",
            (double)r->founders / (double)r->requests);
-    printf("sum of p^alpha    %.4f estimated, mean over prompts (ln: %.4f)\n",
-           r->z / (double)r->requests, r->log_z / (double)r->requests);
+    for (int32_t i = 0; i < replicates; i++) z += r->z[i];
+    printf("sum of p^alpha    %.6g estimated, mean over prompts (ln: %.4f)\n",
+           z / (double)r->requests, r->log_z / (double)r->requests);
+    if (replicates > 1)
+        printf("standard error    %.6g, from %d replicates\n",
+               standard_error(r->z, replicates, r->num_prompts), (int)replicates);
     printf("pages in use      at most %d of the target's, %d of the draft model's, of %d\n",
            (int)r->most_pages[LM_TARGET], (int)r->most_pages[LM_DRAFT], (int)(slots * per_slot));
     if (r->compared)
@@ -587,6 +618,8 @@ static int decode_smc(engine *e, engine *judge, const options *o, const prompts 
     int64_t num_tokens = 0;
     memset(&report, 0, sizeof report);
     report.pools_whole = 1;
+    report.z = (double *)allocate((size_t)o->replicates, sizeof *report.z);
+    report.num_prompts = p->count / o->replicates;
     if (o->log_launches) e->backend.log = stdout;
     for (int32_t first = 0, count; first < p->count; first += count) {
         count = at_most(p->count - first, most);
@@ -600,8 +633,9 @@ static int decode_smc(engine *e, engine *judge, const options *o, const prompts 
         fflush(stdout);
     }
     free_outcome(&result);
-    if (!o->quiet) print_smc_report(e, &report);
+    if (!o->quiet) print_smc_report(e, &report, o->replicates);
     if (!o->quiet) print_likelihood(likelihood, num_tokens);
+    free(report.z);
     printf("pages: %s\n", report.pools_whole ? "all free" : "not all free");
     return report.pools_whole ? 0 : EXIT_DIFFERENT;
 }
@@ -814,9 +848,10 @@ int main(int argc, char **argv) {
         die("", message);
     max_seq = models[LM_TARGET].dims.max_seq;
     if (max_seq > models[LM_DRAFT].dims.max_seq) max_seq = models[LM_DRAFT].dims.max_seq;
-    p = load_prompts(o.prompts, o.tokens, max_seq);
+    p = load_prompts(o.prompts, o.tokens, max_seq, o.replicates);
     for (int32_t i = 0; i < p.count && o.vary_tokens; i++) p.num_new[i] -= o.tokens * (i % 4) / 5;
     if (o.sort) sort_prompts(&p);
+    repeat_prompts(&p, o.replicates);
     open_engine(&e, &o, models, &p, max_seq);
 
     if (o.likelihood) open_judge(&judge, &e, models);
