@@ -603,12 +603,15 @@ if mutant draft-hole engine.c "$hole"; then
     fi
 fi
 
-# A text at the wrong place among its random numbers; drafts that use up the numbers of the verdict;
-# drafts judged by logits that they did not come from.
+# A text at the wrong place among its random numbers, and noise that is not the rule's; all drafts of
+# a step drawn with the numbers of the first; drafts judged by logits that they did not come from.
 if mutant wrong-place cpu.c 's/memcpy(s->position, step->position/memcpy(s->position, step->draft_len/'; then
     notices wrong-place "$out/wrong-place" --quiet $short --rule coupled
 fi
-if mutant reused engine.c 's/pick_of(e, SPECV_STREAM_DRAFT, k)/pick_of(e, SPECV_STREAM_TARGET, k)/'; then
+if mutant own-noise engine.c 's/pick.stream = SPECV_STREAM_COUPLED;/pick.stream = stream;/'; then
+    notices own-noise "$out/own-noise" --quiet $short --rule coupled
+fi
+if mutant reused cpu.c 's/d.step_row = pick.step_row;/d.step_row = 0;/'; then
     notices reused "$out/reused" $law --rule token --gamma 3
 fi
 if mutant wrong-q engine.c 's/row->keep_at = draft;/row->keep_at = i * e->limits.gamma;/'; then

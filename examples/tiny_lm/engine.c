@@ -94,8 +94,9 @@ uint64_t request_seed(const engine *e, uint32_t request) {
 lm_pick pick_of(const engine *e, int32_t stream, int32_t step_row) {
     lm_pick pick = {LM_PICK_CDF, 0, 0};
     if (e->sampling.rule == SPECV_RULE_GREEDY) pick.method = LM_PICK_LARGEST;
-    if (e->sampling.rule == SPECV_RULE_COUPLED) pick.method = LM_PICK_GUMBEL;
     pick.stream = stream;
+    if (e->sampling.rule == SPECV_RULE_COUPLED)
+        pick.method = LM_PICK_GUMBEL, pick.stream = SPECV_STREAM_COUPLED;
     pick.step_row = step_row;
     return pick;
 }
@@ -184,7 +185,7 @@ static int32_t continue_ngram(int32_t *text, int32_t len, int32_t count) {
 static int32_t continue_randomly(const engine *e, const sequence *s, int32_t count) {
     for (int32_t k = 0; k < count; k++) {
         const specv_random r = specv_philox(s->seed, (uint32_t)s->len, (uint32_t)k, 0,
-                                            SPECV_TAG_DRAFT); /* a number that no rule uses */
+                                            SPECV_TAG_DRAW); /* a number that no rule uses */
         e->text[s->len + k] = (int32_t)(r.x[0] % (uint32_t)e->target.vocab);
     }
     return count;
