@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: MIT-0
 #
 # tiny_lm.sh - the whole program examples/tiny_lm: text and KV caches must not depend on batch,
-# gamma, kind of cache, schedule, compiler or backend; sampled texts must have the law of plain
-# sampling; caches of particles must be those of their texts, and their weights without bias; damaged
-# input must be refused; a broken commit or a random number used twice must be noticed.
+# gamma, budget, kind of cache, schedule, compiler or backend; sampled texts must have the law of
+# plain sampling; caches of particles must be those of their texts, and their weights without bias;
+# damaged input must be refused; a broken commit or a random number used twice must be noticed.
 #
 # usage: tests/tiny_lm.sh [build folder]     (build/tiny_lm-tests)
 # CC, CLANG, NVCC choose compilers; PTXRUN_OUT is where tests/ptxrun was built.
@@ -291,6 +291,52 @@ if [ "$(sed -n 's/.* >> //p' "$out/sorted" | sort)" = \
     fail "--sort changes texts"
 fi
 
+# ---- a budget of drafts -------------------------------------------------------------------------
+
+# Which drafts are verified shows in no text, and what the cache looks like not in which they are.
+for rule in greedy coupled; do
+    for budget in 1 9 33; do
+        runs $rule-budget-$budget "$all32" "$fast" $vary --rule $rule --gamma 8 --budget $budget
+        equals $rule-budget-$budget $rule-g1-b1-ragged
+    done
+    for how in "--cache paged --page-size 5" "--cache padded" "--cache gap" "--continuous" \
+        "--cache padded --continuous" "--exspec 9"; do
+        name=$rule-budget-$(echo $how | tr -d ' ')
+        runs "$name" "$all32" "$fast" $vary --rule $rule --gamma 8 --budget 9 $how
+        equals "$name" $rule-g1-b1-ragged
+        case $how in *continuous | *exspec*) ;; *) same_drafts "$name" $rule-budget-9 ;; esac
+    done
+    runs $rule-budget-cold "$all32" "$fast" $short --rule $rule --temperature 0 --gamma 8 --budget 20
+done
+same_drafts coupled-budget-cold greedy-budget-cold # no law, no draft: what counts is the same
+runs budget-32 "$all32" "$fast" --backend cpu --gamma 8 --budget 32 && equals budget-32 default
+runs budget-all "$all32" "$fast" --backend cpu --budget 32 && same_drafts budget-all default
+for program in tiny_lm tiny_lm_clang; do
+    [ -x "$out/$program" ] || continue
+    runs "budget-$program" "$all32" "$out/$program" $vary --rule coupled --gamma 8 --budget 9
+    equals "budget-$program" coupled-budget-9 && same_drafts "budget-$program" coupled-budget-9
+done
+if [ -x "$out/tiny_lm_san" ]; then
+    for rule in greedy token; do
+        last=$counts
+        [ $rule = greedy ] && last=$all4
+        runs sanitized-budget-$rule "$last" "$out/tiny_lm_san" --backend cpu --prompts \
+            "$out/prompts-4" --batch 3 --tokens 8 --rule $rule --budget 5 --cache paged --page-size 3
+    done
+fi
+# The drafts that it keeps are the better ones: fewer are verified than with 4 for each sequence, and
+# more are accepted.
+drafts() { sed -n "s/^drafts .*[^0-9]\([0-9]*\) $2.*/\1/p" "$out/$1"; }
+if [ "$(drafts budget-32 proposed)" -lt "$(drafts default proposed)" ] &&
+    [ "$(drafts budget-32 accepted)" -gt "$(drafts default accepted)" ]; then pass; else
+    fail "--budget 32 does not keep the better drafts"
+fi
+for rule in token block coupled; do
+    runs law-budget-$rule "$passes" "$fast" $law --check-law 4000 --rule $rule --gamma 3 --budget 90
+done
+runs law-budget-short "$passes" "$fast" $law --rule token --gamma 1 --budget 16
+runs law-budget-2 "$passes" "$fast" $law --check-law 4000 --rule block --gamma 2 --budget 80
+
 # ---- particles ----------------------------------------------------------------------------------
 
 # Every particle's caches are those of its text after each cycle, in the end all pages are free.
@@ -463,6 +509,13 @@ done
 for value in '' raged paged,gap 0; do
     refuses 2 "--cache: .* is none of ragged" "$tiny_lm" --cache "$value"
 done
+for value in 0 16385 -1 x ''; do
+    refuses 2 "--budget: .* is not a number" "$tiny_lm" --budget "$value"
+done
+for drafter in ngram random; do
+    refuses 2 "the confidence of a model" "$tiny_lm" --budget 8 --drafter $drafter
+done
+refuses 2 "keeps every draft" "$tiny_lm" --rule smc --budget 8
 for value in 0 257 -1 x; do
     refuses 2 "--page-size: .* is not a number" "$tiny_lm" --cache paged --page-size "$value"
     refuses 2 "--exspec: .* is not a number" "$tiny_lm" --exspec "$value"
@@ -478,7 +531,7 @@ for how in "--cache gap" --continuous "--exspec 8" --vary-tokens --sort; do
     refuses 2 "one batch at a time" "$tiny_lm" --rule token --check-law 100 $how
 done
 for option in rule temperature seed drafter check-law cache page-size realign exspec \
-    particles replicates alpha ess; do
+    budget particles replicates alpha ess; do
     refuses 2 "needs a value" "$tiny_lm" --$option
 done
 for value in 0 257 -1 x ''; do
@@ -618,6 +671,23 @@ if mutant wrong-q engine.c 's/row->keep_at = draft;/row->keep_at = i * e->limits
     notices wrong-q "$out/wrong-q" $law --rule block --gamma 3
 fi
 
+# A budget that goes by what the draft model says of the draft itself, not of the law that it is drawn
+# from: likely drafts are offered, unlikely ones not, and the text has another law. And one that goes
+# by doubt.
+own='s/d.max_prob = s->cache.max_prob;/d.logprob = s->cache.max_prob;/
+    s/= s->cache.max_prob\[r\];/= expf(s->cache.max_prob[r]);/'
+if mutant own-confidence cpu.c "$own"; then
+    notices own-confidence "$out/own-confidence" $law --rule token --gamma 1 --budget 16
+    notices own-confidence "$out/own-confidence" $law --check-law 4000 --rule block --gamma 2 \
+        --budget 80
+fi
+if mutant doubt cpu.c 's/= s->cache.max_prob\[r\];/= 1 - s->cache.max_prob[r];/'; then
+    runs doubt.txt "$all32" "$out/doubt" --backend cpu --gamma 8 --budget 32
+    if [ "$(drafts doubt.txt accepted)" -lt "$(drafts default accepted)" ]; then pass; else
+        fail "a budget that goes by doubt does not show in the drafts accepted"
+    fi
+fi
+
 # Particles: the part that both backends share is a header, so a mutant has its folder.
 # particles_mutant NAME FILE SED_SCRIPT
 particles_mutant() {
@@ -727,6 +797,14 @@ if command -v "${NVCC:-nvcc}" >/dev/null; then
             how="--rule $rule --drafter $drafter"
             runs $rule-cpu "$last" "$out/tiny_lm" --backend cpu $few $how
             runs $rule-gpu "$last" on_ptxrun --backend gpu $few $how && equals $rule-gpu $rule-cpu
+        done
+        for rule in greedy token coupled; do
+            last=$all2
+            [ $rule = token ] && last=$counts
+            runs budget-$rule-cpu "$last" "$out/tiny_lm" --backend cpu $few --rule $rule --budget 3
+            runs budget-$rule-gpu "$last" on_ptxrun --backend gpu $few --rule $rule --budget 3
+            equals budget-$rule-gpu budget-$rule-cpu
+            same_drafts budget-$rule-gpu budget-$rule-cpu
         done
         printf 'And\nLet\nI\n' >"$out/prompts-tiny"
         all3="identical to plain decoding: 3 of 3"

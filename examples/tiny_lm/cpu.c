@@ -39,7 +39,7 @@ typedef struct cpu_state {
     const float **seen_k, **seen_v; /* [max_seq] KV rows that a row sees, by position */
 
     /* sampling; one scratch memory, as the kit's launches come one after the other */
-    float *temperature;          /* [batch] */
+    float *temperature, *warm;   /* [batch]; warm: 1, see keep_confidence */
     uint64_t *seed;              /* [batch] */
     int32_t *position, *sampled; /* [batch] */
     void *kit_scratch;
@@ -249,6 +249,7 @@ static specv_sample_desc sample_desc(const cpu_state *s) {
     d.seed = s->seed;
     d.position = s->position;
     d.token = s->sampled;
+    d.max_prob = s->cache.max_prob;
     d.scratch = s->kit_scratch;
     d.scratch_bytes = s->kit_scratch_bytes;
     return d;
@@ -270,6 +271,24 @@ static int sample(lm_backend *backend, const lm_row *rows, int32_t num_rows, lm_
     d.step_row = pick.step_row;
     if (check(backend, specv_ref_sample(&d)) != 0) return -1;
     for (int32_t r = 0; r < num_rows; r++) s->cache.board[rows[r].pick_at] = s->sampled[r];
+    return 0;
+}
+
+/* How sure the draft model is of each draft of a pass: the largest probability of the law that it
+ * was drawn from. Not the draft's own: whether a draft is verified must be settled before it is
+ * drawn, or the rules token and block write text of another law. At temperature 0 the law is sure of
+ * everything; but there a draft is a function of the text, so any number will do that comes from the
+ * text: the largest probability at temperature 1, by a call whose tokens go nowhere. */
+static int keep_confidence(lm_backend *backend, const lm_row *rows, int32_t num_rows) {
+    const cpu_state *s = (const cpu_state *)backend->state;
+    specv_sample_desc d = sample_desc(s);
+    d.temperature = s->warm;
+    *s->cache.num_active = num_rows;
+    if (specv_temperature_is_0(s->sampling.temperature) &&
+        check(backend, specv_ref_sample(&d)) != 0)
+        return -1;
+    for (int32_t r = 0; r < num_rows; r++)
+        s->cache.confidence[rows[r].pick_at - s->limits.draft_at] = s->cache.max_prob[r];
     return 0;
 }
 
@@ -296,8 +315,11 @@ static int cpu_forward(lm_backend *backend, int which, const lm_row *rows, int32
         if (rows[r].keep_at >= 0)
             memcpy(m->kept + times(rows[r].keep_at, vocab), logits, (size_t)vocab * sizeof(float));
     }
-    if (pick.method == LM_PICK_CDF || pick.method == LM_PICK_GUMBEL)
-        return sample(backend, rows, num_rows, pick);
+    if ((pick.method == LM_PICK_CDF || pick.method == LM_PICK_GUMBEL) &&
+        sample(backend, rows, num_rows, pick) != 0)
+        return -1;
+    if (which == LM_DRAFT && s->limits.budget && num_rows > 0)
+        return keep_confidence(backend, rows, num_rows);
     return 0;
 }
 
@@ -332,6 +354,17 @@ static int judge(const cpu_state *s) {
     const specv_verify_sample_desc sampled = verify_sample_desc(s);
     if (s->sampling.rule == SPECV_RULE_GREEDY) return specv_ref_verify_greedy(&greedy);
     return specv_ref_verify_sample(&sampled);
+}
+
+static int cpu_spend(lm_backend *backend, int32_t num_seqs, int32_t *draft_len) {
+    const cpu_state *s = (const cpu_state *)backend->state;
+    const specv_draft_budget_desc d = lm_spend(&s->cache);
+    const size_t bytes = (size_t)num_seqs * sizeof *draft_len;
+    *s->cache.num_active = num_seqs;
+    memcpy(s->cache.draft_len, draft_len, bytes);
+    if (check(backend, specv_ref_draft_budget(&d)) != 0) return -1;
+    memcpy(draft_len, s->cache.draft_len, bytes);
+    return 0;
 }
 
 static int cpu_verify(lm_backend *backend, const lm_step *step) {
@@ -692,11 +725,12 @@ static int allocate_sampling(cpu_state *s) {
     specv_verify_sample_desc verify;
     int64_t of_sample, of_verify;
     s->temperature = floats(s, batch);
+    s->warm = floats(s, batch);
     s->seed = (uint64_t *)zeroed(s, batch, sizeof(uint64_t));
     s->position = ints(s, batch);
     s->sampled = ints(s, batch);
     if (s->out_of_memory) return SPECV_OK;
-    for (size_t i = 0; i < batch; i++) s->temperature[i] = s->sampling.temperature;
+    for (size_t i = 0; i < batch; i++) s->temperature[i] = s->sampling.temperature, s->warm[i] = 1;
     sample = sample_desc(s);
     verify = verify_sample_desc(s);
     of_sample = specv_sample_scratch_bytes(&sample);
@@ -780,6 +814,7 @@ void lm_cpu_backend(lm_backend *backend) {
     backend->read_board = cpu_read_board;
     backend->prepare = cpu_prepare;
     backend->forward = cpu_forward;
+    backend->spend = cpu_spend;
     backend->verify = cpu_verify;
     backend->commit = cpu_commit;
     backend->leave = cpu_leave;

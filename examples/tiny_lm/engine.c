@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0
  *
  * engine.c - plain decoding; speculative decoding, where a step drafts up to gamma tokens per
- * sequence, scores them all in one target pass, and lets the kit judge them and take those it
- * accepts into text and cache; and who is in the batch.
+ * sequence, scores them, or as many as the step's budget allows, in one target pass, and lets the
+ * kit judge them and take those it accepts into text and cache; and who is in the batch.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "engine.h"
@@ -265,6 +265,8 @@ static void step(engine *e, sequence *seqs, int32_t num_seqs) {
         draft_with_model(e, seqs, num_seqs, draft_len);
     else
         draft_on_host(e, seqs, num_seqs, draft_len);
+    for (int32_t i = 0; i < num_seqs; i++) e->drafted += draft_len[i];
+    if (e->limits.budget) must(e, e->backend.spend(&e->backend, num_seqs, draft_len));
     for (int32_t i = 0; i < num_seqs; i++) draft_end[i] = column_of(&seqs[i], seqs[i].draft_cached);
     time = lap(e, DRAFT, time);
     score_drafts(e, seqs, num_seqs, draft_len);

@@ -46,6 +46,7 @@ typedef struct engine {
     int32_t width;    /* PADDED, GAP: columns in use */
     double seconds[NUM_PHASES];
     int64_t passes[NUM_PHASES];
+    int64_t drafted;                      /* of these a budget may leave some unverified */
     int64_t rows_in_steps, steps, groups; /* groups: EXSPEC's full batches of one length */
     int64_t kv_rows, moved_kv_rows;       /* in the target's cache after steps; moved to align */
     double last_progress;

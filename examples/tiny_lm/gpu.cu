@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT-0
  *
- * gpu.cu - the CUDA backend of tiny_lm. One stream; the host learns of a step only at its commit.
+ * gpu.cu - the CUDA backend of tiny_lm. One stream; the host learns of a step only at its commit,
+ * and with a budget of how many drafts are left to verify.
  * Kernels are plain: a thread per output where outputs are many, a warp per row where a row is
  * reduced. What each output sums, and in which order, is that of cpu.c, operation by operation.
  */
@@ -67,6 +68,7 @@ typedef struct gpu_state {
 
     /* sampling; one scratch memory, as the kit's launches come one after the other */
     float *temperature; /* [batch] */
+    float *warm;        /* [batch] 1, see keep_confidence */
     int32_t *sampled;   /* [batch] */
     sample_in *sample;
     void *kit_scratch;
@@ -257,6 +259,11 @@ static __global__ void place_kernel(int32_t *board, const int32_t *sampled, cons
     board[rows[threadIdx.x].pick_at] = sampled[threadIdx.x];
 }
 
+/* How sure the draft model is of the drafts of a pass. One block, a thread per row. */
+static __global__ void place_confidence_kernel(lm_cache c, const lm_row *rows) {
+    c.confidence[rows[threadIdx.x].pick_at - c.limits.draft_at] = c.max_prob[threadIdx.x];
+}
+
 /* As EQSPEC was published: all columns of all sequences go to a cache of zeros. Block: one column
  * (x) of one slot (y) and plane (z); surplus blocks leave. */
 static __global__ void copy_cache_kernel(lm_cache c, lm_kv from, lm_kv to, const int32_t *end) {
@@ -385,6 +392,7 @@ static specv_sample_desc sample_desc(const gpu_state *s) {
     d.seed = s->sample->seed;
     d.position = s->sample->position;
     d.token = s->sampled;
+    d.max_prob = s->cache.max_prob;
     d.scratch = s->kit_scratch;
     d.scratch_bytes = s->kit_scratch_bytes;
     return d;
@@ -415,6 +423,20 @@ static int sample(lm_backend *backend, const lm_row *rows, int32_t num_rows, int
     return check(backend, cudaGetLastError());
 }
 
+/* The largest probability of the law that each draft of a pass was drawn from; at temperature 0
+ * that at temperature 1. Why: at the same place in cpu.c. */
+static int keep_confidence(lm_backend *backend, int32_t num_rows, int32_t first) {
+    const gpu_state *s = (const gpu_state *)backend->state;
+    specv_sample_desc d = sample_desc(s);
+    d.temperature = s->warm;
+    if (specv_temperature_is_0(s->sampling.temperature) &&
+        (send_ints(backend, &s->sample->num_active, &num_rows, 1) != 0 ||
+         check_kit(backend, specv_sample(&d, s->stream)) != 0))
+        return -1;
+    place_confidence_kernel<<<1, (unsigned)num_rows, 0, s->stream>>>(s->cache, s->rows + first);
+    return check(backend, cudaGetLastError());
+}
+
 static int gpu_forward(lm_backend *backend, int which, const lm_row *rows, int32_t num_rows,
                        int32_t num_silent, lm_pick pick) {
     const gpu_state *s = (const gpu_state *)backend->state;
@@ -438,8 +460,11 @@ static int gpu_forward(lm_backend *backend, int which, const lm_row *rows, int32
                 m->kept, s->logits, s->rows + num_silent, vocab);
     }
     if (check(backend, cudaGetLastError()) != 0) return -1;
-    if (pick.method == LM_PICK_CDF || pick.method == LM_PICK_GUMBEL)
-        return sample(backend, rows + num_silent, num_loud, num_silent, pick);
+    if ((pick.method == LM_PICK_CDF || pick.method == LM_PICK_GUMBEL) &&
+        sample(backend, rows + num_silent, num_loud, num_silent, pick) != 0)
+        return -1;
+    if (which == LM_DRAFT && s->limits.budget && num_loud > 0)
+        return keep_confidence(backend, num_loud, num_silent);
     return 0;
 }
 
@@ -474,6 +499,16 @@ static int judge(const gpu_state *s) {
     const specv_verify_sample_desc sampled = verify_sample_desc(s);
     if (s->sampling.rule == SPECV_RULE_GREEDY) return specv_verify_greedy(&greedy, s->stream);
     return specv_verify_sample(&sampled, s->stream);
+}
+
+static int gpu_spend(lm_backend *backend, int32_t num_seqs, int32_t *draft_len) {
+    const gpu_state *s = (const gpu_state *)backend->state;
+    const specv_draft_budget_desc d = lm_spend(&s->cache);
+    if (send_ints(backend, s->cache.num_active, &num_seqs, 1) != 0 ||
+        send_ints(backend, s->cache.draft_len, draft_len, num_seqs) != 0 ||
+        check_kit(backend, specv_draft_budget(&d, s->stream)) != 0)
+        return -1;
+    return fetch(backend, draft_len, s->cache.draft_len, (size_t)num_seqs * sizeof *draft_len);
 }
 
 static int gpu_verify(lm_backend *backend, const lm_step *step) {
@@ -873,15 +908,17 @@ static void allocate_verification(gpu_state *s) {
 /* The kit's scratch memory is as large as the larger of its two descriptors says. */
 static int allocate_sampling(gpu_state *s) {
     const size_t batch = (size_t)s->limits.batch;
-    float temperature[LM_MAX_BATCH];
+    float temperature[LM_MAX_BATCH], warm[LM_MAX_BATCH];
     specv_sample_desc sample;
     specv_verify_sample_desc verify;
     int64_t of_sample, of_verify;
     s->temperature = floats(s, batch);
+    s->warm = floats(s, batch);
     s->sampled = (int32_t *)zeroed(s, batch, sizeof(int32_t));
     s->sample = (sample_in *)zeroed(s, 1, sizeof(sample_in));
     if (s->error != cudaSuccess) return SPECV_OK;
-    for (size_t i = 0; i < batch; i++) temperature[i] = s->sampling.temperature;
+    for (size_t i = 0; i < batch; i++) temperature[i] = s->sampling.temperature, warm[i] = 1;
+    upload(s, s->warm, warm, batch * sizeof(float));
     upload(s, s->temperature, temperature, batch * sizeof(float));
     sample = sample_desc(s);
     verify = verify_sample_desc(s);
@@ -952,6 +989,7 @@ void lm_gpu_backend(lm_backend *backend) {
     backend->read_board = gpu_read_board;
     backend->prepare = gpu_prepare;
     backend->forward = gpu_forward;
+    backend->spend = gpu_spend;
     backend->verify = gpu_verify;
     backend->commit = gpu_commit;
     backend->leave = gpu_leave;

@@ -125,6 +125,7 @@ typedef struct lm_pick {
 
 typedef struct lm_limits {
     int32_t batch, gamma; /* of a step */
+    int32_t budget;       /* drafts that a step verifies at most; 0: all */
     int32_t slots;        /* sequences that have a cache */
     int32_t max_rows;     /* in one forward pass */
     int32_t max_seq;      /* positions of a text */
@@ -203,6 +204,9 @@ typedef struct lm_backend {
      * are kept and tokens picked. */
     int (*forward)(struct lm_backend *, int which, const lm_row *rows, int32_t num_rows,
                    int32_t num_silent, lm_pick pick);
+    /* With a budget, after the draft passes of a step: how many drafts of each sequence are worth
+     * verifying; draft_len [num_seqs] in/out. The kit's work. */
+    int (*spend)(struct lm_backend *, int32_t num_seqs, int32_t *draft_len);
     /* Accepts drafts and counts: the kit's work. */
     int (*verify)(struct lm_backend *, const lm_step *);
     /* Caches and texts take in what was accepted: the kit's work. Fills the step's outputs. */

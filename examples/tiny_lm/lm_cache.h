@@ -36,6 +36,9 @@ typedef struct lm_cache {
     int32_t *draft_len, *accepted_len; /* [batch] of the step */
     int32_t *num_emitted;              /* [batch] */
     int32_t *out_tokens;               /* [batch][gamma + 1] */
+    float *max_prob;                   /* [batch] of a draft pass: the most likely token's; or null,
+                                        * as the next two: there is no budget */
+    float *confidence, *survival;      /* [batch][gamma] of the step */
     int32_t *prompt_len;               /* PADDED, GAP: of those who enter; 0 for the others */
     uint8_t *finished;
     int32_t *active, *new_num_active; /* [slots], scalar: who goes on (C3), who is picked (C4) */
@@ -86,6 +89,12 @@ static inline void lm_allocate_cache(lm_cache *c, const lm_limits *limits, lm_ze
     c->limits = *limits;
     for (size_t i = 0; i < sizeof ints / sizeof ints[0]; i++)
         *ints[i].to = (int32_t *)zeroed(backend, ints[i].count, sizeof(int32_t));
+    if (limits->budget) {
+        const size_t batch = (size_t)limits->batch, drafts = batch * (size_t)limits->gamma;
+        c->max_prob = (float *)zeroed(backend, batch, sizeof(float));
+        c->confidence = (float *)zeroed(backend, drafts, sizeof(float));
+        c->survival = (float *)zeroed(backend, drafts, sizeof(float));
+    }
     c->shifts = (specv_shift *)zeroed(backend, slots, sizeof(specv_shift));
     c->finished = (uint8_t *)zeroed(backend, slots, 1);
     c->ticket = (uint32_t *)zeroed(backend, 1, sizeof(uint32_t));
@@ -165,6 +174,17 @@ static inline specv_verify_greedy_desc lm_verify(const lm_cache *c) {
     d.accepted_len = c->accepted_len;
     d.num_emitted = c->num_emitted;
     d.out_tokens = c->out_tokens;
+    return d;
+}
+
+/* C5. draft_len becomes what the budget leaves of it. */
+static inline specv_draft_budget_desc lm_spend(const lm_cache *c) {
+    specv_draft_budget_desc d = SPECV_ZERO;
+    d.rows = lm_verify(c).rows;
+    d.confidence = c->confidence;
+    d.survival = c->survival;
+    d.new_draft_len = c->draft_len;
+    d.max_budget = c->limits.budget;
     return d;
 }
 

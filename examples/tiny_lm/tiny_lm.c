@@ -42,6 +42,7 @@ static const char *const realign_names[] = {"in-place", "copy"}; /* lm_layout.co
 typedef struct options {
     const char *prompts, *target, *draft, *backend;
     int32_t batch, gamma, tokens, check_law;
+    int32_t budget; /* 0: not given */
     int32_t rule, drafter;
     int32_t cache, page_size, copies; /* page_size: 0 = not given; copies: -1 = not given */
     int32_t window;                   /* of EXSPEC; 0 = not asked for */
@@ -59,6 +60,8 @@ static const char usage[] =
     "  --draft FILE     the model that proposes (examples/tiny_lm/draft.bin)\n"
     "  --batch N        prompts at a time, 1 to 256 (8; rule smc: 8 if the particles fit)\n"
     "  --gamma N        drafts per step, 1 to 64 (4)\n"
+    "  --budget N       of the drafts of a step, verify the N that are likeliest to be accepted "
+    "(all)\n"
     "  --tokens N       tokens to add to every prompt (64)\n"
     "  --rule NAME      how drafts are judged: greedy, token, block, coupled, smc (greedy)\n"
     "  --temperature T  of the rules that sample, 0 to 8192; 0 is greedy (1)\n"
@@ -150,10 +153,10 @@ static int32_t parse_name(const char *name, const char *text, const char *const 
 
 static int is_option_with_value(const char *name) {
     static const char *const names[] = {
-        "--prompts", "--target",    "--draft", "--backend",     "--batch",
-        "--gamma",   "--tokens",    "--rule",  "--temperature", "--seed",
-        "--drafter", "--check-law", "--cache", "--page-size",   "--realign",
-        "--exspec",  "--particles", "--alpha", "--ess",         "--replicates"};
+        "--prompts", "--target",     "--draft",       "--backend", "--batch",     "--gamma",
+        "--tokens",  "--rule",       "--temperature", "--seed",    "--drafter",   "--check-law",
+        "--cache",   "--page-size",  "--realign",     "--exspec",  "--particles", "--alpha",
+        "--ess",     "--replicates", "--budget"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(name, names[i]) == 0) return 1;
     return 0;
@@ -184,6 +187,8 @@ static void set_option(options *o, const char *name, const char *value) {
         o->batch = parse_int(name, value, 1, LM_MAX_BATCH);
     else if (strcmp(name, "--gamma") == 0)
         o->gamma = parse_int(name, value, 1, MAX_GAMMA);
+    else if (strcmp(name, "--budget") == 0)
+        o->budget = parse_int(name, value, 1, LM_MAX_BATCH * MAX_GAMMA);
     else if (strcmp(name, "--tokens") == 0)
         o->tokens = parse_int(name, value, 1, MAX_TOKENS);
     else if (strcmp(name, "--rule") == 0)
@@ -231,6 +236,7 @@ static void check_smc_options(const options *o) {
         die("--particles", "batch * particles is above 256");
     if (o->cache && o->cache != LM_PAGED) die("--cache", "the rule smc shares pages: paged");
     if (o->drafter != DRAFTER_MODEL) die("--drafter", "the rule smc needs a model");
+    if (o->budget) die("--budget", "the rule smc keeps every draft");
     if (o->continuous || o->window || o->vary_tokens)
         die("--rule smc", "has batches of prompts that gain the same number of tokens");
     if (o->check_law) die("--check-law", "the rule smc has that law with many particles only");
@@ -240,6 +246,8 @@ static void check_smc_options(const options *o) {
 static void check_options(const options *o) {
     check_smc_options(o);
     if (o->likelihood && o->check_law) die("--likelihood", "is of texts, not of --check-law");
+    if (o->budget && o->drafter != DRAFTER_MODEL)
+        die("--budget", "goes by the confidence of a model; choose --drafter model");
     if (o->rule == SPECV_RULE_GREEDY && o->temperature > 0)
         die("--temperature", "the rule greedy has none; choose --rule token, block or coupled");
     if (o->rule == SPECV_RULE_GREEDY && o->check_law)
@@ -472,6 +480,9 @@ static void print_report(engine *e, uint64_t kv) {
                (unsigned long long)e->seed, drafter_names[e->drafter]);
     printf("\ndrafts            %lld proposed, %lld accepted\n",
            (long long)totals[SPECV_STAT_DRAFTED], (long long)totals[SPECV_STAT_ACCEPTED]);
+    printf("verified          %.2f of %.2f drafts a step\n",
+           (double)totals[SPECV_STAT_DRAFTED] / (double)e->steps,
+           (double)e->drafted / (double)e->steps);
     printf("acceptance rate   %.3f of the drafts that were reached\n", rate);
     printf("block efficiency  %.3f tokens per target pass of a sequence\n",
            specv_block_efficiency(totals));
@@ -487,13 +498,15 @@ static void print_report(engine *e, uint64_t kv) {
            e->seconds[ALIGN], e->seconds[LEAVE], e->seconds[PREFILL]);
     printf("passes            draft %.2f, target with drafts %.2f of a plain pass (%.3f ms)\n",
            draft_cost, target_cost, 1e3 * per_pass(e, PLAIN));
-    printf("speed-up          %.2f by the model if all target passes cost the same\n",
-           specv_expected_speedup(rate, gamma, draft_cost));
-    printf("                  %.2f by the model with the measured pass costs\n",
-           specv_expected_tokens(rate, gamma) / (gamma * draft_cost + target_cost));
-    printf("                  %.2f measured on backend %s: plain %.3f s, speculative %.3f s\n",
-           steps_time > 0 ? e->seconds[PLAIN] / steps_time : 0, e->backend.name, e->seconds[PLAIN],
-           steps_time);
+    if (!e->limits.budget) { /* the model knows one number of drafts */
+        printf("speed-up          %.2f by the model if all target passes cost the same\n",
+               specv_expected_speedup(rate, gamma, draft_cost));
+        printf("                  %.2f by the model with the measured pass costs\n",
+               specv_expected_tokens(rate, gamma) / (gamma * draft_cost + target_cost));
+    }
+    printf("%-18s%.2f measured on backend %s: plain %.3f s, speculative %.3f s\n",
+           e->limits.budget ? "speed-up" : "", steps_time > 0 ? e->seconds[PLAIN] / steps_time : 0,
+           e->backend.name, e->seconds[PLAIN], steps_time);
     printf("target's KV       fingerprint %016llx\n\n", (unsigned long long)kv);
 }
 
@@ -822,6 +835,7 @@ static void open_engine(engine *e, const options *o, const lm_model *models, con
     }
     limits->slots = o->window ? at_most(o->window, num_texts) : limits->batch;
     limits->gamma = o->gamma;
+    limits->budget = o->budget;
     limits->max_seq = max_seq;
     limits->max_rows = limits->batch * (limits->gamma + 1);
     if (limits->max_rows < MIN_PASS_ROWS) limits->max_rows = MIN_PASS_ROWS;
