@@ -213,7 +213,7 @@
    SPECVERIFY_NO_STDINT        under NVRTC, if you declare int32_t and its kin yourself.
 
    ------------------------------------------------------------------------------- >>revisions
-   0.4.1  lawful everywhere: streams, tails, budgets; faults that were silent. Other bits for a seed.
+   0.4.1  lawful everywhere: streams, tails, budgets; silent faults. Other bits for a seed.
    0.4.0  elements of any size are carried; a bonus that was not drawn is not emitted
    0.3.0  commit to padded and paged caches, pages, aligned batches, grouping, draft budgets,
           particles.
