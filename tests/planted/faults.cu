@@ -232,6 +232,9 @@ __global__ void waits_for_itself(Data d, bool fixed) {
 __global__ void write_lengths(Data d, bool) {
     int k = accept(d, blockIdx.x);
     if (threadIdx.x == 0) d.len[blockIdx.x] = k;
+#if __CUDA_ARCH__ >= 900
+    cudaTriggerProgrammaticLaunchCompletion(); // the scan may start now
+#endif
 }
 __global__ void dependent_scan(Data d, bool fixed) {
     int lane = threadIdx.x % 32;

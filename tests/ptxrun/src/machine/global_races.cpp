@@ -5,8 +5,7 @@
 namespace ptxrun {
 
 void GlobalRaces::beginLaunch(Time started, bool overlapsPrevious) {
-  const bool clockGoesOn = started > start;
-  const bool previousEnded = !released && firstForNext == start;
+  const bool previousEnded = !released && firstForNext == start, clockGoesOn = started > start;
   start = started;
   firstOverlapping = overlapsPrevious && !previousEnded && clockGoesOn ? firstForNext : start;
   firstForNext = firstOverlapping;
