@@ -106,7 +106,7 @@ static void rules_of_scores(const specv_scores *s, const specv_rows *r, int64_t 
     RULE(aligned((d)->position, 4) && ((batch) <= 0 || (d)->position || !(d)->seed), POSITION);    \
     RULE(aligned((d)->temperature, 4), TEMPERATURE);                                               \
     RULE(aligned((d)->logprob, 4) && aligned((d)->lse, 4), LOGPROB);                               \
-    RULE((d)->stream == 0 || (d)->stream == 1, STREAM);                                            \
+    RULE(aligned((d)->max_prob, 4), MAX_PROB);                                                     \
     RULE((d)->step_row >= 0, STREAM);                                                              \
     RULE((d)->num_sms >= 0 && (d)->num_sms < 65536, NUM_SMS)
 
@@ -129,6 +129,8 @@ static void rules_of_sampled(const specv_verify_sample_desc *d) {
     RULES_OF_REQUEST(d, v->rows.batch, draws || d->rule == SPECV_RULE_COUPLED);
     RULE(aligned(d->draft_temperature, 4), TEMPERATURE);
     RULE(aligned(d->accept_uniform, 4) && aligned(d->sample_uniform, 4), UNIFORM);
+    RULE(d->stream == 0 || d->stream == 1, STREAM);
+    RULE(!d->max_prob || v->rows.max_draft == 0, MAX_PROB);
 }
 
 static void rules_of_sample(const specv_sample_desc *d) {
@@ -148,6 +150,7 @@ static void rules_of_sample(const specv_sample_desc *d) {
     rules_of_scores(&d->scores, &rows, d->vocab, 1, SPECV_ERR_TARGET);
     RULE(d->batch <= 0 || d->scores.data, TARGET);
     RULE(aligned(d->uniform, 4), UNIFORM);
+    RULE(d->stream >= 0 && d->stream <= (d->method == SPECV_SAMPLE_GUMBEL ? 2 : 1), STREAM);
     RULES_OF_REQUEST(d, d->batch, d->method == SPECV_SAMPLE_GUMBEL || !d->uniform);
 }
 
@@ -297,7 +300,8 @@ static void reach_of_scratch(const specv_verify_sample_desc *d, int64_t bytes) {
             fail("scratch memory overlaps or is not aligned", 0);
     dense.verify.rows.row_start = NULL, dense.verify.rows.num_draft_tokens = 0;
     dense.verify.draft_tokens = &some;                    /* CSR without drafts needs none, */
-    dense.verify.accepted_len = (int32_t *)(void *)&some; /* and A8 has none */
+    dense.verify.accepted_len = (int32_t *)(void *)&some; /* and A8 has none, */
+    dense.stream = SPECV_STREAM_TARGET;                   /* and streams of its own */
     dense.target.pos_stride_elems = dense.target.seq_stride_elems = 0;
     dense.draft.pos_stride_elems = dense.draft.seq_stride_elems = 0;
     if (specv_verify_sample_scratch_bytes(&dense) < bytes) fail("dense needs less scratch", 0);
@@ -402,6 +406,7 @@ static void fill_sampled(specv_verify_sample_desc *d) {
     d->accept_uniform = (const float *)maybe(), d->sample_uniform = (const float *)maybe();
     d->logprob = (float *)maybe(), d->lse = (float *)maybe();
     d->rule = field32((int32_t)take(1) % 5), d->stream = field32((int32_t)take(1) & 1);
+    if (r->max_draft == 0 || take(1) < 4) d->max_prob = (float *)maybe();
     if (d->rule == SPECV_RULE_SCORE && take(1) < 250) d->draft.data = NULL;
     if (d->rule == SPECV_RULE_SCORE || take(1) < 4) d->draft_logprob = (float *)maybe();
     d->num_sms = field32(132), d->step_row = field32((int32_t)take(1));
@@ -421,8 +426,8 @@ static void fill_sample(specv_sample_desc *d) {
     d->temperature = (const float *)maybe(), d->uniform = (const float *)maybe();
     if (take(1) < 224) d->seed = (const uint64_t *)pointer();
     d->position = (const int32_t *)pointer(), d->row_status = (uint32_t *)maybe();
-    d->logprob = (float *)maybe(), d->lse = (float *)maybe();
-    d->method = field32((int32_t)take(1) & 1), d->stream = field32((int32_t)take(1) & 1);
+    d->logprob = (float *)maybe(), d->lse = (float *)maybe(), d->max_prob = (float *)maybe();
+    d->method = field32((int32_t)take(1) & 1), d->stream = field32((int32_t)take(1) % 3);
     d->num_sms = field32(132), d->step_row = field32((int32_t)take(1));
     d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
     d->scratch = pointer();
