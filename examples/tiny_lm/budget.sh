@@ -30,7 +30,7 @@ figures() {
 rows() {
     name=$1
     shift
-    for gamma in 2 3 4 6; do
+    for gamma in 2 4 6; do
         fixed=$(figures --gamma $gamma "$@") || exit 2
         for budget in $(seq $((8 * gamma)) -1 1); do
             shared=$(figures --gamma 8 --budget $budget "$@") || exit 2

@@ -276,9 +276,9 @@ static int sample(lm_backend *backend, const lm_row *rows, int32_t num_rows, lm_
 
 /* How sure the draft model is of each draft of a pass: the largest probability of the law that it
  * was drawn from. Not the draft's own: whether a draft is verified must be settled before it is
- * drawn, or the rules token and block write text of another law. At temperature 0 the law is sure of
- * everything; but there a draft is a function of the text, so any number will do that comes from the
- * text: the largest probability at temperature 1, by a call whose tokens go nowhere. */
+ * drawn, or the rules token and block write text of another law. At temperature 0 the law is sure
+ * of everything; but there a draft is a function of the text, so any number will do that comes from
+ * the text: the largest probability at temperature 1, by a call whose tokens go nowhere. */
 static int keep_confidence(lm_backend *backend, const lm_row *rows, int32_t num_rows) {
     const cpu_state *s = (const cpu_state *)backend->state;
     specv_sample_desc d = sample_desc(s);
