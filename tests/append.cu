@@ -5,6 +5,7 @@
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #endif
 #include "append.h"
+#include "tickets.h"
 
 #include <sys/mman.h>
 
@@ -432,6 +433,123 @@ static void test_replay(void) {
     }
 }
 
+#if T_DEVICE
+
+/* Blocks arrive one by one, at tickets of their own. */
+typedef struct arrival {
+    int32_t ticket, block, num_blocks, result;
+} arrival;
+
+static __global__ void arrive_kernel(uint32_t *tickets, arrival *list, int num_arrivals) {
+    for (int i = 0; i < num_arrivals; ++i) {
+        arrival *a = &list[i];
+        const int result = specv_i_block_arrives(&tickets[a->ticket], a->block, a->num_blocks);
+        if (threadIdx.x == 0) a->result = result;
+        __syncthreads();
+    }
+}
+
+#endif
+
+/* Two launches share a ticket: they run at once, or the first was aborted when some of its blocks
+   had arrived. Each num_blocks that arrive are one launch, going by the sum of their numbers, or
+   the last of them sees that they are not. */
+static void test_arrivals(void) {
+#if T_DEVICE
+    enum { TICKETS = 200, MOST = 9 };
+    for (int n = 2; n <= MOST; ++n) {
+        int num_arrivals = 0, count = 0, sum = 0, bad = 0;
+        t_case("arrivals, %d blocks", n);
+        t_buf tickets = t_out(4 * TICKETS, 0);
+        t_buf list = t_out(TICKETS * 2 * MOST * (int64_t)sizeof(arrival), 0);
+        arrival *all = (arrival *)(void *)list.host;
+        memset(tickets.host, 0, tickets.bytes);
+        for (int i = 0; i < TICKETS; ++i) {
+            const int aborts = t_chance(50);
+            for (int k = 0, first = num_arrivals; k < 2 * n; ++k) {
+                const arrival a = {i, k % n, n, -1};
+                if (k < n && aborts && t_chance(50)) continue;
+                if (k == n && aborts) first = num_arrivals;
+                const int at = first + (int)t_below(num_arrivals - first + 1);
+                all[num_arrivals++] = all[at];
+                all[at] = a;
+            }
+        }
+        t_upload();
+        arrive_kernel<<<1, 64>>>((uint32_t *)tickets.device, (arrival *)list.device, num_arrivals);
+        t_download();
+        for (int i = 0; i < num_arrivals; ++i) {
+            if (i == 0 || all[i].ticket != all[i - 1].ticket) count = sum = 0;
+            count += 1, sum += all[i].block + 1;
+            const int agrees = sum == n * (n + 1) / 2;
+            CHECK_EQ(all[i].result,
+                     count < n ? SPECV_I_NOT_LAST
+                     : agrees  ? SPECV_I_LAST
+                               : SPECV_I_BAD_TICKET,
+                     i);
+            bad += count == n && !agrees;
+            if (count == n) count = sum = 0;
+        }
+        CHECK(bad > TICKETS / 8);
+        t_check_host();
+    }
+#else
+    t_skip("the reference needs no ticket");
+#endif
+}
+
+/* Every live row says that the ticket was bad, and is as long as it was; KV may be behind its end.
+   Then the ticket is zeroed, and the same step succeeds. */
+static void test_tickets(void) {
+#if T_DEVICE
+    enum { ROWS = 10 };
+    for (int i = 0, blocks = 2; blocks <= 5; ++blocks) {
+        for (int kind = 0; kind < blocks + TICKET_WORDS; ++kind, ++i) {
+            form f = plain_form(ROWS, 3, i);
+            append a;
+            int32_t after[ROWS];
+            t_case("ticket %d of %d blocks", kind, blocks);
+            f.heads = 3, f.head_bytes = 64, f.planes = 8, f.num_sms = blocks;
+            f.page_size = i % 2 ? 3 : 0, f.with_refs = i % 2;
+            f.faults = i % 4 == 3 ? 25 : 0, f.keep_status = i % 5 == 4;
+            f.s.has_num_active = i % 3 == 2, f.s.num_active = ROWS - 3;
+            if (i % 7 == 6) f.give &= ~(unsigned)GIVE_DRAFT;
+            append_make(&a, &f);
+            t_upload();
+            for (int row = 0; row < ROWS; ++row) {
+                outcome *o = &a.rows[row];
+                after[row] = o->after < 0 ? o->before : o->after;
+                if (!a.b.rows[row].live) continue;
+                o->status |= SPECV_ROW_BAD_TICKET;
+                if (o->after < 0) continue;
+                o->after = o->before;
+                if (o->draft_before < 0) continue;
+                o->draft_after = o->draft_before < o->before ? o->draft_before : o->before;
+                o->catchup = o->after + 1 - o->draft_after;
+            }
+            specv_append_kv_desc d = append_describe(&a, T_DEVICE_SIDE);
+            ticket_put(d.ticket, ticket_word(kind, blocks));
+            CHECK_EQ(specv_append_kv(&d, 0), SPECV_OK, -1);
+            T_CUDA(cudaDeviceSynchronize());
+            ticket_put(d.ticket, 0);
+            t_download();
+            append_check(&a);
+            t_check_host();
+            for (int side = 0; side <= T_DEVICE; ++side) {
+                d = append_describe(&a, side);
+                run_on(&d, side);
+            }
+            for (int row = 0; row < ROWS; ++row)
+                CHECK_EQ(word_at(&a.cache_len, row), after[row], row);
+            t_check_device();
+            append_free(&a);
+        }
+    }
+#else
+    t_skip("the reference needs no ticket");
+#endif
+}
+
 /* The kernel may be the programmatic dependent of the one that writes its inputs: it waits before
    it reads. Without a wait the interpreter reports what was read too early. */
 static void test_dependents(void) {
@@ -736,10 +854,11 @@ static void test_validation(void) {
 
 int main(int argc, char **argv) {
     static const t_group groups[] = {
-        {"validation", test_validation}, {"slots", test_slots},           {"catchup", test_catchup},
-        {"nothing", test_nothing},       {"units", test_units},           {"shapes", test_shapes},
-        {"faults", test_faults},         {"batches", test_batches},       {"steps", test_steps},
-        {"replay", test_replay},         {"dependents", test_dependents}, {"far", test_far},
+        {"validation", test_validation}, {"slots", test_slots},       {"catchup", test_catchup},
+        {"nothing", test_nothing},       {"units", test_units},       {"shapes", test_shapes},
+        {"faults", test_faults},         {"batches", test_batches},   {"steps", test_steps},
+        {"replay", test_replay},         {"arrivals", test_arrivals}, {"tickets", test_tickets},
+        {"dependents", test_dependents}, {"far", test_far},
     };
     return t_main(argc, argv, groups, T_COUNT(groups));
 }

@@ -5,6 +5,7 @@
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #endif
 #include "columns.h"
+#include "tickets.h"
 
 #include <sys/mman.h>
 
@@ -273,6 +274,45 @@ static void test_gap_example(void) {
     io_free();
 }
 
+/* A block, which is a row, says that the ticket was bad; width and lengths are as they were. */
+static void test_tickets(void) {
+#if T_DEVICE
+    static const int batches[] = {2, 3, 12};
+    for (int i = 0; i < T_COUNT(batches); ++i)
+        for (int kind = 0; kind < batches[i] + TICKET_WORDS; ++kind) {
+            const int batch = batches[i], width = (int)t_between(5, 20);
+            gaps g;
+            int say_so = 0;
+            t_case("ticket %d:", kind);
+            gaps_make(&g, batch, 3, width + 8, 1);
+            draw_emitted(&g.b);
+            put32(g.b.width->buf.host, 0, width);
+            for (int row = 0; row < batch; ++row) {
+                const int64_t k = t_between(0, 3);
+                text x;
+                x.len = (int)t_between(1, width);
+                start_row(&g, row, &x, width);
+                put_step(&g, row, k, k + t_chance(80));
+            }
+            t_upload();
+            specv_gap_commit_desc d = gaps_describe(&g, T_DEVICE_SIDE);
+            ticket_put(d.ticket, ticket_word(kind, batch));
+            CHECK_EQ(specv_gap_commit(&d, 0), SPECV_OK, -1);
+            T_CUDA(cudaDeviceSynchronize());
+            CHECK_EQ(word_on_device(d.columns.width, 0), width, -1);
+            for (int row = 0; row < batch; ++row) {
+                CHECK_EQ(word_on_device(d.content_len, row), get32(g.content->buf.host, row), row);
+                say_so += (word_on_device(d.row_status, row) & SPECV_ROW_BAD_TICKET) != 0;
+            }
+            CHECK(say_so > 0);
+            gaps_run(&g, 0); /* from the beginning, with a ticket that is zero */
+            io_free();
+        }
+#else
+    t_skip("the reference needs no ticket");
+#endif
+}
+
 /* -------------------------------------------------------------- C1 and C2: strides beyond 4 GiB */
 
 enum { FAR_ROWS = 3, FAR_DRAFT = 2, FAR_COLUMNS = 8, FAR_WORDS = 24, FAR_RESULT = 6 * 8 + 24 };
@@ -526,11 +566,9 @@ static void test_validation(void) {
 
 int main(int argc, char **argv) {
     static const t_group groups[] = {
-        {"validation", test_validation},
-        {"gap-step", test_gap_step},
-        {"gap-rounds", test_gap_rounds},
-        {"gap-example", test_gap_example},
-        {"far", test_far},
+        {"validation", test_validation}, {"gap-step", test_gap_step},
+        {"gap-rounds", test_gap_rounds}, {"gap-example", test_gap_example},
+        {"tickets", test_tickets},       {"far", test_far},
         {"dependents", test_dependents},
     };
     return t_main(argc, argv, groups, T_COUNT(groups));

@@ -5,6 +5,7 @@
 
 #include "plan.h"
 #include "shuffle.h"
+#include "tickets.h"
 
 #if !T_DEVICE
 #define specv_reshuffle(d, stream) specv_ref_reshuffle(d)
@@ -12,10 +13,7 @@
 
 /* ---------------------------------------------------------------------------------------- D3 */
 
-static void shuffle_run(shuffle *s, int dead_percent) {
-    t_note(" %d groups, %d jobs, %d rows, %d caches", s->groups, s->max_jobs, s->batch,
-           s->num_caches);
-    shuffle_make(s, dead_percent);
+static void shuffle_both(shuffle *s) {
     shuffle_want(s);
     t_upload();
     specv_reshuffle_desc d = shuffle_describe(s, T_HOST_SIDE);
@@ -27,6 +25,13 @@ static void shuffle_run(shuffle *s, int dead_percent) {
 #endif
     t_check_device();
     shuffle_free(s);
+}
+
+static void shuffle_run(shuffle *s, int dead_percent) {
+    t_note(" %d groups, %d jobs, %d rows, %d caches", s->groups, s->max_jobs, s->batch,
+           s->num_caches);
+    shuffle_make(s, dead_percent);
+    shuffle_both(s);
 }
 
 static void shuffle_cache(shuffle *s, int i, int size, int max_row_pages, int num_pages) {
@@ -165,6 +170,38 @@ static void test_contradictions(void) {
         t_check_device();
         shuffle_free(&s);
     }
+}
+
+/* Every job that exists says that the ticket was bad. */
+static void test_tickets(void) {
+#if T_DEVICE
+    static const int counts[] = {2, 6, 12};
+    for (int i = 0; i < T_COUNT(counts); ++i)
+        for (int kind = 0; kind < counts[i] + TICKET_WORDS; ++kind) {
+            shuffle s;
+            t_case("ticket %d of %d blocks", kind, counts[i]);
+            memset(&s, 0, sizeof s);
+            s.groups = 2, s.max_jobs = counts[i] / 2, s.batch = 2 * s.max_jobs + 2;
+            s.num_caches = kind % (SPECV_MAX_CACHES + 1), s.num_carry = 1, s.text_stride = 9;
+            s.faults = kind % 4 == 3 ? 12 : 0;
+            for (int k = 0; k < s.num_caches; ++k) shuffle_cache(&s, k, k ? 1 : 4, 7, 9 * s.batch);
+            shuffle_make(&s, 60);
+            if (!s.status) s.status = io_new(4 * counts[i], 0);
+            t_upload();
+            specv_reshuffle_desc d = shuffle_describe(&s, T_DEVICE_SIDE);
+            ticket_put(d.scratch, ticket_word(kind, counts[i]));
+            CHECK_EQ(specv_reshuffle(&d, 0), SPECV_OK, -1);
+            T_CUDA(cudaDeviceSynchronize());
+            for (int j = 0; j < counts[i]; ++j) {
+                const int exists = j % s.max_jobs < get32(s.num_jobs.host, j / s.max_jobs);
+                const int32_t status = word_on_device(d.job_status, j);
+                CHECK_EQ(status & SPECV_ROW_BAD_TICKET, exists ? SPECV_ROW_BAD_TICKET : 0, j);
+            }
+            shuffle_both(&s); /* from the beginning, with scratch memory that is zero */
+        }
+#else
+    t_skip("the reference needs no ticket");
+#endif
 }
 
 /* -------------------------------------------------------------------------- cycles of an engine */
@@ -672,6 +709,7 @@ int main(int argc, char **argv) {
         {"long", test_long},
         {"wide", test_wide},
         {"contradictions", test_contradictions},
+        {"tickets", test_tickets},
         {"cycles", test_cycles},
         {"fan-out", test_fan_out},
         {"graph", test_graph},

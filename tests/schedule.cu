@@ -2,6 +2,7 @@
    against a model that sorts, scans or copies out of place. */
 
 #include "io.h"
+#include "tickets.h"
 
 #include <math.h>
 
@@ -266,41 +267,52 @@ static void want_group(const grouping *g, int live) {
     free(rows);
 }
 
-static void run_group(int batch, enum keys keys, int variety, int pick, int percent_skipped) {
-    grouping g;
-    specv_group_desc d;
+/* Returns how many rows are live. */
+static int group_make(grouping *g, int batch, enum keys keys, int variety, int pick,
+                      int percent_skipped) {
     const int64_t words = 4 * (int64_t)batch;
     int live;
-    memset(&g, 0, sizeof g);
-    g.batch = batch, g.pick = pick;
-    g.is_score = keys == KEYS_SCORE || keys == KEYS_SCORE_ODD || (keys == KEYS_EQUAL && batch % 2);
+    memset(g, 0, sizeof *g);
+    g->batch = batch, g->pick = pick;
+    g->is_score = keys == KEYS_SCORE || keys == KEYS_SCORE_ODD || (keys == KEYS_EQUAL && batch % 2);
     t_note(" batch %d, keys %d of %d, pick %d, skipped %d %%", batch, (int)keys, variety, pick,
            percent_skipped);
-    g.active = draw_num_active(batch, &live);
-    if (percent_skipped) g.skip = t_in(batch, t_below(4));
+    g->active = draw_num_active(batch, &live);
+    if (percent_skipped) g->skip = t_in(batch, t_below(4));
     for (int b = 0; b < batch && percent_skipped; ++b)
-        g.skip.host[b] = (char)(t_chance(percent_skipped) ? t_between(1, 255) : 0);
-    g.key = t_in(words, 0);
-    draw_keys(&g, keys, variety);
-    g.order = io_new(words, 0);
-    g.ticket = io_new(4, 0);
-    put32(g.ticket->buf.host, 0, 0);
-    if (t_chance(80)) g.start = io_new(words + 4, 0);
-    if (t_chance(80)) g.groups = io_new(4, 0);
-    if (pick && t_chance(90)) g.picked = io_new(4 * (int64_t)pick, 0);
-    if (pick && t_chance(80)) g.is_group = io_new(4, 0);
+        g->skip.host[b] = (char)(t_chance(percent_skipped) ? t_between(1, 255) : 0);
+    g->key = t_in(words, 0);
+    draw_keys(g, keys, variety);
+    g->order = io_new(words, 0);
+    g->ticket = io_new(4, 0);
+    put32(g->ticket->buf.host, 0, 0);
+    if (t_chance(80)) g->start = io_new(words + 4, 0);
+    if (t_chance(80)) g->groups = io_new(4, 0);
+    if (pick && t_chance(90)) g->picked = io_new(4 * (int64_t)pick, 0);
+    if (pick && t_chance(80)) g->is_group = io_new(4, 0);
+    return live;
+}
+
+static void group_run(const grouping *g, int live) {
+    specv_group_desc d;
     io_begin();
-    if (batch) want_group(&g, live);
+    if (g->batch) want_group(g, live);
     t_upload();
-    d = group_describe(&g, T_HOST_SIDE);
+    d = group_describe(g, T_HOST_SIDE);
     CHECK_EQ(specv_ref_group(&d), SPECV_OK, -1);
     io_check();
 #if T_DEVICE
-    d = group_describe(&g, T_DEVICE_SIDE);
+    d = group_describe(g, T_DEVICE_SIDE);
     CHECK_EQ(specv_group(&d, 0), SPECV_OK, -1);
     t_check_device();
 #endif
     io_free();
+}
+
+static void run_group(int batch, enum keys keys, int variety, int pick, int percent_skipped) {
+    grouping g;
+    const int live = group_make(&g, batch, keys, variety, pick, percent_skipped);
+    group_run(&g, live);
 }
 
 static void test_group(void) {
@@ -339,6 +351,31 @@ static void test_picked(void) {
     }
     t_case("picked, exactly all:");
     run_group(64, KEYS_EQUAL, 1, 64, 0);
+}
+
+/* num_groups says that the ticket was bad. */
+static void test_tickets(void) {
+#if T_DEVICE
+    static const int counts[] = {2, 3, 9};
+    for (int i = 0; i < T_COUNT(counts); ++i)
+        for (int kind = 0; kind < counts[i] + TICKET_WORDS; ++kind) {
+            const int rows =
+                SPECV_GROUP_ROWS * (counts[i] - 1) + (int)t_between(1, SPECV_GROUP_ROWS);
+            grouping g;
+            t_case("ticket %d:", kind);
+            const int live = group_make(&g, rows, (enum keys)(kind % NUM_KEYS), 20, kind % 3, 0);
+            if (!g.groups) g.groups = io_new(4, 0);
+            t_upload();
+            specv_group_desc d = group_describe(&g, T_DEVICE_SIDE);
+            ticket_put(d.ticket, ticket_word(kind, counts[i]));
+            CHECK_EQ(specv_group(&d, 0), SPECV_OK, -1);
+            T_CUDA(cudaDeviceSynchronize());
+            CHECK_EQ(word_on_device(d.num_groups, 0), -1, -1);
+            group_run(&g, live); /* from the beginning, with a ticket that is zero */
+        }
+#else
+    t_skip("the reference needs no ticket");
+#endif
 }
 
 /* ------------------------------------------------------------------------------------------ C5 */
@@ -673,7 +710,7 @@ static void test_validation(void) {
 int main(int argc, char **argv) {
     static const t_group groups[] = {
         {"validation", test_validation}, {"compact", test_compact}, {"group", test_group},
-        {"picked", test_picked},         {"budget", test_budget},
+        {"picked", test_picked},         {"tickets", test_tickets}, {"budget", test_budget},
     };
     return t_main(argc, argv, groups, T_COUNT(groups));
 }

@@ -239,6 +239,17 @@ T_FN void t_upload(void) {
     }
 }
 
+/* Gives the host what the device has made of them: of a run that has no reference. */
+T_FN void t_download(void) {
+#if T_DEVICE
+    T_CUDA(cudaDeviceSynchronize());
+    for (int i = 0; i < t_num_buffers; ++i) {
+        const t_buf *b = &t_buffers[i];
+        T_CUDA(cudaMemcpy(b->host_base, b->device_base, b->total, cudaMemcpyDeviceToHost));
+    }
+#endif
+}
+
 /* Poisons the device's outputs again, for another run on the same inputs. */
 T_FN void t_poison_device(void) {
 #if T_DEVICE

@@ -1,0 +1,33 @@
+/* tickets.h - tickets that are not what they must be, for operations that have one word: an
+   operation that comes upon one says so and changes nothing that it must not. */
+
+#ifndef TICKETS_H_INCLUDED
+#define TICKETS_H_INCLUDED
+
+#include "t.h"
+
+#if T_DEVICE
+
+/* What so many blocks of other launches have left, 1 .. num_blocks, then what may be in memory. In
+   no order do the blocks of a launch make up the sum of all from there. */
+enum { TICKET_WORDS = 6 };
+
+T_FN uint32_t ticket_word(int kind, int num_blocks) {
+    const uint32_t words[TICKET_WORDS] = {1,        0x0badf00du, ~0u,
+                                          1u << 31, 0xcacacacau, (uint32_t)t_random() | 1u << 31};
+    return kind < num_blocks ? 0x5a5a0000u + (uint32_t)kind + 1 : words[kind - num_blocks];
+}
+
+T_FN void ticket_put(uint32_t *ticket, uint32_t word) {
+    T_CUDA(cudaMemcpy(ticket, &word, 4, cudaMemcpyHostToDevice));
+}
+
+T_FN int32_t word_on_device(const void *words, int64_t index) {
+    int32_t word;
+    T_CUDA(cudaMemcpy(&word, (const char *)words + 4 * index, 4, cudaMemcpyDeviceToHost));
+    return word;
+}
+
+#endif
+
+#endif /* TICKETS_H_INCLUDED */
