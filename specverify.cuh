@@ -712,9 +712,10 @@ typedef struct specv_kv_rows {
 } specv_kv_rows;
 
 /* Some operations change state that all their blocks read: the last block to have read it writes
-   it. Their ticket is one word, see SPECV_TICKET_BYTES. With BAD_TICKET that state stays as it is
-   (D3 finishes what its blocks have begun); the bit is set in each row (B3), each job (D3), or in
-   one row at least (C1, C2). */
+   it. Their ticket is one word, see SPECV_TICKET_BYTES. With BAD_TICKET that state stays as it is.
+   The bit is set in each live row (B3), each job (D3), or one row at least, live or not (C1, C2).
+   C4, without a status, then says -1 groups. In D3 entries and owners of pages have moved by then:
+   begin the caches anew. Of two launches at once perhaps only one is told. */
 
 /* B3. Commit: the rows of accepted tokens go from where the pass left them into each sequence's
    cache, behind cache_len. Without planes (the pass wrote into the cache itself) only the numbers
@@ -4134,25 +4135,28 @@ SPECV_DEVFN uint32_t specv_i_space_status(const specv_kv_pack *kv, const int32_t
 enum { SPECV_I_NOT_LAST, SPECV_I_LAST, SPECV_I_BAD_TICKET };
 
 /* Of num_blocks blocks that come here with the same ticket the last one gets LAST, and sees what
-   all of them have written. The low bits of a ticket count, the others add up the blocks' numbers;
-   LAST leaves 0. One block that finds what cannot be gets BAD_TICKET, the others NOT_LAST. A block
-   alone needs no ticket. Call: block. Sync: one or two barriers. */
+   all of them have written. The low bits of a ticket count, to 2 * num_blocks - 1 at least, the
+   others add up the blocks' numbers; LAST leaves 0. If the ticket was not 0, one block gets
+   BAD_TICKET while others may still be at work, and they get NOT_LAST. A block alone needs no
+   ticket. Call: block. Sync: one or two barriers. */
 SPECV_DEVFN int specv_i_block_arrives(uint32_t *ticket, int block, int num_blocks) {
     __shared__ int result;
     __syncthreads();
     if (num_blocks == 1) return SPECV_I_LAST;
     if (specv_i_thread() == 0) {
-        const uint32_t n = (uint32_t)num_blocks, width = 32 - (uint32_t)__clz(num_blocks);
+        const uint32_t n = (uint32_t)num_blocks, width = 32 - (uint32_t)__clz(2 * num_blocks - 1);
+        const uint32_t counts = (1u << width) - 1;
         const uint32_t mine = 1 + (((uint32_t)block + 1) << width);
         const uint32_t all = n + ((uint32_t)((uint64_t)n * (n + 1) / 2) << width);
         __threadfence();
-        const uint32_t now = atomicAdd(ticket, mine) + mine, count = now & ((1u << width) - 1);
+        const uint32_t now = atomicAdd(ticket, mine) + mine, count = now & counts;
         result = now == all ? SPECV_I_LAST : SPECV_I_NOT_LAST;
-        if (now != all && (count == n || count == 0 || (count > n && block == 0)))
-            result = SPECV_I_BAD_TICKET;
-        if (result != SPECV_I_NOT_LAST) {
+        if (count >= n || count == 0) {
             __threadfence(); /* the others read nothing that was written meanwhile */
-            atomicExch(ticket, 0u);
+            /* Of several that find too many the first one takes them; if they have wrapped by then,
+               it is the one that found 0. */
+            const uint32_t taken = atomicExch(ticket, 0u) & counts;
+            if (now != all && (count == 0 || taken >= n)) result = SPECV_I_BAD_TICKET;
         }
     }
     __syncthreads();
@@ -4337,7 +4341,7 @@ SPECV_DEVFN void specv_i_block_append_numbers(const specv_append_kv_desc *d, int
             int64_t draft = (int64_t)a.len + d->num_pending + a.n_draft - 1;
             if (draft < 0) draft = 0;
             if (d->draft_cache_len) draft = d->draft_cache_len[b];
-            d->cache_len[b] = len;
+            if (!bad_ticket) d->cache_len[b] = len; /* blocks may still be reading it */
             if (draft > len) draft = len;
             if (draft < 0)
                 a.status |= SPECV_ROW_BAD_LENGTH;
@@ -6586,8 +6590,14 @@ SPECV_KERNEL __launch_bounds__(SPECV_PARTICLE_THREADS, 2)
     }
     const int arrival = specv_i_block_arrives(d->scratch, (int)blockIdx.x, (int)gridDim.x);
     if (arrival == SPECV_I_NOT_LAST) return;
+    if (arrival == SPECV_I_BAD_TICKET) { /* others are still at it: nothing of theirs is touched */
+        for (int j = thread; d->job_status && j < num_jobs; j += SPECV_PARTICLE_THREADS) {
+            const int exists = j % d->max_jobs < d->num_jobs[j / d->max_jobs];
+            d->job_status[j] = exists ? SPECV_ROW_BAD_TICKET : 0;
+        }
+        return;
+    }
     uint32_t of_pools = *fault ? SPECV_ROW_BAD_PAGE : 0;
-    if (arrival == SPECV_I_BAD_TICKET) of_pools |= SPECV_ROW_BAD_TICKET;
     for (int i = 0; i < d->num_caches; ++i)
         if (!specv_i_has_places(&d->cache[i], freed[i])) of_pools |= SPECV_ROW_BAD_PAGE;
     for (int j = thread; j < num_jobs; j += SPECV_PARTICLE_THREADS) {
