@@ -48,6 +48,7 @@ static struct {
     long cases, passed, failed, skipped, in_group;
     long checks, bad; /* of the open case */
     int quick, open, shown;
+    void (*at_end)(void); /* what a program prints before the last line */
     const char *group;
     char what[256];
 } t;
@@ -401,6 +402,7 @@ T_FN int t_main(int argc, char **argv, const t_group *groups, int num_groups) {
         t_close_case();
     }
     if (list) return 0;
+    if (t.at_end) t.at_end();
     if (t.passed + t.failed + t.skipped == 0) {
         printf("FAIL: no case ran\n");
         t.failed = 1;
