@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ROOT = os.environ.get("ROOT", HERE)
@@ -138,6 +139,65 @@ def twins():
                 (rf"^SPECV_LAUNCHER int {name}\([^{{;]*{{", "a definition", text)):
             if not re.search(needed, source, re.M):
                 problems.append(f"{name} lacks {where}")
+    return problems
+
+
+def rules(text):
+    listed = re.search(r"^typedef enum specv_rule \{(.*?)\}", text, re.M | re.S)
+    return re.findall(r"\b(SPECV_RULE_\w+)", listed.group(1)) if listed else []
+
+
+def oracle_problems(text):
+    """Complaints about tests/oracles.txt beside a header with this text."""
+    records = re.findall(r"^((?:SPECV_RULE|specv)_\w+) +(\S+)(.*)$", read("tests/oracles.txt"), re.M)
+    groups, problems = {}, []
+    for operation, program, named in records:
+        if program.endswith(".sh"):
+            if not os.path.isfile(os.path.join(ROOT, "tests", program)):
+                problems.append(f"{operation}: there is no tests/{program}")
+        elif not os.path.isfile(os.path.join(ROOT, "tests", program + ".cu")):
+            problems.append(f"{operation}: there is no tests/{program}.cu")
+        else:
+            if program not in groups:
+                groups[program] = re.findall(r'\{"([\w-]+)", \w+\}', read(f"tests/{program}.cu"))
+            problems += [f"{operation}: tests/{program}.cu has no group {group}"
+                         for group in named.split() if group not in groups[program]]
+            problems += [] if named.split() else [f"{operation}: no group of {program}"]
+    named = {operation for operation, _, _ in records}
+    operations = [n for n in named if n.startswith("specv_")]
+    return (problems +
+            differences("launcher", launchers(text), "the code", operations, "tests/oracles.txt") +
+            differences("rule", rules(text), "the code", named.difference(operations),
+                        "tests/oracles.txt"))
+
+
+@check
+def oracles():
+    """every launcher and every rule has an oracle of its own; one without would be seen"""
+    text = read("specverify.cuh")
+    problems = oracle_problems(text)
+    # The same on headers with one more of each; law.cu must not even compile with one more rule.
+    rule = re.sub(r"(SPECV_RULE_\w+ = \d+)\n\} specv_rule;",
+                  r"\1,\n    SPECV_RULE_PLANTED = 99\n} specv_rule;", text)
+    launcher = text + ("\nSPECV_LAUNCHER int specv_planted(const specv_planted_desc *d,\n"
+                       "    struct CUstream_st *stream);\n")
+    for name, planted in (("SPECV_RULE_PLANTED", rule), ("specv_planted", launcher)):
+        if not any(name in problem for problem in oracle_problems(planted)):
+            problems.append(f"{name}, planted into the header, is not missed")
+    compiler = shutil.which(os.environ.get("CC", "gcc"))
+    if compiler:
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "specverify.cuh"), "w", encoding="utf-8") as file:
+                file.write(rule)
+            shutil.copy(os.path.join(ROOT, "specverify_ref.h"), folder)
+            for include, expected in ((ROOT, True), (folder, False)):
+                done = subprocess.run([compiler, "-std=c99", "-fsyntax-only", "-I", include, "-x", "c",
+                                       os.path.join(ROOT, "tests/law.cu")], capture_output=True,
+                                      text=True, check=False)
+                if (done.returncode == 0) != expected or \
+                        not expected and "SPECV_RULE_PLANTED" not in done.stderr:
+                    problems.append("tests/law.cu " + ("does not compile" if expected else
+                                                       "compiles with a rule without a law"))
     return problems
 
 
