@@ -177,19 +177,19 @@ static void test_tickets(void) {
 #if T_DEVICE
     static const int counts[] = {2, 6, 12};
     for (int i = 0; i < T_COUNT(counts); ++i)
-        for (int kind = 0; kind < counts[i] + TICKET_WORDS; ++kind) {
+        for (int which = 0; which < counts[i] + TICKET_WORDS; ++which) {
             shuffle s;
-            t_case("ticket %d of %d blocks", kind, counts[i]);
+            t_case("ticket %d of %d blocks", which, counts[i]);
             memset(&s, 0, sizeof s);
             s.groups = 2, s.max_jobs = counts[i] / 2, s.batch = 2 * s.max_jobs + 2;
-            s.num_caches = kind % (SPECV_MAX_CACHES + 1), s.num_carry = 1, s.text_stride = 9;
-            s.faults = kind % 4 == 3 ? 12 : 0;
+            s.num_caches = which % (SPECV_MAX_CACHES + 1), s.num_carry = 1, s.text_stride = 9;
+            s.faults = which % 4 == 3 ? 12 : 0;
             for (int k = 0; k < s.num_caches; ++k) shuffle_cache(&s, k, k ? 1 : 4, 7, 9 * s.batch);
             shuffle_make(&s, 60);
             if (!s.status) s.status = io_new(4 * counts[i], 0);
             t_upload();
             specv_reshuffle_desc d = shuffle_describe(&s, T_DEVICE_SIDE);
-            ticket_put(d.scratch, ticket_word(kind, counts[i]));
+            ticket_put(d.scratch, ticket_word(which, counts[i]));
             CHECK_EQ(specv_reshuffle(&d, 0), SPECV_OK, -1);
             T_CUDA(cudaDeviceSynchronize());
             for (int j = 0; j < counts[i]; ++j) {

@@ -12,10 +12,10 @@
    no order do the blocks of a launch make up the sum of all from there. */
 enum { TICKET_WORDS = 6 };
 
-T_FN uint32_t ticket_word(int kind, int num_blocks) {
+T_FN uint32_t ticket_word(int which, int num_blocks) {
     const uint32_t words[TICKET_WORDS] = {1,        0x0badf00du, ~0u,
                                           1u << 31, 0xcacacacau, (uint32_t)t_random() | 1u << 31};
-    return kind < num_blocks ? 0x5a5a0000u + (uint32_t)kind + 1 : words[kind - num_blocks];
+    return which < num_blocks ? 0x5a5a0000u + (uint32_t)which + 1 : words[which - num_blocks];
 }
 
 T_FN void ticket_put(uint32_t *ticket, uint32_t word) {
