@@ -985,6 +985,67 @@ static void test_sums(void) {
     }
 }
 
+/* Words of the generator that come once in 2^24 times, here for known seeds: what goes on behind their
+   24 zeros decides. */
+static void test_rare_words(void) {
+    static const struct {
+        uint64_t seed;
+        double p;
+        int accepted;
+    } tests[] = {{33899990, 2.5e-9, 0},
+                 {33899990, 4.5e-9, 1},
+                 {51839954, 4.6e-8, 0},
+                 {51839954, 4.8e-8, 1}}; /* u = 993,311 and 13,167,383 / 2^48 */
+    static const struct {
+        uint64_t seed;
+        int id;
+    } noises[] = {{58921, 558}, {99978, 344}, {122900, 549}};
+    for (int i = 0; i < T_COUNT(tests); ++i) {
+        scene c = plain_scene(1, 1, 2);
+        stage g;
+        c.draft_dtype = NO_DRAFT_SCORES;
+        t_case("rare words: accept test %d", i);
+        stage_make(&g, &c);
+        ((uint64_t *)(void *)g.seed.host)[0] = tests[i].seed;
+        ((int32_t *)(void *)g.position.host)[0] = 7;
+        CHECK(specv_philox(tests[i].seed, 7, 0, 0, 0).x[0] < 256);
+        put_token(&g.b.draft, SPECV_I32, 0, 1);
+        for (int x = 0; x < 4; ++x)
+            put_score(&g.target, SPECV_LOGITS_F32, x, x % 2 ? (float)log(tests[i].p) : 0);
+        t_upload();
+        run_reference(&g);
+        CHECK_EQ(word_at(&g.b.accepted, 0), tests[i].accepted, 0);
+        run_device(&g);
+        batch_free(&g.b);
+    }
+    for (int i = 0; i < T_COUNT(noises); ++i) {
+        const int id = noises[i].id, other = 7;
+        const uint64_t seed = noises[i].seed;
+        const uint32_t word = specv_philox(seed, 7, 0, (uint32_t)id / 4, 3).x[id % 4];
+        const uint32_t finer = specv_philox(seed, 7, 0, (uint32_t)id / 4, 3 + 32).x[id % 4];
+        const double without = -log2(-log1p(-(word + .5) / 0x1p32));
+        const double with = -log2(-log1p(-(word + (finer + .5) / 0x1p32) / 0x1p32));
+        const double against = specv_gumbel24(specv_philox(seed, 7, 0, 1, 3).x[3], 0) / 0x1p24;
+        scene c = plain_scene(1, 0, 1024);
+        stage g;
+        c.rule = SPECV_RULE_COUPLED;
+        t_case("rare words: noise %d", i);
+        stage_make(&g, &c);
+        ((uint64_t *)(void *)g.seed.host)[0] = seed;
+        ((int32_t *)(void *)g.position.host)[0] = 7;
+        CHECK(word < 256 && fabs(with - without) > 1e-4);
+        for (int x = 0; x < 1024; ++x) put_score(&g.target, SPECV_LOGITS_F32, x, -INFINITY);
+        put_score(&g.target, SPECV_LOGITS_F32, other, 0);
+        put_score(&g.target, SPECV_LOGITS_F32, id, /* half way between */
+                  (float)((against - (with + without) / 2) * 0.69314718055994531));
+        t_upload();
+        run_reference(&g);
+        CHECK_EQ(get_token(&g.b.next, SPECV_I32, 0), with > without ? id : other, 0);
+        run_device(&g);
+        batch_free(&g.b);
+    }
+}
+
 /* A uniform that is none counts as the largest below 1, where it is used, and says so. */
 static void test_uniforms(void) {
     static const float uniforms[] = {-1e-30f, -1, 1, 1.5f, INFINITY, -INFINITY, NAN};
@@ -1212,6 +1273,7 @@ int main(int argc, char **argv) {
         {"scored", test_scored},
         {"sums", test_sums},
         {"uniforms", test_uniforms},
+        {"rare-words", test_rare_words},
     };
     return t_main(argc, argv, groups, T_COUNT(groups));
 }
