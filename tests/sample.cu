@@ -985,8 +985,8 @@ static void test_sums(void) {
     }
 }
 
-/* Words of the generator that come once in 2^24 times, here for known seeds: what goes on behind their
-   24 zeros decides. */
+/* Words of the generator that come once in 2^24 times, here for known seeds: what goes on behind
+   their 24 zeros decides. */
 static void test_rare_words(void) {
     static const struct {
         uint64_t seed;
