@@ -3666,8 +3666,9 @@ SPECV_DEVFN int specv_i_log2_of_score(float score, int probs, const specv_scale 
 }
 
 /* The largest score plus noise of a tile and its lowest id. A word x of noise adds at most
-   clz(x) + 2, 66 if x is 0 (and at least -5), so that most logarithms need not be computed, nor,
-   where the whole warp has only scores far below the tile's largest, the random numbers. */
+   clz(x) + 2, one with further bits 66 (and at least -5), so that most logarithms need not be
+   computed, nor, where the whole warp has only scores far below the tile's largest, the random
+   numbers. */
 SPECV_DEVFN void specv_i_warp_score_tile(const float score[32], int unit, int first_id, int probs,
                                          float largest, const specv_scale *scale,
                                          const specv_noise *noise, int64_t *best, int32_t *id) {
@@ -3697,16 +3698,32 @@ SPECV_DEVFN void specv_i_warp_score_tile(const float score[32], int unit, int fi
             }
             if (!__any_sync(SPECV_FULL_WARP, hopeful)) continue;
             const specv_random r = specv_noise_words(noise, (uint32_t)quad_id);
-            specv_random finer = {{0, 0, 0, 0}};
-            if (((r.x[0] >> 8) == 0) | ((r.x[1] >> 8) == 0) | ((r.x[2] >> 8) == 0) |
-                ((r.x[3] >> 8) == 0))
-                finer = specv_noise_finer_words(noise, (uint32_t)quad_id);
+            uint32_t rare = 0; /* words that have further bits, once in 2^24 times */
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
-                if (without_noise[i] + (r.x[i] ? __clz((int)r.x[i]) + 2 : 66) * one > *best) {
-                    int64_t with_noise = without_noise[i] + specv_gumbel24(r.x[i], finer.x[i]);
+                if (r.x[i] < 256) {
+                    rare |= 1u << i;
+                } else if (without_noise[i] + (__clz((int)r.x[i]) + 2) * one > *best) {
+                    int64_t with_noise = without_noise[i] + specv_gumbel24(r.x[i], 0);
                     if (with_noise > *best) *best = with_noise, *id = quad_id + i;
                 }
+            }
+#pragma unroll 1
+            for (; rare; rare &= rare - 1) { /* the score anew: no register is kept for it */
+                const int i = __ffs((int)rare) - 1;
+                const specv_random finer = specv_noise_finer_words(noise, (uint32_t)quad_id);
+                float value = 0;
+                uint32_t x = 0, further = 0;
+#pragma unroll
+                for (int k = 0; k < 4; ++k)
+                    if (k == i) {
+                        value = half ? score[16 + 4 * quad + k] : score[4 * quad + k];
+                        x = r.x[k], further = finer.x[k];
+                    }
+                if (!specv_i_log2_of_score(value, probs, scale, &n, &f)) continue;
+                const int64_t with_noise = specv_i_score(n, f, specv_gumbel24(x, further));
+                if (with_noise > *best || (with_noise == *best && quad_id + i < *id))
+                    *best = with_noise, *id = quad_id + i;
             }
         }
     }
@@ -5565,7 +5582,6 @@ SPECV_DEVFN void specv_i_block_statistics(const specv_verify_sample_desc *d,
     for (int item = block * num_warps + warp; item < num_items; item += num_blocks * num_warps) {
         const int draft = item >= target_tiles, at = draft ? item - target_tiles : item;
         const int j = at / m->num_tiles, t = at % m->num_tiles;
-        const int64_t row = (draft ? m->target_rows : 0) + r->first_row + j;
         const specv_i_side side = draft ? r->draft : r->target;
         const specv_noise noise = specv_i_noise(d, b, j);
         float score[32];
@@ -5573,7 +5589,8 @@ SPECV_DEVFN void specv_i_block_statistics(const specv_verify_sample_desc *d,
         specv_warp_load_tile(score, specv_i_scores_of(&side, j), side.dtype, d->verify.vocab, t);
         tile = specv_warp_tile_stats(score, specv_i_unit(side.dtype), t,
                                      draft ? of_draft : of_target, &side.scale, &noise);
-        if (specv_i_lane() == 0) m->tiles[row * m->num_tiles + t] = tile;
+        if (specv_i_lane() == 0)
+            m->tiles[((draft ? m->target_rows : 0) + r->first_row) * m->num_tiles + at] = tile;
     }
 }
 
@@ -5783,7 +5800,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_MOVE_THREADS, 1)
     specv_copy_pages_kernel(const __grid_constant__ specv_page_resize_desc d);
 SPECV_KERNEL __launch_bounds__(SPECV_PAGE_THREADS, 1)
     specv_page_fork_kernel(const __grid_constant__ specv_page_fork_desc d);
-SPECV_KERNEL __launch_bounds__(SPECV_COLUMN_THREADS)
+SPECV_KERNEL __launch_bounds__(SPECV_COLUMN_THREADS, 2)
     specv_realign_kernel(const __grid_constant__ specv_realign_desc d);
 SPECV_KERNEL __launch_bounds__(SPECV_COLUMN_THREADS, 2)
     specv_shift_kv_kernel(const __grid_constant__ specv_shift_kv_desc d);
@@ -6071,7 +6088,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_PAGE_THREADS, 1)
 /* C1, first kernel: where everything goes, tokens, mask, position ids. Grid: batch blocks of
    SPECV_COLUMN_THREADS, a block per row. Bytes: per block 8 a row; per row that moves its columns
    of each array, else those behind the old width. */
-SPECV_KERNEL __launch_bounds__(SPECV_COLUMN_THREADS)
+SPECV_KERNEL __launch_bounds__(SPECV_COLUMN_THREADS, 2)
     specv_realign_kernel(const __grid_constant__ specv_realign_desc d) {
     const int b = (int)blockIdx.x, thread = specv_i_thread();
     specv_i_wait_for_primary();
