@@ -7,15 +7,24 @@
    in .cu files for the device functions, in .c files for the launchers.
 
    Contents (search for the anchor):
-       >>use       three ways in                   >>numeric     the same bits everywhere
-       >>does-not  what this file leaves to you    >>host        validation, messages, metrics
-       >>terms     words and layouts               >>host-api    launchers
-       >>rules     what holds for every function   >>lane        thread-level device functions
-       >>tables    all operations on one screen    >>warp        warp-level device functions
-       >>options   macros you may define           >>block       block-level device functions
-       >>revisions what changed                    >>short-names warp_ballot_accept and friends
-       >>config    compilers, linkage              >>kernels, >>launch, >>license
-       >>types     descriptors, status codes
+       in this comment   >>use, >>does-not, >>terms, >>rules, >>tables, >>options, >>revisions
+       of no operation   >>config compilers, linkage        >>lane  thread-level device functions
+                         >>types status codes, batches      >>warp  warp-level device functions
+                         >>numeric the same bits anywhere   >>block block-level device functions
+                         >>checks what validation is made of
+       families          part I: descriptors, contracts,    part II, in one file:
+                         validation, device functions       >>implementation
+           A1                >>greedy                           >>greedy-kernels
+           A2-A5 A8          >>sample                           >>sample-kernels
+           B1 B2             >>pack                             >>pack-kernels
+           B3 B5 D4          >>cache                            >>cache-kernels
+           C1 C2             >>columns                          >>columns-kernels
+           C3-C5             >>schedule                         >>schedule-kernels
+           D1-D3             >>particles                        >>particles-kernels
+           E                 >>stats                            >>stats-kernels
+       behind part I     >>short-names warp_ballot_accept and friends; at the end >>license
+   An operation stands in three places: its row in >>tables, its family in part I, and in part II.
+   A family uses what stands above it, nothing below.
 
    ------------------------------------------------------------------------------------- >>use
    1. A ready launcher (from .cu, .cpp or .c):
@@ -209,6 +218,14 @@
                                visibility if you call launchers from outside the library that
                                holds them.
    SPECVERIFY_NO_SHORT_NAMES   anywhere: no warp_ballot_accept, warp_copy_kv, ...; only specv_*.
+   SPECVERIFY_NO_GREEDY        with the implementation: no kernels and launchers of that family, for
+   SPECVERIFY_NO_SAMPLE        less code and compile time (README: what each costs). What part I
+   SPECVERIFY_NO_PACK          has of it stays: descriptors, validation, device functions. A
+   SPECVERIFY_NO_CACHE         launcher that is called all the same does not link. >>pack starts the
+   SPECVERIFY_NO_COLUMNS       kernel of >>greedy: that family is there as long as either is asked
+   SPECVERIFY_NO_SCHEDULE      for.
+   SPECVERIFY_NO_PARTICLES     (the same)
+   SPECVERIFY_NO_STATS         (the same)
    SPECVERIFY_NO_VALIDATE      with the implementation: launchers skip the host-side checks.
    SPECVERIFY_NO_STDINT        under NVRTC, if you declare int32_t and its kin yourself.
 
@@ -291,9 +308,18 @@ typedef unsigned long long uint64_t;
 /* The attribute keeps clang hosts quiet about device functions that a file does not use. */
 #define SPECV_DEVFN static __device__ __forceinline__ SPECV_UNUSED
 
+/* Prototypes of launchers: not where they would be static functions that nothing defines. */
+#if !defined(SPECVERIFY_STATIC) || (defined(SPECVERIFY_IMPLEMENTATION) && defined(__CUDACC__))
+#define SPECV_I_LAUNCHERS 1
+#else
+#define SPECV_I_LAUNCHERS 0
+#endif
+
 struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA header */
 
-/* ================================================================================== >>types */
+/* =================================================================================== >>types
+
+   What all operations share: status codes, bits of row_status, the ragged batch, tickets. */
 
 /* Status codes: name, value, message. Every message names the field at fault. */
 #define SPECV_STATUS_TABLE(X)                                                                      \
@@ -470,97 +496,6 @@ typedef struct specv_rows {
     int32_t max_draft;         /* upper bound of drafts in a row; columns of dense buffers */
 } specv_rows;
 
-/* A1. Greedy verification: draft ids against target ids. */
-typedef struct specv_verify_greedy_desc {
-    uint32_t canary0;
-    int32_t token_dtype; /* specv_dtype of all four token buffers; 0 = SPECV_I32 */
-    specv_rows rows;
-    const void *draft_tokens;    /* dense [batch][max_draft], CSR [num_draft_tokens] */
-    const void *target_tokens;   /* dense [batch][max_draft + 1], CSR [num_draft_tokens + batch] */
-    int32_t *accepted_len;       /* out [batch]; an accepted EOS counts, drafts after it do not */
-    uint8_t *mismatch;           /* out [batch], or null; 1 = a draft was rejected */
-    void *next_token;            /* out [batch], or null; correction or bonus, -1 after an EOS */
-    void *out_tokens;            /* out [batch][max_draft + 1], or null; emitted tokens, then -1 */
-    int32_t *num_emitted;        /* out [batch], or null; accepted_len + (next_token >= 0) */
-    uint8_t *finished;           /* out [batch], or null; 1 = an emitted token is an EOS */
-    uint32_t *row_status;        /* out [batch], or null; SPECV_ROW_* bits */
-    int64_t draft_stride_elems;  /* dense; 0 = max_draft */
-    int64_t target_stride_elems; /* dense; 0 = max_draft + 1 */
-    int64_t out_stride_elems;    /* 0 = max_draft + 1 */
-    int64_t vocab;               /* ids are 0..vocab-1; 0 = unknown, only negative ids are bad */
-    int64_t eos_token[SPECV_MAX_EOS];
-    int32_t num_eos; /* how many of eos_token count; 0 = none */
-    uint32_t canary1;
-} specv_verify_greedy_desc;
-
-/* What the kernel of A1 takes. */
-typedef struct specv_verify_greedy_task {
-    specv_verify_greedy_desc d; /* resolved */
-    int32_t has_second;         /* 1 = a chained kernel follows: it may start early, and waits */
-} specv_verify_greedy_task;
-
-/* Where accepted KV rows come from and go to. Row (b, j) of a plane starts at
-   dense  src + b * src_seq_stride_bytes + j * src_pos_stride_bytes,
-   CSR    src + (row_start[b] + j) * src_pos_stride_bytes,
-   and is copied to dst + (offsets[b] + j) * dst_row_stride_bytes. */
-typedef struct specv_kv_pack {
-    const void *const *src_planes; /* device table [num_planes] of planes, or null: src, dst */
-    void *const *dst_planes;       /* the same for dst; a plane null on either side is skipped */
-    const void *src;               /* the only plane, when there is no table */
-    void *dst;
-    int32_t *offsets;             /* out [batch + 1]: exclusive scan of the row counts */
-    int64_t row_bytes;            /* bytes of one KV row, any number */
-    int64_t src_pos_stride_bytes; /* 0 = row_bytes */
-    int64_t src_seq_stride_bytes; /* dense; 0 = max_draft * src_pos_stride_bytes */
-    int64_t dst_row_stride_bytes; /* 0 = row_bytes */
-    int64_t capacity_rows;        /* rows that each dst plane holds; must be set */
-    int32_t num_planes;           /* length of the tables; 0 or 1 without them */
-    int32_t num_sms;              /* 0 = ask the runtime for the current device */
-} specv_kv_pack;
-
-/* B1. Packing: the first accepted_len[b] KV rows of every row, back to back. */
-typedef struct specv_pack_kv_desc {
-    uint32_t canary0;
-    int32_t keep_status; /* 1 = add bits to row_status (after A1); 0 = store it */
-    specv_rows rows;
-    const int32_t *accepted_len; /* [batch] */
-    uint32_t *row_status;        /* out [batch], or null */
-    specv_kv_pack kv;
-    uint32_t reserved; /* must be 0 */
-    uint32_t canary1;
-} specv_pack_kv_desc;
-
-/* B2. A1, then B1 of what it accepted. */
-typedef struct specv_verify_pack_kv_desc {
-    specv_verify_greedy_desc verify;
-    specv_kv_pack kv;
-    uint32_t reserved; /* must be 0 */
-    uint32_t canary1;
-} specv_verify_pack_kv_desc;
-
-/* What a model says of the vocabulary: logits, or probabilities that already have everything
-   applied (temperature, top-k, penalties). The entry of id x at position i of row b is
-   dense  data[b * seq_stride_elems + i * pos_stride_elems + x],
-   CSR    data[(row_start[b] + i) * pos_stride_elems + x], for the target row_start[b] + b + i.
-   Probabilities should sum to 1. A token drawn from p alone does not mind; where p and q are
-   compared, p or q that is off by a factor of 1 + e moves the law of the text by up to e in total
-   variation, in each step. Where the kernels know the sum, one off by more than 1e-3 is reported:
-   BAD_SUM (the same factor on p and q is neither seen nor harmful). */
-typedef enum specv_score_dtype {
-    SPECV_LOGITS_F32 = 0,
-    SPECV_LOGITS_F16 = 1,
-    SPECV_LOGITS_BF16 = 2,
-    SPECV_PROBS_F32 = 3
-} specv_score_dtype;
-
-typedef struct specv_scores {
-    const void *data;
-    int64_t pos_stride_elems; /* 0 = vocab */
-    int64_t seq_stride_elems; /* dense; 0 = positions of a row * pos_stride_elems */
-    int32_t dtype;            /* specv_score_dtype */
-    uint32_t reserved;        /* must be 0 */
-} specv_scores;
-
 /* Tickets. The blocks that share work count their arrivals in a word of device memory; the last one
    goes on alone. The caller zeroes a ticket once; every launch leaves it zero, so a graph may be
    replayed forever, and launches of any operations and descriptors may share one as long as they do
@@ -569,147 +504,9 @@ typedef struct specv_scores {
    luck) whether the blocks of one launch have arrived, and if not sets BAD_TICKET; then the ticket
    has to be zeroed again. The tickets of scratch memory are its first SPECV_TICKET_BYTES; the rest
    of it needs no preparation. Beyond SPECV_TICKET_ROWS rows a row has one block, and none. */
-#define SPECV_TICKET_ROWS  1024
+#define SPECV_TICKET_ROWS 1024
+
 #define SPECV_TICKET_BYTES (8 * SPECV_TICKET_ROWS)
-
-/* How a drafted token is judged. p: target's, q: draft's distribution at its position.
-   TOKEN    accept while u * q(d) < p(d), then draw from (p - q)+. Leviathan et al. 2023 (arXiv
-            2211.17192), Chen et al. 2023 (arXiv 2302.01318). Lossless.
-   BLOCK    judge the drafts together: accepts as many or more, the same law of the text. Sun et
-            al. 2025 (arXiv 2403.10444).
-   COUPLED  the text is argmax of logit / T + Gumbel noise of the seed and the absolute position,
-            and a draft is accepted if it is that token: any drafter, batch and number of drafts
-            give the same text. Daliri, Musco and Suresh 2024 (arXiv 2408.07978).
-   GREEDY   as if every temperature were 0.
-   SCORE    accept every draft (SMC-SD corrects by weights, see D1), give its log-probability, draw
-            the next token from p. Takes no draft scores. */
-typedef enum specv_rule {
-    SPECV_RULE_TOKEN = 0,
-    SPECV_RULE_BLOCK = 1,
-    SPECV_RULE_COUPLED = 2,
-    SPECV_RULE_GREEDY = 3,
-    SPECV_RULE_SCORE = 4
-} specv_rule;
-
-/* Whose random numbers: two uses that must be independent need different streams. A sampler's (A8)
-   and a verification's are different ones in any case, so a draft of either method and either of
-   the first two streams may be judged by any rule.
-   TARGET   the target model's.
-   DRAFT    a draft model's; also of a verification whose tokens are drafts for a larger model.
-   COUPLED  only for a sampler's method GUMBEL: the noise that rule COUPLED has at that position.
-            For plain decoding of the text that this rule writes, and for its drafts, which then
-            agree with it most often. Not for drafts that rule BLOCK will judge: the noise of a
-            draft behind the last accepted one comes again in the next step. */
-typedef enum specv_stream {
-    SPECV_STREAM_TARGET = 0,
-    SPECV_STREAM_DRAFT = 1,
-    SPECV_STREAM_COUPLED = 2
-} specv_stream;
-
-/* A2 to A5. Verification against what the models say of the whole vocabulary. In `verify`, batch,
-   drafts, outputs and EOS are as in A1; vocab must be set; target_tokens must be null. */
-typedef struct specv_verify_sample_desc {
-    specv_verify_greedy_desc verify;
-    specv_scores target;      /* max_draft + 1 positions a row */
-    specv_scores draft;       /* max_draft positions a row, or data null: q is 1 at the draft */
-    const float *temperature; /* [batch], or null: 1; 0 = greedy. Of probs only 0 counts */
-    const float *draft_temperature; /* [batch], or null: temperature; for draft logits */
-    const uint64_t *seed;        /* [batch]; null with rule GREEDY, and where uniforms replace it:
-                                    both (TOKEN, BLOCK), sample_uniform (SCORE, or max_draft 0). The
-                                    host cannot see temperatures: that all are 0 is no reason */
-    const int32_t *position;     /* [batch]: where in the text the row's position 0 is */
-    const float *accept_uniform; /* in [0, 1), laid out as draft_tokens, or null: from seed. Given,
-                                    it wins; seed then serves what has no uniform */
-    const float *sample_uniform; /* the same, [batch]: for the token behind the drafts */
-    float *logprob;  /* out [batch], or null; ln p(next_token) of the target, 0 without a token */
-    float *lse;      /* out [batch], or null; ln sum exp(logit / T) where next_token came from; at
-                       temperature 0 the largest logit; 0 for probabilities */
-    float *max_prob; /* max_draft 0: out [batch], or null; as in specv_sample_desc */
-    float *draft_logprob; /* rule SCORE: out [batch][max_draft], or null; ln p(draft) of the target,
-                             -infinity too; 0 behind the last draft that is accepted */
-    void *scratch;        /* 16-byte aligned; one per stream, its tickets 0: SPECV_TICKET_BYTES */
-    int64_t scratch_bytes; /* at least specv_verify_sample_scratch_bytes */
-    int32_t rule;          /* specv_rule */
-    int32_t num_sms;       /* 0 = ask the runtime for the current device */
-    int32_t step_row;      /* random numbers as if position 0 were this position of its step */
-    int32_t stream;        /* specv_stream: TARGET or DRAFT; rule COUPLED has its own */
-    uint32_t reserved;     /* must be 0 */
-    uint32_t canary1;
-} specv_verify_sample_desc;
-
-/* A8. One token per row, drawn from the scores: CDF by one uniform, GUMBEL by noise on each id.
-   With GUMBEL and stream COUPLED it is A5 without drafts. */
-typedef enum specv_sample_method {
-    SPECV_SAMPLE_CDF = 0,
-    SPECV_SAMPLE_GUMBEL = 1
-} specv_sample_method;
-
-typedef struct specv_sample_desc {
-    uint32_t canary0;
-    int32_t token_dtype;       /* specv_dtype */
-    const int32_t *num_active; /* as in specv_rows */
-    specv_scores scores;       /* one position a row; seq_stride_elems is the stride of rows */
-    const float *temperature;  /* [batch], or null: 1; 0 = greedy. Of probs only 0 counts */
-    const uint64_t *seed;      /* [batch]; null only with CDF and uniform */
-    const int32_t *position;   /* [batch]: absolute position of the step's first token */
-    const float *uniform;  /* method CDF: in [0, 1), [batch], or null: from seed. Given, it wins */
-    void *token;           /* out [batch], token_stride_elems apart; -1 if there is none */
-    float *logprob;        /* out [batch], or null; ln p(token), 0 without a token */
-    float *lse;            /* out [batch], or null; as in specv_verify_sample_desc */
-    float *max_prob;       /* out [batch], or null; the largest probability of the law that the
-                                  token was drawn from: 1 at temperature 0, 0 if there is no token.
-                                  Unlike the token's own probability it is known before the token
-                                  is: the confidence that C5 needs */
-    uint32_t *row_status;  /* out [batch], or null */
-    void *scratch;         /* one per stream, as in specv_verify_sample_desc */
-    int64_t scratch_bytes; /* at least specv_sample_scratch_bytes */
-    int64_t vocab;
-    int64_t token_stride_elems; /* 0 = 1; for column j of drafts [batch][n]: token + j, stride n */
-    int32_t batch;
-    int32_t method;   /* specv_sample_method */
-    int32_t num_sms;  /* 0 = ask the runtime for the current device */
-    int32_t step_row; /* which token of its step this is: drafts 0, 1, 2, ... */
-    int32_t stream;   /* specv_stream */
-    uint32_t canary1;
-} specv_sample_desc;
-
-/* A KV cache. Head h of position x of sequence b is head_bytes long and starts at
-   padded  plane + b * seq_stride_bytes + x * pos_stride_bytes + h * head_stride_bytes,
-   paged   plane + page * page_stride_bytes + x % page_size * pos_stride_bytes
-                 + h * head_stride_bytes,   page = block_table[b * table_stride + x / page_size].
-   [position][head] and [head][position] are both a matter of strides; K as [head_dim / x]
-   [position][x] has more and shorter heads. Different elements must not overlap. */
-typedef struct specv_kv_cache {
-    void *const *planes;       /* device table [num_planes] of planes, or null: plane; a null one
-                                  is skipped */
-    void *plane;               /* the only plane, when there is no table */
-    int32_t *block_table;      /* paged: [batch][table_stride]; null: padded */
-    int64_t head_bytes;        /* with one head: bytes of a KV row */
-    int64_t head_stride_bytes; /* 0 = head_bytes */
-    int64_t pos_stride_bytes;  /* 0 = num_heads * head_stride_bytes */
-    int64_t seq_stride_bytes;  /* padded; 0 = max_positions * pos_stride_bytes */
-    int64_t page_stride_bytes; /* paged; 0 = page_size * pos_stride_bytes */
-    int64_t table_stride;      /* paged; 0 = ceil(max_positions / page_size) */
-    int32_t num_planes;        /* length of the table; 0 or 1 without it */
-    int32_t num_heads;         /* 0 = 1 */
-    int32_t max_positions;     /* that a sequence can hold; must be set */
-    int32_t page_size;         /* paged: positions in a page */
-    int32_t num_pages;         /* paged: ids are 0..num_pages-1 */
-    uint32_t reserved;         /* must be 0 */
-} specv_kv_cache;
-
-/* The KV rows that a verification pass made: of the row's pending tokens (in the text already, but
-   not yet in the cache), then of its drafts. Head h of the j-th starts at
-   dense  plane + b * seq_stride_bytes + j * pos_stride_bytes + h * head_stride_bytes,
-   CSR    plane + (row_start[b] + b * num_pending + j) * pos_stride_bytes + h * head_stride_bytes.
-   Number and size of planes and heads are those of the cache. */
-typedef struct specv_kv_rows {
-    const void *const *planes; /* device table, or null: plane */
-    const void *plane;
-    int64_t head_stride_bytes; /* 0 = head_bytes */
-    int64_t pos_stride_bytes;  /* 0 = num_heads * head_stride_bytes */
-    int64_t seq_stride_bytes;  /* dense; 0 = (num_pending + max_draft) * pos_stride_bytes */
-} specv_kv_rows;
 
 /* Some operations change state that all their blocks read: the last block to have read it writes
    it. Their ticket is one word, see SPECV_TICKET_BYTES. With BAD_TICKET that state stays as it is.
@@ -717,447 +514,7 @@ typedef struct specv_kv_rows {
    C4, without a status, then says -1 groups. In D3 entries and owners of pages have moved by then:
    begin the caches anew. Of two launches at once perhaps only one is told. */
 
-/* B3. Commit: the rows of accepted tokens go from where the pass left them into each sequence's
-   cache, behind cache_len. Without planes (the pass wrote into the cache itself) only the numbers
-   are kept: a rejected row is one behind the new cache_len. (So for a draft model's cache, if all
-   rows lacked the same number of tokens: num_pending is that number minus 1.) */
-typedef struct specv_append_kv_desc {
-    uint32_t canary0;
-    int32_t keep_status; /* 1 = add bits to row_status (after A1 to A5); 0 = store it */
-    specv_rows rows;
-    const int32_t *accepted_len; /* [batch] */
-    int32_t *cache_len; /* in/out [batch]: positions in the cache; += num_pending + accepted */
-    int32_t *draft_cache_len; /* in/out [batch], or null: positions in the draft model's cache,
-                                 after drafting; cut to the new cache_len. Null: it was fed the
-                                 pending token and all drafts but the last */
-    int32_t *draft_catchup;   /* out [batch], or null: tokens that the draft model lacks, the next
-                               token included: 1, or 2 after all drafts were accepted */
-    int64_t *slot_mapping; /* out [batch][num_pending + max_draft], or null: where the next pass's
-                              KV rows belong, page * page_size + offset (padded: b * max_positions
-                              + position); -1 without a place. From block_table as it is now: the
-                              B5 before has to reserve for two passes, and what B5 or D3 changes
-                              later makes it stale */
-    int32_t *position_ids; /* out [batch][num_pending + max_draft], or null: of the next pass */
-    const int32_t *page_refs; /* [num_pages], or null: a page that is written must have one owner */
-    uint32_t *row_status;     /* out [batch], or null */
-    uint32_t *ticket;         /* one per stream, 0: see above */
-    specv_kv_rows src;
-    specv_kv_cache kv;
-    int32_t num_pending; /* rows before the first draft's: 1 in most engines */
-    int32_t num_sms;     /* 0 = ask the runtime for the current device */
-    uint32_t reserved;   /* must be 0 */
-    uint32_t canary1;
-} specv_append_kv_desc;
-
-#define SPECV_PAGE_ROWS 1024
-
-/* A pool of pages in device memory. Page p is free if refs[p] is 0; then, and only then, it is once
-   among the first *num_free of free_pages. To begin: refs 0, all pages free, in any order. */
-typedef struct specv_page_pool {
-    int32_t *refs;       /* in/out [num_pages]: table entries that name the page */
-    int32_t *free_pages; /* in/out [num_pages]: a stack, the next page is the last */
-    int32_t *num_free;   /* in/out scalar */
-} specv_page_pool;
-
-/* B5. Gives every row the pages for cache_len + reserve positions: surplus pages are given back
-   (freed when their last owner does), missing ones allocated, and a partly filled page that others
-   own too is replaced by a copy before the row writes into it. Deterministic: as if row after row
-   gave back (a page that several give back goes where the first of them names it), then row after
-   row took. When the pool runs dry, that row and all behind it that need
-   a page get NO_SPACE and keep what they have; cache_len is all they may fill. At most
-   SPECV_PAGE_ROWS rows. Positions beyond max_positions are not reserved. A sequence that joins has
-   no pages, cache_len 0 and its prompt as row_reserve.
-   alloc, free, inc_ref, dec_ref_and_free of lists are this operation and specv_page_fork: a list
-   is a row of block_table. */
-typedef struct specv_page_resize_desc {
-    uint32_t canary0;
-    int32_t keep_status;       /* 1 = add bits to row_status; 0 = store it */
-    const int32_t *num_active; /* as in specv_rows */
-    specv_page_pool pool;
-    int32_t *num_row_pages;     /* in/out [batch]: entries of block_table that the row owns */
-    const int32_t *cache_len;   /* [batch]: positions with content */
-    const int32_t *row_reserve; /* [batch], or null: reserve in every row */
-    const uint8_t *finished;    /* [batch], or null; not 0: the row gives back all its pages */
-    int32_t *copy_from;         /* out [batch]: the page that was replaced, or -1; without planes
-                                   this and the next may be null */
-    int32_t *copy_to;           /* out [batch]: by which, or -1; its first cache_len % page_size
-                                   positions are copied from there if kv has planes */
-    uint32_t *row_status;       /* out [batch], or null */
-    specv_kv_cache kv;          /* paged; block_table is in/out, -1 behind the row's pages */
-    int32_t batch;
-    int32_t reserve; /* positions behind cache_len: before a pass num_pending + max_draft */
-    int32_t num_sms; /* 0 = ask the runtime for the current device */
-    uint32_t canary1;
-} specv_page_resize_desc;
-
-/* B5. Shares the pages of a sequence: row dst_row[i] gets the table entries of row src_row[i] that
-   hold its cache_len positions, and its cache_len. No KV row is moved. */
-typedef struct specv_page_fork_desc {
-    uint32_t canary0;
-    int32_t *refs;          /* in/out [num_pages]: one more per entry */
-    int32_t *block_table;   /* in/out [batch][table_stride] */
-    int32_t *num_row_pages; /* in/out [batch]; 0 in each dst_row */
-    int32_t *cache_len;     /* in/out [batch] */
-    const int32_t *src_row; /* [num_forks] */
-    const int32_t *dst_row; /* [num_forks], all different, none of them in src_row */
-    uint32_t *fork_status;  /* out [num_forks], or null; a fork with a bit set did nothing */
-    int64_t table_stride;   /* 0 = max_row_pages */
-    int32_t batch;
-    int32_t num_forks;
-    int32_t page_size;
-    int32_t num_pages;
-    int32_t max_row_pages;
-    uint32_t canary1;
-} specv_page_fork_desc;
-
-/* A batch whose sequences share columns (C1, C2): entry (b, c) of an array is
-   data[b * stride + c]. Each array may be null. */
-typedef struct specv_columns {
-    void *tokens;         /* in/out, of the descriptor's token_dtype */
-    void *mask;           /* in/out, of index_dtype: 1 = a token of the text is there */
-    void *position_ids;   /* in/out, of index_dtype: its place in the text */
-    int32_t *width;       /* in/out scalar: columns in use, the same for all rows. The last
-                                column is the pending token's; drafts go behind it */
-    int64_t stride_elems; /* 0 = max_columns */
-    int64_t pad_token;    /* written where there is no token; never compared with anything */
-    int32_t index_dtype;  /* specv_dtype */
-    int32_t max_columns;  /* must be set */
-} specv_columns;
-
-/* Columns first .. first + count - 1 of a sequence's cache move by `by` columns. Columns that
-   they leave keep their old bytes. */
-typedef struct specv_shift {
-    int32_t first, count, by, reserved;
-} specv_shift;
-
-/* C1. EQSPEC's unpad-append-repad, in place (arXiv 2510.22876): sequences end in the same column,
-   padding is on the left. A sequence joins with pad_len = width and its prompt as what was emitted,
-   in a launch without planes. With c_b = width - pad_len[b] tokens and a_b new ones,
-       width' = max (c_b + a_b),   pad_len'[b] = width' - c_b - a_b,
-   and what row b has in its columns moves by pad_len'[b] - pad_len[b], of either sign; 0 costs
-   nothing. KV rows: those of all c_b + a_b tokens but the last; the pass left them from column
-   pad_len[b] on. Written columns: from the first that changes to max(width, width') + max_draft. KV
-   columns that become padding, or lie behind the row's end, keep their old bytes. */
-typedef struct specv_realign_desc {
-    uint32_t canary0;
-    int32_t token_dtype;        /* specv_dtype */
-    const int32_t *num_active;  /* as in specv_rows */
-    const void *emitted;        /* [batch][max_draft + 1]: out_tokens of A1 to A5 */
-    const int32_t *num_emitted; /* [batch], 0..max_draft + 1 */
-    int32_t *pad_len;           /* in/out [batch] */
-    specv_shift *shifts;  /* out [batch], 16-byte aligned: for further caches, specv_shift_kv */
-    uint32_t *row_status; /* out [batch], or null */
-    uint32_t *ticket;     /* one per stream, 0: see B3 */
-    specv_columns columns;
-    specv_kv_cache kv;            /* padded; no planes: KV is left to specv_shift_kv */
-    int64_t emitted_stride_elems; /* 0 = max_draft + 1 */
-    int32_t batch, max_draft;
-    uint32_t reserved; /* must be 0 */
-    uint32_t canary1;
-} specv_realign_desc;
-
-/* C1. Moves columns of a padded cache in place, in every plane. */
-typedef struct specv_shift_kv_desc {
-    uint32_t canary0;
-    int32_t keep_status;       /* 1 = add bits to row_status; 0 = store it */
-    const int32_t *num_active; /* as in specv_rows */
-    const specv_shift *shifts; /* [batch], 16-byte aligned */
-    const int32_t *end;        /* [batch], or null: columns from here on hold nothing yet */
-    uint32_t *row_status;      /* out [batch], or null */
-    specv_kv_cache kv;         /* padded */
-    int32_t batch;
-    uint32_t canary1;
-} specv_shift_kv_desc;
-
-/* C2. Gap mode: nothing moves; rejected columns are masked. With W = width and K = the largest
-   accepted_len, the accepted drafts of row b are in columns W .. W + k_b - 1, the next token of
-   every row in column W + K, and width' = W + K + 1 (W if no row emits anything). position_ids
-   are running counts of the mask, minus 1, at least 0; from width' on, those that the next step's
-   drafts will have. Written columns: W .. width' + max_draft - 1. */
-typedef struct specv_gap_commit_desc {
-    uint32_t canary0;
-    int32_t token_dtype;         /* specv_dtype */
-    const int32_t *num_active;   /* as in specv_rows */
-    const int32_t *accepted_len; /* [batch] */
-    const void *emitted;         /* [batch][max_draft + 1]: out_tokens of A1 to A5 */
-    const int32_t *num_emitted;  /* [batch]: accepted_len, or one more */
-    int32_t *content_len;        /* in/out [batch]: tokens of the text, columns with mask 1 */
-    int32_t *catchup;            /* out scalar, or null: columns before width' that the draft model
-                                    lacks: 1, or 2 if a row accepted max_draft drafts */
-    uint32_t *row_status;        /* out [batch], or null */
-    uint32_t *ticket;            /* one per stream, 0: see B3 */
-    specv_columns columns;
-    int64_t emitted_stride_elems; /* 0 = max_draft + 1 */
-    int32_t batch, max_draft;
-    uint32_t reserved; /* must be 0 */
-    uint32_t canary1;
-} specv_gap_commit_desc;
-
-/* C3. Which rows go on, and what each still has to feed its draft model. `carry` compacts arrays
-   with an element per row, in place, so that the rows that go on come first; what is behind them
-   stays as it was: a sequence that joins there begins with num_row_pages and cache_len 0, or B5
-   gives back pages of the row that moved. Rows that leave give their pages back (B5) before. A
-   launch cannot carry the lengths that it reads; finished is 0 for all rows that go on. */
-enum { SPECV_MAX_CARRY = 8 };
-
-typedef struct specv_carry {
-    void *data;         /* in/out [batch], of any alignment; 16 bytes are fastest */
-    int64_t elem_bytes; /* > 0; elements are back to back */
-} specv_carry;
-
-typedef struct specv_compact_desc {
-    uint32_t canary0;
-    int32_t batch;
-    const int32_t *num_active;      /* as in specv_rows */
-    const uint8_t *finished;        /* [batch]; not 0: the row leaves */
-    const int32_t *cache_len;       /* [batch], or null: without catch-up ranges */
-    const int32_t *draft_cache_len; /* [batch], or null: without catch-up ranges */
-    int32_t *active;                /* out [batch]: rows that go on, in order, then -1 */
-    int32_t *new_num_active;        /* out scalar; not num_active */
-    int32_t *start_position;        /* out [batch], or null: cache_len of active[i], then 0 */
-    int32_t *catchup_first;         /* out [batch], or null: the first position that the draft model
-                                  has not seen of active[i], its draft_cache_len; then 0 */
-    int32_t *catchup_start;         /* out [batch + 1], or null: running sum of the tokens it lacks,
-                                  cache_len + 1 - draft_cache_len each: rows of a CSR pass */
-    uint32_t *row_status;           /* out [batch], or null; by row, as the inputs */
-    specv_carry carry[SPECV_MAX_CARRY]; /* none may be an input or another output */
-    int32_t num_carry;
-    uint32_t canary1;
-} specv_compact_desc;
-
-/* C4. Orders rows by a key, equal keys in row order: by length, with the groups of equal length
-   (EXSPEC, arXiv 2510.22876), or by score, largest first (predicted acceptance). */
-typedef struct specv_group_desc {
-    uint32_t canary0;
-    int32_t batch;
-    const int32_t *num_active; /* as in specv_rows */
-    const uint8_t *skip;       /* [batch], or null; not 0: the row is left out */
-    const int32_t *length;     /* [batch]; this or score */
-    const float *score;        /* [batch]; NaN counts as the smallest */
-    int32_t *order;            /* out [batch]: rows, smallest length or largest score first; -1 */
-    int32_t *group_start;      /* out [batch + 1], or null: group g is order[group_start[g]] up to
-                                  order[group_start[g + 1]]; then the number of rows in order */
-    int32_t *num_groups;       /* out scalar, or null; -1: BAD_TICKET */
-    int32_t *picked;           /* out [pick], or null: of the groups with `pick` rows the one whose
-                                  pick-th row comes first, its first `pick` rows; if there is none
-                                  the first `pick` rows that are not left out, then -1 */
-    int32_t *is_group;         /* out scalar, or null: 1 = picked is of one group */
-    uint32_t *ticket;          /* one per stream, 0: see B3 */
-    int32_t pick;
-    uint32_t canary1;
-} specv_group_desc;
-
-/* C5. Spends a budget of drafts on the batch: the `budget` drafts with the largest chance to be
-   reached and accepted, survival(b, j) = confidence(b, 0) * .. * confidence(b, j), each product
-   rounded to float; ties to the lower row, then the lower position. As survival never grows along
-   a row, every row keeps a prefix. (TETRIS, arXiv 2502.15197.)
-   What confidence may depend on: confidence(b, j) on the text before draft j of row b, the drafts
-   0..j-1 among it, and on nothing that was drawn with draft j or later. Then whether draft j is
-   kept is settled before it is drawn (those that beat it are of other rows, or before it), and the
-   text keeps its law under every rule. specv_sample's max_prob is such a number, the entropy of q
-   another; q of the drafted token itself is not: rules TOKEN and BLOCK then write text of another
-   law. Rules GREEDY and COUPLED, and drafts that are a function of the text, take any. */
-typedef struct specv_draft_budget_desc {
-    uint32_t canary0;
-    int32_t reserved;        /* must be 0 */
-    specv_rows rows;         /* dense */
-    const float *confidence; /* [batch][max_draft], in [0, 1] */
-    const int32_t *budget;   /* device scalar, or null: max_budget */
-    float *survival;         /* out [batch][max_draft]; 0 behind the row's drafts */
-    int32_t *new_draft_len;  /* out [batch]: drafts to verify; may be rows.draft_len */
-    int32_t *row_start;      /* out [batch + 1], or null: running sum, as in specv_rows */
-    uint32_t *row_status;    /* out [batch], or null; a confidence outside [0, 1]: NAN, as 0 */
-    int64_t confidence_stride_elems; /* 0 = max_draft */
-    int32_t max_budget;              /* must be set: at most so many drafts are kept */
-    uint32_t canary1;
-} specv_draft_budget_desc;
-
-/* ---- D. Particles: SMC-SD (arXiv 2604.15672) accepts every draft and carries the correction in
-   weights. Particle i of group g is row g * num_particles + i. */
-
-/* D1. One cycle's importance weights, in double: for each draft up to the first EOS, in order,
-       w += alpha * target_logprob - draft_logprob,
-   and, if no EOS was drafted, ln Z of the power target that the bonus token came from,
-       w += bonus_lse - alpha * lse.
-   A finished particle adds 0. NaN and +infinity count as -infinity. Every particle has max_draft
-   drafts, or an EOS among them: all are read, what is behind the EOS may hold anything. */
-typedef struct specv_particle_weights_desc {
-    uint32_t canary0;
-    int32_t token_dtype;         /* specv_dtype of draft_tokens, next_token */
-    const int32_t *num_active;   /* as in specv_rows: particles */
-    const void *draft_tokens;    /* [batch][max_draft], or null: no draft is an EOS */
-    const void *next_token;      /* [batch], or null: the bonus token is no EOS. Below 0: none */
-    const float *target_logprob; /* [batch][max_draft]: ln p(draft), what rule SCORE stores in its
-                                    draft_logprob; here that is ln q */
-    const float *draft_logprob;  /* ln q(draft), as sampled; of particle i, draft j at
-                                    i * row stride + j * position stride, see below */
-    const float *alpha;          /* [batch], or null: 1. Power of the target */
-    const float *bonus_lse;      /* [batch], or null: nothing is added. lse of specv_sample at
-                                    temperature / alpha, that drew the bonus */
-    const float *lse;            /* [batch], with bonus_lse: lse at the temperature itself */
-    uint8_t *finished;           /* in/out [batch]: 1 once an EOS was emitted */
-    double *log_weight;          /* in/out [batch]: gains what interval_weight does; D2 begins it
-                                    anew as well if it is given there */
-    double *interval_weight;     /* in/out [batch]: since the last resampling */
-    int32_t *num_emitted;        /* out [batch], or null: tokens that the text gains */
-    uint32_t *row_status;        /* out [batch], or null; NAN */
-    int64_t draft_stride_elems;  /* of draft_tokens; 0 = max_draft */
-    int64_t target_logprob_stride_elems; /* 0 = max_draft */
-    /* Of draft_logprob: both 0 = max_draft and 1, or both set. */
-    int64_t draft_logprob_row_stride_elems;
-    int64_t draft_logprob_pos_stride_elems;
-    int64_t eos_token[SPECV_MAX_EOS];
-    int32_t num_eos;
-    int32_t batch, max_draft;
-    uint32_t canary1;
-} specv_particle_weights_desc;
-
-/* How N ancestors are drawn from weights w. SYSTEMATIC: at (k + u) / N, one u; STRATIFIED: at
-   (k + u_k) / N; MULTINOMIAL: independently; RESIDUAL: floor(N w) each, the rest independently. */
-typedef enum specv_resampling {
-    SPECV_RESAMPLE_SYSTEMATIC = 0,
-    SPECV_RESAMPLE_STRATIFIED = 1,
-    SPECV_RESAMPLE_MULTINOMIAL = 2,
-    SPECV_RESAMPLE_RESIDUAL = 3
-} specv_resampling;
-
-enum { SPECV_MAX_PARTICLES = 1024 };
-
-/* D2. Which particles die and whose copies take their rows. A group resamples if
-       ESS = (sum w)^2 / sum w^2 < threshold * num_particles,   w = exp(interval_weight);
-   then its weights start anew at 0 and log_z gains the logarithm of the mean weight. Weights become
-   integers of 40 bits, relative to the group's largest, and everything after is exact: copies of
-   particle i are floor or ceil of N w_i (SYSTEMATIC), the same on every machine. Survivors keep
-   their rows; the d-th dead one gets the d-th spare copy. A group whose weights are all -infinity
-   does not resample: EMPTY. */
-typedef struct specv_resample_plan_desc {
-    uint32_t canary0;
-    int32_t scheme;            /* specv_resampling */
-    const int32_t *num_active; /* device scalar, or null: groups */
-    double *interval_weight;   /* in/out [num_groups][num_particles] */
-    double *log_weight;        /* in/out, the same, or null */
-    double *log_z;             /* in/out [num_groups], or null */
-    const uint64_t *seed;      /* [num_groups]; null only with uniform and without picked */
-    const int32_t *position;   /* [num_groups], with seed: different in each cycle */
-    const float *uniform; /* [num_groups] (SYSTEMATIC) or [num_groups][num_particles], in [0, 1),
-                             or null: from seed. Given, it wins */
-    int32_t *jobs;        /* out [num_groups][num_particles - 1][2]: dst row, src row; then -1 */
-    int32_t *num_jobs;    /* out [num_groups]: 0 if the group does not resample */
-    int32_t *counts;      /* out [num_groups][num_particles], or null: copies of each */
-    int32_t *picked; /* out [num_groups], or null: a row drawn with the weights as they come in,
-                        -1 if all are -infinity: the text to keep, in the end. Needs seed. D3
-                        may overwrite the row: read it before, or call with threshold 0 */
-    double *ess;     /* out [num_groups], or null */
-    uint32_t *group_status; /* out [num_groups], or null */
-    double threshold;       /* 0..1; 0: never */
-    int32_t num_groups, num_particles;
-    uint32_t reserved; /* must be 0 */
-    uint32_t canary1;
-} specv_resample_plan_desc;
-
-/* The paged cache of one model, as B5 keeps it. */
-typedef struct specv_particle_cache {
-    specv_page_pool pool;
-    int32_t *block_table;   /* in/out [batch][table_stride] */
-    int32_t *num_row_pages; /* in/out [batch] */
-    int32_t *cache_len;     /* in/out [batch] */
-    int64_t table_stride;   /* 0 = max_row_pages */
-    int32_t page_size, num_pages, max_row_pages;
-    uint32_t reserved; /* must be 0 */
-} specv_particle_cache;
-
-enum { SPECV_MAX_CACHES = 2, SPECV_RESHUFFLE_WORDS = 2 + SPECV_MAX_CACHES };
-
-/* D3. Carries the plan out: every dst row gives its pages back and shares the pages of its src row
-   that hold tokens; text and numbers of the particle are copied, KV is not (a partly filled page is
-   copied by B5 when one of its owners writes). Pages that nobody owns any more go to free_pages in
-   ascending order. If free_pages of a cache has no place for all of them (num_free is wrong), none
-   goes there: num_free stays, -1 is behind it, the pages have 0 owners. A page with more entries
-   than owners is freed when its owners have run out; the other entries only go. (If a src keeps
-   that page, it depends on the order whether this is seen.) */
-typedef struct specv_reshuffle_desc {
-    uint32_t canary0;
-    int32_t token_dtype;     /* specv_dtype of text */
-    const int32_t *jobs;     /* [num_groups][max_jobs][2], of D2: each dst once, no dst is a src */
-    const int32_t *num_jobs; /* [num_groups] */
-    specv_particle_cache cache[SPECV_MAX_CACHES];
-    specv_carry carry[SPECV_MAX_CARRY]; /* what else a particle has, like finished of D1: dst's
-                                           element becomes src's. No other array of this struct */
-    void *text;                         /* in/out [batch], text_stride_elems apart, or null */
-    int32_t *text_len;                  /* in/out [batch], with text: tokens of it */
-    uint32_t *job_status; /* out [num_groups][max_jobs], or null. BAD_LENGTH: the job did nothing.
-                             BAD_PAGE, in every job of the launch: pages found no place in
-                             free_pages, or an entry that was shared or given back is no page of
-                             the pool or one without owners */
-    uint32_t *scratch;    /* SPECV_RESHUFFLE_WORDS words, one set per stream, all 0: see B3 */
-    int64_t text_stride_elems;    /* with text: must be set */
-    int32_t num_groups, max_jobs; /* max_jobs = num_particles - 1; product at most 2^24 */
-    int32_t batch;
-    int32_t num_caches, num_carry;
-    uint32_t canary1;
-} specv_reshuffle_desc;
-
-/* What the kernel of D3 takes. */
-typedef struct specv_reshuffle_task {
-    specv_reshuffle_desc d; /* resolved */
-    int32_t chunks;         /* pieces of a job */
-} specv_reshuffle_task;
-
-/* E. Acceptance metrics of one step, or running over many. With draft_tokens a row's drafts end
-   before its first placeholder: padding was never proposed, and a row that stops there was not
-   rejected. An accepted EOS is an accepted draft like any other; drafts behind it count as drafted,
-   and the row as rejected unless mismatch says that it was not, and as emitting a token more unless
-   num_emitted does. */
-enum {
-    SPECV_STAT_STEPS,    /* launches with at least one row that counts */
-    SPECV_STAT_ROWS,     /* row steps: one target pass of one sequence */
-    SPECV_STAT_DRAFTED,  /* drafts proposed */
-    SPECV_STAT_ACCEPTED, /* drafts accepted */
-    SPECV_STAT_REJECTED, /* rows that ended in a rejection */
-    SPECV_STAT_EMITTED,  /* tokens added to the text */
-    SPECV_STAT_BAD_ROWS, /* live rows left out of all the others: a number outside its range */
-    SPECV_STAT_COUNT
-};
-
-typedef struct specv_accept_stats_desc {
-    uint32_t canary0;
-    int32_t accumulate; /* 1 = add to the outputs (they must hold numbers); 0 = store */
-    specv_rows rows;
-    const int32_t *accepted_len; /* [batch] */
-    const uint8_t *mismatch;     /* [batch], or null: accepted_len < drafts of the row; a row that
-                                    accepted all its drafts was not rejected, whatever it says */
-    const int32_t *num_emitted;  /* [batch], 0..accepted_len + 1, or null: accepted_len + 1 */
-    const void *draft_tokens;    /* as in A1, or null: there are no placeholders */
-    int64_t *histogram;          /* out [max_draft + 1], or null: rows by accepted_len */
-    int64_t *totals;             /* out [SPECV_STAT_COUNT], or null */
-    int64_t draft_stride_elems;  /* dense; 0 = max_draft */
-    int32_t token_dtype;         /* specv_dtype of draft_tokens */
-    uint32_t canary1;
-} specv_accept_stats_desc;
-
-/* Launch shapes, for those who launch the kernels themselves. */
-#define SPECV_VERIFY_THREADS   128  /* specv_verify_greedy_kernel: a warp per row */
-#define SPECV_PACK_THREADS     512  /* specv_pack_kv_kernel, specv_verify_pack_kv_kernel */
-#define SPECV_MOVE_THREADS     512  /* specv_append_kv_kernel, specv_copy_pages_kernel */
-#define SPECV_PAGE_THREADS     1024 /* specv_page_resize_kernel, specv_page_fork_kernel */
-#define SPECV_COLUMN_THREADS   256  /* specv_realign_kernel, specv_shift_kv_, specv_gap_commit_ */
-#define SPECV_COMPACT_THREADS  1024 /* specv_compact_kernel */
-#define SPECV_GROUP_THREADS    256  /* specv_group_kernel: 8 threads per row */
-#define SPECV_GROUP_ROWS       32   /* rows of a block of it */
-#define SPECV_PARTICLE_THREADS 256  /* specv_particle_weights_kernel, specv_reshuffle_kernel */
-#define SPECV_PLAN_THREADS     1024 /* specv_resample_plan_kernel: at most, a thread per particle */
-#define SPECV_BUDGET_THREADS   1024 /* specv_draft_budget_kernel: one block */
-#define SPECV_STATS_THREADS    256  /* specv_accept_stats_kernel: one block */
-#define SPECV_TILE_ROWS        2048 /* rows that a packing block scans at a time */
-#define SPECV_MOVE_ROWS        1024 /* rows that a block of B3 or B5 looks at at a time */
-#define SPECV_PIECE_BYTES      2048 /* what a warp copies at a time: 4 x 16 bytes per lane */
-
-/* B2 is one launch while comparing all tokens again in every block costs less than a launch. One
-   block per SM compares 32 drafts in about 100 PTX instructions (bench/results/ptxrun), by reading
-   its SASS about 65: 4096 drafts are 8,000 to 13,000 instructions, 2,000 to 3,200 clocks on four
-   schedulers, 1.1 to 1.7 us at 1.9 GHz; their 32 KiB (int32) or 64 KiB (int64) come from L2 in
-   less. A second, chained launch is taken to cost about as much. Estimates: never timed. */
-#define SPECV_ONE_LAUNCH_DRAFTS 4096
+#define SPECV_PIECE_BYTES 2048 /* what a warp copies at a time: 4 x 16 bytes per lane */
 
 /* ================================================================================ >>numeric
 
@@ -1402,33 +759,6 @@ SPECV_NUMFN specv_random specv_philox(uint64_t key, uint32_t c0, uint32_t c1, ui
     return r;
 }
 
-/* What a number is for: the last word of the counter. The others are the absolute position of the
-   step's first token, the position in the step, and an index. A row's number must not depend on
-   how many drafts were accepted, and looking at a row must not use up the number of a later step:
-   hence position and row are words of their own. Coupled noise is the exception, its counter is
-   (position + row, 0, id / 4), because it must be the same for whoever asks for that position. */
-enum {
-    SPECV_TAG_ACCEPT = 0,
-    SPECV_TAG_SAMPLE = 1, /* residual or bonus */
-    SPECV_TAG_DRAW = 2,   /* a sampler's, by CDF */
-    SPECV_TAG_COUPLED = 3,
-    SPECV_TAG_RESAMPLE = 4,
-    SPECV_TAG_NOISE = 5,     /* a sampler's, by noise */
-    SPECV_TAG_OF_DRAFT = 16, /* in addition: of stream DRAFT */
-    SPECV_TAG_FINER = 32     /* in addition: further bits of noise */
-};
-
-/* What specv_verify_sample_desc has in `stream` when it stands for a sampler, in addition. */
-#define SPECV_I_SAMPLER 4
-
-SPECV_NUMFN uint32_t specv_i_tag(uint32_t use, int stream) {
-    return (stream & 3) == SPECV_STREAM_DRAFT ? use + SPECV_TAG_OF_DRAFT : use;
-}
-
-SPECV_NUMFN uint32_t specv_i_draw_tag(int stream) {
-    return specv_i_tag(stream & SPECV_I_SAMPLER ? SPECV_TAG_DRAW : SPECV_TAG_SAMPLE, stream);
-}
-
 /* In [0, 1), on a grid of 2^-24. */
 SPECV_NUMFN float specv_uniform24(uint32_t random) {
     return specv_i_mul((float)(random >> 8), 5.9604644775390625e-8f);
@@ -1529,7 +859,8 @@ SPECV_NUMFN int specv_in_range(float logit, const specv_scale *s) {
 }
 
 /* 1.5 * 2^23: added to a number, it rounds that to an integer, in its own low bits. */
-#define SPECV_I_ROUNDER      12582912.0f
+#define SPECV_I_ROUNDER 12582912.0f
+
 #define SPECV_I_ROUNDER_BITS 0x4B400000u
 
 /* A weight as 2^(n - 23) * mantissa; f is log2 of mantissa / 2^23. */
@@ -1581,15 +912,6 @@ SPECV_NUMFN uint64_t specv_fixed50(float p) {
     uint32_t bits = specv_float_bits(p);
     uint64_t mantissa = (uint64_t)((bits & 0x7fffffu) | 0x800000u) << 28;
     return specv_i_shift_right(mantissa, 128 - (bits >> 23));
-}
-
-/* Sums over a tile keep these units; rows are put together of tiles in units of 2^-40. */
-#define SPECV_I_FINER_PROBS 10
-
-/* Do sums of p and q that should be equal, or p's and 1, differ by more than 1e-3? */
-SPECV_NUMFN int specv_i_bad_sum(uint64_t sum, uint64_t expected) {
-    const uint64_t tolerance = 1125899906842u; /* 2^50 / 1000 */
-    return sum - expected + tolerance > 2 * tolerance;
 }
 
 /* 2^x for |x| < 126, within 2e-7 of it. */
@@ -1669,6 +991,1003 @@ SPECV_NUMFN int32_t specv_gumbel24(uint32_t random, uint32_t finer) {
     }
     fraction = specv_i_log2(loss, &exponent);
     return 8871228 - (int32_t)((uint32_t)exponent << 24) - specv_i_fixed24(fraction);
+}
+
+/* ln of a number whose log2 is whole + fraction - minus. */
+SPECV_NUMFN float specv_i_ln(int32_t whole, float fraction, double minus) {
+    double log2 = specv_i_add_double((double)whole, specv_i_double(fraction));
+    log2 = specv_i_add_double(log2, -minus);
+#if defined(__CUDA_ARCH__)
+    double result;
+    asm("mul.rn.f64 %0, %1, 0d3FE62E42FEFA39EF;" : "=d"(result) : "d"(log2));
+    return specv_i_float(result);
+#else
+    return specv_i_float(log2 * 0.69314718055994531);
+#endif
+}
+
+SPECV_NUMFN double specv_i_mul_double(double a, double b) {
+#if defined(__CUDA_ARCH__)
+    double result;
+    asm("mul.rn.f64 %0, %1, %2;" : "=d"(result) : "d"(a), "d"(b));
+#else
+    SPECV_I_ROUNDED(double, (a * b));
+#endif
+    return result;
+}
+
+SPECV_NUMFN double specv_i_div_double(double a, double b) {
+#if defined(__CUDA_ARCH__)
+    double result;
+    asm("div.rn.f64 %0, %1, %2;" : "=d"(result) : "d"(a), "d"(b));
+#else
+    SPECV_I_ROUNDED(double, a / b);
+#endif
+    return result;
+}
+
+SPECV_NUMFN uint64_t specv_i_double_bits(double x) {
+#if defined(__CUDA_ARCH__)
+    return (uint64_t)__double_as_longlong(x);
+#else
+    union {
+        double d;
+        uint64_t u;
+    } both;
+    both.d = x;
+    return both.u;
+#endif
+}
+
+SPECV_NUMFN double specv_i_bits_double(uint64_t x) {
+#if defined(__CUDA_ARCH__)
+    return __longlong_as_double((long long)x);
+#else
+    union {
+        uint64_t u;
+        double d;
+    } both;
+    both.u = x;
+    return both.d;
+#endif
+}
+
+/* ================================================================================== >>checks
+
+   Host functions that know no operation. SPECV_CHECK returns from a validator; the checks of a
+   descriptor are in the order of its fields. */
+
+#if !defined(__CUDACC_RTC__)
+
+/* Text of a status code; of positive codes (cudaError_t) only that they are one. Never null. */
+SPECV_HOSTFN const char *specv_status_string(int status) {
+    switch (status) {
+#define SPECV_I_CASE(name, value, text)                                                            \
+    case value: return "SPECV_" #name ": " text;
+        SPECV_STATUS_TABLE(SPECV_I_CASE)
+#undef SPECV_I_CASE
+    default:
+        return status > 0 ? "a CUDA runtime error: see cudaGetErrorString"
+                          : "not a status code of specverify";
+    }
+}
+
+SPECV_HOSTFN int specv_i_aligned(const void *p, size_t bytes) {
+    return ((size_t)p & (bytes - 1)) == 0;
+}
+
+/* Is count * stride + extra representable? All arguments >= 0. */
+SPECV_HOSTFN int specv_i_fits(int64_t count, int64_t stride, int64_t extra) {
+    return count == 0 || stride <= (INT64_MAX - extra) / count;
+}
+
+#define SPECV_CHECK(condition, code)                                                               \
+    do {                                                                                           \
+        if (!(condition)) return SPECV_ERR_##code;                                                 \
+    } while (0)
+
+SPECV_HOSTFN int specv_i_rows_validate(const specv_rows *r) {
+    SPECV_CHECK(r->batch >= 0, BATCH);
+    SPECV_CHECK(r->max_draft >= 0, MAX_DRAFT);
+    SPECV_CHECK((int64_t)r->batch * ((int64_t)r->max_draft + 1) <= INT64_C(1) << 30, TOO_LARGE);
+    SPECV_CHECK(!r->draft_len || !r->row_start, LAYOUT);
+    SPECV_CHECK(specv_i_aligned(r->num_active, 4), NUM_ACTIVE);
+    SPECV_CHECK(specv_i_aligned(r->draft_len, 4), DRAFT_LEN);
+    SPECV_CHECK(specv_i_aligned(r->row_start, 4), ROW_START);
+    SPECV_CHECK(r->num_draft_tokens >= 0, NUM_DRAFT_TOKENS);
+    SPECV_CHECK(r->num_draft_tokens <= (r->row_start ? (int64_t)r->batch * r->max_draft : 0),
+                NUM_DRAFT_TOKENS);
+    return SPECV_OK;
+}
+
+/* a * b; what would be too large to be added to a few of its kind becomes SPECV_I_HUGE. Strides
+   that nothing uses may be below 0: then 0. */
+#define SPECV_I_HUGE (INT64_MAX / 8)
+
+SPECV_HOSTFN int64_t specv_i_times(int64_t a, int64_t b) {
+    if (a <= 0 || b <= 0) return 0;
+    return b > SPECV_I_HUGE / a ? SPECV_I_HUGE : a * b;
+}
+
+/* All launchers: host; enqueue on `stream` and return. 0, a negative SPECV_ERR_*, or a positive
+   cudaError_t of the launch itself. d is copied before the call returns; what it points to must
+   live until the stream is done with it. Scratch memory and tickets are the caller's. */
+#if SPECV_I_LAUNCHERS
+/* SPECVERIFY_VERSION of the implementation that was linked. */
+SPECV_LAUNCHER int specv_version(void);
+#endif
+
+#endif /* !__CUDACC_RTC__ */
+
+#if defined(__CUDACC__)
+
+/* =================================================================================== >>lane */
+
+SPECV_DEVFN int specv_i_thread(void) {
+    return (int)(threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z));
+}
+
+/* Not %laneid by inline assembly: the compiler takes what that returns for the same in all lanes
+   and may then split a loop by it, one copy of a collective for lane 0 and one for the rest. */
+SPECV_DEVFN int specv_i_lane(void) { return specv_i_thread() & 31; }
+
+SPECV_DEVFN int specv_i_num_threads(void) { return (int)(blockDim.x * blockDim.y * blockDim.z); }
+
+/* Programmatic dependent launch: let the next kernel's blocks start early; wait for the previous
+   kernel's results. Both do nothing where a kernel was launched the ordinary way. Every kernel
+   waits before it reads memory, so all may be launched as dependents. Only one that a launcher
+   chains a second kernel to lets that start early: whoever else comes next need not wait. */
+SPECV_DEVFN void specv_i_launch_dependents(void) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+SPECV_DEVFN void specv_i_wait_for_primary(void) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/* Tokens are loaded raw and widened when they are used, and the dtype is a constant where several
+   are loaded: a sign extension or a branch next to each load would make the next load wait. */
+SPECV_DEVFN void specv_i_load_token(uint2 *raw, const void *tokens, int dtype, int64_t index) {
+    if (dtype == SPECV_I64)
+        *raw = ((const uint2 *)tokens)[index];
+    else
+        raw->x = ((const uint32_t *)tokens)[index];
+}
+
+SPECV_DEVFN int64_t specv_i_token(uint2 raw, int dtype) {
+    if (dtype == SPECV_I64) return (int64_t)((uint64_t)raw.y << 32 | raw.x);
+    return (int32_t)raw.x;
+}
+
+SPECV_DEVFN void specv_i_store_token(void *tokens, int dtype, int64_t index, int64_t token) {
+    if (dtype == SPECV_I64)
+        ((int64_t *)tokens)[index] = token;
+    else
+        ((int32_t *)tokens)[index] = (int32_t)token;
+}
+
+/* Is it an id? vocab 0 means that only the sign can be checked. */
+SPECV_DEVFN int specv_i_is_token(int64_t token, int64_t vocab) {
+    return token >= 0 && (vocab == 0 || token < vocab);
+}
+
+SPECV_DEVFN int specv_i_is_one_of(const int64_t *ids, int count, int64_t token) {
+    int found = 0;
+#pragma unroll 1
+    for (int i = 0; i < count; ++i) found |= token == ids[i];
+    return found;
+}
+
+/* The largest i in low..high-1 with offsets[i] <= position; offsets[low] must be. */
+SPECV_DEVFN int specv_i_find_row(const int32_t *offsets, int low, int high, int64_t position) {
+    while (high - low > 1) {
+        int middle = low + (high - low) / 2;
+        if (offsets[middle] <= position)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* The largest i in 0..num_rows with offsets[i] <= position: the row that holds packed position
+   `position`, or num_rows if it lies behind the last.
+   Call: any thread. In: offsets[0..num_rows] ascending, offsets[0] <= position; any memory.
+   Cost: ceil(log2(num_rows + 1)) dependent loads. */
+SPECV_DEVFN int specv_thread_find_row(const int32_t *offsets, int num_rows, int64_t position) {
+    return specv_i_find_row(offsets, 0, num_rows + 1, position);
+}
+
+/* What the batch says of one row. Call: any thread; 0 <= row < batch. Lengths are loaded beside
+   num_active, not after it: one round trip instead of two. */
+typedef struct specv_row {
+    int32_t first;    /* CSR: row_start[row]; dense: 0 */
+    int32_t n_draft;  /* drafts that may be read; 0 if the row is inert or its length is bad */
+    int32_t live;     /* it is below num_active */
+    int32_t readable; /* the row's target tokens may be read */
+    uint32_t status;
+} specv_row;
+
+SPECV_DEVFN specv_row specv_thread_load_row(const specv_rows *rows, int row) {
+    specv_row r;
+    int in_range = 1, num_active = rows->num_active ? *rows->num_active : rows->batch;
+    r.first = 0, r.n_draft = rows->max_draft;
+    if (rows->row_start) {
+        int32_t end = rows->row_start[row + 1];
+        r.first = rows->row_start[row];
+        in_range = r.first >= 0 && end >= r.first && end <= rows->num_draft_tokens;
+        r.n_draft = in_range ? end - r.first : 0;
+        in_range = in_range && r.n_draft <= rows->max_draft;
+    } else if (rows->draft_len) {
+        r.n_draft = rows->draft_len[row];
+        in_range = r.n_draft >= 0 && r.n_draft <= rows->max_draft;
+    }
+    r.live = row < num_active;
+    r.readable = r.live && (in_range || !rows->row_start);
+    r.status = r.live && !in_range ? SPECV_ROW_BAD_LENGTH : 0;
+    if (!r.live || !in_range) r.n_draft = 0;
+    return r;
+}
+
+/* =================================================================================== >>warp */
+
+#define SPECV_FULL_WARP 0xffffffffu
+
+/* Sum over lanes 0..own. Call: warp, value per lane; wraps like unsigned. Cost: 5 shuffles.
+   Source: Hillis and Steele 1986. */
+SPECV_DEVFN int32_t specv_warp_inclusive_scan(int32_t value) {
+    int lane = specv_i_lane();
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) {
+        uint32_t below = __shfl_up_sync(SPECV_FULL_WARP, (uint32_t)value, (unsigned)distance);
+        if (lane >= distance) value = (int32_t)((uint32_t)value + below);
+    }
+    return value;
+}
+
+/* Sum over lanes 0..own-1 (0 in lane 0); *total, if not null, gets the sum over all lanes.
+   Call: warp, value per lane. Cost: 5 shuffles, 6 with total. */
+SPECV_DEVFN int32_t specv_warp_exclusive_scan(int32_t value, int32_t *total) {
+    int32_t inclusive = specv_warp_inclusive_scan(value);
+    if (total) *total = __shfl_sync(SPECV_FULL_WARP, inclusive, 31);
+    return (int32_t)((uint32_t)inclusive - (uint32_t)value);
+}
+
+/* Sum (wraps like unsigned), minimum, maximum over all lanes, in all lanes. Call: warp, value per
+   lane. Cost: 5 shuffles. */
+SPECV_DEVFN int32_t specv_warp_reduce_add(int32_t value) {
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2)
+        value = (int32_t)((uint32_t)value +
+                          __shfl_xor_sync(SPECV_FULL_WARP, (uint32_t)value, distance));
+    return value;
+}
+
+SPECV_DEVFN int32_t specv_warp_reduce_min(int32_t value) {
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2) {
+        int32_t other = __shfl_xor_sync(SPECV_FULL_WARP, value, distance);
+        value = other < value ? other : value;
+    }
+    return value;
+}
+
+SPECV_DEVFN int32_t specv_warp_reduce_max(int32_t value) {
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2) {
+        int32_t other = __shfl_xor_sync(SPECV_FULL_WARP, value, distance);
+        value = other > value ? other : value;
+    }
+    return value;
+}
+
+/* specv_thread_find_row by a warp: 32 rows per step instead of 2.
+   Call: warp. In: offsets[0..num_rows-1] ascending, offsets[0] <= position; num_rows >= 1.
+   Out: the largest i in 0..num_rows-1 with offsets[i] <= position.
+   Cost: ceil(log32(num_rows)) dependent loads and ballots. */
+SPECV_DEVFN int specv_warp_find_row(const int32_t *offsets, int num_rows, int64_t position) {
+    int lane = specv_i_lane(), low = 0, count = num_rows; /* the row is in low..low+count-1 */
+    while (count > 1) {
+        int stride = (count + 31) / 32, probe = lane * stride;
+        int below = probe < count && offsets[low + (probe < count ? probe : 0)] <= position;
+        int last = (__popc(__ballot_sync(SPECV_FULL_WARP, below)) - 1) * stride;
+        low += last;
+        count = count - last < stride ? count - last : stride;
+    }
+    return low;
+}
+
+/* One access of `width` bytes: 16, 8, 4, 2 or 1. With a constant width the switch folds. */
+SPECV_DEVFN uint4 specv_i_load_unit(const void *p, int width) {
+    uint4 v = {0, 0, 0, 0};
+    switch (width) {
+    case 16: v = *(const uint4 *)p; break;
+    case 8: v.x = ((const uint2 *)p)->x, v.y = ((const uint2 *)p)->y; break;
+    case 4: v.x = *(const uint32_t *)p; break;
+    case 2: v.x = *(const unsigned short *)p; break;
+    default: v.x = *(const uint8_t *)p; break;
+    }
+    return v;
+}
+
+SPECV_DEVFN void specv_i_store_unit(void *p, uint4 v, int width) {
+    switch (width) {
+    case 16: *(uint4 *)p = v; break;
+    case 8: *(uint2 *)p = make_uint2(v.x, v.y); break;
+    case 4: *(uint32_t *)p = v.x; break;
+    case 2: *(unsigned short *)p = (unsigned short)v.x; break;
+    default: *(uint8_t *)p = (uint8_t)v.x; break;
+    }
+}
+
+/* count units of `width` bytes, shared out over num_threads threads: 4 loads in flight in each,
+   neighbouring threads on neighbouring units. */
+SPECV_DEVFN void specv_i_copy_units(char *dst, const char *src, int64_t count, int width,
+                                    int thread, int num_threads) {
+    const int64_t step = (int64_t)num_threads * width;
+    int64_t left = count - thread; /* > 0 while this thread has a unit to copy */
+    dst += (int64_t)thread * width, src += (int64_t)thread * width;
+#pragma unroll 1
+    for (; left > 0; left -= 4 * (int64_t)num_threads, dst += 4 * step, src += 4 * step) {
+        uint4 v[4];
+#pragma unroll
+        for (int u = 0; u < 4; ++u)
+            if (left > u * (int64_t)num_threads) v[u] = specv_i_load_unit(src + u * step, width);
+#pragma unroll
+        for (int u = 0; u < 4; ++u)
+            if (left > u * (int64_t)num_threads) specv_i_store_unit(dst + u * step, v[u], width);
+    }
+}
+
+/* The widest access that both addresses allow: bytes up to the first address that is a multiple
+   of the width, whole units, the bytes that are left. */
+SPECV_DEVFN void specv_i_copy(void *dst, const void *src, int64_t bytes, int thread,
+                              int num_threads) {
+    char *to = (char *)dst;
+    const char *from = (const char *)src;
+    unsigned differ = (unsigned)((uint64_t)to ^ (uint64_t)from);
+    int width = (int)((differ | 16) & (0u - (differ | 16))); /* lowest set bit, at most 16 */
+    int64_t head = (int64_t)((0 - (uint64_t)to) & (uint64_t)(width - 1)), units, tail;
+    uint8_t first = 0, last = 0; /* loaded with the rest, so that nothing waits twice */
+    if (head > bytes) head = bytes;
+    units = (bytes - head) >> (__ffs(width) - 1);
+    tail = (bytes - head) & (width - 1);
+    if (thread < head) first = (uint8_t)from[thread];
+    if (thread < tail) last = (uint8_t)from[bytes - tail + thread];
+    if (width == 16)
+        specv_i_copy_units(to + head, from + head, units, 16, thread, num_threads);
+    else
+        specv_i_copy_units(to + head, from + head, units, width, thread, num_threads);
+    if (thread < head) to[thread] = (char)first;
+    if (thread < tail) to[bytes - tail + thread] = (char)last;
+}
+
+/* Copies bytes. Call: warp. In: any alignment, any size >= 0, generic addresses (global, shared).
+   Alias: must not overlap. Sync: none; __syncwarp (or more) before other lanes read dst.
+   Cost: each byte read and written once, in 16-byte accesses when dst and src are equally
+   misaligned modulo 16, else in the widest that both allow; 4 loads in flight per lane. */
+SPECV_DEVFN void specv_warp_copy_kv(void *dst, const void *src, int64_t bytes) {
+    specv_i_copy(dst, src, bytes, specv_i_lane(), 32);
+}
+
+/* A NaN wins. */
+SPECV_DEVFN float specv_i_max_or_nan(float a, float b) {
+    float result;
+#if __CUDA_ARCH__ >= 800
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+#else
+    result =
+        specv_i_is_nan(a) | specv_i_is_nan(b) ? specv_bits_float(0x7fffffffu) : specv_i_max(a, b);
+#endif
+    return result;
+}
+
+/* Floats other than NaN as integers in the same order. Its own inverse. */
+SPECV_DEVFN int32_t specv_i_ordered(int32_t bits) { return bits ^ ((bits >> 31) & 0x7fffffff); }
+
+SPECV_DEVFN float specv_i_warp_max(float value) {
+    int32_t key = specv_i_ordered((int32_t)specv_float_bits(value));
+    return specv_bits_float((uint32_t)specv_i_ordered(specv_warp_reduce_max(key)));
+}
+
+SPECV_DEVFN uint32_t specv_i_warp_or(uint32_t value) {
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2)
+        value |= __shfl_xor_sync(SPECV_FULL_WARP, value, distance);
+    return value;
+}
+
+SPECV_DEVFN uint64_t specv_i_warp_add(uint64_t value) {
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2)
+        value += __shfl_xor_sync(SPECV_FULL_WARP, value, distance);
+    return value;
+}
+
+SPECV_DEVFN uint64_t specv_i_warp_inclusive_add(uint64_t value) {
+    const int lane = specv_i_lane();
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) {
+        uint64_t below = __shfl_up_sync(SPECV_FULL_WARP, value, (unsigned)distance);
+        if (lane >= distance) value += below;
+    }
+    return value;
+}
+
+/* ================================================================================== >>block */
+
+/* Of an int32_t; NVRTC has no <stdint.h>. */
+#define SPECV_I_INT_MAX 0x7fffffff
+
+#define SPECV_I_INT_MIN             (-SPECV_I_INT_MAX - 1)
+#define SPECV_BLOCK_SCAN_SMEM_WORDS 32
+
+/* Sum over all threads before the own; *total gets the sum over the block, in every thread.
+   Call: block, value per thread. Scratch: SPECV_BLOCK_SCAN_SMEM_WORDS words of shared memory.
+   Sync: one barrier inside; put one between two calls that use the same scratch.
+   Cost: 11 shuffles, one barrier. */
+SPECV_DEVFN int32_t specv_block_exclusive_scan(int32_t value, int32_t *total, int32_t *scratch) {
+    int lane = specv_i_lane(), warp = specv_i_thread() / 32, num_warps = specv_i_num_threads() / 32;
+    int32_t of_warp, before = specv_warp_exclusive_scan(value, &of_warp);
+    if (lane == 0) scratch[warp] = of_warp;
+    __syncthreads();
+    /* Every warp scans the warps' sums for itself: a second barrier would cost more. */
+    of_warp = specv_warp_exclusive_scan(lane < num_warps ? scratch[lane] : 0, total);
+    return before + __shfl_sync(SPECV_FULL_WARP, of_warp, warp);
+}
+
+/* specv_warp_copy_kv by a whole block. Call: block. Sync: none; barrier before dst is read. */
+SPECV_DEVFN void specv_block_copy_kv(void *dst, const void *src, int64_t bytes) {
+    specv_i_copy(dst, src, bytes, specv_i_thread(), specv_i_num_threads());
+}
+
+/* Which plane a warp copies, and which share of it. Planes are dealt to warps before anything is
+   known of the tokens, so that the planes' addresses are loaded while the tokens are: ask early. */
+typedef struct specv_plane_share {
+    const char *src; /* null in either: nothing to do */
+    char *dst;
+    int32_t plane;
+    int32_t rank, num_ranks; /* this warp among those with the same plane */
+} specv_plane_share;
+
+SPECV_DEVFN specv_plane_share specv_i_plane_share(int num_planes, int warp, int num_warps) {
+    specv_plane_share share = {0, 0, 0, 0, 1};
+    share.rank = warp, share.num_ranks = num_warps;
+    if (num_planes > 1) {
+        share.plane = warp % num_planes;
+        share.rank = warp / num_planes;
+        share.num_ranks = (num_warps - share.plane + num_planes - 1) / num_planes;
+    }
+    return share;
+}
+
+/* How a block leaves the others. */
+enum { SPECV_I_NOT_LAST, SPECV_I_LAST, SPECV_I_BAD_TICKET };
+
+/* Of num_blocks blocks that come here with the same ticket the last one gets LAST, and sees what
+   all of them have written. The low bits of a ticket count, to 2 * num_blocks - 1 at least, the
+   others add up the blocks' numbers; LAST leaves 0. If the ticket was not 0, one block gets
+   BAD_TICKET while others may still be at work, and they get NOT_LAST. A block alone needs no
+   ticket. Call: block. Sync: one or two barriers. */
+SPECV_DEVFN int specv_i_block_arrives(uint32_t *ticket, int block, int num_blocks) {
+    __shared__ int result;
+    __syncthreads();
+    if (num_blocks == 1) return SPECV_I_LAST;
+    if (specv_i_thread() == 0) {
+        const uint32_t n = (uint32_t)num_blocks, width = 32 - (uint32_t)__clz(2 * num_blocks - 1);
+        const uint32_t counts = (1u << width) - 1;
+        const uint32_t mine = 1 + (((uint32_t)block + 1) << width);
+        const uint32_t all = n + ((uint32_t)((uint64_t)n * (n + 1) / 2) << width);
+        __threadfence();
+        const uint32_t now = atomicAdd(ticket, mine) + mine, count = now & counts;
+        result = now == all ? SPECV_I_LAST : SPECV_I_NOT_LAST;
+        if (count >= n || count == 0) {
+            __threadfence(); /* the others read nothing that was written meanwhile */
+            /* Of several that find too many the first one takes them; if they have wrapped by then,
+               it is the one that found 0. */
+            const uint32_t taken = atomicExch(ticket, 0u) & counts;
+            if (now != all && (count == 0 || taken >= n)) result = SPECV_I_BAD_TICKET;
+        }
+    }
+    __syncthreads();
+    return result;
+}
+
+SPECV_DEVFN int specv_i_num_live(const int32_t *num_active, int batch) {
+    int live = num_active ? *num_active : batch;
+    return live < 0 ? 0 : live < batch ? live : batch;
+}
+
+/* The largest value of a block's threads, in all of them. Call: block. Sync: barriers. */
+SPECV_DEVFN int32_t specv_i_block_max(int32_t value) {
+    __shared__ int32_t largest;
+    if (specv_i_thread() == 0) largest = SPECV_I_INT_MIN;
+    __syncthreads();
+    value = specv_warp_reduce_max(value);
+    if (specv_i_lane() == 0) atomicMax(&largest, value);
+    __syncthreads();
+    value = largest;
+    __syncthreads(); /* the next call writes it */
+    return value;
+}
+
+#endif /* __CUDACC__ */
+
+/* ================================================================================== >>greedy
+
+   Draft ids against target ids: a row's accepted drafts end where the first one differs.
+     A1  specv_verify_greedy     one launch, a warp per row
+   Its descriptor holds what all verifications have in common: batch, drafts, EOS, outputs. For
+   kernels of your own: warp_ballot_accept compares a row, specv_warp_verify_greedy_row does all that
+   A1 does for one.
+   Needs: primitives. */
+
+/* A1. Greedy verification: draft ids against target ids. */
+typedef struct specv_verify_greedy_desc {
+    uint32_t canary0;
+    int32_t token_dtype; /* specv_dtype of all four token buffers; 0 = SPECV_I32 */
+    specv_rows rows;
+    const void *draft_tokens;    /* dense [batch][max_draft], CSR [num_draft_tokens] */
+    const void *target_tokens;   /* dense [batch][max_draft + 1], CSR [num_draft_tokens + batch] */
+    int32_t *accepted_len;       /* out [batch]; an accepted EOS counts, drafts after it do not */
+    uint8_t *mismatch;           /* out [batch], or null; 1 = a draft was rejected */
+    void *next_token;            /* out [batch], or null; correction or bonus, -1 after an EOS */
+    void *out_tokens;            /* out [batch][max_draft + 1], or null; emitted tokens, then -1 */
+    int32_t *num_emitted;        /* out [batch], or null; accepted_len + (next_token >= 0) */
+    uint8_t *finished;           /* out [batch], or null; 1 = an emitted token is an EOS */
+    uint32_t *row_status;        /* out [batch], or null; SPECV_ROW_* bits */
+    int64_t draft_stride_elems;  /* dense; 0 = max_draft */
+    int64_t target_stride_elems; /* dense; 0 = max_draft + 1 */
+    int64_t out_stride_elems;    /* 0 = max_draft + 1 */
+    int64_t vocab;               /* ids are 0..vocab-1; 0 = unknown, only negative ids are bad */
+    int64_t eos_token[SPECV_MAX_EOS];
+    int32_t num_eos; /* how many of eos_token count; 0 = none */
+    uint32_t canary1;
+} specv_verify_greedy_desc;
+
+/* What the kernel of A1 takes. */
+typedef struct specv_verify_greedy_task {
+    specv_verify_greedy_desc d; /* resolved */
+    int32_t has_second;         /* 1 = a chained kernel follows: it may start early, and waits */
+} specv_verify_greedy_task;
+
+#define SPECV_VERIFY_THREADS 128 /* specv_verify_greedy_kernel: a warp per row */
+
+#if !defined(__CUDACC_RTC__)
+
+/* What A1 and A2 to A5 share: all but where the target's tokens come from. */
+SPECV_HOSTFN int specv_i_verify_validate(const specv_verify_greedy_desc *d) {
+    int status;
+    int64_t batch, columns;
+    size_t token_bytes;
+    SPECV_CHECK(d, NULL_DESC);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    if ((status = specv_i_rows_validate(&d->rows)) != SPECV_OK) return status;
+    SPECV_CHECK(d->token_dtype == SPECV_I32 || d->token_dtype == SPECV_I64, TOKEN_DTYPE);
+    token_bytes = d->token_dtype == SPECV_I64 ? 8 : 4;
+    batch = d->rows.batch;
+    columns = (int64_t)d->rows.max_draft + 1;
+    if (batch > 0) {
+        int has_drafts = d->rows.row_start ? d->rows.num_draft_tokens > 0 : columns > 1;
+        SPECV_CHECK(d->draft_tokens || !has_drafts, DRAFT_TOKENS);
+        SPECV_CHECK(d->accepted_len, ACCEPTED_LEN);
+    }
+    SPECV_CHECK(specv_i_aligned(d->draft_tokens, token_bytes), DRAFT_TOKENS);
+    SPECV_CHECK(specv_i_aligned(d->accepted_len, 4), ACCEPTED_LEN);
+    SPECV_CHECK(specv_i_aligned(d->next_token, token_bytes), NEXT_TOKEN);
+    SPECV_CHECK(specv_i_aligned(d->out_tokens, token_bytes), OUT_TOKENS);
+    SPECV_CHECK(specv_i_aligned(d->num_emitted, 4), NUM_EMITTED);
+    SPECV_CHECK(specv_i_aligned(d->row_status, 4), ROW_STATUS);
+    if (d->draft_stride_elems)
+        SPECV_CHECK(!d->rows.row_start && d->draft_stride_elems >= columns - 1, DRAFT_STRIDE);
+    if (d->target_stride_elems)
+        SPECV_CHECK(!d->rows.row_start && d->target_stride_elems >= columns, TARGET_STRIDE);
+    if (d->out_stride_elems) SPECV_CHECK(d->out_stride_elems >= columns, OUT_STRIDE);
+    SPECV_CHECK(specv_i_fits(batch * 8, d->draft_stride_elems, 0), SIZE);
+    SPECV_CHECK(specv_i_fits(batch * 8, d->target_stride_elems, 0), SIZE);
+    SPECV_CHECK(specv_i_fits(batch * 8, d->out_stride_elems, 0), SIZE);
+    SPECV_CHECK(d->vocab >= 0, VOCAB);
+    SPECV_CHECK(d->num_eos >= 0 && d->num_eos <= SPECV_MAX_EOS, NUM_EOS);
+    for (int i = 0; i < d->num_eos; ++i) {
+        SPECV_CHECK(d->eos_token[i] >= 0, EOS_TOKEN);
+        SPECV_CHECK(d->vocab == 0 || d->eos_token[i] < d->vocab, EOS_TOKEN);
+    }
+    return SPECV_OK;
+}
+
+SPECV_HOSTFN int specv_verify_greedy_validate(const specv_verify_greedy_desc *d) {
+    int status;
+    SPECV_CHECK(d, NULL_DESC);
+    if ((status = specv_i_verify_validate(d)) != SPECV_OK) return status;
+    SPECV_CHECK(d->rows.batch == 0 || d->target_tokens, TARGET_TOKENS);
+    SPECV_CHECK(specv_i_aligned(d->target_tokens, d->token_dtype == SPECV_I64 ? 8 : 4),
+                TARGET_TOKENS);
+    return SPECV_OK;
+}
+
+/* Fills in the defaults of a valid descriptor: every 0 that stands for a packed stride or for one
+   plane. Launchers do it on a copy; call it yourself before you pass a descriptor to a kernel or
+   to a device function. */
+SPECV_HOSTFN void specv_verify_greedy_resolve(specv_verify_greedy_desc *d) {
+    int64_t max_draft = d->rows.max_draft;
+    if (!d->draft_stride_elems) d->draft_stride_elems = max_draft;
+    if (!d->target_stride_elems) d->target_stride_elems = max_draft + 1;
+    if (!d->out_stride_elems) d->out_stride_elems = max_draft + 1;
+}
+
+#if SPECV_I_LAUNCHERS
+/* A1. One launch, a warp per row. Reads tokens up to the first stop (in steps of 128) once:
+   one dependent round trip, one more when num_active, draft_len or row_start is given. */
+SPECV_LAUNCHER int specv_verify_greedy(const specv_verify_greedy_desc *d,
+                                       struct CUstream_st *stream);
+#endif
+
+#endif /* !__CUDACC_RTC__ */
+
+#if defined(__CUDACC__)
+
+SPECV_DEVFN int specv_i_is_eos(const specv_verify_greedy_desc *d, int64_t token) {
+    return specv_i_is_one_of(d->eos_token, d->num_eos, token);
+}
+
+/* The token that follows accepted_len accepted drafts: the correction, or the bonus when all were
+   accepted (the same element either way), or -1 if it is outside the vocabulary.
+   Call: any thread. In: target row of at least accepted_len + 1 tokens. vocab 0 = unknown. */
+SPECV_DEVFN int32_t specv_thread_next_token(const int32_t *target, int accepted_len,
+                                            int64_t vocab) {
+    int32_t token = target[accepted_len];
+    return specv_i_is_token(token, vocab) ? token : -1;
+}
+
+SPECV_DEVFN int64_t specv_thread_next_token_i64(const int64_t *target, int accepted_len,
+                                                int64_t vocab) {
+    int64_t token = target[accepted_len];
+    return specv_i_is_token(token, vocab) ? token : -1;
+}
+
+/* Bring your own rule: the first lane whose predicate says "rejected", or 32 if none does.
+   Call: warp, rejected per lane. Cost: one ballot. */
+SPECV_DEVFN int specv_warp_first_reject(int rejected) {
+    unsigned mask = __ballot_sync(SPECV_FULL_WARP, rejected);
+    return mask ? __ffs((int)mask) - 1 : 32;
+}
+
+/* Tokens first + 32 * c of four chunks; those with 32 * c < left are loaded. */
+SPECV_DEVFN void specv_i_load_chunks(uint2 raw[4], const void *tokens, int dtype, int64_t first,
+                                     int left) {
+#pragma unroll
+    for (int c = 0; c < 4; ++c)
+        if (32 * c < left) specv_i_load_token(&raw[c], tokens, dtype, first + 32 * c);
+}
+
+/* The accept scan. Four chunks of 32 positions are loaded before the first ballot, so that a
+   row of up to 128 drafts costs one round trip however many are accepted. */
+SPECV_DEVFN int specv_i_warp_ballot_accept(const void *draft, const void *target, int dtype,
+                                           int n_draft) {
+    int lane = specv_i_lane();
+    for (int base = 0; base < n_draft; base += 128) {
+        uint2 draft_raw[4] = {}, target_raw[4] = {};
+        specv_i_load_chunks(draft_raw, draft, dtype, base + lane, n_draft - base - lane);
+        specv_i_load_chunks(target_raw, target, dtype, base + lane, n_draft - base - lane);
+#pragma unroll
+        for (int c = 0; c < 4; ++c) {
+            int chunk = base + 32 * c, first;
+            int64_t token = specv_i_token(draft_raw[c], dtype);
+            int rejected = (token < 0) | (token != specv_i_token(target_raw[c], dtype));
+            if (chunk >= n_draft) break;
+            first = specv_warp_first_reject(rejected); /* behind n_draft both are 0 */
+            if (first < 32) return chunk + first;
+        }
+    }
+    return n_draft;
+}
+
+/* Length of the longest prefix in which draft and target agree; negative drafts (placeholders)
+   agree with nothing.
+   Call: warp, one row. In: draft[0..n_draft), target[0..n_draft); 0 <= n_draft <= 2^30.
+   Out: 0..n_draft. Cost: one round trip per 128 drafts that are reached, ceil((k + 1) / 32)
+   ballots at most. Source: greedy case of Leviathan et al. 2023 (arXiv 2211.17192). */
+SPECV_DEVFN int specv_warp_ballot_accept(const int32_t *draft, const int32_t *target, int n_draft) {
+    return specv_i_warp_ballot_accept(draft, target, SPECV_I32, n_draft);
+}
+
+SPECV_DEVFN int specv_warp_ballot_accept_i64(const int64_t *draft, const int64_t *target,
+                                             int n_draft) {
+    return specv_i_warp_ballot_accept(draft, target, SPECV_I64, n_draft);
+}
+
+/* What A1 says of one row; the same in all lanes. */
+typedef struct specv_verdict {
+    int64_t next_token;
+    int32_t accepted_len;
+    int32_t mismatch;
+    int32_t finished;
+    uint32_t status;
+} specv_verdict;
+
+/* Does the walk along the row end at this draft? At a mismatch, at an id outside the vocabulary,
+   and behind an accepted EOS. Without vocab and num_eos only the comparison is paid for, and it
+   is arithmetic: a branch per condition would cost more than the condition. */
+SPECV_DEVFN int specv_i_stops(const specv_verify_greedy_desc *d, int64_t draft, int64_t target) {
+    int stops = (draft != target) | (draft < 0);
+    if (d->vocab | d->num_eos)
+        stops |= !specv_i_is_token(draft, d->vocab) | specv_i_is_eos(d, draft);
+    return stops;
+}
+
+/* Where the walk ended, from the tokens there. position == n_draft: all drafts were accepted, and
+   target is the bonus. */
+SPECV_DEVFN specv_verdict specv_i_verdict(const specv_verify_greedy_desc *d, const specv_row *row,
+                                          int position, int64_t draft, int64_t target) {
+    specv_verdict v;
+    int rejected = position < row->n_draft;
+    if (rejected && draft == target && specv_i_is_token(draft, d->vocab)) { /* an accepted EOS */
+        v.next_token = -1, v.accepted_len = position + 1, v.mismatch = 0, v.finished = 1;
+        v.status = row->status;
+        return v;
+    }
+    v.next_token = target, v.accepted_len = position, v.mismatch = rejected;
+    v.finished = specv_i_is_eos(d, target);
+    v.status = row->status;
+    if (rejected && draft != -1 && !specv_i_is_token(draft, d->vocab))
+        v.status |= SPECV_ROW_BAD_DRAFT;
+    if (!specv_i_is_token(target, d->vocab)) {
+        v.next_token = -1;
+        v.status |= SPECV_ROW_BAD_TARGET;
+    }
+    return v;
+}
+
+SPECV_DEVFN int64_t specv_i_token_of_lane(uint2 raw, int dtype, int lane) {
+    raw.x = __shfl_sync(SPECV_FULL_WARP, raw.x, lane);
+    if (dtype == SPECV_I64) raw.y = __shfl_sync(SPECV_FULL_WARP, raw.y, lane);
+    return specv_i_token(raw, dtype);
+}
+
+/* specv_warp_verify_greedy_row for a dtype that the compiler knows. */
+SPECV_DEVFN specv_verdict specv_i_warp_verify_row(const specv_verify_greedy_desc *d, int row,
+                                                  uint32_t status_bits, int dtype) {
+    const specv_row r = specv_thread_load_row(&d->rows, row);
+    const int lane = specv_i_lane(), max_draft = d->rows.max_draft;
+    const int64_t columns = (int64_t)max_draft + 1;
+    const int64_t draft_base = d->rows.row_start ? r.first : row * d->draft_stride_elems;
+    const int64_t target_base = d->rows.row_start ? r.first + row : row * d->target_stride_elems;
+    const int64_t out_base = row * d->out_stride_elems;
+    specv_verdict v;
+    int written = 0; /* columns of out_tokens */
+    v.next_token = -1, v.accepted_len = 0, v.mismatch = 0, v.finished = 0, v.status = r.status;
+
+    /* Position n_draft always stops: it needs no draft and holds the bonus. */
+#pragma unroll 1
+    for (int base = 0, done = !r.readable; !done; base += 128) {
+        uint2 draft_raw[4] = {}, target_raw[4] = {};
+        const int j0 = base + lane;
+        specv_i_load_chunks(draft_raw, d->draft_tokens, dtype, draft_base + j0, r.n_draft - j0);
+        specv_i_load_chunks(target_raw, d->target_tokens, dtype, target_base + j0,
+                            r.n_draft + 1 - j0);
+#pragma unroll
+        for (int c = 0; c < 4; ++c) {
+            int chunk = base + 32 * c, j = chunk + lane, emitted = chunk + 32;
+            int64_t draft = specv_i_token(draft_raw[c], dtype);
+            int64_t target = specv_i_token(target_raw[c], dtype);
+            int first = specv_warp_first_reject((j >= r.n_draft) | specv_i_stops(d, draft, target));
+            if (first < 32) {
+                int64_t draft_there = specv_i_token_of_lane(draft_raw[c], dtype, first);
+                int64_t target_there = specv_i_token_of_lane(target_raw[c], dtype, first);
+                v = specv_i_verdict(d, &r, chunk + first, draft_there, target_there);
+                emitted = v.accepted_len + (v.next_token >= 0);
+                done = 1;
+            }
+            if (d->out_tokens && j < columns) /* an accepted draft is the target's own token */
+                specv_i_store_token(d->out_tokens, dtype, out_base + j, j < emitted ? target : -1);
+            written = chunk + 32;
+            if (done) break;
+        }
+    }
+    if (d->out_tokens)
+        for (int64_t j = written + lane; j < columns; j += 32)
+            specv_i_store_token(d->out_tokens, dtype, out_base + j, -1);
+    if (lane == 0) {
+        d->accepted_len[row] = v.accepted_len;
+        if (d->mismatch) d->mismatch[row] = (uint8_t)v.mismatch;
+        if (d->next_token) specv_i_store_token(d->next_token, dtype, row, v.next_token);
+        if (d->num_emitted) d->num_emitted[row] = v.accepted_len + (v.next_token >= 0);
+        if (d->finished) d->finished[row] = (uint8_t)v.finished;
+        if (d->row_status) d->row_status[row] = v.status | status_bits;
+    }
+    return v;
+}
+
+/* A1 for one row: verdict, and all outputs of the descriptor for that row. status_bits are added
+   to row_status.
+   Call: warp; 0 <= row < batch. In: a valid, resolved descriptor. Out: as the descriptor says.
+   Cost: see specv_verify_greedy; ceil((k + 1) / 32) ballots at most. */
+SPECV_DEVFN specv_verdict specv_warp_verify_greedy_row(const specv_verify_greedy_desc *d, int row,
+                                                       uint32_t status_bits) {
+    return d->token_dtype == SPECV_I64 ? specv_i_warp_verify_row(d, row, status_bits, SPECV_I64)
+                                       : specv_i_warp_verify_row(d, row, status_bits, SPECV_I32);
+}
+
+#if !defined(SPECVERIFY_STATIC)
+SPECV_KERNEL __launch_bounds__(SPECV_VERIFY_THREADS)
+    specv_verify_greedy_kernel(const __grid_constant__ specv_verify_greedy_task task);
+#endif
+
+#endif /* __CUDACC__ */
+
+/* ================================================================================== >>sample
+
+   Verification against what the models say of the whole vocabulary, and the sampler.
+     A2-A5, SCORE  specv_verify_sample   one operation with a rule
+     A8            specv_sample          the same without drafts
+   One launch where no residual has to be formed (A2, A5, SCORE, drafts without scores), else two,
+   chained. Random numbers are named here (tags), so that no two uses meet. All sums are over tiles
+   of 1024 ids, in integers; a row put together of its tiles is a specv_distribution. For kernels of
+   your own: a warp loads a tile, takes its statistics, merges those of a row.
+   Needs: >>greedy (descriptor, outputs). */
+
+/* What a model says of the vocabulary: logits, or probabilities that already have everything
+   applied (temperature, top-k, penalties). The entry of id x at position i of row b is
+   dense  data[b * seq_stride_elems + i * pos_stride_elems + x],
+   CSR    data[(row_start[b] + i) * pos_stride_elems + x], for the target row_start[b] + b + i.
+   Probabilities should sum to 1. A token drawn from p alone does not mind; where p and q are
+   compared, p or q that is off by a factor of 1 + e moves the law of the text by up to e in total
+   variation, in each step. Where the kernels know the sum, one off by more than 1e-3 is reported:
+   BAD_SUM (the same factor on p and q is neither seen nor harmful). */
+typedef enum specv_score_dtype {
+    SPECV_LOGITS_F32 = 0,
+    SPECV_LOGITS_F16 = 1,
+    SPECV_LOGITS_BF16 = 2,
+    SPECV_PROBS_F32 = 3
+} specv_score_dtype;
+
+typedef struct specv_scores {
+    const void *data;
+    int64_t pos_stride_elems; /* 0 = vocab */
+    int64_t seq_stride_elems; /* dense; 0 = positions of a row * pos_stride_elems */
+    int32_t dtype;            /* specv_score_dtype */
+    uint32_t reserved;        /* must be 0 */
+} specv_scores;
+
+/* How a drafted token is judged. p: target's, q: draft's distribution at its position.
+   TOKEN    accept while u * q(d) < p(d), then draw from (p - q)+. Leviathan et al. 2023 (arXiv
+            2211.17192), Chen et al. 2023 (arXiv 2302.01318). Lossless.
+   BLOCK    judge the drafts together: accepts as many or more, the same law of the text. Sun et
+            al. 2025 (arXiv 2403.10444).
+   COUPLED  the text is argmax of logit / T + Gumbel noise of the seed and the absolute position,
+            and a draft is accepted if it is that token: any drafter, batch and number of drafts
+            give the same text. Daliri, Musco and Suresh 2024 (arXiv 2408.07978).
+   GREEDY   as if every temperature were 0.
+   SCORE    accept every draft (SMC-SD corrects by weights, see D1), give its log-probability, draw
+            the next token from p. Takes no draft scores. */
+typedef enum specv_rule {
+    SPECV_RULE_TOKEN = 0,
+    SPECV_RULE_BLOCK = 1,
+    SPECV_RULE_COUPLED = 2,
+    SPECV_RULE_GREEDY = 3,
+    SPECV_RULE_SCORE = 4
+} specv_rule;
+
+/* Whose random numbers: two uses that must be independent need different streams. A sampler's (A8)
+   and a verification's are different ones in any case, so a draft of either method and either of
+   the first two streams may be judged by any rule.
+   TARGET   the target model's.
+   DRAFT    a draft model's; also of a verification whose tokens are drafts for a larger model.
+   COUPLED  only for a sampler's method GUMBEL: the noise that rule COUPLED has at that position.
+            For plain decoding of the text that this rule writes, and for its drafts, which then
+            agree with it most often. Not for drafts that rule BLOCK will judge: the noise of a
+            draft behind the last accepted one comes again in the next step. */
+typedef enum specv_stream {
+    SPECV_STREAM_TARGET = 0,
+    SPECV_STREAM_DRAFT = 1,
+    SPECV_STREAM_COUPLED = 2
+} specv_stream;
+
+/* A2 to A5. Verification against what the models say of the whole vocabulary. In `verify`, batch,
+   drafts, outputs and EOS are as in A1; vocab must be set; target_tokens must be null. */
+typedef struct specv_verify_sample_desc {
+    specv_verify_greedy_desc verify;
+    specv_scores target;      /* max_draft + 1 positions a row */
+    specv_scores draft;       /* max_draft positions a row, or data null: q is 1 at the draft */
+    const float *temperature; /* [batch], or null: 1; 0 = greedy. Of probs only 0 counts */
+    const float *draft_temperature; /* [batch], or null: temperature; for draft logits */
+    const uint64_t *seed;        /* [batch]; null with rule GREEDY, and where uniforms replace it:
+                                    both (TOKEN, BLOCK), sample_uniform (SCORE, or max_draft 0). The
+                                    host cannot see temperatures: that all are 0 is no reason */
+    const int32_t *position;     /* [batch]: where in the text the row's position 0 is */
+    const float *accept_uniform; /* in [0, 1), laid out as draft_tokens, or null: from seed. Given,
+                                    it wins; seed then serves what has no uniform */
+    const float *sample_uniform; /* the same, [batch]: for the token behind the drafts */
+    float *logprob;  /* out [batch], or null; ln p(next_token) of the target, 0 without a token */
+    float *lse;      /* out [batch], or null; ln sum exp(logit / T) where next_token came from; at
+                       temperature 0 the largest logit; 0 for probabilities */
+    float *max_prob; /* max_draft 0: out [batch], or null; as in specv_sample_desc */
+    float *draft_logprob; /* rule SCORE: out [batch][max_draft], or null; ln p(draft) of the target,
+                             -infinity too; 0 behind the last draft that is accepted */
+    void *scratch;        /* 16-byte aligned; one per stream, its tickets 0: SPECV_TICKET_BYTES */
+    int64_t scratch_bytes; /* at least specv_verify_sample_scratch_bytes */
+    int32_t rule;          /* specv_rule */
+    int32_t num_sms;       /* 0 = ask the runtime for the current device */
+    int32_t step_row;      /* random numbers as if position 0 were this position of its step */
+    int32_t stream;        /* specv_stream: TARGET or DRAFT; rule COUPLED has its own */
+    uint32_t reserved;     /* must be 0 */
+    uint32_t canary1;
+} specv_verify_sample_desc;
+
+/* A8. One token per row, drawn from the scores: CDF by one uniform, GUMBEL by noise on each id.
+   With GUMBEL and stream COUPLED it is A5 without drafts. */
+typedef enum specv_sample_method {
+    SPECV_SAMPLE_CDF = 0,
+    SPECV_SAMPLE_GUMBEL = 1
+} specv_sample_method;
+
+typedef struct specv_sample_desc {
+    uint32_t canary0;
+    int32_t token_dtype;       /* specv_dtype */
+    const int32_t *num_active; /* as in specv_rows */
+    specv_scores scores;       /* one position a row; seq_stride_elems is the stride of rows */
+    const float *temperature;  /* [batch], or null: 1; 0 = greedy. Of probs only 0 counts */
+    const uint64_t *seed;      /* [batch]; null only with CDF and uniform */
+    const int32_t *position;   /* [batch]: absolute position of the step's first token */
+    const float *uniform;  /* method CDF: in [0, 1), [batch], or null: from seed. Given, it wins */
+    void *token;           /* out [batch], token_stride_elems apart; -1 if there is none */
+    float *logprob;        /* out [batch], or null; ln p(token), 0 without a token */
+    float *lse;            /* out [batch], or null; as in specv_verify_sample_desc */
+    float *max_prob;       /* out [batch], or null; the largest probability of the law that the
+                                  token was drawn from: 1 at temperature 0, 0 if there is no token.
+                                  Unlike the token's own probability it is known before the token
+                                  is: the confidence that C5 needs */
+    uint32_t *row_status;  /* out [batch], or null */
+    void *scratch;         /* one per stream, as in specv_verify_sample_desc */
+    int64_t scratch_bytes; /* at least specv_sample_scratch_bytes */
+    int64_t vocab;
+    int64_t token_stride_elems; /* 0 = 1; for column j of drafts [batch][n]: token + j, stride n */
+    int32_t batch;
+    int32_t method;   /* specv_sample_method */
+    int32_t num_sms;  /* 0 = ask the runtime for the current device */
+    int32_t step_row; /* which token of its step this is: drafts 0, 1, 2, ... */
+    int32_t stream;   /* specv_stream */
+    uint32_t canary1;
+} specv_sample_desc;
+
+/* What a number is for: the last word of the counter. The others are the absolute position of the
+   step's first token, the position in the step, and an index. A row's number must not depend on
+   how many drafts were accepted, and looking at a row must not use up the number of a later step:
+   hence position and row are words of their own. Coupled noise is the exception, its counter is
+   (position + row, 0, id / 4), because it must be the same for whoever asks for that position. */
+enum {
+    SPECV_TAG_ACCEPT = 0,
+    SPECV_TAG_SAMPLE = 1, /* residual or bonus */
+    SPECV_TAG_DRAW = 2,   /* a sampler's, by CDF */
+    SPECV_TAG_COUPLED = 3,
+    SPECV_TAG_RESAMPLE = 4,
+    SPECV_TAG_NOISE = 5,     /* a sampler's, by noise */
+    SPECV_TAG_OF_DRAFT = 16, /* in addition: of stream DRAFT */
+    SPECV_TAG_FINER = 32     /* in addition: further bits of noise */
+};
+
+/* What specv_verify_sample_desc has in `stream` when it stands for a sampler, in addition. */
+#define SPECV_I_SAMPLER 4
+
+SPECV_NUMFN uint32_t specv_i_tag(uint32_t use, int stream) {
+    return (stream & 3) == SPECV_STREAM_DRAFT ? use + SPECV_TAG_OF_DRAFT : use;
+}
+
+SPECV_NUMFN uint32_t specv_i_draw_tag(int stream) {
+    return specv_i_tag(stream & SPECV_I_SAMPLER ? SPECV_TAG_DRAW : SPECV_TAG_SAMPLE, stream);
+}
+
+/* Sums over a tile keep these units; rows are put together of tiles in units of 2^-40. */
+#define SPECV_I_FINER_PROBS 10
+
+/* Do sums of p and q that should be equal, or p's and 1, differ by more than 1e-3? */
+SPECV_NUMFN int specv_i_bad_sum(uint64_t sum, uint64_t expected) {
+    const uint64_t tolerance = 1125899906842u; /* 2^50 / 1000 */
+    return sum - expected + tolerance > 2 * tolerance;
 }
 
 /* Where the noise of a position comes from: four ids share a block of the generator. */
@@ -1819,19 +2138,6 @@ SPECV_NUMFN double specv_i_log2_sum(const specv_distribution *row) {
     return specv_i_add_double((double)(row->n + exponent - 40), specv_i_double(fraction));
 }
 
-/* ln of a number whose log2 is whole + fraction - minus. */
-SPECV_NUMFN float specv_i_ln(int32_t whole, float fraction, double minus) {
-    double log2 = specv_i_add_double((double)whole, specv_i_double(fraction));
-    log2 = specv_i_add_double(log2, -minus);
-#if defined(__CUDA_ARCH__)
-    double result;
-    asm("mul.rn.f64 %0, %1, 0d3FE62E42FEFA39EF;" : "=d"(result) : "d"(log2));
-    return specv_i_float(result);
-#else
-    return specv_i_float(log2 * 0.69314718055994531);
-#endif
-}
-
 /* ln of the sum of exp(logit / T) over the row, and of the probability of one logit in it. Where
    there is no softmax (temperature 0, an empty row) both are 0; there the output lse of A2 to A8 is
    the row's largest logit. */
@@ -1862,210 +2168,7 @@ SPECV_NUMFN float specv_i_log_p(const specv_distribution *row, const specv_scale
     return specv_log_probability(row, s, score);
 }
 
-/* ---- weights of particles */
-
-SPECV_NUMFN double specv_i_mul_double(double a, double b) {
-#if defined(__CUDA_ARCH__)
-    double result;
-    asm("mul.rn.f64 %0, %1, %2;" : "=d"(result) : "d"(a), "d"(b));
-#else
-    SPECV_I_ROUNDED(double, (a * b));
-#endif
-    return result;
-}
-
-SPECV_NUMFN double specv_i_div_double(double a, double b) {
-#if defined(__CUDA_ARCH__)
-    double result;
-    asm("div.rn.f64 %0, %1, %2;" : "=d"(result) : "d"(a), "d"(b));
-#else
-    SPECV_I_ROUNDED(double, a / b);
-#endif
-    return result;
-}
-
-SPECV_NUMFN uint64_t specv_i_double_bits(double x) {
-#if defined(__CUDA_ARCH__)
-    return (uint64_t)__double_as_longlong(x);
-#else
-    union {
-        double d;
-        uint64_t u;
-    } both;
-    both.d = x;
-    return both.u;
-#endif
-}
-
-SPECV_NUMFN double specv_i_bits_double(uint64_t x) {
-#if defined(__CUDA_ARCH__)
-    return __longlong_as_double((long long)x);
-#else
-    union {
-        uint64_t u;
-        double d;
-    } both;
-    both.u = x;
-    return both.d;
-#endif
-}
-
-/* The 64 bits after the point of draw k; the final pick is draw SPECV_MAX_PARTICLES. */
-SPECV_NUMFN uint64_t specv_i_resample_bits(uint64_t seed, int32_t position, int k) {
-    specv_random x = specv_philox(seed, (uint32_t)position, (uint32_t)k, 0, SPECV_TAG_RESAMPLE);
-    return (uint64_t)x.x[1] << 32 | x.x[0];
-}
-
-#define SPECV_I_MINUS_INFINITY 0xfff0000000000000u /* bits of a double */
-
-/* A weight that can be compared: NaN and +infinity are -infinity, and reported. */
-SPECV_NUMFN double specv_i_clean_weight(double w, uint32_t *status) {
-    uint64_t bits = specv_i_double_bits(w);
-    if ((bits & 0x7ff0000000000000u) != 0x7ff0000000000000u || bits == SPECV_I_MINUS_INFINITY)
-        return w;
-    *status |= SPECV_ROW_NAN;
-    return specv_i_bits_double(SPECV_I_MINUS_INFINITY);
-}
-
-/* w + alpha * p - q. The product of two floats is exact. */
-SPECV_NUMFN double specv_i_weigh(double w, float alpha, float p, float q) {
-    double gain = specv_i_mul_double(specv_i_double(alpha), specv_i_double(p));
-    return specv_i_add_double(w, specv_i_add_double(gain, -specv_i_double(q)));
-}
-
-/* exp(w - max) with 40 fraction bits; max is finite. */
-SPECV_NUMFN uint64_t specv_i_particle_units(double w, double max) {
-    const double rounder = 6755399441055744.; /* 1.5 * 2^52 */
-    double y = specv_i_mul_double(specv_i_add_double(w, -max), 1.4426950408889634), n;
-    specv_weight weight;
-    if (!(y > -60)) return 0;
-    n = specv_i_add_double(y, rounder);
-    weight.n = (int32_t)(uint32_t)specv_i_double_bits(n);
-    weight.f = specv_i_float(specv_i_add_double(y, -specv_i_add_double(n, -rounder)));
-    weight.mantissa = specv_i_exp2_mantissa(weight.f);
-    return specv_weight_units(&weight, 0);
-}
-
-/* (sum w)^2 / sum w^2 of weights below 2^41, of whose squares the three parts were added up:
-   with w = 2^20 h + l, h^2, h l and l^2. */
-SPECV_NUMFN double specv_i_effective(uint64_t sum, uint64_t hh, uint64_t hl, uint64_t ll) {
-    double squares = specv_i_add_double(specv_i_mul_double((double)hh, 1099511627776.),
-                                        specv_i_mul_double((double)hl, 2097152.));
-    squares = specv_i_add_double(squares, (double)ll);
-    return specv_i_div_double(specv_i_mul_double((double)sum, (double)sum), squares);
-}
-
-/* ln of the mean of num weights whose sum is sum * 2^-40 * exp(max). */
-SPECV_NUMFN double specv_i_log_mean(uint64_t sum, int num, double max) {
-    int32_t of_sum, of_num;
-    float sum_fraction = specv_i_log2((float)sum, &of_sum);
-    float num_fraction = specv_i_log2((float)num, &of_num);
-    double log2 = specv_i_add_double(
-        (double)(of_sum - 40 - of_num),
-        specv_i_add_double(specv_i_double(sum_fraction), -specv_i_double(num_fraction)));
-    return specv_i_add_double(max, specv_i_mul_double(log2, 0.69314718055994531));
-}
-
-/* Where draw k of num falls: floor((k + u) / num * sum), u with 32 bits. sum * num < 2^61. */
-SPECV_NUMFN uint64_t specv_i_stratum(int k, uint32_t u, int num, uint64_t sum) {
-    uint64_t at = (uint64_t)k << 32 | u; /* below 2^42 */
-    return (specv_i_mul_high(at, sum) << 32 | at * sum >> 32) / (uint64_t)num;
-}
-
-/* =================================================================================== >>host */
-
 #if !defined(__CUDACC_RTC__)
-
-/* Text of a status code; of positive codes (cudaError_t) only that they are one. Never null. */
-SPECV_HOSTFN const char *specv_status_string(int status) {
-    switch (status) {
-#define SPECV_I_CASE(name, value, text)                                                            \
-    case value: return "SPECV_" #name ": " text;
-        SPECV_STATUS_TABLE(SPECV_I_CASE)
-#undef SPECV_I_CASE
-    default:
-        return status > 0 ? "a CUDA runtime error: see cudaGetErrorString"
-                          : "not a status code of specverify";
-    }
-}
-
-SPECV_HOSTFN int specv_i_aligned(const void *p, size_t bytes) {
-    return ((size_t)p & (bytes - 1)) == 0;
-}
-
-/* Is count * stride + extra representable? All arguments >= 0. */
-SPECV_HOSTFN int specv_i_fits(int64_t count, int64_t stride, int64_t extra) {
-    return count == 0 || stride <= (INT64_MAX - extra) / count;
-}
-
-#define SPECV_CHECK(condition, code)                                                               \
-    do {                                                                                           \
-        if (!(condition)) return SPECV_ERR_##code;                                                 \
-    } while (0)
-
-SPECV_HOSTFN int specv_i_rows_validate(const specv_rows *r) {
-    SPECV_CHECK(r->batch >= 0, BATCH);
-    SPECV_CHECK(r->max_draft >= 0, MAX_DRAFT);
-    SPECV_CHECK((int64_t)r->batch * ((int64_t)r->max_draft + 1) <= INT64_C(1) << 30, TOO_LARGE);
-    SPECV_CHECK(!r->draft_len || !r->row_start, LAYOUT);
-    SPECV_CHECK(specv_i_aligned(r->num_active, 4), NUM_ACTIVE);
-    SPECV_CHECK(specv_i_aligned(r->draft_len, 4), DRAFT_LEN);
-    SPECV_CHECK(specv_i_aligned(r->row_start, 4), ROW_START);
-    SPECV_CHECK(r->num_draft_tokens >= 0, NUM_DRAFT_TOKENS);
-    SPECV_CHECK(r->num_draft_tokens <= (r->row_start ? (int64_t)r->batch * r->max_draft : 0),
-                NUM_DRAFT_TOKENS);
-    return SPECV_OK;
-}
-
-/* What A1 and A2 to A5 share: all but where the target's tokens come from. */
-SPECV_HOSTFN int specv_i_verify_validate(const specv_verify_greedy_desc *d) {
-    int status;
-    int64_t batch, columns;
-    size_t token_bytes;
-    SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
-    if ((status = specv_i_rows_validate(&d->rows)) != SPECV_OK) return status;
-    SPECV_CHECK(d->token_dtype == SPECV_I32 || d->token_dtype == SPECV_I64, TOKEN_DTYPE);
-    token_bytes = d->token_dtype == SPECV_I64 ? 8 : 4;
-    batch = d->rows.batch;
-    columns = (int64_t)d->rows.max_draft + 1;
-    if (batch > 0) {
-        int has_drafts = d->rows.row_start ? d->rows.num_draft_tokens > 0 : columns > 1;
-        SPECV_CHECK(d->draft_tokens || !has_drafts, DRAFT_TOKENS);
-        SPECV_CHECK(d->accepted_len, ACCEPTED_LEN);
-    }
-    SPECV_CHECK(specv_i_aligned(d->draft_tokens, token_bytes), DRAFT_TOKENS);
-    SPECV_CHECK(specv_i_aligned(d->accepted_len, 4), ACCEPTED_LEN);
-    SPECV_CHECK(specv_i_aligned(d->next_token, token_bytes), NEXT_TOKEN);
-    SPECV_CHECK(specv_i_aligned(d->out_tokens, token_bytes), OUT_TOKENS);
-    SPECV_CHECK(specv_i_aligned(d->num_emitted, 4), NUM_EMITTED);
-    SPECV_CHECK(specv_i_aligned(d->row_status, 4), ROW_STATUS);
-    if (d->draft_stride_elems)
-        SPECV_CHECK(!d->rows.row_start && d->draft_stride_elems >= columns - 1, DRAFT_STRIDE);
-    if (d->target_stride_elems)
-        SPECV_CHECK(!d->rows.row_start && d->target_stride_elems >= columns, TARGET_STRIDE);
-    if (d->out_stride_elems) SPECV_CHECK(d->out_stride_elems >= columns, OUT_STRIDE);
-    SPECV_CHECK(specv_i_fits(batch * 8, d->draft_stride_elems, 0), SIZE);
-    SPECV_CHECK(specv_i_fits(batch * 8, d->target_stride_elems, 0), SIZE);
-    SPECV_CHECK(specv_i_fits(batch * 8, d->out_stride_elems, 0), SIZE);
-    SPECV_CHECK(d->vocab >= 0, VOCAB);
-    SPECV_CHECK(d->num_eos >= 0 && d->num_eos <= SPECV_MAX_EOS, NUM_EOS);
-    for (int i = 0; i < d->num_eos; ++i) {
-        SPECV_CHECK(d->eos_token[i] >= 0, EOS_TOKEN);
-        SPECV_CHECK(d->vocab == 0 || d->eos_token[i] < d->vocab, EOS_TOKEN);
-    }
-    return SPECV_OK;
-}
-
-SPECV_HOSTFN int specv_verify_greedy_validate(const specv_verify_greedy_desc *d) {
-    int status;
-    SPECV_CHECK(d, NULL_DESC);
-    if ((status = specv_i_verify_validate(d)) != SPECV_OK) return status;
-    SPECV_CHECK(d->rows.batch == 0 || d->target_tokens, TARGET_TOKENS);
-    SPECV_CHECK(specv_i_aligned(d->target_tokens, d->token_dtype == SPECV_I64 ? 8 : 4),
-                TARGET_TOKENS);
-    return SPECV_OK;
-}
 
 SPECV_HOSTFN size_t specv_i_score_bytes(int dtype) {
     return dtype == SPECV_LOGITS_F16 || dtype == SPECV_LOGITS_BF16 ? 2 : 4;
@@ -2217,607 +2320,6 @@ SPECV_HOSTFN int specv_sample_validate(const specv_sample_desc *d) {
     return SPECV_OK;
 }
 
-SPECV_HOSTFN int specv_i_kv_validate(const specv_kv_pack *kv, const specv_rows *r) {
-    int64_t pos_stride = kv->src_pos_stride_bytes ? kv->src_pos_stride_bytes : kv->row_bytes;
-    int64_t dst_stride = kv->dst_row_stride_bytes ? kv->dst_row_stride_bytes : kv->row_bytes;
-    int64_t positions = r->row_start ? r->num_draft_tokens : r->max_draft;
-    int tables = kv->src_planes || kv->dst_planes;
-    SPECV_CHECK(tables ? kv->num_planes >= 1 : kv->num_planes >= 0 && kv->num_planes <= 1,
-                NUM_PLANES);
-    SPECV_CHECK(specv_i_aligned(kv->src_planes, sizeof(void *)), SRC);
-    SPECV_CHECK(specv_i_aligned(kv->dst_planes, sizeof(void *)), DST);
-    SPECV_CHECK(specv_i_aligned(kv->offsets, 4), OFFSETS);
-    SPECV_CHECK(kv->row_bytes > 0, ROW_BYTES);
-    SPECV_CHECK(pos_stride >= kv->row_bytes, SRC_POS_STRIDE);
-    SPECV_CHECK(dst_stride >= kv->row_bytes, DST_ROW_STRIDE);
-    SPECV_CHECK(kv->capacity_rows > 0, CAPACITY);
-    SPECV_CHECK(specv_i_fits(kv->capacity_rows, dst_stride, 0), SIZE);
-    SPECV_CHECK(specv_i_fits((int64_t)r->batch * r->max_draft, kv->row_bytes, 0), SIZE);
-    SPECV_CHECK(specv_i_fits(positions, pos_stride, 0), SIZE);
-    if (kv->src_seq_stride_bytes) {
-        SPECV_CHECK(!r->row_start, SRC_SEQ_STRIDE);
-        SPECV_CHECK(kv->src_seq_stride_bytes >=
-                        (positions ? (positions - 1) * pos_stride + kv->row_bytes : 0),
-                    SRC_SEQ_STRIDE);
-        SPECV_CHECK(specv_i_fits(r->batch, kv->src_seq_stride_bytes, 0), SIZE);
-    } else if (!r->row_start) {
-        SPECV_CHECK(specv_i_fits((int64_t)r->batch * positions, pos_stride, 0), SIZE);
-    }
-    SPECV_CHECK(kv->num_sms >= 0 && kv->num_sms <= 65535, NUM_SMS);
-    if (r->batch > 0) {
-        SPECV_CHECK(kv->offsets, OFFSETS);
-        if (positions > 0) { /* a step without any draft may come with empty buffers */
-            SPECV_CHECK(tables ? kv->src_planes && !kv->src : kv->src != NULL, SRC);
-            SPECV_CHECK(tables ? kv->dst_planes && !kv->dst : kv->dst != NULL, DST);
-        }
-    }
-    return SPECV_OK;
-}
-
-SPECV_HOSTFN int specv_pack_kv_validate(const specv_pack_kv_desc *d) {
-    int status;
-    SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
-    if ((status = specv_i_rows_validate(&d->rows)) != SPECV_OK) return status;
-    SPECV_CHECK(d->keep_status == 0 || d->keep_status == 1, KEEP_STATUS);
-    SPECV_CHECK(d->rows.batch == 0 || d->accepted_len, ACCEPTED_LEN);
-    SPECV_CHECK(specv_i_aligned(d->accepted_len, 4), ACCEPTED_LEN);
-    SPECV_CHECK(specv_i_aligned(d->row_status, 4), ROW_STATUS);
-    return specv_i_kv_validate(&d->kv, &d->rows);
-}
-
-SPECV_HOSTFN int specv_verify_pack_kv_validate(const specv_verify_pack_kv_desc *d) {
-    int status;
-    SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary1 == 0 && d->reserved == 0, CANARY);
-    if ((status = specv_verify_greedy_validate(&d->verify)) != SPECV_OK) return status;
-    return specv_i_kv_validate(&d->kv, &d->verify.rows);
-}
-
-/* a * b; what would be too large to be added to a few of its kind becomes SPECV_I_HUGE. Strides
-   that nothing uses may be below 0: then 0. */
-#define SPECV_I_HUGE (INT64_MAX / 8)
-SPECV_HOSTFN int64_t specv_i_times(int64_t a, int64_t b) {
-    if (a <= 0 || b <= 0) return 0;
-    return b > SPECV_I_HUGE / a ? SPECV_I_HUGE : a * b;
-}
-
-SPECV_NUMFN int specv_i_has_planes(const specv_kv_cache *kv) { return kv->planes || kv->plane; }
-
-SPECV_HOSTFN int64_t specv_i_row_pages(const specv_kv_cache *kv) {
-    return ((int64_t)kv->max_positions + kv->page_size - 1) / kv->page_size;
-}
-
-SPECV_HOSTFN void specv_i_cache_resolve(specv_kv_cache *kv) {
-    if (!kv->num_planes) kv->num_planes = 1;
-    if (!kv->num_heads) kv->num_heads = 1;
-    if (!kv->head_stride_bytes) kv->head_stride_bytes = kv->head_bytes;
-    if (!kv->pos_stride_bytes)
-        kv->pos_stride_bytes = specv_i_times(kv->num_heads, kv->head_stride_bytes);
-    if (kv->page_size && !kv->page_stride_bytes)
-        kv->page_stride_bytes = specv_i_times(kv->page_size, kv->pos_stride_bytes);
-    if (kv->page_size && !kv->table_stride) kv->table_stride = specv_i_row_pages(kv);
-    if (!kv->page_size && !kv->seq_stride_bytes)
-        kv->seq_stride_bytes = specv_i_times(kv->max_positions, kv->pos_stride_bytes);
-}
-
-/* Positions hold heads, or heads hold positions, and no two elements overlap. */
-SPECV_HOSTFN int specv_i_strides_ok(int64_t heads, int64_t positions, int64_t head_bytes,
-                                    int64_t head_stride, int64_t pos_stride) {
-    return (heads == 1 || head_stride >= head_bytes) && pos_stride >= head_bytes &&
-           (pos_stride >= specv_i_times(heads - 1, head_stride) + head_bytes ||
-            head_stride >= specv_i_times(positions - 1, pos_stride) + head_bytes);
-}
-
-/* paged: 1 = there must be pages, 0 = there must not, -1 = as block_table says. */
-SPECV_HOSTFN int specv_i_cache_validate(const specv_kv_cache *given, int64_t batch, int paged) {
-    specv_kv_cache kv = *given;
-    int64_t positions, outer, outer_stride;
-    if (paged < 0) paged = kv.block_table != NULL;
-    SPECV_CHECK(kv.reserved == 0, CANARY);
-    SPECV_CHECK(kv.max_positions > 0, MAX_POSITIONS);
-    SPECV_CHECK(specv_i_aligned(kv.block_table, 4), BLOCK_TABLE);
-    SPECV_CHECK(paged ? kv.block_table || batch == 0 : !kv.block_table, BLOCK_TABLE);
-    SPECV_CHECK(paged ? kv.page_size > 0 : kv.page_size == 0, PAGE_SIZE);
-    SPECV_CHECK(paged ? kv.num_pages > 0 : kv.num_pages == 0, NUM_PAGES);
-    SPECV_CHECK(kv.planes ? kv.num_planes >= 1 : kv.num_planes >= 0 && kv.num_planes <= 1,
-                NUM_PLANES);
-    SPECV_CHECK(specv_i_aligned(kv.planes, sizeof(void *)) && !(kv.planes && kv.plane), PLANES);
-    SPECV_CHECK(kv.num_heads >= 0, NUM_HEADS);
-    SPECV_CHECK(kv.head_bytes >= 0, HEAD_BYTES);
-    SPECV_CHECK(kv.head_stride_bytes >= 0 && kv.pos_stride_bytes >= 0, KV_STRIDE);
-    SPECV_CHECK(kv.seq_stride_bytes >= 0 && kv.page_stride_bytes >= 0, KV_STRIDE);
-    SPECV_CHECK(paged ? kv.table_stride >= 0 : kv.table_stride == 0, TABLE_STRIDE);
-    specv_i_cache_resolve(&kv);
-    if (paged) {
-        SPECV_CHECK(kv.table_stride >= specv_i_row_pages(&kv), TABLE_STRIDE);
-        SPECV_CHECK(specv_i_times(batch * 4, kv.table_stride) < SPECV_I_HUGE, SIZE);
-    }
-    if (!specv_i_has_planes(&kv)) return SPECV_OK;
-    positions = paged ? kv.page_size : kv.max_positions;
-    outer = paged ? kv.num_pages : batch;
-    outer_stride = paged ? kv.page_stride_bytes : kv.seq_stride_bytes;
-    SPECV_CHECK(kv.head_bytes > 0, HEAD_BYTES);
-    SPECV_CHECK(specv_i_times(kv.num_heads, kv.head_bytes) <= 1 << 30, HEAD_BYTES);
-    SPECV_CHECK(specv_i_strides_ok(kv.num_heads, positions, kv.head_bytes, kv.head_stride_bytes,
-                                   kv.pos_stride_bytes),
-                KV_STRIDE);
-    SPECV_CHECK(outer <= 1 || outer_stride >= kv.head_bytes, KV_STRIDE);
-    SPECV_CHECK(specv_i_times(kv.num_heads, kv.head_stride_bytes) < SPECV_I_HUGE, SIZE);
-    SPECV_CHECK(specv_i_times(positions, kv.pos_stride_bytes) < SPECV_I_HUGE, SIZE);
-    SPECV_CHECK(specv_i_times(outer, outer_stride) < SPECV_I_HUGE, SIZE);
-    return SPECV_OK;
-}
-
-SPECV_HOSTFN void specv_append_kv_resolve(specv_append_kv_desc *d) {
-    specv_kv_rows *src = &d->src;
-    specv_i_cache_resolve(&d->kv);
-    if (!src->head_stride_bytes) src->head_stride_bytes = d->kv.head_bytes;
-    if (!src->pos_stride_bytes)
-        src->pos_stride_bytes = specv_i_times(d->kv.num_heads, src->head_stride_bytes);
-    if (!src->seq_stride_bytes && !d->rows.row_start)
-        src->seq_stride_bytes =
-            specv_i_times((int64_t)d->num_pending + d->rows.max_draft, src->pos_stride_bytes);
-}
-
-SPECV_HOSTFN int specv_append_kv_validate(const specv_append_kv_desc *d) {
-    int status;
-    int64_t positions, num_rows;
-    specv_append_kv_desc full;
-    SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
-    if ((status = specv_i_rows_validate(&d->rows)) != SPECV_OK) return status;
-    SPECV_CHECK(d->keep_status == 0 || d->keep_status == 1, KEEP_STATUS);
-    SPECV_CHECK(d->num_pending >= 0, NUM_PENDING);
-    positions = (int64_t)d->num_pending + d->rows.max_draft;
-    SPECV_CHECK(d->rows.batch * positions <= INT64_C(1) << 30, NUM_PENDING);
-    SPECV_CHECK(d->rows.batch == 0 || d->accepted_len, ACCEPTED_LEN);
-    SPECV_CHECK(specv_i_aligned(d->accepted_len, 4), ACCEPTED_LEN);
-    SPECV_CHECK(d->rows.batch == 0 || d->cache_len, CACHE_LEN);
-    SPECV_CHECK(specv_i_aligned(d->cache_len, 4), CACHE_LEN);
-    SPECV_CHECK(specv_i_aligned(d->draft_cache_len, 4) && specv_i_aligned(d->draft_catchup, 4),
-                DRAFT_CACHE_LEN);
-    SPECV_CHECK(specv_i_aligned(d->slot_mapping, 8) && specv_i_aligned(d->position_ids, 4),
-                SLOT_MAPPING);
-    SPECV_CHECK(specv_i_aligned(d->page_refs, 4) && (!d->page_refs || d->kv.block_table),
-                PAGE_REFS);
-    SPECV_CHECK(specv_i_aligned(d->row_status, 4), ROW_STATUS);
-    SPECV_CHECK(d->rows.batch == 0 || d->ticket, TICKET);
-    SPECV_CHECK(specv_i_aligned(d->ticket, 4), TICKET);
-    SPECV_CHECK(d->num_sms >= 0 && d->num_sms <= 65535, NUM_SMS);
-    if ((status = specv_i_cache_validate(&d->kv, d->rows.batch, -1)) != SPECV_OK) return status;
-    SPECV_CHECK(specv_i_aligned(d->src.planes, sizeof(void *)), SRC);
-    SPECV_CHECK(!d->src.planes == !d->kv.planes && !(d->src.planes && d->src.plane), SRC);
-    SPECV_CHECK(d->src.planes || !d->src.plane == !d->kv.plane || positions == 0, SRC);
-    if (!specv_i_has_planes(&d->kv)) return SPECV_OK;
-    SPECV_CHECK(d->src.head_stride_bytes >= 0 && d->src.pos_stride_bytes >= 0 &&
-                    d->src.seq_stride_bytes >= 0,
-                KV_STRIDE);
-    SPECV_CHECK(!d->rows.row_start || !d->src.seq_stride_bytes, SRC_SEQ_STRIDE);
-    full = *d;
-    specv_append_kv_resolve(&full);
-    num_rows = d->rows.row_start
-                   ? d->rows.num_draft_tokens + (int64_t)d->rows.batch * d->num_pending
-                   : positions;
-    SPECV_CHECK(specv_i_strides_ok(full.kv.num_heads, num_rows ? num_rows : 1, full.kv.head_bytes,
-                                   full.src.head_stride_bytes, full.src.pos_stride_bytes),
-                KV_STRIDE);
-    SPECV_CHECK(d->rows.row_start || d->rows.batch <= 1 || positions == 0 ||
-                    full.src.seq_stride_bytes >= full.kv.head_bytes,
-                KV_STRIDE);
-    SPECV_CHECK(specv_i_times(full.kv.num_heads, full.src.head_stride_bytes) < SPECV_I_HUGE, SIZE);
-    SPECV_CHECK(specv_i_times(num_rows, full.src.pos_stride_bytes) < SPECV_I_HUGE, SIZE);
-    SPECV_CHECK(specv_i_times(d->rows.batch, full.src.seq_stride_bytes) < SPECV_I_HUGE, SIZE);
-    return SPECV_OK;
-}
-
-SPECV_HOSTFN void specv_page_resize_resolve(specv_page_resize_desc *d) {
-    specv_i_cache_resolve(&d->kv);
-}
-
-SPECV_HOSTFN int specv_page_resize_validate(const specv_page_resize_desc *d) {
-    int status;
-    SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
-    SPECV_CHECK(d->keep_status == 0 || d->keep_status == 1, KEEP_STATUS);
-    SPECV_CHECK(d->batch >= 0, BATCH);
-    SPECV_CHECK(d->batch <= SPECV_PAGE_ROWS, TOO_LARGE);
-    SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
-    SPECV_CHECK(specv_i_aligned(d->pool.refs, 4) && (d->pool.refs || d->batch == 0), PAGE_REFS);
-    SPECV_CHECK(specv_i_aligned(d->pool.free_pages, 4) && (d->pool.free_pages || d->batch == 0),
-                FREE_PAGES);
-    SPECV_CHECK(specv_i_aligned(d->pool.num_free, 4) && (d->pool.num_free || d->batch == 0),
-                FREE_PAGES);
-    SPECV_CHECK(specv_i_aligned(d->num_row_pages, 4) && (d->num_row_pages || d->batch == 0),
-                NUM_ROW_PAGES);
-    SPECV_CHECK(specv_i_aligned(d->cache_len, 4) && (d->cache_len || d->batch == 0), CACHE_LEN);
-    SPECV_CHECK(d->reserve >= 0 && specv_i_aligned(d->row_reserve, 4), RESERVE);
-    SPECV_CHECK(specv_i_aligned(d->copy_from, 4) && specv_i_aligned(d->copy_to, 4), COPY);
-    SPECV_CHECK(!d->copy_from == !d->copy_to, COPY);
-    SPECV_CHECK(d->copy_from || d->batch == 0 || !specv_i_has_planes(&d->kv), COPY);
-    SPECV_CHECK(specv_i_aligned(d->row_status, 4), ROW_STATUS);
-    SPECV_CHECK(d->num_sms >= 0 && d->num_sms <= 65535, NUM_SMS);
-    if ((status = specv_i_cache_validate(&d->kv, d->batch, 1)) != SPECV_OK) return status;
-    SPECV_CHECK(specv_i_times(d->batch, specv_i_row_pages(&d->kv)) <= 1 << 30, TOO_LARGE);
-    return SPECV_OK;
-}
-
-SPECV_HOSTFN int specv_page_fork_validate(const specv_page_fork_desc *d) {
-    SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
-    SPECV_CHECK(d->batch >= 0, BATCH);
-    SPECV_CHECK(d->num_forks >= 0, FORK);
-    SPECV_CHECK(specv_i_aligned(d->src_row, 4) && (d->src_row || d->num_forks == 0), FORK);
-    SPECV_CHECK(specv_i_aligned(d->dst_row, 4) && (d->dst_row || d->num_forks == 0), FORK);
-    SPECV_CHECK(specv_i_aligned(d->fork_status, 4), FORK);
-    SPECV_CHECK(specv_i_aligned(d->refs, 4) && (d->refs || d->num_forks == 0), PAGE_REFS);
-    SPECV_CHECK(specv_i_aligned(d->block_table, 4) && (d->block_table || d->num_forks == 0),
-                BLOCK_TABLE);
-    SPECV_CHECK(specv_i_aligned(d->num_row_pages, 4) && (d->num_row_pages || d->num_forks == 0),
-                NUM_ROW_PAGES);
-    SPECV_CHECK(specv_i_aligned(d->cache_len, 4) && (d->cache_len || d->num_forks == 0), CACHE_LEN);
-    SPECV_CHECK(d->page_size > 0, PAGE_SIZE);
-    SPECV_CHECK(d->num_pages > 0, NUM_PAGES);
-    SPECV_CHECK(d->max_row_pages > 0, NUM_ROW_PAGES);
-    SPECV_CHECK(d->table_stride == 0 || d->table_stride >= d->max_row_pages, TABLE_STRIDE);
-    SPECV_CHECK(specv_i_times((int64_t)d->batch * 4,
-                              d->table_stride ? d->table_stride : d->max_row_pages) < SPECV_I_HUGE,
-                SIZE);
-    SPECV_CHECK(specv_i_times(d->num_forks, d->max_row_pages) <= 1 << 30, TOO_LARGE);
-    return SPECV_OK;
-}
-
-SPECV_HOSTFN void specv_page_fork_resolve(specv_page_fork_desc *d) {
-    if (!d->table_stride) d->table_stride = d->max_row_pages;
-}
-
-/* What C1 and C2 share. */
-SPECV_HOSTFN int specv_i_columns_validate(const specv_columns *c, int token_dtype,
-                                          const void *emitted, const int32_t *num_emitted,
-                                          int64_t emitted_stride, int64_t batch,
-                                          int64_t max_draft) {
-    const size_t token_bytes = token_dtype == SPECV_I64 ? 8 : 4;
-    const size_t index_bytes = c->index_dtype == SPECV_I64 ? 8 : 4;
-    SPECV_CHECK(batch >= 0, BATCH);
-    SPECV_CHECK(max_draft >= 0, MAX_DRAFT);
-    SPECV_CHECK(batch * (max_draft + 1) <= 1 << 30, TOO_LARGE);
-    SPECV_CHECK(token_dtype == SPECV_I32 || token_dtype == SPECV_I64, TOKEN_DTYPE);
-    SPECV_CHECK(c->index_dtype == SPECV_I32 || c->index_dtype == SPECV_I64, INDEX_DTYPE);
-    SPECV_CHECK(specv_i_aligned(emitted, token_bytes), EMITTED);
-    SPECV_CHECK(emitted || batch == 0 || !c->tokens, EMITTED);
-    SPECV_CHECK(specv_i_aligned(num_emitted, 4) && (num_emitted || batch == 0), EMITTED);
-    SPECV_CHECK(emitted_stride == 0 || emitted_stride >= max_draft + 1, EMITTED_STRIDE);
-    SPECV_CHECK(specv_i_times(batch * 8, emitted_stride) < SPECV_I_HUGE, SIZE);
-    SPECV_CHECK(specv_i_aligned(c->tokens, token_bytes), COLUMNS);
-    SPECV_CHECK(specv_i_aligned(c->mask, index_bytes), COLUMNS);
-    SPECV_CHECK(specv_i_aligned(c->position_ids, index_bytes), COLUMNS);
-    SPECV_CHECK(specv_i_aligned(c->width, 4) && (c->width || batch == 0), WIDTH);
-    SPECV_CHECK(c->max_columns > 0 && c->max_columns <= 1 << 29, MAX_COLUMNS);
-    SPECV_CHECK(c->stride_elems == 0 || c->stride_elems >= c->max_columns, MAX_COLUMNS);
-    SPECV_CHECK(specv_i_times(batch * 8, c->stride_elems) < SPECV_I_HUGE, SIZE);
-    return SPECV_OK;
-}
-
-/* A padded cache, small enough to number a thread for each 16 bytes of a position. */
-SPECV_HOSTFN int specv_i_shifted_cache_validate(const specv_kv_cache *kv, int64_t batch) {
-    int64_t heads = kv->num_heads ? kv->num_heads : 1, planes = kv->num_planes ? kv->num_planes : 1;
-    int status = specv_i_cache_validate(kv, batch, 0);
-    if (status != SPECV_OK) return status;
-    SPECV_CHECK(specv_i_times(batch * planes, (specv_i_times(heads, kv->head_bytes) + 15) / 16) <=
-                    1 << 30,
-                TOO_LARGE);
-    return SPECV_OK;
-}
-
-SPECV_HOSTFN int specv_realign_validate(const specv_realign_desc *d) {
-    int status;
-    SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
-    status = specv_i_columns_validate(&d->columns, d->token_dtype, d->emitted, d->num_emitted,
-                                      d->emitted_stride_elems, d->batch, d->max_draft);
-    if (status != SPECV_OK) return status;
-    SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
-    SPECV_CHECK(specv_i_aligned(d->pad_len, 4) && (d->pad_len || d->batch == 0), PAD_LEN);
-    SPECV_CHECK(specv_i_aligned(d->shifts, 16) && (d->shifts || d->batch == 0), SHIFTS);
-    SPECV_CHECK(specv_i_aligned(d->row_status, 4), ROW_STATUS);
-    SPECV_CHECK(specv_i_aligned(d->ticket, 4) && (d->ticket || d->batch == 0), TICKET);
-    if (!specv_i_has_planes(&d->kv)) return SPECV_OK;
-    return specv_i_shifted_cache_validate(&d->kv, d->batch);
-}
-
-SPECV_HOSTFN void specv_realign_resolve(specv_realign_desc *d) {
-    if (!d->columns.stride_elems) d->columns.stride_elems = d->columns.max_columns;
-    if (!d->emitted_stride_elems) d->emitted_stride_elems = (int64_t)d->max_draft + 1;
-    specv_i_cache_resolve(&d->kv);
-}
-
-SPECV_HOSTFN int specv_shift_kv_validate(const specv_shift_kv_desc *d) {
-    SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
-    SPECV_CHECK(d->keep_status == 0 || d->keep_status == 1, KEEP_STATUS);
-    SPECV_CHECK(d->batch >= 0, BATCH);
-    SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
-    SPECV_CHECK(specv_i_aligned(d->shifts, 16) && (d->shifts || d->batch == 0), SHIFTS);
-    SPECV_CHECK(specv_i_aligned(d->end, 4), END);
-    SPECV_CHECK(specv_i_aligned(d->row_status, 4), ROW_STATUS);
-    SPECV_CHECK(specv_i_has_planes(&d->kv) || d->batch == 0, PLANES);
-    return specv_i_shifted_cache_validate(&d->kv, d->batch);
-}
-
-SPECV_HOSTFN void specv_shift_kv_resolve(specv_shift_kv_desc *d) { specv_i_cache_resolve(&d->kv); }
-
-SPECV_HOSTFN int specv_gap_commit_validate(const specv_gap_commit_desc *d) {
-    int status;
-    SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
-    status = specv_i_columns_validate(&d->columns, d->token_dtype, d->emitted, d->num_emitted,
-                                      d->emitted_stride_elems, d->batch, d->max_draft);
-    if (status != SPECV_OK) return status;
-    SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
-    SPECV_CHECK(specv_i_aligned(d->accepted_len, 4) && (d->accepted_len || d->batch == 0),
-                ACCEPTED_LEN);
-    SPECV_CHECK(specv_i_aligned(d->content_len, 4) && (d->content_len || d->batch == 0),
-                CONTENT_LEN);
-    SPECV_CHECK(specv_i_aligned(d->catchup, 4), CATCHUP);
-    SPECV_CHECK(specv_i_aligned(d->row_status, 4), ROW_STATUS);
-    SPECV_CHECK(specv_i_aligned(d->ticket, 4) && (d->ticket || d->batch == 0), TICKET);
-    return SPECV_OK;
-}
-
-SPECV_HOSTFN void specv_gap_commit_resolve(specv_gap_commit_desc *d) {
-    if (!d->columns.stride_elems) d->columns.stride_elems = d->columns.max_columns;
-    if (!d->emitted_stride_elems) d->emitted_stride_elems = (int64_t)d->max_draft + 1;
-}
-
-SPECV_HOSTFN int specv_i_carry_validate(const specv_carry *carry, int count, int64_t batch) {
-    SPECV_CHECK(count >= 0 && count <= SPECV_MAX_CARRY, CARRY);
-    for (int i = 0; i < count; ++i) {
-        SPECV_CHECK(carry[i].data || batch == 0, CARRY);
-        SPECV_CHECK(carry[i].elem_bytes > 0, CARRY);
-        SPECV_CHECK(specv_i_times(batch, carry[i].elem_bytes) < SPECV_I_HUGE, SIZE);
-    }
-    return SPECV_OK;
-}
-
-SPECV_HOSTFN int specv_compact_validate(const specv_compact_desc *d) {
-    int needs_lengths;
-    SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
-    SPECV_CHECK(d->batch >= 0, BATCH);
-    SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
-    SPECV_CHECK(d->finished || d->batch == 0, FINISHED);
-    SPECV_CHECK(specv_i_aligned(d->cache_len, 4), CACHE_LEN);
-    SPECV_CHECK(specv_i_aligned(d->draft_cache_len, 4), DRAFT_CACHE_LEN);
-    SPECV_CHECK(specv_i_aligned(d->active, 4) && (d->active || d->batch == 0), ACTIVE);
-    SPECV_CHECK(specv_i_aligned(d->new_num_active, 4) && (d->new_num_active || d->batch == 0),
-                ACTIVE);
-    SPECV_CHECK(specv_i_aligned(d->start_position, 4) && specv_i_aligned(d->catchup_first, 4) &&
-                    specv_i_aligned(d->catchup_start, 4),
-                CATCHUP);
-    needs_lengths = d->catchup_first || d->catchup_start;
-    SPECV_CHECK(d->cache_len || !(needs_lengths || d->start_position), CATCHUP);
-    SPECV_CHECK(d->draft_cache_len || !needs_lengths, CATCHUP);
-    SPECV_CHECK(specv_i_aligned(d->row_status, 4), ROW_STATUS);
-    return specv_i_carry_validate(d->carry, d->num_carry, d->batch);
-}
-
-SPECV_HOSTFN int specv_group_validate(const specv_group_desc *d) {
-    SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
-    SPECV_CHECK(d->batch >= 0, BATCH);
-    SPECV_CHECK(d->batch <= 1 << 16, TOO_LARGE);
-    SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
-    SPECV_CHECK(specv_i_aligned(d->length, 4) && specv_i_aligned(d->score, 4), KEY);
-    SPECV_CHECK(!(d->length && d->score) && (d->length || d->score || d->batch == 0), KEY);
-    SPECV_CHECK(specv_i_aligned(d->order, 4) && (d->order || d->batch == 0), ORDER);
-    SPECV_CHECK(specv_i_aligned(d->group_start, 4) && specv_i_aligned(d->num_groups, 4), ORDER);
-    SPECV_CHECK(d->pick >= 0 && specv_i_aligned(d->picked, 4) && specv_i_aligned(d->is_group, 4),
-                PICK);
-    SPECV_CHECK(d->pick > 0 || (!d->picked && !d->is_group), PICK);
-    SPECV_CHECK(specv_i_aligned(d->ticket, 4) && (d->ticket || d->batch == 0), TICKET);
-    return SPECV_OK;
-}
-
-SPECV_HOSTFN int specv_draft_budget_validate(const specv_draft_budget_desc *d) {
-    int status;
-    SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
-    if ((status = specv_i_rows_validate(&d->rows)) != SPECV_OK) return status;
-    SPECV_CHECK(!d->rows.row_start, LAYOUT);
-    SPECV_CHECK(specv_i_aligned(d->confidence, 4), CONFIDENCE);
-    SPECV_CHECK(d->confidence || d->rows.batch == 0 || d->rows.max_draft == 0, CONFIDENCE);
-    SPECV_CHECK(d->confidence_stride_elems == 0 || d->confidence_stride_elems >= d->rows.max_draft,
-                CONFIDENCE);
-    SPECV_CHECK(
-        specv_i_times((int64_t)d->rows.batch * 4, d->confidence_stride_elems) < SPECV_I_HUGE, SIZE);
-    SPECV_CHECK(specv_i_aligned(d->survival, 4), SURVIVAL);
-    SPECV_CHECK(d->survival || d->rows.batch == 0 || d->rows.max_draft == 0, SURVIVAL);
-    SPECV_CHECK(d->max_budget >= 0 && specv_i_aligned(d->budget, 4), BUDGET);
-    SPECV_CHECK(specv_i_aligned(d->new_draft_len, 4) && (d->new_draft_len || d->rows.batch == 0),
-                NEW_DRAFT_LEN);
-    SPECV_CHECK(specv_i_aligned(d->row_start, 4), ROW_START);
-    SPECV_CHECK(specv_i_aligned(d->row_status, 4), ROW_STATUS);
-    return SPECV_OK;
-}
-
-SPECV_HOSTFN void specv_draft_budget_resolve(specv_draft_budget_desc *d) {
-    if (!d->confidence_stride_elems) d->confidence_stride_elems = d->rows.max_draft;
-}
-
-SPECV_HOSTFN int specv_particle_weights_validate(const specv_particle_weights_desc *d) {
-    size_t token_bytes;
-    SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
-    SPECV_CHECK(d->batch >= 0, BATCH);
-    SPECV_CHECK(d->max_draft >= 0, MAX_DRAFT);
-    SPECV_CHECK((int64_t)d->batch * ((int64_t)d->max_draft + 1) <= 1 << 30, TOO_LARGE);
-    SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
-    SPECV_CHECK(d->token_dtype == SPECV_I32 || d->token_dtype == SPECV_I64, TOKEN_DTYPE);
-    token_bytes = d->token_dtype == SPECV_I64 ? 8 : 4;
-    SPECV_CHECK(specv_i_aligned(d->draft_tokens, token_bytes), DRAFT_TOKENS);
-    SPECV_CHECK(specv_i_aligned(d->next_token, token_bytes), NEXT_TOKEN);
-    SPECV_CHECK(specv_i_aligned(d->target_logprob, 4) && specv_i_aligned(d->draft_logprob, 4),
-                LOGPROB);
-    SPECV_CHECK((d->target_logprob && d->draft_logprob) || d->batch == 0 || d->max_draft == 0,
-                LOGPROB);
-    SPECV_CHECK(specv_i_aligned(d->alpha, 4) && specv_i_aligned(d->bonus_lse, 4) &&
-                    specv_i_aligned(d->lse, 4) && (!d->bonus_lse || d->lse),
-                ALPHA);
-    SPECV_CHECK(d->finished || d->batch == 0, FINISHED);
-    SPECV_CHECK(specv_i_aligned(d->log_weight, 8) && (d->log_weight || d->batch == 0), WEIGHT);
-    SPECV_CHECK(specv_i_aligned(d->interval_weight, 8) && (d->interval_weight || d->batch == 0),
-                WEIGHT);
-    SPECV_CHECK(specv_i_aligned(d->num_emitted, 4), NUM_EMITTED);
-    SPECV_CHECK(specv_i_aligned(d->row_status, 4), ROW_STATUS);
-    SPECV_CHECK(d->draft_stride_elems == 0 || d->draft_stride_elems >= d->max_draft, DRAFT_STRIDE);
-    SPECV_CHECK(d->target_logprob_stride_elems == 0 ||
-                    d->target_logprob_stride_elems >= d->max_draft,
-                SCORE_STRIDE);
-    SPECV_CHECK(d->draft_logprob_row_stride_elems >= 0 && d->draft_logprob_pos_stride_elems >= 0,
-                SCORE_STRIDE);
-    SPECV_CHECK(d->max_draft == 0 ||
-                    !d->draft_logprob_row_stride_elems == !d->draft_logprob_pos_stride_elems,
-                SCORE_STRIDE);
-    SPECV_CHECK(specv_i_times((int64_t)d->batch * 8, d->draft_stride_elems) < SPECV_I_HUGE, SIZE);
-    SPECV_CHECK(specv_i_times((int64_t)d->batch * 4, d->target_logprob_stride_elems) < SPECV_I_HUGE,
-                SIZE);
-    SPECV_CHECK(specv_i_times((int64_t)d->batch * 4, d->draft_logprob_row_stride_elems) <
-                    SPECV_I_HUGE,
-                SIZE);
-    SPECV_CHECK(specv_i_times((int64_t)d->max_draft * 4, d->draft_logprob_pos_stride_elems) <
-                    SPECV_I_HUGE,
-                SIZE);
-    SPECV_CHECK(d->num_eos >= 0 && d->num_eos <= SPECV_MAX_EOS, NUM_EOS);
-    for (int i = 0; i < d->num_eos; ++i) SPECV_CHECK(d->eos_token[i] >= 0, EOS_TOKEN);
-    return SPECV_OK;
-}
-
-SPECV_HOSTFN void specv_particle_weights_resolve(specv_particle_weights_desc *d) {
-    if (!d->draft_stride_elems) d->draft_stride_elems = d->max_draft;
-    if (!d->target_logprob_stride_elems) d->target_logprob_stride_elems = d->max_draft;
-    if (!d->draft_logprob_row_stride_elems && !d->draft_logprob_pos_stride_elems)
-        d->draft_logprob_row_stride_elems = d->max_draft, d->draft_logprob_pos_stride_elems = 1;
-}
-
-SPECV_HOSTFN int specv_resample_plan_validate(const specv_resample_plan_desc *d) {
-    SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
-    SPECV_CHECK(d->scheme >= SPECV_RESAMPLE_SYSTEMATIC && d->scheme <= SPECV_RESAMPLE_RESIDUAL,
-                SCHEME);
-    SPECV_CHECK(d->num_groups >= 0 && d->num_particles >= 1 &&
-                    d->num_particles <= SPECV_MAX_PARTICLES,
-                PARTICLES);
-    SPECV_CHECK((int64_t)d->num_groups * d->num_particles <= 1 << 30, TOO_LARGE);
-    SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
-    SPECV_CHECK(specv_i_aligned(d->interval_weight, 8) &&
-                    (d->interval_weight || d->num_groups == 0),
-                WEIGHT);
-    SPECV_CHECK(specv_i_aligned(d->log_weight, 8) && specv_i_aligned(d->log_z, 8) &&
-                    specv_i_aligned(d->ess, 8),
-                WEIGHT);
-    SPECV_CHECK(specv_i_aligned(d->seed, 8), SEED);
-    SPECV_CHECK(d->seed || (d->uniform && !d->picked) || d->num_groups == 0, SEED);
-    SPECV_CHECK(specv_i_aligned(d->position, 4), POSITION);
-    SPECV_CHECK(d->position || !d->seed || d->num_groups == 0, POSITION);
-    SPECV_CHECK(specv_i_aligned(d->uniform, 4), UNIFORM);
-    SPECV_CHECK(specv_i_aligned(d->jobs, 4) && specv_i_aligned(d->num_jobs, 4) &&
-                    specv_i_aligned(d->counts, 4) && specv_i_aligned(d->picked, 4),
-                JOBS);
-    SPECV_CHECK(d->jobs || d->num_groups == 0 || d->num_particles == 1, JOBS);
-    SPECV_CHECK(d->num_jobs || d->num_groups == 0, JOBS);
-    SPECV_CHECK(specv_i_aligned(d->group_status, 4), ROW_STATUS);
-    SPECV_CHECK(d->threshold >= 0 && d->threshold <= 1, THRESHOLD);
-    return SPECV_OK;
-}
-
-SPECV_HOSTFN int specv_i_particle_cache_validate(const specv_particle_cache *c, int64_t batch) {
-    SPECV_CHECK(c->reserved == 0, CANARY);
-    SPECV_CHECK(specv_i_aligned(c->pool.refs, 4) && (c->pool.refs || batch == 0), PAGE_REFS);
-    SPECV_CHECK(specv_i_aligned(c->pool.free_pages, 4) && (c->pool.free_pages || batch == 0),
-                FREE_PAGES);
-    SPECV_CHECK(specv_i_aligned(c->pool.num_free, 4) && (c->pool.num_free || batch == 0),
-                FREE_PAGES);
-    SPECV_CHECK(specv_i_aligned(c->block_table, 4) && (c->block_table || batch == 0), BLOCK_TABLE);
-    SPECV_CHECK(specv_i_aligned(c->num_row_pages, 4) && (c->num_row_pages || batch == 0),
-                NUM_ROW_PAGES);
-    SPECV_CHECK(c->max_row_pages > 0, NUM_ROW_PAGES);
-    SPECV_CHECK(specv_i_aligned(c->cache_len, 4) && (c->cache_len || batch == 0), CACHE_LEN);
-    SPECV_CHECK(c->page_size > 0, PAGE_SIZE);
-    SPECV_CHECK(c->num_pages > 0, NUM_PAGES);
-    SPECV_CHECK(c->table_stride == 0 || c->table_stride >= c->max_row_pages, TABLE_STRIDE);
-    SPECV_CHECK(specv_i_times(batch * 4, c->table_stride) < SPECV_I_HUGE, SIZE);
-    SPECV_CHECK(specv_i_times(batch, c->max_row_pages) <= 1 << 30, TOO_LARGE);
-    return SPECV_OK;
-}
-
-SPECV_HOSTFN int specv_reshuffle_validate(const specv_reshuffle_desc *d) {
-    int status;
-    SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
-    SPECV_CHECK(d->batch >= 0, BATCH);
-    SPECV_CHECK(d->num_groups >= 0, PARTICLES);
-    SPECV_CHECK(d->max_jobs >= 0 && (int64_t)d->num_groups * d->max_jobs <= 1 << 24, JOBS);
-    SPECV_CHECK(specv_i_aligned(d->jobs, 4) && specv_i_aligned(d->num_jobs, 4) &&
-                    specv_i_aligned(d->job_status, 4),
-                JOBS);
-    SPECV_CHECK((d->jobs && d->num_jobs) || d->num_groups == 0 || d->max_jobs == 0, JOBS);
-    SPECV_CHECK(d->token_dtype == SPECV_I32 || d->token_dtype == SPECV_I64, TOKEN_DTYPE);
-    SPECV_CHECK(specv_i_aligned(d->text, d->token_dtype == SPECV_I64 ? 8 : 4), TEXT);
-    SPECV_CHECK(specv_i_aligned(d->text_len, 4), TEXT);
-    SPECV_CHECK(!d->text || (d->text_len && d->text_stride_elems > 0), TEXT);
-    SPECV_CHECK(d->text_stride_elems >= 0, TEXT);
-    SPECV_CHECK(specv_i_times((int64_t)d->batch * 8, d->text_stride_elems) < SPECV_I_HUGE, SIZE);
-    SPECV_CHECK(specv_i_aligned(d->scratch, 4) && (d->scratch || d->num_groups == 0), SCRATCH);
-    SPECV_CHECK(d->num_caches >= 0 && d->num_caches <= SPECV_MAX_CACHES, CACHES);
-    for (int i = 0; i < d->num_caches; ++i) {
-        status = specv_i_particle_cache_validate(&d->cache[i], d->batch);
-        if (status != SPECV_OK) return status;
-    }
-    return specv_i_carry_validate(d->carry, d->num_carry, d->batch);
-}
-
-SPECV_HOSTFN void specv_reshuffle_resolve(specv_reshuffle_desc *d) {
-    for (int i = 0; i < d->num_caches; ++i)
-        if (!d->cache[i].table_stride) d->cache[i].table_stride = d->cache[i].max_row_pages;
-}
-
-SPECV_HOSTFN int specv_accept_stats_validate(const specv_accept_stats_desc *d) {
-    int status;
-    SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
-    if ((status = specv_i_rows_validate(&d->rows)) != SPECV_OK) return status;
-    SPECV_CHECK(d->accumulate == 0 || d->accumulate == 1, ACCUMULATE);
-    SPECV_CHECK(d->token_dtype == SPECV_I32 || d->token_dtype == SPECV_I64, TOKEN_DTYPE);
-    SPECV_CHECK(specv_i_aligned(d->draft_tokens, d->token_dtype == SPECV_I64 ? 8 : 4),
-                DRAFT_TOKENS);
-    if (d->draft_stride_elems)
-        SPECV_CHECK(!d->rows.row_start && d->draft_stride_elems >= d->rows.max_draft, DRAFT_STRIDE);
-    SPECV_CHECK(specv_i_fits((int64_t)d->rows.batch * 8, d->draft_stride_elems, 0), SIZE);
-    SPECV_CHECK(d->rows.batch == 0 || d->accepted_len, ACCEPTED_LEN);
-    SPECV_CHECK(specv_i_aligned(d->accepted_len, 4), ACCEPTED_LEN);
-    SPECV_CHECK(specv_i_aligned(d->num_emitted, 4), NUM_EMITTED);
-    SPECV_CHECK(specv_i_aligned(d->histogram, 8), HISTOGRAM);
-    SPECV_CHECK(d->histogram || d->totals, HISTOGRAM);
-    SPECV_CHECK(specv_i_aligned(d->totals, 8), TOTALS);
-    return SPECV_OK;
-}
-
-SPECV_HOSTFN void specv_accept_stats_resolve(specv_accept_stats_desc *d) {
-    if (!d->draft_stride_elems) d->draft_stride_elems = d->rows.max_draft;
-}
-
-#undef SPECV_CHECK
-
-/* Fills in the defaults of a valid descriptor: every 0 that stands for a packed stride or for one
-   plane. Launchers do it on a copy; call it yourself before you pass a descriptor to a kernel or
-   to a device function. */
-SPECV_HOSTFN void specv_verify_greedy_resolve(specv_verify_greedy_desc *d) {
-    int64_t max_draft = d->rows.max_draft;
-    if (!d->draft_stride_elems) d->draft_stride_elems = max_draft;
-    if (!d->target_stride_elems) d->target_stride_elems = max_draft + 1;
-    if (!d->out_stride_elems) d->out_stride_elems = max_draft + 1;
-}
-
 SPECV_HOSTFN void specv_i_scores_resolve(specv_scores *s, const specv_rows *r, int64_t vocab,
                                          int64_t positions) {
     if (!s->pos_stride_elems) s->pos_stride_elems = vocab;
@@ -2833,91 +2335,7 @@ SPECV_HOSTFN void specv_verify_sample_resolve(specv_verify_sample_desc *d) {
     if (!d->draft_temperature) d->draft_temperature = d->temperature;
 }
 
-SPECV_HOSTFN void specv_i_kv_resolve(specv_kv_pack *kv, const specv_rows *r) {
-    if (!kv->src_pos_stride_bytes) kv->src_pos_stride_bytes = kv->row_bytes;
-    if (!kv->src_seq_stride_bytes)
-        kv->src_seq_stride_bytes = r->row_start ? 0 : r->max_draft * kv->src_pos_stride_bytes;
-    if (!kv->dst_row_stride_bytes) kv->dst_row_stride_bytes = kv->row_bytes;
-    if (!kv->num_planes) kv->num_planes = 1;
-}
-
-SPECV_HOSTFN void specv_pack_kv_resolve(specv_pack_kv_desc *d) {
-    specv_i_kv_resolve(&d->kv, &d->rows);
-}
-
-SPECV_HOSTFN void specv_verify_pack_kv_resolve(specv_verify_pack_kv_desc *d) {
-    specv_verify_greedy_resolve(&d->verify);
-    specv_i_kv_resolve(&d->kv, &d->verify.rows);
-}
-
-/* Blocks of B2's one kernel that write what A1 does; all others copy. */
-SPECV_NUMFN int specv_i_verify_blocks(int batch) {
-    int blocks = (batch + SPECV_PACK_THREADS / 32 - 1) / (SPECV_PACK_THREADS / 32);
-    return blocks < 64 ? blocks : 64;
-}
-
-/* How many kernels B2 launches for this descriptor: 1, or 2 when every block would have to compare
-   more than SPECV_ONE_LAUNCH_DRAFTS drafts. The descriptor must be valid. */
-SPECV_HOSTFN int specv_verify_pack_kv_launches(const specv_verify_pack_kv_desc *d) {
-    int64_t drafts = (int64_t)d->verify.rows.batch * d->verify.rows.max_draft;
-    return drafts > SPECV_ONE_LAUNCH_DRAFTS ? 2 : 1;
-}
-
-SPECV_HOSTFN double specv_i_ratio(int64_t part, int64_t of) {
-    return of ? specv_i_div_double((double)part, (double)of) : 0;
-}
-
-/* Metrics from the totals of specv_accept_stats (copied to the host); 0 when nothing was counted.
-   Block efficiency: tokens emitted per target pass of a sequence, between 1 and max_draft + 1.
-   Tokens per step: tokens emitted per launch, over the whole batch.
-   Acceptance rate: maximum-likelihood estimate of the probability that a draft which is reached
-   is accepted; drafts behind a rejection were never reached and do not count. */
-SPECV_HOSTFN double specv_block_efficiency(const int64_t totals[SPECV_STAT_COUNT]) {
-    return specv_i_ratio(totals[SPECV_STAT_EMITTED], totals[SPECV_STAT_ROWS]);
-}
-
-SPECV_HOSTFN double specv_tokens_per_step(const int64_t totals[SPECV_STAT_COUNT]) {
-    return specv_i_ratio(totals[SPECV_STAT_EMITTED], totals[SPECV_STAT_STEPS]);
-}
-
-SPECV_HOSTFN double specv_acceptance_rate(const int64_t totals[SPECV_STAT_COUNT]) {
-    int64_t reached = totals[SPECV_STAT_ACCEPTED] + totals[SPECV_STAT_REJECTED];
-    return specv_i_ratio(totals[SPECV_STAT_ACCEPTED], reached);
-}
-
-/* Expected tokens per target pass when each draft that is reached is accepted with probability
-   alpha (in [0, 1]), independently: (1 - alpha^(gamma+1)) / (1 - alpha), summed without the
-   division. Leviathan et al. 2023 (arXiv 2211.17192), equation 1. 5 drafts at 0.8 give 3.689. */
-SPECV_HOSTFN double specv_expected_tokens(double alpha, int gamma) {
-    double sum = 1, power = 1;
-    for (int i = 0; i < gamma; ++i) {
-        power = specv_i_mul_double(power, alpha);
-        sum = specv_i_add_double(sum, power);
-    }
-    return sum;
-}
-
-/* Expected speed-up over plain decoding when one draft pass costs draft_cost target passes and a
-   pass over gamma + 1 positions costs as much as over one: theorem 3.8 there. (0.8, 5, 0.1) gives
-   2.46. */
-SPECV_HOSTFN double specv_expected_speedup(double alpha, int gamma, double draft_cost) {
-    double cost = specv_i_add_double(specv_i_mul_double(gamma, draft_cost), 1);
-    return specv_i_div_double(specv_expected_tokens(alpha, gamma), cost);
-}
-
-/* =============================================================================== >>host-api */
-
-#if !defined(SPECVERIFY_STATIC) || (defined(SPECVERIFY_IMPLEMENTATION) && defined(__CUDACC__))
-
-/* All: host; enqueue on `stream` and return. 0, a negative SPECV_ERR_*, or a positive cudaError_t
-   of the launch itself. d is copied before the call returns; what it points to must live until
-   the stream is done with it. Scratch memory and tickets are the caller's. */
-
-/* A1. One launch, a warp per row. Reads tokens up to the first stop (in steps of 128) once:
-   one dependent round trip, one more when num_active, draft_len or row_start is given. */
-SPECV_LAUNCHER int specv_verify_greedy(const specv_verify_greedy_desc *d,
-                                       struct CUstream_st *stream);
-
+#if SPECV_I_LAUNCHERS
 /* A2 to A5. Every score is read once, by a warp per tile of 1024 ids on all SMs, whatever the
    batch; the last block of a request to arrive puts its rows together, judges, and reads one tile
    of one row again to draw from it. One launch for A2, A5, A3 and A4 without draft scores. With
@@ -2932,560 +2350,11 @@ SPECV_LAUNCHER int specv_verify_sample(const specv_verify_sample_desc *d,
 
 /* A8. One launch, as A3 or A5 without drafts (two from probabilities). */
 SPECV_LAUNCHER int specv_sample(const specv_sample_desc *d, struct CUstream_st *stream);
-
-/* B1. One launch, two round trips: lengths, then KV. Each block re-scans accepted_len (4 bytes a
-   row) and copies an equal share of the output bytes; each accepted byte is read and written
-   once. kv.src and kv.dst planes must not overlap. */
-SPECV_LAUNCHER int specv_pack_kv(const specv_pack_kv_desc *d, struct CUstream_st *stream);
-
-/* B2. A1 and B1 in one launch, two round trips (tokens, then KV; three with num_active, draft_len
-   or row_start), or in two launches chained by programmatic dependent launch where supported: see
-   specv_verify_pack_kv_launches. */
-SPECV_LAUNCHER int specv_verify_pack_kv(const specv_verify_pack_kv_desc *d,
-                                        struct CUstream_st *stream);
-
-/* B3. One launch, three round trips (lengths, page ids, KV; four with page_refs), after A1 to A5 on
-   the same stream: the host need not know what was accepted. Each block finds all lengths for
-   itself and copies an equal share of the bytes; each appended byte is read and written once. The
-   last block to have read the old lengths writes the new ones. Source and cache must not overlap,
-   nor rows' tables name the same page where they write (page_refs finds that out).
-   Row faults: BAD_LENGTH (accepted_len or cache_len out of range), NO_SPACE (max_positions),
-   BAD_PAGE, SHARED_PAGE: nothing is appended, cache_len stays, draft_cache_len is cut to it.
-   BAD_LENGTH as well for a draft_cache_len below 0 and for a dense draft_len out of range, which
-   counts as 0, as in A1: there the row is appended. */
-SPECV_LAUNCHER int specv_append_kv(const specv_append_kv_desc *d, struct CUstream_st *stream);
-
-/* B5. One launch of one block; with planes a second one, chained by programmatic dependent launch,
-   that copies. No atomics decide an order: ranks do. Row faults: BAD_LENGTH, BAD_PAGE (an id
-   outside the pool, or of a free page), SHARED_PAGE (a page behind cache_len with other owners):
-   the row stays as it is; NO_SPACE: see the descriptor. */
-SPECV_LAUNCHER int specv_page_resize(const specv_page_resize_desc *d, struct CUstream_st *stream);
-SPECV_LAUNCHER int specv_page_fork(const specv_page_fork_desc *d, struct CUstream_st *stream);
-
-/* C1. One launch, a block per row; with planes a second one, chained, that moves KV: a thread for
-   each 16 bytes of a KV row walks along the columns against the move, so nothing has to wait for
-   anything else and a moved byte is read and written once. Rows that keep their place cost one
-   load. Row faults: BAD_LENGTH (num_emitted out of range counts as 0; with pad_len or width out
-   of range the row is left alone); NO_SPACE (width' above max_columns, or width + num_emitted - 1
-   of a row above the cache's max_positions): then no row and no array is changed. */
-SPECV_LAUNCHER int specv_realign(const specv_realign_desc *d, struct CUstream_st *stream);
-SPECV_LAUNCHER int specv_shift_kv(const specv_shift_kv_desc *d, struct CUstream_st *stream);
-
-/* C2. One launch, a block per row. Row faults: BAD_LENGTH: the row is left alone; NO_SPACE (width'
-   above max_columns): nothing is changed. Columns of inert and faulty rows are not written, though
-   width grows: clear their mask before such a row is live again. */
-SPECV_LAUNCHER int specv_gap_commit(const specv_gap_commit_desc *d, struct CUstream_st *stream);
-
-/* C3. One launch of 1 + num_carry blocks. Row fault: BAD_LENGTH (not 0 <= draft_cache_len <=
-   cache_len): the row goes on with nothing to catch up. */
-SPECV_LAUNCHER int specv_compact(const specv_compact_desc *d, struct CUstream_st *stream);
-
-/* C4. One launch, eight threads per row that compare its key with all others. At most 65,536
-   rows. */
-SPECV_LAUNCHER int specv_group(const specv_group_desc *d, struct CUstream_st *stream);
-
-/* C5. One launch of one block. Row faults: BAD_LENGTH (draft_len): no drafts; NAN. */
-SPECV_LAUNCHER int specv_draft_budget(const specv_draft_budget_desc *d, struct CUstream_st *stream);
-
-/* D1. One launch, a thread per particle. */
-SPECV_LAUNCHER int specv_particle_weights(const specv_particle_weights_desc *d,
-                                          struct CUstream_st *stream);
-
-/* D2. One launch, a block per group. */
-SPECV_LAUNCHER int specv_resample_plan(const specv_resample_plan_desc *d,
-                                       struct CUstream_st *stream);
-
-/* D3. One launch, a few blocks for each SM at most, which look at all jobs that there can be, times
-   chunks of a table; a job that there is not costs one load. D4, from one prompt to many particles,
-   is specv_page_fork. Job fault: BAD_LENGTH (rows, lengths): nothing is done. Page ids, owners and
-   num_free are B5's to judge: an id outside the pool is carried along, counted nowhere; with
-   num_free out of range freed pages are lost. */
-SPECV_LAUNCHER int specv_reshuffle(const specv_reshuffle_desc *d, struct CUstream_st *stream);
-
-/* E. One launch of one block; call it after A1 or B2 on the same stream. With accumulate the
-   stream's order is what keeps the counts whole: not for two streams at once. */
-SPECV_LAUNCHER int specv_accept_stats(const specv_accept_stats_desc *d, struct CUstream_st *stream);
-
-/* SPECVERIFY_VERSION of the implementation that was linked. */
-SPECV_LAUNCHER int specv_version(void);
-
 #endif
+
 #endif /* !__CUDACC_RTC__ */
 
 #if defined(__CUDACC__)
-
-/* =================================================================================== >>lane */
-
-SPECV_DEVFN int specv_i_thread(void) {
-    return (int)(threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z));
-}
-
-/* Not %laneid by inline assembly: the compiler takes what that returns for the same in all lanes
-   and may then split a loop by it, one copy of a collective for lane 0 and one for the rest. */
-SPECV_DEVFN int specv_i_lane(void) { return specv_i_thread() & 31; }
-
-SPECV_DEVFN int specv_i_num_threads(void) { return (int)(blockDim.x * blockDim.y * blockDim.z); }
-
-/* Programmatic dependent launch: let the next kernel's blocks start early; wait for the previous
-   kernel's results. Both do nothing where a kernel was launched the ordinary way. Every kernel
-   waits before it reads memory, so all may be launched as dependents. Only one that a launcher
-   chains a second kernel to lets that start early: whoever else comes next need not wait. */
-SPECV_DEVFN void specv_i_launch_dependents(void) {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-
-SPECV_DEVFN void specv_i_wait_for_primary(void) {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-
-/* Tokens are loaded raw and widened when they are used, and the dtype is a constant where several
-   are loaded: a sign extension or a branch next to each load would make the next load wait. */
-SPECV_DEVFN void specv_i_load_token(uint2 *raw, const void *tokens, int dtype, int64_t index) {
-    if (dtype == SPECV_I64)
-        *raw = ((const uint2 *)tokens)[index];
-    else
-        raw->x = ((const uint32_t *)tokens)[index];
-}
-
-SPECV_DEVFN int64_t specv_i_token(uint2 raw, int dtype) {
-    if (dtype == SPECV_I64) return (int64_t)((uint64_t)raw.y << 32 | raw.x);
-    return (int32_t)raw.x;
-}
-
-SPECV_DEVFN void specv_i_store_token(void *tokens, int dtype, int64_t index, int64_t token) {
-    if (dtype == SPECV_I64)
-        ((int64_t *)tokens)[index] = token;
-    else
-        ((int32_t *)tokens)[index] = (int32_t)token;
-}
-
-/* Is it an id? vocab 0 means that only the sign can be checked. */
-SPECV_DEVFN int specv_i_is_token(int64_t token, int64_t vocab) {
-    return token >= 0 && (vocab == 0 || token < vocab);
-}
-
-SPECV_DEVFN int specv_i_is_one_of(const int64_t *ids, int count, int64_t token) {
-    int found = 0;
-#pragma unroll 1
-    for (int i = 0; i < count; ++i) found |= token == ids[i];
-    return found;
-}
-
-SPECV_DEVFN int specv_i_is_eos(const specv_verify_greedy_desc *d, int64_t token) {
-    return specv_i_is_one_of(d->eos_token, d->num_eos, token);
-}
-
-/* The token that follows accepted_len accepted drafts: the correction, or the bonus when all were
-   accepted (the same element either way), or -1 if it is outside the vocabulary.
-   Call: any thread. In: target row of at least accepted_len + 1 tokens. vocab 0 = unknown. */
-SPECV_DEVFN int32_t specv_thread_next_token(const int32_t *target, int accepted_len,
-                                            int64_t vocab) {
-    int32_t token = target[accepted_len];
-    return specv_i_is_token(token, vocab) ? token : -1;
-}
-
-SPECV_DEVFN int64_t specv_thread_next_token_i64(const int64_t *target, int accepted_len,
-                                                int64_t vocab) {
-    int64_t token = target[accepted_len];
-    return specv_i_is_token(token, vocab) ? token : -1;
-}
-
-/* The largest i in low..high-1 with offsets[i] <= position; offsets[low] must be. */
-SPECV_DEVFN int specv_i_find_row(const int32_t *offsets, int low, int high, int64_t position) {
-    while (high - low > 1) {
-        int middle = low + (high - low) / 2;
-        if (offsets[middle] <= position)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
-}
-
-/* The largest i in 0..num_rows with offsets[i] <= position: the row that holds packed position
-   `position`, or num_rows if it lies behind the last.
-   Call: any thread. In: offsets[0..num_rows] ascending, offsets[0] <= position; any memory.
-   Cost: ceil(log2(num_rows + 1)) dependent loads. */
-SPECV_DEVFN int specv_thread_find_row(const int32_t *offsets, int num_rows, int64_t position) {
-    return specv_i_find_row(offsets, 0, num_rows + 1, position);
-}
-
-/* Where head 0 of a sequence's position starts in a plane, in bytes; head h is
-   h * head_stride_bytes further on. For attention kernels that read the cache that B3 and B5 keep.
-   Call: any thread. In: resolved kv; 0 <= position < max_positions; a page id of the table that is
-   in range. Cost: paged one load and a division. */
-SPECV_DEVFN int64_t specv_thread_kv_offset(const specv_kv_cache *kv, int64_t seq,
-                                           int32_t position) {
-    if (!kv->block_table) return seq * kv->seq_stride_bytes + position * kv->pos_stride_bytes;
-    return kv->block_table[seq * kv->table_stride + position / kv->page_size] *
-               kv->page_stride_bytes +
-           position % kv->page_size * kv->pos_stride_bytes;
-}
-
-/* What the batch says of one row. Call: any thread; 0 <= row < batch. Lengths are loaded beside
-   num_active, not after it: one round trip instead of two. */
-typedef struct specv_row {
-    int32_t first;    /* CSR: row_start[row]; dense: 0 */
-    int32_t n_draft;  /* drafts that may be read; 0 if the row is inert or its length is bad */
-    int32_t live;     /* it is below num_active */
-    int32_t readable; /* the row's target tokens may be read */
-    uint32_t status;
-} specv_row;
-
-SPECV_DEVFN specv_row specv_thread_load_row(const specv_rows *rows, int row) {
-    specv_row r;
-    int in_range = 1, num_active = rows->num_active ? *rows->num_active : rows->batch;
-    r.first = 0, r.n_draft = rows->max_draft;
-    if (rows->row_start) {
-        int32_t end = rows->row_start[row + 1];
-        r.first = rows->row_start[row];
-        in_range = r.first >= 0 && end >= r.first && end <= rows->num_draft_tokens;
-        r.n_draft = in_range ? end - r.first : 0;
-        in_range = in_range && r.n_draft <= rows->max_draft;
-    } else if (rows->draft_len) {
-        r.n_draft = rows->draft_len[row];
-        in_range = r.n_draft >= 0 && r.n_draft <= rows->max_draft;
-    }
-    r.live = row < num_active;
-    r.readable = r.live && (in_range || !rows->row_start);
-    r.status = r.live && !in_range ? SPECV_ROW_BAD_LENGTH : 0;
-    if (!r.live || !in_range) r.n_draft = 0;
-    return r;
-}
-
-/* Drafts of a row in front of its first placeholder. Several loads are in flight. */
-SPECV_DEVFN int32_t specv_i_before_placeholder(const void *tokens, int dtype, int64_t first,
-                                               int32_t n_draft) {
-    enum { AHEAD = 8 };
-    for (int32_t base = 0; base < n_draft; base += AHEAD) {
-        uint2 raw[AHEAD] = {};
-        int32_t found = AHEAD;
-#pragma unroll
-        for (int u = 0; u < AHEAD; ++u)
-            if (base + u < n_draft) specv_i_load_token(&raw[u], tokens, dtype, first + base + u);
-#pragma unroll
-        for (int u = AHEAD - 1; u >= 0; --u)
-            if (specv_i_token(raw[u], dtype) == -1) found = u;
-        if (found < AHEAD) return base + found;
-    }
-    return n_draft;
-}
-
-/* The same with the dtype as a constant: see specv_i_load_token. Call: thread. */
-SPECV_DEVFN int32_t specv_i_drafts_of_row(const specv_accept_stats_desc *d, int64_t first,
-                                          int32_t n_draft) {
-    if (d->token_dtype == SPECV_I64)
-        return specv_i_before_placeholder(d->draft_tokens, SPECV_I64, first, n_draft);
-    return specv_i_before_placeholder(d->draft_tokens, SPECV_I32, first, n_draft);
-}
-
-/* =================================================================================== >>warp */
-
-#define SPECV_FULL_WARP 0xffffffffu
-
-/* Bring your own rule: the first lane whose predicate says "rejected", or 32 if none does.
-   Call: warp, rejected per lane. Cost: one ballot. */
-SPECV_DEVFN int specv_warp_first_reject(int rejected) {
-    unsigned mask = __ballot_sync(SPECV_FULL_WARP, rejected);
-    return mask ? __ffs((int)mask) - 1 : 32;
-}
-
-/* Tokens first + 32 * c of four chunks; those with 32 * c < left are loaded. */
-SPECV_DEVFN void specv_i_load_chunks(uint2 raw[4], const void *tokens, int dtype, int64_t first,
-                                     int left) {
-#pragma unroll
-    for (int c = 0; c < 4; ++c)
-        if (32 * c < left) specv_i_load_token(&raw[c], tokens, dtype, first + 32 * c);
-}
-
-/* The accept scan. Four chunks of 32 positions are loaded before the first ballot, so that a
-   row of up to 128 drafts costs one round trip however many are accepted. */
-SPECV_DEVFN int specv_i_warp_ballot_accept(const void *draft, const void *target, int dtype,
-                                           int n_draft) {
-    int lane = specv_i_lane();
-    for (int base = 0; base < n_draft; base += 128) {
-        uint2 draft_raw[4] = {}, target_raw[4] = {};
-        specv_i_load_chunks(draft_raw, draft, dtype, base + lane, n_draft - base - lane);
-        specv_i_load_chunks(target_raw, target, dtype, base + lane, n_draft - base - lane);
-#pragma unroll
-        for (int c = 0; c < 4; ++c) {
-            int chunk = base + 32 * c, first;
-            int64_t token = specv_i_token(draft_raw[c], dtype);
-            int rejected = (token < 0) | (token != specv_i_token(target_raw[c], dtype));
-            if (chunk >= n_draft) break;
-            first = specv_warp_first_reject(rejected); /* behind n_draft both are 0 */
-            if (first < 32) return chunk + first;
-        }
-    }
-    return n_draft;
-}
-
-/* Length of the longest prefix in which draft and target agree; negative drafts (placeholders)
-   agree with nothing.
-   Call: warp, one row. In: draft[0..n_draft), target[0..n_draft); 0 <= n_draft <= 2^30.
-   Out: 0..n_draft. Cost: one round trip per 128 drafts that are reached, ceil((k + 1) / 32)
-   ballots at most. Source: greedy case of Leviathan et al. 2023 (arXiv 2211.17192). */
-SPECV_DEVFN int specv_warp_ballot_accept(const int32_t *draft, const int32_t *target, int n_draft) {
-    return specv_i_warp_ballot_accept(draft, target, SPECV_I32, n_draft);
-}
-
-SPECV_DEVFN int specv_warp_ballot_accept_i64(const int64_t *draft, const int64_t *target,
-                                             int n_draft) {
-    return specv_i_warp_ballot_accept(draft, target, SPECV_I64, n_draft);
-}
-
-/* Sum over lanes 0..own. Call: warp, value per lane; wraps like unsigned. Cost: 5 shuffles.
-   Source: Hillis and Steele 1986. */
-SPECV_DEVFN int32_t specv_warp_inclusive_scan(int32_t value) {
-    int lane = specv_i_lane();
-#pragma unroll
-    for (int distance = 1; distance < 32; distance *= 2) {
-        uint32_t below = __shfl_up_sync(SPECV_FULL_WARP, (uint32_t)value, (unsigned)distance);
-        if (lane >= distance) value = (int32_t)((uint32_t)value + below);
-    }
-    return value;
-}
-
-/* Sum over lanes 0..own-1 (0 in lane 0); *total, if not null, gets the sum over all lanes.
-   Call: warp, value per lane. Cost: 5 shuffles, 6 with total. */
-SPECV_DEVFN int32_t specv_warp_exclusive_scan(int32_t value, int32_t *total) {
-    int32_t inclusive = specv_warp_inclusive_scan(value);
-    if (total) *total = __shfl_sync(SPECV_FULL_WARP, inclusive, 31);
-    return (int32_t)((uint32_t)inclusive - (uint32_t)value);
-}
-
-/* Sum (wraps like unsigned), minimum, maximum over all lanes, in all lanes. Call: warp, value per
-   lane. Cost: 5 shuffles. */
-SPECV_DEVFN int32_t specv_warp_reduce_add(int32_t value) {
-#pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2)
-        value = (int32_t)((uint32_t)value +
-                          __shfl_xor_sync(SPECV_FULL_WARP, (uint32_t)value, distance));
-    return value;
-}
-
-SPECV_DEVFN int32_t specv_warp_reduce_min(int32_t value) {
-#pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2) {
-        int32_t other = __shfl_xor_sync(SPECV_FULL_WARP, value, distance);
-        value = other < value ? other : value;
-    }
-    return value;
-}
-
-SPECV_DEVFN int32_t specv_warp_reduce_max(int32_t value) {
-#pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2) {
-        int32_t other = __shfl_xor_sync(SPECV_FULL_WARP, value, distance);
-        value = other > value ? other : value;
-    }
-    return value;
-}
-
-/* specv_thread_find_row by a warp: 32 rows per step instead of 2.
-   Call: warp. In: offsets[0..num_rows-1] ascending, offsets[0] <= position; num_rows >= 1.
-   Out: the largest i in 0..num_rows-1 with offsets[i] <= position.
-   Cost: ceil(log32(num_rows)) dependent loads and ballots. */
-SPECV_DEVFN int specv_warp_find_row(const int32_t *offsets, int num_rows, int64_t position) {
-    int lane = specv_i_lane(), low = 0, count = num_rows; /* the row is in low..low+count-1 */
-    while (count > 1) {
-        int stride = (count + 31) / 32, probe = lane * stride;
-        int below = probe < count && offsets[low + (probe < count ? probe : 0)] <= position;
-        int last = (__popc(__ballot_sync(SPECV_FULL_WARP, below)) - 1) * stride;
-        low += last;
-        count = count - last < stride ? count - last : stride;
-    }
-    return low;
-}
-
-/* One access of `width` bytes: 16, 8, 4, 2 or 1. With a constant width the switch folds. */
-SPECV_DEVFN uint4 specv_i_load_unit(const void *p, int width) {
-    uint4 v = {0, 0, 0, 0};
-    switch (width) {
-    case 16: v = *(const uint4 *)p; break;
-    case 8: v.x = ((const uint2 *)p)->x, v.y = ((const uint2 *)p)->y; break;
-    case 4: v.x = *(const uint32_t *)p; break;
-    case 2: v.x = *(const unsigned short *)p; break;
-    default: v.x = *(const uint8_t *)p; break;
-    }
-    return v;
-}
-
-SPECV_DEVFN void specv_i_store_unit(void *p, uint4 v, int width) {
-    switch (width) {
-    case 16: *(uint4 *)p = v; break;
-    case 8: *(uint2 *)p = make_uint2(v.x, v.y); break;
-    case 4: *(uint32_t *)p = v.x; break;
-    case 2: *(unsigned short *)p = (unsigned short)v.x; break;
-    default: *(uint8_t *)p = (uint8_t)v.x; break;
-    }
-}
-
-/* count units of `width` bytes, shared out over num_threads threads: 4 loads in flight in each,
-   neighbouring threads on neighbouring units. */
-SPECV_DEVFN void specv_i_copy_units(char *dst, const char *src, int64_t count, int width,
-                                    int thread, int num_threads) {
-    const int64_t step = (int64_t)num_threads * width;
-    int64_t left = count - thread; /* > 0 while this thread has a unit to copy */
-    dst += (int64_t)thread * width, src += (int64_t)thread * width;
-#pragma unroll 1
-    for (; left > 0; left -= 4 * (int64_t)num_threads, dst += 4 * step, src += 4 * step) {
-        uint4 v[4];
-#pragma unroll
-        for (int u = 0; u < 4; ++u)
-            if (left > u * (int64_t)num_threads) v[u] = specv_i_load_unit(src + u * step, width);
-#pragma unroll
-        for (int u = 0; u < 4; ++u)
-            if (left > u * (int64_t)num_threads) specv_i_store_unit(dst + u * step, v[u], width);
-    }
-}
-
-/* The widest access that both addresses allow: bytes up to the first address that is a multiple
-   of the width, whole units, the bytes that are left. */
-SPECV_DEVFN void specv_i_copy(void *dst, const void *src, int64_t bytes, int thread,
-                              int num_threads) {
-    char *to = (char *)dst;
-    const char *from = (const char *)src;
-    unsigned differ = (unsigned)((uint64_t)to ^ (uint64_t)from);
-    int width = (int)((differ | 16) & (0u - (differ | 16))); /* lowest set bit, at most 16 */
-    int64_t head = (int64_t)((0 - (uint64_t)to) & (uint64_t)(width - 1)), units, tail;
-    uint8_t first = 0, last = 0; /* loaded with the rest, so that nothing waits twice */
-    if (head > bytes) head = bytes;
-    units = (bytes - head) >> (__ffs(width) - 1);
-    tail = (bytes - head) & (width - 1);
-    if (thread < head) first = (uint8_t)from[thread];
-    if (thread < tail) last = (uint8_t)from[bytes - tail + thread];
-    if (width == 16)
-        specv_i_copy_units(to + head, from + head, units, 16, thread, num_threads);
-    else
-        specv_i_copy_units(to + head, from + head, units, width, thread, num_threads);
-    if (thread < head) to[thread] = (char)first;
-    if (thread < tail) to[bytes - tail + thread] = (char)last;
-}
-
-/* Copies bytes. Call: warp. In: any alignment, any size >= 0, generic addresses (global, shared).
-   Alias: must not overlap. Sync: none; __syncwarp (or more) before other lanes read dst.
-   Cost: each byte read and written once, in 16-byte accesses when dst and src are equally
-   misaligned modulo 16, else in the widest that both allow; 4 loads in flight per lane. */
-SPECV_DEVFN void specv_warp_copy_kv(void *dst, const void *src, int64_t bytes) {
-    specv_i_copy(dst, src, bytes, specv_i_lane(), 32);
-}
-
-/* What A1 says of one row; the same in all lanes. */
-typedef struct specv_verdict {
-    int64_t next_token;
-    int32_t accepted_len;
-    int32_t mismatch;
-    int32_t finished;
-    uint32_t status;
-} specv_verdict;
-
-/* Does the walk along the row end at this draft? At a mismatch, at an id outside the vocabulary,
-   and behind an accepted EOS. Without vocab and num_eos only the comparison is paid for, and it
-   is arithmetic: a branch per condition would cost more than the condition. */
-SPECV_DEVFN int specv_i_stops(const specv_verify_greedy_desc *d, int64_t draft, int64_t target) {
-    int stops = (draft != target) | (draft < 0);
-    if (d->vocab | d->num_eos)
-        stops |= !specv_i_is_token(draft, d->vocab) | specv_i_is_eos(d, draft);
-    return stops;
-}
-
-/* Where the walk ended, from the tokens there. position == n_draft: all drafts were accepted, and
-   target is the bonus. */
-SPECV_DEVFN specv_verdict specv_i_verdict(const specv_verify_greedy_desc *d, const specv_row *row,
-                                          int position, int64_t draft, int64_t target) {
-    specv_verdict v;
-    int rejected = position < row->n_draft;
-    if (rejected && draft == target && specv_i_is_token(draft, d->vocab)) { /* an accepted EOS */
-        v.next_token = -1, v.accepted_len = position + 1, v.mismatch = 0, v.finished = 1;
-        v.status = row->status;
-        return v;
-    }
-    v.next_token = target, v.accepted_len = position, v.mismatch = rejected;
-    v.finished = specv_i_is_eos(d, target);
-    v.status = row->status;
-    if (rejected && draft != -1 && !specv_i_is_token(draft, d->vocab))
-        v.status |= SPECV_ROW_BAD_DRAFT;
-    if (!specv_i_is_token(target, d->vocab)) {
-        v.next_token = -1;
-        v.status |= SPECV_ROW_BAD_TARGET;
-    }
-    return v;
-}
-
-SPECV_DEVFN int64_t specv_i_token_of_lane(uint2 raw, int dtype, int lane) {
-    raw.x = __shfl_sync(SPECV_FULL_WARP, raw.x, lane);
-    if (dtype == SPECV_I64) raw.y = __shfl_sync(SPECV_FULL_WARP, raw.y, lane);
-    return specv_i_token(raw, dtype);
-}
-
-/* specv_warp_verify_greedy_row for a dtype that the compiler knows. */
-SPECV_DEVFN specv_verdict specv_i_warp_verify_row(const specv_verify_greedy_desc *d, int row,
-                                                  uint32_t status_bits, int dtype) {
-    const specv_row r = specv_thread_load_row(&d->rows, row);
-    const int lane = specv_i_lane(), max_draft = d->rows.max_draft;
-    const int64_t columns = (int64_t)max_draft + 1;
-    const int64_t draft_base = d->rows.row_start ? r.first : row * d->draft_stride_elems;
-    const int64_t target_base = d->rows.row_start ? r.first + row : row * d->target_stride_elems;
-    const int64_t out_base = row * d->out_stride_elems;
-    specv_verdict v;
-    int written = 0; /* columns of out_tokens */
-    v.next_token = -1, v.accepted_len = 0, v.mismatch = 0, v.finished = 0, v.status = r.status;
-
-    /* Position n_draft always stops: it needs no draft and holds the bonus. */
-#pragma unroll 1
-    for (int base = 0, done = !r.readable; !done; base += 128) {
-        uint2 draft_raw[4] = {}, target_raw[4] = {};
-        const int j0 = base + lane;
-        specv_i_load_chunks(draft_raw, d->draft_tokens, dtype, draft_base + j0, r.n_draft - j0);
-        specv_i_load_chunks(target_raw, d->target_tokens, dtype, target_base + j0,
-                            r.n_draft + 1 - j0);
-#pragma unroll
-        for (int c = 0; c < 4; ++c) {
-            int chunk = base + 32 * c, j = chunk + lane, emitted = chunk + 32;
-            int64_t draft = specv_i_token(draft_raw[c], dtype);
-            int64_t target = specv_i_token(target_raw[c], dtype);
-            int first = specv_warp_first_reject((j >= r.n_draft) | specv_i_stops(d, draft, target));
-            if (first < 32) {
-                int64_t draft_there = specv_i_token_of_lane(draft_raw[c], dtype, first);
-                int64_t target_there = specv_i_token_of_lane(target_raw[c], dtype, first);
-                v = specv_i_verdict(d, &r, chunk + first, draft_there, target_there);
-                emitted = v.accepted_len + (v.next_token >= 0);
-                done = 1;
-            }
-            if (d->out_tokens && j < columns) /* an accepted draft is the target's own token */
-                specv_i_store_token(d->out_tokens, dtype, out_base + j, j < emitted ? target : -1);
-            written = chunk + 32;
-            if (done) break;
-        }
-    }
-    if (d->out_tokens)
-        for (int64_t j = written + lane; j < columns; j += 32)
-            specv_i_store_token(d->out_tokens, dtype, out_base + j, -1);
-    if (lane == 0) {
-        d->accepted_len[row] = v.accepted_len;
-        if (d->mismatch) d->mismatch[row] = (uint8_t)v.mismatch;
-        if (d->next_token) specv_i_store_token(d->next_token, dtype, row, v.next_token);
-        if (d->num_emitted) d->num_emitted[row] = v.accepted_len + (v.next_token >= 0);
-        if (d->finished) d->finished[row] = (uint8_t)v.finished;
-        if (d->row_status) d->row_status[row] = v.status | status_bits;
-    }
-    return v;
-}
-
-/* A1 for one row: verdict, and all outputs of the descriptor for that row. status_bits are added
-   to row_status.
-   Call: warp; 0 <= row < batch. In: a valid, resolved descriptor. Out: as the descriptor says.
-   Cost: see specv_verify_greedy; ceil((k + 1) / 32) ballots at most. */
-SPECV_DEVFN specv_verdict specv_warp_verify_greedy_row(const specv_verify_greedy_desc *d, int row,
-                                                       uint32_t status_bits) {
-    return d->token_dtype == SPECV_I64 ? specv_i_warp_verify_row(d, row, status_bits, SPECV_I64)
-                                       : specv_i_warp_verify_row(d, row, status_bits, SPECV_I32);
-}
 
 /* ---- tiles of scores
 
@@ -3591,50 +2460,6 @@ SPECV_DEVFN void specv_i_load_halves(float *score, const void *row, int dtype, i
 SPECV_DEVFN void specv_warp_load_tile(float score[32], const void *row, int dtype, int64_t vocab,
                                       int tile) {
     specv_i_load_halves(score, row, dtype, vocab, tile, 0, 2);
-}
-
-/* A NaN wins. */
-SPECV_DEVFN float specv_i_max_or_nan(float a, float b) {
-    float result;
-#if __CUDA_ARCH__ >= 800
-    asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
-#else
-    result =
-        specv_i_is_nan(a) | specv_i_is_nan(b) ? specv_bits_float(0x7fffffffu) : specv_i_max(a, b);
-#endif
-    return result;
-}
-
-/* Floats other than NaN as integers in the same order. Its own inverse. */
-SPECV_DEVFN int32_t specv_i_ordered(int32_t bits) { return bits ^ ((bits >> 31) & 0x7fffffff); }
-
-SPECV_DEVFN float specv_i_warp_max(float value) {
-    int32_t key = specv_i_ordered((int32_t)specv_float_bits(value));
-    return specv_bits_float((uint32_t)specv_i_ordered(specv_warp_reduce_max(key)));
-}
-
-SPECV_DEVFN uint32_t specv_i_warp_or(uint32_t value) {
-#pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2)
-        value |= __shfl_xor_sync(SPECV_FULL_WARP, value, distance);
-    return value;
-}
-
-SPECV_DEVFN uint64_t specv_i_warp_add(uint64_t value) {
-#pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2)
-        value += __shfl_xor_sync(SPECV_FULL_WARP, value, distance);
-    return value;
-}
-
-SPECV_DEVFN uint64_t specv_i_warp_inclusive_add(uint64_t value) {
-    const int lane = specv_i_lane();
-#pragma unroll
-    for (int distance = 1; distance < 32; distance *= 2) {
-        uint64_t below = __shfl_up_sync(SPECV_FULL_WARP, value, (unsigned)distance);
-        if (lane >= distance) value += below;
-    }
-    return value;
 }
 
 /* The largest value, and the lowest id among those that have it. */
@@ -3846,1120 +2671,6 @@ SPECV_DEVFN specv_distribution specv_warp_merge_tiles(const specv_tile *tiles, i
         specv_i_set_inverse(&row);
     }
     return row;
-}
-
-/* ================================================================================== >>block */
-
-/* Of an int32_t; NVRTC has no <stdint.h>. */
-#define SPECV_I_INT_MAX 0x7fffffff
-#define SPECV_I_INT_MIN (-SPECV_I_INT_MAX - 1)
-
-#define SPECV_BLOCK_SCAN_SMEM_WORDS 32
-
-/* Sum over all threads before the own; *total gets the sum over the block, in every thread.
-   Call: block, value per thread. Scratch: SPECV_BLOCK_SCAN_SMEM_WORDS words of shared memory.
-   Sync: one barrier inside; put one between two calls that use the same scratch.
-   Cost: 11 shuffles, one barrier. */
-SPECV_DEVFN int32_t specv_block_exclusive_scan(int32_t value, int32_t *total, int32_t *scratch) {
-    int lane = specv_i_lane(), warp = specv_i_thread() / 32, num_warps = specv_i_num_threads() / 32;
-    int32_t of_warp, before = specv_warp_exclusive_scan(value, &of_warp);
-    if (lane == 0) scratch[warp] = of_warp;
-    __syncthreads();
-    /* Every warp scans the warps' sums for itself: a second barrier would cost more. */
-    of_warp = specv_warp_exclusive_scan(lane < num_warps ? scratch[lane] : 0, total);
-    return before + __shfl_sync(SPECV_FULL_WARP, of_warp, warp);
-}
-
-/* specv_warp_copy_kv by a whole block. Call: block. Sync: none; barrier before dst is read. */
-SPECV_DEVFN void specv_block_copy_kv(void *dst, const void *src, int64_t bytes) {
-    specv_i_copy(dst, src, bytes, specv_i_thread(), specv_i_num_threads());
-}
-
-#define SPECV_I_FLIGHT 8 /* drafts, and as many targets, that a thread has in flight */
-
-/* specv_block_accept_tile for a dtype that the compiler knows. The tile is one array of num_rows x
-   columns elements that the block walks through, each thread SPECV_I_FLIGHT elements at a time. */
-SPECV_DEVFN void specv_i_block_accept_tile(const specv_verify_greedy_desc *d, int row0,
-                                           int num_rows, int32_t *lens, int32_t *work, int dtype) {
-    const int thread = specv_i_thread(), num_threads = specv_i_num_threads();
-    const int lane = specv_i_lane(), max_draft = d->rows.max_draft;
-    /* Columns are padded to a power of two up to 32, then to whole warps, so that a row's
-       positions never straddle a warp without filling it. */
-    const int columns = max_draft > 16  ? (max_draft + 31) / 32 * 32
-                        : max_draft > 8 ? 16
-                        : max_draft > 4 ? 8
-                                        : 4;
-    const int lane0 = columns < 32 ? lane & ~(columns - 1) : 0;
-    const unsigned mine_below = ((1u << lane) - 1) & ~((1u << lane0) - 1);
-    const unsigned total = (unsigned)num_rows * (unsigned)columns;
-    /* The next element is a block's width ahead; stepping there avoids a division for each. */
-    const int step_row = num_threads / columns, step_j = num_threads % columns;
-    int row = thread / columns, j = thread % columns;
-    /* CSR rows begin at row_start[b] and row_start[b] + b. */
-    const int64_t draft_stride = d->rows.row_start ? 0 : d->draft_stride_elems;
-    const int64_t target_stride = d->rows.row_start ? 1 : d->target_stride_elems;
-
-    /* lens holds 2 * position + (an accepted EOS is there) of the earliest stop so far: the
-       minimum is the first stop, and half of it, rounded up, is the accepted length. */
-    for (int i = thread; i < num_rows; i += num_threads) {
-        work[i] = specv_thread_load_row(&d->rows, row0 + i).n_draft;
-        lens[i] = 2 * work[i];
-    }
-    __syncthreads();
-#pragma unroll 1
-    for (unsigned base = (unsigned)(thread - lane); base < total;
-         base += SPECV_I_FLIGHT * (unsigned)num_threads) {
-        uint2 draft_raw[SPECV_I_FLIGHT] = {}, target_raw[SPECV_I_FLIGHT] = {};
-        unsigned has_draft = 0; /* bit u: element u is a draft */
-        int ahead_row = row, ahead_j = j;
-#pragma unroll
-        for (int u = 0; u < SPECV_I_FLIGHT; ++u) {
-            if (base + (unsigned)(u * num_threads) >= total) break; /* all of the warp's */
-            if (ahead_row < num_rows && ahead_j < work[ahead_row]) {
-                int64_t b = row0 + ahead_row, from = ahead_j;
-                if (d->rows.row_start) from += d->rows.row_start[b];
-                specv_i_load_token(&draft_raw[u], d->draft_tokens, dtype, from + b * draft_stride);
-                specv_i_load_token(&target_raw[u], d->target_tokens, dtype,
-                                   from + b * target_stride);
-                has_draft |= 1u << u;
-            }
-            ahead_row += step_row, ahead_j += step_j;
-            if (ahead_j >= columns) ahead_j -= columns, ahead_row += 1;
-        }
-#pragma unroll
-        for (int u = 0; u < SPECV_I_FLIGHT; ++u) {
-            if (base + (unsigned)(u * num_threads) >= total) break;
-            int64_t draft = specv_i_token(draft_raw[u], dtype);
-            int64_t target = specv_i_token(target_raw[u], dtype);
-            int stops = (int)(has_draft >> u & 1) & specv_i_stops(d, draft, target);
-            unsigned mask = __ballot_sync(SPECV_FULL_WARP, stops);
-            if (stops && (mask & mine_below) == 0) { /* the row's first stop in this warp */
-                int eos = draft == target && specv_i_is_token(draft, d->vocab);
-                atomicMin(&lens[row], 2 * j + eos);
-            }
-            row += step_row, j += step_j;
-            if (j >= columns) j -= columns, row += 1;
-        }
-    }
-    __syncthreads();
-    for (int i = thread; i < num_rows; i += num_threads) lens[i] = (lens[i] + 1) / 2;
-}
-
-/* Accepted lengths of rows row0..row0+num_rows-1, without writing any output: lens[i] in shared
-   memory. For kernels in which every block needs every length.
-   Call: block. In: a valid, resolved descriptor; 2 * num_rows * max_draft fits in an int32.
-   Scratch: work[num_rows] in shared memory.
-   Sync: barriers inside; put one before lens is read, and before lens or work are reused.
-   Cost: all drafts and targets of these rows once, SPECV_I_FLIGHT x 2 loads in flight per
-   thread. */
-SPECV_DEVFN void specv_block_accept_tile(const specv_verify_greedy_desc *d, int row0, int num_rows,
-                                         int32_t *lens, int32_t *work) {
-    if (d->token_dtype == SPECV_I64)
-        specv_i_block_accept_tile(d, row0, num_rows, lens, work, SPECV_I64);
-    else
-        specv_i_block_accept_tile(d, row0, num_rows, lens, work, SPECV_I32);
-}
-
-/* Turns row counts into packed positions: offsets[i] = first + lens[0] + .. + lens[i-1].
-   Returns offsets[num_rows].
-   Call: block. In: lens[num_rows], shared. Out: offsets[num_rows + 1], shared, no alias of lens.
-   Scratch: SPECV_BLOCK_SCAN_SMEM_WORDS words, shared. Sync: barriers at both ends. */
-SPECV_DEVFN int32_t specv_block_offsets_tile(const int32_t *lens, int num_rows, int32_t first,
-                                             int32_t *offsets, int32_t *scratch) {
-    int per_thread = (num_rows + specv_i_num_threads() - 1) / specv_i_num_threads();
-    int begin = specv_i_thread() * per_thread, end = begin + per_thread;
-    int32_t sum = 0, total, before;
-    end = end < num_rows ? end : num_rows;
-    __syncthreads();
-    if (num_rows <= 32) { /* the usual batch: every warp scans it alone, without a barrier */
-        int lane = specv_i_lane();
-        before = specv_warp_exclusive_scan(lane < num_rows ? lens[lane] : 0, &total);
-    } else {
-        for (int i = begin; i < end; ++i) sum += lens[i];
-        before = specv_block_exclusive_scan(sum, &total, scratch);
-    }
-    before += first;
-    for (int i = begin; i < end; ++i) {
-        offsets[i] = before;
-        before += lens[i];
-    }
-    if (specv_i_thread() == 0) offsets[num_rows] = first + total;
-    __syncthreads();
-    return first + total;
-}
-
-/* Which plane a warp copies, and which share of it. Planes are dealt to warps before anything is
-   known of the tokens, so that the planes' addresses are loaded while the tokens are: ask early. */
-typedef struct specv_plane_share {
-    const char *src; /* null in either: nothing to do */
-    char *dst;
-    int32_t plane;
-    int32_t rank, num_ranks; /* this warp among those with the same plane */
-} specv_plane_share;
-
-SPECV_DEVFN specv_plane_share specv_i_plane_share(int num_planes, int warp, int num_warps) {
-    specv_plane_share share = {0, 0, 0, 0, 1};
-    share.rank = warp, share.num_ranks = num_warps;
-    if (num_planes > 1) {
-        share.plane = warp % num_planes;
-        share.rank = warp / num_planes;
-        share.num_ranks = (num_warps - share.plane + num_planes - 1) / num_planes;
-    }
-    return share;
-}
-
-SPECV_DEVFN void specv_i_load_plane(const specv_kv_pack *kv, specv_plane_share *share) {
-    share->src = (const char *)(kv->src_planes ? kv->src_planes[share->plane] : kv->src);
-    share->dst = (char *)(kv->dst_planes ? kv->dst_planes[share->plane] : kv->dst);
-}
-
-/* Call: each warp of all blocks that copy together, with its rank among them. In: resolved kv.
-   With fewer warps than planes a warp starts at plane `warp` and goes on in steps of num_warps. */
-SPECV_DEVFN specv_plane_share specv_warp_plane_share(const specv_kv_pack *kv, int warp,
-                                                     int num_warps) {
-    specv_plane_share share = specv_i_plane_share(kv->num_planes, warp, num_warps);
-    specv_i_load_plane(kv, &share);
-    return share;
-}
-
-/* Copies the units low..high-1 (16 bytes each) of a tile's packed output, each lane for itself:
-   runs of a few rows, one after the other, would each wait for the last one's loads. first_row is
-   the packed row of unit `low`, `within` its place in that row, i and last the rows of the batch
-   that hold the first and the last unit. */
-SPECV_DEVFN void specv_i_warp_gather(const specv_rows *rows, const specv_kv_pack *kv, int row0,
-                                     const int32_t *offsets, const char *src, char *dst,
-                                     int64_t first_row, unsigned within, int num_units, int i,
-                                     int last) {
-    const unsigned row_units = (unsigned)(kv->row_bytes / 16);
-    uint4 v[SPECV_PIECE_BYTES / 512];
-    unsigned ahead[SPECV_PIECE_BYTES / 512]; /* rows behind first_row */
-#pragma unroll
-    for (int u = 0; u < SPECV_PIECE_BYTES / 512; ++u) {
-        int unit = 32 * u + specv_i_lane();
-        if (unit < num_units) {
-            int64_t row, b, from;
-            int mine;
-            ahead[u] = (within + (unsigned)unit) / row_units;
-            row = first_row + ahead[u];
-            mine = specv_i_find_row(offsets, i, last + 1, row);
-            b = row0 + mine, from = row - offsets[mine];
-            if (rows->row_start) from += rows->row_start[b];
-            from = from * kv->src_pos_stride_bytes + b * kv->src_seq_stride_bytes;
-            v[u] = *(const uint4 *)(src + from +
-                                    16 * (within + (unsigned)unit - ahead[u] * row_units));
-        }
-    }
-#pragma unroll
-    for (int u = 0; u < SPECV_PIECE_BYTES / 512; ++u) {
-        int unit = 32 * u + specv_i_lane();
-        if (unit < num_units)
-            *(uint4 *)(dst + (first_row + ahead[u]) * kv->dst_row_stride_bytes +
-                       16 * (within + (unsigned)unit - ahead[u] * row_units)) = v[u];
-    }
-}
-
-/* Copies the bytes low..high-1 of a tile's packed output, of one plane: run after run, a run being
-   bytes that follow each other without a gap on both sides; or by specv_i_warp_gather where there
-   are several runs and 16-byte units fit everything. */
-SPECV_DEVFN void specv_i_warp_pack_piece(const specv_rows *rows, const specv_kv_pack *kv, int row0,
-                                         int num_rows, const int32_t *offsets, const char *src,
-                                         char *dst, int64_t low, int64_t high) {
-    const int64_t row_bytes = kv->row_bytes, pos_stride = kv->src_pos_stride_bytes;
-    const int64_t seq_stride = kv->src_seq_stride_bytes, dst_stride = kv->dst_row_stride_bytes;
-    const int contiguous = pos_stride == row_bytes && dst_stride == row_bytes;
-    const int aligned = (((uint64_t)src | (uint64_t)dst | (uint64_t)row_bytes |
-                          (uint64_t)pos_stride | (uint64_t)seq_stride | (uint64_t)dst_stride) &
-                         15) == 0;
-    int64_t packed_row = offsets[0] + low / row_bytes, within = low % row_bytes;
-    int i = specv_warp_find_row(offsets, num_rows, packed_row);
-#pragma unroll 1
-    while (low < high) {
-        int64_t from = packed_row - offsets[i], bytes = high - low;
-        int64_t run_rows = contiguous ? offsets[i + 1] - packed_row : 1;
-        int64_t run_bytes = run_rows * row_bytes - within;
-        if (rows->row_start) from += rows->row_start[row0 + i];
-        from = from * pos_stride + (row0 + i) * seq_stride + within;
-        if (run_bytes < bytes) {
-            if (aligned && row_bytes < 1 << 30) {
-                int last = specv_warp_find_row(offsets, num_rows,
-                                               packed_row + (within + bytes - 1) / row_bytes);
-                specv_i_warp_gather(rows, kv, row0, offsets, src, dst, packed_row,
-                                    (unsigned)within / 16, (int)bytes / 16, i, last);
-                return;
-            }
-            bytes = run_bytes;
-        }
-        specv_warp_copy_kv(dst + packed_row * dst_stride + within, src + from, bytes);
-        low += bytes, packed_row += run_rows, within = 0;
-        if (low < high) i = specv_warp_find_row(offsets, num_rows, packed_row);
-    }
-}
-
-/* Copies this warp's share of a tile's accepted KV rows. The tile's output is cut into pieces of
-   SPECV_PIECE_BYTES, wherever rows begin and end, and the pieces are dealt to the warps: a long
-   row is the work of many warps, and rows without accepted drafts cost nothing. Rows that do not
-   fit in capacity_rows are left out whole.
-   Call: warp, with the share it was given. In: resolved rows and kv; rows row0..row0+num_rows-1
-   with the offsets of specv_block_offsets_tile. Sync: none.
-   Cost: one search of offsets per piece; each accepted byte read and written once. */
-SPECV_DEVFN void specv_warp_pack_tile(const specv_rows *rows, const specv_kv_pack *kv, int row0,
-                                      int num_rows, const int32_t *offsets, specv_plane_share share,
-                                      int num_warps) {
-    int fit = num_rows; /* rows that fit */
-    int64_t bytes;
-    if (offsets[num_rows] > kv->capacity_rows)
-        fit = offsets[0] < kv->capacity_rows
-                  ? specv_thread_find_row(offsets, num_rows, kv->capacity_rows)
-                  : 0;
-    bytes = (int64_t)(offsets[fit] - offsets[0]) * kv->row_bytes;
-#pragma unroll 1
-    for (;;) {
-        if (share.src && share.dst) {
-            /* Planes are in global memory: the compiler may use its own kind of access. */
-            __builtin_assume(__isGlobal(share.src)), __builtin_assume(__isGlobal(share.dst));
-            int64_t step = (int64_t)share.num_ranks * SPECV_PIECE_BYTES;
-#pragma unroll 1
-            for (int64_t low = (int64_t)share.rank * SPECV_PIECE_BYTES; low < bytes; low += step) {
-                int64_t left = bytes - low;
-                int64_t high = low + (left < SPECV_PIECE_BYTES ? left : SPECV_PIECE_BYTES);
-                specv_i_warp_pack_piece(rows, kv, row0, num_rows, offsets, share.src, share.dst,
-                                        low, high);
-            }
-        }
-        if (num_warps >= kv->num_planes - share.plane) break;
-        share.plane += num_warps;
-        specv_i_load_plane(kv, &share);
-    }
-}
-
-/* Writes the tile's part of the descriptor's offsets, shared out over num_blocks blocks; the end of
-   a tile is the start of the next, so only the last tile writes it.
-   Call: block, of rank `block` among them. Sync: none. */
-SPECV_DEVFN void specv_i_store_offsets(const specv_kv_pack *kv, int batch, int row0, int num_rows,
-                                       const int32_t *offsets, int block, int num_blocks) {
-    int step = num_blocks * specv_i_num_threads(), count = num_rows + (row0 + num_rows == batch);
-    for (int i = block * specv_i_num_threads() + specv_i_thread(); i < count; i += step)
-        kv->offsets[row0 + i] = offsets[i];
-}
-
-/* NO_SPACE if row i of the tile has KV that does not fit, else 0. */
-SPECV_DEVFN uint32_t specv_i_space_status(const specv_kv_pack *kv, const int32_t *offsets, int i) {
-    int overflows = offsets[i + 1] > offsets[i] && offsets[i + 1] > kv->capacity_rows;
-    return overflows ? SPECV_ROW_NO_SPACE : 0;
-}
-
-/* How a block leaves the others. */
-enum { SPECV_I_NOT_LAST, SPECV_I_LAST, SPECV_I_BAD_TICKET };
-
-/* Of num_blocks blocks that come here with the same ticket the last one gets LAST, and sees what
-   all of them have written. The low bits of a ticket count, to 2 * num_blocks - 1 at least, the
-   others add up the blocks' numbers; LAST leaves 0. If the ticket was not 0, one block gets
-   BAD_TICKET while others may still be at work, and they get NOT_LAST. A block alone needs no
-   ticket. Call: block. Sync: one or two barriers. */
-SPECV_DEVFN int specv_i_block_arrives(uint32_t *ticket, int block, int num_blocks) {
-    __shared__ int result;
-    __syncthreads();
-    if (num_blocks == 1) return SPECV_I_LAST;
-    if (specv_i_thread() == 0) {
-        const uint32_t n = (uint32_t)num_blocks, width = 32 - (uint32_t)__clz(2 * num_blocks - 1);
-        const uint32_t counts = (1u << width) - 1;
-        const uint32_t mine = 1 + (((uint32_t)block + 1) << width);
-        const uint32_t all = n + ((uint32_t)((uint64_t)n * (n + 1) / 2) << width);
-        __threadfence();
-        const uint32_t now = atomicAdd(ticket, mine) + mine, count = now & counts;
-        result = now == all ? SPECV_I_LAST : SPECV_I_NOT_LAST;
-        if (count >= n || count == 0) {
-            __threadfence(); /* the others read nothing that was written meanwhile */
-            /* Of several that find too many the first one takes them; if they have wrapped by then,
-               it is the one that found 0. */
-            const uint32_t taken = atomicExch(ticket, 0u) & counts;
-            if (now != all && (count == 0 || taken >= n)) result = SPECV_I_BAD_TICKET;
-        }
-    }
-    __syncthreads();
-    return result;
-}
-
-/* ---- commit
-
-   Copying between places: row i of a tile moves lens[i] positions, from position src_first of
-   sequence src_seq on one side to position dst_first of sequence dst_seq on the other. */
-#define SPECV_I_MOVE_UNITS 4 /* units of up to 16 bytes that a lane has in flight */
-
-typedef struct specv_i_move {
-    int32_t src_seq, src_first, dst_seq, dst_first;
-} specv_i_move;
-
-/* Where row `row` of those laid end to end, which is of rows i, starts on both sides. */
-SPECV_DEVFN void specv_i_move_row(const specv_kv_cache *from, const specv_kv_cache *to,
-                                  const specv_i_move *moves, const int32_t *offsets, int i,
-                                  int32_t row, int64_t *src_at, int64_t *dst_at) {
-    const specv_i_move m = moves[i];
-    row -= offsets[i];
-    *src_at = specv_thread_kv_offset(from, m.src_seq, m.src_first + row);
-    *dst_at = specv_thread_kv_offset(to, m.dst_seq, m.dst_first + row);
-}
-
-/* Units first .. first + num_units - 1 of a tile's rows laid end to end, `width` bytes each, every
-   lane for itself: heads are short, so neighbouring units are seldom neighbours in memory on both
-   sides for long, and all loads of a piece are in flight before the first store. */
-SPECV_DEVFN void specv_i_warp_move_piece(const specv_kv_cache *from, const specv_kv_cache *to,
-                                         const specv_i_move *moves, const int32_t *offsets,
-                                         int num_rows, unsigned row_units, unsigned head_units,
-                                         const char *src, char *dst, int64_t first, int num_units,
-                                         int width) {
-    const int32_t row0 = offsets[0] + (int32_t)(first / row_units);
-    const unsigned within = (unsigned)(first % row_units);
-    const int low = specv_warp_find_row(offsets, num_rows, row0);
-    const int high = specv_warp_find_row(
-        offsets, num_rows, row0 + (int32_t)((within + (unsigned)num_units - 1) / row_units));
-    const int one_head = head_units == row_units;
-    int64_t src_at = 0, dst_at = 0; /* of the row; looked up once if the piece lies in one row */
-    uint4 v[SPECV_I_MOVE_UNITS];
-    char *at[SPECV_I_MOVE_UNITS];
-    if (within + (unsigned)num_units <= row_units)
-        specv_i_move_row(from, to, moves, offsets, low, row0, &src_at, &dst_at);
-#pragma unroll
-    for (int u = 0; u < SPECV_I_MOVE_UNITS; ++u) {
-        unsigned unit = within + (unsigned)(32 * u + specv_i_lane());
-        if (32 * u + specv_i_lane() < num_units) {
-            int64_t src_in, dst_in;
-            if (within + (unsigned)num_units > row_units) {
-                const int32_t row = row0 + (int32_t)(unit / row_units);
-                specv_i_move_row(from, to, moves, offsets,
-                                 specv_i_find_row(offsets, low, high + 1, row), row, &src_at,
-                                 &dst_at);
-                unit %= row_units;
-            }
-            src_in = dst_in = (int64_t)unit * width;
-            if (!one_head) {
-                const unsigned head = unit / head_units;
-                src_in = dst_in = (int64_t)(unit - head * head_units) * width;
-                src_in += head * from->head_stride_bytes, dst_in += head * to->head_stride_bytes;
-            }
-            v[u] = specv_i_load_unit(src + src_at + src_in, width);
-            at[u] = dst + dst_at + dst_in;
-        }
-    }
-#pragma unroll
-    for (int u = 0; u < SPECV_I_MOVE_UNITS; ++u)
-        if (32 * u + specv_i_lane() < num_units) specv_i_store_unit(at[u], v[u], width);
-}
-
-/* The widest unit that every address of a plane allows: at most 16 bytes. */
-SPECV_DEVFN int specv_i_unit_bytes(uint64_t addresses) {
-    unsigned bits = (unsigned)addresses | 16;
-    return (int)(bits & (0u - bits));
-}
-
-/* This warp's share of a tile, of all planes: pieces of the output are dealt to warps wherever rows
-   begin and end, as in B1. Call: warp. */
-SPECV_DEVFN void specv_i_warp_move_tile(const specv_kv_cache *kv, const specv_kv_cache *from,
-                                        const void *const *src_planes, const void *src_plane,
-                                        const specv_kv_cache *to, const specv_i_move *moves,
-                                        const int32_t *offsets, int num_rows, int warp,
-                                        int num_warps) {
-    specv_plane_share share = specv_i_plane_share(kv->num_planes, warp, num_warps);
-#pragma unroll 1
-    for (; share.plane < kv->num_planes; share.plane += num_warps) {
-        const char *src = (const char *)(src_planes ? src_planes[share.plane] : src_plane);
-        char *dst = (char *)(kv->planes ? kv->planes[share.plane] : kv->plane);
-        const int width = specv_i_unit_bytes(
-            (uint64_t)src | (uint64_t)dst | (uint64_t)kv->head_bytes |
-            (uint64_t)from->seq_stride_bytes | (uint64_t)from->pos_stride_bytes |
-            (uint64_t)from->head_stride_bytes | (uint64_t)from->page_stride_bytes |
-            (uint64_t)to->seq_stride_bytes | (uint64_t)to->pos_stride_bytes |
-            (uint64_t)to->head_stride_bytes | (uint64_t)to->page_stride_bytes);
-        const unsigned row_units = (unsigned)(kv->num_heads * kv->head_bytes / width);
-        /* Heads that follow each other on both sides are one. */
-        const unsigned head_units =
-            from->head_stride_bytes == kv->head_bytes && to->head_stride_bytes == kv->head_bytes
-                ? row_units
-                : (unsigned)(kv->head_bytes / width);
-        const int64_t units = (int64_t)(offsets[num_rows] - offsets[0]) * row_units;
-        const int64_t step = (int64_t)share.num_ranks * (32 * SPECV_I_MOVE_UNITS);
-        if (!src || !dst) continue;
-        __builtin_assume(__isGlobal(src)), __builtin_assume(__isGlobal(dst));
-#pragma unroll 1
-        for (int64_t first = (int64_t)share.rank * (32 * SPECV_I_MOVE_UNITS); first < units;
-             first += step) {
-            int64_t left = units - first;
-            int num_units = left < 32 * SPECV_I_MOVE_UNITS ? (int)left : 32 * SPECV_I_MOVE_UNITS;
-            if (width == 16)
-                specv_i_warp_move_piece(from, to, moves, offsets, num_rows, row_units, head_units,
-                                        src, dst, first, num_units, 16);
-            else
-                specv_i_warp_move_piece(from, to, moves, offsets, num_rows, row_units, head_units,
-                                        src, dst, first, num_units, width);
-        }
-    }
-}
-
-/* What B3 does for one row. Call: any thread. */
-typedef struct specv_i_append {
-    int32_t live, len; /* len: positions in the cache now; -1 if that is bad */
-    int32_t count;     /* KV rows to append */
-    int32_t src_first; /* where they are, for CSR */
-    int32_t n_draft;
-    uint32_t status;
-} specv_i_append;
-
-SPECV_DEVFN specv_i_append specv_i_append_row(const specv_append_kv_desc *d, int b) {
-    const specv_kv_cache *kv = &d->kv;
-    const specv_row row = specv_thread_load_row(&d->rows, b);
-    const int32_t accepted = d->accepted_len[b];
-    specv_i_append a;
-    a.live = row.live, a.len = d->cache_len[b], a.count = 0;
-    a.src_first = d->rows.row_start ? row.first + b * d->num_pending : 0;
-    a.n_draft = row.n_draft, a.status = row.status;
-    if (!row.live || a.len < 0 || a.len > kv->max_positions) {
-        a.status = row.live ? SPECV_ROW_BAD_LENGTH : 0;
-        a.len = -1;
-        return a;
-    }
-    if (!row.readable) return a;
-    if (accepted < 0 || accepted > row.n_draft) {
-        a.status |= SPECV_ROW_BAD_LENGTH;
-        return a;
-    }
-    a.count = d->num_pending + accepted;
-    if (a.count > kv->max_positions - a.len) {
-        a.status |= SPECV_ROW_NO_SPACE;
-        a.count = 0;
-    } else if (kv->block_table && a.count > 0) {
-        const int32_t *table = kv->block_table + b * kv->table_stride;
-        const int last = (a.len + a.count - 1) / kv->page_size;
-        for (int i = a.len / kv->page_size; i <= last; ++i) {
-            int32_t page = table[i];
-            if (page < 0 || page >= kv->num_pages)
-                a.status |= SPECV_ROW_BAD_PAGE;
-            else if (d->page_refs && d->page_refs[page] != 1)
-                a.status |= SPECV_ROW_SHARED_PAGE;
-        }
-        if (a.status & (SPECV_ROW_BAD_PAGE | SPECV_ROW_SHARED_PAGE)) a.count = 0;
-    }
-    return a;
-}
-
-/* The numbers of all rows, by the one block that is left when all have read the old ones; without
-   what was appended, if it has found a bad ticket. Call: block. Sync: one barrier. */
-SPECV_DEVFN void specv_i_block_append_numbers(const specv_append_kv_desc *d, int bad_ticket) {
-    const int thread = specv_i_thread(), num_threads = specv_i_num_threads();
-    const specv_kv_cache *kv = &d->kv;
-    const int columns = d->num_pending + d->rows.max_draft;
-    const int num_active = d->rows.num_active ? *d->rows.num_active : d->rows.batch;
-#pragma unroll 1
-    for (int b = thread; b < d->rows.batch; b += num_threads) {
-        specv_i_append a = specv_i_append_row(d, b);
-        int32_t catchup = 0;
-        if (bad_ticket && a.live) a.count = 0, a.status |= SPECV_ROW_BAD_TICKET;
-        if (a.len >= 0) {
-            const int32_t len = a.len + a.count;
-            int64_t draft = (int64_t)a.len + d->num_pending + a.n_draft - 1;
-            if (draft < 0) draft = 0;
-            if (d->draft_cache_len) draft = d->draft_cache_len[b];
-            if (!bad_ticket) d->cache_len[b] = len; /* blocks may still be reading it */
-            if (draft > len) draft = len;
-            if (draft < 0)
-                a.status |= SPECV_ROW_BAD_LENGTH;
-            else
-                catchup = (int32_t)(len + 1 - draft);
-            if (draft >= 0 && d->draft_cache_len) d->draft_cache_len[b] = (int32_t)draft;
-        }
-        if (d->draft_catchup) d->draft_catchup[b] = catchup;
-        if (d->row_status) d->row_status[b] = a.status | (d->keep_status ? d->row_status[b] : 0);
-    }
-    if (!d->slot_mapping && !d->position_ids) return;
-    __syncthreads();
-#pragma unroll 1
-    for (int i = thread; i < d->rows.batch * columns; i += num_threads) {
-        const int b = i / columns;
-        const int32_t len = b < num_active ? d->cache_len[b] : -1;
-        const int known = len >= 0 && len <= kv->max_positions;
-        const int64_t position = known ? (int64_t)len + i % columns : 0;
-        int64_t slot = -1;
-        if (known && position < kv->max_positions) {
-            if (kv->block_table) {
-                int32_t page = kv->block_table[b * kv->table_stride + position / kv->page_size];
-                if (page >= 0 && page < kv->num_pages)
-                    slot = (int64_t)page * kv->page_size + position % kv->page_size;
-            } else {
-                slot = (int64_t)b * kv->max_positions + position;
-            }
-        }
-        if (d->slot_mapping) d->slot_mapping[i] = slot;
-        if (d->position_ids) d->position_ids[i] = (int32_t)position;
-    }
-}
-
-/* ---- pages */
-
-typedef struct specv_i_pages {
-    int32_t held, keep; /* pages that the row owns, and will own */
-    int32_t first;      /* the first page that is not full: it and those behind it are looked at */
-    int32_t content;    /* pages with content */
-    int32_t last;       /* the partly filled page that it will write into, or -1 */
-    int32_t last_at;    /* its place in the row's table */
-    int32_t last_refs;  /* its owners */
-    int32_t ok;         /* 0: the row stays as it is */
-    uint32_t status;
-} specv_i_pages;
-
-SPECV_DEVFN specv_i_pages specv_i_pages_of(const specv_page_resize_desc *d, int b) {
-    const specv_kv_cache *kv = &d->kv;
-    const int32_t size = kv->page_size, most = (kv->max_positions - 1) / kv->page_size + 1;
-    const int32_t held = d->num_row_pages[b],
-                  reserve = d->row_reserve ? d->row_reserve[b] : d->reserve;
-    const int finished = d->finished && d->finished[b];
-    const int32_t len = d->cache_len[b], *table = kv->block_table + b * kv->table_stride;
-    specv_i_pages r = {held, 0, 0, 0, -1, 0, 0, 0, SPECV_ROW_BAD_LENGTH};
-    int32_t want;
-    if (held < 0 || held > most || reserve < 0 || len < 0 || len > kv->max_positions) return r;
-    want = finished ? 0 : reserve < kv->max_positions - len ? len + reserve : kv->max_positions;
-    r.content = finished ? 0 : len / size + (len % size > 0);
-    r.keep = want / size + (want % size > 0);
-    if (r.content > held) return r;
-    r.first = finished ? 0 : len / size;
-    r.status = 0;
-    if (r.first < r.content && want > len) r.last = table[r.first], r.last_at = r.first;
-    return r;
-}
-
-/* Shared memory of B5: what a thread has to know of another thread's row. */
-typedef struct specv_i_page_tile {
-    int32_t entries[SPECV_PAGE_ROWS + 1]; /* running sum of table entries: those that are looked at,
-                                             then given back, then taken */
-    int32_t first[SPECV_PAGE_ROWS];       /* the first of them in its row's table */
-    int32_t content[SPECV_PAGE_ROWS];     /* looked at: pages with content */
-    int32_t last[SPECV_PAGE_ROWS];        /* looked at: pages to keep; given back: the page that the
-                                             row shares and will write, or -1; taken: place of the
-                                             first in free_pages */
-    uint32_t status[SPECV_PAGE_ROWS];
-    int32_t scratch[SPECV_BLOCK_SCAN_SMEM_WORDS];
-    int32_t num_free, first_dry;
-} specv_i_page_tile;
-
-/* Table entries are dealt to the threads of the block, wherever rows begin and end: row i of the
-   tile has `count` of them, from `first` on. Call: block. Sync: barriers, before and after. */
-SPECV_DEVFN void specv_i_block_deal(specv_i_page_tile *t, int32_t first, int32_t count) {
-    const int i = specv_i_thread();
-    int32_t total;
-    __syncthreads();
-    t->first[i] = first;
-    t->entries[i] = specv_block_exclusive_scan(count, &total, t->scratch);
-    if (i == SPECV_PAGE_ROWS - 1) t->entries[SPECV_PAGE_ROWS] = total;
-    __syncthreads();
-}
-
-/* The e-th entry: *i gets its row in the tile, *at its place in the row's table. */
-SPECV_DEVFN int32_t *specv_i_dealt(const specv_page_resize_desc *d, const specv_i_page_tile *t,
-                                   int32_t e, int *i, int32_t *at) {
-    *i = specv_i_find_row(t->entries, 0, SPECV_PAGE_ROWS, e);
-    *at = t->first[*i] + e - t->entries[*i];
-    return d->kv.block_table + *i * d->kv.table_stride + *at;
-}
-
-/* Is every entry from the first page on that is not full a page with owners, and with one owner
-   where the row will write? Call: block, a thread per row. Returns the row's status. */
-SPECV_DEVFN uint32_t specv_i_block_look(const specv_page_resize_desc *d, specv_i_page_tile *t,
-                                        const specv_i_pages *r) {
-    const int thread = specv_i_thread(), looks = r->ok && r->held > r->first;
-    int i, at;
-    t->content[thread] = r->content, t->last[thread] = r->keep, t->status[thread] = 0;
-    specv_i_block_deal(t, r->first, looks ? r->held - r->first : 0);
-    for (int32_t e = thread; e < t->entries[SPECV_PAGE_ROWS]; e += SPECV_PAGE_THREADS) {
-        const int32_t page = *specv_i_dealt(d, t, e, &i, &at);
-        const int32_t refs = page >= 0 && page < d->kv.num_pages ? d->pool.refs[page] : 0;
-        if (refs < 1)
-            atomicOr(&t->status[i], (uint32_t)SPECV_ROW_BAD_PAGE);
-        else if (at >= t->content[i] && at < t->last[i] && refs > 1)
-            atomicOr(&t->status[i], (uint32_t)SPECV_ROW_SHARED_PAGE);
-    }
-    __syncthreads();
-    const uint32_t status = t->status[thread];
-    t->status[thread] = 0; /* next written behind other barriers */
-    return status;
-}
-
-/* Owners give pages back. Then each page without owners goes to free_pages once: among the entries
-   that named it the first one does it, so that the order is that of rows. Until then the count of
-   such a page holds the number of that entry, as SPECV_I_INT_MIN + e. Call: block, a thread per
-   row. */
-SPECV_DEVFN void specv_i_block_give_back(const specv_page_resize_desc *d, specv_i_page_tile *t) {
-    const int thread = specv_i_thread();
-    const int32_t count = t->entries[SPECV_PAGE_ROWS], num_free = t->num_free;
-    int32_t freed = 0;
-    int i, at;
-    for (int32_t e = thread; e < count; e += SPECV_PAGE_THREADS)
-        atomicSub(&d->pool.refs[*specv_i_dealt(d, t, e, &i, &at)], 1);
-    __syncthreads();
-    for (int32_t e = thread; e < count; e += SPECV_PAGE_THREADS)
-        if (d->pool.refs[*specv_i_dealt(d, t, e, &i, &at)] < 0)
-            atomicOr(&t->status[i], (uint32_t)SPECV_ROW_BAD_PAGE); /* more entries than owners */
-    __syncthreads();
-    for (int32_t e = thread; e < count; e += SPECV_PAGE_THREADS) {
-        int32_t *refs = &d->pool.refs[*specv_i_dealt(d, t, e, &i, &at)];
-        /* Not a plain load: other entries may be at the same count. */
-        if (atomicAdd(refs, 0) <= 0) atomicMin(refs, SPECV_I_INT_MIN + e);
-    }
-    __syncthreads();
-    for (int32_t e0 = 0; e0 < count; e0 += SPECV_PAGE_THREADS) {
-        int32_t e = e0 + thread, page = -1, total, place;
-        int frees = 0;
-        if (e < count) {
-            int32_t *entry = specv_i_dealt(d, t, e, &i, &at);
-            page = *entry;
-            frees = d->pool.refs[page] == SPECV_I_INT_MIN + e;
-            *entry = -1;
-        }
-        place = num_free + freed + specv_block_exclusive_scan(frees, &total, t->scratch);
-        if (frees && place < d->kv.num_pages) d->pool.free_pages[place] = page;
-        if (frees && place >= d->kv.num_pages) /* it was in free_pages while it had owners */
-            atomicOr(&t->status[i], (uint32_t)SPECV_ROW_BAD_PAGE);
-        if (frees) d->pool.refs[page] = 0;
-        freed += total;
-        __syncthreads(); /* scratch is reused; the counts are 0 before the next entries are seen */
-    }
-    if (thread == 0)
-        t->num_free = num_free + freed < d->kv.num_pages ? num_free + freed : d->kv.num_pages;
-    __syncthreads();
-}
-
-SPECV_DEVFN int32_t specv_i_pop_page(const specv_page_resize_desc *d, int32_t at,
-                                     uint32_t *status) {
-    int32_t page = d->pool.free_pages[at];
-    if (page >= 0 && page < d->kv.num_pages) {
-        d->pool.refs[page] = 1;
-        return page;
-    }
-    *status |= SPECV_ROW_BAD_PAGE;
-    return -1;
-}
-
-/* Rows take what they lack. As if one after the other: of the rows that share a page and write into
-   it, each makes a copy while others own it too, so the last owner does not. When the pool is dry
-   a row fails, and all behind it that need anything, hence also a last owner before whom one of
-   the others has failed. Call: block, a thread per row. Returns the row's status. */
-SPECV_DEVFN uint32_t specv_i_block_take(const specv_page_resize_desc *d, specv_i_page_tile *t,
-                                        int b, const specv_i_pages *r, int32_t *copy_from,
-                                        int32_t *copy_to) {
-    const int i = specv_i_thread();
-    const int32_t growth = r->ok && r->keep > r->held ? r->keep - r->held : 0;
-    const int32_t num_free = t->num_free;
-    int32_t earlier = 0, demand, total, before, top;
-    const int shared = r->ok && r->last >= 0 && r->last_refs > 1;
-    uint32_t status = 0;
-    int copies, fails;
-    *copy_from = *copy_to = -1;
-    t->last[i] = shared ? r->last : -1;
-    if (i == 0) t->first_dry = SPECV_PAGE_ROWS;
-    __syncthreads();
-    for (int j = 0; shared && j < i; ++j) earlier += t->last[j] == r->last;
-    copies = shared && r->last_refs - earlier > 1;
-    demand = growth + copies;
-    before = specv_block_exclusive_scan(demand, &total, t->scratch);
-    fails = demand > 0 && before + demand > num_free;
-    if (fails) atomicMin(&t->first_dry, i);
-    __syncthreads();
-    if (shared && !copies)
-        for (int j = t->first_dry; j < i; ++j) fails |= t->last[j] == r->last;
-    before = specv_block_exclusive_scan(fails ? 0 : demand, &total, t->scratch);
-    if (i == 0) t->num_free = num_free - total;
-    if (fails) status = SPECV_ROW_NO_SPACE;
-    top = num_free - 1 - before;
-    if (copies && !fails) {
-        *copy_from = r->last, *copy_to = specv_i_pop_page(d, top--, &status);
-        atomicSub(&d->pool.refs[r->last], 1);
-        d->kv.block_table[b * d->kv.table_stride + r->last_at] = *copy_to;
-    }
-    specv_i_block_deal(t, r->held, fails ? 0 : growth);
-    t->last[i] = top;
-    __syncthreads();
-    for (int32_t e = i; e < t->entries[SPECV_PAGE_ROWS]; e += SPECV_PAGE_THREADS) {
-        int row;
-        int32_t at, *entry = specv_i_dealt(d, t, e, &row, &at);
-        uint32_t fault = 0;
-        *entry = specv_i_pop_page(d, t->last[row] - (at - t->first[row]), &fault);
-        if (fault) atomicOr(&t->status[row], fault);
-    }
-    __syncthreads();
-    if (growth && !fails) d->num_row_pages[b] = r->keep;
-    return status | t->status[i];
-}
-
-/* ---- columns that sequences share */
-
-SPECV_DEVFN void specv_i_store_column(const specv_columns *c, int token_dtype, int64_t at,
-                                      int64_t token, int mask, int position) {
-    if (c->tokens) specv_i_store_token(c->tokens, token_dtype, at, mask ? token : c->pad_token);
-    if (c->mask) specv_i_store_token(c->mask, c->index_dtype, at, mask);
-    if (c->position_ids)
-        specv_i_store_token(c->position_ids, c->index_dtype, at, position > 0 ? position : 0);
-}
-
-SPECV_DEVFN int64_t specv_i_one_token(const void *tokens, int dtype, int64_t index) {
-    return dtype == SPECV_I64 ? ((const int64_t *)tokens)[index] : ((const int32_t *)tokens)[index];
-}
-
-SPECV_DEVFN int specv_i_num_live(const int32_t *num_active, int batch) {
-    int live = num_active ? *num_active : batch;
-    return live < 0 ? 0 : live < batch ? live : batch;
-}
-
-/* The largest value of a block's threads, in all of them. Call: block. Sync: barriers. */
-SPECV_DEVFN int32_t specv_i_block_max(int32_t value) {
-    __shared__ int32_t largest;
-    if (specv_i_thread() == 0) largest = SPECV_I_INT_MIN;
-    __syncthreads();
-    value = specv_warp_reduce_max(value);
-    if (specv_i_lane() == 0) atomicMax(&largest, value);
-    __syncthreads();
-    value = largest;
-    __syncthreads(); /* the next call writes it */
-    return value;
-}
-
-/* Tokens that row b gains in C1; -1 if its place cannot be trusted. */
-SPECV_DEVFN int specv_i_gain(const specv_realign_desc *d, int b, int width, uint32_t *status) {
-    const int32_t pad = d->pad_len[b];
-    int gain = d->num_emitted[b];
-    if (gain < 0 || gain > d->max_draft + 1) *status = SPECV_ROW_BAD_LENGTH, gain = 0;
-    if (width >= 0 && width <= d->columns.max_columns && pad >= 0 && pad <= width) return gain;
-    *status = SPECV_ROW_BAD_LENGTH;
-    return -1;
-}
-
-/* Moves count tokens by `by` within a row, in place: SPECV_I_FLIGHT a thread are loaded, then, when
-   all threads have theirs, stored; from the end when they move to the right. Call: block. */
-SPECV_DEVFN void specv_i_block_shift_tokens(void *tokens, int dtype, int64_t first, int count,
-                                            int by) {
-    const int chunk = SPECV_COLUMN_THREADS * SPECV_I_FLIGHT;
-#pragma unroll 1
-    for (int done = 0; done < count; done += chunk) {
-        int64_t token[SPECV_I_FLIGHT];
-#pragma unroll
-        for (int u = 0; u < SPECV_I_FLIGHT; ++u) {
-            int i = done + u * SPECV_COLUMN_THREADS + specv_i_thread();
-            if (i < count)
-                token[u] = specv_i_one_token(tokens, dtype, first + (by > 0 ? count - 1 - i : i));
-        }
-        __syncthreads();
-#pragma unroll
-        for (int u = 0; u < SPECV_I_FLIGHT; ++u) {
-            int i = done + u * SPECV_COLUMN_THREADS + specv_i_thread();
-            if (i < count)
-                specv_i_store_token(tokens, dtype, first + by + (by > 0 ? count - 1 - i : i),
-                                    token[u]);
-        }
-        __syncthreads();
-    }
-}
-
-/* C1 for row b: where its columns go, its tokens, mask and position ids. Call: block. */
-SPECV_DEVFN void specv_i_block_realign_row(const specv_realign_desc *d, int b, int width,
-                                           int new_width, int pad, int gain) {
-    const specv_columns *c = &d->columns;
-    const int content = width - pad, tokens = content + gain, new_pad = new_width - tokens;
-    const int by = new_pad - pad, first = by == 0 ? width : pad < new_pad ? pad : new_pad;
-    const int64_t row = b * c->stride_elems;
-    int end = width > new_width ? width : new_width;
-    end = d->max_draft < c->max_columns - end ? end + d->max_draft : c->max_columns;
-    if (c->tokens && by != 0)
-        specv_i_block_shift_tokens(c->tokens, d->token_dtype, row + pad, content, by);
-    for (int column = first + specv_i_thread(); column < end; column += SPECV_COLUMN_THREADS) {
-        const int i = column - new_pad, mask = i >= 0 && i < tokens;
-        specv_columns rest = *c;
-        int64_t token = 0;
-        if (i >= 0 && i < content) rest.tokens = 0; /* they are there already */
-        if (rest.tokens && mask)
-            token = specv_i_one_token(d->emitted, d->token_dtype,
-                                      b * d->emitted_stride_elems + i - content);
-        specv_i_store_column(&rest, d->token_dtype, row + column, token, mask, i);
-    }
-}
-
-/* Can C2 believe row b? */
-SPECV_DEVFN int specv_i_gap_ok(const specv_gap_commit_desc *d, int b, int width) {
-    const int32_t accepted = d->accepted_len[b], emitted = d->num_emitted[b];
-    const int32_t content = d->content_len[b], most = d->columns.max_columns;
-    return width >= 0 && width <= most && accepted >= 0 && accepted <= d->max_draft &&
-           emitted >= accepted && emitted <= accepted + 1 && content >= 0 && content <= most;
-}
-
-/* C2 for row b. Call: block. */
-SPECV_DEVFN void specv_i_block_gap_row(const specv_gap_commit_desc *d, int b, int width,
-                                       int furthest) {
-    const specv_columns *c = &d->columns;
-    const int accepted = d->accepted_len[b], content = d->content_len[b];
-    const int has_next = d->num_emitted[b] > accepted, new_width = width + furthest + 1;
-    const int end =
-        d->max_draft < c->max_columns - new_width ? new_width + d->max_draft : c->max_columns;
-    for (int column = width + specv_i_thread(); column < end; column += SPECV_COLUMN_THREADS) {
-        const int j = column - width, is_next = j == furthest && has_next;
-        const int mask = j < accepted || is_next;
-        /* the mask's running count: accepted ones up to here, and the next token at its place */
-        int position = content - 1 + (j < accepted ? j + 1 : accepted + is_next);
-        int64_t token = 0;
-        if (column >= new_width) position = content + accepted + has_next + column - new_width;
-        if (mask && c->tokens)
-            token = specv_i_one_token(d->emitted, d->token_dtype,
-                                      b * d->emitted_stride_elems + (is_next ? accepted : j));
-        specv_i_store_column(c, d->token_dtype, b * c->stride_elems + column, token, mask,
-                             position);
-    }
-}
-
-/* Moves one thread's 16 bytes (or fewer) of a KV row over all columns of a shift, SPECV_I_FLIGHT
-   columns at a time: they are in registers before the first is stored, and what is stored has been
-   loaded before, because the walk goes against the move. No other thread has to be waited for. */
-SPECV_DEVFN void specv_i_thread_shift(char *data, int64_t pos_stride, int count, int by,
-                                      int width) {
-    const int64_t step = by > 0 ? -pos_stride : pos_stride;
-    if (by > 0) data += (count - 1) * pos_stride;
-#pragma unroll 1
-    for (; count > 0; count -= SPECV_I_FLIGHT, data += SPECV_I_FLIGHT * step) {
-        uint4 v[SPECV_I_FLIGHT];
-#pragma unroll
-        for (int u = 0; u < SPECV_I_FLIGHT; ++u)
-            if (u < count) v[u] = specv_i_load_unit(data + u * step, width);
-#pragma unroll
-        for (int u = 0; u < SPECV_I_FLIGHT; ++u)
-            if (u < count) specv_i_store_unit(data + u * step + by * pos_stride, v[u], width);
-    }
-}
-
-/* ---- order, budget */
-
-/* C4's key of row b in the high word, the row in the low one: no two are equal, and comparing them
-   is stable. All ones: the row is left out. */
-SPECV_DEVFN uint64_t specv_i_group_key(const specv_group_desc *d, int b, int live) {
-    uint32_t key;
-    if (b >= live || (d->skip && d->skip[b])) return ~(uint64_t)0;
-    if (d->length) {
-        key = (uint32_t)d->length[b] ^ 0x80000000u;
-    } else {
-        float score = specv_i_add(d->score[b], 0.0f); /* -0 is 0 */
-        uint32_t bits = specv_float_bits(score);
-        key = ~(bits ^ (bits >> 31 ? 0xffffffffu : 0x80000000u)); /* the largest first */
-        if (specv_i_is_nan(score)) key = 0xffffffffu;
-    }
-    return (uint64_t)key << 32 | (uint32_t)b;
-}
-
-/* Drafts of a row whose survival has at least these bits; survival never grows along the row. */
-SPECV_DEVFN int specv_i_survivors(const float *survival, int n_draft, uint32_t bits) {
-    int low = 0, high = n_draft;
-    while (low < high) {
-        int middle = low + (high - low) / 2;
-        if (specv_float_bits(survival[middle]) >= bits)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
-/* The *rank-th largest survival of all drafts, 1 being the largest: the bits of a float; *rank
-   becomes how many of those that are equal to it are among these *rank. Behind the smallest: the
-   smallest. *rank below 1: a number above all. Ten bits are found at a time. Call: block of
-   SPECV_BUDGET_THREADS, each thread of which reads the rows that it wrote. Sync: barriers. */
-SPECV_DEVFN uint32_t specv_i_block_nth_survival(const specv_draft_budget_desc *d, int32_t *rank) {
-    __shared__ int32_t bins[SPECV_BUDGET_THREADS], scratch[SPECV_BLOCK_SCAN_SMEM_WORDS], found[2];
-    const int thread = specv_i_thread();
-    uint32_t prefix = 0;
-    int32_t wanted = *rank, total;
-#pragma unroll 1
-    for (int shift = 20; shift >= 0; shift -= 10) {
-        bins[thread] = 0;
-        __syncthreads();
-        for (int b = thread; b < d->rows.batch; b += SPECV_BUDGET_THREADS) {
-            const float *survival = d->survival + b * (int64_t)d->rows.max_draft;
-            const int n_draft = specv_thread_load_row(&d->rows, b).n_draft;
-            for (int j = 0; j < n_draft; ++j) {
-                const uint32_t bits = specv_float_bits(survival[j]); /* below 2^30: at most 1 */
-                if (bits >> shift >> 10 == prefix) atomicAdd(&bins[bits >> shift & 1023], 1);
-            }
-        }
-        __syncthreads();
-        const int32_t mine = bins[1023 - thread];
-        const int32_t before = specv_block_exclusive_scan(mine, &total, scratch);
-        if (wanted > total) wanted = total; /* of the first round: all drafts */
-        if (before < wanted && wanted <= before + mine) found[0] = 1023 - thread, found[1] = before;
-        __syncthreads();
-        if (wanted <= 0) break;
-        prefix = prefix << 10 | (uint32_t)found[0], wanted -= found[1];
-    }
-    *rank = wanted < 0 ? 0 : wanted;
-    return wanted <= 0 ? 0x7f800000u : prefix;
-}
-
-/* ---- particles */
-
-/* Sum over the threads up to the own one; *total gets the block's. Call: block. Scratch: 32 words
-   of 8 bytes. Sync: one barrier; put one between two calls that use the same scratch. */
-SPECV_DEVFN uint64_t specv_i_block_inclusive_add(uint64_t value, uint64_t *total,
-                                                 uint64_t *scratch) {
-    const int lane = specv_i_lane(), warp = specv_i_thread() / 32;
-    const int num_warps = specv_i_num_threads() / 32;
-    uint64_t sum = specv_i_warp_inclusive_add(value), warps;
-    if (lane == 31) scratch[warp] = sum;
-    __syncthreads();
-    warps = specv_i_warp_inclusive_add(lane < num_warps ? scratch[lane] : 0);
-    *total = __shfl_sync(SPECV_FULL_WARP, warps, 31);
-    return sum + (warp ? __shfl_sync(SPECV_FULL_WARP, warps, warp - 1) : 0);
-}
-
-/* Shared memory of D2. */
-typedef struct specv_i_plan {
-    uint64_t sums[SPECV_MAX_PARTICLES]; /* running, inclusive, of what is drawn from */
-    uint64_t scratch[4][32];
-    int32_t counts[SPECV_MAX_PARTICLES], spare[SPECV_MAX_PARTICLES]; /* spare copies before */
-    int32_t words[2][SPECV_BLOCK_SCAN_SMEM_WORDS];
-    long long max;   /* of the weights' bits, ordered like the weights */
-    uint32_t status; /* of the draws */
-} specv_i_plan;
-
-SPECV_DEVFN uint64_t specv_i_draw_uniform(const specv_resample_plan_desc *d, int g, int k,
-                                          uint32_t *status) {
-    const int one = d->scheme == SPECV_RESAMPLE_SYSTEMATIC;
-    if (d->uniform)
-        return specv_uniform_bits(
-            specv_i_clean_uniform(d->uniform[one ? g : (int64_t)g * d->num_particles + k], status));
-    return specv_i_resample_bits(d->seed[g], d->position[g], one ? 0 : k);
-}
-
-/* Copies of each particle, in p->counts; p->status. w: the thread's particle's, sum: of all. Call:
-   block. */
-SPECV_DEVFN void specv_i_block_ancestors(const specv_resample_plan_desc *d, int g, specv_i_plan *p,
-                                         uint64_t w, uint64_t sum) {
-    const int i = specv_i_thread(), n = d->num_particles;
-    uint64_t draws = (uint64_t)n, ignored;
-    int32_t sure = 0;
-    if (d->scheme == SPECV_RESAMPLE_RESIDUAL) {
-        const uint64_t share = (uint64_t)n * w;
-        sure = (int32_t)(share / sum), w = share % sum;
-    }
-    w = specv_i_block_inclusive_add(w, &ignored, p->scratch[0]);
-    if (i < n) p->sums[i] = w, p->counts[i] = sure;
-    __syncthreads();
-    if (d->scheme == SPECV_RESAMPLE_RESIDUAL) draws = p->sums[n - 1] / sum, sum = p->sums[n - 1];
-    if ((uint64_t)i < draws) {
-        uint32_t status = 0;
-        const uint64_t u = specv_i_draw_uniform(d, g, i, &status);
-        const uint64_t at = d->scheme <= SPECV_RESAMPLE_STRATIFIED
-                                ? specv_i_stratum(i, (uint32_t)(u >> 32), n, sum)
-                                : specv_i_mul_high(u, sum);
-        int low = 0, high = n - 1; /* the first particle whose running sum is above `at` */
-        while (low < high) {
-            int middle = (low + high) / 2;
-            if (p->sums[middle] > at)
-                high = middle;
-            else
-                low = middle + 1;
-        }
-        atomicAdd(&p->counts[low], 1); /* integers: the order does not matter */
-        if (status) atomicOr(&p->status, status);
-    }
-    __syncthreads();
-}
-
-/* What a job has to do in a cache; pages is -1 if its numbers are bad. */
-typedef struct specv_i_share {
-    int32_t pages, held, len;
-} specv_i_share;
-
-/* Entry e of dst's table becomes src's. No order between who comes and who goes is needed: a page
-   that gains an owner is src's as well, which keeps it. Returns the page that has none any more, or
-   -1; *bad is set if an entry is no page, or a page without owners. Call: thread. */
-SPECV_DEVFN int32_t specv_i_share_entry(const specv_particle_cache *c, const specv_i_share *s,
-                                        const int32_t *from, int32_t *to, int e, int *bad) {
-    const int32_t old = e < s->held ? to[e] : -1, now = e < s->pages ? from[e] : -1;
-    const int gives = old >= 0 && old < c->num_pages, takes = now >= 0 && now < c->num_pages;
-    *bad |= gives != (e < s->held) || takes != (e < s->pages);
-    if (old == now) return -1;
-    to[e] = now;
-    if (takes) *bad |= atomicAdd(&c->pool.refs[now], 1) < 1;
-    if (!gives) return -1;
-    const int32_t owners = atomicSub(&c->pool.refs[old], 1);
-    if (owners < 1) atomicAdd(&c->pool.refs[old], 1), *bad = 1; /* more entries than owners */
-    return owners == 1 ? old : -1;
-}
-
-/* Is there a place in free_pages for all pages that were freed? */
-SPECV_DEVFN int specv_i_has_places(const specv_particle_cache *c, uint32_t freed) {
-    const int32_t num_free = *c->pool.num_free;
-    return freed == 0 || (num_free >= 0 && num_free <= c->num_pages &&
-                          freed <= (uint32_t)(c->num_pages - num_free));
-}
-
-SPECV_DEVFN specv_i_share specv_i_shared_pages(const specv_particle_cache *c, int src, int dst) {
-    const int32_t owned = c->num_row_pages[src];
-    specv_i_share s;
-    s.len = c->cache_len[src], s.held = c->num_row_pages[dst];
-    s.pages = s.len / c->page_size + (s.len % c->page_size > 0);
-    if (s.len < 0 || s.pages > owned || owned > c->max_row_pages || s.held < 0 ||
-        s.held > c->max_row_pages)
-        s.pages = -1;
-    return s;
-}
-
-/* Can the job be done? Call: thread. */
-SPECV_DEVFN int specv_i_job_ok(const specv_reshuffle_desc *d, int dst, int src) {
-    if (dst < 0 || dst >= d->batch || src < 0 || src >= d->batch || dst == src) return 0;
-    const int32_t text_len = d->text ? d->text_len[src] : 0;
-    int bad = 0;
-    for (int i = 0; i < d->num_caches; ++i)
-        bad |= specv_i_shared_pages(&d->cache[i], src, dst).pages < 0;
-    return !bad && text_len >= 0 && text_len <= d->text_stride_elems;
-}
-
-/* One step of a bitonic network: numbers low and high of each pair, of blocks of `apart`, change
-   places if they have to. mirrored: the first step of a stage. Call: block. */
-SPECV_DEVFN void specv_i_sort_step(int32_t *numbers, unsigned count, unsigned pairs, unsigned apart,
-                                   int mirrored) {
-    for (unsigned p = (unsigned)specv_i_thread(); p < pairs; p += (unsigned)specv_i_num_threads()) {
-        const unsigned in = p & (apart / 2 - 1), low = 2 * p - in;
-        const unsigned high = mirrored ? low + apart - 1 - 2 * in : low + apart / 2;
-        if (high >= count) continue; /* what is behind the end is larger than everything */
-        const int32_t a = numbers[low], b = numbers[high];
-        if (a > b) numbers[low] = b, numbers[high] = a;
-    }
-}
-
-/* Sorts count numbers, ascending, in place. Pieces of SPECV_I_SORT numbers are in shared memory for
-   all steps that do not leave them; blocks of 64 numbers are a warp's. Call: block. */
-SPECV_DEVFN void specv_i_block_sort(int32_t *numbers, int count) {
-    enum { SPECV_I_SORT = 2048 };
-    __shared__ int32_t piece[SPECV_I_SORT];
-    const unsigned end = (unsigned)count, thread = (unsigned)specv_i_thread();
-    const unsigned threads = (unsigned)specv_i_num_threads();
-    unsigned n = 2;
-    while (n < end && n < SPECV_I_SORT) n *= 2;
-    for (unsigned size = SPECV_I_SORT; size && (size == SPECV_I_SORT || size / 2 < end);
-         size *= 2) {
-        const int first = size == SPECV_I_SORT; /* each piece is sorted from nothing */
-        for (unsigned apart = size; apart > SPECV_I_SORT; apart /= 2) {
-            specv_i_sort_step(numbers, end, (end + size - 1) / size * (size / 2), apart,
-                              apart == size);
-            __syncthreads();
-        }
-        for (unsigned start = 0; start < end; start += n) {
-            for (unsigned i = thread; i < n && start + i < end; i += threads)
-                piece[i] = numbers[start + i];
-            __syncthreads();
-            for (unsigned stage = first ? 2 : n; stage <= n; stage *= 2)
-                for (unsigned apart = stage; apart > 1; apart /= 2) {
-                    specv_i_sort_step(piece, end - start, n / 2, apart, first && apart == stage);
-                    if (apart > 64 || (apart == 2 && (stage >= 64 || stage == n)))
-                        __syncthreads();
-                    else
-                        __syncwarp();
-                }
-            for (unsigned i = thread; i < n && start + i < end; i += threads)
-                numbers[start + i] = piece[i];
-            __syncthreads();
-        }
-    }
 }
 
 /* ---- sampled verification
@@ -5742,9 +3453,2536 @@ SPECV_DEVFN void specv_i_block_finish(const specv_verify_sample_desc *d, const s
     specv_i_block_emit(d, &r, m, b, o, m->residuals + (r.first_row + o.accepted) * m->num_tiles);
 }
 
-/* ============================================================================ >>short-names */
+#endif /* __CUDACC__ */
 
-#if !defined(SPECVERIFY_NO_SHORT_NAMES)
+/* ==================================================================================== >>pack
+
+   KV rows of accepted drafts, back to back, for an engine that goes on with packed planes.
+     B1  specv_pack_kv           one launch
+     B2  specv_verify_pack_kv    A1 and B1: one launch while comparing all drafts in every block
+                                 costs less than a second one, else two, chained
+   Every block finds the offsets by itself and copies an equal share of the output's bytes. For
+   kernels of your own: specv_block_accept_tile, specv_block_offsets_tile, specv_warp_pack_tile.
+   Needs: >>greedy (B2 compares as A1 does, and starts its kernel for large batches). */
+
+/* Where accepted KV rows come from and go to. Row (b, j) of a plane starts at
+   dense  src + b * src_seq_stride_bytes + j * src_pos_stride_bytes,
+   CSR    src + (row_start[b] + j) * src_pos_stride_bytes,
+   and is copied to dst + (offsets[b] + j) * dst_row_stride_bytes. */
+typedef struct specv_kv_pack {
+    const void *const *src_planes; /* device table [num_planes] of planes, or null: src, dst */
+    void *const *dst_planes;       /* the same for dst; a plane null on either side is skipped */
+    const void *src;               /* the only plane, when there is no table */
+    void *dst;
+    int32_t *offsets;             /* out [batch + 1]: exclusive scan of the row counts */
+    int64_t row_bytes;            /* bytes of one KV row, any number */
+    int64_t src_pos_stride_bytes; /* 0 = row_bytes */
+    int64_t src_seq_stride_bytes; /* dense; 0 = max_draft * src_pos_stride_bytes */
+    int64_t dst_row_stride_bytes; /* 0 = row_bytes */
+    int64_t capacity_rows;        /* rows that each dst plane holds; must be set */
+    int32_t num_planes;           /* length of the tables; 0 or 1 without them */
+    int32_t num_sms;              /* 0 = ask the runtime for the current device */
+} specv_kv_pack;
+
+/* B1. Packing: the first accepted_len[b] KV rows of every row, back to back. */
+typedef struct specv_pack_kv_desc {
+    uint32_t canary0;
+    int32_t keep_status; /* 1 = add bits to row_status (after A1); 0 = store it */
+    specv_rows rows;
+    const int32_t *accepted_len; /* [batch] */
+    uint32_t *row_status;        /* out [batch], or null */
+    specv_kv_pack kv;
+    uint32_t reserved; /* must be 0 */
+    uint32_t canary1;
+} specv_pack_kv_desc;
+
+/* B2. A1, then B1 of what it accepted. */
+typedef struct specv_verify_pack_kv_desc {
+    specv_verify_greedy_desc verify;
+    specv_kv_pack kv;
+    uint32_t reserved; /* must be 0 */
+    uint32_t canary1;
+} specv_verify_pack_kv_desc;
+
+#define SPECV_PACK_THREADS 512  /* specv_pack_kv_kernel, specv_verify_pack_kv_kernel */
+#define SPECV_TILE_ROWS    2048 /* rows that a packing block scans at a time */
+
+/* B2 is one launch while comparing all tokens again in every block costs less than a launch. One
+   block per SM compares 32 drafts in about 100 PTX instructions (bench/results/ptxrun), by reading
+   its SASS about 65: 4096 drafts are 8,000 to 13,000 instructions, 2,000 to 3,200 clocks on four
+   schedulers, 1.1 to 1.7 us at 1.9 GHz; their 32 KiB (int32) or 64 KiB (int64) come from L2 in
+   less. A second, chained launch is taken to cost about as much. Estimates: never timed. */
+#define SPECV_ONE_LAUNCH_DRAFTS 4096
+
+/* Blocks of B2's one kernel that write what A1 does; all others copy. */
+SPECV_NUMFN int specv_i_verify_blocks(int batch) {
+    int blocks = (batch + SPECV_PACK_THREADS / 32 - 1) / (SPECV_PACK_THREADS / 32);
+    return blocks < 64 ? blocks : 64;
+}
+
+#if !defined(__CUDACC_RTC__)
+
+SPECV_HOSTFN int specv_i_kv_validate(const specv_kv_pack *kv, const specv_rows *r) {
+    int64_t pos_stride = kv->src_pos_stride_bytes ? kv->src_pos_stride_bytes : kv->row_bytes;
+    int64_t dst_stride = kv->dst_row_stride_bytes ? kv->dst_row_stride_bytes : kv->row_bytes;
+    int64_t positions = r->row_start ? r->num_draft_tokens : r->max_draft;
+    int tables = kv->src_planes || kv->dst_planes;
+    SPECV_CHECK(tables ? kv->num_planes >= 1 : kv->num_planes >= 0 && kv->num_planes <= 1,
+                NUM_PLANES);
+    SPECV_CHECK(specv_i_aligned(kv->src_planes, sizeof(void *)), SRC);
+    SPECV_CHECK(specv_i_aligned(kv->dst_planes, sizeof(void *)), DST);
+    SPECV_CHECK(specv_i_aligned(kv->offsets, 4), OFFSETS);
+    SPECV_CHECK(kv->row_bytes > 0, ROW_BYTES);
+    SPECV_CHECK(pos_stride >= kv->row_bytes, SRC_POS_STRIDE);
+    SPECV_CHECK(dst_stride >= kv->row_bytes, DST_ROW_STRIDE);
+    SPECV_CHECK(kv->capacity_rows > 0, CAPACITY);
+    SPECV_CHECK(specv_i_fits(kv->capacity_rows, dst_stride, 0), SIZE);
+    SPECV_CHECK(specv_i_fits((int64_t)r->batch * r->max_draft, kv->row_bytes, 0), SIZE);
+    SPECV_CHECK(specv_i_fits(positions, pos_stride, 0), SIZE);
+    if (kv->src_seq_stride_bytes) {
+        SPECV_CHECK(!r->row_start, SRC_SEQ_STRIDE);
+        SPECV_CHECK(kv->src_seq_stride_bytes >=
+                        (positions ? (positions - 1) * pos_stride + kv->row_bytes : 0),
+                    SRC_SEQ_STRIDE);
+        SPECV_CHECK(specv_i_fits(r->batch, kv->src_seq_stride_bytes, 0), SIZE);
+    } else if (!r->row_start) {
+        SPECV_CHECK(specv_i_fits((int64_t)r->batch * positions, pos_stride, 0), SIZE);
+    }
+    SPECV_CHECK(kv->num_sms >= 0 && kv->num_sms <= 65535, NUM_SMS);
+    if (r->batch > 0) {
+        SPECV_CHECK(kv->offsets, OFFSETS);
+        if (positions > 0) { /* a step without any draft may come with empty buffers */
+            SPECV_CHECK(tables ? kv->src_planes && !kv->src : kv->src != NULL, SRC);
+            SPECV_CHECK(tables ? kv->dst_planes && !kv->dst : kv->dst != NULL, DST);
+        }
+    }
+    return SPECV_OK;
+}
+
+SPECV_HOSTFN int specv_pack_kv_validate(const specv_pack_kv_desc *d) {
+    int status;
+    SPECV_CHECK(d, NULL_DESC);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    if ((status = specv_i_rows_validate(&d->rows)) != SPECV_OK) return status;
+    SPECV_CHECK(d->keep_status == 0 || d->keep_status == 1, KEEP_STATUS);
+    SPECV_CHECK(d->rows.batch == 0 || d->accepted_len, ACCEPTED_LEN);
+    SPECV_CHECK(specv_i_aligned(d->accepted_len, 4), ACCEPTED_LEN);
+    SPECV_CHECK(specv_i_aligned(d->row_status, 4), ROW_STATUS);
+    return specv_i_kv_validate(&d->kv, &d->rows);
+}
+
+SPECV_HOSTFN int specv_verify_pack_kv_validate(const specv_verify_pack_kv_desc *d) {
+    int status;
+    SPECV_CHECK(d, NULL_DESC);
+    SPECV_CHECK(d->canary1 == 0 && d->reserved == 0, CANARY);
+    if ((status = specv_verify_greedy_validate(&d->verify)) != SPECV_OK) return status;
+    return specv_i_kv_validate(&d->kv, &d->verify.rows);
+}
+
+SPECV_HOSTFN void specv_i_kv_resolve(specv_kv_pack *kv, const specv_rows *r) {
+    if (!kv->src_pos_stride_bytes) kv->src_pos_stride_bytes = kv->row_bytes;
+    if (!kv->src_seq_stride_bytes)
+        kv->src_seq_stride_bytes = r->row_start ? 0 : r->max_draft * kv->src_pos_stride_bytes;
+    if (!kv->dst_row_stride_bytes) kv->dst_row_stride_bytes = kv->row_bytes;
+    if (!kv->num_planes) kv->num_planes = 1;
+}
+
+SPECV_HOSTFN void specv_pack_kv_resolve(specv_pack_kv_desc *d) {
+    specv_i_kv_resolve(&d->kv, &d->rows);
+}
+
+SPECV_HOSTFN void specv_verify_pack_kv_resolve(specv_verify_pack_kv_desc *d) {
+    specv_verify_greedy_resolve(&d->verify);
+    specv_i_kv_resolve(&d->kv, &d->verify.rows);
+}
+
+/* How many kernels B2 launches for this descriptor: 1, or 2 when every block would have to compare
+   more than SPECV_ONE_LAUNCH_DRAFTS drafts. The descriptor must be valid. */
+SPECV_HOSTFN int specv_verify_pack_kv_launches(const specv_verify_pack_kv_desc *d) {
+    int64_t drafts = (int64_t)d->verify.rows.batch * d->verify.rows.max_draft;
+    return drafts > SPECV_ONE_LAUNCH_DRAFTS ? 2 : 1;
+}
+
+#if SPECV_I_LAUNCHERS
+/* B1. One launch, two round trips: lengths, then KV. Each block re-scans accepted_len (4 bytes a
+   row) and copies an equal share of the output bytes; each accepted byte is read and written
+   once. kv.src and kv.dst planes must not overlap. */
+SPECV_LAUNCHER int specv_pack_kv(const specv_pack_kv_desc *d, struct CUstream_st *stream);
+
+/* B2. A1 and B1 in one launch, two round trips (tokens, then KV; three with num_active, draft_len
+   or row_start), or in two launches chained by programmatic dependent launch where supported: see
+   specv_verify_pack_kv_launches. */
+SPECV_LAUNCHER int specv_verify_pack_kv(const specv_verify_pack_kv_desc *d,
+                                        struct CUstream_st *stream);
+#endif
+
+#endif /* !__CUDACC_RTC__ */
+
+#if defined(__CUDACC__)
+
+#define SPECV_I_FLIGHT 8 /* drafts, and as many targets, that a thread has in flight */
+
+/* specv_block_accept_tile for a dtype that the compiler knows. The tile is one array of num_rows x
+   columns elements that the block walks through, each thread SPECV_I_FLIGHT elements at a time. */
+SPECV_DEVFN void specv_i_block_accept_tile(const specv_verify_greedy_desc *d, int row0,
+                                           int num_rows, int32_t *lens, int32_t *work, int dtype) {
+    const int thread = specv_i_thread(), num_threads = specv_i_num_threads();
+    const int lane = specv_i_lane(), max_draft = d->rows.max_draft;
+    /* Columns are padded to a power of two up to 32, then to whole warps, so that a row's
+       positions never straddle a warp without filling it. */
+    const int columns = max_draft > 16  ? (max_draft + 31) / 32 * 32
+                        : max_draft > 8 ? 16
+                        : max_draft > 4 ? 8
+                                        : 4;
+    const int lane0 = columns < 32 ? lane & ~(columns - 1) : 0;
+    const unsigned mine_below = ((1u << lane) - 1) & ~((1u << lane0) - 1);
+    const unsigned total = (unsigned)num_rows * (unsigned)columns;
+    /* The next element is a block's width ahead; stepping there avoids a division for each. */
+    const int step_row = num_threads / columns, step_j = num_threads % columns;
+    int row = thread / columns, j = thread % columns;
+    /* CSR rows begin at row_start[b] and row_start[b] + b. */
+    const int64_t draft_stride = d->rows.row_start ? 0 : d->draft_stride_elems;
+    const int64_t target_stride = d->rows.row_start ? 1 : d->target_stride_elems;
+
+    /* lens holds 2 * position + (an accepted EOS is there) of the earliest stop so far: the
+       minimum is the first stop, and half of it, rounded up, is the accepted length. */
+    for (int i = thread; i < num_rows; i += num_threads) {
+        work[i] = specv_thread_load_row(&d->rows, row0 + i).n_draft;
+        lens[i] = 2 * work[i];
+    }
+    __syncthreads();
+#pragma unroll 1
+    for (unsigned base = (unsigned)(thread - lane); base < total;
+         base += SPECV_I_FLIGHT * (unsigned)num_threads) {
+        uint2 draft_raw[SPECV_I_FLIGHT] = {}, target_raw[SPECV_I_FLIGHT] = {};
+        unsigned has_draft = 0; /* bit u: element u is a draft */
+        int ahead_row = row, ahead_j = j;
+#pragma unroll
+        for (int u = 0; u < SPECV_I_FLIGHT; ++u) {
+            if (base + (unsigned)(u * num_threads) >= total) break; /* all of the warp's */
+            if (ahead_row < num_rows && ahead_j < work[ahead_row]) {
+                int64_t b = row0 + ahead_row, from = ahead_j;
+                if (d->rows.row_start) from += d->rows.row_start[b];
+                specv_i_load_token(&draft_raw[u], d->draft_tokens, dtype, from + b * draft_stride);
+                specv_i_load_token(&target_raw[u], d->target_tokens, dtype,
+                                   from + b * target_stride);
+                has_draft |= 1u << u;
+            }
+            ahead_row += step_row, ahead_j += step_j;
+            if (ahead_j >= columns) ahead_j -= columns, ahead_row += 1;
+        }
+#pragma unroll
+        for (int u = 0; u < SPECV_I_FLIGHT; ++u) {
+            if (base + (unsigned)(u * num_threads) >= total) break;
+            int64_t draft = specv_i_token(draft_raw[u], dtype);
+            int64_t target = specv_i_token(target_raw[u], dtype);
+            int stops = (int)(has_draft >> u & 1) & specv_i_stops(d, draft, target);
+            unsigned mask = __ballot_sync(SPECV_FULL_WARP, stops);
+            if (stops && (mask & mine_below) == 0) { /* the row's first stop in this warp */
+                int eos = draft == target && specv_i_is_token(draft, d->vocab);
+                atomicMin(&lens[row], 2 * j + eos);
+            }
+            row += step_row, j += step_j;
+            if (j >= columns) j -= columns, row += 1;
+        }
+    }
+    __syncthreads();
+    for (int i = thread; i < num_rows; i += num_threads) lens[i] = (lens[i] + 1) / 2;
+}
+
+/* Accepted lengths of rows row0..row0+num_rows-1, without writing any output: lens[i] in shared
+   memory. For kernels in which every block needs every length.
+   Call: block. In: a valid, resolved descriptor; 2 * num_rows * max_draft fits in an int32.
+   Scratch: work[num_rows] in shared memory.
+   Sync: barriers inside; put one before lens is read, and before lens or work are reused.
+   Cost: all drafts and targets of these rows once, SPECV_I_FLIGHT x 2 loads in flight per
+   thread. */
+SPECV_DEVFN void specv_block_accept_tile(const specv_verify_greedy_desc *d, int row0, int num_rows,
+                                         int32_t *lens, int32_t *work) {
+    if (d->token_dtype == SPECV_I64)
+        specv_i_block_accept_tile(d, row0, num_rows, lens, work, SPECV_I64);
+    else
+        specv_i_block_accept_tile(d, row0, num_rows, lens, work, SPECV_I32);
+}
+
+/* Turns row counts into packed positions: offsets[i] = first + lens[0] + .. + lens[i-1].
+   Returns offsets[num_rows].
+   Call: block. In: lens[num_rows], shared. Out: offsets[num_rows + 1], shared, no alias of lens.
+   Scratch: SPECV_BLOCK_SCAN_SMEM_WORDS words, shared. Sync: barriers at both ends. */
+SPECV_DEVFN int32_t specv_block_offsets_tile(const int32_t *lens, int num_rows, int32_t first,
+                                             int32_t *offsets, int32_t *scratch) {
+    int per_thread = (num_rows + specv_i_num_threads() - 1) / specv_i_num_threads();
+    int begin = specv_i_thread() * per_thread, end = begin + per_thread;
+    int32_t sum = 0, total, before;
+    end = end < num_rows ? end : num_rows;
+    __syncthreads();
+    if (num_rows <= 32) { /* the usual batch: every warp scans it alone, without a barrier */
+        int lane = specv_i_lane();
+        before = specv_warp_exclusive_scan(lane < num_rows ? lens[lane] : 0, &total);
+    } else {
+        for (int i = begin; i < end; ++i) sum += lens[i];
+        before = specv_block_exclusive_scan(sum, &total, scratch);
+    }
+    before += first;
+    for (int i = begin; i < end; ++i) {
+        offsets[i] = before;
+        before += lens[i];
+    }
+    if (specv_i_thread() == 0) offsets[num_rows] = first + total;
+    __syncthreads();
+    return first + total;
+}
+
+SPECV_DEVFN void specv_i_load_plane(const specv_kv_pack *kv, specv_plane_share *share) {
+    share->src = (const char *)(kv->src_planes ? kv->src_planes[share->plane] : kv->src);
+    share->dst = (char *)(kv->dst_planes ? kv->dst_planes[share->plane] : kv->dst);
+}
+
+/* Call: each warp of all blocks that copy together, with its rank among them. In: resolved kv.
+   With fewer warps than planes a warp starts at plane `warp` and goes on in steps of num_warps. */
+SPECV_DEVFN specv_plane_share specv_warp_plane_share(const specv_kv_pack *kv, int warp,
+                                                     int num_warps) {
+    specv_plane_share share = specv_i_plane_share(kv->num_planes, warp, num_warps);
+    specv_i_load_plane(kv, &share);
+    return share;
+}
+
+/* Copies the units low..high-1 (16 bytes each) of a tile's packed output, each lane for itself:
+   runs of a few rows, one after the other, would each wait for the last one's loads. first_row is
+   the packed row of unit `low`, `within` its place in that row, i and last the rows of the batch
+   that hold the first and the last unit. */
+SPECV_DEVFN void specv_i_warp_gather(const specv_rows *rows, const specv_kv_pack *kv, int row0,
+                                     const int32_t *offsets, const char *src, char *dst,
+                                     int64_t first_row, unsigned within, int num_units, int i,
+                                     int last) {
+    const unsigned row_units = (unsigned)(kv->row_bytes / 16);
+    uint4 v[SPECV_PIECE_BYTES / 512];
+    unsigned ahead[SPECV_PIECE_BYTES / 512]; /* rows behind first_row */
+#pragma unroll
+    for (int u = 0; u < SPECV_PIECE_BYTES / 512; ++u) {
+        int unit = 32 * u + specv_i_lane();
+        if (unit < num_units) {
+            int64_t row, b, from;
+            int mine;
+            ahead[u] = (within + (unsigned)unit) / row_units;
+            row = first_row + ahead[u];
+            mine = specv_i_find_row(offsets, i, last + 1, row);
+            b = row0 + mine, from = row - offsets[mine];
+            if (rows->row_start) from += rows->row_start[b];
+            from = from * kv->src_pos_stride_bytes + b * kv->src_seq_stride_bytes;
+            v[u] = *(const uint4 *)(src + from +
+                                    16 * (within + (unsigned)unit - ahead[u] * row_units));
+        }
+    }
+#pragma unroll
+    for (int u = 0; u < SPECV_PIECE_BYTES / 512; ++u) {
+        int unit = 32 * u + specv_i_lane();
+        if (unit < num_units)
+            *(uint4 *)(dst + (first_row + ahead[u]) * kv->dst_row_stride_bytes +
+                       16 * (within + (unsigned)unit - ahead[u] * row_units)) = v[u];
+    }
+}
+
+/* Copies the bytes low..high-1 of a tile's packed output, of one plane: run after run, a run being
+   bytes that follow each other without a gap on both sides; or by specv_i_warp_gather where there
+   are several runs and 16-byte units fit everything. */
+SPECV_DEVFN void specv_i_warp_pack_piece(const specv_rows *rows, const specv_kv_pack *kv, int row0,
+                                         int num_rows, const int32_t *offsets, const char *src,
+                                         char *dst, int64_t low, int64_t high) {
+    const int64_t row_bytes = kv->row_bytes, pos_stride = kv->src_pos_stride_bytes;
+    const int64_t seq_stride = kv->src_seq_stride_bytes, dst_stride = kv->dst_row_stride_bytes;
+    const int contiguous = pos_stride == row_bytes && dst_stride == row_bytes;
+    const int aligned = (((uint64_t)src | (uint64_t)dst | (uint64_t)row_bytes |
+                          (uint64_t)pos_stride | (uint64_t)seq_stride | (uint64_t)dst_stride) &
+                         15) == 0;
+    int64_t packed_row = offsets[0] + low / row_bytes, within = low % row_bytes;
+    int i = specv_warp_find_row(offsets, num_rows, packed_row);
+#pragma unroll 1
+    while (low < high) {
+        int64_t from = packed_row - offsets[i], bytes = high - low;
+        int64_t run_rows = contiguous ? offsets[i + 1] - packed_row : 1;
+        int64_t run_bytes = run_rows * row_bytes - within;
+        if (rows->row_start) from += rows->row_start[row0 + i];
+        from = from * pos_stride + (row0 + i) * seq_stride + within;
+        if (run_bytes < bytes) {
+            if (aligned && row_bytes < 1 << 30) {
+                int last = specv_warp_find_row(offsets, num_rows,
+                                               packed_row + (within + bytes - 1) / row_bytes);
+                specv_i_warp_gather(rows, kv, row0, offsets, src, dst, packed_row,
+                                    (unsigned)within / 16, (int)bytes / 16, i, last);
+                return;
+            }
+            bytes = run_bytes;
+        }
+        specv_warp_copy_kv(dst + packed_row * dst_stride + within, src + from, bytes);
+        low += bytes, packed_row += run_rows, within = 0;
+        if (low < high) i = specv_warp_find_row(offsets, num_rows, packed_row);
+    }
+}
+
+/* Copies this warp's share of a tile's accepted KV rows. The tile's output is cut into pieces of
+   SPECV_PIECE_BYTES, wherever rows begin and end, and the pieces are dealt to the warps: a long
+   row is the work of many warps, and rows without accepted drafts cost nothing. Rows that do not
+   fit in capacity_rows are left out whole.
+   Call: warp, with the share it was given. In: resolved rows and kv; rows row0..row0+num_rows-1
+   with the offsets of specv_block_offsets_tile. Sync: none.
+   Cost: one search of offsets per piece; each accepted byte read and written once. */
+SPECV_DEVFN void specv_warp_pack_tile(const specv_rows *rows, const specv_kv_pack *kv, int row0,
+                                      int num_rows, const int32_t *offsets, specv_plane_share share,
+                                      int num_warps) {
+    int fit = num_rows; /* rows that fit */
+    int64_t bytes;
+    if (offsets[num_rows] > kv->capacity_rows)
+        fit = offsets[0] < kv->capacity_rows
+                  ? specv_thread_find_row(offsets, num_rows, kv->capacity_rows)
+                  : 0;
+    bytes = (int64_t)(offsets[fit] - offsets[0]) * kv->row_bytes;
+#pragma unroll 1
+    for (;;) {
+        if (share.src && share.dst) {
+            /* Planes are in global memory: the compiler may use its own kind of access. */
+            __builtin_assume(__isGlobal(share.src)), __builtin_assume(__isGlobal(share.dst));
+            int64_t step = (int64_t)share.num_ranks * SPECV_PIECE_BYTES;
+#pragma unroll 1
+            for (int64_t low = (int64_t)share.rank * SPECV_PIECE_BYTES; low < bytes; low += step) {
+                int64_t left = bytes - low;
+                int64_t high = low + (left < SPECV_PIECE_BYTES ? left : SPECV_PIECE_BYTES);
+                specv_i_warp_pack_piece(rows, kv, row0, num_rows, offsets, share.src, share.dst,
+                                        low, high);
+            }
+        }
+        if (num_warps >= kv->num_planes - share.plane) break;
+        share.plane += num_warps;
+        specv_i_load_plane(kv, &share);
+    }
+}
+
+/* Writes the tile's part of the descriptor's offsets, shared out over num_blocks blocks; the end of
+   a tile is the start of the next, so only the last tile writes it.
+   Call: block, of rank `block` among them. Sync: none. */
+SPECV_DEVFN void specv_i_store_offsets(const specv_kv_pack *kv, int batch, int row0, int num_rows,
+                                       const int32_t *offsets, int block, int num_blocks) {
+    int step = num_blocks * specv_i_num_threads(), count = num_rows + (row0 + num_rows == batch);
+    for (int i = block * specv_i_num_threads() + specv_i_thread(); i < count; i += step)
+        kv->offsets[row0 + i] = offsets[i];
+}
+
+/* NO_SPACE if row i of the tile has KV that does not fit, else 0. */
+SPECV_DEVFN uint32_t specv_i_space_status(const specv_kv_pack *kv, const int32_t *offsets, int i) {
+    int overflows = offsets[i + 1] > offsets[i] && offsets[i + 1] > kv->capacity_rows;
+    return overflows ? SPECV_ROW_NO_SPACE : 0;
+}
+
+#if !defined(SPECVERIFY_STATIC)
+SPECV_KERNEL __launch_bounds__(SPECV_PACK_THREADS, 1)
+    specv_pack_kv_kernel(const __grid_constant__ specv_pack_kv_desc d);
+SPECV_KERNEL __launch_bounds__(SPECV_PACK_THREADS, 1)
+    specv_verify_pack_kv_kernel(const __grid_constant__ specv_verify_pack_kv_desc d);
+#endif
+
+#endif /* __CUDACC__ */
+
+/* =================================================================================== >>cache
+
+   The KV cache of each sequence, padded or paged, and the pool that its pages come from.
+     B3  specv_append_kv         rows of accepted tokens go behind what the cache holds: one launch
+     B5  specv_page_resize       pages for the next pass: one launch of one block; with planes a
+                                 second one, chained, that copies pages which others own too
+         specv_page_fork         shares the pages of a sequence (D4 too): one launch
+   Lengths, tables and the pool are state. Where many blocks read it, the last one to have done so
+   writes it (tickets).
+   Needs: primitives. */
+
+/* A KV cache. Head h of position x of sequence b is head_bytes long and starts at
+   padded  plane + b * seq_stride_bytes + x * pos_stride_bytes + h * head_stride_bytes,
+   paged   plane + page * page_stride_bytes + x % page_size * pos_stride_bytes
+                 + h * head_stride_bytes,   page = block_table[b * table_stride + x / page_size].
+   [position][head] and [head][position] are both a matter of strides; K as [head_dim / x]
+   [position][x] has more and shorter heads. Different elements must not overlap. */
+typedef struct specv_kv_cache {
+    void *const *planes;       /* device table [num_planes] of planes, or null: plane; a null one
+                                  is skipped */
+    void *plane;               /* the only plane, when there is no table */
+    int32_t *block_table;      /* paged: [batch][table_stride]; null: padded */
+    int64_t head_bytes;        /* with one head: bytes of a KV row */
+    int64_t head_stride_bytes; /* 0 = head_bytes */
+    int64_t pos_stride_bytes;  /* 0 = num_heads * head_stride_bytes */
+    int64_t seq_stride_bytes;  /* padded; 0 = max_positions * pos_stride_bytes */
+    int64_t page_stride_bytes; /* paged; 0 = page_size * pos_stride_bytes */
+    int64_t table_stride;      /* paged; 0 = ceil(max_positions / page_size) */
+    int32_t num_planes;        /* length of the table; 0 or 1 without it */
+    int32_t num_heads;         /* 0 = 1 */
+    int32_t max_positions;     /* that a sequence can hold; must be set */
+    int32_t page_size;         /* paged: positions in a page */
+    int32_t num_pages;         /* paged: ids are 0..num_pages-1 */
+    uint32_t reserved;         /* must be 0 */
+} specv_kv_cache;
+
+/* The KV rows that a verification pass made: of the row's pending tokens (in the text already, but
+   not yet in the cache), then of its drafts. Head h of the j-th starts at
+   dense  plane + b * seq_stride_bytes + j * pos_stride_bytes + h * head_stride_bytes,
+   CSR    plane + (row_start[b] + b * num_pending + j) * pos_stride_bytes + h * head_stride_bytes.
+   Number and size of planes and heads are those of the cache. */
+typedef struct specv_kv_rows {
+    const void *const *planes; /* device table, or null: plane */
+    const void *plane;
+    int64_t head_stride_bytes; /* 0 = head_bytes */
+    int64_t pos_stride_bytes;  /* 0 = num_heads * head_stride_bytes */
+    int64_t seq_stride_bytes;  /* dense; 0 = (num_pending + max_draft) * pos_stride_bytes */
+} specv_kv_rows;
+
+/* B3. Commit: the rows of accepted tokens go from where the pass left them into each sequence's
+   cache, behind cache_len. Without planes (the pass wrote into the cache itself) only the numbers
+   are kept: a rejected row is one behind the new cache_len. (So for a draft model's cache, if all
+   rows lacked the same number of tokens: num_pending is that number minus 1.) */
+typedef struct specv_append_kv_desc {
+    uint32_t canary0;
+    int32_t keep_status; /* 1 = add bits to row_status (after A1 to A5); 0 = store it */
+    specv_rows rows;
+    const int32_t *accepted_len; /* [batch] */
+    int32_t *cache_len; /* in/out [batch]: positions in the cache; += num_pending + accepted */
+    int32_t *draft_cache_len; /* in/out [batch], or null: positions in the draft model's cache,
+                                 after drafting; cut to the new cache_len. Null: it was fed the
+                                 pending token and all drafts but the last */
+    int32_t *draft_catchup;   /* out [batch], or null: tokens that the draft model lacks, the next
+                               token included: 1, or 2 after all drafts were accepted */
+    int64_t *slot_mapping; /* out [batch][num_pending + max_draft], or null: where the next pass's
+                              KV rows belong, page * page_size + offset (padded: b * max_positions
+                              + position); -1 without a place. From block_table as it is now: the
+                              B5 before has to reserve for two passes, and what B5 or D3 changes
+                              later makes it stale */
+    int32_t *position_ids; /* out [batch][num_pending + max_draft], or null: of the next pass */
+    const int32_t *page_refs; /* [num_pages], or null: a page that is written must have one owner */
+    uint32_t *row_status;     /* out [batch], or null */
+    uint32_t *ticket;         /* one per stream, 0: see above */
+    specv_kv_rows src;
+    specv_kv_cache kv;
+    int32_t num_pending; /* rows before the first draft's: 1 in most engines */
+    int32_t num_sms;     /* 0 = ask the runtime for the current device */
+    uint32_t reserved;   /* must be 0 */
+    uint32_t canary1;
+} specv_append_kv_desc;
+
+#define SPECV_PAGE_ROWS 1024
+
+/* A pool of pages in device memory. Page p is free if refs[p] is 0; then, and only then, it is once
+   among the first *num_free of free_pages. To begin: refs 0, all pages free, in any order. */
+typedef struct specv_page_pool {
+    int32_t *refs;       /* in/out [num_pages]: table entries that name the page */
+    int32_t *free_pages; /* in/out [num_pages]: a stack, the next page is the last */
+    int32_t *num_free;   /* in/out scalar */
+} specv_page_pool;
+
+/* B5. Gives every row the pages for cache_len + reserve positions: surplus pages are given back
+   (freed when their last owner does), missing ones allocated, and a partly filled page that others
+   own too is replaced by a copy before the row writes into it. Deterministic: as if row after row
+   gave back (a page that several give back goes where the first of them names it), then row after
+   row took. When the pool runs dry, that row and all behind it that need
+   a page get NO_SPACE and keep what they have; cache_len is all they may fill. At most
+   SPECV_PAGE_ROWS rows. Positions beyond max_positions are not reserved. A sequence that joins has
+   no pages, cache_len 0 and its prompt as row_reserve.
+   alloc, free, inc_ref, dec_ref_and_free of lists are this operation and specv_page_fork: a list
+   is a row of block_table. */
+typedef struct specv_page_resize_desc {
+    uint32_t canary0;
+    int32_t keep_status;       /* 1 = add bits to row_status; 0 = store it */
+    const int32_t *num_active; /* as in specv_rows */
+    specv_page_pool pool;
+    int32_t *num_row_pages;     /* in/out [batch]: entries of block_table that the row owns */
+    const int32_t *cache_len;   /* [batch]: positions with content */
+    const int32_t *row_reserve; /* [batch], or null: reserve in every row */
+    const uint8_t *finished;    /* [batch], or null; not 0: the row gives back all its pages */
+    int32_t *copy_from;         /* out [batch]: the page that was replaced, or -1; without planes
+                                   this and the next may be null */
+    int32_t *copy_to;           /* out [batch]: by which, or -1; its first cache_len % page_size
+                                   positions are copied from there if kv has planes */
+    uint32_t *row_status;       /* out [batch], or null */
+    specv_kv_cache kv;          /* paged; block_table is in/out, -1 behind the row's pages */
+    int32_t batch;
+    int32_t reserve; /* positions behind cache_len: before a pass num_pending + max_draft */
+    int32_t num_sms; /* 0 = ask the runtime for the current device */
+    uint32_t canary1;
+} specv_page_resize_desc;
+
+/* B5. Shares the pages of a sequence: row dst_row[i] gets the table entries of row src_row[i] that
+   hold its cache_len positions, and its cache_len. No KV row is moved. */
+typedef struct specv_page_fork_desc {
+    uint32_t canary0;
+    int32_t *refs;          /* in/out [num_pages]: one more per entry */
+    int32_t *block_table;   /* in/out [batch][table_stride] */
+    int32_t *num_row_pages; /* in/out [batch]; 0 in each dst_row */
+    int32_t *cache_len;     /* in/out [batch] */
+    const int32_t *src_row; /* [num_forks] */
+    const int32_t *dst_row; /* [num_forks], all different, none of them in src_row */
+    uint32_t *fork_status;  /* out [num_forks], or null; a fork with a bit set did nothing */
+    int64_t table_stride;   /* 0 = max_row_pages */
+    int32_t batch;
+    int32_t num_forks;
+    int32_t page_size;
+    int32_t num_pages;
+    int32_t max_row_pages;
+    uint32_t canary1;
+} specv_page_fork_desc;
+
+#define SPECV_MOVE_THREADS 512  /* specv_append_kv_kernel, specv_copy_pages_kernel */
+#define SPECV_PAGE_THREADS 1024 /* specv_page_resize_kernel, specv_page_fork_kernel */
+#define SPECV_MOVE_ROWS    1024 /* rows that a block of B3 or B5 looks at at a time */
+
+SPECV_NUMFN int specv_i_has_planes(const specv_kv_cache *kv) { return kv->planes || kv->plane; }
+
+#if !defined(__CUDACC_RTC__)
+
+SPECV_HOSTFN int64_t specv_i_row_pages(const specv_kv_cache *kv) {
+    return ((int64_t)kv->max_positions + kv->page_size - 1) / kv->page_size;
+}
+
+SPECV_HOSTFN void specv_i_cache_resolve(specv_kv_cache *kv) {
+    if (!kv->num_planes) kv->num_planes = 1;
+    if (!kv->num_heads) kv->num_heads = 1;
+    if (!kv->head_stride_bytes) kv->head_stride_bytes = kv->head_bytes;
+    if (!kv->pos_stride_bytes)
+        kv->pos_stride_bytes = specv_i_times(kv->num_heads, kv->head_stride_bytes);
+    if (kv->page_size && !kv->page_stride_bytes)
+        kv->page_stride_bytes = specv_i_times(kv->page_size, kv->pos_stride_bytes);
+    if (kv->page_size && !kv->table_stride) kv->table_stride = specv_i_row_pages(kv);
+    if (!kv->page_size && !kv->seq_stride_bytes)
+        kv->seq_stride_bytes = specv_i_times(kv->max_positions, kv->pos_stride_bytes);
+}
+
+/* Positions hold heads, or heads hold positions, and no two elements overlap. */
+SPECV_HOSTFN int specv_i_strides_ok(int64_t heads, int64_t positions, int64_t head_bytes,
+                                    int64_t head_stride, int64_t pos_stride) {
+    return (heads == 1 || head_stride >= head_bytes) && pos_stride >= head_bytes &&
+           (pos_stride >= specv_i_times(heads - 1, head_stride) + head_bytes ||
+            head_stride >= specv_i_times(positions - 1, pos_stride) + head_bytes);
+}
+
+/* paged: 1 = there must be pages, 0 = there must not, -1 = as block_table says. */
+SPECV_HOSTFN int specv_i_cache_validate(const specv_kv_cache *given, int64_t batch, int paged) {
+    specv_kv_cache kv = *given;
+    int64_t positions, outer, outer_stride;
+    if (paged < 0) paged = kv.block_table != NULL;
+    SPECV_CHECK(kv.reserved == 0, CANARY);
+    SPECV_CHECK(kv.max_positions > 0, MAX_POSITIONS);
+    SPECV_CHECK(specv_i_aligned(kv.block_table, 4), BLOCK_TABLE);
+    SPECV_CHECK(paged ? kv.block_table || batch == 0 : !kv.block_table, BLOCK_TABLE);
+    SPECV_CHECK(paged ? kv.page_size > 0 : kv.page_size == 0, PAGE_SIZE);
+    SPECV_CHECK(paged ? kv.num_pages > 0 : kv.num_pages == 0, NUM_PAGES);
+    SPECV_CHECK(kv.planes ? kv.num_planes >= 1 : kv.num_planes >= 0 && kv.num_planes <= 1,
+                NUM_PLANES);
+    SPECV_CHECK(specv_i_aligned(kv.planes, sizeof(void *)) && !(kv.planes && kv.plane), PLANES);
+    SPECV_CHECK(kv.num_heads >= 0, NUM_HEADS);
+    SPECV_CHECK(kv.head_bytes >= 0, HEAD_BYTES);
+    SPECV_CHECK(kv.head_stride_bytes >= 0 && kv.pos_stride_bytes >= 0, KV_STRIDE);
+    SPECV_CHECK(kv.seq_stride_bytes >= 0 && kv.page_stride_bytes >= 0, KV_STRIDE);
+    SPECV_CHECK(paged ? kv.table_stride >= 0 : kv.table_stride == 0, TABLE_STRIDE);
+    specv_i_cache_resolve(&kv);
+    if (paged) {
+        SPECV_CHECK(kv.table_stride >= specv_i_row_pages(&kv), TABLE_STRIDE);
+        SPECV_CHECK(specv_i_times(batch * 4, kv.table_stride) < SPECV_I_HUGE, SIZE);
+    }
+    if (!specv_i_has_planes(&kv)) return SPECV_OK;
+    positions = paged ? kv.page_size : kv.max_positions;
+    outer = paged ? kv.num_pages : batch;
+    outer_stride = paged ? kv.page_stride_bytes : kv.seq_stride_bytes;
+    SPECV_CHECK(kv.head_bytes > 0, HEAD_BYTES);
+    SPECV_CHECK(specv_i_times(kv.num_heads, kv.head_bytes) <= 1 << 30, HEAD_BYTES);
+    SPECV_CHECK(specv_i_strides_ok(kv.num_heads, positions, kv.head_bytes, kv.head_stride_bytes,
+                                   kv.pos_stride_bytes),
+                KV_STRIDE);
+    SPECV_CHECK(outer <= 1 || outer_stride >= kv.head_bytes, KV_STRIDE);
+    SPECV_CHECK(specv_i_times(kv.num_heads, kv.head_stride_bytes) < SPECV_I_HUGE, SIZE);
+    SPECV_CHECK(specv_i_times(positions, kv.pos_stride_bytes) < SPECV_I_HUGE, SIZE);
+    SPECV_CHECK(specv_i_times(outer, outer_stride) < SPECV_I_HUGE, SIZE);
+    return SPECV_OK;
+}
+
+SPECV_HOSTFN void specv_append_kv_resolve(specv_append_kv_desc *d) {
+    specv_kv_rows *src = &d->src;
+    specv_i_cache_resolve(&d->kv);
+    if (!src->head_stride_bytes) src->head_stride_bytes = d->kv.head_bytes;
+    if (!src->pos_stride_bytes)
+        src->pos_stride_bytes = specv_i_times(d->kv.num_heads, src->head_stride_bytes);
+    if (!src->seq_stride_bytes && !d->rows.row_start)
+        src->seq_stride_bytes =
+            specv_i_times((int64_t)d->num_pending + d->rows.max_draft, src->pos_stride_bytes);
+}
+
+SPECV_HOSTFN int specv_append_kv_validate(const specv_append_kv_desc *d) {
+    int status;
+    int64_t positions, num_rows;
+    specv_append_kv_desc full;
+    SPECV_CHECK(d, NULL_DESC);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    if ((status = specv_i_rows_validate(&d->rows)) != SPECV_OK) return status;
+    SPECV_CHECK(d->keep_status == 0 || d->keep_status == 1, KEEP_STATUS);
+    SPECV_CHECK(d->num_pending >= 0, NUM_PENDING);
+    positions = (int64_t)d->num_pending + d->rows.max_draft;
+    SPECV_CHECK(d->rows.batch * positions <= INT64_C(1) << 30, NUM_PENDING);
+    SPECV_CHECK(d->rows.batch == 0 || d->accepted_len, ACCEPTED_LEN);
+    SPECV_CHECK(specv_i_aligned(d->accepted_len, 4), ACCEPTED_LEN);
+    SPECV_CHECK(d->rows.batch == 0 || d->cache_len, CACHE_LEN);
+    SPECV_CHECK(specv_i_aligned(d->cache_len, 4), CACHE_LEN);
+    SPECV_CHECK(specv_i_aligned(d->draft_cache_len, 4) && specv_i_aligned(d->draft_catchup, 4),
+                DRAFT_CACHE_LEN);
+    SPECV_CHECK(specv_i_aligned(d->slot_mapping, 8) && specv_i_aligned(d->position_ids, 4),
+                SLOT_MAPPING);
+    SPECV_CHECK(specv_i_aligned(d->page_refs, 4) && (!d->page_refs || d->kv.block_table),
+                PAGE_REFS);
+    SPECV_CHECK(specv_i_aligned(d->row_status, 4), ROW_STATUS);
+    SPECV_CHECK(d->rows.batch == 0 || d->ticket, TICKET);
+    SPECV_CHECK(specv_i_aligned(d->ticket, 4), TICKET);
+    SPECV_CHECK(d->num_sms >= 0 && d->num_sms <= 65535, NUM_SMS);
+    if ((status = specv_i_cache_validate(&d->kv, d->rows.batch, -1)) != SPECV_OK) return status;
+    SPECV_CHECK(specv_i_aligned(d->src.planes, sizeof(void *)), SRC);
+    SPECV_CHECK(!d->src.planes == !d->kv.planes && !(d->src.planes && d->src.plane), SRC);
+    SPECV_CHECK(d->src.planes || !d->src.plane == !d->kv.plane || positions == 0, SRC);
+    if (!specv_i_has_planes(&d->kv)) return SPECV_OK;
+    SPECV_CHECK(d->src.head_stride_bytes >= 0 && d->src.pos_stride_bytes >= 0 &&
+                    d->src.seq_stride_bytes >= 0,
+                KV_STRIDE);
+    SPECV_CHECK(!d->rows.row_start || !d->src.seq_stride_bytes, SRC_SEQ_STRIDE);
+    full = *d;
+    specv_append_kv_resolve(&full);
+    num_rows = d->rows.row_start
+                   ? d->rows.num_draft_tokens + (int64_t)d->rows.batch * d->num_pending
+                   : positions;
+    SPECV_CHECK(specv_i_strides_ok(full.kv.num_heads, num_rows ? num_rows : 1, full.kv.head_bytes,
+                                   full.src.head_stride_bytes, full.src.pos_stride_bytes),
+                KV_STRIDE);
+    SPECV_CHECK(d->rows.row_start || d->rows.batch <= 1 || positions == 0 ||
+                    full.src.seq_stride_bytes >= full.kv.head_bytes,
+                KV_STRIDE);
+    SPECV_CHECK(specv_i_times(full.kv.num_heads, full.src.head_stride_bytes) < SPECV_I_HUGE, SIZE);
+    SPECV_CHECK(specv_i_times(num_rows, full.src.pos_stride_bytes) < SPECV_I_HUGE, SIZE);
+    SPECV_CHECK(specv_i_times(d->rows.batch, full.src.seq_stride_bytes) < SPECV_I_HUGE, SIZE);
+    return SPECV_OK;
+}
+
+SPECV_HOSTFN void specv_page_resize_resolve(specv_page_resize_desc *d) {
+    specv_i_cache_resolve(&d->kv);
+}
+
+SPECV_HOSTFN int specv_page_resize_validate(const specv_page_resize_desc *d) {
+    int status;
+    SPECV_CHECK(d, NULL_DESC);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    SPECV_CHECK(d->keep_status == 0 || d->keep_status == 1, KEEP_STATUS);
+    SPECV_CHECK(d->batch >= 0, BATCH);
+    SPECV_CHECK(d->batch <= SPECV_PAGE_ROWS, TOO_LARGE);
+    SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
+    SPECV_CHECK(specv_i_aligned(d->pool.refs, 4) && (d->pool.refs || d->batch == 0), PAGE_REFS);
+    SPECV_CHECK(specv_i_aligned(d->pool.free_pages, 4) && (d->pool.free_pages || d->batch == 0),
+                FREE_PAGES);
+    SPECV_CHECK(specv_i_aligned(d->pool.num_free, 4) && (d->pool.num_free || d->batch == 0),
+                FREE_PAGES);
+    SPECV_CHECK(specv_i_aligned(d->num_row_pages, 4) && (d->num_row_pages || d->batch == 0),
+                NUM_ROW_PAGES);
+    SPECV_CHECK(specv_i_aligned(d->cache_len, 4) && (d->cache_len || d->batch == 0), CACHE_LEN);
+    SPECV_CHECK(d->reserve >= 0 && specv_i_aligned(d->row_reserve, 4), RESERVE);
+    SPECV_CHECK(specv_i_aligned(d->copy_from, 4) && specv_i_aligned(d->copy_to, 4), COPY);
+    SPECV_CHECK(!d->copy_from == !d->copy_to, COPY);
+    SPECV_CHECK(d->copy_from || d->batch == 0 || !specv_i_has_planes(&d->kv), COPY);
+    SPECV_CHECK(specv_i_aligned(d->row_status, 4), ROW_STATUS);
+    SPECV_CHECK(d->num_sms >= 0 && d->num_sms <= 65535, NUM_SMS);
+    if ((status = specv_i_cache_validate(&d->kv, d->batch, 1)) != SPECV_OK) return status;
+    SPECV_CHECK(specv_i_times(d->batch, specv_i_row_pages(&d->kv)) <= 1 << 30, TOO_LARGE);
+    return SPECV_OK;
+}
+
+SPECV_HOSTFN int specv_page_fork_validate(const specv_page_fork_desc *d) {
+    SPECV_CHECK(d, NULL_DESC);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    SPECV_CHECK(d->batch >= 0, BATCH);
+    SPECV_CHECK(d->num_forks >= 0, FORK);
+    SPECV_CHECK(specv_i_aligned(d->src_row, 4) && (d->src_row || d->num_forks == 0), FORK);
+    SPECV_CHECK(specv_i_aligned(d->dst_row, 4) && (d->dst_row || d->num_forks == 0), FORK);
+    SPECV_CHECK(specv_i_aligned(d->fork_status, 4), FORK);
+    SPECV_CHECK(specv_i_aligned(d->refs, 4) && (d->refs || d->num_forks == 0), PAGE_REFS);
+    SPECV_CHECK(specv_i_aligned(d->block_table, 4) && (d->block_table || d->num_forks == 0),
+                BLOCK_TABLE);
+    SPECV_CHECK(specv_i_aligned(d->num_row_pages, 4) && (d->num_row_pages || d->num_forks == 0),
+                NUM_ROW_PAGES);
+    SPECV_CHECK(specv_i_aligned(d->cache_len, 4) && (d->cache_len || d->num_forks == 0), CACHE_LEN);
+    SPECV_CHECK(d->page_size > 0, PAGE_SIZE);
+    SPECV_CHECK(d->num_pages > 0, NUM_PAGES);
+    SPECV_CHECK(d->max_row_pages > 0, NUM_ROW_PAGES);
+    SPECV_CHECK(d->table_stride == 0 || d->table_stride >= d->max_row_pages, TABLE_STRIDE);
+    SPECV_CHECK(specv_i_times((int64_t)d->batch * 4,
+                              d->table_stride ? d->table_stride : d->max_row_pages) < SPECV_I_HUGE,
+                SIZE);
+    SPECV_CHECK(specv_i_times(d->num_forks, d->max_row_pages) <= 1 << 30, TOO_LARGE);
+    return SPECV_OK;
+}
+
+SPECV_HOSTFN void specv_page_fork_resolve(specv_page_fork_desc *d) {
+    if (!d->table_stride) d->table_stride = d->max_row_pages;
+}
+
+#if SPECV_I_LAUNCHERS
+/* B3. One launch, three round trips (lengths, page ids, KV; four with page_refs), after A1 to A5 on
+   the same stream: the host need not know what was accepted. Each block finds all lengths for
+   itself and copies an equal share of the bytes; each appended byte is read and written once. The
+   last block to have read the old lengths writes the new ones. Source and cache must not overlap,
+   nor rows' tables name the same page where they write (page_refs finds that out).
+   Row faults: BAD_LENGTH (accepted_len or cache_len out of range), NO_SPACE (max_positions),
+   BAD_PAGE, SHARED_PAGE: nothing is appended, cache_len stays, draft_cache_len is cut to it.
+   BAD_LENGTH as well for a draft_cache_len below 0 and for a dense draft_len out of range, which
+   counts as 0, as in A1: there the row is appended. */
+SPECV_LAUNCHER int specv_append_kv(const specv_append_kv_desc *d, struct CUstream_st *stream);
+
+/* B5. One launch of one block; with planes a second one, chained by programmatic dependent launch,
+   that copies. No atomics decide an order: ranks do. Row faults: BAD_LENGTH, BAD_PAGE (an id
+   outside the pool, or of a free page), SHARED_PAGE (a page behind cache_len with other owners):
+   the row stays as it is; NO_SPACE: see the descriptor. */
+SPECV_LAUNCHER int specv_page_resize(const specv_page_resize_desc *d, struct CUstream_st *stream);
+
+SPECV_LAUNCHER int specv_page_fork(const specv_page_fork_desc *d, struct CUstream_st *stream);
+#endif
+
+#endif /* !__CUDACC_RTC__ */
+
+#if defined(__CUDACC__)
+
+/* Where head 0 of a sequence's position starts in a plane, in bytes; head h is
+   h * head_stride_bytes further on. For attention kernels that read the cache that B3 and B5 keep.
+   Call: any thread. In: resolved kv; 0 <= position < max_positions; a page id of the table that is
+   in range. Cost: paged one load and a division. */
+SPECV_DEVFN int64_t specv_thread_kv_offset(const specv_kv_cache *kv, int64_t seq,
+                                           int32_t position) {
+    if (!kv->block_table) return seq * kv->seq_stride_bytes + position * kv->pos_stride_bytes;
+    return kv->block_table[seq * kv->table_stride + position / kv->page_size] *
+               kv->page_stride_bytes +
+           position % kv->page_size * kv->pos_stride_bytes;
+}
+
+/* ---- commit
+
+   Copying between places: row i of a tile moves lens[i] positions, from position src_first of
+   sequence src_seq on one side to position dst_first of sequence dst_seq on the other. */
+#define SPECV_I_MOVE_UNITS 4 /* units of up to 16 bytes that a lane has in flight */
+
+typedef struct specv_i_move {
+    int32_t src_seq, src_first, dst_seq, dst_first;
+} specv_i_move;
+
+/* Where row `row` of those laid end to end, which is of rows i, starts on both sides. */
+SPECV_DEVFN void specv_i_move_row(const specv_kv_cache *from, const specv_kv_cache *to,
+                                  const specv_i_move *moves, const int32_t *offsets, int i,
+                                  int32_t row, int64_t *src_at, int64_t *dst_at) {
+    const specv_i_move m = moves[i];
+    row -= offsets[i];
+    *src_at = specv_thread_kv_offset(from, m.src_seq, m.src_first + row);
+    *dst_at = specv_thread_kv_offset(to, m.dst_seq, m.dst_first + row);
+}
+
+/* Units first .. first + num_units - 1 of a tile's rows laid end to end, `width` bytes each, every
+   lane for itself: heads are short, so neighbouring units are seldom neighbours in memory on both
+   sides for long, and all loads of a piece are in flight before the first store. */
+SPECV_DEVFN void specv_i_warp_move_piece(const specv_kv_cache *from, const specv_kv_cache *to,
+                                         const specv_i_move *moves, const int32_t *offsets,
+                                         int num_rows, unsigned row_units, unsigned head_units,
+                                         const char *src, char *dst, int64_t first, int num_units,
+                                         int width) {
+    const int32_t row0 = offsets[0] + (int32_t)(first / row_units);
+    const unsigned within = (unsigned)(first % row_units);
+    const int low = specv_warp_find_row(offsets, num_rows, row0);
+    const int high = specv_warp_find_row(
+        offsets, num_rows, row0 + (int32_t)((within + (unsigned)num_units - 1) / row_units));
+    const int one_head = head_units == row_units;
+    int64_t src_at = 0, dst_at = 0; /* of the row; looked up once if the piece lies in one row */
+    uint4 v[SPECV_I_MOVE_UNITS];
+    char *at[SPECV_I_MOVE_UNITS];
+    if (within + (unsigned)num_units <= row_units)
+        specv_i_move_row(from, to, moves, offsets, low, row0, &src_at, &dst_at);
+#pragma unroll
+    for (int u = 0; u < SPECV_I_MOVE_UNITS; ++u) {
+        unsigned unit = within + (unsigned)(32 * u + specv_i_lane());
+        if (32 * u + specv_i_lane() < num_units) {
+            int64_t src_in, dst_in;
+            if (within + (unsigned)num_units > row_units) {
+                const int32_t row = row0 + (int32_t)(unit / row_units);
+                specv_i_move_row(from, to, moves, offsets,
+                                 specv_i_find_row(offsets, low, high + 1, row), row, &src_at,
+                                 &dst_at);
+                unit %= row_units;
+            }
+            src_in = dst_in = (int64_t)unit * width;
+            if (!one_head) {
+                const unsigned head = unit / head_units;
+                src_in = dst_in = (int64_t)(unit - head * head_units) * width;
+                src_in += head * from->head_stride_bytes, dst_in += head * to->head_stride_bytes;
+            }
+            v[u] = specv_i_load_unit(src + src_at + src_in, width);
+            at[u] = dst + dst_at + dst_in;
+        }
+    }
+#pragma unroll
+    for (int u = 0; u < SPECV_I_MOVE_UNITS; ++u)
+        if (32 * u + specv_i_lane() < num_units) specv_i_store_unit(at[u], v[u], width);
+}
+
+/* The widest unit that every address of a plane allows: at most 16 bytes. */
+SPECV_DEVFN int specv_i_unit_bytes(uint64_t addresses) {
+    unsigned bits = (unsigned)addresses | 16;
+    return (int)(bits & (0u - bits));
+}
+
+/* This warp's share of a tile, of all planes: pieces of the output are dealt to warps wherever rows
+   begin and end, as in B1. Call: warp. */
+SPECV_DEVFN void specv_i_warp_move_tile(const specv_kv_cache *kv, const specv_kv_cache *from,
+                                        const void *const *src_planes, const void *src_plane,
+                                        const specv_kv_cache *to, const specv_i_move *moves,
+                                        const int32_t *offsets, int num_rows, int warp,
+                                        int num_warps) {
+    specv_plane_share share = specv_i_plane_share(kv->num_planes, warp, num_warps);
+#pragma unroll 1
+    for (; share.plane < kv->num_planes; share.plane += num_warps) {
+        const char *src = (const char *)(src_planes ? src_planes[share.plane] : src_plane);
+        char *dst = (char *)(kv->planes ? kv->planes[share.plane] : kv->plane);
+        const int width = specv_i_unit_bytes(
+            (uint64_t)src | (uint64_t)dst | (uint64_t)kv->head_bytes |
+            (uint64_t)from->seq_stride_bytes | (uint64_t)from->pos_stride_bytes |
+            (uint64_t)from->head_stride_bytes | (uint64_t)from->page_stride_bytes |
+            (uint64_t)to->seq_stride_bytes | (uint64_t)to->pos_stride_bytes |
+            (uint64_t)to->head_stride_bytes | (uint64_t)to->page_stride_bytes);
+        const unsigned row_units = (unsigned)(kv->num_heads * kv->head_bytes / width);
+        /* Heads that follow each other on both sides are one. */
+        const unsigned head_units =
+            from->head_stride_bytes == kv->head_bytes && to->head_stride_bytes == kv->head_bytes
+                ? row_units
+                : (unsigned)(kv->head_bytes / width);
+        const int64_t units = (int64_t)(offsets[num_rows] - offsets[0]) * row_units;
+        const int64_t step = (int64_t)share.num_ranks * (32 * SPECV_I_MOVE_UNITS);
+        if (!src || !dst) continue;
+        __builtin_assume(__isGlobal(src)), __builtin_assume(__isGlobal(dst));
+#pragma unroll 1
+        for (int64_t first = (int64_t)share.rank * (32 * SPECV_I_MOVE_UNITS); first < units;
+             first += step) {
+            int64_t left = units - first;
+            int num_units = left < 32 * SPECV_I_MOVE_UNITS ? (int)left : 32 * SPECV_I_MOVE_UNITS;
+            if (width == 16)
+                specv_i_warp_move_piece(from, to, moves, offsets, num_rows, row_units, head_units,
+                                        src, dst, first, num_units, 16);
+            else
+                specv_i_warp_move_piece(from, to, moves, offsets, num_rows, row_units, head_units,
+                                        src, dst, first, num_units, width);
+        }
+    }
+}
+
+/* What B3 does for one row. Call: any thread. */
+typedef struct specv_i_append {
+    int32_t live, len; /* len: positions in the cache now; -1 if that is bad */
+    int32_t count;     /* KV rows to append */
+    int32_t src_first; /* where they are, for CSR */
+    int32_t n_draft;
+    uint32_t status;
+} specv_i_append;
+
+SPECV_DEVFN specv_i_append specv_i_append_row(const specv_append_kv_desc *d, int b) {
+    const specv_kv_cache *kv = &d->kv;
+    const specv_row row = specv_thread_load_row(&d->rows, b);
+    const int32_t accepted = d->accepted_len[b];
+    specv_i_append a;
+    a.live = row.live, a.len = d->cache_len[b], a.count = 0;
+    a.src_first = d->rows.row_start ? row.first + b * d->num_pending : 0;
+    a.n_draft = row.n_draft, a.status = row.status;
+    if (!row.live || a.len < 0 || a.len > kv->max_positions) {
+        a.status = row.live ? SPECV_ROW_BAD_LENGTH : 0;
+        a.len = -1;
+        return a;
+    }
+    if (!row.readable) return a;
+    if (accepted < 0 || accepted > row.n_draft) {
+        a.status |= SPECV_ROW_BAD_LENGTH;
+        return a;
+    }
+    a.count = d->num_pending + accepted;
+    if (a.count > kv->max_positions - a.len) {
+        a.status |= SPECV_ROW_NO_SPACE;
+        a.count = 0;
+    } else if (kv->block_table && a.count > 0) {
+        const int32_t *table = kv->block_table + b * kv->table_stride;
+        const int last = (a.len + a.count - 1) / kv->page_size;
+        for (int i = a.len / kv->page_size; i <= last; ++i) {
+            int32_t page = table[i];
+            if (page < 0 || page >= kv->num_pages)
+                a.status |= SPECV_ROW_BAD_PAGE;
+            else if (d->page_refs && d->page_refs[page] != 1)
+                a.status |= SPECV_ROW_SHARED_PAGE;
+        }
+        if (a.status & (SPECV_ROW_BAD_PAGE | SPECV_ROW_SHARED_PAGE)) a.count = 0;
+    }
+    return a;
+}
+
+/* The numbers of all rows, by the one block that is left when all have read the old ones; without
+   what was appended, if it has found a bad ticket. Call: block. Sync: one barrier. */
+SPECV_DEVFN void specv_i_block_append_numbers(const specv_append_kv_desc *d, int bad_ticket) {
+    const int thread = specv_i_thread(), num_threads = specv_i_num_threads();
+    const specv_kv_cache *kv = &d->kv;
+    const int columns = d->num_pending + d->rows.max_draft;
+    const int num_active = d->rows.num_active ? *d->rows.num_active : d->rows.batch;
+#pragma unroll 1
+    for (int b = thread; b < d->rows.batch; b += num_threads) {
+        specv_i_append a = specv_i_append_row(d, b);
+        int32_t catchup = 0;
+        if (bad_ticket && a.live) a.count = 0, a.status |= SPECV_ROW_BAD_TICKET;
+        if (a.len >= 0) {
+            const int32_t len = a.len + a.count;
+            int64_t draft = (int64_t)a.len + d->num_pending + a.n_draft - 1;
+            if (draft < 0) draft = 0;
+            if (d->draft_cache_len) draft = d->draft_cache_len[b];
+            if (!bad_ticket) d->cache_len[b] = len; /* blocks may still be reading it */
+            if (draft > len) draft = len;
+            if (draft < 0)
+                a.status |= SPECV_ROW_BAD_LENGTH;
+            else
+                catchup = (int32_t)(len + 1 - draft);
+            if (draft >= 0 && d->draft_cache_len) d->draft_cache_len[b] = (int32_t)draft;
+        }
+        if (d->draft_catchup) d->draft_catchup[b] = catchup;
+        if (d->row_status) d->row_status[b] = a.status | (d->keep_status ? d->row_status[b] : 0);
+    }
+    if (!d->slot_mapping && !d->position_ids) return;
+    __syncthreads();
+#pragma unroll 1
+    for (int i = thread; i < d->rows.batch * columns; i += num_threads) {
+        const int b = i / columns;
+        const int32_t len = b < num_active ? d->cache_len[b] : -1;
+        const int known = len >= 0 && len <= kv->max_positions;
+        const int64_t position = known ? (int64_t)len + i % columns : 0;
+        int64_t slot = -1;
+        if (known && position < kv->max_positions) {
+            if (kv->block_table) {
+                int32_t page = kv->block_table[b * kv->table_stride + position / kv->page_size];
+                if (page >= 0 && page < kv->num_pages)
+                    slot = (int64_t)page * kv->page_size + position % kv->page_size;
+            } else {
+                slot = (int64_t)b * kv->max_positions + position;
+            }
+        }
+        if (d->slot_mapping) d->slot_mapping[i] = slot;
+        if (d->position_ids) d->position_ids[i] = (int32_t)position;
+    }
+}
+
+typedef struct specv_i_pages {
+    int32_t held, keep; /* pages that the row owns, and will own */
+    int32_t first;      /* the first page that is not full: it and those behind it are looked at */
+    int32_t content;    /* pages with content */
+    int32_t last;       /* the partly filled page that it will write into, or -1 */
+    int32_t last_at;    /* its place in the row's table */
+    int32_t last_refs;  /* its owners */
+    int32_t ok;         /* 0: the row stays as it is */
+    uint32_t status;
+} specv_i_pages;
+
+SPECV_DEVFN specv_i_pages specv_i_pages_of(const specv_page_resize_desc *d, int b) {
+    const specv_kv_cache *kv = &d->kv;
+    const int32_t size = kv->page_size, most = (kv->max_positions - 1) / kv->page_size + 1;
+    const int32_t held = d->num_row_pages[b],
+                  reserve = d->row_reserve ? d->row_reserve[b] : d->reserve;
+    const int finished = d->finished && d->finished[b];
+    const int32_t len = d->cache_len[b], *table = kv->block_table + b * kv->table_stride;
+    specv_i_pages r = {held, 0, 0, 0, -1, 0, 0, 0, SPECV_ROW_BAD_LENGTH};
+    int32_t want;
+    if (held < 0 || held > most || reserve < 0 || len < 0 || len > kv->max_positions) return r;
+    want = finished ? 0 : reserve < kv->max_positions - len ? len + reserve : kv->max_positions;
+    r.content = finished ? 0 : len / size + (len % size > 0);
+    r.keep = want / size + (want % size > 0);
+    if (r.content > held) return r;
+    r.first = finished ? 0 : len / size;
+    r.status = 0;
+    if (r.first < r.content && want > len) r.last = table[r.first], r.last_at = r.first;
+    return r;
+}
+
+/* Shared memory of B5: what a thread has to know of another thread's row. */
+typedef struct specv_i_page_tile {
+    int32_t entries[SPECV_PAGE_ROWS + 1]; /* running sum of table entries: those that are looked at,
+                                             then given back, then taken */
+    int32_t first[SPECV_PAGE_ROWS];       /* the first of them in its row's table */
+    int32_t content[SPECV_PAGE_ROWS];     /* looked at: pages with content */
+    int32_t last[SPECV_PAGE_ROWS];        /* looked at: pages to keep; given back: the page that the
+                                             row shares and will write, or -1; taken: place of the
+                                             first in free_pages */
+    uint32_t status[SPECV_PAGE_ROWS];
+    int32_t scratch[SPECV_BLOCK_SCAN_SMEM_WORDS];
+    int32_t num_free, first_dry;
+} specv_i_page_tile;
+
+/* Table entries are dealt to the threads of the block, wherever rows begin and end: row i of the
+   tile has `count` of them, from `first` on. Call: block. Sync: barriers, before and after. */
+SPECV_DEVFN void specv_i_block_deal(specv_i_page_tile *t, int32_t first, int32_t count) {
+    const int i = specv_i_thread();
+    int32_t total;
+    __syncthreads();
+    t->first[i] = first;
+    t->entries[i] = specv_block_exclusive_scan(count, &total, t->scratch);
+    if (i == SPECV_PAGE_ROWS - 1) t->entries[SPECV_PAGE_ROWS] = total;
+    __syncthreads();
+}
+
+/* The e-th entry: *i gets its row in the tile, *at its place in the row's table. */
+SPECV_DEVFN int32_t *specv_i_dealt(const specv_page_resize_desc *d, const specv_i_page_tile *t,
+                                   int32_t e, int *i, int32_t *at) {
+    *i = specv_i_find_row(t->entries, 0, SPECV_PAGE_ROWS, e);
+    *at = t->first[*i] + e - t->entries[*i];
+    return d->kv.block_table + *i * d->kv.table_stride + *at;
+}
+
+/* Is every entry from the first page on that is not full a page with owners, and with one owner
+   where the row will write? Call: block, a thread per row. Returns the row's status. */
+SPECV_DEVFN uint32_t specv_i_block_look(const specv_page_resize_desc *d, specv_i_page_tile *t,
+                                        const specv_i_pages *r) {
+    const int thread = specv_i_thread(), looks = r->ok && r->held > r->first;
+    int i, at;
+    t->content[thread] = r->content, t->last[thread] = r->keep, t->status[thread] = 0;
+    specv_i_block_deal(t, r->first, looks ? r->held - r->first : 0);
+    for (int32_t e = thread; e < t->entries[SPECV_PAGE_ROWS]; e += SPECV_PAGE_THREADS) {
+        const int32_t page = *specv_i_dealt(d, t, e, &i, &at);
+        const int32_t refs = page >= 0 && page < d->kv.num_pages ? d->pool.refs[page] : 0;
+        if (refs < 1)
+            atomicOr(&t->status[i], (uint32_t)SPECV_ROW_BAD_PAGE);
+        else if (at >= t->content[i] && at < t->last[i] && refs > 1)
+            atomicOr(&t->status[i], (uint32_t)SPECV_ROW_SHARED_PAGE);
+    }
+    __syncthreads();
+    const uint32_t status = t->status[thread];
+    t->status[thread] = 0; /* next written behind other barriers */
+    return status;
+}
+
+/* Owners give pages back. Then each page without owners goes to free_pages once: among the entries
+   that named it the first one does it, so that the order is that of rows. Until then the count of
+   such a page holds the number of that entry, as SPECV_I_INT_MIN + e. Call: block, a thread per
+   row. */
+SPECV_DEVFN void specv_i_block_give_back(const specv_page_resize_desc *d, specv_i_page_tile *t) {
+    const int thread = specv_i_thread();
+    const int32_t count = t->entries[SPECV_PAGE_ROWS], num_free = t->num_free;
+    int32_t freed = 0;
+    int i, at;
+    for (int32_t e = thread; e < count; e += SPECV_PAGE_THREADS)
+        atomicSub(&d->pool.refs[*specv_i_dealt(d, t, e, &i, &at)], 1);
+    __syncthreads();
+    for (int32_t e = thread; e < count; e += SPECV_PAGE_THREADS)
+        if (d->pool.refs[*specv_i_dealt(d, t, e, &i, &at)] < 0)
+            atomicOr(&t->status[i], (uint32_t)SPECV_ROW_BAD_PAGE); /* more entries than owners */
+    __syncthreads();
+    for (int32_t e = thread; e < count; e += SPECV_PAGE_THREADS) {
+        int32_t *refs = &d->pool.refs[*specv_i_dealt(d, t, e, &i, &at)];
+        /* Not a plain load: other entries may be at the same count. */
+        if (atomicAdd(refs, 0) <= 0) atomicMin(refs, SPECV_I_INT_MIN + e);
+    }
+    __syncthreads();
+    for (int32_t e0 = 0; e0 < count; e0 += SPECV_PAGE_THREADS) {
+        int32_t e = e0 + thread, page = -1, total, place;
+        int frees = 0;
+        if (e < count) {
+            int32_t *entry = specv_i_dealt(d, t, e, &i, &at);
+            page = *entry;
+            frees = d->pool.refs[page] == SPECV_I_INT_MIN + e;
+            *entry = -1;
+        }
+        place = num_free + freed + specv_block_exclusive_scan(frees, &total, t->scratch);
+        if (frees && place < d->kv.num_pages) d->pool.free_pages[place] = page;
+        if (frees && place >= d->kv.num_pages) /* it was in free_pages while it had owners */
+            atomicOr(&t->status[i], (uint32_t)SPECV_ROW_BAD_PAGE);
+        if (frees) d->pool.refs[page] = 0;
+        freed += total;
+        __syncthreads(); /* scratch is reused; the counts are 0 before the next entries are seen */
+    }
+    if (thread == 0)
+        t->num_free = num_free + freed < d->kv.num_pages ? num_free + freed : d->kv.num_pages;
+    __syncthreads();
+}
+
+SPECV_DEVFN int32_t specv_i_pop_page(const specv_page_resize_desc *d, int32_t at,
+                                     uint32_t *status) {
+    int32_t page = d->pool.free_pages[at];
+    if (page >= 0 && page < d->kv.num_pages) {
+        d->pool.refs[page] = 1;
+        return page;
+    }
+    *status |= SPECV_ROW_BAD_PAGE;
+    return -1;
+}
+
+/* Rows take what they lack. As if one after the other: of the rows that share a page and write into
+   it, each makes a copy while others own it too, so the last owner does not. When the pool is dry
+   a row fails, and all behind it that need anything, hence also a last owner before whom one of
+   the others has failed. Call: block, a thread per row. Returns the row's status. */
+SPECV_DEVFN uint32_t specv_i_block_take(const specv_page_resize_desc *d, specv_i_page_tile *t,
+                                        int b, const specv_i_pages *r, int32_t *copy_from,
+                                        int32_t *copy_to) {
+    const int i = specv_i_thread();
+    const int32_t growth = r->ok && r->keep > r->held ? r->keep - r->held : 0;
+    const int32_t num_free = t->num_free;
+    int32_t earlier = 0, demand, total, before, top;
+    const int shared = r->ok && r->last >= 0 && r->last_refs > 1;
+    uint32_t status = 0;
+    int copies, fails;
+    *copy_from = *copy_to = -1;
+    t->last[i] = shared ? r->last : -1;
+    if (i == 0) t->first_dry = SPECV_PAGE_ROWS;
+    __syncthreads();
+    for (int j = 0; shared && j < i; ++j) earlier += t->last[j] == r->last;
+    copies = shared && r->last_refs - earlier > 1;
+    demand = growth + copies;
+    before = specv_block_exclusive_scan(demand, &total, t->scratch);
+    fails = demand > 0 && before + demand > num_free;
+    if (fails) atomicMin(&t->first_dry, i);
+    __syncthreads();
+    if (shared && !copies)
+        for (int j = t->first_dry; j < i; ++j) fails |= t->last[j] == r->last;
+    before = specv_block_exclusive_scan(fails ? 0 : demand, &total, t->scratch);
+    if (i == 0) t->num_free = num_free - total;
+    if (fails) status = SPECV_ROW_NO_SPACE;
+    top = num_free - 1 - before;
+    if (copies && !fails) {
+        *copy_from = r->last, *copy_to = specv_i_pop_page(d, top--, &status);
+        atomicSub(&d->pool.refs[r->last], 1);
+        d->kv.block_table[b * d->kv.table_stride + r->last_at] = *copy_to;
+    }
+    specv_i_block_deal(t, r->held, fails ? 0 : growth);
+    t->last[i] = top;
+    __syncthreads();
+    for (int32_t e = i; e < t->entries[SPECV_PAGE_ROWS]; e += SPECV_PAGE_THREADS) {
+        int row;
+        int32_t at, *entry = specv_i_dealt(d, t, e, &row, &at);
+        uint32_t fault = 0;
+        *entry = specv_i_pop_page(d, t->last[row] - (at - t->first[row]), &fault);
+        if (fault) atomicOr(&t->status[row], fault);
+    }
+    __syncthreads();
+    if (growth && !fails) d->num_row_pages[b] = r->keep;
+    return status | t->status[i];
+}
+
+#if !defined(SPECVERIFY_STATIC)
+SPECV_KERNEL __launch_bounds__(SPECV_MOVE_THREADS, 1)
+    specv_append_kv_kernel(const __grid_constant__ specv_append_kv_desc d);
+SPECV_KERNEL __launch_bounds__(SPECV_PAGE_THREADS, 1)
+    specv_page_resize_kernel(const __grid_constant__ specv_page_resize_desc d);
+SPECV_KERNEL __launch_bounds__(SPECV_MOVE_THREADS, 1)
+    specv_copy_pages_kernel(const __grid_constant__ specv_page_resize_desc d);
+SPECV_KERNEL __launch_bounds__(SPECV_PAGE_THREADS, 1)
+    specv_page_fork_kernel(const __grid_constant__ specv_page_fork_desc d);
+#endif
+
+#endif /* __CUDACC__ */
+
+/* ================================================================================= >>columns
+
+   A batch whose sequences share columns, as batched models without ragged attention need it.
+     C1  specv_realign           unpad, append, repad in place: one launch; with planes a second,
+                                 chained one that moves KV
+         specv_shift_kv          moves columns of further caches: one launch
+     C2  specv_gap_commit        nothing moves, rejected columns are masked: one launch
+   Needs: >>cache (specv_kv_cache). */
+
+/* A batch whose sequences share columns (C1, C2): entry (b, c) of an array is
+   data[b * stride + c]. Each array may be null. */
+typedef struct specv_columns {
+    void *tokens;         /* in/out, of the descriptor's token_dtype */
+    void *mask;           /* in/out, of index_dtype: 1 = a token of the text is there */
+    void *position_ids;   /* in/out, of index_dtype: its place in the text */
+    int32_t *width;       /* in/out scalar: columns in use, the same for all rows. The last
+                                column is the pending token's; drafts go behind it */
+    int64_t stride_elems; /* 0 = max_columns */
+    int64_t pad_token;    /* written where there is no token; never compared with anything */
+    int32_t index_dtype;  /* specv_dtype */
+    int32_t max_columns;  /* must be set */
+} specv_columns;
+
+/* Columns first .. first + count - 1 of a sequence's cache move by `by` columns. Columns that
+   they leave keep their old bytes. */
+typedef struct specv_shift {
+    int32_t first, count, by, reserved;
+} specv_shift;
+
+/* C1. EQSPEC's unpad-append-repad, in place (arXiv 2510.22876): sequences end in the same column,
+   padding is on the left. A sequence joins with pad_len = width and its prompt as what was emitted,
+   in a launch without planes. With c_b = width - pad_len[b] tokens and a_b new ones,
+       width' = max (c_b + a_b),   pad_len'[b] = width' - c_b - a_b,
+   and what row b has in its columns moves by pad_len'[b] - pad_len[b], of either sign; 0 costs
+   nothing. KV rows: those of all c_b + a_b tokens but the last; the pass left them from column
+   pad_len[b] on. Written columns: from the first that changes to max(width, width') + max_draft. KV
+   columns that become padding, or lie behind the row's end, keep their old bytes. */
+typedef struct specv_realign_desc {
+    uint32_t canary0;
+    int32_t token_dtype;        /* specv_dtype */
+    const int32_t *num_active;  /* as in specv_rows */
+    const void *emitted;        /* [batch][max_draft + 1]: out_tokens of A1 to A5 */
+    const int32_t *num_emitted; /* [batch], 0..max_draft + 1 */
+    int32_t *pad_len;           /* in/out [batch] */
+    specv_shift *shifts;  /* out [batch], 16-byte aligned: for further caches, specv_shift_kv */
+    uint32_t *row_status; /* out [batch], or null */
+    uint32_t *ticket;     /* one per stream, 0: see B3 */
+    specv_columns columns;
+    specv_kv_cache kv;            /* padded; no planes: KV is left to specv_shift_kv */
+    int64_t emitted_stride_elems; /* 0 = max_draft + 1 */
+    int32_t batch, max_draft;
+    uint32_t reserved; /* must be 0 */
+    uint32_t canary1;
+} specv_realign_desc;
+
+/* C1. Moves columns of a padded cache in place, in every plane. */
+typedef struct specv_shift_kv_desc {
+    uint32_t canary0;
+    int32_t keep_status;       /* 1 = add bits to row_status; 0 = store it */
+    const int32_t *num_active; /* as in specv_rows */
+    const specv_shift *shifts; /* [batch], 16-byte aligned */
+    const int32_t *end;        /* [batch], or null: columns from here on hold nothing yet */
+    uint32_t *row_status;      /* out [batch], or null */
+    specv_kv_cache kv;         /* padded */
+    int32_t batch;
+    uint32_t canary1;
+} specv_shift_kv_desc;
+
+/* C2. Gap mode: nothing moves; rejected columns are masked. With W = width and K = the largest
+   accepted_len, the accepted drafts of row b are in columns W .. W + k_b - 1, the next token of
+   every row in column W + K, and width' = W + K + 1 (W if no row emits anything). position_ids
+   are running counts of the mask, minus 1, at least 0; from width' on, those that the next step's
+   drafts will have. Written columns: W .. width' + max_draft - 1. */
+typedef struct specv_gap_commit_desc {
+    uint32_t canary0;
+    int32_t token_dtype;         /* specv_dtype */
+    const int32_t *num_active;   /* as in specv_rows */
+    const int32_t *accepted_len; /* [batch] */
+    const void *emitted;         /* [batch][max_draft + 1]: out_tokens of A1 to A5 */
+    const int32_t *num_emitted;  /* [batch]: accepted_len, or one more */
+    int32_t *content_len;        /* in/out [batch]: tokens of the text, columns with mask 1 */
+    int32_t *catchup;            /* out scalar, or null: columns before width' that the draft model
+                                    lacks: 1, or 2 if a row accepted max_draft drafts */
+    uint32_t *row_status;        /* out [batch], or null */
+    uint32_t *ticket;            /* one per stream, 0: see B3 */
+    specv_columns columns;
+    int64_t emitted_stride_elems; /* 0 = max_draft + 1 */
+    int32_t batch, max_draft;
+    uint32_t reserved; /* must be 0 */
+    uint32_t canary1;
+} specv_gap_commit_desc;
+
+#define SPECV_COLUMN_THREADS 256 /* specv_realign_kernel, specv_shift_kv_, specv_gap_commit_ */
+
+#if !defined(__CUDACC_RTC__)
+
+/* What C1 and C2 share. */
+SPECV_HOSTFN int specv_i_columns_validate(const specv_columns *c, int token_dtype,
+                                          const void *emitted, const int32_t *num_emitted,
+                                          int64_t emitted_stride, int64_t batch,
+                                          int64_t max_draft) {
+    const size_t token_bytes = token_dtype == SPECV_I64 ? 8 : 4;
+    const size_t index_bytes = c->index_dtype == SPECV_I64 ? 8 : 4;
+    SPECV_CHECK(batch >= 0, BATCH);
+    SPECV_CHECK(max_draft >= 0, MAX_DRAFT);
+    SPECV_CHECK(batch * (max_draft + 1) <= 1 << 30, TOO_LARGE);
+    SPECV_CHECK(token_dtype == SPECV_I32 || token_dtype == SPECV_I64, TOKEN_DTYPE);
+    SPECV_CHECK(c->index_dtype == SPECV_I32 || c->index_dtype == SPECV_I64, INDEX_DTYPE);
+    SPECV_CHECK(specv_i_aligned(emitted, token_bytes), EMITTED);
+    SPECV_CHECK(emitted || batch == 0 || !c->tokens, EMITTED);
+    SPECV_CHECK(specv_i_aligned(num_emitted, 4) && (num_emitted || batch == 0), EMITTED);
+    SPECV_CHECK(emitted_stride == 0 || emitted_stride >= max_draft + 1, EMITTED_STRIDE);
+    SPECV_CHECK(specv_i_times(batch * 8, emitted_stride) < SPECV_I_HUGE, SIZE);
+    SPECV_CHECK(specv_i_aligned(c->tokens, token_bytes), COLUMNS);
+    SPECV_CHECK(specv_i_aligned(c->mask, index_bytes), COLUMNS);
+    SPECV_CHECK(specv_i_aligned(c->position_ids, index_bytes), COLUMNS);
+    SPECV_CHECK(specv_i_aligned(c->width, 4) && (c->width || batch == 0), WIDTH);
+    SPECV_CHECK(c->max_columns > 0 && c->max_columns <= 1 << 29, MAX_COLUMNS);
+    SPECV_CHECK(c->stride_elems == 0 || c->stride_elems >= c->max_columns, MAX_COLUMNS);
+    SPECV_CHECK(specv_i_times(batch * 8, c->stride_elems) < SPECV_I_HUGE, SIZE);
+    return SPECV_OK;
+}
+
+/* A padded cache, small enough to number a thread for each 16 bytes of a position. */
+SPECV_HOSTFN int specv_i_shifted_cache_validate(const specv_kv_cache *kv, int64_t batch) {
+    int64_t heads = kv->num_heads ? kv->num_heads : 1, planes = kv->num_planes ? kv->num_planes : 1;
+    int status = specv_i_cache_validate(kv, batch, 0);
+    if (status != SPECV_OK) return status;
+    SPECV_CHECK(specv_i_times(batch * planes, (specv_i_times(heads, kv->head_bytes) + 15) / 16) <=
+                    1 << 30,
+                TOO_LARGE);
+    return SPECV_OK;
+}
+
+SPECV_HOSTFN int specv_realign_validate(const specv_realign_desc *d) {
+    int status;
+    SPECV_CHECK(d, NULL_DESC);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    status = specv_i_columns_validate(&d->columns, d->token_dtype, d->emitted, d->num_emitted,
+                                      d->emitted_stride_elems, d->batch, d->max_draft);
+    if (status != SPECV_OK) return status;
+    SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
+    SPECV_CHECK(specv_i_aligned(d->pad_len, 4) && (d->pad_len || d->batch == 0), PAD_LEN);
+    SPECV_CHECK(specv_i_aligned(d->shifts, 16) && (d->shifts || d->batch == 0), SHIFTS);
+    SPECV_CHECK(specv_i_aligned(d->row_status, 4), ROW_STATUS);
+    SPECV_CHECK(specv_i_aligned(d->ticket, 4) && (d->ticket || d->batch == 0), TICKET);
+    if (!specv_i_has_planes(&d->kv)) return SPECV_OK;
+    return specv_i_shifted_cache_validate(&d->kv, d->batch);
+}
+
+SPECV_HOSTFN void specv_realign_resolve(specv_realign_desc *d) {
+    if (!d->columns.stride_elems) d->columns.stride_elems = d->columns.max_columns;
+    if (!d->emitted_stride_elems) d->emitted_stride_elems = (int64_t)d->max_draft + 1;
+    specv_i_cache_resolve(&d->kv);
+}
+
+SPECV_HOSTFN int specv_shift_kv_validate(const specv_shift_kv_desc *d) {
+    SPECV_CHECK(d, NULL_DESC);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    SPECV_CHECK(d->keep_status == 0 || d->keep_status == 1, KEEP_STATUS);
+    SPECV_CHECK(d->batch >= 0, BATCH);
+    SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
+    SPECV_CHECK(specv_i_aligned(d->shifts, 16) && (d->shifts || d->batch == 0), SHIFTS);
+    SPECV_CHECK(specv_i_aligned(d->end, 4), END);
+    SPECV_CHECK(specv_i_aligned(d->row_status, 4), ROW_STATUS);
+    SPECV_CHECK(specv_i_has_planes(&d->kv) || d->batch == 0, PLANES);
+    return specv_i_shifted_cache_validate(&d->kv, d->batch);
+}
+
+SPECV_HOSTFN void specv_shift_kv_resolve(specv_shift_kv_desc *d) { specv_i_cache_resolve(&d->kv); }
+
+SPECV_HOSTFN int specv_gap_commit_validate(const specv_gap_commit_desc *d) {
+    int status;
+    SPECV_CHECK(d, NULL_DESC);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    status = specv_i_columns_validate(&d->columns, d->token_dtype, d->emitted, d->num_emitted,
+                                      d->emitted_stride_elems, d->batch, d->max_draft);
+    if (status != SPECV_OK) return status;
+    SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
+    SPECV_CHECK(specv_i_aligned(d->accepted_len, 4) && (d->accepted_len || d->batch == 0),
+                ACCEPTED_LEN);
+    SPECV_CHECK(specv_i_aligned(d->content_len, 4) && (d->content_len || d->batch == 0),
+                CONTENT_LEN);
+    SPECV_CHECK(specv_i_aligned(d->catchup, 4), CATCHUP);
+    SPECV_CHECK(specv_i_aligned(d->row_status, 4), ROW_STATUS);
+    SPECV_CHECK(specv_i_aligned(d->ticket, 4) && (d->ticket || d->batch == 0), TICKET);
+    return SPECV_OK;
+}
+
+SPECV_HOSTFN void specv_gap_commit_resolve(specv_gap_commit_desc *d) {
+    if (!d->columns.stride_elems) d->columns.stride_elems = d->columns.max_columns;
+    if (!d->emitted_stride_elems) d->emitted_stride_elems = (int64_t)d->max_draft + 1;
+}
+
+#if SPECV_I_LAUNCHERS
+/* C1. One launch, a block per row; with planes a second one, chained, that moves KV: a thread for
+   each 16 bytes of a KV row walks along the columns against the move, so nothing has to wait for
+   anything else and a moved byte is read and written once. Rows that keep their place cost one
+   load. Row faults: BAD_LENGTH (num_emitted out of range counts as 0; with pad_len or width out
+   of range the row is left alone); NO_SPACE (width' above max_columns, or width + num_emitted - 1
+   of a row above the cache's max_positions): then no row and no array is changed. */
+SPECV_LAUNCHER int specv_realign(const specv_realign_desc *d, struct CUstream_st *stream);
+
+SPECV_LAUNCHER int specv_shift_kv(const specv_shift_kv_desc *d, struct CUstream_st *stream);
+
+/* C2. One launch, a block per row. Row faults: BAD_LENGTH: the row is left alone; NO_SPACE (width'
+   above max_columns): nothing is changed. Columns of inert and faulty rows are not written, though
+   width grows: clear their mask before such a row is live again. */
+SPECV_LAUNCHER int specv_gap_commit(const specv_gap_commit_desc *d, struct CUstream_st *stream);
+#endif
+
+#endif /* !__CUDACC_RTC__ */
+
+#if defined(__CUDACC__)
+
+SPECV_DEVFN void specv_i_store_column(const specv_columns *c, int token_dtype, int64_t at,
+                                      int64_t token, int mask, int position) {
+    if (c->tokens) specv_i_store_token(c->tokens, token_dtype, at, mask ? token : c->pad_token);
+    if (c->mask) specv_i_store_token(c->mask, c->index_dtype, at, mask);
+    if (c->position_ids)
+        specv_i_store_token(c->position_ids, c->index_dtype, at, position > 0 ? position : 0);
+}
+
+SPECV_DEVFN int64_t specv_i_one_token(const void *tokens, int dtype, int64_t index) {
+    return dtype == SPECV_I64 ? ((const int64_t *)tokens)[index] : ((const int32_t *)tokens)[index];
+}
+
+/* Tokens that row b gains in C1; -1 if its place cannot be trusted. */
+SPECV_DEVFN int specv_i_gain(const specv_realign_desc *d, int b, int width, uint32_t *status) {
+    const int32_t pad = d->pad_len[b];
+    int gain = d->num_emitted[b];
+    if (gain < 0 || gain > d->max_draft + 1) *status = SPECV_ROW_BAD_LENGTH, gain = 0;
+    if (width >= 0 && width <= d->columns.max_columns && pad >= 0 && pad <= width) return gain;
+    *status = SPECV_ROW_BAD_LENGTH;
+    return -1;
+}
+
+/* Moves count tokens by `by` within a row, in place: SPECV_I_FLIGHT a thread are loaded, then, when
+   all threads have theirs, stored; from the end when they move to the right. Call: block. */
+SPECV_DEVFN void specv_i_block_shift_tokens(void *tokens, int dtype, int64_t first, int count,
+                                            int by) {
+    const int chunk = SPECV_COLUMN_THREADS * SPECV_I_FLIGHT;
+#pragma unroll 1
+    for (int done = 0; done < count; done += chunk) {
+        int64_t token[SPECV_I_FLIGHT];
+#pragma unroll
+        for (int u = 0; u < SPECV_I_FLIGHT; ++u) {
+            int i = done + u * SPECV_COLUMN_THREADS + specv_i_thread();
+            if (i < count)
+                token[u] = specv_i_one_token(tokens, dtype, first + (by > 0 ? count - 1 - i : i));
+        }
+        __syncthreads();
+#pragma unroll
+        for (int u = 0; u < SPECV_I_FLIGHT; ++u) {
+            int i = done + u * SPECV_COLUMN_THREADS + specv_i_thread();
+            if (i < count)
+                specv_i_store_token(tokens, dtype, first + by + (by > 0 ? count - 1 - i : i),
+                                    token[u]);
+        }
+        __syncthreads();
+    }
+}
+
+/* C1 for row b: where its columns go, its tokens, mask and position ids. Call: block. */
+SPECV_DEVFN void specv_i_block_realign_row(const specv_realign_desc *d, int b, int width,
+                                           int new_width, int pad, int gain) {
+    const specv_columns *c = &d->columns;
+    const int content = width - pad, tokens = content + gain, new_pad = new_width - tokens;
+    const int by = new_pad - pad, first = by == 0 ? width : pad < new_pad ? pad : new_pad;
+    const int64_t row = b * c->stride_elems;
+    int end = width > new_width ? width : new_width;
+    end = d->max_draft < c->max_columns - end ? end + d->max_draft : c->max_columns;
+    if (c->tokens && by != 0)
+        specv_i_block_shift_tokens(c->tokens, d->token_dtype, row + pad, content, by);
+    for (int column = first + specv_i_thread(); column < end; column += SPECV_COLUMN_THREADS) {
+        const int i = column - new_pad, mask = i >= 0 && i < tokens;
+        specv_columns rest = *c;
+        int64_t token = 0;
+        if (i >= 0 && i < content) rest.tokens = 0; /* they are there already */
+        if (rest.tokens && mask)
+            token = specv_i_one_token(d->emitted, d->token_dtype,
+                                      b * d->emitted_stride_elems + i - content);
+        specv_i_store_column(&rest, d->token_dtype, row + column, token, mask, i);
+    }
+}
+
+/* Can C2 believe row b? */
+SPECV_DEVFN int specv_i_gap_ok(const specv_gap_commit_desc *d, int b, int width) {
+    const int32_t accepted = d->accepted_len[b], emitted = d->num_emitted[b];
+    const int32_t content = d->content_len[b], most = d->columns.max_columns;
+    return width >= 0 && width <= most && accepted >= 0 && accepted <= d->max_draft &&
+           emitted >= accepted && emitted <= accepted + 1 && content >= 0 && content <= most;
+}
+
+/* C2 for row b. Call: block. */
+SPECV_DEVFN void specv_i_block_gap_row(const specv_gap_commit_desc *d, int b, int width,
+                                       int furthest) {
+    const specv_columns *c = &d->columns;
+    const int accepted = d->accepted_len[b], content = d->content_len[b];
+    const int has_next = d->num_emitted[b] > accepted, new_width = width + furthest + 1;
+    const int end =
+        d->max_draft < c->max_columns - new_width ? new_width + d->max_draft : c->max_columns;
+    for (int column = width + specv_i_thread(); column < end; column += SPECV_COLUMN_THREADS) {
+        const int j = column - width, is_next = j == furthest && has_next;
+        const int mask = j < accepted || is_next;
+        /* the mask's running count: accepted ones up to here, and the next token at its place */
+        int position = content - 1 + (j < accepted ? j + 1 : accepted + is_next);
+        int64_t token = 0;
+        if (column >= new_width) position = content + accepted + has_next + column - new_width;
+        if (mask && c->tokens)
+            token = specv_i_one_token(d->emitted, d->token_dtype,
+                                      b * d->emitted_stride_elems + (is_next ? accepted : j));
+        specv_i_store_column(c, d->token_dtype, b * c->stride_elems + column, token, mask,
+                             position);
+    }
+}
+
+/* Moves one thread's 16 bytes (or fewer) of a KV row over all columns of a shift, SPECV_I_FLIGHT
+   columns at a time: they are in registers before the first is stored, and what is stored has been
+   loaded before, because the walk goes against the move. No other thread has to be waited for. */
+SPECV_DEVFN void specv_i_thread_shift(char *data, int64_t pos_stride, int count, int by,
+                                      int width) {
+    const int64_t step = by > 0 ? -pos_stride : pos_stride;
+    if (by > 0) data += (count - 1) * pos_stride;
+#pragma unroll 1
+    for (; count > 0; count -= SPECV_I_FLIGHT, data += SPECV_I_FLIGHT * step) {
+        uint4 v[SPECV_I_FLIGHT];
+#pragma unroll
+        for (int u = 0; u < SPECV_I_FLIGHT; ++u)
+            if (u < count) v[u] = specv_i_load_unit(data + u * step, width);
+#pragma unroll
+        for (int u = 0; u < SPECV_I_FLIGHT; ++u)
+            if (u < count) specv_i_store_unit(data + u * step + by * pos_stride, v[u], width);
+    }
+}
+
+#if !defined(SPECVERIFY_STATIC)
+SPECV_KERNEL __launch_bounds__(SPECV_COLUMN_THREADS, 2)
+    specv_realign_kernel(const __grid_constant__ specv_realign_desc d);
+SPECV_KERNEL __launch_bounds__(SPECV_COLUMN_THREADS, 2)
+    specv_shift_kv_kernel(const __grid_constant__ specv_shift_kv_desc d);
+SPECV_KERNEL __launch_bounds__(SPECV_COLUMN_THREADS)
+    specv_gap_commit_kernel(const __grid_constant__ specv_gap_commit_desc d);
+#endif
+
+#endif /* __CUDACC__ */
+
+/* ================================================================================ >>schedule
+
+   Which rows go on, in which order, with how many drafts. Each is one launch.
+     C3  specv_compact           the rows that go on come first; arrays are carried along
+     C4  specv_group             rows ordered by length or score; groups of equal length
+     C5  specv_draft_budget      of all drafts of a batch those that are worth their place
+   Needs: primitives. */
+
+/* C3. Which rows go on, and what each still has to feed its draft model. `carry` compacts arrays
+   with an element per row, in place, so that the rows that go on come first; what is behind them
+   stays as it was: a sequence that joins there begins with num_row_pages and cache_len 0, or B5
+   gives back pages of the row that moved. Rows that leave give their pages back (B5) before. A
+   launch cannot carry the lengths that it reads; finished is 0 for all rows that go on. */
+enum { SPECV_MAX_CARRY = 8 };
+
+typedef struct specv_carry {
+    void *data;         /* in/out [batch], of any alignment; 16 bytes are fastest */
+    int64_t elem_bytes; /* > 0; elements are back to back */
+} specv_carry;
+
+typedef struct specv_compact_desc {
+    uint32_t canary0;
+    int32_t batch;
+    const int32_t *num_active;      /* as in specv_rows */
+    const uint8_t *finished;        /* [batch]; not 0: the row leaves */
+    const int32_t *cache_len;       /* [batch], or null: without catch-up ranges */
+    const int32_t *draft_cache_len; /* [batch], or null: without catch-up ranges */
+    int32_t *active;                /* out [batch]: rows that go on, in order, then -1 */
+    int32_t *new_num_active;        /* out scalar; not num_active */
+    int32_t *start_position;        /* out [batch], or null: cache_len of active[i], then 0 */
+    int32_t *catchup_first;         /* out [batch], or null: the first position that the draft model
+                                  has not seen of active[i], its draft_cache_len; then 0 */
+    int32_t *catchup_start;         /* out [batch + 1], or null: running sum of the tokens it lacks,
+                                  cache_len + 1 - draft_cache_len each: rows of a CSR pass */
+    uint32_t *row_status;           /* out [batch], or null; by row, as the inputs */
+    specv_carry carry[SPECV_MAX_CARRY]; /* none may be an input or another output */
+    int32_t num_carry;
+    uint32_t canary1;
+} specv_compact_desc;
+
+/* C4. Orders rows by a key, equal keys in row order: by length, with the groups of equal length
+   (EXSPEC, arXiv 2510.22876), or by score, largest first (predicted acceptance). */
+typedef struct specv_group_desc {
+    uint32_t canary0;
+    int32_t batch;
+    const int32_t *num_active; /* as in specv_rows */
+    const uint8_t *skip;       /* [batch], or null; not 0: the row is left out */
+    const int32_t *length;     /* [batch]; this or score */
+    const float *score;        /* [batch]; NaN counts as the smallest */
+    int32_t *order;            /* out [batch]: rows, smallest length or largest score first; -1 */
+    int32_t *group_start;      /* out [batch + 1], or null: group g is order[group_start[g]] up to
+                                  order[group_start[g + 1]]; then the number of rows in order */
+    int32_t *num_groups;       /* out scalar, or null; -1: BAD_TICKET */
+    int32_t *picked;           /* out [pick], or null: of the groups with `pick` rows the one whose
+                                  pick-th row comes first, its first `pick` rows; if there is none
+                                  the first `pick` rows that are not left out, then -1 */
+    int32_t *is_group;         /* out scalar, or null: 1 = picked is of one group */
+    uint32_t *ticket;          /* one per stream, 0: see B3 */
+    int32_t pick;
+    uint32_t canary1;
+} specv_group_desc;
+
+/* C5. Spends a budget of drafts on the batch: the `budget` drafts with the largest chance to be
+   reached and accepted, survival(b, j) = confidence(b, 0) * .. * confidence(b, j), each product
+   rounded to float; ties to the lower row, then the lower position. As survival never grows along
+   a row, every row keeps a prefix. (TETRIS, arXiv 2502.15197.)
+   What confidence may depend on: confidence(b, j) on the text before draft j of row b, the drafts
+   0..j-1 among it, and on nothing that was drawn with draft j or later. Then whether draft j is
+   kept is settled before it is drawn (those that beat it are of other rows, or before it), and the
+   text keeps its law under every rule. specv_sample's max_prob is such a number, the entropy of q
+   another; q of the drafted token itself is not: rules TOKEN and BLOCK then write text of another
+   law. Rules GREEDY and COUPLED, and drafts that are a function of the text, take any. */
+typedef struct specv_draft_budget_desc {
+    uint32_t canary0;
+    int32_t reserved;        /* must be 0 */
+    specv_rows rows;         /* dense */
+    const float *confidence; /* [batch][max_draft], in [0, 1] */
+    const int32_t *budget;   /* device scalar, or null: max_budget */
+    float *survival;         /* out [batch][max_draft]; 0 behind the row's drafts */
+    int32_t *new_draft_len;  /* out [batch]: drafts to verify; may be rows.draft_len */
+    int32_t *row_start;      /* out [batch + 1], or null: running sum, as in specv_rows */
+    uint32_t *row_status;    /* out [batch], or null; a confidence outside [0, 1]: NAN, as 0 */
+    int64_t confidence_stride_elems; /* 0 = max_draft */
+    int32_t max_budget;              /* must be set: at most so many drafts are kept */
+    uint32_t canary1;
+} specv_draft_budget_desc;
+
+#define SPECV_COMPACT_THREADS 1024 /* specv_compact_kernel */
+#define SPECV_GROUP_THREADS   256  /* specv_group_kernel: 8 threads per row */
+#define SPECV_GROUP_ROWS      32   /* rows of a block of it */
+#define SPECV_BUDGET_THREADS  1024 /* specv_draft_budget_kernel: one block */
+
+#if !defined(__CUDACC_RTC__)
+
+SPECV_HOSTFN int specv_i_carry_validate(const specv_carry *carry, int count, int64_t batch) {
+    SPECV_CHECK(count >= 0 && count <= SPECV_MAX_CARRY, CARRY);
+    for (int i = 0; i < count; ++i) {
+        SPECV_CHECK(carry[i].data || batch == 0, CARRY);
+        SPECV_CHECK(carry[i].elem_bytes > 0, CARRY);
+        SPECV_CHECK(specv_i_times(batch, carry[i].elem_bytes) < SPECV_I_HUGE, SIZE);
+    }
+    return SPECV_OK;
+}
+
+SPECV_HOSTFN int specv_compact_validate(const specv_compact_desc *d) {
+    int needs_lengths;
+    SPECV_CHECK(d, NULL_DESC);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    SPECV_CHECK(d->batch >= 0, BATCH);
+    SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
+    SPECV_CHECK(d->finished || d->batch == 0, FINISHED);
+    SPECV_CHECK(specv_i_aligned(d->cache_len, 4), CACHE_LEN);
+    SPECV_CHECK(specv_i_aligned(d->draft_cache_len, 4), DRAFT_CACHE_LEN);
+    SPECV_CHECK(specv_i_aligned(d->active, 4) && (d->active || d->batch == 0), ACTIVE);
+    SPECV_CHECK(specv_i_aligned(d->new_num_active, 4) && (d->new_num_active || d->batch == 0),
+                ACTIVE);
+    SPECV_CHECK(specv_i_aligned(d->start_position, 4) && specv_i_aligned(d->catchup_first, 4) &&
+                    specv_i_aligned(d->catchup_start, 4),
+                CATCHUP);
+    needs_lengths = d->catchup_first || d->catchup_start;
+    SPECV_CHECK(d->cache_len || !(needs_lengths || d->start_position), CATCHUP);
+    SPECV_CHECK(d->draft_cache_len || !needs_lengths, CATCHUP);
+    SPECV_CHECK(specv_i_aligned(d->row_status, 4), ROW_STATUS);
+    return specv_i_carry_validate(d->carry, d->num_carry, d->batch);
+}
+
+SPECV_HOSTFN int specv_group_validate(const specv_group_desc *d) {
+    SPECV_CHECK(d, NULL_DESC);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    SPECV_CHECK(d->batch >= 0, BATCH);
+    SPECV_CHECK(d->batch <= 1 << 16, TOO_LARGE);
+    SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
+    SPECV_CHECK(specv_i_aligned(d->length, 4) && specv_i_aligned(d->score, 4), KEY);
+    SPECV_CHECK(!(d->length && d->score) && (d->length || d->score || d->batch == 0), KEY);
+    SPECV_CHECK(specv_i_aligned(d->order, 4) && (d->order || d->batch == 0), ORDER);
+    SPECV_CHECK(specv_i_aligned(d->group_start, 4) && specv_i_aligned(d->num_groups, 4), ORDER);
+    SPECV_CHECK(d->pick >= 0 && specv_i_aligned(d->picked, 4) && specv_i_aligned(d->is_group, 4),
+                PICK);
+    SPECV_CHECK(d->pick > 0 || (!d->picked && !d->is_group), PICK);
+    SPECV_CHECK(specv_i_aligned(d->ticket, 4) && (d->ticket || d->batch == 0), TICKET);
+    return SPECV_OK;
+}
+
+SPECV_HOSTFN int specv_draft_budget_validate(const specv_draft_budget_desc *d) {
+    int status;
+    SPECV_CHECK(d, NULL_DESC);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    if ((status = specv_i_rows_validate(&d->rows)) != SPECV_OK) return status;
+    SPECV_CHECK(!d->rows.row_start, LAYOUT);
+    SPECV_CHECK(specv_i_aligned(d->confidence, 4), CONFIDENCE);
+    SPECV_CHECK(d->confidence || d->rows.batch == 0 || d->rows.max_draft == 0, CONFIDENCE);
+    SPECV_CHECK(d->confidence_stride_elems == 0 || d->confidence_stride_elems >= d->rows.max_draft,
+                CONFIDENCE);
+    SPECV_CHECK(
+        specv_i_times((int64_t)d->rows.batch * 4, d->confidence_stride_elems) < SPECV_I_HUGE, SIZE);
+    SPECV_CHECK(specv_i_aligned(d->survival, 4), SURVIVAL);
+    SPECV_CHECK(d->survival || d->rows.batch == 0 || d->rows.max_draft == 0, SURVIVAL);
+    SPECV_CHECK(d->max_budget >= 0 && specv_i_aligned(d->budget, 4), BUDGET);
+    SPECV_CHECK(specv_i_aligned(d->new_draft_len, 4) && (d->new_draft_len || d->rows.batch == 0),
+                NEW_DRAFT_LEN);
+    SPECV_CHECK(specv_i_aligned(d->row_start, 4), ROW_START);
+    SPECV_CHECK(specv_i_aligned(d->row_status, 4), ROW_STATUS);
+    return SPECV_OK;
+}
+
+SPECV_HOSTFN void specv_draft_budget_resolve(specv_draft_budget_desc *d) {
+    if (!d->confidence_stride_elems) d->confidence_stride_elems = d->rows.max_draft;
+}
+
+#if SPECV_I_LAUNCHERS
+/* C3. One launch of 1 + num_carry blocks. Row fault: BAD_LENGTH (not 0 <= draft_cache_len <=
+   cache_len): the row goes on with nothing to catch up. */
+SPECV_LAUNCHER int specv_compact(const specv_compact_desc *d, struct CUstream_st *stream);
+
+/* C4. One launch, eight threads per row that compare its key with all others. At most 65,536
+   rows. */
+SPECV_LAUNCHER int specv_group(const specv_group_desc *d, struct CUstream_st *stream);
+
+/* C5. One launch of one block. Row faults: BAD_LENGTH (draft_len): no drafts; NAN. */
+SPECV_LAUNCHER int specv_draft_budget(const specv_draft_budget_desc *d, struct CUstream_st *stream);
+#endif
+
+#endif /* !__CUDACC_RTC__ */
+
+#if defined(__CUDACC__)
+
+/* C4's key of row b in the high word, the row in the low one: no two are equal, and comparing them
+   is stable. All ones: the row is left out. */
+SPECV_DEVFN uint64_t specv_i_group_key(const specv_group_desc *d, int b, int live) {
+    uint32_t key;
+    if (b >= live || (d->skip && d->skip[b])) return ~(uint64_t)0;
+    if (d->length) {
+        key = (uint32_t)d->length[b] ^ 0x80000000u;
+    } else {
+        float score = specv_i_add(d->score[b], 0.0f); /* -0 is 0 */
+        uint32_t bits = specv_float_bits(score);
+        key = ~(bits ^ (bits >> 31 ? 0xffffffffu : 0x80000000u)); /* the largest first */
+        if (specv_i_is_nan(score)) key = 0xffffffffu;
+    }
+    return (uint64_t)key << 32 | (uint32_t)b;
+}
+
+/* Drafts of a row whose survival has at least these bits; survival never grows along the row. */
+SPECV_DEVFN int specv_i_survivors(const float *survival, int n_draft, uint32_t bits) {
+    int low = 0, high = n_draft;
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+        if (specv_float_bits(survival[middle]) >= bits)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* The *rank-th largest survival of all drafts, 1 being the largest: the bits of a float; *rank
+   becomes how many of those that are equal to it are among these *rank. Behind the smallest: the
+   smallest. *rank below 1: a number above all. Ten bits are found at a time. Call: block of
+   SPECV_BUDGET_THREADS, each thread of which reads the rows that it wrote. Sync: barriers. */
+SPECV_DEVFN uint32_t specv_i_block_nth_survival(const specv_draft_budget_desc *d, int32_t *rank) {
+    __shared__ int32_t bins[SPECV_BUDGET_THREADS], scratch[SPECV_BLOCK_SCAN_SMEM_WORDS], found[2];
+    const int thread = specv_i_thread();
+    uint32_t prefix = 0;
+    int32_t wanted = *rank, total;
+#pragma unroll 1
+    for (int shift = 20; shift >= 0; shift -= 10) {
+        bins[thread] = 0;
+        __syncthreads();
+        for (int b = thread; b < d->rows.batch; b += SPECV_BUDGET_THREADS) {
+            const float *survival = d->survival + b * (int64_t)d->rows.max_draft;
+            const int n_draft = specv_thread_load_row(&d->rows, b).n_draft;
+            for (int j = 0; j < n_draft; ++j) {
+                const uint32_t bits = specv_float_bits(survival[j]); /* below 2^30: at most 1 */
+                if (bits >> shift >> 10 == prefix) atomicAdd(&bins[bits >> shift & 1023], 1);
+            }
+        }
+        __syncthreads();
+        const int32_t mine = bins[1023 - thread];
+        const int32_t before = specv_block_exclusive_scan(mine, &total, scratch);
+        if (wanted > total) wanted = total; /* of the first round: all drafts */
+        if (before < wanted && wanted <= before + mine) found[0] = 1023 - thread, found[1] = before;
+        __syncthreads();
+        if (wanted <= 0) break;
+        prefix = prefix << 10 | (uint32_t)found[0], wanted -= found[1];
+    }
+    *rank = wanted < 0 ? 0 : wanted;
+    return wanted <= 0 ? 0x7f800000u : prefix;
+}
+
+#if !defined(SPECVERIFY_STATIC)
+SPECV_KERNEL __launch_bounds__(SPECV_COMPACT_THREADS, 1)
+    specv_compact_kernel(const __grid_constant__ specv_compact_desc d);
+SPECV_KERNEL __launch_bounds__(SPECV_GROUP_THREADS)
+    specv_group_kernel(const __grid_constant__ specv_group_desc d);
+SPECV_KERNEL __launch_bounds__(SPECV_BUDGET_THREADS, 1)
+    specv_draft_budget_kernel(const __grid_constant__ specv_draft_budget_desc d);
+#endif
+
+#endif /* __CUDACC__ */
+
+/* =============================================================================== >>particles
+
+   SMC-SD (arXiv 2604.15672) accepts every draft (rule SCORE) and carries the correction in weights.
+   Particle i of group g is row g * num_particles + i. Each is one launch.
+     D1  specv_particle_weights  the weights of a cycle
+     D2  specv_resample_plan     which particle is copied over which
+     D3  specv_reshuffle         tables, texts and whatever else a particle has move as planned
+     D4                          from one prompt to many particles: specv_page_fork
+   Needs: >>cache (the pool of pages), >>schedule (specv_carry). */
+
+/* D1. One cycle's importance weights, in double: for each draft up to the first EOS, in order,
+       w += alpha * target_logprob - draft_logprob,
+   and, if no EOS was drafted, ln Z of the power target that the bonus token came from,
+       w += bonus_lse - alpha * lse.
+   A finished particle adds 0. NaN and +infinity count as -infinity. Every particle has max_draft
+   drafts, or an EOS among them: all are read, what is behind the EOS may hold anything. */
+typedef struct specv_particle_weights_desc {
+    uint32_t canary0;
+    int32_t token_dtype;         /* specv_dtype of draft_tokens, next_token */
+    const int32_t *num_active;   /* as in specv_rows: particles */
+    const void *draft_tokens;    /* [batch][max_draft], or null: no draft is an EOS */
+    const void *next_token;      /* [batch], or null: the bonus token is no EOS. Below 0: none */
+    const float *target_logprob; /* [batch][max_draft]: ln p(draft), what rule SCORE stores in its
+                                    draft_logprob; here that is ln q */
+    const float *draft_logprob;  /* ln q(draft), as sampled; of particle i, draft j at
+                                    i * row stride + j * position stride, see below */
+    const float *alpha;          /* [batch], or null: 1. Power of the target */
+    const float *bonus_lse;      /* [batch], or null: nothing is added. lse of specv_sample at
+                                    temperature / alpha, that drew the bonus */
+    const float *lse;            /* [batch], with bonus_lse: lse at the temperature itself */
+    uint8_t *finished;           /* in/out [batch]: 1 once an EOS was emitted */
+    double *log_weight;          /* in/out [batch]: gains what interval_weight does; D2 begins it
+                                    anew as well if it is given there */
+    double *interval_weight;     /* in/out [batch]: since the last resampling */
+    int32_t *num_emitted;        /* out [batch], or null: tokens that the text gains */
+    uint32_t *row_status;        /* out [batch], or null; NAN */
+    int64_t draft_stride_elems;  /* of draft_tokens; 0 = max_draft */
+    int64_t target_logprob_stride_elems; /* 0 = max_draft */
+    /* Of draft_logprob: both 0 = max_draft and 1, or both set. */
+    int64_t draft_logprob_row_stride_elems;
+    int64_t draft_logprob_pos_stride_elems;
+    int64_t eos_token[SPECV_MAX_EOS];
+    int32_t num_eos;
+    int32_t batch, max_draft;
+    uint32_t canary1;
+} specv_particle_weights_desc;
+
+/* How N ancestors are drawn from weights w. SYSTEMATIC: at (k + u) / N, one u; STRATIFIED: at
+   (k + u_k) / N; MULTINOMIAL: independently; RESIDUAL: floor(N w) each, the rest independently. */
+typedef enum specv_resampling {
+    SPECV_RESAMPLE_SYSTEMATIC = 0,
+    SPECV_RESAMPLE_STRATIFIED = 1,
+    SPECV_RESAMPLE_MULTINOMIAL = 2,
+    SPECV_RESAMPLE_RESIDUAL = 3
+} specv_resampling;
+
+enum { SPECV_MAX_PARTICLES = 1024 };
+
+/* D2. Which particles die and whose copies take their rows. A group resamples if
+       ESS = (sum w)^2 / sum w^2 < threshold * num_particles,   w = exp(interval_weight);
+   then its weights start anew at 0 and log_z gains the logarithm of the mean weight. Weights become
+   integers of 40 bits, relative to the group's largest, and everything after is exact: copies of
+   particle i are floor or ceil of N w_i (SYSTEMATIC), the same on every machine. Survivors keep
+   their rows; the d-th dead one gets the d-th spare copy. A group whose weights are all -infinity
+   does not resample: EMPTY. */
+typedef struct specv_resample_plan_desc {
+    uint32_t canary0;
+    int32_t scheme;            /* specv_resampling */
+    const int32_t *num_active; /* device scalar, or null: groups */
+    double *interval_weight;   /* in/out [num_groups][num_particles] */
+    double *log_weight;        /* in/out, the same, or null */
+    double *log_z;             /* in/out [num_groups], or null */
+    const uint64_t *seed;      /* [num_groups]; null only with uniform and without picked */
+    const int32_t *position;   /* [num_groups], with seed: different in each cycle */
+    const float *uniform; /* [num_groups] (SYSTEMATIC) or [num_groups][num_particles], in [0, 1),
+                             or null: from seed. Given, it wins */
+    int32_t *jobs;        /* out [num_groups][num_particles - 1][2]: dst row, src row; then -1 */
+    int32_t *num_jobs;    /* out [num_groups]: 0 if the group does not resample */
+    int32_t *counts;      /* out [num_groups][num_particles], or null: copies of each */
+    int32_t *picked; /* out [num_groups], or null: a row drawn with the weights as they come in,
+                        -1 if all are -infinity: the text to keep, in the end. Needs seed. D3
+                        may overwrite the row: read it before, or call with threshold 0 */
+    double *ess;     /* out [num_groups], or null */
+    uint32_t *group_status; /* out [num_groups], or null */
+    double threshold;       /* 0..1; 0: never */
+    int32_t num_groups, num_particles;
+    uint32_t reserved; /* must be 0 */
+    uint32_t canary1;
+} specv_resample_plan_desc;
+
+/* The paged cache of one model, as B5 keeps it. */
+typedef struct specv_particle_cache {
+    specv_page_pool pool;
+    int32_t *block_table;   /* in/out [batch][table_stride] */
+    int32_t *num_row_pages; /* in/out [batch] */
+    int32_t *cache_len;     /* in/out [batch] */
+    int64_t table_stride;   /* 0 = max_row_pages */
+    int32_t page_size, num_pages, max_row_pages;
+    uint32_t reserved; /* must be 0 */
+} specv_particle_cache;
+
+enum { SPECV_MAX_CACHES = 2, SPECV_RESHUFFLE_WORDS = 2 + SPECV_MAX_CACHES };
+
+/* D3. Carries the plan out: every dst row gives its pages back and shares the pages of its src row
+   that hold tokens; text and numbers of the particle are copied, KV is not (a partly filled page is
+   copied by B5 when one of its owners writes). Pages that nobody owns any more go to free_pages in
+   ascending order. If free_pages of a cache has no place for all of them (num_free is wrong), none
+   goes there: num_free stays, -1 is behind it, the pages have 0 owners. A page with more entries
+   than owners is freed when its owners have run out; the other entries only go. (If a src keeps
+   that page, it depends on the order whether this is seen.) */
+typedef struct specv_reshuffle_desc {
+    uint32_t canary0;
+    int32_t token_dtype;     /* specv_dtype of text */
+    const int32_t *jobs;     /* [num_groups][max_jobs][2], of D2: each dst once, no dst is a src */
+    const int32_t *num_jobs; /* [num_groups] */
+    specv_particle_cache cache[SPECV_MAX_CACHES];
+    specv_carry carry[SPECV_MAX_CARRY]; /* what else a particle has, like finished of D1: dst's
+                                           element becomes src's. No other array of this struct */
+    void *text;                         /* in/out [batch], text_stride_elems apart, or null */
+    int32_t *text_len;                  /* in/out [batch], with text: tokens of it */
+    uint32_t *job_status; /* out [num_groups][max_jobs], or null. BAD_LENGTH: the job did nothing.
+                             BAD_PAGE, in every job of the launch: pages found no place in
+                             free_pages, or an entry that was shared or given back is no page of
+                             the pool or one without owners */
+    uint32_t *scratch;    /* SPECV_RESHUFFLE_WORDS words, one set per stream, all 0: see B3 */
+    int64_t text_stride_elems;    /* with text: must be set */
+    int32_t num_groups, max_jobs; /* max_jobs = num_particles - 1; product at most 2^24 */
+    int32_t batch;
+    int32_t num_caches, num_carry;
+    uint32_t canary1;
+} specv_reshuffle_desc;
+
+/* What the kernel of D3 takes. */
+typedef struct specv_reshuffle_task {
+    specv_reshuffle_desc d; /* resolved */
+    int32_t chunks;         /* pieces of a job */
+} specv_reshuffle_task;
+
+#define SPECV_PARTICLE_THREADS 256  /* specv_particle_weights_kernel, specv_reshuffle_kernel */
+#define SPECV_PLAN_THREADS     1024 /* specv_resample_plan_kernel: at most, a thread per particle */
+
+/* The 64 bits after the point of draw k; the final pick is draw SPECV_MAX_PARTICLES. */
+SPECV_NUMFN uint64_t specv_i_resample_bits(uint64_t seed, int32_t position, int k) {
+    specv_random x = specv_philox(seed, (uint32_t)position, (uint32_t)k, 0, SPECV_TAG_RESAMPLE);
+    return (uint64_t)x.x[1] << 32 | x.x[0];
+}
+
+#define SPECV_I_MINUS_INFINITY 0xfff0000000000000u /* bits of a double */
+
+/* A weight that can be compared: NaN and +infinity are -infinity, and reported. */
+SPECV_NUMFN double specv_i_clean_weight(double w, uint32_t *status) {
+    uint64_t bits = specv_i_double_bits(w);
+    if ((bits & 0x7ff0000000000000u) != 0x7ff0000000000000u || bits == SPECV_I_MINUS_INFINITY)
+        return w;
+    *status |= SPECV_ROW_NAN;
+    return specv_i_bits_double(SPECV_I_MINUS_INFINITY);
+}
+
+/* w + alpha * p - q. The product of two floats is exact. */
+SPECV_NUMFN double specv_i_weigh(double w, float alpha, float p, float q) {
+    double gain = specv_i_mul_double(specv_i_double(alpha), specv_i_double(p));
+    return specv_i_add_double(w, specv_i_add_double(gain, -specv_i_double(q)));
+}
+
+/* exp(w - max) with 40 fraction bits; max is finite. */
+SPECV_NUMFN uint64_t specv_i_particle_units(double w, double max) {
+    const double rounder = 6755399441055744.; /* 1.5 * 2^52 */
+    double y = specv_i_mul_double(specv_i_add_double(w, -max), 1.4426950408889634), n;
+    specv_weight weight;
+    if (!(y > -60)) return 0;
+    n = specv_i_add_double(y, rounder);
+    weight.n = (int32_t)(uint32_t)specv_i_double_bits(n);
+    weight.f = specv_i_float(specv_i_add_double(y, -specv_i_add_double(n, -rounder)));
+    weight.mantissa = specv_i_exp2_mantissa(weight.f);
+    return specv_weight_units(&weight, 0);
+}
+
+/* (sum w)^2 / sum w^2 of weights below 2^41, of whose squares the three parts were added up:
+   with w = 2^20 h + l, h^2, h l and l^2. */
+SPECV_NUMFN double specv_i_effective(uint64_t sum, uint64_t hh, uint64_t hl, uint64_t ll) {
+    double squares = specv_i_add_double(specv_i_mul_double((double)hh, 1099511627776.),
+                                        specv_i_mul_double((double)hl, 2097152.));
+    squares = specv_i_add_double(squares, (double)ll);
+    return specv_i_div_double(specv_i_mul_double((double)sum, (double)sum), squares);
+}
+
+/* ln of the mean of num weights whose sum is sum * 2^-40 * exp(max). */
+SPECV_NUMFN double specv_i_log_mean(uint64_t sum, int num, double max) {
+    int32_t of_sum, of_num;
+    float sum_fraction = specv_i_log2((float)sum, &of_sum);
+    float num_fraction = specv_i_log2((float)num, &of_num);
+    double log2 = specv_i_add_double(
+        (double)(of_sum - 40 - of_num),
+        specv_i_add_double(specv_i_double(sum_fraction), -specv_i_double(num_fraction)));
+    return specv_i_add_double(max, specv_i_mul_double(log2, 0.69314718055994531));
+}
+
+/* Where draw k of num falls: floor((k + u) / num * sum), u with 32 bits. sum * num < 2^61. */
+SPECV_NUMFN uint64_t specv_i_stratum(int k, uint32_t u, int num, uint64_t sum) {
+    uint64_t at = (uint64_t)k << 32 | u; /* below 2^42 */
+    return (specv_i_mul_high(at, sum) << 32 | at * sum >> 32) / (uint64_t)num;
+}
+
+#if !defined(__CUDACC_RTC__)
+
+SPECV_HOSTFN int specv_particle_weights_validate(const specv_particle_weights_desc *d) {
+    size_t token_bytes;
+    SPECV_CHECK(d, NULL_DESC);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    SPECV_CHECK(d->batch >= 0, BATCH);
+    SPECV_CHECK(d->max_draft >= 0, MAX_DRAFT);
+    SPECV_CHECK((int64_t)d->batch * ((int64_t)d->max_draft + 1) <= 1 << 30, TOO_LARGE);
+    SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
+    SPECV_CHECK(d->token_dtype == SPECV_I32 || d->token_dtype == SPECV_I64, TOKEN_DTYPE);
+    token_bytes = d->token_dtype == SPECV_I64 ? 8 : 4;
+    SPECV_CHECK(specv_i_aligned(d->draft_tokens, token_bytes), DRAFT_TOKENS);
+    SPECV_CHECK(specv_i_aligned(d->next_token, token_bytes), NEXT_TOKEN);
+    SPECV_CHECK(specv_i_aligned(d->target_logprob, 4) && specv_i_aligned(d->draft_logprob, 4),
+                LOGPROB);
+    SPECV_CHECK((d->target_logprob && d->draft_logprob) || d->batch == 0 || d->max_draft == 0,
+                LOGPROB);
+    SPECV_CHECK(specv_i_aligned(d->alpha, 4) && specv_i_aligned(d->bonus_lse, 4) &&
+                    specv_i_aligned(d->lse, 4) && (!d->bonus_lse || d->lse),
+                ALPHA);
+    SPECV_CHECK(d->finished || d->batch == 0, FINISHED);
+    SPECV_CHECK(specv_i_aligned(d->log_weight, 8) && (d->log_weight || d->batch == 0), WEIGHT);
+    SPECV_CHECK(specv_i_aligned(d->interval_weight, 8) && (d->interval_weight || d->batch == 0),
+                WEIGHT);
+    SPECV_CHECK(specv_i_aligned(d->num_emitted, 4), NUM_EMITTED);
+    SPECV_CHECK(specv_i_aligned(d->row_status, 4), ROW_STATUS);
+    SPECV_CHECK(d->draft_stride_elems == 0 || d->draft_stride_elems >= d->max_draft, DRAFT_STRIDE);
+    SPECV_CHECK(d->target_logprob_stride_elems == 0 ||
+                    d->target_logprob_stride_elems >= d->max_draft,
+                SCORE_STRIDE);
+    SPECV_CHECK(d->draft_logprob_row_stride_elems >= 0 && d->draft_logprob_pos_stride_elems >= 0,
+                SCORE_STRIDE);
+    SPECV_CHECK(d->max_draft == 0 ||
+                    !d->draft_logprob_row_stride_elems == !d->draft_logprob_pos_stride_elems,
+                SCORE_STRIDE);
+    SPECV_CHECK(specv_i_times((int64_t)d->batch * 8, d->draft_stride_elems) < SPECV_I_HUGE, SIZE);
+    SPECV_CHECK(specv_i_times((int64_t)d->batch * 4, d->target_logprob_stride_elems) < SPECV_I_HUGE,
+                SIZE);
+    SPECV_CHECK(specv_i_times((int64_t)d->batch * 4, d->draft_logprob_row_stride_elems) <
+                    SPECV_I_HUGE,
+                SIZE);
+    SPECV_CHECK(specv_i_times((int64_t)d->max_draft * 4, d->draft_logprob_pos_stride_elems) <
+                    SPECV_I_HUGE,
+                SIZE);
+    SPECV_CHECK(d->num_eos >= 0 && d->num_eos <= SPECV_MAX_EOS, NUM_EOS);
+    for (int i = 0; i < d->num_eos; ++i) SPECV_CHECK(d->eos_token[i] >= 0, EOS_TOKEN);
+    return SPECV_OK;
+}
+
+SPECV_HOSTFN void specv_particle_weights_resolve(specv_particle_weights_desc *d) {
+    if (!d->draft_stride_elems) d->draft_stride_elems = d->max_draft;
+    if (!d->target_logprob_stride_elems) d->target_logprob_stride_elems = d->max_draft;
+    if (!d->draft_logprob_row_stride_elems && !d->draft_logprob_pos_stride_elems)
+        d->draft_logprob_row_stride_elems = d->max_draft, d->draft_logprob_pos_stride_elems = 1;
+}
+
+SPECV_HOSTFN int specv_resample_plan_validate(const specv_resample_plan_desc *d) {
+    SPECV_CHECK(d, NULL_DESC);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    SPECV_CHECK(d->scheme >= SPECV_RESAMPLE_SYSTEMATIC && d->scheme <= SPECV_RESAMPLE_RESIDUAL,
+                SCHEME);
+    SPECV_CHECK(d->num_groups >= 0 && d->num_particles >= 1 &&
+                    d->num_particles <= SPECV_MAX_PARTICLES,
+                PARTICLES);
+    SPECV_CHECK((int64_t)d->num_groups * d->num_particles <= 1 << 30, TOO_LARGE);
+    SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
+    SPECV_CHECK(specv_i_aligned(d->interval_weight, 8) &&
+                    (d->interval_weight || d->num_groups == 0),
+                WEIGHT);
+    SPECV_CHECK(specv_i_aligned(d->log_weight, 8) && specv_i_aligned(d->log_z, 8) &&
+                    specv_i_aligned(d->ess, 8),
+                WEIGHT);
+    SPECV_CHECK(specv_i_aligned(d->seed, 8), SEED);
+    SPECV_CHECK(d->seed || (d->uniform && !d->picked) || d->num_groups == 0, SEED);
+    SPECV_CHECK(specv_i_aligned(d->position, 4), POSITION);
+    SPECV_CHECK(d->position || !d->seed || d->num_groups == 0, POSITION);
+    SPECV_CHECK(specv_i_aligned(d->uniform, 4), UNIFORM);
+    SPECV_CHECK(specv_i_aligned(d->jobs, 4) && specv_i_aligned(d->num_jobs, 4) &&
+                    specv_i_aligned(d->counts, 4) && specv_i_aligned(d->picked, 4),
+                JOBS);
+    SPECV_CHECK(d->jobs || d->num_groups == 0 || d->num_particles == 1, JOBS);
+    SPECV_CHECK(d->num_jobs || d->num_groups == 0, JOBS);
+    SPECV_CHECK(specv_i_aligned(d->group_status, 4), ROW_STATUS);
+    SPECV_CHECK(d->threshold >= 0 && d->threshold <= 1, THRESHOLD);
+    return SPECV_OK;
+}
+
+SPECV_HOSTFN int specv_i_particle_cache_validate(const specv_particle_cache *c, int64_t batch) {
+    SPECV_CHECK(c->reserved == 0, CANARY);
+    SPECV_CHECK(specv_i_aligned(c->pool.refs, 4) && (c->pool.refs || batch == 0), PAGE_REFS);
+    SPECV_CHECK(specv_i_aligned(c->pool.free_pages, 4) && (c->pool.free_pages || batch == 0),
+                FREE_PAGES);
+    SPECV_CHECK(specv_i_aligned(c->pool.num_free, 4) && (c->pool.num_free || batch == 0),
+                FREE_PAGES);
+    SPECV_CHECK(specv_i_aligned(c->block_table, 4) && (c->block_table || batch == 0), BLOCK_TABLE);
+    SPECV_CHECK(specv_i_aligned(c->num_row_pages, 4) && (c->num_row_pages || batch == 0),
+                NUM_ROW_PAGES);
+    SPECV_CHECK(c->max_row_pages > 0, NUM_ROW_PAGES);
+    SPECV_CHECK(specv_i_aligned(c->cache_len, 4) && (c->cache_len || batch == 0), CACHE_LEN);
+    SPECV_CHECK(c->page_size > 0, PAGE_SIZE);
+    SPECV_CHECK(c->num_pages > 0, NUM_PAGES);
+    SPECV_CHECK(c->table_stride == 0 || c->table_stride >= c->max_row_pages, TABLE_STRIDE);
+    SPECV_CHECK(specv_i_times(batch * 4, c->table_stride) < SPECV_I_HUGE, SIZE);
+    SPECV_CHECK(specv_i_times(batch, c->max_row_pages) <= 1 << 30, TOO_LARGE);
+    return SPECV_OK;
+}
+
+SPECV_HOSTFN int specv_reshuffle_validate(const specv_reshuffle_desc *d) {
+    int status;
+    SPECV_CHECK(d, NULL_DESC);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    SPECV_CHECK(d->batch >= 0, BATCH);
+    SPECV_CHECK(d->num_groups >= 0, PARTICLES);
+    SPECV_CHECK(d->max_jobs >= 0 && (int64_t)d->num_groups * d->max_jobs <= 1 << 24, JOBS);
+    SPECV_CHECK(specv_i_aligned(d->jobs, 4) && specv_i_aligned(d->num_jobs, 4) &&
+                    specv_i_aligned(d->job_status, 4),
+                JOBS);
+    SPECV_CHECK((d->jobs && d->num_jobs) || d->num_groups == 0 || d->max_jobs == 0, JOBS);
+    SPECV_CHECK(d->token_dtype == SPECV_I32 || d->token_dtype == SPECV_I64, TOKEN_DTYPE);
+    SPECV_CHECK(specv_i_aligned(d->text, d->token_dtype == SPECV_I64 ? 8 : 4), TEXT);
+    SPECV_CHECK(specv_i_aligned(d->text_len, 4), TEXT);
+    SPECV_CHECK(!d->text || (d->text_len && d->text_stride_elems > 0), TEXT);
+    SPECV_CHECK(d->text_stride_elems >= 0, TEXT);
+    SPECV_CHECK(specv_i_times((int64_t)d->batch * 8, d->text_stride_elems) < SPECV_I_HUGE, SIZE);
+    SPECV_CHECK(specv_i_aligned(d->scratch, 4) && (d->scratch || d->num_groups == 0), SCRATCH);
+    SPECV_CHECK(d->num_caches >= 0 && d->num_caches <= SPECV_MAX_CACHES, CACHES);
+    for (int i = 0; i < d->num_caches; ++i) {
+        status = specv_i_particle_cache_validate(&d->cache[i], d->batch);
+        if (status != SPECV_OK) return status;
+    }
+    return specv_i_carry_validate(d->carry, d->num_carry, d->batch);
+}
+
+SPECV_HOSTFN void specv_reshuffle_resolve(specv_reshuffle_desc *d) {
+    for (int i = 0; i < d->num_caches; ++i)
+        if (!d->cache[i].table_stride) d->cache[i].table_stride = d->cache[i].max_row_pages;
+}
+
+#if SPECV_I_LAUNCHERS
+/* D1. One launch, a thread per particle. */
+SPECV_LAUNCHER int specv_particle_weights(const specv_particle_weights_desc *d,
+                                          struct CUstream_st *stream);
+
+/* D2. One launch, a block per group. */
+SPECV_LAUNCHER int specv_resample_plan(const specv_resample_plan_desc *d,
+                                       struct CUstream_st *stream);
+
+/* D3. One launch, a few blocks for each SM at most, which look at all jobs that there can be, times
+   chunks of a table; a job that there is not costs one load. D4, from one prompt to many particles,
+   is specv_page_fork. Job fault: BAD_LENGTH (rows, lengths): nothing is done. Page ids, owners and
+   num_free are B5's to judge: an id outside the pool is carried along, counted nowhere; with
+   num_free out of range freed pages are lost. */
+SPECV_LAUNCHER int specv_reshuffle(const specv_reshuffle_desc *d, struct CUstream_st *stream);
+#endif
+
+#endif /* !__CUDACC_RTC__ */
+
+#if defined(__CUDACC__)
+
+/* ---- particles */
+
+/* Sum over the threads up to the own one; *total gets the block's. Call: block. Scratch: 32 words
+   of 8 bytes. Sync: one barrier; put one between two calls that use the same scratch. */
+SPECV_DEVFN uint64_t specv_i_block_inclusive_add(uint64_t value, uint64_t *total,
+                                                 uint64_t *scratch) {
+    const int lane = specv_i_lane(), warp = specv_i_thread() / 32;
+    const int num_warps = specv_i_num_threads() / 32;
+    uint64_t sum = specv_i_warp_inclusive_add(value), warps;
+    if (lane == 31) scratch[warp] = sum;
+    __syncthreads();
+    warps = specv_i_warp_inclusive_add(lane < num_warps ? scratch[lane] : 0);
+    *total = __shfl_sync(SPECV_FULL_WARP, warps, 31);
+    return sum + (warp ? __shfl_sync(SPECV_FULL_WARP, warps, warp - 1) : 0);
+}
+
+/* Shared memory of D2. */
+typedef struct specv_i_plan {
+    uint64_t sums[SPECV_MAX_PARTICLES]; /* running, inclusive, of what is drawn from */
+    uint64_t scratch[4][32];
+    int32_t counts[SPECV_MAX_PARTICLES], spare[SPECV_MAX_PARTICLES]; /* spare copies before */
+    int32_t words[2][SPECV_BLOCK_SCAN_SMEM_WORDS];
+    long long max;   /* of the weights' bits, ordered like the weights */
+    uint32_t status; /* of the draws */
+} specv_i_plan;
+
+SPECV_DEVFN uint64_t specv_i_draw_uniform(const specv_resample_plan_desc *d, int g, int k,
+                                          uint32_t *status) {
+    const int one = d->scheme == SPECV_RESAMPLE_SYSTEMATIC;
+    if (d->uniform)
+        return specv_uniform_bits(
+            specv_i_clean_uniform(d->uniform[one ? g : (int64_t)g * d->num_particles + k], status));
+    return specv_i_resample_bits(d->seed[g], d->position[g], one ? 0 : k);
+}
+
+/* Copies of each particle, in p->counts; p->status. w: the thread's particle's, sum: of all. Call:
+   block. */
+SPECV_DEVFN void specv_i_block_ancestors(const specv_resample_plan_desc *d, int g, specv_i_plan *p,
+                                         uint64_t w, uint64_t sum) {
+    const int i = specv_i_thread(), n = d->num_particles;
+    uint64_t draws = (uint64_t)n, ignored;
+    int32_t sure = 0;
+    if (d->scheme == SPECV_RESAMPLE_RESIDUAL) {
+        const uint64_t share = (uint64_t)n * w;
+        sure = (int32_t)(share / sum), w = share % sum;
+    }
+    w = specv_i_block_inclusive_add(w, &ignored, p->scratch[0]);
+    if (i < n) p->sums[i] = w, p->counts[i] = sure;
+    __syncthreads();
+    if (d->scheme == SPECV_RESAMPLE_RESIDUAL) draws = p->sums[n - 1] / sum, sum = p->sums[n - 1];
+    if ((uint64_t)i < draws) {
+        uint32_t status = 0;
+        const uint64_t u = specv_i_draw_uniform(d, g, i, &status);
+        const uint64_t at = d->scheme <= SPECV_RESAMPLE_STRATIFIED
+                                ? specv_i_stratum(i, (uint32_t)(u >> 32), n, sum)
+                                : specv_i_mul_high(u, sum);
+        int low = 0, high = n - 1; /* the first particle whose running sum is above `at` */
+        while (low < high) {
+            int middle = (low + high) / 2;
+            if (p->sums[middle] > at)
+                high = middle;
+            else
+                low = middle + 1;
+        }
+        atomicAdd(&p->counts[low], 1); /* integers: the order does not matter */
+        if (status) atomicOr(&p->status, status);
+    }
+    __syncthreads();
+}
+
+/* What a job has to do in a cache; pages is -1 if its numbers are bad. */
+typedef struct specv_i_share {
+    int32_t pages, held, len;
+} specv_i_share;
+
+/* Entry e of dst's table becomes src's. No order between who comes and who goes is needed: a page
+   that gains an owner is src's as well, which keeps it. Returns the page that has none any more, or
+   -1; *bad is set if an entry is no page, or a page without owners. Call: thread. */
+SPECV_DEVFN int32_t specv_i_share_entry(const specv_particle_cache *c, const specv_i_share *s,
+                                        const int32_t *from, int32_t *to, int e, int *bad) {
+    const int32_t old = e < s->held ? to[e] : -1, now = e < s->pages ? from[e] : -1;
+    const int gives = old >= 0 && old < c->num_pages, takes = now >= 0 && now < c->num_pages;
+    *bad |= gives != (e < s->held) || takes != (e < s->pages);
+    if (old == now) return -1;
+    to[e] = now;
+    if (takes) *bad |= atomicAdd(&c->pool.refs[now], 1) < 1;
+    if (!gives) return -1;
+    const int32_t owners = atomicSub(&c->pool.refs[old], 1);
+    if (owners < 1) atomicAdd(&c->pool.refs[old], 1), *bad = 1; /* more entries than owners */
+    return owners == 1 ? old : -1;
+}
+
+/* Is there a place in free_pages for all pages that were freed? */
+SPECV_DEVFN int specv_i_has_places(const specv_particle_cache *c, uint32_t freed) {
+    const int32_t num_free = *c->pool.num_free;
+    return freed == 0 || (num_free >= 0 && num_free <= c->num_pages &&
+                          freed <= (uint32_t)(c->num_pages - num_free));
+}
+
+SPECV_DEVFN specv_i_share specv_i_shared_pages(const specv_particle_cache *c, int src, int dst) {
+    const int32_t owned = c->num_row_pages[src];
+    specv_i_share s;
+    s.len = c->cache_len[src], s.held = c->num_row_pages[dst];
+    s.pages = s.len / c->page_size + (s.len % c->page_size > 0);
+    if (s.len < 0 || s.pages > owned || owned > c->max_row_pages || s.held < 0 ||
+        s.held > c->max_row_pages)
+        s.pages = -1;
+    return s;
+}
+
+/* Can the job be done? Call: thread. */
+SPECV_DEVFN int specv_i_job_ok(const specv_reshuffle_desc *d, int dst, int src) {
+    if (dst < 0 || dst >= d->batch || src < 0 || src >= d->batch || dst == src) return 0;
+    const int32_t text_len = d->text ? d->text_len[src] : 0;
+    int bad = 0;
+    for (int i = 0; i < d->num_caches; ++i)
+        bad |= specv_i_shared_pages(&d->cache[i], src, dst).pages < 0;
+    return !bad && text_len >= 0 && text_len <= d->text_stride_elems;
+}
+
+/* One step of a bitonic network: numbers low and high of each pair, of blocks of `apart`, change
+   places if they have to. mirrored: the first step of a stage. Call: block. */
+SPECV_DEVFN void specv_i_sort_step(int32_t *numbers, unsigned count, unsigned pairs, unsigned apart,
+                                   int mirrored) {
+    for (unsigned p = (unsigned)specv_i_thread(); p < pairs; p += (unsigned)specv_i_num_threads()) {
+        const unsigned in = p & (apart / 2 - 1), low = 2 * p - in;
+        const unsigned high = mirrored ? low + apart - 1 - 2 * in : low + apart / 2;
+        if (high >= count) continue; /* what is behind the end is larger than everything */
+        const int32_t a = numbers[low], b = numbers[high];
+        if (a > b) numbers[low] = b, numbers[high] = a;
+    }
+}
+
+/* Sorts count numbers, ascending, in place. Pieces of SPECV_I_SORT numbers are in shared memory for
+   all steps that do not leave them; blocks of 64 numbers are a warp's. Call: block. */
+SPECV_DEVFN void specv_i_block_sort(int32_t *numbers, int count) {
+    enum { SPECV_I_SORT = 2048 };
+    __shared__ int32_t piece[SPECV_I_SORT];
+    const unsigned end = (unsigned)count, thread = (unsigned)specv_i_thread();
+    const unsigned threads = (unsigned)specv_i_num_threads();
+    unsigned n = 2;
+    while (n < end && n < SPECV_I_SORT) n *= 2;
+    for (unsigned size = SPECV_I_SORT; size && (size == SPECV_I_SORT || size / 2 < end);
+         size *= 2) {
+        const int first = size == SPECV_I_SORT; /* each piece is sorted from nothing */
+        for (unsigned apart = size; apart > SPECV_I_SORT; apart /= 2) {
+            specv_i_sort_step(numbers, end, (end + size - 1) / size * (size / 2), apart,
+                              apart == size);
+            __syncthreads();
+        }
+        for (unsigned start = 0; start < end; start += n) {
+            for (unsigned i = thread; i < n && start + i < end; i += threads)
+                piece[i] = numbers[start + i];
+            __syncthreads();
+            for (unsigned stage = first ? 2 : n; stage <= n; stage *= 2)
+                for (unsigned apart = stage; apart > 1; apart /= 2) {
+                    specv_i_sort_step(piece, end - start, n / 2, apart, first && apart == stage);
+                    if (apart > 64 || (apart == 2 && (stage >= 64 || stage == n)))
+                        __syncthreads();
+                    else
+                        __syncwarp();
+                }
+            for (unsigned i = thread; i < n && start + i < end; i += threads)
+                numbers[start + i] = piece[i];
+            __syncthreads();
+        }
+    }
+}
+
+#if !defined(SPECVERIFY_STATIC)
+SPECV_KERNEL __launch_bounds__(SPECV_PARTICLE_THREADS)
+    specv_particle_weights_kernel(const __grid_constant__ specv_particle_weights_desc d);
+SPECV_KERNEL __launch_bounds__(SPECV_PLAN_THREADS, 1)
+    specv_resample_plan_kernel(const __grid_constant__ specv_resample_plan_desc d);
+SPECV_KERNEL __launch_bounds__(SPECV_PARTICLE_THREADS, 2)
+    specv_reshuffle_kernel(const __grid_constant__ specv_reshuffle_task task);
+#endif
+
+#endif /* __CUDACC__ */
+
+/* =================================================================================== >>stats
+
+   What came of it: counts of a step, added up on the device; figures from the totals, on the host.
+     E   specv_accept_stats      one launch of one block
+         specv_block_efficiency, specv_tokens_per_step, specv_acceptance_rate,
+         specv_expected_tokens, specv_expected_speedup: host
+   Needs: primitives. */
+
+/* E. Acceptance metrics of one step, or running over many. With draft_tokens a row's drafts end
+   before its first placeholder: padding was never proposed, and a row that stops there was not
+   rejected. An accepted EOS is an accepted draft like any other; drafts behind it count as drafted,
+   and the row as rejected unless mismatch says that it was not, and as emitting a token more unless
+   num_emitted does. */
+enum {
+    SPECV_STAT_STEPS,    /* launches with at least one row that counts */
+    SPECV_STAT_ROWS,     /* row steps: one target pass of one sequence */
+    SPECV_STAT_DRAFTED,  /* drafts proposed */
+    SPECV_STAT_ACCEPTED, /* drafts accepted */
+    SPECV_STAT_REJECTED, /* rows that ended in a rejection */
+    SPECV_STAT_EMITTED,  /* tokens added to the text */
+    SPECV_STAT_BAD_ROWS, /* live rows left out of all the others: a number outside its range */
+    SPECV_STAT_COUNT
+};
+
+typedef struct specv_accept_stats_desc {
+    uint32_t canary0;
+    int32_t accumulate; /* 1 = add to the outputs (they must hold numbers); 0 = store */
+    specv_rows rows;
+    const int32_t *accepted_len; /* [batch] */
+    const uint8_t *mismatch;     /* [batch], or null: accepted_len < drafts of the row; a row that
+                                    accepted all its drafts was not rejected, whatever it says */
+    const int32_t *num_emitted;  /* [batch], 0..accepted_len + 1, or null: accepted_len + 1 */
+    const void *draft_tokens;    /* as in A1, or null: there are no placeholders */
+    int64_t *histogram;          /* out [max_draft + 1], or null: rows by accepted_len */
+    int64_t *totals;             /* out [SPECV_STAT_COUNT], or null */
+    int64_t draft_stride_elems;  /* dense; 0 = max_draft */
+    int32_t token_dtype;         /* specv_dtype of draft_tokens */
+    uint32_t canary1;
+} specv_accept_stats_desc;
+
+#define SPECV_STATS_THREADS 256 /* specv_accept_stats_kernel: one block */
+
+#if !defined(__CUDACC_RTC__)
+
+SPECV_HOSTFN int specv_accept_stats_validate(const specv_accept_stats_desc *d) {
+    int status;
+    SPECV_CHECK(d, NULL_DESC);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    if ((status = specv_i_rows_validate(&d->rows)) != SPECV_OK) return status;
+    SPECV_CHECK(d->accumulate == 0 || d->accumulate == 1, ACCUMULATE);
+    SPECV_CHECK(d->token_dtype == SPECV_I32 || d->token_dtype == SPECV_I64, TOKEN_DTYPE);
+    SPECV_CHECK(specv_i_aligned(d->draft_tokens, d->token_dtype == SPECV_I64 ? 8 : 4),
+                DRAFT_TOKENS);
+    if (d->draft_stride_elems)
+        SPECV_CHECK(!d->rows.row_start && d->draft_stride_elems >= d->rows.max_draft, DRAFT_STRIDE);
+    SPECV_CHECK(specv_i_fits((int64_t)d->rows.batch * 8, d->draft_stride_elems, 0), SIZE);
+    SPECV_CHECK(d->rows.batch == 0 || d->accepted_len, ACCEPTED_LEN);
+    SPECV_CHECK(specv_i_aligned(d->accepted_len, 4), ACCEPTED_LEN);
+    SPECV_CHECK(specv_i_aligned(d->num_emitted, 4), NUM_EMITTED);
+    SPECV_CHECK(specv_i_aligned(d->histogram, 8), HISTOGRAM);
+    SPECV_CHECK(d->histogram || d->totals, HISTOGRAM);
+    SPECV_CHECK(specv_i_aligned(d->totals, 8), TOTALS);
+    return SPECV_OK;
+}
+
+SPECV_HOSTFN void specv_accept_stats_resolve(specv_accept_stats_desc *d) {
+    if (!d->draft_stride_elems) d->draft_stride_elems = d->rows.max_draft;
+}
+
+SPECV_HOSTFN double specv_i_ratio(int64_t part, int64_t of) {
+    return of ? specv_i_div_double((double)part, (double)of) : 0;
+}
+
+/* Metrics from the totals of specv_accept_stats (copied to the host); 0 when nothing was counted.
+   Block efficiency: tokens emitted per target pass of a sequence, between 1 and max_draft + 1.
+   Tokens per step: tokens emitted per launch, over the whole batch.
+   Acceptance rate: maximum-likelihood estimate of the probability that a draft which is reached
+   is accepted; drafts behind a rejection were never reached and do not count. */
+SPECV_HOSTFN double specv_block_efficiency(const int64_t totals[SPECV_STAT_COUNT]) {
+    return specv_i_ratio(totals[SPECV_STAT_EMITTED], totals[SPECV_STAT_ROWS]);
+}
+
+SPECV_HOSTFN double specv_tokens_per_step(const int64_t totals[SPECV_STAT_COUNT]) {
+    return specv_i_ratio(totals[SPECV_STAT_EMITTED], totals[SPECV_STAT_STEPS]);
+}
+
+SPECV_HOSTFN double specv_acceptance_rate(const int64_t totals[SPECV_STAT_COUNT]) {
+    int64_t reached = totals[SPECV_STAT_ACCEPTED] + totals[SPECV_STAT_REJECTED];
+    return specv_i_ratio(totals[SPECV_STAT_ACCEPTED], reached);
+}
+
+/* Expected tokens per target pass when each draft that is reached is accepted with probability
+   alpha (in [0, 1]), independently: (1 - alpha^(gamma+1)) / (1 - alpha), summed without the
+   division. Leviathan et al. 2023 (arXiv 2211.17192), equation 1. 5 drafts at 0.8 give 3.689. */
+SPECV_HOSTFN double specv_expected_tokens(double alpha, int gamma) {
+    double sum = 1, power = 1;
+    for (int i = 0; i < gamma; ++i) {
+        power = specv_i_mul_double(power, alpha);
+        sum = specv_i_add_double(sum, power);
+    }
+    return sum;
+}
+
+/* Expected speed-up over plain decoding when one draft pass costs draft_cost target passes and a
+   pass over gamma + 1 positions costs as much as over one: theorem 3.8 there. (0.8, 5, 0.1) gives
+   2.46. */
+SPECV_HOSTFN double specv_expected_speedup(double alpha, int gamma, double draft_cost) {
+    double cost = specv_i_add_double(specv_i_mul_double(gamma, draft_cost), 1);
+    return specv_i_div_double(specv_expected_tokens(alpha, gamma), cost);
+}
+
+#if SPECV_I_LAUNCHERS
+/* E. One launch of one block; call it after A1 or B2 on the same stream. With accumulate the
+   stream's order is what keeps the counts whole: not for two streams at once. */
+SPECV_LAUNCHER int specv_accept_stats(const specv_accept_stats_desc *d, struct CUstream_st *stream);
+#endif
+
+#endif /* !__CUDACC_RTC__ */
+
+#if defined(__CUDACC__)
+
+/* Drafts of a row in front of its first placeholder. Several loads are in flight. */
+SPECV_DEVFN int32_t specv_i_before_placeholder(const void *tokens, int dtype, int64_t first,
+                                               int32_t n_draft) {
+    enum { AHEAD = 8 };
+    for (int32_t base = 0; base < n_draft; base += AHEAD) {
+        uint2 raw[AHEAD] = {};
+        int32_t found = AHEAD;
+#pragma unroll
+        for (int u = 0; u < AHEAD; ++u)
+            if (base + u < n_draft) specv_i_load_token(&raw[u], tokens, dtype, first + base + u);
+#pragma unroll
+        for (int u = AHEAD - 1; u >= 0; --u)
+            if (specv_i_token(raw[u], dtype) == -1) found = u;
+        if (found < AHEAD) return base + found;
+    }
+    return n_draft;
+}
+
+/* The same with the dtype as a constant: see specv_i_load_token. Call: thread. */
+SPECV_DEVFN int32_t specv_i_drafts_of_row(const specv_accept_stats_desc *d, int64_t first,
+                                          int32_t n_draft) {
+    if (d->token_dtype == SPECV_I64)
+        return specv_i_before_placeholder(d->draft_tokens, SPECV_I64, first, n_draft);
+    return specv_i_before_placeholder(d->draft_tokens, SPECV_I32, first, n_draft);
+}
+
+#if !defined(SPECVERIFY_STATIC)
+SPECV_KERNEL __launch_bounds__(SPECV_STATS_THREADS)
+    specv_accept_stats_kernel(const __grid_constant__ specv_accept_stats_desc d);
+#endif
+
+#endif /* __CUDACC__ */
+
+/* ============================================================================= >>short-names
+
+   Forwarding functions, under the names that kernels read best with. */
+
+#if defined(__CUDACC__) && !defined(SPECVERIFY_NO_SHORT_NAMES)
 SPECV_DEVFN int32_t thread_next_token(const int32_t *target, int accepted_len, int64_t vocab) {
     return specv_thread_next_token(target, accepted_len, vocab);
 }
@@ -5782,57 +6020,75 @@ SPECV_DEVFN void block_copy_kv(void *dst, const void *src, int64_t bytes) {
 }
 #endif
 
-/* Kernels (but those of A2 to A5, A8), for those who launch them from another file or with
-   attributes of their own. In each, the descriptor must be valid and resolved (specv_*_resolve);
-   see >>kernels for the grids. */
-#if !defined(SPECVERIFY_STATIC)
-SPECV_KERNEL __launch_bounds__(SPECV_VERIFY_THREADS)
-    specv_verify_greedy_kernel(const __grid_constant__ specv_verify_greedy_task task);
-SPECV_KERNEL __launch_bounds__(SPECV_PACK_THREADS, 1)
-    specv_pack_kv_kernel(const __grid_constant__ specv_pack_kv_desc d);
-SPECV_KERNEL __launch_bounds__(SPECV_PACK_THREADS, 1)
-    specv_verify_pack_kv_kernel(const __grid_constant__ specv_verify_pack_kv_desc d);
-SPECV_KERNEL __launch_bounds__(SPECV_MOVE_THREADS, 1)
-    specv_append_kv_kernel(const __grid_constant__ specv_append_kv_desc d);
-SPECV_KERNEL __launch_bounds__(SPECV_PAGE_THREADS, 1)
-    specv_page_resize_kernel(const __grid_constant__ specv_page_resize_desc d);
-SPECV_KERNEL __launch_bounds__(SPECV_MOVE_THREADS, 1)
-    specv_copy_pages_kernel(const __grid_constant__ specv_page_resize_desc d);
-SPECV_KERNEL __launch_bounds__(SPECV_PAGE_THREADS, 1)
-    specv_page_fork_kernel(const __grid_constant__ specv_page_fork_desc d);
-SPECV_KERNEL __launch_bounds__(SPECV_COLUMN_THREADS, 2)
-    specv_realign_kernel(const __grid_constant__ specv_realign_desc d);
-SPECV_KERNEL __launch_bounds__(SPECV_COLUMN_THREADS, 2)
-    specv_shift_kv_kernel(const __grid_constant__ specv_shift_kv_desc d);
-SPECV_KERNEL __launch_bounds__(SPECV_COLUMN_THREADS)
-    specv_gap_commit_kernel(const __grid_constant__ specv_gap_commit_desc d);
-SPECV_KERNEL __launch_bounds__(SPECV_COMPACT_THREADS, 1)
-    specv_compact_kernel(const __grid_constant__ specv_compact_desc d);
-SPECV_KERNEL __launch_bounds__(SPECV_GROUP_THREADS)
-    specv_group_kernel(const __grid_constant__ specv_group_desc d);
-SPECV_KERNEL __launch_bounds__(SPECV_BUDGET_THREADS, 1)
-    specv_draft_budget_kernel(const __grid_constant__ specv_draft_budget_desc d);
-SPECV_KERNEL __launch_bounds__(SPECV_PARTICLE_THREADS)
-    specv_particle_weights_kernel(const __grid_constant__ specv_particle_weights_desc d);
-SPECV_KERNEL __launch_bounds__(SPECV_PLAN_THREADS, 1)
-    specv_resample_plan_kernel(const __grid_constant__ specv_resample_plan_desc d);
-SPECV_KERNEL __launch_bounds__(SPECV_PARTICLE_THREADS, 2)
-    specv_reshuffle_kernel(const __grid_constant__ specv_reshuffle_task task);
-SPECV_KERNEL __launch_bounds__(SPECV_STATS_THREADS)
-    specv_accept_stats_kernel(const __grid_constant__ specv_accept_stats_desc d);
+#if !defined(__CUDACC_RTC__)
+#undef SPECV_CHECK
 #endif
-
-#endif /* __CUDACC__ */
 #endif /* SPECVERIFY_H_INCLUDED */
 
 #if defined(SPECVERIFY_IMPLEMENTATION) && !defined(SPECVERIFY_IMPLEMENTATION_INCLUDED)
 #define SPECVERIFY_IMPLEMENTATION_INCLUDED
-
 #if !defined(__CUDACC__)
 #error "SPECVERIFY_IMPLEMENTATION belongs into one .cu file, compiled by nvcc"
 #else
 
-/* ================================================================================ >>kernels */
+/* ========================================================================== >>implementation
+
+   Part II, in the one file that asks for it: kernels and launchers, family by family, in the order
+   of part I. SPECVERIFY_NO_<FAMILY> leaves one out. The descriptor that a kernel gets is valid and
+   resolved (specv_*_resolve); grids are said at the kernels. */
+
+#if !defined(__CUDACC_RTC__)
+#include <cuda_runtime_api.h>
+
+#if defined(SPECVERIFY_NO_VALIDATE)
+#define SPECV_I_VALIDATE(validate, d) SPECV_OK
+#else
+#define SPECV_I_VALIDATE(validate, d) validate(d)
+#endif
+
+/* Multiprocessors of the current device, or the caller's word for them. */
+static int specv_i_num_sms(int given, int *num_sms) {
+    int device = 0, status = 0;
+    *num_sms = given;
+    if (given == 0) {
+        status = (int)cudaGetDevice(&device);
+        if (status == 0)
+            status = (int)cudaDeviceGetAttribute(num_sms, cudaDevAttrMultiProcessorCount, device);
+    }
+    return status;
+}
+
+/* Can `kernel` be launched as a dependent that waits inside? Only if it was compiled for sm_90 or
+   later, otherwise griddepcontrol.wait is missing from it. */
+static int specv_i_waits_for_primary(const void *kernel) {
+    struct cudaFuncAttributes attributes;
+    if (cudaFuncGetAttributes(&attributes, kernel) != cudaSuccess) return 0;
+    return attributes.ptxVersion >= 90 && attributes.binaryVersion >= 90;
+}
+
+static int specv_i_launch(const void *kernel, int64_t blocks, int threads, const void *desc,
+                          int chained, cudaStream_t stream) {
+    cudaLaunchConfig_t config = SPECV_ZERO;
+    cudaLaunchAttribute attribute = SPECV_ZERO;
+    void *args[1];
+    config.gridDim = dim3((unsigned)blocks);
+    config.blockDim = dim3((unsigned)threads);
+    config.stream = stream;
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    config.attrs = &attribute;
+    config.numAttrs = chained && specv_i_waits_for_primary(kernel);
+    args[0] = (void *)desc;
+    return (int)cudaLaunchKernelExC(&config, kernel, args);
+}
+
+SPECV_LAUNCHER int specv_version(void) { return SPECVERIFY_VERSION; }
+
+#endif /* !__CUDACC_RTC__ */
+
+/* ========================================================================== >>greedy-kernels */
+
+#if !defined(SPECVERIFY_NO_GREEDY) || !defined(SPECVERIFY_NO_PACK) /* B2 starts A1 */
 
 /* A1. Grid: ceil(batch / 4) blocks of SPECV_VERIFY_THREADS; warp w of block x has row 4 x + w.
    Bytes: drafts and targets up to the stop, rounded up to 128 positions; outputs once. */
@@ -5843,6 +6099,34 @@ SPECV_KERNEL __launch_bounds__(SPECV_VERIFY_THREADS)
     if (task.has_second) specv_i_launch_dependents();
     if (row < task.d.rows.batch) specv_warp_verify_greedy_row(&task.d, (int)row, 0);
 }
+
+#if !defined(__CUDACC_RTC__)
+
+static int specv_i_launch_greedy(const specv_verify_greedy_desc *desc, int has_second,
+                                 cudaStream_t stream) {
+    const int64_t rows_per_block = SPECV_VERIFY_THREADS / 32;
+    specv_verify_greedy_task task = SPECV_ZERO;
+    task.d = *desc;
+    task.has_second = has_second;
+    specv_verify_greedy_resolve(&task.d);
+    return specv_i_launch((const void *)specv_verify_greedy_kernel,
+                          (desc->rows.batch + rows_per_block - 1) / rows_per_block,
+                          SPECV_VERIFY_THREADS, &task, 0, stream);
+}
+
+SPECV_LAUNCHER int specv_verify_greedy(const specv_verify_greedy_desc *desc,
+                                       struct CUstream_st *stream) {
+    int status = SPECV_I_VALIDATE(specv_verify_greedy_validate, desc);
+    if (status != SPECV_OK || desc->rows.batch == 0) return status;
+    return specv_i_launch_greedy(desc, 0, stream);
+}
+
+#endif /* !__CUDACC_RTC__ */
+#endif /* SPECVERIFY_NO_GREEDY */
+
+/* ========================================================================== >>sample-kernels */
+
+#if !defined(SPECVERIFY_NO_SAMPLE)
 
 /* A2 to A5 and A8, first pass. Grid: task.blocks blocks of SPECV_SAMPLE_THREADS for each row.
    Bytes: each score of the rows that need statistics once; 24 bytes a tile written, read back. */
@@ -5865,6 +6149,70 @@ SPECV_KERNEL __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
     specv_i_block_finish(&task.d, &memory, (int)blockIdx.x / task.blocks_of_residual,
                          (int)blockIdx.x % task.blocks_of_residual, task.blocks_of_residual);
 }
+
+#if !defined(__CUDACC_RTC__)
+
+/* Blocks that share a row: with two on an SM at a time, as few waves as leave at most an eighth of
+   the last one idle; not more than there are tiles for all warps. */
+static int specv_i_blocks_of_row(int64_t batch, int64_t tiles, int num_sms) {
+    const int64_t warps = SPECV_SAMPLE_THREADS / 32, most = (tiles + warps - 1) / warps;
+    int64_t waves = 0, blocks = 0;
+    if (batch > SPECV_TICKET_ROWS) return 1;
+    while (++waves <= 8) {
+        blocks = 2 * num_sms * waves / batch;
+        if (blocks * batch * 8 >= 2 * num_sms * waves * 7) break;
+    }
+    blocks = blocks < most ? blocks : most;
+    return (int)(blocks < 1 ? 1 : blocks);
+}
+
+static int specv_i_launch_sample(const specv_verify_sample_desc *desc, int chained,
+                                 cudaStream_t stream) {
+    const specv_rows *r = &desc->verify.rows;
+    specv_sample_task task = SPECV_ZERO;
+    int64_t drafts = r->max_draft, tiles;
+    int ratios = desc->rule != SPECV_RULE_COUPLED && desc->rule != SPECV_RULE_GREEDY;
+    int num_sms, status = specv_i_num_sms(desc->num_sms, &num_sms);
+    if (status) return status;
+    task.d = *desc;
+    specv_verify_sample_resolve(&task.d);
+    task.scratch = specv_i_scratch_layout(&task.d);
+    tiles = task.scratch.num_tiles;
+    task.blocks = specv_i_blocks_of_row(
+        r->batch, tiles * (drafts + 1 + (ratios && task.scratch.draft_rows ? drafts : 0)), num_sms);
+    task.blocks_of_residual = specv_i_blocks_of_row(
+        r->batch, tiles * (desc->rule == SPECV_RULE_BLOCK && drafts ? drafts : 1), num_sms);
+    task.has_second = ratios && (desc->draft.data || desc->target.dtype == SPECV_PROBS_F32);
+    status =
+        specv_i_launch((const void *)specv_verify_sample_kernel, (int64_t)r->batch * task.blocks,
+                       SPECV_SAMPLE_THREADS, &task, chained, stream);
+    if (status || !task.has_second) return status;
+    return specv_i_launch((const void *)specv_residual_kernel,
+                          (int64_t)r->batch * task.blocks_of_residual, SPECV_SAMPLE_THREADS, &task,
+                          1, stream);
+}
+
+SPECV_LAUNCHER int specv_verify_sample(const specv_verify_sample_desc *desc,
+                                       struct CUstream_st *stream) {
+    int status = SPECV_I_VALIDATE(specv_verify_sample_validate, desc);
+    if (status != SPECV_OK || desc->verify.rows.batch == 0) return status;
+    return specv_i_launch_sample(desc, 0, stream);
+}
+
+SPECV_LAUNCHER int specv_sample(const specv_sample_desc *desc, struct CUstream_st *stream) {
+    int status = SPECV_I_VALIDATE(specv_sample_validate, desc);
+    specv_verify_sample_desc d;
+    if (status != SPECV_OK || desc->batch == 0) return status;
+    d = specv_sample_as_verify(desc);
+    return specv_i_launch_sample(&d, 0, stream);
+}
+
+#endif /* !__CUDACC_RTC__ */
+#endif /* SPECVERIFY_NO_SAMPLE */
+
+/* ============================================================================ >>pack-kernels */
+
+#if !defined(SPECVERIFY_NO_PACK)
 
 /* B1. Grid: any number of blocks of SPECV_PACK_THREADS; all share every tile's bytes.
    Bytes: per block 4 per row; per accepted row row_bytes read, row_bytes written. */
@@ -5936,6 +6284,71 @@ SPECV_KERNEL __launch_bounds__(SPECV_PACK_THREADS, 1)
         __syncthreads(); /* lens, offsets and scratch are reused */
     }
 }
+
+#if !defined(__CUDACC_RTC__)
+
+/* Blocks that copy: with those that verify one per SM, so that all are resident at once and an SM
+   re-reads the tokens once; fewer when even with all drafts accepted there would not be a piece
+   for every fourth warp. */
+static int specv_i_copy_blocks(const specv_rows *r, const specv_kv_pack *kv, int num_sms,
+                               int verify_blocks) {
+    int64_t rows = (int64_t)r->batch * r->max_draft, most = num_sms, pieces, blocks;
+    most -= 2 * verify_blocks < num_sms ? verify_blocks : num_sms / 2;
+    rows = rows < kv->capacity_rows ? rows : kv->capacity_rows;
+    pieces = rows * kv->row_bytes / SPECV_PIECE_BYTES + 1;
+    pieces = pieces < 4 * most ? pieces : 4 * most;
+    blocks = (pieces * kv->num_planes + 3) / 4;
+    return (int)(blocks < most ? blocks : most);
+}
+
+static int specv_i_launch_pack(const specv_pack_kv_desc *desc, int chained, cudaStream_t stream) {
+    specv_pack_kv_desc d = *desc;
+    int num_sms, status = specv_i_num_sms(d.kv.num_sms, &num_sms);
+    if (status) return status;
+    specv_pack_kv_resolve(&d);
+    return specv_i_launch((const void *)specv_pack_kv_kernel,
+                          specv_i_copy_blocks(&d.rows, &d.kv, num_sms, 0), SPECV_PACK_THREADS, &d,
+                          chained, stream);
+}
+
+SPECV_LAUNCHER int specv_pack_kv(const specv_pack_kv_desc *desc, struct CUstream_st *stream) {
+    int status = SPECV_I_VALIDATE(specv_pack_kv_validate, desc);
+    if (status != SPECV_OK || desc->rows.batch == 0) return status;
+    return specv_i_launch_pack(desc, 0, stream);
+}
+
+SPECV_LAUNCHER int specv_verify_pack_kv(const specv_verify_pack_kv_desc *desc,
+                                        struct CUstream_st *stream) {
+    int num_sms, verify_blocks, status = SPECV_I_VALIDATE(specv_verify_pack_kv_validate, desc);
+    specv_verify_pack_kv_desc d;
+    if (status != SPECV_OK || desc->verify.rows.batch == 0) return status;
+    d = *desc;
+    verify_blocks = specv_i_verify_blocks(d.verify.rows.batch);
+    if (specv_verify_pack_kv_launches(&d) == 2) {
+        specv_pack_kv_desc pack = SPECV_ZERO;
+        pack.keep_status = 1;
+        pack.rows = d.verify.rows;
+        pack.accepted_len = d.verify.accepted_len;
+        pack.row_status = d.verify.row_status;
+        pack.kv = d.kv;
+        status = specv_i_launch_greedy(&d.verify, 1, stream);
+        return status ? status : specv_i_launch_pack(&pack, 1, stream);
+    }
+    status = specv_i_num_sms(d.kv.num_sms, &num_sms);
+    if (status) return status;
+    specv_verify_pack_kv_resolve(&d);
+    return specv_i_launch((const void *)specv_verify_pack_kv_kernel,
+                          verify_blocks +
+                              specv_i_copy_blocks(&d.verify.rows, &d.kv, num_sms, verify_blocks),
+                          SPECV_PACK_THREADS, &d, 0, stream);
+}
+
+#endif /* !__CUDACC_RTC__ */
+#endif /* SPECVERIFY_NO_PACK */
+
+/* =========================================================================== >>cache-kernels */
+
+#if !defined(SPECVERIFY_NO_CACHE)
 
 /* B3. Grid: any number of blocks of SPECV_MOVE_THREADS; one if there are no planes.
    Bytes: per block 12 a row and its pages' ids; per appended KV row its bytes read and written.
@@ -6085,6 +6498,68 @@ SPECV_KERNEL __launch_bounds__(SPECV_PAGE_THREADS, 1)
     }
 }
 
+#if !defined(__CUDACC_RTC__)
+
+/* Blocks that copy up to `positions` positions of every plane: at most one per SM, fewer when there
+   would not be a piece for every fourth warp; one if there is nothing to copy. */
+static int specv_i_move_blocks(const specv_kv_cache *kv, int64_t positions, int num_sms) {
+    int64_t most = num_sms, pieces, blocks;
+    if (!specv_i_has_planes(kv)) return 1;
+    pieces = specv_i_times(positions, kv->num_heads * kv->head_bytes) / SPECV_PIECE_BYTES + 1;
+    pieces = pieces < 4 * most ? pieces : 4 * most;
+    blocks = (pieces * kv->num_planes + 3) / 4;
+    return (int)(blocks < most ? blocks : most);
+}
+
+SPECV_LAUNCHER int specv_append_kv(const specv_append_kv_desc *desc, struct CUstream_st *stream) {
+    int num_sms, status = SPECV_I_VALIDATE(specv_append_kv_validate, desc);
+    specv_append_kv_desc d;
+    if (status != SPECV_OK || desc->rows.batch == 0) return status;
+    status = specv_i_num_sms(desc->num_sms, &num_sms);
+    if (status) return status;
+    d = *desc;
+    specv_append_kv_resolve(&d);
+    return specv_i_launch(
+        (const void *)specv_append_kv_kernel,
+        specv_i_move_blocks(&d.kv, (int64_t)d.rows.batch * (d.num_pending + d.rows.max_draft),
+                            num_sms),
+        SPECV_MOVE_THREADS, &d, 0, stream);
+}
+
+SPECV_LAUNCHER int specv_page_resize(const specv_page_resize_desc *desc,
+                                     struct CUstream_st *stream) {
+    int num_sms, status = SPECV_I_VALIDATE(specv_page_resize_validate, desc);
+    specv_page_resize_desc d;
+    if (status != SPECV_OK || desc->batch == 0) return status;
+    status = specv_i_num_sms(desc->num_sms, &num_sms);
+    if (status) return status;
+    d = *desc;
+    specv_page_resize_resolve(&d);
+    status = specv_i_launch((const void *)specv_page_resize_kernel, 1, SPECV_PAGE_THREADS, &d, 0,
+                            stream);
+    if (status || !specv_i_has_planes(&d.kv)) return status;
+    return specv_i_launch((const void *)specv_copy_pages_kernel,
+                          specv_i_move_blocks(&d.kv, (int64_t)d.batch * d.kv.page_size, num_sms),
+                          SPECV_MOVE_THREADS, &d, 1, stream);
+}
+
+SPECV_LAUNCHER int specv_page_fork(const specv_page_fork_desc *desc, struct CUstream_st *stream) {
+    int status = SPECV_I_VALIDATE(specv_page_fork_validate, desc);
+    specv_page_fork_desc d;
+    if (status != SPECV_OK || desc->num_forks == 0) return status;
+    d = *desc;
+    specv_page_fork_resolve(&d);
+    return specv_i_launch((const void *)specv_page_fork_kernel, 1, SPECV_PAGE_THREADS, &d, 0,
+                          stream);
+}
+
+#endif /* !__CUDACC_RTC__ */
+#endif /* SPECVERIFY_NO_CACHE */
+
+/* ========================================================================= >>columns-kernels */
+
+#if !defined(SPECVERIFY_NO_COLUMNS)
+
 /* C1, first kernel: where everything goes, tokens, mask, position ids. Grid: batch blocks of
    SPECV_COLUMN_THREADS, a block per row. Bytes: per block 8 a row; per row that moves its columns
    of each array, else those behind the old width. */
@@ -6207,6 +6682,59 @@ SPECV_KERNEL __launch_bounds__(SPECV_COLUMN_THREADS)
     if (thread == 0 && d.catchup) *d.catchup = !no_space && furthest == d.max_draft ? 2 : 1;
     if (thread == 0 && !no_space) *d.columns.width = width + furthest + 1;
 }
+
+#if !defined(__CUDACC_RTC__)
+
+static int specv_i_launch_shift(const specv_shift_kv_desc *d, int chained, cudaStream_t stream) {
+    int64_t slots = (d->kv.num_heads * d->kv.head_bytes + 15) / 16;
+    int64_t threads = (int64_t)d->batch * d->kv.num_planes * slots;
+    return specv_i_launch((const void *)specv_shift_kv_kernel,
+                          (threads + SPECV_COLUMN_THREADS - 1) / SPECV_COLUMN_THREADS,
+                          SPECV_COLUMN_THREADS, d, chained, stream);
+}
+
+SPECV_LAUNCHER int specv_realign(const specv_realign_desc *desc, struct CUstream_st *stream) {
+    int status = SPECV_I_VALIDATE(specv_realign_validate, desc);
+    specv_shift_kv_desc shift = SPECV_ZERO;
+    specv_realign_desc d;
+    if (status != SPECV_OK || desc->batch == 0) return status;
+    d = *desc;
+    specv_realign_resolve(&d);
+    status = specv_i_launch((const void *)specv_realign_kernel, d.batch, SPECV_COLUMN_THREADS, &d,
+                            0, stream);
+    if (status || !specv_i_has_planes(&d.kv)) return status;
+    shift.num_active = d.num_active;
+    shift.shifts = d.shifts;
+    shift.kv = d.kv;
+    shift.batch = d.batch;
+    return specv_i_launch_shift(&shift, 1, stream);
+}
+
+SPECV_LAUNCHER int specv_shift_kv(const specv_shift_kv_desc *desc, struct CUstream_st *stream) {
+    int status = SPECV_I_VALIDATE(specv_shift_kv_validate, desc);
+    specv_shift_kv_desc d;
+    if (status != SPECV_OK || desc->batch == 0) return status;
+    d = *desc;
+    specv_shift_kv_resolve(&d);
+    return specv_i_launch_shift(&d, 0, stream);
+}
+
+SPECV_LAUNCHER int specv_gap_commit(const specv_gap_commit_desc *desc, struct CUstream_st *stream) {
+    int status = SPECV_I_VALIDATE(specv_gap_commit_validate, desc);
+    specv_gap_commit_desc d;
+    if (status != SPECV_OK || desc->batch == 0) return status;
+    d = *desc;
+    specv_gap_commit_resolve(&d);
+    return specv_i_launch((const void *)specv_gap_commit_kernel, d.batch, SPECV_COLUMN_THREADS, &d,
+                          0, stream);
+}
+
+#endif /* !__CUDACC_RTC__ */
+#endif /* SPECVERIFY_NO_COLUMNS */
+
+/* ======================================================================== >>schedule-kernels */
+
+#if !defined(SPECVERIFY_NO_SCHEDULE)
 
 /* C3. Grid: one block of SPECV_COMPACT_THREADS for the lists, one more for each carried array; all
    count for themselves. Bytes: 1 a row and block; lists once; elements that move once. */
@@ -6417,6 +6945,41 @@ SPECV_KERNEL __launch_bounds__(SPECV_BUDGET_THREADS, 1)
     }
     if (thread == 0 && d.row_start) d.row_start[batch] = kept;
 }
+
+#if !defined(__CUDACC_RTC__)
+
+SPECV_LAUNCHER int specv_compact(const specv_compact_desc *desc, struct CUstream_st *stream) {
+    int status = SPECV_I_VALIDATE(specv_compact_validate, desc);
+    if (status != SPECV_OK || desc->batch == 0) return status;
+    return specv_i_launch((const void *)specv_compact_kernel, 1 + desc->num_carry,
+                          SPECV_COMPACT_THREADS, desc, 0, stream);
+}
+
+SPECV_LAUNCHER int specv_group(const specv_group_desc *desc, struct CUstream_st *stream) {
+    int status = SPECV_I_VALIDATE(specv_group_validate, desc);
+    if (status != SPECV_OK || desc->batch == 0) return status;
+    return specv_i_launch((const void *)specv_group_kernel,
+                          ((int64_t)desc->batch + SPECV_GROUP_ROWS - 1) / SPECV_GROUP_ROWS,
+                          SPECV_GROUP_THREADS, desc, 0, stream);
+}
+
+SPECV_LAUNCHER int specv_draft_budget(const specv_draft_budget_desc *desc,
+                                      struct CUstream_st *stream) {
+    int status = SPECV_I_VALIDATE(specv_draft_budget_validate, desc);
+    specv_draft_budget_desc d;
+    if (status != SPECV_OK || desc->rows.batch == 0) return status;
+    d = *desc;
+    specv_draft_budget_resolve(&d);
+    return specv_i_launch((const void *)specv_draft_budget_kernel, 1, SPECV_BUDGET_THREADS, &d, 0,
+                          stream);
+}
+
+#endif /* !__CUDACC_RTC__ */
+#endif /* SPECVERIFY_NO_SCHEDULE */
+
+/* ======================================================================= >>particles-kernels */
+
+#if !defined(SPECVERIFY_NO_PARTICLES)
 
 /* D1. Grid: a thread per particle, blocks of SPECV_PARTICLE_THREADS. Loads go ahead of the first
    EOS, which nobody knows yet: their rows are there.
@@ -6649,6 +7212,57 @@ SPECV_KERNEL __launch_bounds__(SPECV_PARTICLE_THREADS, 2)
     }
 }
 
+#if !defined(__CUDACC_RTC__)
+
+SPECV_LAUNCHER int specv_particle_weights(const specv_particle_weights_desc *desc,
+                                          struct CUstream_st *stream) {
+    int status = SPECV_I_VALIDATE(specv_particle_weights_validate, desc);
+    specv_particle_weights_desc d;
+    if (status != SPECV_OK || desc->batch == 0) return status;
+    d = *desc;
+    specv_particle_weights_resolve(&d);
+    return specv_i_launch((const void *)specv_particle_weights_kernel,
+                          ((int64_t)d.batch + SPECV_PARTICLE_THREADS - 1) / SPECV_PARTICLE_THREADS,
+                          SPECV_PARTICLE_THREADS, &d, 0, stream);
+}
+
+SPECV_LAUNCHER int specv_resample_plan(const specv_resample_plan_desc *desc,
+                                       struct CUstream_st *stream) {
+    int status = SPECV_I_VALIDATE(specv_resample_plan_validate, desc);
+    if (status != SPECV_OK || desc->num_groups == 0) return status;
+    return specv_i_launch((const void *)specv_resample_plan_kernel, desc->num_groups,
+                          (desc->num_particles + 31) / 32 * 32, desc, 0, stream);
+}
+
+SPECV_LAUNCHER int specv_reshuffle(const specv_reshuffle_desc *desc, struct CUstream_st *stream) {
+    int status = SPECV_I_VALIDATE(specv_reshuffle_validate, desc);
+    int64_t jobs, longest = 1, blocks;
+    int num_sms;
+    specv_reshuffle_task task = SPECV_ZERO;
+    if (status != SPECV_OK || desc->batch == 0) return status;
+    if ((jobs = (int64_t)desc->num_groups * desc->max_jobs) == 0) return status;
+    task.d = *desc;
+    specv_reshuffle_resolve(&task.d);
+    for (int i = 0; i < desc->num_caches; ++i)
+        if (desc->cache[i].max_row_pages > longest) longest = desc->cache[i].max_row_pages;
+    if (desc->text && desc->text_stride_elems / 8 > longest) longest = desc->text_stride_elems / 8;
+    /* A long context is the work of several blocks, each with a few entries a thread. */
+    task.chunks = (int32_t)(longest / (4 * SPECV_PARTICLE_THREADS) + 1);
+    if (task.chunks > 16) task.chunks = 16;
+    if ((status = specv_i_num_sms(0, &num_sms)) != 0) return status;
+    blocks = jobs * task.chunks; /* each takes a ticket: a few for each SM suffice */
+    if (blocks > 4 * num_sms) blocks = 4 * num_sms;
+    return specv_i_launch((const void *)specv_reshuffle_kernel, blocks, SPECV_PARTICLE_THREADS,
+                          &task, 0, stream);
+}
+
+#endif /* !__CUDACC_RTC__ */
+#endif /* SPECVERIFY_NO_PARTICLES */
+
+/* =========================================================================== >>stats-kernels */
+
+#if !defined(SPECVERIFY_NO_STATS)
+
 /* E. Grid: one block of SPECV_STATS_THREADS. Bytes: 4 to 13 per row, 8 (16) per counter; a row's
    tokens up to its first placeholder, for every SPECV_TILE_ROWS bins. Round trips: 1; with
    tokens 1 more for every 8 of the longest row. */
@@ -6705,347 +7319,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_STATS_THREADS)
     }
 }
 
-/* ================================================================================= >>launch */
-
 #if !defined(__CUDACC_RTC__)
-#include <cuda_runtime_api.h>
-
-#if defined(SPECVERIFY_NO_VALIDATE)
-#define SPECV_I_VALIDATE(validate, d) SPECV_OK
-#else
-#define SPECV_I_VALIDATE(validate, d) validate(d)
-#endif
-
-/* Multiprocessors of the current device, or the caller's word for them. */
-static int specv_i_num_sms(int given, int *num_sms) {
-    int device = 0, status = 0;
-    *num_sms = given;
-    if (given == 0) {
-        status = (int)cudaGetDevice(&device);
-        if (status == 0)
-            status = (int)cudaDeviceGetAttribute(num_sms, cudaDevAttrMultiProcessorCount, device);
-    }
-    return status;
-}
-
-/* Blocks that copy: with those that verify one per SM, so that all are resident at once and an SM
-   re-reads the tokens once; fewer when even with all drafts accepted there would not be a piece
-   for every fourth warp. */
-static int specv_i_copy_blocks(const specv_rows *r, const specv_kv_pack *kv, int num_sms,
-                               int verify_blocks) {
-    int64_t rows = (int64_t)r->batch * r->max_draft, most = num_sms, pieces, blocks;
-    most -= 2 * verify_blocks < num_sms ? verify_blocks : num_sms / 2;
-    rows = rows < kv->capacity_rows ? rows : kv->capacity_rows;
-    pieces = rows * kv->row_bytes / SPECV_PIECE_BYTES + 1;
-    pieces = pieces < 4 * most ? pieces : 4 * most;
-    blocks = (pieces * kv->num_planes + 3) / 4;
-    return (int)(blocks < most ? blocks : most);
-}
-
-/* Blocks that copy up to `positions` positions of every plane: at most one per SM, fewer when there
-   would not be a piece for every fourth warp; one if there is nothing to copy. */
-static int specv_i_move_blocks(const specv_kv_cache *kv, int64_t positions, int num_sms) {
-    int64_t most = num_sms, pieces, blocks;
-    if (!specv_i_has_planes(kv)) return 1;
-    pieces = specv_i_times(positions, kv->num_heads * kv->head_bytes) / SPECV_PIECE_BYTES + 1;
-    pieces = pieces < 4 * most ? pieces : 4 * most;
-    blocks = (pieces * kv->num_planes + 3) / 4;
-    return (int)(blocks < most ? blocks : most);
-}
-
-/* Can `kernel` be launched as a dependent that waits inside? Only if it was compiled for sm_90 or
-   later, otherwise griddepcontrol.wait is missing from it. */
-static int specv_i_waits_for_primary(const void *kernel) {
-    struct cudaFuncAttributes attributes;
-    if (cudaFuncGetAttributes(&attributes, kernel) != cudaSuccess) return 0;
-    return attributes.ptxVersion >= 90 && attributes.binaryVersion >= 90;
-}
-
-static int specv_i_launch(const void *kernel, int64_t blocks, int threads, const void *desc,
-                          int chained, cudaStream_t stream) {
-    cudaLaunchConfig_t config = SPECV_ZERO;
-    cudaLaunchAttribute attribute = SPECV_ZERO;
-    void *args[1];
-    config.gridDim = dim3((unsigned)blocks);
-    config.blockDim = dim3((unsigned)threads);
-    config.stream = stream;
-    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute.val.programmaticStreamSerializationAllowed = 1;
-    config.attrs = &attribute;
-    config.numAttrs = chained && specv_i_waits_for_primary(kernel);
-    args[0] = (void *)desc;
-    return (int)cudaLaunchKernelExC(&config, kernel, args);
-}
-
-static int specv_i_launch_greedy(const specv_verify_greedy_desc *desc, int has_second,
-                                 cudaStream_t stream) {
-    const int64_t rows_per_block = SPECV_VERIFY_THREADS / 32;
-    specv_verify_greedy_task task = SPECV_ZERO;
-    task.d = *desc;
-    task.has_second = has_second;
-    specv_verify_greedy_resolve(&task.d);
-    return specv_i_launch((const void *)specv_verify_greedy_kernel,
-                          (desc->rows.batch + rows_per_block - 1) / rows_per_block,
-                          SPECV_VERIFY_THREADS, &task, 0, stream);
-}
-
-SPECV_LAUNCHER int specv_verify_greedy(const specv_verify_greedy_desc *desc,
-                                       struct CUstream_st *stream) {
-    int status = SPECV_I_VALIDATE(specv_verify_greedy_validate, desc);
-    if (status != SPECV_OK || desc->rows.batch == 0) return status;
-    return specv_i_launch_greedy(desc, 0, stream);
-}
-
-/* Blocks that share a row: with two on an SM at a time, as few waves as leave at most an eighth of
-   the last one idle; not more than there are tiles for all warps. */
-static int specv_i_blocks_of_row(int64_t batch, int64_t tiles, int num_sms) {
-    const int64_t warps = SPECV_SAMPLE_THREADS / 32, most = (tiles + warps - 1) / warps;
-    int64_t waves = 0, blocks = 0;
-    if (batch > SPECV_TICKET_ROWS) return 1;
-    while (++waves <= 8) {
-        blocks = 2 * num_sms * waves / batch;
-        if (blocks * batch * 8 >= 2 * num_sms * waves * 7) break;
-    }
-    blocks = blocks < most ? blocks : most;
-    return (int)(blocks < 1 ? 1 : blocks);
-}
-
-static int specv_i_launch_sample(const specv_verify_sample_desc *desc, int chained,
-                                 cudaStream_t stream) {
-    const specv_rows *r = &desc->verify.rows;
-    specv_sample_task task = SPECV_ZERO;
-    int64_t drafts = r->max_draft, tiles;
-    int ratios = desc->rule != SPECV_RULE_COUPLED && desc->rule != SPECV_RULE_GREEDY;
-    int num_sms, status = specv_i_num_sms(desc->num_sms, &num_sms);
-    if (status) return status;
-    task.d = *desc;
-    specv_verify_sample_resolve(&task.d);
-    task.scratch = specv_i_scratch_layout(&task.d);
-    tiles = task.scratch.num_tiles;
-    task.blocks = specv_i_blocks_of_row(
-        r->batch, tiles * (drafts + 1 + (ratios && task.scratch.draft_rows ? drafts : 0)), num_sms);
-    task.blocks_of_residual = specv_i_blocks_of_row(
-        r->batch, tiles * (desc->rule == SPECV_RULE_BLOCK && drafts ? drafts : 1), num_sms);
-    task.has_second = ratios && (desc->draft.data || desc->target.dtype == SPECV_PROBS_F32);
-    status =
-        specv_i_launch((const void *)specv_verify_sample_kernel, (int64_t)r->batch * task.blocks,
-                       SPECV_SAMPLE_THREADS, &task, chained, stream);
-    if (status || !task.has_second) return status;
-    return specv_i_launch((const void *)specv_residual_kernel,
-                          (int64_t)r->batch * task.blocks_of_residual, SPECV_SAMPLE_THREADS, &task,
-                          1, stream);
-}
-
-SPECV_LAUNCHER int specv_verify_sample(const specv_verify_sample_desc *desc,
-                                       struct CUstream_st *stream) {
-    int status = SPECV_I_VALIDATE(specv_verify_sample_validate, desc);
-    if (status != SPECV_OK || desc->verify.rows.batch == 0) return status;
-    return specv_i_launch_sample(desc, 0, stream);
-}
-
-SPECV_LAUNCHER int specv_sample(const specv_sample_desc *desc, struct CUstream_st *stream) {
-    int status = SPECV_I_VALIDATE(specv_sample_validate, desc);
-    specv_verify_sample_desc d;
-    if (status != SPECV_OK || desc->batch == 0) return status;
-    d = specv_sample_as_verify(desc);
-    return specv_i_launch_sample(&d, 0, stream);
-}
-
-static int specv_i_launch_pack(const specv_pack_kv_desc *desc, int chained, cudaStream_t stream) {
-    specv_pack_kv_desc d = *desc;
-    int num_sms, status = specv_i_num_sms(d.kv.num_sms, &num_sms);
-    if (status) return status;
-    specv_pack_kv_resolve(&d);
-    return specv_i_launch((const void *)specv_pack_kv_kernel,
-                          specv_i_copy_blocks(&d.rows, &d.kv, num_sms, 0), SPECV_PACK_THREADS, &d,
-                          chained, stream);
-}
-
-SPECV_LAUNCHER int specv_pack_kv(const specv_pack_kv_desc *desc, struct CUstream_st *stream) {
-    int status = SPECV_I_VALIDATE(specv_pack_kv_validate, desc);
-    if (status != SPECV_OK || desc->rows.batch == 0) return status;
-    return specv_i_launch_pack(desc, 0, stream);
-}
-
-SPECV_LAUNCHER int specv_verify_pack_kv(const specv_verify_pack_kv_desc *desc,
-                                        struct CUstream_st *stream) {
-    int num_sms, verify_blocks, status = SPECV_I_VALIDATE(specv_verify_pack_kv_validate, desc);
-    specv_verify_pack_kv_desc d;
-    if (status != SPECV_OK || desc->verify.rows.batch == 0) return status;
-    d = *desc;
-    verify_blocks = specv_i_verify_blocks(d.verify.rows.batch);
-    if (specv_verify_pack_kv_launches(&d) == 2) {
-        specv_pack_kv_desc pack = SPECV_ZERO;
-        pack.keep_status = 1;
-        pack.rows = d.verify.rows;
-        pack.accepted_len = d.verify.accepted_len;
-        pack.row_status = d.verify.row_status;
-        pack.kv = d.kv;
-        status = specv_i_launch_greedy(&d.verify, 1, stream);
-        return status ? status : specv_i_launch_pack(&pack, 1, stream);
-    }
-    status = specv_i_num_sms(d.kv.num_sms, &num_sms);
-    if (status) return status;
-    specv_verify_pack_kv_resolve(&d);
-    return specv_i_launch((const void *)specv_verify_pack_kv_kernel,
-                          verify_blocks +
-                              specv_i_copy_blocks(&d.verify.rows, &d.kv, num_sms, verify_blocks),
-                          SPECV_PACK_THREADS, &d, 0, stream);
-}
-
-SPECV_LAUNCHER int specv_append_kv(const specv_append_kv_desc *desc, struct CUstream_st *stream) {
-    int num_sms, status = SPECV_I_VALIDATE(specv_append_kv_validate, desc);
-    specv_append_kv_desc d;
-    if (status != SPECV_OK || desc->rows.batch == 0) return status;
-    status = specv_i_num_sms(desc->num_sms, &num_sms);
-    if (status) return status;
-    d = *desc;
-    specv_append_kv_resolve(&d);
-    return specv_i_launch(
-        (const void *)specv_append_kv_kernel,
-        specv_i_move_blocks(&d.kv, (int64_t)d.rows.batch * (d.num_pending + d.rows.max_draft),
-                            num_sms),
-        SPECV_MOVE_THREADS, &d, 0, stream);
-}
-
-SPECV_LAUNCHER int specv_page_resize(const specv_page_resize_desc *desc,
-                                     struct CUstream_st *stream) {
-    int num_sms, status = SPECV_I_VALIDATE(specv_page_resize_validate, desc);
-    specv_page_resize_desc d;
-    if (status != SPECV_OK || desc->batch == 0) return status;
-    status = specv_i_num_sms(desc->num_sms, &num_sms);
-    if (status) return status;
-    d = *desc;
-    specv_page_resize_resolve(&d);
-    status = specv_i_launch((const void *)specv_page_resize_kernel, 1, SPECV_PAGE_THREADS, &d, 0,
-                            stream);
-    if (status || !specv_i_has_planes(&d.kv)) return status;
-    return specv_i_launch((const void *)specv_copy_pages_kernel,
-                          specv_i_move_blocks(&d.kv, (int64_t)d.batch * d.kv.page_size, num_sms),
-                          SPECV_MOVE_THREADS, &d, 1, stream);
-}
-
-SPECV_LAUNCHER int specv_page_fork(const specv_page_fork_desc *desc, struct CUstream_st *stream) {
-    int status = SPECV_I_VALIDATE(specv_page_fork_validate, desc);
-    specv_page_fork_desc d;
-    if (status != SPECV_OK || desc->num_forks == 0) return status;
-    d = *desc;
-    specv_page_fork_resolve(&d);
-    return specv_i_launch((const void *)specv_page_fork_kernel, 1, SPECV_PAGE_THREADS, &d, 0,
-                          stream);
-}
-
-static int specv_i_launch_shift(const specv_shift_kv_desc *d, int chained, cudaStream_t stream) {
-    int64_t slots = (d->kv.num_heads * d->kv.head_bytes + 15) / 16;
-    int64_t threads = (int64_t)d->batch * d->kv.num_planes * slots;
-    return specv_i_launch((const void *)specv_shift_kv_kernel,
-                          (threads + SPECV_COLUMN_THREADS - 1) / SPECV_COLUMN_THREADS,
-                          SPECV_COLUMN_THREADS, d, chained, stream);
-}
-
-SPECV_LAUNCHER int specv_realign(const specv_realign_desc *desc, struct CUstream_st *stream) {
-    int status = SPECV_I_VALIDATE(specv_realign_validate, desc);
-    specv_shift_kv_desc shift = SPECV_ZERO;
-    specv_realign_desc d;
-    if (status != SPECV_OK || desc->batch == 0) return status;
-    d = *desc;
-    specv_realign_resolve(&d);
-    status = specv_i_launch((const void *)specv_realign_kernel, d.batch, SPECV_COLUMN_THREADS, &d,
-                            0, stream);
-    if (status || !specv_i_has_planes(&d.kv)) return status;
-    shift.num_active = d.num_active;
-    shift.shifts = d.shifts;
-    shift.kv = d.kv;
-    shift.batch = d.batch;
-    return specv_i_launch_shift(&shift, 1, stream);
-}
-
-SPECV_LAUNCHER int specv_shift_kv(const specv_shift_kv_desc *desc, struct CUstream_st *stream) {
-    int status = SPECV_I_VALIDATE(specv_shift_kv_validate, desc);
-    specv_shift_kv_desc d;
-    if (status != SPECV_OK || desc->batch == 0) return status;
-    d = *desc;
-    specv_shift_kv_resolve(&d);
-    return specv_i_launch_shift(&d, 0, stream);
-}
-
-SPECV_LAUNCHER int specv_gap_commit(const specv_gap_commit_desc *desc, struct CUstream_st *stream) {
-    int status = SPECV_I_VALIDATE(specv_gap_commit_validate, desc);
-    specv_gap_commit_desc d;
-    if (status != SPECV_OK || desc->batch == 0) return status;
-    d = *desc;
-    specv_gap_commit_resolve(&d);
-    return specv_i_launch((const void *)specv_gap_commit_kernel, d.batch, SPECV_COLUMN_THREADS, &d,
-                          0, stream);
-}
-
-SPECV_LAUNCHER int specv_compact(const specv_compact_desc *desc, struct CUstream_st *stream) {
-    int status = SPECV_I_VALIDATE(specv_compact_validate, desc);
-    if (status != SPECV_OK || desc->batch == 0) return status;
-    return specv_i_launch((const void *)specv_compact_kernel, 1 + desc->num_carry,
-                          SPECV_COMPACT_THREADS, desc, 0, stream);
-}
-
-SPECV_LAUNCHER int specv_group(const specv_group_desc *desc, struct CUstream_st *stream) {
-    int status = SPECV_I_VALIDATE(specv_group_validate, desc);
-    if (status != SPECV_OK || desc->batch == 0) return status;
-    return specv_i_launch((const void *)specv_group_kernel,
-                          ((int64_t)desc->batch + SPECV_GROUP_ROWS - 1) / SPECV_GROUP_ROWS,
-                          SPECV_GROUP_THREADS, desc, 0, stream);
-}
-
-SPECV_LAUNCHER int specv_draft_budget(const specv_draft_budget_desc *desc,
-                                      struct CUstream_st *stream) {
-    int status = SPECV_I_VALIDATE(specv_draft_budget_validate, desc);
-    specv_draft_budget_desc d;
-    if (status != SPECV_OK || desc->rows.batch == 0) return status;
-    d = *desc;
-    specv_draft_budget_resolve(&d);
-    return specv_i_launch((const void *)specv_draft_budget_kernel, 1, SPECV_BUDGET_THREADS, &d, 0,
-                          stream);
-}
-
-SPECV_LAUNCHER int specv_particle_weights(const specv_particle_weights_desc *desc,
-                                          struct CUstream_st *stream) {
-    int status = SPECV_I_VALIDATE(specv_particle_weights_validate, desc);
-    specv_particle_weights_desc d;
-    if (status != SPECV_OK || desc->batch == 0) return status;
-    d = *desc;
-    specv_particle_weights_resolve(&d);
-    return specv_i_launch((const void *)specv_particle_weights_kernel,
-                          ((int64_t)d.batch + SPECV_PARTICLE_THREADS - 1) / SPECV_PARTICLE_THREADS,
-                          SPECV_PARTICLE_THREADS, &d, 0, stream);
-}
-
-SPECV_LAUNCHER int specv_resample_plan(const specv_resample_plan_desc *desc,
-                                       struct CUstream_st *stream) {
-    int status = SPECV_I_VALIDATE(specv_resample_plan_validate, desc);
-    if (status != SPECV_OK || desc->num_groups == 0) return status;
-    return specv_i_launch((const void *)specv_resample_plan_kernel, desc->num_groups,
-                          (desc->num_particles + 31) / 32 * 32, desc, 0, stream);
-}
-
-SPECV_LAUNCHER int specv_reshuffle(const specv_reshuffle_desc *desc, struct CUstream_st *stream) {
-    int status = SPECV_I_VALIDATE(specv_reshuffle_validate, desc);
-    int64_t jobs, longest = 1, blocks;
-    int num_sms;
-    specv_reshuffle_task task = SPECV_ZERO;
-    if (status != SPECV_OK || desc->batch == 0) return status;
-    if ((jobs = (int64_t)desc->num_groups * desc->max_jobs) == 0) return status;
-    task.d = *desc;
-    specv_reshuffle_resolve(&task.d);
-    for (int i = 0; i < desc->num_caches; ++i)
-        if (desc->cache[i].max_row_pages > longest) longest = desc->cache[i].max_row_pages;
-    if (desc->text && desc->text_stride_elems / 8 > longest) longest = desc->text_stride_elems / 8;
-    /* A long context is the work of several blocks, each with a few entries a thread. */
-    task.chunks = (int32_t)(longest / (4 * SPECV_PARTICLE_THREADS) + 1);
-    if (task.chunks > 16) task.chunks = 16;
-    if ((status = specv_i_num_sms(0, &num_sms)) != 0) return status;
-    blocks = jobs * task.chunks; /* each takes a ticket: a few for each SM suffice */
-    if (blocks > 4 * num_sms) blocks = 4 * num_sms;
-    return specv_i_launch((const void *)specv_reshuffle_kernel, blocks, SPECV_PARTICLE_THREADS,
-                          &task, 0, stream);
-}
 
 SPECV_LAUNCHER int specv_accept_stats(const specv_accept_stats_desc *desc,
                                       struct CUstream_st *stream) {
@@ -7058,11 +7332,12 @@ SPECV_LAUNCHER int specv_accept_stats(const specv_accept_stats_desc *desc,
                           stream);
 }
 
-SPECV_LAUNCHER int specv_version(void) { return SPECVERIFY_VERSION; }
-
-#undef SPECV_I_VALIDATE
-
 #endif /* !__CUDACC_RTC__ */
+#endif /* SPECVERIFY_NO_STATS */
+
+#if !defined(__CUDACC_RTC__)
+#undef SPECV_I_VALIDATE
+#endif
 #endif /* __CUDACC__ */
 #endif /* SPECVERIFY_IMPLEMENTATION */
 

@@ -14,8 +14,8 @@
 
    It needs IEEE arithmetic: strict doubles and floats, no -ffast-math.
 
-   Contents: >>api, >>rows, >>A1, >>scores, >>A2-A5, >>A8, >>B1, >>B2, >>B3, >>B5, >>C1, >>C2,
-   >>C3, >>C4, >>C5, >>D1, >>D2, >>D3, >>E, >>diff; licence as in specverify.cuh.
+   Contents: >>api, >>rows; the families of specverify.cuh: >>greedy, >>sample, >>pack, >>cache,
+   >>columns, >>schedule, >>particles, >>stats; >>diff. Licence as in specverify.cuh.
 */
 
 #ifndef SPECVERIFY_REF_H_INCLUDED
@@ -164,7 +164,7 @@ static void specv_ref_i_write_row(const specv_verify_greedy_desc *d, int b,
     }
 }
 
-/* ===================================================================================== >>A1 */
+/* ================================================================================== >>greedy */
 
 /* a = target, d = draft, n = drafts of the row:
        k = min { j : a[j] != d[j], or j = n };   emit d[0..k-1], a[k]
@@ -209,7 +209,9 @@ SPECV_REF_API int specv_ref_verify_greedy(const specv_verify_greedy_desc *d) {
     return SPECV_OK;
 }
 
-/* ================================================================================= >>scores */
+/* ================================================================================== >>sample */
+
+/* ---- What the models say */
 
 /* One position of the target's or the draft's scores, and what sampling needs to know of it. */
 typedef struct specv_ref_i_scores {
@@ -327,7 +329,7 @@ static float specv_ref_i_p(specv_ref_i_scores *r, int64_t x) {
     return specv_probability(&r->row, &r->scale, score, (int32_t)x);
 }
 
-/* ================================================================================== >>A2-A5 */
+/* ---- A2 to A5 */
 
 /* What the next token is drawn from: weights over the ids. */
 typedef struct specv_ref_i_weights {
@@ -746,7 +748,7 @@ SPECV_REF_API int specv_ref_verify_sample(const specv_verify_sample_desc *d) {
     return SPECV_OK;
 }
 
-/* ===================================================================================== >>A8 */
+/* ---- A8 */
 
 SPECV_REF_API int specv_ref_sample(const specv_sample_desc *d) {
     specv_verify_sample_desc v;
@@ -757,7 +759,9 @@ SPECV_REF_API int specv_ref_sample(const specv_sample_desc *d) {
     return SPECV_OK;
 }
 
-/* ===================================================================================== >>B1 */
+/* ==================================================================================== >>pack */
+
+/* ---- B1 */
 
 static void specv_ref_i_copy(const specv_pack_kv_desc *d, int b, int32_t len) {
     const specv_kv_pack *kv = &d->kv;
@@ -805,7 +809,7 @@ SPECV_REF_API int specv_ref_pack_kv(const specv_pack_kv_desc *d) {
     return SPECV_OK;
 }
 
-/* ===================================================================================== >>B2 */
+/* ---- B2 */
 
 SPECV_REF_API int specv_ref_verify_pack_kv(const specv_verify_pack_kv_desc *d) {
     specv_pack_kv_desc pack = SPECV_ZERO;
@@ -820,7 +824,9 @@ SPECV_REF_API int specv_ref_verify_pack_kv(const specv_verify_pack_kv_desc *d) {
     return status != SPECV_OK ? status : specv_ref_pack_kv(&pack);
 }
 
-/* ===================================================================================== >>B3 */
+/* =================================================================================== >>cache */
+
+/* ---- B3 */
 
 /* Where head h of position x of sequence b starts in a plane; kv is resolved. */
 static int64_t specv_ref_i_place(const specv_kv_cache *kv, int64_t b, int64_t x, int64_t h) {
@@ -940,7 +946,7 @@ SPECV_REF_API int specv_ref_append_kv(const specv_append_kv_desc *desc) {
     return SPECV_OK;
 }
 
-/* ===================================================================================== >>B5 */
+/* ---- B5 */
 
 /* What a row wants: entries keep .. held-1 go, entries held .. keep-1 come. */
 typedef struct specv_ref_i_pages {
@@ -1140,7 +1146,9 @@ SPECV_REF_API int specv_ref_page_fork(const specv_page_fork_desc *desc) {
     return SPECV_OK;
 }
 
-/* ===================================================================================== >>C1 */
+/* ================================================================================= >>columns */
+
+/* ---- C1 */
 
 static int specv_ref_i_num_live(const int32_t *num_active, int batch) {
     int live = num_active && *num_active < batch ? *num_active : batch;
@@ -1278,7 +1286,7 @@ SPECV_REF_API int specv_ref_shift_kv(const specv_shift_kv_desc *desc) {
     return SPECV_OK;
 }
 
-/* ===================================================================================== >>C2 */
+/* ---- C2 */
 
 static int specv_ref_i_gap_ok(const specv_gap_commit_desc *d, int b, int64_t width) {
     const int64_t accepted = d->accepted_len[b], emitted = d->num_emitted[b];
@@ -1333,7 +1341,9 @@ SPECV_REF_API int specv_ref_gap_commit(const specv_gap_commit_desc *desc) {
     return SPECV_OK;
 }
 
-/* ===================================================================================== >>C3 */
+/* ================================================================================ >>schedule */
+
+/* ---- C3 */
 
 SPECV_REF_API int specv_ref_compact(const specv_compact_desc *d) {
     int status = specv_compact_validate(d), live, count = 0;
@@ -1372,7 +1382,7 @@ SPECV_REF_API int specv_ref_compact(const specv_compact_desc *d) {
     return SPECV_OK;
 }
 
-/* ===================================================================================== >>C4 */
+/* ---- C4 */
 
 /* Does row i come before row j? Only what "smaller" means is decided here. */
 static int specv_ref_i_key_below(const specv_group_desc *d, int i, int j) {
@@ -1419,7 +1429,7 @@ SPECV_REF_API int specv_ref_group(const specv_group_desc *d) {
     return SPECV_OK;
 }
 
-/* ===================================================================================== >>C5 */
+/* ---- C5 */
 
 /* Drafts of all rows whose survival is above `value`, or, with or_equal, not below it. */
 static int64_t specv_ref_i_above(const specv_draft_budget_desc *d, int live, float value,
@@ -1493,7 +1503,9 @@ SPECV_REF_API int specv_ref_draft_budget(const specv_draft_budget_desc *desc) {
     return SPECV_OK;
 }
 
-/* ===================================================================================== >>D1 */
+/* =============================================================================== >>particles */
+
+/* ---- D1 */
 
 static void specv_ref_i_weigh_particle(const specv_particle_weights_desc *d, int b) {
     const float alpha = d->alpha ? d->alpha[b] : 1.f;
@@ -1543,7 +1555,7 @@ SPECV_REF_API int specv_ref_particle_weights(const specv_particle_weights_desc *
     return SPECV_OK;
 }
 
-/* ===================================================================================== >>D2 */
+/* ---- D2 */
 
 /* 64 bits after the point of draw k of group g. */
 static uint64_t specv_ref_i_draw_uniform(const specv_resample_plan_desc *d, int g, int k,
@@ -1661,7 +1673,7 @@ SPECV_REF_API int specv_ref_resample_plan(const specv_resample_plan_desc *d) {
     return SPECV_OK;
 }
 
-/* ===================================================================================== >>D3 */
+/* ---- D3 */
 
 /* Entries of src's table that hold tokens; -1 if its numbers are bad. */
 static int64_t specv_ref_i_shared_pages(const specv_particle_cache *c, int src, int dst) {
@@ -1773,7 +1785,7 @@ SPECV_REF_API int specv_ref_reshuffle(const specv_reshuffle_desc *desc) {
     return SPECV_OK;
 }
 
-/* ====================================================================================== >>E */
+/* =================================================================================== >>stats */
 
 /* Drafts of row b in front of its first placeholder. */
 static int32_t specv_ref_i_proposed(const specv_accept_stats_desc *d, int b, int32_t num_drafts) {

@@ -9,6 +9,8 @@ import subprocess
 import sys
 import tempfile
 
+import layout
+
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ROOT = os.environ.get("ROOT", HERE)
 CODE = (".cuh", ".cu", ".h", ".c", ".hpp", ".cpp", ".py", ".sh")
@@ -102,6 +104,62 @@ def contents():
         mentioned = re.findall(r">>([a-z][\w-]+)", text)
         problems += [f"{name}: >>{m} leads nowhere" for m in set(mentioned) - set(sections)
                      if len(m) > 2]
+    return problems
+
+
+def family_problems(text):
+    """Complaints about a header whose families are not kept."""
+    parts = layout.definitions(text)
+    sections = list(dict.fromkeys(p.section for p in parts))
+    families = [s for s in sections if s + "-kernels" in sections]
+    problems = [] if len(families) > 1 else ["no families found"]
+    if [s for s in sections if s.endswith("-kernels")] != [f + "-kernels" for f in families]:
+        problems.append("parts I and II have the families in different order")
+    level = {s: 0 for s in sections}
+    for i, family in enumerate(families):
+        level[family], level[family + "-kernels"] = 2 * i + 1, 2 * i + 2
+    home = {name: part.section for part in parts for name in part.names}
+    for part in parts:
+        if part.section in ("short-names", "implementation"):
+            continue
+        mine = part.section.removesuffix("-kernels")
+        for name in sorted(part.uses):
+            other = home.get(name, "types").removesuffix("-kernels")
+            if level[other] > level[mine]:
+                problems.append(f"{part.names[0]} of {mine} uses {name} of {other}")
+    last = 0
+    for operation, found in layout.places(text).items():
+        where = [section for section, _, _ in found]
+        family = where[1] if len(where) > 1 else "?"
+        if where != ["tables", family, family + "-kernels"] or family not in families:
+            problems.append(f"{operation} stands in {', '.join(where)}")
+            continue
+        if found[0][1] < last:
+            problems.append(f"{operation} is not where its family is in >>tables")
+        last = found[0][1]
+        opening = re.search(rf">>{family}\n(.*?)\*/", text, re.S).group(1)
+        if operation not in opening or "Needs:" not in opening:
+            problems.append(f"the opening of {family} does not tell of {operation} or its needs")
+    reference = re.findall(r"^/\* =+ >>(\w+)", read("specverify_ref.h"), re.M)
+    if [s for s in reference if s in families] != families:
+        problems.append("the reference has other families, or in other order")
+    return problems
+
+
+@check
+def families():
+    """an operation stands in its row of >>tables, in its family and in that one's kernels"""
+    text = read("specverify.cuh")
+    problems = family_problems(text)
+    planted = re.sub(r"^/\* =+ >>pack$", "SPECV_HOSTFN int specv_i_planted(void) {\n    return "
+                     r"specv_append_kv_validate(0);\n}\n\n\g<0>", text, flags=re.M)
+    if not any("specv_i_planted" in problem for problem in family_problems(planted)):
+        problems.append("a use of a lower family, planted, is not seen")
+    if not problems:
+        for operation, found in layout.places(text).items():
+            print(f"        {operation:24}" + "  ".join(
+                f"{section} {first}" + (f"-{last}" if last > first else "")
+                for section, first, last in found))
     return problems
 
 
@@ -262,7 +320,7 @@ def status_codes():
             problems.append(f"{bit} is not explained in >>rules")
         if len(re.findall(rf"\b{bit}\b", text)) < 3:
             problems.append(f"{bit} is never set")
-        shared = text.split("= >>numeric")[1].split("= >>host")[0]  # the reference calls it
+        shared = "".join(re.findall(r"^SPECV_NUMFN.*?^}", text, re.M | re.S))  # it calls these
         device_only = bit == "SPECV_ROW_BAD_TICKET"  # the reference has no tickets
         if not device_only and bit not in read("specverify_ref.h") and bit not in shared:
             problems.append(f"the reference never sets {bit}")
