@@ -1521,9 +1521,9 @@ SPECV_DEVFN int32_t specv_i_block_max(int32_t value) {
 
    Draft ids against target ids: a row's accepted drafts end where the first one differs.
      A1  specv_verify_greedy     one launch, a warp per row
-   Its descriptor holds what all verifications have in common: batch, drafts, EOS, outputs. For
-   kernels of your own: warp_ballot_accept compares a row, specv_warp_verify_greedy_row does all that
-   A1 does for one.
+   Its descriptor holds what all verifications have in common: batch, drafts, EOS, outputs. In
+   kernels of your own warp_ballot_accept compares a row; specv_warp_verify_greedy_row does all
+   that A1 does for one.
    Needs: primitives. */
 
 /* A1. Greedy verification: draft ids against target ids. */
