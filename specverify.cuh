@@ -331,9 +331,9 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
     X(ERR_TOO_LARGE, -5,                                                                           \
       "batch * (max_draft + 1), or rows times pages, is above 2^30 or batch above a limit")        \
     X(ERR_LAYOUT, -6, "draft_len and row_start are both given: dense or CSR, not both")            \
-    X(ERR_NUM_ACTIVE, -7, "num_active is not 4-byte aligned")                                      \
+    X(ERR_NUM_ACTIVE, -7, "num_active or num_active_groups is not 4-byte aligned")                 \
     X(ERR_DRAFT_LEN, -8, "draft_len is not 4-byte aligned")                                        \
-    X(ERR_ROW_START, -9, "row_start is not 4-byte aligned")                                        \
+    X(ERR_ROW_START, -9, "row_start or new_row_start is not 4-byte aligned")                       \
     X(ERR_NUM_DRAFT_TOKENS, -10,                                                                   \
       "num_draft_tokens is negative, above batch * max_draft, or given without row_start")         \
     X(ERR_TOKEN_DTYPE, -11, "token_dtype is neither SPECV_I32 nor SPECV_I64")                      \
@@ -342,8 +342,9 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
       "target_tokens is null or not aligned to its element, or is given beside scores")            \
     X(ERR_ACCEPTED_LEN, -14, "accepted_len is null or not 4-byte aligned")                         \
     X(ERR_NEXT_TOKEN, -15, "next_token is not aligned to its element")                             \
-    X(ERR_OUT_TOKENS, -16, "out_tokens is not aligned to its element")                             \
-    X(ERR_NUM_EMITTED, -17, "num_emitted is not 4-byte aligned")                                   \
+    X(ERR_OUT_TOKENS, -16,                                                                         \
+      "out_tokens is not aligned to its element, or null where it is an input")                    \
+    X(ERR_NUM_EMITTED, -17, "num_emitted is not 4-byte aligned, or null where it is needed")       \
     X(ERR_ROW_STATUS, -18, "row_status is not 4-byte aligned")                                     \
     X(ERR_DRAFT_STRIDE, -19, "draft_stride_elems is below max_draft, or given with row_start")     \
     X(ERR_TARGET_STRIDE, -20,                                                                      \
@@ -392,12 +393,12 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
     X(ERR_SCRATCH, -52, "scratch is null, not 16-byte aligned, or smaller than needed")            \
     X(ERR_TICKET, -53, "ticket is null or not 4-byte aligned")                                     \
     X(ERR_CACHE_LEN, -54, "cache_len is null or not 4-byte aligned")                               \
-    X(ERR_DRAFT_CACHE_LEN, -55, "draft_cache_len or draft_catchup is not 4-byte aligned")          \
+    X(ERR_DRAFT_CACHE_LEN, -55, "draft_cache_len or draft_lacks is not 4-byte aligned")            \
     X(ERR_NUM_PENDING, -56,                                                                        \
       "num_pending is negative, or batch * (num_pending + max_draft) above 2^30")                  \
     X(ERR_SLOT_MAPPING, -57, "slot_mapping is not 8-byte, or position_ids not 4-byte aligned")     \
     X(ERR_PAGE_REFS, -58,                                                                          \
-      "refs is null, or refs or page_refs is not 4-byte aligned, or without pages")                \
+      "page_refs is null where needed, not 4-byte aligned, or given without pages")                \
     X(ERR_BLOCK_TABLE, -59,                                                                        \
       "block_table is not 4-byte aligned, null where there must be pages, or given where not")     \
     X(ERR_PAGE_SIZE, -60, "page_size is not positive, or is given without block_table")            \
@@ -408,57 +409,56 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
     X(ERR_KV_STRIDE, -65,                                                                          \
       "a stride of heads, positions, pages or sequences is negative or makes them overlap")        \
     X(ERR_TABLE_STRIDE, -66,                                                                       \
-      "table_stride does not hold a row's pages, or is given without block_table")                 \
+      "table_stride_elems does not hold a row's pages, or is given without block_table")           \
     X(ERR_FREE_PAGES, -67, "free_pages or num_free is null or not 4-byte aligned")                 \
     X(ERR_NUM_ROW_PAGES, -68,                                                                      \
       "num_row_pages is null or not 4-byte aligned, or max_row_pages is not positive")             \
     X(ERR_RESERVE, -69, "reserve is negative, or row_reserve is not 4-byte aligned")               \
     X(ERR_COPY, -70,                                                                               \
-      "copy_from or copy_to is not 4-byte aligned, or is null where the other or planes are "      \
-      "given")                                                                                     \
+      "copy_src_page or copy_dst_page is not 4-byte aligned, or is null where the other or "       \
+      "planes are given")                                                                          \
     X(ERR_FORK, -71,                                                                               \
       "num_forks is negative, or src_row, dst_row or fork_status is not what it must be")          \
-    X(ERR_EMITTED, -72, "emitted is null or not aligned to its element, or num_emitted is null")   \
-    X(ERR_EMITTED_STRIDE, -73, "emitted_stride_elems is below max_draft + 1")                      \
-    X(ERR_COLUMNS, -74, "tokens, mask or position_ids is not aligned to its element")              \
-    X(ERR_WIDTH, -75, "width is null or not 4-byte aligned")                                       \
-    X(ERR_MAX_COLUMNS, -76, "max_columns is not in 1..2^29, or above stride_elems")                \
-    X(ERR_INDEX_DTYPE, -77, "index_dtype is neither SPECV_I32 nor SPECV_I64")                      \
-    X(ERR_PAD_LEN, -78, "pad_len is null or not 4-byte aligned")                                   \
-    X(ERR_SHIFTS, -79, "shifts is null or not 16-byte aligned")                                    \
-    X(ERR_END, -80, "end is not 4-byte aligned")                                                   \
-    X(ERR_CONTENT_LEN, -81, "content_len is null or not 4-byte aligned")                           \
-    X(ERR_CATCHUP, -82,                                                                            \
-      "an output of catch-up ranges is not 4-byte aligned, or lacks the lengths that it needs")    \
-    X(ERR_FINISHED, -83, "finished is null")                                                       \
-    X(ERR_ACTIVE, -84, "active or new_num_active is null or not 4-byte aligned")                   \
-    X(ERR_CARRY, -85,                                                                              \
+    X(ERR_COLUMNS, -72, "tokens, mask or position_ids is not aligned to its element")              \
+    X(ERR_WIDTH, -73, "width is null or not 4-byte aligned")                                       \
+    X(ERR_MAX_COLUMNS, -74, "max_columns is not in 1..2^29, or above stride_elems")                \
+    X(ERR_INDEX_DTYPE, -75, "index_dtype is neither SPECV_I32 nor SPECV_I64")                      \
+    X(ERR_PAD_LEN, -76, "pad_len is null or not 4-byte aligned")                                   \
+    X(ERR_SHIFTS, -77, "shifts is null or not 16-byte aligned")                                    \
+    X(ERR_END, -78, "end is not 4-byte aligned")                                                   \
+    X(ERR_TEXT_LEN, -79, "text_len is null or not 4-byte aligned")                                 \
+    X(ERR_DRAFT_LACKS, -80,                                                                        \
+      "an output of what the draft model lacks is not 4-byte aligned, or has not the lengths "     \
+      "that it needs")                                                                             \
+    X(ERR_FINISHED, -81, "finished is null")                                                       \
+    X(ERR_ACTIVE, -82, "active or new_num_active is null or not 4-byte aligned")                   \
+    X(ERR_CARRY, -83,                                                                              \
       "num_carry is not in 0..SPECV_MAX_CARRY, or a carry is null or has no elem_bytes")           \
-    X(ERR_KEY, -86, "one of length and score must be given, 4-byte aligned")                       \
-    X(ERR_ORDER, -87, "order is null, or order, group_start or num_groups is not 4-byte aligned")  \
-    X(ERR_PICK, -88,                                                                               \
-      "pick is negative, or picked or is_group is not 4-byte aligned or comes without pick")       \
-    X(ERR_CONFIDENCE, -89,                                                                         \
+    X(ERR_KEY, -84, "one of length and score must be given, 4-byte aligned")                       \
+    X(ERR_ORDER, -85, "order is null, or order, group_start or group_count is not 4-byte aligned") \
+    X(ERR_PICK, -86,                                                                               \
+      "num_pick is negative, or pick_rows or is_group is not 4-byte aligned or comes without it")  \
+    X(ERR_CONFIDENCE, -87,                                                                         \
       "confidence is null or not 4-byte aligned, or its stride is below max_draft")                \
-    X(ERR_SURVIVAL, -90, "survival is null or not 4-byte aligned")                                 \
-    X(ERR_BUDGET, -91, "max_budget is negative, or budget is not 4-byte aligned")                  \
-    X(ERR_NEW_DRAFT_LEN, -92, "new_draft_len is null or not 4-byte aligned")                       \
-    X(ERR_PLANES, -93, "plane or planes (8-byte aligned) is needed, or both are given")            \
-    X(ERR_SCHEME, -94, "scheme is not a specv_resampling")                                         \
-    X(ERR_PARTICLES, -95,                                                                          \
+    X(ERR_SURVIVAL, -88, "survival is null or not 4-byte aligned")                                 \
+    X(ERR_BUDGET, -89, "max_budget is negative, or budget is not 4-byte aligned")                  \
+    X(ERR_NEW_DRAFT_LEN, -90, "new_draft_len is null or not 4-byte aligned")                       \
+    X(ERR_PLANES, -91, "plane or planes (8-byte aligned) is needed, or both are given")            \
+    X(ERR_SCHEME, -92, "scheme is not a specv_resampling")                                         \
+    X(ERR_PARTICLES, -93,                                                                          \
       "num_groups is negative, or num_particles is not in 1..SPECV_MAX_PARTICLES")                 \
-    X(ERR_WEIGHT, -96,                                                                             \
+    X(ERR_WEIGHT, -94,                                                                             \
       "log_weight, interval_weight, log_z or ess is null where needed or not 8-byte aligned")      \
-    X(ERR_ALPHA, -97,                                                                              \
+    X(ERR_ALPHA, -95,                                                                              \
       "alpha, bonus_lse or lse is not 4-byte aligned, or one of the last two is missing")          \
-    X(ERR_THRESHOLD, -98, "threshold is not in 0..1")                                              \
-    X(ERR_JOBS, -99,                                                                               \
-      "jobs, num_jobs, counts or job_status is null where needed or not 4-byte aligned, or there " \
-      "are too many jobs")                                                                         \
-    X(ERR_CACHES, -100, "num_caches is not in 0..SPECV_MAX_CACHES")                                \
-    X(ERR_TEXT, -101,                                                                              \
+    X(ERR_THRESHOLD, -96, "threshold is not in 0..1")                                              \
+    X(ERR_JOBS, -97,                                                                               \
+      "jobs, num_jobs, num_copies or job_status is null where needed or not 4-byte aligned, or "   \
+      "there are too many jobs")                                                                   \
+    X(ERR_CACHES, -98, "num_caches is not in 0..SPECV_MAX_CACHES")                                 \
+    X(ERR_TEXT, -99,                                                                               \
       "text is not aligned to its element, or text_len or text_stride_elems is missing")           \
-    X(ERR_MAX_PROB, -102, "max_prob is not 4-byte aligned, or is given with drafts")
+    X(ERR_MAX_PROB, -100, "max_prob is not 4-byte aligned, or is given with drafts")
 
 #define SPECV_I_ENUM(name, value, text) SPECV_##name = value,
 typedef enum specv_status { SPECV_STATUS_TABLE(SPECV_I_ENUM) SPECV_STATUS_END = 1 } specv_status;
@@ -1906,9 +1906,9 @@ typedef struct specv_verify_sample_desc {
     float *lse;      /* out [batch], or null; ln sum exp(logit / T) where next_token came from; at
                        temperature 0 the largest logit; 0 for probabilities */
     float *max_prob; /* max_draft 0: out [batch], or null; as in specv_sample_desc */
-    float *draft_logprob; /* rule SCORE: out [batch][max_draft], or null; ln p(draft) of the target,
-                             -infinity too; 0 behind the last draft that is accepted */
-    void *scratch;        /* 16-byte aligned; one per stream, its tickets 0: SPECV_TICKET_BYTES */
+    float *target_logprob; /* rule SCORE: out [batch][max_draft], or null; ln p(draft), -infinity
+                              too; 0 behind the last draft that is accepted */
+    void *scratch;         /* 16-byte aligned; one per stream, its tickets 0: SPECV_TICKET_BYTES */
     int64_t scratch_bytes; /* at least specv_verify_sample_scratch_bytes */
     int32_t rule;          /* specv_rule */
     int32_t num_sms;       /* 0 = ask the runtime for the current device */
@@ -2228,8 +2228,8 @@ SPECV_HOSTFN int specv_i_verify_sample_validate(const specv_verify_sample_desc *
     SPECV_CHECK(specv_i_aligned(d->target.data, specv_i_score_bytes(d->target.dtype)), TARGET);
     SPECV_CHECK(specv_i_aligned(d->draft.data, specv_i_score_bytes(d->draft.dtype)), DRAFT);
     SPECV_CHECK(!d->draft.data || d->rule != SPECV_RULE_SCORE, DRAFT);
-    SPECV_CHECK(specv_i_aligned(d->draft_logprob, 4), LOGPROB);
-    SPECV_CHECK(!d->draft_logprob || d->rule == SPECV_RULE_SCORE, LOGPROB);
+    SPECV_CHECK(specv_i_aligned(d->target_logprob, 4), LOGPROB);
+    SPECV_CHECK(!d->target_logprob || d->rule == SPECV_RULE_SCORE, LOGPROB);
     SPECV_CHECK(specv_i_aligned(d->temperature, 4), TEMPERATURE);
     SPECV_CHECK(specv_i_aligned(d->draft_temperature, 4), TEMPERATURE);
     SPECV_CHECK(specv_i_aligned(d->accept_uniform, 4), UNIFORM);
@@ -3063,8 +3063,8 @@ SPECV_DEVFN void specv_i_warp_score_drafts(const specv_verify_sample_desc *d,
         if (r->target_rows) row = rows[j];
         status |= row.status;
         if (probs && specv_i_is_nan(score)) status |= SPECV_ROW_NAN;
-        if (d->draft_logprob)
-            d->draft_logprob[b * (int64_t)d->verify.rows.max_draft + j] =
+        if (d->target_logprob)
+            d->target_logprob[b * (int64_t)d->verify.rows.max_draft + j] =
                 specv_i_log_p(&row, &r->target.scale, probs, score, draft);
     }
     o->status |= specv_i_warp_or(status);
@@ -3351,9 +3351,9 @@ SPECV_DEVFN void specv_i_block_judge(const specv_verify_sample_desc *d, const sp
             else
                 specv_i_warp_judge_token(d, &r, b, rows, draft_rows, &o);
         }
-        if (d->draft_logprob)
+        if (d->target_logprob)
             for (int j = o.accepted + specv_i_lane(); j < d->verify.rows.max_draft; j += 32)
-                d->draft_logprob[b * (int64_t)d->verify.rows.max_draft + j] = 0;
+                d->target_logprob[b * (int64_t)d->verify.rows.max_draft + j] = 0;
         if (specv_i_lane() == 0) judged = o;
     }
     __syncthreads();
@@ -3896,26 +3896,27 @@ SPECV_KERNEL __launch_bounds__(SPECV_PACK_THREADS, 1)
 /* A KV cache. Head h of position x of sequence b is head_bytes long and starts at
    padded  plane + b * seq_stride_bytes + x * pos_stride_bytes + h * head_stride_bytes,
    paged   plane + page * page_stride_bytes + x % page_size * pos_stride_bytes
-                 + h * head_stride_bytes,   page = block_table[b * table_stride + x / page_size].
+                 + h * head_stride_bytes,
+           page = block_table[b * table_stride_elems + x / page_size].
    [position][head] and [head][position] are both a matter of strides; K as [head_dim / x]
    [position][x] has more and shorter heads. Different elements must not overlap. */
 typedef struct specv_kv_cache {
-    void *const *planes;       /* device table [num_planes] of planes, or null: plane; a null one
+    void *const *planes;        /* device table [num_planes] of planes, or null: plane; a null one
                                   is skipped */
-    void *plane;               /* the only plane, when there is no table */
-    int32_t *block_table;      /* paged: [batch][table_stride]; null: padded */
-    int64_t head_bytes;        /* with one head: bytes of a KV row */
-    int64_t head_stride_bytes; /* 0 = head_bytes */
-    int64_t pos_stride_bytes;  /* 0 = num_heads * head_stride_bytes */
-    int64_t seq_stride_bytes;  /* padded; 0 = max_positions * pos_stride_bytes */
-    int64_t page_stride_bytes; /* paged; 0 = page_size * pos_stride_bytes */
-    int64_t table_stride;      /* paged; 0 = ceil(max_positions / page_size) */
-    int32_t num_planes;        /* length of the table; 0 or 1 without it */
-    int32_t num_heads;         /* 0 = 1 */
-    int32_t max_positions;     /* that a sequence can hold; must be set */
-    int32_t page_size;         /* paged: positions in a page */
-    int32_t num_pages;         /* paged: ids are 0..num_pages-1 */
-    uint32_t reserved;         /* must be 0 */
+    void *plane;                /* the only plane, when there is no table */
+    int32_t *block_table;       /* paged: [batch][table_stride_elems]; null: padded */
+    int64_t head_bytes;         /* with one head: bytes of a KV row */
+    int64_t head_stride_bytes;  /* 0 = head_bytes */
+    int64_t pos_stride_bytes;   /* 0 = num_heads * head_stride_bytes */
+    int64_t seq_stride_bytes;   /* padded; 0 = max_positions * pos_stride_bytes */
+    int64_t page_stride_bytes;  /* paged; 0 = page_size * pos_stride_bytes */
+    int64_t table_stride_elems; /* paged; 0 = ceil(max_positions / page_size) */
+    int32_t num_planes;         /* length of the table; 0 or 1 without it */
+    int32_t num_heads;          /* 0 = 1 */
+    int32_t max_positions;      /* that a sequence can hold; must be set */
+    int32_t page_size;          /* paged: positions in a page */
+    int32_t num_pages;          /* paged: ids are 0..num_pages-1 */
+    uint32_t reserved;          /* must be 0 */
 } specv_kv_cache;
 
 /* The KV rows that a verification pass made: of the row's pending tokens (in the text already, but
@@ -3944,7 +3945,7 @@ typedef struct specv_append_kv_desc {
     int32_t *draft_cache_len; /* in/out [batch], or null: positions in the draft model's cache,
                                  after drafting; cut to the new cache_len. Null: it was fed the
                                  pending token and all drafts but the last */
-    int32_t *draft_catchup;   /* out [batch], or null: tokens that the draft model lacks, the next
+    int32_t *draft_lacks;     /* out [batch], or null: tokens that the draft model lacks, the next
                                token included: 1, or 2 after all drafts were accepted */
     int64_t *slot_mapping; /* out [batch][num_pending + max_draft], or null: where the next pass's
                               KV rows belong, page * page_size + offset (padded: b * max_positions
@@ -3965,10 +3966,11 @@ typedef struct specv_append_kv_desc {
 
 #define SPECV_PAGE_ROWS 1024
 
-/* A pool of pages in device memory. Page p is free if refs[p] is 0; then, and only then, it is once
-   among the first *num_free of free_pages. To begin: refs 0, all pages free, in any order. */
+/* A pool of pages in device memory. Page p is free if page_refs[p] is 0; then, and only then, it is
+   once among the first *num_free of free_pages. To begin: page_refs 0, all pages free, in any
+   order. */
 typedef struct specv_page_pool {
-    int32_t *refs;       /* in/out [num_pages]: table entries that name the page */
+    int32_t *page_refs;  /* in/out [num_pages]: table entries that name the page */
     int32_t *free_pages; /* in/out [num_pages]: a stack, the next page is the last */
     int32_t *num_free;   /* in/out scalar */
 } specv_page_pool;
@@ -3992,9 +3994,9 @@ typedef struct specv_page_resize_desc {
     const int32_t *cache_len;   /* [batch]: positions with content */
     const int32_t *row_reserve; /* [batch], or null: reserve in every row */
     const uint8_t *finished;    /* [batch], or null; not 0: the row gives back all its pages */
-    int32_t *copy_from;         /* out [batch]: the page that was replaced, or -1; without planes
+    int32_t *copy_src_page;     /* out [batch]: the page that was replaced, or -1; without planes
                                    this and the next may be null */
-    int32_t *copy_to;           /* out [batch]: by which, or -1; its first cache_len % page_size
+    int32_t *copy_dst_page;     /* out [batch]: by which, or -1; its first cache_len % page_size
                                    positions are copied from there if kv has planes */
     uint32_t *row_status;       /* out [batch], or null */
     specv_kv_cache kv;          /* paged; block_table is in/out, -1 behind the row's pages */
@@ -4008,14 +4010,14 @@ typedef struct specv_page_resize_desc {
    hold its cache_len positions, and its cache_len. No KV row is moved. */
 typedef struct specv_page_fork_desc {
     uint32_t canary0;
-    int32_t *refs;          /* in/out [num_pages]: one more per entry */
-    int32_t *block_table;   /* in/out [batch][table_stride] */
-    int32_t *num_row_pages; /* in/out [batch]; 0 in each dst_row */
-    int32_t *cache_len;     /* in/out [batch] */
-    const int32_t *src_row; /* [num_forks] */
-    const int32_t *dst_row; /* [num_forks], all different, none of them in src_row */
-    uint32_t *fork_status;  /* out [num_forks], or null; a fork with a bit set did nothing */
-    int64_t table_stride;   /* 0 = max_row_pages */
+    int32_t *page_refs;         /* in/out [num_pages]: one more per entry */
+    int32_t *block_table;       /* in/out [batch][table_stride_elems] */
+    int32_t *num_row_pages;     /* in/out [batch]; 0 in each dst_row */
+    int32_t *cache_len;         /* in/out [batch] */
+    const int32_t *src_row;     /* [num_forks] */
+    const int32_t *dst_row;     /* [num_forks], all different, none of them in src_row */
+    uint32_t *fork_status;      /* out [num_forks], or null; a fork with a bit set did nothing */
+    int64_t table_stride_elems; /* 0 = max_row_pages */
     int32_t batch;
     int32_t num_forks;
     int32_t page_size;
@@ -4044,7 +4046,7 @@ SPECV_HOSTFN void specv_i_cache_resolve(specv_kv_cache *kv) {
         kv->pos_stride_bytes = specv_i_times(kv->num_heads, kv->head_stride_bytes);
     if (kv->page_size && !kv->page_stride_bytes)
         kv->page_stride_bytes = specv_i_times(kv->page_size, kv->pos_stride_bytes);
-    if (kv->page_size && !kv->table_stride) kv->table_stride = specv_i_row_pages(kv);
+    if (kv->page_size && !kv->table_stride_elems) kv->table_stride_elems = specv_i_row_pages(kv);
     if (!kv->page_size && !kv->seq_stride_bytes)
         kv->seq_stride_bytes = specv_i_times(kv->max_positions, kv->pos_stride_bytes);
 }
@@ -4075,11 +4077,11 @@ SPECV_HOSTFN int specv_i_cache_validate(const specv_kv_cache *given, int64_t bat
     SPECV_CHECK(kv.head_bytes >= 0, HEAD_BYTES);
     SPECV_CHECK(kv.head_stride_bytes >= 0 && kv.pos_stride_bytes >= 0, KV_STRIDE);
     SPECV_CHECK(kv.seq_stride_bytes >= 0 && kv.page_stride_bytes >= 0, KV_STRIDE);
-    SPECV_CHECK(paged ? kv.table_stride >= 0 : kv.table_stride == 0, TABLE_STRIDE);
+    SPECV_CHECK(paged ? kv.table_stride_elems >= 0 : kv.table_stride_elems == 0, TABLE_STRIDE);
     specv_i_cache_resolve(&kv);
     if (paged) {
-        SPECV_CHECK(kv.table_stride >= specv_i_row_pages(&kv), TABLE_STRIDE);
-        SPECV_CHECK(specv_i_times(batch * 4, kv.table_stride) < SPECV_I_HUGE, SIZE);
+        SPECV_CHECK(kv.table_stride_elems >= specv_i_row_pages(&kv), TABLE_STRIDE);
+        SPECV_CHECK(specv_i_times(batch * 4, kv.table_stride_elems) < SPECV_I_HUGE, SIZE);
     }
     if (!specv_i_has_planes(&kv)) return SPECV_OK;
     positions = paged ? kv.page_size : kv.max_positions;
@@ -4123,7 +4125,7 @@ SPECV_HOSTFN int specv_append_kv_validate(const specv_append_kv_desc *d) {
     SPECV_CHECK(specv_i_aligned(d->accepted_len, 4), ACCEPTED_LEN);
     SPECV_CHECK(d->rows.batch == 0 || d->cache_len, CACHE_LEN);
     SPECV_CHECK(specv_i_aligned(d->cache_len, 4), CACHE_LEN);
-    SPECV_CHECK(specv_i_aligned(d->draft_cache_len, 4) && specv_i_aligned(d->draft_catchup, 4),
+    SPECV_CHECK(specv_i_aligned(d->draft_cache_len, 4) && specv_i_aligned(d->draft_lacks, 4),
                 DRAFT_CACHE_LEN);
     SPECV_CHECK(specv_i_aligned(d->slot_mapping, 8) && specv_i_aligned(d->position_ids, 4),
                 SLOT_MAPPING);
@@ -4171,7 +4173,8 @@ SPECV_HOSTFN int specv_page_resize_validate(const specv_page_resize_desc *d) {
     SPECV_CHECK(d->batch >= 0, BATCH);
     SPECV_CHECK(d->batch <= SPECV_PAGE_ROWS, TOO_LARGE);
     SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
-    SPECV_CHECK(specv_i_aligned(d->pool.refs, 4) && (d->pool.refs || d->batch == 0), PAGE_REFS);
+    SPECV_CHECK(specv_i_aligned(d->pool.page_refs, 4) && (d->pool.page_refs || d->batch == 0),
+                PAGE_REFS);
     SPECV_CHECK(specv_i_aligned(d->pool.free_pages, 4) && (d->pool.free_pages || d->batch == 0),
                 FREE_PAGES);
     SPECV_CHECK(specv_i_aligned(d->pool.num_free, 4) && (d->pool.num_free || d->batch == 0),
@@ -4180,9 +4183,9 @@ SPECV_HOSTFN int specv_page_resize_validate(const specv_page_resize_desc *d) {
                 NUM_ROW_PAGES);
     SPECV_CHECK(specv_i_aligned(d->cache_len, 4) && (d->cache_len || d->batch == 0), CACHE_LEN);
     SPECV_CHECK(d->reserve >= 0 && specv_i_aligned(d->row_reserve, 4), RESERVE);
-    SPECV_CHECK(specv_i_aligned(d->copy_from, 4) && specv_i_aligned(d->copy_to, 4), COPY);
-    SPECV_CHECK(!d->copy_from == !d->copy_to, COPY);
-    SPECV_CHECK(d->copy_from || d->batch == 0 || !specv_i_has_planes(&d->kv), COPY);
+    SPECV_CHECK(specv_i_aligned(d->copy_src_page, 4) && specv_i_aligned(d->copy_dst_page, 4), COPY);
+    SPECV_CHECK(!d->copy_src_page == !d->copy_dst_page, COPY);
+    SPECV_CHECK(d->copy_src_page || d->batch == 0 || !specv_i_has_planes(&d->kv), COPY);
     SPECV_CHECK(specv_i_aligned(d->row_status, 4), ROW_STATUS);
     SPECV_CHECK(d->num_sms >= 0 && d->num_sms <= 65535, NUM_SMS);
     if ((status = specv_i_cache_validate(&d->kv, d->batch, 1)) != SPECV_OK) return status;
@@ -4198,7 +4201,7 @@ SPECV_HOSTFN int specv_page_fork_validate(const specv_page_fork_desc *d) {
     SPECV_CHECK(specv_i_aligned(d->src_row, 4) && (d->src_row || d->num_forks == 0), FORK);
     SPECV_CHECK(specv_i_aligned(d->dst_row, 4) && (d->dst_row || d->num_forks == 0), FORK);
     SPECV_CHECK(specv_i_aligned(d->fork_status, 4), FORK);
-    SPECV_CHECK(specv_i_aligned(d->refs, 4) && (d->refs || d->num_forks == 0), PAGE_REFS);
+    SPECV_CHECK(specv_i_aligned(d->page_refs, 4) && (d->page_refs || d->num_forks == 0), PAGE_REFS);
     SPECV_CHECK(specv_i_aligned(d->block_table, 4) && (d->block_table || d->num_forks == 0),
                 BLOCK_TABLE);
     SPECV_CHECK(specv_i_aligned(d->num_row_pages, 4) && (d->num_row_pages || d->num_forks == 0),
@@ -4207,16 +4210,18 @@ SPECV_HOSTFN int specv_page_fork_validate(const specv_page_fork_desc *d) {
     SPECV_CHECK(d->page_size > 0, PAGE_SIZE);
     SPECV_CHECK(d->num_pages > 0, NUM_PAGES);
     SPECV_CHECK(d->max_row_pages > 0, NUM_ROW_PAGES);
-    SPECV_CHECK(d->table_stride == 0 || d->table_stride >= d->max_row_pages, TABLE_STRIDE);
+    SPECV_CHECK(d->table_stride_elems == 0 || d->table_stride_elems >= d->max_row_pages,
+                TABLE_STRIDE);
     SPECV_CHECK(specv_i_times((int64_t)d->batch * 4,
-                              d->table_stride ? d->table_stride : d->max_row_pages) < SPECV_I_HUGE,
+                              d->table_stride_elems ? d->table_stride_elems : d->max_row_pages) <
+                    SPECV_I_HUGE,
                 SIZE);
     SPECV_CHECK(specv_i_times(d->num_forks, d->max_row_pages) <= 1 << 30, TOO_LARGE);
     return SPECV_OK;
 }
 
 SPECV_HOSTFN void specv_page_fork_resolve(specv_page_fork_desc *d) {
-    if (!d->table_stride) d->table_stride = d->max_row_pages;
+    if (!d->table_stride_elems) d->table_stride_elems = d->max_row_pages;
 }
 
 #if SPECV_I_LAUNCHERS
@@ -4251,7 +4256,7 @@ SPECV_LAUNCHER int specv_page_fork(const specv_page_fork_desc *d, struct CUstrea
 SPECV_DEVFN int64_t specv_thread_kv_offset(const specv_kv_cache *kv, int64_t seq,
                                            int32_t position) {
     if (!kv->block_table) return seq * kv->seq_stride_bytes + position * kv->pos_stride_bytes;
-    return kv->block_table[seq * kv->table_stride + position / kv->page_size] *
+    return kv->block_table[seq * kv->table_stride_elems + position / kv->page_size] *
                kv->page_stride_bytes +
            position % kv->page_size * kv->pos_stride_bytes;
 }
@@ -4403,7 +4408,7 @@ SPECV_DEVFN specv_i_append specv_i_append_row(const specv_append_kv_desc *d, int
         a.status |= SPECV_ROW_NO_SPACE;
         a.count = 0;
     } else if (kv->block_table && a.count > 0) {
-        const int32_t *table = kv->block_table + b * kv->table_stride;
+        const int32_t *table = kv->block_table + b * kv->table_stride_elems;
         const int last = (a.len + a.count - 1) / kv->page_size;
         for (int i = a.len / kv->page_size; i <= last; ++i) {
             int32_t page = table[i];
@@ -4427,7 +4432,7 @@ SPECV_DEVFN void specv_i_block_append_numbers(const specv_append_kv_desc *d, int
 #pragma unroll 1
     for (int b = thread; b < d->rows.batch; b += num_threads) {
         specv_i_append a = specv_i_append_row(d, b);
-        int32_t catchup = 0;
+        int32_t lacks = 0;
         if (bad_ticket && a.live) a.count = 0, a.status |= SPECV_ROW_BAD_TICKET;
         if (a.len >= 0) {
             const int32_t len = a.len + a.count;
@@ -4439,10 +4444,10 @@ SPECV_DEVFN void specv_i_block_append_numbers(const specv_append_kv_desc *d, int
             if (draft < 0)
                 a.status |= SPECV_ROW_BAD_LENGTH;
             else
-                catchup = (int32_t)(len + 1 - draft);
+                lacks = (int32_t)(len + 1 - draft);
             if (draft >= 0 && d->draft_cache_len) d->draft_cache_len[b] = (int32_t)draft;
         }
-        if (d->draft_catchup) d->draft_catchup[b] = catchup;
+        if (d->draft_lacks) d->draft_lacks[b] = lacks;
         if (d->row_status) d->row_status[b] = a.status | (d->keep_status ? d->row_status[b] : 0);
     }
     if (!d->slot_mapping && !d->position_ids) return;
@@ -4456,7 +4461,8 @@ SPECV_DEVFN void specv_i_block_append_numbers(const specv_append_kv_desc *d, int
         int64_t slot = -1;
         if (known && position < kv->max_positions) {
             if (kv->block_table) {
-                int32_t page = kv->block_table[b * kv->table_stride + position / kv->page_size];
+                int32_t page =
+                    kv->block_table[b * kv->table_stride_elems + position / kv->page_size];
                 if (page >= 0 && page < kv->num_pages)
                     slot = (int64_t)page * kv->page_size + position % kv->page_size;
             } else {
@@ -4485,7 +4491,7 @@ SPECV_DEVFN specv_i_pages specv_i_pages_of(const specv_page_resize_desc *d, int 
     const int32_t held = d->num_row_pages[b],
                   reserve = d->row_reserve ? d->row_reserve[b] : d->reserve;
     const int finished = d->finished && d->finished[b];
-    const int32_t len = d->cache_len[b], *table = kv->block_table + b * kv->table_stride;
+    const int32_t len = d->cache_len[b], *table = kv->block_table + b * kv->table_stride_elems;
     specv_i_pages r = {held, 0, 0, 0, -1, 0, 0, 0, SPECV_ROW_BAD_LENGTH};
     int32_t want;
     if (held < 0 || held > most || reserve < 0 || len < 0 || len > kv->max_positions) return r;
@@ -4530,7 +4536,7 @@ SPECV_DEVFN int32_t *specv_i_dealt(const specv_page_resize_desc *d, const specv_
                                    int32_t e, int *i, int32_t *at) {
     *i = specv_i_find_row(t->entries, 0, SPECV_PAGE_ROWS, e);
     *at = t->first[*i] + e - t->entries[*i];
-    return d->kv.block_table + *i * d->kv.table_stride + *at;
+    return d->kv.block_table + *i * d->kv.table_stride_elems + *at;
 }
 
 /* Is every entry from the first page on that is not full a page with owners, and with one owner
@@ -4543,7 +4549,7 @@ SPECV_DEVFN uint32_t specv_i_block_look(const specv_page_resize_desc *d, specv_i
     specv_i_block_deal(t, r->first, looks ? r->held - r->first : 0);
     for (int32_t e = thread; e < t->entries[SPECV_PAGE_ROWS]; e += SPECV_PAGE_THREADS) {
         const int32_t page = *specv_i_dealt(d, t, e, &i, &at);
-        const int32_t refs = page >= 0 && page < d->kv.num_pages ? d->pool.refs[page] : 0;
+        const int32_t refs = page >= 0 && page < d->kv.num_pages ? d->pool.page_refs[page] : 0;
         if (refs < 1)
             atomicOr(&t->status[i], (uint32_t)SPECV_ROW_BAD_PAGE);
         else if (at >= t->content[i] && at < t->last[i] && refs > 1)
@@ -4565,14 +4571,14 @@ SPECV_DEVFN void specv_i_block_give_back(const specv_page_resize_desc *d, specv_
     int32_t freed = 0;
     int i, at;
     for (int32_t e = thread; e < count; e += SPECV_PAGE_THREADS)
-        atomicSub(&d->pool.refs[*specv_i_dealt(d, t, e, &i, &at)], 1);
+        atomicSub(&d->pool.page_refs[*specv_i_dealt(d, t, e, &i, &at)], 1);
     __syncthreads();
     for (int32_t e = thread; e < count; e += SPECV_PAGE_THREADS)
-        if (d->pool.refs[*specv_i_dealt(d, t, e, &i, &at)] < 0)
+        if (d->pool.page_refs[*specv_i_dealt(d, t, e, &i, &at)] < 0)
             atomicOr(&t->status[i], (uint32_t)SPECV_ROW_BAD_PAGE); /* more entries than owners */
     __syncthreads();
     for (int32_t e = thread; e < count; e += SPECV_PAGE_THREADS) {
-        int32_t *refs = &d->pool.refs[*specv_i_dealt(d, t, e, &i, &at)];
+        int32_t *refs = &d->pool.page_refs[*specv_i_dealt(d, t, e, &i, &at)];
         /* Not a plain load: other entries may be at the same count. */
         if (atomicAdd(refs, 0) <= 0) atomicMin(refs, SPECV_I_INT_MIN + e);
     }
@@ -4583,14 +4589,14 @@ SPECV_DEVFN void specv_i_block_give_back(const specv_page_resize_desc *d, specv_
         if (e < count) {
             int32_t *entry = specv_i_dealt(d, t, e, &i, &at);
             page = *entry;
-            frees = d->pool.refs[page] == SPECV_I_INT_MIN + e;
+            frees = d->pool.page_refs[page] == SPECV_I_INT_MIN + e;
             *entry = -1;
         }
         place = num_free + freed + specv_block_exclusive_scan(frees, &total, t->scratch);
         if (frees && place < d->kv.num_pages) d->pool.free_pages[place] = page;
         if (frees && place >= d->kv.num_pages) /* it was in free_pages while it had owners */
             atomicOr(&t->status[i], (uint32_t)SPECV_ROW_BAD_PAGE);
-        if (frees) d->pool.refs[page] = 0;
+        if (frees) d->pool.page_refs[page] = 0;
         freed += total;
         __syncthreads(); /* scratch is reused; the counts are 0 before the next entries are seen */
     }
@@ -4603,7 +4609,7 @@ SPECV_DEVFN int32_t specv_i_pop_page(const specv_page_resize_desc *d, int32_t at
                                      uint32_t *status) {
     int32_t page = d->pool.free_pages[at];
     if (page >= 0 && page < d->kv.num_pages) {
-        d->pool.refs[page] = 1;
+        d->pool.page_refs[page] = 1;
         return page;
     }
     *status |= SPECV_ROW_BAD_PAGE;
@@ -4615,8 +4621,8 @@ SPECV_DEVFN int32_t specv_i_pop_page(const specv_page_resize_desc *d, int32_t at
    a row fails, and all behind it that need anything, hence also a last owner before whom one of
    the others has failed. Call: block, a thread per row. Returns the row's status. */
 SPECV_DEVFN uint32_t specv_i_block_take(const specv_page_resize_desc *d, specv_i_page_tile *t,
-                                        int b, const specv_i_pages *r, int32_t *copy_from,
-                                        int32_t *copy_to) {
+                                        int b, const specv_i_pages *r, int32_t *copy_src_page,
+                                        int32_t *copy_dst_page) {
     const int i = specv_i_thread();
     const int32_t growth = r->ok && r->keep > r->held ? r->keep - r->held : 0;
     const int32_t num_free = t->num_free;
@@ -4624,7 +4630,7 @@ SPECV_DEVFN uint32_t specv_i_block_take(const specv_page_resize_desc *d, specv_i
     const int shared = r->ok && r->last >= 0 && r->last_refs > 1;
     uint32_t status = 0;
     int copies, fails;
-    *copy_from = *copy_to = -1;
+    *copy_src_page = *copy_dst_page = -1;
     t->last[i] = shared ? r->last : -1;
     if (i == 0) t->first_dry = SPECV_PAGE_ROWS;
     __syncthreads();
@@ -4642,9 +4648,9 @@ SPECV_DEVFN uint32_t specv_i_block_take(const specv_page_resize_desc *d, specv_i
     if (fails) status = SPECV_ROW_NO_SPACE;
     top = num_free - 1 - before;
     if (copies && !fails) {
-        *copy_from = r->last, *copy_to = specv_i_pop_page(d, top--, &status);
-        atomicSub(&d->pool.refs[r->last], 1);
-        d->kv.block_table[b * d->kv.table_stride + r->last_at] = *copy_to;
+        *copy_src_page = r->last, *copy_dst_page = specv_i_pop_page(d, top--, &status);
+        atomicSub(&d->pool.page_refs[r->last], 1);
+        d->kv.block_table[b * d->kv.table_stride_elems + r->last_at] = *copy_dst_page;
     }
     specv_i_block_deal(t, r->held, fails ? 0 : growth);
     t->last[i] = top;
@@ -4715,15 +4721,15 @@ typedef struct specv_realign_desc {
     uint32_t canary0;
     int32_t token_dtype;        /* specv_dtype */
     const int32_t *num_active;  /* as in specv_rows */
-    const void *emitted;        /* [batch][max_draft + 1]: out_tokens of A1 to A5 */
+    const void *out_tokens;     /* [batch][max_draft + 1]: out_tokens of A1 to A5 */
     const int32_t *num_emitted; /* [batch], 0..max_draft + 1 */
     int32_t *pad_len;           /* in/out [batch] */
     specv_shift *shifts;  /* out [batch], 16-byte aligned: for further caches, specv_shift_kv */
     uint32_t *row_status; /* out [batch], or null */
     uint32_t *ticket;     /* one per stream, 0: see B3 */
     specv_columns columns;
-    specv_kv_cache kv;            /* padded; no planes: KV is left to specv_shift_kv */
-    int64_t emitted_stride_elems; /* 0 = max_draft + 1 */
+    specv_kv_cache kv;        /* padded; no planes: KV is left to specv_shift_kv */
+    int64_t out_stride_elems; /* 0 = max_draft + 1 */
     int32_t batch, max_draft;
     uint32_t reserved; /* must be 0 */
     uint32_t canary1;
@@ -4752,15 +4758,15 @@ typedef struct specv_gap_commit_desc {
     int32_t token_dtype;         /* specv_dtype */
     const int32_t *num_active;   /* as in specv_rows */
     const int32_t *accepted_len; /* [batch] */
-    const void *emitted;         /* [batch][max_draft + 1]: out_tokens of A1 to A5 */
+    const void *out_tokens;      /* [batch][max_draft + 1]: out_tokens of A1 to A5 */
     const int32_t *num_emitted;  /* [batch]: accepted_len, or one more */
-    int32_t *content_len;        /* in/out [batch]: tokens of the text, columns with mask 1 */
-    int32_t *catchup;            /* out scalar, or null: columns before width' that the draft model
+    int32_t *text_len;           /* in/out [batch]: tokens of the text, columns with mask 1 */
+    int32_t *max_draft_lacks;    /* out scalar, or null: columns before width' that the draft model
                                     lacks: 1, or 2 if a row accepted max_draft drafts */
     uint32_t *row_status;        /* out [batch], or null */
     uint32_t *ticket;            /* one per stream, 0: see B3 */
     specv_columns columns;
-    int64_t emitted_stride_elems; /* 0 = max_draft + 1 */
+    int64_t out_stride_elems; /* 0 = max_draft + 1 */
     int32_t batch, max_draft;
     uint32_t reserved; /* must be 0 */
     uint32_t canary1;
@@ -4772,9 +4778,8 @@ typedef struct specv_gap_commit_desc {
 
 /* What C1 and C2 share. */
 SPECV_HOSTFN int specv_i_columns_validate(const specv_columns *c, int token_dtype,
-                                          const void *emitted, const int32_t *num_emitted,
-                                          int64_t emitted_stride, int64_t batch,
-                                          int64_t max_draft) {
+                                          const void *out_tokens, const int32_t *num_emitted,
+                                          int64_t out_stride, int64_t batch, int64_t max_draft) {
     const size_t token_bytes = token_dtype == SPECV_I64 ? 8 : 4;
     const size_t index_bytes = c->index_dtype == SPECV_I64 ? 8 : 4;
     SPECV_CHECK(batch >= 0, BATCH);
@@ -4782,11 +4787,11 @@ SPECV_HOSTFN int specv_i_columns_validate(const specv_columns *c, int token_dtyp
     SPECV_CHECK(batch * (max_draft + 1) <= 1 << 30, TOO_LARGE);
     SPECV_CHECK(token_dtype == SPECV_I32 || token_dtype == SPECV_I64, TOKEN_DTYPE);
     SPECV_CHECK(c->index_dtype == SPECV_I32 || c->index_dtype == SPECV_I64, INDEX_DTYPE);
-    SPECV_CHECK(specv_i_aligned(emitted, token_bytes), EMITTED);
-    SPECV_CHECK(emitted || batch == 0 || !c->tokens, EMITTED);
-    SPECV_CHECK(specv_i_aligned(num_emitted, 4) && (num_emitted || batch == 0), EMITTED);
-    SPECV_CHECK(emitted_stride == 0 || emitted_stride >= max_draft + 1, EMITTED_STRIDE);
-    SPECV_CHECK(specv_i_times(batch * 8, emitted_stride) < SPECV_I_HUGE, SIZE);
+    SPECV_CHECK(specv_i_aligned(out_tokens, token_bytes), OUT_TOKENS);
+    SPECV_CHECK(out_tokens || batch == 0 || !c->tokens, OUT_TOKENS);
+    SPECV_CHECK(specv_i_aligned(num_emitted, 4) && (num_emitted || batch == 0), NUM_EMITTED);
+    SPECV_CHECK(out_stride == 0 || out_stride >= max_draft + 1, OUT_STRIDE);
+    SPECV_CHECK(specv_i_times(batch * 8, out_stride) < SPECV_I_HUGE, SIZE);
     SPECV_CHECK(specv_i_aligned(c->tokens, token_bytes), COLUMNS);
     SPECV_CHECK(specv_i_aligned(c->mask, index_bytes), COLUMNS);
     SPECV_CHECK(specv_i_aligned(c->position_ids, index_bytes), COLUMNS);
@@ -4812,8 +4817,8 @@ SPECV_HOSTFN int specv_realign_validate(const specv_realign_desc *d) {
     int status;
     SPECV_CHECK(d, NULL_DESC);
     SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
-    status = specv_i_columns_validate(&d->columns, d->token_dtype, d->emitted, d->num_emitted,
-                                      d->emitted_stride_elems, d->batch, d->max_draft);
+    status = specv_i_columns_validate(&d->columns, d->token_dtype, d->out_tokens, d->num_emitted,
+                                      d->out_stride_elems, d->batch, d->max_draft);
     if (status != SPECV_OK) return status;
     SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
     SPECV_CHECK(specv_i_aligned(d->pad_len, 4) && (d->pad_len || d->batch == 0), PAD_LEN);
@@ -4826,7 +4831,7 @@ SPECV_HOSTFN int specv_realign_validate(const specv_realign_desc *d) {
 
 SPECV_HOSTFN void specv_realign_resolve(specv_realign_desc *d) {
     if (!d->columns.stride_elems) d->columns.stride_elems = d->columns.max_columns;
-    if (!d->emitted_stride_elems) d->emitted_stride_elems = (int64_t)d->max_draft + 1;
+    if (!d->out_stride_elems) d->out_stride_elems = (int64_t)d->max_draft + 1;
     specv_i_cache_resolve(&d->kv);
 }
 
@@ -4849,15 +4854,14 @@ SPECV_HOSTFN int specv_gap_commit_validate(const specv_gap_commit_desc *d) {
     int status;
     SPECV_CHECK(d, NULL_DESC);
     SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
-    status = specv_i_columns_validate(&d->columns, d->token_dtype, d->emitted, d->num_emitted,
-                                      d->emitted_stride_elems, d->batch, d->max_draft);
+    status = specv_i_columns_validate(&d->columns, d->token_dtype, d->out_tokens, d->num_emitted,
+                                      d->out_stride_elems, d->batch, d->max_draft);
     if (status != SPECV_OK) return status;
     SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
     SPECV_CHECK(specv_i_aligned(d->accepted_len, 4) && (d->accepted_len || d->batch == 0),
                 ACCEPTED_LEN);
-    SPECV_CHECK(specv_i_aligned(d->content_len, 4) && (d->content_len || d->batch == 0),
-                CONTENT_LEN);
-    SPECV_CHECK(specv_i_aligned(d->catchup, 4), CATCHUP);
+    SPECV_CHECK(specv_i_aligned(d->text_len, 4) && (d->text_len || d->batch == 0), TEXT_LEN);
+    SPECV_CHECK(specv_i_aligned(d->max_draft_lacks, 4), DRAFT_LACKS);
     SPECV_CHECK(specv_i_aligned(d->row_status, 4), ROW_STATUS);
     SPECV_CHECK(specv_i_aligned(d->ticket, 4) && (d->ticket || d->batch == 0), TICKET);
     return SPECV_OK;
@@ -4865,7 +4869,7 @@ SPECV_HOSTFN int specv_gap_commit_validate(const specv_gap_commit_desc *d) {
 
 SPECV_HOSTFN void specv_gap_commit_resolve(specv_gap_commit_desc *d) {
     if (!d->columns.stride_elems) d->columns.stride_elems = d->columns.max_columns;
-    if (!d->emitted_stride_elems) d->emitted_stride_elems = (int64_t)d->max_draft + 1;
+    if (!d->out_stride_elems) d->out_stride_elems = (int64_t)d->max_draft + 1;
 }
 
 #if SPECV_I_LAUNCHERS
@@ -4954,8 +4958,8 @@ SPECV_DEVFN void specv_i_block_realign_row(const specv_realign_desc *d, int b, i
         int64_t token = 0;
         if (i >= 0 && i < content) rest.tokens = 0; /* they are there already */
         if (rest.tokens && mask)
-            token = specv_i_one_token(d->emitted, d->token_dtype,
-                                      b * d->emitted_stride_elems + i - content);
+            token = specv_i_one_token(d->out_tokens, d->token_dtype,
+                                      b * d->out_stride_elems + i - content);
         specv_i_store_column(&rest, d->token_dtype, row + column, token, mask, i);
     }
 }
@@ -4963,7 +4967,7 @@ SPECV_DEVFN void specv_i_block_realign_row(const specv_realign_desc *d, int b, i
 /* Can C2 believe row b? */
 SPECV_DEVFN int specv_i_gap_ok(const specv_gap_commit_desc *d, int b, int width) {
     const int32_t accepted = d->accepted_len[b], emitted = d->num_emitted[b];
-    const int32_t content = d->content_len[b], most = d->columns.max_columns;
+    const int32_t content = d->text_len[b], most = d->columns.max_columns;
     return width >= 0 && width <= most && accepted >= 0 && accepted <= d->max_draft &&
            emitted >= accepted && emitted <= accepted + 1 && content >= 0 && content <= most;
 }
@@ -4972,7 +4976,7 @@ SPECV_DEVFN int specv_i_gap_ok(const specv_gap_commit_desc *d, int b, int width)
 SPECV_DEVFN void specv_i_block_gap_row(const specv_gap_commit_desc *d, int b, int width,
                                        int furthest) {
     const specv_columns *c = &d->columns;
-    const int accepted = d->accepted_len[b], content = d->content_len[b];
+    const int accepted = d->accepted_len[b], content = d->text_len[b];
     const int has_next = d->num_emitted[b] > accepted, new_width = width + furthest + 1;
     const int end =
         d->max_draft < c->max_columns - new_width ? new_width + d->max_draft : c->max_columns;
@@ -4984,8 +4988,8 @@ SPECV_DEVFN void specv_i_block_gap_row(const specv_gap_commit_desc *d, int b, in
         int64_t token = 0;
         if (column >= new_width) position = content + accepted + has_next + column - new_width;
         if (mask && c->tokens)
-            token = specv_i_one_token(d->emitted, d->token_dtype,
-                                      b * d->emitted_stride_elems + (is_next ? accepted : j));
+            token = specv_i_one_token(d->out_tokens, d->token_dtype,
+                                      b * d->out_stride_elems + (is_next ? accepted : j));
         specv_i_store_column(c, d->token_dtype, b * c->stride_elems + column, token, mask,
                              position);
     }
@@ -5046,14 +5050,14 @@ typedef struct specv_compact_desc {
     int32_t batch;
     const int32_t *num_active;      /* as in specv_rows */
     const uint8_t *finished;        /* [batch]; not 0: the row leaves */
-    const int32_t *cache_len;       /* [batch], or null: without catch-up ranges */
-    const int32_t *draft_cache_len; /* [batch], or null: without catch-up ranges */
+    const int32_t *cache_len;       /* [batch], or null: no start_position, no draft_lacks_* */
+    const int32_t *draft_cache_len; /* [batch], or null: no draft_lacks_* */
     int32_t *active;                /* out [batch]: rows that go on, in order, then -1 */
     int32_t *new_num_active;        /* out scalar; not num_active */
     int32_t *start_position;        /* out [batch], or null: cache_len of active[i], then 0 */
-    int32_t *catchup_first;         /* out [batch], or null: the first position that the draft model
+    int32_t *draft_lacks_first;     /* out [batch], or null: the first position that the draft model
                                   has not seen of active[i], its draft_cache_len; then 0 */
-    int32_t *catchup_start;         /* out [batch + 1], or null: running sum of the tokens it lacks,
+    int32_t *draft_lacks_start;     /* out [batch + 1], or null: running sum of the tokens it lacks,
                                   cache_len + 1 - draft_cache_len each: rows of a CSR pass */
     uint32_t *row_status;           /* out [batch], or null; by row, as the inputs */
     specv_carry carry[SPECV_MAX_CARRY]; /* none may be an input or another output */
@@ -5073,13 +5077,14 @@ typedef struct specv_group_desc {
     int32_t *order;            /* out [batch]: rows, smallest length or largest score first; -1 */
     int32_t *group_start;      /* out [batch + 1], or null: group g is order[group_start[g]] up to
                                   order[group_start[g + 1]]; then the number of rows in order */
-    int32_t *num_groups;       /* out scalar, or null; -1: BAD_TICKET */
-    int32_t *picked;           /* out [pick], or null: of the groups with `pick` rows the one whose
-                                  pick-th row comes first, its first `pick` rows; if there is none
-                                  the first `pick` rows that are not left out, then -1 */
-    int32_t *is_group;         /* out scalar, or null: 1 = picked is of one group */
+    int32_t *group_count;      /* out scalar, or null; -1: BAD_TICKET */
+    int32_t *pick_rows;        /* out [num_pick], or null: of the groups with num_pick rows the one
+                                  whose num_pick-th row comes first, its first num_pick rows; if
+                                  there is none the first num_pick rows that are not left out, then
+                                  -1 */
+    int32_t *is_group;         /* out scalar, or null: 1 = pick_rows are of one group */
     uint32_t *ticket;          /* one per stream, 0: see B3 */
-    int32_t pick;
+    int32_t num_pick;
     uint32_t canary1;
 } specv_group_desc;
 
@@ -5101,7 +5106,7 @@ typedef struct specv_draft_budget_desc {
     const int32_t *budget;   /* device scalar, or null: max_budget */
     float *survival;         /* out [batch][max_draft]; 0 behind the row's drafts */
     int32_t *new_draft_len;  /* out [batch]: drafts to verify; may be rows.draft_len */
-    int32_t *row_start;      /* out [batch + 1], or null: running sum, as in specv_rows */
+    int32_t *new_row_start;  /* out [batch + 1], or null: running sum, as in specv_rows */
     uint32_t *row_status;    /* out [batch], or null; a confidence outside [0, 1]: NAN, as 0 */
     int64_t confidence_stride_elems; /* 0 = max_draft */
     int32_t max_budget;              /* must be set: at most so many drafts are kept */
@@ -5137,12 +5142,12 @@ SPECV_HOSTFN int specv_compact_validate(const specv_compact_desc *d) {
     SPECV_CHECK(specv_i_aligned(d->active, 4) && (d->active || d->batch == 0), ACTIVE);
     SPECV_CHECK(specv_i_aligned(d->new_num_active, 4) && (d->new_num_active || d->batch == 0),
                 ACTIVE);
-    SPECV_CHECK(specv_i_aligned(d->start_position, 4) && specv_i_aligned(d->catchup_first, 4) &&
-                    specv_i_aligned(d->catchup_start, 4),
-                CATCHUP);
-    needs_lengths = d->catchup_first || d->catchup_start;
-    SPECV_CHECK(d->cache_len || !(needs_lengths || d->start_position), CATCHUP);
-    SPECV_CHECK(d->draft_cache_len || !needs_lengths, CATCHUP);
+    SPECV_CHECK(specv_i_aligned(d->start_position, 4) && specv_i_aligned(d->draft_lacks_first, 4) &&
+                    specv_i_aligned(d->draft_lacks_start, 4),
+                DRAFT_LACKS);
+    needs_lengths = d->draft_lacks_first || d->draft_lacks_start;
+    SPECV_CHECK(d->cache_len || !(needs_lengths || d->start_position), DRAFT_LACKS);
+    SPECV_CHECK(d->draft_cache_len || !needs_lengths, DRAFT_LACKS);
     SPECV_CHECK(specv_i_aligned(d->row_status, 4), ROW_STATUS);
     return specv_i_carry_validate(d->carry, d->num_carry, d->batch);
 }
@@ -5156,10 +5161,11 @@ SPECV_HOSTFN int specv_group_validate(const specv_group_desc *d) {
     SPECV_CHECK(specv_i_aligned(d->length, 4) && specv_i_aligned(d->score, 4), KEY);
     SPECV_CHECK(!(d->length && d->score) && (d->length || d->score || d->batch == 0), KEY);
     SPECV_CHECK(specv_i_aligned(d->order, 4) && (d->order || d->batch == 0), ORDER);
-    SPECV_CHECK(specv_i_aligned(d->group_start, 4) && specv_i_aligned(d->num_groups, 4), ORDER);
-    SPECV_CHECK(d->pick >= 0 && specv_i_aligned(d->picked, 4) && specv_i_aligned(d->is_group, 4),
+    SPECV_CHECK(specv_i_aligned(d->group_start, 4) && specv_i_aligned(d->group_count, 4), ORDER);
+    SPECV_CHECK(d->num_pick >= 0 && specv_i_aligned(d->pick_rows, 4) &&
+                    specv_i_aligned(d->is_group, 4),
                 PICK);
-    SPECV_CHECK(d->pick > 0 || (!d->picked && !d->is_group), PICK);
+    SPECV_CHECK(d->num_pick > 0 || (!d->pick_rows && !d->is_group), PICK);
     SPECV_CHECK(specv_i_aligned(d->ticket, 4) && (d->ticket || d->batch == 0), TICKET);
     return SPECV_OK;
 }
@@ -5181,7 +5187,7 @@ SPECV_HOSTFN int specv_draft_budget_validate(const specv_draft_budget_desc *d) {
     SPECV_CHECK(d->max_budget >= 0 && specv_i_aligned(d->budget, 4), BUDGET);
     SPECV_CHECK(specv_i_aligned(d->new_draft_len, 4) && (d->new_draft_len || d->rows.batch == 0),
                 NEW_DRAFT_LEN);
-    SPECV_CHECK(specv_i_aligned(d->row_start, 4), ROW_START);
+    SPECV_CHECK(specv_i_aligned(d->new_row_start, 4), ROW_START);
     SPECV_CHECK(specv_i_aligned(d->row_status, 4), ROW_STATUS);
     return SPECV_OK;
 }
@@ -5192,7 +5198,7 @@ SPECV_HOSTFN void specv_draft_budget_resolve(specv_draft_budget_desc *d) {
 
 #if SPECV_I_LAUNCHERS
 /* C3. One launch of 1 + num_carry blocks. Row fault: BAD_LENGTH (not 0 <= draft_cache_len <=
-   cache_len): the row goes on with nothing to catch up. */
+   cache_len): the row goes on with nothing that the draft model lacks. */
 SPECV_LAUNCHER int specv_compact(const specv_compact_desc *d, struct CUstream_st *stream);
 
 /* C4. One launch, eight threads per row that compare its key with all others. At most 65,536
@@ -5303,8 +5309,7 @@ typedef struct specv_particle_weights_desc {
     const int32_t *num_active;   /* as in specv_rows: particles */
     const void *draft_tokens;    /* [batch][max_draft], or null: no draft is an EOS */
     const void *next_token;      /* [batch], or null: the bonus token is no EOS. Below 0: none */
-    const float *target_logprob; /* [batch][max_draft]: ln p(draft), what rule SCORE stores in its
-                                    draft_logprob; here that is ln q */
+    const float *target_logprob; /* [batch][max_draft]: ln p(draft), of rule SCORE */
     const float *draft_logprob;  /* ln q(draft), as sampled; of particle i, draft j at
                                     i * row stride + j * position stride, see below */
     const float *alpha;          /* [batch], or null: 1. Power of the target */
@@ -5320,7 +5325,7 @@ typedef struct specv_particle_weights_desc {
     int64_t draft_stride_elems;  /* of draft_tokens; 0 = max_draft */
     int64_t target_logprob_stride_elems; /* 0 = max_draft */
     /* Of draft_logprob: both 0 = max_draft and 1, or both set. */
-    int64_t draft_logprob_row_stride_elems;
+    int64_t draft_logprob_seq_stride_elems;
     int64_t draft_logprob_pos_stride_elems;
     int64_t eos_token[SPECV_MAX_EOS];
     int32_t num_eos;
@@ -5348,22 +5353,22 @@ enum { SPECV_MAX_PARTICLES = 1024 };
    does not resample: EMPTY. */
 typedef struct specv_resample_plan_desc {
     uint32_t canary0;
-    int32_t scheme;            /* specv_resampling */
-    const int32_t *num_active; /* device scalar, or null: groups */
-    double *interval_weight;   /* in/out [num_groups][num_particles] */
-    double *log_weight;        /* in/out, the same, or null */
-    double *log_z;             /* in/out [num_groups], or null */
-    const uint64_t *seed;      /* [num_groups]; null only with uniform and without picked */
-    const int32_t *position;   /* [num_groups], with seed: different in each cycle */
-    const float *uniform; /* [num_groups] (SYSTEMATIC) or [num_groups][num_particles], in [0, 1),
+    int32_t scheme;                   /* specv_resampling */
+    const int32_t *num_active_groups; /* device scalar, or null: all; clamped to 0..num_groups */
+    double *interval_weight;          /* in/out [num_groups][num_particles] */
+    double *log_weight;               /* in/out, the same, or null */
+    double *log_z;                    /* in/out [num_groups], or null */
+    const uint64_t *seed;    /* [num_groups]; null only with uniform and without drawn_row */
+    const int32_t *position; /* [num_groups], with seed: different in each cycle */
+    const float *uniform;    /* [num_groups] (SYSTEMATIC) or [num_groups][num_particles], in [0, 1),
                              or null: from seed. Given, it wins */
-    int32_t *jobs;        /* out [num_groups][num_particles - 1][2]: dst row, src row; then -1 */
-    int32_t *num_jobs;    /* out [num_groups]: 0 if the group does not resample */
-    int32_t *counts;      /* out [num_groups][num_particles], or null: copies of each */
-    int32_t *picked; /* out [num_groups], or null: a row drawn with the weights as they come in,
+    int32_t *jobs;           /* out [num_groups][num_particles - 1][2]: src row, dst row; then -1 */
+    int32_t *num_jobs;       /* out [num_groups]: 0 if the group does not resample */
+    int32_t *num_copies;     /* out [num_groups][num_particles], or null: of each particle */
+    int32_t *drawn_row; /* out [num_groups], or null: a row drawn with the weights as they come in,
                         -1 if all are -infinity: the text to keep, in the end. Needs seed. D3
                         may overwrite the row: read it before, or call with threshold 0 */
-    double *ess;     /* out [num_groups], or null */
+    double *ess;        /* out [num_groups], or null */
     uint32_t *group_status; /* out [num_groups], or null */
     double threshold;       /* 0..1; 0: never */
     int32_t num_groups, num_particles;
@@ -5374,15 +5379,15 @@ typedef struct specv_resample_plan_desc {
 /* The paged cache of one model, as B5 keeps it. */
 typedef struct specv_particle_cache {
     specv_page_pool pool;
-    int32_t *block_table;   /* in/out [batch][table_stride] */
-    int32_t *num_row_pages; /* in/out [batch] */
-    int32_t *cache_len;     /* in/out [batch] */
-    int64_t table_stride;   /* 0 = max_row_pages */
+    int32_t *block_table;       /* in/out [batch][table_stride_elems] */
+    int32_t *num_row_pages;     /* in/out [batch] */
+    int32_t *cache_len;         /* in/out [batch] */
+    int64_t table_stride_elems; /* 0 = max_row_pages */
     int32_t page_size, num_pages, max_row_pages;
     uint32_t reserved; /* must be 0 */
 } specv_particle_cache;
 
-enum { SPECV_MAX_CACHES = 2, SPECV_RESHUFFLE_WORDS = 2 + SPECV_MAX_CACHES };
+enum { SPECV_MAX_CACHES = 2, SPECV_RESHUFFLE_TICKET_WORDS = 2 + SPECV_MAX_CACHES };
 
 /* D3. Carries the plan out: every dst row gives its pages back and shares the pages of its src row
    that hold tokens; text and numbers of the particle are copied, KV is not (a partly filled page is
@@ -5405,7 +5410,7 @@ typedef struct specv_reshuffle_desc {
                              BAD_PAGE, in every job of the launch: pages found no place in
                              free_pages, or an entry that was shared or given back is no page of
                              the pool or one without owners */
-    uint32_t *scratch;    /* SPECV_RESHUFFLE_WORDS words, one set per stream, all 0: see B3 */
+    uint32_t *ticket; /* SPECV_RESHUFFLE_TICKET_WORDS words, one set per stream, all 0: see B3 */
     int64_t text_stride_elems;    /* with text: must be set */
     int32_t num_groups, max_jobs; /* max_jobs = num_particles - 1; product at most 2^24 */
     int32_t batch;
@@ -5422,7 +5427,7 @@ typedef struct specv_reshuffle_task {
 #define SPECV_PARTICLE_THREADS 256  /* specv_particle_weights_kernel, specv_reshuffle_kernel */
 #define SPECV_PLAN_THREADS     1024 /* specv_resample_plan_kernel: at most, a thread per particle */
 
-/* The 64 bits after the point of draw k; the final pick is draw SPECV_MAX_PARTICLES. */
+/* The 64 bits after the point of draw k; drawn_row is draw SPECV_MAX_PARTICLES. */
 SPECV_NUMFN uint64_t specv_i_resample_bits(uint64_t seed, int32_t position, int k) {
     specv_random x = specv_philox(seed, (uint32_t)position, (uint32_t)k, 0, SPECV_TAG_RESAMPLE);
     return (uint64_t)x.x[1] << 32 | x.x[0];
@@ -5515,15 +5520,15 @@ SPECV_HOSTFN int specv_particle_weights_validate(const specv_particle_weights_de
     SPECV_CHECK(d->target_logprob_stride_elems == 0 ||
                     d->target_logprob_stride_elems >= d->max_draft,
                 SCORE_STRIDE);
-    SPECV_CHECK(d->draft_logprob_row_stride_elems >= 0 && d->draft_logprob_pos_stride_elems >= 0,
+    SPECV_CHECK(d->draft_logprob_seq_stride_elems >= 0 && d->draft_logprob_pos_stride_elems >= 0,
                 SCORE_STRIDE);
     SPECV_CHECK(d->max_draft == 0 ||
-                    !d->draft_logprob_row_stride_elems == !d->draft_logprob_pos_stride_elems,
+                    !d->draft_logprob_seq_stride_elems == !d->draft_logprob_pos_stride_elems,
                 SCORE_STRIDE);
     SPECV_CHECK(specv_i_times((int64_t)d->batch * 8, d->draft_stride_elems) < SPECV_I_HUGE, SIZE);
     SPECV_CHECK(specv_i_times((int64_t)d->batch * 4, d->target_logprob_stride_elems) < SPECV_I_HUGE,
                 SIZE);
-    SPECV_CHECK(specv_i_times((int64_t)d->batch * 4, d->draft_logprob_row_stride_elems) <
+    SPECV_CHECK(specv_i_times((int64_t)d->batch * 4, d->draft_logprob_seq_stride_elems) <
                     SPECV_I_HUGE,
                 SIZE);
     SPECV_CHECK(specv_i_times((int64_t)d->max_draft * 4, d->draft_logprob_pos_stride_elems) <
@@ -5537,8 +5542,8 @@ SPECV_HOSTFN int specv_particle_weights_validate(const specv_particle_weights_de
 SPECV_HOSTFN void specv_particle_weights_resolve(specv_particle_weights_desc *d) {
     if (!d->draft_stride_elems) d->draft_stride_elems = d->max_draft;
     if (!d->target_logprob_stride_elems) d->target_logprob_stride_elems = d->max_draft;
-    if (!d->draft_logprob_row_stride_elems && !d->draft_logprob_pos_stride_elems)
-        d->draft_logprob_row_stride_elems = d->max_draft, d->draft_logprob_pos_stride_elems = 1;
+    if (!d->draft_logprob_seq_stride_elems && !d->draft_logprob_pos_stride_elems)
+        d->draft_logprob_seq_stride_elems = d->max_draft, d->draft_logprob_pos_stride_elems = 1;
 }
 
 SPECV_HOSTFN int specv_resample_plan_validate(const specv_resample_plan_desc *d) {
@@ -5550,7 +5555,7 @@ SPECV_HOSTFN int specv_resample_plan_validate(const specv_resample_plan_desc *d)
                     d->num_particles <= SPECV_MAX_PARTICLES,
                 PARTICLES);
     SPECV_CHECK((int64_t)d->num_groups * d->num_particles <= 1 << 30, TOO_LARGE);
-    SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
+    SPECV_CHECK(specv_i_aligned(d->num_active_groups, 4), NUM_ACTIVE);
     SPECV_CHECK(specv_i_aligned(d->interval_weight, 8) &&
                     (d->interval_weight || d->num_groups == 0),
                 WEIGHT);
@@ -5558,12 +5563,12 @@ SPECV_HOSTFN int specv_resample_plan_validate(const specv_resample_plan_desc *d)
                     specv_i_aligned(d->ess, 8),
                 WEIGHT);
     SPECV_CHECK(specv_i_aligned(d->seed, 8), SEED);
-    SPECV_CHECK(d->seed || (d->uniform && !d->picked) || d->num_groups == 0, SEED);
+    SPECV_CHECK(d->seed || (d->uniform && !d->drawn_row) || d->num_groups == 0, SEED);
     SPECV_CHECK(specv_i_aligned(d->position, 4), POSITION);
     SPECV_CHECK(d->position || !d->seed || d->num_groups == 0, POSITION);
     SPECV_CHECK(specv_i_aligned(d->uniform, 4), UNIFORM);
     SPECV_CHECK(specv_i_aligned(d->jobs, 4) && specv_i_aligned(d->num_jobs, 4) &&
-                    specv_i_aligned(d->counts, 4) && specv_i_aligned(d->picked, 4),
+                    specv_i_aligned(d->num_copies, 4) && specv_i_aligned(d->drawn_row, 4),
                 JOBS);
     SPECV_CHECK(d->jobs || d->num_groups == 0 || d->num_particles == 1, JOBS);
     SPECV_CHECK(d->num_jobs || d->num_groups == 0, JOBS);
@@ -5574,7 +5579,8 @@ SPECV_HOSTFN int specv_resample_plan_validate(const specv_resample_plan_desc *d)
 
 SPECV_HOSTFN int specv_i_particle_cache_validate(const specv_particle_cache *c, int64_t batch) {
     SPECV_CHECK(c->reserved == 0, CANARY);
-    SPECV_CHECK(specv_i_aligned(c->pool.refs, 4) && (c->pool.refs || batch == 0), PAGE_REFS);
+    SPECV_CHECK(specv_i_aligned(c->pool.page_refs, 4) && (c->pool.page_refs || batch == 0),
+                PAGE_REFS);
     SPECV_CHECK(specv_i_aligned(c->pool.free_pages, 4) && (c->pool.free_pages || batch == 0),
                 FREE_PAGES);
     SPECV_CHECK(specv_i_aligned(c->pool.num_free, 4) && (c->pool.num_free || batch == 0),
@@ -5586,8 +5592,9 @@ SPECV_HOSTFN int specv_i_particle_cache_validate(const specv_particle_cache *c, 
     SPECV_CHECK(specv_i_aligned(c->cache_len, 4) && (c->cache_len || batch == 0), CACHE_LEN);
     SPECV_CHECK(c->page_size > 0, PAGE_SIZE);
     SPECV_CHECK(c->num_pages > 0, NUM_PAGES);
-    SPECV_CHECK(c->table_stride == 0 || c->table_stride >= c->max_row_pages, TABLE_STRIDE);
-    SPECV_CHECK(specv_i_times(batch * 4, c->table_stride) < SPECV_I_HUGE, SIZE);
+    SPECV_CHECK(c->table_stride_elems == 0 || c->table_stride_elems >= c->max_row_pages,
+                TABLE_STRIDE);
+    SPECV_CHECK(specv_i_times(batch * 4, c->table_stride_elems) < SPECV_I_HUGE, SIZE);
     SPECV_CHECK(specv_i_times(batch, c->max_row_pages) <= 1 << 30, TOO_LARGE);
     return SPECV_OK;
 }
@@ -5609,7 +5616,7 @@ SPECV_HOSTFN int specv_reshuffle_validate(const specv_reshuffle_desc *d) {
     SPECV_CHECK(!d->text || (d->text_len && d->text_stride_elems > 0), TEXT);
     SPECV_CHECK(d->text_stride_elems >= 0, TEXT);
     SPECV_CHECK(specv_i_times((int64_t)d->batch * 8, d->text_stride_elems) < SPECV_I_HUGE, SIZE);
-    SPECV_CHECK(specv_i_aligned(d->scratch, 4) && (d->scratch || d->num_groups == 0), SCRATCH);
+    SPECV_CHECK(specv_i_aligned(d->ticket, 4) && (d->ticket || d->num_groups == 0), TICKET);
     SPECV_CHECK(d->num_caches >= 0 && d->num_caches <= SPECV_MAX_CACHES, CACHES);
     for (int i = 0; i < d->num_caches; ++i) {
         status = specv_i_particle_cache_validate(&d->cache[i], d->batch);
@@ -5620,7 +5627,8 @@ SPECV_HOSTFN int specv_reshuffle_validate(const specv_reshuffle_desc *d) {
 
 SPECV_HOSTFN void specv_reshuffle_resolve(specv_reshuffle_desc *d) {
     for (int i = 0; i < d->num_caches; ++i)
-        if (!d->cache[i].table_stride) d->cache[i].table_stride = d->cache[i].max_row_pages;
+        if (!d->cache[i].table_stride_elems)
+            d->cache[i].table_stride_elems = d->cache[i].max_row_pages;
 }
 
 #if SPECV_I_LAUNCHERS
@@ -5729,10 +5737,10 @@ SPECV_DEVFN int32_t specv_i_share_entry(const specv_particle_cache *c, const spe
     *bad |= gives != (e < s->held) || takes != (e < s->pages);
     if (old == now) return -1;
     to[e] = now;
-    if (takes) *bad |= atomicAdd(&c->pool.refs[now], 1) < 1;
+    if (takes) *bad |= atomicAdd(&c->pool.page_refs[now], 1) < 1;
     if (!gives) return -1;
-    const int32_t owners = atomicSub(&c->pool.refs[old], 1);
-    if (owners < 1) atomicAdd(&c->pool.refs[old], 1), *bad = 1; /* more entries than owners */
+    const int32_t owners = atomicSub(&c->pool.page_refs[old], 1);
+    if (owners < 1) atomicAdd(&c->pool.page_refs[old], 1), *bad = 1; /* more entries than owners */
     return owners == 1 ? old : -1;
 }
 
@@ -5755,7 +5763,7 @@ SPECV_DEVFN specv_i_share specv_i_shared_pages(const specv_particle_cache *c, in
 }
 
 /* Can the job be done? Call: thread. */
-SPECV_DEVFN int specv_i_job_ok(const specv_reshuffle_desc *d, int dst, int src) {
+SPECV_DEVFN int specv_i_job_ok(const specv_reshuffle_desc *d, int src, int dst) {
     if (dst < 0 || dst >= d->batch || src < 0 || src >= d->batch || dst == src) return 0;
     const int32_t text_len = d->text ? d->text_len[src] : 0;
     int bad = 0;
@@ -6395,7 +6403,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_PAGE_THREADS, 1)
     const int live = specv_i_num_live(d.num_active, d.batch), at_start = *d.pool.num_free;
     const int pool_ok = at_start >= 0 && at_start <= d.kv.num_pages;
     specv_i_pages r = {0, 0, 0, 0, -1, 0, 0, 0, 0};
-    int32_t copy_from, copy_to, released;
+    int32_t copy_src_page, copy_dst_page, released;
     if (b < live) r = specv_i_pages_of(&d, b);
     if (!pool_ok) r.status = SPECV_ROW_BAD_PAGE;
     r.ok = b < live && r.status == 0;
@@ -6407,12 +6415,12 @@ SPECV_KERNEL __launch_bounds__(SPECV_PAGE_THREADS, 1)
     specv_i_block_give_back(&d, &tile);
     r.status |= tile.status[b];
     if (released) d.num_row_pages[b] = r.keep, r.held = r.keep;
-    if (r.ok && r.last >= 0) r.last_refs = d.pool.refs[r.last];
+    if (r.ok && r.last >= 0) r.last_refs = d.pool.page_refs[r.last];
     /* Behind the first barrier of what follows, counts change again. */
-    r.status |= specv_i_block_take(&d, &tile, b, &r, &copy_from, &copy_to);
+    r.status |= specv_i_block_take(&d, &tile, b, &r, &copy_src_page, &copy_dst_page);
     if (b == 0 && live > 0 && pool_ok) *d.pool.num_free = tile.num_free;
     if (b >= d.batch) return;
-    if (d.copy_from) d.copy_from[b] = copy_from, d.copy_to[b] = copy_to;
+    if (d.copy_src_page) d.copy_src_page[b] = copy_src_page, d.copy_dst_page[b] = copy_dst_page;
     if (b >= live) r.status = 0;
     if (d.row_status) d.row_status[b] = r.status | (d.keep_status ? d.row_status[b] : 0);
 }
@@ -6432,7 +6440,8 @@ SPECV_KERNEL __launch_bounds__(SPECV_MOVE_THREADS, 1)
     for (int row0 = 0; row0 < d.batch; row0 += SPECV_MOVE_ROWS) {
         int num_rows = d.batch - row0 < SPECV_MOVE_ROWS ? d.batch - row0 : SPECV_MOVE_ROWS;
         for (int i = thread; i < num_rows; i += SPECV_MOVE_THREADS) {
-            moves[i].src_seq = d.copy_from[row0 + i], moves[i].dst_seq = d.copy_to[row0 + i];
+            moves[i].src_seq = d.copy_src_page[row0 + i],
+            moves[i].dst_seq = d.copy_dst_page[row0 + i];
             moves[i].src_first = moves[i].dst_first = 0;
             lens[i] = moves[i].dst_seq >= 0 ? d.cache_len[row0 + i] % d.kv.page_size : 0;
         }
@@ -6480,12 +6489,12 @@ SPECV_KERNEL __launch_bounds__(SPECV_PAGE_THREADS, 1)
             for (int32_t e = i; e < total; e += SPECV_PAGE_THREADS) {
                 int of = specv_i_find_row(first, 0, num_forks, e);
                 int64_t at = e - first[of];
-                int32_t page = d.block_table[d.src_row[fork0 + of] * d.table_stride + at];
-                if (pass == 0 && (page < 0 || page >= d.num_pages || d.refs[page] < 1))
+                int32_t page = d.block_table[d.src_row[fork0 + of] * d.table_stride_elems + at];
+                if (pass == 0 && (page < 0 || page >= d.num_pages || d.page_refs[page] < 1))
                     atomicOr(&status[of], (uint32_t)SPECV_ROW_BAD_PAGE);
                 if (pass == 1 && status[of] == 0) {
-                    d.block_table[d.dst_row[fork0 + of] * d.table_stride + at] = page;
-                    atomicAdd(&d.refs[page], 1);
+                    d.block_table[d.dst_row[fork0 + of] * d.table_stride_elems + at] = page;
+                    atomicAdd(&d.page_refs[page], 1);
                 }
             }
             __syncthreads();
@@ -6678,8 +6687,9 @@ SPECV_KERNEL __launch_bounds__(SPECV_COLUMN_THREADS)
         d.row_status[b] |= SPECV_ROW_BAD_TICKET;
     if (arrival != SPECV_I_LAST) return;
     for (int row = thread; row < live && !no_space; row += SPECV_COLUMN_THREADS)
-        if (specv_i_gap_ok(&d, row, width)) d.content_len[row] += d.num_emitted[row];
-    if (thread == 0 && d.catchup) *d.catchup = !no_space && furthest == d.max_draft ? 2 : 1;
+        if (specv_i_gap_ok(&d, row, width)) d.text_len[row] += d.num_emitted[row];
+    if (thread == 0 && d.max_draft_lacks)
+        *d.max_draft_lacks = !no_space && furthest == d.max_draft ? 2 : 1;
     if (thread == 0 && !no_space) *d.columns.width = width + furthest + 1;
 }
 
@@ -6759,8 +6769,8 @@ SPECV_KERNEL __launch_bounds__(SPECV_COMPACT_THREADS, 1)
             if (stays) {
                 d.active[to] = b;
                 if (d.start_position) d.start_position[to] = bad ? 0 : len;
-                if (d.catchup_first) d.catchup_first[to] = bad ? 0 : first;
-                if (d.catchup_start) d.catchup_start[to] = before;
+                if (d.draft_lacks_first) d.draft_lacks_first[to] = bad ? 0 : first;
+                if (d.draft_lacks_start) d.draft_lacks_start[to] = before;
             }
             if (d.row_status && b < d.batch) d.row_status[b] = bad ? SPECV_ROW_BAD_LENGTH : 0;
             lacks += sum;
@@ -6797,11 +6807,11 @@ SPECV_KERNEL __launch_bounds__(SPECV_COMPACT_THREADS, 1)
     }
     if (array >= 0) return;
     for (int i = count + thread; i <= d.batch; i += SPECV_COMPACT_THREADS) {
-        if (d.catchup_start) d.catchup_start[i] = lacks;
+        if (d.draft_lacks_start) d.draft_lacks_start[i] = lacks;
         if (i == d.batch) break;
         d.active[i] = -1;
         if (d.start_position) d.start_position[i] = 0;
-        if (d.catchup_first) d.catchup_first[i] = 0;
+        if (d.draft_lacks_first) d.draft_lacks_first[i] = 0;
     }
     if (thread == 0) *d.new_num_active = count;
 }
@@ -6838,20 +6848,20 @@ SPECV_KERNEL __launch_bounds__(SPECV_GROUP_THREADS)
     if (lane == 0 && key != ~(uint64_t)0) d.order[rank] = b;
     if (lane == 0 && b < d.batch && b >= count) d.order[b] = -1;
     const int arrival = specv_i_block_arrives(d.ticket, (int)blockIdx.x, (int)gridDim.x);
-    if (arrival == SPECV_I_BAD_TICKET && thread == 0 && d.num_groups) *d.num_groups = -1;
+    if (arrival == SPECV_I_BAD_TICKET && thread == 0 && d.group_count) *d.group_count = -1;
     if (arrival != SPECV_I_LAST) return;
     if (thread == 0) best = ~(uint64_t)0;
     __syncthreads();
 #pragma unroll 1
     for (int r0 = 0; r0 < count; r0 += SPECV_GROUP_THREADS) {
-        const int r = r0 + thread, pick = d.pick;
+        const int r = r0 + thread, num_pick = d.num_pick;
         int head = 0, g;
         if (r < count) {
             const uint32_t mine = (uint32_t)(specv_i_group_key(&d, d.order[r], live) >> 32);
             head = r == 0 || (uint32_t)(specv_i_group_key(&d, d.order[r - 1], live) >> 32) != mine;
-            /* the pick-th of its group: as many before it are equal, and not one more */
-            if (pick > 0 && r + 1 >= pick) {
-                int before = r - pick;
+            /* the num_pick-th of its group: as many before it are equal, and not one more */
+            if (num_pick > 0 && r + 1 >= num_pick) {
+                int before = r - num_pick;
                 int enough =
                     (uint32_t)(specv_i_group_key(&d, d.order[before + 1], live) >> 32) == mine;
                 if (enough &&
@@ -6869,23 +6879,23 @@ SPECV_KERNEL __launch_bounds__(SPECV_GROUP_THREADS)
     if (d.group_start)
         for (int g = groups + thread; g <= d.batch; g += SPECV_GROUP_THREADS)
             d.group_start[g] = count;
-    if (thread == 0 && d.num_groups) *d.num_groups = groups;
+    if (thread == 0 && d.group_count) *d.group_count = groups;
     if (thread == 0 && d.is_group) *d.is_group = best != ~(uint64_t)0;
-    if (!d.picked) return;
+    if (!d.pick_rows) return;
     if (best != ~(uint64_t)0) {
-        for (int i = thread; i < d.pick; i += SPECV_GROUP_THREADS)
-            d.picked[i] = d.order[(int)(uint32_t)best - d.pick + 1 + i];
+        for (int i = thread; i < d.num_pick; i += SPECV_GROUP_THREADS)
+            d.pick_rows[i] = d.order[(int)(uint32_t)best - d.num_pick + 1 + i];
         return;
     }
 #pragma unroll 1
-    for (int row0 = 0; row0 < live && found < d.pick; row0 += SPECV_GROUP_THREADS) {
+    for (int row0 = 0; row0 < live && found < d.num_pick; row0 += SPECV_GROUP_THREADS) {
         int takes = specv_i_group_key(&d, row0 + thread, live) != ~(uint64_t)0;
         int at = found + specv_block_exclusive_scan(takes, &total, scratch);
-        if (takes && at < d.pick) d.picked[at] = row0 + thread;
+        if (takes && at < d.num_pick) d.pick_rows[at] = row0 + thread;
         found += total;
         __syncthreads(); /* scratch is reused */
     }
-    for (int i = found + thread; i < d.pick; i += SPECV_GROUP_THREADS) d.picked[i] = -1;
+    for (int i = found + thread; i < d.num_pick; i += SPECV_GROUP_THREADS) d.pick_rows[i] = -1;
 }
 
 /* C5. Grid: one block of SPECV_BUDGET_THREADS. The smallest survival that is kept is found ten bits
@@ -6939,11 +6949,11 @@ SPECV_KERNEL __launch_bounds__(SPECV_BUDGET_THREADS, 1)
         before = kept + specv_block_exclusive_scan(larger + take, &total, scratch[1]);
         if (b < batch) {
             d.new_draft_len[b] = larger + take;
-            if (d.row_start) d.row_start[b] = before;
+            if (d.new_row_start) d.new_row_start[b] = before;
         }
         kept += total; /* the two scratches are next written behind each other's barriers */
     }
-    if (thread == 0 && d.row_start) d.row_start[batch] = kept;
+    if (thread == 0 && d.new_row_start) d.new_row_start[batch] = kept;
 }
 
 #if !defined(__CUDACC_RTC__)
@@ -6994,7 +7004,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_PARTICLE_THREADS)
     uint32_t status = 0;
     if (b < specv_i_num_live(d.num_active, d.batch)) {
         const float *p = d.target_logprob + b * d.target_logprob_stride_elems;
-        const float *q = d.draft_logprob + b * d.draft_logprob_row_stride_elems;
+        const float *q = d.draft_logprob + b * d.draft_logprob_seq_stride_elems;
         const float alpha = d.alpha ? d.alpha[b] : 1.f, lse = d.bonus_lse ? d.lse[b] : 0;
         const float bonus_lse = d.bonus_lse ? d.bonus_lse[b] : 0;
         const int64_t bonus = d.next_token ? specv_i_one_token(d.next_token, d.token_dtype, b) : 0;
@@ -7052,7 +7062,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_PLAN_THREADS, 1)
     int32_t count = 1, num_jobs, total, before;
     int any, resamples = 0;
     specv_i_wait_for_primary();
-    const int live = g < specv_i_num_live(d.num_active, d.num_groups);
+    const int live = g < specv_i_num_live(d.num_active_groups, d.num_groups);
     if (i == 0) plan.max = none, plan.status = 0;
     if (live && i < n) weight = specv_i_clean_weight(d.interval_weight[row], &status);
     status = __syncthreads_or(status != 0) ? SPECV_ROW_NAN : 0;
@@ -7074,10 +7084,10 @@ SPECV_KERNEL __launch_bounds__(SPECV_PLAN_THREADS, 1)
     if (any) {
         const uint64_t h = w >> 20, l = w & 0xfffff;
         const uint64_t upto = specv_i_block_inclusive_add(w, &sum, plan.scratch[0]);
-        if (d.picked) {
+        if (d.drawn_row) {
             const uint64_t at = specv_i_mul_high(
                 specv_i_resample_bits(d.seed[g], d.position[g], SPECV_MAX_PARTICLES), sum);
-            if (upto > at && upto - w <= at) d.picked[g] = (int32_t)row;
+            if (upto > at && upto - w <= at) d.drawn_row[g] = (int32_t)row;
         }
         specv_i_block_inclusive_add(h * h, &hh, plan.scratch[1]);
         specv_i_block_inclusive_add(h * l, &hl, plan.scratch[2]);
@@ -7086,7 +7096,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_PLAN_THREADS, 1)
         resamples = n > 1 && ess < specv_i_mul_double(d.threshold, (double)n);
     } else {
         if (live) status |= SPECV_ROW_EMPTY;
-        if (i == 0 && d.picked) d.picked[g] = -1;
+        if (i == 0 && d.drawn_row) d.drawn_row[g] = -1;
     }
     __syncthreads(); /* scratch is reused */
     if (resamples) {
@@ -7106,12 +7116,12 @@ SPECV_KERNEL __launch_bounds__(SPECV_PLAN_THREADS, 1)
     /* The second scan's barrier lies between spare's writers and its readers. */
     if (count == 0) {
         int32_t *job = d.jobs + 2 * ((int64_t)g * (n - 1) + before);
-        job[0] = (int32_t)row;
-        job[1] = g * n + specv_i_find_row(plan.spare, 0, n, before);
+        job[0] = g * n + specv_i_find_row(plan.spare, 0, n, before);
+        job[1] = (int32_t)row;
     }
     for (int j = 2 * num_jobs + i; j < 2 * (n - 1); j += specv_i_num_threads())
         d.jobs[2 * (int64_t)g * (n - 1) + j] = -1;
-    if (i < n && d.counts) d.counts[row] = live ? count : 0;
+    if (i < n && d.num_copies) d.num_copies[row] = live ? count : 0;
     if (i == 0) {
         d.num_jobs[g] = num_jobs;
         if (d.ess) d.ess[g] = ess;
@@ -7127,7 +7137,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_PLAN_THREADS, 1)
 SPECV_KERNEL __launch_bounds__(SPECV_PARTICLE_THREADS, 2)
     specv_reshuffle_kernel(const __grid_constant__ specv_reshuffle_task task) {
     const specv_reshuffle_desc *d = &task.d;
-    uint32_t *const freed = d->scratch + 1, *const fault = freed + SPECV_MAX_CACHES;
+    uint32_t *const freed = d->ticket + 1, *const fault = freed + SPECV_MAX_CACHES;
     const int thread = specv_i_thread(), num_jobs = d->num_groups * d->max_jobs;
     const int step = task.chunks * SPECV_PARTICLE_THREADS;
     specv_i_wait_for_primary();
@@ -7136,14 +7146,14 @@ SPECV_KERNEL __launch_bounds__(SPECV_PARTICLE_THREADS, 2)
         const int job = item / task.chunks;
         const int at = item % task.chunks * SPECV_PARTICLE_THREADS + thread;
         if (job % d->max_jobs >= d->num_jobs[job / d->max_jobs]) continue;
-        const int dst = d->jobs[2 * job], src = d->jobs[2 * job + 1];
-        if (specv_i_job_ok(d, dst, src)) {
+        const int src = d->jobs[2 * job], dst = d->jobs[2 * job + 1];
+        if (specv_i_job_ok(d, src, dst)) {
             for (int i = 0; i < d->num_caches; ++i) {
                 const specv_particle_cache *c = &d->cache[i];
                 const specv_i_share s = specv_i_shared_pages(c, src, dst);
-                const int32_t *from = c->block_table + src * c->table_stride;
-                int32_t *to = c->block_table + dst * c->table_stride;
-                /* It stays until the end: scratch counts what came behind it. */
+                const int32_t *from = c->block_table + src * c->table_stride_elems;
+                int32_t *to = c->block_table + dst * c->table_stride_elems;
+                /* It stays until the end: the ticket counts what came behind it. */
                 const int32_t num_free = *c->pool.num_free;
                 int bad = 0;
                 for (int e = at; e < s.pages || e < s.held; e += step) {
@@ -7168,7 +7178,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_PARTICLE_THREADS, 2)
             }
         }
     }
-    const int arrival = specv_i_block_arrives(d->scratch, (int)blockIdx.x, (int)gridDim.x);
+    const int arrival = specv_i_block_arrives(d->ticket, (int)blockIdx.x, (int)gridDim.x);
     if (arrival == SPECV_I_NOT_LAST) return;
     if (arrival == SPECV_I_BAD_TICKET) { /* others are still at it: nothing of theirs is touched */
         for (int j = thread; d->job_status && j < num_jobs; j += SPECV_PARTICLE_THREADS) {
@@ -7182,9 +7192,9 @@ SPECV_KERNEL __launch_bounds__(SPECV_PARTICLE_THREADS, 2)
         if (!specv_i_has_places(&d->cache[i], freed[i])) of_pools |= SPECV_ROW_BAD_PAGE;
     for (int j = thread; j < num_jobs; j += SPECV_PARTICLE_THREADS) {
         const int exists = j % d->max_jobs < d->num_jobs[j / d->max_jobs];
-        const int dst = d->jobs[2 * j], src = d->jobs[2 * j + 1];
+        const int src = d->jobs[2 * j], dst = d->jobs[2 * j + 1];
         uint32_t status = 0;
-        if (exists) status = specv_i_job_ok(d, dst, src) ? 0 : SPECV_ROW_BAD_LENGTH;
+        if (exists) status = specv_i_job_ok(d, src, dst) ? 0 : SPECV_ROW_BAD_LENGTH;
         if (exists && !status) {
             for (int i = 0; i < d->num_caches; ++i) {
                 const specv_particle_cache *c = &d->cache[i];
@@ -7207,7 +7217,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_PARTICLE_THREADS, 2)
             count = 0;
         }
         specv_i_block_sort(pool->free_pages + num_free, count);
-        __syncthreads(); /* num_free and scratch are read */
+        __syncthreads(); /* num_free and freed are read */
         if (thread == 0) *pool->num_free = num_free + count, freed[i] = *fault = 0;
     }
 }

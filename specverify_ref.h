@@ -578,8 +578,8 @@ static void specv_ref_i_score_drafts(specv_ref_i_judge *g, int32_t n_draft) {
         int64_t draft = specv_ref_i_draft(g, g->o.accepted);
         float score = specv_ref_i_score(&p, draft);
         g->o.status |= p.row.status;
-        if (g->d->draft_logprob)
-            g->d->draft_logprob[first + g->o.accepted] = specv_i_log_p(
+        if (g->d->target_logprob)
+            g->d->target_logprob[first + g->o.accepted] = specv_i_log_p(
                 &p.row, &p.scale, specv_ref_i_are_probs(p.scores), score, (int32_t)draft);
     }
     specv_ref_i_emit_bonus(g, n_draft);
@@ -734,8 +734,8 @@ static void specv_ref_i_judge_row(const specv_verify_sample_desc *d, int b) {
         }
     }
     specv_ref_i_write_row(&d->verify, b, &g.o);
-    for (int32_t j = g.o.accepted; d->draft_logprob && j < d->verify.rows.max_draft; ++j)
-        d->draft_logprob[b * (int64_t)d->verify.rows.max_draft + j] = 0;
+    for (int32_t j = g.o.accepted; d->target_logprob && j < d->verify.rows.max_draft; ++j)
+        d->target_logprob[b * (int64_t)d->verify.rows.max_draft + j] = 0;
     if (d->logprob) d->logprob[b] = g.logprob;
     if (d->lse) d->lse[b] = g.lse;
     if (d->max_prob) d->max_prob[b] = g.max_prob;
@@ -833,7 +833,7 @@ static int64_t specv_ref_i_place(const specv_kv_cache *kv, int64_t b, int64_t x,
     int64_t page;
     if (!kv->block_table)
         return b * kv->seq_stride_bytes + x * kv->pos_stride_bytes + h * kv->head_stride_bytes;
-    page = kv->block_table[b * kv->table_stride + x / kv->page_size];
+    page = kv->block_table[b * kv->table_stride_elems + x / kv->page_size];
     return page * kv->page_stride_bytes + x % kv->page_size * kv->pos_stride_bytes +
            h * kv->head_stride_bytes;
 }
@@ -871,7 +871,7 @@ static int64_t specv_ref_i_append_count(const specv_append_kv_desc *d, int b, in
         return 0;
     }
     for (int64_t x = *cache_len; kv->block_table && x < *cache_len + count; ++x) {
-        int32_t page = kv->block_table[b * kv->table_stride + x / kv->page_size];
+        int32_t page = kv->block_table[b * kv->table_stride_elems + x / kv->page_size];
         if (!specv_ref_i_is_page(kv, page))
             *status |= SPECV_ROW_BAD_PAGE;
         else if (d->page_refs && d->page_refs[page] != 1)
@@ -903,7 +903,7 @@ static int64_t specv_ref_i_slot(const specv_kv_cache *kv, int b, int64_t x) {
     int64_t page;
     if (x >= kv->max_positions) return -1;
     if (!kv->block_table) return (int64_t)b * kv->max_positions + x;
-    page = kv->block_table[b * kv->table_stride + x / kv->page_size];
+    page = kv->block_table[b * kv->table_stride_elems + x / kv->page_size];
     return specv_ref_i_is_page(kv, page) ? page * kv->page_size + x % kv->page_size : -1;
 }
 
@@ -911,7 +911,7 @@ static void specv_ref_i_append(const specv_append_kv_desc *d, int b) {
     const int64_t columns = (int64_t)d->num_pending + d->rows.max_draft;
     const int live = specv_ref_i_is_live(&d->rows, b);
     int64_t len = -1, count = 0, draft = 0, drafted;
-    int32_t catchup = 0;
+    int32_t lacks = 0;
     uint32_t status = 0;
     if (live) count = specv_ref_i_append_count(d, b, &len, &status);
     if (count > 0 && specv_i_has_planes(&d->kv)) specv_ref_i_append_rows(d, b, len, count);
@@ -924,10 +924,10 @@ static void specv_ref_i_append(const specv_append_kv_desc *d, int b) {
         if (d->draft_cache_len) draft = d->draft_cache_len[b];
         if (draft < 0) status |= SPECV_ROW_BAD_LENGTH;
         if (draft > len) draft = len;
-        if (draft >= 0) catchup = (int32_t)(len + 1 - draft);
+        if (draft >= 0) lacks = (int32_t)(len + 1 - draft);
         if (draft >= 0 && d->draft_cache_len) d->draft_cache_len[b] = (int32_t)draft;
     }
-    if (d->draft_catchup) d->draft_catchup[b] = catchup;
+    if (d->draft_lacks) d->draft_lacks[b] = lacks;
     for (int64_t j = 0; j < columns; ++j) {
         int64_t slot = len >= 0 ? specv_ref_i_slot(&d->kv, b, len + j) : -1;
         if (d->slot_mapping) d->slot_mapping[b * columns + j] = slot;
@@ -958,14 +958,14 @@ typedef struct specv_ref_i_pages {
     uint32_t status;
 } specv_ref_i_pages;
 
-/* Everything is judged by the state before the launch: `refs` are as they were then. */
+/* Everything is judged by the state before the launch: page_refs are as they were then. */
 static specv_ref_i_pages specv_ref_i_pages_of(const specv_page_resize_desc *d, int b) {
     const int64_t size = d->kv.page_size, len = d->cache_len[b];
     const int64_t reserve = d->row_reserve ? d->row_reserve[b] : d->reserve;
     const int finished = d->finished && d->finished[b];
     int64_t want = finished ? 0 : len + reserve, first;
     specv_ref_i_pages r;
-    r.table = d->kv.block_table + b * d->kv.table_stride;
+    r.table = d->kv.block_table + b * d->kv.table_stride_elems;
     r.held = d->num_row_pages[b];
     r.content = finished ? 0 : (len + size - 1) / size;
     r.fill = finished ? 0 : len % size;
@@ -981,9 +981,9 @@ static specv_ref_i_pages specv_ref_i_pages_of(const specv_page_resize_desc *d, i
     first = r.content - (r.fill > 0); /* pages that are looked at: what is written or given back */
     for (int64_t i = first; i < r.held; ++i) {
         int32_t page = r.table[i];
-        if (!specv_ref_i_is_page(&d->kv, page) || d->pool.refs[page] < 1)
+        if (!specv_ref_i_is_page(&d->kv, page) || d->pool.page_refs[page] < 1)
             r.status |= SPECV_ROW_BAD_PAGE;
-        else if (i >= r.content && i < r.keep && d->pool.refs[page] > 1)
+        else if (i >= r.content && i < r.keep && d->pool.page_refs[page] > 1)
             r.status |= SPECV_ROW_SHARED_PAGE;
     }
     r.ok = r.status == 0;
@@ -993,14 +993,14 @@ static specv_ref_i_pages specv_ref_i_pages_of(const specv_page_resize_desc *d, i
 /* Takes the pages back that a row does not want, and frees, once, those that nobody owns any more.
    In the end the counts of freed pages are below 0; specv_ref_i_settle makes them 0. */
 static void specv_ref_i_give_back(const specv_page_resize_desc *d, const specv_ref_i_pages *r) {
-    for (int64_t i = r->keep; i < r->held; ++i) d->pool.refs[r->table[i]] -= 1;
+    for (int64_t i = r->keep; i < r->held; ++i) d->pool.page_refs[r->table[i]] -= 1;
 }
 
 enum { SPECV_REF_I_FREED = -(1 << 30) };
 
 static void specv_ref_i_free(const specv_page_resize_desc *d, specv_ref_i_pages *r) {
     for (int64_t i = r->keep; i < r->held; ++i) {
-        int32_t *refs = &d->pool.refs[r->table[i]];
+        int32_t *refs = &d->pool.page_refs[r->table[i]];
         int too_many = *refs < 0 && *refs != SPECV_REF_I_FREED;
         if (too_many) r->status |= SPECV_ROW_BAD_PAGE; /* more entries than owners */
         if (*refs > 0 || *refs <= SPECV_REF_I_FREED) continue;
@@ -1014,7 +1014,7 @@ static void specv_ref_i_free(const specv_page_resize_desc *d, specv_ref_i_pages 
 
 static void specv_ref_i_settle(const specv_page_resize_desc *d, int b, specv_ref_i_pages *r) {
     for (int64_t i = r->keep; i < r->held; ++i) {
-        if (d->pool.refs[r->table[i]] < 0) d->pool.refs[r->table[i]] = 0;
+        if (d->pool.page_refs[r->table[i]] < 0) d->pool.page_refs[r->table[i]] = 0;
         r->table[i] = -1;
     }
     if (r->keep < r->held) d->num_row_pages[b] = (int32_t)(r->held = r->keep);
@@ -1023,7 +1023,7 @@ static void specv_ref_i_settle(const specv_page_resize_desc *d, int b, specv_ref
 static int32_t specv_ref_i_pop(const specv_page_resize_desc *d, uint32_t *status) {
     int32_t page = d->pool.free_pages[--*d->pool.num_free];
     if (specv_ref_i_is_page(&d->kv, page)) {
-        d->pool.refs[page] = 1;
+        d->pool.page_refs[page] = 1;
         return page;
     }
     *status |= SPECV_ROW_BAD_PAGE;
@@ -1032,9 +1032,9 @@ static int32_t specv_ref_i_pop(const specv_page_resize_desc *d, uint32_t *status
 
 /* Returns 0 if the pool ran dry. */
 static int specv_ref_i_take(const specv_page_resize_desc *d, int b, specv_ref_i_pages *r,
-                            int32_t *copy_from, int32_t *copy_to, int dry) {
+                            int32_t *copy_src_page, int32_t *copy_dst_page, int dry) {
     int32_t *last = &r->table[r->content - 1];
-    int copy = r->writes && r->fill > 0 && d->pool.refs[*last] > 1;
+    int copy = r->writes && r->fill > 0 && d->pool.page_refs[*last] > 1;
     int64_t demand = copy + r->keep - r->held;
     if (demand == 0) return 1;
     if (dry || demand > *d->pool.num_free) {
@@ -1042,9 +1042,9 @@ static int specv_ref_i_take(const specv_page_resize_desc *d, int b, specv_ref_i_
         return 0;
     }
     if (copy) {
-        d->pool.refs[*last] -= 1;
-        *copy_from = *last;
-        *last = *copy_to = specv_ref_i_pop(d, &r->status);
+        d->pool.page_refs[*last] -= 1;
+        *copy_src_page = *last;
+        *last = *copy_dst_page = specv_ref_i_pop(d, &r->status);
     }
     for (int64_t i = r->held; i < r->keep; ++i) r->table[i] = specv_ref_i_pop(d, &r->status);
     d->num_row_pages[b] = (int32_t)r->keep;
@@ -1079,11 +1079,13 @@ static void specv_ref_i_resize_rows(const specv_page_resize_desc *d, int num_row
     for (int i = 0; i < num_rows; ++i)
         if (rows[i].ok) specv_ref_i_settle(d, i, &rows[i]);
     for (int i = 0; i < num_rows; ++i) {
-        int32_t copy_from = -1, copy_to = -1;
-        if (rows[i].ok && !specv_ref_i_take(d, i, &rows[i], &copy_from, &copy_to, dry)) dry = 1;
-        if (d->copy_from) d->copy_from[i] = copy_from, d->copy_to[i] = copy_to;
-        if (copy_to >= 0 && specv_i_has_planes(&d->kv))
-            specv_ref_i_copy_page(&d->kv, copy_from, copy_to, rows[i].fill);
+        int32_t copy_src_page = -1, copy_dst_page = -1;
+        if (rows[i].ok && !specv_ref_i_take(d, i, &rows[i], &copy_src_page, &copy_dst_page, dry))
+            dry = 1;
+        if (d->copy_src_page)
+            d->copy_src_page[i] = copy_src_page, d->copy_dst_page[i] = copy_dst_page;
+        if (copy_dst_page >= 0 && specv_i_has_planes(&d->kv))
+            specv_ref_i_copy_page(&d->kv, copy_src_page, copy_dst_page, rows[i].fill);
         if (d->row_status)
             d->row_status[i] = rows[i].status | (d->keep_status ? d->row_status[i] : 0);
     }
@@ -1099,7 +1101,7 @@ SPECV_REF_API int specv_ref_page_resize(const specv_page_resize_desc *desc) {
     if (live < 0) live = 0;
     specv_ref_i_resize_rows(&d, live);
     for (int b = live; b < d.batch; ++b) {
-        if (d.copy_from) d.copy_from[b] = d.copy_to[b] = -1;
+        if (d.copy_src_page) d.copy_src_page[b] = d.copy_dst_page[b] = -1;
         if (d.row_status && !d.keep_status) d.row_status[b] = 0;
     }
     return SPECV_OK;
@@ -1119,14 +1121,14 @@ static uint32_t specv_ref_i_fork(const specv_page_fork_desc *d, int i) {
     if (len < 0 || d->num_row_pages[dst] != 0 || d->num_row_pages[src] > d->max_row_pages ||
         count > d->num_row_pages[src])
         return SPECV_ROW_BAD_LENGTH;
-    from = d->block_table + src * d->table_stride;
-    to = d->block_table + dst * d->table_stride;
+    from = d->block_table + src * d->table_stride_elems;
+    to = d->block_table + dst * d->table_stride_elems;
     for (int64_t x = 0; x < count; ++x)
-        if (from[x] < 0 || from[x] >= d->num_pages || d->refs[from[x]] < 1)
+        if (from[x] < 0 || from[x] >= d->num_pages || d->page_refs[from[x]] < 1)
             return SPECV_ROW_BAD_PAGE;
     for (int64_t x = 0; x < count; ++x) {
         to[x] = from[x];
-        d->refs[from[x]] += 1;
+        d->page_refs[from[x]] += 1;
     }
     d->num_row_pages[dst] = (int32_t)count;
     d->cache_len[dst] = (int32_t)len;
@@ -1201,8 +1203,8 @@ static void specv_ref_i_realign_tokens(const specv_realign_desc *d, int b, int64
         if (c->tokens && i >= 0 && i < content)
             token = specv_ref_i_get(c->tokens, d->token_dtype, row + column);
         else if (c->tokens && i >= 0 && i < content + gain)
-            token = specv_ref_i_get(d->emitted, d->token_dtype,
-                                    b * d->emitted_stride_elems + i - content);
+            token = specv_ref_i_get(d->out_tokens, d->token_dtype,
+                                    b * d->out_stride_elems + i - content);
         specv_ref_i_put_column(c, d->token_dtype, b, column, token, i >= 0 && i < content + gain,
                                i);
     }
@@ -1292,7 +1294,7 @@ static int specv_ref_i_gap_ok(const specv_gap_commit_desc *d, int b, int64_t wid
     const int64_t accepted = d->accepted_len[b], emitted = d->num_emitted[b];
     return width >= 0 && width <= d->columns.max_columns && accepted >= 0 &&
            accepted <= d->max_draft && emitted >= accepted && emitted <= accepted + 1 &&
-           d->content_len[b] >= 0 && d->content_len[b] <= d->columns.max_columns;
+           d->text_len[b] >= 0 && d->text_len[b] <= d->columns.max_columns;
 }
 
 SPECV_REF_API int specv_ref_gap_commit(const specv_gap_commit_desc *desc) {
@@ -1317,7 +1319,7 @@ SPECV_REF_API int specv_ref_gap_commit(const specv_gap_commit_desc *desc) {
         if (b < live && !specv_ref_i_gap_ok(&d, b, width)) bits = SPECV_ROW_BAD_LENGTH;
         if (b < live && !bits && no_space) bits = SPECV_ROW_NO_SPACE;
         if (b < live && !bits) {
-            int64_t content = d.content_len[b], accepted = d.accepted_len[b];
+            int64_t content = d.text_len[b], accepted = d.accepted_len[b];
             const int has_next = d.num_emitted[b] > accepted;
             for (int64_t column = width; column < end; ++column) {
                 const int64_t j = column - width;
@@ -1327,16 +1329,16 @@ SPECV_REF_API int specv_ref_gap_commit(const specv_gap_commit_desc *desc) {
                     column < new_width ? content + mask - 1 : content + column - new_width;
                 int64_t token = 0;
                 if (mask && d.columns.tokens)
-                    token = specv_ref_i_get(d.emitted, d.token_dtype,
-                                            b * d.emitted_stride_elems + (is_next ? accepted : j));
+                    token = specv_ref_i_get(d.out_tokens, d.token_dtype,
+                                            b * d.out_stride_elems + (is_next ? accepted : j));
                 specv_ref_i_put_column(&d.columns, d.token_dtype, b, column, token, mask, position);
                 content += mask;
             }
-            d.content_len[b] = (int32_t)content;
+            d.text_len[b] = (int32_t)content;
         }
         if (d.row_status) d.row_status[b] = bits;
     }
-    if (d.catchup) *d.catchup = !no_space && furthest == d.max_draft ? 2 : 1;
+    if (d.max_draft_lacks) *d.max_draft_lacks = !no_space && furthest == d.max_draft ? 2 : 1;
     if (!no_space) *d.columns.width = (int32_t)new_width;
     return SPECV_OK;
 }
@@ -1359,8 +1361,8 @@ SPECV_REF_API int specv_ref_compact(const specv_compact_desc *d) {
             if (bad) bits = SPECV_ROW_BAD_LENGTH;
             d->active[count] = b;
             if (d->start_position) d->start_position[count] = bad ? 0 : (int32_t)len;
-            if (d->catchup_first) d->catchup_first[count] = bad ? 0 : (int32_t)first;
-            if (d->catchup_start) d->catchup_start[count] = (int32_t)lacks;
+            if (d->draft_lacks_first) d->draft_lacks_first[count] = bad ? 0 : (int32_t)first;
+            if (d->draft_lacks_start) d->draft_lacks_start[count] = (int32_t)lacks;
             lacks += bad ? 0 : (uint32_t)(len + 1 - first);
             for (int i = 0; i < d->num_carry; ++i) {
                 char *data = (char *)d->carry[i].data;
@@ -1375,10 +1377,10 @@ SPECV_REF_API int specv_ref_compact(const specv_compact_desc *d) {
     for (int i = count; i < d->batch; ++i) {
         d->active[i] = -1;
         if (d->start_position) d->start_position[i] = 0;
-        if (d->catchup_first) d->catchup_first[i] = 0;
-        if (d->catchup_start) d->catchup_start[i] = (int32_t)lacks;
+        if (d->draft_lacks_first) d->draft_lacks_first[i] = 0;
+        if (d->draft_lacks_start) d->draft_lacks_start[i] = (int32_t)lacks;
     }
-    if (d->catchup_start) d->catchup_start[d->batch] = (int32_t)lacks;
+    if (d->draft_lacks_start) d->draft_lacks_start[d->batch] = (int32_t)lacks;
     return SPECV_OK;
 }
 
@@ -1415,17 +1417,17 @@ SPECV_REF_API int specv_ref_group(const specv_group_desc *d) {
             size = 0;
         }
         size += 1;
-        if (size == d->pick && (best < 0 || d->order[i] < d->order[best])) best = i;
+        if (size == d->num_pick && (best < 0 || d->order[i] < d->order[best])) best = i;
     }
-    if (d->num_groups) *d->num_groups = groups;
+    if (d->group_count) *d->group_count = groups;
     for (int g = groups; d->group_start && g <= d->batch; ++g) d->group_start[g] = count;
     if (d->is_group) *d->is_group = best >= 0;
-    if (!d->picked) return SPECV_OK;
-    for (int i = 0; i < d->pick; ++i)
-        d->picked[i] = best < 0 ? -1 : d->order[best - d->pick + 1 + i];
+    if (!d->pick_rows) return SPECV_OK;
+    for (int i = 0; i < d->num_pick; ++i)
+        d->pick_rows[i] = best < 0 ? -1 : d->order[best - d->num_pick + 1 + i];
     if (best < 0)
-        for (int b = 0, i = 0; b < live && i < d->pick; ++b)
-            if (specv_ref_i_in_order(d, b, live)) d->picked[i++] = b;
+        for (int b = 0, i = 0; b < live && i < d->num_pick; ++b)
+            if (specv_ref_i_in_order(d, b, live)) d->pick_rows[i++] = b;
     return SPECV_OK;
 }
 
@@ -1496,10 +1498,10 @@ SPECV_REF_API int specv_ref_draft_budget(const specv_draft_budget_desc *desc) {
             ties -= survival <= threshold;
         }
         d.new_draft_len[b] = keep;
-        if (d.row_start) d.row_start[b] = kept;
+        if (d.new_row_start) d.new_row_start[b] = kept;
         kept += keep;
     }
-    if (d.row_start) d.row_start[d.rows.batch] = kept;
+    if (d.new_row_start) d.new_row_start[d.rows.batch] = kept;
     return SPECV_OK;
 }
 
@@ -1515,7 +1517,7 @@ static void specv_ref_i_weigh_particle(const specv_particle_weights_desc *d, int
     int ended = 0;
     for (int32_t j = 0; !d->finished[b] && j < d->max_draft && !ended; ++j) {
         const float p = d->target_logprob[b * d->target_logprob_stride_elems + j];
-        const float q = d->draft_logprob[b * d->draft_logprob_row_stride_elems +
+        const float q = d->draft_logprob[b * d->draft_logprob_seq_stride_elems +
                                          j * d->draft_logprob_pos_stride_elems];
         int64_t token = -1;
         if (d->draft_tokens)
@@ -1625,14 +1627,14 @@ static void specv_ref_i_plan_group(const specv_resample_plan_desc *d, int g) {
     }
     if (any) ess = specv_i_effective(sum, hh, hl, ll);
     if (!any) bits |= SPECV_ROW_EMPTY;
-    if (d->picked) {
+    if (d->drawn_row) {
         uint64_t at = 0;
         int row = 0;
         if (any)
             at = specv_i_mul_high(
                 specv_i_resample_bits(d->seed[g], d->position[g], SPECV_MAX_PARTICLES), sum);
         for (; any && at >= w[row]; ++row) at -= w[row];
-        d->picked[g] = any ? g * n + row : -1;
+        d->drawn_row[g] = any ? g * n + row : -1;
     }
     resamples = any && n > 1 && ess < specv_i_mul_double(d->threshold, (double)n);
     if (resamples) {
@@ -1646,12 +1648,12 @@ static void specv_ref_i_plan_group(const specv_resample_plan_desc *d, int g) {
     for (int dead = 0, spare = 0, left = counts[0] - 1; dead < n; ++dead) {
         if (counts[dead] > 0) continue;
         while (left <= 0) left = counts[++spare] - 1;
-        jobs[2 * num_jobs] = g * n + dead, jobs[2 * num_jobs + 1] = g * n + spare;
+        jobs[2 * num_jobs] = g * n + spare, jobs[2 * num_jobs + 1] = g * n + dead;
         num_jobs += 1, left -= 1;
     }
     for (int j = 2 * num_jobs; j < 2 * (n - 1); ++j) jobs[j] = -1;
     d->num_jobs[g] = num_jobs;
-    for (int i = 0; d->counts && i < n; ++i) d->counts[(int64_t)g * n + i] = counts[i];
+    for (int i = 0; d->num_copies && i < n; ++i) d->num_copies[(int64_t)g * n + i] = counts[i];
     if (d->ess) d->ess[g] = ess;
     if (d->group_status) d->group_status[g] = bits;
 }
@@ -1659,14 +1661,14 @@ static void specv_ref_i_plan_group(const specv_resample_plan_desc *d, int g) {
 SPECV_REF_API int specv_ref_resample_plan(const specv_resample_plan_desc *d) {
     int status = specv_resample_plan_validate(d), live;
     if (status != SPECV_OK || d->num_groups == 0) return status;
-    live = specv_ref_i_num_live(d->num_active, d->num_groups);
+    live = specv_ref_i_num_live(d->num_active_groups, d->num_groups);
     for (int g = 0; g < live; ++g) specv_ref_i_plan_group(d, g);
     for (int g = live; g < d->num_groups; ++g) {
         const int64_t n = d->num_particles;
         for (int64_t j = 0; j < 2 * (n - 1); ++j) d->jobs[2 * g * (n - 1) + j] = -1;
-        for (int64_t i = 0; d->counts && i < n; ++i) d->counts[g * n + i] = 0;
+        for (int64_t i = 0; d->num_copies && i < n; ++i) d->num_copies[g * n + i] = 0;
         d->num_jobs[g] = 0;
-        if (d->picked) d->picked[g] = -1;
+        if (d->drawn_row) d->drawn_row[g] = -1;
         if (d->ess) d->ess[g] = 0;
         if (d->group_status) d->group_status[g] = 0;
     }
@@ -1689,8 +1691,8 @@ static int64_t specv_ref_i_shared_pages(const specv_particle_cache *c, int src, 
 static int specv_ref_i_share(const specv_particle_cache *c, int src, int dst, int64_t *num_freed) {
     const int64_t pages = specv_ref_i_shared_pages(c, src, dst);
     const int64_t held = c->num_row_pages[dst];
-    const int32_t *from = c->block_table + src * c->table_stride;
-    int32_t *to = c->block_table + dst * c->table_stride;
+    const int32_t *from = c->block_table + src * c->table_stride_elems;
+    int32_t *to = c->block_table + dst * c->table_stride_elems;
     int bad = 0;
     for (int64_t e = 0; e < pages || e < held; ++e) {
         const int32_t old = e < held ? to[e] : -1, now = e < pages ? from[e] : -1;
@@ -1699,13 +1701,13 @@ static int specv_ref_i_share(const specv_particle_cache *c, int src, int dst, in
         if (old == now) continue;
         to[e] = now;
         if (now >= 0 && now < c->num_pages) {
-            if (c->pool.refs[now] < 1) bad = 1;
-            c->pool.refs[now] += 1;
+            if (c->pool.page_refs[now] < 1) bad = 1;
+            c->pool.page_refs[now] += 1;
         }
         if (old < 0 || old >= c->num_pages) continue;
-        if (c->pool.refs[old] < 1) {
+        if (c->pool.page_refs[old] < 1) {
             bad = 1;
-        } else if (--c->pool.refs[old] == 0) {
+        } else if (--c->pool.page_refs[old] == 0) {
             const int64_t place = *c->pool.num_free + (*num_freed)++;
             if (*c->pool.num_free >= 0 && place < c->num_pages) c->pool.free_pages[place] = old;
         }
@@ -1734,7 +1736,7 @@ static int specv_ref_i_free_pages(const specv_particle_cache *c, int64_t num_fre
     return 0;
 }
 
-static uint32_t specv_ref_i_reshuffle(const specv_reshuffle_desc *d, int dst, int src,
+static uint32_t specv_ref_i_reshuffle(const specv_reshuffle_desc *d, int src, int dst,
                                       int64_t *num_freed, uint32_t *of_pools) {
     if (dst < 0 || dst >= d->batch || src < 0 || src >= d->batch || dst == src)
         return SPECV_ROW_BAD_LENGTH;

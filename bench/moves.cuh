@@ -153,7 +153,7 @@ static void describe_append(const moves_run *r, moves_memory *m, specv_append_kv
     d->ticket = TAKE(uint32_t, PART_IN, 1);
     d->cache_len = TAKE(int32_t, PART_STATE, b);
     d->draft_cache_len = TAKE(int32_t, PART_STATE, b);
-    d->draft_catchup = TAKE(int32_t, PART_OUT, b);
+    d->draft_lacks = TAKE(int32_t, PART_OUT, b);
     d->slot_mapping = TAKE(int64_t, PART_OUT, b * columns);
     d->position_ids = TAKE(int32_t, PART_OUT, b * columns);
     d->row_status = TAKE(uint32_t, PART_OUT, b);
@@ -165,14 +165,14 @@ static void describe_append(const moves_run *r, moves_memory *m, specv_append_kv
 static void describe_resize(const moves_run *r, moves_memory *m, specv_page_resize_desc *d) {
     const int b = r->batch;
     d->kv = describe_cache(r, m);
-    d->pool.refs = TAKE(int32_t, PART_STATE, d->kv.num_pages);
+    d->pool.page_refs = TAKE(int32_t, PART_STATE, d->kv.num_pages);
     d->pool.free_pages = TAKE(int32_t, PART_STATE, d->kv.num_pages);
     d->pool.num_free = TAKE(int32_t, PART_STATE, 1);
     d->num_row_pages = TAKE(int32_t, PART_STATE, b);
     d->cache_len = TAKE(int32_t, PART_IN, b);
     if (r->mode->has_kv) {
-        d->copy_from = TAKE(int32_t, PART_OUT, b);
-        d->copy_to = TAKE(int32_t, PART_OUT, b);
+        d->copy_src_page = TAKE(int32_t, PART_OUT, b);
+        d->copy_dst_page = TAKE(int32_t, PART_OUT, b);
     } else {
         d->finished = TAKE(uint8_t, PART_IN, b);
     }
@@ -186,7 +186,7 @@ static void describe_fork(const moves_run *r, moves_memory *m, specv_page_fork_d
     d->page_size = MOVES_PAGE, d->num_pages = kv.num_pages;
     d->max_row_pages = pages_of(r->positions);
     d->block_table = kv.block_table;
-    d->refs = TAKE(int32_t, PART_STATE, kv.num_pages);
+    d->page_refs = TAKE(int32_t, PART_STATE, kv.num_pages);
     d->num_row_pages = TAKE(int32_t, PART_STATE, r->batch);
     d->cache_len = TAKE(int32_t, PART_STATE, r->batch);
     d->src_row = TAKE(int32_t, PART_IN, r->batch);
@@ -197,7 +197,7 @@ static void describe_fork(const moves_run *r, moves_memory *m, specv_page_fork_d
 static void describe_realign(const moves_run *r, moves_memory *m, specv_realign_desc *d) {
     d->token_dtype = SPECV_I64;
     d->batch = r->batch, d->max_draft = r->gamma;
-    d->emitted = TAKE(int64_t, PART_IN, r->batch * (r->gamma + 1));
+    d->out_tokens = TAKE(int64_t, PART_IN, r->batch * (r->gamma + 1));
     d->num_emitted = TAKE(int32_t, PART_IN, r->batch);
     d->ticket = TAKE(uint32_t, PART_IN, 1);
     d->pad_len = TAKE(int32_t, PART_STATE, r->batch);
@@ -211,11 +211,11 @@ static void describe_gap(const moves_run *r, moves_memory *m, specv_gap_commit_d
     d->token_dtype = SPECV_I64;
     d->batch = r->batch, d->max_draft = r->gamma;
     d->accepted_len = TAKE(int32_t, PART_IN, r->batch);
-    d->emitted = TAKE(int64_t, PART_IN, r->batch * (r->gamma + 1));
+    d->out_tokens = TAKE(int64_t, PART_IN, r->batch * (r->gamma + 1));
     d->num_emitted = TAKE(int32_t, PART_IN, r->batch);
     d->ticket = TAKE(uint32_t, PART_IN, 1);
-    d->content_len = TAKE(int32_t, PART_STATE, r->batch);
-    d->catchup = TAKE(int32_t, PART_OUT, 1);
+    d->text_len = TAKE(int32_t, PART_STATE, r->batch);
+    d->max_draft_lacks = TAKE(int32_t, PART_OUT, 1);
     d->row_status = TAKE(uint32_t, PART_OUT, r->batch);
     d->columns = describe_columns(r, m);
 }
@@ -232,8 +232,8 @@ static void describe_compact(const moves_run *r, moves_memory *m, specv_compact_
     d->active = TAKE(int32_t, PART_OUT, b);
     d->new_num_active = TAKE(int32_t, PART_OUT, 1);
     d->start_position = TAKE(int32_t, PART_OUT, b);
-    d->catchup_first = TAKE(int32_t, PART_OUT, b);
-    d->catchup_start = TAKE(int32_t, PART_OUT, b + 1);
+    d->draft_lacks_first = TAKE(int32_t, PART_OUT, b);
+    d->draft_lacks_start = TAKE(int32_t, PART_OUT, b + 1);
     d->row_status = TAKE(uint32_t, PART_OUT, b);
     d->num_carry = (int)(sizeof carried_bytes / sizeof carried_bytes[0]);
     for (int i = 0; i < d->num_carry; ++i) {
@@ -243,13 +243,13 @@ static void describe_compact(const moves_run *r, moves_memory *m, specv_compact_
 }
 
 static void describe_group(const moves_run *r, moves_memory *m, specv_group_desc *d) {
-    d->batch = r->batch, d->pick = MOVES_PICK;
+    d->batch = r->batch, d->num_pick = MOVES_PICK;
     d->length = TAKE(int32_t, PART_IN, r->batch);
     d->ticket = TAKE(uint32_t, PART_IN, 1);
     d->order = TAKE(int32_t, PART_OUT, r->batch);
     d->group_start = TAKE(int32_t, PART_OUT, r->batch + 1);
-    d->num_groups = TAKE(int32_t, PART_OUT, 1);
-    d->picked = TAKE(int32_t, PART_OUT, d->pick);
+    d->group_count = TAKE(int32_t, PART_OUT, 1);
+    d->pick_rows = TAKE(int32_t, PART_OUT, d->num_pick);
     d->is_group = TAKE(int32_t, PART_OUT, 1);
 }
 
@@ -258,7 +258,7 @@ static void describe_budget(const moves_run *r, moves_memory *m, specv_draft_bud
     d->confidence = TAKE(float, PART_IN, r->batch * r->gamma);
     d->survival = TAKE(float, PART_OUT, r->batch * r->gamma);
     d->new_draft_len = TAKE(int32_t, PART_OUT, r->batch);
-    d->row_start = TAKE(int32_t, PART_OUT, r->batch + 1);
+    d->new_row_start = TAKE(int32_t, PART_OUT, r->batch + 1);
     d->row_status = TAKE(uint32_t, PART_OUT, r->batch);
     d->max_budget = r->batch * r->gamma * 3 / 5;
 }
@@ -275,7 +275,7 @@ static void describe_weights(const moves_run *r, moves_memory *m, specv_particle
     d->next_token = TAKE(int64_t, PART_IN, b);
     d->target_logprob = TAKE(float, PART_IN, b *gamma);
     d->draft_logprob = TAKE(float, PART_IN, b *gamma);
-    d->draft_logprob_row_stride_elems = 1, d->draft_logprob_pos_stride_elems = b;
+    d->draft_logprob_seq_stride_elems = 1, d->draft_logprob_pos_stride_elems = b;
     if (r->mode->power) {
         d->alpha = TAKE(float, PART_IN, b);
         d->bonus_lse = TAKE(float, PART_IN, b);
@@ -289,7 +289,7 @@ static void describe_weights(const moves_run *r, moves_memory *m, specv_particle
     d->eos_token[0] = MOVES_EOS, d->num_eos = 1;
 }
 
-/* As a step calls it: `picked` and `counts` are for its end and for statistics. */
+/* As a step calls it: drawn_row and num_copies are for its end and for statistics. */
 static void describe_plan(const moves_run *r, moves_memory *m, specv_resample_plan_desc *d) {
     const int groups = r->batch / r->mode->particles;
     d->num_groups = groups, d->num_particles = r->mode->particles;
@@ -311,7 +311,7 @@ static specv_particle_cache describe_particle_cache(const moves_run *r, moves_me
     specv_particle_cache c = SPECV_ZERO;
     c.page_size = MOVES_PAGE, c.max_row_pages = pages_of(r->positions);
     c.num_pages = r->batch / r->mode->particles * c.max_row_pages + r->batch * r->mode->particles;
-    c.pool.refs = TAKE(int32_t, PART_STATE, c.num_pages);
+    c.pool.page_refs = TAKE(int32_t, PART_STATE, c.num_pages);
     c.pool.free_pages = TAKE(int32_t, PART_STATE, c.num_pages);
     c.pool.num_free = TAKE(int32_t, PART_STATE, 1);
     c.block_table = TAKE(int32_t, PART_STATE, (int64_t)r->batch * c.max_row_pages);
@@ -341,7 +341,7 @@ static void describe_reshuffle(const moves_run *r, moves_memory *m, specv_reshuf
     d->text = TAKE(int64_t, PART_IN, (int64_t)r->batch * r->positions);
     d->text_len = TAKE(int32_t, PART_IN, r->batch);
     d->job_status = TAKE(uint32_t, PART_OUT, jobs);
-    d->scratch = TAKE(uint32_t, PART_IN, SPECV_RESHUFFLE_WORDS);
+    d->ticket = TAKE(uint32_t, PART_IN, SPECV_RESHUFFLE_TICKET_WORDS);
 }
 
 static void describe_move(const moves_run *r, moves_memory *m, moves_desc *d) {
@@ -410,7 +410,7 @@ static void fill_resize(const moves_run *r, const specv_page_resize_desc *d, mov
         keep = finished ? 0 : pages_of(len + columns);
         for (int i = 0; i < row_pages; ++i) {
             table[i] = i >= held ? -1 : is_fork ? table[i - row_pages] : pages[used++];
-            if (i < held) d->pool.refs[table[i]] += 1;
+            if (i < held) d->pool.page_refs[table[i]] += 1;
         }
         ((int32_t *)d->cache_len)[b] = len;
         d->num_row_pages[b] = held;
@@ -440,7 +440,7 @@ static void fill_fork(const moves_run *r, const specv_page_fork_desc *d, moves_b
         for (int x = 0; x < held; ++x) {
             int32_t *page = &d->block_table[i * row_pages + x];
             *page = x * r->batch + i; /* a row's pages lie apart */
-            d->refs[*page] = 1;
+            d->page_refs[*page] = 1;
         }
         n->least += 8 + 8 + 12 + 4 + 16 * held;
         n->more += 8 * d->num_forks + 8 * held; /* each looks at all forks; entries twice */
@@ -459,8 +459,8 @@ static void fill_columns(const moves_run *r, const specv_columns *c, int b, int 
     (void)r;
 }
 
-static void fill_emitted(const moves_run *r, const void *emitted, int b, int count) {
-    int64_t *row = (int64_t *)emitted + b * (r->gamma + 1);
+static void fill_emitted(const moves_run *r, const void *out_tokens, int b, int count) {
+    int64_t *row = (int64_t *)out_tokens + b * (r->gamma + 1);
     for (int j = 0; j <= r->gamma; ++j) row[j] = j < count ? random_below(32000) : -1;
 }
 
@@ -473,7 +473,7 @@ static void fill_realign(const moves_run *r, const specv_realign_desc *d, moves_
         const int pad = b ? random_below(width / 4 + 1) : 0;
         const int k = r->mode->uniform ? r->gamma / 2 : bench_accepted(r->gamma, r->alpha, 0);
         d->pad_len[b] = pad, ((int32_t *)d->num_emitted)[b] = 1 + k;
-        fill_emitted(r, d->emitted, b, 1 + k);
+        fill_emitted(r, d->out_tokens, b, 1 + k);
         fill_columns(r, &d->columns, b, pad, width);
         if (width - pad + 1 + k > new_width) new_width = width - pad + 1 + k;
     }
@@ -497,9 +497,9 @@ static void fill_gap(const moves_run *r, const specv_gap_commit_desc *d, moves_b
     for (int b = 0; b < r->batch; ++b) {
         const int k = bench_accepted(r->gamma, r->alpha, 0);
         ((int32_t *)d->accepted_len)[b] = k, ((int32_t *)d->num_emitted)[b] = k + 1;
-        d->content_len[b] = 1 + random_below(width);
-        fill_emitted(r, d->emitted, b, k + 1);
-        fill_columns(r, &d->columns, b, width - d->content_len[b], width);
+        d->text_len[b] = 1 + random_below(width);
+        fill_emitted(r, d->out_tokens, b, k + 1);
+        fill_columns(r, &d->columns, b, width - d->text_len[b], width);
         n->least += 4 + 4 + 8 + 4 + 8 * (k + 1);
         if (k > furthest) furthest = k;
     }
@@ -525,7 +525,7 @@ static void fill_compact(const moves_run *r, const specv_compact_desc *d, moves_
 static void fill_group(const moves_run *r, const specv_group_desc *d, moves_bytes *n) {
     const int blocks = (r->batch + SPECV_GROUP_ROWS - 1) / SPECV_GROUP_ROWS;
     for (int b = 0; b < r->batch; ++b) ((int32_t *)d->length)[b] = 500 + random_below(24);
-    n->least += 4 * (3 * r->batch + 1 + d->pick + 2);
+    n->least += 4 * (3 * r->batch + 1 + d->num_pick + 2);
     n->more += 4 * (int64_t)r->batch * blocks + 5 * 4 * r->batch;
 }
 
@@ -620,7 +620,7 @@ static void fill_particle_cache(const moves_run *r, const specv_particle_cache *
         for (int e = 0; e < c->max_row_pages; ++e) {
             const int shared = e < own && b % particles;
             table[e] = e >= held ? -1 : shared ? first[e] : pages[used++];
-            if (e < held) c->pool.refs[table[e]] += 1;
+            if (e < held) c->pool.page_refs[table[e]] += 1;
         }
         c->num_row_pages[b] = held;
     }
@@ -635,9 +635,9 @@ static void count_shared(const specv_reshuffle_desc *d, const specv_particle_cac
                          moves_bytes *n) {
     int32_t *owners = (int32_t *)malloc(sizeof *owners * (size_t)c->num_pages);
     int freed = 0, rounds = 0;
-    memcpy(owners, c->pool.refs, sizeof *owners * (size_t)c->num_pages);
+    memcpy(owners, c->pool.page_refs, sizeof *owners * (size_t)c->num_pages);
     for (int j = 0; j < d->num_groups * d->max_jobs; ++j) {
-        const int dst = d->jobs[2 * j], src = d->jobs[2 * j + 1];
+        const int src = d->jobs[2 * j], dst = d->jobs[2 * j + 1];
         for (int e = 0; dst >= 0 && e < c->num_row_pages[dst]; ++e) {
             const int32_t old = c->block_table[(int64_t)dst * c->max_row_pages + e];
             const int32_t now = c->block_table[(int64_t)src * c->max_row_pages + e];
@@ -686,7 +686,7 @@ static void fill_reshuffle(const moves_run *r, const specv_reshuffle_desc *d, mo
     }
     n->least += 4 * d->num_groups;
     for (int j = 0; j < d->num_groups * d->max_jobs; ++j) {
-        const int src = d->jobs[2 * j + 1];
+        const int src = d->jobs[2 * j];
         n->least += 4;     /* status */
         n->more += 4 + 12; /* is there such a job: its own block, and the last one */
         if (src < 0) continue;

@@ -130,7 +130,7 @@ static specv_realign_desc aligned_describe(const aligned *a, int side) {
     specv_realign_desc d = SPECV_ZERO;
     d.token_dtype = a->b.token_dtype;
     d.num_active = (const int32_t *)t_at(&a->b.active, side);
-    d.emitted = t_at(&a->b.emitted, side);
+    d.out_tokens = t_at(&a->b.out_tokens, side);
     d.num_emitted = (const int32_t *)t_at(&a->b.num_emitted, side);
     d.pad_len = (int32_t *)io_at(a->pad, side);
     d.shifts = (specv_shift *)io_at(a->shifts, side);
@@ -138,8 +138,8 @@ static specv_realign_desc aligned_describe(const aligned *a, int side) {
     d.ticket = (uint32_t *)io_at(a->b.ticket, side);
     d.columns = board_columns(&a->b, side);
     if (a->kv.num_planes) d.kv = cache_describe(&a->kv, side);
-    if (a->b.emitted_stride > a->b.max_draft + 1 || a->b.batch % 2)
-        d.emitted_stride_elems = a->b.emitted_stride;
+    if (a->b.out_stride > a->b.max_draft + 1 || a->b.batch % 2)
+        d.out_stride_elems = a->b.out_stride;
     d.batch = a->b.batch, d.max_draft = a->b.max_draft;
     return d;
 }
@@ -318,7 +318,7 @@ static void pass_over_row(aligned *a, const cache *draft_kv, text *x, int row, i
             do token = draw_token(b);
             while (k < num_drafts && token == draft[k]);
         }
-        put_number(b->emitted.host, b->token_dtype, row * b->emitted_stride + j, token);
+        put_number(b->out_tokens.host, b->token_dtype, row * b->out_stride + j, token);
         if (j < k || (j == k && has_next)) x->token[x->len++] = token;
     }
     put32(b->num_emitted.host, row, k + has_next);
@@ -615,7 +615,7 @@ static void test_kv_validation(void) {
     EXPECT_KV(SPECV_ERR_BLOCK_TABLE, d.kv.block_table = (int32_t *)misaligned());
     EXPECT_KV(SPECV_ERR_PAGE_SIZE, d.kv.page_size = 16);
     EXPECT_KV(SPECV_ERR_NUM_PAGES, d.kv.num_pages = 1);
-    EXPECT_KV(SPECV_ERR_TABLE_STRIDE, d.kv.table_stride = 1);
+    EXPECT_KV(SPECV_ERR_TABLE_STRIDE, d.kv.table_stride_elems = 1);
     EXPECT_KV(SPECV_ERR_NUM_PLANES, d.kv.num_planes = 2);
     EXPECT_KV(SPECV_ERR_NUM_PLANES, d.kv.num_planes = -1);
     EXPECT_KV(SPECV_ERR_NUM_PLANES, (d.kv.planes = (void *const *)word(), d.kv.plane = NULL));

@@ -141,16 +141,16 @@ static void test_nothing(void) {
     }
 }
 
-/* draft_catchup as the descriptor says it: 1, and 2 after all drafts were accepted, whether the
+/* draft_lacks as the descriptor says it: 1, and 2 after all drafts were accepted, whether the
    draft model's length is kept or not. The draft model is fed the pending token and all drafts but
    the last, and after each step what it lacks, but for the next token. */
-static void test_catchup(void) {
+static void test_draft_lacks(void) {
     enum { ROWS = 5, STEPS = 6, DRAFTS = 3 };
     for (int keeps = 0; keeps < 2; ++keeps) {
         int32_t len[ROWS], draft_len[ROWS];
-        t_case("catch-up, %s", keeps ? "with draft_cache_len" : "without");
+        t_case("draft lacks, %s", keeps ? "with draft_cache_len" : "without");
         t_buf accepted = t_in(4 * ROWS * STEPS, 0), cache = t_out(4 * ROWS, 0);
-        t_buf draft = t_out(4 * ROWS, 0), catchup = t_out(4 * ROWS * STEPS, 0);
+        t_buf draft = t_out(4 * ROWS, 0), draft_lacks = t_out(4 * ROWS * STEPS, 0);
         t_buf ticket = t_out(4, 0);
         for (int row = 0; row < ROWS; ++row) {
             len[row] = 10 * row;
@@ -169,7 +169,7 @@ static void test_catchup(void) {
             d.ticket = (uint32_t *)t_at(&ticket, side);
             for (int step = 0; step < STEPS; ++step) {
                 d.accepted_len = (int32_t *)t_at(&accepted, side) + step * ROWS;
-                d.draft_catchup = (int32_t *)t_at(&catchup, side) + step * ROWS;
+                d.draft_lacks = (int32_t *)t_at(&draft_lacks, side) + step * ROWS;
                 if (keeps && step == 0) d.draft_cache_len = (int32_t *)t_at(&draft, side);
                 if (step == 1) d.draft_cache_len = NULL; /* drafted again: pending, two drafts */
                 run_on(&d, side);
@@ -179,7 +179,7 @@ static void test_catchup(void) {
             for (int row = 0; row < ROWS; ++row) {
                 const int k = (row + step) % (DRAFTS + 1);
                 len[row] += 1 + k;
-                CHECK_EQ(word_at(&catchup, step * ROWS + row), k == DRAFTS ? 2 : 1, row);
+                CHECK_EQ(word_at(&draft_lacks, step * ROWS + row), k == DRAFTS ? 2 : 1, row);
                 if (step > 0) continue;
                 draft_len[row] = len[row] - (k == DRAFTS);
                 if (keeps) CHECK_EQ(word_at(&draft, row), draft_len[row], row);
@@ -229,7 +229,7 @@ static void test_slots(void) {
               ticket = t_out(4, 0);
         t_buf slots = t_out(8 * 5 * SLOT_ROWS, 0), ids = t_out(4 * 5 * SLOT_ROWS, 0),
               pages = t_in(4 * 4 * SLOT_ROWS, 0);
-        t_buf catchup = t_out(4 * SLOT_ROWS, 0);
+        t_buf draft_lacks = t_out(4 * SLOT_ROWS, 0);
         for (int row = 0; row < SLOT_ROWS; ++row)
             put_word(&accepted, row, 1), put_word(&cache, row, slot_ways[way].len);
         for (int i = 0; i < 4 * SLOT_ROWS; ++i) put_word(&pages, i, tables[way > 0][i % 4]);
@@ -244,7 +244,7 @@ static void test_slots(void) {
             d.slot_mapping = (int64_t *)t_at(&slots, side);
             /* behind the last position there is no id that an int32 can hold */
             if (slot_ways[way].num_ids) d.position_ids = (int32_t *)t_at(&ids, side);
-            d.draft_catchup = (int32_t *)t_at(&catchup, side);
+            d.draft_lacks = (int32_t *)t_at(&draft_lacks, side);
             d.ticket = (uint32_t *)t_at(&ticket, side);
             d.kv.max_positions = slot_ways[way].positions;
             d.kv.page_size = slot_ways[way].page_size;
@@ -253,7 +253,7 @@ static void test_slots(void) {
             run_on(&d, side);
         }
         for (int row = 0; row < SLOT_ROWS; ++row) {
-            CHECK_EQ(word_at(&catchup, row), 1, row); /* 1 draft of 4 was accepted */
+            CHECK_EQ(word_at(&draft_lacks, row), 1, row); /* 1 draft of 4 was accepted */
             for (int j = 0; j < 5; ++j)
                 CHECK_EQ(long_at(&slots, row * 5 + j), slot_ways[way].slot[row][j], row);
             for (int j = 0; j < slot_ways[way].num_ids; ++j)
@@ -525,7 +525,7 @@ static void test_tickets(void) {
                 o->after = o->before;
                 if (o->draft_before < 0) continue;
                 o->draft_after = o->draft_before < o->before ? o->draft_before : o->before;
-                o->catchup = o->after + 1 - o->draft_after;
+                o->draft_lacks = o->after + 1 - o->draft_after;
             }
             specv_append_kv_desc d = append_describe(&a, T_DEVICE_SIDE);
             ticket_put(d.ticket, ticket_word(kind, blocks));
@@ -756,7 +756,7 @@ static void check_pointers(void) {
     EXPECT(SPECV_ERR_TICKET, d.ticket = (uint32_t *)misaligned());
     EXPECT(SPECV_OK, (d.accepted_len = NULL, d.cache_len = NULL, d.ticket = NULL, rows->batch = 0));
     EXPECT(SPECV_ERR_DRAFT_CACHE_LEN, d.draft_cache_len = (int32_t *)misaligned());
-    EXPECT(SPECV_ERR_DRAFT_CACHE_LEN, d.draft_catchup = (int32_t *)misaligned());
+    EXPECT(SPECV_ERR_DRAFT_CACHE_LEN, d.draft_lacks = (int32_t *)misaligned());
     EXPECT(SPECV_ERR_SLOT_MAPPING, d.slot_mapping = (int64_t *)((char *)storage + 4));
     EXPECT(SPECV_ERR_SLOT_MAPPING, d.position_ids = (int32_t *)misaligned());
     EXPECT(SPECV_ERR_ROW_STATUS, d.row_status = (uint32_t *)misaligned());
@@ -788,16 +788,16 @@ static void check_cache(void) {
     EXPECT(SPECV_ERR_BLOCK_TABLE, kv->block_table = (int32_t *)misaligned());
     EXPECT(SPECV_ERR_PAGE_SIZE, kv->page_size = 16);
     EXPECT(SPECV_ERR_NUM_PAGES, kv->num_pages = 16);
-    EXPECT(SPECV_ERR_TABLE_STRIDE, kv->table_stride = 7);
+    EXPECT(SPECV_ERR_TABLE_STRIDE, kv->table_stride_elems = 7);
     EXPECT_PAGED(SPECV_OK, (void)0);
     EXPECT_PAGED(SPECV_ERR_PAGE_SIZE, kv->page_size = 0);
     EXPECT_PAGED(SPECV_ERR_PAGE_SIZE, kv->page_size = -1);
     EXPECT_PAGED(SPECV_ERR_NUM_PAGES, kv->num_pages = 0);
     EXPECT_PAGED(SPECV_ERR_NUM_PAGES, kv->num_pages = -1);
-    EXPECT_PAGED(SPECV_ERR_TABLE_STRIDE, kv->table_stride = 6);
-    EXPECT_PAGED(SPECV_ERR_TABLE_STRIDE, kv->table_stride = -1);
-    EXPECT_PAGED(SPECV_OK, kv->table_stride = 7);
-    EXPECT_PAGED(SPECV_ERR_SIZE, kv->table_stride = half / 8);
+    EXPECT_PAGED(SPECV_ERR_TABLE_STRIDE, kv->table_stride_elems = 6);
+    EXPECT_PAGED(SPECV_ERR_TABLE_STRIDE, kv->table_stride_elems = -1);
+    EXPECT_PAGED(SPECV_OK, kv->table_stride_elems = 7);
+    EXPECT_PAGED(SPECV_ERR_SIZE, kv->table_stride_elems = half / 8);
     EXPECT(SPECV_ERR_NUM_HEADS, kv->num_heads = -1);
     EXPECT(SPECV_ERR_HEAD_BYTES, kv->head_bytes = 0);
     EXPECT(SPECV_ERR_HEAD_BYTES, kv->head_bytes = -1);
@@ -854,11 +854,20 @@ static void test_validation(void) {
 
 int main(int argc, char **argv) {
     static const t_group groups[] = {
-        {"validation", test_validation}, {"slots", test_slots},       {"catchup", test_catchup},
-        {"nothing", test_nothing},       {"units", test_units},       {"shapes", test_shapes},
-        {"faults", test_faults},         {"batches", test_batches},   {"steps", test_steps},
-        {"replay", test_replay},         {"arrivals", test_arrivals}, {"tickets", test_tickets},
-        {"dependents", test_dependents}, {"far", test_far},
+        {"validation", test_validation},
+        {"slots", test_slots},
+        {"draft_lacks", test_draft_lacks},
+        {"nothing", test_nothing},
+        {"units", test_units},
+        {"shapes", test_shapes},
+        {"faults", test_faults},
+        {"batches", test_batches},
+        {"steps", test_steps},
+        {"replay", test_replay},
+        {"arrivals", test_arrivals},
+        {"tickets", test_tickets},
+        {"dependents", test_dependents},
+        {"far", test_far},
     };
     return t_main(argc, argv, groups, T_COUNT(groups));
 }

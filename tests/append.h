@@ -11,7 +11,7 @@
 #include "cache.h"
 
 /* Outputs that may be null, as bits. */
-enum { GIVE_DRAFT = 1, GIVE_CATCHUP = 2, GIVE_SLOTS = 4, GIVE_IDS = 8, GIVE_STATUS = 16 };
+enum { GIVE_DRAFT = 1, GIVE_DRAFT_LACKS = 2, GIVE_SLOTS = 4, GIVE_IDS = 8, GIVE_STATUS = 16 };
 enum { GIVE_ALL = 31 };
 
 typedef enum fault {
@@ -43,7 +43,7 @@ typedef struct form {
 /* What becomes of a row. */
 typedef struct outcome {
     int32_t accepted, before, after; /* as given; cache_len; after: -1 if nothing is known */
-    int32_t draft_before, draft_after, catchup;
+    int32_t draft_before, draft_after, draft_lacks;
     int64_t count; /* KV rows that are appended */
     uint32_t old_status, status;
 } outcome;
@@ -53,11 +53,11 @@ typedef struct append {
     batch b; /* lengths only */
     outcome *rows;
     int32_t *page; /* [batch][row_pages]: -1 where the table names none */
-    int64_t row_pages, table_stride, num_pages, columns;
+    int64_t row_pages, table_stride_elems, num_pages, columns;
     grid src, dst;
     plane_table src_planes, dst_planes;
     unsigned src_null, dst_null;
-    t_buf accepted, cache_len, draft_len, catchup, slots, ids, refs, status, ticket, table;
+    t_buf accepted, cache_len, draft_len, draft_lacks, slots, ids, page_refs, status, ticket, table;
     t_buf src_data, dst_data;
     char *expected;
 } append;
@@ -137,10 +137,10 @@ T_FN void draw_pages(append *a, int row, fault what, const int32_t *own) {
         const int used = known && i != hit_page;
         const int32_t others[] = {0, 2, -1, INT32_MAX};
         int32_t refs = i >= first && i < end && o->count ? 1 : (int32_t)t_below(4) - 1;
-        put_word(&a->table, row * a->table_stride + i, used ? own[i] : no_page(a));
+        put_word(&a->table, row * a->table_stride_elems + i, used ? own[i] : no_page(a));
         a->page[row * a->row_pages + i] = used ? own[i] : -1;
         if (i == hit_shared) refs = T_PICK(others);
-        if (a->f.with_refs) put_word(&a->refs, own[i], refs);
+        if (a->f.with_refs) put_word(&a->page_refs, own[i], refs);
     }
     if (hit_page >= 0) o->status |= SPECV_ROW_BAD_PAGE;
     if (hit_shared >= 0) o->status |= SPECV_ROW_SHARED_PAGE;
@@ -166,7 +166,7 @@ T_FN void draw_draft_cache(append *a, int row, fault what) {
         return;
     }
     if (fed > o->after) o->draft_after = o->after;
-    o->catchup = o->after + 1 - o->draft_after;
+    o->draft_lacks = o->after + 1 - o->draft_after;
 }
 
 T_FN void draw_rows(append *a) {
@@ -177,7 +177,7 @@ T_FN void draw_rows(append *a) {
         all[i] = all[j];
         all[j] = (int32_t)i;
     }
-    for (int64_t i = 0; i < (int64_t)a->refs.bytes / 4; ++i) put_word(&a->refs, i, -7);
+    for (int64_t i = 0; i < (int64_t)a->page_refs.bytes / 4; ++i) put_word(&a->page_refs, i, -7);
     for (int row = 0; row < num_rows; ++row) {
         outcome *o = &a->rows[row];
         fault what = draw_lengths(a, row);
@@ -257,9 +257,9 @@ T_FN void append_make(append *a, const form *f) {
     a->f = *f;
     a->columns = (int64_t)f->pending + f->s.max_draft;
     a->row_pages = f->page_size ? (f->max_positions + f->page_size - 1) / f->page_size : 0;
-    a->table_stride = a->row_pages + f->table_gap;
+    a->table_stride_elems = a->row_pages + f->table_gap;
     a->num_pages = f->page_size ? num_rows * a->row_pages + 1 + t_below(3) : 0;
-    if (num_rows > 0) table_entries = (num_rows - 1) * a->table_stride + a->row_pages;
+    if (num_rows > 0) table_entries = (num_rows - 1) * a->table_stride_elems + a->row_pages;
     batch_start(&a->b, &f->s);
     if (f->s.layout == CSR)
         draw_csr_lengths(&a->b);
@@ -271,9 +271,9 @@ T_FN void append_make(append *a, const form *f) {
     a->accepted = t_in(4 * num_rows, 0);
     a->cache_len = t_out(4 * num_rows, 0);
     a->table = t_in(f->page_size ? 4 * table_entries : 0, 0);
-    a->refs = t_in(f->with_refs ? 4 * a->num_pages : 0, 0);
+    a->page_refs = t_in(f->with_refs ? 4 * a->num_pages : 0, 0);
     if (f->give & GIVE_DRAFT) a->draft_len = t_out(4 * num_rows, 0);
-    if (f->give & GIVE_CATCHUP) a->catchup = t_out(4 * num_rows, 0);
+    if (f->give & GIVE_DRAFT_LACKS) a->draft_lacks = t_out(4 * num_rows, 0);
     if (f->give & GIVE_SLOTS) a->slots = t_out(8 * num_rows * a->columns, 0);
     if (f->give & GIVE_IDS) a->ids = t_out(4 * num_rows * a->columns, 0);
     if (f->give & GIVE_STATUS) a->status = t_out(4 * num_rows, 0);
@@ -311,10 +311,10 @@ T_FN specv_append_kv_desc append_describe(const append *a, int side) {
     d.accepted_len = (const int32_t *)t_at(&a->accepted, side);
     d.cache_len = (int32_t *)t_at(&a->cache_len, side);
     d.draft_cache_len = (int32_t *)t_at(&a->draft_len, side);
-    d.draft_catchup = (int32_t *)t_at(&a->catchup, side);
+    d.draft_lacks = (int32_t *)t_at(&a->draft_lacks, side);
     d.slot_mapping = (int64_t *)t_at(&a->slots, side);
     d.position_ids = (int32_t *)t_at(&a->ids, side);
-    d.page_refs = (const int32_t *)t_at(&a->refs, side);
+    d.page_refs = (const int32_t *)t_at(&a->page_refs, side);
     d.row_status = (uint32_t *)t_at(&a->status, side);
     d.ticket = (uint32_t *)t_at(&a->ticket, side);
     d.num_pending = f->pending;
@@ -324,7 +324,7 @@ T_FN specv_append_kv_desc append_describe(const append *a, int side) {
         d.kv.block_table = (int32_t *)t_at(&a->table, side);
         d.kv.page_size = f->page_size;
         d.kv.num_pages = (int32_t)a->num_pages;
-        d.kv.table_stride = f->table_gap || f->s.batch % 2 ? a->table_stride : 0;
+        d.kv.table_stride_elems = f->table_gap || f->s.batch % 2 ? a->table_stride_elems : 0;
     }
     if (f->planes < 0) return d;
     d.kv.num_heads = f->heads == 1 ? f->s.batch % 2 : f->heads;
@@ -377,7 +377,7 @@ T_FN void append_check(const append *a) {
         const outcome *o = &a->rows[row];
         CHECK_EQ(word_at(&a->cache_len, row), o->after < 0 ? o->before : o->after, row);
         if (a->draft_len.host) CHECK_EQ(word_at(&a->draft_len, row), o->draft_after, row);
-        if (a->catchup.host) CHECK_EQ(word_at(&a->catchup, row), o->catchup, row);
+        if (a->draft_lacks.host) CHECK_EQ(word_at(&a->draft_lacks, row), o->draft_lacks, row);
         if (a->status.host)
             CHECK_EQ((uint32_t)word_at(&a->status, row), o->status | o->old_status, row);
         check_next_pass(a, row);

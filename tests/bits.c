@@ -166,7 +166,7 @@ static void verify_case(int rule, int dtype) {
     d.verify.row_status = (uint32_t *)output(ROWS, 4);
     d.logprob = (float *)output(ROWS, 4);
     d.lse = (float *)output(ROWS, 4);
-    if (rule == SPECV_RULE_SCORE) d.draft_logprob = (float *)output(drafts, 4);
+    if (rule == SPECV_RULE_SCORE) d.target_logprob = (float *)output(drafts, 4);
     d.scratch = input(SCRATCH, 1);
     d.scratch_bytes = SCRATCH;
     close_case(specv_ref_verify_sample(&d));
@@ -199,11 +199,11 @@ static void group_case(void) {
     specv_group_desc d = SPECV_ZERO;
     d.batch = 1 + below(40);
     d.score = (const float *)draw_scores(d.batch, SPECV_LOGITS_F32);
-    d.pick = 1 + below(4);
+    d.num_pick = 1 + below(4);
     d.order = (int32_t *)output(d.batch, 4);
     d.group_start = (int32_t *)output(d.batch + 1, 4);
-    d.num_groups = (int32_t *)output(1, 4);
-    d.picked = (int32_t *)output(d.pick, 4);
+    d.group_count = (int32_t *)output(1, 4);
+    d.pick_rows = (int32_t *)output(d.num_pick, 4);
     d.is_group = (int32_t *)output(1, 4);
     d.ticket = (uint32_t *)input(1, 4);
     close_case(specv_ref_group(&d));
@@ -221,7 +221,7 @@ static void budget_case(void) {
     d.max_budget = below(drafts + 1);
     d.survival = (float *)output(drafts, 4);
     d.new_draft_len = (int32_t *)output(batch, 4);
-    d.row_start = (int32_t *)output(batch + 1, 4);
+    d.new_row_start = (int32_t *)output(batch + 1, 4);
     d.row_status = (uint32_t *)output(batch, 4);
     close_case(specv_ref_draft_budget(&d));
 }
@@ -265,8 +265,8 @@ static void plan_case(int scheme) {
     if (chance(30)) d.uniform = floats(all, -20, -1, 0);
     d.jobs = (int32_t *)output(2 * groups * (n - 1), 4);
     d.num_jobs = (int32_t *)output(groups, 4);
-    d.counts = (int32_t *)output(all, 4);
-    d.picked = (int32_t *)output(groups, 4);
+    d.num_copies = (int32_t *)output(all, 4);
+    d.drawn_row = (int32_t *)output(groups, 4);
     d.ess = (double *)output(groups, 8);
     d.group_status = (uint32_t *)output(groups, 4);
     d.threshold = chance(70) ? 1 : draw_double(-3, -1, 0);

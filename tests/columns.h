@@ -13,9 +13,9 @@ typedef enum fit { FIT_PLENTY, FIT_EXACT, FIT_SHORT, FIT_KV_SHORT, FIT_BAD_WIDTH
 /* The arrays of a specv_columns, and the outputs of the pass before. */
 typedef struct board {
     int batch, live, max_draft, max_columns, token_dtype, index_dtype;
-    int64_t stride, emitted_stride, pad_token;
+    int64_t stride, out_stride, pad_token;
     io *tokens, *mask, *positions, *width, *status, *ticket; /* some may be null */
-    t_buf active, emitted, num_emitted;
+    t_buf active, out_tokens, num_emitted;
 } board;
 
 T_FN void board_make(board *d, int batch, int max_draft, int max_columns, int all) {
@@ -26,7 +26,7 @@ T_FN void board_make(board *d, int batch, int max_draft, int max_columns, int al
     d->token_dtype = token_bytes == 8 ? SPECV_I64 : SPECV_I32;
     d->index_dtype = index_bytes == 8 ? SPECV_I64 : SPECV_I32;
     d->stride = max_columns + (t_chance(50) ? t_below(5) : 0);
-    d->emitted_stride = max_draft + 1 + (t_chance(50) ? t_below(3) : 0);
+    d->out_stride = max_draft + 1 + (t_chance(50) ? t_below(3) : 0);
     d->pad_token = t_chance(50) ? 0 : token_bytes == 8 ? (int64_t)5 << 33 : 50256;
     elements = batch ? (batch - 1) * d->stride + max_columns : 0;
     if (all || t_chance(85)) d->tokens = io_new(elements * token_bytes, 0);
@@ -37,8 +37,8 @@ T_FN void board_make(board *d, int batch, int max_draft, int max_columns, int al
     d->ticket = io_new(4, 0);
     put32(d->ticket->buf.host, 0, 0);
     if (d->tokens)
-        d->emitted =
-            t_in(batch ? ((batch - 1) * d->emitted_stride + max_draft + 1) * token_bytes : 0, 0);
+        d->out_tokens =
+            t_in(batch ? ((batch - 1) * d->out_stride + max_draft + 1) * token_bytes : 0, 0);
     d->num_emitted = t_in(4 * (int64_t)batch, 0);
     t_note(" batch %d, max_draft %d, columns %d, %d-byte tokens", batch, max_draft, max_columns,
            (int)token_bytes);
@@ -64,7 +64,7 @@ T_FN int64_t draw_token(const board *b) {
 }
 
 T_FN int64_t emitted_at(const board *b, int row, int64_t j) {
-    return get_number(b->emitted.host, b->token_dtype, row * b->emitted_stride + j);
+    return get_number(b->out_tokens.host, b->token_dtype, row * b->out_stride + j);
 }
 
 T_FN void want_column(const board *b, int row, int64_t column, int64_t token, int mask,
@@ -76,9 +76,9 @@ T_FN void want_column(const board *b, int row, int64_t column, int64_t token, in
 }
 
 T_FN void draw_emitted(const board *b) {
-    for (int row = 0; row < b->batch && b->emitted.host; ++row)
+    for (int row = 0; row < b->batch && b->out_tokens.host; ++row)
         for (int j = 0; j <= b->max_draft; ++j)
-            put_number(b->emitted.host, b->token_dtype, row * b->emitted_stride + j, draw_token(b));
+            put_number(b->out_tokens.host, b->token_dtype, row * b->out_stride + j, draw_token(b));
 }
 
 /* A text without padding. */
@@ -249,7 +249,7 @@ T_FN specv_kv_cache valid_kv(void) {
 
 T_FN specv_realign_desc valid_realign(void) {
     specv_realign_desc d = SPECV_ZERO;
-    d.emitted = word();
+    d.out_tokens = word();
     d.num_emitted = d.num_active = d.pad_len = word();
     d.shifts = (specv_shift *)(void *)word();
     d.row_status = d.ticket = (uint32_t *)word();

@@ -365,13 +365,13 @@ static cost count_copy_on_write(int64_t head_bytes, int paged, int heads_first,
     for (int p = 0; p < NUM_PAGES; ++p)
         if (!refs[p]) free_pages[free_count++] = p;
     d.batch = MOVE_ROWS, d.reserve = 4, d.num_sms = 2;
-    d.pool.refs = (int32_t *)device_ints(refs, NUM_PAGES);
+    d.pool.page_refs = (int32_t *)device_ints(refs, NUM_PAGES);
     d.pool.free_pages = (int32_t *)device_ints(free_pages, NUM_PAGES);
     d.pool.num_free = (int32_t *)device_ints(&free_count, 1);
     d.num_row_pages = (int32_t *)device_ints(held, MOVE_ROWS);
     d.cache_len = (const int32_t *)device_ints(lens, MOVE_ROWS);
-    d.copy_from = (int32_t *)device_zeros(4 * MOVE_ROWS);
-    d.copy_to = (int32_t *)device_zeros(4 * MOVE_ROWS);
+    d.copy_src_page = (int32_t *)device_zeros(4 * MOVE_ROWS);
+    d.copy_dst_page = (int32_t *)device_zeros(4 * MOVE_ROWS);
     T_CUDA(cudaProfilerStart());
     CHECK_EQ(specv_page_resize(&d, 0), SPECV_OK, -1);
     T_CUDA(cudaDeviceSynchronize());
@@ -433,7 +433,7 @@ static void test_shift(void) {
    owners are counted. No byte of KV is in reach: the descriptor has no planes. */
 static cost count_reshuffle(int same, int64_t *atomics) {
     enum { ENTRIES = 96 };
-    static const int32_t job[2] = {1, 0}, one = 1, zero = 0;
+    static const int32_t job[2] = {0, 1}, one = 1, zero = 0;
     int32_t table[2 * ENTRIES], refs[3 * ENTRIES], held[2] = {ENTRIES, ENTRIES};
     int32_t lens[2] = {ENTRIES * PAGE, 5};
     specv_reshuffle_desc d = SPECV_ZERO;
@@ -445,9 +445,9 @@ static cost count_reshuffle(int same, int64_t *atomics) {
     }
     d.jobs = (const int32_t *)device_ints(job, 2),
     d.num_jobs = (const int32_t *)device_ints(&one, 1);
-    d.scratch = (uint32_t *)device_zeros(4 * SPECV_RESHUFFLE_WORDS);
+    d.ticket = (uint32_t *)device_zeros(4 * SPECV_RESHUFFLE_TICKET_WORDS);
     d.num_groups = d.max_jobs = d.num_caches = 1, d.batch = 2;
-    c->pool.refs = (int32_t *)device_ints(refs, 3 * ENTRIES);
+    c->pool.page_refs = (int32_t *)device_ints(refs, 3 * ENTRIES);
     c->pool.free_pages = (int32_t *)device_zeros(4 * 3 * ENTRIES);
     c->pool.num_free = (int32_t *)device_ints(&zero, 1);
     c->block_table = (int32_t *)device_ints(table, 2 * ENTRIES);

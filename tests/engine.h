@@ -33,17 +33,17 @@ typedef struct sequence {
 } sequence;
 
 typedef struct engine {
-    int num_rows, num_pages, size, positions, row_pages, table_stride, planes, num_sms;
+    int num_rows, num_pages, size, positions, row_pages, table_stride_elems, planes, num_sms;
     sequence *rows; /* the model */
     int32_t *free_pages, *owners;
     char *poisoned; /* [num_pages]: free, and full of poison on both sides */
     int32_t num_free;
     int64_t next_tag;
     uint32_t *status; /* what the operation must say of each row */
-    int32_t *copy_from, *copy_to;
+    int32_t *copy_src_page, *copy_dst_page;
     grid g, source_grid;
     plane_table planes_of, source_planes;
-    t_buf refs, stack, stack_size, table, num_row_pages, cache_len, ticket, accepted;
+    t_buf page_refs, stack, stack_size, table, num_row_pages, cache_len, ticket, accepted;
     t_buf finished, reserve, row_status, from, to, src, dst, source, data;
 } engine;
 
@@ -68,20 +68,20 @@ T_FN void engine_make(engine *e) {
     const int64_t n = e->num_rows;
     const int64_t gap[NUM_AXES] = {t_below(20), 0, 0, t_below(20)}, no_gap[NUM_AXES] = {0};
     e->row_pages = (e->positions + e->size - 1) / e->size;
-    e->table_stride = e->row_pages + (int)t_below(3);
+    e->table_stride_elems = e->row_pages + (int)t_below(3);
     e->rows = (sequence *)zeros(n, sizeof(sequence));
     e->free_pages = (int32_t *)zeros(e->num_pages, 4);
     e->owners = (int32_t *)zeros(e->num_pages, 4);
     e->poisoned = (char *)zeros(e->num_pages, 1);
     e->status = (uint32_t *)zeros(n, 4);
-    e->copy_from = (int32_t *)zeros(n, 4), e->copy_to = (int32_t *)zeros(n, 4);
+    e->copy_src_page = (int32_t *)zeros(n, 4), e->copy_dst_page = (int32_t *)zeros(n, 4);
     e->g.count[AXIS_OUTER] = e->num_pages, e->g.count[AXIS_POS] = e->size;
     e->g.count[AXIS_HEAD] = 2, e->g.count[AXIS_PLANE] = e->planes;
     e->g.elem_bytes = t_chance(50) ? 16 : 5;
     grid_make(&e->g, grid_orders[t_below(3)], gap); /* a page's bytes in a plane lie together */
-    e->refs = t_out(4 * e->num_pages, 0), e->stack = t_out(4 * e->num_pages, 0);
+    e->page_refs = t_out(4 * e->num_pages, 0), e->stack = t_out(4 * e->num_pages, 0);
     e->stack_size = t_out(4, 0), e->ticket = t_out(4, 0);
-    e->table = t_out(4 * n * e->table_stride, 0);
+    e->table = t_out(4 * n * e->table_stride_elems, 0);
     e->num_row_pages = t_out(4 * n, 0), e->cache_len = t_out(4 * n, 0);
     e->accepted = t_out(4 * n, 0), e->finished = t_out(n, 0), e->reserve = t_out(4 * n, 0);
     e->row_status = t_out(4 * n, 0), e->from = t_out(4 * n, 0), e->to = t_out(4 * n, 0);
@@ -95,7 +95,7 @@ T_FN void engine_make(engine *e) {
         const int64_t j = t_below(i + 1);
         e->free_pages[i] = e->free_pages[j];
         e->free_pages[j] = i;
-        put_word(&e->refs, i, 0);
+        put_word(&e->page_refs, i, 0);
         e->poisoned[i] = 1;
     }
     for (int i = 0; i < e->num_pages; ++i) put_word(&e->stack, i, e->free_pages[i]);
@@ -105,8 +105,8 @@ T_FN void engine_make(engine *e) {
         put_word(&e->num_row_pages, row, 0), put_word(&e->cache_len, row, 0);
         e->rows[row].finished = row % 2; /* the others have arrived */
     }
-    for (int64_t i = 0; i < n * e->table_stride; ++i)
-        if (i % e->table_stride < e->row_pages) put_word(&e->table, i, NO);
+    for (int64_t i = 0; i < n * e->table_stride_elems; ++i)
+        if (i % e->table_stride_elems < e->row_pages) put_word(&e->table, i, NO);
     table_make(&e->planes_of, &e->data, &e->g, 0);
     table_make(&e->source_planes, &e->source, &e->source_grid, 0);
     t_upload();
@@ -120,8 +120,8 @@ T_FN void engine_free(engine *e) {
     free(e->owners);
     free(e->poisoned);
     free(e->status);
-    free(e->copy_from);
-    free(e->copy_to);
+    free(e->copy_src_page);
+    free(e->copy_dst_page);
 }
 
 T_FN void count_owners(engine *e) {
@@ -179,7 +179,7 @@ T_FN void model_take(engine *e) {
         } else if (needs > 0) {
             if (copy) {
                 const int32_t page = e->free_pages[--e->num_free];
-                e->copy_from[row] = s->page[at], e->copy_to[row] = page;
+                e->copy_src_page[row] = s->page[at], e->copy_dst_page[row] = page;
                 e->owners[s->page[at]] -= 1;
                 s->page[at] = page;
             }
@@ -189,7 +189,7 @@ T_FN void model_take(engine *e) {
 }
 
 T_FN void model_resize(engine *e) {
-    for (int row = 0; row < e->num_rows; ++row) e->copy_from[row] = e->copy_to[row] = NO;
+    for (int row = 0; row < e->num_rows; ++row) e->copy_src_page[row] = e->copy_dst_page[row] = NO;
     model_give_back(e);
     model_take(e);
 }
@@ -235,20 +235,21 @@ T_FN void engine_kv(const engine *e, specv_kv_cache *kv, int side) {
     kv->head_stride_bytes = e->g.stride[AXIS_HEAD];
     kv->pos_stride_bytes = e->g.stride[AXIS_POS];
     kv->page_stride_bytes = e->g.stride[AXIS_OUTER];
-    kv->table_stride = e->table_stride;
+    kv->table_stride_elems = e->table_stride_elems;
     kv->max_positions = e->positions, kv->page_size = e->size, kv->num_pages = e->num_pages;
 }
 
 T_FN specv_page_resize_desc describe_resize(const engine *e, int side) {
     specv_page_resize_desc d = SPECV_ZERO;
-    d.pool.refs = (int32_t *)t_at(&e->refs, side);
+    d.pool.page_refs = (int32_t *)t_at(&e->page_refs, side);
     d.pool.free_pages = (int32_t *)t_at(&e->stack, side);
     d.pool.num_free = (int32_t *)t_at(&e->stack_size, side);
     d.num_row_pages = (int32_t *)t_at(&e->num_row_pages, side);
     d.cache_len = (const int32_t *)t_at(&e->cache_len, side);
     d.row_reserve = (const int32_t *)t_at(&e->reserve, side);
     d.finished = (const uint8_t *)t_at(&e->finished, side);
-    d.copy_from = (int32_t *)t_at(&e->from, side), d.copy_to = (int32_t *)t_at(&e->to, side);
+    d.copy_src_page = (int32_t *)t_at(&e->from, side),
+    d.copy_dst_page = (int32_t *)t_at(&e->to, side);
     d.row_status = (uint32_t *)t_at(&e->row_status, side);
     d.batch = e->num_rows, d.num_sms = e->num_sms;
     engine_kv(e, &d.kv, side);
@@ -265,7 +266,7 @@ T_FN specv_append_kv_desc describe_append(const engine *e, int side) {
     d.rows.batch = e->num_rows, d.rows.max_draft = DRAFTS, d.num_pending = PENDING;
     d.accepted_len = (const int32_t *)t_at(&e->accepted, side);
     d.cache_len = (int32_t *)t_at(&e->cache_len, side);
-    d.page_refs = (const int32_t *)t_at(&e->refs, side);
+    d.page_refs = (const int32_t *)t_at(&e->page_refs, side);
     d.row_status = (uint32_t *)t_at(&e->row_status, side);
     d.ticket = (uint32_t *)t_at(&e->ticket, side);
     d.src.planes = (const void *const *)table_at(&e->source_planes, side);
@@ -284,14 +285,14 @@ T_FN void engine_append(const engine *e, int side) {
 
 T_FN void engine_fork(const engine *e, int num_forks, int side) {
     specv_page_fork_desc d = SPECV_ZERO;
-    d.refs = (int32_t *)t_at(&e->refs, side);
+    d.page_refs = (int32_t *)t_at(&e->page_refs, side);
     d.block_table = (int32_t *)t_at(&e->table, side);
     d.num_row_pages = (int32_t *)t_at(&e->num_row_pages, side);
     d.cache_len = (int32_t *)t_at(&e->cache_len, side);
     d.src_row = (const int32_t *)t_at(&e->src, side);
     d.dst_row = (const int32_t *)t_at(&e->dst, side);
     d.fork_status = (uint32_t *)t_at(&e->row_status, side);
-    d.table_stride = e->table_stride;
+    d.table_stride_elems = e->table_stride_elems;
     d.batch = e->num_rows, d.num_forks = num_forks;
     d.page_size = e->size, d.num_pages = e->num_pages, d.max_row_pages = e->row_pages;
     run_fork(&d, side);
@@ -307,7 +308,7 @@ T_FN void check_model(engine *e, int num_status) {
         CHECK_EQ(word_at(&e->num_row_pages, row), s->num_pages, row);
         CHECK_EQ(word_at(&e->cache_len, row), s->len, row);
         for (int i = 0; i < e->row_pages; ++i)
-            CHECK_EQ(word_at(&e->table, (int64_t)row * e->table_stride + i),
+            CHECK_EQ(word_at(&e->table, (int64_t)row * e->table_stride_elems + i),
                      i < s->num_pages ? s->page[i] : NO, row);
         for (int x = 0; x < s->len && s->num_pages; ++x)
             for (int v = 0; v < e->planes; ++v)
@@ -324,7 +325,7 @@ T_FN void check_model(engine *e, int num_status) {
     }
     for (int page = 0; page < e->num_pages; ++page) {
         CHECK(e->owners[page] != 0); /* free or owned, nothing between */
-        CHECK_EQ(word_at(&e->refs, page), e->owners[page] < 0 ? 0 : e->owners[page], page);
+        CHECK_EQ(word_at(&e->page_refs, page), e->owners[page] < 0 ? 0 : e->owners[page], page);
     }
     for (int row = 0; row < num_status; ++row)
         CHECK_EQ((uint32_t)word_at(&e->row_status, row), e->status[row], row);
@@ -408,8 +409,8 @@ T_FN void engine_grow(engine *e, int leave) {
     model_resize(e);
     for (int side = 0; side <= T_DEVICE; ++side) engine_resize(e, side);
     for (int row = 0; row < e->num_rows; ++row) {
-        CHECK_EQ(word_at(&e->from, row), e->copy_from[row], row);
-        CHECK_EQ(word_at(&e->to, row), e->copy_to[row], row);
+        CHECK_EQ(word_at(&e->from, row), e->copy_src_page[row], row);
+        CHECK_EQ(word_at(&e->to, row), e->copy_dst_page[row], row);
     }
     check_model(e, e->num_rows);
     poison_free_pages(e);

@@ -17,7 +17,7 @@
 typedef struct gaps {
     board b;
     t_buf accepted;
-    io *content, *catchup; /* catchup may be null */
+    io *content, *max_draft_lacks; /* max_draft_lacks may be null */
 } gaps;
 
 static void gaps_make(gaps *g, int batch, int max_draft, int max_columns, int all) {
@@ -25,7 +25,7 @@ static void gaps_make(gaps *g, int batch, int max_draft, int max_columns, int al
     board_make(&g->b, batch, max_draft, max_columns, all);
     g->accepted = t_in(4 * (int64_t)batch, 0);
     g->content = io_new(4 * (int64_t)batch, 0);
-    if (all || t_chance(80)) g->catchup = io_new(4, 0);
+    if (all || t_chance(80)) g->max_draft_lacks = io_new(4, 0);
 }
 
 static specv_gap_commit_desc gaps_describe(const gaps *g, int side) {
@@ -33,15 +33,15 @@ static specv_gap_commit_desc gaps_describe(const gaps *g, int side) {
     d.token_dtype = g->b.token_dtype;
     d.num_active = (const int32_t *)t_at(&g->b.active, side);
     d.accepted_len = (const int32_t *)t_at(&g->accepted, side);
-    d.emitted = t_at(&g->b.emitted, side);
+    d.out_tokens = t_at(&g->b.out_tokens, side);
     d.num_emitted = (const int32_t *)t_at(&g->b.num_emitted, side);
-    d.content_len = (int32_t *)io_at(g->content, side);
-    d.catchup = (int32_t *)io_at(g->catchup, side);
+    d.text_len = (int32_t *)io_at(g->content, side);
+    d.max_draft_lacks = (int32_t *)io_at(g->max_draft_lacks, side);
     d.row_status = (uint32_t *)io_at(g->b.status, side);
     d.ticket = (uint32_t *)io_at(g->b.ticket, side);
     d.columns = board_columns(&g->b, side);
-    if (g->b.emitted_stride > g->b.max_draft + 1 || g->b.batch % 2)
-        d.emitted_stride_elems = g->b.emitted_stride;
+    if (g->b.out_stride > g->b.max_draft + 1 || g->b.batch % 2)
+        d.out_stride_elems = g->b.out_stride;
     d.batch = g->b.batch, d.max_draft = g->b.max_draft;
     return d;
 }
@@ -135,7 +135,8 @@ static void run_gap_step(int batch, int max_draft, fit room, int faults) {
         if (g.b.status) put32(g.b.status->want, row, row < live ? bits : 0);
         if (row < live && !bits) want_gap_row(&g, row, width, new_width);
     }
-    if (g.catchup && batch) put32(g.catchup->want, 0, furthest == max_draft && !no_space ? 2 : 1);
+    if (g.max_draft_lacks && batch)
+        put32(g.max_draft_lacks->want, 0, furthest == max_draft && !no_space ? 2 : 1);
     if (!no_space) put32(g.b.width->want, 0, new_width);
     gaps_run(&g, 1);
     io_free();
@@ -215,7 +216,7 @@ static void run_gap_rounds(int batch, int max_draft, int num_steps) {
             put_step(&g, row, k, n);
             for (int j = 0; j <= max_draft; ++j) {
                 const int64_t token = j < n ? draw_token(&g.b) : -1;
-                put_number(g.b.emitted.host, g.b.token_dtype, row * g.b.emitted_stride + j, token);
+                put_number(g.b.out_tokens.host, g.b.token_dtype, row * g.b.out_stride + j, token);
                 if (j < n) x->token[x->len++] = token;
             }
             x->finished |= stops;
@@ -225,7 +226,7 @@ static void run_gap_rounds(int batch, int max_draft, int num_steps) {
         t_check_host();
         width += furthest + 1;
         CHECK_EQ(get32(g.b.width->buf.host, 0), width, -1);
-        CHECK_EQ(get32(g.catchup->buf.host, 0), furthest == max_draft ? 2 : 1, -1);
+        CHECK_EQ(get32(g.max_draft_lacks->buf.host, 0), furthest == max_draft ? 2 : 1, -1);
         for (int row = 0; row < live; ++row) check_gap_row(&g, row, &texts[row], width);
         while (live > 0 && texts[live - 1].finished) live -= 1;
     }
@@ -259,13 +260,13 @@ static void test_gap_example(void) {
     for (int j = 0; j < 2; ++j) first.token[first.len++] = emitted_at(&g.b, 0, j);
     gaps_run(&g, 0);
     CHECK_EQ(get32(g.b.width->buf.host, 0), 6, -1);
-    CHECK_EQ(get32(g.catchup->buf.host, 0), 2, -1);
+    CHECK_EQ(get32(g.max_draft_lacks->buf.host, 0), 2, -1);
     put_step(&g, 0, 0, 1); /* then both reject their first draft */
     put_step(&g, 1, 0, 1);
     first.token[first.len++] = emitted_at(&g.b, 0, 0);
     gaps_run(&g, 0);
     CHECK_EQ(get32(g.b.width->buf.host, 0), 7, -1);
-    CHECK_EQ(get32(g.catchup->buf.host, 0), 1, -1);
+    CHECK_EQ(get32(g.max_draft_lacks->buf.host, 0), 1, -1);
     for (int i = 0; i < 7; ++i) {
         CHECK_EQ(get_number(g.b.mask->buf.host, g.b.index_dtype, i), mask[i], i);
         CHECK_EQ(get_number(g.b.positions->buf.host, g.b.index_dtype, i), position[i], i);
@@ -301,7 +302,7 @@ static void test_tickets(void) {
             T_CUDA(cudaDeviceSynchronize());
             CHECK_EQ(word_on_device(d.columns.width, 0), width, -1);
             for (int row = 0; row < batch; ++row) {
-                CHECK_EQ(word_on_device(d.content_len, row), get32(g.content->buf.host, row), row);
+                CHECK_EQ(word_on_device(d.text_len, row), get32(g.content->buf.host, row), row);
                 say_so += (word_on_device(d.row_status, row) & SPECV_ROW_BAD_TICKET) != 0;
             }
             CHECK(say_so > 0);
@@ -341,15 +342,15 @@ static void far_run(char *base, int64_t stride, int on_device, int is_gap, int32
     far_copy(end, begin, sizeof begin);
     r.columns.tokens = base;
     r.columns.position_ids = base + FAR_ROWS * stride * 4;
-    r.emitted = base + 2 * FAR_ROWS * stride * 4;
-    r.columns.stride_elems = r.emitted_stride_elems = stride;
+    r.out_tokens = base + 2 * FAR_ROWS * stride * 4;
+    r.columns.stride_elems = r.out_stride_elems = stride;
     r.columns.max_columns = FAR_COLUMNS;
     r.num_emitted = words, r.pad_len = words + 6, r.columns.width = words + 9;
     r.ticket = (uint32_t *)words + 10;
     r.shifts = (specv_shift *)(void *)(words + 12);
     r.batch = FAR_ROWS, r.max_draft = FAR_DRAFT;
-    g.columns = r.columns, g.emitted = r.emitted, g.emitted_stride_elems = stride;
-    g.num_emitted = words, g.accepted_len = words + 3, g.content_len = words + 6;
+    g.columns = r.columns, g.out_tokens = r.out_tokens, g.out_stride_elems = stride;
+    g.num_emitted = words, g.accepted_len = words + 3, g.text_len = words + 6;
     g.ticket = r.ticket, g.batch = FAR_ROWS, g.max_draft = FAR_DRAFT;
     if (!on_device)
         CHECK_EQ(is_gap ? specv_ref_gap_commit(&g) : specv_ref_realign(&r), SPECV_OK, -1);
@@ -396,11 +397,11 @@ enum {
     AT_ACTIVE = 0,
     AT_EMITTED = 4,  /* num_emitted */
     AT_ACCEPTED = 8, /* or drafts */
-    AT_LENGTH = 12,  /* pad_len, content_len, keys, positions in the cache */
+    AT_LENGTH = 12,  /* pad_len, text_len, keys, positions in the cache */
     AT_WIDTH = 16,   /* then the ticket, and which rows are finished */
     AT_SHIFTS = 20,  /* or other outputs */
     AT_STATUS = 36,  /* of rows */
-    AT_TOKENS = 40,  /* emitted, confidence */
+    AT_TOKENS = 40,  /* out_tokens, confidence */
     AT_COLUMNS = 56, /* a row of the batch has 20: position ids, survival, a cache */
     DEP_WORDS = 136
 };
@@ -434,8 +435,8 @@ static int dep_run(int kernel, int32_t *w, int on_device) {
         (uint32_t *)w + AT_STATUS;
     r.ticket = g.ticket = o.ticket = (uint32_t *)w + AT_WIDTH + 1;
     r.num_emitted = g.num_emitted = w + AT_EMITTED;
-    r.pad_len = g.content_len = w + AT_LENGTH;
-    r.emitted = g.emitted = w + AT_TOKENS;
+    r.pad_len = g.text_len = w + AT_LENGTH;
+    r.out_tokens = g.out_tokens = w + AT_TOKENS;
     r.columns.width = w + AT_WIDTH, r.columns.position_ids = w + AT_COLUMNS;
     r.columns.max_columns = 20;
     g.columns = r.columns, g.accepted_len = w + AT_ACCEPTED;
@@ -492,8 +493,8 @@ static void test_dependents(void) {
 
 static specv_gap_commit_desc valid_gap_commit(void) {
     specv_gap_commit_desc d = SPECV_ZERO;
-    d.emitted = word();
-    d.accepted_len = d.num_emitted = d.num_active = d.content_len = d.catchup = word();
+    d.out_tokens = word();
+    d.accepted_len = d.num_emitted = d.num_active = d.text_len = d.max_draft_lacks = word();
     d.row_status = d.ticket = (uint32_t *)word();
     d.columns = valid_columns();
     d.batch = 4, d.max_draft = 7;
@@ -521,16 +522,16 @@ static void test_columns_validation(void) {
     EXPECT_COLUMNS(SPECV_ERR_TOKEN_DTYPE, d.token_dtype = 2);
     EXPECT_COLUMNS(SPECV_ERR_TOKEN_DTYPE, d.token_dtype = -1);
     EXPECT_COLUMNS(SPECV_ERR_INDEX_DTYPE, d.columns.index_dtype = 2);
-    EXPECT_COLUMNS(SPECV_ERR_EMITTED, d.emitted = misaligned());
-    EXPECT_COLUMNS(SPECV_ERR_EMITTED, (d.emitted = word() + 1, d.token_dtype = SPECV_I64));
-    EXPECT_COLUMNS(SPECV_ERR_EMITTED, d.emitted = NULL);
-    EXPECT_COLUMNS(SPECV_OK, d.emitted = d.columns.tokens = NULL);
-    EXPECT_COLUMNS(SPECV_ERR_EMITTED, d.num_emitted = NULL);
-    EXPECT_COLUMNS(SPECV_ERR_EMITTED, d.num_emitted = (int32_t *)misaligned());
-    EXPECT_COLUMNS(SPECV_ERR_EMITTED_STRIDE, d.emitted_stride_elems = 7);
-    EXPECT_COLUMNS(SPECV_ERR_EMITTED_STRIDE, d.emitted_stride_elems = -1);
-    EXPECT_COLUMNS(SPECV_OK, d.emitted_stride_elems = 8);
-    EXPECT_COLUMNS(SPECV_ERR_SIZE, d.emitted_stride_elems = huge);
+    EXPECT_COLUMNS(SPECV_ERR_OUT_TOKENS, d.out_tokens = misaligned());
+    EXPECT_COLUMNS(SPECV_ERR_OUT_TOKENS, (d.out_tokens = word() + 1, d.token_dtype = SPECV_I64));
+    EXPECT_COLUMNS(SPECV_ERR_OUT_TOKENS, d.out_tokens = NULL);
+    EXPECT_COLUMNS(SPECV_OK, d.out_tokens = d.columns.tokens = NULL);
+    EXPECT_COLUMNS(SPECV_ERR_NUM_EMITTED, d.num_emitted = NULL);
+    EXPECT_COLUMNS(SPECV_ERR_NUM_EMITTED, d.num_emitted = (int32_t *)misaligned());
+    EXPECT_COLUMNS(SPECV_ERR_OUT_STRIDE, d.out_stride_elems = 7);
+    EXPECT_COLUMNS(SPECV_ERR_OUT_STRIDE, d.out_stride_elems = -1);
+    EXPECT_COLUMNS(SPECV_OK, d.out_stride_elems = 8);
+    EXPECT_COLUMNS(SPECV_ERR_SIZE, d.out_stride_elems = huge);
     EXPECT_COLUMNS(SPECV_ERR_COLUMNS, d.columns.tokens = misaligned());
     EXPECT_COLUMNS(SPECV_ERR_COLUMNS, d.columns.mask = misaligned());
     EXPECT_COLUMNS(SPECV_ERR_COLUMNS, d.columns.position_ids = misaligned());
@@ -549,7 +550,7 @@ static void test_columns_validation(void) {
     EXPECT_COLUMNS(SPECV_ERR_TICKET, d.ticket = NULL);
     EXPECT_COLUMNS(SPECV_OK, d.row_status = NULL);
     EXPECT_COLUMNS(SPECV_OK, (d.batch = 0, d.columns.width = NULL, d.ticket = NULL,
-                              d.num_emitted = NULL, d.emitted = NULL));
+                              d.num_emitted = NULL, d.out_tokens = NULL));
 }
 
 static void test_validation(void) {
@@ -558,10 +559,10 @@ static void test_validation(void) {
     EXPECT_NULL(gap_commit);
     EXPECT(gap_commit, SPECV_ERR_ACCEPTED_LEN, d.accepted_len = NULL);
     EXPECT(gap_commit, SPECV_ERR_ACCEPTED_LEN, d.accepted_len = (int32_t *)misaligned());
-    EXPECT(gap_commit, SPECV_ERR_CONTENT_LEN, d.content_len = NULL);
-    EXPECT(gap_commit, SPECV_ERR_CONTENT_LEN, d.content_len = (int32_t *)misaligned());
-    EXPECT(gap_commit, SPECV_ERR_CATCHUP, d.catchup = (int32_t *)misaligned());
-    EXPECT(gap_commit, SPECV_OK, d.catchup = NULL);
+    EXPECT(gap_commit, SPECV_ERR_TEXT_LEN, d.text_len = NULL);
+    EXPECT(gap_commit, SPECV_ERR_TEXT_LEN, d.text_len = (int32_t *)misaligned());
+    EXPECT(gap_commit, SPECV_ERR_DRAFT_LACKS, d.max_draft_lacks = (int32_t *)misaligned());
+    EXPECT(gap_commit, SPECV_OK, d.max_draft_lacks = NULL);
 }
 
 int main(int argc, char **argv) {

@@ -684,13 +684,13 @@ static void check_followers(void) {
         } else if (launcher == B5) {
             specv_page_resize_desc d = SPECV_ZERO;
             d.batch = 1, d.reserve = 4, d.cache_len = zero, d.num_row_pages = out;
-            d.pool.refs = zero + 4, d.pool.free_pages = zero + 8, d.pool.num_free = one + 1;
+            d.pool.page_refs = zero + 4, d.pool.free_pages = zero + 8, d.pool.num_free = one + 1;
             d.kv.block_table = zero + 12, d.kv.page_size = 4, d.kv.num_pages = 1;
             d.kv.max_positions = 4;
             CHECK_EQ(specv_page_resize(&d, 0), SPECV_OK, -1);
         } else {
             specv_realign_desc d = SPECV_ZERO;
-            d.batch = 1, d.emitted = memory, d.num_emitted = one, d.pad_len = zero;
+            d.batch = 1, d.out_tokens = memory, d.num_emitted = one, d.pad_len = zero;
             d.shifts = (specv_shift *)(memory + 1024), d.ticket = (uint32_t *)zero + 20;
             d.columns.width = out, d.columns.max_columns = 4;
             T_CUDA(cudaMemcpy(out, want + B5, 4, cudaMemcpyHostToDevice));

@@ -10,7 +10,7 @@
 enum { PAGES = 8, ROWS = 4, ENTRIES = 3, SIZE = 4, BYTES = 20 };
 
 typedef struct state {
-    int32_t refs[PAGES], free_pages[PAGES], num_free;
+    int32_t page_refs[PAGES], free_pages[PAGES], num_free;
     int32_t table[ROWS * ENTRIES], num_row_pages[ROWS], cache_len[ROWS];
 } state;
 
@@ -21,7 +21,7 @@ typedef struct resize_case {
     int32_t row_reserve[ROWS]; /* all 0: none are given */
     uint8_t finished[ROWS];
     state after; /* cache_len is not changed; free_pages behind num_free do not matter */
-    int32_t copy_from[ROWS], copy_to[ROWS];
+    int32_t copy_src_page[ROWS], copy_dst_page[ROWS];
     uint32_t status[ROWS];
 } resize_case;
 
@@ -32,8 +32,8 @@ enum {
     SHARED = SPECV_ROW_SHARED_PAGE
 };
 
-/* Pages of 4 positions, 12 positions at most. In each state: refs, free pages, how many; then the
-   table with a line per row, pages per row, lengths. */
+/* Pages of 4 positions, 12 positions at most. In each state: page_refs, free pages, how many; then
+   the table with a line per row, pages per row, lengths. */
 /* clang-format off */
 static const resize_case resize_cases[] = {
     {"grow: the last free page goes first", 2, 4,
@@ -230,7 +230,7 @@ static const resize_case resize_cases[] = {
 
 /* Both sides of everything that B5 touches. */
 typedef struct tables {
-    t_buf refs, free_pages, num_free, table, num_row_pages, cache_len;
+    t_buf page_refs, free_pages, num_free, table, num_row_pages, cache_len;
     t_buf reserve, finished, from, to, status, num_active, data, src, dst;
 } tables;
 
@@ -242,7 +242,7 @@ static t_buf words(const int32_t *from, int64_t count) {
 
 static void tables_make(tables *w, const state *s, int num_rows) {
     memset(w, 0, sizeof *w);
-    w->refs = words(s->refs, PAGES);
+    w->page_refs = words(s->page_refs, PAGES);
     w->free_pages = words(s->free_pages, PAGES);
     w->num_free = words(&s->num_free, 1);
     w->table = words(s->table, num_rows * ENTRIES);
@@ -261,7 +261,7 @@ static void check_words(const t_buf *b, const int32_t *want, int64_t count, cons
 
 static void check_state(const tables *w, const state *s, int num_rows) {
     const int known = s->num_free < 0 || s->num_free > PAGES ? 0 : s->num_free;
-    check_words(&w->refs, s->refs, PAGES, "refs");
+    check_words(&w->page_refs, s->page_refs, PAGES, "page_refs");
     check_words(&w->num_free, &s->num_free, 1, "num_free");
     check_words(&w->free_pages, s->free_pages, known, "free_pages");
     check_words(&w->table, s->table, num_rows * ENTRIES, "table");
@@ -271,15 +271,15 @@ static void check_state(const tables *w, const state *s, int num_rows) {
 
 static specv_page_resize_desc describe_tables(const tables *w, int num_rows, int side) {
     specv_page_resize_desc d = SPECV_ZERO;
-    d.pool.refs = (int32_t *)t_at(&w->refs, side);
+    d.pool.page_refs = (int32_t *)t_at(&w->page_refs, side);
     d.pool.free_pages = (int32_t *)t_at(&w->free_pages, side);
     d.pool.num_free = (int32_t *)t_at(&w->num_free, side);
     d.num_row_pages = (int32_t *)t_at(&w->num_row_pages, side);
     d.cache_len = (const int32_t *)t_at(&w->cache_len, side);
     d.row_reserve = (const int32_t *)t_at(&w->reserve, side);
     d.finished = (const uint8_t *)t_at(&w->finished, side);
-    d.copy_from = (int32_t *)t_at(&w->from, side);
-    d.copy_to = (int32_t *)t_at(&w->to, side);
+    d.copy_src_page = (int32_t *)t_at(&w->from, side);
+    d.copy_dst_page = (int32_t *)t_at(&w->to, side);
     d.row_status = (uint32_t *)t_at(&w->status, side);
     d.num_active = (const int32_t *)t_at(&w->num_active, side);
     d.kv.block_table = (int32_t *)t_at(&w->table, side);
@@ -332,8 +332,8 @@ static void run_case(const resize_case *c, int way) {
             for (int x = 0; x < SIZE; ++x) tag_position(w.data.host, &g, page, x, 0, page, x);
         memcpy(expected, w.data.host, (size_t)g.bytes);
         for (int row = 0; row < live; ++row)
-            for (int x = 0; c->copy_to[row] >= 0 && x < before.cache_len[row] % SIZE; ++x)
-                tag_position(expected, &g, c->copy_to[row], x, 0, c->copy_from[row], x);
+            for (int x = 0; c->copy_dst_page[row] >= 0 && x < before.cache_len[row] % SIZE; ++x)
+                tag_position(expected, &g, c->copy_dst_page[row], x, 0, c->copy_src_page[row], x);
     }
     t_upload();
     for (int side = 0; side <= T_DEVICE; ++side) {
@@ -354,8 +354,8 @@ static void run_case(const resize_case *c, int way) {
         const int is_live = row < live;
         CHECK_EQ((uint32_t)word_at(&w.status, row), (is_live ? c->status[row] : 0) | old, row);
         if (!w.from.host) continue;
-        CHECK_EQ(word_at(&w.from, row), is_live ? c->copy_from[row] : NO, row);
-        CHECK_EQ(word_at(&w.to, row), is_live ? c->copy_to[row] : NO, row);
+        CHECK_EQ(word_at(&w.from, row), is_live ? c->copy_src_page[row] : NO, row);
+        CHECK_EQ(word_at(&w.to, row), is_live ? c->copy_dst_page[row] : NO, row);
     }
     if (with_kv) check_image(&w.data, expected);
     t_check_host();
@@ -440,7 +440,7 @@ static const fork_case fork_cases[] = {
 
 static specv_page_fork_desc describe_fork(const tables *w, int num_rows, int num_forks, int side) {
     specv_page_fork_desc d = SPECV_ZERO;
-    d.refs = (int32_t *)t_at(&w->refs, side);
+    d.page_refs = (int32_t *)t_at(&w->page_refs, side);
     d.block_table = (int32_t *)t_at(&w->table, side);
     d.num_row_pages = (int32_t *)t_at(&w->num_row_pages, side);
     d.cache_len = (int32_t *)t_at(&w->cache_len, side);
@@ -463,7 +463,7 @@ static void test_forks(void) {
         t_upload();
         for (int side = 0; side <= T_DEVICE; ++side) {
             specv_page_fork_desc d = describe_fork(&w, ROWS, c->num_forks, side);
-            if (i % 2) d.table_stride = ENTRIES;
+            if (i % 2) d.table_stride_elems = ENTRIES;
             run_fork(&d, side);
         }
         check_state(&w, &c->after, ROWS);
@@ -482,13 +482,13 @@ static void test_owners(void) {
     tables w;
     memset(&w, 0, sizeof w);
     t_case("pages with many owners");
-    w.refs = t_out(4 * PAGES, 0), w.free_pages = t_out(4 * PAGES, 0);
+    w.page_refs = t_out(4 * PAGES, 0), w.free_pages = t_out(4 * PAGES, 0);
     w.num_free = t_out(4, 0), w.table = t_out(4 * ALL * ENTRIES, 0);
     w.num_row_pages = t_out(4 * ALL, 0), w.cache_len = t_out(4 * ALL, 0);
     w.finished = t_out(ALL, 0), w.status = t_out(4 * ALL, 0);
     put_word(&w.num_free, 0, 0);
     for (int page = 0; page < PAGES; ++page) {
-        put_word(&w.refs, page, 2 * ALL / PAGES - page % 2);
+        put_word(&w.page_refs, page, 2 * ALL / PAGES - page % 2);
         put_word(&w.free_pages, page, NO);
     }
     for (int row = 0; row < ALL; ++row) {
@@ -505,7 +505,7 @@ static void test_owners(void) {
     }
     CHECK_EQ(word_at(&w.num_free, 0), PAGES, -1);
     check_words(&w.free_pages, stack, PAGES, "free_pages");
-    for (int page = 0; page < PAGES; ++page) CHECK_EQ(word_at(&w.refs, page), 0, page);
+    for (int page = 0; page < PAGES; ++page) CHECK_EQ(word_at(&w.page_refs, page), 0, page);
     for (int row = 0; row < ALL; ++row) {
         CHECK_EQ((uint32_t)word_at(&w.status, row), row % 2 ? PAGE : 0, row);
         CHECK_EQ(word_at(&w.num_row_pages, row), 0, row);
@@ -522,13 +522,13 @@ static void test_many_forks(void) {
     tables w;
     memset(&w, 0, sizeof w);
     t_case("%d forks", FORKS_OF);
-    w.refs = t_out(4 * ALL, 0), w.table = t_out(4 * ALL, 0);
+    w.page_refs = t_out(4 * ALL, 0), w.table = t_out(4 * ALL, 0);
     w.num_row_pages = t_out(4 * ALL, 0), w.cache_len = t_out(4 * ALL, 0);
     w.src = t_out(4 * FORKS_OF, 0), w.dst = t_out(4 * FORKS_OF, 0);
     w.status = t_out(4 * FORKS_OF, 0);
     for (int row = 0; row < ALL; ++row) {
         const int used = row < FORKS_OF;
-        put_word(&w.refs, row, used);
+        put_word(&w.page_refs, row, used);
         put_word(&w.table, row, used ? FORKS_OF - 1 - row : NO);
         put_word(&w.num_row_pages, row, used), put_word(&w.cache_len, row, used ? row % 5 : 0);
     }
@@ -552,7 +552,7 @@ static void test_many_forks(void) {
         CHECK_EQ(word_at(&w.cache_len, FORKS_OF + want), i % 5, i);
         CHECK_EQ(word_at(&w.num_row_pages, FORKS_OF + want), i % 5 > 0, i);
         CHECK_EQ(word_at(&w.table, FORKS_OF + want), i % 5 ? FORKS_OF - 1 - i : NO, i);
-        CHECK_EQ(word_at(&w.refs, FORKS_OF - 1 - i), 1 + (i % 5 > 0), i);
+        CHECK_EQ(word_at(&w.page_refs, FORKS_OF - 1 - i), 1 + (i % 5 > 0), i);
     }
     t_check_host();
     t_check_device();
@@ -653,8 +653,8 @@ static void test_graph(void) {
         CHECK_EQ(word_at(&e.cache_len, row), len[row], row);
         for (int x = 0; x < len[row]; ++x)
             CHECK(has_tag(e.data.host, &e.g,
-                          word_at(&e.table, (int64_t)row * e.table_stride + x / 3), x % 3, 1, row,
-                          x % (PENDING + row % 3)));
+                          word_at(&e.table, (int64_t)row * e.table_stride_elems + x / 3), x % 3, 1,
+                          row, x % (PENDING + row % 3)));
     }
 #if T_DEVICE
     cudaStream_t stream = t_begin_graph();
@@ -685,7 +685,7 @@ static void test_dependents(void) {
         specv_page_fork_desc f = describe_fork(&w, 2, 1, T_DEVICE_SIDE);
         int32_t *made = (int32_t *)w.src.device;
         t_produce(made, w.dst.device, sizeof words_of);
-        d.row_reserve = d.copy_from = d.copy_to = NULL;
+        d.row_reserve = d.copy_src_page = d.copy_dst_page = NULL;
         d.reserve = 4;
         memcpy(w.src.host, words_of, sizeof words_of);
         if (kernel == 0) { /* lengths 3 and 1: each row gets a page, the second a fault */
@@ -694,7 +694,8 @@ static void test_dependents(void) {
             CHECK_EQ(t_launch_dependent((const void *)specv_page_resize_kernel, 1,
                                         SPECV_PAGE_THREADS, &d),
                      0, 0);
-            put_word(&w.table, 1, 3), put_word(&w.num_row_pages, 0, 2), put_word(&w.refs, 3, 1);
+            put_word(&w.table, 1, 3), put_word(&w.num_row_pages, 0, 2),
+                put_word(&w.page_refs, 3, 1);
             put_word(&w.num_free, 0, 2);
         } else if (kernel == 1) { /* from row 0 to row 1 */
             f.src_row = made + 2, f.dst_row = made + 3;
@@ -703,9 +704,9 @@ static void test_dependents(void) {
                 t_launch_dependent((const void *)specv_page_fork_kernel, 1, SPECV_PAGE_THREADS, &f),
                 0, 0);
             put_word(&w.table, ENTRIES, 0), put_word(&w.num_row_pages, 1, 1);
-            put_word(&w.refs, 0, 2), put_word(&w.cache_len, 1, 3);
+            put_word(&w.page_refs, 0, 2), put_word(&w.cache_len, 1, 3);
         } else { /* three positions from page 0 to page 1 */
-            d.cache_len = made, d.copy_from = made + 2, d.copy_to = made + 3;
+            d.cache_len = made, d.copy_src_page = made + 2, d.copy_dst_page = made + 3;
             d.kv.plane = w.data.device, d.kv.head_bytes = BYTES;
             T_CUDA(cudaMemset(w.data.device, 7, SIZE * BYTES));
             memset(w.data.host, 7, SIZE * BYTES), memset(w.data.host + SIZE * BYTES, 7, 3 * BYTES);
@@ -730,8 +731,8 @@ static int32_t *misaligned(void) { return (int32_t *)(void *)((char *)storage + 
 static specv_page_resize_desc valid_resize(void) {
     specv_page_resize_desc d = SPECV_ZERO;
     int32_t *any = (int32_t *)storage;
-    d.pool.refs = d.pool.free_pages = d.pool.num_free = any;
-    d.num_row_pages = d.copy_from = d.copy_to = any;
+    d.pool.page_refs = d.pool.free_pages = d.pool.num_free = any;
+    d.num_row_pages = d.copy_src_page = d.copy_dst_page = any;
     d.cache_len = any;
     d.kv.block_table = any;
     d.kv.plane = storage, d.kv.head_bytes = 16, d.kv.num_heads = 4;
@@ -743,7 +744,7 @@ static specv_page_resize_desc valid_resize(void) {
 static specv_page_fork_desc valid_fork(void) {
     specv_page_fork_desc d = SPECV_ZERO;
     int32_t *any = (int32_t *)storage;
-    d.refs = d.block_table = d.num_row_pages = d.cache_len = any;
+    d.page_refs = d.block_table = d.num_row_pages = d.cache_len = any;
     d.src_row = d.dst_row = any;
     d.batch = 4, d.num_forks = 2, d.page_size = 16, d.num_pages = 50, d.max_row_pages = 7;
     return d;
@@ -774,8 +775,8 @@ static specv_page_fork_desc valid_fork(void) {
 
 static void check_resize_pointers(void) {
     RESIZE(SPECV_OK, (void)0);
-    RESIZE(SPECV_ERR_PAGE_REFS, d.pool.refs = NULL);
-    RESIZE(SPECV_ERR_PAGE_REFS, d.pool.refs = misaligned());
+    RESIZE(SPECV_ERR_PAGE_REFS, d.pool.page_refs = NULL);
+    RESIZE(SPECV_ERR_PAGE_REFS, d.pool.page_refs = misaligned());
     RESIZE(SPECV_ERR_FREE_PAGES, d.pool.free_pages = NULL);
     RESIZE(SPECV_ERR_FREE_PAGES, d.pool.free_pages = misaligned());
     RESIZE(SPECV_ERR_FREE_PAGES, d.pool.num_free = NULL);
@@ -785,12 +786,12 @@ static void check_resize_pointers(void) {
     RESIZE(SPECV_ERR_CACHE_LEN, d.cache_len = NULL);
     RESIZE(SPECV_ERR_CACHE_LEN, d.cache_len = misaligned());
     RESIZE(SPECV_ERR_RESERVE, d.row_reserve = misaligned());
-    RESIZE(SPECV_ERR_COPY, d.copy_from = misaligned());
-    RESIZE(SPECV_ERR_COPY, d.copy_to = misaligned());
-    RESIZE(SPECV_ERR_COPY, d.copy_from = NULL);
-    RESIZE(SPECV_ERR_COPY, d.copy_to = NULL);
-    RESIZE(SPECV_ERR_COPY, d.copy_from = d.copy_to = NULL);
-    RESIZE(SPECV_OK, (d.copy_from = d.copy_to = NULL, d.kv.plane = NULL));
+    RESIZE(SPECV_ERR_COPY, d.copy_src_page = misaligned());
+    RESIZE(SPECV_ERR_COPY, d.copy_dst_page = misaligned());
+    RESIZE(SPECV_ERR_COPY, d.copy_src_page = NULL);
+    RESIZE(SPECV_ERR_COPY, d.copy_dst_page = NULL);
+    RESIZE(SPECV_ERR_COPY, d.copy_src_page = d.copy_dst_page = NULL);
+    RESIZE(SPECV_OK, (d.copy_src_page = d.copy_dst_page = NULL, d.kv.plane = NULL));
     RESIZE(SPECV_ERR_ROW_STATUS, d.row_status = (uint32_t *)misaligned());
     RESIZE(SPECV_ERR_NUM_ACTIVE, d.num_active = misaligned());
     RESIZE(SPECV_ERR_BLOCK_TABLE, d.kv.block_table = NULL);
@@ -819,7 +820,7 @@ static void check_resize(void) {
     RESIZE(SPECV_OK, (d.kv.head_bytes = 0, d.kv.plane = NULL));
     RESIZE(SPECV_ERR_KV_STRIDE, d.kv.page_stride_bytes = 15);
     RESIZE(SPECV_ERR_KV_STRIDE, d.kv.pos_stride_bytes = 63);
-    RESIZE(SPECV_ERR_TABLE_STRIDE, d.kv.table_stride = 6);
+    RESIZE(SPECV_ERR_TABLE_STRIDE, d.kv.table_stride_elems = 6);
     RESIZE(SPECV_ERR_SIZE, d.kv.page_stride_bytes = half);
     RESIZE(SPECV_OK, d.batch = SPECV_PAGE_ROWS);
     RESIZE(SPECV_ERR_TOO_LARGE, d.batch = SPECV_PAGE_ROWS + 1);
@@ -839,8 +840,8 @@ static void check_fork(void) {
     FORK(SPECV_ERR_FORK, d.dst_row = NULL);
     FORK(SPECV_ERR_FORK, d.dst_row = misaligned());
     FORK(SPECV_ERR_FORK, d.fork_status = (uint32_t *)misaligned());
-    FORK(SPECV_ERR_PAGE_REFS, d.refs = NULL);
-    FORK(SPECV_ERR_PAGE_REFS, d.refs = misaligned());
+    FORK(SPECV_ERR_PAGE_REFS, d.page_refs = NULL);
+    FORK(SPECV_ERR_PAGE_REFS, d.page_refs = misaligned());
     FORK(SPECV_ERR_BLOCK_TABLE, d.block_table = NULL);
     FORK(SPECV_ERR_BLOCK_TABLE, d.block_table = misaligned());
     FORK(SPECV_ERR_NUM_ROW_PAGES, d.num_row_pages = NULL);
@@ -850,10 +851,10 @@ static void check_fork(void) {
     FORK(SPECV_ERR_CACHE_LEN, d.cache_len = misaligned());
     FORK(SPECV_ERR_PAGE_SIZE, d.page_size = 0);
     FORK(SPECV_ERR_NUM_PAGES, d.num_pages = 0);
-    FORK(SPECV_ERR_TABLE_STRIDE, d.table_stride = 6);
-    FORK(SPECV_ERR_TABLE_STRIDE, d.table_stride = -1);
-    FORK(SPECV_OK, d.table_stride = 7);
-    FORK(SPECV_ERR_SIZE, d.table_stride = half / 8);
+    FORK(SPECV_ERR_TABLE_STRIDE, d.table_stride_elems = 6);
+    FORK(SPECV_ERR_TABLE_STRIDE, d.table_stride_elems = -1);
+    FORK(SPECV_OK, d.table_stride_elems = 7);
+    FORK(SPECV_ERR_SIZE, d.table_stride_elems = half / 8);
     FORK(SPECV_ERR_TOO_LARGE, d.max_row_pages = (1 << 29) + 1);
 }
 

@@ -83,7 +83,7 @@ static void test_plans(void) {
                     if (t_chance(30)) p.num_active = draw_num_active(p.groups, &p.live);
                     if (t_chance(20)) { /* nothing that may be null */
                         memset(&p.log_weight, 0, sizeof p.log_weight);
-                        p.log_z = p.counts = p.picked = p.ess = p.status = p.log_weight;
+                        p.log_z = p.counts = p.drawn_row = p.ess = p.status = p.log_weight;
                         if (p.uniform.host) p.seed = p.position = p.log_weight;
                     }
                     plan_run(&p);
@@ -149,13 +149,12 @@ static void test_edges(void) {
                                                : 0;
                 CHECK_EQ(word_at(&p.num_jobs, g), moves ? n - 1 : 0, g);
                 CHECK_EQ(word_at(&p.status, g), bits, g);
-                if (g) CHECK_EQ(word_at(&p.picked, g), moves ? g * n + one : -1, g);
+                if (g) CHECK_EQ(word_at(&p.drawn_row, g), moves ? g * n + one : -1, g);
                 for (int k = 0; k < n; ++k)
                     CHECK_EQ(word_at(&p.counts, g * n + k), !moves ? 1 : k == one ? n : 0, g);
                 CHECK(get_double(&p.ess, g) == (moves ? 1 : g == 0 ? n : 0));
                 for (int j = 0; j < n - 1; ++j)
-                    CHECK_EQ(word_at(&p.jobs, 2 * (g * (n - 1) + j) + 1), moves ? g * n + one : -1,
-                             j);
+                    CHECK_EQ(word_at(&p.jobs, 2 * (g * (n - 1) + j)), moves ? g * n + one : -1, j);
             }
             t_check_host();
             plan_device(&p);
@@ -193,7 +192,7 @@ static void test_order(void) {
                 CHECK(memcmp(p.counts.host + 4 * (int64_t)g * n, r.counts.host + 4 * to * n,
                              4 * (size_t)n) == 0);
                 CHECK_EQ(word_at(&p.num_jobs, g), word_at(&r.num_jobs, to), g);
-                CHECK_EQ(word_at(&p.picked, g) - g * n, word_at(&r.picked, to) - to * n, g);
+                CHECK_EQ(word_at(&p.drawn_row, g) - g * n, word_at(&r.drawn_row, to) - to * n, g);
                 for (int j = 0; j < 2 * word_at(&p.num_jobs, g); ++j)
                     CHECK_EQ(word_at(&p.jobs, 2 * (int64_t)g * (n - 1) + j) - g * n,
                              word_at(&r.jobs, 2 * to * (n - 1) + j) - to * n, g);
@@ -290,7 +289,7 @@ static void test_expectation(void) {
                 plan_reference(&p);
                 for (int64_t at = 0; at < (int64_t)at_a_time * n; ++at)
                     sum[at % n] += word_at(&p.counts, at);
-                for (int g = 0; g < at_a_time; ++g) picks[word_at(&p.picked, g) - g * n] += 1;
+                for (int g = 0; g < at_a_time; ++g) picks[word_at(&p.drawn_row, g) - g * n] += 1;
             }
             check_means(&p, &m, sum, (double)times * at_a_time);
             for (int k = 0; k < n; ++k) { /* one of them is kept, with its weight's chance */
@@ -354,7 +353,7 @@ static void run_filters(int scheme, double threshold, int runs, int n, double *s
         for (int g = 0; g < runs; ++g)
             for (int j = 0; j < word_at(&p.num_jobs, g); ++j) {
                 const int64_t at = 2 * ((int64_t)g * (n - 1) + j);
-                state[word_at(&p.jobs, at)] = state[word_at(&p.jobs, at + 1)];
+                state[word_at(&p.jobs, at + 1)] = state[word_at(&p.jobs, at)];
             }
     }
     for (int g = 0; g < runs; ++g) {
@@ -452,18 +451,18 @@ static void check_weights_codes(void) {
     EXPECT(particle_weights, SPECV_ERR_DRAFT_STRIDE, d.draft_stride_elems = -1);
     EXPECT(particle_weights, SPECV_OK, d.draft_stride_elems = 3);
     EXPECT(particle_weights, SPECV_ERR_SCORE_STRIDE, d.target_logprob_stride_elems = 2);
-    EXPECT(particle_weights, SPECV_ERR_SCORE_STRIDE, d.draft_logprob_row_stride_elems = -1);
+    EXPECT(particle_weights, SPECV_ERR_SCORE_STRIDE, d.draft_logprob_seq_stride_elems = -1);
     EXPECT(particle_weights, SPECV_ERR_SCORE_STRIDE, d.draft_logprob_pos_stride_elems = -1);
-    EXPECT(particle_weights, SPECV_ERR_SCORE_STRIDE, d.draft_logprob_row_stride_elems = 8);
+    EXPECT(particle_weights, SPECV_ERR_SCORE_STRIDE, d.draft_logprob_seq_stride_elems = 8);
     EXPECT(particle_weights, SPECV_ERR_SCORE_STRIDE, d.draft_logprob_pos_stride_elems = 4);
     EXPECT(particle_weights, SPECV_OK,
-           (d.draft_logprob_row_stride_elems = 1, d.draft_logprob_pos_stride_elems = 4));
+           (d.draft_logprob_seq_stride_elems = 1, d.draft_logprob_pos_stride_elems = 4));
     EXPECT(particle_weights, SPECV_ERR_SIZE, d.draft_stride_elems = half / 8);
     EXPECT(particle_weights, SPECV_ERR_SIZE, d.target_logprob_stride_elems = half / 4);
     EXPECT(particle_weights, SPECV_ERR_SIZE,
-           (d.draft_logprob_row_stride_elems = half / 4, d.draft_logprob_pos_stride_elems = 1));
+           (d.draft_logprob_seq_stride_elems = half / 4, d.draft_logprob_pos_stride_elems = 1));
     EXPECT(particle_weights, SPECV_ERR_SIZE,
-           (d.draft_logprob_row_stride_elems = 1, d.draft_logprob_pos_stride_elems = half / 4));
+           (d.draft_logprob_seq_stride_elems = 1, d.draft_logprob_pos_stride_elems = half / 4));
     EXPECT(particle_weights, SPECV_ERR_NUM_EOS, d.num_eos = SPECV_MAX_EOS + 1);
     EXPECT(particle_weights, SPECV_ERR_NUM_EOS, d.num_eos = -1);
     EXPECT(particle_weights, SPECV_ERR_EOS_TOKEN, (d.num_eos = 2, d.eos_token[1] = -1));
@@ -484,7 +483,7 @@ static void check_plan_codes(void) {
     EXPECT(resample_plan, SPECV_OK, (d.num_particles = 1024, d.num_groups = 1 << 20));
     EXPECT(resample_plan, SPECV_ERR_TOO_LARGE,
            (d.num_particles = 1024, d.num_groups = (1 << 20) + 1));
-    EXPECT(resample_plan, SPECV_ERR_NUM_ACTIVE, d.num_active = (int32_t *)misaligned());
+    EXPECT(resample_plan, SPECV_ERR_NUM_ACTIVE, d.num_active_groups = (int32_t *)misaligned());
     EXPECT(resample_plan, SPECV_ERR_WEIGHT, d.interval_weight = NULL);
     EXPECT(resample_plan, SPECV_ERR_WEIGHT, d.interval_weight = (double *)(void *)(word() + 1));
     EXPECT(resample_plan, SPECV_ERR_WEIGHT, d.log_weight = (double *)(void *)(word() + 1));
@@ -495,9 +494,9 @@ static void check_plan_codes(void) {
     EXPECT(resample_plan, SPECV_OK,
            (d.seed = NULL, d.position = NULL, d.uniform = (float *)(void *)word()));
     EXPECT(resample_plan, SPECV_ERR_SEED,
-           (d.seed = NULL, d.uniform = (float *)(void *)word(), d.picked = word()));
-    EXPECT(resample_plan, SPECV_OK, (d.uniform = (float *)(void *)word(), d.picked = word()));
-    EXPECT(resample_plan, SPECV_ERR_JOBS, d.picked = (int32_t *)misaligned());
+           (d.seed = NULL, d.uniform = (float *)(void *)word(), d.drawn_row = word()));
+    EXPECT(resample_plan, SPECV_OK, (d.uniform = (float *)(void *)word(), d.drawn_row = word()));
+    EXPECT(resample_plan, SPECV_ERR_JOBS, d.drawn_row = (int32_t *)misaligned());
     EXPECT(resample_plan, SPECV_ERR_POSITION, d.position = NULL);
     EXPECT(resample_plan, SPECV_ERR_POSITION, d.position = (int32_t *)misaligned());
     EXPECT(resample_plan, SPECV_ERR_UNIFORM, d.uniform = (float *)misaligned());
@@ -506,7 +505,7 @@ static void check_plan_codes(void) {
     EXPECT(resample_plan, SPECV_ERR_JOBS, d.num_jobs = NULL);
     EXPECT(resample_plan, SPECV_ERR_JOBS, d.jobs = (int32_t *)misaligned());
     EXPECT(resample_plan, SPECV_ERR_JOBS, d.num_jobs = (int32_t *)misaligned());
-    EXPECT(resample_plan, SPECV_ERR_JOBS, d.counts = (int32_t *)misaligned());
+    EXPECT(resample_plan, SPECV_ERR_JOBS, d.num_copies = (int32_t *)misaligned());
     EXPECT(resample_plan, SPECV_ERR_ROW_STATUS, d.group_status = (uint32_t *)misaligned());
     EXPECT(resample_plan, SPECV_ERR_THRESHOLD, d.threshold = -1e-300);
     EXPECT(resample_plan, SPECV_ERR_THRESHOLD, d.threshold = 1 + 1e-15);

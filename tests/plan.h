@@ -136,7 +136,7 @@ T_FN specv_particle_weights_desc weights_describe(const weights *w, int side) {
     d.row_status = (uint32_t *)t_at(&w->status, side);
     if (w->strides_given) {
         d.draft_stride_elems = w->draft_stride, d.target_logprob_stride_elems = w->target_stride;
-        d.draft_logprob_row_stride_elems = w->row_stride,
+        d.draft_logprob_seq_stride_elems = w->row_stride,
         d.draft_logprob_pos_stride_elems = w->pos_stride;
     }
     memcpy(d.eos_token, w->eos, sizeof d.eos_token);
@@ -222,7 +222,7 @@ typedef struct plan {
     int groups, live, n, scheme;
     double threshold, *before, *before_log, *before_z;
     t_buf num_active, weight, log_weight, log_z, seed, position, uniform, jobs, num_jobs;
-    t_buf counts, picked, ess, status;
+    t_buf counts, drawn_row, ess, status;
 } plan;
 
 T_FN void plan_make(plan *p, int groups, int n, int scheme, double threshold) {
@@ -233,7 +233,7 @@ T_FN void plan_make(plan *p, int groups, int n, int scheme, double threshold) {
     p->log_z = t_out(8 * groups, 0);
     p->seed = t_in(8 * groups, 0), p->position = t_out(4 * groups, 0);
     p->jobs = t_out(8 * (int64_t)groups * (n - 1), 0), p->num_jobs = t_out(4 * groups, 0);
-    p->picked = t_out(4 * groups, 0);
+    p->drawn_row = t_out(4 * groups, 0);
     p->counts = t_out(4 * all, 0), p->ess = t_out(8 * groups, 0), p->status = t_out(4 * groups, 0);
     p->before = (double *)zeros(all + 1, 8), p->before_log = (double *)zeros(all + 1, 8);
     p->before_z = (double *)zeros(groups + 1, 8);
@@ -280,7 +280,7 @@ T_FN void plan_free(plan *p) {
 T_FN specv_resample_plan_desc plan_describe(const plan *p, int side) {
     specv_resample_plan_desc d = SPECV_ZERO;
     d.scheme = p->scheme;
-    d.num_active = (const int32_t *)t_at(&p->num_active, side);
+    d.num_active_groups = (const int32_t *)t_at(&p->num_active, side);
     d.interval_weight = (double *)t_at(&p->weight, side);
     d.log_weight = (double *)t_at(&p->log_weight, side);
     d.log_z = (double *)t_at(&p->log_z, side);
@@ -288,8 +288,8 @@ T_FN specv_resample_plan_desc plan_describe(const plan *p, int side) {
     d.position = (const int32_t *)t_at(&p->position, side);
     d.uniform = (const float *)t_at(&p->uniform, side);
     d.jobs = (int32_t *)t_at(&p->jobs, side), d.num_jobs = (int32_t *)t_at(&p->num_jobs, side);
-    d.counts = (int32_t *)t_at(&p->counts, side), d.ess = (double *)t_at(&p->ess, side);
-    d.picked = (int32_t *)t_at(&p->picked, side);
+    d.num_copies = (int32_t *)t_at(&p->counts, side), d.ess = (double *)t_at(&p->ess, side);
+    d.drawn_row = (int32_t *)t_at(&p->drawn_row, side);
     d.group_status = (uint32_t *)t_at(&p->status, side);
     d.threshold = p->threshold, d.num_groups = p->groups, d.num_particles = p->n;
     return d;
@@ -403,8 +403,8 @@ T_FN void check_jobs(const plan *p, int g, const int32_t *counts) {
             while (left <= 0) left = counts[++spare] - 1;
             dst = g * n + dead++, src = g * n + spare, left -= 1;
         }
-        if ((j < num_jobs) != (dst >= 0) || word_at(&p->jobs, at) != dst ||
-            word_at(&p->jobs, at + 1) != src)
+        if ((j < num_jobs) != (dst >= 0) || word_at(&p->jobs, at) != src ||
+            word_at(&p->jobs, at + 1) != dst)
             wrong = j;
     }
     CHECK_EQ(wrong, -1, g); /* the last wrong job */
@@ -453,9 +453,9 @@ T_FN void check_group(const plan *p, int g) {
     }
     CHECK_EQ(same, 1, g);
     check_jobs(p, g, m.counts);
-    if (p->picked.host) {
+    if (p->drawn_row.host) {
         const wide at = ((wide)seeded_draw(p, g, SPECV_MAX_PARTICLES) * m.sum) >> 64;
-        CHECK_EQ(word_at(&p->picked, g), m.any ? g * n + particle_at(m.w, at, 1) : -1, g);
+        CHECK_EQ(word_at(&p->drawn_row, g), m.any ? g * n + particle_at(m.w, at, 1) : -1, g);
     }
     if (p->log_z.host) {
         long double z = p->before_z[g], gain = resamples ? m.max + logl(m.real_sum / n) : 0;
@@ -473,7 +473,7 @@ T_FN void check_inert(const plan *p, int g) {
     for (int64_t j = 0; j < 2 * (p->n - 1); ++j)
         same &= word_at(&p->jobs, 2 * (int64_t)g * (p->n - 1) + j) == -1;
     for (int i = 0; i < p->n && p->counts.host; ++i) same &= word_at(&p->counts, row + i) == 0;
-    if (p->picked.host) same &= word_at(&p->picked, g) == -1;
+    if (p->drawn_row.host) same &= word_at(&p->drawn_row, g) == -1;
     if (p->ess.host) same &= get_double(&p->ess, g) == 0;
     if (p->log_z.host) same &= get_double(&p->log_z, g) == p->before_z[g];
     if (p->status.host) same &= word_at(&p->status, g) == 0;

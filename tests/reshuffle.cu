@@ -133,13 +133,13 @@ static void test_contradictions(void) {
             put32(c->num_row_pages->buf.host, row, 1 + no_page);
         }
         for (int page = 0; page < PAGES; ++page)
-            put32(c->refs->buf.host, page, page < (way == ENTRIES_WITHOUT_OWNERS ? 3 : ROWS));
-        if (way == NO_OWNER_OF_A_SRC) put32(c->refs->buf.host, 0, 0);
+            put32(c->page_refs->buf.host, page, page < (way == ENTRIES_WITHOUT_OWNERS ? 3 : ROWS));
+        if (way == NO_OWNER_OF_A_SRC) put32(c->page_refs->buf.host, 0, 0);
         put32(c->stack->buf.host, 0, ROWS), put32(c->stack->buf.host, 1, ROWS + 1);
         put32(c->stack_size->buf.host, 0, num_free);
         for (int j = 0; j <= GONE + 1; ++j) /* the last but one names one row twice */
-            put32(s.jobs.host, 2 * j, j < GONE ? j + 2 : 1), put32(s.jobs.host, 2 * j + 1, j % 2);
-        put32(s.jobs.host, 2 * GONE + 1, 1);
+            put32(s.jobs.host, 2 * j, j % 2), put32(s.jobs.host, 2 * j + 1, j < GONE ? j + 2 : 1);
+        put32(s.jobs.host, 2 * GONE, 1);
         put32(s.num_jobs.host, 0, GONE + 1);
         io_begin();
         put32(s.status->want, GONE, SPECV_ROW_BAD_LENGTH | told);
@@ -151,8 +151,8 @@ static void test_contradictions(void) {
             put32(c->num_row_pages->want, row, 1), put32(s.status->want, row - 2, told);
         }
         for (int page = 0; page < PAGES; ++page)
-            put32(c->refs->want, page, page < 2 ? ROWS / 2 : 0);
-        if (way == NO_OWNER_OF_A_SRC) put32(c->refs->want, 0, ROWS / 2 - 1);
+            put32(c->page_refs->want, page, page < 2 ? ROWS / 2 : 0);
+        if (way == NO_OWNER_OF_A_SRC) put32(c->page_refs->want, 0, ROWS / 2 - 1);
         for (int i = 0; i < (way == ENTRIES_WITHOUT_OWNERS ? 1 : GONE) && !lost; ++i) {
             put32(c->stack->want, num_free + i, 2 + i);
             put32(c->stack_size->want, 0, num_free + i + 1);
@@ -189,7 +189,7 @@ static void test_tickets(void) {
             if (!s.status) s.status = io_new(4 * counts[i], 0);
             t_upload();
             specv_reshuffle_desc d = shuffle_describe(&s, T_DEVICE_SIDE);
-            ticket_put(d.scratch, ticket_word(which, counts[i]));
+            ticket_put(d.ticket, ticket_word(which, counts[i]));
             CHECK_EQ(specv_reshuffle(&d, 0), SPECV_OK, -1);
             T_CUDA(cudaDeviceSynchronize());
             for (int j = 0; j < counts[i]; ++j) {
@@ -197,7 +197,7 @@ static void test_tickets(void) {
                 const int32_t status = word_on_device(d.job_status, j);
                 CHECK_EQ(status & SPECV_ROW_BAD_TICKET, exists ? SPECV_ROW_BAD_TICKET : 0, j);
             }
-            shuffle_both(&s); /* from the beginning, with scratch memory that is zero */
+            shuffle_both(&s); /* from the beginning, with tickets that are zero */
         }
 #else
     t_skip("the reference needs no ticket");
@@ -213,7 +213,7 @@ typedef struct crowd {
     engine e[2];
     int groups, n, rows;
     plan p;
-    t_buf text, text_len, carry[CARRIES], status, scratch;
+    t_buf text, text_len, carry[CARRIES], status, ticket;
     int32_t *want_text, *want_len, *want_carry[CARRIES];
 } crowd;
 
@@ -225,8 +225,9 @@ static void crowd_make(crowd *c, int groups, int n) {
     c->groups = groups, c->n = n, c->rows = groups * n;
     plan_make(&c->p, groups, n, (int)t_below(NUM_SCHEMES), t_chance(50) ? 1 : 0.5);
     c->text = t_out(4 * c->rows * TEXT, 0), c->text_len = t_out(4 * c->rows, 0);
-    c->status = t_out(4 * groups * (n - 1), 0), c->scratch = t_out(4 * SPECV_RESHUFFLE_WORDS, 0);
-    memset(c->scratch.host, 0, c->scratch.bytes);
+    c->status = t_out(4 * groups * (n - 1), 0),
+    c->ticket = t_out(4 * SPECV_RESHUFFLE_TICKET_WORDS, 0);
+    memset(c->ticket.host, 0, c->ticket.bytes);
     memset(c->text_len.host, 0, c->text_len.bytes);
     c->want_text = (int32_t *)zeros(c->rows * TEXT, 4);
     c->want_len = (int32_t *)zeros(c->rows, 4);
@@ -260,20 +261,20 @@ static specv_reshuffle_desc crowd_describe(const crowd *c, int side) {
     for (int i = 0; i < 2; ++i) {
         const engine *e = &c->e[i];
         specv_particle_cache *k = &d.cache[i];
-        k->pool.refs = (int32_t *)t_at(&e->refs, side);
+        k->pool.page_refs = (int32_t *)t_at(&e->page_refs, side);
         k->pool.free_pages = (int32_t *)t_at(&e->stack, side);
         k->pool.num_free = (int32_t *)t_at(&e->stack_size, side);
         k->block_table = (int32_t *)t_at(&e->table, side);
         k->num_row_pages = (int32_t *)t_at(&e->num_row_pages, side);
         k->cache_len = (int32_t *)t_at(&e->cache_len, side);
-        k->table_stride = e->table_stride;
+        k->table_stride_elems = e->table_stride_elems;
         k->page_size = e->size, k->num_pages = e->num_pages, k->max_row_pages = e->row_pages;
     }
     for (int i = 0; i < CARRIES; ++i)
         d.carry[i].data = t_at(&c->carry[i], side), d.carry[i].elem_bytes = carried[i];
     d.text = t_at(&c->text, side), d.text_len = (int32_t *)t_at(&c->text_len, side);
     d.job_status = (uint32_t *)t_at(&c->status, side);
-    d.scratch = (uint32_t *)t_at(&c->scratch, side);
+    d.ticket = (uint32_t *)t_at(&c->ticket, side);
     d.text_stride_elems = TEXT;
     d.num_groups = c->groups, d.max_jobs = c->n - 1, d.batch = c->rows;
     d.num_caches = 2, d.num_carry = CARRIES;
@@ -303,7 +304,7 @@ static void crowd_advance(crowd *c) {
 }
 
 /* dst becomes src, if both caches can do it. */
-static uint32_t model_job(crowd *c, int dst, int src) {
+static uint32_t model_job(crowd *c, int src, int dst) {
     for (int i = 0; i < 2; ++i)
         if (pages_for(&c->e[i], c->e[i].rows[src].len) > c->e[i].rows[src].num_pages)
             return SPECV_ROW_BAD_LENGTH; /* it has given its pages back */
@@ -355,7 +356,7 @@ static void check_crowd(crowd *c, const uint32_t *status) {
         CHECK(memcmp(c->carry[i].host, c->want_carry[i], c->carry[i].bytes) == 0);
     for (int64_t j = 0; j < (int64_t)c->groups * (c->n - 1); ++j)
         CHECK_EQ((uint32_t)word_at(&c->status, j), status[j], j);
-    for (int i = 0; i < SPECV_RESHUFFLE_WORDS; ++i) CHECK_EQ(word_at(&c->scratch, i), 0, i);
+    for (int i = 0; i < SPECV_RESHUFFLE_TICKET_WORDS; ++i) CHECK_EQ(word_at(&c->ticket, i), 0, i);
     for (int i = 0; i < 2; ++i) check_model(&c->e[i], 0);
 }
 
@@ -449,7 +450,7 @@ static void test_fan_out(void) {
             for (int side = 0; side <= T_DEVICE; ++side) engine_resize(&e, side);
             check_model(&e, n + 1);
             for (int x = 0; x < pages_for(&e, e.rows[1].len) && step == 0; ++x)
-                CHECK_EQ(word_at(&e.refs, word_at(&e.table, e.table_stride + x)), n, x);
+                CHECK_EQ(word_at(&e.page_refs, word_at(&e.table, e.table_stride_elems + x)), n, x);
         }
         for (int row = 0; row <= n; ++row) copies += word_at(&e.from, row) >= 0;
         CHECK_EQ(copies, e.rows[1].len % e.size ? n - 1 : 0, -1);
@@ -465,8 +466,8 @@ static void carry_finished(specv_reshuffle_desc *d, const weights *w, int side) 
     d->carry[d->num_carry++].elem_bytes = 1;
 }
 
-/* D1, D2 and D3 from one graph, launched again and again, are what they are one by one: scratch
-   memory is zero afterwards, jobs that there were last time are gone. A copy of a particle that has
+/* D1, D2 and D3 from one graph, launched again and again, are what they are one by one: tickets
+   are zero afterwards, jobs that there were last time are gone. A copy of a particle that has
    finished has finished. */
 static void test_graph(void) {
     enum { REPLAYS = 5, GROUPS = 8, N = 6 };
@@ -503,7 +504,7 @@ static void test_graph(void) {
         for (int j = 0; j < GROUPS * (N - 1); ++j) {
             if (j % (N - 1) >= word_at(&p.num_jobs, j / (N - 1))) continue;
             if (s.status && word_at(&s.status->buf, j)) continue;
-            const int dst = word_at(&p.jobs, 2 * j), src = word_at(&p.jobs, 2 * j + 1);
+            const int src = word_at(&p.jobs, 2 * j), dst = word_at(&p.jobs, 2 * j + 1);
             CHECK_EQ(w.finished.host[dst], was[src], j);
             copied += was[src] != was[dst];
         }
@@ -596,12 +597,12 @@ static void test_dependents(void) {
 
 static specv_reshuffle_desc valid_reshuffle(void) {
     specv_reshuffle_desc d = SPECV_ZERO;
-    d.jobs = d.num_jobs = word(), d.scratch = (uint32_t *)word();
+    d.jobs = d.num_jobs = word(), d.ticket = (uint32_t *)word();
     d.num_groups = 2, d.max_jobs = 3, d.batch = 8, d.num_caches = 2, d.num_carry = 1;
     d.carry[0].data = word(), d.carry[0].elem_bytes = 8;
     for (int i = 0; i < SPECV_MAX_CACHES; ++i) {
         specv_particle_cache *c = &d.cache[i];
-        c->pool.refs = c->pool.free_pages = c->pool.num_free = word();
+        c->pool.page_refs = c->pool.free_pages = c->pool.num_free = word();
         c->block_table = c->num_row_pages = c->cache_len = word();
         c->page_size = 16, c->num_pages = 100, c->max_row_pages = 10;
     }
@@ -637,13 +638,13 @@ static void check_reshuffle_codes(void) {
     EXPECT(reshuffle, SPECV_ERR_TEXT, d.text_len = (int32_t *)misaligned());
     EXPECT(reshuffle, SPECV_ERR_TEXT, d.text_stride_elems = -1);
     EXPECT(reshuffle, SPECV_ERR_SIZE, d.text_stride_elems = half / 8);
-    EXPECT(reshuffle, SPECV_ERR_SCRATCH, d.scratch = NULL);
-    EXPECT(reshuffle, SPECV_ERR_SCRATCH, d.scratch = (uint32_t *)misaligned());
+    EXPECT(reshuffle, SPECV_ERR_TICKET, d.ticket = NULL);
+    EXPECT(reshuffle, SPECV_ERR_TICKET, d.ticket = (uint32_t *)misaligned());
     EXPECT(reshuffle, SPECV_ERR_CACHES, d.num_caches = -1);
     EXPECT(reshuffle, SPECV_ERR_CACHES, d.num_caches = SPECV_MAX_CACHES + 1);
     for (int i = 0; i < SPECV_MAX_CACHES; ++i) {
-        EXPECT(reshuffle, SPECV_ERR_PAGE_REFS, d.cache[i].pool.refs = NULL);
-        EXPECT(reshuffle, SPECV_ERR_PAGE_REFS, d.cache[i].pool.refs = (int32_t *)misaligned());
+        EXPECT(reshuffle, SPECV_ERR_PAGE_REFS, d.cache[i].pool.page_refs = NULL);
+        EXPECT(reshuffle, SPECV_ERR_PAGE_REFS, d.cache[i].pool.page_refs = (int32_t *)misaligned());
         EXPECT(reshuffle, SPECV_ERR_FREE_PAGES, d.cache[i].pool.free_pages = NULL);
         EXPECT(reshuffle, SPECV_ERR_FREE_PAGES,
                d.cache[i].pool.free_pages = (int32_t *)misaligned());
@@ -659,13 +660,13 @@ static void check_reshuffle_codes(void) {
         EXPECT(reshuffle, SPECV_ERR_CACHE_LEN, d.cache[i].cache_len = (int32_t *)misaligned());
         EXPECT(reshuffle, SPECV_ERR_PAGE_SIZE, d.cache[i].page_size = 0);
         EXPECT(reshuffle, SPECV_ERR_NUM_PAGES, d.cache[i].num_pages = 0);
-        EXPECT(reshuffle, SPECV_ERR_TABLE_STRIDE, d.cache[i].table_stride = 9);
-        EXPECT(reshuffle, SPECV_ERR_TABLE_STRIDE, d.cache[i].table_stride = -1);
-        EXPECT(reshuffle, SPECV_OK, d.cache[i].table_stride = 10);
-        EXPECT(reshuffle, SPECV_ERR_SIZE, d.cache[i].table_stride = half / 8);
+        EXPECT(reshuffle, SPECV_ERR_TABLE_STRIDE, d.cache[i].table_stride_elems = 9);
+        EXPECT(reshuffle, SPECV_ERR_TABLE_STRIDE, d.cache[i].table_stride_elems = -1);
+        EXPECT(reshuffle, SPECV_OK, d.cache[i].table_stride_elems = 10);
+        EXPECT(reshuffle, SPECV_ERR_SIZE, d.cache[i].table_stride_elems = half / 8);
         EXPECT(reshuffle, SPECV_ERR_TOO_LARGE, d.cache[i].max_row_pages = (1 << 27) + 1);
     }
-    EXPECT(reshuffle, SPECV_OK, (d.num_caches = 0, d.cache[0].pool.refs = NULL));
+    EXPECT(reshuffle, SPECV_OK, (d.num_caches = 0, d.cache[0].pool.page_refs = NULL));
     EXPECT(reshuffle, SPECV_ERR_CARRY, d.num_carry = -1);
     EXPECT(reshuffle, SPECV_ERR_CARRY, d.num_carry = SPECV_MAX_CARRY + 1);
     EXPECT(reshuffle, SPECV_ERR_CARRY, d.carry[0].data = NULL);
@@ -693,7 +694,7 @@ static void test_nothing(void) {
 static void test_no_rows(void) {
     specv_reshuffle_desc s = SPECV_ZERO;
     t_case("no rows");
-    s.jobs = s.num_jobs = word(), s.scratch = (uint32_t *)word();
+    s.jobs = s.num_jobs = word(), s.ticket = (uint32_t *)word();
     s.num_groups = 1, s.max_jobs = 1, s.num_caches = 1;
     s.cache[0].page_size = s.cache[0].num_pages = s.cache[0].max_row_pages = 1;
     CHECK_EQ(specv_ref_reshuffle(&s), SPECV_OK, -1);

@@ -45,7 +45,7 @@ typedef struct stage {
     scene c;
     batch b;
     t_buf target, draft, temperature, draft_temperature, seed, position, accept, sample, logprob,
-        lse, draft_logprob;
+        lse, target_logprob;
     void *scratch[2];
     int64_t scratch_bytes;
 } stage;
@@ -191,7 +191,7 @@ static void stage_make(stage *g, const scene *c) {
                 t_chance(10) ? (t_chance(50) ? 0 : 1 - 5.9604644775390625e-8f) : (float)t_uniform();
     }
     if (!c->null_extra) g->logprob = t_out(4 * rows, 0), g->lse = t_out(4 * rows, 0);
-    if (c->rule == SPECV_RULE_SCORE) g->draft_logprob = t_out(4 * rows * c->s.max_draft, 0);
+    if (c->rule == SPECV_RULE_SCORE) g->target_logprob = t_out(4 * rows * c->s.max_draft, 0);
 }
 
 static specv_verify_sample_desc stage_describe(const stage *g, int side) {
@@ -225,7 +225,7 @@ static specv_verify_sample_desc stage_describe(const stage *g, int side) {
     d.sample_uniform = (const float *)t_at(&g->sample, side);
     d.logprob = (float *)t_at(&g->logprob, side);
     d.lse = (float *)t_at(&g->lse, side);
-    d.draft_logprob = (float *)t_at(&g->draft_logprob, side);
+    d.target_logprob = (float *)t_at(&g->target_logprob, side);
     d.rule = g->c.rule;
     d.num_sms = g->c.num_sms;
     d.stream = g->c.stream;
@@ -370,7 +370,7 @@ static void check_scored(const stage *g) {
             CHECK_EQ(g->b.mismatch.host[row], !ended && !bad_row && usable < r->n_draft, row);
         for (int j = 0; j < columns; ++j) {
             const float p =
-                ((const float *)(const void *)g->draft_logprob.host)[(int64_t)row * columns + j];
+                ((const float *)(const void *)g->target_logprob.host)[(int64_t)row * columns + j];
             long double want = 0, bound = 0;
             if (j < usable)
                 want = log_p(g, row, j, get_token(&g->b.draft, g->c.s.dtype, r->first + j), &bound);
@@ -719,7 +719,7 @@ static void test_scored(void) {
         for (int64_t x = 4; x < 8; ++x) put_score(&g.target, c.target_dtype, x, 0.25f);
         t_upload();
         run_reference(&g);
-        memcpy(&p, g.draft_logprob.host, 4);
+        memcpy(&p, g.target_logprob.host, 4);
         CHECK(isinf(cases[i].want) ? p == cases[i].want : fabs(p - cases[i].want) <= 1e-5);
         CHECK_EQ(word_at(&g.b.status, 0), cases[i].status, 0);
         CHECK_EQ(word_at(&g.b.accepted, 0), 1, 0);
@@ -1203,13 +1203,13 @@ static void test_validation(void) {
     EXPECT(SPECV_ERR_UNIFORM, d.sample_uniform = (float *)misaligned());
     EXPECT(SPECV_ERR_LOGPROB, d.logprob = (float *)misaligned());
     EXPECT(SPECV_ERR_LOGPROB, d.lse = (float *)misaligned());
-    EXPECT(SPECV_ERR_LOGPROB, d.draft_logprob = (float *)storage);
+    EXPECT(SPECV_ERR_LOGPROB, d.target_logprob = (float *)storage);
     EXPECT(SPECV_ERR_DRAFT, d.rule = SPECV_RULE_SCORE);
     EXPECT(SPECV_OK, (d.rule = SPECV_RULE_SCORE, d.draft.data = NULL));
     EXPECT(SPECV_OK,
-           (d.rule = SPECV_RULE_SCORE, d.draft.data = NULL, d.draft_logprob = (float *)storage));
+           (d.rule = SPECV_RULE_SCORE, d.draft.data = NULL, d.target_logprob = (float *)storage));
     EXPECT(SPECV_ERR_LOGPROB, (d.rule = SPECV_RULE_SCORE, d.draft.data = NULL,
-                               d.draft_logprob = (float *)misaligned()));
+                               d.target_logprob = (float *)misaligned()));
     EXPECT(SPECV_ERR_SEED, (d.rule = SPECV_RULE_SCORE, d.draft.data = NULL, d.seed = NULL));
     EXPECT(SPECV_OK, (d.rule = SPECV_RULE_SCORE, d.draft.data = NULL, d.seed = NULL,
                       d.sample_uniform = (float *)storage));

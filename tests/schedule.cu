@@ -33,8 +33,8 @@ static specv_compact_desc compact_describe(const compaction *c, int side) {
     d.active = (int32_t *)io_at(c->rows, side);
     d.new_num_active = (int32_t *)io_at(c->count, side);
     d.start_position = (int32_t *)io_at(c->start, side);
-    d.catchup_first = (int32_t *)io_at(c->first, side);
-    d.catchup_start = (int32_t *)io_at(c->ranges, side);
+    d.draft_lacks_first = (int32_t *)io_at(c->first, side);
+    d.draft_lacks_start = (int32_t *)io_at(c->ranges, side);
     d.row_status = (uint32_t *)io_at(c->status, side);
     d.num_carry = c->num_carry;
     for (int i = 0; i < c->num_carry; ++i) {
@@ -165,9 +165,9 @@ static void test_compact(void) {
 enum keys { KEYS_LENGTH, KEYS_LENGTH_WIDE, KEYS_SCORE, KEYS_SCORE_ODD, KEYS_EQUAL, NUM_KEYS };
 
 typedef struct grouping {
-    int batch, pick, is_score;
+    int batch, num_pick, is_score;
     t_buf active, skip, key;
-    io *order, *start, *groups, *picked, *is_group, *ticket;
+    io *order, *start, *groups, *pick_rows, *is_group, *ticket;
 } grouping;
 
 /* A row as the model sees it: rows with smaller `kind`, then smaller `key` come first. */
@@ -201,7 +201,7 @@ static int compare_ranked(const void *x, const void *y) {
 
 static specv_group_desc group_describe(const grouping *g, int side) {
     specv_group_desc d = SPECV_ZERO;
-    d.batch = g->batch, d.pick = g->pick;
+    d.batch = g->batch, d.num_pick = g->num_pick;
     d.num_active = (const int32_t *)t_at(&g->active, side);
     d.skip = (const uint8_t *)t_at(&g->skip, side);
     if (g->is_score)
@@ -210,8 +210,8 @@ static specv_group_desc group_describe(const grouping *g, int side) {
         d.length = (const int32_t *)t_at(&g->key, side);
     d.order = (int32_t *)io_at(g->order, side);
     d.group_start = (int32_t *)io_at(g->start, side);
-    d.num_groups = (int32_t *)io_at(g->groups, side);
-    d.picked = (int32_t *)io_at(g->picked, side);
+    d.group_count = (int32_t *)io_at(g->groups, side);
+    d.pick_rows = (int32_t *)io_at(g->pick_rows, side);
     d.is_group = (int32_t *)io_at(g->is_group, side);
     d.ticket = (uint32_t *)io_at(g->ticket, side);
     return d;
@@ -238,14 +238,14 @@ static void want_picked(const grouping *g, const ranked *window, int count) {
     for (int i = 0; i < count && full < 0; ++i) {
         int size = 0;
         for (int j = 0; j <= i; ++j) size += same_key(&window[i], &window[j]);
-        if (size == g->pick) full = i;
+        if (size == g->num_pick) full = i;
     }
     if (g->is_group) put32(g->is_group->want, 0, full >= 0);
-    if (!g->picked) return;
-    for (int i = 0; i < count && at < g->pick; ++i)
+    if (!g->pick_rows) return;
+    for (int i = 0; i < count && at < g->num_pick; ++i)
         if (full < 0 || same_key(&window[i], &window[full]))
-            put32(g->picked->want, at++, window[i].row);
-    while (at < g->pick) put32(g->picked->want, at++, -1);
+            put32(g->pick_rows->want, at++, window[i].row);
+    while (at < g->num_pick) put32(g->pick_rows->want, at++, -1);
 }
 
 static void want_group(const grouping *g, int live) {
@@ -254,7 +254,7 @@ static void want_group(const grouping *g, int live) {
     if (!rows) t_die(__FILE__, __LINE__, "want_group", "no memory");
     for (int b = 0; b < live; ++b)
         if (!g->skip.host || !g->skip.host[b]) rows[count++] = rank_of(g, b);
-    if (g->pick) want_picked(g, rows, count);
+    if (g->num_pick) want_picked(g, rows, count);
     qsort(rows, (size_t)count, sizeof *rows, compare_ranked);
     for (int i = 0; i < g->batch; ++i) put32(g->order->want, i, i < count ? rows[i].row : -1);
     for (int i = 0; i < count; ++i) {
@@ -273,7 +273,7 @@ static int group_make(grouping *g, int batch, enum keys keys, int variety, int p
     const int64_t words = 4 * (int64_t)batch;
     int live;
     memset(g, 0, sizeof *g);
-    g->batch = batch, g->pick = pick;
+    g->batch = batch, g->num_pick = pick;
     g->is_score = keys == KEYS_SCORE || keys == KEYS_SCORE_ODD || (keys == KEYS_EQUAL && batch % 2);
     t_note(" batch %d, keys %d of %d, pick %d, skipped %d %%", batch, (int)keys, variety, pick,
            percent_skipped);
@@ -288,7 +288,7 @@ static int group_make(grouping *g, int batch, enum keys keys, int variety, int p
     put32(g->ticket->buf.host, 0, 0);
     if (t_chance(80)) g->start = io_new(words + 4, 0);
     if (t_chance(80)) g->groups = io_new(4, 0);
-    if (pick && t_chance(90)) g->picked = io_new(4 * (int64_t)pick, 0);
+    if (pick && t_chance(90)) g->pick_rows = io_new(4 * (int64_t)pick, 0);
     if (pick && t_chance(80)) g->is_group = io_new(4, 0);
     return live;
 }
@@ -353,7 +353,7 @@ static void test_picked(void) {
     run_group(64, KEYS_EQUAL, 1, 64, 0);
 }
 
-/* num_groups says that the ticket was bad. */
+/* group_count says that the ticket was bad. */
 static void test_tickets(void) {
 #if T_DEVICE
     static const int counts[] = {2, 3, 9};
@@ -370,7 +370,7 @@ static void test_tickets(void) {
             ticket_put(d.ticket, ticket_word(kind, counts[i]));
             CHECK_EQ(specv_group(&d, 0), SPECV_OK, -1);
             T_CUDA(cudaDeviceSynchronize());
-            CHECK_EQ(word_on_device(d.num_groups, 0), -1, -1);
+            CHECK_EQ(word_on_device(d.group_count, 0), -1, -1);
             group_run(&g, live); /* from the beginning, with a ticket that is zero */
         }
 #else
@@ -412,7 +412,7 @@ static specv_draft_budget_desc budget_describe(const budgeting *g, int side) {
     d.confidence = (const float *)t_at(&g->confidence, side);
     d.budget = (const int32_t *)t_at(&g->budget, side);
     d.survival = (float *)io_at(g->survival, side);
-    d.row_start = (int32_t *)io_at(g->start, side);
+    d.new_row_start = (int32_t *)io_at(g->start, side);
     d.row_status = (uint32_t *)io_at(g->status, side);
     if (g->stride > g->max_draft || g->batch % 2) d.confidence_stride_elems = g->stride;
     d.max_budget = g->max_budget;
@@ -576,7 +576,7 @@ static specv_compact_desc valid_compact(void) {
     d.batch = 4;
     d.finished = (uint8_t *)word();
     d.num_active = d.cache_len = d.draft_cache_len = d.active = d.new_num_active = word();
-    d.start_position = d.catchup_first = d.catchup_start = word();
+    d.start_position = d.draft_lacks_first = d.draft_lacks_start = word();
     d.row_status = (uint32_t *)word();
     d.num_carry = 2;
     d.carry[0].data = d.carry[1].data = word();
@@ -586,10 +586,10 @@ static specv_compact_desc valid_compact(void) {
 
 static specv_group_desc valid_group(void) {
     specv_group_desc d = SPECV_ZERO;
-    d.batch = 4, d.pick = 2;
+    d.batch = 4, d.num_pick = 2;
     d.skip = (uint8_t *)word();
     d.num_active = d.length = word();
-    d.order = d.group_start = d.num_groups = d.picked = d.is_group = word();
+    d.order = d.group_start = d.group_count = d.pick_rows = d.is_group = word();
     d.ticket = (uint32_t *)word();
     return d;
 }
@@ -599,7 +599,7 @@ static specv_draft_budget_desc valid_draft_budget(void) {
     d.rows.batch = 4, d.rows.max_draft = 7;
     d.rows.num_active = d.rows.draft_len = word();
     d.confidence = d.survival = (float *)(void *)word();
-    d.budget = d.new_draft_len = d.row_start = word();
+    d.budget = d.new_draft_len = d.new_row_start = word();
     d.row_status = (uint32_t *)word();
     d.max_budget = 20;
     return d;
@@ -620,13 +620,14 @@ static void test_compact_validation(void) {
     EXPECT(compact, SPECV_ERR_ACTIVE, d.active = (int32_t *)misaligned());
     EXPECT(compact, SPECV_ERR_ACTIVE, d.new_num_active = NULL);
     EXPECT(compact, SPECV_ERR_ACTIVE, d.new_num_active = (int32_t *)misaligned());
-    EXPECT(compact, SPECV_ERR_CATCHUP, d.start_position = (int32_t *)misaligned());
-    EXPECT(compact, SPECV_ERR_CATCHUP, d.catchup_first = (int32_t *)misaligned());
-    EXPECT(compact, SPECV_ERR_CATCHUP, d.catchup_start = (int32_t *)misaligned());
-    EXPECT(compact, SPECV_ERR_CATCHUP, d.draft_cache_len = NULL);
-    EXPECT(compact, SPECV_ERR_CATCHUP,
-           (d.catchup_first = d.catchup_start = NULL, d.cache_len = NULL));
-    EXPECT(compact, SPECV_OK, (d.catchup_first = d.catchup_start = NULL, d.draft_cache_len = NULL));
+    EXPECT(compact, SPECV_ERR_DRAFT_LACKS, d.start_position = (int32_t *)misaligned());
+    EXPECT(compact, SPECV_ERR_DRAFT_LACKS, d.draft_lacks_first = (int32_t *)misaligned());
+    EXPECT(compact, SPECV_ERR_DRAFT_LACKS, d.draft_lacks_start = (int32_t *)misaligned());
+    EXPECT(compact, SPECV_ERR_DRAFT_LACKS, d.draft_cache_len = NULL);
+    EXPECT(compact, SPECV_ERR_DRAFT_LACKS,
+           (d.draft_lacks_first = d.draft_lacks_start = NULL, d.cache_len = NULL));
+    EXPECT(compact, SPECV_OK,
+           (d.draft_lacks_first = d.draft_lacks_start = NULL, d.draft_cache_len = NULL));
     EXPECT(compact, SPECV_ERR_ROW_STATUS, d.row_status = (uint32_t *)misaligned());
     EXPECT(compact, SPECV_ERR_CARRY, d.num_carry = -1);
     EXPECT(compact, SPECV_ERR_CARRY, d.num_carry = SPECV_MAX_CARRY + 1);
@@ -657,13 +658,13 @@ static void test_group_validation(void) {
     EXPECT(group, SPECV_ERR_ORDER, d.order = NULL);
     EXPECT(group, SPECV_ERR_ORDER, d.order = (int32_t *)misaligned());
     EXPECT(group, SPECV_ERR_ORDER, d.group_start = (int32_t *)misaligned());
-    EXPECT(group, SPECV_ERR_ORDER, d.num_groups = (int32_t *)misaligned());
-    EXPECT(group, SPECV_ERR_PICK, d.pick = -1);
-    EXPECT(group, SPECV_ERR_PICK, (d.pick = 0, d.is_group = NULL));
-    EXPECT(group, SPECV_ERR_PICK, (d.pick = 0, d.picked = NULL));
-    EXPECT(group, SPECV_ERR_PICK, d.picked = (int32_t *)misaligned());
+    EXPECT(group, SPECV_ERR_ORDER, d.group_count = (int32_t *)misaligned());
+    EXPECT(group, SPECV_ERR_PICK, d.num_pick = -1);
+    EXPECT(group, SPECV_ERR_PICK, (d.num_pick = 0, d.is_group = NULL));
+    EXPECT(group, SPECV_ERR_PICK, (d.num_pick = 0, d.pick_rows = NULL));
+    EXPECT(group, SPECV_ERR_PICK, d.pick_rows = (int32_t *)misaligned());
     EXPECT(group, SPECV_ERR_PICK, d.is_group = (int32_t *)misaligned());
-    EXPECT(group, SPECV_OK, (d.pick = 0, d.picked = d.is_group = NULL));
+    EXPECT(group, SPECV_OK, (d.num_pick = 0, d.pick_rows = d.is_group = NULL));
     EXPECT(group, SPECV_ERR_TICKET, d.ticket = NULL);
     EXPECT(group, SPECV_ERR_TICKET, d.ticket = (uint32_t *)misaligned());
     EXPECT(group, SPECV_OK, (d.batch = 0, d.length = NULL, d.order = NULL, d.ticket = NULL));
@@ -696,7 +697,7 @@ static void test_budget_validation(void) {
     EXPECT(draft_budget, SPECV_ERR_BUDGET, d.budget = (int32_t *)misaligned());
     EXPECT(draft_budget, SPECV_ERR_NEW_DRAFT_LEN, d.new_draft_len = NULL);
     EXPECT(draft_budget, SPECV_ERR_NEW_DRAFT_LEN, d.new_draft_len = (int32_t *)misaligned());
-    EXPECT(draft_budget, SPECV_ERR_ROW_START, d.row_start = (int32_t *)misaligned());
+    EXPECT(draft_budget, SPECV_ERR_ROW_START, d.new_row_start = (int32_t *)misaligned());
     EXPECT(draft_budget, SPECV_ERR_ROW_STATUS, d.row_status = (uint32_t *)misaligned());
     EXPECT(draft_budget, SPECV_OK, (d.rows.batch = 0, d.new_draft_len = NULL, d.survival = NULL));
 }

@@ -15,14 +15,14 @@ typedef struct pages_of {
     int size, num_pages, max_row_pages;
     int64_t stride;
     int32_t *real; /* [batch] entries that the row has, whatever num_row_pages says */
-    io *refs, *stack, *stack_size, *table, *num_row_pages, *cache_len;
+    io *page_refs, *stack, *stack_size, *table, *num_row_pages, *cache_len;
 } pages_of;
 
 typedef struct shuffle {
     int groups, max_jobs, batch, num_caches, num_carry, dtype, faults; /* per cent */
     int64_t text_stride, carry_bytes[SPECV_MAX_CARRY];
     pages_of c[SPECV_MAX_CACHES];
-    io *carry[SPECV_MAX_CARRY], *text, *text_len, *status, *scratch;
+    io *carry[SPECV_MAX_CARRY], *text, *text_len, *status, *ticket;
     t_buf jobs, num_jobs;
 } shuffle;
 
@@ -36,7 +36,7 @@ T_FN int32_t shuffle_pages_for(const pages_of *c, int64_t positions) {
 T_FN void draw_tables(const shuffle *s, pages_of *c) {
     int32_t *fresh = (int32_t *)zeros(c->num_pages, 4), num_fresh = c->num_pages;
     char *table;
-    c->refs = io_new(4 * c->num_pages, 0), c->stack = io_new(4 * c->num_pages, 0);
+    c->page_refs = io_new(4 * c->num_pages, 0), c->stack = io_new(4 * c->num_pages, 0);
     c->stack_size = io_new(4, 0), c->table = io_new(4 * s->batch * c->stride, 0);
     c->num_row_pages = io_new(4 * s->batch, 0), c->cache_len = io_new(4 * s->batch, 0);
     c->real = (int32_t *)zeros(s->batch + 1, 4);
@@ -44,7 +44,7 @@ T_FN void draw_tables(const shuffle *s, pages_of *c) {
     for (int page = 0; page < c->num_pages; ++page) {
         const int64_t other = t_below(page + 1);
         fresh[page] = fresh[other], fresh[other] = page;
-        put32(c->refs->buf.host, page, 0);
+        put32(c->page_refs->buf.host, page, 0);
     }
     for (int row = 0; row < s->batch; ++row) {
         const int held = t_chance(10) ? 0 : (int)t_between(0, c->max_row_pages);
@@ -58,7 +58,7 @@ T_FN void draw_tables(const shuffle *s, pages_of *c) {
                 page = fresh[--num_fresh];
             if (page < 0) break;
             put32(table, row * c->stride + e, page);
-            put32(c->refs->buf.host, page, get32(c->refs->buf.host, page) + 1);
+            put32(c->page_refs->buf.host, page, get32(c->page_refs->buf.host, page) + 1);
         }
         c->real[row] = e;
         put32(c->num_row_pages->buf.host, row, e);
@@ -107,7 +107,7 @@ T_FN void draw_jobs(const shuffle *s, int dead_percent) {
                 if (next == s->batch || dead[src]) break;
                 dst = next++;
             }
-            put32(jobs, at, dst), put32(jobs, at + 1, src);
+            put32(jobs, at, src), put32(jobs, at + 1, dst);
         }
         put32(s->num_jobs.host, g, count);
         if (count == 0 && t_chance(s->faults)) put32(s->num_jobs.host, g, -5);
@@ -139,8 +139,8 @@ T_FN void shuffle_make(shuffle *s, int dead_percent) {
             s->carry[i]->buf.host[k] = (char)t_random();
     }
     s->status = t_chance(80) ? io_new(4 * s->groups * s->max_jobs, 0) : NULL;
-    s->scratch = io_new(4 * SPECV_RESHUFFLE_WORDS, 0);
-    memset(s->scratch->buf.host, 0, 4 * SPECV_RESHUFFLE_WORDS);
+    s->ticket = io_new(4 * SPECV_RESHUFFLE_TICKET_WORDS, 0);
+    memset(s->ticket->buf.host, 0, 4 * SPECV_RESHUFFLE_TICKET_WORDS);
     s->jobs = t_in(8 * (int64_t)s->groups * s->max_jobs, 0);
     s->num_jobs = t_in(4 * s->groups, 0);
     draw_jobs(s, dead_percent);
@@ -161,20 +161,20 @@ T_FN specv_reshuffle_desc shuffle_describe(const shuffle *s, int side) {
     for (int i = 0; i < s->num_caches; ++i) {
         const pages_of *c = &s->c[i];
         specv_particle_cache *k = &d.cache[i];
-        k->pool.refs = (int32_t *)io_at(c->refs, side);
+        k->pool.page_refs = (int32_t *)io_at(c->page_refs, side);
         k->pool.free_pages = (int32_t *)io_at(c->stack, side);
         k->pool.num_free = (int32_t *)io_at(c->stack_size, side);
         k->block_table = (int32_t *)io_at(c->table, side);
         k->num_row_pages = (int32_t *)io_at(c->num_row_pages, side);
         k->cache_len = (int32_t *)io_at(c->cache_len, side);
-        k->table_stride = c->stride == c->max_row_pages ? 0 : c->stride;
+        k->table_stride_elems = c->stride == c->max_row_pages ? 0 : c->stride;
         k->page_size = c->size, k->num_pages = c->num_pages, k->max_row_pages = c->max_row_pages;
     }
     for (int i = 0; i < s->num_carry; ++i)
         d.carry[i].data = io_at(s->carry[i], side), d.carry[i].elem_bytes = s->carry_bytes[i];
     d.text = io_at(s->text, side), d.text_len = (int32_t *)io_at(s->text_len, side);
     d.job_status = (uint32_t *)io_at(s->status, side);
-    d.scratch = (uint32_t *)io_at(s->scratch, side);
+    d.ticket = (uint32_t *)io_at(s->ticket, side);
     d.text_stride_elems = s->text_stride;
     d.num_groups = s->groups, d.max_jobs = s->max_jobs, d.batch = s->batch;
     d.num_caches = s->num_caches, d.num_carry = s->num_carry;
@@ -183,7 +183,7 @@ T_FN specv_reshuffle_desc shuffle_describe(const shuffle *s, int side) {
 
 /* ---- the model: from what there is into what is wanted */
 
-T_FN int job_is_good(const shuffle *s, int64_t dst, int64_t src) {
+T_FN int job_is_good(const shuffle *s, int64_t src, int64_t dst) {
     if (dst < 0 || src < 0 || dst >= s->batch || src >= s->batch || dst == src) return 0;
     for (int i = 0; i < s->num_caches; ++i) {
         const pages_of *c = &s->c[i];
@@ -196,7 +196,7 @@ T_FN int job_is_good(const shuffle *s, int64_t dst, int64_t src) {
                         get32(s->text_len->buf.host, src) <= s->text_stride);
 }
 
-T_FN void want_row(const shuffle *s, int64_t dst, int64_t src) {
+T_FN void want_row(const shuffle *s, int64_t src, int64_t dst) {
     const int64_t token = s->dtype == SPECV_I64 ? 8 : 4;
     for (int i = 0; i < s->num_caches; ++i) {
         const pages_of *c = &s->c[i];
@@ -218,7 +218,7 @@ T_FN void want_row(const shuffle *s, int64_t dst, int64_t src) {
     put32(s->text_len->want, dst, get32(s->text_len->buf.host, src));
 }
 
-/* refs are numbers of entries; a page that has lost its last one goes on the stack. */
+/* page_refs are numbers of entries; a page that has lost its last one goes on the stack. */
 T_FN void want_pool(const shuffle *s, const pages_of *c) {
     int32_t *owners = (int32_t *)zeros(c->num_pages, 4);
     int64_t num_free = get32(c->stack_size->buf.host, 0);
@@ -226,9 +226,9 @@ T_FN void want_pool(const shuffle *s, const pages_of *c) {
         for (int e = 0; e < c->real[row]; ++e)
             owners[get32(c->table->want, row * c->stride + e)] += 1;
     for (int page = 0; page < c->num_pages; ++page) {
-        if (owners[page] == 0 && get32(c->refs->buf.host, page) > 0)
+        if (owners[page] == 0 && get32(c->page_refs->buf.host, page) > 0)
             put32(c->stack->want, num_free++, page);
-        put32(c->refs->want, page, owners[page]);
+        put32(c->page_refs->want, page, owners[page]);
     }
     put32(c->stack_size->want, 0, num_free);
     free(owners);
@@ -241,9 +241,9 @@ T_FN void shuffle_want(const shuffle *s) {
         for (int j = 0; j < s->max_jobs; ++j) {
             const int64_t at = (int64_t)g * s->max_jobs + j;
             const int exists = j < get32(s->num_jobs.host, g);
-            const int64_t dst = get32(s->jobs.host, 2 * at), src = get32(s->jobs.host, 2 * at + 1);
-            const int good = exists && job_is_good(s, dst, src);
-            if (good) want_row(s, dst, src);
+            const int64_t src = get32(s->jobs.host, 2 * at), dst = get32(s->jobs.host, 2 * at + 1);
+            const int good = exists && job_is_good(s, src, dst);
+            if (good) want_row(s, src, dst);
             if (s->status) put32(s->status->want, at, exists && !good ? bad : 0);
         }
     for (int i = 0; i < s->num_caches; ++i) want_pool(s, &s->c[i]);

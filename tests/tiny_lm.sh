@@ -721,7 +721,7 @@ if particles_mutant no-text lm_particles.h 's/d.text = c->board;/d.text = NULL;/
 fi
 # A draft model whose cache is said to lack what it has.
 if particles_mutant smc-hole lm_particles.h 's/d.num_pending = behind;/d.num_pending = 0;/'; then
-    caught smc-hole 2 "draft_catchup is not 2"
+    caught smc-hole 2 "draft_lacks is not 2"
 fi
 # Pages that nobody gives back.
 if particles_mutant leak particles.h 's/memset(in.finished, 1, sizeof in.finished)/memset(in.finished, 1, 3)/'; then

@@ -343,7 +343,7 @@ static specv_verify_sample_desc verify_sample_desc(const cpu_state *s) {
     d.seed = s->seed;
     d.position = s->position;
     d.lse = s->particles.lse;
-    d.draft_logprob = s->particles.target_logprob; /* null but for rule smc */
+    d.target_logprob = s->particles.target_logprob; /* null but for rule smc */
     d.scratch = s->kit_scratch;
     d.scratch_bytes = s->kit_scratch_bytes;
     return d;
@@ -472,7 +472,7 @@ static int join_pages(const cpu_state *s, int32_t num_old, int32_t num_seqs, con
     if (num_old == 0) { /* nobody is here: all pages are free, the first one is on top */
         *c->num_free = c->layout.num_pages;
         for (int32_t i = 0; i < c->layout.num_pages; i++)
-            c->refs[i] = 0, c->free_pages[i] = c->layout.num_pages - 1 - i;
+            c->page_refs[i] = 0, c->free_pages[i] = c->layout.num_pages - 1 - i;
     }
     for (int32_t i = 0; i < num_seqs; i++) {
         c->row_reserve[i] = i < num_old ? 0 : len[i] - 1;
@@ -491,7 +491,7 @@ static int join_aligned(const cpu_state *s, int32_t num_old, int32_t num_seqs, c
     if (num_old == 0) *c->width = 0;
     for (int32_t i = 0; i < num_seqs; i++) {
         c->prompt_len[i] = i < num_old ? 0 : len[i];
-        if (i >= num_old) c->pad_len[i] = *c->width, c->content_len[i] = len[i];
+        if (i >= num_old) c->pad_len[i] = *c->width, c->text_len[i] = len[i];
         c->shift_end[i] = i < num_old ? *c->width - 1 : 0;
     }
     status = specv_ref_realign(&d);
@@ -585,11 +585,11 @@ static int cpu_begin(lm_backend *backend, const lm_layout *layout) {
     cpu_state *s = (cpu_state *)backend->state;
     lm_cache *c = &s->cache;
     c->layout = *layout;
-    c->table_stride = (layout->max_columns + layout->page_size - 1) / layout->page_size;
+    c->table_stride_elems = (layout->max_columns + layout->page_size - 1) / layout->page_size;
     *c->width = 0;
     for (int32_t slot = 0; slot < s->limits.slots; slot++) {
         c->pad_len[slot] = 0;
-        c->table[times(slot, c->table_stride)] = slot; /* PAGED and RAGGED: until it joins */
+        c->table[times(slot, c->table_stride_elems)] = slot; /* PAGED and RAGGED: until it joins */
     }
     for (int which = 0; which < LM_NUM_MODELS; which++) {
         cpu_model *m = &s->models[which];

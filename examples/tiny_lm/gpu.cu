@@ -488,7 +488,7 @@ static specv_verify_sample_desc verify_sample_desc(const gpu_state *s) {
     d.seed = s->in->seed;
     d.position = s->in->position;
     d.lse = s->particles.lse;
-    d.draft_logprob = s->particles.target_logprob; /* null but for rule smc */
+    d.target_logprob = s->particles.target_logprob; /* null but for rule smc */
     d.scratch = s->kit_scratch;
     d.scratch_bytes = s->kit_scratch_bytes;
     return d;
@@ -614,7 +614,7 @@ static int free_all_pages(lm_backend *backend) {
     status = send(backend, s->cache.free_pages, pages, bytes);
     free(pages);
     if (status != 0 || send_ints(backend, s->cache.num_free, &num_pages, 1) != 0) return -1;
-    return check(backend, cudaMemsetAsync(s->cache.refs, 0, bytes, s->stream));
+    return check(backend, cudaMemsetAsync(s->cache.page_refs, 0, bytes, s->stream));
 }
 
 static int join_pages(lm_backend *backend, int32_t num_old, int32_t num_seqs, const int32_t *len) {
@@ -650,7 +650,7 @@ static int join_aligned(lm_backend *backend, int32_t num_old, int32_t num_seqs, 
     if (send_ints(backend, c->width, &width, 1) != 0 ||
         send_ints(backend, c->prompt_len, prompt_len, num_seqs) != 0 ||
         send_ints(backend, c->pad_len + num_old, pad_len + num_old, num_new) != 0 ||
-        send_ints(backend, c->content_len + num_old, len + num_old, num_new) != 0 ||
+        send_ints(backend, c->text_len + num_old, len + num_old, num_new) != 0 ||
         send_ints(backend, c->shift_end, end, num_seqs) != 0 ||
         check_kit(backend, specv_realign(&d, s->stream)) != 0)
         return -1;
@@ -753,7 +753,7 @@ static int gpu_begin(lm_backend *backend, const lm_layout *layout) {
     const size_t slot_bytes = (size_t)s->limits.slots * sizeof(int32_t);
     lm_cache *c = &s->cache;
     c->layout = *layout;
-    c->table_stride = (layout->max_columns + layout->page_size - 1) / layout->page_size;
+    c->table_stride_elems = (layout->max_columns + layout->page_size - 1) / layout->page_size;
     if (send_table(backend) != 0 ||
         check(backend, cudaMemsetAsync(c->pad_len, 0, slot_bytes, s->stream)) != 0 ||
         check(backend, cudaMemsetAsync(c->row_status, 0, slot_bytes, s->stream)) != 0)
@@ -787,8 +787,9 @@ static int gpu_read_cache(lm_backend *backend, int which, int32_t plane, int32_t
     lm_kv kv = s->models[which].kv;
     const size_t row_bytes = (size_t)kv.d_model * sizeof(float);
     lm_cache here = s->cache; /* with the slot's part of the table on the host */
-    const size_t table_bytes = (size_t)here.table_stride * sizeof(int32_t);
-    const int32_t *there = (kv.table ? kv.table : here.table) + times(slot, here.table_stride);
+    const size_t table_bytes = (size_t)here.table_stride_elems * sizeof(int32_t);
+    const int32_t *there =
+        (kv.table ? kv.table : here.table) + times(slot, here.table_stride_elems);
     int status;
     here.table = (int32_t *)malloc(table_bytes);
     if (!here.table) return fail(backend, "out of memory");

@@ -216,7 +216,7 @@ typedef struct lm_backend {
     /* FIXED: columns 0..len-1 of each slot move right by `pad`, or back from there. */
     int (*move)(struct lm_backend *, const int32_t *len, const int32_t *pad, int back);
     /* Which `count` of num_seqs sequences should pass together, by their lengths, as
-     * specv_group_desc.picked; *is_group: all are of one length. */
+     * specv_group_desc.pick_rows; *is_group: all are of one length. */
     int (*group)(struct lm_backend *, const int32_t *len, int32_t num_seqs, int32_t count,
                  int32_t *picked, int32_t *is_group);
     /* KV rows of those columns in one plane: [count][d_model]. */

@@ -16,20 +16,20 @@
 typedef struct lm_cache {
     lm_layout layout;
     lm_limits limits;
-    int32_t table_stride; /* pages of a slot */
-    int32_t *table;       /* [slots][table_stride] which pages a slot's columns are in */
-    int32_t *board;       /* starts with the text area, [slots][text_stride] */
+    int32_t table_stride_elems; /* pages of a slot */
+    int32_t *table; /* [slots][table_stride_elems] which pages a slot's columns are in */
+    int32_t *board; /* starts with the text area, [slots][text_stride] */
 
     int32_t *cache_len;     /* RAGGED, PAGED: columns whose KV rows are there */
     int32_t *num_row_pages; /* pages that the slot owns */
     int32_t *row_reserve;
-    int32_t *refs, *free_pages, *num_free; /* [num_pages], [num_pages], scalar: the pool */
+    int32_t *page_refs, *free_pages, *num_free; /* [num_pages], [num_pages], scalar: the pool */
 
     int32_t *pad_len;             /* PADDED, and FIXED while EXSPEC aligns: columns of padding */
     specv_shift *shifts;          /* what the last alignment moved */
     int32_t *shift_end;           /* but from this column on there is nothing to move */
     int32_t *mask, *position_ids; /* GAP: [slots][text_stride] */
-    int32_t *content_len;         /* GAP: tokens of the text */
+    int32_t *text_len;            /* GAP: tokens of the text */
     int32_t *width;               /* PADDED, GAP: scalar */
 
     int32_t *num_active;               /* scalar: sequences in the step */
@@ -74,13 +74,13 @@ static inline void lm_allocate_cache(lm_cache *c, const lm_limits *limits, lm_ze
                 {&c->cache_len, slots},
                 {&c->num_row_pages, slots},
                 {&c->row_reserve, slots},
-                {&c->refs, pages},
+                {&c->page_refs, pages},
                 {&c->free_pages, pages},
                 {&c->num_free, 1},
                 {&c->pad_len, slots},
                 {&c->mask, columns},
                 {&c->position_ids, columns},
-                {&c->content_len, slots},
+                {&c->text_len, slots},
                 {&c->out_tokens, slots * ((size_t)limits->gamma + 1)},
                 {&c->prompt_len, slots},
                 {&c->active, slots},
@@ -106,7 +106,7 @@ static inline void lm_allocate_cache(lm_cache *c, const lm_limits *limits, lm_ze
 LM_FN float *lm_kv_row(lm_cache c, lm_kv kv, int32_t plane, int32_t slot, int32_t column) {
     const int32_t size = c.layout.page_size;
     const int32_t *const table = kv.table ? kv.table : c.table;
-    const int64_t page = table[(int64_t)slot * c.table_stride + column / size];
+    const int64_t page = table[(int64_t)slot * c.table_stride_elems + column / size];
     return kv.data + ((page * kv.num_planes + plane) * size + column % size) * kv.d_model;
 }
 
@@ -143,7 +143,7 @@ static inline specv_kv_cache lm_kv_cache(const lm_cache *c, const lm_kv *kv) {
     }
     if (lm_is_paged(c)) {
         d.block_table = c->table;
-        d.table_stride = c->table_stride;
+        d.table_stride_elems = c->table_stride_elems;
         d.page_size = c->layout.page_size;
         d.num_pages = c->layout.num_pages;
         if (kv) d.page_stride_bytes = lm_page_bytes(c, kv);
@@ -193,7 +193,7 @@ static inline specv_page_resize_desc lm_resize(const lm_cache *c, const uint8_t 
                                                const int32_t *row_reserve, int32_t reserve) {
     specv_page_resize_desc d = SPECV_ZERO;
     d.num_active = c->num_active;
-    d.pool.refs = c->refs;
+    d.pool.page_refs = c->page_refs;
     d.pool.free_pages = c->free_pages;
     d.pool.num_free = c->num_free;
     d.num_row_pages = c->num_row_pages;
@@ -216,7 +216,7 @@ static inline specv_append_kv_desc lm_append(const lm_cache *c, const lm_kv *kv,
     d.rows = lm_verify(c).rows;
     d.accepted_len = c->accepted_len;
     d.cache_len = c->cache_len;
-    d.page_refs = c->refs;
+    d.page_refs = c->page_refs;
     d.row_status = c->row_status;
     d.ticket = c->ticket;
     d.src.planes = (const void *const *)scratch_planes;
@@ -230,7 +230,7 @@ static inline specv_append_kv_desc lm_append(const lm_cache *c, const lm_kv *kv,
 static inline specv_realign_desc lm_realign(const lm_cache *c, const lm_kv *kv) {
     specv_realign_desc d = SPECV_ZERO;
     d.num_active = c->num_active;
-    d.emitted = c->out_tokens;
+    d.out_tokens = c->out_tokens;
     d.num_emitted = c->num_emitted;
     d.pad_len = c->pad_len;
     d.shifts = c->shifts;
@@ -246,7 +246,7 @@ static inline specv_realign_desc lm_realign(const lm_cache *c, const lm_kv *kv) 
 /* C1 again: a sequence that enters has no text yet (pad_len = width), and gains its prompt. */
 static inline specv_realign_desc lm_realign_prompts(const lm_cache *c) {
     specv_realign_desc d = lm_realign(c, NULL);
-    d.emitted = c->board + c->limits.prompt_at;
+    d.out_tokens = c->board + c->limits.prompt_at;
     d.num_emitted = c->prompt_len;
     d.max_draft = c->limits.max_seq - 1;
     return d;
@@ -270,9 +270,9 @@ static inline specv_gap_commit_desc lm_gap_commit(const lm_cache *c) {
     specv_gap_commit_desc d = SPECV_ZERO;
     d.num_active = c->num_active;
     d.accepted_len = c->accepted_len;
-    d.emitted = c->out_tokens;
+    d.out_tokens = c->out_tokens;
     d.num_emitted = c->num_emitted;
-    d.content_len = c->content_len;
+    d.text_len = c->text_len;
     d.row_status = c->row_status;
     d.ticket = c->ticket;
     d.columns = lm_columns(c);
@@ -303,14 +303,14 @@ static inline specv_compact_desc lm_compact(const lm_cache *c, const lm_kv *targ
         lm_carry(&d, target->data, lm_page_bytes(c, target));
         lm_carry(&d, draft->data, lm_page_bytes(c, draft));
     } else {
-        lm_carry(&d, c->table, c->table_stride * word);
+        lm_carry(&d, c->table, c->table_stride_elems * word);
     }
     if (lm_is_paged(c)) {
         lm_carry(&d, c->cache_len, word);
         lm_carry(&d, c->num_row_pages, word);
     }
     if (c->layout.kind == LM_GAP) {
-        lm_carry(&d, c->content_len, word);
+        lm_carry(&d, c->text_len, word);
         lm_carry(&d, c->mask, text);
         lm_carry(&d, c->position_ids, text);
     }
@@ -325,10 +325,10 @@ static inline specv_group_desc lm_group(const lm_cache *c, int32_t count) {
     d.num_active = c->num_active;
     d.length = c->prompt_len;
     d.order = c->order;
-    d.picked = c->active;
+    d.pick_rows = c->active;
     d.is_group = c->new_num_active;
     d.ticket = c->ticket;
-    d.pick = count;
+    d.num_pick = count;
     return d;
 }
 

@@ -13,10 +13,10 @@
 
 /* Arrays whose length is not given have an element per row. */
 typedef struct lm_pool {
-    int32_t *table; /* [rows][table_stride] */
+    int32_t *table; /* [rows][table_stride_elems] */
     int32_t *num_row_pages, *cache_len;
-    int32_t *refs, *free_pages, *num_free; /* [num_pages], [num_pages], scalar */
-    int32_t *copy_from, *copy_to;
+    int32_t *page_refs, *free_pages, *num_free; /* [num_pages], [num_pages], scalar */
+    int32_t *copy_src_page, *copy_dst_page;
 } lm_pool;
 
 /* What the host knows of a cycle, none of it from the device. */
@@ -32,8 +32,8 @@ typedef struct lm_cycle_in {
 typedef struct lm_cycle_out {
     uint32_t row_status[LM_MAX_BATCH], weight_status[LM_MAX_BATCH], job_status[LM_MAX_BATCH];
     uint32_t fork_status[LM_MAX_BATCH];
-    int32_t draft_catchup[LM_MAX_BATCH], founder[LM_MAX_BATCH];
-    int32_t num_jobs[LM_MAX_BATCH], picked[LM_MAX_BATCH];
+    int32_t draft_lacks[LM_MAX_BATCH], founder[LM_MAX_BATCH];
+    int32_t num_jobs[LM_MAX_BATCH], drawn_row[LM_MAX_BATCH];
     double ess[LM_MAX_BATCH], log_z[LM_MAX_BATCH], interval_weight[LM_MAX_BATCH];
     int32_t num_free[LM_NUM_MODELS];
 } lm_cycle_out;
@@ -52,7 +52,7 @@ typedef struct lm_particles {
     int32_t *text_len;
     int32_t *src_row, *dst_row; /* fan-out */
     int32_t *jobs;              /* [groups][N - 1][2] */
-    uint32_t *scratch;          /* [SPECV_RESHUFFLE_WORDS] */
+    uint32_t *ticket;           /* [SPECV_RESHUFFLE_TICKET_WORDS] */
     int is_tempered;            /* alpha is not 1: bonus tokens come from another distribution */
     double threshold;
 } lm_particles;
@@ -77,13 +77,13 @@ static inline specv_page_resize_desc lm_pool_resize(const lm_cache *c, const lm_
     specv_page_resize_desc d = SPECV_ZERO;
     d.keep_status = which != LM_TARGET; /* one row_status for both; the target's comes first */
     d.num_active = &p->in->num_active;
-    d.pool.refs = pool->refs;
+    d.pool.page_refs = pool->page_refs;
     d.pool.free_pages = pool->free_pages;
     d.pool.num_free = pool->num_free;
     d.num_row_pages = pool->num_row_pages;
     d.cache_len = pool->cache_len;
-    d.copy_from = pool->copy_from;
-    d.copy_to = pool->copy_to;
+    d.copy_src_page = pool->copy_src_page;
+    d.copy_dst_page = pool->copy_dst_page;
     d.row_status = p->out->row_status;
     d.kv = lm_pool_cache(c, pool, kv);
     d.batch = p->limits.batch;
@@ -95,7 +95,7 @@ static inline specv_page_fork_desc lm_pool_fork(const lm_cache *c, const lm_part
                                                 int32_t num_groups) {
     const lm_pool *pool = &p->pool[which];
     specv_page_fork_desc d = SPECV_ZERO;
-    d.refs = pool->refs;
+    d.page_refs = pool->page_refs;
     d.block_table = pool->table;
     d.num_row_pages = pool->num_row_pages;
     d.cache_len = pool->cache_len;
@@ -106,7 +106,7 @@ static inline specv_page_fork_desc lm_pool_fork(const lm_cache *c, const lm_part
     d.num_forks = num_groups * (p->limits.particles - 1);
     d.page_size = c->layout.page_size;
     d.num_pages = c->layout.num_pages;
-    d.max_row_pages = c->table_stride;
+    d.max_row_pages = c->table_stride_elems;
     return d;
 }
 
@@ -117,8 +117,8 @@ static inline specv_append_kv_desc lm_append_target(const lm_cache *c, const lm_
     d.rows.num_active = &p->in->num_active;
     d.cache_len = p->pool[LM_TARGET].cache_len;
     d.draft_cache_len = p->pool[LM_DRAFT].cache_len;
-    d.draft_catchup = p->out->draft_catchup;
-    d.page_refs = p->pool[LM_TARGET].refs;
+    d.draft_lacks = p->out->draft_lacks;
+    d.page_refs = p->pool[LM_TARGET].page_refs;
     d.row_status = p->out->row_status;
     d.kv = lm_pool_cache(c, &p->pool[LM_TARGET], kv);
     return d;
@@ -135,7 +135,7 @@ static inline specv_append_kv_desc lm_append_draft(const lm_cache *c, const lm_p
     d.rows.num_active = &p->in->num_active;
     d.accepted_len = c->accepted_len;
     d.cache_len = p->pool[LM_DRAFT].cache_len;
-    d.page_refs = p->pool[LM_DRAFT].refs;
+    d.page_refs = p->pool[LM_DRAFT].page_refs;
     d.row_status = p->out->row_status;
     d.ticket = c->ticket;
     d.kv = lm_pool_cache(c, &p->pool[LM_DRAFT], NULL);
@@ -150,7 +150,7 @@ static inline specv_particle_weights_desc lm_weigh(const lm_particles *p, int32_
     d.target_logprob = p->target_logprob;
     d.target_logprob_stride_elems = p->limits.gamma;
     d.draft_logprob = p->draft_logprob;
-    d.draft_logprob_row_stride_elems = 1;
+    d.draft_logprob_seq_stride_elems = 1;
     d.draft_logprob_pos_stride_elems = p->limits.batch;
     d.alpha = p->alpha;
     if (p->is_tempered) d.bonus_lse = p->bonus_lse, d.lse = p->lse;
@@ -167,7 +167,7 @@ static inline specv_particle_weights_desc lm_weigh(const lm_particles *p, int32_
 static inline specv_resample_plan_desc lm_plan(const lm_particles *p) {
     specv_resample_plan_desc d = SPECV_ZERO;
     d.scheme = SPECV_RESAMPLE_SYSTEMATIC;
-    d.num_active = &p->in->num_groups;
+    d.num_active_groups = &p->in->num_groups;
     d.interval_weight = p->out->interval_weight;
     d.log_weight = p->log_weight;
     d.log_z = p->out->log_z;
@@ -185,7 +185,7 @@ static inline specv_resample_plan_desc lm_plan(const lm_particles *p) {
 /* D2 at the end: nobody is resampled, one particle of each request is drawn. */
 static inline specv_resample_plan_desc lm_choose(const lm_particles *p) {
     specv_resample_plan_desc d = lm_plan(p);
-    d.picked = p->out->picked;
+    d.drawn_row = p->out->drawn_row;
     d.threshold = 0;
     return d;
 }
@@ -199,7 +199,7 @@ static inline specv_reshuffle_desc lm_reshuffle(const lm_cache *c, const lm_part
     for (int which = 0; which < LM_NUM_MODELS; which++) {
         const lm_pool *pool = &p->pool[which];
         specv_particle_cache *cache = &d.cache[which];
-        cache->pool.refs = pool->refs;
+        cache->pool.page_refs = pool->page_refs;
         cache->pool.free_pages = pool->free_pages;
         cache->pool.num_free = pool->num_free;
         cache->block_table = pool->table;
@@ -207,7 +207,7 @@ static inline specv_reshuffle_desc lm_reshuffle(const lm_cache *c, const lm_part
         cache->cache_len = pool->cache_len;
         cache->page_size = c->layout.page_size;
         cache->num_pages = c->layout.num_pages;
-        cache->max_row_pages = c->table_stride;
+        cache->max_row_pages = c->table_stride_elems;
     }
     d.carry[0].data = p->out->founder;
     d.carry[0].elem_bytes = (int64_t)sizeof(int32_t);
@@ -216,7 +216,7 @@ static inline specv_reshuffle_desc lm_reshuffle(const lm_cache *c, const lm_part
     d.text_len = p->text_len;
     d.text_stride_elems = c->limits.text_stride;
     d.job_status = p->out->job_status;
-    d.scratch = p->scratch;
+    d.ticket = p->ticket;
     d.num_groups = lm_num_groups(p);
     d.max_jobs = p->limits.particles - 1;
     d.batch = p->limits.batch;

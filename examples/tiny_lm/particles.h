@@ -49,11 +49,11 @@ static void allocate_particles(lm_state *s) {
         pool->table = p_ints(s, (size_t)s->limits.table_size);
         pool->num_row_pages = p_ints(s, rows);
         pool->cache_len = p_ints(s, rows);
-        pool->refs = p_ints(s, (size_t)s->limits.num_pages);
+        pool->page_refs = p_ints(s, (size_t)s->limits.num_pages);
         pool->free_pages = p_ints(s, (size_t)s->limits.num_pages);
         pool->num_free = NULL;
-        pool->copy_from = p_ints(s, rows);
-        pool->copy_to = p_ints(s, rows);
+        pool->copy_src_page = p_ints(s, rows);
+        pool->copy_dst_page = p_ints(s, rows);
         s->models[which].kv.table = pool->table;
     }
     p->in = (lm_cycle_in *)zeroed(s, 1, sizeof *p->in);
@@ -68,7 +68,7 @@ static void allocate_particles(lm_state *s) {
     p->src_row = p_ints(s, rows);
     p->dst_row = p_ints(s, rows);
     p->jobs = p_ints(s, 2 * rows);
-    p->scratch = (uint32_t *)zeroed(s, SPECV_RESHUFFLE_WORDS, sizeof(uint32_t));
+    p->ticket = (uint32_t *)zeroed(s, SPECV_RESHUFFLE_TICKET_WORDS, sizeof(uint32_t));
     p->is_tempered = s->sampling.alpha < 1 || s->sampling.alpha > 1;
     p->threshold = s->sampling.threshold;
     if (!p->out) return;
@@ -110,7 +110,7 @@ static int p_empty_pool(lm_backend *backend, const lm_pool *pool) {
     int32_t *pages = (int32_t *)calloc((size_t)most, sizeof *pages);
     int failed;
     if (!pages) return fail(backend, "out of memory");
-    failed = p_send_ints(backend, pool->refs, pages, num_pages) != 0 ||
+    failed = p_send_ints(backend, pool->page_refs, pages, num_pages) != 0 ||
              p_send_ints(backend, pool->num_row_pages, pages, rows) != 0 ||
              p_send_ints(backend, pool->cache_len, pages, rows) != 0 ||
              p_send_ints(backend, pool->num_free, &num_pages, 1) != 0;
@@ -165,7 +165,7 @@ static int p_admit(lm_backend *backend, const lm_cycle *cycle) {
     for (int which = 0; which < LM_NUM_MODELS; which++) {
         specv_page_resize_desc d = lm_pool_resize(&s->cache, p, which, NULL);
         d.row_reserve = p->in->row_reserve;
-        d.copy_from = d.copy_to = NULL;
+        d.copy_src_page = d.copy_dst_page = NULL;
         if (p_empty_pool(backend, &p->pool[which]) != 0 ||
             P_CALL(page_resize, in.num_active, &d) != 0 ||
             p_send_ints(backend, p->pool[which].cache_len, in.row_reserve, in.num_active) != 0)
@@ -264,7 +264,7 @@ static int p_report(lm_backend *backend, lm_cycle *cycle) {
         p_fault(backend, "job_status", out.job_status, cycle->num_groups * (n - 1)) != 0)
         return -1;
     for (int32_t row = 0; row < rows && cycle->num_drafts > 0; row++)
-        if (out.draft_catchup[row] != 2) return fail(backend, "draft_catchup is not 2");
+        if (out.draft_lacks[row] != 2) return fail(backend, "draft_lacks is not 2");
     for (int32_t g = 0; g < cycle->num_groups; g++) {
         cycle->ess[g] = out.ess[g];
         cycle->num_jobs[g] = out.num_jobs[g];
@@ -307,7 +307,7 @@ static int p_pick(lm_backend *backend, const lm_cycle *cycle, int32_t *picked, i
     for (int32_t g = 0; g < cycle->num_groups; g++) {
         double sum = 0;
         for (int32_t i = 0; i < n; i++) sum += exp(out.interval_weight[g * n + i]);
-        picked[g] = out.picked[g];
+        picked[g] = out.drawn_row[g];
         log_z[g] = out.log_z[g] + log(sum / n);
     }
     return 0;
@@ -323,7 +323,7 @@ static int p_is_whole(lm_backend *backend, const lm_pool *pool, int32_t *whole) 
     int status;
     if (!refs) return fail(backend, "out of memory");
     stack = refs + num_pages;
-    status = fetch(backend, refs, pool->refs, bytes);
+    status = fetch(backend, refs, pool->page_refs, bytes);
     if (status == 0) status = fetch(backend, stack, pool->free_pages, bytes);
     if (status == 0) status = fetch(backend, &num_free, pool->num_free, sizeof num_free);
     *whole &= num_free == num_pages;
@@ -350,7 +350,7 @@ static int p_dismiss(lm_backend *backend, const lm_cycle *cycle, int32_t *whole)
     for (int which = 0; which < LM_NUM_MODELS; which++) {
         specv_page_resize_desc d = lm_pool_resize(&s->cache, p, which, NULL);
         d.finished = p->in->finished;
-        d.copy_from = d.copy_to = NULL;
+        d.copy_src_page = d.copy_dst_page = NULL;
         if (P_CALL(page_resize, in.num_active, &d) != 0 ||
             p_is_whole(backend, &p->pool[which], whole) != 0)
             return -1;

@@ -43,7 +43,7 @@ static void rules_of_cache(const specv_kv_cache *kv, int64_t batch, int paged) {
     const wide outer_stride =
         default_to(paged ? kv->page_stride_bytes : kv->seq_stride_bytes, positions * pos_stride);
     const wide row_pages = pages_of(kv->max_positions, kv->page_size);
-    const wide table_stride = default_to(kv->table_stride, row_pages);
+    const wide table_stride_elems = default_to(kv->table_stride_elems, row_pages);
     RULE(kv->reserved == 0, CANARY);
     RULE(kv->max_positions > 0, MAX_POSITIONS);
     RULE(aligned(kv->block_table, 4), BLOCK_TABLE);
@@ -57,8 +57,8 @@ static void rules_of_cache(const specv_kv_cache *kv, int64_t batch, int paged) {
     RULE(kv->head_bytes >= 0, HEAD_BYTES);
     RULE(kv->head_stride_bytes >= 0 && kv->pos_stride_bytes >= 0, KV_STRIDE);
     RULE(kv->seq_stride_bytes >= 0 && kv->page_stride_bytes >= 0, KV_STRIDE);
-    RULE(paged ? table_stride >= row_pages : kv->table_stride == 0, TABLE_STRIDE);
-    if (paged) RULE(small_enough(batch * 4 * table_stride), SIZE);
+    RULE(paged ? table_stride_elems >= row_pages : kv->table_stride_elems == 0, TABLE_STRIDE);
+    if (paged) RULE(small_enough(batch * 4 * table_stride_elems), SIZE);
     if (!kv->planes && !kv->plane) return;
     RULE(kv->head_bytes > 0 && heads * kv->head_bytes <= 1 << 30, HEAD_BYTES);
     rules_of_elements(heads, positions, kv->head_bytes, head_stride, pos_stride);
@@ -79,8 +79,8 @@ static void reach_of_cache(const specv_kv_cache *kv, wide batch) {
     const wide positions = paged ? kv->page_size : kv->max_positions;
     const wide outer = paged ? kv->num_pages : batch;
     const wide stride = paged ? kv->page_stride_bytes : kv->seq_stride_bytes;
-    if (paged) reach(batch * kv->table_stride * 4);
-    if (paged && kv->table_stride < pages_of(kv->max_positions, kv->page_size))
+    if (paged) reach(batch * kv->table_stride_elems * 4);
+    if (paged && kv->table_stride_elems < pages_of(kv->max_positions, kv->page_size))
         fail("a row's pages do not fit", 0);
     if (!kv->planes && !kv->plane) return;
     if (kv->num_planes < 1) fail("no planes after resolving", 0);
@@ -99,7 +99,7 @@ static void fill_cache(specv_kv_cache *kv, int paged) {
     if (paged) {
         kv->block_table = (int32_t *)pointer();
         kv->page_size = field32(1 + (int32_t)take(1) % 64), kv->num_pages = field32(500);
-        kv->table_stride = field((take(1) & 1) * (int64_t)kv->max_positions);
+        kv->table_stride_elems = field((take(1) & 1) * (int64_t)kv->max_positions);
     }
     if (inverted) {
         kv->head_stride_bytes = field(32 * 300), kv->pos_stride_bytes = field(32);
@@ -130,7 +130,7 @@ static void rules_of_append_kv(const specv_append_kv_desc *d) {
     RULE(d->num_pending >= 0 && batch * positions <= 1 << 30, NUM_PENDING);
     NEEDED(d->accepted_len, 4, batch, ACCEPTED_LEN);
     NEEDED(d->cache_len, 4, batch, CACHE_LEN);
-    RULE(aligned(d->draft_cache_len, 4) && aligned(d->draft_catchup, 4), DRAFT_CACHE_LEN);
+    RULE(aligned(d->draft_cache_len, 4) && aligned(d->draft_lacks, 4), DRAFT_CACHE_LEN);
     RULE(aligned(d->slot_mapping, 8) && aligned(d->position_ids, 4), SLOT_MAPPING);
     RULE(aligned(d->page_refs, 4) && (!d->page_refs || kv->block_table), PAGE_REFS);
     RULE(aligned(d->row_status, 4), ROW_STATUS);
@@ -166,7 +166,7 @@ static void fill_append_kv(specv_append_kv_desc *d) {
     d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
     d->reserved = (uint32_t)field(0), d->keep_status = field32((int32_t)take(1) & 1);
     d->accepted_len = (const int32_t *)pointer(), d->cache_len = (int32_t *)pointer();
-    d->draft_cache_len = (int32_t *)maybe(), d->draft_catchup = (int32_t *)maybe();
+    d->draft_cache_len = (int32_t *)maybe(), d->draft_lacks = (int32_t *)maybe();
     d->slot_mapping = (int64_t *)maybe(), d->position_ids = (int32_t *)maybe();
     if (d->kv.block_table || take(1) < 8) d->page_refs = (const int32_t *)maybe();
     d->row_status = (uint32_t *)maybe(), d->ticket = (uint32_t *)pointer();
@@ -182,13 +182,13 @@ static void fill_append_kv(specv_append_kv_desc *d) {
 /* ---- B5 */
 
 static void rules_of_pool(const specv_page_pool *p, int64_t count) {
-    NEEDED(p->refs, 4, count, PAGE_REFS);
+    NEEDED(p->page_refs, 4, count, PAGE_REFS);
     NEEDED(p->free_pages, 4, count, FREE_PAGES);
     NEEDED(p->num_free, 4, count, FREE_PAGES);
 }
 
 static void fill_pool(specv_page_pool *p) {
-    p->refs = (int32_t *)pointer(), p->free_pages = (int32_t *)pointer();
+    p->page_refs = (int32_t *)pointer(), p->free_pages = (int32_t *)pointer();
     p->num_free = (int32_t *)pointer();
 }
 
@@ -202,9 +202,9 @@ static void rules_of_page_resize(const specv_page_resize_desc *d) {
     NEEDED(d->num_row_pages, 4, d->batch, NUM_ROW_PAGES);
     NEEDED(d->cache_len, 4, d->batch, CACHE_LEN);
     RULE(d->reserve >= 0 && aligned(d->row_reserve, 4), RESERVE);
-    RULE(aligned(d->copy_from, 4) && aligned(d->copy_to, 4), COPY);
-    RULE((d->copy_from != NULL) == (d->copy_to != NULL), COPY);
-    RULE(d->copy_from || d->batch == 0 || (!d->kv.planes && !d->kv.plane), COPY);
+    RULE(aligned(d->copy_src_page, 4) && aligned(d->copy_dst_page, 4), COPY);
+    RULE((d->copy_src_page != NULL) == (d->copy_dst_page != NULL), COPY);
+    RULE(d->copy_src_page || d->batch == 0 || (!d->kv.planes && !d->kv.plane), COPY);
     RULE(aligned(d->row_status, 4), ROW_STATUS);
     RULE(d->num_sms >= 0 && d->num_sms < 65536, NUM_SMS);
     rules_of_cache(&d->kv, d->batch, 1);
@@ -223,7 +223,7 @@ static void fill_page_resize(specv_page_resize_desc *d) {
     fill_pool(&d->pool), fill_cache(&d->kv, 1);
     d->num_row_pages = (int32_t *)pointer(), d->cache_len = (const int32_t *)pointer();
     d->row_reserve = (const int32_t *)maybe(), d->finished = (const uint8_t *)maybe();
-    if (copies) d->copy_from = (int32_t *)pointer(), d->copy_to = (int32_t *)pointer();
+    if (copies) d->copy_src_page = (int32_t *)pointer(), d->copy_dst_page = (int32_t *)pointer();
     d->row_status = (uint32_t *)maybe();
     d->batch = field32((int32_t)take(1)), d->reserve = field32((int32_t)take(1));
     d->num_sms = field32(132);
@@ -236,39 +236,40 @@ static void rules_of_page_fork(const specv_page_fork_desc *d) {
     NEEDED(d->src_row, 4, d->num_forks, FORK);
     NEEDED(d->dst_row, 4, d->num_forks, FORK);
     RULE(aligned(d->fork_status, 4), FORK);
-    NEEDED(d->refs, 4, d->num_forks, PAGE_REFS);
+    NEEDED(d->page_refs, 4, d->num_forks, PAGE_REFS);
     NEEDED(d->block_table, 4, d->num_forks, BLOCK_TABLE);
     NEEDED(d->num_row_pages, 4, d->num_forks, NUM_ROW_PAGES);
     NEEDED(d->cache_len, 4, d->num_forks, CACHE_LEN);
     RULE(d->page_size > 0, PAGE_SIZE);
     RULE(d->num_pages > 0, NUM_PAGES);
     RULE(d->max_row_pages > 0, NUM_ROW_PAGES);
-    RULE(d->table_stride == 0 || d->table_stride >= d->max_row_pages, TABLE_STRIDE);
-    RULE(small_enough((wide)d->batch * 4 * (d->table_stride ? d->table_stride : d->max_row_pages)),
+    RULE(d->table_stride_elems == 0 || d->table_stride_elems >= d->max_row_pages, TABLE_STRIDE);
+    RULE(small_enough((wide)d->batch * 4 *
+                      (d->table_stride_elems ? d->table_stride_elems : d->max_row_pages)),
          SIZE);
     RULE((wide)d->num_forks * d->max_row_pages <= 1 << 30, TOO_LARGE);
 }
 
 static void reach_of_page_fork(const specv_page_fork_desc *d) {
-    reach((wide)d->batch * d->table_stride * 4);
-    if (d->table_stride < d->max_row_pages) fail("a row's pages do not fit", 0);
+    reach((wide)d->batch * d->table_stride_elems * 4);
+    if (d->table_stride_elems < d->max_row_pages) fail("a row's pages do not fit", 0);
 }
 
 static void fill_page_fork(specv_page_fork_desc *d) {
     d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
-    d->refs = (int32_t *)pointer(), d->block_table = (int32_t *)pointer();
+    d->page_refs = (int32_t *)pointer(), d->block_table = (int32_t *)pointer();
     d->num_row_pages = (int32_t *)pointer(), d->cache_len = (int32_t *)pointer();
     d->src_row = (const int32_t *)pointer(), d->dst_row = (const int32_t *)pointer();
     d->fork_status = (uint32_t *)maybe();
     d->max_row_pages = field32(1 + (int32_t)take(1));
-    d->table_stride = field((take(1) & 1) * (int64_t)d->max_row_pages);
+    d->table_stride_elems = field((take(1) & 1) * (int64_t)d->max_row_pages);
     d->batch = field32((int32_t)take(1)), d->num_forks = field32((int32_t)take(1));
     d->page_size = field32(16), d->num_pages = field32(100);
 }
 
 /* ---- C1 to C5 */
 
-static void rules_of_columns(const specv_columns *c, int dtype, const void *emitted,
+static void rules_of_columns(const specv_columns *c, int dtype, const void *out_tokens,
                              const int32_t *num_emitted, int64_t stride, wide batch,
                              wide max_draft) {
     const unsigned token = dtype == SPECV_I64 ? 8 : 4;
@@ -278,9 +279,9 @@ static void rules_of_columns(const specv_columns *c, int dtype, const void *emit
     RULE(batch * (max_draft + 1) <= 1 << 30, TOO_LARGE);
     RULE(dtype == 0 || dtype == 1, TOKEN_DTYPE);
     RULE(c->index_dtype == 0 || c->index_dtype == 1, INDEX_DTYPE);
-    RULE(aligned(emitted, token) && (emitted || batch == 0 || !c->tokens), EMITTED);
-    NEEDED(num_emitted, 4, batch, EMITTED);
-    RULE(stride == 0 || stride > max_draft, EMITTED_STRIDE);
+    RULE(aligned(out_tokens, token) && (out_tokens || batch == 0 || !c->tokens), OUT_TOKENS);
+    NEEDED(num_emitted, 4, batch, NUM_EMITTED);
+    RULE(stride == 0 || stride > max_draft, OUT_STRIDE);
     RULE(small_enough(batch * 8 * stride), SIZE);
     RULE(aligned(c->tokens, token) && aligned(c->mask, index), COLUMNS);
     RULE(aligned(c->position_ids, index), COLUMNS);
@@ -290,11 +291,10 @@ static void rules_of_columns(const specv_columns *c, int dtype, const void *emit
     RULE(small_enough(batch * 8 * c->stride_elems), SIZE);
 }
 
-static void reach_of_columns(const specv_columns *c, wide emitted_stride, wide batch,
-                             wide max_draft) {
+static void reach_of_columns(const specv_columns *c, wide out_stride, wide batch, wide max_draft) {
     reach(batch * c->stride_elems * 8);
-    reach(batch * emitted_stride * 8);
-    if (c->stride_elems < c->max_columns || emitted_stride <= max_draft) fail("rows overlap", 0);
+    reach(batch * out_stride * 8);
+    if (c->stride_elems < c->max_columns || out_stride <= max_draft) fail("rows overlap", 0);
 }
 
 static void fill_columns(specv_columns *c) {
@@ -307,8 +307,8 @@ static void fill_columns(specv_columns *c) {
 /* Without planes nothing is asked of the cache. */
 static void rules_of_realign(const specv_realign_desc *d) {
     RULE(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
-    rules_of_columns(&d->columns, d->token_dtype, d->emitted, d->num_emitted,
-                     d->emitted_stride_elems, d->batch, d->max_draft);
+    rules_of_columns(&d->columns, d->token_dtype, d->out_tokens, d->num_emitted,
+                     d->out_stride_elems, d->batch, d->max_draft);
     RULE(aligned(d->num_active, 4), NUM_ACTIVE);
     NEEDED(d->pad_len, 4, d->batch, PAD_LEN);
     NEEDED(d->shifts, 16, d->batch, SHIFTS);
@@ -318,7 +318,7 @@ static void rules_of_realign(const specv_realign_desc *d) {
 }
 
 static void reach_of_realign(const specv_realign_desc *d) {
-    reach_of_columns(&d->columns, d->emitted_stride_elems, d->batch, d->max_draft);
+    reach_of_columns(&d->columns, d->out_stride_elems, d->batch, d->max_draft);
     if (d->kv.planes || d->kv.plane) reach_of_cache(&d->kv, d->batch);
 }
 
@@ -326,12 +326,12 @@ static void fill_realign(specv_realign_desc *d) {
     d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
     d->reserved = (uint32_t)field(0), d->token_dtype = field32((int32_t)take(1) & 1);
     d->num_active = (const int32_t *)maybe();
-    d->emitted = pointer(), d->num_emitted = (const int32_t *)pointer();
+    d->out_tokens = pointer(), d->num_emitted = (const int32_t *)pointer();
     d->pad_len = (int32_t *)pointer(), d->shifts = (specv_shift *)pointer();
     d->row_status = (uint32_t *)maybe(), d->ticket = (uint32_t *)pointer();
     fill_columns(&d->columns), fill_cache(&d->kv, 0);
     d->batch = field32((int32_t)take(1)), d->max_draft = field32((int32_t)take(1) % 17);
-    d->emitted_stride_elems = field((take(1) & 1) * 20);
+    d->out_stride_elems = field((take(1) & 1) * 20);
 }
 
 static void rules_of_shift_kv(const specv_shift_kv_desc *d) {
@@ -358,30 +358,30 @@ static void fill_shift_kv(specv_shift_kv_desc *d) {
 
 static void rules_of_gap_commit(const specv_gap_commit_desc *d) {
     RULE(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
-    rules_of_columns(&d->columns, d->token_dtype, d->emitted, d->num_emitted,
-                     d->emitted_stride_elems, d->batch, d->max_draft);
+    rules_of_columns(&d->columns, d->token_dtype, d->out_tokens, d->num_emitted,
+                     d->out_stride_elems, d->batch, d->max_draft);
     RULE(aligned(d->num_active, 4), NUM_ACTIVE);
     NEEDED(d->accepted_len, 4, d->batch, ACCEPTED_LEN);
-    NEEDED(d->content_len, 4, d->batch, CONTENT_LEN);
-    RULE(aligned(d->catchup, 4), CATCHUP);
+    NEEDED(d->text_len, 4, d->batch, TEXT_LEN);
+    RULE(aligned(d->max_draft_lacks, 4), DRAFT_LACKS);
     RULE(aligned(d->row_status, 4), ROW_STATUS);
     NEEDED(d->ticket, 4, d->batch, TICKET);
 }
 
 static void reach_of_gap_commit(const specv_gap_commit_desc *d) {
-    reach_of_columns(&d->columns, d->emitted_stride_elems, d->batch, d->max_draft);
+    reach_of_columns(&d->columns, d->out_stride_elems, d->batch, d->max_draft);
 }
 
 static void fill_gap_commit(specv_gap_commit_desc *d) {
     d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
     d->reserved = (uint32_t)field(0), d->token_dtype = field32((int32_t)take(1) & 1);
     d->num_active = (const int32_t *)maybe(), d->accepted_len = (const int32_t *)pointer();
-    d->emitted = pointer(), d->num_emitted = (const int32_t *)pointer();
-    d->content_len = (int32_t *)pointer(), d->catchup = (int32_t *)maybe();
+    d->out_tokens = pointer(), d->num_emitted = (const int32_t *)pointer();
+    d->text_len = (int32_t *)pointer(), d->max_draft_lacks = (int32_t *)maybe();
     d->row_status = (uint32_t *)maybe(), d->ticket = (uint32_t *)pointer();
     fill_columns(&d->columns);
     d->batch = field32((int32_t)take(1)), d->max_draft = field32((int32_t)take(1) % 17);
-    d->emitted_stride_elems = field((take(1) & 1) * 20);
+    d->out_stride_elems = field((take(1) & 1) * 20);
 }
 
 static void rules_of_carry(const specv_carry *carry, int count, wide batch) {
@@ -401,7 +401,7 @@ static int32_t fill_carry(specv_carry *carry) {
 }
 
 static void rules_of_compact(const specv_compact_desc *d) {
-    const int catches_up = d->catchup_first || d->catchup_start;
+    const int catches_up = d->draft_lacks_first || d->draft_lacks_start;
     RULE(d->canary0 == 0 && d->canary1 == 0, CANARY);
     RULE(d->batch >= 0, BATCH);
     RULE(aligned(d->num_active, 4), NUM_ACTIVE);
@@ -410,10 +410,10 @@ static void rules_of_compact(const specv_compact_desc *d) {
     RULE(aligned(d->draft_cache_len, 4), DRAFT_CACHE_LEN);
     NEEDED(d->active, 4, d->batch, ACTIVE);
     NEEDED(d->new_num_active, 4, d->batch, ACTIVE);
-    RULE(aligned(d->start_position, 4) && aligned(d->catchup_first, 4), CATCHUP);
-    RULE(aligned(d->catchup_start, 4), CATCHUP);
-    RULE(d->cache_len || (!catches_up && !d->start_position), CATCHUP);
-    RULE(d->draft_cache_len || !catches_up, CATCHUP);
+    RULE(aligned(d->start_position, 4) && aligned(d->draft_lacks_first, 4), DRAFT_LACKS);
+    RULE(aligned(d->draft_lacks_start, 4), DRAFT_LACKS);
+    RULE(d->cache_len || (!catches_up && !d->start_position), DRAFT_LACKS);
+    RULE(d->draft_cache_len || !catches_up, DRAFT_LACKS);
     RULE(aligned(d->row_status, 4), ROW_STATUS);
     rules_of_carry(d->carry, d->num_carry, d->batch);
 }
@@ -430,8 +430,8 @@ static void fill_compact(specv_compact_desc *d) {
     if (take(1) < 200)
         d->cache_len = (const int32_t *)pointer(), d->draft_cache_len = (const int32_t *)pointer();
     if (d->cache_len || take(1) < 20) {
-        d->start_position = (int32_t *)maybe(), d->catchup_first = (int32_t *)maybe();
-        d->catchup_start = (int32_t *)maybe();
+        d->start_position = (int32_t *)maybe(), d->draft_lacks_first = (int32_t *)maybe();
+        d->draft_lacks_start = (int32_t *)maybe();
     }
     d->row_status = (uint32_t *)maybe(), d->num_carry = fill_carry(d->carry);
 }
@@ -446,9 +446,9 @@ static void rules_of_group(const specv_group_desc *d) {
              (d->batch == 0 && !d->length && !d->score),
          KEY);
     NEEDED(d->order, 4, d->batch, ORDER);
-    RULE(aligned(d->group_start, 4) && aligned(d->num_groups, 4), ORDER);
-    RULE(d->pick >= 0 && aligned(d->picked, 4) && aligned(d->is_group, 4), PICK);
-    RULE(d->pick != 0 || (!d->picked && !d->is_group), PICK);
+    RULE(aligned(d->group_start, 4) && aligned(d->group_count, 4), ORDER);
+    RULE(d->num_pick >= 0 && aligned(d->pick_rows, 4) && aligned(d->is_group, 4), PICK);
+    RULE(d->num_pick != 0 || (!d->pick_rows && !d->is_group), PICK);
     NEEDED(d->ticket, 4, d->batch, TICKET);
 }
 
@@ -464,8 +464,9 @@ static void fill_group(specv_group_desc *d) {
         d->score = (const float *)pointer();
     if (take(1) > 250) d->score = (const float *)pointer();
     d->order = (int32_t *)pointer(), d->group_start = (int32_t *)maybe();
-    d->num_groups = (int32_t *)maybe(), d->pick = field32((int32_t)take(1) % 5);
-    if (d->pick || take(1) < 8) d->picked = (int32_t *)maybe(), d->is_group = (int32_t *)maybe();
+    d->group_count = (int32_t *)maybe(), d->num_pick = field32((int32_t)take(1) % 5);
+    if (d->num_pick || take(1) < 8)
+        d->pick_rows = (int32_t *)maybe(), d->is_group = (int32_t *)maybe();
     d->ticket = (uint32_t *)pointer();
 }
 
@@ -481,7 +482,7 @@ static void rules_of_draft_budget(const specv_draft_budget_desc *d) {
     NEEDED(d->survival, 4, drafts, SURVIVAL);
     RULE(d->max_budget >= 0 && aligned(d->budget, 4), BUDGET);
     NEEDED(d->new_draft_len, 4, batch, NEW_DRAFT_LEN);
-    RULE(aligned(d->row_start, 4), ROW_START);
+    RULE(aligned(d->new_row_start, 4), ROW_START);
     RULE(aligned(d->row_status, 4), ROW_STATUS);
 }
 
@@ -497,7 +498,7 @@ static void fill_draft_budget(specv_draft_budget_desc *d) {
     d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
     d->reserved = field32(0), d->confidence = (const float *)pointer();
     d->budget = (const int32_t *)maybe(), d->survival = (float *)pointer();
-    d->new_draft_len = (int32_t *)pointer(), d->row_start = (int32_t *)maybe();
+    d->new_draft_len = (int32_t *)pointer(), d->new_row_start = (int32_t *)maybe();
     d->row_status = (uint32_t *)maybe(), d->max_budget = field32((int32_t)take(1));
     d->confidence_stride_elems = field((take(1) & 1) * 20);
 }
@@ -527,14 +528,14 @@ static void rules_of_particle_weights(const specv_particle_weights_desc *d) {
     RULE(d->draft_stride_elems == 0 || d->draft_stride_elems >= d->max_draft, DRAFT_STRIDE);
     RULE(d->target_logprob_stride_elems == 0 || d->target_logprob_stride_elems >= d->max_draft,
          SCORE_STRIDE);
-    RULE(d->draft_logprob_row_stride_elems >= 0 && d->draft_logprob_pos_stride_elems >= 0,
+    RULE(d->draft_logprob_seq_stride_elems >= 0 && d->draft_logprob_pos_stride_elems >= 0,
          SCORE_STRIDE);
     if (d->max_draft > 0 &&
-        (d->draft_logprob_row_stride_elems == 0 || d->draft_logprob_pos_stride_elems == 0))
-        RULE(d->draft_logprob_row_stride_elems == d->draft_logprob_pos_stride_elems, SCORE_STRIDE);
+        (d->draft_logprob_seq_stride_elems == 0 || d->draft_logprob_pos_stride_elems == 0))
+        RULE(d->draft_logprob_seq_stride_elems == d->draft_logprob_pos_stride_elems, SCORE_STRIDE);
     RULE(small_enough(batch * 8 * d->draft_stride_elems), SIZE);
     RULE(small_enough(batch * 4 * d->target_logprob_stride_elems), SIZE);
-    RULE(small_enough(batch * 4 * d->draft_logprob_row_stride_elems), SIZE);
+    RULE(small_enough(batch * 4 * d->draft_logprob_seq_stride_elems), SIZE);
     RULE(small_enough((wide)d->max_draft * 4 * d->draft_logprob_pos_stride_elems), SIZE);
     RULE(d->num_eos >= 0 && d->num_eos <= SPECV_MAX_EOS, NUM_EOS);
     for (int i = 0; i < d->num_eos && i < SPECV_MAX_EOS; ++i) RULE(d->eos_token[i] >= 0, EOS_TOKEN);
@@ -543,7 +544,7 @@ static void rules_of_particle_weights(const specv_particle_weights_desc *d) {
 static void reach_of_particle_weights(const specv_particle_weights_desc *d) {
     reach((wide)d->batch * d->draft_stride_elems * 8);
     reach((wide)d->batch * d->target_logprob_stride_elems * 4);
-    reach((wide)d->batch * d->draft_logprob_row_stride_elems * 4 +
+    reach((wide)d->batch * d->draft_logprob_seq_stride_elems * 4 +
           (wide)d->max_draft * d->draft_logprob_pos_stride_elems * 4);
     if (d->draft_stride_elems < d->max_draft || d->target_logprob_stride_elems < d->max_draft)
         fail("rows overlap", 0);
@@ -562,7 +563,7 @@ static void fill_particle_weights(specv_particle_weights_desc *d) {
     d->batch = field32((int32_t)take(1)), d->max_draft = field32((int32_t)take(1) % 17);
     d->draft_stride_elems = field((take(1) & 1) * 20);
     d->target_logprob_stride_elems = field((take(1) & 1) * 20);
-    d->draft_logprob_row_stride_elems = field((take(1) & 1) * 40);
+    d->draft_logprob_seq_stride_elems = field((take(1) & 1) * 40);
     d->draft_logprob_pos_stride_elems = field((take(1) & 1) * 300);
     for (int i = 0; i < SPECV_MAX_EOS; ++i) d->eos_token[i] = field(i);
     d->num_eos = field32((int32_t)take(1) % 5);
@@ -573,16 +574,16 @@ static void rules_of_resample_plan(const specv_resample_plan_desc *d) {
     RULE(d->scheme >= 0 && d->scheme <= 3, SCHEME);
     RULE(d->num_groups >= 0 && d->num_particles >= 1 && d->num_particles <= 1024, PARTICLES);
     RULE((wide)d->num_groups * d->num_particles <= 1 << 30, TOO_LARGE);
-    RULE(aligned(d->num_active, 4), NUM_ACTIVE);
+    RULE(aligned(d->num_active_groups, 4), NUM_ACTIVE);
     NEEDED(d->interval_weight, 8, d->num_groups, WEIGHT);
     RULE(aligned(d->log_weight, 8) && aligned(d->log_z, 8) && aligned(d->ess, 8), WEIGHT);
     RULE(aligned(d->seed, 8) && (d->seed || d->uniform || d->num_groups == 0), SEED);
-    RULE(d->seed || !d->picked || d->num_groups == 0, SEED);
+    RULE(d->seed || !d->drawn_row || d->num_groups == 0, SEED);
     RULE(aligned(d->position, 4) && (d->position || !d->seed || d->num_groups == 0), POSITION);
     RULE(aligned(d->uniform, 4), UNIFORM);
     NEEDED(d->num_jobs, 4, d->num_groups, JOBS);
     NEEDED(d->jobs, 4, d->num_particles == 1 ? 0 : d->num_groups, JOBS);
-    RULE(aligned(d->counts, 4) && aligned(d->picked, 4), JOBS);
+    RULE(aligned(d->num_copies, 4) && aligned(d->drawn_row, 4), JOBS);
     RULE(aligned(d->group_status, 4), ROW_STATUS);
     RULE(d->threshold >= 0 && d->threshold <= 1, THRESHOLD);
 }
@@ -596,14 +597,14 @@ static void fill_resample_plan(specv_resample_plan_desc *d) {
     const double bad[] = {-1, 1.0000001, (double)INFINITY, (double)NAN};
     d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
     d->reserved = (uint32_t)field(0), d->scheme = field32((int32_t)take(1) & 3);
-    d->num_active = (const int32_t *)maybe(), d->interval_weight = (double *)pointer();
+    d->num_active_groups = (const int32_t *)maybe(), d->interval_weight = (double *)pointer();
     d->log_weight = (double *)maybe(), d->log_z = (double *)maybe(), d->ess = (double *)maybe();
     if (take(1) < 128) d->seed = (const uint64_t *)pointer();
     if (!d->seed || take(1) < 30) d->uniform = (const float *)pointer();
     d->position = (const int32_t *)pointer(), d->group_status = (uint32_t *)maybe();
     d->jobs = (int32_t *)pointer(), d->num_jobs = (int32_t *)pointer();
-    d->counts = (int32_t *)maybe();
-    if (d->seed || take(1) < 20) d->picked = (int32_t *)maybe();
+    d->num_copies = (int32_t *)maybe();
+    if (d->seed || take(1) < 20) d->drawn_row = (int32_t *)maybe();
     d->threshold = take(1) < 250 ? thresholds[take(1) % 6] : bad[take(1) & 3];
     d->num_groups = field32((int32_t)take(1)), d->num_particles = field32(1 + (int32_t)take(1));
 }
@@ -623,7 +624,7 @@ static void rules_of_reshuffle(const specv_reshuffle_desc *d) {
     RULE(d->text_stride_elems >= 0, TEXT);
     RULE(!d->text || (d->text_len && d->text_stride_elems > 0), TEXT);
     RULE(small_enough((wide)d->batch * 8 * d->text_stride_elems), SIZE);
-    NEEDED(d->scratch, 4, d->num_groups, SCRATCH);
+    NEEDED(d->ticket, 4, d->num_groups, TICKET);
     RULE(d->num_caches >= 0 && d->num_caches <= SPECV_MAX_CACHES, CACHES);
     for (int i = 0; i < d->num_caches && i < SPECV_MAX_CACHES; ++i) {
         const specv_particle_cache *c = &d->cache[i];
@@ -635,8 +636,8 @@ static void rules_of_reshuffle(const specv_reshuffle_desc *d) {
         RULE(c->page_size > 0, PAGE_SIZE);
         RULE(c->num_pages > 0, NUM_PAGES);
         RULE(c->max_row_pages > 0, NUM_ROW_PAGES);
-        RULE(c->table_stride == 0 || c->table_stride >= c->max_row_pages, TABLE_STRIDE);
-        RULE(small_enough((wide)d->batch * 4 * c->table_stride), SIZE);
+        RULE(c->table_stride_elems == 0 || c->table_stride_elems >= c->max_row_pages, TABLE_STRIDE);
+        RULE(small_enough((wide)d->batch * 4 * c->table_stride_elems), SIZE);
         RULE((wide)d->batch * c->max_row_pages <= 1 << 30, TOO_LARGE);
     }
     rules_of_carry(d->carry, d->num_carry, d->batch);
@@ -644,8 +645,8 @@ static void rules_of_reshuffle(const specv_reshuffle_desc *d) {
 
 static void reach_of_reshuffle(const specv_reshuffle_desc *d) {
     for (int i = 0; i < d->num_caches; ++i) {
-        reach((wide)d->batch * d->cache[i].table_stride * 4);
-        if (d->cache[i].table_stride < d->cache[i].max_row_pages) fail("rows overlap", 0);
+        reach((wide)d->batch * d->cache[i].table_stride_elems * 4);
+        if (d->cache[i].table_stride_elems < d->cache[i].max_row_pages) fail("rows overlap", 0);
     }
     for (int i = 0; i < d->num_carry; ++i) reach((wide)d->batch * d->carry[i].elem_bytes);
     reach((wide)d->batch * d->text_stride_elems * 8);
@@ -661,7 +662,7 @@ static void fill_reshuffle(specv_reshuffle_desc *d) {
         fill_pool(&c->pool);
         c->block_table = (int32_t *)pointer(), c->num_row_pages = (int32_t *)pointer();
         c->cache_len = (int32_t *)pointer(), c->max_row_pages = field32(1 + (int32_t)take(1));
-        c->table_stride = field((take(1) & 1) * 300);
+        c->table_stride_elems = field((take(1) & 1) * 300);
         c->page_size = field32(16), c->num_pages = field32(100);
         c->reserved = (uint32_t)field(0);
     }
@@ -669,7 +670,7 @@ static void fill_reshuffle(specv_reshuffle_desc *d) {
     d->text = maybe(), d->text_len = (int32_t *)maybe();
     if (d->text) d->text_len = (int32_t *)pointer();
     d->text_stride_elems = field(d->text ? 100 : (int64_t)take(1));
-    d->job_status = (uint32_t *)maybe(), d->scratch = (uint32_t *)pointer();
+    d->job_status = (uint32_t *)maybe(), d->ticket = (uint32_t *)pointer();
     d->num_groups = field32((int32_t)take(1)), d->max_jobs = field32((int32_t)take(1));
     d->batch = field32((int32_t)take(1));
 }

@@ -121,7 +121,7 @@ static void rules_of_sampled(const specv_verify_sample_desc *d) {
     RULE(!v->target_tokens, TARGET_TOKENS);
     RULE(d->rule >= 0 && d->rule <= 4, RULE);
     RULE(!scores || !d->draft.data, DRAFT);
-    RULE(aligned(d->draft_logprob, 4) && (scores || !d->draft_logprob), LOGPROB);
+    RULE(aligned(d->target_logprob, 4) && (scores || !d->target_logprob), LOGPROB);
     RULE(v->vocab >= 1 && v->vocab <= 1 << 22, VOCAB);
     rules_of_scores(&d->target, &v->rows, v->vocab, (wide)v->rows.max_draft + 1, SPECV_ERR_TARGET);
     rules_of_scores(&d->draft, &v->rows, v->vocab, v->rows.max_draft, SPECV_ERR_DRAFT);
@@ -408,7 +408,7 @@ static void fill_sampled(specv_verify_sample_desc *d) {
     d->rule = field32((int32_t)take(1) % 5), d->stream = field32((int32_t)take(1) & 1);
     if (r->max_draft == 0 || take(1) < 4) d->max_prob = (float *)maybe();
     if (d->rule == SPECV_RULE_SCORE && take(1) < 250) d->draft.data = NULL;
-    if (d->rule == SPECV_RULE_SCORE || take(1) < 4) d->draft_logprob = (float *)maybe();
+    if (d->rule == SPECV_RULE_SCORE || take(1) < 4) d->target_logprob = (float *)maybe();
     d->num_sms = field32(132), d->step_row = field32((int32_t)take(1));
     d->reserved = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
     d->scratch = pointer();
