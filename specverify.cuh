@@ -82,10 +82,18 @@
    residual    (p - q)+: where a rejected draft's place is filled from
    KV row      the bytes that one position adds to one plane; plane = one layer's K or V
    live row    row index < *num_active (all rows when num_active is null); the others are inert
+   slot        where a request's own values are: an engine keeps them in slots for as long as the
+               request lives, and gives a batch as a list of slots (vLLM: idx_mapping, SGLang:
+               req_pool_indices, TensorRT-LLM: batch_slots). Per-request arrays (temperature, seed,
+               position, cache lengths, block tables, ...: "[slot]") are indexed by slot[b], for any
+               slot in 0..num_slots-1; slot null: row b is slot b. Per-row arrays (lengths, tokens,
+               scores, uniforms, outputs: "[batch]") are not. An operation without "[slot]" arrays
+               (A1, B1, B2, C5, E) does not read slot
    Dense       draft [batch][draft_stride_elems], target [batch][target_stride_elems],
                n_b = draft_len[b]
    CSR         draft[row_start[b] + j], target[row_start[b] + b + j], n_b = row_start[b+1] -
                row_start[b]; KV rows like drafts. Target rows are one longer, hence the "+ b".
+               row_end[b] = row_start[b+1] says the same without the leading 0
 
    ----------------------------------------------------------------------------------- >>rules
    Pointers    device memory (host memory for specv_ref_*), naturally aligned for their type; KV at
@@ -100,8 +108,8 @@
                memory. None lets a kernel of yours start early: only the first of two that one
                launcher chains does that, for the second.
    Batch 0     succeeds and does nothing.
-   Inert rows  of such a row nothing is used, and only its lengths (draft_len, row_start,
-               accepted_len) may be read; its outputs are 0, its tokens -1.
+   Inert rows  of such a row nothing is used, and only its lengths (draft_len, row_start, row_end,
+               accepted_len) and its slot may be read; its outputs are 0, its tokens -1.
    Outputs     are stored, never accumulated; every element of every row is written; token slots
                that hold no token are -1. A null output is not written. "in/out" is state: it
                changes for live rows, with a fault only where the contract says so.
@@ -143,6 +151,11 @@
                                        that it wrote is to be trusted, see SPECV_TICKET_BYTES.
                  SPECV_ROW_BAD_UNIFORM  a uniform of the caller's that was used is not in [0, 1):
                                        counts as the largest number below 1.
+                 SPECV_ROW_BAD_SLOT    a live row's slot is outside 0..num_slots-1, or, where an
+                                       operation writes state of the request, an earlier row has
+                                       the same: the row is treated as an inert one, but for this
+                                       bit. Where nothing is written, rows may share a slot (with
+                                       one seed and position: the same random numbers).
    Same bits   every output is a pure function of the inputs, on any GPU, grid and compiler flag.
                Random numbers are a function of seed, position and place in the step alone.
    Warps       warp functions are called by all 32 lanes together, with the same arguments where
@@ -156,6 +169,8 @@
    specv_thread_next_token(_i64)   thread     -                   -         -
    specv_thread_find_row           thread     -                   -         sorted offsets
    specv_thread_load_row           thread     -                   -         -
+   specv_thread_slot               thread     -                   -         -
+   specv_thread_own_slot           thread     -                   -         -
    specv_thread_kv_offset          thread     -                   -         -
    specv_warp_first_reject         warp       -                   -         32 lanes
    specv_warp_ballot_accept(_i64)  warp       -                   -         32 lanes
@@ -163,6 +178,7 @@
    specv_warp_exclusive_scan       warp       -                   -         32 lanes
    specv_warp_reduce_add/_min/_max warp       -                   -         32 lanes
    specv_warp_find_row             warp       -                   -         32 lanes
+   specv_warp_slot                 warp       -                   -         32 lanes
    specv_warp_copy_kv              warp       -                   -         32 lanes
    specv_warp_verify_greedy_row    warp       -                   -         32 lanes
    specv_warp_load_tile            warp       -                   -         -
@@ -307,6 +323,12 @@ typedef unsigned long long uint64_t;
 #define SPECV_HOSTFN static inline SPECV_UNUSED
 /* The attribute keeps clang hosts quiet about device functions that a file does not use. */
 #define SPECV_DEVFN static __device__ __forceinline__ SPECV_UNUSED
+/* Host and device functions. */
+#if defined(__CUDACC__)
+#define SPECV_NUMFN static __host__ __device__ __forceinline__ SPECV_UNUSED
+#else
+#define SPECV_NUMFN static inline SPECV_UNUSED
+#endif
 
 /* Prototypes of launchers: not where they would be static functions that nothing defines. */
 #if !defined(SPECVERIFY_STATIC) || (defined(SPECVERIFY_IMPLEMENTATION) && defined(__CUDACC__))
@@ -330,12 +352,13 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
     X(ERR_MAX_DRAFT, -4, "max_draft is negative")                                                  \
     X(ERR_TOO_LARGE, -5,                                                                           \
       "batch * (max_draft + 1), or rows times pages, is above 2^30 or batch above a limit")        \
-    X(ERR_LAYOUT, -6, "draft_len and row_start are both given: dense or CSR, not both")            \
+    X(ERR_LAYOUT, -6, "more than one of draft_len, row_start and row_end is given")                \
     X(ERR_NUM_ACTIVE, -7, "num_active or num_active_groups is not 4-byte aligned")                 \
     X(ERR_DRAFT_LEN, -8, "draft_len is not 4-byte aligned")                                        \
-    X(ERR_ROW_START, -9, "row_start or new_row_start is not 4-byte aligned")                       \
+    X(ERR_ROW_START, -9, "row_start, row_end or new_row_start is not 4-byte aligned")              \
     X(ERR_NUM_DRAFT_TOKENS, -10,                                                                   \
-      "num_draft_tokens is negative, above batch * max_draft, or given without row_start")         \
+      "num_draft_tokens is negative, above batch * max_draft, or given without row_start or "      \
+      "row_end")                                                                                   \
     X(ERR_TOKEN_DTYPE, -11, "token_dtype is neither SPECV_I32 nor SPECV_I64")                      \
     X(ERR_DRAFT_TOKENS, -12, "draft_tokens is null or not aligned to its element")                 \
     X(ERR_TARGET_TOKENS, -13,                                                                      \
@@ -346,9 +369,8 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
       "out_tokens is not aligned to its element, or null where it is an input")                    \
     X(ERR_NUM_EMITTED, -17, "num_emitted is not 4-byte aligned, or null where it is needed")       \
     X(ERR_ROW_STATUS, -18, "row_status is not 4-byte aligned")                                     \
-    X(ERR_DRAFT_STRIDE, -19, "draft_stride_elems is below max_draft, or given with row_start")     \
-    X(ERR_TARGET_STRIDE, -20,                                                                      \
-      "target_stride_elems is below max_draft + 1, or given with row_start")                       \
+    X(ERR_DRAFT_STRIDE, -19, "draft_stride_elems is below max_draft, or given with CSR")           \
+    X(ERR_TARGET_STRIDE, -20, "target_stride_elems is below max_draft + 1, or given with CSR")     \
     X(ERR_OUT_STRIDE, -21,                                                                         \
       "out_stride_elems is below max_draft + 1, or token_stride_elems is negative")                \
     X(ERR_VOCAB, -22, "vocab is negative, or with scores not in 1..2^22")                          \
@@ -364,7 +386,7 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
     X(ERR_ROW_BYTES, -29, "row_bytes is not positive")                                             \
     X(ERR_SRC_POS_STRIDE, -30, "src_pos_stride_bytes is below row_bytes")                          \
     X(ERR_SRC_SEQ_STRIDE, -31,                                                                     \
-      "src_seq_stride_bytes does not hold max_draft positions, or is given with row_start")        \
+      "src_seq_stride_bytes does not hold max_draft positions, or is given with CSR")              \
     X(ERR_DST_ROW_STRIDE, -32, "dst_row_stride_bytes is below row_bytes")                          \
     X(ERR_CAPACITY, -33, "capacity_rows is not positive")                                          \
     X(ERR_SIZE, -34, "strides times counts overflow an int64")                                     \
@@ -378,7 +400,7 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
     X(ERR_DRAFT, -42, "draft.data is not aligned to its element, or is given with rule SCORE")     \
     X(ERR_SCORE_DTYPE, -43, "dtype of target or draft is not a specv_score_dtype")                 \
     X(ERR_SCORE_STRIDE, -44,                                                                       \
-      "a stride of target or draft is too small, or seq_stride_elems is given with row_start")     \
+      "a stride of target or draft is too small, or seq_stride_elems is given with CSR")           \
     X(ERR_TEMPERATURE, -45, "temperature or draft_temperature is not 4-byte aligned")              \
     X(ERR_SEED, -46, "seed is not 8-byte aligned, or needed and null")                             \
     X(ERR_POSITION, -47, "position is not 4-byte aligned, or null where seed is given")            \
@@ -458,7 +480,8 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
     X(ERR_CACHES, -98, "num_caches is not in 0..SPECV_MAX_CACHES")                                 \
     X(ERR_TEXT, -99,                                                                               \
       "text is not aligned to its element, or text_len or text_stride_elems is missing")           \
-    X(ERR_MAX_PROB, -100, "max_prob is not 4-byte aligned, or is given with drafts")
+    X(ERR_MAX_PROB, -100, "max_prob is not 4-byte aligned, or is given with drafts")               \
+    X(ERR_SLOT, -101, "slot is not 4-byte aligned, or num_slots is not positive where it is given")
 
 #define SPECV_I_ENUM(name, value, text) SPECV_##name = value,
 typedef enum specv_status { SPECV_STATUS_TABLE(SPECV_I_ENUM) SPECV_STATUS_END = 1 } specv_status;
@@ -479,7 +502,8 @@ enum {
     SPECV_ROW_SHARED_PAGE = 1u << 10,
     SPECV_ROW_BAD_SUM = 1u << 11,
     SPECV_ROW_BAD_UNIFORM = 1u << 12,
-    SPECV_ROW_BAD_TICKET = 1u << 13
+    SPECV_ROW_BAD_TICKET = 1u << 13,
+    SPECV_ROW_BAD_SLOT = 1u << 14
 };
 
 typedef enum specv_dtype { SPECV_I32 = 0, SPECV_I64 = 1 } specv_dtype;
@@ -490,11 +514,21 @@ enum { SPECV_MAX_EOS = 4 };
 typedef struct specv_rows {
     const int32_t *num_active; /* device scalar, or null: all rows live; clamped to 0..batch */
     const int32_t *draft_len;  /* [batch], or null: max_draft in every row; dense only */
-    const int32_t *row_start;  /* [batch + 1], or null: dense */
+    const int32_t *row_start;  /* [batch + 1], or null: dense, or row_end */
+    const int32_t *row_end;    /* [batch], or null: CSR by inclusive running counts, row_start
+                                  without its leading 0 */
+    const int32_t *slot;       /* [batch], or null: row b is slot b. See >>terms */
     int64_t num_draft_tokens;  /* CSR: drafts (and KV rows) that the buffers hold; dense: 0 */
     int32_t batch;             /* rows, live and inert */
     int32_t max_draft;         /* upper bound of drafts in a row; columns of dense buffers */
+    int32_t num_slots;         /* entries of per-request arrays; with slot: must be set */
+    uint32_t reserved;         /* must be 0 */
 } specv_rows;
+
+/* Is the batch in CSR layout? Call: any thread, host or device. */
+SPECV_NUMFN int specv_i_is_csr(const specv_rows *rows) {
+    return rows->row_start != 0 || rows->row_end != 0;
+}
 
 /* Tickets. The blocks that share work count their arrivals in a word of device memory; the last one
    goes on alone. The caller zeroes a ticket once; every launch leaves it zero, so a graph may be
@@ -522,12 +556,6 @@ typedef struct specv_rows {
    operation is rounded once, to nearest, and nothing is flushed to zero, contracted or reordered.
    Device code says so in PTX, because --use_fast_math and its kin rewrite plain C. The host needs
    IEEE arithmetic (no -ffast-math, no x87). Call: any thread, host or device. */
-
-#if defined(__CUDACC__)
-#define SPECV_NUMFN static __host__ __device__ __forceinline__ SPECV_UNUSED
-#else
-#define SPECV_NUMFN static inline SPECV_UNUSED
-#endif
 
 SPECV_NUMFN uint32_t specv_float_bits(float x) {
 #if defined(__CUDA_ARCH__)
@@ -1086,18 +1114,24 @@ SPECV_HOSTFN int specv_i_fits(int64_t count, int64_t stride, int64_t extra) {
         if (!(condition)) return SPECV_ERR_##code;                                                 \
     } while (0)
 
+SPECV_HOSTFN int specv_i_slot_validate(const int32_t *slot, int32_t num_slots) {
+    SPECV_CHECK(specv_i_aligned(slot, 4) && (!slot || num_slots > 0), SLOT);
+    return SPECV_OK;
+}
+
 SPECV_HOSTFN int specv_i_rows_validate(const specv_rows *r) {
     SPECV_CHECK(r->batch >= 0, BATCH);
     SPECV_CHECK(r->max_draft >= 0, MAX_DRAFT);
     SPECV_CHECK((int64_t)r->batch * ((int64_t)r->max_draft + 1) <= INT64_C(1) << 30, TOO_LARGE);
-    SPECV_CHECK(!r->draft_len || !r->row_start, LAYOUT);
+    SPECV_CHECK(r->reserved == 0, CANARY);
+    SPECV_CHECK(!r->draft_len + !r->row_start + !r->row_end >= 2, LAYOUT);
     SPECV_CHECK(specv_i_aligned(r->num_active, 4), NUM_ACTIVE);
     SPECV_CHECK(specv_i_aligned(r->draft_len, 4), DRAFT_LEN);
-    SPECV_CHECK(specv_i_aligned(r->row_start, 4), ROW_START);
+    SPECV_CHECK(specv_i_aligned(r->row_start, 4) && specv_i_aligned(r->row_end, 4), ROW_START);
     SPECV_CHECK(r->num_draft_tokens >= 0, NUM_DRAFT_TOKENS);
-    SPECV_CHECK(r->num_draft_tokens <= (r->row_start ? (int64_t)r->batch * r->max_draft : 0),
+    SPECV_CHECK(r->num_draft_tokens <= (specv_i_is_csr(r) ? (int64_t)r->batch * r->max_draft : 0),
                 NUM_DRAFT_TOKENS);
-    return SPECV_OK;
+    return specv_i_slot_validate(r->slot, r->num_slots);
 }
 
 /* a * b; what would be too large to be added to a few of its kind becomes SPECV_I_HUGE. Strides
@@ -1202,10 +1236,16 @@ SPECV_DEVFN int specv_thread_find_row(const int32_t *offsets, int num_rows, int6
     return specv_i_find_row(offsets, 0, num_rows + 1, position);
 }
 
+/* CSR: index of a row's first draft; of row `batch`, the end of the last. Call: any thread. */
+SPECV_DEVFN int32_t specv_i_row_first(const specv_rows *rows, int64_t row) {
+    if (rows->row_start) return rows->row_start[row];
+    return row > 0 ? rows->row_end[row - 1] : 0;
+}
+
 /* What the batch says of one row. Call: any thread; 0 <= row < batch. Lengths are loaded beside
    num_active, not after it: one round trip instead of two. */
 typedef struct specv_row {
-    int32_t first;    /* CSR: row_start[row]; dense: 0 */
+    int32_t first;    /* CSR: index of the first draft; dense: 0 */
     int32_t n_draft;  /* drafts that may be read; 0 if the row is inert or its length is bad */
     int32_t live;     /* it is below num_active */
     int32_t readable; /* the row's target tokens may be read */
@@ -1216,9 +1256,9 @@ SPECV_DEVFN specv_row specv_thread_load_row(const specv_rows *rows, int row) {
     specv_row r;
     int in_range = 1, num_active = rows->num_active ? *rows->num_active : rows->batch;
     r.first = 0, r.n_draft = rows->max_draft;
-    if (rows->row_start) {
-        int32_t end = rows->row_start[row + 1];
-        r.first = rows->row_start[row];
+    if (specv_i_is_csr(rows)) {
+        int32_t end = specv_i_row_first(rows, (int64_t)row + 1);
+        r.first = specv_i_row_first(rows, row);
         in_range = r.first >= 0 && end >= r.first && end <= rows->num_draft_tokens;
         r.n_draft = in_range ? end - r.first : 0;
         in_range = in_range && r.n_draft <= rows->max_draft;
@@ -1227,10 +1267,38 @@ SPECV_DEVFN specv_row specv_thread_load_row(const specv_rows *rows, int row) {
         in_range = r.n_draft >= 0 && r.n_draft <= rows->max_draft;
     }
     r.live = row < num_active;
-    r.readable = r.live && (in_range || !rows->row_start);
+    r.readable = r.live && (in_range || !specv_i_is_csr(rows));
     r.status = r.live && !in_range ? SPECV_ROW_BAD_LENGTH : 0;
     if (!r.live || !in_range) r.n_draft = 0;
     return r;
+}
+
+/* The slot of a live row: the row itself where slot is null; -1, and BAD_SLOT is added to *status,
+   if slot[row] is outside 0..num_slots-1. For operations that only read the request's values.
+   Call: any thread. Cost: one load, or none. */
+SPECV_DEVFN int32_t specv_thread_slot(const int32_t *slot, int32_t num_slots, int64_t row,
+                                      uint32_t *status) {
+    int32_t mine;
+    if (!slot) return (int32_t)row;
+    mine = slot[row];
+    if (mine >= 0 && mine < num_slots) return mine;
+    *status |= SPECV_ROW_BAD_SLOT;
+    return -1;
+}
+
+/* The same for operations that write state of the request, in a thread per row: bad, too, if an
+   earlier row has the same slot. Call: any thread, with a live row (so are those before it). Cost:
+   `row` loads more, several in flight, the same ones in neighbouring threads. */
+SPECV_DEVFN int32_t specv_thread_own_slot(const int32_t *slot, int32_t num_slots, int64_t row,
+                                          uint32_t *status) {
+    const int32_t mine = specv_thread_slot(slot, num_slots, row, status);
+    int taken = 0;
+    if (!slot || mine < 0) return mine;
+#pragma unroll 8
+    for (int64_t b = 0; b < row; ++b) taken |= slot[b] == mine;
+    if (!taken) return mine;
+    *status |= SPECV_ROW_BAD_SLOT;
+    return -1;
 }
 
 /* =================================================================================== >>warp */
@@ -1299,6 +1367,21 @@ SPECV_DEVFN int specv_warp_find_row(const int32_t *offsets, int num_rows, int64_
         count = count - last < stride ? count - last : stride;
     }
     return low;
+}
+
+/* specv_thread_own_slot by a warp: for operations that write state of the request.
+   Call: warp, with a live row. Cost: without slots nothing; else the row's slot, ceil(row / 32)
+   loads a lane, several in flight, and one vote. */
+SPECV_DEVFN int32_t specv_warp_slot(const int32_t *slot, int32_t num_slots, int64_t row,
+                                    uint32_t *status) {
+    const int32_t mine = specv_thread_slot(slot, num_slots, row, status);
+    int taken = 0;
+    if (!slot || mine < 0) return mine;
+#pragma unroll 4
+    for (int64_t b = specv_i_lane(); b < row; b += 32) taken |= slot[b] == mine;
+    if (!__any_sync(SPECV_FULL_WARP, taken)) return mine;
+    *status |= SPECV_ROW_BAD_SLOT;
+    return -1;
 }
 
 /* One access of `width` bytes: 16, 8, 4, 2 or 1. With a constant width the switch folds. */
@@ -1572,7 +1655,7 @@ SPECV_HOSTFN int specv_i_verify_validate(const specv_verify_greedy_desc *d) {
     batch = d->rows.batch;
     columns = (int64_t)d->rows.max_draft + 1;
     if (batch > 0) {
-        int has_drafts = d->rows.row_start ? d->rows.num_draft_tokens > 0 : columns > 1;
+        int has_drafts = specv_i_is_csr(&d->rows) ? d->rows.num_draft_tokens > 0 : columns > 1;
         SPECV_CHECK(d->draft_tokens || !has_drafts, DRAFT_TOKENS);
         SPECV_CHECK(d->accepted_len, ACCEPTED_LEN);
     }
@@ -1583,9 +1666,10 @@ SPECV_HOSTFN int specv_i_verify_validate(const specv_verify_greedy_desc *d) {
     SPECV_CHECK(specv_i_aligned(d->num_emitted, 4), NUM_EMITTED);
     SPECV_CHECK(specv_i_aligned(d->row_status, 4), ROW_STATUS);
     if (d->draft_stride_elems)
-        SPECV_CHECK(!d->rows.row_start && d->draft_stride_elems >= columns - 1, DRAFT_STRIDE);
+        SPECV_CHECK(!specv_i_is_csr(&d->rows) && d->draft_stride_elems >= columns - 1,
+                    DRAFT_STRIDE);
     if (d->target_stride_elems)
-        SPECV_CHECK(!d->rows.row_start && d->target_stride_elems >= columns, TARGET_STRIDE);
+        SPECV_CHECK(!specv_i_is_csr(&d->rows) && d->target_stride_elems >= columns, TARGET_STRIDE);
     if (d->out_stride_elems) SPECV_CHECK(d->out_stride_elems >= columns, OUT_STRIDE);
     SPECV_CHECK(specv_i_fits(batch * 8, d->draft_stride_elems, 0), SIZE);
     SPECV_CHECK(specv_i_fits(batch * 8, d->target_stride_elems, 0), SIZE);
@@ -1621,7 +1705,7 @@ SPECV_HOSTFN void specv_verify_greedy_resolve(specv_verify_greedy_desc *d) {
 
 #if SPECV_I_LAUNCHERS
 /* A1. One launch, a warp per row. Reads tokens up to the first stop (in steps of 128) once:
-   one dependent round trip, one more when num_active, draft_len or row_start is given. */
+   one dependent round trip, one more when num_active or lengths are given. */
 SPECV_LAUNCHER int specv_verify_greedy(const specv_verify_greedy_desc *d,
                                        struct CUstream_st *stream);
 #endif
@@ -1754,8 +1838,9 @@ SPECV_DEVFN specv_verdict specv_i_warp_verify_row(const specv_verify_greedy_desc
     const specv_row r = specv_thread_load_row(&d->rows, row);
     const int lane = specv_i_lane(), max_draft = d->rows.max_draft;
     const int64_t columns = (int64_t)max_draft + 1;
-    const int64_t draft_base = d->rows.row_start ? r.first : row * d->draft_stride_elems;
-    const int64_t target_base = d->rows.row_start ? r.first + row : row * d->target_stride_elems;
+    const int64_t draft_base = specv_i_is_csr(&d->rows) ? r.first : row * d->draft_stride_elems;
+    const int64_t target_base =
+        specv_i_is_csr(&d->rows) ? r.first + row : row * d->target_stride_elems;
     const int64_t out_base = row * d->out_stride_elems;
     specv_verdict v;
     int written = 0; /* columns of out_tokens */
@@ -2178,13 +2263,13 @@ SPECV_HOSTFN int specv_i_scores_validate(const specv_scores *s, const specv_rows
                                          int64_t positions) {
     int64_t pos_stride = s->pos_stride_elems ? s->pos_stride_elems : vocab;
     int64_t rows = (r->batch ? r->batch : 1) * positions; /* batch 0: resolving computes a stride */
-    if (r->row_start) rows = r->num_draft_tokens + r->batch;
+    if (specv_i_is_csr(r)) rows = r->num_draft_tokens + r->batch;
     SPECV_CHECK(s->reserved == 0, CANARY);
     SPECV_CHECK(s->dtype >= SPECV_LOGITS_F32 && s->dtype <= SPECV_PROBS_F32, SCORE_DTYPE);
     SPECV_CHECK(pos_stride >= vocab, SCORE_STRIDE);
     SPECV_CHECK(specv_i_fits(rows * 4, pos_stride, 0), SIZE);
     if (s->seq_stride_elems) {
-        SPECV_CHECK(!r->row_start, SCORE_STRIDE);
+        SPECV_CHECK(!specv_i_is_csr(r), SCORE_STRIDE);
         SPECV_CHECK(s->seq_stride_elems >= (positions ? (positions - 1) * pos_stride + vocab : 0),
                     SCORE_STRIDE);
         SPECV_CHECK(specv_i_fits((int64_t)r->batch * 4, s->seq_stride_elems, 0), SIZE);
@@ -2197,8 +2282,8 @@ SPECV_HOSTFN specv_i_scratch specv_i_scratch_layout(const specv_verify_sample_de
     specv_i_scratch s;
     int64_t rows;
     s.num_tiles = (int32_t)((d->verify.vocab + SPECV_TILE_IDS - 1) / SPECV_TILE_IDS);
-    s.target_rows = r->row_start ? r->num_draft_tokens + r->batch
-                                 : (int64_t)r->batch * ((int64_t)r->max_draft + 1);
+    s.target_rows = specv_i_is_csr(r) ? r->num_draft_tokens + r->batch
+                                      : (int64_t)r->batch * ((int64_t)r->max_draft + 1);
     s.draft_rows = !d->draft.data || d->draft.dtype == SPECV_PROBS_F32 ? 0 : s.target_rows;
     rows = s.target_rows + s.draft_rows;
     s.plans = SPECV_TICKET_BYTES;
@@ -2324,7 +2409,7 @@ SPECV_HOSTFN void specv_i_scores_resolve(specv_scores *s, const specv_rows *r, i
                                          int64_t positions) {
     if (!s->pos_stride_elems) s->pos_stride_elems = vocab;
     if (!s->seq_stride_elems)
-        s->seq_stride_elems = r->row_start ? 0 : positions * s->pos_stride_elems;
+        s->seq_stride_elems = specv_i_is_csr(r) ? 0 : positions * s->pos_stride_elems;
 }
 
 SPECV_HOSTFN void specv_verify_sample_resolve(specv_verify_sample_desc *d) {
@@ -2707,7 +2792,7 @@ SPECV_DEVFN void specv_i_open_side(specv_i_side *side, const specv_scores *score
 
 SPECV_DEVFN specv_i_request specv_i_open_request(const specv_verify_sample_desc *d, int b) {
     const specv_verify_greedy_desc *v = &d->verify;
-    const int csr = v->rows.row_start != 0, greedy = d->rule == SPECV_RULE_GREEDY;
+    const int csr = specv_i_is_csr(&v->rows), greedy = d->rule == SPECV_RULE_GREEDY;
     specv_i_request r;
     float temperature = 1, draft_temperature = 1;
     r.row = specv_thread_load_row(&v->rows, b);
@@ -3525,7 +3610,7 @@ SPECV_NUMFN int specv_i_verify_blocks(int batch) {
 SPECV_HOSTFN int specv_i_kv_validate(const specv_kv_pack *kv, const specv_rows *r) {
     int64_t pos_stride = kv->src_pos_stride_bytes ? kv->src_pos_stride_bytes : kv->row_bytes;
     int64_t dst_stride = kv->dst_row_stride_bytes ? kv->dst_row_stride_bytes : kv->row_bytes;
-    int64_t positions = r->row_start ? r->num_draft_tokens : r->max_draft;
+    int64_t positions = specv_i_is_csr(r) ? r->num_draft_tokens : r->max_draft;
     int tables = kv->src_planes || kv->dst_planes;
     SPECV_CHECK(tables ? kv->num_planes >= 1 : kv->num_planes >= 0 && kv->num_planes <= 1,
                 NUM_PLANES);
@@ -3540,12 +3625,12 @@ SPECV_HOSTFN int specv_i_kv_validate(const specv_kv_pack *kv, const specv_rows *
     SPECV_CHECK(specv_i_fits((int64_t)r->batch * r->max_draft, kv->row_bytes, 0), SIZE);
     SPECV_CHECK(specv_i_fits(positions, pos_stride, 0), SIZE);
     if (kv->src_seq_stride_bytes) {
-        SPECV_CHECK(!r->row_start, SRC_SEQ_STRIDE);
+        SPECV_CHECK(!specv_i_is_csr(r), SRC_SEQ_STRIDE);
         SPECV_CHECK(kv->src_seq_stride_bytes >=
                         (positions ? (positions - 1) * pos_stride + kv->row_bytes : 0),
                     SRC_SEQ_STRIDE);
         SPECV_CHECK(specv_i_fits(r->batch, kv->src_seq_stride_bytes, 0), SIZE);
-    } else if (!r->row_start) {
+    } else if (!specv_i_is_csr(r)) {
         SPECV_CHECK(specv_i_fits((int64_t)r->batch * positions, pos_stride, 0), SIZE);
     }
     SPECV_CHECK(kv->num_sms >= 0 && kv->num_sms <= 65535, NUM_SMS);
@@ -3582,7 +3667,7 @@ SPECV_HOSTFN int specv_verify_pack_kv_validate(const specv_verify_pack_kv_desc *
 SPECV_HOSTFN void specv_i_kv_resolve(specv_kv_pack *kv, const specv_rows *r) {
     if (!kv->src_pos_stride_bytes) kv->src_pos_stride_bytes = kv->row_bytes;
     if (!kv->src_seq_stride_bytes)
-        kv->src_seq_stride_bytes = r->row_start ? 0 : r->max_draft * kv->src_pos_stride_bytes;
+        kv->src_seq_stride_bytes = specv_i_is_csr(r) ? 0 : r->max_draft * kv->src_pos_stride_bytes;
     if (!kv->dst_row_stride_bytes) kv->dst_row_stride_bytes = kv->row_bytes;
     if (!kv->num_planes) kv->num_planes = 1;
 }
@@ -3609,8 +3694,8 @@ SPECV_HOSTFN int specv_verify_pack_kv_launches(const specv_verify_pack_kv_desc *
    once. kv.src and kv.dst planes must not overlap. */
 SPECV_LAUNCHER int specv_pack_kv(const specv_pack_kv_desc *d, struct CUstream_st *stream);
 
-/* B2. A1 and B1 in one launch, two round trips (tokens, then KV; three with num_active, draft_len
-   or row_start), or in two launches chained by programmatic dependent launch where supported: see
+/* B2. A1 and B1 in one launch, two round trips (tokens, then KV; three with num_active or
+   lengths), or in two launches chained by programmatic dependent launch where supported: see
    specv_verify_pack_kv_launches. */
 SPECV_LAUNCHER int specv_verify_pack_kv(const specv_verify_pack_kv_desc *d,
                                         struct CUstream_st *stream);
@@ -3641,8 +3726,9 @@ SPECV_DEVFN void specv_i_block_accept_tile(const specv_verify_greedy_desc *d, in
     const int step_row = num_threads / columns, step_j = num_threads % columns;
     int row = thread / columns, j = thread % columns;
     /* CSR rows begin at row_start[b] and row_start[b] + b. */
-    const int64_t draft_stride = d->rows.row_start ? 0 : d->draft_stride_elems;
-    const int64_t target_stride = d->rows.row_start ? 1 : d->target_stride_elems;
+    const int csr = specv_i_is_csr(&d->rows);
+    const int64_t draft_stride = csr ? 0 : d->draft_stride_elems;
+    const int64_t target_stride = csr ? 1 : d->target_stride_elems;
 
     /* lens holds 2 * position + (an accepted EOS is there) of the earliest stop so far: the
        minimum is the first stop, and half of it, rounded up, is the accepted length. */
@@ -3662,7 +3748,7 @@ SPECV_DEVFN void specv_i_block_accept_tile(const specv_verify_greedy_desc *d, in
             if (base + (unsigned)(u * num_threads) >= total) break; /* all of the warp's */
             if (ahead_row < num_rows && ahead_j < work[ahead_row]) {
                 int64_t b = row0 + ahead_row, from = ahead_j;
-                if (d->rows.row_start) from += d->rows.row_start[b];
+                if (csr) from += specv_i_row_first(&d->rows, b);
                 specv_i_load_token(&draft_raw[u], d->draft_tokens, dtype, from + b * draft_stride);
                 specv_i_load_token(&target_raw[u], d->target_tokens, dtype,
                                    from + b * target_stride);
@@ -3768,7 +3854,7 @@ SPECV_DEVFN void specv_i_warp_gather(const specv_rows *rows, const specv_kv_pack
             row = first_row + ahead[u];
             mine = specv_i_find_row(offsets, i, last + 1, row);
             b = row0 + mine, from = row - offsets[mine];
-            if (rows->row_start) from += rows->row_start[b];
+            if (specv_i_is_csr(rows)) from += specv_i_row_first(rows, b);
             from = from * kv->src_pos_stride_bytes + b * kv->src_seq_stride_bytes;
             v[u] = *(const uint4 *)(src + from +
                                     16 * (within + (unsigned)unit - ahead[u] * row_units));
@@ -3802,7 +3888,7 @@ SPECV_DEVFN void specv_i_warp_pack_piece(const specv_rows *rows, const specv_kv_
         int64_t from = packed_row - offsets[i], bytes = high - low;
         int64_t run_rows = contiguous ? offsets[i + 1] - packed_row : 1;
         int64_t run_bytes = run_rows * row_bytes - within;
-        if (rows->row_start) from += rows->row_start[row0 + i];
+        if (specv_i_is_csr(rows)) from += specv_i_row_first(rows, row0 + i);
         from = from * pos_stride + (row0 + i) * seq_stride + within;
         if (run_bytes < bytes) {
             if (aligned && row_bytes < 1 << 30) {
@@ -4105,7 +4191,7 @@ SPECV_HOSTFN void specv_append_kv_resolve(specv_append_kv_desc *d) {
     if (!src->head_stride_bytes) src->head_stride_bytes = d->kv.head_bytes;
     if (!src->pos_stride_bytes)
         src->pos_stride_bytes = specv_i_times(d->kv.num_heads, src->head_stride_bytes);
-    if (!src->seq_stride_bytes && !d->rows.row_start)
+    if (!src->seq_stride_bytes && !specv_i_is_csr(&d->rows))
         src->seq_stride_bytes =
             specv_i_times((int64_t)d->num_pending + d->rows.max_draft, src->pos_stride_bytes);
 }
@@ -4143,16 +4229,16 @@ SPECV_HOSTFN int specv_append_kv_validate(const specv_append_kv_desc *d) {
     SPECV_CHECK(d->src.head_stride_bytes >= 0 && d->src.pos_stride_bytes >= 0 &&
                     d->src.seq_stride_bytes >= 0,
                 KV_STRIDE);
-    SPECV_CHECK(!d->rows.row_start || !d->src.seq_stride_bytes, SRC_SEQ_STRIDE);
+    SPECV_CHECK(!specv_i_is_csr(&d->rows) || !d->src.seq_stride_bytes, SRC_SEQ_STRIDE);
     full = *d;
     specv_append_kv_resolve(&full);
-    num_rows = d->rows.row_start
+    num_rows = specv_i_is_csr(&d->rows)
                    ? d->rows.num_draft_tokens + (int64_t)d->rows.batch * d->num_pending
                    : positions;
     SPECV_CHECK(specv_i_strides_ok(full.kv.num_heads, num_rows ? num_rows : 1, full.kv.head_bytes,
                                    full.src.head_stride_bytes, full.src.pos_stride_bytes),
                 KV_STRIDE);
-    SPECV_CHECK(d->rows.row_start || d->rows.batch <= 1 || positions == 0 ||
+    SPECV_CHECK(specv_i_is_csr(&d->rows) || d->rows.batch <= 1 || positions == 0 ||
                     full.src.seq_stride_bytes >= full.kv.head_bytes,
                 KV_STRIDE);
     SPECV_CHECK(specv_i_times(full.kv.num_heads, full.src.head_stride_bytes) < SPECV_I_HUGE, SIZE);
@@ -4391,7 +4477,7 @@ SPECV_DEVFN specv_i_append specv_i_append_row(const specv_append_kv_desc *d, int
     const int32_t accepted = d->accepted_len[b];
     specv_i_append a;
     a.live = row.live, a.len = d->cache_len[b], a.count = 0;
-    a.src_first = d->rows.row_start ? row.first + b * d->num_pending : 0;
+    a.src_first = specv_i_is_csr(&d->rows) ? row.first + b * d->num_pending : 0;
     a.n_draft = row.n_draft, a.status = row.status;
     if (!row.live || a.len < 0 || a.len > kv->max_positions) {
         a.status = row.live ? SPECV_ROW_BAD_LENGTH : 0;
@@ -5175,7 +5261,7 @@ SPECV_HOSTFN int specv_draft_budget_validate(const specv_draft_budget_desc *d) {
     SPECV_CHECK(d, NULL_DESC);
     SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
     if ((status = specv_i_rows_validate(&d->rows)) != SPECV_OK) return status;
-    SPECV_CHECK(!d->rows.row_start, LAYOUT);
+    SPECV_CHECK(!specv_i_is_csr(&d->rows), LAYOUT);
     SPECV_CHECK(specv_i_aligned(d->confidence, 4), CONFIDENCE);
     SPECV_CHECK(d->confidence || d->rows.batch == 0 || d->rows.max_draft == 0, CONFIDENCE);
     SPECV_CHECK(d->confidence_stride_elems == 0 || d->confidence_stride_elems >= d->rows.max_draft,
@@ -5886,7 +5972,8 @@ SPECV_HOSTFN int specv_accept_stats_validate(const specv_accept_stats_desc *d) {
     SPECV_CHECK(specv_i_aligned(d->draft_tokens, d->token_dtype == SPECV_I64 ? 8 : 4),
                 DRAFT_TOKENS);
     if (d->draft_stride_elems)
-        SPECV_CHECK(!d->rows.row_start && d->draft_stride_elems >= d->rows.max_draft, DRAFT_STRIDE);
+        SPECV_CHECK(!specv_i_is_csr(&d->rows) && d->draft_stride_elems >= d->rows.max_draft,
+                    DRAFT_STRIDE);
     SPECV_CHECK(specv_i_fits((int64_t)d->rows.batch * 8, d->draft_stride_elems, 0), SIZE);
     SPECV_CHECK(d->rows.batch == 0 || d->accepted_len, ACCEPTED_LEN);
     SPECV_CHECK(specv_i_aligned(d->accepted_len, 4), ACCEPTED_LEN);
@@ -7296,7 +7383,8 @@ SPECV_KERNEL __launch_bounds__(SPECV_STATS_THREADS)
                 int32_t len = row.live ? d.accepted_len[b] : 0;
                 if (d.draft_tokens)
                     row.n_draft = specv_i_drafts_of_row(
-                        &d, d.rows.row_start ? row.first : b * d.draft_stride_elems, row.n_draft);
+                        &d, specv_i_is_csr(&d.rows) ? row.first : b * d.draft_stride_elems,
+                        row.n_draft);
                 int bad = row.status || len < 0 || len > row.n_draft;
                 int32_t emitted = bad || !row.live ? 0 : d.num_emitted ? d.num_emitted[b] : len + 1;
                 if (bad || emitted < 0 || emitted > len + 1) {

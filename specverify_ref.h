@@ -94,12 +94,31 @@ static int specv_ref_i_is_live(const specv_rows *rows, int b) {
     return rows->num_active == NULL || b < *rows->num_active;
 }
 
+/* The slot of live row b, or -1 and a bit in *status: it is none of 0..num_slots-1, or an earlier
+   row has it too and `writes`, state of the request is written. */
+static int32_t specv_ref_i_slot(const int32_t *slot, int32_t num_slots, int b, int writes,
+                                uint32_t *status) {
+    int bad;
+    if (slot == NULL) return b;
+    bad = slot[b] < 0 || slot[b] >= num_slots;
+    for (int before = 0; writes && before < b; ++before) bad |= slot[before] == slot[b];
+    if (!bad) return slot[b];
+    *status |= SPECV_ROW_BAD_SLOT;
+    return -1;
+}
+
+/* CSR: index of row b's first draft; of row `batch`, the end of the last. */
+static int64_t specv_ref_i_row_first(const specv_rows *rows, int b) {
+    if (rows->row_start) return rows->row_start[b];
+    return b == 0 ? 0 : rows->row_end[b - 1];
+}
+
 /* Drafts of row b, or -1 if its length is outside its range. */
 static int32_t specv_ref_i_num_drafts(const specv_rows *rows, int b) {
     int64_t start, end, num_drafts = rows->max_draft;
-    if (rows->row_start) {
-        start = rows->row_start[b];
-        end = rows->row_start[b + 1];
+    if (specv_i_is_csr(rows)) {
+        start = specv_ref_i_row_first(rows, b);
+        end = specv_ref_i_row_first(rows, b + 1);
         if (start < 0 || end > rows->num_draft_tokens) return -1;
         num_drafts = end - start;
     } else if (rows->draft_len) {
@@ -129,7 +148,7 @@ typedef struct specv_ref_i_outcome {
 } specv_ref_i_outcome;
 
 static int64_t specv_ref_i_first_draft(const specv_verify_greedy_desc *d, int b) {
-    if (d->rows.row_start) return d->rows.row_start[b];
+    if (specv_i_is_csr(&d->rows)) return specv_ref_i_row_first(&d->rows, b);
     return b * (d->draft_stride_elems ? d->draft_stride_elems : d->rows.max_draft);
 }
 
@@ -140,7 +159,7 @@ static int32_t specv_ref_i_open_row(const specv_verify_greedy_desc *d, int b, ui
     if (!specv_ref_i_is_live(&d->rows, b)) return -1;
     if (num_drafts >= 0) return num_drafts;
     *status |= SPECV_ROW_BAD_LENGTH;
-    return d->rows.row_start ? -1 : 0;
+    return specv_i_is_csr(&d->rows) ? -1 : 0;
 }
 
 static void specv_ref_i_write_row(const specv_verify_greedy_desc *d, int b,
@@ -175,7 +194,7 @@ static void specv_ref_i_verify_row(const specv_verify_greedy_desc *d, int b) {
     const int64_t draft_base = specv_ref_i_first_draft(d, b);
     specv_ref_i_outcome o = {0, 0, 0, -1, 0};
     int32_t num_drafts = specv_ref_i_open_row(d, b, &o.status);
-    int64_t target_base = d->rows.row_start
+    int64_t target_base = specv_i_is_csr(&d->rows)
                               ? draft_base + b
                               : b * (d->target_stride_elems ? d->target_stride_elems : columns);
     if (num_drafts >= 0) {
@@ -288,7 +307,8 @@ static specv_ref_i_scores specv_ref_i_open(const specv_verify_sample_desc *d, in
     r.scores = scores;
     r.vocab = d->verify.vocab;
     r.first = b * seq_stride + j * pos_stride;
-    if (rows->row_start) r.first = (rows->row_start[b] + (of_draft ? 0 : b) + j) * pos_stride;
+    if (specv_i_is_csr(rows))
+        r.first = (specv_ref_i_row_first(rows, b) + (of_draft ? 0 : b) + j) * pos_stride;
     r.scale = specv_softmax_scale(zero ? 1.f : temperature);
     r.row.sum = 0, r.row.inverse = r.row.inverse_low = 0, r.row.n = 0, r.row.status = 0;
     r.row.kind = SPECV_SOFTMAX;
@@ -775,8 +795,9 @@ static void specv_ref_i_copy(const specv_pack_kv_desc *d, int b, int32_t len) {
         char *dst = (char *)(kv->dst_planes ? kv->dst_planes[plane] : kv->dst);
         if (!src || !dst) continue;
         for (int32_t j = 0; j < len; ++j) {
-            int64_t from = d->rows.row_start ? (d->rows.row_start[b] + (int64_t)j) * pos_stride
-                                             : b * seq_stride + j * pos_stride;
+            int64_t from = specv_i_is_csr(&d->rows)
+                               ? (specv_ref_i_row_first(&d->rows, b) + j) * pos_stride
+                               : b * seq_stride + j * pos_stride;
             int64_t to = (kv->offsets[b] + (int64_t)j) * dst_stride;
             for (int64_t byte = 0; byte < kv->row_bytes; ++byte) dst[to + byte] = src[from + byte];
         }
@@ -859,7 +880,7 @@ static int64_t specv_ref_i_append_count(const specv_append_kv_desc *d, int b, in
         return 0;
     }
     if (num_drafts < 0) *status |= SPECV_ROW_BAD_LENGTH;
-    if (num_drafts < 0 && d->rows.row_start) return 0;
+    if (num_drafts < 0 && specv_i_is_csr(&d->rows)) return 0;
     if (num_drafts < 0) num_drafts = 0;
     if (accepted < 0 || accepted > num_drafts) {
         *status |= SPECV_ROW_BAD_LENGTH;
@@ -889,8 +910,8 @@ static void specv_ref_i_append_rows(const specv_append_kv_desc *d, int b, int64_
         for (int64_t j = 0; j < count; ++j)
             for (int64_t h = 0; h < d->kv.num_heads; ++h) {
                 int64_t from = b * d->src.seq_stride_bytes + j * d->src.pos_stride_bytes;
-                if (d->rows.row_start)
-                    from = (d->rows.row_start[b] + (int64_t)b * d->num_pending + j) *
+                if (specv_i_is_csr(&d->rows))
+                    from = (specv_ref_i_row_first(&d->rows, b) + (int64_t)b * d->num_pending + j) *
                            d->src.pos_stride_bytes;
                 specv_ref_i_bytes(dst + specv_ref_i_place(&d->kv, b, cache_len + j, h),
                                   src + from + h * d->src.head_stride_bytes, d->kv.head_bytes);
@@ -899,7 +920,7 @@ static void specv_ref_i_append_rows(const specv_append_kv_desc *d, int b, int64_
 }
 
 /* Where the next pass's row at position x of sequence b goes: slots are numbered page by page. */
-static int64_t specv_ref_i_slot(const specv_kv_cache *kv, int b, int64_t x) {
+static int64_t specv_ref_i_kv_slot(const specv_kv_cache *kv, int b, int64_t x) {
     int64_t page;
     if (x >= kv->max_positions) return -1;
     if (!kv->block_table) return (int64_t)b * kv->max_positions + x;
@@ -929,7 +950,7 @@ static void specv_ref_i_append(const specv_append_kv_desc *d, int b) {
     }
     if (d->draft_lacks) d->draft_lacks[b] = lacks;
     for (int64_t j = 0; j < columns; ++j) {
-        int64_t slot = len >= 0 ? specv_ref_i_slot(&d->kv, b, len + j) : -1;
+        int64_t slot = len >= 0 ? specv_ref_i_kv_slot(&d->kv, b, len + j) : -1;
         if (d->slot_mapping) d->slot_mapping[b * columns + j] = slot;
         if (d->position_ids) d->position_ids[b * columns + j] = len >= 0 ? (int32_t)(len + j) : 0;
     }
@@ -1792,7 +1813,8 @@ SPECV_REF_API int specv_ref_reshuffle(const specv_reshuffle_desc *desc) {
 /* Drafts of row b in front of its first placeholder. */
 static int32_t specv_ref_i_proposed(const specv_accept_stats_desc *d, int b, int32_t num_drafts) {
     const int64_t stride = d->draft_stride_elems ? d->draft_stride_elems : d->rows.max_draft;
-    const int64_t first = d->rows.row_start ? d->rows.row_start[b] : b * stride;
+    const int64_t first =
+        specv_i_is_csr(&d->rows) ? specv_ref_i_row_first(&d->rows, b) : b * stride;
     int32_t n = 0;
     while (n < num_drafts && specv_ref_i_get(d->draft_tokens, d->token_dtype, first + n) != -1) ++n;
     return num_drafts < 0 ? num_drafts : n;
