@@ -228,11 +228,13 @@
    SPECVERIFY_IMPLEMENTATION   in one .cu file, before the include: kernels and launchers.
    SPECVERIFY_STATIC           in that file: kernels and launchers are static. For a library that
                                vendors this file and calls it from one .cu file only.
-   SPECVERIFY_API              everywhere: linkage attributes of launchers. Default: hidden
-                               visibility, so that two shared libraries with different versions of
-                               this file never call into each other. Define it to default
-                               visibility if you call launchers from outside the library that
-                               holds them.
+   SPECVERIFY_EXPORT           everywhere, before the first include: launchers, specv_status_string
+                               and *_scratch_bytes (of the reference, too) are called from outside
+                               the library that holds them, or found by name: default visibility,
+                               symbols without version; kernels without version, too. Default:
+                               symbols that carry the version, hidden, so that libraries, static
+                               or shared, with different versions of this file never call into
+                               each other, and equal ones link.
    SPECVERIFY_NO_SHORT_NAMES   anywhere: no warp_ballot_accept, warp_copy_kv, ...; only specv_*.
    SPECVERIFY_NO_GREEDY        with the implementation: no kernels and launchers of that family, for
    SPECVERIFY_NO_SAMPLE        less code and compile time (README: what each costs). What part I
@@ -242,7 +244,8 @@
    SPECVERIFY_NO_SCHEDULE      for.
    SPECVERIFY_NO_PARTICLES     (the same)
    SPECVERIFY_NO_STATS         (the same)
-   SPECVERIFY_NO_VALIDATE      with the implementation: launchers skip the host-side checks.
+   SPECVERIFY_NO_VALIDATE      with the implementation: launchers skip the host-side checks. All
+                               copies of one version in one program must agree on it.
    SPECVERIFY_NO_STDINT        under NVRTC, if you declare int32_t and its kin yourself.
 
    ------------------------------------------------------------------------------- >>revisions
@@ -291,11 +294,15 @@ typedef unsigned long long uint64_t;
 #endif
 
 #if defined(__GNUC__) || defined(__clang__)
-#define SPECV_UNUSED __attribute__((unused))
-#define SPECV_HIDDEN __attribute__((visibility("hidden")))
+#define SPECV_UNUSED  __attribute__((unused))
+#define SPECV_WEAK    __attribute__((weak))
+#define SPECV_HIDDEN  __attribute__((visibility("hidden")))
+#define SPECV_VISIBLE __attribute__((visibility("default")))
 #else
 #define SPECV_UNUSED
+#define SPECV_WEAK
 #define SPECV_HIDDEN
+#define SPECV_VISIBLE
 #endif
 
 #if defined(__cplusplus)
@@ -308,19 +315,54 @@ typedef unsigned long long uint64_t;
     { 0 }
 #endif
 
-#if !defined(SPECVERIFY_API)
-#define SPECVERIFY_API SPECV_HIDDEN
+/* Linkage. Copies of this file meet in one program: in shared libraries, static archives, merged
+   objects. So symbols are hidden, and carry the version: each caller gets the kit that it was
+   compiled with. Bodies are weak: of two copies of one version the linker keeps one. Declarations
+   are not: what nobody implements would be null instead of an error. Launchers have the version by
+   SPECV_AS, which C knows, too; kernels as an ABI tag, so that profilers show
+   specv_sample_kernel[abi:v400]. Only inline makes a kernel weak for the device linker as well. */
+#if defined(SPECVERIFY_API)
+#error "SPECVERIFY_API is gone: SPECVERIFY_EXPORT makes launchers callable from outside a library"
+#endif
+#define SPECV_I_TEXT_OF(x)  #x
+#define SPECV_I_TEXT(x)     SPECV_I_TEXT_OF(x)
+#define SPECV_I_VERSION_TAG "v" SPECV_I_TEXT(SPECVERIFY_VERSION)
+#if defined(SPECVERIFY_EXPORT) || defined(__CUDACC_RTC__) || !defined(__GNUC__)
+#define SPECV_AS(name)
+#define SPECV_API      SPECV_EXTERN_C SPECV_VISIBLE
+#define SPECV_API_BODY SPECV_API
+#define SPECV_I_GLOBAL extern "C" SPECV_HIDDEN __global__ void
+#define SPECV_I_INLINE
+#else
+#define SPECV_AS(name) __asm__(#name "_" SPECV_I_VERSION_TAG)
+#define SPECV_API      SPECV_EXTERN_C SPECV_HIDDEN
+#define SPECV_API_BODY SPECV_API SPECV_WEAK
+#define SPECV_I_GLOBAL SPECV_HIDDEN __attribute__((abi_tag(SPECV_I_VERSION_TAG))) __global__ void
+#define SPECV_I_INLINE inline
 #endif
 #if defined(SPECVERIFY_STATIC)
-#define SPECV_LAUNCHER static SPECV_UNUSED
-#define SPECV_KERNEL   static __global__ void
+#define SPECV_LAUNCHER      static SPECV_UNUSED
+#define SPECV_LAUNCHER_BODY SPECV_LAUNCHER
+#define SPECV_KERNEL        static __global__ void
+#define SPECV_KERNEL_BODY   SPECV_KERNEL
 #else
-#define SPECV_LAUNCHER SPECV_EXTERN_C SPECVERIFY_API
-#define SPECV_KERNEL   extern "C" SPECV_HIDDEN __global__ void
+#define SPECV_LAUNCHER      SPECV_API
+#define SPECV_LAUNCHER_BODY SPECV_API_BODY
+#define SPECV_KERNEL        SPECV_I_GLOBAL
+#define SPECV_KERNEL_BODY   SPECV_I_INLINE SPECV_KERNEL
 #endif
 
 /* Host functions that every translation unit may want: static, so that versions never mix. */
 #define SPECV_HOSTFN static inline SPECV_UNUSED
+/* Those among them that other languages need beside the launchers: with SPECVERIFY_EXPORT, the
+   files that implement the kit or the reference export them. */
+#if defined(SPECVERIFY_EXPORT) &&                                                                  \
+    (defined(SPECVERIFY_IMPLEMENTATION) || defined(SPECVERIFY_REF_IMPLEMENTATION))
+#define SPECV_I_EXPORTING
+#define SPECV_HOSTAPI SPECV_API SPECV_WEAK
+#else
+#define SPECV_HOSTAPI SPECV_HOSTFN
+#endif
 /* The attribute keeps clang hosts quiet about device functions that a file does not use. */
 #define SPECV_DEVFN static __device__ __forceinline__ SPECV_UNUSED
 /* Host and device functions. */
@@ -1088,7 +1130,7 @@ SPECV_NUMFN double specv_i_bits_double(uint64_t x) {
 #if !defined(__CUDACC_RTC__)
 
 /* Text of a status code; of positive codes (cudaError_t) only that they are one. Never null. */
-SPECV_HOSTFN const char *specv_status_string(int status) {
+SPECV_HOSTAPI const char *specv_status_string(int status) {
     switch (status) {
 #define SPECV_I_CASE(name, value, text)                                                            \
     case value: return "SPECV_" #name ": " text;
@@ -1148,7 +1190,7 @@ SPECV_HOSTFN int64_t specv_i_times(int64_t a, int64_t b) {
    live until the stream is done with it. Scratch memory and tickets are the caller's. */
 #if SPECV_I_LAUNCHERS
 /* SPECVERIFY_VERSION of the implementation that was linked. */
-SPECV_LAUNCHER int specv_version(void);
+SPECV_LAUNCHER int specv_version(void) SPECV_AS(specv_version);
 #endif
 
 #endif /* !__CUDACC_RTC__ */
@@ -1707,7 +1749,7 @@ SPECV_HOSTFN void specv_verify_greedy_resolve(specv_verify_greedy_desc *d) {
 /* A1. One launch, a warp per row. Reads tokens up to the first stop (in steps of 128) once:
    one dependent round trip, one more when num_active or lengths are given. */
 SPECV_LAUNCHER int specv_verify_greedy(const specv_verify_greedy_desc *d,
-                                       struct CUstream_st *stream);
+                                       struct CUstream_st *stream) SPECV_AS(specv_verify_greedy);
 #endif
 
 #endif /* !__CUDACC_RTC__ */
@@ -2335,7 +2377,7 @@ SPECV_HOSTFN int specv_i_verify_sample_validate(const specv_verify_sample_desc *
 /* Bytes of scratch that a descriptor needs (valid but for its scratch fields), or SPECV_ERR_*. The
    most that any step with this batch, max_draft and vocab needs is what the dense layout with draft
    logits needs. Two launches that may run at the same time need scratch memory of their own. */
-SPECV_HOSTFN int64_t specv_verify_sample_scratch_bytes(const specv_verify_sample_desc *d) {
+SPECV_HOSTAPI int64_t specv_verify_sample_scratch_bytes(const specv_verify_sample_desc *d) {
     int status;
     SPECV_CHECK(d, NULL_DESC);
     if ((status = specv_i_verify_sample_validate(d)) != SPECV_OK) return status;
@@ -2379,7 +2421,7 @@ SPECV_HOSTFN specv_verify_sample_desc specv_sample_as_verify(const specv_sample_
     return v;
 }
 
-SPECV_HOSTFN int64_t specv_sample_scratch_bytes(const specv_sample_desc *d) {
+SPECV_HOSTAPI int64_t specv_sample_scratch_bytes(const specv_sample_desc *d) {
     specv_verify_sample_desc v;
     int32_t unused;
     int status;
@@ -2431,10 +2473,11 @@ SPECV_HOSTFN void specv_verify_sample_resolve(specv_verify_sample_desc *d) {
    Dependent round trips: lengths, scores, tile sums, draft ids, p and q there, the tile: 6; with
    the second pass 3 more. Scratch: specv_verify_sample_scratch_bytes. */
 SPECV_LAUNCHER int specv_verify_sample(const specv_verify_sample_desc *d,
-                                       struct CUstream_st *stream);
+                                       struct CUstream_st *stream) SPECV_AS(specv_verify_sample);
 
 /* A8. One launch, as A3 or A5 without drafts (two from probabilities). */
-SPECV_LAUNCHER int specv_sample(const specv_sample_desc *d, struct CUstream_st *stream);
+SPECV_LAUNCHER int specv_sample(const specv_sample_desc *d, struct CUstream_st *stream)
+    SPECV_AS(specv_sample);
 #endif
 
 #endif /* !__CUDACC_RTC__ */
@@ -3692,13 +3735,14 @@ SPECV_HOSTFN int specv_verify_pack_kv_launches(const specv_verify_pack_kv_desc *
 /* B1. One launch, two round trips: lengths, then KV. Each block re-scans accepted_len (4 bytes a
    row) and copies an equal share of the output bytes; each accepted byte is read and written
    once. kv.src and kv.dst planes must not overlap. */
-SPECV_LAUNCHER int specv_pack_kv(const specv_pack_kv_desc *d, struct CUstream_st *stream);
+SPECV_LAUNCHER int specv_pack_kv(const specv_pack_kv_desc *d, struct CUstream_st *stream)
+    SPECV_AS(specv_pack_kv);
 
 /* B2. A1 and B1 in one launch, two round trips (tokens, then KV; three with num_active or
    lengths), or in two launches chained by programmatic dependent launch where supported: see
    specv_verify_pack_kv_launches. */
 SPECV_LAUNCHER int specv_verify_pack_kv(const specv_verify_pack_kv_desc *d,
-                                        struct CUstream_st *stream);
+                                        struct CUstream_st *stream) SPECV_AS(specv_verify_pack_kv);
 #endif
 
 #endif /* !__CUDACC_RTC__ */
@@ -4320,15 +4364,18 @@ SPECV_HOSTFN void specv_page_fork_resolve(specv_page_fork_desc *d) {
    BAD_PAGE, SHARED_PAGE: nothing is appended, cache_len stays, draft_cache_len is cut to it.
    BAD_LENGTH as well for a draft_cache_len below 0 and for a dense draft_len out of range, which
    counts as 0, as in A1: there the row is appended. */
-SPECV_LAUNCHER int specv_append_kv(const specv_append_kv_desc *d, struct CUstream_st *stream);
+SPECV_LAUNCHER int specv_append_kv(const specv_append_kv_desc *d, struct CUstream_st *stream)
+    SPECV_AS(specv_append_kv);
 
 /* B5. One launch of one block; with planes a second one, chained by programmatic dependent launch,
    that copies. No atomics decide an order: ranks do. Row faults: BAD_LENGTH, BAD_PAGE (an id
    outside the pool, or of a free page), SHARED_PAGE (a page behind cache_len with other owners):
    the row stays as it is; NO_SPACE: see the descriptor. */
-SPECV_LAUNCHER int specv_page_resize(const specv_page_resize_desc *d, struct CUstream_st *stream);
+SPECV_LAUNCHER int specv_page_resize(const specv_page_resize_desc *d, struct CUstream_st *stream)
+    SPECV_AS(specv_page_resize);
 
-SPECV_LAUNCHER int specv_page_fork(const specv_page_fork_desc *d, struct CUstream_st *stream);
+SPECV_LAUNCHER int specv_page_fork(const specv_page_fork_desc *d, struct CUstream_st *stream)
+    SPECV_AS(specv_page_fork);
 #endif
 
 #endif /* !__CUDACC_RTC__ */
@@ -4965,14 +5012,17 @@ SPECV_HOSTFN void specv_gap_commit_resolve(specv_gap_commit_desc *d) {
    load. Row faults: BAD_LENGTH (num_emitted out of range counts as 0; with pad_len or width out
    of range the row is left alone); NO_SPACE (width' above max_columns, or width + num_emitted - 1
    of a row above the cache's max_positions): then no row and no array is changed. */
-SPECV_LAUNCHER int specv_realign(const specv_realign_desc *d, struct CUstream_st *stream);
+SPECV_LAUNCHER int specv_realign(const specv_realign_desc *d, struct CUstream_st *stream)
+    SPECV_AS(specv_realign);
 
-SPECV_LAUNCHER int specv_shift_kv(const specv_shift_kv_desc *d, struct CUstream_st *stream);
+SPECV_LAUNCHER int specv_shift_kv(const specv_shift_kv_desc *d, struct CUstream_st *stream)
+    SPECV_AS(specv_shift_kv);
 
 /* C2. One launch, a block per row. Row faults: BAD_LENGTH: the row is left alone; NO_SPACE (width'
    above max_columns): nothing is changed. Columns of inert and faulty rows are not written, though
    width grows: clear their mask before such a row is live again. */
-SPECV_LAUNCHER int specv_gap_commit(const specv_gap_commit_desc *d, struct CUstream_st *stream);
+SPECV_LAUNCHER int specv_gap_commit(const specv_gap_commit_desc *d, struct CUstream_st *stream)
+    SPECV_AS(specv_gap_commit);
 #endif
 
 #endif /* !__CUDACC_RTC__ */
@@ -5285,14 +5335,17 @@ SPECV_HOSTFN void specv_draft_budget_resolve(specv_draft_budget_desc *d) {
 #if SPECV_I_LAUNCHERS
 /* C3. One launch of 1 + num_carry blocks. Row fault: BAD_LENGTH (not 0 <= draft_cache_len <=
    cache_len): the row goes on with nothing that the draft model lacks. */
-SPECV_LAUNCHER int specv_compact(const specv_compact_desc *d, struct CUstream_st *stream);
+SPECV_LAUNCHER int specv_compact(const specv_compact_desc *d, struct CUstream_st *stream)
+    SPECV_AS(specv_compact);
 
 /* C4. One launch, eight threads per row that compare its key with all others. At most 65,536
    rows. */
-SPECV_LAUNCHER int specv_group(const specv_group_desc *d, struct CUstream_st *stream);
+SPECV_LAUNCHER int specv_group(const specv_group_desc *d, struct CUstream_st *stream)
+    SPECV_AS(specv_group);
 
 /* C5. One launch of one block. Row faults: BAD_LENGTH (draft_len): no drafts; NAN. */
-SPECV_LAUNCHER int specv_draft_budget(const specv_draft_budget_desc *d, struct CUstream_st *stream);
+SPECV_LAUNCHER int specv_draft_budget(const specv_draft_budget_desc *d, struct CUstream_st *stream)
+    SPECV_AS(specv_draft_budget);
 #endif
 
 #endif /* !__CUDACC_RTC__ */
@@ -5720,18 +5773,20 @@ SPECV_HOSTFN void specv_reshuffle_resolve(specv_reshuffle_desc *d) {
 #if SPECV_I_LAUNCHERS
 /* D1. One launch, a thread per particle. */
 SPECV_LAUNCHER int specv_particle_weights(const specv_particle_weights_desc *d,
-                                          struct CUstream_st *stream);
+                                          struct CUstream_st *stream)
+    SPECV_AS(specv_particle_weights);
 
 /* D2. One launch, a block per group. */
 SPECV_LAUNCHER int specv_resample_plan(const specv_resample_plan_desc *d,
-                                       struct CUstream_st *stream);
+                                       struct CUstream_st *stream) SPECV_AS(specv_resample_plan);
 
 /* D3. One launch, a few blocks for each SM at most, which look at all jobs that there can be, times
    chunks of a table; a job that there is not costs one load. D4, from one prompt to many particles,
    is specv_page_fork. Job fault: BAD_LENGTH (rows, lengths): nothing is done. Page ids, owners and
    num_free are B5's to judge: an id outside the pool is carried along, counted nowhere; with
    num_free out of range freed pages are lost. */
-SPECV_LAUNCHER int specv_reshuffle(const specv_reshuffle_desc *d, struct CUstream_st *stream);
+SPECV_LAUNCHER int specv_reshuffle(const specv_reshuffle_desc *d, struct CUstream_st *stream)
+    SPECV_AS(specv_reshuffle);
 #endif
 
 #endif /* !__CUDACC_RTC__ */
@@ -6033,7 +6088,8 @@ SPECV_HOSTFN double specv_expected_speedup(double alpha, int gamma, double draft
 #if SPECV_I_LAUNCHERS
 /* E. One launch of one block; call it after A1 or B2 on the same stream. With accumulate the
    stream's order is what keeps the counts whole: not for two streams at once. */
-SPECV_LAUNCHER int specv_accept_stats(const specv_accept_stats_desc *d, struct CUstream_st *stream);
+SPECV_LAUNCHER int specv_accept_stats(const specv_accept_stats_desc *d, struct CUstream_st *stream)
+    SPECV_AS(specv_accept_stats);
 #endif
 
 #endif /* !__CUDACC_RTC__ */
@@ -6125,6 +6181,11 @@ SPECV_DEVFN void block_copy_kv(void *dst, const void *src, int64_t bytes) {
 #if !defined(__CUDACC__)
 #error "SPECVERIFY_IMPLEMENTATION belongs into one .cu file, compiled by nvcc"
 #else
+#if defined(SPECVERIFY_EXPORT) && !defined(SPECV_I_EXPORTING)
+#error "with SPECVERIFY_EXPORT, SPECVERIFY_IMPLEMENTATION must be defined before the first include"
+#endif
+#pragma nv_diagnostic push
+#pragma nv_diag_suppress 20050 /* "inline is ignored": not by the linkers, see >>config */
 
 /* ========================================================================== >>implementation
 
@@ -6177,7 +6238,7 @@ static int specv_i_launch(const void *kernel, int64_t blocks, int threads, const
     return (int)cudaLaunchKernelExC(&config, kernel, args);
 }
 
-SPECV_LAUNCHER int specv_version(void) { return SPECVERIFY_VERSION; }
+SPECV_LAUNCHER_BODY int specv_version(void) { return SPECVERIFY_VERSION; }
 
 #endif /* !__CUDACC_RTC__ */
 
@@ -6187,7 +6248,7 @@ SPECV_LAUNCHER int specv_version(void) { return SPECVERIFY_VERSION; }
 
 /* A1. Grid: ceil(batch / 4) blocks of SPECV_VERIFY_THREADS; warp w of block x has row 4 x + w.
    Bytes: drafts and targets up to the stop, rounded up to 128 positions; outputs once. */
-SPECV_KERNEL __launch_bounds__(SPECV_VERIFY_THREADS)
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_VERIFY_THREADS)
     specv_verify_greedy_kernel(const __grid_constant__ specv_verify_greedy_task task) {
     int64_t row = (int64_t)blockIdx.x * (SPECV_VERIFY_THREADS / 32) + specv_i_thread() / 32;
     specv_i_wait_for_primary();
@@ -6209,8 +6270,8 @@ static int specv_i_launch_greedy(const specv_verify_greedy_desc *desc, int has_s
                           SPECV_VERIFY_THREADS, &task, 0, stream);
 }
 
-SPECV_LAUNCHER int specv_verify_greedy(const specv_verify_greedy_desc *desc,
-                                       struct CUstream_st *stream) {
+SPECV_LAUNCHER_BODY int specv_verify_greedy(const specv_verify_greedy_desc *desc,
+                                            struct CUstream_st *stream) {
     int status = SPECV_I_VALIDATE(specv_verify_greedy_validate, desc);
     if (status != SPECV_OK || desc->rows.batch == 0) return status;
     return specv_i_launch_greedy(desc, 0, stream);
@@ -6225,7 +6286,7 @@ SPECV_LAUNCHER int specv_verify_greedy(const specv_verify_greedy_desc *desc,
 
 /* A2 to A5 and A8, first pass. Grid: task.blocks blocks of SPECV_SAMPLE_THREADS for each row.
    Bytes: each score of the rows that need statistics once; 24 bytes a tile written, read back. */
-SPECV_KERNEL __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
     specv_verify_sample_kernel(const __grid_constant__ specv_sample_task task) {
     const specv_i_memory memory = specv_i_open_memory(&task.d, &task.scratch);
     specv_i_wait_for_primary();
@@ -6237,7 +6298,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
 /* A3 and A4, second pass, where the token may have to come from p and q, or from probabilities.
    Grid: task.blocks_of_residual blocks for each row; those with nothing left to do end at once.
    Bytes: the p row and the q row of each position that may emit the token, once. */
-SPECV_KERNEL __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
     specv_residual_kernel(const __grid_constant__ specv_sample_task task) {
     const specv_i_memory memory = specv_i_open_memory(&task.d, &task.scratch);
     specv_i_wait_for_primary();
@@ -6287,14 +6348,14 @@ static int specv_i_launch_sample(const specv_verify_sample_desc *desc, int chain
                           1, stream);
 }
 
-SPECV_LAUNCHER int specv_verify_sample(const specv_verify_sample_desc *desc,
-                                       struct CUstream_st *stream) {
+SPECV_LAUNCHER_BODY int specv_verify_sample(const specv_verify_sample_desc *desc,
+                                            struct CUstream_st *stream) {
     int status = SPECV_I_VALIDATE(specv_verify_sample_validate, desc);
     if (status != SPECV_OK || desc->verify.rows.batch == 0) return status;
     return specv_i_launch_sample(desc, 0, stream);
 }
 
-SPECV_LAUNCHER int specv_sample(const specv_sample_desc *desc, struct CUstream_st *stream) {
+SPECV_LAUNCHER_BODY int specv_sample(const specv_sample_desc *desc, struct CUstream_st *stream) {
     int status = SPECV_I_VALIDATE(specv_sample_validate, desc);
     specv_verify_sample_desc d;
     if (status != SPECV_OK || desc->batch == 0) return status;
@@ -6311,7 +6372,7 @@ SPECV_LAUNCHER int specv_sample(const specv_sample_desc *desc, struct CUstream_s
 
 /* B1. Grid: any number of blocks of SPECV_PACK_THREADS; all share every tile's bytes.
    Bytes: per block 4 per row; per accepted row row_bytes read, row_bytes written. */
-SPECV_KERNEL __launch_bounds__(SPECV_PACK_THREADS, 1)
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_PACK_THREADS, 1)
     specv_pack_kv_kernel(const __grid_constant__ specv_pack_kv_desc d) {
     __shared__ int32_t lens[SPECV_TILE_ROWS], offsets[SPECV_TILE_ROWS + 1];
     __shared__ int32_t scratch[SPECV_BLOCK_SCAN_SMEM_WORDS];
@@ -6350,7 +6411,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_PACK_THREADS, 1)
 /* B2. Grid: specv_i_verify_blocks(batch) blocks that write A1's outputs, and at least one more
    that copy, of SPECV_PACK_THREADS. Every block finds all accepted lengths for itself: no block
    waits for another. Bytes: per block all tokens (L2); then as A1 and B1. */
-SPECV_KERNEL __launch_bounds__(SPECV_PACK_THREADS, 1)
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_PACK_THREADS, 1)
     specv_verify_pack_kv_kernel(const __grid_constant__ specv_verify_pack_kv_desc d) {
     __shared__ int32_t lens[SPECV_TILE_ROWS], offsets[SPECV_TILE_ROWS + 1];
     __shared__ int32_t scratch[SPECV_BLOCK_SCAN_SMEM_WORDS];
@@ -6406,14 +6467,14 @@ static int specv_i_launch_pack(const specv_pack_kv_desc *desc, int chained, cuda
                           chained, stream);
 }
 
-SPECV_LAUNCHER int specv_pack_kv(const specv_pack_kv_desc *desc, struct CUstream_st *stream) {
+SPECV_LAUNCHER_BODY int specv_pack_kv(const specv_pack_kv_desc *desc, struct CUstream_st *stream) {
     int status = SPECV_I_VALIDATE(specv_pack_kv_validate, desc);
     if (status != SPECV_OK || desc->rows.batch == 0) return status;
     return specv_i_launch_pack(desc, 0, stream);
 }
 
-SPECV_LAUNCHER int specv_verify_pack_kv(const specv_verify_pack_kv_desc *desc,
-                                        struct CUstream_st *stream) {
+SPECV_LAUNCHER_BODY int specv_verify_pack_kv(const specv_verify_pack_kv_desc *desc,
+                                             struct CUstream_st *stream) {
     int num_sms, verify_blocks, status = SPECV_I_VALIDATE(specv_verify_pack_kv_validate, desc);
     specv_verify_pack_kv_desc d;
     if (status != SPECV_OK || desc->verify.rows.batch == 0) return status;
@@ -6448,7 +6509,7 @@ SPECV_LAUNCHER int specv_verify_pack_kv(const specv_verify_pack_kv_desc *desc,
 /* B3. Grid: any number of blocks of SPECV_MOVE_THREADS; one if there are no planes.
    Bytes: per block 12 a row and its pages' ids; per appended KV row its bytes read and written.
    Round trips: lengths; page ids; (owners;) KV. */
-SPECV_KERNEL __launch_bounds__(SPECV_MOVE_THREADS, 1)
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_MOVE_THREADS, 1)
     specv_append_kv_kernel(const __grid_constant__ specv_append_kv_desc d) {
     __shared__ specv_i_move moves[SPECV_MOVE_ROWS];
     __shared__ int32_t lens[SPECV_MOVE_ROWS], offsets[SPECV_MOVE_ROWS + 1];
@@ -6481,7 +6542,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_MOVE_THREADS, 1)
 
 /* B5, first kernel. Grid: one block of SPECV_PAGE_THREADS, a thread per row.
    Bytes: 20 a row, 16 for each page that changes hands. */
-SPECV_KERNEL __launch_bounds__(SPECV_PAGE_THREADS, 1)
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_PAGE_THREADS, 1)
     specv_page_resize_kernel(const __grid_constant__ specv_page_resize_desc d) {
     __shared__ specv_i_page_tile tile;
     const int b = specv_i_thread();
@@ -6514,7 +6575,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_PAGE_THREADS, 1)
 
 /* B5, second kernel: the copies. Grid: any number of blocks of SPECV_MOVE_THREADS.
    Bytes: per block 12 a row; each position that is copied once. */
-SPECV_KERNEL __launch_bounds__(SPECV_MOVE_THREADS, 1)
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_MOVE_THREADS, 1)
     specv_copy_pages_kernel(const __grid_constant__ specv_page_resize_desc d) {
     __shared__ specv_i_move moves[SPECV_MOVE_ROWS];
     __shared__ int32_t lens[SPECV_MOVE_ROWS], offsets[SPECV_MOVE_ROWS + 1];
@@ -6541,7 +6602,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_MOVE_THREADS, 1)
 }
 
 /* B5, fork. Grid: one block of SPECV_PAGE_THREADS, a thread per fork. Bytes: 12 for each entry. */
-SPECV_KERNEL __launch_bounds__(SPECV_PAGE_THREADS, 1)
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_PAGE_THREADS, 1)
     specv_page_fork_kernel(const __grid_constant__ specv_page_fork_desc d) {
     __shared__ int32_t first[SPECV_PAGE_THREADS + 1], scratch[SPECV_BLOCK_SCAN_SMEM_WORDS];
     __shared__ uint32_t status[SPECV_PAGE_THREADS];
@@ -6607,7 +6668,8 @@ static int specv_i_move_blocks(const specv_kv_cache *kv, int64_t positions, int 
     return (int)(blocks < most ? blocks : most);
 }
 
-SPECV_LAUNCHER int specv_append_kv(const specv_append_kv_desc *desc, struct CUstream_st *stream) {
+SPECV_LAUNCHER_BODY int specv_append_kv(const specv_append_kv_desc *desc,
+                                        struct CUstream_st *stream) {
     int num_sms, status = SPECV_I_VALIDATE(specv_append_kv_validate, desc);
     specv_append_kv_desc d;
     if (status != SPECV_OK || desc->rows.batch == 0) return status;
@@ -6622,8 +6684,8 @@ SPECV_LAUNCHER int specv_append_kv(const specv_append_kv_desc *desc, struct CUst
         SPECV_MOVE_THREADS, &d, 0, stream);
 }
 
-SPECV_LAUNCHER int specv_page_resize(const specv_page_resize_desc *desc,
-                                     struct CUstream_st *stream) {
+SPECV_LAUNCHER_BODY int specv_page_resize(const specv_page_resize_desc *desc,
+                                          struct CUstream_st *stream) {
     int num_sms, status = SPECV_I_VALIDATE(specv_page_resize_validate, desc);
     specv_page_resize_desc d;
     if (status != SPECV_OK || desc->batch == 0) return status;
@@ -6639,7 +6701,8 @@ SPECV_LAUNCHER int specv_page_resize(const specv_page_resize_desc *desc,
                           SPECV_MOVE_THREADS, &d, 1, stream);
 }
 
-SPECV_LAUNCHER int specv_page_fork(const specv_page_fork_desc *desc, struct CUstream_st *stream) {
+SPECV_LAUNCHER_BODY int specv_page_fork(const specv_page_fork_desc *desc,
+                                        struct CUstream_st *stream) {
     int status = SPECV_I_VALIDATE(specv_page_fork_validate, desc);
     specv_page_fork_desc d;
     if (status != SPECV_OK || desc->num_forks == 0) return status;
@@ -6659,7 +6722,7 @@ SPECV_LAUNCHER int specv_page_fork(const specv_page_fork_desc *desc, struct CUst
 /* C1, first kernel: where everything goes, tokens, mask, position ids. Grid: batch blocks of
    SPECV_COLUMN_THREADS, a block per row. Bytes: per block 8 a row; per row that moves its columns
    of each array, else those behind the old width. */
-SPECV_KERNEL __launch_bounds__(SPECV_COLUMN_THREADS, 2)
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_COLUMN_THREADS, 2)
     specv_realign_kernel(const __grid_constant__ specv_realign_desc d) {
     const int b = (int)blockIdx.x, thread = specv_i_thread();
     specv_i_wait_for_primary();
@@ -6706,7 +6769,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_COLUMN_THREADS, 2)
 /* C1, KV. Grid: a thread for each 16 bytes of one KV row of each plane of each sequence; blocks of
    SPECV_COLUMN_THREADS. Bytes: 16 a thread, then each KV row that moves once read, once written.
    Round trips: shift and plane; then count / SPECV_I_FLIGHT, one behind the other. */
-SPECV_KERNEL __launch_bounds__(SPECV_COLUMN_THREADS, 2)
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_COLUMN_THREADS, 2)
     specv_shift_kv_kernel(const __grid_constant__ specv_shift_kv_desc d) {
     const unsigned slots = (unsigned)((d.kv.num_heads * d.kv.head_bytes + 15) / 16);
     const unsigned thread = blockIdx.x * SPECV_COLUMN_THREADS + (unsigned)specv_i_thread();
@@ -6751,7 +6814,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_COLUMN_THREADS, 2)
 
 /* C2. Grid: batch blocks of SPECV_COLUMN_THREADS, a block per row. Bytes: per block 12 a row; the
    columns of the step of each array. */
-SPECV_KERNEL __launch_bounds__(SPECV_COLUMN_THREADS)
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_COLUMN_THREADS)
     specv_gap_commit_kernel(const __grid_constant__ specv_gap_commit_desc d) {
     const int b = (int)blockIdx.x, thread = specv_i_thread();
     specv_i_wait_for_primary();
@@ -6790,7 +6853,7 @@ static int specv_i_launch_shift(const specv_shift_kv_desc *d, int chained, cudaS
                           SPECV_COLUMN_THREADS, d, chained, stream);
 }
 
-SPECV_LAUNCHER int specv_realign(const specv_realign_desc *desc, struct CUstream_st *stream) {
+SPECV_LAUNCHER_BODY int specv_realign(const specv_realign_desc *desc, struct CUstream_st *stream) {
     int status = SPECV_I_VALIDATE(specv_realign_validate, desc);
     specv_shift_kv_desc shift = SPECV_ZERO;
     specv_realign_desc d;
@@ -6807,7 +6870,8 @@ SPECV_LAUNCHER int specv_realign(const specv_realign_desc *desc, struct CUstream
     return specv_i_launch_shift(&shift, 1, stream);
 }
 
-SPECV_LAUNCHER int specv_shift_kv(const specv_shift_kv_desc *desc, struct CUstream_st *stream) {
+SPECV_LAUNCHER_BODY int specv_shift_kv(const specv_shift_kv_desc *desc,
+                                       struct CUstream_st *stream) {
     int status = SPECV_I_VALIDATE(specv_shift_kv_validate, desc);
     specv_shift_kv_desc d;
     if (status != SPECV_OK || desc->batch == 0) return status;
@@ -6816,7 +6880,8 @@ SPECV_LAUNCHER int specv_shift_kv(const specv_shift_kv_desc *desc, struct CUstre
     return specv_i_launch_shift(&d, 0, stream);
 }
 
-SPECV_LAUNCHER int specv_gap_commit(const specv_gap_commit_desc *desc, struct CUstream_st *stream) {
+SPECV_LAUNCHER_BODY int specv_gap_commit(const specv_gap_commit_desc *desc,
+                                         struct CUstream_st *stream) {
     int status = SPECV_I_VALIDATE(specv_gap_commit_validate, desc);
     specv_gap_commit_desc d;
     if (status != SPECV_OK || desc->batch == 0) return status;
@@ -6835,7 +6900,7 @@ SPECV_LAUNCHER int specv_gap_commit(const specv_gap_commit_desc *desc, struct CU
 
 /* C3. Grid: one block of SPECV_COMPACT_THREADS for the lists, one more for each carried array; all
    count for themselves. Bytes: 1 a row and block; lists once; elements that move once. */
-SPECV_KERNEL __launch_bounds__(SPECV_COMPACT_THREADS, 1)
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_COMPACT_THREADS, 1)
     specv_compact_kernel(const __grid_constant__ specv_compact_desc d) {
     enum { AHEAD = 2 };
     __shared__ int32_t dst[SPECV_COMPACT_THREADS], scratch[2][SPECV_BLOCK_SCAN_SMEM_WORDS];
@@ -6906,7 +6971,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_COMPACT_THREADS, 1)
 /* C4. Grid: ceil(batch / SPECV_GROUP_ROWS) blocks. A row's place is the number of keys below its
    own: all pairs are compared, which is work for many SMs and needs no passes. The last block to
    arrive finds the groups. Bytes: per block 4 (5) a row; order once. */
-SPECV_KERNEL __launch_bounds__(SPECV_GROUP_THREADS)
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_GROUP_THREADS)
     specv_group_kernel(const __grid_constant__ specv_group_desc d) {
     __shared__ uint64_t keys[SPECV_GROUP_THREADS], best;
     __shared__ int32_t scratch[SPECV_BLOCK_SCAN_SMEM_WORDS];
@@ -6988,7 +7053,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_GROUP_THREADS)
 /* C5. Grid: one block of SPECV_BUDGET_THREADS. The smallest survival that is kept is found ten bits
    at a time. Bytes: confidence once, survival once and, from L1, three times and twice
    log2(max_draft) of a row. Round trips: 1 + one for each 8 drafts. */
-SPECV_KERNEL __launch_bounds__(SPECV_BUDGET_THREADS, 1)
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_BUDGET_THREADS, 1)
     specv_draft_budget_kernel(const __grid_constant__ specv_draft_budget_desc d) {
     enum { AHEAD = 8 };
     __shared__ int32_t scratch[2][SPECV_BLOCK_SCAN_SMEM_WORDS];
@@ -7045,14 +7110,14 @@ SPECV_KERNEL __launch_bounds__(SPECV_BUDGET_THREADS, 1)
 
 #if !defined(__CUDACC_RTC__)
 
-SPECV_LAUNCHER int specv_compact(const specv_compact_desc *desc, struct CUstream_st *stream) {
+SPECV_LAUNCHER_BODY int specv_compact(const specv_compact_desc *desc, struct CUstream_st *stream) {
     int status = SPECV_I_VALIDATE(specv_compact_validate, desc);
     if (status != SPECV_OK || desc->batch == 0) return status;
     return specv_i_launch((const void *)specv_compact_kernel, 1 + desc->num_carry,
                           SPECV_COMPACT_THREADS, desc, 0, stream);
 }
 
-SPECV_LAUNCHER int specv_group(const specv_group_desc *desc, struct CUstream_st *stream) {
+SPECV_LAUNCHER_BODY int specv_group(const specv_group_desc *desc, struct CUstream_st *stream) {
     int status = SPECV_I_VALIDATE(specv_group_validate, desc);
     if (status != SPECV_OK || desc->batch == 0) return status;
     return specv_i_launch((const void *)specv_group_kernel,
@@ -7060,8 +7125,8 @@ SPECV_LAUNCHER int specv_group(const specv_group_desc *desc, struct CUstream_st 
                           SPECV_GROUP_THREADS, desc, 0, stream);
 }
 
-SPECV_LAUNCHER int specv_draft_budget(const specv_draft_budget_desc *desc,
-                                      struct CUstream_st *stream) {
+SPECV_LAUNCHER_BODY int specv_draft_budget(const specv_draft_budget_desc *desc,
+                                           struct CUstream_st *stream) {
     int status = SPECV_I_VALIDATE(specv_draft_budget_validate, desc);
     specv_draft_budget_desc d;
     if (status != SPECV_OK || desc->rows.batch == 0) return status;
@@ -7081,7 +7146,7 @@ SPECV_LAUNCHER int specv_draft_budget(const specv_draft_budget_desc *desc,
 /* D1. Grid: a thread per particle, blocks of SPECV_PARTICLE_THREADS. Loads go ahead of the first
    EOS, which nobody knows yet: their rows are there.
    Bytes: 8 (12, 16) a draft, 41 to 65 a particle. Round trips: 1 + one for each 8 drafts. */
-SPECV_KERNEL __launch_bounds__(SPECV_PARTICLE_THREADS)
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_PARTICLE_THREADS)
     specv_particle_weights_kernel(const __grid_constant__ specv_particle_weights_desc d) {
     enum { AHEAD = 8 };
     const int64_t b = (int64_t)blockIdx.x * SPECV_PARTICLE_THREADS + specv_i_thread();
@@ -7137,7 +7202,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_PARTICLE_THREADS)
 
 /* D2. Grid: a block per group, a thread per particle (rounded up to whole warps).
    Bytes: 8 (16) a particle read, 16 written if it resamples, 8 a job. Round trips: 1, or 3. */
-SPECV_KERNEL __launch_bounds__(SPECV_PLAN_THREADS, 1)
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_PLAN_THREADS, 1)
     specv_resample_plan_kernel(const __grid_constant__ specv_resample_plan_desc d) {
     __shared__ specv_i_plan plan;
     const int g = (int)blockIdx.x, i = specv_i_thread(), n = d.num_particles;
@@ -7221,7 +7286,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_PLAN_THREADS, 1)
    what all have read.
    Bytes: 8 a table entry that stays, 28 one that changes; text once; 8 a page that is freed, from
    shared memory in between. Round trips of a job: 5. */
-SPECV_KERNEL __launch_bounds__(SPECV_PARTICLE_THREADS, 2)
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_PARTICLE_THREADS, 2)
     specv_reshuffle_kernel(const __grid_constant__ specv_reshuffle_task task) {
     const specv_reshuffle_desc *d = &task.d;
     uint32_t *const freed = d->ticket + 1, *const fault = freed + SPECV_MAX_CACHES;
@@ -7311,8 +7376,8 @@ SPECV_KERNEL __launch_bounds__(SPECV_PARTICLE_THREADS, 2)
 
 #if !defined(__CUDACC_RTC__)
 
-SPECV_LAUNCHER int specv_particle_weights(const specv_particle_weights_desc *desc,
-                                          struct CUstream_st *stream) {
+SPECV_LAUNCHER_BODY int specv_particle_weights(const specv_particle_weights_desc *desc,
+                                               struct CUstream_st *stream) {
     int status = SPECV_I_VALIDATE(specv_particle_weights_validate, desc);
     specv_particle_weights_desc d;
     if (status != SPECV_OK || desc->batch == 0) return status;
@@ -7323,15 +7388,16 @@ SPECV_LAUNCHER int specv_particle_weights(const specv_particle_weights_desc *des
                           SPECV_PARTICLE_THREADS, &d, 0, stream);
 }
 
-SPECV_LAUNCHER int specv_resample_plan(const specv_resample_plan_desc *desc,
-                                       struct CUstream_st *stream) {
+SPECV_LAUNCHER_BODY int specv_resample_plan(const specv_resample_plan_desc *desc,
+                                            struct CUstream_st *stream) {
     int status = SPECV_I_VALIDATE(specv_resample_plan_validate, desc);
     if (status != SPECV_OK || desc->num_groups == 0) return status;
     return specv_i_launch((const void *)specv_resample_plan_kernel, desc->num_groups,
                           (desc->num_particles + 31) / 32 * 32, desc, 0, stream);
 }
 
-SPECV_LAUNCHER int specv_reshuffle(const specv_reshuffle_desc *desc, struct CUstream_st *stream) {
+SPECV_LAUNCHER_BODY int specv_reshuffle(const specv_reshuffle_desc *desc,
+                                        struct CUstream_st *stream) {
     int status = SPECV_I_VALIDATE(specv_reshuffle_validate, desc);
     int64_t jobs, longest = 1, blocks;
     int num_sms;
@@ -7363,7 +7429,7 @@ SPECV_LAUNCHER int specv_reshuffle(const specv_reshuffle_desc *desc, struct CUst
 /* E. Grid: one block of SPECV_STATS_THREADS. Bytes: 4 to 13 per row, 8 (16) per counter; a row's
    tokens up to its first placeholder, for every SPECV_TILE_ROWS bins. Round trips: 1; with
    tokens 1 more for every 8 of the longest row. */
-SPECV_KERNEL __launch_bounds__(SPECV_STATS_THREADS)
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_STATS_THREADS)
     specv_accept_stats_kernel(const __grid_constant__ specv_accept_stats_desc d) {
     __shared__ int32_t bins[SPECV_TILE_ROWS], sums[SPECV_STAT_COUNT];
     const int thread = specv_i_thread();
@@ -7419,8 +7485,8 @@ SPECV_KERNEL __launch_bounds__(SPECV_STATS_THREADS)
 
 #if !defined(__CUDACC_RTC__)
 
-SPECV_LAUNCHER int specv_accept_stats(const specv_accept_stats_desc *desc,
-                                      struct CUstream_st *stream) {
+SPECV_LAUNCHER_BODY int specv_accept_stats(const specv_accept_stats_desc *desc,
+                                           struct CUstream_st *stream) {
     int status = SPECV_I_VALIDATE(specv_accept_stats_validate, desc);
     specv_accept_stats_desc d;
     if (status != SPECV_OK || desc->rows.batch == 0) return status;
@@ -7436,6 +7502,7 @@ SPECV_LAUNCHER int specv_accept_stats(const specv_accept_stats_desc *desc,
 #if !defined(__CUDACC_RTC__)
 #undef SPECV_I_VALIDATE
 #endif
+#pragma nv_diagnostic pop
 #endif /* __CUDACC__ */
 #endif /* SPECVERIFY_IMPLEMENTATION */
 

@@ -36,44 +36,62 @@
 /* ==================================================================================== >>api */
 
 #if defined(SPECVERIFY_REF_STATIC)
-#define SPECV_REF_API static SPECV_UNUSED
+#define SPECV_REF_API  static SPECV_UNUSED
+#define SPECV_REF_BODY SPECV_REF_API
 #else
-#define SPECV_REF_API SPECV_EXTERN_C SPECVERIFY_API
+#define SPECV_REF_API  SPECV_API
+#define SPECV_REF_BODY SPECV_API_BODY
 #endif
 
 #if !defined(SPECVERIFY_REF_STATIC) || defined(SPECVERIFY_REF_IMPLEMENTATION)
 
 /* A1 to A8, B1 to B5, C1 to C5, D1 to D3, E: see the launchers of the same name. Call: any thread;
    no two calls that share an output. Return 0 or SPECV_ERR_*. */
-SPECV_REF_API int specv_ref_verify_greedy(const specv_verify_greedy_desc *d);
-SPECV_REF_API int specv_ref_verify_sample(const specv_verify_sample_desc *d);
-SPECV_REF_API int specv_ref_sample(const specv_sample_desc *d);
-SPECV_REF_API int specv_ref_pack_kv(const specv_pack_kv_desc *d);
-SPECV_REF_API int specv_ref_verify_pack_kv(const specv_verify_pack_kv_desc *d);
-SPECV_REF_API int specv_ref_append_kv(const specv_append_kv_desc *d);
-SPECV_REF_API int specv_ref_page_resize(const specv_page_resize_desc *d);
-SPECV_REF_API int specv_ref_page_fork(const specv_page_fork_desc *d);
-SPECV_REF_API int specv_ref_realign(const specv_realign_desc *d);
-SPECV_REF_API int specv_ref_shift_kv(const specv_shift_kv_desc *d);
-SPECV_REF_API int specv_ref_gap_commit(const specv_gap_commit_desc *d);
-SPECV_REF_API int specv_ref_compact(const specv_compact_desc *d);
-SPECV_REF_API int specv_ref_group(const specv_group_desc *d);
-SPECV_REF_API int specv_ref_draft_budget(const specv_draft_budget_desc *d);
-SPECV_REF_API int specv_ref_particle_weights(const specv_particle_weights_desc *d);
-SPECV_REF_API int specv_ref_resample_plan(const specv_resample_plan_desc *d);
-SPECV_REF_API int specv_ref_reshuffle(const specv_reshuffle_desc *d);
-SPECV_REF_API int specv_ref_accept_stats(const specv_accept_stats_desc *d);
+SPECV_REF_API int specv_ref_verify_greedy(const specv_verify_greedy_desc *d)
+    SPECV_AS(specv_ref_verify_greedy);
+SPECV_REF_API int specv_ref_verify_sample(const specv_verify_sample_desc *d)
+    SPECV_AS(specv_ref_verify_sample);
+SPECV_REF_API int specv_ref_sample(const specv_sample_desc *d) SPECV_AS(specv_ref_sample);
+SPECV_REF_API int specv_ref_pack_kv(const specv_pack_kv_desc *d) SPECV_AS(specv_ref_pack_kv);
+SPECV_REF_API int specv_ref_verify_pack_kv(const specv_verify_pack_kv_desc *d)
+    SPECV_AS(specv_ref_verify_pack_kv);
+SPECV_REF_API int specv_ref_append_kv(const specv_append_kv_desc *d) SPECV_AS(specv_ref_append_kv);
+SPECV_REF_API int specv_ref_page_resize(const specv_page_resize_desc *d)
+    SPECV_AS(specv_ref_page_resize);
+SPECV_REF_API int specv_ref_page_fork(const specv_page_fork_desc *d) SPECV_AS(specv_ref_page_fork);
+SPECV_REF_API int specv_ref_realign(const specv_realign_desc *d) SPECV_AS(specv_ref_realign);
+SPECV_REF_API int specv_ref_shift_kv(const specv_shift_kv_desc *d) SPECV_AS(specv_ref_shift_kv);
+SPECV_REF_API int specv_ref_gap_commit(const specv_gap_commit_desc *d)
+    SPECV_AS(specv_ref_gap_commit);
+SPECV_REF_API int specv_ref_compact(const specv_compact_desc *d) SPECV_AS(specv_ref_compact);
+SPECV_REF_API int specv_ref_group(const specv_group_desc *d) SPECV_AS(specv_ref_group);
+SPECV_REF_API int specv_ref_draft_budget(const specv_draft_budget_desc *d)
+    SPECV_AS(specv_ref_draft_budget);
+SPECV_REF_API int specv_ref_particle_weights(const specv_particle_weights_desc *d)
+    SPECV_AS(specv_ref_particle_weights);
+SPECV_REF_API int specv_ref_resample_plan(const specv_resample_plan_desc *d)
+    SPECV_AS(specv_ref_resample_plan);
+SPECV_REF_API int specv_ref_reshuffle(const specv_reshuffle_desc *d) SPECV_AS(specv_ref_reshuffle);
+SPECV_REF_API int specv_ref_accept_stats(const specv_accept_stats_desc *d)
+    SPECV_AS(specv_ref_accept_stats);
 
 /* Compares two buffers of `count` elements of `bytes` bytes each. Returns how many elements
    differ; *first, if not null, gets the index of the first that does, or -1. */
 SPECV_REF_API int64_t specv_ref_diff(const void *a, const void *b, int64_t count, int64_t bytes,
-                                     int64_t *first);
+                                     int64_t *first) SPECV_AS(specv_ref_diff);
+
+/* SPECVERIFY_VERSION of the reference that was linked. */
+SPECV_REF_API int specv_ref_version(void) SPECV_AS(specv_ref_version);
 
 #endif
 #endif /* SPECVERIFY_REF_H_INCLUDED */
 
 #if defined(SPECVERIFY_REF_IMPLEMENTATION) && !defined(SPECVERIFY_REF_IMPLEMENTATION_INCLUDED)
 #define SPECVERIFY_REF_IMPLEMENTATION_INCLUDED
+
+#if defined(SPECVERIFY_EXPORT) && !defined(SPECV_I_EXPORTING)
+#error "SPECVERIFY_EXPORT: define SPECVERIFY_REF_IMPLEMENTATION before the first include"
+#endif
 
 /* =================================================================================== >>rows */
 
@@ -221,7 +239,7 @@ static void specv_ref_i_verify_row(const specv_verify_greedy_desc *d, int b) {
     specv_ref_i_write_row(d, b, &o);
 }
 
-SPECV_REF_API int specv_ref_verify_greedy(const specv_verify_greedy_desc *d) {
+SPECV_REF_BODY int specv_ref_verify_greedy(const specv_verify_greedy_desc *d) {
     int status = specv_verify_greedy_validate(d);
     if (status != SPECV_OK) return status;
     for (int b = 0; b < d->rows.batch; ++b) specv_ref_i_verify_row(d, b);
@@ -761,7 +779,7 @@ static void specv_ref_i_judge_row(const specv_verify_sample_desc *d, int b) {
     if (d->max_prob) d->max_prob[b] = g.max_prob;
 }
 
-SPECV_REF_API int specv_ref_verify_sample(const specv_verify_sample_desc *d) {
+SPECV_REF_BODY int specv_ref_verify_sample(const specv_verify_sample_desc *d) {
     int status = specv_verify_sample_validate(d);
     if (status != SPECV_OK) return status;
     for (int b = 0; b < d->verify.rows.batch; ++b) specv_ref_i_judge_row(d, b);
@@ -770,7 +788,7 @@ SPECV_REF_API int specv_ref_verify_sample(const specv_verify_sample_desc *d) {
 
 /* ---- A8 */
 
-SPECV_REF_API int specv_ref_sample(const specv_sample_desc *d) {
+SPECV_REF_BODY int specv_ref_sample(const specv_sample_desc *d) {
     specv_verify_sample_desc v;
     int status = specv_sample_validate(d);
     if (status != SPECV_OK) return status;
@@ -805,7 +823,7 @@ static void specv_ref_i_copy(const specv_pack_kv_desc *d, int b, int32_t len) {
 }
 
 /* offsets[b] = sum of k over the rows before b;   dst[offsets[b] + j] = src[b][j] for j < k_b */
-SPECV_REF_API int specv_ref_pack_kv(const specv_pack_kv_desc *d) {
+SPECV_REF_BODY int specv_ref_pack_kv(const specv_pack_kv_desc *d) {
     int status = specv_pack_kv_validate(d);
     int32_t offset = 0;
     if (status != SPECV_OK) return status;
@@ -832,7 +850,7 @@ SPECV_REF_API int specv_ref_pack_kv(const specv_pack_kv_desc *d) {
 
 /* ---- B2 */
 
-SPECV_REF_API int specv_ref_verify_pack_kv(const specv_verify_pack_kv_desc *d) {
+SPECV_REF_BODY int specv_ref_verify_pack_kv(const specv_verify_pack_kv_desc *d) {
     specv_pack_kv_desc pack = SPECV_ZERO;
     int status = specv_verify_pack_kv_validate(d);
     if (status != SPECV_OK) return status;
@@ -957,7 +975,7 @@ static void specv_ref_i_append(const specv_append_kv_desc *d, int b) {
     if (d->row_status) d->row_status[b] = status | (d->keep_status ? d->row_status[b] : 0);
 }
 
-SPECV_REF_API int specv_ref_append_kv(const specv_append_kv_desc *desc) {
+SPECV_REF_BODY int specv_ref_append_kv(const specv_append_kv_desc *desc) {
     int status = specv_append_kv_validate(desc);
     specv_append_kv_desc d;
     if (status != SPECV_OK) return status;
@@ -1112,7 +1130,7 @@ static void specv_ref_i_resize_rows(const specv_page_resize_desc *d, int num_row
     }
 }
 
-SPECV_REF_API int specv_ref_page_resize(const specv_page_resize_desc *desc) {
+SPECV_REF_BODY int specv_ref_page_resize(const specv_page_resize_desc *desc) {
     int status = specv_page_resize_validate(desc), live;
     specv_page_resize_desc d;
     if (status != SPECV_OK || desc->batch == 0) return status;
@@ -1156,7 +1174,7 @@ static uint32_t specv_ref_i_fork(const specv_page_fork_desc *d, int i) {
     return 0;
 }
 
-SPECV_REF_API int specv_ref_page_fork(const specv_page_fork_desc *desc) {
+SPECV_REF_BODY int specv_ref_page_fork(const specv_page_fork_desc *desc) {
     int status = specv_page_fork_validate(desc);
     specv_page_fork_desc d;
     if (status != SPECV_OK) return status;
@@ -1244,7 +1262,7 @@ static void specv_ref_i_shift(const specv_kv_cache *kv, int b, int64_t first, in
     }
 }
 
-SPECV_REF_API int specv_ref_realign(const specv_realign_desc *desc) {
+SPECV_REF_BODY int specv_ref_realign(const specv_realign_desc *desc) {
     int status = specv_realign_validate(desc), live, no_space;
     int64_t width, new_width = 0, furthest = 0;
     specv_realign_desc d;
@@ -1284,7 +1302,7 @@ SPECV_REF_API int specv_ref_realign(const specv_realign_desc *desc) {
     return SPECV_OK;
 }
 
-SPECV_REF_API int specv_ref_shift_kv(const specv_shift_kv_desc *desc) {
+SPECV_REF_BODY int specv_ref_shift_kv(const specv_shift_kv_desc *desc) {
     int status = specv_shift_kv_validate(desc), live;
     specv_shift_kv_desc d;
     if (status != SPECV_OK || desc->batch == 0) return status;
@@ -1318,7 +1336,7 @@ static int specv_ref_i_gap_ok(const specv_gap_commit_desc *d, int b, int64_t wid
            d->text_len[b] >= 0 && d->text_len[b] <= d->columns.max_columns;
 }
 
-SPECV_REF_API int specv_ref_gap_commit(const specv_gap_commit_desc *desc) {
+SPECV_REF_BODY int specv_ref_gap_commit(const specv_gap_commit_desc *desc) {
     int status = specv_gap_commit_validate(desc), live, no_space;
     int64_t width, new_width, end, furthest = -1;
     specv_gap_commit_desc d;
@@ -1368,7 +1386,7 @@ SPECV_REF_API int specv_ref_gap_commit(const specv_gap_commit_desc *desc) {
 
 /* ---- C3 */
 
-SPECV_REF_API int specv_ref_compact(const specv_compact_desc *d) {
+SPECV_REF_BODY int specv_ref_compact(const specv_compact_desc *d) {
     int status = specv_compact_validate(d), live, count = 0;
     uint32_t lacks = 0;
     if (status != SPECV_OK || d->batch == 0) return status;
@@ -1418,7 +1436,7 @@ static int specv_ref_i_in_order(const specv_group_desc *d, int b, int live) {
     return b < live && !(d->skip && d->skip[b]);
 }
 
-SPECV_REF_API int specv_ref_group(const specv_group_desc *d) {
+SPECV_REF_BODY int specv_ref_group(const specv_group_desc *d) {
     int status = specv_group_validate(d), live, count = 0, groups = 0, best = -1, size = 0;
     if (status != SPECV_OK || d->batch == 0) return status;
     live = specv_ref_i_num_live(d->num_active, d->batch);
@@ -1481,7 +1499,7 @@ static void specv_ref_i_survival(const specv_draft_budget_desc *d, int b, int32_
     }
 }
 
-SPECV_REF_API int specv_ref_draft_budget(const specv_draft_budget_desc *desc) {
+SPECV_REF_BODY int specv_ref_draft_budget(const specv_draft_budget_desc *desc) {
     int status = specv_draft_budget_validate(desc), live;
     int64_t budget, drafts, ties; /* ties: drafts at the threshold that are still to be kept */
     int32_t kept = 0;
@@ -1563,7 +1581,7 @@ static void specv_ref_i_weigh_particle(const specv_particle_weights_desc *d, int
     if (d->row_status) d->row_status[b] = bits;
 }
 
-SPECV_REF_API int specv_ref_particle_weights(const specv_particle_weights_desc *desc) {
+SPECV_REF_BODY int specv_ref_particle_weights(const specv_particle_weights_desc *desc) {
     int status = specv_particle_weights_validate(desc), live;
     specv_particle_weights_desc d;
     if (status != SPECV_OK || desc->batch == 0) return status;
@@ -1679,7 +1697,7 @@ static void specv_ref_i_plan_group(const specv_resample_plan_desc *d, int g) {
     if (d->group_status) d->group_status[g] = bits;
 }
 
-SPECV_REF_API int specv_ref_resample_plan(const specv_resample_plan_desc *d) {
+SPECV_REF_BODY int specv_ref_resample_plan(const specv_resample_plan_desc *d) {
     int status = specv_resample_plan_validate(d), live;
     if (status != SPECV_OK || d->num_groups == 0) return status;
     live = specv_ref_i_num_live(d->num_active_groups, d->num_groups);
@@ -1783,7 +1801,7 @@ static uint32_t specv_ref_i_reshuffle(const specv_reshuffle_desc *d, int src, in
     return 0;
 }
 
-SPECV_REF_API int specv_ref_reshuffle(const specv_reshuffle_desc *desc) {
+SPECV_REF_BODY int specv_ref_reshuffle(const specv_reshuffle_desc *desc) {
     int status = specv_reshuffle_validate(desc);
     int64_t num_freed[SPECV_MAX_CACHES] = {0};
     uint32_t of_pools = 0;
@@ -1820,7 +1838,7 @@ static int32_t specv_ref_i_proposed(const specv_accept_stats_desc *d, int b, int
     return num_drafts < 0 ? num_drafts : n;
 }
 
-SPECV_REF_API int specv_ref_accept_stats(const specv_accept_stats_desc *d) {
+SPECV_REF_BODY int specv_ref_accept_stats(const specv_accept_stats_desc *d) {
     int64_t step[SPECV_STAT_COUNT] = {0};
     int status = specv_accept_stats_validate(d);
     if (status != SPECV_OK || d->rows.batch == 0) return status;
@@ -1852,8 +1870,8 @@ SPECV_REF_API int specv_ref_accept_stats(const specv_accept_stats_desc *d) {
 
 /* =================================================================================== >>diff */
 
-SPECV_REF_API int64_t specv_ref_diff(const void *a, const void *b, int64_t count, int64_t bytes,
-                                     int64_t *first) {
+SPECV_REF_BODY int64_t specv_ref_diff(const void *a, const void *b, int64_t count, int64_t bytes,
+                                      int64_t *first) {
     const unsigned char *x = (const unsigned char *)a, *y = (const unsigned char *)b;
     int64_t different = 0, where = -1;
     for (int64_t i = 0; i < count; ++i) {
@@ -1865,5 +1883,7 @@ SPECV_REF_API int64_t specv_ref_diff(const void *a, const void *b, int64_t count
     if (first) *first = where;
     return different;
 }
+
+SPECV_REF_BODY int specv_ref_version(void) { return SPECVERIFY_VERSION; }
 
 #endif /* SPECVERIFY_REF_IMPLEMENTATION */

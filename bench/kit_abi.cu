@@ -2,9 +2,9 @@
 
    nvcc -arch=sm_90 -O3 -shared -Xcompiler -fPIC bench/kit_abi.cu -o build/libkit_abi.so
 
-   The launchers are exported as they are, too: what SPECVERIFY_API is for. */
+   The launchers are exported as they are, too: what SPECVERIFY_EXPORT is for. */
 
-#define SPECVERIFY_API __attribute__((visibility("default")))
+#define SPECVERIFY_EXPORT
 #define SPECVERIFY_IMPLEMENTATION
 #include "../specverify.cuh"
 

@@ -60,7 +60,7 @@ def compile_arch(arch, folder):
         return arch, {}, None, done.stderr
     kernels, name = {}, None
     for line in done.stderr.splitlines():
-        match = re.search(r"Compiling entry function '(\w+)'", line)
+        match = re.search(r"Compiling entry function '(?:_Z\d+)?(specv_\w+?_kernel|\w+)", line)
         if match:
             name = match.group(1)
             kernels[name] = {"registers": 0, "shared": 0, "stack": -1, "spills": -1}
@@ -89,7 +89,7 @@ def compile_arch(arch, folder):
 def sass_facts(text):
     facts, name = {}, None
     for line in text.splitlines():
-        match = re.search(r"Function : (\w+)", line)
+        match = re.search(r"Function : (?:_Z\d+)?(specv_\w+?_kernel|\w+)", line)
         if match:
             name = match.group(1)
             facts[name] = {"load16": 0, "store16": 0, "generic16": 0, "local": 0, "size": 0}

@@ -167,8 +167,9 @@ def families():
 def tables():
     """>>tables and the functions"""
     text, names = read("specverify.cuh"), table_names(read("specverify.cuh"))
-    reference = re.findall(r"^SPECV_REF_API int (specv_ref_\w+)\(", read("specverify_ref.h"), re.M)
-    kernels = set(re.findall(r"^SPECV_KERNEL .*\n? *(specv_\w+_kernel)\(", text, re.M))
+    reference = re.findall(r"^SPECV_REF_API int (specv_ref_\w+)\(const \w+_desc ",
+                           read("specverify_ref.h"), re.M)
+    kernels = set(re.findall(r"^SPECV_KERNEL_BODY .*\n? *(specv_\w+_kernel)\(", text, re.M))
     scoped = [n for n in names if re.match(r"specv_(thread|warp|block)_", n)]
     rest = [n for n in names if n not in scoped]
     return (differences("device function", device_functions(text), "the code",
@@ -194,10 +195,35 @@ def twins():
                 (rf"^SPECV_HOSTFN int {name}_validate\(const {descriptor} \*", "validation", text),
                 (rf"^}} {descriptor};", "a descriptor", text),
                 (rf"^SPECV_LAUNCHER int {name}\([^{{;]*;", "a declaration", text),
-                (rf"^SPECV_LAUNCHER int {name}\([^{{;]*{{", "a definition", text)):
+                (rf"^SPECV_LAUNCHER_BODY int {name}\([^{{;]*{{", "a definition", text)):
             if not re.search(needed, source, re.M):
                 problems.append(f"{name} lacks {where}")
     return problems
+
+
+@check
+def linkage():
+    """symbols of launchers and the reference carry the version; functions for all are exported"""
+    problems, found = [], 0
+    for file in ("specverify.cuh", "specverify_ref.h"):
+        text = read(file)
+        for declared, name, symbol in re.findall(
+                r"^SPECV_(LAUNCHER|REF_API) [\w ]+?\*?(specv_\w+)\([^;{]*?\)(?:\s+SPECV_AS\((\w+)\))?;",
+                text, re.M):
+            found += 1
+            if symbol != name:
+                problems.append(f"{name} is declared without SPECV_AS({name})")
+            body = "SPECV_LAUNCHER_BODY" if declared == "LAUNCHER" else "SPECV_REF_BODY"
+            if not re.search(rf"^{body} [\w ]+?\*?{name}\([^;{{]*{{", text, re.M):
+                problems.append(f"{name} has no {body}")
+        for linkage, name in re.findall(r"^(SPECV_\w+) __launch_bounds__[^;{]*?(specv_\w+)\([^;{]*{",
+                                        text, re.M):
+            if linkage != "SPECV_KERNEL_BODY":
+                problems.append(f"{name} is no SPECV_KERNEL_BODY")
+    hosts = re.findall(r"^SPECV_HOSTFN [\w ]+?\*?(specv_(?!i_)\w*(?:_bytes|status_string))\(",
+                       read("specverify.cuh"), re.M)
+    problems += [f"{name} is not SPECV_HOSTAPI" for name in hosts]
+    return problems or ([] if found else ["no launchers found"])
 
 
 def rules(text):
@@ -264,12 +290,14 @@ def options():
     """>>options and the macros that the code asks for"""
     text = read("specverify.cuh")
     code = text[text.index("#ifndef SPECVERIFY_H_INCLUDED"):]
-    ours = {"SPECVERIFY_H_INCLUDED", "SPECVERIFY_IMPLEMENTATION_INCLUDED"}
+    ours = {"SPECVERIFY_H_INCLUDED", "SPECVERIFY_IMPLEMENTATION_INCLUDED",
+            "SPECVERIFY_REF_IMPLEMENTATION", *re.findall(r'#error "(\w+) is gone', code)}
     asked = set(re.findall(r"defined\((SPECVERIFY_\w+)\)", code)) - ours
     problems = differences("option", re.findall(r"^   (SPECVERIFY_\w+) ", section(text, "options"),
                                                 re.M), ">>options", asked, "the code")
     text = read("specverify_ref.h")
-    ours = {"SPECVERIFY_REF_H_INCLUDED", "SPECVERIFY_REF_IMPLEMENTATION_INCLUDED"}
+    ours = {"SPECVERIFY_REF_H_INCLUDED", "SPECVERIFY_REF_IMPLEMENTATION_INCLUDED",
+            "SPECVERIFY_EXPORT"}
     asked = set(re.findall(r"defined\((SPECVERIFY_\w+)\)", text)) - ours
     head = text[:text.index("*/")]
     return problems + differences("option", set(re.findall(r"SPECVERIFY_REF_\w+", head)),

@@ -6,7 +6,7 @@
  *   long long n = ptxrun_count("kernel", "load_sectors");   -1 where ptxrun does not run the
  * program
  *
- * kernel: the name in the PTX (mangled unless extern "C"); NULL: all kernels together.
+ * kernel: its name in the source (of a template: in the PTX); NULL: all kernels together.
  * counter: a name from the table in README.md, "Counters".  Asking for any other is -1, too. */
 #ifndef PTXRUN_COUNT_H
 #define PTXRUN_COUNT_H

@@ -18,9 +18,7 @@ extern "C" __global__ void collect(const int *in, int *out) {
   __syncthreads();
   out[i] = v + int(b);
 }
-extern "C" __global__ void strided(const int *in, int *out) {
-  out[threadIdx.x * 8] = in[threadIdx.x * 8];
-}
+__global__ void strided(const int *in, int *out) { out[threadIdx.x * 8] = in[threadIdx.x * 8]; }
 extern "C" __global__ void banks(int *out) {
   __shared__ int s[32 * 32];
   s[threadIdx.x * 32] = int(threadIdx.x); // all in one bank
