@@ -69,7 +69,7 @@ s/accepted += 1;/accepted += 2;/
 reference gcc c c99
 
 a static mode that is not
-s/#define SPECV_REF_API static SPECV_UNUSED/#define SPECV_REF_API/
+s/#define SPECV_REF_API  *static SPECV_UNUSED/#define SPECV_REF_API/
 reference_static gcc c c99
 
 no word about C
@@ -150,7 +150,7 @@ s/define SPECV_HIDDEN .*/define SPECV_HIDDEN/
 symbols_cuda
 
 a static mode that is not
-s/SPECV_LAUNCHER static SPECV_UNUSED/SPECV_LAUNCHER SPECV_EXTERN_C/
+s/SPECV_LAUNCHER  *static SPECV_UNUSED/SPECV_LAUNCHER SPECV_EXTERN_C/
 symbols_static
 
 short names that stay
@@ -178,18 +178,57 @@ s/if !defined(SPECVERIFY_NO_STDINT).*/if 1/
 nvrtc compute_90 -DSPECVERIFY_NO_STDINT -DOWN_STDINT
 
 kernels of one file only
-s/SPECV_KERNEL   extern "C" SPECV_HIDDEN/SPECV_KERNEL   static/
+s/SPECV_I_GLOBAL SPECV_HIDDEN .*/SPECV_I_GLOBAL static __global__ void/
 two_files
-
-implementations that merge silently
-s/^#define SPECV_LAUNCHER SPECV_EXTERN_C SPECVERIFY_API/#define SPECV_LAUNCHER \\/
-s/^#define SPECV_KERNEL   extern "C" .*/SPECV_EXTERN_C __attribute__((weak))\n&/
-s/SPECV_KERNEL   extern "C" SPECV_HIDDEN/SPECV_KERNEL   static/
-implementation_twice
 
 the first library's launcher runs for both
 s/define SPECV_HIDDEN .*/define SPECV_HIDDEN/
+s/SPECV_AS(name) __asm__.*/SPECV_AS(name)/
 two_libraries first,second
+
+the first archive's launcher runs for both
+s/SPECV_AS(name) __asm__.*/SPECV_AS(name)/
+archives c
+
+the first archive's kernel runs for both
+s/__attribute__((abi_tag([A-Z_]*)))//
+archives c
+
+equal launchers do not link
+s/SPECV_API_BODY SPECV_API SPECV_WEAK/SPECV_API_BODY SPECV_API/
+archives c
+
+equal kernels do not link on the device
+s/SPECV_I_INLINE inline/SPECV_I_INLINE SPECV_WEAK/
+archives c++ -rdc=true
+
+a launcher without version
+s/ SPECV_AS(specv_shift_kv)//
+symbols_cuda
+
+a launcher that other languages do not find
+s/^SPECV_HOSTAPI \(const char\)/SPECV_HOSTFN \1/
+exports_kit
+
+the first archive's reference runs for both
+s/SPECV_AS(name) __asm__.*/SPECV_AS(name)/
+reference_archives gcc c c99
+
+equal references do not link
+s/SPECV_API_BODY SPECV_API SPECV_WEAK/SPECV_API_BODY SPECV_API/
+reference_archives gcc c c99
+
+a missing reference is null
+s/define SPECV_API      SPECV_EXTERN_C/& SPECV_WEAK/
+reference_archives gcc c c99
+
+a reference without version
+s/ SPECV_AS(specv_ref_diff)//
+symbols_reference
+
+exported names with a version
+s/^#if defined(SPECVERIFY_EXPORT) ||/#if/
+exports_reference
 
 LIST
 echo "$passed passed, $failed failed, $skipped skipped"

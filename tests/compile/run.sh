@@ -18,6 +18,7 @@ rm -rf "$out" && mkdir -p "$out/headers" && out=$(cd "$out" && pwd) || exit 2
 cp "$headers/specverify.cuh" "$headers/specverify_ref.h" "$out/headers/" || exit 2
 headers=$out/headers # what is edited meanwhile does not matter
 
+version=$(sed -n 's/^#define SPECVERIFY_VERSION  *\([0-9]*\).*/\1/p' "$headers/specverify.cuh")
 strict="-Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Werror"
 # Not -Wpedantic: NVIDIA's own headers and stubs answer it with thousands of warnings.
 nvcc_strict="-Werror all-warnings -Xcompiler -Wall,-Wextra,-Wconversion,-Wshadow,-Wsign-conversion"
@@ -30,6 +31,45 @@ nvrtc_folder() {
   for folder in "$bin/../lib64" "$bin/../lib" "$bin/../targets/x86_64-linux/lib"; do
     ls "$folder"/libnvrtc.so* >/dev/null 2>&1 && { (cd "$folder" && pwd); return; }
   done
+}
+
+# ---- copies of the kit in one program ----
+
+entry_of() { # the copies "first" and "third" are equal: they take the same place in a program
+  case $1 in first) echo first_library ;; *) echo second_library ;; esac
+}
+copy_kit() { # name; "second" is the next version, with another bit for a bad draft
+  mkdir -p "$1" && cp "$headers/specverify.cuh" "$headers/specverify_ref.h" "$1/"
+  if [ "$1" = second ]; then
+    sed -i -e 's/\(define SPECVERIFY_VERSION \+\)[0-9]*/\199999/' \
+      -e 's/\(SPECV_ROW_BAD_DRAFT = 1u << \)1/\15/' "$1/specverify.cuh"
+  fi
+}
+expected_of() { # the second of the two copies: what two_libraries.c is to find
+  local other="$version 2"
+  [ "$1" = second ] && other="99999 32"
+  echo "-DFIRST=$version -DFIRST_BITS=2 -DSECOND=${other% *} -DSECOND_BITS=${other#* }"
+}
+link_copies() { # command that links, prefix of the one that runs a program
+  # kit.o and caller.o of each copy as static archives, in both orders, merged into an object for
+  # each copy, and into one object for both: each caller finds its own kit, or one that is equal.
+  local name other shape
+  for name in first second third; do
+    rm -f $name/lib.a && ar rcs $name/lib.a $name/kit.o $name/caller.o &&
+      ld -r -o $name/merged.o $name/kit.o $name/caller.o || return 1
+  done
+  for other in second third; do
+    gcc -std=c99 $(expected_of $other) -c -o main.o "$here/two_libraries.c" &&
+      ld -r -o both.o first/merged.o $other/merged.o || return 1
+    for shape in "first/lib.a $other/lib.a" "$other/lib.a first/lib.a" \
+      "first/merged.o $other/merged.o" both.o; do
+      echo "$shape"
+      $1 -o program main.o $shape && ${2}program || { echo "failed: $shape"; return 1; }
+    done
+  done
+  # A kit that nobody implements is missed by the linker, not by the program.
+  $1 -o program main.o first/caller.o third/caller.o 2>text && return 1
+  grep -q 'undefined.*specv_' text
 }
 
 # ---- without CUDA: plain C and C++ ----
@@ -66,11 +106,27 @@ macros_between() {
   [ "$(grep -c '^SPECV' new.txt)" -gt 9 ] || { echo "only these macros: $(cat new.txt)"; return 1; }
   ! grep -v '^SPECV' new.txt
 }
-case_symbols_reference() { # all of them ours (or unnamed constants), none exported
+case_symbols_reference() { # all of them ours (or unnamed constants), with the version; none exported
   gcc -std=c99 -fPIC -O1 -I "$headers" -DSPECVERIFY_REF_IMPLEMENTATION -c -o r.o -x c \
     "$headers/specverify_ref.h" && gcc -shared -o libr.so r.o || return 1
-  nm r.o | grep -q ' T specv_ref_verify_pack_kv' || return 1
-  ! nm --defined-only r.o | grep -vE ' specv| r \.LC[0-9]+$' && ! nm -D --defined-only libr.so | grep .
+  nm r.o | grep -q " W specv_ref_verify_pack_kv_v$version" || return 1
+  ! nm --defined-only r.o | grep -vE ' specv| r \.LC[0-9]+$' && ! nm -D --defined-only libr.so | grep . &&
+    ! nm --defined-only --extern-only r.o | grep -v "_v$version\$"
+}
+case_reference_archives() { # compiler, language, standard: as case_archives below, without CUDA
+  local name
+  for name in first second third; do
+    copy_kit $name
+    "$1" -x "$2" -std="$3" -O1 -I $name -DSPECVERIFY_REF_IMPLEMENTATION -c -o $name/kit.o \
+      $name/specverify_ref.h || return 1
+    "$1" -x "$2" -std="$3" $strict -O1 -I $name -DREFERENCE -DLIBRARY_ENTRY="$(entry_of $name)" -c \
+      -o $name/caller.o "$here/library.cu" || return 1
+  done
+  link_copies "$1" ./
+}
+case_exports_reference() {
+  have python3 || skip "no python3"
+  python3 "$here/exports.py" reference "$headers" "$root/README.md"
 }
 
 # ---- with nvcc ----
@@ -105,12 +161,14 @@ case_macros_cuda() {
   macros_between before.txt after.txt
 }
 case_symbols_cuda() {
-  # The strong symbols of the file are ours, and a library exports only its own entry.
+  # The symbols of the file are ours, with the version, or CUDA's inline constructors; none is
+  # strong; and a library exports only its own entry.
   cuda -arch=sm_90 -Xcompiler -fPIC -c -o x.o "$here/implementation.cu" || return 1
-  nm x.o | grep -q ' T specv_verify_pack_kv$' || return 1
-  ! nm --defined-only --extern-only x.o | grep ' [TBDR] ' |
-    grep -vE ' (specv|_Z[0-9]+__device_stub__Z[0-9]+specv)' || return 1
-  build_library first 0 && nm -D --defined-only libfirst.so >exported &&
+  nm x.o | grep -q " W specv_verify_pack_kv_v$version\$" || return 1
+  ! nm --defined-only --extern-only x.o | grep -vE \
+    " W specv_[a-z_0-9]+_v$version\$| [Wu] _Z.*specv_[a-z_0-9]+_kernelB[0-9]+v$version|W _ZN4dim3|V DW\.ref" ||
+    return 1
+  build_library first && nm -D --defined-only libfirst.so >exported &&
     grep -q ' T first_library' exported || return 1
   ! grep -v ' T first_library$\| W _ZN4dim3' exported # CUDA's own inline constructors
 }
@@ -144,7 +202,7 @@ case_same_ptx() { # integer code: the vendor's floating-point flags change nothi
     cmp 0.body "$number.body" || { echo "differs: $flags"; return 1; }
     number=$((number + 1))
   done
-  grep -q 'entry specv_verify_pack_kv_kernel' 0.body
+  grep -q 'entry _Z27specv_verify_pack_kv_kernel' 0.body
 }
 case_nvrtc() { # architecture, options
   local folder
@@ -170,25 +228,36 @@ case_two_files() { # options of nvcc: one file implements, another uses kernels 
   need_ptxrun
   run_program ./two_files
 }
-case_implementation_twice() { # in two files: the linker says so
-  cuda -arch=sm_90 -c -o a.o "$here/implementation.cu" || return 1
-  cuda -arch=sm_90 -o twice a.o "$here/implementation.cu" "$here/user.cu" 2>text && return 1
-  grep -q 'multiple definition of .specv_' text
-}
-build_library() { # name, 1 = as the next version, with another bit for a bad draft
-  mkdir -p "$1" && cp "$headers/specverify.cuh" "$1/"
-  if [ "$2" = 1 ]; then
-    sed -i -e 's/\(define SPECVERIFY_VERSION \+\)[0-9]*/\199999/' \
-      -e 's/\(SPECV_ROW_BAD_DRAFT = 1u << \)1/\15/' "$1/specverify.cuh"
-  fi
+build_library() { # name
+  copy_kit "$1"
   nvcc -I "$1" -arch=sm_90 -cudart shared -no-compress -Xcompiler -fPIC -shared \
-    -DLIBRARY_ENTRY="$1_library" -o "lib$1.so" "$here/library.cu"
+    -DSPECVERIFY_IMPLEMENTATION -DLIBRARY_ENTRY="$(entry_of "$1")" -o "lib$1.so" "$here/library.cu"
+}
+run_linked() { # unless there is no PTX to interpret
+  [ -n "${linked_only:-}" ] || run_program "$@"
+}
+case_archives() { # language of the callers, options of nvcc
+  local language=$1 linked_only='' name
+  shift
+  if [[ " $* " == *" -rdc=true "* ]]; then linked_only=1; set -- -arch=sm_90 -Xptxas -O0 "$@"
+  else need_ptxrun; set -- -arch=compute_90 -no-compress "$@"; fi
+  for name in first second third; do
+    copy_kit $name
+    nvcc "$@" -DSPECVERIFY_IMPLEMENTATION -x cu -c -o $name/kit.o \
+      $name/specverify.cuh || return 1
+    nvcc "$@" -I $name -DLIBRARY_ENTRY="$(entry_of $name)" \
+      -x "$language" -c -o $name/caller.o "$here/library.cu" || return 1
+  done
+  link_copies "nvcc -cudart shared $*" "run_linked ./"
+}
+case_exports_kit() {
+  have python3 || skip "no python3"
+  python3 "$here/exports.py" kit "$headers" "$root/README.md" "$ptxrun"
 }
 case_two_libraries() { # each runs its own launcher and its own kernel
-  local order=$1 version
-  version=$(sed -n 's/^#define SPECVERIFY_VERSION  *\([0-9]*\).*/\1/p' "$headers/specverify.cuh")
-  build_library first 0 && build_library second 1 || return 1
-  gcc -std=c99 -DFIRST="$version" -DSECOND=99999 -DFIRST_BITS=2 -DSECOND_BITS=32 -o two_libraries \
+  local order=$1
+  build_library first && build_library second || return 1
+  gcc -std=c99 $(expected_of second) -o two_libraries \
     "$here/two_libraries.c" -L . -l"${order%,*}" -l"${order#*,}" -L "$ptxrun" \
     -Wl,-rpath,"$PWD",--allow-shlib-undefined || return 1
   need_ptxrun
@@ -243,6 +312,9 @@ for compiler in gcc clang; do
   add macros_c $compiler c++
 done
 add symbols_reference
+add exports_reference
+add reference_archives gcc c c99
+[ $quick = 1 ] || add reference_archives clang++ c++ c++17
 add old_toolkit
 add old_architecture
 add every_function_used
@@ -268,8 +340,10 @@ if have nvcc; then
   add same_ptx sm_90
   add nvrtc compute_90
   add two_files
-  add implementation_twice
   add two_libraries first,second
+  add archives c
+  add archives c++ -rdc=true
+  add exports_kit
   if [ $quick = 0 ]; then
     for standard in 11 14 17 20; do
       add nvcc -std=c++$standard
@@ -294,6 +368,9 @@ if have nvcc; then
     add two_files -rdc=true
     add two_files -std=c++11 -ccbin clang++
     add two_libraries second,first
+    add archives c++ -ccbin clang++
+    add archives cu
+    add archives cu -rdc=true
   fi
 fi
 

@@ -1,5 +1,6 @@
-/* One program, two shared libraries with different versions of the kit: FIRST and SECOND are what
-   their launchers should report, FIRST_BITS and SECOND_BITS what their kernels should set. */
+/* One program, two libraries, shared or static, with versions of the kit of their own: FIRST and
+   SECOND are what their launchers should report, FIRST_BITS and SECOND_BITS what their kernels
+   should set. */
 #include <stdio.h>
 
 int first_library(unsigned *bits);
