@@ -2020,12 +2020,12 @@ typedef struct specv_verify_sample_desc {
     specv_verify_greedy_desc verify;
     specv_scores target;      /* max_draft + 1 positions a row */
     specv_scores draft;       /* max_draft positions a row, or data null: q is 1 at the draft */
-    const float *temperature; /* [batch], or null: 1; 0 = greedy. Of probs only 0 counts */
-    const float *draft_temperature; /* [batch], or null: temperature; for draft logits */
-    const uint64_t *seed;        /* [batch]; null with rule GREEDY, and where uniforms replace it:
+    const float *temperature; /* [slot], or null: 1; 0 = greedy. Of probs only 0 counts */
+    const float *draft_temperature; /* [slot], or null: temperature; for draft logits */
+    const uint64_t *seed;           /* [slot]; null with rule GREEDY, and where uniforms replace it:
                                     both (TOKEN, BLOCK), sample_uniform (SCORE, or max_draft 0). The
                                     host cannot see temperatures: that all are 0 is no reason */
-    const int32_t *position;     /* [batch]: where in the text the row's position 0 is */
+    const int32_t *position;        /* [slot]: where in the text the row's position 0 is */
     const float *accept_uniform; /* in [0, 1), laid out as draft_tokens, or null: from seed. Given,
                                     it wins; seed then serves what has no uniform */
     const float *sample_uniform; /* the same, [batch]: for the token behind the drafts */
@@ -2036,7 +2036,7 @@ typedef struct specv_verify_sample_desc {
     float *target_logprob; /* rule SCORE: out [batch][max_draft], or null; ln p(draft), -infinity
                               too; 0 behind the last draft that is accepted */
     void *scratch;         /* 16-byte aligned; one per stream, its tickets 0: SPECV_TICKET_BYTES */
-    int64_t scratch_bytes; /* at least specv_verify_sample_scratch_bytes */
+    int64_t scratch_bytes; /* specv_verify_sample_scratch_bytes(batch, max_draft, vocab) suffice */
     int32_t rule;          /* specv_rule */
     int32_t num_sms;       /* 0 = ask the runtime for the current device */
     int32_t step_row;      /* random numbers as if position 0 were this position of its step */
@@ -2056,10 +2056,11 @@ typedef struct specv_sample_desc {
     uint32_t canary0;
     int32_t token_dtype;       /* specv_dtype */
     const int32_t *num_active; /* as in specv_rows */
+    const int32_t *slot;       /* as in specv_rows */
     specv_scores scores;       /* one position a row; seq_stride_elems is the stride of rows */
-    const float *temperature;  /* [batch], or null: 1; 0 = greedy. Of probs only 0 counts */
-    const uint64_t *seed;      /* [batch]; null only with CDF and uniform */
-    const int32_t *position;   /* [batch]: absolute position of the step's first token */
+    const float *temperature;  /* [slot], or null: 1; 0 = greedy. Of probs only 0 counts */
+    const uint64_t *seed;      /* [slot]; null only with CDF and uniform */
+    const int32_t *position;   /* [slot]: absolute position of the step's first token */
     const float *uniform;  /* method CDF: in [0, 1), [batch], or null: from seed. Given, it wins */
     void *token;           /* out [batch], token_stride_elems apart; -1 if there is none */
     float *logprob;        /* out [batch], or null; ln p(token), 0 without a token */
@@ -2070,14 +2071,16 @@ typedef struct specv_sample_desc {
                                   is: the confidence that C5 needs */
     uint32_t *row_status;  /* out [batch], or null */
     void *scratch;         /* one per stream, as in specv_verify_sample_desc */
-    int64_t scratch_bytes; /* at least specv_sample_scratch_bytes */
+    int64_t scratch_bytes; /* specv_sample_scratch_bytes(batch, vocab) suffice */
     int64_t vocab;
     int64_t token_stride_elems; /* 0 = 1; for column j of drafts [batch][n]: token + j, stride n */
     int32_t batch;
-    int32_t method;   /* specv_sample_method */
-    int32_t num_sms;  /* 0 = ask the runtime for the current device */
-    int32_t step_row; /* which token of its step this is: drafts 0, 1, 2, ... */
-    int32_t stream;   /* specv_stream */
+    int32_t num_slots; /* as in specv_rows */
+    int32_t method;    /* specv_sample_method */
+    int32_t num_sms;   /* 0 = ask the runtime for the current device */
+    int32_t step_row;  /* which token of its step this is: drafts 0, 1, 2, ... */
+    int32_t stream;    /* specv_stream */
+    uint32_t reserved; /* must be 0 */
     uint32_t canary1;
 } specv_sample_desc;
 
@@ -2319,29 +2322,61 @@ SPECV_HOSTFN int specv_i_scores_validate(const specv_scores *s, const specv_rows
     return SPECV_OK;
 }
 
-SPECV_HOSTFN specv_i_scratch specv_i_scratch_layout(const specv_verify_sample_desc *d) {
-    const specv_rows *r = &d->verify.rows;
+/* rows: of the target, of draft logits (or 0), of residuals (or 0). */
+SPECV_HOSTFN specv_i_scratch specv_i_scratch_for(int64_t batch, int64_t target_rows,
+                                                 int64_t draft_rows, int64_t residual_rows,
+                                                 int64_t vocab) {
+    const int64_t rows = target_rows + draft_rows;
     specv_i_scratch s;
-    int64_t rows;
-    s.num_tiles = (int32_t)((d->verify.vocab + SPECV_TILE_IDS - 1) / SPECV_TILE_IDS);
-    s.target_rows = specv_i_is_csr(r) ? r->num_draft_tokens + r->batch
-                                      : (int64_t)r->batch * ((int64_t)r->max_draft + 1);
-    s.draft_rows = !d->draft.data || d->draft.dtype == SPECV_PROBS_F32 ? 0 : s.target_rows;
-    rows = s.target_rows + s.draft_rows;
+    s.num_tiles = (int32_t)((vocab + SPECV_TILE_IDS - 1) / SPECV_TILE_IDS);
+    s.target_rows = target_rows;
+    s.draft_rows = draft_rows;
     s.plans = SPECV_TICKET_BYTES;
-    s.prefixes = s.plans + (int64_t)r->batch * (int64_t)sizeof(specv_i_outcome);
-    s.rows = (s.prefixes + s.target_rows * 4 + 15) / 16 * 16;
+    s.prefixes = s.plans + batch * (int64_t)sizeof(specv_i_outcome);
+    s.rows = (s.prefixes + target_rows * 4 + 15) / 16 * 16;
     s.tiles = s.rows + rows * (int64_t)sizeof(specv_distribution);
     s.residuals = s.tiles + rows * s.num_tiles * (int64_t)sizeof(specv_tile);
-    s.bytes = s.residuals;
-    if (d->draft.data || d->target.dtype == SPECV_PROBS_F32)
-        s.bytes += s.target_rows * s.num_tiles * (int64_t)sizeof(specv_i_residual);
+    s.bytes = s.residuals + residual_rows * s.num_tiles * (int64_t)sizeof(specv_i_residual);
     return s;
+}
+
+/* What a descriptor itself needs. */
+SPECV_HOSTFN specv_i_scratch specv_i_scratch_layout(const specv_verify_sample_desc *d) {
+    const specv_rows *r = &d->verify.rows;
+    const int64_t rows = specv_i_is_csr(r) ? r->num_draft_tokens + r->batch
+                                           : (int64_t)r->batch * ((int64_t)r->max_draft + 1);
+    const int draft_logits = d->draft.data && d->draft.dtype != SPECV_PROBS_F32;
+    const int residuals = d->draft.data || d->target.dtype == SPECV_PROBS_F32;
+    return specv_i_scratch_for(r->batch, rows, draft_logits ? rows : 0, residuals ? rows : 0,
+                               d->verify.vocab);
+}
+
+/* Bytes of scratch memory that suffice for every step of at most batch rows, max_draft drafts and
+   vocab ids, whatever its rule, types and layout; or SPECV_ERR_*. Two launches that may run at the
+   same time need scratch memory of their own. */
+SPECV_HOSTAPI int64_t specv_verify_sample_scratch_bytes(int64_t batch, int64_t max_draft,
+                                                        int64_t vocab) {
+    const int64_t most = INT64_C(1) << 30;
+    int64_t rows;
+    SPECV_CHECK(batch >= 0, BATCH);
+    SPECV_CHECK(max_draft >= 0, MAX_DRAFT);
+    SPECV_CHECK(batch <= most && max_draft <= INT32_MAX && batch * (max_draft + 1) <= most,
+                TOO_LARGE);
+    SPECV_CHECK(vocab >= 1 && vocab <= 1 << 22, VOCAB);
+    rows = batch * (max_draft + 1);
+    return specv_i_scratch_for(batch, rows, rows, rows, vocab).bytes;
+}
+
+/* The same for A8. */
+SPECV_HOSTAPI int64_t specv_sample_scratch_bytes(int64_t batch, int64_t vocab) {
+    const int64_t enough = specv_verify_sample_scratch_bytes(batch, 0, vocab);
+    return enough < 0 ? enough : specv_i_scratch_for(batch, batch, 0, batch, vocab).bytes;
 }
 
 SPECV_HOSTFN int specv_i_verify_sample_validate(const specv_verify_sample_desc *d) {
     const specv_rows *r = &d->verify.rows;
     int status, needs_random = d->rule != SPECV_RULE_GREEDY;
+    int64_t bytes;
     SPECV_CHECK(d->canary1 == 0 && d->reserved == 0, CANARY);
     if ((status = specv_i_verify_validate(&d->verify)) != SPECV_OK) return status;
     SPECV_CHECK(!d->verify.target_tokens, TARGET_TOKENS);
@@ -2371,26 +2406,18 @@ SPECV_HOSTFN int specv_i_verify_sample_validate(const specv_verify_sample_desc *
     SPECV_CHECK(specv_i_aligned(d->max_prob, 4) && (!d->max_prob || r->max_draft == 0), MAX_PROB);
     SPECV_CHECK(d->step_row >= 0, STREAM);
     SPECV_CHECK(d->num_sms >= 0 && d->num_sms <= 65535, NUM_SMS);
+    if (r->batch == 0) return SPECV_OK;
+    bytes = specv_i_scratch_layout(d).bytes;
+    SPECV_CHECK(d->scratch && specv_i_aligned(d->scratch, 16), SCRATCH);
+    SPECV_CHECK(d->scratch_bytes >= bytes, SCRATCH);
     return SPECV_OK;
 }
 
-/* Bytes of scratch that a descriptor needs (valid but for its scratch fields), or SPECV_ERR_*. The
-   most that any step with this batch, max_draft and vocab needs is what the dense layout with draft
-   logits needs. Two launches that may run at the same time need scratch memory of their own. */
-SPECV_HOSTAPI int64_t specv_verify_sample_scratch_bytes(const specv_verify_sample_desc *d) {
+SPECV_HOSTFN int specv_verify_sample_validate(const specv_verify_sample_desc *d) {
     int status;
     SPECV_CHECK(d, NULL_DESC);
     if ((status = specv_i_verify_sample_validate(d)) != SPECV_OK) return status;
     SPECV_CHECK(d->stream == SPECV_STREAM_TARGET || d->stream == SPECV_STREAM_DRAFT, STREAM);
-    return specv_i_scratch_layout(d).bytes;
-}
-
-SPECV_HOSTFN int specv_verify_sample_validate(const specv_verify_sample_desc *d) {
-    int64_t bytes = specv_verify_sample_scratch_bytes(d);
-    if (bytes < 0) return (int)bytes;
-    if (d->verify.rows.batch == 0) return SPECV_OK;
-    SPECV_CHECK(d->scratch && specv_i_aligned(d->scratch, 16), SCRATCH);
-    SPECV_CHECK(d->scratch_bytes >= bytes, SCRATCH);
     return SPECV_OK;
 }
 
@@ -2399,6 +2426,8 @@ SPECV_HOSTFN specv_verify_sample_desc specv_sample_as_verify(const specv_sample_
     specv_verify_sample_desc v = SPECV_ZERO;
     v.verify.token_dtype = d->token_dtype;
     v.verify.rows.num_active = d->num_active;
+    v.verify.rows.slot = d->slot;
+    v.verify.rows.num_slots = d->num_slots;
     v.verify.rows.batch = d->batch;
     v.verify.out_tokens = d->token; /* one column */
     v.verify.out_stride_elems = d->token_stride_elems;
@@ -2421,12 +2450,11 @@ SPECV_HOSTFN specv_verify_sample_desc specv_sample_as_verify(const specv_sample_
     return v;
 }
 
-SPECV_HOSTAPI int64_t specv_sample_scratch_bytes(const specv_sample_desc *d) {
+SPECV_HOSTFN int specv_sample_validate(const specv_sample_desc *d) {
     specv_verify_sample_desc v;
     int32_t unused;
-    int status;
     SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
     SPECV_CHECK(d->method == SPECV_SAMPLE_CDF || d->method == SPECV_SAMPLE_GUMBEL, RULE);
     SPECV_CHECK(d->stream >= SPECV_STREAM_TARGET && d->stream <= SPECV_STREAM_COUPLED, STREAM);
     SPECV_CHECK(d->stream != SPECV_STREAM_COUPLED || d->method == SPECV_SAMPLE_GUMBEL, STREAM);
@@ -2434,17 +2462,7 @@ SPECV_HOSTAPI int64_t specv_sample_scratch_bytes(const specv_sample_desc *d) {
     SPECV_CHECK(specv_i_aligned(d->token, d->token_dtype == SPECV_I64 ? 8 : 4), TOKEN);
     v = specv_sample_as_verify(d);
     v.verify.accepted_len = &unused; /* A1 to A5 need it */
-    if ((status = specv_i_verify_sample_validate(&v)) != SPECV_OK) return status;
-    return specv_i_scratch_layout(&v).bytes;
-}
-
-SPECV_HOSTFN int specv_sample_validate(const specv_sample_desc *d) {
-    int64_t bytes = specv_sample_scratch_bytes(d);
-    if (bytes < 0) return (int)bytes;
-    if (d->batch == 0) return SPECV_OK;
-    SPECV_CHECK(d->scratch && specv_i_aligned(d->scratch, 16), SCRATCH);
-    SPECV_CHECK(d->scratch_bytes >= bytes, SCRATCH);
-    return SPECV_OK;
+    return specv_i_verify_sample_validate(&v);
 }
 
 SPECV_HOSTFN void specv_i_scores_resolve(specv_scores *s, const specv_rows *r, int64_t vocab,
@@ -2838,9 +2856,16 @@ SPECV_DEVFN specv_i_request specv_i_open_request(const specv_verify_sample_desc 
     const int csr = specv_i_is_csr(&v->rows), greedy = d->rule == SPECV_RULE_GREEDY;
     specv_i_request r;
     float temperature = 1, draft_temperature = 1;
+    uint32_t bad = 0;
     r.row = specv_thread_load_row(&v->rows, b);
-    if (d->temperature && !greedy) temperature = d->temperature[b];
-    if (d->draft_temperature && d->draft.data) draft_temperature = d->draft_temperature[b];
+    const int32_t slot = specv_thread_slot(v->rows.slot, v->rows.num_slots, b, &bad);
+    if (bad) {
+        r.row.n_draft = r.row.readable = 0;
+        r.row.status = r.row.live ? bad : 0;
+    } else {
+        if (d->temperature && !greedy) temperature = d->temperature[slot];
+        if (d->draft_temperature && d->draft.data) draft_temperature = d->draft_temperature[slot];
+    }
     r.status = r.row.status;
     if (r.row.readable && !specv_temperature_ok(temperature)) r.status |= SPECV_ROW_BAD_TEMPERATURE;
     specv_i_open_side(&r.target, &d->target,
@@ -2878,10 +2903,24 @@ SPECV_DEVFN int specv_i_wanted(const specv_verify_sample_desc *d, const specv_i_
     return SPECV_TILE_SCORE | probs | (d->logprob || d->lse || d->max_prob ? SPECV_TILE_SUM : 0);
 }
 
+/* The slot of a readable row, looked up where it is needed: a register for it would be one too
+   many. */
+SPECV_DEVFN int32_t specv_i_slot_of(const specv_verify_sample_desc *d, int b) {
+    return d->verify.rows.slot ? d->verify.rows.slot[b] : b;
+}
+
+SPECV_DEVFN specv_random specv_i_random_of(const specv_verify_sample_desc *d, int b, int j,
+                                           uint32_t tag) {
+    const int32_t slot = specv_i_slot_of(d, b);
+    return specv_philox(d->seed[slot], (uint32_t)d->position[slot], (uint32_t)(d->step_row + j), 0,
+                        tag);
+}
+
 SPECV_DEVFN specv_noise specv_i_noise(const specv_verify_sample_desc *d, int b, int j) {
     specv_noise noise = {0, 0, 0, 0};
-    if (d->seed) noise = specv_i_noise_of(d, d->seed[b], (uint32_t)d->position[b], j);
-    return noise;
+    if (!d->seed) return noise;
+    const int32_t slot = specv_i_slot_of(d, b);
+    return specv_i_noise_of(d, d->seed[slot], (uint32_t)d->position[slot], j);
 }
 
 /* Scratch memory, typed. */
@@ -3129,8 +3168,7 @@ SPECV_DEVFN float specv_i_accept_uniform(const specv_verify_sample_desc *d,
                                          const specv_i_request *r, int b, int j, uint32_t *status) {
     if (d->accept_uniform)
         return specv_i_clean_uniform(d->accept_uniform[r->first_draft + j], status);
-    specv_random x = specv_philox(d->seed[b], (uint32_t)d->position[b], (uint32_t)(d->step_row + j),
-                                  0, specv_i_tag(SPECV_TAG_ACCEPT, d->stream));
+    specv_random x = specv_i_random_of(d, b, j, specv_i_tag(SPECV_TAG_ACCEPT, d->stream));
     return specv_uniform(&x);
 }
 
@@ -3138,8 +3176,7 @@ SPECV_DEVFN uint64_t specv_i_sample_uniform(const specv_verify_sample_desc *d, i
                                             uint32_t *status) {
     if (d->sample_uniform)
         return specv_uniform_bits(specv_i_clean_uniform(d->sample_uniform[b], status));
-    specv_random x = specv_philox(d->seed[b], (uint32_t)d->position[b], (uint32_t)(d->step_row + k),
-                                  0, specv_i_draw_tag(d->stream));
+    specv_random x = specv_i_random_of(d, b, k, specv_i_draw_tag(d->stream));
     return (uint64_t)x.x[1] << 32 | x.x[0];
 }
 

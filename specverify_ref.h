@@ -453,36 +453,11 @@ static int64_t specv_ref_i_draw(const specv_ref_i_weights *w, uint64_t uniform) 
     return -1;
 }
 
-/* The row's numbers: u of the test of draft j, and the one that draws the token at position k. */
-static uint32_t specv_ref_i_position(const specv_verify_sample_desc *d, int b) {
-    return (uint32_t)d->position[b];
-}
-
-static float specv_ref_i_accept_uniform(const specv_verify_sample_desc *d, int b, int32_t j,
-                                        uint32_t *status) {
-    specv_random r;
-    if (d->accept_uniform)
-        return specv_i_clean_uniform(d->accept_uniform[specv_ref_i_first_draft(&d->verify, b) + j],
-                                     status);
-    r = specv_philox(d->seed[b], specv_ref_i_position(d, b), (uint32_t)(d->step_row + j), 0,
-                     specv_i_tag(SPECV_TAG_ACCEPT, d->stream));
-    return specv_uniform(&r);
-}
-
-static uint64_t specv_ref_i_sample_uniform(const specv_verify_sample_desc *d, int b, int32_t k,
-                                           uint32_t *status) {
-    specv_random r;
-    if (d->sample_uniform)
-        return specv_uniform_bits(specv_i_clean_uniform(d->sample_uniform[b], status));
-    r = specv_philox(d->seed[b], specv_ref_i_position(d, b), (uint32_t)(d->step_row + k), 0,
-                     specv_i_draw_tag(d->stream));
-    return (uint64_t)r.x[1] << 32 | r.x[0];
-}
-
 /* A row while it is judged. */
 typedef struct specv_ref_i_judge {
     const specv_verify_sample_desc *d;
     int b;
+    int32_t slot; /* where the request's own values are */
     float temperature, draft_temperature;
     int32_t usable;    /* drafts before the first placeholder, up to and including the first EOS */
     int ends_with_eos; /* the last of these is an EOS: no token follows it */
@@ -493,6 +468,32 @@ typedef struct specv_ref_i_judge {
 static int64_t specv_ref_i_draft(const specv_ref_i_judge *g, int32_t j) {
     return specv_ref_i_get(g->d->verify.draft_tokens, g->d->verify.token_dtype,
                            specv_ref_i_first_draft(&g->d->verify, g->b) + j);
+}
+
+/* The row's numbers: u of the test of draft j, and the one that draws the token at position k. */
+static uint32_t specv_ref_i_position(const specv_ref_i_judge *g) {
+    return (uint32_t)g->d->position[g->slot];
+}
+
+static float specv_ref_i_accept_uniform(specv_ref_i_judge *g, int32_t j) {
+    const specv_verify_sample_desc *d = g->d;
+    specv_random r;
+    if (d->accept_uniform)
+        return specv_i_clean_uniform(
+            d->accept_uniform[specv_ref_i_first_draft(&d->verify, g->b) + j], &g->o.status);
+    r = specv_philox(d->seed[g->slot], specv_ref_i_position(g), (uint32_t)(d->step_row + j), 0,
+                     specv_i_tag(SPECV_TAG_ACCEPT, d->stream));
+    return specv_uniform(&r);
+}
+
+static uint64_t specv_ref_i_sample_uniform(specv_ref_i_judge *g, int32_t k) {
+    const specv_verify_sample_desc *d = g->d;
+    specv_random r;
+    if (d->sample_uniform)
+        return specv_uniform_bits(specv_i_clean_uniform(d->sample_uniform[g->b], &g->o.status));
+    r = specv_philox(d->seed[g->slot], specv_ref_i_position(g), (uint32_t)(d->step_row + k), 0,
+                     specv_i_draw_tag(d->stream));
+    return (uint64_t)r.x[1] << 32 | r.x[0];
 }
 
 static specv_ref_i_scores specv_ref_i_target_at(specv_ref_i_judge *g, int32_t j) {
@@ -531,7 +532,7 @@ static void specv_ref_i_emit_from(specv_ref_i_judge *g, specv_ref_i_scores *p, i
     int64_t token = p->row.id;
     w.p = p, w.q = NULL, w.prefix = 1, w.without = -1;
     if (p->row.kind == SPECV_SOFTMAX)
-        token = specv_ref_i_draw(&w, specv_ref_i_sample_uniform(g->d, g->b, k, &g->o.status));
+        token = specv_ref_i_draw(&w, specv_ref_i_sample_uniform(g, k));
     if (p->row.kind == SPECV_NO_TOKEN) token = -1;
     if (token < 0) g->o.status |= SPECV_ROW_EMPTY;
     g->o.status |= p->row.status;
@@ -554,7 +555,7 @@ static void specv_ref_i_emit_residual(specv_ref_i_judge *g, int32_t k, float pre
         q = specv_ref_i_draft_at(g, k);
         w.q = &q, w.without = -1;
     }
-    token = specv_ref_i_draw(&w, specv_ref_i_sample_uniform(g->d, g->b, k, &g->o.status));
+    token = specv_ref_i_draw(&w, specv_ref_i_sample_uniform(g, k));
     g->o.status |= specv_ref_i_look_at_sums(&w);
     if (w.q) g->o.status |= q.row.status;
     g->o.status |= p.row.status;
@@ -599,7 +600,7 @@ static float specv_ref_i_pair(specv_ref_i_judge *g, int32_t j, float *q_of_draft
 static void specv_ref_i_judge_token(specv_ref_i_judge *g, int32_t n_draft) {
     for (; g->o.accepted < g->usable; ++g->o.accepted) {
         float q, p = specv_ref_i_pair(g, g->o.accepted, &q);
-        float u = specv_ref_i_accept_uniform(g->d, g->b, g->o.accepted, &g->o.status);
+        float u = specv_ref_i_accept_uniform(g, g->o.accepted);
         if (!specv_accept(u, q, p)) {
             specv_ref_i_emit_residual(g, g->o.accepted, 1);
             return;
@@ -628,7 +629,7 @@ static void specv_ref_i_score_drafts(specv_ref_i_judge *g, int32_t n_draft) {
        h_n = P_n;   tau = the largest i with u_i < h_i, or 0
    then the residual (P_tau p - q)+ at position tau. Sun et al. 2025, algorithm 2. */
 static int specv_ref_i_block_test(specv_ref_i_judge *g, int32_t i, float prefix, uint32_t *seen) {
-    float u = specv_ref_i_accept_uniform(g->d, g->b, i - 1, &g->o.status);
+    float u = specv_ref_i_accept_uniform(g, i - 1);
     float q_of_draft, p_of_draft, gained, lost;
     specv_ref_i_scores p, q;
     uint64_t gain = 0, loss = 0;
@@ -683,7 +684,7 @@ static int64_t specv_ref_i_choose(specv_ref_i_judge *g, specv_ref_i_scores *p, i
     int64_t best = INT64_MIN, choice = -1;
     specv_noise from;
     if (p->row.kind != SPECV_SOFTMAX) return p->row.kind == SPECV_ONE_HOT ? p->row.id : -1;
-    from = specv_i_noise_of(g->d, g->d->seed[g->b], specv_ref_i_position(g->d, g->b), j);
+    from = specv_i_noise_of(g->d, g->d->seed[g->slot], specv_ref_i_position(g), j);
     for (int64_t x = 0; x < p->vocab; ++x) {
         float score = specv_ref_i_score(p, x);
         specv_random words = specv_noise_words(&from, (uint32_t)x), finer = {{0, 0, 0, 0}};
@@ -729,8 +730,8 @@ static void specv_ref_i_judge_equal(specv_ref_i_judge *g, int32_t n_draft) {
     }
 }
 
-static float specv_ref_i_temperature(const float *temperatures, int b, uint32_t *status) {
-    float temperature = temperatures ? temperatures[b] : 1;
+static float specv_ref_i_temperature(const float *temperatures, int32_t slot, uint32_t *status) {
+    float temperature = temperatures ? temperatures[slot] : 1;
     if (!specv_temperature_ok(temperature)) *status |= SPECV_ROW_BAD_TEMPERATURE;
     return temperature;
 }
@@ -738,19 +739,24 @@ static float specv_ref_i_temperature(const float *temperatures, int b, uint32_t 
 static void specv_ref_i_judge_row(const specv_verify_sample_desc *d, int b) {
     specv_ref_i_judge g;
     specv_ref_i_outcome nothing = {0, 0, 0, -1, 0};
-    int32_t n_draft;
+    const specv_rows *rows = &d->verify.rows;
+    int32_t n_draft = -1;
     int sampled = d->rule != SPECV_RULE_COUPLED && d->rule != SPECV_RULE_GREEDY;
     g.d = d, g.b = b, g.o = nothing, g.usable = 0, g.ends_with_eos = 0,
     g.logprob = g.lse = g.max_prob = 0;
-    n_draft = specv_ref_i_open_row(&d->verify, b, &g.o.status);
+    g.slot = -1;
+    if (specv_ref_i_is_live(rows, b))
+        g.slot = specv_ref_i_slot(rows->slot, rows->num_slots, b, 0, &g.o.status);
+    if (g.slot >= 0) n_draft = specv_ref_i_open_row(&d->verify, b, &g.o.status);
     if (n_draft >= 0) {
         g.temperature = 0;
         if (d->rule != SPECV_RULE_GREEDY)
-            g.temperature = specv_ref_i_temperature(d->temperature, b, &g.o.status);
+            g.temperature = specv_ref_i_temperature(d->temperature, g.slot, &g.o.status);
         g.draft_temperature = g.temperature;
         sampled = sampled && !specv_temperature_is_0(g.temperature);
         if (sampled && d->draft_temperature && d->draft.data)
-            g.draft_temperature = specv_ref_i_temperature(d->draft_temperature, b, &g.o.status);
+            g.draft_temperature =
+                specv_ref_i_temperature(d->draft_temperature, g.slot, &g.o.status);
         while (g.usable < n_draft && !g.ends_with_eos) {
             int64_t draft = specv_ref_i_draft(&g, g.usable);
             if (!specv_ref_i_is_token(&d->verify, draft)) break;

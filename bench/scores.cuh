@@ -252,9 +252,7 @@ static void prepare_scores(scores_run *r, int batch, int gamma, int64_t vocab, i
 static void prepare_scores_mode(scores_run *r, const scores_mode *mode) {
     static float *zeros; /* temperatures */
     const int64_t num_drafts = (int64_t)r->batch * r->gamma;
-    specv_sample_desc drafter, sample;
-    specv_verify_sample_desc verify;
-    int64_t bytes;
+    specv_sample_desc drafter;
     if (!zeros) {
         CUDA_CHECK(cudaMalloc(&zeros, 4096 * sizeof *zeros));
         CUDA_CHECK(cudaMemset(zeros, 0, 4096 * sizeof *zeros));
@@ -262,14 +260,10 @@ static void prepare_scores_mode(scores_run *r, const scores_mode *mode) {
     }
     if (num_drafts > 4096) bench_fail("too many drafts", -1);
     r->mode = mode;
-    describe_scores(r, r->batch, &r->of_all, r->base, &verify, &sample);
-    bytes = mode->drafts ? specv_verify_sample_scratch_bytes(&verify)
-                         : specv_sample_scratch_bytes(&sample);
-    reserve_scratch(r, bytes);
-    if (mode->drafts) {
-        drafter = describe_drafter(r, r->base, zeros);
-        reserve_scratch(r, specv_sample_scratch_bytes(&drafter));
-    }
+    reserve_scratch(r, mode->drafts
+                           ? specv_verify_sample_scratch_bytes(r->batch, r->gamma, r->vocab)
+                           : specv_sample_scratch_bytes(r->batch, r->vocab));
+    reserve_scratch(r, specv_sample_scratch_bytes(num_drafts, r->vocab));
     for (int s = 0; s < r->num_sets; ++s) {
         char *set = r->base + s * r->of_all.bytes;
         describe_scores(r, r->batch, &r->of_all, set, &r->verify[s], &r->sample[s]);

@@ -138,7 +138,7 @@ int main(void) {
     specv_sample_desc d = SPECV_ZERO;
     d.batch = ROWS, d.vocab = VOCAB, d.scores.data = device->logits, d.token = device->token;
     d.temperature = device->temperature, d.seed = device->seed, d.position = device->position;
-    d.scratch = scratch_memory(d.scratch_bytes = specv_sample_scratch_bytes(&d));
+    d.scratch = scratch_memory(d.scratch_bytes = specv_sample_scratch_bytes(ROWS, VOCAB));
     d.logprob = device->logprob, d.lse = device->lse;
     KIT(specv_sample(&d, NULL));
     CUDA(cudaMemcpy(host, device, sizeof *device, cudaMemcpyDeviceToHost));
@@ -175,7 +175,8 @@ int main(void) {
     v.verify.accepted_len = device->accepted;
     v.target.data = device->target, v.draft.data = device->draft, v.rule = SPECV_RULE_TOKEN;
     v.temperature = device->temperature, v.seed = device->seed, v.position = device->position;
-    v.scratch = scratch_memory(v.scratch_bytes = specv_verify_sample_scratch_bytes(&v));
+    v.scratch =
+        scratch_memory(v.scratch_bytes = specv_verify_sample_scratch_bytes(JUDGED, GAMMA, VOCAB));
     KIT(specv_verify_sample(&v, NULL));
     CUDA(cudaMemcpy(host, device, sizeof *device, cudaMemcpyDeviceToHost));
     CUDA(cudaFree(d.scratch));

@@ -158,7 +158,7 @@ int main(void) {
     d.token = device->token[SAMPLER];
     d.temperature = device->temperature, d.seed = device->seed, d.position = device->position;
     d.logprob = device->logprob[SAMPLER], d.lse = device->lse[SAMPLER];
-    d.scratch_bytes = specv_sample_scratch_bytes(&d);
+    d.scratch_bytes = specv_sample_scratch_bytes(ROWS, VOCAB);
     CUDA(cudaMalloc(&d.scratch, (size_t)d.scratch_bytes));
     CUDA(cudaMemset(d.scratch, 0, (size_t)d.scratch_bytes));
     status = specv_sample(&d, NULL);

@@ -21,7 +21,7 @@ typedef enum ending {
     END_PLACEHOLDER,  /* draft -1 */
     END_BAD_DRAFT,    /* the draft is outside the vocabulary */
     END_BOTH_BAD,     /* draft and target are equal, and outside the vocabulary */
-    END_BAD_LENGTH,   /* draft_len or row_start is out of range */
+    END_BAD_LENGTH,   /* draft_len, row_start or row_end is out of range */
     NUM_ENDINGS,
     ORDINARY = 1 << END_BONUS | 1 << END_REJECT,
     ALL_ENDINGS = (1 << NUM_ENDINGS) - 1
@@ -74,6 +74,7 @@ typedef struct batch {
     int64_t draft_stride, target_stride, out_stride, num_draft_tokens;
     truth *rows; /* [batch] */
     t_buf num_active, draft_len, row_start, draft, target;
+    int by_end; /* CSR by row_end: row_start without its first element, which is noise */
     t_buf accepted, mismatch, next, tokens, emitted, finished, status;
 } batch;
 
@@ -189,6 +190,20 @@ T_FN int32_t bad_start(const batch *b, const int32_t *start, int row) {
     return (int32_t)choices[t_below(n)];
 }
 
+T_FN void draw_bad_starts(batch *b, int num_live) {
+    int32_t *start = (int32_t *)(void *)b->row_start.host;
+    if (b->s.batch == 0 || !(b->s.endings >> END_BAD_LENGTH & 1)) return;
+    for (int row = 0; row <= num_live; ++row) {
+        /* A start serves two rows, and a row has two starts: never two bad ones in turn. */
+        if (!t_chance(10) || (row > 0 && b->rows[row - 1].status)) continue;
+        start[row] = bad_start(b, start, row);
+        for (int side = row - (row > 0); side <= row && side < num_live; ++side) {
+            b->rows[side].first = -1, b->rows[side].n_draft = 0;
+            b->rows[side].status = SPECV_ROW_BAD_LENGTH;
+        }
+    }
+}
+
 T_FN void draw_csr_lengths(batch *b) {
     const int64_t most = (int64_t)b->s.batch * b->s.max_draft;
     int32_t *start = (int32_t *)(void *)b->row_start.host;
@@ -208,16 +223,9 @@ T_FN void draw_csr_lengths(batch *b) {
     if (b->num_draft_tokens > most) b->num_draft_tokens = most;
     for (int row = num_live + 1; row <= b->s.batch; ++row)
         if (t_chance(50)) start[row] = (int32_t)t_random();
-    if (b->s.batch == 0 || !(b->s.endings >> END_BAD_LENGTH & 1)) return;
-    for (int row = 0; row <= num_live; ++row) {
-        /* A start serves two rows, and a row has two starts: never two bad ones in turn. */
-        if (!t_chance(10) || (row > 0 && b->rows[row - 1].status)) continue;
-        start[row] = bad_start(b, start, row);
-        for (int side = row - (row > 0); side <= row && side < num_live; ++side) {
-            b->rows[side].first = -1, b->rows[side].n_draft = 0;
-            b->rows[side].status = SPECV_ROW_BAD_LENGTH;
-        }
-    }
+    draw_bad_starts(b, num_live);
+    b->by_end = start[0] == 0 && t_chance(50);
+    if (b->by_end) start[0] = (int32_t)t_random();
 }
 
 /* ---------------------------------------------------------------------------------- the rows */
@@ -371,16 +379,24 @@ T_FN specv_rows batch_rows(const batch *b, int side) {
     r.num_active = (const int32_t *)t_at(&b->num_active, side);
     r.draft_len = (const int32_t *)t_at(&b->draft_len, side);
     r.row_start = (const int32_t *)t_at(&b->row_start, side);
+    if (b->by_end) r.row_end = r.row_start + 1, r.row_start = NULL;
     r.num_draft_tokens = b->num_draft_tokens;
     r.batch = b->s.batch;
     r.max_draft = b->s.max_draft;
     return r;
 }
 
+/* Of an operation without values of its own for a request: slots may be given, and nobody looks. */
+T_FN specv_rows batch_rows_of_no_slots(const batch *b, int side) {
+    specv_rows r = batch_rows(b, side);
+    if (b->s.batch % 3 == 0) r.slot = (const int32_t *)16, r.num_slots = 1;
+    return r;
+}
+
 T_FN specv_verify_greedy_desc batch_describe(const batch *b, int side) {
     specv_verify_greedy_desc d = SPECV_ZERO;
     d.token_dtype = (int32_t)b->s.dtype;
-    d.rows = batch_rows(b, side);
+    d.rows = batch_rows_of_no_slots(b, side);
     d.draft_tokens = t_at(&b->draft, side);
     d.target_tokens = t_at(&b->target, side);
     d.accepted_len = (int32_t *)t_at(&b->accepted, side);

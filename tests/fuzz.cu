@@ -124,6 +124,7 @@ static void rearrange(batch *to, const batch *from, const shape *s, const int *o
     if (to->row_start.host) {
         int32_t end = (int32_t)to->num_draft_tokens;
         memcpy(to->row_start.host + 4 * (int64_t)s->batch, &end, 4);
+        to->by_end = t_chance(50);
     }
     batch_tokens(to);
     for (int row = 0; row < s->batch; ++row) {

@@ -179,7 +179,7 @@ T_FN specv_kv_pack kv_describe(const kv_pack *p, int side) {
 T_FN specv_pack_kv_desc kv_describe_b1(const kv_pack *p, int side) {
     specv_pack_kv_desc d = SPECV_ZERO;
     d.keep_status = p->k.keep_status;
-    d.rows = batch_rows(p->b, side);
+    d.rows = batch_rows_of_no_slots(p->b, side);
     d.accepted_len = (const int32_t *)t_at(&p->accepted, side);
     d.row_status = (uint32_t *)t_at(&p->row_status, side);
     d.kv = kv_describe(p, side);

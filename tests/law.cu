@@ -650,7 +650,8 @@ static kit open_kit(int rows, int vocab, int max_draft, int dtype, int device) {
     k.confidence = t_in(4 * drafts, 0), k.survival = t_out(4 * drafts, 0);
     d = verify_desc(&k, T_HOST_SIDE, SPECV_RULE_TOKEN);
     d.draft.data = max_draft ? t_at(&k.draft, T_HOST_SIDE) : NULL;
-    const int64_t bytes = specv_verify_sample_scratch_bytes(&d);
+    const int64_t bytes = specv_verify_sample_scratch_bytes(
+        d.verify.rows.batch, d.verify.rows.max_draft, d.verify.vocab);
     if (bytes < 0) t_die(__FILE__, __LINE__, "scratch", specv_status_string((int)bytes));
     k.scratch = t_in(bytes, 0);
     memset(k.scratch.host, 0, (size_t)bytes);

@@ -582,7 +582,7 @@ static void check_logprobs(const t_buf *data, int dtype, int64_t vocab, float te
     d.token = &token;
     d.logprob = &logprob;
     d.lse = &lse;
-    d.scratch_bytes = specv_sample_scratch_bytes(&d);
+    d.scratch_bytes = specv_sample_scratch_bytes(d.batch, d.vocab);
     scratch = t_in(d.scratch_bytes, 0);
     d.scratch = scratch.host;
     for (int i = 0; i < 2; ++i) {
@@ -698,7 +698,7 @@ static void test_logprob_of_probs(void) {
         d.scores.data = p, d.scores.dtype = SPECV_PROBS_F32;
         uniform = i % 2 && i >= 4 ? 0.999999f : 0;
         d.uniform = &uniform, d.token = &token, d.logprob = &logprob, d.lse = &lse;
-        d.scratch_bytes = specv_sample_scratch_bytes(&d);
+        d.scratch_bytes = specv_sample_scratch_bytes(d.batch, d.vocab);
         scratch = t_in(d.scratch_bytes, 0);
         d.scratch = scratch.host;
         CHECK_EQ(specv_ref_sample(&d), SPECV_OK, i);
@@ -1255,7 +1255,8 @@ static uint64_t digest_of_case(uint64_t digest, int turn) {
     d.rule = rule;
     d.step_row = turn % 9 ? 0 : 2;
     d.stream = turn % 11 ? SPECV_STREAM_TARGET : SPECV_STREAM_DRAFT;
-    d.scratch_bytes = specv_verify_sample_scratch_bytes(&d);
+    d.scratch_bytes = specv_verify_sample_scratch_bytes(d.verify.rows.batch,
+                                                        d.verify.rows.max_draft, d.verify.vocab);
     scratch = t_in(d.scratch_bytes, 0);
     d.scratch = scratch.host;
     if (!CHECK_EQ(specv_ref_verify_sample(&d), SPECV_OK, turn)) return digest;

@@ -49,7 +49,8 @@ int main(void) {
     d.verify.row_status = (uint32_t *)next_buffer(4 * batch, 0);
     d.logprob = (float *)next_buffer(4 * batch, 0);
     d.lse = (float *)next_buffer(4 * batch, 0);
-    d.scratch_bytes = specv_verify_sample_scratch_bytes(&d);
+    d.scratch_bytes = specv_verify_sample_scratch_bytes(d.verify.rows.batch,
+                                                        d.verify.rows.max_draft, d.verify.vocab);
     if (d.scratch_bytes > 0) d.scratch = next_buffer((size_t)d.scratch_bytes, 0);
     status = specv_ref_verify_sample(&d);
     if (status) {

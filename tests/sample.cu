@@ -39,13 +39,15 @@ typedef struct scene {
     int null_extra; /* no logprob, no lse */
     int num_sms;
     int stream, step_row;
+    int slots; /* 1: the requests' values lie in slots, in any order, with noise between them */
 } scene;
 
 typedef struct stage {
     scene c;
     batch b;
     t_buf target, draft, temperature, draft_temperature, seed, position, accept, sample, logprob,
-        lse, target_logprob;
+        lse, target_logprob, slot;
+    int num_slots; /* entries of per-request arrays */
     void *scratch[2];
     int64_t scratch_bytes;
 } stage;
@@ -153,6 +155,51 @@ static void put_position(stage *g, float *base, int row, int j, int has_draft) {
     put_scores(c, &g->draft, c->draft_dtype, scores_at(g, row, j, 1), base, -1);
 }
 
+/* Distinct slots, from a batch's worth more than there are rows; those of inert rows are noise. */
+static void draw_slots(stage *g) {
+    const int rows = g->c.s.batch;
+    int32_t *slot;
+    g->slot = t_in(4 * (int64_t)rows, 0);
+    g->num_slots = 2 * rows + 1;
+    slot = (int32_t *)(void *)g->slot.host;
+    for (int row = 0; row < rows; ++row) {
+        int again = 1;
+        while (again) {
+            slot[row] = (int32_t)t_below(g->num_slots);
+            again = 0;
+            for (int before = 0; before < row; ++before) again |= slot[before] == slot[row];
+        }
+    }
+    for (int row = 0; row < rows; ++row)
+        if (!g->b.rows[row].live) slot[row] = (int32_t)t_random();
+}
+
+/* Where the row's request has its values; -1: an inert row's, nowhere. */
+static int slot_of(const stage *g, int row) {
+    if (!g->slot.host) return row;
+    return g->b.rows[row].live ? word_at(&g->slot, row) : -1;
+}
+
+/* Per-request values: noise everywhere, then those of the rows. */
+static void put_requests(stage *g) {
+    const uint64_t noise = t_random();
+    for (int slot = 0; slot < g->num_slots; ++slot) {
+        ((float *)(void *)g->temperature.host)[slot] = NAN;
+        if (g->draft_temperature.host) ((float *)(void *)g->draft_temperature.host)[slot] = NAN;
+        ((uint64_t *)(void *)g->seed.host)[slot] = noise + (uint64_t)slot;
+        ((int32_t *)(void *)g->position.host)[slot] = slot;
+    }
+    for (int row = 0; row < g->c.s.batch; ++row) {
+        const int slot = slot_of(g, row);
+        if (slot < 0) continue;
+        ((float *)(void *)g->temperature.host)[slot] = draw_temperature(&g->c);
+        if (g->draft_temperature.host)
+            ((float *)(void *)g->draft_temperature.host)[slot] = draw_temperature(&g->c);
+        ((uint64_t *)(void *)g->seed.host)[slot] = t_random();
+        ((int32_t *)(void *)g->position.host)[slot] = (int32_t)t_below(100000);
+    }
+}
+
 static void stage_make(stage *g, const scene *c) {
     const int64_t rows = c->s.batch;
     float *base = (float *)malloc(sizeof(float) * (size_t)(c->s.vocab + 1));
@@ -168,17 +215,13 @@ static void stage_make(stage *g, const scene *c) {
         for (int j = 0; g->b.rows[row].first >= 0 && j <= g->b.rows[row].n_draft; ++j)
             put_position(g, base, row, j, j < g->b.rows[row].n_draft);
     free(base);
-    g->temperature = t_in(4 * rows, 0);
-    if (t_chance(50)) g->draft_temperature = t_in(4 * rows, 0);
-    g->seed = t_in(8 * rows, 0);
-    g->position = t_in(4 * rows, 0);
-    for (int row = 0; row < rows; ++row) {
-        ((float *)(void *)g->temperature.host)[row] = draw_temperature(c);
-        if (g->draft_temperature.host)
-            ((float *)(void *)g->draft_temperature.host)[row] = draw_temperature(c);
-        ((uint64_t *)(void *)g->seed.host)[row] = t_random();
-        ((int32_t *)(void *)g->position.host)[row] = (int32_t)t_below(100000);
-    }
+    g->num_slots = c->s.batch;
+    if (c->slots) draw_slots(g);
+    g->temperature = t_in(4 * (int64_t)g->num_slots, 0);
+    if (t_chance(50)) g->draft_temperature = t_in(4 * (int64_t)g->num_slots, 0);
+    g->seed = t_in(8 * (int64_t)g->num_slots, 0);
+    g->position = t_in(4 * (int64_t)g->num_slots, 0);
+    put_requests(g);
     if (c->uniforms) {
         const int64_t count = (int64_t)(g->b.draft.bytes / (c->s.dtype == SPECV_I64 ? 8 : 4));
         g->accept = t_in(4 * count, 0);
@@ -198,6 +241,8 @@ static specv_verify_sample_desc stage_describe(const stage *g, int side) {
     const int64_t pos_stride = g->c.s.vocab + g->c.gap;
     specv_verify_sample_desc d = SPECV_ZERO;
     d.verify = batch_describe(&g->b, side);
+    d.verify.rows.slot = (const int32_t *)t_at(&g->slot, side);
+    d.verify.rows.num_slots = g->slot.host ? g->num_slots : 0;
     d.verify.target_tokens = NULL;
     d.verify.target_stride_elems = 0;
     d.target.dtype = g->c.target_dtype;
@@ -262,7 +307,8 @@ static void *new_scratch(int64_t bytes) {
 /* The device's descriptor, with scratch memory of its own. */
 static specv_verify_sample_desc describe_device(const stage *g) {
     specv_verify_sample_desc d = stage_describe(g, T_DEVICE_SIDE);
-    d.scratch_bytes = specv_verify_sample_scratch_bytes(&d);
+    d.scratch_bytes =
+        specv_verify_sample_scratch_bytes(g->c.s.batch, g->c.s.max_draft, g->c.s.vocab);
     d.scratch = new_scratch(d.scratch_bytes);
     return d;
 }
@@ -298,7 +344,7 @@ static float get_score(const t_buf *b, int dtype, int64_t at) {
 static long double log_p(const stage *g, int row, int j, int64_t token, long double *bound) {
     const int64_t first = scores_at(g, row, j, 0), vocab = g->c.s.vocab;
     const int dtype = g->c.target_dtype, probs = dtype == SPECV_PROBS_F32;
-    const float heat = ((const float *)(const void *)g->temperature.host)[row];
+    const float heat = ((const float *)(const void *)g->temperature.host)[slot_of(g, row)];
     const int zero = !(heat >= 1.220703125e-4f && heat <= 8192); /* and what is no temperature */
     long double sum = 0, largest = -INFINITY, mine = -INFINITY;
     int64_t best = -1;
@@ -341,7 +387,8 @@ static void check_next(const stage *g, int row, int k) {
     d.logprob = &logprob, d.lse = &lse;
     d.target.data = g->target.host + scores_at(g, row, k, 0) * bytes;
     d.target.dtype = g->c.target_dtype;
-    d.temperature = v.temperature + row, d.seed = v.seed + row, d.position = v.position + row;
+    d.temperature = v.temperature + slot_of(g, row), d.seed = v.seed + slot_of(g, row),
+    d.position = v.position + slot_of(g, row);
     if (v.sample_uniform) d.sample_uniform = v.sample_uniform + row;
     d.scratch = no_scratch(), d.scratch_bytes = INT64_MAX;
     d.step_row = g->c.step_row + k, d.stream = g->c.stream;
@@ -390,9 +437,10 @@ static void check_scored(const stage *g) {
 static void scene_run(const scene *c) {
     static const char *const rules[] = {"token", "block", "coupled", "greedy", "score"};
     stage g;
-    t_note(" %s, scores %d and %d, odd %#x, T %g, spread %g, %s, gap %d, offset %d,",
+    t_note(" %s, scores %d and %d, odd %#x, T %g, spread %g, %s%s, gap %d, offset %d,",
            rules[c->rule], c->target_dtype, c->draft_dtype, c->odd, (double)c->temperature,
-           (double)c->spread, c->uniforms ? "uniforms" : "seeds", c->gap, c->offset);
+           (double)c->spread, c->uniforms ? "uniforms" : "seeds", c->slots ? ", slots" : "", c->gap,
+           c->offset);
     batch_note(&c->s);
     stage_make(&g, c);
     t_upload();
@@ -471,6 +519,7 @@ static scene random_scene(int turn) {
     c.null_extra = t_chance(20);
     c.num_sms = t_chance(20) ? 1 : (int)t_between(1, 40);
     c.stream = t_chance(20), c.step_row = t_chance(20) ? (int)t_below(9) : 0;
+    c.slots = t_chance(40);
     return c;
 }
 
@@ -902,7 +951,7 @@ static void test_sample(void) {
             d.scratch_bytes = INT64_MAX;
 #if T_DEVICE
             if (side == T_DEVICE_SIDE) {
-                d.scratch_bytes = specv_sample_scratch_bytes(&d);
+                d.scratch_bytes = specv_sample_scratch_bytes(rows, vocab);
                 d.scratch = new_scratch(d.scratch_bytes);
                 CHECK_EQ(specv_sample(&d, 0), SPECV_OK, -1);
                 t_check_device();
@@ -1046,6 +1095,233 @@ static void test_rare_words(void) {
     }
 }
 
+/* -------------------------------------------------------------------------------------- slots */
+
+/* Every output of a step, one behind the other; to be freed. */
+static char *copy_outputs(const stage *g, size_t *bytes) {
+    const t_buf *const all[] = {&g->b.accepted, &g->b.mismatch,    &g->b.next,   &g->b.tokens,
+                                &g->b.emitted,  &g->b.finished,    &g->b.status, &g->logprob,
+                                &g->lse,        &g->target_logprob};
+    char *copy, *to;
+    *bytes = 0;
+    for (int i = 0; i < T_COUNT(all); ++i) *bytes += all[i]->host ? (size_t)all[i]->bytes : 0;
+    copy = to = (char *)malloc(*bytes + 1);
+    if (!copy) t_die(__FILE__, __LINE__, "malloc", "no memory");
+    for (int i = 0; i < T_COUNT(all); ++i)
+        if (all[i]->host) {
+            memcpy(to, all[i]->host, (size_t)all[i]->bytes);
+            to += all[i]->bytes;
+        }
+    return copy;
+}
+
+/* The row says that its slot is bad, and nothing else. */
+static void expect_bad_slot(const stage *g, int row) {
+    const int64_t columns = g->c.s.max_draft + 1;
+    const specv_dtype dtype = g->c.s.dtype;
+    ((int32_t *)(void *)g->b.accepted.host)[row] = 0;
+    ((int32_t *)(void *)g->b.emitted.host)[row] = 0;
+    g->b.mismatch.host[row] = g->b.finished.host[row] = 0;
+    put_token(&g->b.next, dtype, row, -1);
+    for (int64_t j = 0; j < columns; ++j)
+        put_token(&g->b.tokens, dtype, row * g->b.out_stride + j, -1);
+    ((uint32_t *)(void *)g->b.status.host)[row] = SPECV_ROW_BAD_SLOT;
+    ((float *)(void *)g->logprob.host)[row] = ((float *)(void *)g->lse.host)[row] = 0;
+    for (int64_t j = 0; j < columns - 1 && g->target_logprob.host; ++j)
+        ((float *)(void *)g->target_logprob.host)[row * (columns - 1) + j] = 0;
+}
+
+/* The reference without slots, given each row's values in the order of rows. */
+static void run_gathered(const stage *g, const int32_t *slot) {
+    specv_verify_sample_desc d = stage_describe(g, T_HOST_SIDE);
+    enum { MOST = 16 };
+    float temperature[MOST], draft_temperature[MOST];
+    uint64_t seed[MOST];
+    int32_t position[MOST];
+    for (int row = 0; row < g->c.s.batch; ++row) {
+        const int of = slot[row] < 0 || slot[row] >= g->num_slots ? 0 : slot[row];
+        temperature[row] = d.temperature[of], seed[row] = d.seed[of],
+        position[row] = d.position[of];
+        if (d.draft_temperature) draft_temperature[row] = d.draft_temperature[of];
+    }
+    d.verify.rows.slot = NULL;
+    d.temperature = temperature, d.seed = seed, d.position = position;
+    if (d.draft_temperature) d.draft_temperature = draft_temperature;
+    d.scratch = no_scratch(), d.scratch_bytes = INT64_MAX;
+    CHECK_EQ(specv_ref_verify_sample(&d), SPECV_OK, -1);
+}
+
+/* A batch as a list of slots has the bits of the batch whose values lie in the order of its rows.
+   A slot that is none costs its row and no other; two rows of one slot are two equal requests. */
+static void test_slots(void) {
+    for (int turn = 0; turn < 48; ++turn) {
+        const int bad = turn / 6 % 2;
+        size_t bytes, same;
+        char *expected, *seen;
+        int32_t *slot;
+        scene c = plain_scene(9, 3, turn % 2 ? 300 : 1100);
+        stage g;
+        c.rule = turn % NUM_RULES;
+        c.s.layout = (layout)(turn % NUM_LAYOUTS);
+        c.s.endings = SCORE_ENDINGS, c.s.num_eos = 1;
+        c.s.has_num_active = 1, c.s.num_active = 8;
+        c.draft_dtype = turn % 4 == 3 ? (int)NO_DRAFT_SCORES : turn % 4;
+        c.target_dtype = turn / 5 % 4;
+        c.uniforms = turn % 7 == 6, c.slots = 1, c.temperature = turn % 3 ? -1.f : 0.7f;
+        t_case("slots: rule %d, layout %d, %s", c.rule, (int)c.s.layout, bad ? "bad ones" : "good");
+        stage_make(&g, &c);
+        slot = (int32_t *)(void *)g.slot.host;
+        if (bad) slot[1] = -1, slot[2] = g.num_slots, slot[5] = INT32_MIN, slot[6] = INT32_MAX;
+        if (bad) slot[4] = slot[0]; /* both are read, none is written: lawful */
+        t_upload();
+        run_gathered(&g, slot);
+        for (int row = 0; row < c.s.batch; ++row)
+            if (g.b.rows[row].live && (slot[row] < 0 || slot[row] >= g.num_slots))
+                expect_bad_slot(&g, row);
+        expected = copy_outputs(&g, &bytes);
+        run_reference(&g);
+        seen = copy_outputs(&g, &same);
+        CHECK(bytes == same && memcmp(expected, seen, bytes) == 0);
+        t_check_host();
+        run_device(&g);
+        free(expected), free(seen);
+        batch_free(&g.b);
+    }
+}
+
+/* The same for A8. */
+static void test_sample_slots(void) {
+    enum { ROWS = 7, SLOTS = 20, VOCAB = 1500 };
+    for (int turn = 0; turn < 8; ++turn) {
+        static const int32_t good[ROWS] = {13, 4, 19, 0, 4, 7, -1},
+                             none[ROWS] = {13, SLOTS, 19, -1, 4, INT32_MIN, INT32_MAX};
+        const int32_t *const slots = turn % 2 ? none : good;
+        specv_sample_desc d = SPECV_ZERO;
+        int32_t active = ROWS - 1, token[ROWS], position[ROWS] = {0};
+        float logprob[ROWS], lse[ROWS], max_prob[ROWS], temperature[ROWS] = {0};
+        uint32_t status[ROWS];
+        uint64_t seed[ROWS] = {0};
+        t_buf out[5], in[6];
+        t_case("slots of A8: %s, method %d", turn % 2 ? "bad ones" : "good", turn / 2 % 2);
+        in[0] = t_in(4 * ROWS * VOCAB, 0), in[1] = t_in(4 * SLOTS, 0), in[2] = t_in(8 * SLOTS, 0);
+        in[3] = t_in(4 * SLOTS, 0), in[4] = t_in(4 * ROWS, 0), in[5] = t_in(4, 0);
+        for (int i = 0; i < 5; ++i) out[i] = t_out(4 * ROWS, 0);
+        for (int x = 0; x < ROWS * VOCAB; ++x) put_score(&in[0], SPECV_LOGITS_F32, x, normal(3));
+        for (int slot = 0; slot < SLOTS; ++slot) {
+            ((float *)(void *)in[1].host)[slot] = NAN;
+            ((uint64_t *)(void *)in[2].host)[slot] = t_random();
+            ((int32_t *)(void *)in[3].host)[slot] = (int32_t)t_below(1000);
+        }
+        for (int row = 0; row < ROWS; ++row) {
+            const int slot = slots[row], ok = slot >= 0 && slot < SLOTS;
+            if (ok) ((float *)(void *)in[1].host)[slot] = 0.1f * (float)slot;
+            temperature[row] = ok ? 0.1f * (float)slot : 1;
+            seed[row] = ((uint64_t *)(void *)in[2].host)[ok ? slot : 0];
+            position[row] = ((int32_t *)(void *)in[3].host)[ok ? slot : 0];
+        }
+        memcpy(in[4].host, slots, 4 * ROWS), memcpy(in[5].host, &active, 4);
+        t_upload();
+        d.batch = ROWS, d.vocab = VOCAB, d.method = turn / 2 % 2, d.stream = turn / 4 % 2;
+        d.scores.data = in[0].host, d.num_active = &active;
+        d.temperature = temperature, d.seed = seed, d.position = position;
+        d.token = token, d.logprob = logprob, d.lse = lse, d.max_prob = max_prob;
+        d.row_status = status, d.scratch = no_scratch(), d.scratch_bytes = INT64_MAX;
+        CHECK_EQ(specv_ref_sample(&d), SPECV_OK, -1);
+        for (int row = 0; row < (int)active; ++row)
+            if (slots[row] < 0 || slots[row] >= SLOTS) {
+                token[row] = -1, status[row] = SPECV_ROW_BAD_SLOT;
+                logprob[row] = lse[row] = max_prob[row] = 0;
+            }
+        for (int side = 0; side <= T_DEVICE; ++side) {
+            d.scores.data = t_at(&in[0], side);
+            d.temperature = (const float *)t_at(&in[1], side);
+            d.seed = (const uint64_t *)t_at(&in[2], side);
+            d.position = (const int32_t *)t_at(&in[3], side);
+            d.slot = (const int32_t *)t_at(&in[4], side), d.num_slots = SLOTS;
+            d.num_active = (const int32_t *)t_at(&in[5], side);
+            d.token = t_at(&out[0], side), d.logprob = (float *)t_at(&out[1], side);
+            d.lse = (float *)t_at(&out[2], side), d.max_prob = (float *)t_at(&out[3], side);
+            d.row_status = (uint32_t *)t_at(&out[4], side);
+#if T_DEVICE
+            if (side == T_DEVICE_SIDE) {
+                d.scratch_bytes = specv_sample_scratch_bytes(ROWS, VOCAB);
+                d.scratch = new_scratch(d.scratch_bytes);
+                CHECK_EQ(specv_sample(&d, 0), SPECV_OK, -1);
+                t_check_device();
+                T_CUDA(cudaFree(d.scratch));
+                continue;
+            }
+#endif
+            CHECK_EQ(specv_ref_sample(&d), SPECV_OK, -1);
+            t_check_host();
+            CHECK(memcmp(out[0].host, token, sizeof token) == 0);
+            CHECK(memcmp(out[1].host, logprob, sizeof logprob) == 0);
+            CHECK(memcmp(out[2].host, lse, sizeof lse) == 0);
+            CHECK(memcmp(out[3].host, max_prob, sizeof max_prob) == 0);
+            CHECK(memcmp(out[4].host, status, sizeof status) == 0);
+        }
+    }
+}
+
+#if T_DEVICE
+/* Slots of operations that write, found by a warp and by a thread for each row, and of those that
+   only read: [row][3] slots and [row][3] status words. */
+static __global__ void find_slots(const int32_t *slot, int num_slots, int rows, int32_t *found,
+                                  uint32_t *status) {
+    for (int row = (int)threadIdx.x / 32; row < rows; row += (int)blockDim.x / 32) {
+        uint32_t bits = 0;
+        const int32_t mine = specv_warp_slot(slot, num_slots, row, &bits);
+        if (threadIdx.x % 32 == (unsigned)row % 32) found[3 * row] = mine, status[3 * row] = bits;
+    }
+    for (int row = (int)threadIdx.x; row < rows; row += (int)blockDim.x) {
+        status[3 * row + 1] = status[3 * row + 2] = 0;
+        found[3 * row + 1] = specv_thread_own_slot(slot, num_slots, row, &status[3 * row + 1]);
+        found[3 * row + 2] = specv_thread_slot(slot, num_slots, row, &status[3 * row + 2]);
+    }
+}
+#endif
+
+/* Whose slot it is: each slot's first row's, where the operation writes. */
+static void test_slot_lookup(void) {
+    static const int batches[] = {1, 2, 31, 32, 33, 64, 100, 300};
+    for (int i = 0; i < T_COUNT(batches) * 4; ++i) {
+        const int rows = batches[i / 4], num_slots = i % 4 == 1 ? rows / 2 + 1 : 2 * rows;
+        const int given = i % 4 != 3;
+        t_case("whose slot: %d rows, %d slots", rows, given ? num_slots : 0);
+        t_buf slot = t_in(4 * rows, 0), found = t_out(12 * rows, 0), status = t_out(12 * rows, 0);
+        int32_t *to = (int32_t *)(void *)slot.host, first[600];
+        for (int row = 0; row < rows; ++row) {
+            to[row] = i % 4 == 2 ? (row == rows - 1 ? 0 : row) : (int32_t)t_below(num_slots);
+            if (i % 4 < 2 && t_chance(10)) to[row] = t_chance(50) ? -1 : num_slots;
+        }
+        for (int s = 0; s < num_slots; ++s) first[s] = -1;
+        t_upload();
+        for (int row = 0; row < rows; ++row) {
+            const int inside = to[row] >= 0 && to[row] < num_slots;
+            int mine = 0;
+            if (inside && first[to[row]] < 0) first[to[row]] = row;
+            if (inside) mine = first[to[row]] == row;
+            for (int k = 0; k < 3; ++k) {
+                const int ok = !given || (k < 2 ? mine : inside);
+                const uint32_t want = ok ? 0 : SPECV_ROW_BAD_SLOT;
+                uint32_t bits = 0;
+                const int32_t s =
+                    specv_ref_i_slot(given ? to : NULL, given ? num_slots : 0, row, k < 2, &bits);
+                CHECK_EQ(s, !ok ? -1 : given ? to[row] : row, row);
+                CHECK_EQ(bits, want, row);
+                ((int32_t *)(void *)found.host)[3 * row + k] = s;
+                ((uint32_t *)(void *)status.host)[3 * row + k] = bits;
+            }
+        }
+#if T_DEVICE
+        find_slots<<<1, 128>>>(given ? (const int32_t *)t_at(&slot, T_DEVICE_SIDE) : NULL,
+                               given ? num_slots : 0, rows, (int32_t *)t_at(&found, T_DEVICE_SIDE),
+                               (uint32_t *)t_at(&status, T_DEVICE_SIDE));
+        t_check_device();
+#endif
+    }
+}
+
 /* A uniform that is none counts as the largest below 1, where it is used, and says so. */
 static void test_uniforms(void) {
     static const float uniforms[] = {-1e-30f, -1, 1, 1.5f, INFINITY, -INFINITY, NAN};
@@ -1159,6 +1435,10 @@ static void test_validation(void) {
     EXPECT(SPECV_ERR_CANARY, d.canary1 = 1);
     EXPECT(SPECV_ERR_CANARY, d.reserved = 1);
     EXPECT(SPECV_ERR_CANARY, d.target.reserved = 1);
+    EXPECT(SPECV_ERR_CANARY, d.verify.rows.reserved = 1);
+    EXPECT(SPECV_ERR_SLOT, d.verify.rows.slot = (int32_t *)storage);
+    EXPECT(SPECV_ERR_SLOT,
+           (d.verify.rows.slot = (int32_t *)misaligned(), d.verify.rows.num_slots = 4));
     EXPECT(SPECV_ERR_CANARY, d.draft.reserved = 1);
     EXPECT(SPECV_ERR_BATCH, d.verify.rows.batch = -1);
     EXPECT(SPECV_ERR_TARGET_TOKENS, d.verify.target_tokens = storage);
@@ -1183,6 +1463,9 @@ static void test_validation(void) {
     EXPECT(SPECV_OK, d.draft.seq_stride_elems = 700);
     EXPECT(SPECV_ERR_SCORE_STRIDE,
            (d.verify.rows.row_start = (int32_t *)storage, d.verify.rows.num_draft_tokens = 8,
+            d.draft.seq_stride_elems = 700));
+    EXPECT(SPECV_ERR_SCORE_STRIDE,
+           (d.verify.rows.row_end = (int32_t *)storage, d.verify.rows.num_draft_tokens = 8,
             d.draft.seq_stride_elems = 700));
     EXPECT(SPECV_ERR_SIZE, d.target.pos_stride_elems = INT64_MAX / 64);
     EXPECT(SPECV_ERR_SIZE, d.target.seq_stride_elems = INT64_MAX / 8);
@@ -1224,8 +1507,8 @@ static void test_validation(void) {
     EXPECT(SPECV_ERR_NUM_SMS, d.num_sms = -1);
     EXPECT(SPECV_ERR_SCRATCH, d.scratch = NULL);
     EXPECT(SPECV_ERR_SCRATCH, d.scratch = (char *)d.scratch + 8);
-    EXPECT(SPECV_ERR_SCRATCH, d.scratch_bytes = specv_verify_sample_scratch_bytes(&d) - 1);
-    EXPECT(SPECV_OK, d.scratch_bytes = specv_verify_sample_scratch_bytes(&d));
+    EXPECT(SPECV_ERR_SCRATCH, d.scratch_bytes = specv_verify_sample_scratch_bytes(4, 7, 100) - 1);
+    EXPECT(SPECV_OK, d.scratch_bytes = specv_verify_sample_scratch_bytes(4, 7, 100));
     EXPECT(SPECV_OK, (d.scratch = NULL, d.seed = NULL, d.verify.rows.batch = 0));
 
     t_case("every status code of A8");
@@ -1234,6 +1517,10 @@ static void test_validation(void) {
     EXPECT_SAMPLE(SPECV_OK, (void)0);
     EXPECT_SAMPLE(SPECV_ERR_CANARY, d.canary0 = 1);
     EXPECT_SAMPLE(SPECV_ERR_CANARY, d.canary1 = 1);
+    EXPECT_SAMPLE(SPECV_ERR_CANARY, d.reserved = 1);
+    EXPECT_SAMPLE(SPECV_ERR_SLOT, d.slot = (int32_t *)storage);
+    EXPECT_SAMPLE(SPECV_ERR_SLOT, (d.slot = (int32_t *)misaligned(), d.num_slots = 4));
+    EXPECT_SAMPLE(SPECV_OK, (d.slot = (int32_t *)storage, d.num_slots = 1));
     EXPECT_SAMPLE(SPECV_ERR_RULE, d.method = 2);
     EXPECT_SAMPLE(SPECV_ERR_TOKEN, d.token = NULL);
     EXPECT_SAMPLE(SPECV_ERR_TOKEN, (d.token = (char *)storage + 4, d.token_dtype = SPECV_I64));
@@ -1251,8 +1538,80 @@ static void test_validation(void) {
     EXPECT_SAMPLE(SPECV_ERR_SEED,
                   (d.stream = SPECV_STREAM_COUPLED, d.method = SPECV_SAMPLE_GUMBEL));
     EXPECT_SAMPLE(SPECV_ERR_MAX_PROB, d.max_prob = (float *)misaligned());
-    EXPECT_SAMPLE(SPECV_ERR_SCRATCH, d.scratch_bytes = specv_sample_scratch_bytes(&d) - 1);
+    EXPECT_SAMPLE(SPECV_OK, d.scratch_bytes = specv_sample_scratch_bytes(3, 10));
+    EXPECT_SAMPLE(SPECV_ERR_SCRATCH, (d.scratch_bytes = specv_sample_scratch_bytes(3, 10) - 1,
+                                      d.scores.dtype = SPECV_PROBS_F32));
     EXPECT_SAMPLE(SPECV_OK, d.batch = 0);
+}
+
+/* One number is enough for every rule, type and layout, and for everything smaller. */
+static void test_scratch_sizes(void) {
+    static const struct {
+        int64_t batch, max_draft, vocab;
+        int status;
+    } wrong[] = {{-1, 1, 1, SPECV_ERR_BATCH},
+                 {INT64_MIN, 1, 1, SPECV_ERR_BATCH},
+                 {1, -1, 1, SPECV_ERR_MAX_DRAFT},
+                 {1, 1, 0, SPECV_ERR_VOCAB},
+                 {1, 1, -5, SPECV_ERR_VOCAB},
+                 {1, 1, (1 << 22) + 1, SPECV_ERR_VOCAB},
+                 {1 << 15, 1 << 15, 1, SPECV_ERR_TOO_LARGE},
+                 {(1 << 30) + 1, 0, 1, SPECV_ERR_TOO_LARGE},
+                 {INT64_MAX, INT64_MAX, 1, SPECV_ERR_TOO_LARGE},
+                 {0, INT64_MAX, 1, SPECV_ERR_TOO_LARGE},
+                 {INT64_MAX, 1, 1, SPECV_ERR_TOO_LARGE}};
+    t_case("scratch memory: what has no size");
+    for (int i = 0; i < T_COUNT(wrong); ++i) {
+        CHECK_EQ(
+            specv_verify_sample_scratch_bytes(wrong[i].batch, wrong[i].max_draft, wrong[i].vocab),
+            wrong[i].status, i);
+        if (wrong[i].max_draft != 1) continue;
+        CHECK_EQ(specv_sample_scratch_bytes(wrong[i].batch, wrong[i].vocab), wrong[i].status, i);
+    }
+    CHECK(specv_verify_sample_scratch_bytes(1 << 15, (1 << 15) - 1, 1 << 22) > 0);
+    CHECK(specv_verify_sample_scratch_bytes(0, INT32_MAX, 1) >= SPECV_TICKET_BYTES);
+    CHECK(specv_sample_scratch_bytes(1 << 30, 1 << 22) > 0);
+    CHECK(specv_sample_scratch_bytes(0, 1) >= SPECV_TICKET_BYTES);
+    t_case("scratch memory: never less for more");
+    for (int i = 0; i < 2000; ++i) {
+        const int64_t rows = t_below(t_chance(50) ? 9 : 3000),
+                      draft = t_below(t_chance(50) ? 9 : 300);
+        const int64_t vocab = 1 + t_below(t_chance(50) ? 3000 : 1 << 22);
+        const int64_t bytes = specv_verify_sample_scratch_bytes(rows, draft, vocab);
+        const int64_t sample = specv_sample_scratch_bytes(rows, vocab);
+        const int64_t more_vocab = vocab + t_below((1 << 22) - vocab + 1);
+        CHECK(bytes >= sample && sample >= SPECV_TICKET_BYTES);
+        CHECK(specv_verify_sample_scratch_bytes(rows + t_below(3), draft, vocab) >= bytes);
+        CHECK(specv_verify_sample_scratch_bytes(rows, draft + t_below(3), vocab) >= bytes);
+        CHECK(specv_verify_sample_scratch_bytes(rows, draft, more_vocab) >= bytes);
+        CHECK(specv_sample_scratch_bytes(rows + t_below(3), vocab) >= sample);
+        CHECK(specv_sample_scratch_bytes(rows, more_vocab) >= sample);
+    }
+    t_case("scratch memory: enough for any descriptor");
+    for (int i = 0; i < 4000; ++i) {
+        specv_verify_sample_desc d = valid_desc();
+        int64_t bytes;
+        d.verify.rows.batch = (int32_t)t_between(1, 40),
+        d.verify.rows.max_draft = (int32_t)t_below(9);
+        d.verify.vocab = 1 + t_below(5000);
+        if (t_chance(50)) {
+            const int64_t most = (int64_t)d.verify.rows.batch * d.verify.rows.max_draft;
+            d.verify.rows.num_draft_tokens = t_chance(30) ? most : t_below(most + 1);
+            *(t_chance(50) ? &d.verify.rows.row_start : &d.verify.rows.row_end) =
+                (const int32_t *)storage;
+        }
+        d.rule = i % NUM_RULES;
+        d.target.dtype = (int32_t)t_below(4), d.draft.dtype = (int32_t)t_below(4);
+        if (t_chance(40) || d.rule == SPECV_RULE_SCORE) d.draft.data = NULL;
+        bytes = specv_verify_sample_scratch_bytes(t_between(d.verify.rows.batch, 41),
+                                                  t_between(d.verify.rows.max_draft, 9),
+                                                  t_between(d.verify.vocab, 5001));
+        CHECK(specv_i_scratch_layout(&d).bytes <= bytes);
+        d.scratch_bytes = bytes;
+        CHECK_EQ(specv_verify_sample_validate(&d), SPECV_OK, i);
+        d.scratch_bytes = specv_i_scratch_layout(&d).bytes - 1;
+        CHECK_EQ(specv_verify_sample_validate(&d), SPECV_ERR_SCRATCH, i);
+    }
 }
 
 int main(int argc, char **argv) {
@@ -1266,6 +1625,10 @@ int main(int argc, char **argv) {
         {"vocabularies", test_vocabularies},
         {"invariance", test_invariance},
         {"random", test_random},
+        {"slots", test_slots},
+        {"sample-slots", test_sample_slots},
+        {"slot-lookup", test_slot_lookup},
+        {"scratch-sizes", test_scratch_sizes},
         {"shared-scratch", test_shared_scratch},
         {"dependents", test_dependents},
         {"tickets", test_tickets},

@@ -111,7 +111,7 @@ T_FN void step_make(step *s, const shape *sh, int ways) {
 T_FN specv_accept_stats_desc step_describe(const step *s, int side) {
     specv_accept_stats_desc d = SPECV_ZERO;
     d.accumulate = (s->ways & ACCUMULATE) != 0;
-    d.rows = batch_rows(&s->b, side);
+    d.rows = batch_rows_of_no_slots(&s->b, side);
     d.accepted_len = (const int32_t *)t_at(&s->accepted, side);
     d.mismatch = (const uint8_t *)t_at(&s->mismatch, side);
     d.num_emitted = (const int32_t *)t_at(&s->emitted, side);

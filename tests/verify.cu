@@ -248,7 +248,16 @@ static void test_validation(void) {
     EXPECT(SPECV_ERR_LAYOUT, d.rows.draft_len = d.rows.row_start = (int32_t *)storage);
     EXPECT(SPECV_ERR_NUM_ACTIVE, d.rows.num_active = misaligned());
     EXPECT(SPECV_ERR_DRAFT_LEN, d.rows.draft_len = misaligned());
+    EXPECT(SPECV_ERR_LAYOUT, d.rows.draft_len = d.rows.row_end = (int32_t *)storage);
+    EXPECT(SPECV_ERR_LAYOUT, d.rows.row_start = d.rows.row_end = (int32_t *)storage);
     EXPECT(SPECV_ERR_ROW_START, d.rows.row_start = misaligned());
+    EXPECT(SPECV_ERR_ROW_START, d.rows.row_end = misaligned());
+    EXPECT(SPECV_ERR_SLOT, (d.rows.slot = misaligned(), d.rows.num_slots = 1));
+    EXPECT(SPECV_ERR_SLOT, d.rows.slot = (int32_t *)storage);
+    EXPECT(SPECV_ERR_SLOT, (d.rows.slot = (int32_t *)storage, d.rows.num_slots = -1));
+    EXPECT(SPECV_OK, (d.rows.slot = (int32_t *)storage, d.rows.num_slots = 1));
+    EXPECT(SPECV_OK, d.rows.num_slots = -1);
+    EXPECT(SPECV_ERR_CANARY, d.rows.reserved = 1);
     EXPECT(SPECV_ERR_NUM_DRAFT_TOKENS, d.rows.num_draft_tokens = 1);
     EXPECT(SPECV_ERR_NUM_DRAFT_TOKENS, d.rows.num_draft_tokens = -1);
     EXPECT(SPECV_ERR_NUM_DRAFT_TOKENS,
@@ -259,6 +268,8 @@ static void test_validation(void) {
     EXPECT(SPECV_ERR_DRAFT_TOKENS, d.draft_tokens = NULL);
     EXPECT(SPECV_OK, (d.draft_tokens = NULL, d.rows.max_draft = 0));
     EXPECT(SPECV_OK, (d.draft_tokens = NULL, d.rows.row_start = (int32_t *)storage));
+    EXPECT(SPECV_OK, (d.draft_tokens = NULL, d.rows.row_end = (int32_t *)storage));
+    EXPECT(SPECV_OK, (d.rows.row_end = (int32_t *)storage, d.rows.num_draft_tokens = 4 * 7));
     EXPECT(SPECV_ERR_DRAFT_TOKENS, d.draft_tokens = (char *)storage + 4);
     EXPECT(SPECV_OK, (d.draft_tokens = (char *)storage + 4, d.token_dtype = SPECV_I32));
     EXPECT(SPECV_ERR_TARGET_TOKENS, d.target_tokens = NULL);

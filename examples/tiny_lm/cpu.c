@@ -718,12 +718,9 @@ static void allocate_verification(cpu_state *s) {
         s->scratch_planes[plane] = s->scratch + plane * (scratch_size(s) / num_planes);
 }
 
-/* The kit's scratch memory is as large as the larger of its two descriptors says. */
+/* The kit's scratch memory: a sampler's batch needs no more than a verification's. */
 static int allocate_sampling(cpu_state *s) {
     const size_t batch = (size_t)s->limits.batch;
-    specv_sample_desc sample;
-    specv_verify_sample_desc verify;
-    int64_t of_sample, of_verify;
     s->temperature = floats(s, batch);
     s->warm = floats(s, batch);
     s->seed = (uint64_t *)zeroed(s, batch, sizeof(uint64_t));
@@ -731,13 +728,9 @@ static int allocate_sampling(cpu_state *s) {
     s->sampled = ints(s, batch);
     if (s->out_of_memory) return SPECV_OK;
     for (size_t i = 0; i < batch; i++) s->temperature[i] = s->sampling.temperature, s->warm[i] = 1;
-    sample = sample_desc(s);
-    verify = verify_sample_desc(s);
-    of_sample = specv_sample_scratch_bytes(&sample);
-    of_verify = specv_verify_sample_scratch_bytes(&verify);
-    if (of_sample < 0) return (int)of_sample;
-    if (of_verify < 0) return (int)of_verify;
-    s->kit_scratch_bytes = of_sample > of_verify ? of_sample : of_verify;
+    s->kit_scratch_bytes = specv_verify_sample_scratch_bytes(s->limits.batch, s->limits.gamma,
+                                                             s->models[LM_TARGET].dims.vocab);
+    if (s->kit_scratch_bytes < 0) return (int)s->kit_scratch_bytes;
     s->kit_scratch = zeroed(s, (size_t)s->kit_scratch_bytes, 1);
     return SPECV_OK;
 }

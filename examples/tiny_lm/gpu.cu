@@ -906,13 +906,10 @@ static void allocate_verification(gpu_state *s) {
     upload(s, s->scratch_planes, planes, num_planes * sizeof(void *));
 }
 
-/* The kit's scratch memory is as large as the larger of its two descriptors says. */
+/* The kit's scratch memory: a sampler's batch needs no more than a verification's. */
 static int allocate_sampling(gpu_state *s) {
     const size_t batch = (size_t)s->limits.batch;
     float temperature[LM_MAX_BATCH], warm[LM_MAX_BATCH];
-    specv_sample_desc sample;
-    specv_verify_sample_desc verify;
-    int64_t of_sample, of_verify;
     s->temperature = floats(s, batch);
     s->warm = floats(s, batch);
     s->sampled = (int32_t *)zeroed(s, batch, sizeof(int32_t));
@@ -921,13 +918,9 @@ static int allocate_sampling(gpu_state *s) {
     for (size_t i = 0; i < batch; i++) temperature[i] = s->sampling.temperature, warm[i] = 1;
     upload(s, s->warm, warm, batch * sizeof(float));
     upload(s, s->temperature, temperature, batch * sizeof(float));
-    sample = sample_desc(s);
-    verify = verify_sample_desc(s);
-    of_sample = specv_sample_scratch_bytes(&sample);
-    of_verify = specv_verify_sample_scratch_bytes(&verify);
-    if (of_sample < 0) return (int)of_sample;
-    if (of_verify < 0) return (int)of_verify;
-    s->kit_scratch_bytes = of_sample > of_verify ? of_sample : of_verify;
+    s->kit_scratch_bytes = specv_verify_sample_scratch_bytes(s->limits.batch, s->limits.gamma,
+                                                             s->models[LM_TARGET].dims.vocab);
+    if (s->kit_scratch_bytes < 0) return (int)s->kit_scratch_bytes;
     s->kit_scratch = zeroed(s, (size_t)s->kit_scratch_bytes, 1);
     return SPECV_OK;
 }
