@@ -117,8 +117,7 @@ static void rules_of_append_kv(const specv_append_kv_desc *d) {
     const specv_rows *r = &d->rows;
     const specv_kv_cache *kv = &d->kv;
     const wide positions = (wide)d->num_pending + r->max_draft, batch = r->batch;
-    const wide rows =
-        at_most(r->row_start ? r->num_draft_tokens + batch * d->num_pending : positions);
+    const wide rows = at_most(is_csr(r) ? r->num_draft_tokens + batch * d->num_pending : positions);
     const wide heads = default_to(kv->num_heads, 1);
     const wide head_stride = default_to(d->src.head_stride_bytes, kv->head_bytes);
     const wide pos_stride = default_to(d->src.pos_stride_bytes, heads * head_stride);
@@ -143,20 +142,20 @@ static void rules_of_append_kv(const specv_append_kv_desc *d) {
     if (!has_planes) return;
     RULE(d->src.head_stride_bytes >= 0 && d->src.pos_stride_bytes >= 0, KV_STRIDE);
     RULE(d->src.seq_stride_bytes >= 0, KV_STRIDE);
-    RULE(!r->row_start || !d->src.seq_stride_bytes, SRC_SEQ_STRIDE);
+    RULE(!is_csr(r) || !d->src.seq_stride_bytes, SRC_SEQ_STRIDE);
     rules_of_elements(heads, rows, kv->head_bytes, head_stride, pos_stride);
-    if (r->row_start) return;
+    if (is_csr(r)) return;
     RULE(batch <= 1 || positions == 0 || seq_stride >= kv->head_bytes, KV_STRIDE);
     RULE(small_enough(batch * seq_stride), SIZE);
 }
 
 static void reach_of_append_kv(const specv_append_kv_desc *d) {
-    const wide rows = d->rows.row_start
+    const wide rows = is_csr(&d->rows)
                           ? d->rows.num_draft_tokens + (wide)d->rows.batch * d->num_pending
                           : (wide)d->num_pending + d->rows.max_draft;
     reach_of_cache(&d->kv, d->rows.batch);
     if (!d->kv.planes && !d->kv.plane) return;
-    reach((d->rows.row_start ? 0 : (wide)d->rows.batch * d->src.seq_stride_bytes) +
+    reach((is_csr(&d->rows) ? 0 : (wide)d->rows.batch * d->src.seq_stride_bytes) +
           rows * d->src.pos_stride_bytes + (wide)d->kv.num_heads * d->src.head_stride_bytes);
 }
 
@@ -175,7 +174,7 @@ static void fill_append_kv(specv_append_kv_desc *d) {
     if (d->kv.plane) d->src.plane = pointer();
     if (take(1) < 100) {
         d->src.head_stride_bytes = field((take(1) & 1) * 48), d->src.pos_stride_bytes = field(500);
-        d->src.seq_stride_bytes = field(d->rows.row_start ? 0 : (take(1) & 1) * 20000);
+        d->src.seq_stride_bytes = field(is_csr(&d->rows) ? 0 : (take(1) & 1) * 20000);
     }
 }
 
@@ -474,7 +473,7 @@ static void rules_of_draft_budget(const specv_draft_budget_desc *d) {
     const wide batch = d->rows.batch, drafts = batch ? d->rows.max_draft : 0;
     RULE(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
     rules_of_rows(&d->rows);
-    RULE(!d->rows.row_start, LAYOUT);
+    RULE(!is_csr(&d->rows), LAYOUT);
     NEEDED(d->confidence, 4, drafts, CONFIDENCE);
     RULE(d->confidence_stride_elems == 0 || d->confidence_stride_elems >= d->rows.max_draft,
          CONFIDENCE);
@@ -493,8 +492,8 @@ static void reach_of_draft_budget(const specv_draft_budget_desc *d) {
 
 static void fill_draft_budget(specv_draft_budget_desc *d) {
     fill_rows(&d->rows);
-    if (d->rows.row_start && take(1) < 250)
-        d->rows.row_start = NULL, d->rows.num_draft_tokens = field(0);
+    if (is_csr(&d->rows) && take(1) < 250)
+        d->rows.row_start = d->rows.row_end = NULL, d->rows.num_draft_tokens = field(0);
     d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
     d->reserved = field32(0), d->confidence = (const float *)pointer();
     d->budget = (const int32_t *)maybe(), d->survival = (float *)pointer();

@@ -12,7 +12,7 @@
 #include "specverify_ref.h"
 
 typedef __int128 wide;
-enum { NUM_CODES = 128, NUM_KINDS = 18 };
+enum { NUM_CODES = 128, NUM_KINDS = 19 };
 static unsigned char broken[NUM_CODES]; /* by -status */
 
 #define RULE(condition, code)                                                                      \
@@ -23,15 +23,19 @@ static unsigned char broken[NUM_CODES]; /* by -status */
 static int aligned(const void *p, unsigned bytes) { return (uintptr_t)p % bytes == 0; }
 static int fits(wide product) { return product <= INT64_MAX; }
 
+static int is_csr(const specv_rows *r) { return r->row_start || r->row_end; }
+
 static void rules_of_rows(const specv_rows *r) {
     RULE(r->batch >= 0, BATCH);
     RULE(r->max_draft >= 0, MAX_DRAFT);
     RULE((wide)r->batch * ((wide)r->max_draft + 1) <= 1 << 30, TOO_LARGE);
-    RULE(r->draft_len == NULL || r->row_start == NULL, LAYOUT);
+    RULE((r->draft_len != NULL) + (r->row_start != NULL) + (r->row_end != NULL) <= 1, LAYOUT);
+    RULE(r->reserved == 0, CANARY);
     RULE(aligned(r->num_active, 4), NUM_ACTIVE);
     RULE(aligned(r->draft_len, 4), DRAFT_LEN);
-    RULE(aligned(r->row_start, 4), ROW_START);
-    if (r->row_start)
+    RULE(aligned(r->row_start, 4) && aligned(r->row_end, 4), ROW_START);
+    RULE(aligned(r->slot, 4) && (r->slot == NULL || r->num_slots >= 1), SLOT);
+    if (is_csr(r))
         RULE(r->num_draft_tokens >= 0 && r->num_draft_tokens <= (wide)r->batch * (wide)r->max_draft,
              NUM_DRAFT_TOKENS);
     else
@@ -45,7 +49,7 @@ static void rules_of_stride(int64_t given, int64_t least, int forbidden, int cod
 /* But for the target's tokens. */
 static void rules_of_drafts(const specv_verify_greedy_desc *d) {
     const unsigned token = d->token_dtype == SPECV_I64 ? 8 : 4;
-    const int csr = d->rows.row_start != NULL;
+    const int csr = is_csr(&d->rows);
     const int64_t max_draft = d->rows.max_draft;
     RULE(d->canary0 == 0 && d->canary1 == 0, CANARY);
     rules_of_rows(&d->rows);
@@ -81,7 +85,7 @@ static void rules_of_verify(const specv_verify_greedy_desc *d) {
 
 static void rules_of_scores(const specv_scores *s, const specv_rows *r, int64_t vocab,
                             wide positions, int code) {
-    const int csr = r->row_start != NULL;
+    const int csr = is_csr(r);
     const wide pos = s->pos_stride_elems ? s->pos_stride_elems : vocab;
     const wide sequence = s->seq_stride_elems ? s->seq_stride_elems : positions * pos;
     /* One row of an empty batch, too: its stride is computed. */
@@ -110,6 +114,28 @@ static void rules_of_scores(const specv_scores *s, const specv_rows *r, int64_t 
     RULE((d)->step_row >= 0, STREAM);                                                              \
     RULE((d)->num_sms >= 0 && (d)->num_sms < 65536, NUM_SMS)
 
+/* What a descriptor needs: tickets, plans, prefixes, then rows, tiles and residuals from the next
+   multiple of 16 on. */
+static wide scratch_of(const specv_verify_sample_desc *d) {
+    const specv_rows *r = &d->verify.rows;
+    const wide rows =
+        r->batch + (is_csr(r) ? (wide)r->num_draft_tokens : (wide)r->batch * (wide)r->max_draft);
+    const wide tiles = ((wide)d->verify.vocab + 1023) / 1024;
+    const wide all = d->draft.data && d->draft.dtype != SPECV_PROBS_F32 ? 2 * rows : rows;
+    wide bytes = SPECV_TICKET_BYTES + r->batch * (wide)sizeof(specv_i_outcome) + rows * 4;
+    while (bytes % 16) bytes += 1;
+    bytes += all * (wide)(sizeof(specv_distribution)) + all * tiles * (wide)sizeof(specv_tile);
+    if (d->draft.data || d->target.dtype == SPECV_PROBS_F32)
+        bytes += rows * tiles * (wide)sizeof(specv_i_residual);
+    return bytes;
+}
+
+static void rules_of_scratch(const specv_verify_sample_desc *d) {
+    RULE(d->verify.rows.batch <= 0 ||
+             (d->scratch && aligned(d->scratch, 16) && d->scratch_bytes >= scratch_of(d)),
+         SCRATCH);
+}
+
 static void rules_of_sampled(const specv_verify_sample_desc *d) {
     const specv_verify_greedy_desc *v = &d->verify;
     const int judges = d->rule == SPECV_RULE_TOKEN || d->rule == SPECV_RULE_BLOCK;
@@ -131,13 +157,16 @@ static void rules_of_sampled(const specv_verify_sample_desc *d) {
     RULE(aligned(d->accept_uniform, 4) && aligned(d->sample_uniform, 4), UNIFORM);
     RULE(d->stream == 0 || d->stream == 1, STREAM);
     RULE(!d->max_prob || v->rows.max_draft == 0, MAX_PROB);
+    rules_of_scratch(d);
 }
 
 static void rules_of_sample(const specv_sample_desc *d) {
+    specv_verify_sample_desc as_verify;
     specv_rows rows = {0};
     rows.batch = d->batch;
     rows.num_active = d->num_active;
-    RULE(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    rows.slot = d->slot, rows.num_slots = d->num_slots;
+    RULE(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
     rules_of_rows(&rows);
     RULE(d->method == 0 || d->method == 1, RULE);
     RULE(d->token_dtype == 0 || d->token_dtype == 1, TOKEN_DTYPE);
@@ -152,10 +181,22 @@ static void rules_of_sample(const specv_sample_desc *d) {
     RULE(aligned(d->uniform, 4), UNIFORM);
     RULE(d->stream >= 0 && d->stream <= (d->method == SPECV_SAMPLE_GUMBEL ? 2 : 1), STREAM);
     RULES_OF_REQUEST(d, d->batch, d->method == SPECV_SAMPLE_GUMBEL || !d->uniform);
+    as_verify = specv_sample_as_verify(d);
+    rules_of_scratch(&as_verify);
+}
+
+/* Of the sizes of scratch memory. */
+static void rules_of_numbers(int64_t batch, int64_t max_draft, int64_t vocab) {
+    RULE(batch >= 0, BATCH);
+    RULE(max_draft >= 0, MAX_DRAFT);
+    RULE(batch <= 1 << 30 && max_draft <= INT32_MAX &&
+             (wide)batch * ((wide)max_draft + 1) <= 1 << 30,
+         TOO_LARGE);
+    RULE(vocab >= 1 && vocab <= 1 << 22, VOCAB);
 }
 
 static void rules_of_kv(const specv_kv_pack *kv, const specv_rows *r) {
-    const int csr = r->row_start != NULL, tables = kv->src_planes || kv->dst_planes;
+    const int csr = is_csr(r), tables = kv->src_planes || kv->dst_planes;
     const wide positions = csr ? r->num_draft_tokens : r->max_draft, batch = r->batch;
     const wide pos = kv->src_pos_stride_bytes ? kv->src_pos_stride_bytes : kv->row_bytes;
     const wide out = kv->dst_row_stride_bytes ? kv->dst_row_stride_bytes : kv->row_bytes;
@@ -208,7 +249,7 @@ static void rules_of_stats(const specv_accept_stats_desc *d) {
     RULE(d->accumulate == 0 || d->accumulate == 1, ACCUMULATE);
     RULE(d->token_dtype == 0 || d->token_dtype == 1, TOKEN_DTYPE);
     RULE(aligned(d->draft_tokens, d->token_dtype == SPECV_I64 ? 8 : 4), DRAFT_TOKENS);
-    rules_of_stride(d->draft_stride_elems, d->rows.max_draft, d->rows.row_start != NULL,
+    rules_of_stride(d->draft_stride_elems, d->rows.max_draft, is_csr(&d->rows),
                     SPECV_ERR_DRAFT_STRIDE);
     RULE(fits((wide)d->rows.batch * d->draft_stride_elems * 8), SIZE);
     RULE(d->rows.batch <= 0 || d->accepted_len, ACCEPTED_LEN);
@@ -236,15 +277,6 @@ static void compare(int status) {
         fail("rejected for a rule that holds", status);
 }
 
-/* What scratch_bytes says is judged by the rules so far; then the scratch memory is held against
-   it. */
-static void rules_of_scratch(const void *scratch, int64_t given, int64_t needed, int32_t batch) {
-    if (needed < -NUM_CODES || (needed >= 0 && needed < SPECV_TICKET_BYTES))
-        fail("scratch_bytes", (int)needed);
-    compare(needed < 0 ? (int)needed : SPECV_OK);
-    RULE(batch <= 0 || (scratch && aligned(scratch, 16) && given >= needed), SCRATCH);
-}
-
 /* A valid descriptor, resolved, must pass again; not in CSR, which allows no strides of tokens. */
 static void again(int csr, int status) {
     if (!csr && status != SPECV_OK) fail("rejected after resolving", status);
@@ -252,10 +284,9 @@ static void again(int csr, int status) {
 
 /* A valid descriptor, resolved: the farthest address of each buffer is below 2^63. */
 static void reach_of_kv(const specv_kv_pack *kv, const specv_rows *r) {
-    wide last = r->row_start
-                    ? (wide)r->num_draft_tokens * kv->src_pos_stride_bytes
-                    : (wide)(r->batch - 1) * kv->src_seq_stride_bytes +
-                          (wide)(r->max_draft - 1) * kv->src_pos_stride_bytes + kv->row_bytes;
+    wide last = is_csr(r) ? (wide)r->num_draft_tokens * kv->src_pos_stride_bytes
+                          : (wide)(r->batch - 1) * kv->src_seq_stride_bytes +
+                                (wide)(r->max_draft - 1) * kv->src_pos_stride_bytes + kv->row_bytes;
     if (r->batch == 0 || r->max_draft == 0) return;
     if (!fits(last)) fail("the last source row is out of reach", 0);
     if (!fits((wide)kv->capacity_rows * kv->dst_row_stride_bytes)) fail("destination", 0);
@@ -272,39 +303,31 @@ static void reach_of_verify(const specv_verify_greedy_desc *d) {
 
 static void reach_of_scores(const specv_scores *s, const specv_rows *r, wide positions) {
     const wide sequence = s->seq_stride_elems, pos = s->pos_stride_elems;
-    const wide end = r->row_start ? (r->num_draft_tokens + r->batch) * pos : r->batch * sequence;
+    const wide end = is_csr(r) ? (r->num_draft_tokens + r->batch) * pos : r->batch * sequence;
     if (end > INT64_MAX / 4) fail("a score is out of reach", 0);
-    if (!r->row_start && positions * pos > sequence + pos) fail("rows of scores overlap", 0);
+    if (!is_csr(r) && positions * pos > sequence + pos) fail("rows of scores overlap", 0);
 }
 
 /* The areas of scratch memory are aligned, lie one behind the other, and each holds what it is for.
-   No batch of this size needs more than a dense one. */
-static void reach_of_scratch(const specv_verify_sample_desc *d, int64_t bytes) {
+   The size that numbers alone give is enough. */
+static void reach_of_scratch(const specv_verify_sample_desc *d, int64_t enough) {
     const specv_rows *r = &d->verify.rows;
     const specv_i_scratch s = specv_i_scratch_layout(d);
     const int draft_logits = d->draft.data && d->draft.dtype != SPECV_PROBS_F32;
     const int residuals = d->draft.data || d->target.dtype == SPECV_PROBS_F32;
-    const wide drafts = r->row_start ? r->num_draft_tokens : (wide)r->batch * r->max_draft;
+    const wide drafts = is_csr(r) ? r->num_draft_tokens : (wide)r->batch * r->max_draft;
     const wide rows = drafts + r->batch, tiles = (d->verify.vocab + 1023) / 1024;
     const wide all = draft_logits ? rows + rows : rows;
-    const wide start[] = {s.plans, s.prefixes, s.rows, s.tiles, s.residuals, bytes};
+    const wide start[] = {s.plans, s.prefixes, s.rows, s.tiles, s.residuals, s.bytes};
     const wide size[] = {r->batch * (wide)sizeof(specv_i_outcome), rows * 4,
                          all * (wide)sizeof(specv_distribution),
                          all * tiles * (wide)sizeof(specv_tile),
                          residuals ? rows * tiles * (wide)sizeof(specv_i_residual) : 0};
-    static double some;
-    specv_verify_sample_desc dense = *d;
     if (s.plans < SPECV_TICKET_BYTES || s.num_tiles != tiles) fail("tickets or tiles", 0);
     for (int i = 0; i < 5; ++i)
         if (start[i] % (i < 2 ? 4 : 8) || start[i] + size[i] > start[i + 1])
             fail("scratch memory overlaps or is not aligned", 0);
-    dense.verify.rows.row_start = NULL, dense.verify.rows.num_draft_tokens = 0;
-    dense.verify.draft_tokens = &some;                    /* CSR without drafts needs none, */
-    dense.verify.accepted_len = (int32_t *)(void *)&some; /* and A8 has none, */
-    dense.stream = SPECV_STREAM_TARGET;                   /* and streams of its own */
-    dense.target.pos_stride_elems = dense.target.seq_stride_elems = 0;
-    dense.draft.pos_stride_elems = dense.draft.seq_stride_elems = 0;
-    if (specv_verify_sample_scratch_bytes(&dense) < bytes) fail("dense needs less scratch", 0);
+    if (s.bytes > enough || s.bytes != scratch_of(d)) fail("another size of scratch memory", 0);
 }
 
 /* Numbers at which rules change. */
@@ -335,21 +358,30 @@ static int32_t field32(int32_t sane) { return (int32_t)field(sane); }
 static void *pointer(void) { return (void *)(intptr_t)field(0x1000); }
 static void *maybe(void) { return take(1) < 128 ? NULL : pointer(); }
 
+/* Slots, as specv_rows and others give them. */
+static void fill_slots(const int32_t **slot, int32_t *num_slots) {
+    *slot = (const int32_t *)maybe();
+    *num_slots = field32(*slot ? 1 + (int32_t)take(1) : 0);
+}
+
 static void fill_rows(specv_rows *r) {
     r->batch = field32((int32_t)take(1));
     r->max_draft = field32((int32_t)take(1) % 17);
     r->num_active = (const int32_t *)maybe();
+    fill_slots(&r->slot, &r->num_slots);
+    r->reserved = (uint32_t)field(0);
     if (take(1) < 128) {
         r->draft_len = (const int32_t *)maybe();
         r->num_draft_tokens = field(0);
     } else {
-        r->row_start = (const int32_t *)pointer();
+        *(take(1) & 1 ? &r->row_start : &r->row_end) = (const int32_t *)pointer();
+        if (take(1) > 252) r->row_end = (const int32_t *)pointer();
         r->num_draft_tokens = field((int64_t)r->batch * (r->max_draft & 15));
     }
 }
 
 static void fill_verify(specv_verify_greedy_desc *d) {
-    const int64_t csr = d->rows.row_start ? 0 : 1;
+    const int64_t csr = is_csr(&d->rows) ? 0 : 1;
     d->canary0 = (uint32_t)field(0);
     d->token_dtype = field32((int32_t)take(1) & 1);
     d->draft_tokens = pointer(), d->target_tokens = pointer();
@@ -377,7 +409,7 @@ static void fill_kv(specv_kv_pack *kv, const specv_rows *r) {
     kv->offsets = (int32_t *)pointer();
     kv->row_bytes = field(64);
     kv->src_pos_stride_bytes = field((take(1) & 1) * 80);
-    kv->src_seq_stride_bytes = field(r->row_start ? 0 : (take(1) & 1) * 2048);
+    kv->src_seq_stride_bytes = field(is_csr(r) ? 0 : (take(1) & 1) * 2048);
     kv->dst_row_stride_bytes = field((take(1) & 1) * 96);
     kv->capacity_rows = field(100);
     kv->num_planes = field32(tables ? 2 : (int32_t)take(1) & 1);
@@ -389,7 +421,7 @@ static void fill_scores(specv_scores *s, const specv_rows *r, int64_t vocab, int
     s->dtype = field32((int32_t)take(1) & 3);
     s->pos_stride_elems = field((take(1) & 1) * ((vocab & 0x3fffff) + 7));
     s->seq_stride_elems =
-        field(r->row_start ? 0 : (take(1) & 1) * (positions & 31) * ((vocab & 0x3fffff) + 8));
+        field(is_csr(r) ? 0 : (take(1) & 1) * (positions & 31) * ((vocab & 0x3fffff) + 8));
     s->reserved = (uint32_t)field(0);
 }
 
@@ -413,8 +445,7 @@ static void fill_sampled(specv_verify_sample_desc *d) {
     d->reserved = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
     d->scratch = pointer();
     d->scratch_bytes = field(INT64_MAX);
-    if (take(1) < 64)
-        d->scratch_bytes = specv_verify_sample_scratch_bytes(d) - (int64_t)(take(1) & 1);
+    if (take(1) < 64) d->scratch_bytes = (int64_t)scratch_of(d) - (int64_t)(take(1) & 1);
 }
 
 static void fill_sample(specv_sample_desc *d) {
@@ -425,6 +456,7 @@ static void fill_sample(specv_sample_desc *d) {
     d->token_stride_elems = field((int64_t)take(1) & 3), d->num_active = (const int32_t *)maybe();
     d->temperature = (const float *)maybe(), d->uniform = (const float *)maybe();
     if (take(1) < 224) d->seed = (const uint64_t *)pointer();
+    fill_slots(&d->slot, &d->num_slots), d->reserved = (uint32_t)field(0);
     d->position = (const int32_t *)pointer(), d->row_status = (uint32_t *)maybe();
     d->logprob = (float *)maybe(), d->lse = (float *)maybe(), d->max_prob = (float *)maybe();
     d->method = field32((int32_t)take(1) & 1), d->stream = field32((int32_t)take(1) % 3);
@@ -432,7 +464,10 @@ static void fill_sample(specv_sample_desc *d) {
     d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
     d->scratch = pointer();
     d->scratch_bytes = field(INT64_MAX);
-    if (take(1) < 64) d->scratch_bytes = specv_sample_scratch_bytes(d) - (int64_t)(take(1) & 1);
+    if (take(1) < 64) {
+        const specv_verify_sample_desc v = specv_sample_as_verify(d);
+        d->scratch_bytes = (int64_t)scratch_of(&v) - (int64_t)(take(1) & 1);
+    }
 }
 
 #include "fuzz_state.h"
@@ -446,7 +481,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static specv_accept_stats_desc stats;
     static specv_verify_sample_desc sampled;
     static specv_sample_desc sample;
-    int64_t needed;
     int kind, raw, status;
     if (size < 2) return 0;
     memset(broken, 0, sizeof broken);
@@ -479,7 +513,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         if (status == SPECV_OK) {
             specv_verify_greedy_resolve(&verify);
             reach_of_verify(&verify);
-            again(verify.rows.row_start != NULL, specv_verify_greedy_validate(&verify));
+            again(is_csr(&verify.rows), specv_verify_greedy_validate(&verify));
         }
         break;
     case 1:
@@ -514,38 +548,35 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             if (launches != 1 && launches != 2) fail("launches", launches);
             specv_verify_pack_kv_resolve(&both);
             reach_of_verify(&both.verify), reach_of_kv(&both.kv, &both.verify.rows);
-            again(both.verify.rows.row_start != NULL, specv_verify_pack_kv_validate(&both));
+            again(is_csr(&both.verify.rows), specv_verify_pack_kv_validate(&both));
         }
         break;
     case 3:
         memset(&sampled, 0, sizeof sampled);
         RAW(sampled);
         if (!raw) fill_sampled(&sampled);
-        needed = specv_verify_sample_scratch_bytes(&sampled);
         rules_of_sampled(&sampled);
-        rules_of_scratch(sampled.scratch, sampled.scratch_bytes, needed, sampled.verify.rows.batch);
         compare(status = specv_verify_sample_validate(&sampled));
         if (status == SPECV_OK) {
             const specv_rows *r = &sampled.verify.rows;
-            reach_of_scratch(&sampled, needed);
+            reach_of_scratch(&sampled, specv_verify_sample_scratch_bytes(r->batch, r->max_draft,
+                                                                         sampled.verify.vocab));
             specv_verify_sample_resolve(&sampled);
             reach_of_verify(&sampled.verify);
             reach_of_scores(&sampled.target, r, (wide)r->max_draft + 1);
             reach_of_scores(&sampled.draft, r, r->max_draft);
-            again(r->row_start != NULL, specv_verify_sample_validate(&sampled));
+            again(is_csr(r), specv_verify_sample_validate(&sampled));
         }
         break;
     case 4:
         memset(&sample, 0, sizeof sample);
         RAW(sample);
         if (!raw) fill_sample(&sample);
-        needed = specv_sample_scratch_bytes(&sample);
         rules_of_sample(&sample);
-        rules_of_scratch(sample.scratch, sample.scratch_bytes, needed, sample.batch);
         compare(status = specv_sample_validate(&sample));
         if (status == SPECV_OK) { /* as the launcher goes on */
             specv_verify_sample_desc as_verify = specv_sample_as_verify(&sample);
-            reach_of_scratch(&as_verify, needed);
+            reach_of_scratch(&as_verify, specv_sample_scratch_bytes(sample.batch, sample.vocab));
             specv_verify_sample_resolve(&as_verify);
             reach_of_scores(&as_verify.target, &as_verify.verify.rows, 1);
         }
@@ -561,13 +592,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             stats.histogram = (int64_t *)maybe(), stats.totals = (int64_t *)pointer();
             stats.draft_tokens = maybe(), stats.token_dtype = field32((int32_t)take(1) & 1);
             stats.draft_stride_elems =
-                field(stats.rows.row_start ? 0 : (take(1) & 1) * (stats.rows.max_draft + 3ll));
+                field(is_csr(&stats.rows) ? 0 : (take(1) & 1) * (stats.rows.max_draft + 3ll));
             stats.canary1 = (uint32_t)field(0);
         }
         rules_of_stats(&stats);
         compare(status = specv_accept_stats_validate(&stats));
         if (status == SPECV_OK) {
-            const int csr = stats.rows.row_start != NULL;
+            const int csr = is_csr(&stats.rows);
             specv_accept_stats_resolve(&stats);
             if (!fits((wide)stats.rows.batch * stats.draft_stride_elems * 8))
                 fail("reach of drafts", status);
@@ -585,7 +616,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     case 14: TRY(draft_budget);
     case 15: TRY(particle_weights);
     case 16: TRY(resample_plan);
-    default: TRY(reshuffle);
+    case 17: TRY(reshuffle);
+    default: {
+        const int64_t a = field((int64_t)take(2)), b = field((int64_t)take(1)), c = field(32000);
+        const int64_t bytes = specv_verify_sample_scratch_bytes(a, b, c);
+        rules_of_numbers(a, b, c);
+        compare(status = bytes < 0 ? (int)bytes : SPECV_OK);
+        memset(broken, 0, sizeof broken);
+        rules_of_numbers(a, 0, c);
+        compare(specv_sample_scratch_bytes(a, c) < 0 ? (int)specv_sample_scratch_bytes(a, c)
+                                                     : SPECV_OK);
+    }
     }
     return status == SPECV_OK ? 1 : 0;
 }
