@@ -250,6 +250,10 @@ case_archives() { # language of the callers, options of nvcc
   done
   link_copies "nvcc -cudart shared $*" "run_linked ./"
 }
+case_families() { # each left out, each alone; CPU seconds and bytes of >>greedy alone
+  have python3 || skip "no python3"
+  python3 "$here/families.py" check "$headers" "$@"
+}
 case_exports_kit() {
   have python3 || skip "no python3"
   python3 "$here/exports.py" kit "$headers" "$root/README.md" "$ptxrun"
@@ -344,6 +348,7 @@ if have nvcc; then
   add archives c
   add archives c++ -rdc=true
   add exports_kit
+  add families sm_90
   if [ $quick = 0 ]; then
     for standard in 11 14 17 20; do
       add nvcc -std=c++$standard
