@@ -112,7 +112,9 @@
                accepted_len) and its slot may be read; its outputs are 0, its tokens -1.
    Outputs     are stored, never accumulated; every element of every row is written; token slots
                that hold no token are -1. A null output is not written. "in/out" is state: it
-               changes for live rows, with a fault only where the contract says so.
+               changes for live rows, with a fault only where the contract says so. keep_status 1
+               adds a launch's bits to those that the status array holds, for operations that
+               follow one another; 0 stores them.
    Errors      what the host can know is checked before any work: 0 is success, < 0 is
                SPECV_ERR_* and names a field, > 0 is a cudaError_t. What only the device can see
                costs the row, never the launch: it takes the outcome below and sets bits in
@@ -410,7 +412,7 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
     X(ERR_OUT_TOKENS, -16,                                                                         \
       "out_tokens is not aligned to its element, or null where it is an input")                    \
     X(ERR_NUM_EMITTED, -17, "num_emitted is not 4-byte aligned, or null where it is needed")       \
-    X(ERR_ROW_STATUS, -18, "row_status is not 4-byte aligned")                                     \
+    X(ERR_ROW_STATUS, -18, "row_, group_, job_ or fork_status is not 4-byte aligned")              \
     X(ERR_DRAFT_STRIDE, -19, "draft_stride_elems is below max_draft, or given with CSR")           \
     X(ERR_TARGET_STRIDE, -20, "target_stride_elems is below max_draft + 1, or given with CSR")     \
     X(ERR_OUT_STRIDE, -21,                                                                         \
@@ -481,8 +483,7 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
     X(ERR_COPY, -70,                                                                               \
       "copy_src_page or copy_dst_page is not 4-byte aligned, or is null where the other or "       \
       "planes are given")                                                                          \
-    X(ERR_FORK, -71,                                                                               \
-      "num_forks is negative, or src_row, dst_row or fork_status is not what it must be")          \
+    X(ERR_FORK, -71, "num_forks is negative, or src_row or dst_row is null or not 4-byte aligned") \
     X(ERR_COLUMNS, -72, "tokens, mask or position_ids is not aligned to its element")              \
     X(ERR_WIDTH, -73, "width is null or not 4-byte aligned")                                       \
     X(ERR_MAX_COLUMNS, -74, "max_columns is not in 1..2^29, or above stride_elems")                \
@@ -517,7 +518,7 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
       "alpha, bonus_lse or lse is not 4-byte aligned, or one of the last two is missing")          \
     X(ERR_THRESHOLD, -96, "threshold is not in 0..1")                                              \
     X(ERR_JOBS, -97,                                                                               \
-      "jobs, num_jobs, num_copies or job_status is null where needed or not 4-byte aligned, or "   \
+      "jobs, num_jobs or num_copies is null where needed or not 4-byte aligned, or "               \
       "there are too many jobs")                                                                   \
     X(ERR_CACHES, -98, "num_caches is not in 0..SPECV_MAX_CACHES")                                 \
     X(ERR_TEXT, -99,                                                                               \
@@ -598,6 +599,11 @@ SPECV_NUMFN int specv_i_is_csr(const specv_rows *rows) {
    operation is rounded once, to nearest, and nothing is flushed to zero, contracted or reordered.
    Device code says so in PTX, because --use_fast_math and its kin rewrite plain C. The host needs
    IEEE arithmetic (no -ffast-math, no x87). Call: any thread, host or device. */
+
+/* What a launch says of element i of a status array, or null: stored, or added to what is there. */
+SPECV_NUMFN void specv_i_put_status(uint32_t *array, int64_t i, uint32_t bits, int keep) {
+    if (array) array[i] = keep ? array[i] | bits : bits;
+}
 
 SPECV_NUMFN uint32_t specv_float_bits(float x) {
 #if defined(__CUDA_ARCH__)
@@ -1161,6 +1167,12 @@ SPECV_HOSTFN int specv_i_slot_validate(const int32_t *slot, int32_t num_slots) {
     return SPECV_OK;
 }
 
+#define SPECV_I_CHECK_STATUS(d, array)                                                             \
+    do {                                                                                           \
+        SPECV_CHECK(specv_i_aligned((d)->array, 4), ROW_STATUS);                                   \
+        SPECV_CHECK((d)->keep_status == 0 || (d)->keep_status == 1, KEEP_STATUS);                  \
+    } while (0)
+
 SPECV_HOSTFN int specv_i_rows_validate(const specv_rows *r) {
     SPECV_CHECK(r->batch >= 0, BATCH);
     SPECV_CHECK(r->max_draft >= 0, MAX_DRAFT);
@@ -1670,7 +1682,9 @@ typedef struct specv_verify_greedy_desc {
     int64_t out_stride_elems;    /* 0 = max_draft + 1 */
     int64_t vocab;               /* ids are 0..vocab-1; 0 = unknown, only negative ids are bad */
     int64_t eos_token[SPECV_MAX_EOS];
-    int32_t num_eos; /* how many of eos_token count; 0 = none */
+    int32_t num_eos;     /* how many of eos_token count; 0 = none */
+    int32_t keep_status; /* 1 = add bits to row_status; 0 = store it */
+    uint32_t reserved;   /* must be 0 */
     uint32_t canary1;
 } specv_verify_greedy_desc;
 
@@ -1690,7 +1704,7 @@ SPECV_HOSTFN int specv_i_verify_validate(const specv_verify_greedy_desc *d) {
     int64_t batch, columns;
     size_t token_bytes;
     SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
     if ((status = specv_i_rows_validate(&d->rows)) != SPECV_OK) return status;
     SPECV_CHECK(d->token_dtype == SPECV_I32 || d->token_dtype == SPECV_I64, TOKEN_DTYPE);
     token_bytes = d->token_dtype == SPECV_I64 ? 8 : 4;
@@ -1706,7 +1720,7 @@ SPECV_HOSTFN int specv_i_verify_validate(const specv_verify_greedy_desc *d) {
     SPECV_CHECK(specv_i_aligned(d->next_token, token_bytes), NEXT_TOKEN);
     SPECV_CHECK(specv_i_aligned(d->out_tokens, token_bytes), OUT_TOKENS);
     SPECV_CHECK(specv_i_aligned(d->num_emitted, 4), NUM_EMITTED);
-    SPECV_CHECK(specv_i_aligned(d->row_status, 4), ROW_STATUS);
+    SPECV_I_CHECK_STATUS(d, row_status);
     if (d->draft_stride_elems)
         SPECV_CHECK(!specv_i_is_csr(&d->rows) && d->draft_stride_elems >= columns - 1,
                     DRAFT_STRIDE);
@@ -1924,7 +1938,7 @@ SPECV_DEVFN specv_verdict specv_i_warp_verify_row(const specv_verify_greedy_desc
         if (d->next_token) specv_i_store_token(d->next_token, dtype, row, v.next_token);
         if (d->num_emitted) d->num_emitted[row] = v.accepted_len + (v.next_token >= 0);
         if (d->finished) d->finished[row] = (uint8_t)v.finished;
-        if (d->row_status) d->row_status[row] = v.status | status_bits;
+        specv_i_put_status(d->row_status, row, v.status | status_bits, d->keep_status);
     }
     return v;
 }
@@ -2075,12 +2089,12 @@ typedef struct specv_sample_desc {
     int64_t vocab;
     int64_t token_stride_elems; /* 0 = 1; for column j of drafts [batch][n]: token + j, stride n */
     int32_t batch;
-    int32_t num_slots; /* as in specv_rows */
-    int32_t method;    /* specv_sample_method */
-    int32_t num_sms;   /* 0 = ask the runtime for the current device */
-    int32_t step_row;  /* which token of its step this is: drafts 0, 1, 2, ... */
-    int32_t stream;    /* specv_stream */
-    uint32_t reserved; /* must be 0 */
+    int32_t num_slots;   /* as in specv_rows */
+    int32_t method;      /* specv_sample_method */
+    int32_t num_sms;     /* 0 = ask the runtime for the current device */
+    int32_t step_row;    /* which token of its step this is: drafts 0, 1, 2, ... */
+    int32_t stream;      /* specv_stream */
+    int32_t keep_status; /* 1 = add bits to row_status; 0 = store it */
     uint32_t canary1;
 } specv_sample_desc;
 
@@ -2432,6 +2446,7 @@ SPECV_HOSTFN specv_verify_sample_desc specv_sample_as_verify(const specv_sample_
     v.verify.out_tokens = d->token; /* one column */
     v.verify.out_stride_elems = d->token_stride_elems;
     v.verify.row_status = d->row_status;
+    v.verify.keep_status = d->keep_status;
     v.verify.vocab = d->vocab;
     v.target = d->scores;
     v.temperature = d->temperature;
@@ -2454,7 +2469,7 @@ SPECV_HOSTFN int specv_sample_validate(const specv_sample_desc *d) {
     specv_verify_sample_desc v;
     int32_t unused;
     SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
     SPECV_CHECK(d->method == SPECV_SAMPLE_CDF || d->method == SPECV_SAMPLE_GUMBEL, RULE);
     SPECV_CHECK(d->stream >= SPECV_STREAM_TARGET && d->stream <= SPECV_STREAM_COUPLED, STREAM);
     SPECV_CHECK(d->stream != SPECV_STREAM_COUPLED || d->method == SPECV_SAMPLE_GUMBEL, STREAM);
@@ -3435,7 +3450,7 @@ SPECV_DEVFN void specv_i_block_emit(const specv_verify_sample_desc *d, const spe
         if (v->num_emitted) v->num_emitted[b] = k + (token >= 0);
         if (v->finished)
             v->finished[b] = (uint8_t)(o.next == SPECV_I_NO_TOKEN || specv_i_is_eos(v, token));
-        if (v->row_status) v->row_status[b] = o.status;
+        specv_i_put_status(v->row_status, b, o.status, v->keep_status);
         if (d->logprob) d->logprob[b] = logprob;
         if (d->lse) d->lse[b] = lse;
         if (d->max_prob)
@@ -3729,10 +3744,9 @@ SPECV_HOSTFN int specv_pack_kv_validate(const specv_pack_kv_desc *d) {
     SPECV_CHECK(d, NULL_DESC);
     SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
     if ((status = specv_i_rows_validate(&d->rows)) != SPECV_OK) return status;
-    SPECV_CHECK(d->keep_status == 0 || d->keep_status == 1, KEEP_STATUS);
     SPECV_CHECK(d->rows.batch == 0 || d->accepted_len, ACCEPTED_LEN);
     SPECV_CHECK(specv_i_aligned(d->accepted_len, 4), ACCEPTED_LEN);
-    SPECV_CHECK(specv_i_aligned(d->row_status, 4), ROW_STATUS);
+    SPECV_I_CHECK_STATUS(d, row_status);
     return specv_i_kv_validate(&d->kv, &d->rows);
 }
 
@@ -4177,6 +4191,7 @@ typedef struct specv_page_resize_desc {
    hold its cache_len positions, and its cache_len. No KV row is moved. */
 typedef struct specv_page_fork_desc {
     uint32_t canary0;
+    int32_t keep_status;        /* 1 = add bits to fork_status; 0 = store it */
     int32_t *page_refs;         /* in/out [num_pages]: one more per entry */
     int32_t *block_table;       /* in/out [batch][table_stride_elems] */
     int32_t *num_row_pages;     /* in/out [batch]; 0 in each dst_row */
@@ -4284,7 +4299,6 @@ SPECV_HOSTFN int specv_append_kv_validate(const specv_append_kv_desc *d) {
     SPECV_CHECK(d, NULL_DESC);
     SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
     if ((status = specv_i_rows_validate(&d->rows)) != SPECV_OK) return status;
-    SPECV_CHECK(d->keep_status == 0 || d->keep_status == 1, KEEP_STATUS);
     SPECV_CHECK(d->num_pending >= 0, NUM_PENDING);
     positions = (int64_t)d->num_pending + d->rows.max_draft;
     SPECV_CHECK(d->rows.batch * positions <= INT64_C(1) << 30, NUM_PENDING);
@@ -4298,7 +4312,7 @@ SPECV_HOSTFN int specv_append_kv_validate(const specv_append_kv_desc *d) {
                 SLOT_MAPPING);
     SPECV_CHECK(specv_i_aligned(d->page_refs, 4) && (!d->page_refs || d->kv.block_table),
                 PAGE_REFS);
-    SPECV_CHECK(specv_i_aligned(d->row_status, 4), ROW_STATUS);
+    SPECV_I_CHECK_STATUS(d, row_status);
     SPECV_CHECK(d->rows.batch == 0 || d->ticket, TICKET);
     SPECV_CHECK(specv_i_aligned(d->ticket, 4), TICKET);
     SPECV_CHECK(d->num_sms >= 0 && d->num_sms <= 65535, NUM_SMS);
@@ -4336,7 +4350,6 @@ SPECV_HOSTFN int specv_page_resize_validate(const specv_page_resize_desc *d) {
     int status;
     SPECV_CHECK(d, NULL_DESC);
     SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
-    SPECV_CHECK(d->keep_status == 0 || d->keep_status == 1, KEEP_STATUS);
     SPECV_CHECK(d->batch >= 0, BATCH);
     SPECV_CHECK(d->batch <= SPECV_PAGE_ROWS, TOO_LARGE);
     SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
@@ -4353,7 +4366,7 @@ SPECV_HOSTFN int specv_page_resize_validate(const specv_page_resize_desc *d) {
     SPECV_CHECK(specv_i_aligned(d->copy_src_page, 4) && specv_i_aligned(d->copy_dst_page, 4), COPY);
     SPECV_CHECK(!d->copy_src_page == !d->copy_dst_page, COPY);
     SPECV_CHECK(d->copy_src_page || d->batch == 0 || !specv_i_has_planes(&d->kv), COPY);
-    SPECV_CHECK(specv_i_aligned(d->row_status, 4), ROW_STATUS);
+    SPECV_I_CHECK_STATUS(d, row_status);
     SPECV_CHECK(d->num_sms >= 0 && d->num_sms <= 65535, NUM_SMS);
     if ((status = specv_i_cache_validate(&d->kv, d->batch, 1)) != SPECV_OK) return status;
     SPECV_CHECK(specv_i_times(d->batch, specv_i_row_pages(&d->kv)) <= 1 << 30, TOO_LARGE);
@@ -4367,7 +4380,7 @@ SPECV_HOSTFN int specv_page_fork_validate(const specv_page_fork_desc *d) {
     SPECV_CHECK(d->num_forks >= 0, FORK);
     SPECV_CHECK(specv_i_aligned(d->src_row, 4) && (d->src_row || d->num_forks == 0), FORK);
     SPECV_CHECK(specv_i_aligned(d->dst_row, 4) && (d->dst_row || d->num_forks == 0), FORK);
-    SPECV_CHECK(specv_i_aligned(d->fork_status, 4), FORK);
+    SPECV_I_CHECK_STATUS(d, fork_status);
     SPECV_CHECK(specv_i_aligned(d->page_refs, 4) && (d->page_refs || d->num_forks == 0), PAGE_REFS);
     SPECV_CHECK(specv_i_aligned(d->block_table, 4) && (d->block_table || d->num_forks == 0),
                 BLOCK_TABLE);
@@ -4618,7 +4631,7 @@ SPECV_DEVFN void specv_i_block_append_numbers(const specv_append_kv_desc *d, int
             if (draft >= 0 && d->draft_cache_len) d->draft_cache_len[b] = (int32_t)draft;
         }
         if (d->draft_lacks) d->draft_lacks[b] = lacks;
-        if (d->row_status) d->row_status[b] = a.status | (d->keep_status ? d->row_status[b] : 0);
+        specv_i_put_status(d->row_status, b, a.status, d->keep_status);
     }
     if (!d->slot_mapping && !d->position_ids) return;
     __syncthreads();
@@ -4901,7 +4914,7 @@ typedef struct specv_realign_desc {
     specv_kv_cache kv;        /* padded; no planes: KV is left to specv_shift_kv */
     int64_t out_stride_elems; /* 0 = max_draft + 1 */
     int32_t batch, max_draft;
-    uint32_t reserved; /* must be 0 */
+    int32_t keep_status; /* 1 = add bits to row_status; 0 = store it */
     uint32_t canary1;
 } specv_realign_desc;
 
@@ -4938,7 +4951,7 @@ typedef struct specv_gap_commit_desc {
     specv_columns columns;
     int64_t out_stride_elems; /* 0 = max_draft + 1 */
     int32_t batch, max_draft;
-    uint32_t reserved; /* must be 0 */
+    int32_t keep_status; /* 1 = add bits to row_status; 0 = store it */
     uint32_t canary1;
 } specv_gap_commit_desc;
 
@@ -4986,14 +4999,14 @@ SPECV_HOSTFN int specv_i_shifted_cache_validate(const specv_kv_cache *kv, int64_
 SPECV_HOSTFN int specv_realign_validate(const specv_realign_desc *d) {
     int status;
     SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
     status = specv_i_columns_validate(&d->columns, d->token_dtype, d->out_tokens, d->num_emitted,
                                       d->out_stride_elems, d->batch, d->max_draft);
     if (status != SPECV_OK) return status;
     SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
     SPECV_CHECK(specv_i_aligned(d->pad_len, 4) && (d->pad_len || d->batch == 0), PAD_LEN);
     SPECV_CHECK(specv_i_aligned(d->shifts, 16) && (d->shifts || d->batch == 0), SHIFTS);
-    SPECV_CHECK(specv_i_aligned(d->row_status, 4), ROW_STATUS);
+    SPECV_I_CHECK_STATUS(d, row_status);
     SPECV_CHECK(specv_i_aligned(d->ticket, 4) && (d->ticket || d->batch == 0), TICKET);
     if (!specv_i_has_planes(&d->kv)) return SPECV_OK;
     return specv_i_shifted_cache_validate(&d->kv, d->batch);
@@ -5008,12 +5021,11 @@ SPECV_HOSTFN void specv_realign_resolve(specv_realign_desc *d) {
 SPECV_HOSTFN int specv_shift_kv_validate(const specv_shift_kv_desc *d) {
     SPECV_CHECK(d, NULL_DESC);
     SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
-    SPECV_CHECK(d->keep_status == 0 || d->keep_status == 1, KEEP_STATUS);
     SPECV_CHECK(d->batch >= 0, BATCH);
     SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
     SPECV_CHECK(specv_i_aligned(d->shifts, 16) && (d->shifts || d->batch == 0), SHIFTS);
     SPECV_CHECK(specv_i_aligned(d->end, 4), END);
-    SPECV_CHECK(specv_i_aligned(d->row_status, 4), ROW_STATUS);
+    SPECV_I_CHECK_STATUS(d, row_status);
     SPECV_CHECK(specv_i_has_planes(&d->kv) || d->batch == 0, PLANES);
     return specv_i_shifted_cache_validate(&d->kv, d->batch);
 }
@@ -5023,7 +5035,7 @@ SPECV_HOSTFN void specv_shift_kv_resolve(specv_shift_kv_desc *d) { specv_i_cache
 SPECV_HOSTFN int specv_gap_commit_validate(const specv_gap_commit_desc *d) {
     int status;
     SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
     status = specv_i_columns_validate(&d->columns, d->token_dtype, d->out_tokens, d->num_emitted,
                                       d->out_stride_elems, d->batch, d->max_draft);
     if (status != SPECV_OK) return status;
@@ -5032,7 +5044,7 @@ SPECV_HOSTFN int specv_gap_commit_validate(const specv_gap_commit_desc *d) {
                 ACCEPTED_LEN);
     SPECV_CHECK(specv_i_aligned(d->text_len, 4) && (d->text_len || d->batch == 0), TEXT_LEN);
     SPECV_CHECK(specv_i_aligned(d->max_draft_lacks, 4), DRAFT_LACKS);
-    SPECV_CHECK(specv_i_aligned(d->row_status, 4), ROW_STATUS);
+    SPECV_I_CHECK_STATUS(d, row_status);
     SPECV_CHECK(specv_i_aligned(d->ticket, 4) && (d->ticket || d->batch == 0), TICKET);
     return SPECV_OK;
 }
@@ -5235,6 +5247,8 @@ typedef struct specv_compact_desc {
     uint32_t *row_status;           /* out [batch], or null; by row, as the inputs */
     specv_carry carry[SPECV_MAX_CARRY]; /* none may be an input or another output */
     int32_t num_carry;
+    int32_t keep_status; /* 1 = add bits to row_status; 0 = store it */
+    uint32_t reserved;   /* must be 0 */
     uint32_t canary1;
 } specv_compact_desc;
 
@@ -5273,7 +5287,7 @@ typedef struct specv_group_desc {
    law. Rules GREEDY and COUPLED, and drafts that are a function of the text, take any. */
 typedef struct specv_draft_budget_desc {
     uint32_t canary0;
-    int32_t reserved;        /* must be 0 */
+    int32_t keep_status;     /* 1 = add bits to row_status; 0 = store it */
     specv_rows rows;         /* dense */
     const float *confidence; /* [batch][max_draft], in [0, 1] */
     const int32_t *budget;   /* device scalar, or null: max_budget */
@@ -5306,7 +5320,7 @@ SPECV_HOSTFN int specv_i_carry_validate(const specv_carry *carry, int count, int
 SPECV_HOSTFN int specv_compact_validate(const specv_compact_desc *d) {
     int needs_lengths;
     SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
     SPECV_CHECK(d->batch >= 0, BATCH);
     SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
     SPECV_CHECK(d->finished || d->batch == 0, FINISHED);
@@ -5321,7 +5335,7 @@ SPECV_HOSTFN int specv_compact_validate(const specv_compact_desc *d) {
     needs_lengths = d->draft_lacks_first || d->draft_lacks_start;
     SPECV_CHECK(d->cache_len || !(needs_lengths || d->start_position), DRAFT_LACKS);
     SPECV_CHECK(d->draft_cache_len || !needs_lengths, DRAFT_LACKS);
-    SPECV_CHECK(specv_i_aligned(d->row_status, 4), ROW_STATUS);
+    SPECV_I_CHECK_STATUS(d, row_status);
     return specv_i_carry_validate(d->carry, d->num_carry, d->batch);
 }
 
@@ -5346,7 +5360,7 @@ SPECV_HOSTFN int specv_group_validate(const specv_group_desc *d) {
 SPECV_HOSTFN int specv_draft_budget_validate(const specv_draft_budget_desc *d) {
     int status;
     SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
     if ((status = specv_i_rows_validate(&d->rows)) != SPECV_OK) return status;
     SPECV_CHECK(!specv_i_is_csr(&d->rows), LAYOUT);
     SPECV_CHECK(specv_i_aligned(d->confidence, 4), CONFIDENCE);
@@ -5361,7 +5375,7 @@ SPECV_HOSTFN int specv_draft_budget_validate(const specv_draft_budget_desc *d) {
     SPECV_CHECK(specv_i_aligned(d->new_draft_len, 4) && (d->new_draft_len || d->rows.batch == 0),
                 NEW_DRAFT_LEN);
     SPECV_CHECK(specv_i_aligned(d->new_row_start, 4), ROW_START);
-    SPECV_CHECK(specv_i_aligned(d->row_status, 4), ROW_STATUS);
+    SPECV_I_CHECK_STATUS(d, row_status);
     return SPECV_OK;
 }
 
@@ -5506,6 +5520,8 @@ typedef struct specv_particle_weights_desc {
     int64_t eos_token[SPECV_MAX_EOS];
     int32_t num_eos;
     int32_t batch, max_draft;
+    int32_t keep_status; /* 1 = add bits to row_status; 0 = store it */
+    uint32_t reserved;   /* must be 0 */
     uint32_t canary1;
 } specv_particle_weights_desc;
 
@@ -5548,7 +5564,7 @@ typedef struct specv_resample_plan_desc {
     uint32_t *group_status; /* out [num_groups], or null */
     double threshold;       /* 0..1; 0: never */
     int32_t num_groups, num_particles;
-    uint32_t reserved; /* must be 0 */
+    int32_t keep_status; /* 1 = add bits to group_status; 0 = store it */
     uint32_t canary1;
 } specv_resample_plan_desc;
 
@@ -5591,6 +5607,8 @@ typedef struct specv_reshuffle_desc {
     int32_t num_groups, max_jobs; /* max_jobs = num_particles - 1; product at most 2^24 */
     int32_t batch;
     int32_t num_caches, num_carry;
+    int32_t keep_status; /* 1 = add bits to job_status; 0 = store it */
+    uint32_t reserved;   /* must be 0 */
     uint32_t canary1;
 } specv_reshuffle_desc;
 
@@ -5670,7 +5688,7 @@ SPECV_NUMFN uint64_t specv_i_stratum(int k, uint32_t u, int num, uint64_t sum) {
 SPECV_HOSTFN int specv_particle_weights_validate(const specv_particle_weights_desc *d) {
     size_t token_bytes;
     SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
     SPECV_CHECK(d->batch >= 0, BATCH);
     SPECV_CHECK(d->max_draft >= 0, MAX_DRAFT);
     SPECV_CHECK((int64_t)d->batch * ((int64_t)d->max_draft + 1) <= 1 << 30, TOO_LARGE);
@@ -5691,7 +5709,7 @@ SPECV_HOSTFN int specv_particle_weights_validate(const specv_particle_weights_de
     SPECV_CHECK(specv_i_aligned(d->interval_weight, 8) && (d->interval_weight || d->batch == 0),
                 WEIGHT);
     SPECV_CHECK(specv_i_aligned(d->num_emitted, 4), NUM_EMITTED);
-    SPECV_CHECK(specv_i_aligned(d->row_status, 4), ROW_STATUS);
+    SPECV_I_CHECK_STATUS(d, row_status);
     SPECV_CHECK(d->draft_stride_elems == 0 || d->draft_stride_elems >= d->max_draft, DRAFT_STRIDE);
     SPECV_CHECK(d->target_logprob_stride_elems == 0 ||
                     d->target_logprob_stride_elems >= d->max_draft,
@@ -5724,7 +5742,7 @@ SPECV_HOSTFN void specv_particle_weights_resolve(specv_particle_weights_desc *d)
 
 SPECV_HOSTFN int specv_resample_plan_validate(const specv_resample_plan_desc *d) {
     SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
     SPECV_CHECK(d->scheme >= SPECV_RESAMPLE_SYSTEMATIC && d->scheme <= SPECV_RESAMPLE_RESIDUAL,
                 SCHEME);
     SPECV_CHECK(d->num_groups >= 0 && d->num_particles >= 1 &&
@@ -5748,7 +5766,7 @@ SPECV_HOSTFN int specv_resample_plan_validate(const specv_resample_plan_desc *d)
                 JOBS);
     SPECV_CHECK(d->jobs || d->num_groups == 0 || d->num_particles == 1, JOBS);
     SPECV_CHECK(d->num_jobs || d->num_groups == 0, JOBS);
-    SPECV_CHECK(specv_i_aligned(d->group_status, 4), ROW_STATUS);
+    SPECV_I_CHECK_STATUS(d, group_status);
     SPECV_CHECK(d->threshold >= 0 && d->threshold <= 1, THRESHOLD);
     return SPECV_OK;
 }
@@ -5778,13 +5796,12 @@ SPECV_HOSTFN int specv_i_particle_cache_validate(const specv_particle_cache *c, 
 SPECV_HOSTFN int specv_reshuffle_validate(const specv_reshuffle_desc *d) {
     int status;
     SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
     SPECV_CHECK(d->batch >= 0, BATCH);
     SPECV_CHECK(d->num_groups >= 0, PARTICLES);
     SPECV_CHECK(d->max_jobs >= 0 && (int64_t)d->num_groups * d->max_jobs <= 1 << 24, JOBS);
-    SPECV_CHECK(specv_i_aligned(d->jobs, 4) && specv_i_aligned(d->num_jobs, 4) &&
-                    specv_i_aligned(d->job_status, 4),
-                JOBS);
+    SPECV_CHECK(specv_i_aligned(d->jobs, 4) && specv_i_aligned(d->num_jobs, 4), JOBS);
+    SPECV_I_CHECK_STATUS(d, job_status);
     SPECV_CHECK((d->jobs && d->num_jobs) || d->num_groups == 0 || d->max_jobs == 0, JOBS);
     SPECV_CHECK(d->token_dtype == SPECV_I32 || d->token_dtype == SPECV_I64, TOKEN_DTYPE);
     SPECV_CHECK(specv_i_aligned(d->text, d->token_dtype == SPECV_I64 ? 8 : 4), TEXT);
@@ -6434,10 +6451,10 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PACK_THREADS, 1)
             for (int i = block * SPECV_PACK_THREADS + thread; i < num_rows; i += step) {
                 specv_row row = specv_thread_load_row(&d.rows, row0 + i);
                 int32_t len = row.live ? d.accepted_len[row0 + i] : 0;
-                uint32_t status = d.keep_status ? d.row_status[row0 + i] : 0;
+                uint32_t status = 0;
                 if (len < 0 || len > row.n_draft) status |= SPECV_ROW_BAD_LENGTH;
                 status |= row.status | specv_i_space_status(&d.kv, offsets, i);
-                d.row_status[row0 + i] = status;
+                specv_i_put_status(d.row_status, row0 + i, status, d.keep_status);
             }
         }
         specv_warp_pack_tile(&d.rows, &d.kv, row0, num_rows, offsets, share, num_warps);
@@ -6607,7 +6624,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PAGE_THREADS, 1)
     if (b >= d.batch) return;
     if (d.copy_src_page) d.copy_src_page[b] = copy_src_page, d.copy_dst_page[b] = copy_dst_page;
     if (b >= live) r.status = 0;
-    if (d.row_status) d.row_status[b] = r.status | (d.keep_status ? d.row_status[b] : 0);
+    specv_i_put_status(d.row_status, b, r.status, d.keep_status);
 }
 
 /* B5, second kernel: the copies. Grid: any number of blocks of SPECV_MOVE_THREADS.
@@ -6686,7 +6703,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PAGE_THREADS, 1)
         }
         if (fork < d.num_forks) {
             if (status[i] == 0) d.num_row_pages[dst] = count, d.cache_len[dst] = len;
-            if (d.fork_status) d.fork_status[fork] = status[i];
+            specv_i_put_status(d.fork_status, fork, status[i], d.keep_status);
         }
         __syncthreads(); /* shared memory is reused */
     }
@@ -6788,12 +6805,12 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_COLUMN_THREADS, 2)
             shift.by = new_width - tokens - pad;
         }
         d.shifts[b] = shift;
-        if (d.row_status) d.row_status[b] = status;
+        specv_i_put_status(d.row_status, b, status, d.keep_status);
     }
     if (moves) specv_i_block_realign_row(&d, b, width, new_width, pad, gain);
     const int arrival = specv_i_block_arrives(d.ticket, b, (int)gridDim.x);
-    if (arrival == SPECV_I_BAD_TICKET && thread == 0 && d.row_status)
-        d.row_status[b] |= SPECV_ROW_BAD_TICKET;
+    if (arrival == SPECV_I_BAD_TICKET && thread == 0)
+        specv_i_put_status(d.row_status, b, SPECV_ROW_BAD_TICKET, 1);
     if (arrival == SPECV_I_LAST && !no_space) {
         for (int row = thread; row < live; row += SPECV_COLUMN_THREADS) {
             int of_row = specv_i_gain(&d, row, width, &ignored);
@@ -6832,8 +6849,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_COLUMN_THREADS, 2)
             shift.count = (int32_t)(end - shift.first);
         }
     }
-    if (d.row_status && plane == 0 && slot == 0)
-        d.row_status[b] = status | (d.keep_status ? d.row_status[b] : 0);
+    if (plane == 0 && slot == 0) specv_i_put_status(d.row_status, b, status, d.keep_status);
     if (shift.by == 0 || shift.count == 0 || !data) return;
     const int width = specv_i_unit_bytes(
         (uint64_t)data | (uint64_t)d.kv.head_bytes | (uint64_t)d.kv.seq_stride_bytes |
@@ -6864,14 +6880,12 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_COLUMN_THREADS)
     furthest = specv_i_block_max(furthest);
     const int no_space = furthest >= 0 && furthest + 1 > d.columns.max_columns - width;
     const int ok = b < live && specv_i_gap_ok(&d, b, width);
-    if (d.row_status && thread == 0)
-        d.row_status[b] = b >= live ? 0
-                          : !ok ? SPECV_ROW_BAD_LENGTH
-                                : (no_space ? SPECV_ROW_NO_SPACE : 0);
+    const uint32_t status = !ok ? SPECV_ROW_BAD_LENGTH : no_space ? SPECV_ROW_NO_SPACE : 0;
+    if (thread == 0) specv_i_put_status(d.row_status, b, b < live ? status : 0, d.keep_status);
     if (ok && !no_space) specv_i_block_gap_row(&d, b, width, furthest);
     const int arrival = specv_i_block_arrives(d.ticket, b, (int)gridDim.x);
-    if (arrival == SPECV_I_BAD_TICKET && thread == 0 && d.row_status)
-        d.row_status[b] |= SPECV_ROW_BAD_TICKET;
+    if (arrival == SPECV_I_BAD_TICKET && thread == 0)
+        specv_i_put_status(d.row_status, b, SPECV_ROW_BAD_TICKET, 1);
     if (arrival != SPECV_I_LAST) return;
     for (int row = thread; row < live && !no_space; row += SPECV_COLUMN_THREADS)
         if (specv_i_gap_ok(&d, row, width)) d.text_len[row] += d.num_emitted[row];
@@ -6961,7 +6975,8 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_COMPACT_THREADS, 1)
                 if (d.draft_lacks_first) d.draft_lacks_first[to] = bad ? 0 : first;
                 if (d.draft_lacks_start) d.draft_lacks_start[to] = before;
             }
-            if (d.row_status && b < d.batch) d.row_status[b] = bad ? SPECV_ROW_BAD_LENGTH : 0;
+            if (b < d.batch)
+                specv_i_put_status(d.row_status, b, bad ? SPECV_ROW_BAD_LENGTH : 0, d.keep_status);
             lacks += sum;
         } else {
             const int64_t bytes = d.carry[array].elem_bytes;
@@ -7119,7 +7134,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_BUDGET_THREADS, 1)
                 d.survival[b * (int64_t)max_draft + j0 + u] = survival;
             }
         }
-        if (d.row_status) d.row_status[b] = status;
+        specv_i_put_status(d.row_status, b, status, d.keep_status);
     }
     const uint32_t threshold = specv_i_block_nth_survival(&d, &ties);
 #pragma unroll 1
@@ -7234,7 +7249,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PARTICLE_THREADS)
         d.interval_weight[b] = specv_i_clean_weight(specv_i_add_double(interval, gain), &status);
     }
     if (d.num_emitted) d.num_emitted[b] = emitted;
-    if (d.row_status) d.row_status[b] = status;
+    specv_i_put_status(d.row_status, b, status, d.keep_status);
 }
 
 /* D2. Grid: a block per group, a thread per particle (rounded up to whole warps).
@@ -7314,7 +7329,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PLAN_THREADS, 1)
     if (i == 0) {
         d.num_jobs[g] = num_jobs;
         if (d.ess) d.ess[g] = ess;
-        if (d.group_status) d.group_status[g] = live ? status : 0;
+        specv_i_put_status(d.group_status, g, live ? status : 0, d.keep_status);
     }
 }
 
@@ -7370,9 +7385,9 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PARTICLE_THREADS, 2)
     const int arrival = specv_i_block_arrives(d->ticket, (int)blockIdx.x, (int)gridDim.x);
     if (arrival == SPECV_I_NOT_LAST) return;
     if (arrival == SPECV_I_BAD_TICKET) { /* others are still at it: nothing of theirs is touched */
-        for (int j = thread; d->job_status && j < num_jobs; j += SPECV_PARTICLE_THREADS) {
+        for (int j = thread; j < num_jobs; j += SPECV_PARTICLE_THREADS) {
             const int exists = j % d->max_jobs < d->num_jobs[j / d->max_jobs];
-            d->job_status[j] = exists ? SPECV_ROW_BAD_TICKET : 0;
+            specv_i_put_status(d->job_status, j, exists ? SPECV_ROW_BAD_TICKET : 0, d->keep_status);
         }
         return;
     }
@@ -7392,7 +7407,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PARTICLE_THREADS, 2)
             }
             if (d->text_len) d->text_len[dst] = d->text_len[src];
         }
-        if (d->job_status) d->job_status[j] = exists ? status | of_pools : 0;
+        specv_i_put_status(d->job_status, j, exists ? status | of_pools : 0, d->keep_status);
     }
     for (int i = 0; i < d->num_caches; ++i) {
         const specv_page_pool *pool = &d->cache[i].pool;

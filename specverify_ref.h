@@ -190,7 +190,7 @@ static void specv_ref_i_write_row(const specv_verify_greedy_desc *d, int b,
     if (d->next_token) specv_ref_i_put(d->next_token, dtype, b, o->next_token);
     if (d->num_emitted) d->num_emitted[b] = o->accepted + (o->next_token >= 0 ? 1 : 0);
     if (d->finished) d->finished[b] = (uint8_t)o->finished;
-    if (d->row_status) d->row_status[b] = o->status;
+    specv_i_put_status(d->row_status, b, o->status, d->keep_status);
     if (!d->out_tokens) return;
     for (int64_t column = 0; column < columns; ++column) {
         int64_t token = -1;
@@ -848,7 +848,7 @@ SPECV_REF_BODY int specv_ref_pack_kv(const specv_pack_kv_desc *d) {
             bits |= SPECV_ROW_NO_SPACE;
         else
             specv_ref_i_copy(d, b, len);
-        if (d->row_status) d->row_status[b] = bits | (d->keep_status ? d->row_status[b] : 0);
+        specv_i_put_status(d->row_status, b, bits, d->keep_status);
     }
     if (d->rows.batch > 0) d->kv.offsets[d->rows.batch] = offset;
     return SPECV_OK;
@@ -978,7 +978,7 @@ static void specv_ref_i_append(const specv_append_kv_desc *d, int b) {
         if (d->slot_mapping) d->slot_mapping[b * columns + j] = slot;
         if (d->position_ids) d->position_ids[b * columns + j] = len >= 0 ? (int32_t)(len + j) : 0;
     }
-    if (d->row_status) d->row_status[b] = status | (d->keep_status ? d->row_status[b] : 0);
+    specv_i_put_status(d->row_status, b, status, d->keep_status);
 }
 
 SPECV_REF_BODY int specv_ref_append_kv(const specv_append_kv_desc *desc) {
@@ -1131,8 +1131,7 @@ static void specv_ref_i_resize_rows(const specv_page_resize_desc *d, int num_row
             d->copy_src_page[i] = copy_src_page, d->copy_dst_page[i] = copy_dst_page;
         if (copy_dst_page >= 0 && specv_i_has_planes(&d->kv))
             specv_ref_i_copy_page(&d->kv, copy_src_page, copy_dst_page, rows[i].fill);
-        if (d->row_status)
-            d->row_status[i] = rows[i].status | (d->keep_status ? d->row_status[i] : 0);
+        specv_i_put_status(d->row_status, i, rows[i].status, d->keep_status);
     }
 }
 
@@ -1147,7 +1146,7 @@ SPECV_REF_BODY int specv_ref_page_resize(const specv_page_resize_desc *desc) {
     specv_ref_i_resize_rows(&d, live);
     for (int b = live; b < d.batch; ++b) {
         if (d.copy_src_page) d.copy_src_page[b] = d.copy_dst_page[b] = -1;
-        if (d.row_status && !d.keep_status) d.row_status[b] = 0;
+        specv_i_put_status(d.row_status, b, 0, d.keep_status);
     }
     return SPECV_OK;
 }
@@ -1188,7 +1187,7 @@ SPECV_REF_BODY int specv_ref_page_fork(const specv_page_fork_desc *desc) {
     specv_page_fork_resolve(&d);
     for (int i = 0; i < d.num_forks; ++i) {
         uint32_t bits = specv_ref_i_fork(&d, i);
-        if (d.fork_status) d.fork_status[i] = bits;
+        specv_i_put_status(d.fork_status, i, bits, d.keep_status);
     }
     return SPECV_OK;
 }
@@ -1302,7 +1301,7 @@ SPECV_REF_BODY int specv_ref_realign(const specv_realign_desc *desc) {
             if (specv_i_has_planes(&d.kv))
                 specv_ref_i_shift(&d.kv, b, pad, d.shifts[b].count, d.shifts[b].by);
         }
-        if (d.row_status) d.row_status[b] = bits;
+        specv_i_put_status(d.row_status, b, bits, d.keep_status);
     }
     if (new_width > 0 && !no_space) *d.columns.width = (int32_t)new_width;
     return SPECV_OK;
@@ -1328,7 +1327,7 @@ SPECV_REF_BODY int specv_ref_shift_kv(const specv_shift_kv_desc *desc) {
             else
                 specv_ref_i_shift(&d.kv, b, first, by ? count : 0, by);
         }
-        if (d.row_status) d.row_status[b] = bits | (d.keep_status ? d.row_status[b] : 0);
+        specv_i_put_status(d.row_status, b, bits, d.keep_status);
     }
     return SPECV_OK;
 }
@@ -1381,7 +1380,7 @@ SPECV_REF_BODY int specv_ref_gap_commit(const specv_gap_commit_desc *desc) {
             }
             d.text_len[b] = (int32_t)content;
         }
-        if (d.row_status) d.row_status[b] = bits;
+        specv_i_put_status(d.row_status, b, bits, d.keep_status);
     }
     if (d.max_draft_lacks) *d.max_draft_lacks = !no_space && furthest == d.max_draft ? 2 : 1;
     if (!no_space) *d.columns.width = (int32_t)new_width;
@@ -1416,7 +1415,7 @@ SPECV_REF_BODY int specv_ref_compact(const specv_compact_desc *d) {
             }
             count += 1;
         }
-        if (d->row_status) d->row_status[b] = bits;
+        specv_i_put_status(d->row_status, b, bits, d->keep_status);
     }
     *d->new_num_active = count;
     for (int i = count; i < d->batch; ++i) {
@@ -1519,7 +1518,7 @@ SPECV_REF_BODY int specv_ref_draft_budget(const specv_draft_budget_desc *desc) {
         int32_t num_drafts = b < live ? specv_ref_i_num_drafts(&d.rows, b) : 0;
         uint32_t bits = num_drafts < 0 ? (uint32_t)SPECV_ROW_BAD_LENGTH : 0;
         specv_ref_i_survival(&d, b, num_drafts, &bits);
-        if (d.row_status) d.row_status[b] = bits;
+        specv_i_put_status(d.row_status, b, bits, d.keep_status);
     }
     budget = d.max_budget;
     if (d.budget && *d.budget < budget) budget = *d.budget;
@@ -1584,7 +1583,7 @@ static void specv_ref_i_weigh_particle(const specv_particle_weights_desc *d, int
     d->interval_weight[b] =
         specv_i_clean_weight(specv_i_add_double(d->interval_weight[b], gain), &bits);
     if (d->num_emitted) d->num_emitted[b] = emitted;
-    if (d->row_status) d->row_status[b] = bits;
+    specv_i_put_status(d->row_status, b, bits, d->keep_status);
 }
 
 SPECV_REF_BODY int specv_ref_particle_weights(const specv_particle_weights_desc *desc) {
@@ -1597,7 +1596,7 @@ SPECV_REF_BODY int specv_ref_particle_weights(const specv_particle_weights_desc 
     for (int b = 0; b < live; ++b) specv_ref_i_weigh_particle(&d, b);
     for (int b = live; b < d.batch; ++b) {
         if (d.num_emitted) d.num_emitted[b] = 0;
-        if (d.row_status) d.row_status[b] = 0;
+        specv_i_put_status(d.row_status, b, 0, d.keep_status);
     }
     return SPECV_OK;
 }
@@ -1700,7 +1699,7 @@ static void specv_ref_i_plan_group(const specv_resample_plan_desc *d, int g) {
     d->num_jobs[g] = num_jobs;
     for (int i = 0; d->num_copies && i < n; ++i) d->num_copies[(int64_t)g * n + i] = counts[i];
     if (d->ess) d->ess[g] = ess;
-    if (d->group_status) d->group_status[g] = bits;
+    specv_i_put_status(d->group_status, g, bits, d->keep_status);
 }
 
 SPECV_REF_BODY int specv_ref_resample_plan(const specv_resample_plan_desc *d) {
@@ -1715,7 +1714,7 @@ SPECV_REF_BODY int specv_ref_resample_plan(const specv_resample_plan_desc *d) {
         d->num_jobs[g] = 0;
         if (d->drawn_row) d->drawn_row[g] = -1;
         if (d->ess) d->ess[g] = 0;
-        if (d->group_status) d->group_status[g] = 0;
+        specv_i_put_status(d->group_status, g, 0, d->keep_status);
     }
     return SPECV_OK;
 }
@@ -1822,7 +1821,7 @@ SPECV_REF_BODY int specv_ref_reshuffle(const specv_reshuffle_desc *desc) {
             if (j < d.num_jobs[g])
                 bits = specv_ref_i_reshuffle(&d, d.jobs[2 * at], d.jobs[2 * at + 1], num_freed,
                                              &of_pools);
-            if (d.job_status) d.job_status[at] = bits;
+            specv_i_put_status(d.job_status, at, bits, d.keep_status);
         }
     for (int i = 0; i < d.num_caches; ++i)
         if (specv_ref_i_free_pages(&d.cache[i], num_freed[i])) of_pools = SPECV_ROW_BAD_PAGE;

@@ -141,6 +141,7 @@ static specv_realign_desc aligned_describe(const aligned *a, int side) {
     if (a->b.out_stride > a->b.max_draft + 1 || a->b.batch % 2)
         d.out_stride_elems = a->b.out_stride;
     d.batch = a->b.batch, d.max_draft = a->b.max_draft;
+    d.keep_status = a->b.keep_status;
     return d;
 }
 
@@ -253,7 +254,7 @@ static void run_realign(int batch, int max_draft, int longest, fit room, int fau
         const int pad_ok = p >= 0 && p <= width && room != FIT_BAD_WIDTH;
         const uint32_t bits = (gain_ok && pad_ok ? 0u : (uint32_t)SPECV_ROW_BAD_LENGTH) |
                               (pad_ok && no_space ? (uint32_t)SPECV_ROW_NO_SPACE : 0u);
-        if (a.b.status) put32(a.b.status->want, row, row < live ? bits : 0);
+        want_status(a.b.status, a.b.keep_status, row, row < live ? bits : 0);
         if (row < live && pad_ok && !no_space)
             want_aligned_row(&a, row, width, new_width, gain_ok ? n : 0);
     }

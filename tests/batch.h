@@ -57,6 +57,7 @@ typedef struct shape {
     int has_num_active, num_active;
     int draft_gap, target_gap, out_gap; /* stride minus row, in elements */
     int spare_drafts;                   /* CSR: drafts that the buffers hold and no row owns */
+    int keep_status;
 } shape;
 
 /* What the step must say of a row. */
@@ -350,6 +351,7 @@ T_FN void batch_outputs(batch *b) {
     if (outputs & OUT_EMITTED) b->emitted = t_out(4 * num_rows, 0);
     if (outputs & OUT_FINISHED) b->finished = t_out(num_rows, t_below(4));
     if (outputs & OUT_STATUS) b->status = t_out(4 * num_rows, 0);
+    t_fill_status(&b->status, b->s.keep_status);
 }
 
 /* Draws a batch; its buffers live until the case ends, its truth until batch_free. */
@@ -413,7 +415,7 @@ T_FN specv_verify_greedy_desc batch_describe(const batch *b, int side) {
         d.target_stride_elems = b->target_stride;
     if (b->s.out_gap || b->s.batch % 2) d.out_stride_elems = b->out_stride;
     d.vocab = b->s.vocab;
-    d.num_eos = b->s.num_eos;
+    d.num_eos = b->s.num_eos, d.keep_status = b->s.keep_status;
     memcpy(d.eos_token, b->eos, sizeof d.eos_token);
     return d;
 }
@@ -452,6 +454,7 @@ T_FN void batch_check(const batch *b, const uint32_t *extra) {
     for (int row = 0; row < b->s.batch; ++row) {
         const truth *r = &b->rows[row];
         uint32_t status = r->status | (extra ? extra[row] : 0);
+        status |= t_old_status(b->s.keep_status, row);
         CHECK_EQ(word_at(&b->accepted, row), r->accepted, row);
         if (b->mismatch.host) CHECK_EQ((uint8_t)b->mismatch.host[row], r->mismatch, row);
         if (b->next.host) CHECK_EQ(get_token(&b->next, b->s.dtype, row), r->next_token, row);
@@ -461,6 +464,17 @@ T_FN void batch_check(const batch *b, const uint32_t *extra) {
         if (b->tokens.host) check_out_tokens(b, row);
     }
 }
+
+#if T_DEVICE
+/* For a second launch: outputs are poison again, a status that is kept is what it was. */
+T_FN void batch_poison_device(const batch *b) {
+    t_poison_device();
+    for (int64_t row = 0; b->s.keep_status && row < (int64_t)b->status.bytes / 4; ++row) {
+        const uint32_t old = t_old_status(1, row);
+        T_CUDA(cudaMemcpy(b->status.device + 4 * row, &old, 4, cudaMemcpyHostToDevice));
+    }
+}
+#endif
 
 /* The shape in one line, for the description of a case. */
 T_FN void batch_note(const shape *s) {

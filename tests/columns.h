@@ -15,6 +15,7 @@ typedef struct board {
     int batch, live, max_draft, max_columns, token_dtype, index_dtype;
     int64_t stride, out_stride, pad_token;
     io *tokens, *mask, *positions, *width, *status, *ticket; /* some may be null */
+    int keep_status;
     t_buf active, out_tokens, num_emitted;
 } board;
 
@@ -33,6 +34,8 @@ T_FN void board_make(board *d, int batch, int max_draft, int max_columns, int al
     if (all || t_chance(85)) d->mask = io_new(elements * index_bytes, 0);
     if (all || t_chance(85)) d->positions = io_new(elements * index_bytes, 0);
     if (all || t_chance(85)) d->status = io_new(4 * (int64_t)batch, 0);
+    d->keep_status = !all && d->status && t_chance(30);
+    if (d->status) t_fill_status(&d->status->buf, d->keep_status);
     d->width = io_new(4, 0);
     d->ticket = io_new(4, 0);
     put32(d->ticket->buf.host, 0, 0);

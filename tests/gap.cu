@@ -43,6 +43,7 @@ static specv_gap_commit_desc gaps_describe(const gaps *g, int side) {
     if (g->b.out_stride > g->b.max_draft + 1 || g->b.batch % 2)
         d.out_stride_elems = g->b.out_stride;
     d.batch = g->b.batch, d.max_draft = g->b.max_draft;
+    d.keep_status = g->b.keep_status;
     return d;
 }
 
@@ -132,7 +133,7 @@ static void run_gap_step(int batch, int max_draft, fit room, int faults) {
     for (int row = 0; row < batch; ++row) {
         uint32_t bits = bad[row] ? (uint32_t)SPECV_ROW_BAD_LENGTH : 0;
         if (!bits && no_space) bits = SPECV_ROW_NO_SPACE;
-        if (g.b.status) put32(g.b.status->want, row, row < live ? bits : 0);
+        want_status(g.b.status, g.b.keep_status, row, row < live ? bits : 0);
         if (row < live && !bits) want_gap_row(&g, row, width, new_width);
     }
     if (g.max_draft_lacks && batch)
@@ -514,7 +515,6 @@ static void test_columns_validation(void) {
     EXPECT_COLUMNS(SPECV_OK, (void)0);
     EXPECT_COLUMNS(SPECV_ERR_CANARY, d.canary0 = 1);
     EXPECT_COLUMNS(SPECV_ERR_CANARY, d.canary1 = 1);
-    EXPECT_COLUMNS(SPECV_ERR_CANARY, d.reserved = 1);
     EXPECT_COLUMNS(SPECV_ERR_BATCH, d.batch = -1);
     EXPECT_COLUMNS(SPECV_ERR_MAX_DRAFT, d.max_draft = -1);
     EXPECT_COLUMNS(SPECV_ERR_TOO_LARGE, (d.batch = 1 << 15, d.max_draft = 1 << 15));
@@ -549,6 +549,8 @@ static void test_columns_validation(void) {
     EXPECT_COLUMNS(SPECV_ERR_TICKET, d.ticket = (uint32_t *)misaligned());
     EXPECT_COLUMNS(SPECV_ERR_TICKET, d.ticket = NULL);
     EXPECT_COLUMNS(SPECV_OK, d.row_status = NULL);
+    EXPECT_COLUMNS(SPECV_ERR_KEEP_STATUS, d.keep_status = 2);
+    EXPECT_COLUMNS(SPECV_ERR_KEEP_STATUS, d.keep_status = -1);
     EXPECT_COLUMNS(SPECV_OK, (d.batch = 0, d.columns.width = NULL, d.ticket = NULL,
                               d.num_emitted = NULL, d.out_tokens = NULL));
 }

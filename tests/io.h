@@ -90,6 +90,11 @@ T_FN void put32(char *data, int64_t index, int64_t value) {
 }
 T_FN int64_t get32(const char *data, int64_t index) { return get_number(data, SPECV_I32, index); }
 
+/* A status array (or null) of a launch whose row i gets these bits. */
+T_FN void want_status(const io *status, int keep, int64_t i, uint32_t bits) {
+    if (status) put32(status->want, i, t_old_status(keep, i) | bits);
+}
+
 /* num_active among the numbers that matter for `batch` rows; *live: rows that are. Null half of the
    time: all. */
 T_FN t_buf draw_num_active(int batch, int *live) {

@@ -312,7 +312,7 @@ T_FN void kv_run_b2(const shape *s, const kv_shape *k, int extra) {
     t_check_device();
     if (extra) {
         int launches = specv_verify_pack_kv_launches(&d);
-        t_poison_device();
+        batch_poison_device(&b);
         CHECK_EQ(launches == 2 ? kv_launch_one(&d, 1 + (int)t_below(5)) : kv_launch_two(&d),
                  SPECV_OK, -1);
         t_check_device();

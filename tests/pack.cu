@@ -132,7 +132,7 @@ static void test_faults(void) {
         s.outputs = i % 8 == 6 ? OUT_NONE : OUT_ALL;
         s.spare_drafts = i % 7;
         k.bad_accepted = 15;
-        k.keep_status = i % 4 == 1;
+        k.keep_status = i % 4 == 1, s.keep_status = i % 4 == 2; /* of B1, of B2 */
         k.room = (room)(i / 2 % NUM_ROOMS);
         t_case("%s, faults:", i % 2 ? "B1" : "B2");
         if (i % 2)

@@ -460,15 +460,18 @@ static void test_forks(void) {
         tables_make(&w, &c->before, ROWS);
         w.src = words(c->src, c->num_forks), w.dst = words(c->dst, c->num_forks);
         if (i % 4 != 1) w.status = t_out(4 * c->num_forks, 0);
+        const int keep = i % 4 == 2;
+        t_fill_status(&w.status, keep);
         t_upload();
         for (int side = 0; side <= T_DEVICE; ++side) {
             specv_page_fork_desc d = describe_fork(&w, ROWS, c->num_forks, side);
             if (i % 2) d.table_stride_elems = ENTRIES;
+            d.keep_status = keep;
             run_fork(&d, side);
         }
         check_state(&w, &c->after, ROWS);
         for (int k = 0; k < c->num_forks && w.status.host; ++k)
-            CHECK_EQ((uint32_t)word_at(&w.status, k), c->status[k], k);
+            CHECK_EQ((uint32_t)word_at(&w.status, k), c->status[k] | t_old_status(keep, k), k);
         t_check_host();
         t_check_device();
     }
@@ -839,7 +842,8 @@ static void check_fork(void) {
     FORK(SPECV_ERR_FORK, d.src_row = misaligned());
     FORK(SPECV_ERR_FORK, d.dst_row = NULL);
     FORK(SPECV_ERR_FORK, d.dst_row = misaligned());
-    FORK(SPECV_ERR_FORK, d.fork_status = (uint32_t *)misaligned());
+    FORK(SPECV_ERR_ROW_STATUS, d.fork_status = (uint32_t *)misaligned());
+    FORK(SPECV_ERR_KEEP_STATUS, d.keep_status = 2);
     FORK(SPECV_ERR_PAGE_REFS, d.page_refs = NULL);
     FORK(SPECV_ERR_PAGE_REFS, d.page_refs = misaligned());
     FORK(SPECV_ERR_BLOCK_TABLE, d.block_table = NULL);

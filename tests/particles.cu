@@ -12,6 +12,8 @@
 static void run_weights(int count, int max_draft, int odd) {
     weights w;
     weights_make(&w, count, max_draft, odd);
+    w.keep_status = w.status.host && t_chance(30);
+    t_fill_status(&w.status, w.keep_status);
     t_note(" batch %d, %d drafts, %d eos, %d odd", count, max_draft, w.num_eos, odd);
     weighed *want = (weighed *)zeros(count, sizeof(weighed));
     for (int b = 0; b < count; ++b) {
@@ -40,7 +42,9 @@ static void run_weights(int count, int max_draft, int odd) {
         }
         CHECK_EQ((uint8_t)w.finished.host[b], want[b].finished, b);
         if (w.emitted.host) CHECK_EQ(word_at(&w.emitted, b), b < w.live ? want[b].emitted : 0, b);
-        if (w.status.host) CHECK_EQ(word_at(&w.status, b), want[b].status, b);
+        if (w.status.host)
+            CHECK_EQ((uint32_t)word_at(&w.status, b),
+                     want[b].status | t_old_status(w.keep_status, b), b);
     }
     free(want);
     t_check_host();
@@ -86,6 +90,8 @@ static void test_plans(void) {
                         p.log_z = p.counts = p.drawn_row = p.ess = p.status = p.log_weight;
                         if (p.uniform.host) p.seed = p.position = p.log_weight;
                     }
+                    p.keep_status = p.status.host && t_chance(30);
+                    t_fill_status(&p.status, p.keep_status);
                     plan_run(&p);
                 }
 }
@@ -447,6 +453,8 @@ static void check_weights_codes(void) {
     EXPECT(particle_weights, SPECV_ERR_WEIGHT, d.interval_weight = (double *)(void *)(word() + 1));
     EXPECT(particle_weights, SPECV_ERR_NUM_EMITTED, d.num_emitted = (int32_t *)misaligned());
     EXPECT(particle_weights, SPECV_ERR_ROW_STATUS, d.row_status = (uint32_t *)misaligned());
+    EXPECT(particle_weights, SPECV_ERR_KEEP_STATUS, d.keep_status = 2);
+    EXPECT(particle_weights, SPECV_ERR_CANARY, d.reserved = 1);
     EXPECT(particle_weights, SPECV_ERR_DRAFT_STRIDE, d.draft_stride_elems = 2);
     EXPECT(particle_weights, SPECV_ERR_DRAFT_STRIDE, d.draft_stride_elems = -1);
     EXPECT(particle_weights, SPECV_OK, d.draft_stride_elems = 3);
@@ -474,7 +482,7 @@ static void check_plan_codes(void) {
     EXPECT(resample_plan, SPECV_OK, (void)0);
     EXPECT(resample_plan, SPECV_ERR_CANARY, d.canary0 = 1);
     EXPECT(resample_plan, SPECV_ERR_CANARY, d.canary1 = 1);
-    EXPECT(resample_plan, SPECV_ERR_CANARY, d.reserved = 1);
+    EXPECT(resample_plan, SPECV_ERR_KEEP_STATUS, d.keep_status = 2);
     EXPECT(resample_plan, SPECV_ERR_SCHEME, d.scheme = -1);
     EXPECT(resample_plan, SPECV_ERR_SCHEME, d.scheme = 4);
     EXPECT(resample_plan, SPECV_ERR_PARTICLES, d.num_groups = -1);

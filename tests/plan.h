@@ -49,6 +49,7 @@ typedef struct weights {
     int64_t draft_stride, target_stride, row_stride, pos_stride, eos[SPECV_MAX_EOS];
     t_buf num_active, tokens, next, p, q, alpha, bonus, lse, finished, log_weight, interval;
     t_buf emitted, status;
+    int keep_status;
 } weights;
 
 typedef struct weighed { /* what a particle must be afterwards */
@@ -141,6 +142,7 @@ T_FN specv_particle_weights_desc weights_describe(const weights *w, int side) {
     }
     memcpy(d.eos_token, w->eos, sizeof d.eos_token);
     d.num_eos = w->num_eos, d.batch = w->batch, d.max_draft = w->max_draft;
+    d.keep_status = w->keep_status;
     return d;
 }
 
@@ -223,6 +225,7 @@ typedef struct plan {
     double threshold, *before, *before_log, *before_z;
     t_buf num_active, weight, log_weight, log_z, seed, position, uniform, jobs, num_jobs;
     t_buf counts, drawn_row, ess, status;
+    int keep_status;
 } plan;
 
 T_FN void plan_make(plan *p, int groups, int n, int scheme, double threshold) {
@@ -292,6 +295,7 @@ T_FN specv_resample_plan_desc plan_describe(const plan *p, int side) {
     d.drawn_row = (int32_t *)t_at(&p->drawn_row, side);
     d.group_status = (uint32_t *)t_at(&p->status, side);
     d.threshold = p->threshold, d.num_groups = p->groups, d.num_particles = p->n;
+    d.keep_status = p->keep_status;
     return d;
 }
 
@@ -464,7 +468,8 @@ T_FN void check_group(const plan *p, int g) {
     }
     if (p->ess.host) CHECK(fabsl(get_double(&p->ess, g) - m.ess) <= 1e-9L * m.ess);
     if (p->ess.host && equal && m.any) CHECK(get_double(&p->ess, g) == n);
-    if (p->status.host) CHECK_EQ((uint32_t)word_at(&p->status, g), m.bits, g);
+    if (p->status.host)
+        CHECK_EQ((uint32_t)word_at(&p->status, g), m.bits | t_old_status(p->keep_status, g), g);
 }
 
 T_FN void check_inert(const plan *p, int g) {
@@ -476,7 +481,7 @@ T_FN void check_inert(const plan *p, int g) {
     if (p->drawn_row.host) same &= word_at(&p->drawn_row, g) == -1;
     if (p->ess.host) same &= get_double(&p->ess, g) == 0;
     if (p->log_z.host) same &= get_double(&p->log_z, g) == p->before_z[g];
-    if (p->status.host) same &= word_at(&p->status, g) == 0;
+    if (p->status.host) same &= (uint32_t)word_at(&p->status, g) == t_old_status(p->keep_status, g);
     CHECK_EQ(same && word_at(&p->num_jobs, g) == 0, 1, g);
 }
 

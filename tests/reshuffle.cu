@@ -142,13 +142,14 @@ static void test_contradictions(void) {
         put32(s.jobs.host, 2 * GONE, 1);
         put32(s.num_jobs.host, 0, GONE + 1);
         io_begin();
-        put32(s.status->want, GONE, SPECV_ROW_BAD_LENGTH | told);
-        put32(s.status->want, GONE + 1, 0);
+        want_status(s.status, s.keep_status, GONE, SPECV_ROW_BAD_LENGTH | told);
+        want_status(s.status, s.keep_status, GONE + 1, 0);
         for (int row = 2; row < ROWS; ++row) {
             put32(c->table->want, row * c->stride, row % 2);
             put32(c->table->want, row * c->stride + 1, -1);
             put32(c->cache_len->want, row, row % 2 ? 1 : 4);
-            put32(c->num_row_pages->want, row, 1), put32(s.status->want, row - 2, told);
+            put32(c->num_row_pages->want, row, 1);
+            want_status(s.status, s.keep_status, row - 2, told);
         }
         for (int page = 0; page < PAGES; ++page)
             put32(c->page_refs->want, page, page < 2 ? ROWS / 2 : 0);
@@ -195,7 +196,8 @@ static void test_tickets(void) {
             for (int j = 0; j < counts[i]; ++j) {
                 const int exists = j % s.max_jobs < get32(s.num_jobs.host, j / s.max_jobs);
                 const int32_t status = word_on_device(d.job_status, j);
-                CHECK_EQ(status & SPECV_ROW_BAD_TICKET, exists ? SPECV_ROW_BAD_TICKET : 0, j);
+                const uint32_t old = t_old_status(s.keep_status, j);
+                CHECK_EQ((uint32_t)status, exists ? old | SPECV_ROW_BAD_TICKET : old, j);
             }
             shuffle_both(&s); /* from the beginning, with tickets that are zero */
         }
@@ -627,7 +629,9 @@ static void check_reshuffle_codes(void) {
     EXPECT(reshuffle, SPECV_OK, (d.jobs = d.num_jobs = NULL, d.max_jobs = 0));
     EXPECT(reshuffle, SPECV_ERR_JOBS, d.jobs = (int32_t *)misaligned());
     EXPECT(reshuffle, SPECV_ERR_JOBS, d.num_jobs = (int32_t *)misaligned());
-    EXPECT(reshuffle, SPECV_ERR_JOBS, d.job_status = (uint32_t *)misaligned());
+    EXPECT(reshuffle, SPECV_ERR_ROW_STATUS, d.job_status = (uint32_t *)misaligned());
+    EXPECT(reshuffle, SPECV_ERR_KEEP_STATUS, d.keep_status = 2);
+    EXPECT(reshuffle, SPECV_ERR_CANARY, d.reserved = 1);
     EXPECT(reshuffle, SPECV_ERR_TOKEN_DTYPE, d.token_dtype = 2);
     EXPECT(reshuffle, SPECV_ERR_TEXT,
            (d.text = misaligned(), d.text_len = word(), d.text_stride_elems = 5));

@@ -445,6 +445,9 @@ static void scene_run(const scene *c) {
     stage_make(&g, c);
     t_upload();
     run_reference(&g);
+    for (int row = 0; row < c->s.batch && g.b.status.host; ++row)
+        CHECK_EQ(t_old_status(c->s.keep_status, row) & ~(uint32_t)word_at(&g.b.status, row), 0,
+                 row);
     if (c->rule == SPECV_RULE_GREEDY && !(c->odd & (ODD_TOP | ODD_EMPTY))) {
         /* Only these say NaN; the tokens are known all the same. */
         if (c->odd & ODD_NAN && g.b.status.host)
@@ -462,7 +465,7 @@ static void scene_run(const scene *c) {
         int sum = 0;
         CHECK_EQ(specv_verify_sample(&d, 0), SPECV_OK, -1);
         if (!(c->rule == SPECV_RULE_GREEDY && c->odd & ODD_NAN)) t_check_device();
-        t_poison_device(); /* again, with the scratch as it was left */
+        batch_poison_device(&g.b); /* again, with the scratch as it was left */
         CHECK_EQ(specv_verify_sample(&d, 0), SPECV_OK, -1);
         if (!(c->rule == SPECV_RULE_GREEDY && c->odd & ODD_NAN)) t_check_device();
         T_CUDA(cudaMemcpy(tickets, d.scratch, sizeof tickets, cudaMemcpyDeviceToHost));
@@ -513,6 +516,7 @@ static scene random_scene(int turn) {
     c.spread = t_chance(30) ? 0.02f : t_chance(20) ? 20 : 3;
     c.odd = t_chance(50) ? 0 : 1u << t_below(8);
     if (t_chance(15)) c.odd = (unsigned)t_below(ODD_ALL + 1);
+    c.s.keep_status = !c.odd && t_chance(30);
     c.uniforms = t_chance(40);
     c.gap = t_chance(40) ? (int)t_below(20) : 0;
     c.offset = t_chance(40) ? (int)t_below(16) : 0;
@@ -903,7 +907,7 @@ static void test_sample(void) {
     for (int i = 0; i < (t.quick ? 12 : 48); ++i) {
         /* The last vocabulary has more tiles than a warp has lanes. */
         const int rows = 1 + i % 5, vocab = i % 8 == 6 ? 40000 : 200 + 700 * (i % 4), gap = i % 3;
-        const int stride = 1 + i % 2 * 3;
+        const int stride = 1 + i % 2 * 3, keep = i % 3 == 1;
         const int dtype = i / 3 % 2 ? SPECV_PROBS_F32 : SPECV_LOGITS_F32;
         specv_sample_desc d = SPECV_ZERO;
         specv_verify_sample_desc v = SPECV_ZERO;
@@ -929,6 +933,7 @@ static void test_sample(void) {
         }
         token = t_out((i % 2 ? 8 : 4) * ((rows - 1) * stride + 1), 0), logprob = t_out(4 * rows, 0);
         lse = t_out(4 * rows, 0), status = t_out(4 * rows, 0), max_prob = t_out(4 * rows, 0);
+        t_fill_status(&status, keep);
         t_upload();
         for (int side = 0; side <= T_DEVICE; ++side) {
             d.token_dtype = i % 2 ? SPECV_I64 : SPECV_I32;
@@ -943,7 +948,7 @@ static void test_sample(void) {
             d.token_stride_elems = stride > 1 ? stride : 0;
             d.logprob = (float *)t_at(&logprob, side);
             d.lse = (float *)t_at(&lse, side);
-            d.row_status = (uint32_t *)t_at(&status, side);
+            d.row_status = (uint32_t *)t_at(&status, side), d.keep_status = keep;
             d.max_prob = (float *)t_at(&max_prob, side);
             d.vocab = vocab, d.batch = rows, d.method = i / 2 % 2, d.step_row = i % 3;
             d.stream = i / 4 % (d.method == SPECV_SAMPLE_GUMBEL ? 3 : 2);
@@ -977,6 +982,7 @@ static void test_sample(void) {
                 int32_t expected =
                     expected_sample(&d, score + (int64_t)row * (vocab + gap), row, &largest);
                 close += expected < 0;
+                CHECK_EQ((uint32_t)word_at(&status, row), t_old_status(keep, row), row);
                 if (expected >= 0) CHECK_EQ(drawn, expected, row);
                 CHECK(fabs((double)d.max_prob[row] / largest - 1) < 1e-6);
                 /* the same numbers as a verification's: the caller's, or those of the text */
@@ -1517,11 +1523,12 @@ static void test_validation(void) {
     EXPECT_SAMPLE(SPECV_OK, (void)0);
     EXPECT_SAMPLE(SPECV_ERR_CANARY, d.canary0 = 1);
     EXPECT_SAMPLE(SPECV_ERR_CANARY, d.canary1 = 1);
-    EXPECT_SAMPLE(SPECV_ERR_CANARY, d.reserved = 1);
     EXPECT_SAMPLE(SPECV_ERR_SLOT, d.slot = (int32_t *)storage);
     EXPECT_SAMPLE(SPECV_ERR_SLOT, (d.slot = (int32_t *)misaligned(), d.num_slots = 4));
     EXPECT_SAMPLE(SPECV_OK, (d.slot = (int32_t *)storage, d.num_slots = 1));
     EXPECT_SAMPLE(SPECV_ERR_RULE, d.method = 2);
+    EXPECT_SAMPLE(SPECV_ERR_ROW_STATUS, d.row_status = (uint32_t *)misaligned());
+    EXPECT_SAMPLE(SPECV_ERR_KEEP_STATUS, d.keep_status = 2);
     EXPECT_SAMPLE(SPECV_ERR_TOKEN, d.token = NULL);
     EXPECT_SAMPLE(SPECV_ERR_TOKEN, (d.token = (char *)storage + 4, d.token_dtype = SPECV_I64));
     EXPECT_SAMPLE(SPECV_ERR_TOKEN_DTYPE, d.token_dtype = 7);

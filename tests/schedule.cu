@@ -17,7 +17,7 @@
 enum lengths { LENGTHS_NONE, LENGTHS_CACHE, LENGTHS_BOTH, LENGTHS_BAD, LENGTHS_HUGE, NUM_LENGTHS };
 
 typedef struct compaction {
-    int batch, num_carry;
+    int batch, num_carry, keep_status;
     int64_t elem_bytes[SPECV_MAX_CARRY];
     t_buf active, finished, cache_len, draft_cache_len;
     io *rows, *count, *start, *first, *ranges, *status, *carry[SPECV_MAX_CARRY];
@@ -36,7 +36,7 @@ static specv_compact_desc compact_describe(const compaction *c, int side) {
     d.draft_lacks_first = (int32_t *)io_at(c->first, side);
     d.draft_lacks_start = (int32_t *)io_at(c->ranges, side);
     d.row_status = (uint32_t *)io_at(c->status, side);
-    d.num_carry = c->num_carry;
+    d.num_carry = c->num_carry, d.keep_status = c->keep_status;
     for (int i = 0; i < c->num_carry; ++i) {
         d.carry[i].data = io_at(c->carry[i], side);
         d.carry[i].elem_bytes = c->elem_bytes[i];
@@ -67,7 +67,7 @@ static void want_compact(const compaction *c, int live) {
         put32(c->rows->want, i, -1);
         if (c->start) put32(c->start->want, i, 0);
         if (c->first) put32(c->first->want, i, 0);
-        if (c->status) put32(c->status->want, i, 0);
+        want_status(c->status, c->keep_status, i, 0);
     }
     for (int b = 0; b < live; ++b) {
         int64_t len = 0, first = 0;
@@ -79,7 +79,7 @@ static void want_compact(const compaction *c, int live) {
         put32(c->rows->want, count, b);
         if (c->start && !bad) put32(c->start->want, count, len);
         if (c->first && !bad) put32(c->first->want, count, first);
-        if (c->status && bad) put32(c->status->want, b, SPECV_ROW_BAD_LENGTH);
+        if (bad) want_status(c->status, c->keep_status, b, SPECV_ROW_BAD_LENGTH);
         if (c->ranges) put32(c->ranges->want, count, sum);
         sum += bad ? 0 : len + 1 - first;
         for (int i = 0; i < c->num_carry; ++i)
@@ -114,6 +114,8 @@ static void run_compact(int batch, int percent, enum lengths lengths, int num_ca
     if (lengths >= LENGTHS_BOTH && t_chance(80)) c.first = io_new(words, 0);
     if (lengths >= LENGTHS_BOTH && t_chance(80)) c.ranges = io_new(words + 4, 0);
     if (t_chance(80)) c.status = io_new(words, 0);
+    c.keep_status = c.status && t_chance(30);
+    if (c.status) t_fill_status(&c.status->buf, c.keep_status);
     for (int i = 0; i < num_carry; ++i) {
         static const int64_t sizes[] = {1, 2, 3, 4, 4, 6, 8, 12, 16, 20, 64, 132};
         c.elem_bytes[i] = i == 0 && elem_bytes ? elem_bytes : T_PICK(sizes);
@@ -386,6 +388,7 @@ typedef struct budgeting {
     int batch, max_draft, max_budget, in_place;
     int64_t stride;
     t_buf active, confidence, draft_len, budget;
+    int keep_status;
     io *len, *survival, *start, *status; /* len: out, and in as well if in_place */
 } budgeting;
 
@@ -415,7 +418,7 @@ static specv_draft_budget_desc budget_describe(const budgeting *g, int side) {
     d.new_row_start = (int32_t *)io_at(g->start, side);
     d.row_status = (uint32_t *)io_at(g->status, side);
     if (g->stride > g->max_draft || g->batch % 2) d.confidence_stride_elems = g->stride;
-    d.max_budget = g->max_budget;
+    d.max_budget = g->max_budget, d.keep_status = g->keep_status;
     return d;
 }
 
@@ -465,7 +468,7 @@ static void want_budget(const budgeting *g, int live, int64_t budget) {
             all[count].survival = value, all[count].row = b, all[count].position = j;
             count += 1;
         }
-        if (g->status) put32(g->status->want, b, bits);
+        want_status(g->status, g->keep_status, b, bits);
     }
     qsort(all, (size_t)count, sizeof *all, compare_candidates);
     if (budget < 0) budget = 0;
@@ -521,6 +524,8 @@ static void run_budget(int batch, int max_draft, enum chances chances, int perce
     g.survival = io_new(4 * total, 0);
     if (t_chance(80)) g.start = io_new(words + 4, 0);
     if (t_chance(80)) g.status = io_new(words, 0);
+    g.keep_status = g.status && t_chance(30);
+    if (g.status) t_fill_status(&g.status->buf, g.keep_status);
     limit = budget < 0 || t_chance(30) ? total : budget;
     if (t_chance(60) || limit != budget) { /* the smaller one of both counts */
         g.budget = t_in(4, 0);
@@ -629,6 +634,8 @@ static void test_compact_validation(void) {
     EXPECT(compact, SPECV_OK,
            (d.draft_lacks_first = d.draft_lacks_start = NULL, d.draft_cache_len = NULL));
     EXPECT(compact, SPECV_ERR_ROW_STATUS, d.row_status = (uint32_t *)misaligned());
+    EXPECT(compact, SPECV_ERR_KEEP_STATUS, d.keep_status = 2);
+    EXPECT(compact, SPECV_ERR_CANARY, d.reserved = 1);
     EXPECT(compact, SPECV_ERR_CARRY, d.num_carry = -1);
     EXPECT(compact, SPECV_ERR_CARRY, d.num_carry = SPECV_MAX_CARRY + 1);
     EXPECT(compact, SPECV_ERR_CARRY, d.num_carry = 3);
@@ -676,7 +683,6 @@ static void test_budget_validation(void) {
     EXPECT(draft_budget, SPECV_OK, (void)0);
     EXPECT(draft_budget, SPECV_ERR_CANARY, d.canary0 = 1);
     EXPECT(draft_budget, SPECV_ERR_CANARY, d.canary1 = 1);
-    EXPECT(draft_budget, SPECV_ERR_CANARY, d.reserved = 1);
     EXPECT(draft_budget, SPECV_ERR_BATCH, d.rows.batch = -1);
     EXPECT(draft_budget, SPECV_ERR_MAX_DRAFT, d.rows.max_draft = -1);
     EXPECT(draft_budget, SPECV_ERR_TOO_LARGE, d.rows.batch = d.rows.max_draft = 1 << 15);
@@ -699,6 +705,7 @@ static void test_budget_validation(void) {
     EXPECT(draft_budget, SPECV_ERR_NEW_DRAFT_LEN, d.new_draft_len = (int32_t *)misaligned());
     EXPECT(draft_budget, SPECV_ERR_ROW_START, d.new_row_start = (int32_t *)misaligned());
     EXPECT(draft_budget, SPECV_ERR_ROW_STATUS, d.row_status = (uint32_t *)misaligned());
+    EXPECT(draft_budget, SPECV_ERR_KEEP_STATUS, d.keep_status = -1);
     EXPECT(draft_budget, SPECV_OK, (d.rows.batch = 0, d.new_draft_len = NULL, d.survival = NULL));
 }
 

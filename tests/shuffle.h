@@ -22,6 +22,7 @@ typedef struct shuffle {
     int groups, max_jobs, batch, num_caches, num_carry, dtype, faults; /* per cent */
     int64_t text_stride, carry_bytes[SPECV_MAX_CARRY];
     pages_of c[SPECV_MAX_CACHES];
+    int keep_status;
     io *carry[SPECV_MAX_CARRY], *text, *text_len, *status, *ticket;
     t_buf jobs, num_jobs;
 } shuffle;
@@ -139,6 +140,8 @@ T_FN void shuffle_make(shuffle *s, int dead_percent) {
             s->carry[i]->buf.host[k] = (char)t_random();
     }
     s->status = t_chance(80) ? io_new(4 * s->groups * s->max_jobs, 0) : NULL;
+    s->keep_status = s->status && t_chance(30);
+    if (s->status) t_fill_status(&s->status->buf, s->keep_status);
     s->ticket = io_new(4 * SPECV_RESHUFFLE_TICKET_WORDS, 0);
     memset(s->ticket->buf.host, 0, 4 * SPECV_RESHUFFLE_TICKET_WORDS);
     s->jobs = t_in(8 * (int64_t)s->groups * s->max_jobs, 0);
@@ -178,6 +181,7 @@ T_FN specv_reshuffle_desc shuffle_describe(const shuffle *s, int side) {
     d.text_stride_elems = s->text_stride;
     d.num_groups = s->groups, d.max_jobs = s->max_jobs, d.batch = s->batch;
     d.num_caches = s->num_caches, d.num_carry = s->num_carry;
+    d.keep_status = s->keep_status;
     return d;
 }
 
@@ -244,7 +248,7 @@ T_FN void shuffle_want(const shuffle *s) {
             const int64_t src = get32(s->jobs.host, 2 * at), dst = get32(s->jobs.host, 2 * at + 1);
             const int good = exists && job_is_good(s, src, dst);
             if (good) want_row(s, src, dst);
-            if (s->status) put32(s->status->want, at, exists && !good ? bad : 0);
+            want_status(s->status, s->keep_status, at, exists && !good ? bad : 0);
         }
     for (int i = 0; i < s->num_caches; ++i) want_pool(s, &s->c[i]);
 }

@@ -216,6 +216,18 @@ T_FN t_buf t_out(int64_t bytes, int64_t offset) {
     return t_new_buffer((size_t)bytes, (size_t)offset, 1);
 }
 
+/* What element i of a status array holds before a launch with keep_status, and afterwards too. */
+T_FN uint32_t t_old_status(int keep, int64_t i) {
+    return keep ? (uint32_t)(i + 1) * 2654435761u : 0;
+}
+
+T_FN void t_fill_status(const t_buf *status, int keep) {
+    for (int64_t i = 0; keep && i < (int64_t)status->bytes / 4; ++i) {
+        const uint32_t old = t_old_status(keep, i);
+        memcpy(status->host + 4 * i, &old, 4);
+    }
+}
+
 T_FN void *t_at(const t_buf *b, int side) { return side == T_HOST_SIDE ? b->host : b->device; }
 
 T_FN void t_free_buffers(void) {

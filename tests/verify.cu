@@ -147,6 +147,7 @@ static void test_null_outputs(void) {
         s.layout = (layout)(outputs % NUM_LAYOUTS);
         s.endings = ALL_ENDINGS;
         s.num_eos = 1;
+        s.keep_status = outputs / 3 % 2;
         t_case("outputs %#x:", (unsigned)outputs);
         batch_run(&s);
     }
@@ -280,6 +281,9 @@ static void test_validation(void) {
     EXPECT(SPECV_ERR_OUT_TOKENS, d.out_tokens = (char *)storage + 4);
     EXPECT(SPECV_ERR_NUM_EMITTED, d.num_emitted = (int32_t *)misaligned());
     EXPECT(SPECV_ERR_ROW_STATUS, d.row_status = (uint32_t *)misaligned());
+    EXPECT(SPECV_ERR_KEEP_STATUS, d.keep_status = 2);
+    EXPECT(SPECV_ERR_KEEP_STATUS, d.keep_status = -1);
+    EXPECT(SPECV_ERR_CANARY, d.reserved = 1);
     EXPECT(SPECV_ERR_DRAFT_STRIDE, d.draft_stride_elems = 6);
     EXPECT(SPECV_ERR_DRAFT_STRIDE, d.draft_stride_elems = -1);
     EXPECT(SPECV_ERR_DRAFT_STRIDE,

@@ -125,14 +125,13 @@ static void rules_of_append_kv(const specv_append_kv_desc *d) {
     const int has_planes = kv->planes || kv->plane;
     RULE(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
     rules_of_rows(r);
-    RULE(d->keep_status == 0 || d->keep_status == 1, KEEP_STATUS);
     RULE(d->num_pending >= 0 && batch * positions <= 1 << 30, NUM_PENDING);
     NEEDED(d->accepted_len, 4, batch, ACCEPTED_LEN);
     NEEDED(d->cache_len, 4, batch, CACHE_LEN);
     RULE(aligned(d->draft_cache_len, 4) && aligned(d->draft_lacks, 4), DRAFT_CACHE_LEN);
     RULE(aligned(d->slot_mapping, 8) && aligned(d->position_ids, 4), SLOT_MAPPING);
     RULE(aligned(d->page_refs, 4) && (!d->page_refs || kv->block_table), PAGE_REFS);
-    RULE(aligned(d->row_status, 4), ROW_STATUS);
+    RULES_OF_STATUS(d, row_status);
     NEEDED(d->ticket, 4, batch, TICKET);
     RULE(d->num_sms >= 0 && d->num_sms < 65536, NUM_SMS);
     rules_of_cache(kv, r->batch, kv->block_table != NULL);
@@ -193,7 +192,6 @@ static void fill_pool(specv_page_pool *p) {
 
 static void rules_of_page_resize(const specv_page_resize_desc *d) {
     RULE(d->canary0 == 0 && d->canary1 == 0, CANARY);
-    RULE(d->keep_status == 0 || d->keep_status == 1, KEEP_STATUS);
     RULE(d->batch >= 0, BATCH);
     RULE(d->batch <= SPECV_PAGE_ROWS, TOO_LARGE);
     RULE(aligned(d->num_active, 4), NUM_ACTIVE);
@@ -204,7 +202,7 @@ static void rules_of_page_resize(const specv_page_resize_desc *d) {
     RULE(aligned(d->copy_src_page, 4) && aligned(d->copy_dst_page, 4), COPY);
     RULE((d->copy_src_page != NULL) == (d->copy_dst_page != NULL), COPY);
     RULE(d->copy_src_page || d->batch == 0 || (!d->kv.planes && !d->kv.plane), COPY);
-    RULE(aligned(d->row_status, 4), ROW_STATUS);
+    RULES_OF_STATUS(d, row_status);
     RULE(d->num_sms >= 0 && d->num_sms < 65536, NUM_SMS);
     rules_of_cache(&d->kv, d->batch, 1);
     RULE((wide)d->batch * pages_of(d->kv.max_positions, d->kv.page_size) <= 1 << 30, TOO_LARGE);
@@ -234,7 +232,7 @@ static void rules_of_page_fork(const specv_page_fork_desc *d) {
     RULE(d->num_forks >= 0, FORK);
     NEEDED(d->src_row, 4, d->num_forks, FORK);
     NEEDED(d->dst_row, 4, d->num_forks, FORK);
-    RULE(aligned(d->fork_status, 4), FORK);
+    RULES_OF_STATUS(d, fork_status);
     NEEDED(d->page_refs, 4, d->num_forks, PAGE_REFS);
     NEEDED(d->block_table, 4, d->num_forks, BLOCK_TABLE);
     NEEDED(d->num_row_pages, 4, d->num_forks, NUM_ROW_PAGES);
@@ -256,6 +254,7 @@ static void reach_of_page_fork(const specv_page_fork_desc *d) {
 
 static void fill_page_fork(specv_page_fork_desc *d) {
     d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
+    d->keep_status = field32((int32_t)take(1) & 1);
     d->page_refs = (int32_t *)pointer(), d->block_table = (int32_t *)pointer();
     d->num_row_pages = (int32_t *)pointer(), d->cache_len = (int32_t *)pointer();
     d->src_row = (const int32_t *)pointer(), d->dst_row = (const int32_t *)pointer();
@@ -305,13 +304,13 @@ static void fill_columns(specv_columns *c) {
 
 /* Without planes nothing is asked of the cache. */
 static void rules_of_realign(const specv_realign_desc *d) {
-    RULE(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    RULE(d->canary0 == 0 && d->canary1 == 0, CANARY);
     rules_of_columns(&d->columns, d->token_dtype, d->out_tokens, d->num_emitted,
                      d->out_stride_elems, d->batch, d->max_draft);
     RULE(aligned(d->num_active, 4), NUM_ACTIVE);
     NEEDED(d->pad_len, 4, d->batch, PAD_LEN);
     NEEDED(d->shifts, 16, d->batch, SHIFTS);
-    RULE(aligned(d->row_status, 4), ROW_STATUS);
+    RULES_OF_STATUS(d, row_status);
     NEEDED(d->ticket, 4, d->batch, TICKET);
     if (d->kv.planes || d->kv.plane) rules_of_shifted_cache(&d->kv, d->batch);
 }
@@ -323,7 +322,7 @@ static void reach_of_realign(const specv_realign_desc *d) {
 
 static void fill_realign(specv_realign_desc *d) {
     d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
-    d->reserved = (uint32_t)field(0), d->token_dtype = field32((int32_t)take(1) & 1);
+    d->keep_status = field32((int32_t)take(1) & 1), d->token_dtype = field32((int32_t)take(1) & 1);
     d->num_active = (const int32_t *)maybe();
     d->out_tokens = pointer(), d->num_emitted = (const int32_t *)pointer();
     d->pad_len = (int32_t *)pointer(), d->shifts = (specv_shift *)pointer();
@@ -335,12 +334,11 @@ static void fill_realign(specv_realign_desc *d) {
 
 static void rules_of_shift_kv(const specv_shift_kv_desc *d) {
     RULE(d->canary0 == 0 && d->canary1 == 0, CANARY);
-    RULE(d->keep_status == 0 || d->keep_status == 1, KEEP_STATUS);
     RULE(d->batch >= 0, BATCH);
     RULE(aligned(d->num_active, 4), NUM_ACTIVE);
     NEEDED(d->shifts, 16, d->batch, SHIFTS);
     RULE(aligned(d->end, 4), END);
-    RULE(aligned(d->row_status, 4), ROW_STATUS);
+    RULES_OF_STATUS(d, row_status);
     RULE(d->kv.planes || d->kv.plane || d->batch == 0, PLANES);
     rules_of_shifted_cache(&d->kv, d->batch);
 }
@@ -356,14 +354,14 @@ static void fill_shift_kv(specv_shift_kv_desc *d) {
 }
 
 static void rules_of_gap_commit(const specv_gap_commit_desc *d) {
-    RULE(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    RULE(d->canary0 == 0 && d->canary1 == 0, CANARY);
     rules_of_columns(&d->columns, d->token_dtype, d->out_tokens, d->num_emitted,
                      d->out_stride_elems, d->batch, d->max_draft);
     RULE(aligned(d->num_active, 4), NUM_ACTIVE);
     NEEDED(d->accepted_len, 4, d->batch, ACCEPTED_LEN);
     NEEDED(d->text_len, 4, d->batch, TEXT_LEN);
     RULE(aligned(d->max_draft_lacks, 4), DRAFT_LACKS);
-    RULE(aligned(d->row_status, 4), ROW_STATUS);
+    RULES_OF_STATUS(d, row_status);
     NEEDED(d->ticket, 4, d->batch, TICKET);
 }
 
@@ -373,7 +371,7 @@ static void reach_of_gap_commit(const specv_gap_commit_desc *d) {
 
 static void fill_gap_commit(specv_gap_commit_desc *d) {
     d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
-    d->reserved = (uint32_t)field(0), d->token_dtype = field32((int32_t)take(1) & 1);
+    d->keep_status = field32((int32_t)take(1) & 1), d->token_dtype = field32((int32_t)take(1) & 1);
     d->num_active = (const int32_t *)maybe(), d->accepted_len = (const int32_t *)pointer();
     d->out_tokens = pointer(), d->num_emitted = (const int32_t *)pointer();
     d->text_len = (int32_t *)pointer(), d->max_draft_lacks = (int32_t *)maybe();
@@ -401,7 +399,7 @@ static int32_t fill_carry(specv_carry *carry) {
 
 static void rules_of_compact(const specv_compact_desc *d) {
     const int catches_up = d->draft_lacks_first || d->draft_lacks_start;
-    RULE(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    RULE(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
     RULE(d->batch >= 0, BATCH);
     RULE(aligned(d->num_active, 4), NUM_ACTIVE);
     RULE(d->finished || d->batch == 0, FINISHED);
@@ -413,7 +411,7 @@ static void rules_of_compact(const specv_compact_desc *d) {
     RULE(aligned(d->draft_lacks_start, 4), DRAFT_LACKS);
     RULE(d->cache_len || (!catches_up && !d->start_position), DRAFT_LACKS);
     RULE(d->draft_cache_len || !catches_up, DRAFT_LACKS);
-    RULE(aligned(d->row_status, 4), ROW_STATUS);
+    RULES_OF_STATUS(d, row_status);
     rules_of_carry(d->carry, d->num_carry, d->batch);
 }
 
@@ -423,6 +421,7 @@ static void reach_of_compact(const specv_compact_desc *d) {
 
 static void fill_compact(specv_compact_desc *d) {
     d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
+    d->reserved = (uint32_t)field(0), d->keep_status = field32((int32_t)take(1) & 1);
     d->batch = field32((int32_t)take(1)), d->num_active = (const int32_t *)maybe();
     d->finished = (const uint8_t *)pointer();
     d->active = (int32_t *)pointer(), d->new_num_active = (int32_t *)pointer();
@@ -471,7 +470,7 @@ static void fill_group(specv_group_desc *d) {
 
 static void rules_of_draft_budget(const specv_draft_budget_desc *d) {
     const wide batch = d->rows.batch, drafts = batch ? d->rows.max_draft : 0;
-    RULE(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    RULE(d->canary0 == 0 && d->canary1 == 0, CANARY);
     rules_of_rows(&d->rows);
     RULE(!is_csr(&d->rows), LAYOUT);
     NEEDED(d->confidence, 4, drafts, CONFIDENCE);
@@ -482,7 +481,7 @@ static void rules_of_draft_budget(const specv_draft_budget_desc *d) {
     RULE(d->max_budget >= 0 && aligned(d->budget, 4), BUDGET);
     NEEDED(d->new_draft_len, 4, batch, NEW_DRAFT_LEN);
     RULE(aligned(d->new_row_start, 4), ROW_START);
-    RULE(aligned(d->row_status, 4), ROW_STATUS);
+    RULES_OF_STATUS(d, row_status);
 }
 
 static void reach_of_draft_budget(const specv_draft_budget_desc *d) {
@@ -495,7 +494,7 @@ static void fill_draft_budget(specv_draft_budget_desc *d) {
     if (is_csr(&d->rows) && take(1) < 250)
         d->rows.row_start = d->rows.row_end = NULL, d->rows.num_draft_tokens = field(0);
     d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
-    d->reserved = field32(0), d->confidence = (const float *)pointer();
+    d->keep_status = field32((int32_t)take(1) & 1), d->confidence = (const float *)pointer();
     d->budget = (const int32_t *)maybe(), d->survival = (float *)pointer();
     d->new_draft_len = (int32_t *)pointer(), d->new_row_start = (int32_t *)maybe();
     d->row_status = (uint32_t *)maybe(), d->max_budget = field32((int32_t)take(1));
@@ -507,7 +506,7 @@ static void fill_draft_budget(specv_draft_budget_desc *d) {
 static void rules_of_particle_weights(const specv_particle_weights_desc *d) {
     const wide batch = d->batch, drafts = batch ? d->max_draft : 0;
     const unsigned token = d->token_dtype == SPECV_I64 ? 8 : 4;
-    RULE(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    RULE(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
     RULE(d->batch >= 0, BATCH);
     RULE(d->max_draft >= 0, MAX_DRAFT);
     RULE(batch * ((wide)d->max_draft + 1) <= 1 << 30, TOO_LARGE);
@@ -523,7 +522,7 @@ static void rules_of_particle_weights(const specv_particle_weights_desc *d) {
     NEEDED(d->log_weight, 8, batch, WEIGHT);
     NEEDED(d->interval_weight, 8, batch, WEIGHT);
     RULE(aligned(d->num_emitted, 4), NUM_EMITTED);
-    RULE(aligned(d->row_status, 4), ROW_STATUS);
+    RULES_OF_STATUS(d, row_status);
     RULE(d->draft_stride_elems == 0 || d->draft_stride_elems >= d->max_draft, DRAFT_STRIDE);
     RULE(d->target_logprob_stride_elems == 0 || d->target_logprob_stride_elems >= d->max_draft,
          SCORE_STRIDE);
@@ -551,6 +550,7 @@ static void reach_of_particle_weights(const specv_particle_weights_desc *d) {
 
 static void fill_particle_weights(specv_particle_weights_desc *d) {
     d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
+    d->reserved = (uint32_t)field(0), d->keep_status = field32((int32_t)take(1) & 1);
     d->token_dtype = field32((int32_t)take(1) & 1), d->num_active = (const int32_t *)maybe();
     d->draft_tokens = maybe(), d->next_token = maybe();
     d->target_logprob = (const float *)pointer(), d->draft_logprob = (const float *)pointer();
@@ -569,7 +569,7 @@ static void fill_particle_weights(specv_particle_weights_desc *d) {
 }
 
 static void rules_of_resample_plan(const specv_resample_plan_desc *d) {
-    RULE(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    RULE(d->canary0 == 0 && d->canary1 == 0, CANARY);
     RULE(d->scheme >= 0 && d->scheme <= 3, SCHEME);
     RULE(d->num_groups >= 0 && d->num_particles >= 1 && d->num_particles <= 1024, PARTICLES);
     RULE((wide)d->num_groups * d->num_particles <= 1 << 30, TOO_LARGE);
@@ -583,7 +583,7 @@ static void rules_of_resample_plan(const specv_resample_plan_desc *d) {
     NEEDED(d->num_jobs, 4, d->num_groups, JOBS);
     NEEDED(d->jobs, 4, d->num_particles == 1 ? 0 : d->num_groups, JOBS);
     RULE(aligned(d->num_copies, 4) && aligned(d->drawn_row, 4), JOBS);
-    RULE(aligned(d->group_status, 4), ROW_STATUS);
+    RULES_OF_STATUS(d, group_status);
     RULE(d->threshold >= 0 && d->threshold <= 1, THRESHOLD);
 }
 
@@ -595,7 +595,7 @@ static void fill_resample_plan(specv_resample_plan_desc *d) {
     const double thresholds[] = {0, 1, 0.5, 1e-300, 0.999, -0.0};
     const double bad[] = {-1, 1.0000001, (double)INFINITY, (double)NAN};
     d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
-    d->reserved = (uint32_t)field(0), d->scheme = field32((int32_t)take(1) & 3);
+    d->keep_status = field32((int32_t)take(1) & 1), d->scheme = field32((int32_t)take(1) & 3);
     d->num_active_groups = (const int32_t *)maybe(), d->interval_weight = (double *)pointer();
     d->log_weight = (double *)maybe(), d->log_z = (double *)maybe(), d->ess = (double *)maybe();
     if (take(1) < 128) d->seed = (const uint64_t *)pointer();
@@ -611,13 +611,13 @@ static void fill_resample_plan(specv_resample_plan_desc *d) {
 static void rules_of_reshuffle(const specv_reshuffle_desc *d) {
     const unsigned token = d->token_dtype == SPECV_I64 ? 8 : 4;
     const wide jobs = (wide)d->num_groups * d->max_jobs;
-    RULE(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    RULE(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
     RULE(d->batch >= 0, BATCH);
     RULE(d->num_groups >= 0, PARTICLES);
     RULE(d->max_jobs >= 0 && jobs <= 1 << 24, JOBS);
     NEEDED(d->jobs, 4, jobs, JOBS);
     NEEDED(d->num_jobs, 4, jobs, JOBS);
-    RULE(aligned(d->job_status, 4), JOBS);
+    RULES_OF_STATUS(d, job_status);
     RULE(d->token_dtype == 0 || d->token_dtype == 1, TOKEN_DTYPE);
     RULE(aligned(d->text, token) && aligned(d->text_len, 4), TEXT);
     RULE(d->text_stride_elems >= 0, TEXT);
@@ -653,6 +653,7 @@ static void reach_of_reshuffle(const specv_reshuffle_desc *d) {
 
 static void fill_reshuffle(specv_reshuffle_desc *d) {
     d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
+    d->reserved = (uint32_t)field(0), d->keep_status = field32((int32_t)take(1) & 1);
     d->token_dtype = field32((int32_t)take(1) & 1);
     d->jobs = (const int32_t *)pointer(), d->num_jobs = (const int32_t *)pointer();
     d->num_caches = field32((int32_t)take(1) % 3);

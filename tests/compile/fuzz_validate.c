@@ -20,6 +20,12 @@ static unsigned char broken[NUM_CODES]; /* by -status */
         if (!(condition)) broken[-(SPECV_ERR_##code)] = 1;                                         \
     } while (0)
 
+#define RULES_OF_STATUS(d, array)                                                                  \
+    do {                                                                                           \
+        RULE(aligned((d)->array, 4), ROW_STATUS);                                                  \
+        RULE((d)->keep_status == 0 || (d)->keep_status == 1, KEEP_STATUS);                         \
+    } while (0)
+
 static int aligned(const void *p, unsigned bytes) { return (uintptr_t)p % bytes == 0; }
 static int fits(wide product) { return product <= INT64_MAX; }
 
@@ -51,7 +57,7 @@ static void rules_of_drafts(const specv_verify_greedy_desc *d) {
     const unsigned token = d->token_dtype == SPECV_I64 ? 8 : 4;
     const int csr = is_csr(&d->rows);
     const int64_t max_draft = d->rows.max_draft;
-    RULE(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    RULE(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
     rules_of_rows(&d->rows);
     RULE(d->token_dtype == 0 || d->token_dtype == 1, TOKEN_DTYPE);
     if (d->rows.batch > 0) {
@@ -64,7 +70,7 @@ static void rules_of_drafts(const specv_verify_greedy_desc *d) {
     RULE(aligned(d->next_token, token), NEXT_TOKEN);
     RULE(aligned(d->out_tokens, token), OUT_TOKENS);
     RULE(aligned(d->num_emitted, 4), NUM_EMITTED);
-    RULE(aligned(d->row_status, 4), ROW_STATUS);
+    RULES_OF_STATUS(d, row_status);
     rules_of_stride(d->draft_stride_elems, max_draft, csr, SPECV_ERR_DRAFT_STRIDE);
     rules_of_stride(d->target_stride_elems, max_draft + 1, csr, SPECV_ERR_TARGET_STRIDE);
     rules_of_stride(d->out_stride_elems, max_draft + 1, 0, SPECV_ERR_OUT_STRIDE);
@@ -166,7 +172,7 @@ static void rules_of_sample(const specv_sample_desc *d) {
     rows.batch = d->batch;
     rows.num_active = d->num_active;
     rows.slot = d->slot, rows.num_slots = d->num_slots;
-    RULE(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    RULE(d->canary0 == 0 && d->canary1 == 0, CANARY);
     rules_of_rows(&rows);
     RULE(d->method == 0 || d->method == 1, RULE);
     RULE(d->token_dtype == 0 || d->token_dtype == 1, TOKEN_DTYPE);
@@ -174,7 +180,7 @@ static void rules_of_sample(const specv_sample_desc *d) {
     RULE(aligned(d->token, d->token_dtype == SPECV_I64 ? 8 : 4), TOKEN);
     RULE(d->token_stride_elems >= 0, OUT_STRIDE);
     RULE(fits((wide)d->batch * d->token_stride_elems * 8), SIZE);
-    RULE(aligned(d->row_status, 4), ROW_STATUS);
+    RULES_OF_STATUS(d, row_status);
     RULE(d->vocab >= 1 && d->vocab <= 1 << 22, VOCAB);
     rules_of_scores(&d->scores, &rows, d->vocab, 1, SPECV_ERR_TARGET);
     RULE(d->batch <= 0 || d->scores.data, TARGET);
@@ -230,10 +236,9 @@ static void rules_of_kv(const specv_kv_pack *kv, const specv_rows *r) {
 static void rules_of_pack(const specv_pack_kv_desc *d) {
     RULE(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
     rules_of_rows(&d->rows);
-    RULE(d->keep_status == 0 || d->keep_status == 1, KEEP_STATUS);
     RULE(d->rows.batch <= 0 || d->accepted_len, ACCEPTED_LEN);
     RULE(aligned(d->accepted_len, 4), ACCEPTED_LEN);
-    RULE(aligned(d->row_status, 4), ROW_STATUS);
+    RULES_OF_STATUS(d, row_status);
     rules_of_kv(&d->kv, &d->rows);
 }
 
@@ -382,7 +387,8 @@ static void fill_rows(specv_rows *r) {
 
 static void fill_verify(specv_verify_greedy_desc *d) {
     const int64_t csr = is_csr(&d->rows) ? 0 : 1;
-    d->canary0 = (uint32_t)field(0);
+    d->canary0 = (uint32_t)field(0), d->reserved = (uint32_t)field(0);
+    d->keep_status = field32((int32_t)take(1) & 1);
     d->token_dtype = field32((int32_t)take(1) & 1);
     d->draft_tokens = pointer(), d->target_tokens = pointer();
     d->accepted_len = (int32_t *)pointer(), d->mismatch = (uint8_t *)maybe();
@@ -456,12 +462,13 @@ static void fill_sample(specv_sample_desc *d) {
     d->token_stride_elems = field((int64_t)take(1) & 3), d->num_active = (const int32_t *)maybe();
     d->temperature = (const float *)maybe(), d->uniform = (const float *)maybe();
     if (take(1) < 224) d->seed = (const uint64_t *)pointer();
-    fill_slots(&d->slot, &d->num_slots), d->reserved = (uint32_t)field(0);
+    fill_slots(&d->slot, &d->num_slots);
     d->position = (const int32_t *)pointer(), d->row_status = (uint32_t *)maybe();
     d->logprob = (float *)maybe(), d->lse = (float *)maybe(), d->max_prob = (float *)maybe();
     d->method = field32((int32_t)take(1) & 1), d->stream = field32((int32_t)take(1) % 3);
     d->num_sms = field32(132), d->step_row = field32((int32_t)take(1));
     d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
+    d->keep_status = field32((int32_t)take(1) & 1);
     d->scratch = pointer();
     d->scratch_bytes = field(INT64_MAX);
     if (take(1) < 64) {
