@@ -3,7 +3,7 @@
 # skipped".
 #   CC=gcc NVCC=nvcc ARCH=sm_90   compilers
 #   OUT=build/tests               where binaries go
-# Host: tests/numeric.cu holds digests of all functions and of sampled verification, tests/bits.c
+# Host: tests/numeric.cu holds digests of all functions and of sampled verification, tests/bits.cu
 # prints one of every operation that computes with floats or doubles; each build must find the same.
 # Flags that break the arithmetic must be refused. Device: what nvcc makes of the same functions may
 # not depend on its floating-point flags, so the PTX is compared, function by function.
@@ -67,13 +67,13 @@ done
 for cc in "$CC" $other_compiler; do
   for flags in -O0 "-O1 -march=native" -O2 "-O2 -march=native" \
     "-O3 -march=native -ffp-contract=fast"; do
-    same_bits bits.c "$cc" -x c -std=gnu17 $flags
+    same_bits bits.cu "$cc" -x c -std=gnu17 $flags
   done
   for flags in "-O3 -march=native" "-O2 -march=native -ffp-contract=fast"; do
-    same_bits bits.c "$cc" $c99 $flags
+    same_bits bits.cu "$cc" $c99 $flags
   done
   for standard in c++11 c++20; do
-    same_bits bits.c "$cc" -x c++ -std=$standard -O2 -march=native
+    same_bits bits.cu "$cc" -x c++ -std=$standard -O2 -march=native
   done
 done
 
@@ -85,8 +85,8 @@ for cc in "$CC" $other_compiler; do
   build="$cc -x c -std=gnu17 -O3 $fma $warnings"
   if ! can_build $build; then
     skip "$build: this machine cannot build with it"
-  elif ! $build -ffp-contract=off -c tests/bits.c -o "$OUT/off.o" ||
-    ! $build -ffp-contract=fast -c tests/bits.c -o "$OUT/fast.o"; then
+  elif ! $build -ffp-contract=off -c tests/bits.cu -o "$OUT/off.o" ||
+    ! $build -ffp-contract=fast -c tests/bits.cu -o "$OUT/fast.o"; then
     fail "$build: does not build"
   elif cmp "$OUT/off.o" "$OUT/fast.o"; then
     pass

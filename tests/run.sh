@@ -20,7 +20,7 @@ OUT=${OUT:-build/tests}
 JOBS=${JOBS:-$(nproc 2>/dev/null || echo 2)}
 QUICK=${QUICK:+--quick}
 PROGRAMS="verify pack stats seed counters fuzz numeric law sample align gap schedule append pages \
-  particles reshuffle"
+  particles reshuffle bits"
 # Further scripts that end with such a line: one word each.
 SCRIPTS="flags.sh published.sh"
 TESTS=${TESTS:-$PROGRAMS $SCRIPTS}
@@ -115,8 +115,8 @@ grep -hE 'warning' "$OUT"/logs/build-* | sort | uniq -c | sort -rn | head -n 10
 on_ptxrun() { # label, device, schedule, program and arguments
   add "$1" "LD_LIBRARY_PATH=$interpreter PTXRUN_EXIT=1 PTXRUN_DEVICE='$2' PTXRUN_OPTS='$3' $4"
 }
-order="law sample numeric fuzz pack seed verify align schedule reshuffle gap counters particles \
-  stats append pages"
+order="law sample numeric fuzz pack seed verify align schedule reshuffle gap counters bits \
+  particles stats append pages"
 for name in $order; do
   has "$TESTS" "$name" || continue
   if [ -z "$have_nvcc" ]; then
