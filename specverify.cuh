@@ -2660,12 +2660,13 @@ SPECV_DEVFN void specv_i_warp_score_tile(const float score[32], int unit, int fi
                                          const specv_noise *noise, int64_t *best, int32_t *id) {
     const int lane = specv_i_lane();
     const int64_t one = 1 << 24;
-    int64_t at_least = SPECV_I_NO_SCORE;
+    int64_t at_least;
     int32_t n;
     float f;
-    if (specv_i_log2_of_score(largest, probs, scale, &n, &f))
-        at_least = specv_i_score(n, f, 0) - 5 * one;
     *best = SPECV_I_NO_SCORE, *id = 0x7fffffff;
+    /* No id has a score: of probabilities below 2^-126 there is no logarithm. */
+    if (!specv_i_log2_of_score(largest, probs, scale, &n, &f)) return;
+    at_least = specv_i_score(n, f, 0) - 5 * one;
 #pragma unroll 1
     for (int half = 0; half < 2; ++half) {
 #pragma unroll
