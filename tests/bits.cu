@@ -13,7 +13,7 @@
 #include "t.h"
 
 /* Cases of an operation: the first few, more, and how many there are. */
-enum { FEW = 30, MORE = 300, SCORED = 1000, PLAIN = 4000 };
+enum { FEW = 30, MORE = 200, SCORED = 1000, PLAIN = 4000 };
 
 /* ------------------------------------------------------------------------------------- numbers */
 
@@ -70,7 +70,10 @@ static void *scratch(int64_t bytes) {
     return data;
 }
 static void *noise(void *data, int64_t bytes) {
-    for (int64_t i = 0; i < bytes; ++i) ((char *)data)[i] = (char)t_random();
+    for (int64_t i = 0; i < bytes; i += 8) {
+        const uint64_t word = t_random();
+        memcpy((char *)data + i, &word, (size_t)(bytes - i < 8 ? bytes - i : 8));
+    }
     return data;
 }
 static int32_t *words_of(void *data, int count, int bound, int odd) {
@@ -335,8 +338,11 @@ static void greedy_case(int dtype) {
 
 static specv_scores draw_scores(int64_t rows, int64_t per_row, int64_t vocab, int dtype, int csr) {
     static const uint32_t odd[] = {0, 0x80000000u, 0x7fc00000u, 0x7f800000u, 0xff800000u, 1};
+    static const uint32_t odd_f16[] = {0, 0x8000u, 0x7e00u, 0x7c00u, 0xfc00u, 1};
     const int half = dtype == SPECV_LOGITS_F16 || dtype == SPECV_LOGITS_BF16;
+    const int probs = dtype == SPECV_PROBS_F32;
     const int with_odd = chance(20), spread = below(6);
+    const int all_are = chance(6) ? below(T_COUNT(odd)) : -1; /* rows with nothing else */
     const int64_t gap = chance(30) ? between(1, 9) : 0;
     specv_scores s = SPECV_ZERO;
     int64_t count = rows * per_row * (vocab + gap);
@@ -348,13 +354,11 @@ static specv_scores draw_scores(int64_t rows, int64_t per_row, int64_t vocab, in
     }
     data = (char *)input(count * (half ? 2 : 4));
     for (int64_t i = 0; i < count; ++i) {
-        uint32_t bits = draw_bits(-8, spread, 1);
-        if (dtype == SPECV_PROBS_F32) bits = draw_bits(-20, -1, 0);
-        if (with_odd && chance(10)) bits = T_PICK(odd);
-        if (dtype == SPECV_LOGITS_F16)
-            ((uint16_t *)(void *)data)[i] =
-                (uint16_t)((uint32_t)below(0x4000) + (bits >> 16 & 0x8000u));
-        else if (half)
+        const int which = all_are >= 0 ? all_are : with_odd && chance(10) ? below(6) : -1;
+        uint32_t bits = probs ? draw_bits(-20, -1, 0) : draw_bits(-8, spread, 1);
+        if (dtype == SPECV_LOGITS_F16) bits = (uint32_t)below(0x4000) << 16 | (bits & 0x80000000u);
+        if (which >= 0) bits = dtype == SPECV_LOGITS_F16 ? odd_f16[which] << 16 : odd[which];
+        if (half)
             ((uint16_t *)(void *)data)[i] = (uint16_t)(bits >> 16);
         else
             memcpy(data + i * 4, &bits, 4);
@@ -495,7 +499,8 @@ static void pack_case(int unused) {
 
 static void verify_pack_case(int dtype) {
     specv_verify_pack_kv_desc d = SPECV_ZERO;
-    const int batch = draw_batch(10), max_draft = below(8);
+    const int large = chance(4); /* two launches */
+    const int batch = large ? between(69, 80) : draw_batch(10), max_draft = large ? 60 : below(8);
     d.verify = draw_verify(batch, max_draft, dtype, chance(30) ? 0 : between(2, 5));
     draw_target_tokens(&d.verify, batch, max_draft, dtype);
     d.kv = draw_kv_pack(&d.verify.rows, batch, max_draft);
@@ -661,7 +666,7 @@ static pages draw_pages(int batch, int empty, int faults) {
         p.cache_len[b] = chance(40) ? e * p.page_size : below(e * p.page_size + 1);
         for (; e < p.row_pages; ++e) row[e] = -1;
     }
-    memcpy(p.stack, fresh, 4 * (size_t)left_over);
+    memcpy(p.stack, fresh, 4 * (size_t)p.num_pages); /* behind num_free: taken ones */
     *p.num_free = left_over;
     for (int b = 0; b < batch; ++b) {
         if (chance(faults)) p.num_row_pages[b] = draw_wild(p.row_pages);
@@ -672,6 +677,14 @@ static pages draw_pages(int batch, int empty, int faults) {
         }
     }
     return p;
+}
+
+/* A stack that is longer or shorter than it says, ids of no page on it. Only where nothing is copied:
+   a page that is there twice would be written twice. */
+static void spoil_stack(const pages *p, int percent) {
+    const int place = below(p->num_pages);
+    if (chance(percent)) *p->num_free = draw_number(p->num_pages, 30);
+    if (chance(percent)) p->stack[place] = draw_wild(p->num_pages - 1);
 }
 
 static void resize_case(int unused) {
@@ -686,6 +699,9 @@ static void resize_case(int unused) {
         draw_cache(batch, p.row_pages * p.page_size - below(p.page_size), p.page_size, p.num_pages);
     d.kv.block_table = p.table;
     d.kv.table_stride = p.stride == p.row_pages ? 0 : p.stride;
+    if (!d.kv.plane && !d.kv.planes) spoil_stack(&p, 4 * faults);
+    for (int page = 0; page < p.num_pages; ++page)
+        if (chance(faults)) p.owners[page] += between(-2, 1);
     d.reserve = below(8);
     if (chance(50)) d.row_reserve = words(batch, 12, faults);
     if (chance(50)) d.finished = flags_of(input(batch), batch, 15);
@@ -710,9 +726,12 @@ static void fork_case(int fan_out) {
     const int sources = batch ? fan_out ? 1 : between(1, batch) : 0;
     draw_order(order, batch); /* the first are sources, the others what becomes of them */
     d.num_forks = batch > sources ? between(fan_out ? 1 : 0, batch - sources) : 0;
+    for (int page = 0; page < p.num_pages; ++page)
+        if (chance(faults)) p.owners[page] = between(-1, 1);
     for (int i = 0; i < d.num_forks; ++i) {
         src[i] = chance(faults) ? draw_wild(batch - 1) : order[below(sources)];
         dst[i] = chance(faults) ? draw_wild(batch - 1) : order[sources + i];
+        if (chance(faults)) dst[i] = chance(50) ? dst[0] : src[0];
         if (dst[i] >= 0 && dst[i] < batch && chance(85)) { /* it has nothing yet */
             for (int e = 0; e < p.num_row_pages[dst[i]] && e < p.row_pages && !faults; ++e)
                 p.owners[p.table[dst[i] * p.stride + e]] -= 1;
@@ -1033,6 +1052,7 @@ static void reshuffle_case(int unused) {
         c->block_table = p.table, c->num_row_pages = p.num_row_pages, c->cache_len = p.cache_len;
         c->table_stride = p.stride == p.row_pages ? 0 : p.stride;
         c->page_size = p.page_size, c->num_pages = p.num_pages, c->max_row_pages = p.row_pages;
+        spoil_stack(&p, 4 * faults);
     }
     if (chance(70)) {
         const int stride = between(1, 20);
