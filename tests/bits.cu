@@ -6,9 +6,10 @@
    A change of the kit that is meant to change no bit leaves these lines as they are, and so does
    every compiler and flag (flags.sh): inputs are made from integers, outputs are hashed as bytes.
    The kernels must leave the same, on fewer cases. Where the first number differs and the second
-   does not, the operation has other bits. If that is intended, or if the cases are others, then
+   does not, the operation has other bits. If that is intended,
        build/tests/bits-c | sed -n 's/^digest: //p' > tests/bits.expected
-   from the top folder, and CHANGELOG.md has to say of a change of bits. */
+   from the top folder, and CHANGELOG.md must say so; if the cases are others, first with the old
+   kit and then with the new one. Names of fields are in the case of their operation alone. */
 
 #include "t.h"
 
@@ -679,8 +680,8 @@ static pages draw_pages(int batch, int empty, int faults) {
     return p;
 }
 
-/* A stack that is longer or shorter than it says, ids of no page on it. Only where nothing is copied:
-   a page that is there twice would be written twice. */
+/* A stack that is longer or shorter than it says, ids of no page on it. Only where nothing is
+   copied: a page that is there twice would be written twice. */
 static void spoil_stack(const pages *p, int percent) {
     const int place = below(p->num_pages);
     if (chance(percent)) *p->num_free = draw_number(p->num_pages, 30);
@@ -1207,7 +1208,8 @@ static void compare(const operation *o, long cases) {
         printf("     %s: other bits from the same inputs\n", o->name);
     else
         return;
-    puts("     if that is intended: see the top of tests/bits.cu, and CHANGELOG.md must say so");
+    puts("     if that is intended: build/tests/bits-c | sed -n 's/^digest: //p' > "
+         "tests/bits.expected, and CHANGELOG.md must say so");
 }
 
 /* The operation that has the name of the open group. */
