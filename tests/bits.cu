@@ -224,7 +224,8 @@ static void before_case(void) {
     t_upload();
     read_before = hash_buffers(read_before);
 }
-static void after_case(int status) { left = t_mix(hash_buffers(left) + (uint64_t)(int64_t)status); }
+/* What is returned counts as done or refused: fuzz_validate.c has the codes. */
+static void after_case(int status) { left = t_mix(hash_buffers(left) + (status != SPECV_OK)); }
 
 /* The descriptor d, on the reference, and on the device if there is one: then what that leaves. */
 #define RUN(op)                                                                                    \
@@ -410,7 +411,7 @@ static void sampled_case(int which) {
     d.logprob = (float *)optional(90, 4 * (int64_t)batch);
     d.lse = (float *)optional(90, 4 * (int64_t)batch);
     if (max_draft == 0) d.max_prob = (float *)optional(70, 4 * (int64_t)batch);
-    if (rule == SPECV_RULE_SCORE) d.draft_logprob = (float *)output(4 * drafts);
+    if (rule == SPECV_RULE_SCORE) d.target_logprob = (float *)output(4 * drafts);
     d.scratch = scratch(SCRATCH), d.scratch_bytes = SCRATCH;
     SPOIL(d.rule, 5);
     SPOIL(d.seed, NULL);
@@ -583,7 +584,7 @@ static void append_case(int is_paged) {
     d.accepted_len = accepted_lengths(&d.rows, faults);
     d.cache_len = state(batch, max_positions > 8 ? max_positions - 4 : max_positions, faults);
     if (chance(50)) d.draft_cache_len = state(batch, max_positions, faults);
-    d.draft_catchup = (int32_t *)optional(70, 4 * (int64_t)batch);
+    d.draft_lacks = (int32_t *)optional(70, 4 * (int64_t)batch);
     d.slot_mapping = (int64_t *)optional(70, 8 * batch * columns);
     d.position_ids = (int32_t *)optional(70, 4 * batch * columns);
     d.keep_status = chance(30);
@@ -595,7 +596,7 @@ static void append_case(int is_paged) {
         const int gap = below(3);
         int32_t *order = (int32_t *)input(4 * (int64_t)num_pages);
         draw_order(order, num_pages);
-        d.kv.table_stride = gap ? row_pages + gap : 0;
+        d.kv.table_stride_elems = gap ? row_pages + gap : 0;
         d.kv.block_table = words(batch * (row_pages + gap), num_pages, 0);
         for (int b = 0; b < batch; ++b)
             for (int e = 0; e < row_pages; ++e)
@@ -694,26 +695,26 @@ static void resize_case(int unused) {
     const pages p = draw_pages(batch, 15, faults);
     (void)unused;
     d.batch = batch, d.num_active = active_rows(batch);
-    d.pool.refs = p.owners, d.pool.free_pages = p.stack, d.pool.num_free = p.num_free;
+    d.pool.page_refs = p.owners, d.pool.free_pages = p.stack, d.pool.num_free = p.num_free;
     d.num_row_pages = p.num_row_pages, d.cache_len = p.cache_len;
     d.kv =
         draw_cache(batch, p.row_pages * p.page_size - below(p.page_size), p.page_size, p.num_pages);
     d.kv.block_table = p.table;
-    d.kv.table_stride = p.stride == p.row_pages ? 0 : p.stride;
+    d.kv.table_stride_elems = p.stride == p.row_pages ? 0 : p.stride;
     if (!d.kv.plane && !d.kv.planes) spoil_stack(&p, 4 * faults);
     for (int page = 0; page < p.num_pages; ++page)
         if (chance(faults)) p.owners[page] += between(-2, 1);
     d.reserve = below(8);
     if (chance(50)) d.row_reserve = words(batch, 12, faults);
     if (chance(50)) d.finished = flags_of(input(batch), batch, 15);
-    d.copy_from = (int32_t *)output(4 * (int64_t)batch);
-    d.copy_to = (int32_t *)output(4 * (int64_t)batch);
+    d.copy_src_page = (int32_t *)output(4 * (int64_t)batch);
+    d.copy_dst_page = (int32_t *)output(4 * (int64_t)batch);
     d.keep_status = chance(30), d.row_status = old_status(d.keep_status, batch);
     d.num_sms = between(1, 4);
     SPOIL(d.batch, SPECV_PAGE_ROWS + 1);
-    SPOIL(d.pool.refs, NULL);
+    SPOIL(d.pool.page_refs, NULL);
     SPOIL(d.pool.num_free, NULL);
-    SPOIL(d.copy_from, NULL);
+    SPOIL(d.copy_src_page, NULL);
     SPOIL(d.reserve, -1);
     RUN(page_resize);
 }
@@ -739,10 +740,10 @@ static void fork_case(int fan_out) {
             p.num_row_pages[dst[i]] = 0;
         }
     }
-    d.refs = p.owners, d.block_table = p.table, d.num_row_pages = p.num_row_pages;
+    d.page_refs = p.owners, d.block_table = p.table, d.num_row_pages = p.num_row_pages;
     d.cache_len = p.cache_len, d.src_row = src, d.dst_row = dst;
     d.fork_status = (uint32_t *)optional(90, 4 * (int64_t)batch);
-    d.table_stride = p.stride == p.row_pages ? 0 : p.stride;
+    d.table_stride_elems = p.stride == p.row_pages ? 0 : p.stride;
     d.batch = batch;
     d.page_size = p.page_size, d.num_pages = p.num_pages, d.max_row_pages = p.row_pages;
     SPOIL(d.batch, -1);
@@ -783,9 +784,9 @@ static void realign_case(int with_planes) {
     const int columns = 1 + width + (chance(80) ? 2 * max_draft + 2 : below(max_draft + 1));
     d.token_dtype = dtype, d.batch = batch, d.max_draft = max_draft;
     d.num_active = active_rows(batch);
-    d.emitted_stride_elems = draw_stride(max_draft + 1);
-    d.emitted = ids(batch * (d.emitted_stride_elems ? d.emitted_stride_elems : max_draft + 1),
-                    dtype, 1000, 0, 0);
+    d.out_stride_elems = draw_stride(max_draft + 1);
+    d.out_tokens =
+        ids(batch * (d.out_stride_elems ? d.out_stride_elems : max_draft + 1), dtype, 1000, 0, 0);
     d.num_emitted = words(batch, max_draft + 1, faults);
     d.pad_len = state(batch, chance(50) ? width : width / 3, faults);
     d.shifts = (specv_shift *)output(16 * (int64_t)batch);
@@ -794,7 +795,7 @@ static void realign_case(int with_planes) {
     d.columns = draw_columns(batch, dtype, columns, chance(4) ? draw_wild(columns) : width);
     if (with_planes) d.kv = draw_cache(batch, chance(85) ? columns : between(1, columns), 0, 0);
     SPOIL(d.batch, -1);
-    SPOIL(d.emitted_stride_elems, -1);
+    SPOIL(d.out_stride_elems, -1);
     SPOIL(d.num_emitted, NULL);
     SPOIL(d.pad_len, NULL);
     SPOIL(d.canary1, 1);
@@ -845,17 +846,17 @@ static void gap_case(int unused) {
     d.token_dtype = dtype, d.batch = batch, d.max_draft = max_draft;
     d.num_active = active_rows(batch);
     d.accepted_len = accepted, d.num_emitted = emitted;
-    d.emitted_stride_elems = draw_stride(max_draft + 1);
-    d.emitted = ids(batch * (d.emitted_stride_elems ? d.emitted_stride_elems : max_draft + 1),
-                    dtype, 1000, 0, 0);
-    d.content_len = state(batch, width, faults);
-    d.catchup = (int32_t *)optional(80, 4);
+    d.out_stride_elems = draw_stride(max_draft + 1);
+    d.out_tokens =
+        ids(batch * (d.out_stride_elems ? d.out_stride_elems : max_draft + 1), dtype, 1000, 0, 0);
+    d.text_len = state(batch, width, faults);
+    d.max_draft_lacks = (int32_t *)optional(80, 4);
     d.row_status = (uint32_t *)optional(90, 4 * (int64_t)batch);
     d.ticket = ticket();
     d.columns = draw_columns(batch, dtype, columns, chance(4) ? draw_wild(columns) : width);
     SPOIL(d.batch, -1);
     SPOIL(d.accepted_len, NULL);
-    SPOIL(d.content_len, NULL);
+    SPOIL(d.text_len, NULL);
     SPOIL(d.canary1, 1);
     RUN(gap_commit);
 }
@@ -888,8 +889,8 @@ static void compact_case(int unused) {
             d.draft_cache_len = lacks = words(batch, 2, faults);
             for (int b = 0; b < batch; ++b)
                 lacks[b] = (int32_t)((uint32_t)d.cache_len[b] - (uint32_t)lacks[b]);
-            d.catchup_first = (int32_t *)optional(80, bytes);
-            d.catchup_start = (int32_t *)optional(80, bytes + 4);
+            d.draft_lacks_first = (int32_t *)optional(80, bytes);
+            d.draft_lacks_start = (int32_t *)optional(80, bytes + 4);
         }
     }
     d.row_status = (uint32_t *)optional(90, bytes);
@@ -911,17 +912,17 @@ static void group_case(int by_score) {
         d.score = (const float *)draw_scores(1, 1, batch ? batch : 1, SPECV_LOGITS_F32, 1).data;
     else
         d.length = words(batch, longest, chance(30) ? 10 : 0);
-    d.pick = below(5);
+    d.num_pick = below(5);
     d.order = (int32_t *)output(4 * (int64_t)batch);
     d.group_start = (int32_t *)optional(85, 4 * ((int64_t)batch + 1));
-    d.num_groups = (int32_t *)optional(85, 4);
-    if (d.pick) d.picked = (int32_t *)optional(85, 4 * (int64_t)d.pick);
-    if (d.pick) d.is_group = (int32_t *)optional(85, 4);
+    d.group_count = (int32_t *)optional(85, 4);
+    if (d.num_pick) d.pick_rows = (int32_t *)optional(85, 4 * (int64_t)d.num_pick);
+    if (d.num_pick) d.is_group = (int32_t *)optional(85, 4);
     d.ticket = ticket();
     SPOIL(d.batch, -1);
     SPOIL(d.length, NULL);
     SPOIL(d.order, NULL);
-    SPOIL(d.pick, -1);
+    SPOIL(d.num_pick, -1);
     SPOIL(d.ticket, NULL);
     RUN(group);
 }
@@ -942,7 +943,7 @@ static void budget_case(int unused) {
     if (chance(30)) d.budget = scalar(draw_number(drafts + 1, 20));
     d.survival = (float *)output(4 * (int64_t)drafts);
     d.new_draft_len = (int32_t *)output(4 * (int64_t)batch);
-    d.row_start = (int32_t *)optional(85, 4 * ((int64_t)batch + 1));
+    d.new_row_start = (int32_t *)optional(85, 4 * ((int64_t)batch + 1));
     d.row_status = (uint32_t *)optional(90, 4 * (int64_t)batch);
     SPOIL(d.confidence_stride_elems, -1);
     SPOIL(d.max_budget, -1);
@@ -979,7 +980,7 @@ static void weights_case(int unused) {
     d.target_logprob = log_probabilities(batch * (target_stride ? target_stride : max_draft));
     d.draft_logprob = log_probabilities((int64_t)batch * max_draft);
     if (chance(30) && batch && max_draft) /* [max_draft][batch] */
-        d.draft_logprob_row_stride_elems = 1, d.draft_logprob_pos_stride_elems = batch;
+        d.draft_logprob_seq_stride_elems = 1, d.draft_logprob_pos_stride_elems = batch;
     if (chance(70)) d.alpha = floats(batch, -3, 3, 0);
     if (chance(70)) d.bonus_lse = log_probabilities(batch), d.lse = log_probabilities(batch);
     d.finished = flags_of(output(batch), batch, 20);
@@ -1003,7 +1004,7 @@ static void plan_case(int scheme) {
     const int groups = draw_batch(8), n = T_PICK(sizes), all = groups * n;
     const int low = below(24) - 20, with_odd = chance(20) ? chance(20) ? 100 : 10 : 0;
     d.scheme = scheme;
-    d.num_groups = groups, d.num_particles = n, d.num_active = active_rows(groups);
+    d.num_groups = groups, d.num_particles = n, d.num_active_groups = active_rows(groups);
     d.interval_weight = doubles(all, low, low + below(6), 1);
     for (int i = 0; i < all; ++i)
         if (chance(with_odd)) d.interval_weight[i] = specv_i_bits_double(T_PICK(odd));
@@ -1014,8 +1015,8 @@ static void plan_case(int scheme) {
     if (chance(30)) d.uniform = uniforms(all);
     d.jobs = (int32_t *)output(8 * (int64_t)groups * (n - 1));
     d.num_jobs = (int32_t *)output(4 * (int64_t)groups);
-    d.counts = (int32_t *)optional(90, 4 * (int64_t)all);
-    d.picked = (int32_t *)optional(90, 4 * (int64_t)groups);
+    d.num_copies = (int32_t *)optional(90, 4 * (int64_t)all);
+    d.drawn_row = (int32_t *)optional(90, 4 * (int64_t)groups);
     d.ess = (double *)optional(90, 8 * (int64_t)groups);
     d.group_status = (uint32_t *)optional(90, 4 * (int64_t)groups);
     d.threshold = chance(70) ? 1 : chance(20) ? 0 : draw_double(-3, -1, 0);
@@ -1040,8 +1041,8 @@ static void reshuffle_case(int unused) {
     sources = batch ? between(1, batch - count > 1 ? batch - count : 1) : 0;
     for (int i = 0; i < count; ++i) {
         const int dst = sources + next < batch ? order[sources + next++] : -1;
-        jobs[2 * i] = chance(faults) ? draw_wild(batch - 1) : dst;
-        jobs[2 * i + 1] = chance(faults) ? draw_wild(batch - 1) : order[below(sources)];
+        jobs[2 * i + 1] = chance(faults) ? draw_wild(batch - 1) : dst;
+        jobs[2 * i] = chance(faults) ? draw_wild(batch - 1) : order[below(sources)];
     }
     d.num_groups = groups, d.max_jobs = max_jobs, d.batch = batch, d.token_dtype = dtype;
     d.jobs = jobs, d.num_jobs = num_jobs;
@@ -1049,9 +1050,9 @@ static void reshuffle_case(int unused) {
     for (int i = 0; i < d.num_caches; ++i) {
         const pages p = draw_pages(batch, 10, chance(50) ? 0 : faults);
         specv_particle_cache *c = &d.cache[i];
-        c->pool.refs = p.owners, c->pool.free_pages = p.stack, c->pool.num_free = p.num_free;
+        c->pool.page_refs = p.owners, c->pool.free_pages = p.stack, c->pool.num_free = p.num_free;
         c->block_table = p.table, c->num_row_pages = p.num_row_pages, c->cache_len = p.cache_len;
-        c->table_stride = p.stride == p.row_pages ? 0 : p.stride;
+        c->table_stride_elems = p.stride == p.row_pages ? 0 : p.stride;
         c->page_size = p.page_size, c->num_pages = p.num_pages, c->max_row_pages = p.row_pages;
         spoil_stack(&p, 4 * faults);
     }
@@ -1064,11 +1065,11 @@ static void reshuffle_case(int unused) {
     }
     draw_carry(d.carry, &d.num_carry, batch);
     d.job_status = (uint32_t *)optional(90, 4 * (int64_t)count);
-    d.scratch = (uint32_t *)output(4 * SPECV_RESHUFFLE_WORDS);
-    memset(d.scratch, 0, 4 * SPECV_RESHUFFLE_WORDS);
+    d.ticket = (uint32_t *)output(4 * SPECV_RESHUFFLE_TICKET_WORDS);
+    memset(d.ticket, 0, 4 * SPECV_RESHUFFLE_TICKET_WORDS);
     SPOIL(d.batch, -1);
     SPOIL(d.num_caches, SPECV_MAX_CACHES + 1);
-    SPOIL(d.scratch, NULL);
+    SPOIL(d.ticket, NULL);
     SPOIL(d.max_jobs, -1);
     RUN(reshuffle);
 }
