@@ -346,7 +346,6 @@ if have nvcc; then
   add two_files
   add two_libraries first,second
   add archives c
-  add archives c++ -rdc=true
   add exports_kit
   add families sm_90
   if [ $quick = 0 ]; then
@@ -375,7 +374,8 @@ if have nvcc; then
     add two_libraries second,first
     add archives c++ -ccbin clang++
     add archives cu
-    add archives cu -rdc=true
+    add archives c++ -rdc=true
+    add archives cu -rdc=true -ccbin clang++
   fi
 fi
 
