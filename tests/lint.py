@@ -208,7 +208,7 @@ def linkage():
     for file in ("specverify.cuh", "specverify_ref.h"):
         text = read(file)
         for declared, name, symbol in re.findall(
-                r"^SPECV_(LAUNCHER|REF_API) [\w ]+?\*?(specv_\w+)\([^;{]*?\)(?:\s+SPECV_AS\((\w+)\))?;",
+                r"^SPECV_(LAUNCHER|REF_API) [\w ]+?\*?(specv_\w+)\([^;{]*?\)\s*(?:SPECV_AS\((\w+)\))?\s*;",
                 text, re.M):
             found += 1
             if symbol != name:
