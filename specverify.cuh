@@ -397,7 +397,8 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
     X(ERR_TOO_LARGE, -5,                                                                           \
       "batch * (max_draft + 1), or rows times pages, is above 2^30 or batch above a limit")        \
     X(ERR_LAYOUT, -6, "more than one of draft_len, row_start and row_end is given")                \
-    X(ERR_NUM_ACTIVE, -7, "num_active or num_active_groups is not 4-byte aligned")                 \
+    X(ERR_NUM_ACTIVE, -7,                                                                          \
+      "num_active, num_active_groups or num_active_forks is not 4-byte aligned")                   \
     X(ERR_DRAFT_LEN, -8, "draft_len is not 4-byte aligned")                                        \
     X(ERR_ROW_START, -9, "row_start, row_end or new_row_start is not 4-byte aligned")              \
     X(ERR_NUM_DRAFT_TOKENS, -10,                                                                   \
@@ -4192,13 +4193,14 @@ typedef struct specv_page_resize_desc {
    hold its cache_len positions, and its cache_len. No KV row is moved. */
 typedef struct specv_page_fork_desc {
     uint32_t canary0;
-    int32_t keep_status;        /* 1 = add bits to fork_status; 0 = store it */
-    int32_t *page_refs;         /* in/out [num_pages]: one more per entry */
-    int32_t *block_table;       /* in/out [batch][table_stride_elems] */
-    int32_t *num_row_pages;     /* in/out [batch]; 0 in each dst_row */
-    int32_t *cache_len;         /* in/out [batch] */
-    const int32_t *src_row;     /* [num_forks] */
-    const int32_t *dst_row;     /* [num_forks], all different, none of them in src_row */
+    int32_t keep_status;             /* 1 = add bits to fork_status; 0 = store it */
+    int32_t *page_refs;              /* in/out [num_pages]: one more per entry */
+    int32_t *block_table;            /* in/out [batch][table_stride_elems] */
+    int32_t *num_row_pages;          /* in/out [batch]; 0 in each dst_row */
+    int32_t *cache_len;              /* in/out [batch] */
+    const int32_t *num_active_forks; /* device scalar, or null: all; clamped to 0..num_forks */
+    const int32_t *src_row;          /* [num_forks] */
+    const int32_t *dst_row;          /* [num_forks], all different, none of them in src_row */
     uint32_t *fork_status;      /* out [num_forks], or null; a fork with a bit set did nothing */
     int64_t table_stride_elems; /* 0 = max_row_pages */
     int32_t batch;
@@ -4379,6 +4381,7 @@ SPECV_HOSTFN int specv_page_fork_validate(const specv_page_fork_desc *d) {
     SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
     SPECV_CHECK(d->batch >= 0, BATCH);
     SPECV_CHECK(d->num_forks >= 0, FORK);
+    SPECV_CHECK(specv_i_aligned(d->num_active_forks, 4), NUM_ACTIVE);
     SPECV_CHECK(specv_i_aligned(d->src_row, 4) && (d->src_row || d->num_forks == 0), FORK);
     SPECV_CHECK(specv_i_aligned(d->dst_row, 4) && (d->dst_row || d->num_forks == 0), FORK);
     SPECV_I_CHECK_STATUS(d, fork_status);
@@ -5591,7 +5594,8 @@ enum { SPECV_MAX_CACHES = 2, SPECV_RESHUFFLE_TICKET_WORDS = 2 + SPECV_MAX_CACHES
    that page, it depends on the order whether this is seen.) */
 typedef struct specv_reshuffle_desc {
     uint32_t canary0;
-    int32_t token_dtype;     /* specv_dtype of text */
+    int32_t token_dtype;              /* specv_dtype of text */
+    const int32_t *num_active_groups; /* as in D2: the others have no jobs */
     const int32_t *jobs;     /* [num_groups][max_jobs][2], of D2: each dst once, no dst is a src */
     const int32_t *num_jobs; /* [num_groups] */
     specv_particle_cache cache[SPECV_MAX_CACHES];
@@ -5609,7 +5613,7 @@ typedef struct specv_reshuffle_desc {
     int32_t batch;
     int32_t num_caches, num_carry;
     int32_t keep_status; /* 1 = add bits to job_status; 0 = store it */
-    uint32_t reserved;   /* must be 0 */
+    int32_t num_sms;     /* 0 = ask the runtime for the current device */
     uint32_t canary1;
 } specv_reshuffle_desc;
 
@@ -5797,12 +5801,14 @@ SPECV_HOSTFN int specv_i_particle_cache_validate(const specv_particle_cache *c, 
 SPECV_HOSTFN int specv_reshuffle_validate(const specv_reshuffle_desc *d) {
     int status;
     SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
     SPECV_CHECK(d->batch >= 0, BATCH);
     SPECV_CHECK(d->num_groups >= 0, PARTICLES);
+    SPECV_CHECK(specv_i_aligned(d->num_active_groups, 4), NUM_ACTIVE);
     SPECV_CHECK(d->max_jobs >= 0 && (int64_t)d->num_groups * d->max_jobs <= 1 << 24, JOBS);
     SPECV_CHECK(specv_i_aligned(d->jobs, 4) && specv_i_aligned(d->num_jobs, 4), JOBS);
     SPECV_I_CHECK_STATUS(d, job_status);
+    SPECV_CHECK(d->num_sms >= 0 && d->num_sms <= 65535, NUM_SMS);
     SPECV_CHECK((d->jobs && d->num_jobs) || d->num_groups == 0 || d->max_jobs == 0, JOBS);
     SPECV_CHECK(d->token_dtype == SPECV_I32 || d->token_dtype == SPECV_I64, TOKEN_DTYPE);
     SPECV_CHECK(specv_i_aligned(d->text, d->token_dtype == SPECV_I64 ? 8 : 4), TEXT);
@@ -6663,13 +6669,14 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PAGE_THREADS, 1)
     __shared__ uint32_t status[SPECV_PAGE_THREADS];
     const int i = specv_i_thread();
     specv_i_wait_for_primary();
+    const int live = specv_i_num_live(d.num_active_forks, d.num_forks);
 #pragma unroll 1
     for (int fork0 = 0; fork0 < d.num_forks; fork0 += SPECV_PAGE_THREADS) {
         const int fork = fork0 + i, left = d.num_forks - fork0;
         const int num_forks = left < SPECV_PAGE_THREADS ? left : SPECV_PAGE_THREADS;
         int32_t src = 0, dst = 0, len = 0, count = 0, total;
         uint32_t bits = 0;
-        if (fork < d.num_forks) {
+        if (fork < live) {
             src = d.src_row[fork], dst = d.dst_row[fork];
             bits = SPECV_ROW_BAD_LENGTH;
             if (src >= 0 && src < d.batch && dst >= 0 && dst < d.batch && src != dst) {
@@ -6678,7 +6685,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PAGE_THREADS, 1)
                 if (len >= 0 && d.num_row_pages[dst] == 0 &&
                     d.num_row_pages[src] <= d.max_row_pages && count <= d.num_row_pages[src])
                     bits = 0;
-                for (int other = 0; other < d.num_forks; ++other)
+                for (int other = 0; other < live; ++other)
                     if (d.src_row[other] == dst || (other < fork && d.dst_row[other] == dst))
                         bits = SPECV_ROW_BAD_LENGTH;
             }
@@ -6702,10 +6709,8 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PAGE_THREADS, 1)
             }
             __syncthreads();
         }
-        if (fork < d.num_forks) {
-            if (status[i] == 0) d.num_row_pages[dst] = count, d.cache_len[dst] = len;
-            specv_i_put_status(d.fork_status, fork, status[i], d.keep_status);
-        }
+        if (fork < live && status[i] == 0) d.num_row_pages[dst] = count, d.cache_len[dst] = len;
+        if (fork < d.num_forks) specv_i_put_status(d.fork_status, fork, status[i], d.keep_status);
         __syncthreads(); /* shared memory is reused */
     }
 }
@@ -7346,8 +7351,9 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PARTICLE_THREADS, 2)
     const int thread = specv_i_thread(), num_jobs = d->num_groups * d->max_jobs;
     const int step = task.chunks * SPECV_PARTICLE_THREADS;
     specv_i_wait_for_primary();
+    const int live = specv_i_num_live(d->num_active_groups, d->num_groups) * d->max_jobs; /* jobs */
 #pragma unroll 1
-    for (int item = (int)blockIdx.x; item < num_jobs * task.chunks; item += (int)gridDim.x) {
+    for (int item = (int)blockIdx.x; item < live * task.chunks; item += (int)gridDim.x) {
         const int job = item / task.chunks;
         const int at = item % task.chunks * SPECV_PARTICLE_THREADS + thread;
         if (job % d->max_jobs >= d->num_jobs[job / d->max_jobs]) continue;
@@ -7387,7 +7393,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PARTICLE_THREADS, 2)
     if (arrival == SPECV_I_NOT_LAST) return;
     if (arrival == SPECV_I_BAD_TICKET) { /* others are still at it: nothing of theirs is touched */
         for (int j = thread; j < num_jobs; j += SPECV_PARTICLE_THREADS) {
-            const int exists = j % d->max_jobs < d->num_jobs[j / d->max_jobs];
+            const int exists = j < live && j % d->max_jobs < d->num_jobs[j / d->max_jobs];
             specv_i_put_status(d->job_status, j, exists ? SPECV_ROW_BAD_TICKET : 0, d->keep_status);
         }
         return;
@@ -7396,8 +7402,8 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PARTICLE_THREADS, 2)
     for (int i = 0; i < d->num_caches; ++i)
         if (!specv_i_has_places(&d->cache[i], freed[i])) of_pools |= SPECV_ROW_BAD_PAGE;
     for (int j = thread; j < num_jobs; j += SPECV_PARTICLE_THREADS) {
-        const int exists = j % d->max_jobs < d->num_jobs[j / d->max_jobs];
-        const int src = d->jobs[2 * j], dst = d->jobs[2 * j + 1];
+        const int exists = j < live && j % d->max_jobs < d->num_jobs[j / d->max_jobs];
+        const int src = exists ? d->jobs[2 * j] : -1, dst = exists ? d->jobs[2 * j + 1] : -1;
         uint32_t status = 0;
         if (exists) status = specv_i_job_ok(d, src, dst) ? 0 : SPECV_ROW_BAD_LENGTH;
         if (exists && !status) {
@@ -7465,7 +7471,7 @@ SPECV_LAUNCHER_BODY int specv_reshuffle(const specv_reshuffle_desc *desc,
     /* A long context is the work of several blocks, each with a few entries a thread. */
     task.chunks = (int32_t)(longest / (4 * SPECV_PARTICLE_THREADS) + 1);
     if (task.chunks > 16) task.chunks = 16;
-    if ((status = specv_i_num_sms(0, &num_sms)) != 0) return status;
+    if ((status = specv_i_num_sms(desc->num_sms, &num_sms)) != 0) return status;
     blocks = jobs * task.chunks; /* each takes a ticket: a few for each SM suffice */
     if (blocks > 4 * num_sms) blocks = 4 * num_sms;
     return specv_i_launch((const void *)specv_reshuffle_kernel, blocks, SPECV_PARTICLE_THREADS,

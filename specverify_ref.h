@@ -993,6 +993,11 @@ SPECV_REF_BODY int specv_ref_append_kv(const specv_append_kv_desc *desc) {
 
 /* ---- B5 */
 
+static int specv_ref_i_num_live(const int32_t *num_active, int batch) {
+    int live = num_active && *num_active < batch ? *num_active : batch;
+    return live < 0 ? 0 : live;
+}
+
 /* What a row wants: entries keep .. held-1 go, entries held .. keep-1 come. */
 typedef struct specv_ref_i_pages {
     int32_t *table;
@@ -1141,8 +1146,7 @@ SPECV_REF_BODY int specv_ref_page_resize(const specv_page_resize_desc *desc) {
     if (status != SPECV_OK || desc->batch == 0) return status;
     d = *desc;
     specv_page_resize_resolve(&d);
-    live = d.num_active && *d.num_active < d.batch ? *d.num_active : d.batch;
-    if (live < 0) live = 0;
+    live = specv_ref_i_num_live(d.num_active, d.batch);
     specv_ref_i_resize_rows(&d, live);
     for (int b = live; b < d.batch; ++b) {
         if (d.copy_src_page) d.copy_src_page[b] = d.copy_dst_page[b] = -1;
@@ -1151,13 +1155,13 @@ SPECV_REF_BODY int specv_ref_page_resize(const specv_page_resize_desc *desc) {
     return SPECV_OK;
 }
 
-static uint32_t specv_ref_i_fork(const specv_page_fork_desc *d, int i) {
+static uint32_t specv_ref_i_fork(const specv_page_fork_desc *d, int live, int i) {
     const int32_t src = d->src_row[i], dst = d->dst_row[i];
     int64_t len, count;
     int32_t *from, *to;
     if (src < 0 || src >= d->batch || dst < 0 || dst >= d->batch || src == dst)
         return SPECV_ROW_BAD_LENGTH;
-    for (int other = 0; other < d->num_forks; ++other)
+    for (int other = 0; other < live; ++other)
         if (d->src_row[other] == dst || (other < i && d->dst_row[other] == dst))
             return SPECV_ROW_BAD_LENGTH;
     len = d->cache_len[src];
@@ -1180,13 +1184,14 @@ static uint32_t specv_ref_i_fork(const specv_page_fork_desc *d, int i) {
 }
 
 SPECV_REF_BODY int specv_ref_page_fork(const specv_page_fork_desc *desc) {
-    int status = specv_page_fork_validate(desc);
+    int status = specv_page_fork_validate(desc), live;
     specv_page_fork_desc d;
-    if (status != SPECV_OK) return status;
+    if (status != SPECV_OK || desc->num_forks == 0) return status;
     d = *desc;
     specv_page_fork_resolve(&d);
+    live = specv_ref_i_num_live(d.num_active_forks, d.num_forks);
     for (int i = 0; i < d.num_forks; ++i) {
-        uint32_t bits = specv_ref_i_fork(&d, i);
+        uint32_t bits = i < live ? specv_ref_i_fork(&d, live, i) : 0;
         specv_i_put_status(d.fork_status, i, bits, d.keep_status);
     }
     return SPECV_OK;
@@ -1195,11 +1200,6 @@ SPECV_REF_BODY int specv_ref_page_fork(const specv_page_fork_desc *desc) {
 /* ================================================================================= >>columns */
 
 /* ---- C1 */
-
-static int specv_ref_i_num_live(const int32_t *num_active, int batch) {
-    int live = num_active && *num_active < batch ? *num_active : batch;
-    return live < 0 ? 0 : live;
-}
 
 /* One entry of all three arrays; a token is there if mask is 1. */
 static void specv_ref_i_put_column(const specv_columns *c, int dtype, int64_t b, int64_t column,
@@ -1807,25 +1807,26 @@ static uint32_t specv_ref_i_reshuffle(const specv_reshuffle_desc *d, int src, in
 }
 
 SPECV_REF_BODY int specv_ref_reshuffle(const specv_reshuffle_desc *desc) {
-    int status = specv_reshuffle_validate(desc);
+    int status = specv_reshuffle_validate(desc), live;
     int64_t num_freed[SPECV_MAX_CACHES] = {0};
     uint32_t of_pools = 0;
     specv_reshuffle_desc d;
     if (status != SPECV_OK || desc->batch == 0) return status;
     d = *desc;
     specv_reshuffle_resolve(&d);
+    live = specv_ref_i_num_live(d.num_active_groups, d.num_groups);
     for (int g = 0; g < d.num_groups; ++g)
         for (int j = 0; j < d.max_jobs; ++j) {
             const int64_t at = (int64_t)g * d.max_jobs + j;
             uint32_t bits = 0;
-            if (j < d.num_jobs[g])
+            if (g < live && j < d.num_jobs[g])
                 bits = specv_ref_i_reshuffle(&d, d.jobs[2 * at], d.jobs[2 * at + 1], num_freed,
                                              &of_pools);
             specv_i_put_status(d.job_status, at, bits, d.keep_status);
         }
     for (int i = 0; i < d.num_caches; ++i)
         if (specv_ref_i_free_pages(&d.cache[i], num_freed[i])) of_pools = SPECV_ROW_BAD_PAGE;
-    for (int g = 0; g < d.num_groups; ++g)
+    for (int g = 0; g < live; ++g)
         for (int j = 0; d.job_status && j < d.max_jobs && j < d.num_jobs[g]; ++j)
             d.job_status[(int64_t)g * d.max_jobs + j] |= of_pools;
     return SPECV_OK;

@@ -463,6 +463,22 @@ static cost count_reshuffle(int same, int64_t *atomics) {
     return count_kernel("specv_reshuffle_kernel");
 }
 
+/* Without jobs a block of D3 does nothing but take a ticket, in one atomic; the last one puts it
+   back in another. */
+static int64_t reshuffle_blocks(int num_jobs, int num_sms) {
+    specv_reshuffle_desc d = SPECV_ZERO;
+    d.num_groups = num_jobs, d.max_jobs = d.batch = 1, d.num_sms = num_sms;
+    d.jobs = (const int32_t *)device_zeros(8 * num_jobs);
+    d.num_jobs = (const int32_t *)device_zeros(4 * num_jobs);
+    d.ticket = (uint32_t *)device_zeros(4 * SPECV_RESHUFFLE_TICKET_WORDS);
+    T_CUDA(cudaProfilerStart());
+    CHECK_EQ(specv_reshuffle(&d, 0), SPECV_OK, -1);
+    T_CUDA(cudaDeviceSynchronize());
+    T_CUDA(cudaProfilerStop());
+    t_free_buffers();
+    return ptxrun_count("specv_reshuffle_kernel", "atomics");
+}
+
 static void test_reshuffle(void) {
     int64_t few, many;
     if (!can_count()) return;
@@ -471,6 +487,10 @@ static void test_reshuffle(void) {
     CHECK_EQ(a.store_bytes - b.store_bytes, 4 * 32, -1);
     CHECK_EQ(a.load_bytes - b.load_bytes, 0, -1);
     CHECK_EQ(many - few, 2 * 32, -1);
+    t_case("D3: a few blocks for each SM, as many as there are jobs");
+    CHECK_EQ(reshuffle_blocks(100, 1), 4 + 1, -1);
+    CHECK_EQ(reshuffle_blocks(100, 3), 12 + 1, -1);
+    CHECK_EQ(reshuffle_blocks(100, 132), 100 + 1, -1);
 }
 
 int main(int argc, char **argv) {

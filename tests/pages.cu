@@ -477,6 +477,43 @@ static void test_forks(void) {
     }
 }
 
+/* Forks behind *num_active_forks are not looked at: the last of these would spoil the first two. */
+static void test_inert_forks(void) {
+    static const int32_t actives[] = {2, 1, 0, -1, 3, INT32_MAX, INT32_MIN};
+    static const state before = {{1, 1}, {0},   0, {0, NO, NO, 1, NO, NO, NO, NO, NO, NO, NO, NO},
+                                 {1, 1}, {4, 2}};
+    static const int32_t src[] = {0, 1, 2}, dst[] = {2, 3, 0};
+    for (int i = 0; i < 2 * T_COUNT(actives); ++i) {
+        const int32_t given = actives[i / 2];
+        const int keep = i % 2, live = given < 0 ? 0 : given < 3 ? given : 3;
+        state after = before;
+        t_buf active;
+        tables w;
+        t_case("fork: %d active", (int)given);
+        tables_make(&w, &before, ROWS);
+        w.src = words(src, 3), w.dst = words(dst, 3), w.status = t_out(4 * 3, 0);
+        active = words(&given, 1);
+        t_fill_status(&w.status, keep);
+        for (int k = live == 3; k < live && k < 2; ++k) {
+            after.page_refs[k] += 1, after.table[dst[k] * ENTRIES] = k;
+            after.num_row_pages[dst[k]] = 1, after.cache_len[dst[k]] = before.cache_len[k];
+        }
+        t_upload();
+        for (int side = 0; side <= T_DEVICE; ++side) {
+            specv_page_fork_desc d = describe_fork(&w, ROWS, 3, side);
+            d.num_active_forks = (const int32_t *)t_at(&active, side), d.keep_status = keep;
+            run_fork(&d, side);
+        }
+        check_state(&w, &after, ROWS);
+        for (int k = 0; k < 3; ++k) {
+            const uint32_t bits = live == 3 && k != 1 ? LENGTH : 0;
+            CHECK_EQ((uint32_t)word_at(&w.status, k), bits | t_old_status(keep, k), k);
+        }
+        t_check_host();
+        t_check_device();
+    }
+}
+
 /* All rows leave, and every page is in many tables, so that warps meet at its count: pages with an
    even id have as many owners as entries, the others claim to have one less. */
 static void test_owners(void) {
@@ -838,6 +875,7 @@ static void check_fork(void) {
     FORK(SPECV_ERR_CANARY, d.canary1 = 1);
     FORK(SPECV_ERR_BATCH, d.batch = -1);
     FORK(SPECV_ERR_FORK, d.num_forks = -1);
+    FORK(SPECV_ERR_NUM_ACTIVE, d.num_active_forks = misaligned());
     FORK(SPECV_ERR_FORK, d.src_row = NULL);
     FORK(SPECV_ERR_FORK, d.src_row = misaligned());
     FORK(SPECV_ERR_FORK, d.dst_row = NULL);
@@ -895,6 +933,7 @@ int main(int argc, char **argv) {
         {"nothing", test_nothing},
         {"cases", test_cases},
         {"forks", test_forks},
+        {"inert-forks", test_inert_forks},
         {"owners", test_owners},
         {"many-forks", test_many_forks},
         {"fuzz", test_fuzz},

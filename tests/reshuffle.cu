@@ -31,6 +31,7 @@ static void shuffle_run(shuffle *s, int dead_percent) {
     t_note(" %d groups, %d jobs, %d rows, %d caches", s->groups, s->max_jobs, s->batch,
            s->num_caches);
     shuffle_make(s, dead_percent);
+    shuffle_inert(s);
     shuffle_both(s);
 }
 
@@ -84,6 +85,43 @@ static void test_wide(void) {
         s.num_caches = 1, s.num_carry = 1, s.text_stride = 3, s.faults = 2;
         shuffle_cache(&s, 0, 3, 4, 4 * s.batch);
         shuffle_run(&s, 60);
+    }
+}
+
+/* The same from grids of any size: what there was is put back for each. */
+static void test_sms(void) {
+    static const int sms[] = {1, 3, 132};
+    for (int i = 0; i < (t.quick ? 3 : 12); ++i) {
+        shuffle s;
+        char *before[IO_MAX];
+        t_case("sms:");
+        memset(&s, 0, sizeof s);
+        s.groups = 9, s.max_jobs = 7, s.batch = 72, s.num_caches = 2, s.num_carry = 2;
+        s.text_stride = i % 2 ? 20 : 9000, s.faults = i % 3 ? 0 : 8;
+        for (int k = 0; k < 2; ++k) shuffle_cache(&s, k, k ? 16 : 1, k ? 5 : 60, 4000);
+        shuffle_make(&s, 60);
+        shuffle_inert(&s);
+        shuffle_want(&s);
+        for (int k = 0; k < io_count; ++k) {
+            before[k] = (char *)zeros((int64_t)io_list[k].buf.bytes + 1, 1);
+            memcpy(before[k], io_list[k].buf.host, io_list[k].buf.bytes);
+        }
+        for (int j = 0; j < T_COUNT(sms); ++j) {
+            t_note(" %d", s.num_sms = sms[j]);
+            for (int k = 0; k < io_count; ++k)
+                memcpy(io_list[k].buf.host, before[k], io_list[k].buf.bytes);
+            t_upload();
+            specv_reshuffle_desc d = shuffle_describe(&s, T_HOST_SIDE);
+            CHECK_EQ(specv_ref_reshuffle(&d), SPECV_OK, -1);
+            io_check();
+#if T_DEVICE
+            d = shuffle_describe(&s, T_DEVICE_SIDE);
+            CHECK_EQ(specv_reshuffle(&d, 0), SPECV_OK, -1);
+#endif
+            t_check_device();
+        }
+        for (int k = 0; k < io_count; ++k) free(before[k]);
+        shuffle_free(&s);
     }
 }
 
@@ -631,7 +669,9 @@ static void check_reshuffle_codes(void) {
     EXPECT(reshuffle, SPECV_ERR_JOBS, d.num_jobs = (int32_t *)misaligned());
     EXPECT(reshuffle, SPECV_ERR_ROW_STATUS, d.job_status = (uint32_t *)misaligned());
     EXPECT(reshuffle, SPECV_ERR_KEEP_STATUS, d.keep_status = 2);
-    EXPECT(reshuffle, SPECV_ERR_CANARY, d.reserved = 1);
+    EXPECT(reshuffle, SPECV_ERR_NUM_SMS, d.num_sms = -1);
+    EXPECT(reshuffle, SPECV_ERR_NUM_SMS, d.num_sms = 65536);
+    EXPECT(reshuffle, SPECV_ERR_NUM_ACTIVE, d.num_active_groups = (int32_t *)misaligned());
     EXPECT(reshuffle, SPECV_ERR_TOKEN_DTYPE, d.token_dtype = 2);
     EXPECT(reshuffle, SPECV_ERR_TEXT,
            (d.text = misaligned(), d.text_len = word(), d.text_stride_elems = 5));
@@ -713,6 +753,7 @@ int main(int argc, char **argv) {
         {"shuffles", test_shuffles},
         {"long", test_long},
         {"wide", test_wide},
+        {"sms", test_sms},
         {"contradictions", test_contradictions},
         {"tickets", test_tickets},
         {"cycles", test_cycles},

@@ -22,7 +22,8 @@ typedef struct shuffle {
     int groups, max_jobs, batch, num_caches, num_carry, dtype, faults; /* per cent */
     int64_t text_stride, carry_bytes[SPECV_MAX_CARRY];
     pages_of c[SPECV_MAX_CACHES];
-    int keep_status;
+    int keep_status, num_sms, live; /* live: groups */
+    t_buf active;
     io *carry[SPECV_MAX_CARRY], *text, *text_len, *status, *ticket;
     t_buf jobs, num_jobs;
 } shuffle;
@@ -149,6 +150,15 @@ T_FN void shuffle_make(shuffle *s, int dead_percent) {
     draw_jobs(s, dead_percent);
     for (int row = 0; row < s->batch; ++row)
         if (t_chance(s->faults)) spoil(s, row);
+    memset(&s->active, 0, sizeof s->active);
+    s->live = s->groups;
+}
+
+/* Groups behind *num_active_groups: how many jobs they have is anything. */
+T_FN void shuffle_inert(shuffle *s) {
+    s->active = draw_num_active(s->groups, &s->live);
+    for (int g = s->live; g < s->groups; ++g)
+        put32(s->num_jobs.host, g, t_chance(50) ? s->max_jobs : INT32_MAX);
 }
 
 T_FN void shuffle_free(shuffle *s) {
@@ -181,7 +191,8 @@ T_FN specv_reshuffle_desc shuffle_describe(const shuffle *s, int side) {
     d.text_stride_elems = s->text_stride;
     d.num_groups = s->groups, d.max_jobs = s->max_jobs, d.batch = s->batch;
     d.num_caches = s->num_caches, d.num_carry = s->num_carry;
-    d.keep_status = s->keep_status;
+    d.keep_status = s->keep_status, d.num_sms = s->num_sms;
+    d.num_active_groups = (const int32_t *)t_at(&s->active, side);
     return d;
 }
 
@@ -244,7 +255,7 @@ T_FN void shuffle_want(const shuffle *s) {
     for (int g = 0; g < s->groups; ++g)
         for (int j = 0; j < s->max_jobs; ++j) {
             const int64_t at = (int64_t)g * s->max_jobs + j;
-            const int exists = j < get32(s->num_jobs.host, g);
+            const int exists = g < s->live && j < get32(s->num_jobs.host, g);
             const int64_t src = get32(s->jobs.host, 2 * at), dst = get32(s->jobs.host, 2 * at + 1);
             const int good = exists && job_is_good(s, src, dst);
             if (good) want_row(s, src, dst);

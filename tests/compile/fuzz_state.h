@@ -233,6 +233,7 @@ static void rules_of_page_fork(const specv_page_fork_desc *d) {
     NEEDED(d->src_row, 4, d->num_forks, FORK);
     NEEDED(d->dst_row, 4, d->num_forks, FORK);
     RULES_OF_STATUS(d, fork_status);
+    RULE(aligned(d->num_active_forks, 4), NUM_ACTIVE);
     NEEDED(d->page_refs, 4, d->num_forks, PAGE_REFS);
     NEEDED(d->block_table, 4, d->num_forks, BLOCK_TABLE);
     NEEDED(d->num_row_pages, 4, d->num_forks, NUM_ROW_PAGES);
@@ -258,7 +259,7 @@ static void fill_page_fork(specv_page_fork_desc *d) {
     d->page_refs = (int32_t *)pointer(), d->block_table = (int32_t *)pointer();
     d->num_row_pages = (int32_t *)pointer(), d->cache_len = (int32_t *)pointer();
     d->src_row = (const int32_t *)pointer(), d->dst_row = (const int32_t *)pointer();
-    d->fork_status = (uint32_t *)maybe();
+    d->fork_status = (uint32_t *)maybe(), d->num_active_forks = (const int32_t *)maybe();
     d->max_row_pages = field32(1 + (int32_t)take(1));
     d->table_stride_elems = field((take(1) & 1) * (int64_t)d->max_row_pages);
     d->batch = field32((int32_t)take(1)), d->num_forks = field32((int32_t)take(1));
@@ -611,13 +612,15 @@ static void fill_resample_plan(specv_resample_plan_desc *d) {
 static void rules_of_reshuffle(const specv_reshuffle_desc *d) {
     const unsigned token = d->token_dtype == SPECV_I64 ? 8 : 4;
     const wide jobs = (wide)d->num_groups * d->max_jobs;
-    RULE(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    RULE(d->canary0 == 0 && d->canary1 == 0, CANARY);
     RULE(d->batch >= 0, BATCH);
     RULE(d->num_groups >= 0, PARTICLES);
     RULE(d->max_jobs >= 0 && jobs <= 1 << 24, JOBS);
     NEEDED(d->jobs, 4, jobs, JOBS);
     NEEDED(d->num_jobs, 4, jobs, JOBS);
     RULES_OF_STATUS(d, job_status);
+    RULE(aligned(d->num_active_groups, 4), NUM_ACTIVE);
+    RULE(d->num_sms >= 0 && d->num_sms < 65536, NUM_SMS);
     RULE(d->token_dtype == 0 || d->token_dtype == 1, TOKEN_DTYPE);
     RULE(aligned(d->text, token) && aligned(d->text_len, 4), TEXT);
     RULE(d->text_stride_elems >= 0, TEXT);
@@ -653,7 +656,7 @@ static void reach_of_reshuffle(const specv_reshuffle_desc *d) {
 
 static void fill_reshuffle(specv_reshuffle_desc *d) {
     d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
-    d->reserved = (uint32_t)field(0), d->keep_status = field32((int32_t)take(1) & 1);
+    d->keep_status = field32((int32_t)take(1) & 1);
     d->token_dtype = field32((int32_t)take(1) & 1);
     d->jobs = (const int32_t *)pointer(), d->num_jobs = (const int32_t *)pointer();
     d->num_caches = field32((int32_t)take(1) % 3);
@@ -670,6 +673,7 @@ static void fill_reshuffle(specv_reshuffle_desc *d) {
     d->text = maybe(), d->text_len = (int32_t *)maybe();
     if (d->text) d->text_len = (int32_t *)pointer();
     d->text_stride_elems = field(d->text ? 100 : (int64_t)take(1));
+    d->num_active_groups = (const int32_t *)maybe(), d->num_sms = field32((int32_t)take(1));
     d->job_status = (uint32_t *)maybe(), d->ticket = (uint32_t *)pointer();
     d->num_groups = field32((int32_t)take(1)), d->max_jobs = field32((int32_t)take(1));
     d->batch = field32((int32_t)take(1));
