@@ -2040,7 +2040,9 @@ typedef struct specv_verify_sample_desc {
     const uint64_t *seed;           /* [slot]; null with rule GREEDY, and where uniforms replace it:
                                     both (TOKEN, BLOCK), sample_uniform (SCORE, or max_draft 0). The
                                     host cannot see temperatures: that all are 0 is no reason */
-    const int32_t *position;        /* [slot]: where in the text the row's position 0 is */
+    const int32_t *position;        /* [slot]: where in the text the row's position 0 is. What grows
+                                       by the emitted tokens serves: cache_len, before B3. One that
+                                       stands still draws the same numbers in every replay */
     const float *accept_uniform; /* in [0, 1), laid out as draft_tokens, or null: from seed. Given,
                                     it wins; seed then serves what has no uniform */
     const float *sample_uniform; /* the same, [batch]: for the token behind the drafts */
@@ -2075,7 +2077,7 @@ typedef struct specv_sample_desc {
     specv_scores scores;       /* one position a row; seq_stride_elems is the stride of rows */
     const float *temperature;  /* [slot], or null: 1; 0 = greedy. Of probs only 0 counts */
     const uint64_t *seed;      /* [slot]; null only with CDF and uniform */
-    const int32_t *position;   /* [slot]: absolute position of the step's first token */
+    const int32_t *position;   /* [slot]: absolute position of the step's first token; as above */
     const float *uniform;  /* method CDF: in [0, 1), [batch], or null: from seed. Given, it wins */
     void *token;           /* out [batch], token_stride_elems apart; -1 if there is none */
     float *logprob;        /* out [batch], or null; ln p(token), 0 without a token */

@@ -4,15 +4,15 @@
 
    bench floors                 empty kernel, latency probes, device-to-device copy
    bench verify                 A1: variants 0, 1, 5
+   bench sample                 A2 to A5 and A8, from scores over the vocabulary
    bench pack                   B1: variants 2, 5
    bench verify_pack            B2: variants 2 to 5 over the grid of the seed
    bench wide                   B2 beyond it: batch to 1024, planes to 64, one launch or two
    bench tune                   B2 against num_sms
    bench shapes                 B2 at few points, for a kit that was built with other constants
-   bench stats                  E
-   bench sample                 A2 to A5 and A8, from scores over the vocabulary
    bench moves                  B3, B5, C1 to C5, D1 to D3: caches, pages, aligned batches,
                                 particles
+   bench stats                  E
    bench all                    all of these
    bench one OP VARIANT B GAMMA ALPHA ROW_BYTES PLANES DTYPE
                                 one launch of one case, for a profiler or a sanitizer
@@ -972,14 +972,14 @@ static int run_command(int count, char **words) {
     }
     COMMAND("floors", sweep_floors())
     COMMAND("verify", sweep_verify())
+    COMMAND("sample", sweep_scores())
     COMMAND("pack", sweep_kv(OP_PACK))
     COMMAND("verify_pack", sweep_kv(OP_VERIFY_PACK))
     COMMAND("wide", sweep_wide())
     COMMAND("tune", sweep_tune())
     COMMAND("shapes", sweep_shapes())
-    COMMAND("stats", sweep_stats())
-    COMMAND("sample", sweep_scores())
     COMMAND("moves", sweep_moves())
+    COMMAND("stats", sweep_stats())
 #undef COMMAND
     if (!known) fprintf(stderr, "bench: no command \"%s\"; see the top of bench.cu\n", command);
     return !known;

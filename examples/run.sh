@@ -47,6 +47,7 @@ build_04_graph() { build "$1" "$here/04_graph.cu"; }
 build_05_sample() { build "$1" "$here/05_sample.cu"; }
 build_06_replay() { build "$1" "$here/06_replay.cu"; }
 build_07_lm_head() { build "$1" "$here/07_lm_head.cu"; }
+build_08_step() { build "$1" "$here/08_step.cu"; }
 
 execute() {
   if [ "$backend" = ptxrun ]; then
@@ -60,7 +61,7 @@ execute() {
 
 passed=0 failed=0 skipped=0
 for name in 01_launch 02_in_your_kernel 03_plain_c 03_ref_only 04_graph 05_sample 06_replay \
-  07_lm_head; do
+  07_lm_head 08_step; do
   [[ $name =~ ${1:-.} ]] || continue
   if [ $name != 03_ref_only ] && [[ $backend == none* ]]; then
     skipped=$((skipped + 1)); echo "skipped $name: ${backend#none: }"; continue

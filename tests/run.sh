@@ -19,8 +19,9 @@ NVCC=${NVCC:-nvcc}
 OUT=${OUT:-build/tests}
 JOBS=${JOBS:-$(nproc 2>/dev/null || echo 2)}
 QUICK=${QUICK:+--quick}
-PROGRAMS="verify pack stats seed counters fuzz numeric law sample align gap schedule append pages \
-  particles reshuffle bits"
+# In the order of the header's families, then what goes through all of them.
+PROGRAMS="verify numeric sample law pack append pages align gap schedule particles reshuffle \
+  stats seed bits counters fuzz"
 # Further scripts that end with such a line: one word each.
 SCRIPTS="flags.sh published.sh"
 TESTS=${TESTS:-$PROGRAMS $SCRIPTS}
