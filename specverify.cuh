@@ -588,8 +588,8 @@ SPECV_NUMFN int specv_i_is_csr(const specv_rows *rows) {
 
 /* Some operations change state that all their blocks read: the last block to have read it writes
    it. Their ticket is one word, see SPECV_TICKET_BYTES. With BAD_TICKET that state stays as it is.
-   The bit is set in each live row (B3), each job (D3), or one row at least, live or not (C1, C2).
-   C4, without a status, then says -1 groups. In D3 entries and owners of pages have moved by then:
+   The bit is set in each live row (B3), each job (D3), or one row at least, live or not (C1, C2, C4;
+   C4 says -1 groups as well). In D3 entries and owners of pages have moved by then:
    begin the caches anew. Of two launches at once perhaps only one is told. */
 
 #define SPECV_PIECE_BYTES 2048 /* what a warp copies at a time: 4 x 16 bytes per lane */
@@ -5228,11 +5228,14 @@ SPECV_KERNEL __launch_bounds__(SPECV_COLUMN_THREADS)
    with an element per row, in place, so that the rows that go on come first; what is behind them
    stays as it was: a sequence that joins there begins with num_row_pages and cache_len 0, or B5
    gives back pages of the row that moved. Rows that leave give their pages back (B5) before. A
-   launch cannot carry the lengths that it reads; finished is 0 for all rows that go on. */
+   launch cannot carry the lengths that it reads; finished is 0 for all rows that go on.
+   With slots, what a request keeps stays where it is, and new_slot is the next batch; carry is for
+   what a row has. A row that has finished leaves whatever its slot is; one whose slot is BAD_SLOT
+   leaves, too, and says so. Rows may share a slot: nothing of a request is written. */
 enum { SPECV_MAX_CARRY = 8 };
 
 typedef struct specv_carry {
-    void *data;         /* in/out [batch], of any alignment; 16 bytes are fastest */
+    void *data;         /* in/out [batch] (D3: [slot]), of any alignment; 16 bytes are fastest */
     int64_t elem_bytes; /* > 0; elements are back to back */
 } specv_carry;
 
@@ -5240,32 +5243,37 @@ typedef struct specv_compact_desc {
     uint32_t canary0;
     int32_t batch;
     const int32_t *num_active;      /* as in specv_rows */
+    const int32_t *slot;            /* the same */
     const uint8_t *finished;        /* [batch]; not 0: the row leaves */
-    const int32_t *cache_len;       /* [batch], or null: no start_position, no draft_lacks_* */
-    const int32_t *draft_cache_len; /* [batch], or null: no draft_lacks_* */
+    const int32_t *cache_len;       /* [slot], or null: no start_position, no draft_lacks_* */
+    const int32_t *draft_cache_len; /* [slot], or null: no draft_lacks_* */
     int32_t *active;                /* out [batch]: rows that go on, in order, then -1 */
     int32_t *new_num_active;        /* out scalar; not num_active */
-    int32_t *start_position;        /* out [batch], or null: cache_len of active[i], then 0 */
-    int32_t *draft_lacks_first;     /* out [batch], or null: the first position that the draft model
+    int32_t *new_slot;          /* out [batch], or null: slot of active[i] (the row itself without
+                                  slots), then -1. Not slot */
+    int32_t *start_position;    /* out [batch], or null: cache_len of active[i], then 0 */
+    int32_t *draft_lacks_first; /* out [batch], or null: the first position that the draft model
                                   has not seen of active[i], its draft_cache_len; then 0 */
-    int32_t *draft_lacks_start;     /* out [batch + 1], or null: running sum of the tokens it lacks,
+    int32_t *draft_lacks_start; /* out [batch + 1], or null: running sum of the tokens it lacks,
                                   cache_len + 1 - draft_cache_len each: rows of a CSR pass */
-    uint32_t *row_status;           /* out [batch], or null; by row, as the inputs */
+    uint32_t *row_status;       /* out [batch], or null; by row, as the inputs */
     specv_carry carry[SPECV_MAX_CARRY]; /* none may be an input or another output */
     int32_t num_carry;
     int32_t keep_status; /* 1 = add bits to row_status; 0 = store it */
-    uint32_t reserved;   /* must be 0 */
+    int32_t num_slots;   /* as in specv_rows */
     uint32_t canary1;
 } specv_compact_desc;
 
 /* C4. Orders rows by a key, equal keys in row order: by length, with the groups of equal length
-   (EXSPEC, arXiv 2510.22876), or by score, largest first (predicted acceptance). */
+   (EXSPEC, arXiv 2510.22876), or by score, largest first (predicted acceptance). All that it writes
+   is of the step: rows may share a slot. */
 typedef struct specv_group_desc {
     uint32_t canary0;
     int32_t batch;
     const int32_t *num_active; /* as in specv_rows */
-    const uint8_t *skip;       /* [batch], or null; not 0: the row is left out */
-    const int32_t *length;     /* [batch]; this or score */
+    const int32_t *slot;       /* the same */
+    const uint8_t *skip;       /* [batch], or null; not 0: the row is left out, its slot not read */
+    const int32_t *length;     /* [slot]; this or score */
     const float *score;        /* [batch]; NaN counts as the smallest */
     int32_t *order;            /* out [batch]: rows, smallest length or largest score first; -1 */
     int32_t *group_start;      /* out [batch + 1], or null: group g is order[group_start[g]] up to
@@ -5276,8 +5284,11 @@ typedef struct specv_group_desc {
                                   there is none the first num_pick rows that are not left out, then
                                   -1 */
     int32_t *is_group;         /* out scalar, or null: 1 = pick_rows are of one group */
+    uint32_t *row_status;      /* out [batch], or null */
     uint32_t *ticket;          /* one per stream, 0: see B3 */
     int32_t num_pick;
+    int32_t num_slots;   /* as in specv_rows */
+    int32_t keep_status; /* 1 = add bits to row_status; 0 = store it */
     uint32_t canary1;
 } specv_group_desc;
 
@@ -5326,9 +5337,11 @@ SPECV_HOSTFN int specv_i_carry_validate(const specv_carry *carry, int count, int
 SPECV_HOSTFN int specv_compact_validate(const specv_compact_desc *d) {
     int needs_lengths;
     SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
     SPECV_CHECK(d->batch >= 0, BATCH);
     SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
+    SPECV_CHECK(specv_i_slot_validate(d->slot, d->num_slots) == SPECV_OK, SLOT);
+    SPECV_CHECK(specv_i_aligned(d->new_slot, 4), SLOT);
     SPECV_CHECK(d->finished || d->batch == 0, FINISHED);
     SPECV_CHECK(specv_i_aligned(d->cache_len, 4), CACHE_LEN);
     SPECV_CHECK(specv_i_aligned(d->draft_cache_len, 4), DRAFT_CACHE_LEN);
@@ -5351,6 +5364,8 @@ SPECV_HOSTFN int specv_group_validate(const specv_group_desc *d) {
     SPECV_CHECK(d->batch >= 0, BATCH);
     SPECV_CHECK(d->batch <= 1 << 16, TOO_LARGE);
     SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
+    SPECV_CHECK(specv_i_slot_validate(d->slot, d->num_slots) == SPECV_OK, SLOT);
+    SPECV_I_CHECK_STATUS(d, row_status);
     SPECV_CHECK(specv_i_aligned(d->length, 4) && specv_i_aligned(d->score, 4), KEY);
     SPECV_CHECK(!(d->length && d->score) && (d->length || d->score || d->batch == 0), KEY);
     SPECV_CHECK(specv_i_aligned(d->order, 4) && (d->order || d->batch == 0), ORDER);
@@ -5390,13 +5405,13 @@ SPECV_HOSTFN void specv_draft_budget_resolve(specv_draft_budget_desc *d) {
 }
 
 #if SPECV_I_LAUNCHERS
-/* C3. One launch of 1 + num_carry blocks. Row fault: BAD_LENGTH (not 0 <= draft_cache_len <=
-   cache_len): the row goes on with nothing that the draft model lacks. */
+/* C3. One launch of 1 + num_carry blocks. Row faults: BAD_LENGTH (not 0 <= draft_cache_len <=
+   cache_len): the row goes on with nothing that the draft model lacks; BAD_SLOT: it leaves. */
 SPECV_LAUNCHER int specv_compact(const specv_compact_desc *d, struct CUstream_st *stream)
     SPECV_AS(specv_compact);
 
 /* C4. One launch, eight threads per row that compare its key with all others. At most 65,536
-   rows. */
+   rows. Row fault: BAD_SLOT: left out. */
 SPECV_LAUNCHER int specv_group(const specv_group_desc *d, struct CUstream_st *stream)
     SPECV_AS(specv_group);
 
@@ -5411,11 +5426,15 @@ SPECV_LAUNCHER int specv_draft_budget(const specv_draft_budget_desc *d, struct C
 
 /* C4's key of row b in the high word, the row in the low one: no two are equal, and comparing them
    is stable. All ones: the row is left out. */
-SPECV_DEVFN uint64_t specv_i_group_key(const specv_group_desc *d, int b, int live) {
+SPECV_DEVFN uint64_t specv_i_group_key(const specv_group_desc *d, int b, int live,
+                                       uint32_t *status) {
+    int32_t slot;
     uint32_t key;
     if (b >= live || (d->skip && d->skip[b])) return ~(uint64_t)0;
+    slot = specv_thread_slot(d->slot, d->num_slots, b, status);
+    if (slot < 0) return ~(uint64_t)0;
     if (d->length) {
-        key = (uint32_t)d->length[b] ^ 0x80000000u;
+        key = (uint32_t)d->length[slot] ^ 0x80000000u;
     } else {
         float score = specv_i_add(d->score[b], 0.0f); /* -0 is 0 */
         uint32_t bits = specv_float_bits(score);
@@ -5423,6 +5442,12 @@ SPECV_DEVFN uint64_t specv_i_group_key(const specv_group_desc *d, int b, int liv
         if (specv_i_is_nan(score)) key = 0xffffffffu;
     }
     return (uint64_t)key << 32 | (uint32_t)b;
+}
+
+/* The high word for the row that has come to this place. */
+SPECV_DEVFN uint32_t specv_i_group_word(const specv_group_desc *d, int place, int live) {
+    uint32_t ignored = 0;
+    return (uint32_t)(specv_i_group_key(d, d->order[place], live, &ignored) >> 32);
 }
 
 /* Drafts of a row whose survival has at least these bits; survival never grows along the row. */
@@ -5486,7 +5511,9 @@ SPECV_KERNEL __launch_bounds__(SPECV_BUDGET_THREADS, 1)
 /* =============================================================================== >>particles
 
    SMC-SD (arXiv 2604.15672) accepts every draft (rule SCORE) and carries the correction in weights.
-   Particle i of group g is row g * num_particles + i. Each is one launch.
+   Particle i of group g is row g * num_particles + i. With slots, D2 takes those of groups and finds
+   the particles' numbers together: particle i of the group in slot s has slot s * num_particles + i,
+   for D1 and D3 in slot[row]. Each is one launch.
      D1  specv_particle_weights  the weights of a cycle
      D2  specv_resample_plan     which particle is copied over which
      D3  specv_reshuffle         tables, texts and whatever else a particle has move as planned
@@ -5498,26 +5525,28 @@ SPECV_KERNEL __launch_bounds__(SPECV_BUDGET_THREADS, 1)
    and, if no EOS was drafted, ln Z of the power target that the bonus token came from,
        w += bonus_lse - alpha * lse.
    A finished particle adds 0. NaN and +infinity count as -infinity. Every particle has max_draft
-   drafts, or an EOS among them: all are read, what is behind the EOS may hold anything. */
+   drafts, or an EOS among them: all are read, what is behind the EOS may hold anything. Two rows of
+   one slot: BAD_SLOT, in all but the first. */
 typedef struct specv_particle_weights_desc {
     uint32_t canary0;
     int32_t token_dtype;         /* specv_dtype of draft_tokens, next_token */
     const int32_t *num_active;   /* as in specv_rows: particles */
+    const int32_t *slot;         /* the same */
     const void *draft_tokens;    /* [batch][max_draft], or null: no draft is an EOS */
     const void *next_token;      /* [batch], or null: the bonus token is no EOS. Below 0: none */
     const float *target_logprob; /* [batch][max_draft]: ln p(draft), of rule SCORE */
     const float *draft_logprob;  /* ln q(draft), as sampled; of particle i, draft j at
                                     i * row stride + j * position stride, see below */
-    const float *alpha;          /* [batch], or null: 1. Power of the target */
+    const float *alpha;          /* [slot], or null: 1. Power of the target */
     const float *bonus_lse;      /* [batch], or null: nothing is added. lse of specv_sample at
                                     temperature / alpha, that drew the bonus */
     const float *lse;            /* [batch], with bonus_lse: lse at the temperature itself */
-    uint8_t *finished;           /* in/out [batch]: 1 once an EOS was emitted */
-    double *log_weight;          /* in/out [batch]: gains what interval_weight does; D2 begins it
+    uint8_t *finished;           /* in/out [slot]: 1 once an EOS was emitted */
+    double *log_weight;          /* in/out [slot]: gains what interval_weight does; D2 begins it
                                     anew as well if it is given there */
-    double *interval_weight;     /* in/out [batch]: since the last resampling */
+    double *interval_weight;     /* in/out [slot]: since the last resampling */
     int32_t *num_emitted;        /* out [batch], or null: tokens that the text gains */
-    uint32_t *row_status;        /* out [batch], or null; NAN */
+    uint32_t *row_status;        /* out [batch], or null; NAN, BAD_SLOT */
     int64_t draft_stride_elems;  /* of draft_tokens; 0 = max_draft */
     int64_t target_logprob_stride_elems; /* 0 = max_draft */
     /* Of draft_logprob: both 0 = max_draft and 1, or both set. */
@@ -5527,7 +5556,7 @@ typedef struct specv_particle_weights_desc {
     int32_t num_eos;
     int32_t batch, max_draft;
     int32_t keep_status; /* 1 = add bits to row_status; 0 = store it */
-    uint32_t reserved;   /* must be 0 */
+    int32_t num_slots;   /* as in specv_rows */
     uint32_t canary1;
 } specv_particle_weights_desc;
 
@@ -5548,38 +5577,44 @@ enum { SPECV_MAX_PARTICLES = 1024 };
    integers of 40 bits, relative to the group's largest, and everything after is exact: copies of
    particle i are floor or ceil of N w_i (SYSTEMATIC), the same on every machine. Survivors keep
    their rows; the d-th dead one gets the d-th spare copy. A group whose weights are all -infinity
-   does not resample: EMPTY. */
+   does not resample: EMPTY. What a group keeps ("[group]") is at group_slot[g], jobs and drawn_row
+   are rows of the batch whatever slots there are, as D3 takes them. Two groups of one slot:
+   BAD_SLOT, in all but the first. */
 typedef struct specv_resample_plan_desc {
     uint32_t canary0;
     int32_t scheme;                   /* specv_resampling */
     const int32_t *num_active_groups; /* device scalar, or null: all; clamped to 0..num_groups */
-    double *interval_weight;          /* in/out [num_groups][num_particles] */
+    const int32_t *group_slot;        /* [num_groups], or null: group g has slot g */
+    double *interval_weight;          /* in/out [group][num_particles] */
     double *log_weight;               /* in/out, the same, or null */
-    double *log_z;                    /* in/out [num_groups], or null */
-    const uint64_t *seed;    /* [num_groups]; null only with uniform and without drawn_row */
-    const int32_t *position; /* [num_groups], with seed: different in each cycle */
-    const float *uniform;    /* [num_groups] (SYSTEMATIC) or [num_groups][num_particles], in [0, 1),
+    double *log_z;                    /* in/out [group], or null */
+    const uint64_t *seed;             /* [group]; null only with uniform and without drawn_row */
+    const int32_t *position;          /* [group], with seed: different in each cycle */
+    const float *uniform; /* [num_groups] (SYSTEMATIC) or [num_groups][num_particles], in [0, 1),
                              or null: from seed. Given, it wins */
-    int32_t *jobs;           /* out [num_groups][num_particles - 1][2]: src row, dst row; then -1 */
-    int32_t *num_jobs;       /* out [num_groups]: 0 if the group does not resample */
-    int32_t *num_copies;     /* out [num_groups][num_particles], or null: of each particle */
+    int32_t *jobs;        /* out [num_groups][num_particles - 1][2]: src row, dst row; then -1 */
+    int32_t *num_jobs;    /* out [num_groups]: 0 if the group does not resample */
+    int32_t *num_copies;  /* out [num_groups][num_particles], or null: of each particle */
     int32_t *drawn_row; /* out [num_groups], or null: a row drawn with the weights as they come in,
                         -1 if all are -infinity: the text to keep, in the end. Needs seed. D3
-                        may overwrite the row: read it before, or call with threshold 0 */
+                        may overwrite the row: read it before, or call with threshold 0. With
+                        slots the text is at slot[drawn_row] of D3 */
     double *ess;        /* out [num_groups], or null */
     uint32_t *group_status; /* out [num_groups], or null */
     double threshold;       /* 0..1; 0: never */
     int32_t num_groups, num_particles;
-    int32_t keep_status; /* 1 = add bits to group_status; 0 = store it */
+    int32_t keep_status;     /* 1 = add bits to group_status; 0 = store it */
+    int32_t num_group_slots; /* slots of arrays "[group]"; with group_slot: must be set */
+    uint32_t reserved;       /* must be 0 */
     uint32_t canary1;
 } specv_resample_plan_desc;
 
 /* The paged cache of one model, as B5 keeps it. */
 typedef struct specv_particle_cache {
     specv_page_pool pool;
-    int32_t *block_table;       /* in/out [batch][table_stride_elems] */
-    int32_t *num_row_pages;     /* in/out [batch] */
-    int32_t *cache_len;         /* in/out [batch] */
+    int32_t *block_table;       /* in/out [slot][table_stride_elems] */
+    int32_t *num_row_pages;     /* in/out [slot] */
+    int32_t *cache_len;         /* in/out [slot] */
     int64_t table_stride_elems; /* 0 = max_row_pages */
     int32_t page_size, num_pages, max_row_pages;
     uint32_t reserved; /* must be 0 */
@@ -5593,19 +5628,24 @@ enum { SPECV_MAX_CACHES = 2, SPECV_RESHUFFLE_TICKET_WORDS = 2 + SPECV_MAX_CACHES
    ascending order. If free_pages of a cache has no place for all of them (num_free is wrong), none
    goes there: num_free stays, -1 is behind it, the pages have 0 owners. A page with more entries
    than owners is freed when its owners have run out; the other entries only go. (If a src keeps
-   that page, it depends on the order whether this is seen.) */
+   that page, it depends on the order whether this is seen.)
+   Jobs name rows; all that moves is at the slots of these. A job with a row whose slot is none, or
+   that of an earlier row, does nothing: BAD_SLOT. So no two jobs meet in a slot; that none meet in a
+   row is the caller's (D2's) part. */
 typedef struct specv_reshuffle_desc {
     uint32_t canary0;
     int32_t token_dtype;              /* specv_dtype of text */
     const int32_t *num_active_groups; /* as in D2: the others have no jobs */
     const int32_t *jobs;     /* [num_groups][max_jobs][2], of D2: each dst once, no dst is a src */
     const int32_t *num_jobs; /* [num_groups] */
+    const int32_t *slot;     /* as in specv_rows; rows behind those that jobs name are not read */
     specv_particle_cache cache[SPECV_MAX_CACHES];
-    specv_carry carry[SPECV_MAX_CARRY]; /* what else a particle has, like finished of D1: dst's
-                                           element becomes src's. No other array of this struct */
-    void *text;                         /* in/out [batch], text_stride_elems apart, or null */
-    int32_t *text_len;                  /* in/out [batch], with text: tokens of it */
-    uint32_t *job_status; /* out [num_groups][max_jobs], or null. BAD_LENGTH: the job did nothing.
+    specv_carry carry[SPECV_MAX_CARRY]; /* [slot]: what else a particle has, like finished of D1:
+                                           dst's element becomes src's. No array of this struct */
+    void *text;                         /* in/out [slot], text_stride_elems apart, or null */
+    int32_t *text_len;                  /* in/out [slot], with text: tokens of it */
+    uint32_t *job_status; /* out [num_groups][max_jobs], or null. BAD_LENGTH, BAD_SLOT: the job did
+                             nothing.
                              BAD_PAGE, in every job of the launch: pages found no place in
                              free_pages, or an entry that was shared or given back is no page of
                              the pool or one without owners */
@@ -5616,6 +5656,8 @@ typedef struct specv_reshuffle_desc {
     int32_t num_caches, num_carry;
     int32_t keep_status; /* 1 = add bits to job_status; 0 = store it */
     int32_t num_sms;     /* 0 = ask the runtime for the current device */
+    int32_t num_slots;   /* as in specv_rows */
+    uint32_t reserved;   /* must be 0 */
     uint32_t canary1;
 } specv_reshuffle_desc;
 
@@ -5695,11 +5737,12 @@ SPECV_NUMFN uint64_t specv_i_stratum(int k, uint32_t u, int num, uint64_t sum) {
 SPECV_HOSTFN int specv_particle_weights_validate(const specv_particle_weights_desc *d) {
     size_t token_bytes;
     SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
     SPECV_CHECK(d->batch >= 0, BATCH);
     SPECV_CHECK(d->max_draft >= 0, MAX_DRAFT);
     SPECV_CHECK((int64_t)d->batch * ((int64_t)d->max_draft + 1) <= 1 << 30, TOO_LARGE);
     SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
+    SPECV_CHECK(specv_i_slot_validate(d->slot, d->num_slots) == SPECV_OK, SLOT);
     SPECV_CHECK(d->token_dtype == SPECV_I32 || d->token_dtype == SPECV_I64, TOKEN_DTYPE);
     token_bytes = d->token_dtype == SPECV_I64 ? 8 : 4;
     SPECV_CHECK(specv_i_aligned(d->draft_tokens, token_bytes), DRAFT_TOKENS);
@@ -5749,7 +5792,7 @@ SPECV_HOSTFN void specv_particle_weights_resolve(specv_particle_weights_desc *d)
 
 SPECV_HOSTFN int specv_resample_plan_validate(const specv_resample_plan_desc *d) {
     SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
     SPECV_CHECK(d->scheme >= SPECV_RESAMPLE_SYSTEMATIC && d->scheme <= SPECV_RESAMPLE_RESIDUAL,
                 SCHEME);
     SPECV_CHECK(d->num_groups >= 0 && d->num_particles >= 1 &&
@@ -5757,6 +5800,7 @@ SPECV_HOSTFN int specv_resample_plan_validate(const specv_resample_plan_desc *d)
                 PARTICLES);
     SPECV_CHECK((int64_t)d->num_groups * d->num_particles <= 1 << 30, TOO_LARGE);
     SPECV_CHECK(specv_i_aligned(d->num_active_groups, 4), NUM_ACTIVE);
+    SPECV_CHECK(specv_i_slot_validate(d->group_slot, d->num_group_slots) == SPECV_OK, SLOT);
     SPECV_CHECK(specv_i_aligned(d->interval_weight, 8) &&
                     (d->interval_weight || d->num_groups == 0),
                 WEIGHT);
@@ -5778,7 +5822,8 @@ SPECV_HOSTFN int specv_resample_plan_validate(const specv_resample_plan_desc *d)
     return SPECV_OK;
 }
 
-SPECV_HOSTFN int specv_i_particle_cache_validate(const specv_particle_cache *c, int64_t batch) {
+SPECV_HOSTFN int specv_i_particle_cache_validate(const specv_particle_cache *c, int64_t batch,
+                                                 int64_t num_slots) {
     SPECV_CHECK(c->reserved == 0, CANARY);
     SPECV_CHECK(specv_i_aligned(c->pool.page_refs, 4) && (c->pool.page_refs || batch == 0),
                 PAGE_REFS);
@@ -5795,16 +5840,19 @@ SPECV_HOSTFN int specv_i_particle_cache_validate(const specv_particle_cache *c, 
     SPECV_CHECK(c->num_pages > 0, NUM_PAGES);
     SPECV_CHECK(c->table_stride_elems == 0 || c->table_stride_elems >= c->max_row_pages,
                 TABLE_STRIDE);
-    SPECV_CHECK(specv_i_times(batch * 4, c->table_stride_elems) < SPECV_I_HUGE, SIZE);
+    SPECV_CHECK(specv_i_times(num_slots * 4, c->table_stride_elems) < SPECV_I_HUGE, SIZE);
     SPECV_CHECK(specv_i_times(batch, c->max_row_pages) <= 1 << 30, TOO_LARGE);
     return SPECV_OK;
 }
 
 SPECV_HOSTFN int specv_reshuffle_validate(const specv_reshuffle_desc *d) {
+    int64_t num_slots;
     int status;
     SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
     SPECV_CHECK(d->batch >= 0, BATCH);
+    SPECV_CHECK(specv_i_slot_validate(d->slot, d->num_slots) == SPECV_OK, SLOT);
+    num_slots = d->slot ? d->num_slots : d->batch;
     SPECV_CHECK(d->num_groups >= 0, PARTICLES);
     SPECV_CHECK(specv_i_aligned(d->num_active_groups, 4), NUM_ACTIVE);
     SPECV_CHECK(d->max_jobs >= 0 && (int64_t)d->num_groups * d->max_jobs <= 1 << 24, JOBS);
@@ -5817,14 +5865,14 @@ SPECV_HOSTFN int specv_reshuffle_validate(const specv_reshuffle_desc *d) {
     SPECV_CHECK(specv_i_aligned(d->text_len, 4), TEXT);
     SPECV_CHECK(!d->text || (d->text_len && d->text_stride_elems > 0), TEXT);
     SPECV_CHECK(d->text_stride_elems >= 0, TEXT);
-    SPECV_CHECK(specv_i_times((int64_t)d->batch * 8, d->text_stride_elems) < SPECV_I_HUGE, SIZE);
+    SPECV_CHECK(specv_i_times(num_slots * 8, d->text_stride_elems) < SPECV_I_HUGE, SIZE);
     SPECV_CHECK(specv_i_aligned(d->ticket, 4) && (d->ticket || d->num_groups == 0), TICKET);
     SPECV_CHECK(d->num_caches >= 0 && d->num_caches <= SPECV_MAX_CACHES, CACHES);
     for (int i = 0; i < d->num_caches; ++i) {
-        status = specv_i_particle_cache_validate(&d->cache[i], d->batch);
+        status = specv_i_particle_cache_validate(&d->cache[i], d->batch, num_slots);
         if (status != SPECV_OK) return status;
     }
-    return specv_i_carry_validate(d->carry, d->num_carry, d->batch);
+    return specv_i_carry_validate(d->carry, d->num_carry, num_slots);
 }
 
 SPECV_HOSTFN void specv_reshuffle_resolve(specv_reshuffle_desc *d) {
@@ -5834,7 +5882,7 @@ SPECV_HOSTFN void specv_reshuffle_resolve(specv_reshuffle_desc *d) {
 }
 
 #if SPECV_I_LAUNCHERS
-/* D1. One launch, a thread per particle. */
+/* D1. One launch, a thread per particle; with slots each looks at those before its own. */
 SPECV_LAUNCHER int specv_particle_weights(const specv_particle_weights_desc *d,
                                           struct CUstream_st *stream)
     SPECV_AS(specv_particle_weights);
@@ -5845,7 +5893,7 @@ SPECV_LAUNCHER int specv_resample_plan(const specv_resample_plan_desc *d,
 
 /* D3. One launch, a few blocks for each SM at most, which look at all jobs that there can be, times
    chunks of a table; a job that there is not costs one load. D4, from one prompt to many particles,
-   is specv_page_fork. Job fault: BAD_LENGTH (rows, lengths): nothing is done. Page ids, owners and
+   is specv_page_fork. Job faults: BAD_LENGTH (rows, lengths), BAD_SLOT: nothing is done. Page ids, owners and
    num_free are B5's to judge: an id outside the pool is carried along, counted nowhere; with
    num_free out of range freed pages are lost. */
 SPECV_LAUNCHER int specv_reshuffle(const specv_reshuffle_desc *d, struct CUstream_st *stream)
@@ -5882,19 +5930,20 @@ typedef struct specv_i_plan {
     uint32_t status; /* of the draws */
 } specv_i_plan;
 
-SPECV_DEVFN uint64_t specv_i_draw_uniform(const specv_resample_plan_desc *d, int g, int k,
-                                          uint32_t *status) {
+/* g: the group, for what is drawn per step; slot: its own. */
+SPECV_DEVFN uint64_t specv_i_draw_uniform(const specv_resample_plan_desc *d, int g, int32_t slot,
+                                          int k, uint32_t *status) {
     const int one = d->scheme == SPECV_RESAMPLE_SYSTEMATIC;
     if (d->uniform)
         return specv_uniform_bits(
             specv_i_clean_uniform(d->uniform[one ? g : (int64_t)g * d->num_particles + k], status));
-    return specv_i_resample_bits(d->seed[g], d->position[g], one ? 0 : k);
+    return specv_i_resample_bits(d->seed[slot], d->position[slot], one ? 0 : k);
 }
 
 /* Copies of each particle, in p->counts; p->status. w: the thread's particle's, sum: of all. Call:
    block. */
-SPECV_DEVFN void specv_i_block_ancestors(const specv_resample_plan_desc *d, int g, specv_i_plan *p,
-                                         uint64_t w, uint64_t sum) {
+SPECV_DEVFN void specv_i_block_ancestors(const specv_resample_plan_desc *d, int g, int32_t slot,
+                                         specv_i_plan *p, uint64_t w, uint64_t sum) {
     const int i = specv_i_thread(), n = d->num_particles;
     uint64_t draws = (uint64_t)n, ignored;
     int32_t sure = 0;
@@ -5908,7 +5957,7 @@ SPECV_DEVFN void specv_i_block_ancestors(const specv_resample_plan_desc *d, int 
     if (d->scheme == SPECV_RESAMPLE_RESIDUAL) draws = p->sums[n - 1] / sum, sum = p->sums[n - 1];
     if ((uint64_t)i < draws) {
         uint32_t status = 0;
-        const uint64_t u = specv_i_draw_uniform(d, g, i, &status);
+        const uint64_t u = specv_i_draw_uniform(d, g, slot, i, &status);
         const uint64_t at = d->scheme <= SPECV_RESAMPLE_STRATIFIED
                                 ? specv_i_stratum(i, (uint32_t)(u >> 32), n, sum)
                                 : specv_i_mul_high(u, sum);
@@ -5966,14 +6015,35 @@ SPECV_DEVFN specv_i_share specv_i_shared_pages(const specv_particle_cache *c, in
     return s;
 }
 
-/* Can the job be done? Call: thread. */
-SPECV_DEVFN int specv_i_job_ok(const specv_reshuffle_desc *d, int src, int dst) {
-    if (dst < 0 || dst >= d->batch || src < 0 || src >= d->batch || dst == src) return 0;
-    const int32_t text_len = d->text ? d->text_len[src] : 0;
-    int bad = 0;
-    for (int i = 0; i < d->num_caches; ++i)
-        bad |= specv_i_shared_pages(&d->cache[i], src, dst).pages < 0;
-    return !bad && text_len >= 0 && text_len <= d->text_stride_elems;
+/* What a job names: two slots, if status is 0. */
+typedef struct specv_i_job {
+    int32_t src, dst;
+    uint32_t status;
+} specv_i_job;
+
+SPECV_DEVFN int32_t specv_i_job_slot(const specv_reshuffle_desc *d, int row, int by_warp,
+                                     uint32_t *status) {
+    return by_warp ? specv_warp_slot(d->slot, d->num_slots, row, status)
+                   : specv_thread_own_slot(d->slot, d->num_slots, row, status);
+}
+
+/* Can the job be done? Call: thread; by_warp: a warp, of one job. */
+SPECV_DEVFN specv_i_job specv_i_load_job(const specv_reshuffle_desc *d, int job, int by_warp) {
+    specv_i_job r = {d->jobs[2 * job], d->jobs[2 * job + 1], 0};
+    int bad = r.dst < 0 || r.dst >= d->batch || r.src < 0 || r.src >= d->batch || r.dst == r.src;
+    if (!bad) {
+        r.src = specv_i_job_slot(d, r.src, by_warp, &r.status);
+        r.dst = specv_i_job_slot(d, r.dst, by_warp, &r.status);
+    }
+    if (r.status) return r;
+    if (!bad) {
+        const int32_t text_len = d->text ? d->text_len[r.src] : 0;
+        for (int i = 0; i < d->num_caches; ++i)
+            bad |= specv_i_shared_pages(&d->cache[i], r.src, r.dst).pages < 0;
+        bad |= text_len < 0 || text_len > d->text_stride_elems;
+    }
+    if (bad) r.status = SPECV_ROW_BAD_LENGTH;
+    return r;
 }
 
 /* One step of a bitonic network: numbers low and high of each pair, of blocks of `apart`, change
@@ -6969,22 +7039,26 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_COMPACT_THREADS, 1)
     int32_t count = 0, lacks = 0;
 #pragma unroll 1
     for (int row0 = 0; row0 < d.batch; row0 += SPECV_COMPACT_THREADS) {
-        const int b = row0 + thread, stays = b < live && !d.finished[b];
+        const int b = row0 + thread, goes_on = b < live && !d.finished[b];
+        uint32_t status = 0;
+        const int32_t slot = goes_on ? specv_thread_slot(d.slot, d.num_slots, b, &status) : -1;
+        const int stays = slot >= 0;
         int32_t total, to = count + specv_block_exclusive_scan(stays, &total, scratch[0]);
         if (array < 0) {
-            int32_t len = stays && d.cache_len ? d.cache_len[b] : 0;
-            int32_t first = stays && d.draft_cache_len ? d.draft_cache_len[b] : len;
+            int32_t len = stays && d.cache_len ? d.cache_len[slot] : 0;
+            int32_t first = stays && d.draft_cache_len ? d.draft_cache_len[slot] : len;
             const int bad = len < 0 || len == SPECV_I_INT_MAX || first < 0 || first > len;
             int32_t mine = stays && !bad ? len + 1 - first : 0, sum;
             int32_t before = lacks + specv_block_exclusive_scan(mine, &sum, scratch[1]);
             if (stays) {
                 d.active[to] = b;
+                if (d.new_slot) d.new_slot[to] = slot;
                 if (d.start_position) d.start_position[to] = bad ? 0 : len;
                 if (d.draft_lacks_first) d.draft_lacks_first[to] = bad ? 0 : first;
                 if (d.draft_lacks_start) d.draft_lacks_start[to] = before;
             }
-            if (b < d.batch)
-                specv_i_put_status(d.row_status, b, bad ? SPECV_ROW_BAD_LENGTH : 0, d.keep_status);
+            if (bad) status |= SPECV_ROW_BAD_LENGTH;
+            if (b < d.batch) specv_i_put_status(d.row_status, b, status, d.keep_status);
             lacks += sum;
         } else {
             const int64_t bytes = d.carry[array].elem_bytes;
@@ -7022,6 +7096,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_COMPACT_THREADS, 1)
         if (d.draft_lacks_start) d.draft_lacks_start[i] = lacks;
         if (i == d.batch) break;
         d.active[i] = -1;
+        if (d.new_slot) d.new_slot[i] = -1;
         if (d.start_position) d.start_position[i] = 0;
         if (d.draft_lacks_first) d.draft_lacks_first[i] = 0;
     }
@@ -7040,11 +7115,12 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_GROUP_THREADS)
     const int b = (int)blockIdx.x * SPECV_GROUP_ROWS + thread / lanes;
     specv_i_wait_for_primary();
     const int live = specv_i_num_live(d.num_active, d.batch);
-    const uint64_t key = specv_i_group_key(&d, b, live);
+    uint32_t status = 0, ignored = 0;
+    const uint64_t key = specv_i_group_key(&d, b, live, &status);
     int32_t rank = 0, count = 0, groups = 0, total, found = 0;
 #pragma unroll 1
     for (int row0 = 0; row0 < d.batch; row0 += SPECV_GROUP_THREADS) {
-        keys[thread] = specv_i_group_key(&d, row0 + thread, live);
+        keys[thread] = specv_i_group_key(&d, row0 + thread, live, &ignored);
         __syncthreads();
 #pragma unroll 8
         for (int j = lane; j < SPECV_GROUP_THREADS; j += lanes) {
@@ -7061,6 +7137,8 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_GROUP_THREADS)
     if (lane == 0 && b < d.batch && b >= count) d.order[b] = -1;
     const int arrival = specv_i_block_arrives(d.ticket, (int)blockIdx.x, (int)gridDim.x);
     if (arrival == SPECV_I_BAD_TICKET && thread == 0 && d.group_count) *d.group_count = -1;
+    if (arrival == SPECV_I_BAD_TICKET) status |= SPECV_ROW_BAD_TICKET;
+    if (lane == 0 && b < d.batch) specv_i_put_status(d.row_status, b, status, d.keep_status);
     if (arrival != SPECV_I_LAST) return;
     if (thread == 0) best = ~(uint64_t)0;
     __syncthreads();
@@ -7069,16 +7147,13 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_GROUP_THREADS)
         const int r = r0 + thread, num_pick = d.num_pick;
         int head = 0, g;
         if (r < count) {
-            const uint32_t mine = (uint32_t)(specv_i_group_key(&d, d.order[r], live) >> 32);
-            head = r == 0 || (uint32_t)(specv_i_group_key(&d, d.order[r - 1], live) >> 32) != mine;
+            const uint32_t mine = specv_i_group_word(&d, r, live);
+            head = r == 0 || specv_i_group_word(&d, r - 1, live) != mine;
             /* the num_pick-th of its group: as many before it are equal, and not one more */
             if (num_pick > 0 && r + 1 >= num_pick) {
                 int before = r - num_pick;
-                int enough =
-                    (uint32_t)(specv_i_group_key(&d, d.order[before + 1], live) >> 32) == mine;
-                if (enough &&
-                    (before < 0 ||
-                     (uint32_t)(specv_i_group_key(&d, d.order[before], live) >> 32) != mine))
+                int enough = specv_i_group_word(&d, before + 1, live) == mine;
+                if (enough && (before < 0 || specv_i_group_word(&d, before, live) != mine))
                     atomicMin((unsigned long long *)&best,
                               (unsigned long long)d.order[r] << 32 | (uint32_t)r);
             }
@@ -7101,7 +7176,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_GROUP_THREADS)
     }
 #pragma unroll 1
     for (int row0 = 0; row0 < live && found < d.num_pick; row0 += SPECV_GROUP_THREADS) {
-        int takes = specv_i_group_key(&d, row0 + thread, live) != ~(uint64_t)0;
+        int takes = specv_i_group_key(&d, row0 + thread, live, &ignored) != ~(uint64_t)0;
         int at = found + specv_block_exclusive_scan(takes, &total, scratch);
         if (takes && at < d.num_pick) d.pick_rows[at] = row0 + thread;
         found += total;
@@ -7212,16 +7287,18 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PARTICLE_THREADS)
     const int64_t b = (int64_t)blockIdx.x * SPECV_PARTICLE_THREADS + specv_i_thread();
     specv_i_wait_for_primary();
     if (b >= d.batch) return;
-    int32_t emitted = 0;
+    int32_t emitted = 0, slot = -1;
     uint32_t status = 0;
-    if (b < specv_i_num_live(d.num_active, d.batch)) {
+    if (b < specv_i_num_live(d.num_active, d.batch))
+        slot = specv_thread_own_slot(d.slot, d.num_slots, b, &status);
+    if (slot >= 0) {
         const float *p = d.target_logprob + b * d.target_logprob_stride_elems;
         const float *q = d.draft_logprob + b * d.draft_logprob_seq_stride_elems;
-        const float alpha = d.alpha ? d.alpha[b] : 1.f, lse = d.bonus_lse ? d.lse[b] : 0;
+        const float alpha = d.alpha ? d.alpha[slot] : 1.f, lse = d.bonus_lse ? d.lse[b] : 0;
         const float bonus_lse = d.bonus_lse ? d.bonus_lse[b] : 0;
         const int64_t bonus = d.next_token ? specv_i_one_token(d.next_token, d.token_dtype, b) : 0;
-        const double log_weight = d.log_weight[b], interval = d.interval_weight[b];
-        const int was_finished = d.finished[b] != 0;
+        const double log_weight = d.log_weight[slot], interval = d.interval_weight[slot];
+        const int was_finished = d.finished[slot] != 0;
         int ended = was_finished;
         double gain = 0;
 #pragma unroll 1
@@ -7251,10 +7328,10 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PARTICLE_THREADS)
             if (d.next_token) ended = specv_i_is_one_of(d.eos_token, d.num_eos, bonus);
             emitted += bonus >= 0;
         }
-        if (ended && !was_finished) d.finished[b] = 1;
+        if (ended && !was_finished) d.finished[slot] = 1;
         gain = specv_i_clean_weight(gain, &status);
-        d.log_weight[b] = specv_i_clean_weight(specv_i_add_double(log_weight, gain), &status);
-        d.interval_weight[b] = specv_i_clean_weight(specv_i_add_double(interval, gain), &status);
+        d.log_weight[slot] = specv_i_clean_weight(specv_i_add_double(log_weight, gain), &status);
+        d.interval_weight[slot] = specv_i_clean_weight(specv_i_add_double(interval, gain), &status);
     }
     if (d.num_emitted) d.num_emitted[b] = emitted;
     specv_i_put_status(d.row_status, b, status, d.keep_status);
@@ -7270,13 +7347,16 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PLAN_THREADS, 1)
     const long long none = (long long)(SPECV_I_MINUS_INFINITY ^ 0x7fffffffffffffffu);
     uint64_t w = 0, sum = 0, hh, hl, ll;
     double weight = specv_i_bits_double(SPECV_I_MINUS_INFINITY), max, ess = 0;
-    uint32_t status = 0;
-    int32_t count = 1, num_jobs, total, before;
+    uint32_t status = 0, of_slot = 0;
+    int32_t count = 1, num_jobs, total, before, slot = -1;
     int any, resamples = 0;
     specv_i_wait_for_primary();
-    const int live = g < specv_i_num_live(d.num_active_groups, d.num_groups);
+    if (g < specv_i_num_live(d.num_active_groups, d.num_groups))
+        slot = specv_warp_slot(d.group_slot, d.num_group_slots, g, &of_slot);
+    const int live = slot >= 0;
+    const int64_t state = (int64_t)slot * n + i; /* of the particle */
     if (i == 0) plan.max = none, plan.status = 0;
-    if (live && i < n) weight = specv_i_clean_weight(d.interval_weight[row], &status);
+    if (live && i < n) weight = specv_i_clean_weight(d.interval_weight[state], &status);
     status = __syncthreads_or(status != 0) ? SPECV_ROW_NAN : 0;
     {
         const uint64_t bits = specv_i_double_bits(weight);
@@ -7298,7 +7378,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PLAN_THREADS, 1)
         const uint64_t upto = specv_i_block_inclusive_add(w, &sum, plan.scratch[0]);
         if (d.drawn_row) {
             const uint64_t at = specv_i_mul_high(
-                specv_i_resample_bits(d.seed[g], d.position[g], SPECV_MAX_PARTICLES), sum);
+                specv_i_resample_bits(d.seed[slot], d.position[slot], SPECV_MAX_PARTICLES), sum);
             if (upto > at && upto - w <= at) d.drawn_row[g] = (int32_t)row;
         }
         specv_i_block_inclusive_add(h * h, &hh, plan.scratch[1]);
@@ -7312,15 +7392,15 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PLAN_THREADS, 1)
     }
     __syncthreads(); /* scratch is reused */
     if (resamples) {
-        specv_i_block_ancestors(&d, g, &plan, w, sum);
+        specv_i_block_ancestors(&d, g, slot, &plan, w, sum);
         status |= plan.status;
         if (i < n) {
             count = plan.counts[i];
-            d.interval_weight[row] = 0;
-            if (d.log_weight) d.log_weight[row] = 0;
+            d.interval_weight[state] = 0;
+            if (d.log_weight) d.log_weight[state] = 0;
         }
         if (i == 0 && d.log_z)
-            d.log_z[g] = specv_i_add_double(d.log_z[g], specv_i_log_mean(sum, n, max));
+            d.log_z[slot] = specv_i_add_double(d.log_z[slot], specv_i_log_mean(sum, n, max));
     }
     if (i >= n) count = 1;
     plan.spare[i] = specv_block_exclusive_scan(count > 1 ? count - 1 : 0, &total, plan.words[0]);
@@ -7337,7 +7417,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PLAN_THREADS, 1)
     if (i == 0) {
         d.num_jobs[g] = num_jobs;
         if (d.ess) d.ess[g] = ess;
-        specv_i_put_status(d.group_status, g, live ? status : 0, d.keep_status);
+        specv_i_put_status(d.group_status, g, live ? status : of_slot, d.keep_status);
     }
 }
 
@@ -7359,8 +7439,9 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PARTICLE_THREADS, 2)
         const int job = item / task.chunks;
         const int at = item % task.chunks * SPECV_PARTICLE_THREADS + thread;
         if (job % d->max_jobs >= d->num_jobs[job / d->max_jobs]) continue;
-        const int src = d->jobs[2 * job], dst = d->jobs[2 * job + 1];
-        if (specv_i_job_ok(d, src, dst)) {
+        const specv_i_job named = specv_i_load_job(d, job, 1);
+        const int src = named.src, dst = named.dst;
+        if (!named.status) {
             for (int i = 0; i < d->num_caches; ++i) {
                 const specv_particle_cache *c = &d->cache[i];
                 const specv_i_share s = specv_i_shared_pages(c, src, dst);
@@ -7405,10 +7486,10 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PARTICLE_THREADS, 2)
         if (!specv_i_has_places(&d->cache[i], freed[i])) of_pools |= SPECV_ROW_BAD_PAGE;
     for (int j = thread; j < num_jobs; j += SPECV_PARTICLE_THREADS) {
         const int exists = j < live && j % d->max_jobs < d->num_jobs[j / d->max_jobs];
-        const int src = exists ? d->jobs[2 * j] : -1, dst = exists ? d->jobs[2 * j + 1] : -1;
-        uint32_t status = 0;
-        if (exists) status = specv_i_job_ok(d, src, dst) ? 0 : SPECV_ROW_BAD_LENGTH;
-        if (exists && !status) {
+        specv_i_job named = {0, 0, 0};
+        if (exists) named = specv_i_load_job(d, j, 0);
+        if (exists && !named.status) {
+            const int src = named.src, dst = named.dst;
             for (int i = 0; i < d->num_caches; ++i) {
                 const specv_particle_cache *c = &d->cache[i];
                 const specv_i_share s = specv_i_shared_pages(c, src, dst);
@@ -7416,7 +7497,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PARTICLE_THREADS, 2)
             }
             if (d->text_len) d->text_len[dst] = d->text_len[src];
         }
-        specv_i_put_status(d->job_status, j, exists ? status | of_pools : 0, d->keep_status);
+        specv_i_put_status(d->job_status, j, exists ? named.status | of_pools : 0, d->keep_status);
     }
     for (int i = 0; i < d->num_caches; ++i) {
         const specv_page_pool *pool = &d->cache[i].pool;

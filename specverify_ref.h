@@ -1398,12 +1398,16 @@ SPECV_REF_BODY int specv_ref_compact(const specv_compact_desc *d) {
     live = specv_ref_i_num_live(d->num_active, d->batch);
     for (int b = 0; b < d->batch; ++b) {
         uint32_t bits = 0;
-        if (b < live && !d->finished[b]) {
-            int64_t len = d->cache_len ? d->cache_len[b] : 0;
-            int64_t first = d->draft_cache_len ? d->draft_cache_len[b] : len;
+        int32_t slot = -1;
+        if (b < live && !d->finished[b])
+            slot = specv_ref_i_slot(d->slot, d->num_slots, b, 0, &bits);
+        if (slot >= 0) {
+            int64_t len = d->cache_len ? d->cache_len[slot] : 0;
+            int64_t first = d->draft_cache_len ? d->draft_cache_len[slot] : len;
             int bad = len < 0 || len == INT32_MAX || first < 0 || first > len;
             if (bad) bits = SPECV_ROW_BAD_LENGTH;
             d->active[count] = b;
+            if (d->new_slot) d->new_slot[count] = slot;
             if (d->start_position) d->start_position[count] = bad ? 0 : (int32_t)len;
             if (d->draft_lacks_first) d->draft_lacks_first[count] = bad ? 0 : (int32_t)first;
             if (d->draft_lacks_start) d->draft_lacks_start[count] = (int32_t)lacks;
@@ -1420,6 +1424,7 @@ SPECV_REF_BODY int specv_ref_compact(const specv_compact_desc *d) {
     *d->new_num_active = count;
     for (int i = count; i < d->batch; ++i) {
         d->active[i] = -1;
+        if (d->new_slot) d->new_slot[i] = -1;
         if (d->start_position) d->start_position[i] = 0;
         if (d->draft_lacks_first) d->draft_lacks_first[i] = 0;
         if (d->draft_lacks_start) d->draft_lacks_start[i] = (int32_t)lacks;
@@ -1432,22 +1437,27 @@ SPECV_REF_BODY int specv_ref_compact(const specv_compact_desc *d) {
 
 /* Does row i come before row j? Only what "smaller" means is decided here. */
 static int specv_ref_i_key_below(const specv_group_desc *d, int i, int j) {
+    if (d->length && d->slot) return d->length[d->slot[i]] < d->length[d->slot[j]];
     if (d->length) return d->length[i] < d->length[j];
     if (d->score[j] != d->score[j]) return d->score[i] == d->score[i];
     return d->score[i] > d->score[j];
 }
 
-static int specv_ref_i_in_order(const specv_group_desc *d, int b, int live) {
-    return b < live && !(d->skip && d->skip[b]);
+static int specv_ref_i_in_order(const specv_group_desc *d, int b, int live, uint32_t *bits) {
+    if (b >= live || (d->skip && d->skip[b])) return 0;
+    return specv_ref_i_slot(d->slot, d->num_slots, b, 0, bits) >= 0;
 }
 
 SPECV_REF_BODY int specv_ref_group(const specv_group_desc *d) {
     int status = specv_group_validate(d), live, count = 0, groups = 0, best = -1, size = 0;
+    uint32_t ignored = 0;
     if (status != SPECV_OK || d->batch == 0) return status;
     live = specv_ref_i_num_live(d->num_active, d->batch);
-    for (int b = 0; b < live; ++b) { /* insertion: stable */
-        int at = count;
-        if (!specv_ref_i_in_order(d, b, live)) continue;
+    for (int b = 0; b < d->batch; ++b) { /* insertion: stable */
+        uint32_t bits = 0;
+        int at = count, in_order = specv_ref_i_in_order(d, b, live, &bits);
+        specv_i_put_status(d->row_status, b, bits, d->keep_status);
+        if (!in_order) continue;
         for (; at > 0 && specv_ref_i_key_below(d, b, d->order[at - 1]); --at)
             d->order[at] = d->order[at - 1];
         d->order[at] = b;
@@ -1471,7 +1481,7 @@ SPECV_REF_BODY int specv_ref_group(const specv_group_desc *d) {
         d->pick_rows[i] = best < 0 ? -1 : d->order[best - d->num_pick + 1 + i];
     if (best < 0)
         for (int b = 0, i = 0; b < live && i < d->num_pick; ++b)
-            if (specv_ref_i_in_order(d, b, live)) d->pick_rows[i++] = b;
+            if (specv_ref_i_in_order(d, b, live, &ignored)) d->pick_rows[i++] = b;
     return SPECV_OK;
 }
 
@@ -1553,13 +1563,14 @@ SPECV_REF_BODY int specv_ref_draft_budget(const specv_draft_budget_desc *desc) {
 
 /* ---- D1 */
 
-static void specv_ref_i_weigh_particle(const specv_particle_weights_desc *d, int b) {
-    const float alpha = d->alpha ? d->alpha[b] : 1.f;
+/* Returns how many tokens the text gains. */
+static int32_t specv_ref_i_weigh_particle(const specv_particle_weights_desc *d, int b, int32_t slot,
+                                          uint32_t *bits) {
+    const float alpha = d->alpha ? d->alpha[slot] : 1.f;
     double gain = 0;
     int32_t emitted = 0;
-    uint32_t bits = 0;
     int ended = 0;
-    for (int32_t j = 0; !d->finished[b] && j < d->max_draft && !ended; ++j) {
+    for (int32_t j = 0; !d->finished[slot] && j < d->max_draft && !ended; ++j) {
         const float p = d->target_logprob[b * d->target_logprob_stride_elems + j];
         const float q = d->draft_logprob[b * d->draft_logprob_seq_stride_elems +
                                          j * d->draft_logprob_pos_stride_elems];
@@ -1570,20 +1581,19 @@ static void specv_ref_i_weigh_particle(const specv_particle_weights_desc *d, int
         for (int i = 0; i < d->num_eos; ++i) ended |= token == d->eos_token[i];
         emitted += 1;
     }
-    if (!d->finished[b] && !ended) {
+    if (!d->finished[slot] && !ended) {
         int64_t token = -1;
         if (d->next_token) token = specv_ref_i_get(d->next_token, d->token_dtype, b);
         emitted += d->next_token == NULL || token >= 0;
         if (d->bonus_lse) gain = specv_i_weigh(gain, -alpha, d->lse[b], -d->bonus_lse[b]);
         for (int i = 0; i < d->num_eos; ++i) ended |= token == d->eos_token[i];
     }
-    if (ended) d->finished[b] = 1;
-    gain = specv_i_clean_weight(gain, &bits);
-    d->log_weight[b] = specv_i_clean_weight(specv_i_add_double(d->log_weight[b], gain), &bits);
-    d->interval_weight[b] =
-        specv_i_clean_weight(specv_i_add_double(d->interval_weight[b], gain), &bits);
-    if (d->num_emitted) d->num_emitted[b] = emitted;
-    specv_i_put_status(d->row_status, b, bits, d->keep_status);
+    if (ended) d->finished[slot] = 1;
+    gain = specv_i_clean_weight(gain, bits);
+    d->log_weight[slot] = specv_i_clean_weight(specv_i_add_double(d->log_weight[slot], gain), bits);
+    d->interval_weight[slot] =
+        specv_i_clean_weight(specv_i_add_double(d->interval_weight[slot], gain), bits);
+    return emitted;
 }
 
 SPECV_REF_BODY int specv_ref_particle_weights(const specv_particle_weights_desc *desc) {
@@ -1593,25 +1603,28 @@ SPECV_REF_BODY int specv_ref_particle_weights(const specv_particle_weights_desc 
     d = *desc;
     specv_particle_weights_resolve(&d);
     live = specv_ref_i_num_live(d.num_active, d.batch);
-    for (int b = 0; b < live; ++b) specv_ref_i_weigh_particle(&d, b);
-    for (int b = live; b < d.batch; ++b) {
-        if (d.num_emitted) d.num_emitted[b] = 0;
-        specv_i_put_status(d.row_status, b, 0, d.keep_status);
+    for (int b = 0; b < d.batch; ++b) {
+        int32_t slot = -1, emitted = 0;
+        uint32_t bits = 0;
+        if (b < live) slot = specv_ref_i_slot(d.slot, d.num_slots, b, 1, &bits);
+        if (slot >= 0) emitted = specv_ref_i_weigh_particle(&d, b, slot, &bits);
+        if (d.num_emitted) d.num_emitted[b] = emitted;
+        specv_i_put_status(d.row_status, b, bits, d.keep_status);
     }
     return SPECV_OK;
 }
 
 /* ---- D2 */
 
-/* 64 bits after the point of draw k of group g. */
-static uint64_t specv_ref_i_draw_uniform(const specv_resample_plan_desc *d, int g, int k,
-                                         uint32_t *status) {
+/* 64 bits after the point of draw k of group g in its slot. */
+static uint64_t specv_ref_i_draw_uniform(const specv_resample_plan_desc *d, int g, int32_t slot,
+                                         int k, uint32_t *status) {
     if (d->uniform)
         return specv_uniform_bits(specv_i_clean_uniform(
             d->uniform[d->scheme == SPECV_RESAMPLE_SYSTEMATIC ? g : g * d->num_particles + k],
             status));
     if (d->scheme == SPECV_RESAMPLE_SYSTEMATIC) k = 0;
-    return specv_i_resample_bits(d->seed[g], d->position[g], k);
+    return specv_i_resample_bits(d->seed[slot], d->position[slot], k);
 }
 
 /* One more copy of the particle in whose part of the running sum `at` lies. */
@@ -1621,8 +1634,8 @@ static void specv_ref_i_count(int32_t *counts, const uint64_t *w, uint64_t at) {
     counts[i] += 1;
 }
 
-static void specv_ref_i_ancestors(const specv_resample_plan_desc *d, int g, uint64_t *w,
-                                  uint64_t sum, int32_t *counts, uint32_t *status) {
+static void specv_ref_i_ancestors(const specv_resample_plan_desc *d, int g, int32_t slot,
+                                  uint64_t *w, uint64_t sum, int32_t *counts, uint32_t *status) {
     const int n = d->num_particles;
     int draws = n;
     for (int i = 0; i < n; ++i) counts[i] = 0;
@@ -1638,7 +1651,7 @@ static void specv_ref_i_ancestors(const specv_resample_plan_desc *d, int g, uint
         sum = left;
     }
     for (int k = 0; k < draws; ++k) {
-        const uint64_t u = specv_ref_i_draw_uniform(d, g, k, status);
+        const uint64_t u = specv_ref_i_draw_uniform(d, g, slot, k, status);
         if (d->scheme <= SPECV_RESAMPLE_STRATIFIED)
             specv_ref_i_count(counts, w, specv_i_stratum(k, (uint32_t)(u >> 32), n, sum));
         else
@@ -1646,11 +1659,11 @@ static void specv_ref_i_ancestors(const specv_resample_plan_desc *d, int g, uint
     }
 }
 
-static void specv_ref_i_plan_group(const specv_resample_plan_desc *d, int g) {
+static void specv_ref_i_plan_group(const specv_resample_plan_desc *d, int g, int32_t slot) {
     uint64_t w[SPECV_MAX_PARTICLES], sum = 0, hh = 0, hl = 0, ll = 0;
     int32_t counts[SPECV_MAX_PARTICLES];
     const int n = d->num_particles;
-    double *weight = d->interval_weight + (int64_t)g * n, max = 0, ess = 0;
+    double *weight = d->interval_weight + (int64_t)slot * n, max = 0, ess = 0;
     int32_t *jobs = d->jobs + 2 * (int64_t)g * (n - 1);
     int any = 0, resamples, num_jobs = 0;
     uint32_t bits = 0;
@@ -1676,17 +1689,18 @@ static void specv_ref_i_plan_group(const specv_resample_plan_desc *d, int g) {
         int row = 0;
         if (any)
             at = specv_i_mul_high(
-                specv_i_resample_bits(d->seed[g], d->position[g], SPECV_MAX_PARTICLES), sum);
+                specv_i_resample_bits(d->seed[slot], d->position[slot], SPECV_MAX_PARTICLES), sum);
         for (; any && at >= w[row]; ++row) at -= w[row];
         d->drawn_row[g] = any ? g * n + row : -1;
     }
     resamples = any && n > 1 && ess < specv_i_mul_double(d->threshold, (double)n);
     if (resamples) {
-        specv_ref_i_ancestors(d, g, w, sum, counts, &bits);
-        if (d->log_z) d->log_z[g] = specv_i_add_double(d->log_z[g], specv_i_log_mean(sum, n, max));
+        specv_ref_i_ancestors(d, g, slot, w, sum, counts, &bits);
+        if (d->log_z)
+            d->log_z[slot] = specv_i_add_double(d->log_z[slot], specv_i_log_mean(sum, n, max));
         for (int i = 0; i < n; ++i) {
             weight[i] = 0;
-            if (d->log_weight) d->log_weight[(int64_t)g * n + i] = 0;
+            if (d->log_weight) d->log_weight[(int64_t)slot * n + i] = 0;
         }
     }
     for (int dead = 0, spare = 0, left = counts[0] - 1; dead < n; ++dead) {
@@ -1706,15 +1720,21 @@ SPECV_REF_BODY int specv_ref_resample_plan(const specv_resample_plan_desc *d) {
     int status = specv_resample_plan_validate(d), live;
     if (status != SPECV_OK || d->num_groups == 0) return status;
     live = specv_ref_i_num_live(d->num_active_groups, d->num_groups);
-    for (int g = 0; g < live; ++g) specv_ref_i_plan_group(d, g);
-    for (int g = live; g < d->num_groups; ++g) {
+    for (int g = 0; g < d->num_groups; ++g) {
         const int64_t n = d->num_particles;
+        int32_t slot = -1;
+        uint32_t bits = 0;
+        if (g < live) slot = specv_ref_i_slot(d->group_slot, d->num_group_slots, g, 1, &bits);
+        if (slot >= 0) {
+            specv_ref_i_plan_group(d, g, slot);
+            continue;
+        }
         for (int64_t j = 0; j < 2 * (n - 1); ++j) d->jobs[2 * g * (n - 1) + j] = -1;
         for (int64_t i = 0; d->num_copies && i < n; ++i) d->num_copies[g * n + i] = 0;
         d->num_jobs[g] = 0;
         if (d->drawn_row) d->drawn_row[g] = -1;
         if (d->ess) d->ess[g] = 0;
-        specv_i_put_status(d->group_status, g, 0, d->keep_status);
+        specv_i_put_status(d->group_status, g, bits, d->keep_status);
     }
     return SPECV_OK;
 }
@@ -1782,8 +1802,12 @@ static int specv_ref_i_free_pages(const specv_particle_cache *c, int64_t num_fre
 
 static uint32_t specv_ref_i_reshuffle(const specv_reshuffle_desc *d, int src, int dst,
                                       int64_t *num_freed, uint32_t *of_pools) {
+    uint32_t bits = 0;
     if (dst < 0 || dst >= d->batch || src < 0 || src >= d->batch || dst == src)
         return SPECV_ROW_BAD_LENGTH;
+    src = specv_ref_i_slot(d->slot, d->num_slots, src, 1, &bits);
+    dst = specv_ref_i_slot(d->slot, d->num_slots, dst, 1, &bits);
+    if (bits) return bits;
     for (int i = 0; i < d->num_caches; ++i)
         if (specv_ref_i_shared_pages(&d->cache[i], src, dst) < 0) return SPECV_ROW_BAD_LENGTH;
     if (d->text && (d->text_len[src] < 0 || d->text_len[src] > d->text_stride_elems))

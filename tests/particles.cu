@@ -9,43 +9,46 @@
 
 /* ---------------------------------------------------------------------------------------- D1 */
 
-static void run_weights(int count, int max_draft, int odd) {
+static void run_weights(int count, int max_draft, int odd, int bad) {
     weights w;
-    weights_make(&w, count, max_draft, odd);
+    weights_make(&w, count, max_draft, odd, bad);
     w.keep_status = w.status.host && t_chance(30);
     t_fill_status(&w.status, w.keep_status);
-    t_note(" batch %d, %d drafts, %d eos, %d odd", count, max_draft, w.num_eos, odd);
+    t_note(" batch %d, %d drafts, %d eos, %d odd, slots %d", count, max_draft, w.num_eos, odd, bad);
     weighed *want = (weighed *)zeros(count, sizeof(weighed));
-    for (int b = 0; b < count; ++b) {
-        if (b < w.live) {
-            want[b] = weigh(&w, b);
-            continue;
-        }
-        want[b].finished = (uint8_t)w.finished.host[b]; /* an inert particle stays as it is */
-        want[b].log_weight = get_double(&w.log_weight, b);
-        want[b].interval = get_double(&w.interval, b);
-        if (isnan(want[b].log_weight) || isnan(want[b].interval)) want[b].emitted = -1;
+    char *state[] = {w.log_weight.host, w.interval.host, w.finished.host};
+    const size_t bytes[] = {8, 8, 1};
+    char *before[T_COUNT(state)], *used = (char *)zeros(w.slots.count, 1);
+    for (int i = 0; i < T_COUNT(state); ++i) {
+        before[i] = (char *)zeros(w.slots.count, bytes[i]);
+        memcpy(before[i], state[i], bytes[i] * (size_t)w.slots.count);
+    }
+    for (int b = 0; b < w.live; ++b) {
+        const int64_t slot = slot_of(&w.slots, b);
+        if (slot >= 0) want[b] = weigh(&w, b, slot), used[slot] = 1;
+        if (slot < 0) want[b].status = SPECV_ROW_BAD_SLOT;
     }
     t_upload();
     specv_particle_weights_desc d = weights_describe(&w, T_HOST_SIDE);
     CHECK_EQ(specv_ref_particle_weights(&d), SPECV_OK, -1);
     for (int b = 0; b < count; ++b) {
-        const double log_weight = get_double(&w.log_weight, b);
-        const double interval = get_double(&w.interval, b);
-        if (b < w.live) {
-            CHECK(is_weight(log_weight, want[b].log_weight, want[b].size));
-            CHECK(is_weight(interval, want[b].interval, want[b].size));
-        } else if (want[b].emitted < 0) {
-            CHECK(isnan(log_weight) || isnan(interval));
-        } else {
-            CHECK(log_weight == (double)want[b].log_weight && interval == (double)want[b].interval);
-        }
-        CHECK_EQ((uint8_t)w.finished.host[b], want[b].finished, b);
-        if (w.emitted.host) CHECK_EQ(word_at(&w.emitted, b), b < w.live ? want[b].emitted : 0, b);
+        const int64_t slot = b < w.live ? slot_of(&w.slots, b) : -1;
+        if (w.emitted.host) CHECK_EQ(word_at(&w.emitted, b), want[b].emitted, b);
         if (w.status.host)
             CHECK_EQ((uint32_t)word_at(&w.status, b),
                      want[b].status | t_old_status(w.keep_status, b), b);
+        if (slot < 0) continue;
+        CHECK(is_weight(get_double(&w.log_weight, slot), want[b].log_weight, want[b].size));
+        CHECK(is_weight(get_double(&w.interval, slot), want[b].interval, want[b].size));
+        CHECK_EQ((uint8_t)w.finished.host[slot], want[b].finished, b);
     }
+    for (int slot = 0; slot < w.slots.count; ++slot) /* nobody's stay as they are */
+        for (int i = 0; i < T_COUNT(state) && !used[slot]; ++i) {
+            const size_t at = bytes[i] * (size_t)slot;
+            CHECK(memcmp(state[i] + at, before[i] + at, bytes[i]) == 0);
+        }
+    for (int i = 0; i < T_COUNT(state); ++i) free(before[i]);
+    free(used);
     free(want);
     t_check_host();
 #if T_DEVICE
@@ -59,11 +62,12 @@ static void test_weights(void) {
     static const int batches[] = {1, 2, 8, 31, 33, 255, 256, 257, 700};
     for (int i = 0; i < (t.cases ? t.cases : t.quick ? 60 : T_DEVICE ? 300 : 5000); ++i) {
         t_case("weights:");
-        run_weights(T_PICK(batches), (int)t_below(COLUMNS + 1), t_chance(50) ? 0 : 6);
+        run_weights(T_PICK(batches), (int)t_below(COLUMNS + 1), t_chance(50) ? 0 : 6,
+                    draw_bad_slots());
     }
     for (int i = 0; i < 2; ++i) {
         t_case("many:");
-        run_weights(t.quick ? 5000 : 70000, 3 * i, 1);
+        run_weights(t.quick ? 5000 : 70000, 3 * i, 1, NO_SLOTS);
     }
 }
 
@@ -81,10 +85,12 @@ static void test_plans(void) {
                     plan p;
                     if (t.quick && (turn % 3 || sizes[i] * groups[j] > 2100)) continue;
                     t_case("%s, %d groups of %d", schemes[scheme], groups[j], sizes[i]);
-                    plan_make(&p, groups[j], sizes[i], scheme, T_PICK(thresholds));
+                    plan_make_in(&p, groups[j], sizes[i], scheme, T_PICK(thresholds),
+                                 draw_bad_slots());
                     plan_kinds(&p, turn % 2 ? -1 : turn / 8 % NUM_KINDS);
                     if (t_chance(30)) plan_uniforms(&p);
                     if (t_chance(30)) p.num_active = draw_num_active(p.groups, &p.live);
+                    slots_end(&p.slots, p.live);
                     if (t_chance(20)) { /* nothing that may be null */
                         memset(&p.log_weight, 0, sizeof p.log_weight);
                         p.log_z = p.counts = p.drawn_row = p.ess = p.status = p.log_weight;
@@ -125,6 +131,87 @@ static void test_bad_uniforms(void) {
         /* the other schemes have other uniforms beside it, drawn anew */
         for (int k = n; k < 2 * n && scheme == SPECV_RESAMPLE_SYSTEMATIC; ++k)
             CHECK_EQ(counts[0][k], counts[1][k], k);
+    }
+}
+
+static int same_bytes(const t_buf *a, const t_buf *b) {
+    return a->bytes == b->bytes && (a->bytes == 0 || memcmp(a->host, b->host, a->bytes) == 0);
+}
+
+/* A batch in slots has the bits of the same batch without. */
+static void test_slots(void) {
+    for (int i = 0; i < (t.quick ? 12 : 100); ++i) {
+        const int groups = 1 + i % 7, n = i % 3 ? 5 : 40, rows = groups * n;
+        weights w, v; /* v, r: the same in slots */
+        plan p, r;
+        t_case("in slots: %d groups of %d", groups, n);
+        do t_random(), weights_make(&w, rows, 4, i % 2 ? 6 : 0, NO_SLOTS);
+        while (!w.alpha.host && t_num_buffers < T_MAX_BUFFERS / 2);
+        plan_make(&p, groups, n, i % NUM_SCHEMES, 0.9);
+        plan_make_in(&r, groups, n, i % NUM_SCHEMES, 0.9, 0);
+        plan_kinds(&p, i % 2 ? -1 : KIND_NORMAL);
+        plan_kinds(&r, -1);
+        v = w;
+        v.slots = slots_draw(rows, 0, 1);
+        if (w.alpha.host) v.alpha = t_in(4 * (int64_t)v.slots.count, 0);
+        v.finished = t_out(v.slots.count, 0), v.log_weight = t_out(8 * (int64_t)v.slots.count, 0);
+        v.interval = t_out(8 * (int64_t)v.slots.count, 0);
+        if (w.emitted.host) v.emitted = t_out(4 * (int64_t)rows, 0);
+        if (w.status.host) v.status = t_out(4 * (int64_t)rows, 0);
+        for (int b = 0; b < rows; ++b) {
+            const int64_t slot = slot_of(&v.slots, b);
+            if (w.alpha.host) put_float(&v.alpha, slot, get_float(&w.alpha, b));
+            v.finished.host[slot] = w.finished.host[b];
+            memcpy(v.log_weight.host + 8 * slot, w.log_weight.host + 8 * b, 8);
+            memcpy(v.interval.host + 8 * slot, w.interval.host + 8 * b, 8);
+        }
+        for (int g = 0; g < groups; ++g) {
+            const int64_t slot = slot_of(&r.slots, g), bytes = 8 * (int64_t)n;
+            memcpy(r.seed.host + 8 * slot, p.seed.host + 8 * g, 8);
+            memcpy(r.position.host + 4 * slot, p.position.host + 4 * g, 4);
+            memcpy(r.log_z.host + 8 * slot, p.log_z.host + 8 * g, 8);
+            memcpy(r.weight.host + bytes * slot, p.weight.host + bytes * g, (size_t)bytes);
+            memcpy(r.log_weight.host + bytes * slot, p.log_weight.host + bytes * g, (size_t)bytes);
+        }
+        t_upload();
+        specv_particle_weights_desc d = weights_describe(&w, T_HOST_SIDE);
+        CHECK_EQ(specv_ref_particle_weights(&d), SPECV_OK, -1);
+        d = weights_describe(&v, T_HOST_SIDE);
+        CHECK_EQ(specv_ref_particle_weights(&d), SPECV_OK, -1);
+        plan_reference(&p), plan_reference(&r);
+        for (int b = 0; b < rows; ++b) {
+            const int64_t slot = slot_of(&v.slots, b);
+            CHECK_EQ(v.finished.host[slot], w.finished.host[b], b);
+            CHECK(memcmp(v.log_weight.host + 8 * slot, w.log_weight.host + 8 * b, 8) == 0);
+            CHECK(memcmp(v.interval.host + 8 * slot, w.interval.host + 8 * b, 8) == 0);
+        }
+        CHECK(same_bytes(&v.emitted, &w.emitted));
+        CHECK(same_bytes(&v.status, &w.status));
+        for (int g = 0; g < groups; ++g) {
+            const int64_t slot = slot_of(&r.slots, g), bytes = 8 * (int64_t)n;
+            CHECK(memcmp(r.log_z.host + 8 * slot, p.log_z.host + 8 * g, 8) == 0);
+            CHECK(memcmp(r.weight.host + bytes * slot, p.weight.host + bytes * g, (size_t)bytes) ==
+                  0);
+            CHECK(memcmp(r.log_weight.host + bytes * slot, p.log_weight.host + bytes * g,
+                         (size_t)bytes) == 0);
+        }
+        CHECK(same_bytes(&r.jobs, &p.jobs));
+        CHECK(same_bytes(&r.num_jobs, &p.num_jobs));
+        CHECK(same_bytes(&r.counts, &p.counts));
+        CHECK(same_bytes(&r.drawn_row, &p.drawn_row));
+        CHECK(same_bytes(&r.ess, &p.ess));
+        CHECK(same_bytes(&r.status, &p.status));
+        t_check_host();
+#if T_DEVICE
+        for (int k = 0; k < 2; ++k) {
+            specv_resample_plan_desc e = plan_describe(k ? &r : &p, T_DEVICE_SIDE);
+            d = weights_describe(k ? &v : &w, T_DEVICE_SIDE);
+            CHECK_EQ(specv_particle_weights(&d, 0), SPECV_OK, -1);
+            CHECK_EQ(specv_resample_plan(&e, 0), SPECV_OK, -1);
+        }
+#endif
+        t_check_device();
+        plan_free(&p), plan_free(&r);
     }
 }
 
@@ -203,7 +290,8 @@ static void test_order(void) {
                     CHECK_EQ(word_at(&p.jobs, 2 * (int64_t)g * (n - 1) + j) - g * n,
                              word_at(&r.jobs, 2 * to * (n - 1) + j) - to * n, g);
             }
-            for (int g = groups; g < r.groups; ++g) check_inert(&r, g);
+            for (int g = groups; g < r.groups; ++g) check_inert(&r, g, 0);
+            check_others(&r);
             t_check_host();
 #if T_DEVICE
             specv_resample_plan_desc d = plan_describe(&r, T_DEVICE_SIDE);
@@ -425,6 +513,9 @@ static void check_weights_codes(void) {
     EXPECT(particle_weights, SPECV_ERR_TOO_LARGE, d.batch = (1 << 28) + 1);
     EXPECT(particle_weights, SPECV_OK, d.batch = 1 << 28);
     EXPECT(particle_weights, SPECV_ERR_NUM_ACTIVE, d.num_active = (int32_t *)misaligned());
+    EXPECT(particle_weights, SPECV_ERR_SLOT, (d.slot = (int32_t *)misaligned(), d.num_slots = 4));
+    EXPECT(particle_weights, SPECV_ERR_SLOT, d.slot = word());
+    EXPECT(particle_weights, SPECV_OK, (d.slot = word(), d.num_slots = 1));
     EXPECT(particle_weights, SPECV_ERR_TOKEN_DTYPE, d.token_dtype = 2);
     EXPECT(particle_weights, SPECV_ERR_TOKEN_DTYPE, d.token_dtype = -1);
     EXPECT(particle_weights, SPECV_ERR_DRAFT_TOKENS, d.draft_tokens = misaligned());
@@ -454,7 +545,6 @@ static void check_weights_codes(void) {
     EXPECT(particle_weights, SPECV_ERR_NUM_EMITTED, d.num_emitted = (int32_t *)misaligned());
     EXPECT(particle_weights, SPECV_ERR_ROW_STATUS, d.row_status = (uint32_t *)misaligned());
     EXPECT(particle_weights, SPECV_ERR_KEEP_STATUS, d.keep_status = 2);
-    EXPECT(particle_weights, SPECV_ERR_CANARY, d.reserved = 1);
     EXPECT(particle_weights, SPECV_ERR_DRAFT_STRIDE, d.draft_stride_elems = 2);
     EXPECT(particle_weights, SPECV_ERR_DRAFT_STRIDE, d.draft_stride_elems = -1);
     EXPECT(particle_weights, SPECV_OK, d.draft_stride_elems = 3);
@@ -482,6 +572,7 @@ static void check_plan_codes(void) {
     EXPECT(resample_plan, SPECV_OK, (void)0);
     EXPECT(resample_plan, SPECV_ERR_CANARY, d.canary0 = 1);
     EXPECT(resample_plan, SPECV_ERR_CANARY, d.canary1 = 1);
+    EXPECT(resample_plan, SPECV_ERR_CANARY, d.reserved = 1);
     EXPECT(resample_plan, SPECV_ERR_KEEP_STATUS, d.keep_status = 2);
     EXPECT(resample_plan, SPECV_ERR_SCHEME, d.scheme = -1);
     EXPECT(resample_plan, SPECV_ERR_SCHEME, d.scheme = 4);
@@ -492,6 +583,10 @@ static void check_plan_codes(void) {
     EXPECT(resample_plan, SPECV_ERR_TOO_LARGE,
            (d.num_particles = 1024, d.num_groups = (1 << 20) + 1));
     EXPECT(resample_plan, SPECV_ERR_NUM_ACTIVE, d.num_active_groups = (int32_t *)misaligned());
+    EXPECT(resample_plan, SPECV_ERR_SLOT,
+           (d.group_slot = (int32_t *)misaligned(), d.num_group_slots = 4));
+    EXPECT(resample_plan, SPECV_ERR_SLOT, d.group_slot = word());
+    EXPECT(resample_plan, SPECV_OK, (d.group_slot = word(), d.num_group_slots = 1));
     EXPECT(resample_plan, SPECV_ERR_WEIGHT, d.interval_weight = NULL);
     EXPECT(resample_plan, SPECV_ERR_WEIGHT, d.interval_weight = (double *)(void *)(word() + 1));
     EXPECT(resample_plan, SPECV_ERR_WEIGHT, d.log_weight = (double *)(void *)(word() + 1));
@@ -547,6 +642,7 @@ int main(int argc, char **argv) {
         {"weights", test_weights},
         {"plans", test_plans},
         {"bad-uniforms", test_bad_uniforms},
+        {"slots", test_slots},
         {"edges", test_edges},
         {"order", test_order},
         {"expectation", test_expectation},

@@ -6,7 +6,7 @@
 #ifndef PLAN_H_INCLUDED
 #define PLAN_H_INCLUDED
 
-#include "io.h"
+#include "slots.h"
 
 #include "engine.h"
 
@@ -47,6 +47,7 @@ enum { COLUMNS = 9 }; /* drafts at most */
 typedef struct weights {
     int batch, live, max_draft, dtype, num_eos, num_ids, strides_given;
     int64_t draft_stride, target_stride, row_stride, pos_stride, eos[SPECV_MAX_EOS];
+    slots slots;
     t_buf num_active, tokens, next, p, q, alpha, bonus, lse, finished, log_weight, interval;
     t_buf emitted, status;
     int keep_status;
@@ -74,7 +75,8 @@ T_FN void put_id(const weights *w, const t_buf *b, int64_t at) {
     put_number(b->host, w->dtype, at, t_below(w->num_ids) + above);
 }
 
-T_FN void weights_make(weights *w, int count, int max_draft, int odd) {
+/* bad: of slots_draw. */
+T_FN void weights_make(weights *w, int count, int max_draft, int odd, int bad) {
     const int turned = t_chance(40); /* draft_logprob as [max_draft][batch] */
     memset(w, 0, sizeof *w);
     w->batch = count, w->max_draft = max_draft;
@@ -88,6 +90,8 @@ T_FN void weights_make(weights *w, int count, int max_draft, int odd) {
     if (turned) w->row_stride = 1, w->pos_stride = count + t_below(3);
     for (int i = 0; i < w->num_eos; ++i) w->eos[i] = t_below(12) + (t_chance(10) ? 1LL << 32 : 0);
     w->num_active = draw_num_active(count, &w->live);
+    w->slots = slots_draw(count, bad, 1);
+    slots_end(&w->slots, w->live);
     if (t_chance(85)) {
         const int64_t ids = (count - 1) * w->draft_stride + max_draft;
         w->tokens = t_in((w->dtype == SPECV_I64 ? 8 : 4) * ids, 0);
@@ -104,17 +108,17 @@ T_FN void weights_make(weights *w, int count, int max_draft, int odd) {
     }
     if (t_chance(60)) {
         const float alphas[] = {1, 0.5f, 2, 4, 0.7f, 0};
-        w->alpha = t_in(4 * (int64_t)count, 0);
-        for (int b = 0; b < count; ++b) put_float(&w->alpha, b, T_PICK(alphas));
+        w->alpha = t_in(4 * (int64_t)w->slots.count, 0);
+        for (int k = 0; k < w->slots.count; ++k) put_float(&w->alpha, k, T_PICK(alphas));
     }
     if (t_chance(60)) put_numbers(&w->bonus, count, odd);
     if (w->bonus.host || t_chance(30)) put_numbers(&w->lse, count, odd);
-    w->finished = t_out(count, 0);
-    w->log_weight = t_out(8 * (int64_t)count, 0), w->interval = t_out(8 * (int64_t)count, 0);
-    for (int b = 0; b < count; ++b) {
-        w->finished.host[b] = (char)(t_chance(20) ? t_between(1, 255) : 0);
-        put_double(&w->log_weight, b, odd_number(odd) * 10);
-        put_double(&w->interval, b, odd_number(odd));
+    w->finished = t_out(w->slots.count, 0), w->log_weight = t_out(8 * (int64_t)w->slots.count, 0);
+    w->interval = t_out(8 * (int64_t)w->slots.count, 0);
+    for (int k = 0; k < w->slots.count; ++k) {
+        w->finished.host[k] = (char)(t_chance(20) ? t_between(1, 255) : 0);
+        put_double(&w->log_weight, k, odd_number(odd) * 10);
+        put_double(&w->interval, k, odd_number(odd));
     }
     if (t_chance(80)) w->emitted = t_out(4 * (int64_t)count, 0);
     if (t_chance(80)) w->status = t_out(4 * (int64_t)count, 0);
@@ -124,6 +128,8 @@ T_FN specv_particle_weights_desc weights_describe(const weights *w, int side) {
     specv_particle_weights_desc d = SPECV_ZERO;
     d.token_dtype = w->dtype;
     d.num_active = (const int32_t *)t_at(&w->num_active, side);
+    d.slot = (const int32_t *)t_at(&w->slots.list, side);
+    d.num_slots = d.slot ? w->slots.count : 0;
     d.draft_tokens = t_at(&w->tokens, side), d.next_token = t_at(&w->next, side);
     d.target_logprob = (const float *)t_at(&w->p, side);
     d.draft_logprob = (const float *)t_at(&w->q, side);
@@ -153,11 +159,11 @@ T_FN int is_end(const weights *w, const t_buf *tokens, int64_t at) {
 }
 
 /* The definition, in the order in which it is written down. */
-T_FN weighed weigh(const weights *w, int b) {
+T_FN weighed weigh(const weights *w, int b, int64_t slot) {
     weighed r = {0, 0, 1, 0, 0, 0};
-    long double gain = 0, alpha = w->alpha.host ? get_float(&w->alpha, b) : 1;
+    long double gain = 0, alpha = w->alpha.host ? get_float(&w->alpha, slot) : 1;
     int ended = 0;
-    r.finished = (uint8_t)w->finished.host[b];
+    r.finished = (uint8_t)w->finished.host[slot];
     for (int j = 0; j < w->max_draft && !r.finished && !ended; ++j, ++r.emitted) {
         const long double p = get_float(&w->p, b * w->target_stride + j);
         const long double q = get_float(&w->q, b * w->row_stride + j * w->pos_stride);
@@ -176,8 +182,8 @@ T_FN weighed weigh(const weights *w, int b) {
     }
     if (ended) r.finished = 1;
     gain = clean(gain, &r.status);
-    r.log_weight = clean((long double)get_double(&w->log_weight, b) + gain, &r.status);
-    r.interval = clean((long double)get_double(&w->interval, b) + gain, &r.status);
+    r.log_weight = clean((long double)get_double(&w->log_weight, slot) + gain, &r.status);
+    r.interval = clean((long double)get_double(&w->interval, slot) + gain, &r.status);
     return r;
 }
 
@@ -223,35 +229,43 @@ T_FN void draw_group(double *w, int n, kind k) {
 typedef struct plan {
     int groups, live, n, scheme;
     double threshold, *before, *before_log, *before_z;
+    slots slots; /* of groups */
     t_buf num_active, weight, log_weight, log_z, seed, position, uniform, jobs, num_jobs;
     t_buf counts, drawn_row, ess, status;
     int keep_status;
 } plan;
 
-T_FN void plan_make(plan *p, int groups, int n, int scheme, double threshold) {
-    const int64_t all = (int64_t)groups * n;
+T_FN void plan_make_in(plan *p, int groups, int n, int scheme, double threshold, int bad) {
+    const slots in = slots_draw(groups, bad, 1);
+    const int64_t all = (int64_t)in.count * n;
     memset(p, 0, sizeof *p);
+    p->slots = in;
     p->groups = p->live = groups, p->n = n, p->scheme = scheme, p->threshold = threshold;
     p->weight = t_out(8 * all, 0), p->log_weight = t_out(8 * all, 0);
-    p->log_z = t_out(8 * groups, 0);
-    p->seed = t_in(8 * groups, 0), p->position = t_out(4 * groups, 0);
+    p->log_z = t_out(8 * in.count, 0);
+    p->seed = t_in(8 * in.count, 0), p->position = t_out(4 * in.count, 0);
     p->jobs = t_out(8 * (int64_t)groups * (n - 1), 0), p->num_jobs = t_out(4 * groups, 0);
     p->drawn_row = t_out(4 * groups, 0);
-    p->counts = t_out(4 * all, 0), p->ess = t_out(8 * groups, 0), p->status = t_out(4 * groups, 0);
+    p->counts = t_out(4 * (int64_t)groups * n, 0), p->ess = t_out(8 * groups, 0),
+    p->status = t_out(4 * groups, 0);
     p->before = (double *)zeros(all + 1, 8), p->before_log = (double *)zeros(all + 1, 8);
-    p->before_z = (double *)zeros(groups + 1, 8);
-    for (int g = 0; g < groups; ++g) {
+    p->before_z = (double *)zeros(in.count + 1, 8);
+    for (int slot = 0; slot < in.count; ++slot) {
         const uint64_t seed = t_random();
-        memcpy(p->seed.host + 8 * (int64_t)g, &seed, 8);
-        put_word(&p->position, g, (int32_t)t_random());
-        put_double(&p->log_z, g, t_chance(50) ? 0 : normal() * 100);
+        memcpy(p->seed.host + 8 * (int64_t)slot, &seed, 8);
+        put_word(&p->position, slot, (int32_t)t_random());
+        put_double(&p->log_z, slot, t_chance(50) ? 0 : normal() * 100);
     }
     for (int64_t i = 0; i < all; ++i) put_double(&p->log_weight, i, normal());
 }
 
+T_FN void plan_make(plan *p, int groups, int n, int scheme, double threshold) {
+    plan_make_in(p, groups, n, scheme, threshold, NO_SLOTS);
+}
+
 T_FN void plan_kinds(plan *p, int kind_or_any) {
-    for (int g = 0; g < p->groups; ++g)
-        draw_group((double *)(void *)p->weight.host + (int64_t)g * p->n, p->n,
+    for (int slot = 0; slot < p->slots.count; ++slot)
+        draw_group((double *)(void *)p->weight.host + (int64_t)slot * p->n, p->n,
                    (kind)(kind_or_any < 0 ? t_below(NUM_KINDS) : kind_or_any));
 }
 
@@ -284,6 +298,8 @@ T_FN specv_resample_plan_desc plan_describe(const plan *p, int side) {
     specv_resample_plan_desc d = SPECV_ZERO;
     d.scheme = p->scheme;
     d.num_active_groups = (const int32_t *)t_at(&p->num_active, side);
+    d.group_slot = (const int32_t *)t_at(&p->slots.list, side);
+    d.num_group_slots = d.group_slot ? p->slots.count : 0;
     d.interval_weight = (double *)t_at(&p->weight, side);
     d.log_weight = (double *)t_at(&p->log_weight, side);
     d.log_z = (double *)t_at(&p->log_z, side);
@@ -302,10 +318,12 @@ T_FN specv_resample_plan_desc plan_describe(const plan *p, int side) {
 /* 64 bits behind the point of draw k. The one that picks a text is draw 1024, whoever gives the
    others. */
 T_FN uint64_t seeded_draw(const plan *p, int g, int k) {
+    const int64_t slot = slot_of(&p->slots, g);
     uint64_t seed;
     specv_random x;
-    memcpy(&seed, p->seed.host + 8 * (int64_t)g, 8);
-    x = specv_philox(seed, (uint32_t)word_at(&p->position, g), (uint32_t)k, 0, SPECV_TAG_RESAMPLE);
+    memcpy(&seed, p->seed.host + 8 * slot, 8);
+    x = specv_philox(seed, (uint32_t)word_at(&p->position, slot), (uint32_t)k, 0,
+                     SPECV_TAG_RESAMPLE);
     return (uint64_t)x.x[1] << 32 | x.x[0];
 }
 
@@ -434,26 +452,27 @@ T_FN void check_properties(const model *m, const plan *p) {
 T_FN void check_group(const plan *p, int g) {
     static model m;
     const int n = p->n;
-    const int64_t row = (int64_t)g * n;
+    const int64_t row = (int64_t)g * n, slot = slot_of(&p->slots, g), state = slot * n;
     int equal, resamples, same = 1;
-    model_weights(&m, p->before + row, n);
+    model_weights(&m, p->before + state, n);
     equal = (wide)m.sum * m.sum == (wide)n * m.squares; /* and then so are all doubles */
     resamples = m.any && n > 1 && !equal && m.ess < (long double)p->threshold * n;
     if (m.any && !equal && fabsl(m.ess - (long double)p->threshold * n) < 1e-13L * n)
         resamples = p->ess.host /* as near as this, it is rounding */
                         ? get_double(&p->ess, g) < p->threshold * n
-                        : memcmp(p->weight.host + 8 * row, p->before + row, 8 * (size_t)n) != 0;
+                        : memcmp(p->weight.host + 8 * state, p->before + state, 8 * (size_t)n) != 0;
     for (int i = 0; i < n; ++i) m.counts[i] = 1;
     if (resamples) {
         model_counts(&m, p, g);
         check_properties(&m, p);
     }
     for (int i = 0; i < n; ++i) {
-        const double now = get_double(&p->weight, row + i);
+        const double now = get_double(&p->weight, state + i);
         if (p->counts.host) same &= word_at(&p->counts, row + i) == m.counts[i];
-        same &= resamples ? now == 0 : memcmp(&now, &p->before[row + i], 8) == 0;
+        same &= resamples ? now == 0 : memcmp(&now, &p->before[state + i], 8) == 0;
         if (p->log_weight.host)
-            same &= get_double(&p->log_weight, row + i) == (resamples ? 0 : p->before_log[row + i]);
+            same &=
+                get_double(&p->log_weight, state + i) == (resamples ? 0 : p->before_log[state + i]);
     }
     CHECK_EQ(same, 1, g);
     check_jobs(p, g, m.counts);
@@ -462,8 +481,8 @@ T_FN void check_group(const plan *p, int g) {
         CHECK_EQ(word_at(&p->drawn_row, g), m.any ? g * n + particle_at(m.w, at, 1) : -1, g);
     }
     if (p->log_z.host) {
-        long double z = p->before_z[g], gain = resamples ? m.max + logl(m.real_sum / n) : 0;
-        CHECK(fabsl(get_double(&p->log_z, g) - z - gain) <=
+        long double z = p->before_z[slot], gain = resamples ? m.max + logl(m.real_sum / n) : 0;
+        CHECK(fabsl(get_double(&p->log_z, slot) - z - gain) <=
               resamples * 1e-6L + (fabsl(z) + fabsl(gain)) * 1e-12L);
     }
     if (p->ess.host) CHECK(fabsl(get_double(&p->ess, g) - m.ess) <= 1e-9L * m.ess);
@@ -472,17 +491,48 @@ T_FN void check_group(const plan *p, int g) {
         CHECK_EQ((uint32_t)word_at(&p->status, g), m.bits | t_old_status(p->keep_status, g), g);
 }
 
-T_FN void check_inert(const plan *p, int g) {
+T_FN void check_inert(const plan *p, int g, uint32_t status) {
     const int64_t row = (int64_t)g * p->n;
-    int same = memcmp(p->weight.host + 8 * row, p->before + row, 8 * (size_t)p->n) == 0;
+    int same = 1;
     for (int64_t j = 0; j < 2 * (p->n - 1); ++j)
         same &= word_at(&p->jobs, 2 * (int64_t)g * (p->n - 1) + j) == -1;
     for (int i = 0; i < p->n && p->counts.host; ++i) same &= word_at(&p->counts, row + i) == 0;
     if (p->drawn_row.host) same &= word_at(&p->drawn_row, g) == -1;
     if (p->ess.host) same &= get_double(&p->ess, g) == 0;
-    if (p->log_z.host) same &= get_double(&p->log_z, g) == p->before_z[g];
-    if (p->status.host) same &= (uint32_t)word_at(&p->status, g) == t_old_status(p->keep_status, g);
+    if (p->status.host)
+        CHECK_EQ((uint32_t)word_at(&p->status, g), status | t_old_status(p->keep_status, g), g);
     CHECK_EQ(same && word_at(&p->num_jobs, g) == 0, 1, g);
+}
+
+/* Slots without a live group stay as they are. */
+T_FN void check_others(const plan *p) {
+    char *used = (char *)zeros(p->slots.count + 1, 1);
+    int wrong = -1;
+    for (int g = 0; g < p->live; ++g)
+        if (slot_of(&p->slots, g) >= 0) used[slot_of(&p->slots, g)] = 1;
+    for (int slot = 0; slot < p->slots.count; ++slot) {
+        const int64_t at = (int64_t)slot * p->n, bytes = 8 * (int64_t)p->n;
+        if (used[slot]) continue;
+        if (memcmp(p->weight.host + 8 * at, p->before + at, (size_t)bytes) != 0 ||
+            (p->log_weight.host &&
+             memcmp(p->log_weight.host + 8 * at, p->before_log + at, (size_t)bytes) != 0) ||
+            (p->log_z.host && memcmp(p->log_z.host + 8 * slot, p->before_z + slot, 8) != 0))
+            wrong = slot;
+    }
+    CHECK_EQ(wrong, -1, wrong);
+    free(used);
+}
+
+/* After the reference ran: every group, and whatever is nobody's. */
+T_FN void check_plan(const plan *p) {
+    for (int g = 0; g < p->groups; ++g) {
+        const int bad = g < p->live && slot_of(&p->slots, g) < 0;
+        if (g < p->live && !bad)
+            check_group(p, g);
+        else
+            check_inert(p, g, bad ? SPECV_ROW_BAD_SLOT : 0);
+    }
+    check_others(p);
 }
 
 T_FN void plan_reference(plan *p) {
@@ -504,8 +554,7 @@ T_FN void plan_device(const plan *p) {
 T_FN void plan_run(plan *p) {
     t_upload();
     plan_reference(p);
-    for (int g = 0; g < p->groups; ++g) g < p->live ? check_group(p, g) : check_inert(p, g);
-    if (p->groups == 0) CHECK(1);
+    check_plan(p);
     t_check_host();
     plan_device(p);
     plan_free(p);

@@ -52,10 +52,11 @@ static void test_shuffles(void) {
         s.num_carry = (int)t_below(SPECV_MAX_CARRY + 1);
         s.dtype = t_chance(50) ? SPECV_I64 : SPECV_I32;
         s.faults = t_chance(50) ? 0 : 12;
+        s.sparse = t_chance(60);
         s.text_stride = t_chance(70) ? t_between(1, 40) : 0;
         for (int k = 0; k < s.num_caches; ++k)
             shuffle_cache(&s, k, T_PICK(sizes), (int)t_between(1, 12),
-                          (int)t_between(1, s.batch * 8));
+                          (int)t_between(1, s.batch * 12));
         shuffle_run(&s, (int)t_between(0, 90));
     }
 }
@@ -67,7 +68,7 @@ static void test_long(void) {
         t_case("long:");
         memset(&s, 0, sizeof s);
         s.groups = 2, s.max_jobs = 3, s.batch = 8, s.num_caches = i % 3, s.num_carry = 2;
-        s.faults = i < 3 ? 0 : 10;
+        s.faults = i < 3 ? 0 : 10, s.sparse = i % 2;
         s.text_stride = i % 2 ? 100 : 30000;
         for (int k = 0; k < s.num_caches; ++k)
             shuffle_cache(&s, k, k ? 16 : 1, k ? 700 : 5300 + 1000 * i, 30000);
@@ -82,7 +83,7 @@ static void test_wide(void) {
         t_case("wide:");
         memset(&s, 0, sizeof s);
         s.groups = i ? 3 : 40, s.max_jobs = i ? 255 : 7, s.batch = s.groups * (s.max_jobs + 1);
-        s.num_caches = 1, s.num_carry = 1, s.text_stride = 3, s.faults = 2;
+        s.num_caches = 1, s.num_carry = 1, s.text_stride = 3, s.faults = 2, s.sparse = i;
         shuffle_cache(&s, 0, 3, 4, 4 * s.batch);
         shuffle_run(&s, 60);
     }
@@ -506,27 +507,46 @@ static void carry_finished(specv_reshuffle_desc *d, const weights *w, int side) 
     d->carry[d->num_carry++].elem_bytes = 1;
 }
 
+/* Slots of particles where those of a group lie together. */
+static slots particle_slots(const slots *groups, int n) {
+    slots s = *groups;
+    s.rows = groups->rows * n, s.count = groups->count * n;
+    if (!groups->list.host) return s;
+    s.list = t_in(4 * (int64_t)s.rows, 0);
+    for (int row = 0; row < s.rows; ++row) {
+        const int64_t slot = get32(groups->list.host, row / n);
+        const int none = slot < 0 || slot >= groups->count;
+        put32(s.list.host, row, none ? -1 : slot * n + row % n);
+    }
+    return s;
+}
+
 /* D1, D2 and D3 from one graph, launched again and again, are what they are one by one: tickets
    are zero afterwards, jobs that there were last time are gone. A copy of a particle that has
    finished has finished. */
-static void test_graph(void) {
+static void run_graph(int bad) {
     enum { REPLAYS = 5, GROUPS = 8, N = 6 };
     shuffle s;
     weights w;
     plan p;
-    char was[GROUPS * N];
-    t_case("weights, plan, reshuffle: %d times", REPLAYS);
+    char was[2 * (GROUPS + 1) * N];
+    t_case("weights, plan, reshuffle: %d times%s", REPLAYS, bad == NO_SLOTS ? "" : ", in slots");
     memset(&s, 0, sizeof s);
+    plan_make_in(&p, GROUPS, N, SPECV_RESAMPLE_SYSTEMATIC, 0.9, bad);
+    do t_random(), weights_make(&w, GROUPS * N, 4, 0, NO_SLOTS);
+    while (w.num_active.host && t_num_buffers < T_MAX_BUFFERS / 2);
+    s.slots = w.slots = particle_slots(&p.slots, N);
+    if (w.alpha.host) w.alpha = t_in(4 * (int64_t)w.slots.count, 0);
+    for (int k = 0; k < w.slots.count && w.alpha.host; ++k) put_float(&w.alpha, k, 1);
+    w.finished = t_out(w.slots.count, 0);
     s.groups = GROUPS, s.max_jobs = N - 1, s.batch = GROUPS * N;
     s.num_caches = 2, s.num_carry = 2, s.text_stride = 9;
     shuffle_cache(&s, 0, 3, 6, 90), shuffle_cache(&s, 1, 16, 3, 60);
     shuffle_make(&s, 0);
-    plan_make(&p, GROUPS, N, SPECV_RESAMPLE_SYSTEMATIC, 0.9);
-    do t_random(), weights_make(&w, GROUPS * N, 4, 0);
-    while (w.num_active.host && t_num_buffers < T_MAX_BUFFERS / 2);
-    for (int b = 0; b < GROUPS * N; ++b) w.finished.host[b] = (char)t_chance(30);
-    for (int b = 0; b < GROUPS * N; ++b)
-        put_double(&p.weight, b, 0), put_double(&p.log_weight, b, 0);
+    if (w.num_eos > 1) w.num_eos = 1; /* or all have finished at once */
+    for (int k = 0; k < w.slots.count; ++k) w.finished.host[k] = (char)t_chance(40);
+    for (int k = 0; k < w.slots.count; ++k)
+        put_double(&p.weight, k, 0), put_double(&p.log_weight, k, 0);
     w.log_weight = p.log_weight, w.interval = p.weight;
     s.jobs = p.jobs, s.num_jobs = p.num_jobs;
     t_upload();
@@ -535,16 +555,19 @@ static void test_graph(void) {
         specv_particle_weights_desc a = weights_describe(&w, T_HOST_SIDE);
         CHECK_EQ(specv_ref_particle_weights(&a), SPECV_OK, -1);
         plan_reference(&p);
-        for (int g = 0; g < GROUPS; ++g) check_group(&p, g), any += word_at(&p.num_jobs, g);
+        check_plan(&p);
+        for (int g = 0; g < GROUPS; ++g) any += word_at(&p.num_jobs, g);
         shuffle_want(&s);
         specv_reshuffle_desc d = shuffle_describe(&s, T_HOST_SIDE);
         carry_finished(&d, &w, T_HOST_SIDE);
-        memcpy(was, w.finished.host, sizeof was);
+        memcpy(was, w.finished.host, (size_t)w.slots.count);
         CHECK_EQ(specv_ref_reshuffle(&d), SPECV_OK, -1);
         for (int j = 0; j < GROUPS * (N - 1); ++j) {
             if (j % (N - 1) >= word_at(&p.num_jobs, j / (N - 1))) continue;
-            if (s.status && word_at(&s.status->buf, j)) continue;
-            const int src = word_at(&p.jobs, 2 * j), dst = word_at(&p.jobs, 2 * j + 1);
+            if (s.status && (uint32_t)word_at(&s.status->buf, j) != t_old_status(s.keep_status, j))
+                continue;
+            const int64_t src = slot_of(&s.slots, word_at(&p.jobs, 2 * j));
+            const int64_t dst = slot_of(&s.slots, word_at(&p.jobs, 2 * j + 1));
             CHECK_EQ(w.finished.host[dst], was[src], j);
             copied += was[src] != was[dst];
         }
@@ -567,6 +590,12 @@ static void test_graph(void) {
     shuffle_free(&s), plan_free(&p);
 }
 
+static void test_graph(void) {
+    run_graph(NO_SLOTS);
+    run_graph(0);
+    run_graph(30); /* groups without a slot, or with another's: so their particles */
+}
+
 #if T_DEVICE
 /* Into a new buffer, by a kernel that is still at it when the next one starts. */
 static char *produced(const t_buf *from) {
@@ -586,7 +615,7 @@ static void test_dependents(void) {
     plan p;
     shuffle s;
     t_case("dependent D1");
-    do weights_make(&w, 40, 5, 0);
+    do weights_make(&w, 40, 5, 0, NO_SLOTS);
     while (w.live == 0);
     t_upload();
     specv_particle_weights_desc a = weights_describe(&w, T_HOST_SIDE);
@@ -658,6 +687,16 @@ static void check_reshuffle_codes(void) {
     EXPECT(reshuffle, SPECV_ERR_CANARY, d.canary1 = 1);
     EXPECT(reshuffle, SPECV_ERR_CANARY, d.cache[1].reserved = 1);
     EXPECT(reshuffle, SPECV_ERR_BATCH, d.batch = -1);
+    EXPECT(reshuffle, SPECV_ERR_SLOT, (d.slot = (int32_t *)misaligned(), d.num_slots = 8));
+    EXPECT(reshuffle, SPECV_ERR_SLOT, d.slot = word());
+    EXPECT(reshuffle, SPECV_OK, (d.slot = word(), d.num_slots = INT32_MAX));
+    EXPECT(reshuffle, SPECV_ERR_SIZE,
+           (d.slot = word(), d.num_slots = INT32_MAX, d.text_stride_elems = (int64_t)1 << 30));
+    EXPECT(reshuffle, SPECV_ERR_SIZE,
+           (d.slot = word(), d.num_slots = INT32_MAX, d.carry[0].elem_bytes = (int64_t)1 << 30));
+    EXPECT(reshuffle, SPECV_ERR_SIZE,
+           (d.slot = word(), d.num_slots = INT32_MAX,
+            d.cache[1].table_stride_elems = (int64_t)1 << 30));
     EXPECT(reshuffle, SPECV_ERR_PARTICLES, d.num_groups = -1);
     EXPECT(reshuffle, SPECV_ERR_JOBS, d.max_jobs = -1);
     EXPECT(reshuffle, SPECV_OK, (d.num_groups = 1 << 14, d.max_jobs = 1 << 10));

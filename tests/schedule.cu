@@ -1,7 +1,7 @@
 /* schedule.cu - C3, which rows go on, C4, rows in order of a key, and C5, a budget of drafts: each
    against a model that sorts, scans or copies out of place. */
 
-#include "io.h"
+#include "slots.h"
 #include "tickets.h"
 
 #include <math.h>
@@ -19,19 +19,23 @@ enum lengths { LENGTHS_NONE, LENGTHS_CACHE, LENGTHS_BOTH, LENGTHS_BAD, LENGTHS_H
 typedef struct compaction {
     int batch, num_carry, keep_status;
     int64_t elem_bytes[SPECV_MAX_CARRY];
+    slots slots;
     t_buf active, finished, cache_len, draft_cache_len;
-    io *rows, *count, *start, *first, *ranges, *status, *carry[SPECV_MAX_CARRY];
+    io *rows, *new_slot, *count, *start, *first, *ranges, *status, *carry[SPECV_MAX_CARRY];
 } compaction;
 
 static specv_compact_desc compact_describe(const compaction *c, int side) {
     specv_compact_desc d = SPECV_ZERO;
     d.batch = c->batch;
     d.num_active = (const int32_t *)t_at(&c->active, side);
+    d.slot = (const int32_t *)t_at(&c->slots.list, side);
+    d.num_slots = d.slot ? c->slots.count : 0;
     d.finished = (const uint8_t *)t_at(&c->finished, side);
     d.cache_len = (const int32_t *)t_at(&c->cache_len, side);
     d.draft_cache_len = (const int32_t *)t_at(&c->draft_cache_len, side);
     d.active = (int32_t *)io_at(c->rows, side);
     d.new_num_active = (int32_t *)io_at(c->count, side);
+    d.new_slot = (int32_t *)io_at(c->new_slot, side);
     d.start_position = (int32_t *)io_at(c->start, side);
     d.draft_lacks_first = (int32_t *)io_at(c->first, side);
     d.draft_lacks_start = (int32_t *)io_at(c->ranges, side);
@@ -46,7 +50,7 @@ static specv_compact_desc compact_describe(const compaction *c, int side) {
 
 static void draw_lengths(const compaction *c, enum lengths lengths) {
     static const int32_t wild[] = {-1, INT32_MIN, INT32_MAX};
-    for (int b = 0; b < c->batch; ++b) {
+    for (int slot = 0; slot < c->slots.count; ++slot) {
         int64_t len = lengths == LENGTHS_HUGE ? INT32_MAX - 1 - t_below(2) : t_below(5000);
         int64_t lacks = lengths == LENGTHS_HUGE ? len
                         : t_chance(80)          ? t_below(2)
@@ -54,8 +58,8 @@ static void draw_lengths(const compaction *c, enum lengths lengths) {
         int64_t first = len - (lacks > len ? len : lacks);
         if (lengths == LENGTHS_BAD && t_chance(20)) len = T_PICK(wild);
         if (lengths == LENGTHS_BAD && t_chance(20)) first = t_chance(50) ? len + 1 : T_PICK(wild);
-        if (c->cache_len.host) put32(c->cache_len.host, b, len);
-        if (c->draft_cache_len.host) put32(c->draft_cache_len.host, b, first);
+        if (c->cache_len.host) put32(c->cache_len.host, slot, len);
+        if (c->draft_cache_len.host) put32(c->draft_cache_len.host, slot, first);
     }
 }
 
@@ -65,18 +69,23 @@ static void want_compact(const compaction *c, int live) {
     int64_t sum = 0;
     for (int i = 0; i < c->batch; ++i) { /* what follows the rows that go on */
         put32(c->rows->want, i, -1);
+        if (c->new_slot) put32(c->new_slot->want, i, -1);
         if (c->start) put32(c->start->want, i, 0);
         if (c->first) put32(c->first->want, i, 0);
         want_status(c->status, c->keep_status, i, 0);
     }
     for (int b = 0; b < live; ++b) {
+        const int64_t slot = slot_of(&c->slots, b);
         int64_t len = 0, first = 0;
         int bad = 0;
-        if (c->finished.host[b]) continue;
-        if (c->cache_len.host) len = first = get32(c->cache_len.host, b);
-        if (c->draft_cache_len.host) first = get32(c->draft_cache_len.host, b);
+        if (c->finished.host[b]) continue; /* and has perhaps no slot any more */
+        if (slot < 0) want_status(c->status, c->keep_status, b, SPECV_ROW_BAD_SLOT);
+        if (slot < 0) continue;
+        if (c->cache_len.host) len = first = get32(c->cache_len.host, slot);
+        if (c->draft_cache_len.host) first = get32(c->draft_cache_len.host, slot);
         bad = len < 0 || len > INT32_MAX - 1 || first < 0 || first > len;
         put32(c->rows->want, count, b);
+        if (c->new_slot) put32(c->new_slot->want, count, slot);
         if (c->start && !bad) put32(c->start->want, count, len);
         if (c->first && !bad) put32(c->first->want, count, first);
         if (bad) want_status(c->status, c->keep_status, b, SPECV_ROW_BAD_LENGTH);
@@ -101,15 +110,18 @@ static void run_compact(int batch, int percent, enum lengths lengths, int num_ca
     c.batch = batch, c.num_carry = num_carry;
     t_note(" batch %d, %d %% finished, %d arrays", batch, percent, num_carry);
     c.active = draw_num_active(batch, &live);
+    c.slots = slots_draw(batch, draw_bad_slots(), 0);
+    slots_end(&c.slots, live);
     c.finished = t_in(batch, t_below(4));
     if (batch == 0) lengths = LENGTHS_NONE; /* nothing to point to */
-    if (lengths != LENGTHS_NONE) c.cache_len = t_in(words, 0);
-    if (lengths >= LENGTHS_BOTH) c.draft_cache_len = t_in(words, 0);
+    if (lengths != LENGTHS_NONE) c.cache_len = t_in(4 * (int64_t)c.slots.count, 0);
+    if (lengths >= LENGTHS_BOTH) c.draft_cache_len = t_in(4 * (int64_t)c.slots.count, 0);
     for (int b = 0; b < batch; ++b)
         c.finished.host[b] = (char)(t_chance(percent) ? t_between(1, 255) : 0);
     draw_lengths(&c, lengths);
     c.rows = io_new(words, 0);
     c.count = io_new(4, 0);
+    if (t_chance(60)) c.new_slot = io_new(words, 0);
     if (lengths != LENGTHS_NONE && t_chance(80)) c.start = io_new(words, 0);
     if (lengths >= LENGTHS_BOTH && t_chance(80)) c.first = io_new(words, 0);
     if (lengths >= LENGTHS_BOTH && t_chance(80)) c.ranges = io_new(words + 4, 0);
@@ -167,9 +179,10 @@ static void test_compact(void) {
 enum keys { KEYS_LENGTH, KEYS_LENGTH_WIDE, KEYS_SCORE, KEYS_SCORE_ODD, KEYS_EQUAL, NUM_KEYS };
 
 typedef struct grouping {
-    int batch, num_pick, is_score;
+    int batch, num_pick, is_score, keep_status;
+    slots slots;
     t_buf active, skip, key;
-    io *order, *start, *groups, *pick_rows, *is_group, *ticket;
+    io *order, *start, *groups, *pick_rows, *is_group, *status, *ticket;
 } grouping;
 
 /* A row as the model sees it: rows with smaller `kind`, then smaller `key` come first. */
@@ -182,7 +195,7 @@ static ranked rank_of(const grouping *g, int row) {
     ranked r = {0, 0, 0};
     float score;
     r.row = row;
-    r.key = (double)get32(g->key.host, row);
+    r.key = (double)get32(g->key.host, g->is_score ? row : slot_of(&g->slots, row));
     if (!g->is_score) return r;
     memcpy(&score, g->key.host + 4 * (int64_t)row, 4);
     r.kind = isnan(score) ? 1 : 0;
@@ -205,6 +218,8 @@ static specv_group_desc group_describe(const grouping *g, int side) {
     specv_group_desc d = SPECV_ZERO;
     d.batch = g->batch, d.num_pick = g->num_pick;
     d.num_active = (const int32_t *)t_at(&g->active, side);
+    d.slot = (const int32_t *)t_at(&g->slots.list, side);
+    d.num_slots = d.slot ? g->slots.count : 0;
     d.skip = (const uint8_t *)t_at(&g->skip, side);
     if (g->is_score)
         d.score = (const float *)t_at(&g->key, side);
@@ -215,13 +230,15 @@ static specv_group_desc group_describe(const grouping *g, int side) {
     d.group_count = (int32_t *)io_at(g->groups, side);
     d.pick_rows = (int32_t *)io_at(g->pick_rows, side);
     d.is_group = (int32_t *)io_at(g->is_group, side);
+    d.row_status = (uint32_t *)io_at(g->status, side);
+    d.keep_status = g->keep_status;
     d.ticket = (uint32_t *)io_at(g->ticket, side);
     return d;
 }
 
 static void draw_keys(const grouping *g, enum keys keys, int variety) {
     const float odd[] = {0.0f, -0.0f, NAN, -NAN, INFINITY, -INFINITY, 1e-45f, -1e-45f, 3e38f};
-    for (int b = 0; b < g->batch; ++b) {
+    for (int at = 0; at < (g->is_score ? g->batch : g->slots.count); ++at) {
         float score = (float)t_between(0, variety) / 8;
         int32_t key = (int32_t)t_between(0, variety);
         if (keys == KEYS_LENGTH_WIDE) key = (int32_t)t_random();
@@ -230,7 +247,7 @@ static void draw_keys(const grouping *g, enum keys keys, int variety) {
         if (keys == KEYS_EQUAL) key = 77, score = 0.5f;
         if (keys == KEYS_SCORE_ODD && t_chance(60)) score = T_PICK(odd);
         if (g->is_score) memcpy(&key, &score, 4);
-        put32(g->key.host, b, key);
+        put32(g->key.host, at, key);
     }
 }
 
@@ -254,8 +271,12 @@ static void want_group(const grouping *g, int live) {
     ranked *rows = (ranked *)calloc((size_t)g->batch + 1, sizeof *rows);
     int count = 0, groups = 0;
     if (!rows) t_die(__FILE__, __LINE__, "want_group", "no memory");
-    for (int b = 0; b < live; ++b)
-        if (!g->skip.host || !g->skip.host[b]) rows[count++] = rank_of(g, b);
+    for (int b = 0; b < g->batch; ++b) {
+        const int takes = b < live && (!g->skip.host || !g->skip.host[b]);
+        const int bad = takes && slot_of(&g->slots, b) < 0;
+        if (takes && !bad) rows[count++] = rank_of(g, b);
+        want_status(g->status, g->keep_status, b, bad ? SPECV_ROW_BAD_SLOT : 0);
+    }
     if (g->num_pick) want_picked(g, rows, count);
     qsort(rows, (size_t)count, sizeof *rows, compare_ranked);
     for (int i = 0; i < g->batch; ++i) put32(g->order->want, i, i < count ? rows[i].row : -1);
@@ -283,11 +304,16 @@ static int group_make(grouping *g, int batch, enum keys keys, int variety, int p
     if (percent_skipped) g->skip = t_in(batch, t_below(4));
     for (int b = 0; b < batch && percent_skipped; ++b)
         g->skip.host[b] = (char)(t_chance(percent_skipped) ? t_between(1, 255) : 0);
-    g->key = t_in(words, 0);
+    g->slots = slots_draw(batch, draw_bad_slots(), 0);
+    slots_end(&g->slots, live);
+    g->key = t_in(g->is_score ? words : 4 * (int64_t)g->slots.count, 0);
     draw_keys(g, keys, variety);
     g->order = io_new(words, 0);
     g->ticket = io_new(4, 0);
     put32(g->ticket->buf.host, 0, 0);
+    if (t_chance(80)) g->status = io_new(words, 0);
+    g->keep_status = g->status && t_chance(30);
+    if (g->status) t_fill_status(&g->status->buf, g->keep_status);
     if (t_chance(80)) g->start = io_new(words + 4, 0);
     if (t_chance(80)) g->groups = io_new(4, 0);
     if (pick && t_chance(90)) g->pick_rows = io_new(4 * (int64_t)pick, 0);
@@ -355,7 +381,7 @@ static void test_picked(void) {
     run_group(64, KEYS_EQUAL, 1, 64, 0);
 }
 
-/* group_count says that the ticket was bad. */
+/* group_count says that the ticket was bad, and so does a row at least. */
 static void test_tickets(void) {
 #if T_DEVICE
     static const int counts[] = {2, 3, 9};
@@ -366,13 +392,19 @@ static void test_tickets(void) {
             grouping g;
             t_case("ticket %d:", kind);
             const int live = group_make(&g, rows, (enum keys)(kind % NUM_KEYS), 20, kind % 3, 0);
+            int told = 0;
             if (!g.groups) g.groups = io_new(4, 0);
+            if (!g.status) g.status = io_new(4 * (int64_t)rows, 0);
+            g.keep_status = 0;
             t_upload();
             specv_group_desc d = group_describe(&g, T_DEVICE_SIDE);
             ticket_put(d.ticket, ticket_word(kind, counts[i]));
             CHECK_EQ(specv_group(&d, 0), SPECV_OK, -1);
             T_CUDA(cudaDeviceSynchronize());
             CHECK_EQ(word_on_device(d.group_count, 0), -1, -1);
+            for (int b = 0; b < rows; ++b)
+                told += (word_on_device(d.row_status, b) & SPECV_ROW_BAD_TICKET) != 0;
+            CHECK(told > 0);
             group_run(&g, live); /* from the beginning, with a ticket that is zero */
         }
 #else
@@ -410,6 +442,7 @@ static specv_draft_budget_desc budget_describe(const budgeting *g, int side) {
     d.rows.batch = g->batch, d.rows.max_draft = g->max_draft;
     d.rows.num_active = (const int32_t *)t_at(&g->active, side);
     d.rows.draft_len = (const int32_t *)t_at(&g->draft_len, side);
+    if (g->batch % 3 == 0) d.rows.slot = (const int32_t *)16, d.rows.num_slots = 1; /* not read */
     d.new_draft_len = (int32_t *)io_at(g->len, side);
     if (g->in_place) d.rows.draft_len = d.new_draft_len;
     d.confidence = (const float *)t_at(&g->confidence, side);
@@ -618,6 +651,11 @@ static void test_compact_validation(void) {
     EXPECT(compact, SPECV_ERR_CANARY, d.canary1 = 1);
     EXPECT(compact, SPECV_ERR_BATCH, d.batch = -1);
     EXPECT(compact, SPECV_ERR_NUM_ACTIVE, d.num_active = (int32_t *)misaligned());
+    EXPECT(compact, SPECV_ERR_SLOT, (d.slot = (int32_t *)misaligned(), d.num_slots = 4));
+    EXPECT(compact, SPECV_ERR_SLOT, d.slot = word());
+    EXPECT(compact, SPECV_ERR_SLOT, (d.slot = word(), d.num_slots = -1));
+    EXPECT(compact, SPECV_OK, (d.slot = word(), d.num_slots = 1));
+    EXPECT(compact, SPECV_ERR_SLOT, d.new_slot = (int32_t *)misaligned());
     EXPECT(compact, SPECV_ERR_FINISHED, d.finished = NULL);
     EXPECT(compact, SPECV_ERR_CACHE_LEN, d.cache_len = (int32_t *)misaligned());
     EXPECT(compact, SPECV_ERR_DRAFT_CACHE_LEN, d.draft_cache_len = (int32_t *)misaligned());
@@ -635,7 +673,6 @@ static void test_compact_validation(void) {
            (d.draft_lacks_first = d.draft_lacks_start = NULL, d.draft_cache_len = NULL));
     EXPECT(compact, SPECV_ERR_ROW_STATUS, d.row_status = (uint32_t *)misaligned());
     EXPECT(compact, SPECV_ERR_KEEP_STATUS, d.keep_status = 2);
-    EXPECT(compact, SPECV_ERR_CANARY, d.reserved = 1);
     EXPECT(compact, SPECV_ERR_CARRY, d.num_carry = -1);
     EXPECT(compact, SPECV_ERR_CARRY, d.num_carry = SPECV_MAX_CARRY + 1);
     EXPECT(compact, SPECV_ERR_CARRY, d.num_carry = 3);
@@ -657,6 +694,12 @@ static void test_group_validation(void) {
     EXPECT(group, SPECV_ERR_TOO_LARGE, d.batch = (1 << 16) + 1);
     EXPECT(group, SPECV_OK, d.batch = 1 << 16);
     EXPECT(group, SPECV_ERR_NUM_ACTIVE, d.num_active = (int32_t *)misaligned());
+    EXPECT(group, SPECV_ERR_SLOT, (d.slot = (int32_t *)misaligned(), d.num_slots = 4));
+    EXPECT(group, SPECV_ERR_SLOT, d.slot = word());
+    EXPECT(group, SPECV_OK, (d.slot = word(), d.num_slots = 1));
+    EXPECT(group, SPECV_ERR_ROW_STATUS, d.row_status = (uint32_t *)misaligned());
+    EXPECT(group, SPECV_ERR_KEEP_STATUS, d.keep_status = 2);
+    EXPECT(group, SPECV_ERR_KEEP_STATUS, d.keep_status = -1);
     EXPECT(group, SPECV_ERR_KEY, d.length = (int32_t *)misaligned());
     EXPECT(group, SPECV_ERR_KEY, (d.length = NULL, d.score = (float *)misaligned()));
     EXPECT(group, SPECV_ERR_KEY, d.length = NULL);

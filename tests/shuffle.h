@@ -7,19 +7,21 @@
 #ifndef SHUFFLE_H_INCLUDED
 #define SHUFFLE_H_INCLUDED
 
-#include "io.h"
+#include "slots.h"
 
 #include "engine.h"
 
 typedef struct pages_of {
     int size, num_pages, max_row_pages;
     int64_t stride;
-    int32_t *real; /* [batch] entries that the row has, whatever num_row_pages says */
+    int32_t *real; /* [slot] entries that the row has, whatever num_row_pages says */
     io *page_refs, *stack, *stack_size, *table, *num_row_pages, *cache_len;
 } pages_of;
 
 typedef struct shuffle {
     int groups, max_jobs, batch, num_caches, num_carry, dtype, faults; /* per cent */
+    int sparse; /* rows have slots; some are bad if there are faults. Given, they stay */
+    slots slots;
     int64_t text_stride, carry_bytes[SPECV_MAX_CARRY];
     pages_of c[SPECV_MAX_CACHES];
     int keep_status, num_sms, live; /* live: groups */
@@ -39,16 +41,16 @@ T_FN void draw_tables(const shuffle *s, pages_of *c) {
     int32_t *fresh = (int32_t *)zeros(c->num_pages, 4), num_fresh = c->num_pages;
     char *table;
     c->page_refs = io_new(4 * c->num_pages, 0), c->stack = io_new(4 * c->num_pages, 0);
-    c->stack_size = io_new(4, 0), c->table = io_new(4 * s->batch * c->stride, 0);
-    c->num_row_pages = io_new(4 * s->batch, 0), c->cache_len = io_new(4 * s->batch, 0);
-    c->real = (int32_t *)zeros(s->batch + 1, 4);
+    c->stack_size = io_new(4, 0), c->table = io_new(4 * s->slots.count * c->stride, 0);
+    c->num_row_pages = io_new(4 * s->slots.count, 0), c->cache_len = io_new(4 * s->slots.count, 0);
+    c->real = (int32_t *)zeros(s->slots.count + 1, 4);
     table = c->table->buf.host;
     for (int page = 0; page < c->num_pages; ++page) {
         const int64_t other = t_below(page + 1);
         fresh[page] = fresh[other], fresh[other] = page;
         put32(c->page_refs->buf.host, page, 0);
     }
-    for (int row = 0; row < s->batch; ++row) {
+    for (int row = 0; row < s->slots.count; ++row) {
         const int held = t_chance(10) ? 0 : (int)t_between(0, c->max_row_pages);
         const int shared = t_chance(60) ? (int)t_below(held + 1) : 0, by = t_chance(20);
         int e = 0;
@@ -122,22 +124,24 @@ T_FN void draw_jobs(const shuffle *s, int dead_percent) {
 
 /* Sizes are set by the caller. */
 T_FN void shuffle_make(shuffle *s, int dead_percent) {
+    if (!s->slots.count)
+        s->slots = slots_draw(s->batch, !s->sparse ? NO_SLOTS : s->faults ? 4 : 0, 1);
     for (int i = 0; i < s->num_caches; ++i) {
         s->c[i].stride = s->c[i].max_row_pages + t_below(3) * t_below(5);
         draw_tables(s, &s->c[i]);
     }
     if (s->text_stride > 0) {
-        const int64_t bytes = (s->dtype == SPECV_I64 ? 8 : 4) * s->batch * s->text_stride;
-        s->text = io_new(bytes, 0), s->text_len = io_new(4 * s->batch, 0);
+        const int64_t bytes = (s->dtype == SPECV_I64 ? 8 : 4) * s->slots.count * s->text_stride;
+        s->text = io_new(bytes, 0), s->text_len = io_new(4 * s->slots.count, 0);
         for (int64_t i = 0; i < bytes / 4; ++i) put32(s->text->buf.host, i, (int64_t)t_random());
-        for (int row = 0; row < s->batch; ++row)
+        for (int row = 0; row < s->slots.count; ++row)
             put32(s->text_len->buf.host, row,
                   t_chance(20) ? s->text_stride : t_below(s->text_stride + 1));
     }
     for (int i = 0; i < s->num_carry; ++i) {
         s->carry_bytes[i] = t_chance(50) ? t_between(1, 40) : 4 * t_between(1, 5);
-        s->carry[i] = io_new(s->carry_bytes[i] * s->batch, t_chance(50) ? 0 : t_below(16));
-        for (int64_t k = 0; k < s->carry_bytes[i] * s->batch; ++k)
+        s->carry[i] = io_new(s->carry_bytes[i] * s->slots.count, t_chance(50) ? 0 : t_below(16));
+        for (int64_t k = 0; k < s->carry_bytes[i] * s->slots.count; ++k)
             s->carry[i]->buf.host[k] = (char)t_random();
     }
     s->status = t_chance(80) ? io_new(4 * s->groups * s->max_jobs, 0) : NULL;
@@ -148,7 +152,7 @@ T_FN void shuffle_make(shuffle *s, int dead_percent) {
     s->jobs = t_in(8 * (int64_t)s->groups * s->max_jobs, 0);
     s->num_jobs = t_in(4 * s->groups, 0);
     draw_jobs(s, dead_percent);
-    for (int row = 0; row < s->batch; ++row)
+    for (int row = 0; row < s->slots.count; ++row)
         if (t_chance(s->faults)) spoil(s, row);
     memset(&s->active, 0, sizeof s->active);
     s->live = s->groups;
@@ -171,6 +175,8 @@ T_FN specv_reshuffle_desc shuffle_describe(const shuffle *s, int side) {
     d.token_dtype = s->dtype;
     d.jobs = (const int32_t *)t_at(&s->jobs, side);
     d.num_jobs = (const int32_t *)t_at(&s->num_jobs, side);
+    d.slot = (const int32_t *)t_at(&s->slots.list, side);
+    d.num_slots = d.slot ? s->slots.count : 0;
     for (int i = 0; i < s->num_caches; ++i) {
         const pages_of *c = &s->c[i];
         specv_particle_cache *k = &d.cache[i];
@@ -198,8 +204,15 @@ T_FN specv_reshuffle_desc shuffle_describe(const shuffle *s, int side) {
 
 /* ---- the model: from what there is into what is wanted */
 
+/* Slots instead of rows, or why not. */
+T_FN uint32_t job_slots(const shuffle *s, int64_t *src, int64_t *dst) {
+    if (*dst < 0 || *src < 0 || *dst >= s->batch || *src >= s->batch || *dst == *src)
+        return SPECV_ROW_BAD_LENGTH;
+    *src = slot_of(&s->slots, *src), *dst = slot_of(&s->slots, *dst);
+    return *src < 0 || *dst < 0 ? SPECV_ROW_BAD_SLOT : 0;
+}
+
 T_FN int job_is_good(const shuffle *s, int64_t src, int64_t dst) {
-    if (dst < 0 || src < 0 || dst >= s->batch || src >= s->batch || dst == src) return 0;
     for (int i = 0; i < s->num_caches; ++i) {
         const pages_of *c = &s->c[i];
         const int64_t len = get32(c->cache_len->buf.host, src);
@@ -237,7 +250,7 @@ T_FN void want_row(const shuffle *s, int64_t src, int64_t dst) {
 T_FN void want_pool(const shuffle *s, const pages_of *c) {
     int32_t *owners = (int32_t *)zeros(c->num_pages, 4);
     int64_t num_free = get32(c->stack_size->buf.host, 0);
-    for (int row = 0; row < s->batch; ++row)
+    for (int row = 0; row < s->slots.count; ++row)
         for (int e = 0; e < c->real[row]; ++e)
             owners[get32(c->table->want, row * c->stride + e)] += 1;
     for (int page = 0; page < c->num_pages; ++page) {
@@ -250,16 +263,16 @@ T_FN void want_pool(const shuffle *s, const pages_of *c) {
 }
 
 T_FN void shuffle_want(const shuffle *s) {
-    const uint32_t bad = SPECV_ROW_BAD_LENGTH;
     io_begin();
     for (int g = 0; g < s->groups; ++g)
         for (int j = 0; j < s->max_jobs; ++j) {
             const int64_t at = (int64_t)g * s->max_jobs + j;
             const int exists = g < s->live && j < get32(s->num_jobs.host, g);
-            const int64_t src = get32(s->jobs.host, 2 * at), dst = get32(s->jobs.host, 2 * at + 1);
-            const int good = exists && job_is_good(s, src, dst);
-            if (good) want_row(s, src, dst);
-            want_status(s->status, s->keep_status, at, exists && !good ? bad : 0);
+            int64_t src = get32(s->jobs.host, 2 * at), dst = get32(s->jobs.host, 2 * at + 1);
+            uint32_t bad = exists ? job_slots(s, &src, &dst) : 0;
+            if (exists && !bad && !job_is_good(s, src, dst)) bad = SPECV_ROW_BAD_LENGTH;
+            if (exists && !bad) want_row(s, src, dst);
+            want_status(s->status, s->keep_status, at, bad);
         }
     for (int i = 0; i < s->num_caches; ++i) want_pool(s, &s->c[i]);
 }

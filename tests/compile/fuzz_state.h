@@ -400,9 +400,11 @@ static int32_t fill_carry(specv_carry *carry) {
 
 static void rules_of_compact(const specv_compact_desc *d) {
     const int catches_up = d->draft_lacks_first || d->draft_lacks_start;
-    RULE(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    RULE(d->canary0 == 0 && d->canary1 == 0, CANARY);
     RULE(d->batch >= 0, BATCH);
     RULE(aligned(d->num_active, 4), NUM_ACTIVE);
+    rules_of_slots(d->slot, d->num_slots);
+    RULE(aligned(d->new_slot, 4), SLOT);
     RULE(d->finished || d->batch == 0, FINISHED);
     RULE(aligned(d->cache_len, 4), CACHE_LEN);
     RULE(aligned(d->draft_cache_len, 4), DRAFT_CACHE_LEN);
@@ -422,7 +424,7 @@ static void reach_of_compact(const specv_compact_desc *d) {
 
 static void fill_compact(specv_compact_desc *d) {
     d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
-    d->reserved = (uint32_t)field(0), d->keep_status = field32((int32_t)take(1) & 1);
+    fill_slots(&d->slot, &d->num_slots), d->keep_status = field32((int32_t)take(1) & 1);
     d->batch = field32((int32_t)take(1)), d->num_active = (const int32_t *)maybe();
     d->finished = (const uint8_t *)pointer();
     d->active = (int32_t *)pointer(), d->new_num_active = (int32_t *)pointer();
@@ -433,6 +435,7 @@ static void fill_compact(specv_compact_desc *d) {
         d->draft_lacks_start = (int32_t *)maybe();
     }
     d->row_status = (uint32_t *)maybe(), d->num_carry = fill_carry(d->carry);
+    d->new_slot = (int32_t *)maybe();
 }
 
 static void rules_of_group(const specv_group_desc *d) {
@@ -440,6 +443,8 @@ static void rules_of_group(const specv_group_desc *d) {
     RULE(d->batch >= 0, BATCH);
     RULE(d->batch <= 65536, TOO_LARGE);
     RULE(aligned(d->num_active, 4), NUM_ACTIVE);
+    rules_of_slots(d->slot, d->num_slots);
+    RULES_OF_STATUS(d, row_status);
     RULE(aligned(d->length, 4) && aligned(d->score, 4), KEY);
     RULE((d->length != NULL) + (d->score != NULL) == 1 ||
              (d->batch == 0 && !d->length && !d->score),
@@ -466,7 +471,8 @@ static void fill_group(specv_group_desc *d) {
     d->group_count = (int32_t *)maybe(), d->num_pick = field32((int32_t)take(1) % 5);
     if (d->num_pick || take(1) < 8)
         d->pick_rows = (int32_t *)maybe(), d->is_group = (int32_t *)maybe();
-    d->ticket = (uint32_t *)pointer();
+    d->ticket = (uint32_t *)pointer(), d->row_status = (uint32_t *)maybe();
+    fill_slots(&d->slot, &d->num_slots), d->keep_status = field32((int32_t)take(1) & 1);
 }
 
 static void rules_of_draft_budget(const specv_draft_budget_desc *d) {
@@ -507,11 +513,12 @@ static void fill_draft_budget(specv_draft_budget_desc *d) {
 static void rules_of_particle_weights(const specv_particle_weights_desc *d) {
     const wide batch = d->batch, drafts = batch ? d->max_draft : 0;
     const unsigned token = d->token_dtype == SPECV_I64 ? 8 : 4;
-    RULE(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    RULE(d->canary0 == 0 && d->canary1 == 0, CANARY);
     RULE(d->batch >= 0, BATCH);
     RULE(d->max_draft >= 0, MAX_DRAFT);
     RULE(batch * ((wide)d->max_draft + 1) <= 1 << 30, TOO_LARGE);
     RULE(aligned(d->num_active, 4), NUM_ACTIVE);
+    rules_of_slots(d->slot, d->num_slots);
     RULE(d->token_dtype == 0 || d->token_dtype == 1, TOKEN_DTYPE);
     RULE(aligned(d->draft_tokens, token), DRAFT_TOKENS);
     RULE(aligned(d->next_token, token), NEXT_TOKEN);
@@ -551,7 +558,7 @@ static void reach_of_particle_weights(const specv_particle_weights_desc *d) {
 
 static void fill_particle_weights(specv_particle_weights_desc *d) {
     d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
-    d->reserved = (uint32_t)field(0), d->keep_status = field32((int32_t)take(1) & 1);
+    fill_slots(&d->slot, &d->num_slots), d->keep_status = field32((int32_t)take(1) & 1);
     d->token_dtype = field32((int32_t)take(1) & 1), d->num_active = (const int32_t *)maybe();
     d->draft_tokens = maybe(), d->next_token = maybe();
     d->target_logprob = (const float *)pointer(), d->draft_logprob = (const float *)pointer();
@@ -570,11 +577,12 @@ static void fill_particle_weights(specv_particle_weights_desc *d) {
 }
 
 static void rules_of_resample_plan(const specv_resample_plan_desc *d) {
-    RULE(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    RULE(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
     RULE(d->scheme >= 0 && d->scheme <= 3, SCHEME);
     RULE(d->num_groups >= 0 && d->num_particles >= 1 && d->num_particles <= 1024, PARTICLES);
     RULE((wide)d->num_groups * d->num_particles <= 1 << 30, TOO_LARGE);
     RULE(aligned(d->num_active_groups, 4), NUM_ACTIVE);
+    rules_of_slots(d->group_slot, d->num_group_slots);
     NEEDED(d->interval_weight, 8, d->num_groups, WEIGHT);
     RULE(aligned(d->log_weight, 8) && aligned(d->log_z, 8) && aligned(d->ess, 8), WEIGHT);
     RULE(aligned(d->seed, 8) && (d->seed || d->uniform || d->num_groups == 0), SEED);
@@ -596,6 +604,7 @@ static void fill_resample_plan(specv_resample_plan_desc *d) {
     const double thresholds[] = {0, 1, 0.5, 1e-300, 0.999, -0.0};
     const double bad[] = {-1, 1.0000001, (double)INFINITY, (double)NAN};
     d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
+    d->reserved = (uint32_t)field(0), fill_slots(&d->group_slot, &d->num_group_slots);
     d->keep_status = field32((int32_t)take(1) & 1), d->scheme = field32((int32_t)take(1) & 3);
     d->num_active_groups = (const int32_t *)maybe(), d->interval_weight = (double *)pointer();
     d->log_weight = (double *)maybe(), d->log_z = (double *)maybe(), d->ess = (double *)maybe();
@@ -611,9 +620,11 @@ static void fill_resample_plan(specv_resample_plan_desc *d) {
 
 static void rules_of_reshuffle(const specv_reshuffle_desc *d) {
     const unsigned token = d->token_dtype == SPECV_I64 ? 8 : 4;
+    const wide slots = d->slot ? d->num_slots : d->batch;
     const wide jobs = (wide)d->num_groups * d->max_jobs;
-    RULE(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    RULE(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
     RULE(d->batch >= 0, BATCH);
+    rules_of_slots(d->slot, d->num_slots);
     RULE(d->num_groups >= 0, PARTICLES);
     RULE(d->max_jobs >= 0 && jobs <= 1 << 24, JOBS);
     NEEDED(d->jobs, 4, jobs, JOBS);
@@ -625,7 +636,7 @@ static void rules_of_reshuffle(const specv_reshuffle_desc *d) {
     RULE(aligned(d->text, token) && aligned(d->text_len, 4), TEXT);
     RULE(d->text_stride_elems >= 0, TEXT);
     RULE(!d->text || (d->text_len && d->text_stride_elems > 0), TEXT);
-    RULE(small_enough((wide)d->batch * 8 * d->text_stride_elems), SIZE);
+    RULE(small_enough(slots * 8 * d->text_stride_elems), SIZE);
     NEEDED(d->ticket, 4, d->num_groups, TICKET);
     RULE(d->num_caches >= 0 && d->num_caches <= SPECV_MAX_CACHES, CACHES);
     for (int i = 0; i < d->num_caches && i < SPECV_MAX_CACHES; ++i) {
@@ -639,24 +650,26 @@ static void rules_of_reshuffle(const specv_reshuffle_desc *d) {
         RULE(c->num_pages > 0, NUM_PAGES);
         RULE(c->max_row_pages > 0, NUM_ROW_PAGES);
         RULE(c->table_stride_elems == 0 || c->table_stride_elems >= c->max_row_pages, TABLE_STRIDE);
-        RULE(small_enough((wide)d->batch * 4 * c->table_stride_elems), SIZE);
+        RULE(small_enough(slots * 4 * c->table_stride_elems), SIZE);
         RULE((wide)d->batch * c->max_row_pages <= 1 << 30, TOO_LARGE);
     }
-    rules_of_carry(d->carry, d->num_carry, d->batch);
+    rules_of_carry(d->carry, d->num_carry, slots);
 }
 
 static void reach_of_reshuffle(const specv_reshuffle_desc *d) {
+    const wide slots = d->slot ? d->num_slots : d->batch;
     for (int i = 0; i < d->num_caches; ++i) {
-        reach((wide)d->batch * d->cache[i].table_stride_elems * 4);
+        reach(slots * d->cache[i].table_stride_elems * 4);
         if (d->cache[i].table_stride_elems < d->cache[i].max_row_pages) fail("rows overlap", 0);
     }
-    for (int i = 0; i < d->num_carry; ++i) reach((wide)d->batch * d->carry[i].elem_bytes);
-    reach((wide)d->batch * d->text_stride_elems * 8);
+    for (int i = 0; i < d->num_carry; ++i) reach(slots * d->carry[i].elem_bytes);
+    reach(slots * d->text_stride_elems * 8);
 }
 
 static void fill_reshuffle(specv_reshuffle_desc *d) {
     d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
-    d->keep_status = field32((int32_t)take(1) & 1);
+    d->reserved = (uint32_t)field(0);
+    fill_slots(&d->slot, &d->num_slots), d->keep_status = field32((int32_t)take(1) & 1);
     d->token_dtype = field32((int32_t)take(1) & 1);
     d->jobs = (const int32_t *)pointer(), d->num_jobs = (const int32_t *)pointer();
     d->num_caches = field32((int32_t)take(1) % 3);

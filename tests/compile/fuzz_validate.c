@@ -31,6 +31,10 @@ static int fits(wide product) { return product <= INT64_MAX; }
 
 static int is_csr(const specv_rows *r) { return r->row_start || r->row_end; }
 
+static void rules_of_slots(const int32_t *slot, int32_t num_slots) {
+    RULE(aligned(slot, 4) && (slot == NULL || num_slots >= 1), SLOT);
+}
+
 static void rules_of_rows(const specv_rows *r) {
     RULE(r->batch >= 0, BATCH);
     RULE(r->max_draft >= 0, MAX_DRAFT);
@@ -40,7 +44,7 @@ static void rules_of_rows(const specv_rows *r) {
     RULE(aligned(r->num_active, 4), NUM_ACTIVE);
     RULE(aligned(r->draft_len, 4), DRAFT_LEN);
     RULE(aligned(r->row_start, 4) && aligned(r->row_end, 4), ROW_START);
-    RULE(aligned(r->slot, 4) && (r->slot == NULL || r->num_slots >= 1), SLOT);
+    rules_of_slots(r->slot, r->num_slots);
     if (is_csr(r))
         RULE(r->num_draft_tokens >= 0 && r->num_draft_tokens <= (wide)r->batch * (wide)r->max_draft,
              NUM_DRAFT_TOKENS);
