@@ -46,6 +46,7 @@ def defined_names(code):
 def definitions(text):
     """The file's top-level definitions, in order; conditionals between them are skipped."""
     lines, found, section = text.split("\n"), [], "head"
+    bare = without_comments(text).split("\n")
     number, begin = 0, None
     while number < len(lines):
         line = lines[number]
@@ -65,9 +66,9 @@ def definitions(text):
         depth = 0
         start = number
         while True:
-            code = re.sub(r"/\*.*?(\*/|$)|'(\\.|[^'\\])'|\"(\\.|[^\"\\])*\"", "", lines[number])
+            code = re.sub(r"'(\\.|[^'\\])'|\"(\\.|[^\"\\])*\"", "", bare[number])
             depth += len(re.findall(r"[({\[]", code)) - len(re.findall(r"[)}\]]", code))
-            ends = not code.rstrip().endswith("\\") if line.startswith("#") else \
+            ends = not lines[number].rstrip().endswith("\\") if line.startswith("#") else \
                 depth == 0 and re.search(r"[;}]\s*$", code)
             number += 1
             if ends or number == len(lines):
