@@ -1439,6 +1439,12 @@ SPECV_DEVFN int32_t specv_warp_slot(const int32_t *slot, int32_t num_slots, int6
     return -1;
 }
 
+/* The widest unit that every address of a plane allows: at most 16 bytes. */
+SPECV_DEVFN int specv_i_unit_bytes(uint64_t addresses) {
+    unsigned bits = (unsigned)addresses | 16;
+    return (int)(bits & (0u - bits));
+}
+
 /* One access of `width` bytes: 16, 8, 4, 2 or 1. With a constant width the switch folds. */
 SPECV_DEVFN uint4 specv_i_load_unit(const void *p, int width) {
     uint4 v = {0, 0, 0, 0};
@@ -1583,24 +1589,226 @@ SPECV_DEVFN void specv_block_copy_kv(void *dst, const void *src, int64_t bytes) 
     specv_i_copy(dst, src, bytes, specv_i_thread(), specv_i_num_threads());
 }
 
-/* Which plane a warp copies, and which share of it. Planes are dealt to warps before anything is
-   known of the tokens, so that the planes' addresses are loaded while the tokens are: ask early. */
+/* ---- ragged copies
+
+   Segments of rows that lie anywhere are copied to anywhere, in all planes: segment i is
+   offsets[i + 1] - offsets[i] rows, each of num_heads heads of head_bytes bytes. On one side, head
+   h of its j-th row starts in a plane at
+   padded  s * seq_stride_bytes + x * pos_stride_bytes + h * head_stride_bytes,
+   paged   block_table[s * table_stride_elems + x / page_size] * page_stride_bytes
+           + x % page_size * pos_stride_bytes + h * head_stride_bytes,
+   with s = seqs[i], or seq0 + i, and x = firsts[i] + j, or j. */
+typedef struct specv_i_places {
+    const void *const *planes; /* device table, or null: plane */
+    const void *plane;
+    const int32_t *seqs, *firsts; /* [num_segments], or null */
+    int32_t at_0;                 /* segments before this one have x = j, and no entry of firsts */
+    const int32_t *block_table;   /* or null: padded */
+    int64_t seq_stride_bytes, pos_stride_bytes, head_stride_bytes, page_stride_bytes;
+    int64_t table_stride_elems;
+    int32_t page_size, seq0;
+} specv_i_places;
+
+typedef struct specv_i_ragged {
+    specv_i_places from, to;
+    const int32_t *offsets; /* [num_segments + 1], ascending; the first need not be 0 */
+    int64_t head_bytes;
+    int32_t num_segments, num_planes, num_heads;
+} specv_i_ragged;
+
+/* Head 0 of position x of sequence s. */
+SPECV_DEVFN int64_t specv_i_place(const specv_i_places *p, int64_t s, int32_t x) {
+    if (!p->block_table) return s * p->seq_stride_bytes + x * p->pos_stride_bytes;
+    return p->block_table[s * p->table_stride_elems + x / p->page_size] * p->page_stride_bytes +
+           x % p->page_size * p->pos_stride_bytes;
+}
+
+/* Head 0 of row j of segment i. */
+SPECV_DEVFN int64_t specv_i_row_place(const specv_i_places *p, int i, int32_t j) {
+    return specv_i_place(p, p->seqs ? p->seqs[i] : p->seq0 + i,
+                         p->firsts && i >= p->at_0 ? p->firsts[i] + j : j);
+}
+
+/* Segment i is row row0 + i of a CSR batch: where it starts. */
+SPECV_DEVFN void specv_i_csr_places(specv_i_places *p, const specv_rows *rows, int row0) {
+    if (rows->row_start) p->firsts = rows->row_start + row0;
+    if (rows->row_end) p->firsts = rows->row_end + (row0 - 1), p->at_0 = row0 == 0;
+}
+
+/* A warp's part in a copy. What it copies first is of a plane that is known before anything else
+   is, so that its address is loaded beside lengths and tokens: ask early. */
 typedef struct specv_plane_share {
-    const char *src; /* null in either: nothing to do */
+    const char *src; /* of this plane; null in either: nothing to do */
     char *dst;
     int32_t plane;
-    int32_t rank, num_ranks; /* this warp among those with the same plane */
+    int32_t warp, num_warps; /* this warp among those that copy together */
 } specv_plane_share;
 
-SPECV_DEVFN specv_plane_share specv_i_plane_share(int num_planes, int warp, int num_warps) {
-    specv_plane_share share = {0, 0, 0, 0, 1};
-    share.rank = warp, share.num_ranks = num_warps;
-    if (num_planes > 1) {
-        share.plane = warp % num_planes;
-        share.rank = warp / num_planes;
-        share.num_ranks = (num_warps - share.plane + num_planes - 1) / num_planes;
-    }
+SPECV_DEVFN void specv_i_load_plane(const specv_i_places *from, const specv_i_places *to, int plane,
+                                    specv_plane_share *share) {
+    share->src = (const char *)(from->planes ? from->planes[plane] : from->plane);
+    share->dst = (char *)(to->planes ? to->planes[plane] : to->plane);
+    share->plane = plane;
+}
+
+SPECV_DEVFN specv_plane_share specv_i_plane_share(const specv_i_places *from,
+                                                  const specv_i_places *to, int num_planes,
+                                                  int warp, int num_warps) {
+    specv_plane_share share;
+    specv_i_load_plane(from, to, num_planes > 1 ? warp % num_planes : 0, &share);
+    share.warp = warp, share.num_warps = num_warps;
     return share;
+}
+
+/* Four units of a lane, 32 apart in the output: all loads are in flight before the first store. A
+   unit that the plane's addresses do not allow is copied in parts of `width` bytes. */
+SPECV_DEVFN void specv_i_copy_piece(char *dst, const char *src, const int64_t *dst_at,
+                                    const int64_t *src_at, int num_units, int unit, int width) {
+#pragma unroll 1
+    for (int part = 0; part < unit; part += width) {
+        uint4 v[SPECV_PIECE_BYTES / 512];
+#pragma unroll
+        for (int u = 0; u < SPECV_PIECE_BYTES / 512; ++u)
+            if (32 * u < num_units) v[u] = specv_i_load_unit(src + src_at[u] + part, width);
+#pragma unroll
+        for (int u = 0; u < SPECV_PIECE_BYTES / 512; ++u)
+            if (32 * u < num_units) specv_i_store_unit(dst + dst_at[u] + part, v[u], width);
+    }
+}
+
+/* Bytes low..high-1 of a plane's output run after run, a run being bytes that follow each other on
+   both sides: run_bytes of a row, or, where rows do, the whole segment. Each run aligns itself. */
+SPECV_DEVFN void specv_i_warp_copy_runs(const specv_i_ragged *r, char *dst, const char *src,
+                                        int64_t run_bytes, int rows_join, int64_t low,
+                                        int64_t high) {
+    const int64_t row_bytes = r->head_bytes * r->num_heads;
+    int32_t row = r->offsets[0] + (int32_t)(low / row_bytes);
+    int64_t within = low % row_bytes;
+#pragma unroll 1
+    while (low < high) {
+        const int i = specv_warp_find_row(r->offsets, r->num_segments, row);
+        const int32_t j = row - r->offsets[i], next = rows_join ? r->offsets[i + 1] : row + 1;
+        const int64_t head = rows_join ? 0 : within / run_bytes, in = within - head * run_bytes;
+        const int64_t left = rows_join ? (next - row) * row_bytes - within : run_bytes - in;
+        const int64_t bytes = left < high - low ? left : high - low;
+        specv_warp_copy_kv(
+            dst + specv_i_row_place(&r->to, i, j) + head * r->to.head_stride_bytes + in,
+            src + specv_i_row_place(&r->from, i, j) + head * r->from.head_stride_bytes + in, bytes);
+        low += bytes, within += bytes;
+        if (within >= row_bytes) row = next, within = 0;
+    }
+}
+
+/* Copies this warp's part. The output of a plane, rows laid end to end, is cut into pieces of 128
+   units, wherever rows begin and end: a long row is the work of many warps, and segments without
+   rows cost nothing. Pieces are dealt to warps, a piece's planes to the same warp as far as there
+   are more of them than warps: where its units come from and go to is found once for all planes,
+   every lane for itself, as neighbouring units are seldom neighbours in memory for long. Where
+   units of 16 bytes do not fit, long runs are copied one by one.
+   Call: warp. In: planes in global memory. Sync: none. Divisions: none behind the first piece but
+   those by page_size. */
+SPECV_DEVFN void specv_i_warp_copy_ragged(const specv_i_ragged *r, specv_plane_share share) {
+    enum { UNITS = SPECV_PIECE_BYTES / 512, PIECE = 32 * UNITS, LONG_RUN = 512 };
+    const specv_i_places *from = &r->from, *to = &r->to;
+    const int32_t *offsets = r->offsets;
+    const int64_t row_bytes = r->head_bytes * r->num_heads;
+    /* Heads that follow each other on both sides are one. */
+    const int one_head = r->num_heads == 1 || (from->head_stride_bytes == r->head_bytes &&
+                                               to->head_stride_bytes == r->head_bytes);
+    const int64_t run_bytes = one_head ? row_bytes : r->head_bytes;
+    const int fits = specv_i_unit_bytes(
+        (uint64_t)run_bytes | (uint64_t)from->seq_stride_bytes | (uint64_t)from->pos_stride_bytes |
+        (uint64_t)from->head_stride_bytes | (uint64_t)from->page_stride_bytes |
+        (uint64_t)to->seq_stride_bytes | (uint64_t)to->pos_stride_bytes |
+        (uint64_t)to->head_stride_bytes | (uint64_t)to->page_stride_bytes |
+        (r->num_planes == 1 ? (uint64_t)share.src | (uint64_t)share.dst : 0));
+    const int rows_join = one_head && !from->block_table && !to->block_table &&
+                          from->pos_stride_bytes == row_bytes && to->pos_stride_bytes == row_bytes;
+    const int has_units =
+        (!rows_join && run_bytes < LONG_RUN) || (fits == 16 && row_bytes < 1 << 30);
+    const int unit = has_units ? fits : 16, shift = __ffs(unit) - 1;
+    const int64_t bytes = (offsets[r->num_segments] - offsets[0]) * row_bytes;
+    const uint64_t num_planes = (uint64_t)r->num_planes, num_warps = (uint64_t)share.num_warps;
+    const uint64_t items = ((uint64_t)(bytes + (PIECE << shift) - 1) / PIECE >> shift) * num_planes;
+    uint64_t item = (uint64_t)share.warp, end = item + 1;
+    if (item >= items) return;
+    if (items > num_warps) {
+        const uint64_t each = items / num_warps, more = items - each * num_warps;
+        end = each + (item < more); /* the first warps have one more */
+        item = item * each + (item < more ? item : more), end += item;
+    }
+    const uint64_t piece = item / num_planes;
+    int plane = (int)(item - piece * num_planes), left = (int)(end - item);
+
+    if (!has_units) {
+#pragma unroll 1
+        for (int64_t low = (int64_t)piece * SPECV_PIECE_BYTES; left > 0; low += SPECV_PIECE_BYTES) {
+            const int64_t high = bytes - low < SPECV_PIECE_BYTES ? bytes : low + SPECV_PIECE_BYTES;
+#pragma unroll 1
+            for (; left > 0 && plane < r->num_planes; ++plane, --left) {
+                if (share.plane != plane) specv_i_load_plane(from, to, plane, &share);
+                if (!share.src || !share.dst) continue;
+                __builtin_assume(__isGlobal(share.src)), __builtin_assume(__isGlobal(share.dst));
+                specv_i_warp_copy_runs(r, share.dst, share.src, run_bytes, rows_join, low, high);
+            }
+            plane = 0;
+        }
+        return;
+    }
+    /* The lane's next unit is the in-th of head `head` of row `row`: digits of a number to which 32
+       is added, `in` first, and the others when it has left the head. So it starts 32 before. */
+    const unsigned head_units = (unsigned)(run_bytes >> shift);
+    const unsigned num_heads = one_head ? 1 : (unsigned)r->num_heads;
+    const unsigned row_units = head_units * num_heads, heads = 32 / head_units;
+    const unsigned more_heads = heads % num_heads;
+    const int32_t more_rows = (int32_t)(heads / num_heads);
+    const uint64_t first = piece * PIECE + (unsigned)specv_i_lane(), before = first / row_units;
+    int32_t row = offsets[0] + (int32_t)before, known = -1;
+    unsigned in = (unsigned)(first - before * row_units), head = in / head_units;
+    int64_t src_row = 0, dst_row = 0, src_unit = 0, dst_unit = 0; /* where they start */
+    int i = specv_warp_find_row(offsets, r->num_segments, __shfl_sync(SPECV_FULL_WARP, row, 0));
+    in += (heads + 1 - head) * head_units;
+    head -= more_heads + 1, row -= more_rows;
+#pragma unroll 1
+    for (int64_t low = (int64_t)piece * PIECE << shift; left > 0; low += PIECE << shift) {
+        const int64_t high = bytes - low < PIECE << shift ? bytes : low + (PIECE << shift);
+        const int num_units = ((int)(high - low) >> shift) - specv_i_lane();
+        const int stop = left < r->num_planes - plane ? plane + left : r->num_planes;
+        int64_t src_at[UNITS], dst_at[UNITS];
+        left -= stop - plane;
+#pragma unroll
+        for (int u = 0; u < UNITS; ++u) {
+            if (in >= head_units && 32 * u < num_units) {
+                in -= heads * head_units, head += more_heads, row += more_rows;
+                if (in >= head_units) in -= head_units, ++head;
+                if (head >= num_heads) head -= num_heads, ++row;
+                if (row != known) {
+                    if (offsets[i + 1] <= row)
+                        i = specv_i_find_row(offsets, i + 1, r->num_segments, row);
+                    src_row = specv_i_row_place(from, i, row - offsets[i]);
+                    dst_row = specv_i_row_place(to, i, row - offsets[i]);
+                    known = row;
+                }
+                src_unit = src_row + head * from->head_stride_bytes + ((int64_t)in << shift);
+                dst_unit = dst_row + head * to->head_stride_bytes + ((int64_t)in << shift);
+            }
+            src_at[u] = src_unit, dst_at[u] = dst_unit;
+            in += 32, src_unit += 32 << shift, dst_unit += 32 << shift;
+        }
+#pragma unroll 1
+        for (; plane < stop; ++plane) {
+            if (share.plane != plane) specv_i_load_plane(from, to, plane, &share);
+            if (!share.src || !share.dst) continue;
+            __builtin_assume(__isGlobal(share.src)), __builtin_assume(__isGlobal(share.dst));
+            const int width =
+                specv_i_unit_bytes((uint64_t)share.src | (uint64_t)share.dst | (uint64_t)fits);
+            if (width == 16)
+                specv_i_copy_piece(share.dst, share.src, dst_at, src_at, num_units, 16, 16);
+            else
+                specv_i_copy_piece(share.dst, share.src, dst_at, src_at, num_units, unit, width);
+        }
+        plane = 0;
+    }
 }
 
 /* How a block leaves the others. */
@@ -3918,128 +4126,48 @@ SPECV_DEVFN int32_t specv_block_offsets_tile(const int32_t *lens, int num_rows, 
     return first + total;
 }
 
-SPECV_DEVFN void specv_i_load_plane(const specv_kv_pack *kv, specv_plane_share *share) {
-    share->src = (const char *)(kv->src_planes ? kv->src_planes[share->plane] : kv->src);
-    share->dst = (char *)(kv->dst_planes ? kv->dst_planes[share->plane] : kv->dst);
+SPECV_DEVFN specv_i_places specv_i_pack_from(const specv_rows *rows, const specv_kv_pack *kv,
+                                             int row0) {
+    specv_i_places p = {};
+    p.planes = kv->src_planes, p.plane = kv->src, p.seq0 = row0;
+    specv_i_csr_places(&p, rows, row0);
+    p.seq_stride_bytes = kv->src_seq_stride_bytes, p.pos_stride_bytes = kv->src_pos_stride_bytes;
+    return p;
 }
 
-/* Call: each warp of all blocks that copy together, with its rank among them. In: resolved kv.
-   With fewer warps than planes a warp starts at plane `warp` and goes on in steps of num_warps. */
+SPECV_DEVFN specv_i_places specv_i_pack_to(const specv_kv_pack *kv, const int32_t *offsets) {
+    specv_i_places p = {};
+    p.planes = (const void *const *)kv->dst_planes, p.plane = kv->dst, p.firsts = offsets;
+    p.pos_stride_bytes = kv->dst_row_stride_bytes;
+    return p;
+}
+
+/* Call: each warp of all blocks that copy together, with its rank among them. In: resolved kv. */
 SPECV_DEVFN specv_plane_share specv_warp_plane_share(const specv_kv_pack *kv, int warp,
                                                      int num_warps) {
-    specv_plane_share share = specv_i_plane_share(kv->num_planes, warp, num_warps);
-    specv_i_load_plane(kv, &share);
-    return share;
+    const specv_rows dense = {};
+    const specv_i_places from = specv_i_pack_from(&dense, kv, 0), to = specv_i_pack_to(kv, 0);
+    return specv_i_plane_share(&from, &to, kv->num_planes, warp, num_warps);
 }
 
-/* Copies the units low..high-1 (16 bytes each) of a tile's packed output, each lane for itself:
-   runs of a few rows, one after the other, would each wait for the last one's loads. first_row is
-   the packed row of unit `low`, `within` its place in that row, i and last the rows of the batch
-   that hold the first and the last unit. */
-SPECV_DEVFN void specv_i_warp_gather(const specv_rows *rows, const specv_kv_pack *kv, int row0,
-                                     const int32_t *offsets, const char *src, char *dst,
-                                     int64_t first_row, unsigned within, int num_units, int i,
-                                     int last) {
-    const unsigned row_units = (unsigned)(kv->row_bytes / 16);
-    uint4 v[SPECV_PIECE_BYTES / 512];
-    unsigned ahead[SPECV_PIECE_BYTES / 512]; /* rows behind first_row */
-#pragma unroll
-    for (int u = 0; u < SPECV_PIECE_BYTES / 512; ++u) {
-        int unit = 32 * u + specv_i_lane();
-        if (unit < num_units) {
-            int64_t row, b, from;
-            int mine;
-            ahead[u] = (within + (unsigned)unit) / row_units;
-            row = first_row + ahead[u];
-            mine = specv_i_find_row(offsets, i, last + 1, row);
-            b = row0 + mine, from = row - offsets[mine];
-            if (specv_i_is_csr(rows)) from += specv_i_row_first(rows, b);
-            from = from * kv->src_pos_stride_bytes + b * kv->src_seq_stride_bytes;
-            v[u] = *(const uint4 *)(src + from +
-                                    16 * (within + (unsigned)unit - ahead[u] * row_units));
-        }
-    }
-#pragma unroll
-    for (int u = 0; u < SPECV_PIECE_BYTES / 512; ++u) {
-        int unit = 32 * u + specv_i_lane();
-        if (unit < num_units)
-            *(uint4 *)(dst + (first_row + ahead[u]) * kv->dst_row_stride_bytes +
-                       16 * (within + (unsigned)unit - ahead[u] * row_units)) = v[u];
-    }
-}
-
-/* Copies the bytes low..high-1 of a tile's packed output, of one plane: run after run, a run being
-   bytes that follow each other without a gap on both sides; or by specv_i_warp_gather where there
-   are several runs and 16-byte units fit everything. */
-SPECV_DEVFN void specv_i_warp_pack_piece(const specv_rows *rows, const specv_kv_pack *kv, int row0,
-                                         int num_rows, const int32_t *offsets, const char *src,
-                                         char *dst, int64_t low, int64_t high) {
-    const int64_t row_bytes = kv->row_bytes, pos_stride = kv->src_pos_stride_bytes;
-    const int64_t seq_stride = kv->src_seq_stride_bytes, dst_stride = kv->dst_row_stride_bytes;
-    const int contiguous = pos_stride == row_bytes && dst_stride == row_bytes;
-    const int aligned = (((uint64_t)src | (uint64_t)dst | (uint64_t)row_bytes |
-                          (uint64_t)pos_stride | (uint64_t)seq_stride | (uint64_t)dst_stride) &
-                         15) == 0;
-    int64_t packed_row = offsets[0] + low / row_bytes, within = low % row_bytes;
-    int i = specv_warp_find_row(offsets, num_rows, packed_row);
-#pragma unroll 1
-    while (low < high) {
-        int64_t from = packed_row - offsets[i], bytes = high - low;
-        int64_t run_rows = contiguous ? offsets[i + 1] - packed_row : 1;
-        int64_t run_bytes = run_rows * row_bytes - within;
-        if (specv_i_is_csr(rows)) from += specv_i_row_first(rows, row0 + i);
-        from = from * pos_stride + (row0 + i) * seq_stride + within;
-        if (run_bytes < bytes) {
-            if (aligned && row_bytes < 1 << 30) {
-                int last = specv_warp_find_row(offsets, num_rows,
-                                               packed_row + (within + bytes - 1) / row_bytes);
-                specv_i_warp_gather(rows, kv, row0, offsets, src, dst, packed_row,
-                                    (unsigned)within / 16, (int)bytes / 16, i, last);
-                return;
-            }
-            bytes = run_bytes;
-        }
-        specv_warp_copy_kv(dst + packed_row * dst_stride + within, src + from, bytes);
-        low += bytes, packed_row += run_rows, within = 0;
-        if (low < high) i = specv_warp_find_row(offsets, num_rows, packed_row);
-    }
-}
-
-/* Copies this warp's share of a tile's accepted KV rows. The tile's output is cut into pieces of
-   SPECV_PIECE_BYTES, wherever rows begin and end, and the pieces are dealt to the warps: a long
-   row is the work of many warps, and rows without accepted drafts cost nothing. Rows that do not
-   fit in capacity_rows are left out whole.
+/* Copies this warp's share of a tile's accepted KV rows, see specv_i_warp_copy_ragged. Rows that do
+   not fit in capacity_rows are left out whole.
    Call: warp, with the share it was given. In: resolved rows and kv; rows row0..row0+num_rows-1
    with the offsets of specv_block_offsets_tile. Sync: none.
-   Cost: one search of offsets per piece; each accepted byte read and written once. */
+   Cost: one search of offsets, and one more where a row begins; each accepted byte read and written
+   once. */
 SPECV_DEVFN void specv_warp_pack_tile(const specv_rows *rows, const specv_kv_pack *kv, int row0,
-                                      int num_rows, const int32_t *offsets, specv_plane_share share,
-                                      int num_warps) {
-    int fit = num_rows; /* rows that fit */
-    int64_t bytes;
+                                      int num_rows, const int32_t *offsets,
+                                      specv_plane_share share) {
+    specv_i_ragged r;
+    r.from = specv_i_pack_from(rows, kv, row0), r.to = specv_i_pack_to(kv, offsets);
+    r.offsets = offsets, r.num_segments = num_rows;
+    r.num_planes = kv->num_planes, r.num_heads = 1, r.head_bytes = kv->row_bytes;
     if (offsets[num_rows] > kv->capacity_rows)
-        fit = offsets[0] < kv->capacity_rows
-                  ? specv_thread_find_row(offsets, num_rows, kv->capacity_rows)
-                  : 0;
-    bytes = (int64_t)(offsets[fit] - offsets[0]) * kv->row_bytes;
-#pragma unroll 1
-    for (;;) {
-        if (share.src && share.dst) {
-            /* Planes are in global memory: the compiler may use its own kind of access. */
-            __builtin_assume(__isGlobal(share.src)), __builtin_assume(__isGlobal(share.dst));
-            int64_t step = (int64_t)share.num_ranks * SPECV_PIECE_BYTES;
-#pragma unroll 1
-            for (int64_t low = (int64_t)share.rank * SPECV_PIECE_BYTES; low < bytes; low += step) {
-                int64_t left = bytes - low;
-                int64_t high = low + (left < SPECV_PIECE_BYTES ? left : SPECV_PIECE_BYTES);
-                specv_i_warp_pack_piece(rows, kv, row0, num_rows, offsets, share.src, share.dst,
-                                        low, high);
-            }
-        }
-        if (num_warps >= kv->num_planes - share.plane) break;
-        share.plane += num_warps;
-        specv_i_load_plane(kv, &share);
-    }
+        r.num_segments = offsets[0] < kv->capacity_rows
+                             ? specv_thread_find_row(offsets, num_rows, kv->capacity_rows)
+                             : 0;
+    specv_i_warp_copy_ragged(&r, share);
 }
 
 /* Writes the tile's part of the descriptor's offsets, shared out over num_blocks blocks; the end of
@@ -4438,138 +4566,52 @@ SPECV_LAUNCHER int specv_page_fork(const specv_page_fork_desc *d, struct CUstrea
 
 #if defined(__CUDACC__)
 
+/* ---- commit */
+
+SPECV_DEVFN specv_i_places specv_i_cache_places(const specv_kv_cache *kv) {
+    specv_i_places p = {};
+    p.planes = (const void *const *)kv->planes, p.plane = kv->plane;
+    p.block_table = kv->block_table, p.table_stride_elems = kv->table_stride_elems;
+    p.seq_stride_bytes = kv->seq_stride_bytes, p.pos_stride_bytes = kv->pos_stride_bytes;
+    p.head_stride_bytes = kv->head_stride_bytes, p.page_stride_bytes = kv->page_stride_bytes;
+    p.page_size = kv->page_size;
+    return p;
+}
+
+/* Rows in a cache; segments, offsets and where the rows come from are the caller's. */
+SPECV_DEVFN specv_i_ragged specv_i_cache_copy(const specv_kv_cache *kv) {
+    specv_i_ragged r;
+    r.from = r.to = specv_i_cache_places(kv);
+    r.offsets = 0, r.num_segments = 0;
+    r.num_planes = kv->num_planes, r.num_heads = kv->num_heads, r.head_bytes = kv->head_bytes;
+    return r;
+}
+
 /* Where head 0 of a sequence's position starts in a plane, in bytes; head h is
    h * head_stride_bytes further on. For attention kernels that read the cache that B3 and B5 keep.
    Call: any thread. In: resolved kv; 0 <= position < max_positions; a page id of the table that is
    in range. Cost: paged one load and a division. */
 SPECV_DEVFN int64_t specv_thread_kv_offset(const specv_kv_cache *kv, int64_t seq,
                                            int32_t position) {
-    if (!kv->block_table) return seq * kv->seq_stride_bytes + position * kv->pos_stride_bytes;
-    return kv->block_table[seq * kv->table_stride_elems + position / kv->page_size] *
-               kv->page_stride_bytes +
-           position % kv->page_size * kv->pos_stride_bytes;
+    const specv_i_places places = specv_i_cache_places(kv);
+    return specv_i_place(&places, seq, position);
 }
 
-/* ---- commit
-
-   Copying between places: row i of a tile moves lens[i] positions, from position src_first of
-   sequence src_seq on one side to position dst_first of sequence dst_seq on the other. */
-#define SPECV_I_MOVE_UNITS 4 /* units of up to 16 bytes that a lane has in flight */
-
-typedef struct specv_i_move {
-    int32_t src_seq, src_first, dst_seq, dst_first;
-} specv_i_move;
-
-/* Where row `row` of those laid end to end, which is of rows i, starts on both sides. */
-SPECV_DEVFN void specv_i_move_row(const specv_kv_cache *from, const specv_kv_cache *to,
-                                  const specv_i_move *moves, const int32_t *offsets, int i,
-                                  int32_t row, int64_t *src_at, int64_t *dst_at) {
-    const specv_i_move m = moves[i];
-    row -= offsets[i];
-    *src_at = specv_thread_kv_offset(from, m.src_seq, m.src_first + row);
-    *dst_at = specv_thread_kv_offset(to, m.dst_seq, m.dst_first + row);
-}
-
-/* Units first .. first + num_units - 1 of a tile's rows laid end to end, `width` bytes each, every
-   lane for itself: heads are short, so neighbouring units are seldom neighbours in memory on both
-   sides for long, and all loads of a piece are in flight before the first store. */
-SPECV_DEVFN void specv_i_warp_move_piece(const specv_kv_cache *from, const specv_kv_cache *to,
-                                         const specv_i_move *moves, const int32_t *offsets,
-                                         int num_rows, unsigned row_units, unsigned head_units,
-                                         const char *src, char *dst, int64_t first, int num_units,
-                                         int width) {
-    const int32_t row0 = offsets[0] + (int32_t)(first / row_units);
-    const unsigned within = (unsigned)(first % row_units);
-    const int low = specv_warp_find_row(offsets, num_rows, row0);
-    const int high = specv_warp_find_row(
-        offsets, num_rows, row0 + (int32_t)((within + (unsigned)num_units - 1) / row_units));
-    const int one_head = head_units == row_units;
-    int64_t src_at = 0, dst_at = 0; /* of the row; looked up once if the piece lies in one row */
-    uint4 v[SPECV_I_MOVE_UNITS];
-    char *at[SPECV_I_MOVE_UNITS];
-    if (within + (unsigned)num_units <= row_units)
-        specv_i_move_row(from, to, moves, offsets, low, row0, &src_at, &dst_at);
-#pragma unroll
-    for (int u = 0; u < SPECV_I_MOVE_UNITS; ++u) {
-        unsigned unit = within + (unsigned)(32 * u + specv_i_lane());
-        if (32 * u + specv_i_lane() < num_units) {
-            int64_t src_in, dst_in;
-            if (within + (unsigned)num_units > row_units) {
-                const int32_t row = row0 + (int32_t)(unit / row_units);
-                specv_i_move_row(from, to, moves, offsets,
-                                 specv_i_find_row(offsets, low, high + 1, row), row, &src_at,
-                                 &dst_at);
-                unit %= row_units;
-            }
-            src_in = dst_in = (int64_t)unit * width;
-            if (!one_head) {
-                const unsigned head = unit / head_units;
-                src_in = dst_in = (int64_t)(unit - head * head_units) * width;
-                src_in += head * from->head_stride_bytes, dst_in += head * to->head_stride_bytes;
-            }
-            v[u] = specv_i_load_unit(src + src_at + src_in, width);
-            at[u] = dst + dst_at + dst_in;
-        }
-    }
-#pragma unroll
-    for (int u = 0; u < SPECV_I_MOVE_UNITS; ++u)
-        if (32 * u + specv_i_lane() < num_units) specv_i_store_unit(at[u], v[u], width);
-}
-
-/* The widest unit that every address of a plane allows: at most 16 bytes. */
-SPECV_DEVFN int specv_i_unit_bytes(uint64_t addresses) {
-    unsigned bits = (unsigned)addresses | 16;
-    return (int)(bits & (0u - bits));
-}
-
-/* This warp's share of a tile, of all planes: pieces of the output are dealt to warps wherever rows
-   begin and end, as in B1. Call: warp. */
-SPECV_DEVFN void specv_i_warp_move_tile(const specv_kv_cache *kv, const specv_kv_cache *from,
-                                        const void *const *src_planes, const void *src_plane,
-                                        const specv_kv_cache *to, const specv_i_move *moves,
-                                        const int32_t *offsets, int num_rows, int warp,
-                                        int num_warps) {
-    specv_plane_share share = specv_i_plane_share(kv->num_planes, warp, num_warps);
-#pragma unroll 1
-    for (; share.plane < kv->num_planes; share.plane += num_warps) {
-        const char *src = (const char *)(src_planes ? src_planes[share.plane] : src_plane);
-        char *dst = (char *)(kv->planes ? kv->planes[share.plane] : kv->plane);
-        const int width = specv_i_unit_bytes(
-            (uint64_t)src | (uint64_t)dst | (uint64_t)kv->head_bytes |
-            (uint64_t)from->seq_stride_bytes | (uint64_t)from->pos_stride_bytes |
-            (uint64_t)from->head_stride_bytes | (uint64_t)from->page_stride_bytes |
-            (uint64_t)to->seq_stride_bytes | (uint64_t)to->pos_stride_bytes |
-            (uint64_t)to->head_stride_bytes | (uint64_t)to->page_stride_bytes);
-        const unsigned row_units = (unsigned)(kv->num_heads * kv->head_bytes / width);
-        /* Heads that follow each other on both sides are one. */
-        const unsigned head_units =
-            from->head_stride_bytes == kv->head_bytes && to->head_stride_bytes == kv->head_bytes
-                ? row_units
-                : (unsigned)(kv->head_bytes / width);
-        const int64_t units = (int64_t)(offsets[num_rows] - offsets[0]) * row_units;
-        const int64_t step = (int64_t)share.num_ranks * (32 * SPECV_I_MOVE_UNITS);
-        if (!src || !dst) continue;
-        __builtin_assume(__isGlobal(src)), __builtin_assume(__isGlobal(dst));
-#pragma unroll 1
-        for (int64_t first = (int64_t)share.rank * (32 * SPECV_I_MOVE_UNITS); first < units;
-             first += step) {
-            int64_t left = units - first;
-            int num_units = left < 32 * SPECV_I_MOVE_UNITS ? (int)left : 32 * SPECV_I_MOVE_UNITS;
-            if (width == 16)
-                specv_i_warp_move_piece(from, to, moves, offsets, num_rows, row_units, head_units,
-                                        src, dst, first, num_units, 16);
-            else
-                specv_i_warp_move_piece(from, to, moves, offsets, num_rows, row_units, head_units,
-                                        src, dst, first, num_units, width);
-        }
-    }
+/* Rows of a verification pass. CSR: one sequence, with num_pending more for each row before. */
+SPECV_DEVFN specv_i_places specv_i_append_from(const specv_append_kv_desc *d) {
+    specv_i_places p = {};
+    p.planes = d->src.planes, p.plane = d->src.plane;
+    specv_i_csr_places(&p, &d->rows, 0);
+    p.pos_stride_bytes = d->src.pos_stride_bytes, p.head_stride_bytes = d->src.head_stride_bytes;
+    p.seq_stride_bytes = specv_i_is_csr(&d->rows) ? d->num_pending * d->src.pos_stride_bytes
+                                                  : d->src.seq_stride_bytes;
+    return p;
 }
 
 /* What B3 does for one row. Call: any thread. */
 typedef struct specv_i_append {
     int32_t live, len; /* len: positions in the cache now; -1 if that is bad */
     int32_t count;     /* KV rows to append */
-    int32_t src_first; /* where they are, for CSR */
     int32_t n_draft;
     uint32_t status;
 } specv_i_append;
@@ -4580,7 +4622,6 @@ SPECV_DEVFN specv_i_append specv_i_append_row(const specv_append_kv_desc *d, int
     const int32_t accepted = d->accepted_len[b];
     specv_i_append a;
     a.live = row.live, a.len = d->cache_len[b], a.count = 0;
-    a.src_first = specv_i_is_csr(&d->rows) ? row.first + b * d->num_pending : 0;
     a.n_draft = row.n_draft, a.status = row.status;
     if (!row.live || a.len < 0 || a.len > kv->max_positions) {
         a.status = row.live ? SPECV_ROW_BAD_LENGTH : 0;
@@ -6536,7 +6577,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PACK_THREADS, 1)
                 specv_i_put_status(d.row_status, row0 + i, status, d.keep_status);
             }
         }
-        specv_warp_pack_tile(&d.rows, &d.kv, row0, num_rows, offsets, share, num_warps);
+        specv_warp_pack_tile(&d.rows, &d.kv, row0, num_rows, offsets, share);
         /* The next tile's offsets are written behind a barrier of specv_block_offsets_tile. */
     }
 }
@@ -6563,7 +6604,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PACK_THREADS, 1)
         specv_block_accept_tile(&d.verify, row0, num_rows, lens, offsets);
         packed = specv_block_offsets_tile(lens, num_rows, packed, offsets, scratch);
         if (copy_block >= 0) {
-            specv_warp_pack_tile(&d.verify.rows, &d.kv, row0, num_rows, offsets, share, num_warps);
+            specv_warp_pack_tile(&d.verify.rows, &d.kv, row0, num_rows, offsets, share);
         } else {
             specv_i_store_offsets(&d.kv, batch, row0, num_rows, offsets, block, verify_blocks);
             for (int i = block * warps + warp; i < num_rows; i += verify_blocks * warps)
@@ -6644,29 +6685,27 @@ SPECV_LAUNCHER_BODY int specv_verify_pack_kv(const specv_verify_pack_kv_desc *de
    Round trips: lengths; page ids; (owners;) KV. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_MOVE_THREADS, 1)
     specv_append_kv_kernel(const __grid_constant__ specv_append_kv_desc d) {
-    __shared__ specv_i_move moves[SPECV_MOVE_ROWS];
     __shared__ int32_t lens[SPECV_MOVE_ROWS], offsets[SPECV_MOVE_ROWS + 1];
-    __shared__ int32_t scratch[SPECV_BLOCK_SCAN_SMEM_WORDS];
+    __shared__ int32_t firsts[SPECV_MOVE_ROWS], scratch[SPECV_BLOCK_SCAN_SMEM_WORDS];
     const int thread = specv_i_thread(), num_blocks = (int)gridDim.x, batch = d.rows.batch;
-    const int warp = thread / 32 * num_blocks + (int)blockIdx.x;
-    specv_kv_cache from = {};
-    from.seq_stride_bytes = d.src.seq_stride_bytes;
-    from.pos_stride_bytes = d.src.pos_stride_bytes;
-    from.head_stride_bytes = d.src.head_stride_bytes;
+    specv_i_ragged r = specv_i_cache_copy(&d.kv);
+    r.from = specv_i_append_from(&d), r.to.firsts = firsts, r.offsets = offsets;
     specv_i_wait_for_primary();
+    const specv_plane_share share = specv_i_plane_share(&r.from, &r.to, r.num_planes,
+                                                        thread / 32 * num_blocks + (int)blockIdx.x,
+                                                        num_blocks * (SPECV_MOVE_THREADS / 32));
 #pragma unroll 1
     for (int row0 = 0; row0 < batch; row0 += SPECV_MOVE_ROWS) {
         int num_rows = batch - row0 < SPECV_MOVE_ROWS ? batch - row0 : SPECV_MOVE_ROWS;
         for (int i = thread; i < num_rows; i += SPECV_MOVE_THREADS) {
             specv_i_append a = specv_i_append_row(&d, row0 + i);
-            lens[i] = a.count;
-            moves[i].src_seq = moves[i].dst_seq = row0 + i;
-            moves[i].src_first = a.src_first, moves[i].dst_first = a.len;
+            lens[i] = a.count, firsts[i] = a.len;
         }
         specv_block_offsets_tile(lens, num_rows, 0, offsets, scratch);
-        specv_i_warp_move_tile(&d.kv, &from, d.src.planes, d.src.plane, &d.kv, moves, offsets,
-                               num_rows, warp, num_blocks * (SPECV_MOVE_THREADS / 32));
-        __syncthreads(); /* moves are reused */
+        r.from.seq0 = r.to.seq0 = row0, r.num_segments = num_rows;
+        specv_i_warp_copy_ragged(&r, share);
+        if (r.from.firsts) r.from.firsts += num_rows, r.from.at_0 = 0;
+        __syncthreads(); /* firsts are reused */
     }
     const int arrival = specv_i_block_arrives(d.ticket, (int)blockIdx.x, num_blocks);
     if (arrival != SPECV_I_NOT_LAST)
@@ -6710,27 +6749,28 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PAGE_THREADS, 1)
    Bytes: per block 12 a row; each position that is copied once. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_MOVE_THREADS, 1)
     specv_copy_pages_kernel(const __grid_constant__ specv_page_resize_desc d) {
-    __shared__ specv_i_move moves[SPECV_MOVE_ROWS];
     __shared__ int32_t lens[SPECV_MOVE_ROWS], offsets[SPECV_MOVE_ROWS + 1];
     __shared__ int32_t scratch[SPECV_BLOCK_SCAN_SMEM_WORDS];
     const int thread = specv_i_thread(), num_blocks = (int)gridDim.x;
-    specv_kv_cache pages = d.kv; /* a page is a sequence here */
-    pages.block_table = 0, pages.seq_stride_bytes = pages.page_stride_bytes;
+    specv_i_ragged r = specv_i_cache_copy(&d.kv);
+    r.to.block_table = 0, r.to.seq_stride_bytes = d.kv.page_stride_bytes; /* a page: a sequence */
+    r.from = r.to, r.from.seqs = d.copy_src_page, r.to.seqs = d.copy_dst_page, r.offsets = offsets;
     specv_i_wait_for_primary();
+    const specv_plane_share share = specv_i_plane_share(&r.from, &r.to, r.num_planes,
+                                                        thread / 32 * num_blocks + (int)blockIdx.x,
+                                                        num_blocks * (SPECV_MOVE_THREADS / 32));
 #pragma unroll 1
     for (int row0 = 0; row0 < d.batch; row0 += SPECV_MOVE_ROWS) {
         int num_rows = d.batch - row0 < SPECV_MOVE_ROWS ? d.batch - row0 : SPECV_MOVE_ROWS;
         for (int i = thread; i < num_rows; i += SPECV_MOVE_THREADS) {
-            moves[i].src_seq = d.copy_src_page[row0 + i],
-            moves[i].dst_seq = d.copy_dst_page[row0 + i];
-            moves[i].src_first = moves[i].dst_first = 0;
-            lens[i] = moves[i].dst_seq >= 0 ? d.cache_len[row0 + i] % d.kv.page_size : 0;
+            const int32_t len = d.cache_len[row0 + i];
+            lens[i] = d.copy_dst_page[row0 + i] >= 0 ? len % d.kv.page_size : 0;
         }
         specv_block_offsets_tile(lens, num_rows, 0, offsets, scratch);
-        specv_i_warp_move_tile(&d.kv, &pages, (const void *const *)d.kv.planes, d.kv.plane, &pages,
-                               moves, offsets, num_rows, thread / 32 * num_blocks + (int)blockIdx.x,
-                               num_blocks * (SPECV_MOVE_THREADS / 32));
-        __syncthreads(); /* moves are reused */
+        r.num_segments = num_rows;
+        specv_i_warp_copy_ragged(&r, share);
+        r.from.seqs += num_rows, r.to.seqs += num_rows;
+        __syncthreads(); /* offsets are reused */
     }
 }
 

@@ -134,10 +134,12 @@ static void test_pack(void) {
                 CHECK_EQ(rows, rows_again, -1);
                 CHECK(rows > 0);
                 bytes = rows * copies * (widths[w][1] - widths[w][0]);
-                CHECK_EQ(b.load_bytes - a.load_bytes, bytes, -1);
                 CHECK_EQ(b.store_bytes - a.store_bytes, bytes, -1);
+                if (copies == 1) CHECK_EQ(b.load_bytes - a.load_bytes, bytes, -1);
                 if (widths[w][0] % 32) continue;
-                CHECK_EQ(b.load_sectors - a.load_sectors, bytes / 32, -1);
+                /* With several planes also two addresses for each piece. */
+                const int64_t more = b.load_sectors - a.load_sectors - bytes / 32;
+                CHECK(more >= 0 && more <= (copies > 1 ? bytes / 32 / 16 : 0));
                 CHECK_EQ(b.store_sectors - a.store_sectors, bytes / 32, -1);
             }
 }
@@ -159,8 +161,8 @@ static void test_outputs_once(void) {
     }
 }
 
-/* Where units of 16 bytes fit, rows shorter than a piece are copied a piece at a time, not one by
-   one: 128 rows of 16 bytes take four stores of a warp. With another stride they take 128. */
+/* Rows shorter than a piece are copied a piece at a time, not one by one: 128 rows of 16 bytes take
+   four stores of a warp, or eight where another stride allows 8 bytes at a time. */
 static void test_gather(void) {
     enum { NUM_ROWS = 128 };
     int given[NUM_ROWS];
@@ -174,11 +176,11 @@ static void test_gather(void) {
     for (int apart = 0; apart < 2; ++apart) {
         int64_t kv_rows;
         k.pos_gap = apart ? 8 : 0;
-        t_case("B1, short rows %s", apart ? "one by one" : "gathered");
+        t_case("B1, short rows %s", apart ? "apart" : "together");
         cost c = count_pack(0, &s, &k, &kv_rows);
         CHECK_EQ(kv_rows, NUM_ROWS, -1);
         /* offsets and row_status: a store for each 32 */
-        CHECK_EQ(c.store_requests - 5 - 4, apart ? NUM_ROWS : 4, -1);
+        CHECK_EQ(c.store_requests - 5 - 4, apart ? 8 : 4, -1);
     }
 }
 
@@ -395,11 +397,11 @@ static void test_moves(void) {
         b = count(192, paged, heads_first, &positions);
         bytes = positions * MOVE_PLANES * MOVE_HEADS * 128;
         CHECK(positions > 0);
-        /* Table entries are looked up for each piece of 16 bytes, in the lines of a few sectors. */
-        if (!paged || copies) CHECK_EQ(b.load_bytes - a.load_bytes, bytes, -1);
         CHECK_EQ(b.store_bytes - a.store_bytes, bytes, -1);
         CHECK_EQ(b.store_sectors - a.store_sectors, bytes / 32, -1);
-        if (!paged || copies) CHECK_EQ(b.load_sectors - a.load_sectors, bytes / 32, -1);
+        /* For each piece also a plane's addresses and, from a few sectors, where rows are. */
+        const int64_t more = b.load_sectors - a.load_sectors - bytes / 32;
+        CHECK(more >= 0 && more <= bytes / 32 / 8);
     }
 }
 

@@ -403,7 +403,7 @@ __global__ void long_rows_kernel(specv_kv_pack kv) {
     rows.batch = 2, rows.max_draft = 1;
     if (threadIdx.x < 3) offsets[threadIdx.x] = (int32_t)threadIdx.x;
     __syncthreads();
-    specv_warp_pack_tile(&rows, &kv, 0, 2, offsets, share, 1);
+    specv_warp_pack_tile(&rows, &kv, 0, 2, offsets, share);
 }
 
 /* Rows too long for the units of a piece to be counted in 32 bits. Copying them whole would take

@@ -70,7 +70,6 @@ extern "C" __global__ void long_names(const __grid_constant__ specv_verify_pack_
     specv_block_copy_kv(kv + 1024, kv, 1024);
     specv_block_accept_tile(&d.verify, 0, 64, lens, work);
     total = specv_block_offsets_tile(lens, 64, 0, work, scratch);
-    specv_warp_pack_tile(&d.verify.rows, &d.kv, 0, 64, work, specv_warp_plane_share(&d.kv, 0, 1),
-                         1);
+    specv_warp_pack_tile(&d.verify.rows, &d.kv, 0, 64, work, specv_warp_plane_share(&d.kv, 0, 1));
     out[threadIdx.x] = sum + total + vocabulary(in) + (int32_t)cached();
 }
