@@ -484,7 +484,8 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
     X(ERR_COPY, -70,                                                                               \
       "copy_src_page or copy_dst_page is not 4-byte aligned, or is null where the other or "       \
       "planes are given")                                                                          \
-    X(ERR_FORK, -71, "num_forks is negative, or src_row or dst_row is null or not 4-byte aligned") \
+    X(ERR_FORK, -71,                                                                               \
+      "num_forks is negative, or src_slot or dst_slot is null or not 4-byte aligned")              \
     X(ERR_COLUMNS, -72, "tokens, mask or position_ids is not aligned to its element")              \
     X(ERR_WIDTH, -73, "width is null or not 4-byte aligned")                                       \
     X(ERR_MAX_COLUMNS, -74, "max_columns is not in 1..2^29, or above stride_elems")                \
@@ -525,7 +526,7 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
     X(ERR_TEXT, -99,                                                                               \
       "text is not aligned to its element, or text_len or text_stride_elems is missing")           \
     X(ERR_MAX_PROB, -100, "max_prob is not 4-byte aligned, or is given with drafts")               \
-    X(ERR_SLOT, -101, "slot is not 4-byte aligned, or num_slots is not positive where it is given")
+    X(ERR_SLOT, -101, "slot is not 4-byte aligned, or num_slots is not positive where needed")
 
 #define SPECV_I_ENUM(name, value, text) SPECV_##name = value,
 typedef enum specv_status { SPECV_STATUS_TABLE(SPECV_I_ENUM) SPECV_STATUS_END = 1 } specv_status;
@@ -1173,6 +1174,10 @@ SPECV_HOSTFN int specv_i_slot_validate(const int32_t *slot, int32_t num_slots) {
         SPECV_CHECK(specv_i_aligned((d)->array, 4), ROW_STATUS);                                   \
         SPECV_CHECK((d)->keep_status == 0 || (d)->keep_status == 1, KEEP_STATUS);                  \
     } while (0)
+/* Entries of a per-request array; an empty batch needs none. */
+SPECV_HOSTFN int32_t specv_i_num_slots(const int32_t *slot, int32_t num_slots, int32_t batch) {
+    return slot && batch > 0 ? num_slots : batch;
+}
 
 SPECV_HOSTFN int specv_i_rows_validate(const specv_rows *r) {
     SPECV_CHECK(r->batch >= 0, BATCH);
@@ -4206,18 +4211,18 @@ SPECV_KERNEL __launch_bounds__(SPECV_PACK_THREADS, 1)
    writes it (tickets).
    Needs: primitives. */
 
-/* A KV cache. Head h of position x of sequence b is head_bytes long and starts at
-   padded  plane + b * seq_stride_bytes + x * pos_stride_bytes + h * head_stride_bytes,
+/* A KV cache. Head h of position x of the sequence in slot s is head_bytes long and starts at
+   padded  plane + s * seq_stride_bytes + x * pos_stride_bytes + h * head_stride_bytes,
    paged   plane + page * page_stride_bytes + x % page_size * pos_stride_bytes
                  + h * head_stride_bytes,
-           page = block_table[b * table_stride_elems + x / page_size].
+           page = block_table[s * table_stride_elems + x / page_size].
    [position][head] and [head][position] are both a matter of strides; K as [head_dim / x]
    [position][x] has more and shorter heads. Different elements must not overlap. */
 typedef struct specv_kv_cache {
     void *const *planes;        /* device table [num_planes] of planes, or null: plane; a null one
                                   is skipped */
     void *plane;                /* the only plane, when there is no table */
-    int32_t *block_table;       /* paged: [batch][table_stride_elems]; null: padded */
+    int32_t *block_table;       /* paged: [slot][table_stride_elems]; null: padded */
     int64_t head_bytes;         /* with one head: bytes of a KV row */
     int64_t head_stride_bytes;  /* 0 = head_bytes */
     int64_t pos_stride_bytes;   /* 0 = num_heads * head_stride_bytes */
@@ -4254,17 +4259,17 @@ typedef struct specv_append_kv_desc {
     int32_t keep_status; /* 1 = add bits to row_status (after A1 to A5); 0 = store it */
     specv_rows rows;
     const int32_t *accepted_len; /* [batch] */
-    int32_t *cache_len; /* in/out [batch]: positions in the cache; += num_pending + accepted */
-    int32_t *draft_cache_len; /* in/out [batch], or null: positions in the draft model's cache,
+    int32_t *cache_len;       /* in/out [slot]: positions in the cache; += num_pending + accepted */
+    int32_t *draft_cache_len; /* in/out [slot], or null: positions in the draft model's cache,
                                  after drafting; cut to the new cache_len. Null: it was fed the
                                  pending token and all drafts but the last */
     int32_t *draft_lacks;     /* out [batch], or null: tokens that the draft model lacks, the next
                                token included: 1, or 2 after all drafts were accepted */
     int64_t *slot_mapping; /* out [batch][num_pending + max_draft], or null: where the next pass's
-                              KV rows belong, page * page_size + offset (padded: b * max_positions
-                              + position); -1 without a place. From block_table as it is now: the
-                              B5 before has to reserve for two passes, and what B5 or D3 changes
-                              later makes it stale */
+                              KV rows belong, page * page_size + offset (padded: the row's slot *
+                              max_positions + position); -1 without a place. From block_table as
+                              it is now: the B5 before has to reserve for two passes, and what B5
+                              or D3 changes later makes it stale */
     int32_t *position_ids; /* out [batch][num_pending + max_draft], or null: of the next pass */
     const int32_t *page_refs; /* [num_pages], or null: a page that is written must have one owner */
     uint32_t *row_status;     /* out [batch], or null */
@@ -4302,9 +4307,10 @@ typedef struct specv_page_resize_desc {
     uint32_t canary0;
     int32_t keep_status;       /* 1 = add bits to row_status; 0 = store it */
     const int32_t *num_active; /* as in specv_rows */
+    const int32_t *slot;       /* as in specv_rows */
     specv_page_pool pool;
-    int32_t *num_row_pages;     /* in/out [batch]: entries of block_table that the row owns */
-    const int32_t *cache_len;   /* [batch]: positions with content */
+    int32_t *num_row_pages;     /* in/out [slot]: entries of block_table that the row owns */
+    const int32_t *cache_len;   /* [slot]: positions with content */
     const int32_t *row_reserve; /* [batch], or null: reserve in every row */
     const uint8_t *finished;    /* [batch], or null; not 0: the row gives back all its pages */
     int32_t *copy_src_page;     /* out [batch]: the page that was replaced, or -1; without planes
@@ -4313,27 +4319,30 @@ typedef struct specv_page_resize_desc {
                                    positions are copied from there if kv has planes */
     uint32_t *row_status;       /* out [batch], or null */
     specv_kv_cache kv;          /* paged; block_table is in/out, -1 behind the row's pages */
-    int32_t batch;
-    int32_t reserve; /* positions behind cache_len: before a pass num_pending + max_draft */
-    int32_t num_sms; /* 0 = ask the runtime for the current device */
+    int32_t batch;              /* at most SPECV_PAGE_ROWS; num_slots may be any number */
+    int32_t num_slots;          /* as in specv_rows */
+    int32_t reserve;   /* positions behind cache_len: before a pass num_pending + max_draft */
+    int32_t num_sms;   /* 0 = ask the runtime for the current device */
+    uint32_t reserved; /* must be 0 */
     uint32_t canary1;
 } specv_page_resize_desc;
 
-/* B5. Shares the pages of a sequence: row dst_row[i] gets the table entries of row src_row[i] that
-   hold its cache_len positions, and its cache_len. No KV row is moved. */
+/* B5. Shares the pages of a sequence: slot dst_slot[i] gets the table entries of slot src_slot[i]
+   that hold its cache_len positions, and its cache_len. No KV row is moved. A batch without slots
+   has its rows' numbers here. */
 typedef struct specv_page_fork_desc {
     uint32_t canary0;
     int32_t keep_status;             /* 1 = add bits to fork_status; 0 = store it */
     int32_t *page_refs;              /* in/out [num_pages]: one more per entry */
-    int32_t *block_table;            /* in/out [batch][table_stride_elems] */
-    int32_t *num_row_pages;          /* in/out [batch]; 0 in each dst_row */
-    int32_t *cache_len;              /* in/out [batch] */
+    int32_t *block_table;            /* in/out [slot][table_stride_elems] */
+    int32_t *num_row_pages;          /* in/out [slot]; 0 in each dst_slot */
+    int32_t *cache_len;              /* in/out [slot] */
     const int32_t *num_active_forks; /* device scalar, or null: all; clamped to 0..num_forks */
-    const int32_t *src_row;          /* [num_forks] */
-    const int32_t *dst_row;          /* [num_forks], all different, none of them in src_row */
+    const int32_t *src_slot;         /* [num_forks] */
+    const int32_t *dst_slot;         /* [num_forks], all different, none of them in src_slot */
     uint32_t *fork_status;      /* out [num_forks], or null; a fork with a bit set did nothing */
     int64_t table_stride_elems; /* 0 = max_row_pages */
-    int32_t batch;
+    int32_t num_slots;
     int32_t num_forks;
     int32_t page_size;
     int32_t num_pages;
@@ -4374,15 +4383,16 @@ SPECV_HOSTFN int specv_i_strides_ok(int64_t heads, int64_t positions, int64_t he
             head_stride >= specv_i_times(positions - 1, pos_stride) + head_bytes);
 }
 
-/* paged: 1 = there must be pages, 0 = there must not, -1 = as block_table says. */
-SPECV_HOSTFN int specv_i_cache_validate(const specv_kv_cache *given, int64_t batch, int paged) {
+/* Of num_slots sequences. paged: 1 = there must be pages, 0 = there must not, -1 = as block_table
+   says. */
+SPECV_HOSTFN int specv_i_cache_validate(const specv_kv_cache *given, int64_t num_slots, int paged) {
     specv_kv_cache kv = *given;
     int64_t positions, outer, outer_stride;
     if (paged < 0) paged = kv.block_table != NULL;
     SPECV_CHECK(kv.reserved == 0, CANARY);
     SPECV_CHECK(kv.max_positions > 0, MAX_POSITIONS);
     SPECV_CHECK(specv_i_aligned(kv.block_table, 4), BLOCK_TABLE);
-    SPECV_CHECK(paged ? kv.block_table || batch == 0 : !kv.block_table, BLOCK_TABLE);
+    SPECV_CHECK(paged ? kv.block_table || num_slots == 0 : !kv.block_table, BLOCK_TABLE);
     SPECV_CHECK(paged ? kv.page_size > 0 : kv.page_size == 0, PAGE_SIZE);
     SPECV_CHECK(paged ? kv.num_pages > 0 : kv.num_pages == 0, NUM_PAGES);
     SPECV_CHECK(kv.planes ? kv.num_planes >= 1 : kv.num_planes >= 0 && kv.num_planes <= 1,
@@ -4396,11 +4406,11 @@ SPECV_HOSTFN int specv_i_cache_validate(const specv_kv_cache *given, int64_t bat
     specv_i_cache_resolve(&kv);
     if (paged) {
         SPECV_CHECK(kv.table_stride_elems >= specv_i_row_pages(&kv), TABLE_STRIDE);
-        SPECV_CHECK(specv_i_times(batch * 4, kv.table_stride_elems) < SPECV_I_HUGE, SIZE);
+        SPECV_CHECK(specv_i_times(num_slots * 4, kv.table_stride_elems) < SPECV_I_HUGE, SIZE);
     }
     if (!specv_i_has_planes(&kv)) return SPECV_OK;
     positions = paged ? kv.page_size : kv.max_positions;
-    outer = paged ? kv.num_pages : batch;
+    outer = paged ? kv.num_pages : num_slots;
     outer_stride = paged ? kv.page_stride_bytes : kv.seq_stride_bytes;
     SPECV_CHECK(kv.head_bytes > 0, HEAD_BYTES);
     SPECV_CHECK(specv_i_times(kv.num_heads, kv.head_bytes) <= 1 << 30, HEAD_BYTES);
@@ -4427,7 +4437,7 @@ SPECV_HOSTFN void specv_append_kv_resolve(specv_append_kv_desc *d) {
 
 SPECV_HOSTFN int specv_append_kv_validate(const specv_append_kv_desc *d) {
     int status;
-    int64_t positions, num_rows;
+    int64_t positions, num_rows, num_slots;
     specv_append_kv_desc full;
     SPECV_CHECK(d, NULL_DESC);
     SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
@@ -4449,7 +4459,8 @@ SPECV_HOSTFN int specv_append_kv_validate(const specv_append_kv_desc *d) {
     SPECV_CHECK(d->rows.batch == 0 || d->ticket, TICKET);
     SPECV_CHECK(specv_i_aligned(d->ticket, 4), TICKET);
     SPECV_CHECK(d->num_sms >= 0 && d->num_sms <= 65535, NUM_SMS);
-    if ((status = specv_i_cache_validate(&d->kv, d->rows.batch, -1)) != SPECV_OK) return status;
+    num_slots = specv_i_num_slots(d->rows.slot, d->rows.num_slots, d->rows.batch);
+    if ((status = specv_i_cache_validate(&d->kv, num_slots, -1)) != SPECV_OK) return status;
     SPECV_CHECK(specv_i_aligned(d->src.planes, sizeof(void *)), SRC);
     SPECV_CHECK(!d->src.planes == !d->kv.planes && !(d->src.planes && d->src.plane), SRC);
     SPECV_CHECK(d->src.planes || !d->src.plane == !d->kv.plane || positions == 0, SRC);
@@ -4482,10 +4493,11 @@ SPECV_HOSTFN void specv_page_resize_resolve(specv_page_resize_desc *d) {
 SPECV_HOSTFN int specv_page_resize_validate(const specv_page_resize_desc *d) {
     int status;
     SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
     SPECV_CHECK(d->batch >= 0, BATCH);
     SPECV_CHECK(d->batch <= SPECV_PAGE_ROWS, TOO_LARGE);
     SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
+    if ((status = specv_i_slot_validate(d->slot, d->num_slots)) != SPECV_OK) return status;
     SPECV_CHECK(specv_i_aligned(d->pool.page_refs, 4) && (d->pool.page_refs || d->batch == 0),
                 PAGE_REFS);
     SPECV_CHECK(specv_i_aligned(d->pool.free_pages, 4) && (d->pool.free_pages || d->batch == 0),
@@ -4501,7 +4513,8 @@ SPECV_HOSTFN int specv_page_resize_validate(const specv_page_resize_desc *d) {
     SPECV_CHECK(d->copy_src_page || d->batch == 0 || !specv_i_has_planes(&d->kv), COPY);
     SPECV_I_CHECK_STATUS(d, row_status);
     SPECV_CHECK(d->num_sms >= 0 && d->num_sms <= 65535, NUM_SMS);
-    if ((status = specv_i_cache_validate(&d->kv, d->batch, 1)) != SPECV_OK) return status;
+    status = specv_i_cache_validate(&d->kv, specv_i_num_slots(d->slot, d->num_slots, d->batch), 1);
+    if (status != SPECV_OK) return status;
     SPECV_CHECK(specv_i_times(d->batch, specv_i_row_pages(&d->kv)) <= 1 << 30, TOO_LARGE);
     return SPECV_OK;
 }
@@ -4509,11 +4522,11 @@ SPECV_HOSTFN int specv_page_resize_validate(const specv_page_resize_desc *d) {
 SPECV_HOSTFN int specv_page_fork_validate(const specv_page_fork_desc *d) {
     SPECV_CHECK(d, NULL_DESC);
     SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
-    SPECV_CHECK(d->batch >= 0, BATCH);
     SPECV_CHECK(d->num_forks >= 0, FORK);
+    SPECV_CHECK(d->num_slots >= (d->num_forks > 0), SLOT);
     SPECV_CHECK(specv_i_aligned(d->num_active_forks, 4), NUM_ACTIVE);
-    SPECV_CHECK(specv_i_aligned(d->src_row, 4) && (d->src_row || d->num_forks == 0), FORK);
-    SPECV_CHECK(specv_i_aligned(d->dst_row, 4) && (d->dst_row || d->num_forks == 0), FORK);
+    SPECV_CHECK(specv_i_aligned(d->src_slot, 4) && (d->src_slot || d->num_forks == 0), FORK);
+    SPECV_CHECK(specv_i_aligned(d->dst_slot, 4) && (d->dst_slot || d->num_forks == 0), FORK);
     SPECV_I_CHECK_STATUS(d, fork_status);
     SPECV_CHECK(specv_i_aligned(d->page_refs, 4) && (d->page_refs || d->num_forks == 0), PAGE_REFS);
     SPECV_CHECK(specv_i_aligned(d->block_table, 4) && (d->block_table || d->num_forks == 0),
@@ -4526,7 +4539,7 @@ SPECV_HOSTFN int specv_page_fork_validate(const specv_page_fork_desc *d) {
     SPECV_CHECK(d->max_row_pages > 0, NUM_ROW_PAGES);
     SPECV_CHECK(d->table_stride_elems == 0 || d->table_stride_elems >= d->max_row_pages,
                 TABLE_STRIDE);
-    SPECV_CHECK(specv_i_times((int64_t)d->batch * 4,
+    SPECV_CHECK(specv_i_times((int64_t)d->num_slots * 4,
                               d->table_stride_elems ? d->table_stride_elems : d->max_row_pages) <
                     SPECV_I_HUGE,
                 SIZE);
@@ -4558,6 +4571,8 @@ SPECV_LAUNCHER int specv_append_kv(const specv_append_kv_desc *d, struct CUstrea
 SPECV_LAUNCHER int specv_page_resize(const specv_page_resize_desc *d, struct CUstream_st *stream)
     SPECV_AS(specv_page_resize);
 
+/* B5. One launch of one block. Fork faults: BAD_LENGTH (a slot outside 0..num_slots-1, a dst_slot
+   that is in src_slot or before in dst_slot, or has pages; cache_len, num_row_pages), BAD_PAGE. */
 SPECV_LAUNCHER int specv_page_fork(const specv_page_fork_desc *d, struct CUstream_st *stream)
     SPECV_AS(specv_page_fork);
 #endif
@@ -4591,10 +4606,10 @@ SPECV_DEVFN specv_i_ragged specv_i_cache_copy(const specv_kv_cache *kv) {
    h * head_stride_bytes further on. For attention kernels that read the cache that B3 and B5 keep.
    Call: any thread. In: resolved kv; 0 <= position < max_positions; a page id of the table that is
    in range. Cost: paged one load and a division. */
-SPECV_DEVFN int64_t specv_thread_kv_offset(const specv_kv_cache *kv, int64_t seq,
+SPECV_DEVFN int64_t specv_thread_kv_offset(const specv_kv_cache *kv, int64_t slot,
                                            int32_t position) {
     const specv_i_places places = specv_i_cache_places(kv);
-    return specv_i_place(&places, seq, position);
+    return specv_i_place(&places, slot, position);
 }
 
 /* Rows of a verification pass. CSR: one sequence, with num_pending more for each row before. */
@@ -4610,6 +4625,7 @@ SPECV_DEVFN specv_i_places specv_i_append_from(const specv_append_kv_desc *d) {
 
 /* What B3 does for one row. Call: any thread. */
 typedef struct specv_i_append {
+    int32_t slot;      /* of the request; it is read only if the row is live */
     int32_t live, len; /* len: positions in the cache now; -1 if that is bad */
     int32_t count;     /* KV rows to append */
     int32_t n_draft;
@@ -4621,8 +4637,18 @@ SPECV_DEVFN specv_i_append specv_i_append_row(const specv_append_kv_desc *d, int
     const specv_row row = specv_thread_load_row(&d->rows, b);
     const int32_t accepted = d->accepted_len[b];
     specv_i_append a;
-    a.live = row.live, a.len = d->cache_len[b], a.count = 0;
+    a.slot = b, a.live = row.live, a.len = -1, a.count = 0;
     a.n_draft = row.n_draft, a.status = row.status;
+    if (d->rows.slot) {
+        uint32_t bad_slot = 0;
+        if (row.live) a.slot = specv_thread_own_slot(d->rows.slot, d->rows.num_slots, b, &bad_slot);
+        a.live = row.live && !bad_slot;
+        if (!a.live) {
+            a.status = bad_slot;
+            return a;
+        }
+    }
+    a.len = d->cache_len[a.slot];
     if (!row.live || a.len < 0 || a.len > kv->max_positions) {
         a.status = row.live ? SPECV_ROW_BAD_LENGTH : 0;
         a.len = -1;
@@ -4638,7 +4664,7 @@ SPECV_DEVFN specv_i_append specv_i_append_row(const specv_append_kv_desc *d, int
         a.status |= SPECV_ROW_NO_SPACE;
         a.count = 0;
     } else if (kv->block_table && a.count > 0) {
-        const int32_t *table = kv->block_table + b * kv->table_stride_elems;
+        const int32_t *table = kv->block_table + a.slot * kv->table_stride_elems;
         const int last = (a.len + a.count - 1) / kv->page_size;
         for (int i = a.len / kv->page_size; i <= last; ++i) {
             int32_t page = table[i];
@@ -4653,58 +4679,68 @@ SPECV_DEVFN specv_i_append specv_i_append_row(const specv_append_kv_desc *d, int
 }
 
 /* The numbers of all rows, by the one block that is left when all have read the old ones; without
-   what was appended, if it has found a bad ticket. Call: block. Sync: one barrier. */
-SPECV_DEVFN void specv_i_block_append_numbers(const specv_append_kv_desc *d, int bad_ticket) {
+   what was appended, if it has found a bad ticket. Call: block. Scratch: slots and lens, of
+   SPECV_MOVE_ROWS, tell all threads each row's slot and new length. Sync: barriers, none before the
+   first write. */
+SPECV_DEVFN void specv_i_block_append_numbers(const specv_append_kv_desc *d, int32_t *slots,
+                                              int32_t *lens, int bad_ticket) {
     const int thread = specv_i_thread(), num_threads = specv_i_num_threads();
     const specv_kv_cache *kv = &d->kv;
     const int columns = d->num_pending + d->rows.max_draft;
-    const int num_active = d->rows.num_active ? *d->rows.num_active : d->rows.batch;
 #pragma unroll 1
-    for (int b = thread; b < d->rows.batch; b += num_threads) {
-        specv_i_append a = specv_i_append_row(d, b);
-        int32_t lacks = 0;
-        if (bad_ticket && a.live) a.count = 0, a.status |= SPECV_ROW_BAD_TICKET;
-        if (a.len >= 0) {
-            const int32_t len = a.len + a.count;
-            int64_t draft = (int64_t)a.len + d->num_pending + a.n_draft - 1;
-            if (draft < 0) draft = 0;
-            if (d->draft_cache_len) draft = d->draft_cache_len[b];
-            if (!bad_ticket) d->cache_len[b] = len; /* blocks may still be reading it */
-            if (draft > len) draft = len;
-            if (draft < 0)
-                a.status |= SPECV_ROW_BAD_LENGTH;
-            else
-                lacks = (int32_t)(len + 1 - draft);
-            if (draft >= 0 && d->draft_cache_len) d->draft_cache_len[b] = (int32_t)draft;
-        }
-        if (d->draft_lacks) d->draft_lacks[b] = lacks;
-        specv_i_put_status(d->row_status, b, a.status, d->keep_status);
-    }
-    if (!d->slot_mapping && !d->position_ids) return;
-    __syncthreads();
+    for (int row0 = 0; row0 < d->rows.batch; row0 += SPECV_MOVE_ROWS) {
+        const int left = d->rows.batch - row0;
+        const int num_rows = left < SPECV_MOVE_ROWS ? left : SPECV_MOVE_ROWS;
 #pragma unroll 1
-    for (int i = thread; i < d->rows.batch * columns; i += num_threads) {
-        const int b = i / columns;
-        const int32_t len = b < num_active ? d->cache_len[b] : -1;
-        const int known = len >= 0 && len <= kv->max_positions;
-        const int64_t position = known ? (int64_t)len + i % columns : 0;
-        int64_t slot = -1;
-        if (known && position < kv->max_positions) {
-            if (kv->block_table) {
-                int32_t page =
-                    kv->block_table[b * kv->table_stride_elems + position / kv->page_size];
-                if (page >= 0 && page < kv->num_pages)
-                    slot = (int64_t)page * kv->page_size + position % kv->page_size;
-            } else {
-                slot = (int64_t)b * kv->max_positions + position;
+        for (int i = thread; i < num_rows; i += num_threads) {
+            const int b = row0 + i;
+            specv_i_append a = specv_i_append_row(d, b);
+            int32_t lacks = 0, len = -1;
+            if (bad_ticket && a.live) a.count = 0, a.status |= SPECV_ROW_BAD_TICKET;
+            if (a.len >= 0) {
+                int64_t draft = (int64_t)a.len + d->num_pending + a.n_draft - 1;
+                len = a.len + a.count;
+                if (draft < 0) draft = 0;
+                if (d->draft_cache_len) draft = d->draft_cache_len[a.slot];
+                if (!bad_ticket) d->cache_len[a.slot] = len; /* blocks may still be reading it */
+                if (draft > len) draft = len;
+                if (draft < 0)
+                    a.status |= SPECV_ROW_BAD_LENGTH;
+                else
+                    lacks = (int32_t)(len + 1 - draft);
+                if (draft >= 0 && d->draft_cache_len) d->draft_cache_len[a.slot] = (int32_t)draft;
             }
+            if (d->draft_lacks) d->draft_lacks[b] = lacks;
+            specv_i_put_status(d->row_status, b, a.status, d->keep_status);
+            slots[i] = a.slot, lens[i] = len;
         }
-        if (d->slot_mapping) d->slot_mapping[i] = slot;
-        if (d->position_ids) d->position_ids[i] = (int32_t)position;
+        if (!d->slot_mapping && !d->position_ids) continue;
+        __syncthreads();
+#pragma unroll 1
+        for (int i = thread; i < num_rows * columns; i += num_threads) {
+            const int32_t slot = slots[i / columns], len = lens[i / columns];
+            const int known = len >= 0, at = row0 * columns + i;
+            const int64_t position = known ? (int64_t)len + i % columns : 0;
+            int64_t place = -1;
+            if (known && position < kv->max_positions) {
+                if (kv->block_table) {
+                    int32_t page =
+                        kv->block_table[slot * kv->table_stride_elems + position / kv->page_size];
+                    if (page >= 0 && page < kv->num_pages)
+                        place = (int64_t)page * kv->page_size + position % kv->page_size;
+                } else {
+                    place = (int64_t)slot * kv->max_positions + position;
+                }
+            }
+            if (d->slot_mapping) d->slot_mapping[at] = place;
+            if (d->position_ids) d->position_ids[at] = (int32_t)position;
+        }
+        __syncthreads(); /* slots and lens are reused */
     }
 }
 
 typedef struct specv_i_pages {
+    int32_t slot;       /* of the request; 0 if the row is inert */
     int32_t held, keep; /* pages that the row owns, and will own */
     int32_t first;      /* the first page that is not full: it and those behind it are looked at */
     int32_t content;    /* pages with content */
@@ -4715,14 +4751,15 @@ typedef struct specv_i_pages {
     uint32_t status;
 } specv_i_pages;
 
-SPECV_DEVFN specv_i_pages specv_i_pages_of(const specv_page_resize_desc *d, int b) {
+SPECV_DEVFN specv_i_pages specv_i_pages_of(const specv_page_resize_desc *d, int b, int32_t slot) {
     const specv_kv_cache *kv = &d->kv;
     const int32_t size = kv->page_size, most = (kv->max_positions - 1) / kv->page_size + 1;
-    const int32_t held = d->num_row_pages[b],
+    const int32_t held = d->num_row_pages[slot],
                   reserve = d->row_reserve ? d->row_reserve[b] : d->reserve;
     const int finished = d->finished && d->finished[b];
-    const int32_t len = d->cache_len[b], *table = kv->block_table + b * kv->table_stride_elems;
-    specv_i_pages r = {held, 0, 0, 0, -1, 0, 0, 0, SPECV_ROW_BAD_LENGTH};
+    const int32_t len = d->cache_len[slot],
+                  *table = kv->block_table + slot * kv->table_stride_elems;
+    specv_i_pages r = {slot, held, 0, 0, 0, -1, 0, 0, 0, SPECV_ROW_BAD_LENGTH};
     int32_t want;
     if (held < 0 || held > most || reserve < 0 || len < 0 || len > kv->max_positions) return r;
     want = finished ? 0 : reserve < kv->max_positions - len ? len + reserve : kv->max_positions;
@@ -4737,6 +4774,7 @@ SPECV_DEVFN specv_i_pages specv_i_pages_of(const specv_page_resize_desc *d, int 
 
 /* Shared memory of B5: what a thread has to know of another thread's row. */
 typedef struct specv_i_page_tile {
+    int32_t slot[SPECV_PAGE_ROWS];
     int32_t entries[SPECV_PAGE_ROWS + 1]; /* running sum of table entries: those that are looked at,
                                              then given back, then taken */
     int32_t first[SPECV_PAGE_ROWS];       /* the first of them in its row's table */
@@ -4766,7 +4804,7 @@ SPECV_DEVFN int32_t *specv_i_dealt(const specv_page_resize_desc *d, const specv_
                                    int32_t e, int *i, int32_t *at) {
     *i = specv_i_find_row(t->entries, 0, SPECV_PAGE_ROWS, e);
     *at = t->first[*i] + e - t->entries[*i];
-    return d->kv.block_table + *i * d->kv.table_stride_elems + *at;
+    return d->kv.block_table + t->slot[*i] * d->kv.table_stride_elems + *at;
 }
 
 /* Is every entry from the first page on that is not full a page with owners, and with one owner
@@ -4775,7 +4813,8 @@ SPECV_DEVFN uint32_t specv_i_block_look(const specv_page_resize_desc *d, specv_i
                                         const specv_i_pages *r) {
     const int thread = specv_i_thread(), looks = r->ok && r->held > r->first;
     int i, at;
-    t->content[thread] = r->content, t->last[thread] = r->keep, t->status[thread] = 0;
+    t->slot[thread] = r->slot, t->content[thread] = r->content, t->last[thread] = r->keep,
+    t->status[thread] = 0;
     specv_i_block_deal(t, r->first, looks ? r->held - r->first : 0);
     for (int32_t e = thread; e < t->entries[SPECV_PAGE_ROWS]; e += SPECV_PAGE_THREADS) {
         const int32_t page = *specv_i_dealt(d, t, e, &i, &at);
@@ -4851,7 +4890,7 @@ SPECV_DEVFN int32_t specv_i_pop_page(const specv_page_resize_desc *d, int32_t at
    a row fails, and all behind it that need anything, hence also a last owner before whom one of
    the others has failed. Call: block, a thread per row. Returns the row's status. */
 SPECV_DEVFN uint32_t specv_i_block_take(const specv_page_resize_desc *d, specv_i_page_tile *t,
-                                        int b, const specv_i_pages *r, int32_t *copy_src_page,
+                                        const specv_i_pages *r, int32_t *copy_src_page,
                                         int32_t *copy_dst_page) {
     const int i = specv_i_thread();
     const int32_t growth = r->ok && r->keep > r->held ? r->keep - r->held : 0;
@@ -4880,7 +4919,7 @@ SPECV_DEVFN uint32_t specv_i_block_take(const specv_page_resize_desc *d, specv_i
     if (copies && !fails) {
         *copy_src_page = r->last, *copy_dst_page = specv_i_pop_page(d, top--, &status);
         atomicSub(&d->pool.page_refs[r->last], 1);
-        d->kv.block_table[b * d->kv.table_stride_elems + r->last_at] = *copy_dst_page;
+        d->kv.block_table[r->slot * d->kv.table_stride_elems + r->last_at] = *copy_dst_page;
     }
     specv_i_block_deal(t, r->held, fails ? 0 : growth);
     t->last[i] = top;
@@ -4893,7 +4932,7 @@ SPECV_DEVFN uint32_t specv_i_block_take(const specv_page_resize_desc *d, specv_i
         if (fault) atomicOr(&t->status[row], fault);
     }
     __syncthreads();
-    if (growth && !fails) d->num_row_pages[b] = r->keep;
+    if (growth && !fails) d->num_row_pages[r->slot] = r->keep;
     return status | t->status[i];
 }
 
@@ -4919,14 +4958,14 @@ SPECV_KERNEL __launch_bounds__(SPECV_PAGE_THREADS, 1)
      C2  specv_gap_commit        nothing moves, rejected columns are masked: one launch
    Needs: >>cache (specv_kv_cache). */
 
-/* A batch whose sequences share columns (C1, C2): entry (b, c) of an array is
-   data[b * stride + c]. Each array may be null. */
+/* A batch whose sequences share columns (C1, C2): column c of the sequence in slot s is
+   data[s * stride_elems + c] of an array. Each array may be null. */
 typedef struct specv_columns {
     void *tokens;         /* in/out, of the descriptor's token_dtype */
     void *mask;           /* in/out, of index_dtype: 1 = a token of the text is there */
     void *position_ids;   /* in/out, of index_dtype: its place in the text */
-    int32_t *width;       /* in/out scalar: columns in use, the same for all rows. The last
-                                column is the pending token's; drafts go behind it */
+    int32_t *width;       /* in/out scalar: columns in use, the same for all rows of the batch.
+                             The last column is the pending token's; drafts go behind it */
     int64_t stride_elems; /* 0 = max_columns */
     int64_t pad_token;    /* written where there is no token; never compared with anything */
     int32_t index_dtype;  /* specv_dtype */
@@ -4951,9 +4990,10 @@ typedef struct specv_realign_desc {
     uint32_t canary0;
     int32_t token_dtype;        /* specv_dtype */
     const int32_t *num_active;  /* as in specv_rows */
+    const int32_t *slot;        /* as in specv_rows */
     const void *out_tokens;     /* [batch][max_draft + 1]: out_tokens of A1 to A5 */
     const int32_t *num_emitted; /* [batch], 0..max_draft + 1 */
-    int32_t *pad_len;           /* in/out [batch] */
+    int32_t *pad_len;           /* in/out [slot] */
     specv_shift *shifts;  /* out [batch], 16-byte aligned: for further caches, specv_shift_kv */
     uint32_t *row_status; /* out [batch], or null */
     uint32_t *ticket;     /* one per stream, 0: see B3 */
@@ -4961,7 +5001,9 @@ typedef struct specv_realign_desc {
     specv_kv_cache kv;        /* padded; no planes: KV is left to specv_shift_kv */
     int64_t out_stride_elems; /* 0 = max_draft + 1 */
     int32_t batch, max_draft;
+    int32_t num_slots;   /* as in specv_rows */
     int32_t keep_status; /* 1 = add bits to row_status; 0 = store it */
+    uint32_t reserved;   /* must be 0 */
     uint32_t canary1;
 } specv_realign_desc;
 
@@ -4970,11 +5012,14 @@ typedef struct specv_shift_kv_desc {
     uint32_t canary0;
     int32_t keep_status;       /* 1 = add bits to row_status; 0 = store it */
     const int32_t *num_active; /* as in specv_rows */
+    const int32_t *slot;       /* as in specv_rows */
     const specv_shift *shifts; /* [batch], 16-byte aligned */
     const int32_t *end;        /* [batch], or null: columns from here on hold nothing yet */
     uint32_t *row_status;      /* out [batch], or null */
     specv_kv_cache kv;         /* padded */
     int32_t batch;
+    int32_t num_slots; /* as in specv_rows */
+    uint32_t reserved; /* must be 0 */
     uint32_t canary1;
 } specv_shift_kv_desc;
 
@@ -4987,10 +5032,11 @@ typedef struct specv_gap_commit_desc {
     uint32_t canary0;
     int32_t token_dtype;         /* specv_dtype */
     const int32_t *num_active;   /* as in specv_rows */
+    const int32_t *slot;         /* as in specv_rows */
     const int32_t *accepted_len; /* [batch] */
     const void *out_tokens;      /* [batch][max_draft + 1]: out_tokens of A1 to A5 */
     const int32_t *num_emitted;  /* [batch]: accepted_len, or one more */
-    int32_t *text_len;           /* in/out [batch]: tokens of the text, columns with mask 1 */
+    int32_t *text_len;           /* in/out [slot]: tokens of the text, columns with mask 1 */
     int32_t *max_draft_lacks;    /* out scalar, or null: columns before width' that the draft model
                                     lacks: 1, or 2 if a row accepted max_draft drafts */
     uint32_t *row_status;        /* out [batch], or null */
@@ -4998,7 +5044,9 @@ typedef struct specv_gap_commit_desc {
     specv_columns columns;
     int64_t out_stride_elems; /* 0 = max_draft + 1 */
     int32_t batch, max_draft;
+    int32_t num_slots;   /* as in specv_rows */
     int32_t keep_status; /* 1 = add bits to row_status; 0 = store it */
+    uint32_t reserved;   /* must be 0 */
     uint32_t canary1;
 } specv_gap_commit_desc;
 
@@ -5009,7 +5057,11 @@ typedef struct specv_gap_commit_desc {
 /* What C1 and C2 share. */
 SPECV_HOSTFN int specv_i_columns_validate(const specv_columns *c, int token_dtype,
                                           const void *out_tokens, const int32_t *num_emitted,
-                                          int64_t out_stride, int64_t batch, int64_t max_draft) {
+                                          int64_t out_stride, int64_t batch, int64_t max_draft,
+                                          const int32_t *slot, int32_t num_slots) {
+    const int64_t stride = c->stride_elems ? c->stride_elems : c->max_columns;
+    const int64_t places = specv_i_num_slots(slot, num_slots, (int32_t)batch);
+    const int slot_status = specv_i_slot_validate(slot, num_slots);
     const size_t token_bytes = token_dtype == SPECV_I64 ? 8 : 4;
     const size_t index_bytes = c->index_dtype == SPECV_I64 ? 8 : 4;
     SPECV_CHECK(batch >= 0, BATCH);
@@ -5028,14 +5080,15 @@ SPECV_HOSTFN int specv_i_columns_validate(const specv_columns *c, int token_dtyp
     SPECV_CHECK(specv_i_aligned(c->width, 4) && (c->width || batch == 0), WIDTH);
     SPECV_CHECK(c->max_columns > 0 && c->max_columns <= 1 << 29, MAX_COLUMNS);
     SPECV_CHECK(c->stride_elems == 0 || c->stride_elems >= c->max_columns, MAX_COLUMNS);
-    SPECV_CHECK(specv_i_times(batch * 8, c->stride_elems) < SPECV_I_HUGE, SIZE);
-    return SPECV_OK;
+    SPECV_CHECK(specv_i_times(places * 8, stride) < SPECV_I_HUGE, SIZE);
+    return slot_status;
 }
 
 /* A padded cache, small enough to number a thread for each 16 bytes of a position. */
-SPECV_HOSTFN int specv_i_shifted_cache_validate(const specv_kv_cache *kv, int64_t batch) {
+SPECV_HOSTFN int specv_i_shifted_cache_validate(const specv_kv_cache *kv, int64_t batch,
+                                                int64_t num_slots) {
     int64_t heads = kv->num_heads ? kv->num_heads : 1, planes = kv->num_planes ? kv->num_planes : 1;
-    int status = specv_i_cache_validate(kv, batch, 0);
+    int status = specv_i_cache_validate(kv, num_slots, 0);
     if (status != SPECV_OK) return status;
     SPECV_CHECK(specv_i_times(batch * planes, (specv_i_times(heads, kv->head_bytes) + 15) / 16) <=
                     1 << 30,
@@ -5046,9 +5099,10 @@ SPECV_HOSTFN int specv_i_shifted_cache_validate(const specv_kv_cache *kv, int64_
 SPECV_HOSTFN int specv_realign_validate(const specv_realign_desc *d) {
     int status;
     SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
     status = specv_i_columns_validate(&d->columns, d->token_dtype, d->out_tokens, d->num_emitted,
-                                      d->out_stride_elems, d->batch, d->max_draft);
+                                      d->out_stride_elems, d->batch, d->max_draft, d->slot,
+                                      d->num_slots);
     if (status != SPECV_OK) return status;
     SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
     SPECV_CHECK(specv_i_aligned(d->pad_len, 4) && (d->pad_len || d->batch == 0), PAD_LEN);
@@ -5056,7 +5110,8 @@ SPECV_HOSTFN int specv_realign_validate(const specv_realign_desc *d) {
     SPECV_I_CHECK_STATUS(d, row_status);
     SPECV_CHECK(specv_i_aligned(d->ticket, 4) && (d->ticket || d->batch == 0), TICKET);
     if (!specv_i_has_planes(&d->kv)) return SPECV_OK;
-    return specv_i_shifted_cache_validate(&d->kv, d->batch);
+    return specv_i_shifted_cache_validate(&d->kv, d->batch,
+                                          specv_i_num_slots(d->slot, d->num_slots, d->batch));
 }
 
 SPECV_HOSTFN void specv_realign_resolve(specv_realign_desc *d) {
@@ -5066,15 +5121,18 @@ SPECV_HOSTFN void specv_realign_resolve(specv_realign_desc *d) {
 }
 
 SPECV_HOSTFN int specv_shift_kv_validate(const specv_shift_kv_desc *d) {
+    int status;
     SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
     SPECV_CHECK(d->batch >= 0, BATCH);
     SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
+    if ((status = specv_i_slot_validate(d->slot, d->num_slots)) != SPECV_OK) return status;
     SPECV_CHECK(specv_i_aligned(d->shifts, 16) && (d->shifts || d->batch == 0), SHIFTS);
     SPECV_CHECK(specv_i_aligned(d->end, 4), END);
     SPECV_I_CHECK_STATUS(d, row_status);
     SPECV_CHECK(specv_i_has_planes(&d->kv) || d->batch == 0, PLANES);
-    return specv_i_shifted_cache_validate(&d->kv, d->batch);
+    return specv_i_shifted_cache_validate(&d->kv, d->batch,
+                                          specv_i_num_slots(d->slot, d->num_slots, d->batch));
 }
 
 SPECV_HOSTFN void specv_shift_kv_resolve(specv_shift_kv_desc *d) { specv_i_cache_resolve(&d->kv); }
@@ -5082,9 +5140,10 @@ SPECV_HOSTFN void specv_shift_kv_resolve(specv_shift_kv_desc *d) { specv_i_cache
 SPECV_HOSTFN int specv_gap_commit_validate(const specv_gap_commit_desc *d) {
     int status;
     SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
     status = specv_i_columns_validate(&d->columns, d->token_dtype, d->out_tokens, d->num_emitted,
-                                      d->out_stride_elems, d->batch, d->max_draft);
+                                      d->out_stride_elems, d->batch, d->max_draft, d->slot,
+                                      d->num_slots);
     if (status != SPECV_OK) return status;
     SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
     SPECV_CHECK(specv_i_aligned(d->accepted_len, 4) && (d->accepted_len || d->batch == 0),
@@ -5107,16 +5166,21 @@ SPECV_HOSTFN void specv_gap_commit_resolve(specv_gap_commit_desc *d) {
    anything else and a moved byte is read and written once. Rows that keep their place cost one
    load. Row faults: BAD_LENGTH (num_emitted out of range counts as 0; with pad_len or width out
    of range the row is left alone); NO_SPACE (width' above max_columns, or width + num_emitted - 1
-   of a row above the cache's max_positions): then no row and no array is changed. */
+   of a row above the cache's max_positions): then no row and no array is changed. A row with
+   BAD_SLOT counts for no width. */
 SPECV_LAUNCHER int specv_realign(const specv_realign_desc *d, struct CUstream_st *stream)
     SPECV_AS(specv_realign);
 
+/* C1. One launch. Row fault: BAD_LENGTH (a column outside the cache): the row is left alone. If a
+   row before has the slot, which takes a load for each of them, is asked only where bytes move, and
+   once for row_status: the shift of a row with BAD_SLOT may be read. */
 SPECV_LAUNCHER int specv_shift_kv(const specv_shift_kv_desc *d, struct CUstream_st *stream)
     SPECV_AS(specv_shift_kv);
 
-/* C2. One launch, a block per row. Row faults: BAD_LENGTH: the row is left alone; NO_SPACE (width'
-   above max_columns): nothing is changed. Columns of inert and faulty rows are not written, though
-   width grows: clear their mask before such a row is live again. */
+/* C2. One launch, a block per row. Row faults: BAD_LENGTH: the row is left alone, and like one with
+   BAD_SLOT it counts for no width; NO_SPACE (width' above max_columns): nothing is changed. Columns
+   of inert and faulty rows are not written, though width grows: clear their mask before such a row
+   is live again. */
 SPECV_LAUNCHER int specv_gap_commit(const specv_gap_commit_desc *d, struct CUstream_st *stream)
     SPECV_AS(specv_gap_commit);
 #endif
@@ -5137,12 +5201,47 @@ SPECV_DEVFN int64_t specv_i_one_token(const void *tokens, int dtype, int64_t ind
     return dtype == SPECV_I64 ? ((const int64_t *)tokens)[index] : ((const int32_t *)tokens)[index];
 }
 
-/* Tokens that row b gains in C1; -1 if its place cannot be trusted. */
-SPECV_DEVFN int specv_i_gain(const specv_realign_desc *d, int b, int width, uint32_t *status) {
-    const int32_t pad = d->pad_len[b];
+/* Each block of C1 and C2 has to know of all rows whether their slot is good. To look at all rows
+   before each would be batch^3 / 2 loads in a launch; here entry slot % SPECV_I_SEATS of a table
+   gets the first row that is there, and a row that finds itself is the first of its slot. Only one
+   that finds another row, of its slot or by chance, looks at those before it.
+   Call: block; without slots nothing happens. Sync: barriers, before and behind the last write. */
+#define SPECV_I_SEATS 4096
+
+SPECV_DEVFN void specv_i_block_seat(const int32_t *slot, int32_t num_slots, int live,
+                                    int32_t *seats) {
+    if (!slot) return;
+    for (int i = specv_i_thread(); i < SPECV_I_SEATS && i < num_slots; i += SPECV_COLUMN_THREADS)
+        seats[i] = SPECV_I_INT_MAX;
+    __syncthreads();
+    for (int row = specv_i_thread(); row < live; row += SPECV_COLUMN_THREADS) {
+        uint32_t ignored = 0;
+        const int32_t its = specv_thread_slot(slot, num_slots, row, &ignored);
+        if (its >= 0) atomicMin(&seats[its % SPECV_I_SEATS], row);
+    }
+    __syncthreads();
+}
+
+/* specv_thread_own_slot, by that table. Call: any thread, with a live row. */
+SPECV_DEVFN int32_t specv_i_seat(const int32_t *slot, int32_t num_slots, int row,
+                                 const int32_t *seats, uint32_t *status) {
+    int32_t mine;
+    if (!slot) return row;
+    mine = specv_thread_slot(slot, num_slots, row, status);
+    if (mine < 0 || seats[mine % SPECV_I_SEATS] == row) return mine;
+    return specv_thread_own_slot(slot, num_slots, row, status);
+}
+
+/* Tokens that row b, of a good slot, gains in C1; -1 if its place cannot be trusted. *pad gets its
+   padding. */
+SPECV_DEVFN int specv_i_gain(const specv_realign_desc *d, int b, int32_t slot, int width,
+                             int32_t *pad, uint32_t *status) {
+    const int32_t its_pad = d->pad_len[slot];
     int gain = d->num_emitted[b];
+    *pad = its_pad;
     if (gain < 0 || gain > d->max_draft + 1) *status = SPECV_ROW_BAD_LENGTH, gain = 0;
-    if (width >= 0 && width <= d->columns.max_columns && pad >= 0 && pad <= width) return gain;
+    if (width >= 0 && width <= d->columns.max_columns && its_pad >= 0 && its_pad <= width)
+        return gain;
     *status = SPECV_ROW_BAD_LENGTH;
     return -1;
 }
@@ -5174,12 +5273,12 @@ SPECV_DEVFN void specv_i_block_shift_tokens(void *tokens, int dtype, int64_t fir
 }
 
 /* C1 for row b: where its columns go, its tokens, mask and position ids. Call: block. */
-SPECV_DEVFN void specv_i_block_realign_row(const specv_realign_desc *d, int b, int width,
-                                           int new_width, int pad, int gain) {
+SPECV_DEVFN void specv_i_block_realign_row(const specv_realign_desc *d, int b, int32_t slot,
+                                           int width, int new_width, int pad, int gain) {
     const specv_columns *c = &d->columns;
     const int content = width - pad, tokens = content + gain, new_pad = new_width - tokens;
     const int by = new_pad - pad, first = by == 0 ? width : pad < new_pad ? pad : new_pad;
-    const int64_t row = b * c->stride_elems;
+    const int64_t row = slot * c->stride_elems;
     int end = width > new_width ? width : new_width;
     end = d->max_draft < c->max_columns - end ? end + d->max_draft : c->max_columns;
     if (c->tokens && by != 0)
@@ -5196,19 +5295,19 @@ SPECV_DEVFN void specv_i_block_realign_row(const specv_realign_desc *d, int b, i
     }
 }
 
-/* Can C2 believe row b? */
-SPECV_DEVFN int specv_i_gap_ok(const specv_gap_commit_desc *d, int b, int width) {
+/* Can C2 believe row b, of a good slot? */
+SPECV_DEVFN int specv_i_gap_ok(const specv_gap_commit_desc *d, int b, int32_t slot, int width) {
     const int32_t accepted = d->accepted_len[b], emitted = d->num_emitted[b];
-    const int32_t content = d->text_len[b], most = d->columns.max_columns;
+    const int32_t content = d->text_len[slot], most = d->columns.max_columns;
     return width >= 0 && width <= most && accepted >= 0 && accepted <= d->max_draft &&
            emitted >= accepted && emitted <= accepted + 1 && content >= 0 && content <= most;
 }
 
 /* C2 for row b. Call: block. */
-SPECV_DEVFN void specv_i_block_gap_row(const specv_gap_commit_desc *d, int b, int width,
-                                       int furthest) {
+SPECV_DEVFN void specv_i_block_gap_row(const specv_gap_commit_desc *d, int b, int32_t slot,
+                                       int width, int furthest) {
     const specv_columns *c = &d->columns;
-    const int accepted = d->accepted_len[b], content = d->text_len[b];
+    const int accepted = d->accepted_len[b], content = d->text_len[slot];
     const int has_next = d->num_emitted[b] > accepted, new_width = width + furthest + 1;
     const int end =
         d->max_draft < c->max_columns - new_width ? new_width + d->max_draft : c->max_columns;
@@ -5222,7 +5321,7 @@ SPECV_DEVFN void specv_i_block_gap_row(const specv_gap_commit_desc *d, int b, in
         if (mask && c->tokens)
             token = specv_i_one_token(d->out_tokens, d->token_dtype,
                                       b * d->out_stride_elems + (is_next ? accepted : j));
-        specv_i_store_column(c, d->token_dtype, b * c->stride_elems + column, token, mask,
+        specv_i_store_column(c, d->token_dtype, slot * c->stride_elems + column, token, mask,
                              position);
     }
 }
@@ -6686,10 +6785,12 @@ SPECV_LAUNCHER_BODY int specv_verify_pack_kv(const specv_verify_pack_kv_desc *de
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_MOVE_THREADS, 1)
     specv_append_kv_kernel(const __grid_constant__ specv_append_kv_desc d) {
     __shared__ int32_t lens[SPECV_MOVE_ROWS], offsets[SPECV_MOVE_ROWS + 1];
-    __shared__ int32_t firsts[SPECV_MOVE_ROWS], scratch[SPECV_BLOCK_SCAN_SMEM_WORDS];
+    __shared__ int32_t firsts[SPECV_MOVE_ROWS], slots[SPECV_MOVE_ROWS];
+    __shared__ int32_t scratch[SPECV_BLOCK_SCAN_SMEM_WORDS];
     const int thread = specv_i_thread(), num_blocks = (int)gridDim.x, batch = d.rows.batch;
     specv_i_ragged r = specv_i_cache_copy(&d.kv);
     r.from = specv_i_append_from(&d), r.to.firsts = firsts, r.offsets = offsets;
+    if (d.rows.slot) r.to.seqs = slots;
     specv_i_wait_for_primary();
     const specv_plane_share share = specv_i_plane_share(&r.from, &r.to, r.num_planes,
                                                         thread / 32 * num_blocks + (int)blockIdx.x,
@@ -6699,7 +6800,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_MOVE_THREADS, 1)
         int num_rows = batch - row0 < SPECV_MOVE_ROWS ? batch - row0 : SPECV_MOVE_ROWS;
         for (int i = thread; i < num_rows; i += SPECV_MOVE_THREADS) {
             specv_i_append a = specv_i_append_row(&d, row0 + i);
-            lens[i] = a.count, firsts[i] = a.len;
+            lens[i] = a.count, firsts[i] = a.len, slots[i] = a.slot;
         }
         specv_block_offsets_tile(lens, num_rows, 0, offsets, scratch);
         r.from.seq0 = r.to.seq0 = row0, r.num_segments = num_rows;
@@ -6709,7 +6810,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_MOVE_THREADS, 1)
     }
     const int arrival = specv_i_block_arrives(d.ticket, (int)blockIdx.x, num_blocks);
     if (arrival != SPECV_I_NOT_LAST)
-        specv_i_block_append_numbers(&d, arrival == SPECV_I_BAD_TICKET);
+        specv_i_block_append_numbers(&d, slots, lens, arrival == SPECV_I_BAD_TICKET);
 }
 
 /* B5, first kernel. Grid: one block of SPECV_PAGE_THREADS, a thread per row.
@@ -6720,13 +6821,15 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PAGE_THREADS, 1)
     const int b = specv_i_thread();
     specv_i_wait_for_primary();
     if (specv_i_has_planes(&d.kv)) specv_i_launch_dependents();
-    const int live = specv_i_num_live(d.num_active, d.batch), at_start = *d.pool.num_free;
+    const int num_live = specv_i_num_live(d.num_active, d.batch), at_start = *d.pool.num_free;
     const int pool_ok = at_start >= 0 && at_start <= d.kv.num_pages;
-    specv_i_pages r = {0, 0, 0, 0, -1, 0, 0, 0, 0};
-    int32_t copy_src_page, copy_dst_page, released;
-    if (b < live) r = specv_i_pages_of(&d, b);
+    specv_i_pages r = {0, 0, 0, 0, 0, -1, 0, 0, 0, 0};
+    uint32_t bad_slot = 0;
+    int32_t slot = -1, copy_src_page, copy_dst_page, released;
+    if (b < num_live) slot = specv_thread_own_slot(d.slot, d.num_slots, b, &bad_slot);
+    if (slot >= 0) r = specv_i_pages_of(&d, b, slot);
     if (!pool_ok) r.status = SPECV_ROW_BAD_PAGE;
-    r.ok = b < live && r.status == 0;
+    r.ok = slot >= 0 && r.status == 0;
     r.status |= specv_i_block_look(&d, &tile, &r);
     r.ok = r.ok && r.status == 0;
     released = r.ok && r.keep < r.held ? r.held - r.keep : 0;
@@ -6734,14 +6837,14 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PAGE_THREADS, 1)
     specv_i_block_deal(&tile, r.keep, released);
     specv_i_block_give_back(&d, &tile);
     r.status |= tile.status[b];
-    if (released) d.num_row_pages[b] = r.keep, r.held = r.keep;
+    if (released) d.num_row_pages[slot] = r.keep, r.held = r.keep;
     if (r.ok && r.last >= 0) r.last_refs = d.pool.page_refs[r.last];
     /* Behind the first barrier of what follows, counts change again. */
-    r.status |= specv_i_block_take(&d, &tile, b, &r, &copy_src_page, &copy_dst_page);
-    if (b == 0 && live > 0 && pool_ok) *d.pool.num_free = tile.num_free;
+    r.status |= specv_i_block_take(&d, &tile, &r, &copy_src_page, &copy_dst_page);
+    if (b == 0 && num_live > 0 && pool_ok) *d.pool.num_free = tile.num_free;
     if (b >= d.batch) return;
     if (d.copy_src_page) d.copy_src_page[b] = copy_src_page, d.copy_dst_page[b] = copy_dst_page;
-    if (b >= live) r.status = 0;
+    if (slot < 0) r.status = bad_slot;
     specv_i_put_status(d.row_status, b, r.status, d.keep_status);
 }
 
@@ -6763,8 +6866,10 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_MOVE_THREADS, 1)
     for (int row0 = 0; row0 < d.batch; row0 += SPECV_MOVE_ROWS) {
         int num_rows = d.batch - row0 < SPECV_MOVE_ROWS ? d.batch - row0 : SPECV_MOVE_ROWS;
         for (int i = thread; i < num_rows; i += SPECV_MOVE_THREADS) {
-            const int32_t len = d.cache_len[row0 + i];
-            lens[i] = d.copy_dst_page[row0 + i] >= 0 ? len % d.kv.page_size : 0;
+            const int row = row0 + i;
+            lens[i] = 0;
+            if (d.copy_dst_page[row] >= 0) /* then its slot is good */
+                lens[i] = d.cache_len[d.slot ? d.slot[row] : row] % d.kv.page_size;
         }
         specv_block_offsets_tile(lens, num_rows, 0, offsets, scratch);
         r.num_segments = num_rows;
@@ -6789,16 +6894,16 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PAGE_THREADS, 1)
         int32_t src = 0, dst = 0, len = 0, count = 0, total;
         uint32_t bits = 0;
         if (fork < live) {
-            src = d.src_row[fork], dst = d.dst_row[fork];
+            src = d.src_slot[fork], dst = d.dst_slot[fork];
             bits = SPECV_ROW_BAD_LENGTH;
-            if (src >= 0 && src < d.batch && dst >= 0 && dst < d.batch && src != dst) {
+            if (src >= 0 && src < d.num_slots && dst >= 0 && dst < d.num_slots && src != dst) {
                 len = d.cache_len[src];
                 count = len / d.page_size + (len % d.page_size > 0);
                 if (len >= 0 && d.num_row_pages[dst] == 0 &&
                     d.num_row_pages[src] <= d.max_row_pages && count <= d.num_row_pages[src])
                     bits = 0;
                 for (int other = 0; other < live; ++other)
-                    if (d.src_row[other] == dst || (other < fork && d.dst_row[other] == dst))
+                    if (d.src_slot[other] == dst || (other < fork && d.dst_slot[other] == dst))
                         bits = SPECV_ROW_BAD_LENGTH;
             }
             if (bits) count = 0;
@@ -6811,11 +6916,11 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PAGE_THREADS, 1)
             for (int32_t e = i; e < total; e += SPECV_PAGE_THREADS) {
                 int of = specv_i_find_row(first, 0, num_forks, e);
                 int64_t at = e - first[of];
-                int32_t page = d.block_table[d.src_row[fork0 + of] * d.table_stride_elems + at];
+                int32_t page = d.block_table[d.src_slot[fork0 + of] * d.table_stride_elems + at];
                 if (pass == 0 && (page < 0 || page >= d.num_pages || d.page_refs[page] < 1))
                     atomicOr(&status[of], (uint32_t)SPECV_ROW_BAD_PAGE);
                 if (pass == 1 && status[of] == 0) {
-                    d.block_table[d.dst_row[fork0 + of] * d.table_stride_elems + at] = page;
+                    d.block_table[d.dst_slot[fork0 + of] * d.table_stride_elems + at] = page;
                     atomicAdd(&d.page_refs[page], 1);
                 }
             }
@@ -6892,28 +6997,33 @@ SPECV_LAUNCHER_BODY int specv_page_fork(const specv_page_fork_desc *desc,
 #if !defined(SPECVERIFY_NO_COLUMNS)
 
 /* C1, first kernel: where everything goes, tokens, mask, position ids. Grid: batch blocks of
-   SPECV_COLUMN_THREADS, a block per row. Bytes: per block 8 a row; per row that moves its columns
-   of each array, else those behind the old width. */
+   SPECV_COLUMN_THREADS, a block per row. Bytes: per block 8 a row (with slots 12); per row that
+   moves its columns of each array, else those behind the old width. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_COLUMN_THREADS, 2)
     specv_realign_kernel(const __grid_constant__ specv_realign_desc d) {
+    __shared__ int32_t seats[SPECV_I_SEATS];
     const int b = (int)blockIdx.x, thread = specv_i_thread();
     specv_i_wait_for_primary();
     if (specv_i_has_planes(&d.kv)) specv_i_launch_dependents();
     const int live = specv_i_num_live(d.num_active, d.batch), width = *d.columns.width;
     const int kv_columns = specv_i_has_planes(&d.kv) ? d.kv.max_positions : SPECV_I_INT_MAX - 1;
     int32_t new_width = 0, furthest = 0;
-    uint32_t status = 0, ignored;
+    uint32_t status = 0, ignored = 0;
+    specv_i_block_seat(d.slot, d.num_slots, live, seats);
     for (int row = thread; row < live; row += SPECV_COLUMN_THREADS) {
-        int gain = specv_i_gain(&d, row, width, &ignored);
-        if (gain >= 0 && width - d.pad_len[row] + gain > new_width)
-            new_width = width - d.pad_len[row] + gain;
+        const int32_t its = specv_i_seat(d.slot, d.num_slots, row, seats, &ignored);
+        int32_t pad = 0;
+        const int gain = its >= 0 ? specv_i_gain(&d, row, its, width, &pad, &ignored) : -1;
+        if (gain >= 0 && width - pad + gain > new_width) new_width = width - pad + gain;
         if (gain >= 0 && width + gain > furthest) furthest = width + gain;
     }
     new_width = specv_i_block_max(new_width);
     furthest = specv_i_block_max(furthest); /* its last KV row is there, whatever the padding */
     const int no_space = new_width > d.columns.max_columns || furthest - 1 > kv_columns;
-    const int gain = b < live ? specv_i_gain(&d, b, width, &status) : -1;
-    const int pad = gain >= 0 ? d.pad_len[b] : 0, tokens = width - pad + gain;
+    const int32_t slot = b < live ? specv_i_seat(d.slot, d.num_slots, b, seats, &status) : -1;
+    int32_t pad = 0;
+    const int gain = slot >= 0 ? specv_i_gain(&d, b, slot, width, &pad, &status) : -1;
+    const int tokens = gain >= 0 ? width - pad + gain : 0;
     const int moves = gain >= 0 && !no_space;
     if (gain >= 0 && no_space) status |= SPECV_ROW_NO_SPACE;
     if (thread == 0) {
@@ -6925,14 +7035,17 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_COLUMN_THREADS, 2)
         d.shifts[b] = shift;
         specv_i_put_status(d.row_status, b, status, d.keep_status);
     }
-    if (moves) specv_i_block_realign_row(&d, b, width, new_width, pad, gain);
+    if (moves) specv_i_block_realign_row(&d, b, slot, width, new_width, pad, gain);
     const int arrival = specv_i_block_arrives(d.ticket, b, (int)gridDim.x);
     if (arrival == SPECV_I_BAD_TICKET && thread == 0)
         specv_i_put_status(d.row_status, b, SPECV_ROW_BAD_TICKET, 1);
     if (arrival == SPECV_I_LAST && !no_space) {
         for (int row = thread; row < live; row += SPECV_COLUMN_THREADS) {
-            int of_row = specv_i_gain(&d, row, width, &ignored);
-            if (of_row >= 0) d.pad_len[row] += new_width - width - of_row;
+            const int32_t its = specv_i_seat(d.slot, d.num_slots, row, seats, &ignored);
+            int32_t its_pad = 0;
+            const int of_row =
+                its >= 0 ? specv_i_gain(&d, row, its, width, &its_pad, &ignored) : -1;
+            if (of_row >= 0) d.pad_len[its] = its_pad + new_width - width - of_row;
         }
         if (thread == 0 && new_width > 0) *d.columns.width = new_width;
     }
@@ -6943,17 +7056,19 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_COLUMN_THREADS, 2)
    Round trips: shift and plane; then count / SPECV_I_FLIGHT, one behind the other. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_COLUMN_THREADS, 2)
     specv_shift_kv_kernel(const __grid_constant__ specv_shift_kv_desc d) {
-    const unsigned slots = (unsigned)((d.kv.num_heads * d.kv.head_bytes + 15) / 16);
+    const unsigned parts = (unsigned)((d.kv.num_heads * d.kv.head_bytes + 15) / 16);
     const unsigned thread = blockIdx.x * SPECV_COLUMN_THREADS + (unsigned)specv_i_thread();
-    const unsigned slot = thread % slots, row_plane = thread / slots; /* 32 bits: cheap */
+    const unsigned part = thread % parts, row_plane = thread / parts; /* 32 bits: cheap */
     const int plane = (int)(row_plane % (unsigned)d.kv.num_planes);
     const int b = (int)(row_plane / (unsigned)d.kv.num_planes);
     if (b >= d.batch) return;
     specv_i_wait_for_primary();
     char *data = (char *)(d.kv.planes ? d.kv.planes[plane] : d.kv.plane);
+    const int live = b < specv_i_num_live(d.num_active, d.batch);
     specv_shift shift = {0, 0, 0, 0};
     uint32_t status = 0;
-    if (b < specv_i_num_live(d.num_active, d.batch)) {
+    int32_t slot = b;
+    if (live) {
         shift = d.shifts[b];
         int64_t end = (int64_t)shift.first + shift.count;
         if (d.end && d.end[b] < end) end = d.end[b];
@@ -6967,14 +7082,21 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_COLUMN_THREADS, 2)
             shift.count = (int32_t)(end - shift.first);
         }
     }
-    if (plane == 0 && slot == 0) specv_i_put_status(d.row_status, b, status, d.keep_status);
-    if (shift.by == 0 || shift.count == 0 || !data) return;
+    const int tells = d.row_status && plane == 0 && part == 0;
+    int moves = shift.by != 0 && shift.count != 0 && data;
+    if (d.slot && live && (tells || moves)) {
+        uint32_t bad_slot = 0;
+        slot = specv_thread_own_slot(d.slot, d.num_slots, b, &bad_slot);
+        if (bad_slot) status = bad_slot, moves = 0;
+    }
+    if (tells) specv_i_put_status(d.row_status, b, status, d.keep_status);
+    if (!moves) return;
     const int width = specv_i_unit_bytes(
         (uint64_t)data | (uint64_t)d.kv.head_bytes | (uint64_t)d.kv.seq_stride_bytes |
         (uint64_t)d.kv.pos_stride_bytes | (uint64_t)d.kv.head_stride_bytes);
     const int64_t head_units = d.kv.head_bytes / width, units = head_units * d.kv.num_heads;
-    data += b * d.kv.seq_stride_bytes + shift.first * d.kv.pos_stride_bytes;
-    for (int64_t unit = slot; unit < units; unit += slots) {
+    data += slot * d.kv.seq_stride_bytes + shift.first * d.kv.pos_stride_bytes;
+    for (int64_t unit = part; unit < units; unit += parts) {
         char *at = data + unit / head_units * d.kv.head_stride_bytes + unit % head_units * width;
         if (width == 16)
             specv_i_thread_shift(at, d.kv.pos_stride_bytes, shift.count, shift.by, 16);
@@ -6983,30 +7105,38 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_COLUMN_THREADS, 2)
     }
 }
 
-/* C2. Grid: batch blocks of SPECV_COLUMN_THREADS, a block per row. Bytes: per block 12 a row; the
-   columns of the step of each array. */
+/* C2. Grid: batch blocks of SPECV_COLUMN_THREADS, a block per row. Bytes: per block 12 a row (with
+   slots 16); the columns of the step of each array. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_COLUMN_THREADS)
     specv_gap_commit_kernel(const __grid_constant__ specv_gap_commit_desc d) {
+    __shared__ int32_t seats[SPECV_I_SEATS];
     const int b = (int)blockIdx.x, thread = specv_i_thread();
     specv_i_wait_for_primary();
     const int live = specv_i_num_live(d.num_active, d.batch), width = *d.columns.width;
     int32_t furthest = -1;
-    for (int row = thread; row < live; row += SPECV_COLUMN_THREADS)
-        if (specv_i_gap_ok(&d, row, width) && d.num_emitted[row] > 0 &&
+    uint32_t status = 0, ignored = 0;
+    specv_i_block_seat(d.slot, d.num_slots, live, seats);
+    for (int row = thread; row < live; row += SPECV_COLUMN_THREADS) {
+        const int32_t its = specv_i_seat(d.slot, d.num_slots, row, seats, &ignored);
+        if (its >= 0 && specv_i_gap_ok(&d, row, its, width) && d.num_emitted[row] > 0 &&
             d.accepted_len[row] > furthest)
             furthest = d.accepted_len[row];
+    }
     furthest = specv_i_block_max(furthest);
     const int no_space = furthest >= 0 && furthest + 1 > d.columns.max_columns - width;
-    const int ok = b < live && specv_i_gap_ok(&d, b, width);
-    const uint32_t status = !ok ? SPECV_ROW_BAD_LENGTH : no_space ? SPECV_ROW_NO_SPACE : 0;
-    if (thread == 0) specv_i_put_status(d.row_status, b, b < live ? status : 0, d.keep_status);
-    if (ok && !no_space) specv_i_block_gap_row(&d, b, width, furthest);
+    const int32_t slot = b < live ? specv_i_seat(d.slot, d.num_slots, b, seats, &status) : -1;
+    const int ok = slot >= 0 && specv_i_gap_ok(&d, b, slot, width);
+    if (slot >= 0) status = !ok ? SPECV_ROW_BAD_LENGTH : no_space ? SPECV_ROW_NO_SPACE : 0;
+    if (thread == 0) specv_i_put_status(d.row_status, b, status, d.keep_status);
+    if (ok && !no_space) specv_i_block_gap_row(&d, b, slot, width, furthest);
     const int arrival = specv_i_block_arrives(d.ticket, b, (int)gridDim.x);
     if (arrival == SPECV_I_BAD_TICKET && thread == 0)
         specv_i_put_status(d.row_status, b, SPECV_ROW_BAD_TICKET, 1);
     if (arrival != SPECV_I_LAST) return;
-    for (int row = thread; row < live && !no_space; row += SPECV_COLUMN_THREADS)
-        if (specv_i_gap_ok(&d, row, width)) d.text_len[row] += d.num_emitted[row];
+    for (int row = thread; row < live && !no_space; row += SPECV_COLUMN_THREADS) {
+        const int32_t its = specv_i_seat(d.slot, d.num_slots, row, seats, &ignored);
+        if (its >= 0 && specv_i_gap_ok(&d, row, its, width)) d.text_len[its] += d.num_emitted[row];
+    }
     if (thread == 0 && d.max_draft_lacks)
         *d.max_draft_lacks = !no_space && furthest == d.max_draft ? 2 : 1;
     if (thread == 0 && !no_space) *d.columns.width = width + furthest + 1;
@@ -7015,8 +7145,8 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_COLUMN_THREADS)
 #if !defined(__CUDACC_RTC__)
 
 static int specv_i_launch_shift(const specv_shift_kv_desc *d, int chained, cudaStream_t stream) {
-    int64_t slots = (d->kv.num_heads * d->kv.head_bytes + 15) / 16;
-    int64_t threads = (int64_t)d->batch * d->kv.num_planes * slots;
+    int64_t parts = (d->kv.num_heads * d->kv.head_bytes + 15) / 16;
+    int64_t threads = (int64_t)d->batch * d->kv.num_planes * parts;
     return specv_i_launch((const void *)specv_shift_kv_kernel,
                           (threads + SPECV_COLUMN_THREADS - 1) / SPECV_COLUMN_THREADS,
                           SPECV_COLUMN_THREADS, d, chained, stream);
@@ -7033,6 +7163,8 @@ SPECV_LAUNCHER_BODY int specv_realign(const specv_realign_desc *desc, struct CUs
                             0, stream);
     if (status || !specv_i_has_planes(&d.kv)) return status;
     shift.num_active = d.num_active;
+    shift.slot = d.slot;
+    shift.num_slots = d.num_slots;
     shift.shifts = d.shifts;
     shift.kv = d.kv;
     shift.batch = d.batch;

@@ -873,12 +873,12 @@ SPECV_REF_BODY int specv_ref_verify_pack_kv(const specv_verify_pack_kv_desc *d) 
 
 /* ---- B3 */
 
-/* Where head h of position x of sequence b starts in a plane; kv is resolved. */
-static int64_t specv_ref_i_place(const specv_kv_cache *kv, int64_t b, int64_t x, int64_t h) {
+/* Where head h of position x of the sequence in a slot starts in a plane; kv is resolved. */
+static int64_t specv_ref_i_place(const specv_kv_cache *kv, int64_t slot, int64_t x, int64_t h) {
     int64_t page;
     if (!kv->block_table)
-        return b * kv->seq_stride_bytes + x * kv->pos_stride_bytes + h * kv->head_stride_bytes;
-    page = kv->block_table[b * kv->table_stride_elems + x / kv->page_size];
+        return slot * kv->seq_stride_bytes + x * kv->pos_stride_bytes + h * kv->head_stride_bytes;
+    page = kv->block_table[slot * kv->table_stride_elems + x / kv->page_size];
     return page * kv->page_stride_bytes + x % kv->page_size * kv->pos_stride_bytes +
            h * kv->head_stride_bytes;
 }
@@ -892,12 +892,12 @@ static void specv_ref_i_bytes(char *dst, const char *src, int64_t bytes) {
 }
 
 /* How many KV rows of row b belong into the cache; *cache_len is -1 if that length is bad. */
-static int64_t specv_ref_i_append_count(const specv_append_kv_desc *d, int b, int64_t *cache_len,
-                                        uint32_t *status) {
+static int64_t specv_ref_i_append_count(const specv_append_kv_desc *d, int b, int32_t slot,
+                                        int64_t *cache_len, uint32_t *status) {
     const specv_kv_cache *kv = &d->kv;
     int32_t num_drafts = specv_ref_i_num_drafts(&d->rows, b), accepted = d->accepted_len[b];
     int64_t count;
-    *cache_len = d->cache_len[b];
+    *cache_len = d->cache_len[slot];
     if (*cache_len < 0 || *cache_len > kv->max_positions) {
         *cache_len = -1;
         *status |= SPECV_ROW_BAD_LENGTH;
@@ -916,7 +916,7 @@ static int64_t specv_ref_i_append_count(const specv_append_kv_desc *d, int b, in
         return 0;
     }
     for (int64_t x = *cache_len; kv->block_table && x < *cache_len + count; ++x) {
-        int32_t page = kv->block_table[b * kv->table_stride_elems + x / kv->page_size];
+        int32_t page = kv->block_table[slot * kv->table_stride_elems + x / kv->page_size];
         if (!specv_ref_i_is_page(kv, page))
             *status |= SPECV_ROW_BAD_PAGE;
         else if (d->page_refs && d->page_refs[page] != 1)
@@ -925,8 +925,8 @@ static int64_t specv_ref_i_append_count(const specv_append_kv_desc *d, int b, in
     return *status & (SPECV_ROW_BAD_PAGE | SPECV_ROW_SHARED_PAGE) ? 0 : count;
 }
 
-static void specv_ref_i_append_rows(const specv_append_kv_desc *d, int b, int64_t cache_len,
-                                    int64_t count) {
+static void specv_ref_i_append_rows(const specv_append_kv_desc *d, int b, int32_t slot,
+                                    int64_t cache_len, int64_t count) {
     for (int plane = 0; plane < d->kv.num_planes; ++plane) {
         const char *src = (const char *)(d->src.planes ? d->src.planes[plane] : d->src.plane);
         char *dst = (char *)(d->kv.planes ? d->kv.planes[plane] : d->kv.plane);
@@ -937,45 +937,47 @@ static void specv_ref_i_append_rows(const specv_append_kv_desc *d, int b, int64_
                 if (specv_i_is_csr(&d->rows))
                     from = (specv_ref_i_row_first(&d->rows, b) + (int64_t)b * d->num_pending + j) *
                            d->src.pos_stride_bytes;
-                specv_ref_i_bytes(dst + specv_ref_i_place(&d->kv, b, cache_len + j, h),
+                specv_ref_i_bytes(dst + specv_ref_i_place(&d->kv, slot, cache_len + j, h),
                                   src + from + h * d->src.head_stride_bytes, d->kv.head_bytes);
             }
     }
 }
 
-/* Where the next pass's row at position x of sequence b goes: slots are numbered page by page. */
-static int64_t specv_ref_i_kv_slot(const specv_kv_cache *kv, int b, int64_t x) {
+/* Where the next pass's row at position x of the sequence in a slot goes: such places are numbered
+   page by page. */
+static int64_t specv_ref_i_kv_slot(const specv_kv_cache *kv, int32_t slot, int64_t x) {
     int64_t page;
     if (x >= kv->max_positions) return -1;
-    if (!kv->block_table) return (int64_t)b * kv->max_positions + x;
-    page = kv->block_table[b * kv->table_stride_elems + x / kv->page_size];
+    if (!kv->block_table) return (int64_t)slot * kv->max_positions + x;
+    page = kv->block_table[slot * kv->table_stride_elems + x / kv->page_size];
     return specv_ref_i_is_page(kv, page) ? page * kv->page_size + x % kv->page_size : -1;
 }
 
 static void specv_ref_i_append(const specv_append_kv_desc *d, int b) {
     const int64_t columns = (int64_t)d->num_pending + d->rows.max_draft;
-    const int live = specv_ref_i_is_live(&d->rows, b);
     int64_t len = -1, count = 0, draft = 0, drafted;
-    int32_t lacks = 0;
+    int32_t lacks = 0, slot = -1;
     uint32_t status = 0;
-    if (live) count = specv_ref_i_append_count(d, b, &len, &status);
-    if (count > 0 && specv_i_has_planes(&d->kv)) specv_ref_i_append_rows(d, b, len, count);
+    if (specv_ref_i_is_live(&d->rows, b))
+        slot = specv_ref_i_slot(d->rows.slot, d->rows.num_slots, b, 1, &status);
+    if (slot >= 0) count = specv_ref_i_append_count(d, b, slot, &len, &status);
+    if (count > 0 && specv_i_has_planes(&d->kv)) specv_ref_i_append_rows(d, b, slot, len, count);
     if (len >= 0) {
         drafted = specv_ref_i_num_drafts(&d->rows, b);
         draft = len + d->num_pending + (drafted > 0 ? drafted : 0) - 1;
         if (draft < 0) draft = 0;
         len += count;
-        d->cache_len[b] = (int32_t)len;
-        if (d->draft_cache_len) draft = d->draft_cache_len[b];
+        d->cache_len[slot] = (int32_t)len;
+        if (d->draft_cache_len) draft = d->draft_cache_len[slot];
         if (draft < 0) status |= SPECV_ROW_BAD_LENGTH;
         if (draft > len) draft = len;
         if (draft >= 0) lacks = (int32_t)(len + 1 - draft);
-        if (draft >= 0 && d->draft_cache_len) d->draft_cache_len[b] = (int32_t)draft;
+        if (draft >= 0 && d->draft_cache_len) d->draft_cache_len[slot] = (int32_t)draft;
     }
     if (d->draft_lacks) d->draft_lacks[b] = lacks;
     for (int64_t j = 0; j < columns; ++j) {
-        int64_t slot = len >= 0 ? specv_ref_i_kv_slot(&d->kv, b, len + j) : -1;
-        if (d->slot_mapping) d->slot_mapping[b * columns + j] = slot;
+        int64_t place = len >= 0 ? specv_ref_i_kv_slot(&d->kv, slot, len + j) : -1;
+        if (d->slot_mapping) d->slot_mapping[b * columns + j] = place;
         if (d->position_ids) d->position_ids[b * columns + j] = len >= 0 ? (int32_t)(len + j) : 0;
     }
     specv_i_put_status(d->row_status, b, status, d->keep_status);
@@ -1000,7 +1002,7 @@ static int specv_ref_i_num_live(const int32_t *num_active, int batch) {
 
 /* What a row wants: entries keep .. held-1 go, entries held .. keep-1 come. */
 typedef struct specv_ref_i_pages {
-    int32_t *table;
+    int32_t *table, *num_row_pages;
     int64_t held, keep, content; /* pages that the row owns, will own, has tokens in */
     int64_t fill;                /* tokens in the last of `content`, 0 if it is full */
     int writes;                  /* the row will write behind its content */
@@ -1009,14 +1011,16 @@ typedef struct specv_ref_i_pages {
 } specv_ref_i_pages;
 
 /* Everything is judged by the state before the launch: page_refs are as they were then. */
-static specv_ref_i_pages specv_ref_i_pages_of(const specv_page_resize_desc *d, int b) {
-    const int64_t size = d->kv.page_size, len = d->cache_len[b];
+static specv_ref_i_pages specv_ref_i_pages_of(const specv_page_resize_desc *d, int b,
+                                              int32_t slot) {
+    const int64_t size = d->kv.page_size, len = d->cache_len[slot];
     const int64_t reserve = d->row_reserve ? d->row_reserve[b] : d->reserve;
     const int finished = d->finished && d->finished[b];
     int64_t want = finished ? 0 : len + reserve, first;
     specv_ref_i_pages r;
-    r.table = d->kv.block_table + b * d->kv.table_stride_elems;
-    r.held = d->num_row_pages[b];
+    r.table = d->kv.block_table + slot * d->kv.table_stride_elems;
+    r.num_row_pages = d->num_row_pages + slot;
+    r.held = *r.num_row_pages;
     r.content = finished ? 0 : (len + size - 1) / size;
     r.fill = finished ? 0 : len % size;
     r.status = 0, r.ok = 0;
@@ -1062,12 +1066,12 @@ static void specv_ref_i_free(const specv_page_resize_desc *d, specv_ref_i_pages 
     }
 }
 
-static void specv_ref_i_settle(const specv_page_resize_desc *d, int b, specv_ref_i_pages *r) {
+static void specv_ref_i_settle(const specv_page_resize_desc *d, specv_ref_i_pages *r) {
     for (int64_t i = r->keep; i < r->held; ++i) {
         if (d->pool.page_refs[r->table[i]] < 0) d->pool.page_refs[r->table[i]] = 0;
         r->table[i] = -1;
     }
-    if (r->keep < r->held) d->num_row_pages[b] = (int32_t)(r->held = r->keep);
+    if (r->keep < r->held) *r->num_row_pages = (int32_t)(r->held = r->keep);
 }
 
 static int32_t specv_ref_i_pop(const specv_page_resize_desc *d, uint32_t *status) {
@@ -1081,7 +1085,7 @@ static int32_t specv_ref_i_pop(const specv_page_resize_desc *d, uint32_t *status
 }
 
 /* Returns 0 if the pool ran dry. */
-static int specv_ref_i_take(const specv_page_resize_desc *d, int b, specv_ref_i_pages *r,
+static int specv_ref_i_take(const specv_page_resize_desc *d, specv_ref_i_pages *r,
                             int32_t *copy_src_page, int32_t *copy_dst_page, int dry) {
     int32_t *last = &r->table[r->content - 1];
     int copy = r->writes && r->fill > 0 && d->pool.page_refs[*last] > 1;
@@ -1097,7 +1101,7 @@ static int specv_ref_i_take(const specv_page_resize_desc *d, int b, specv_ref_i_
         *last = *copy_dst_page = specv_ref_i_pop(d, &r->status);
     }
     for (int64_t i = r->held; i < r->keep; ++i) r->table[i] = specv_ref_i_pop(d, &r->status);
-    d->num_row_pages[b] = (int32_t)r->keep;
+    *r->num_row_pages = (int32_t)r->keep;
     return 1;
 }
 
@@ -1119,18 +1123,21 @@ static void specv_ref_i_resize_rows(const specv_page_resize_desc *d, int num_row
     const int pool_ok = *d->pool.num_free >= 0 && *d->pool.num_free <= d->kv.num_pages;
     int dry = 0;
     for (int i = 0; i < num_rows; ++i) {
-        rows[i] = specv_ref_i_pages_of(d, i);
-        if (!pool_ok) rows[i].status = SPECV_ROW_BAD_PAGE, rows[i].ok = 0;
+        uint32_t bits = 0;
+        int32_t slot = specv_ref_i_slot(d->slot, d->num_slots, i, 1, &bits);
+        if (slot >= 0) rows[i] = specv_ref_i_pages_of(d, i, slot);
+        if (slot >= 0 && !pool_ok) bits = SPECV_ROW_BAD_PAGE;
+        if (bits) rows[i].status = bits, rows[i].ok = 0;
     }
     for (int i = 0; i < num_rows; ++i)
         if (rows[i].ok) specv_ref_i_give_back(d, &rows[i]);
     for (int i = 0; i < num_rows; ++i)
         if (rows[i].ok) specv_ref_i_free(d, &rows[i]);
     for (int i = 0; i < num_rows; ++i)
-        if (rows[i].ok) specv_ref_i_settle(d, i, &rows[i]);
+        if (rows[i].ok) specv_ref_i_settle(d, &rows[i]);
     for (int i = 0; i < num_rows; ++i) {
         int32_t copy_src_page = -1, copy_dst_page = -1;
-        if (rows[i].ok && !specv_ref_i_take(d, i, &rows[i], &copy_src_page, &copy_dst_page, dry))
+        if (rows[i].ok && !specv_ref_i_take(d, &rows[i], &copy_src_page, &copy_dst_page, dry))
             dry = 1;
         if (d->copy_src_page)
             d->copy_src_page[i] = copy_src_page, d->copy_dst_page[i] = copy_dst_page;
@@ -1156,13 +1163,13 @@ SPECV_REF_BODY int specv_ref_page_resize(const specv_page_resize_desc *desc) {
 }
 
 static uint32_t specv_ref_i_fork(const specv_page_fork_desc *d, int live, int i) {
-    const int32_t src = d->src_row[i], dst = d->dst_row[i];
+    const int32_t src = d->src_slot[i], dst = d->dst_slot[i];
     int64_t len, count;
     int32_t *from, *to;
-    if (src < 0 || src >= d->batch || dst < 0 || dst >= d->batch || src == dst)
+    if (src < 0 || src >= d->num_slots || dst < 0 || dst >= d->num_slots || src == dst)
         return SPECV_ROW_BAD_LENGTH;
     for (int other = 0; other < live; ++other)
-        if (d->src_row[other] == dst || (other < i && d->dst_row[other] == dst))
+        if (d->src_slot[other] == dst || (other < i && d->dst_slot[other] == dst))
             return SPECV_ROW_BAD_LENGTH;
     len = d->cache_len[src];
     count = (len + d->page_size - 1) / d->page_size;
@@ -1202,9 +1209,9 @@ SPECV_REF_BODY int specv_ref_page_fork(const specv_page_fork_desc *desc) {
 /* ---- C1 */
 
 /* One entry of all three arrays; a token is there if mask is 1. */
-static void specv_ref_i_put_column(const specv_columns *c, int dtype, int64_t b, int64_t column,
+static void specv_ref_i_put_column(const specv_columns *c, int dtype, int64_t slot, int64_t column,
                                    int64_t token, int mask, int64_t position) {
-    const int64_t at = b * c->stride_elems + column;
+    const int64_t at = slot * c->stride_elems + column;
     if (c->tokens) specv_ref_i_put(c->tokens, dtype, at, mask ? token : c->pad_token);
     if (c->mask) specv_ref_i_put(c->mask, c->index_dtype, at, mask);
     if (c->position_ids)
@@ -1212,25 +1219,28 @@ static void specv_ref_i_put_column(const specv_columns *c, int dtype, int64_t b,
 }
 
 /* New tokens of row b; -1 if the row cannot be trusted at all. */
-static int64_t specv_ref_i_gain(const specv_realign_desc *d, int b, int64_t width,
+static int64_t specv_ref_i_gain(const specv_realign_desc *d, int b, int32_t slot, int64_t width,
                                 uint32_t *status) {
-    int64_t gain = d->num_emitted[b];
+    int64_t gain;
+    if (slot < 0) return -1;
+    gain = d->num_emitted[b];
     if (gain < 0 || gain > (int64_t)d->max_draft + 1) {
         *status |= SPECV_ROW_BAD_LENGTH;
         gain = 0;
     }
-    if (width >= 0 && width <= d->columns.max_columns && d->pad_len[b] >= 0 &&
-        d->pad_len[b] <= width)
+    if (width >= 0 && width <= d->columns.max_columns && d->pad_len[slot] >= 0 &&
+        d->pad_len[slot] <= width)
         return gain;
     *status |= SPECV_ROW_BAD_LENGTH;
     return -1;
 }
 
-static void specv_ref_i_realign_tokens(const specv_realign_desc *d, int b, int64_t width,
-                                       int64_t new_width, int64_t pad, int64_t gain) {
+static void specv_ref_i_realign_tokens(const specv_realign_desc *d, int b, int32_t slot,
+                                       int64_t width, int64_t new_width, int64_t pad,
+                                       int64_t gain) {
     const specv_columns *c = &d->columns;
     const int64_t content = width - pad, new_pad = new_width - content - gain;
-    const int64_t by = new_pad - pad, row = b * c->stride_elems;
+    const int64_t by = new_pad - pad, row = slot * c->stride_elems;
     int64_t first = by == 0 ? width : pad < new_pad ? pad : new_pad;
     int64_t end = (width > new_width ? width : new_width) + d->max_draft;
     if (end > c->max_columns) end = c->max_columns;
@@ -1249,20 +1259,20 @@ static void specv_ref_i_realign_tokens(const specv_realign_desc *d, int b, int64
         else if (c->tokens && i >= 0 && i < content + gain)
             token = specv_ref_i_get(d->out_tokens, d->token_dtype,
                                     b * d->out_stride_elems + i - content);
-        specv_ref_i_put_column(c, d->token_dtype, b, column, token, i >= 0 && i < content + gain,
+        specv_ref_i_put_column(c, d->token_dtype, slot, column, token, i >= 0 && i < content + gain,
                                i);
     }
 }
 
-static void specv_ref_i_shift(const specv_kv_cache *kv, int b, int64_t first, int64_t count,
+static void specv_ref_i_shift(const specv_kv_cache *kv, int32_t slot, int64_t first, int64_t count,
                               int64_t by) {
     for (int plane = 0; plane < kv->num_planes; ++plane) {
         char *data = (char *)(kv->planes ? kv->planes[plane] : kv->plane);
         for (int64_t i = 0; data && i < count; ++i)
             for (int64_t h = 0; h < kv->num_heads; ++h) {
                 int64_t x = by > 0 ? first + count - 1 - i : first + i;
-                specv_ref_i_bytes(data + specv_ref_i_place(kv, b, x + by, h),
-                                  data + specv_ref_i_place(kv, b, x, h), kv->head_bytes);
+                specv_ref_i_bytes(data + specv_ref_i_place(kv, slot, x + by, h),
+                                  data + specv_ref_i_place(kv, slot, x, h), kv->head_bytes);
             }
     }
 }
@@ -1278,9 +1288,10 @@ SPECV_REF_BODY int specv_ref_realign(const specv_realign_desc *desc) {
     width = *d.columns.width;
     for (int b = 0; b < live; ++b) {
         uint32_t ignored = 0;
-        int64_t gain = specv_ref_i_gain(&d, b, width, &ignored);
-        if (gain >= 0 && width - d.pad_len[b] + gain > new_width)
-            new_width = width - d.pad_len[b] + gain;
+        int32_t slot = specv_ref_i_slot(d.slot, d.num_slots, b, 1, &ignored);
+        int64_t gain = specv_ref_i_gain(&d, b, slot, width, &ignored);
+        if (gain >= 0 && width - d.pad_len[slot] + gain > new_width)
+            new_width = width - d.pad_len[slot] + gain;
         if (gain >= 0 && width + gain > furthest) furthest = width + gain;
     }
     no_space = new_width > d.columns.max_columns ||
@@ -1288,18 +1299,19 @@ SPECV_REF_BODY int specv_ref_realign(const specv_realign_desc *desc) {
     for (int b = 0; b < d.batch; ++b) {
         const specv_shift none = {0, 0, 0, 0};
         uint32_t bits = 0;
-        int64_t gain = b < live ? specv_ref_i_gain(&d, b, width, &bits) : -1;
+        int32_t slot = b < live ? specv_ref_i_slot(d.slot, d.num_slots, b, 1, &bits) : -1;
+        int64_t gain = specv_ref_i_gain(&d, b, slot, width, &bits);
         d.shifts[b] = none;
         if (gain >= 0 && no_space) bits |= SPECV_ROW_NO_SPACE;
         if (gain >= 0 && !no_space) {
-            int64_t pad = d.pad_len[b], tokens = width - pad + gain;
+            int64_t pad = d.pad_len[slot], tokens = width - pad + gain;
             d.shifts[b].first = (int32_t)pad;
             d.shifts[b].count = (int32_t)(tokens > 0 ? tokens - 1 : 0);
             d.shifts[b].by = (int32_t)(new_width - tokens - pad);
-            specv_ref_i_realign_tokens(&d, b, width, new_width, pad, gain);
-            d.pad_len[b] = (int32_t)(new_width - tokens);
+            specv_ref_i_realign_tokens(&d, b, slot, width, new_width, pad, gain);
+            d.pad_len[slot] = (int32_t)(new_width - tokens);
             if (specv_i_has_planes(&d.kv))
-                specv_ref_i_shift(&d.kv, b, pad, d.shifts[b].count, d.shifts[b].by);
+                specv_ref_i_shift(&d.kv, slot, pad, d.shifts[b].count, d.shifts[b].by);
         }
         specv_i_put_status(d.row_status, b, bits, d.keep_status);
     }
@@ -1316,7 +1328,8 @@ SPECV_REF_BODY int specv_ref_shift_kv(const specv_shift_kv_desc *desc) {
     live = specv_ref_i_num_live(d.num_active, d.batch);
     for (int b = 0; b < d.batch; ++b) {
         uint32_t bits = 0;
-        if (b < live) {
+        int32_t slot = b < live ? specv_ref_i_slot(d.slot, d.num_slots, b, 1, &bits) : -1;
+        if (slot >= 0) {
             int64_t first = d.shifts[b].first, count = d.shifts[b].count, by = d.shifts[b].by;
             int64_t end = first + count;
             if (d.end && d.end[b] < end) end = d.end[b];
@@ -1325,7 +1338,7 @@ SPECV_REF_BODY int specv_ref_shift_kv(const specv_shift_kv_desc *desc) {
                               end + by > d.kv.max_positions))
                 bits = SPECV_ROW_BAD_LENGTH;
             else
-                specv_ref_i_shift(&d.kv, b, first, by ? count : 0, by);
+                specv_ref_i_shift(&d.kv, slot, first, by ? count : 0, by);
         }
         specv_i_put_status(d.row_status, b, bits, d.keep_status);
     }
@@ -1334,11 +1347,11 @@ SPECV_REF_BODY int specv_ref_shift_kv(const specv_shift_kv_desc *desc) {
 
 /* ---- C2 */
 
-static int specv_ref_i_gap_ok(const specv_gap_commit_desc *d, int b, int64_t width) {
+static int specv_ref_i_gap_ok(const specv_gap_commit_desc *d, int b, int32_t slot, int64_t width) {
     const int64_t accepted = d->accepted_len[b], emitted = d->num_emitted[b];
     return width >= 0 && width <= d->columns.max_columns && accepted >= 0 &&
            accepted <= d->max_draft && emitted >= accepted && emitted <= accepted + 1 &&
-           d->text_len[b] >= 0 && d->text_len[b] <= d->columns.max_columns;
+           d->text_len[slot] >= 0 && d->text_len[slot] <= d->columns.max_columns;
 }
 
 SPECV_REF_BODY int specv_ref_gap_commit(const specv_gap_commit_desc *desc) {
@@ -1350,20 +1363,24 @@ SPECV_REF_BODY int specv_ref_gap_commit(const specv_gap_commit_desc *desc) {
     specv_gap_commit_resolve(&d);
     live = specv_ref_i_num_live(d.num_active, d.batch);
     width = *d.columns.width;
-    for (int b = 0; b < live; ++b)
-        if (specv_ref_i_gap_ok(&d, b, width) && d.num_emitted[b] > 0 &&
+    for (int b = 0; b < live; ++b) {
+        uint32_t ignored = 0;
+        int32_t slot = specv_ref_i_slot(d.slot, d.num_slots, b, 1, &ignored);
+        if (slot >= 0 && specv_ref_i_gap_ok(&d, b, slot, width) && d.num_emitted[b] > 0 &&
             d.accepted_len[b] > furthest)
             furthest = d.accepted_len[b];
+    }
     new_width = width + furthest + 1;
     no_space = new_width > d.columns.max_columns;
     end = new_width + d.max_draft;
     if (end > d.columns.max_columns) end = d.columns.max_columns;
     for (int b = 0; b < d.batch; ++b) {
         uint32_t bits = 0;
-        if (b < live && !specv_ref_i_gap_ok(&d, b, width)) bits = SPECV_ROW_BAD_LENGTH;
-        if (b < live && !bits && no_space) bits = SPECV_ROW_NO_SPACE;
-        if (b < live && !bits) {
-            int64_t content = d.text_len[b], accepted = d.accepted_len[b];
+        int32_t slot = b < live ? specv_ref_i_slot(d.slot, d.num_slots, b, 1, &bits) : -1;
+        if (slot >= 0 && !specv_ref_i_gap_ok(&d, b, slot, width)) bits = SPECV_ROW_BAD_LENGTH;
+        if (slot >= 0 && !bits && no_space) bits = SPECV_ROW_NO_SPACE;
+        if (slot >= 0 && !bits) {
+            int64_t content = d.text_len[slot], accepted = d.accepted_len[b];
             const int has_next = d.num_emitted[b] > accepted;
             for (int64_t column = width; column < end; ++column) {
                 const int64_t j = column - width;
@@ -1375,10 +1392,11 @@ SPECV_REF_BODY int specv_ref_gap_commit(const specv_gap_commit_desc *desc) {
                 if (mask && d.columns.tokens)
                     token = specv_ref_i_get(d.out_tokens, d.token_dtype,
                                             b * d.out_stride_elems + (is_next ? accepted : j));
-                specv_ref_i_put_column(&d.columns, d.token_dtype, b, column, token, mask, position);
+                specv_ref_i_put_column(&d.columns, d.token_dtype, slot, column, token, mask,
+                                       position);
                 content += mask;
             }
-            d.text_len[b] = (int32_t)content;
+            d.text_len[slot] = (int32_t)content;
         }
         specv_i_put_status(d.row_status, b, bits, d.keep_status);
     }

@@ -182,15 +182,15 @@ static void describe_resize(const moves_run *r, moves_memory *m, specv_page_resi
 
 static void describe_fork(const moves_run *r, moves_memory *m, specv_page_fork_desc *d) {
     const specv_kv_cache kv = describe_cache(r, m);
-    d->batch = r->batch, d->num_forks = r->batch / 2;
+    d->num_slots = r->batch, d->num_forks = r->batch / 2;
     d->page_size = MOVES_PAGE, d->num_pages = kv.num_pages;
     d->max_row_pages = pages_of(r->positions);
     d->block_table = kv.block_table;
     d->page_refs = TAKE(int32_t, PART_STATE, kv.num_pages);
     d->num_row_pages = TAKE(int32_t, PART_STATE, r->batch);
     d->cache_len = TAKE(int32_t, PART_STATE, r->batch);
-    d->src_row = TAKE(int32_t, PART_IN, r->batch);
-    d->dst_row = TAKE(int32_t, PART_IN, r->batch);
+    d->src_slot = TAKE(int32_t, PART_IN, r->batch);
+    d->dst_slot = TAKE(int32_t, PART_IN, r->batch);
     d->fork_status = TAKE(uint32_t, PART_OUT, r->batch);
 }
 
@@ -435,7 +435,7 @@ static void fill_fork(const moves_run *r, const specv_page_fork_desc *d, moves_b
     memset(d->block_table, 0xff, sizeof(int32_t) * (size_t)(r->batch * row_pages));
     for (int i = 0; i < d->num_forks; ++i) {
         const int len = 1 + random_below(r->positions), held = pages_of(len);
-        ((int32_t *)d->src_row)[i] = i, ((int32_t *)d->dst_row)[i] = d->num_forks + i;
+        ((int32_t *)d->src_slot)[i] = i, ((int32_t *)d->dst_slot)[i] = d->num_forks + i;
         d->cache_len[i] = len, d->num_row_pages[i] = held;
         for (int x = 0; x < held; ++x) {
             int32_t *page = &d->block_table[i * row_pages + x];

@@ -47,11 +47,13 @@ static specv_shift draw_shift(int columns) {
 
 static void run_moves(int batch, int columns, int heads, int head_bytes, int num_planes) {
     cache c;
+    seats at;
     int live, keep = t_chance(30);
     const int64_t ends[] = {0, -1, INT32_MIN, INT32_MAX, columns / 2, columns, columns + 1};
     t_note(" batch %d, columns %d,", batch, columns);
-    cache_make(&c, batch, columns, heads, head_bytes, num_planes);
     t_buf active = draw_num_active(batch, &live);
+    seats_make(&at, batch, live, t_chance(50), 20);
+    cache_make(&c, at.num_slots, columns, heads, head_bytes, num_planes);
     t_buf shifts = t_in(16 * (int64_t)batch, 0), end = t_in(t_chance(60) ? 4 * batch : 0, 0);
     io *status = t_chance(80) ? io_new(4 * (int64_t)batch, 0) : NULL;
     for (int b = 0; b < batch; ++b) {
@@ -59,7 +61,7 @@ static void run_moves(int batch, int columns, int heads, int head_bytes, int num
         memcpy(shifts.host + 16 * (int64_t)b, &s, 16);
         if (end.host) put32(end.host, b, t_chance(50) ? t_below(columns + 1) : T_PICK(ends));
         if (status && keep) put32(status->buf.host, b, (int64_t)t_random());
-        fill_columns(&c, b, s.first, (int64_t)s.first + s.count, t_chance(50));
+        fill_columns(&c, at.at[b], s.first, (int64_t)s.first + s.count, t_chance(50));
     }
     io_begin();
     for (int b = 0; b < batch; ++b) {
@@ -67,18 +69,22 @@ static void run_moves(int batch, int columns, int heads, int head_bytes, int num
         memcpy(&s, shifts.host + 16 * (int64_t)b, 16);
         const int64_t by = s.by;
         int64_t first = s.first, last = first + s.count - 1, old = 0; /* columns first..last */
+        const int works = b < live && !at.bad[b];
         int bad;
         if (end.host && last >= get32(end.host, b)) last = get32(end.host, b) - 1;
         bad = first <= last &&
               (first < 0 || last >= columns || first + by < 0 || last + by >= columns);
-        if (b < live && first <= last && !bad) want_move(&c, b, first, last - first + 1, by);
+        if (works && first <= last && !bad) want_move(&c, at.at[b], first, last - first + 1, by);
         if (status && keep) old = get32(status->buf.host, b);
-        if (status) put32(status->want, b, old | (b < live && bad ? SPECV_ROW_BAD_LENGTH : 0));
+        if (works && bad) old |= SPECV_ROW_BAD_LENGTH;
+        if (at.bad[b]) old |= SPECV_ROW_BAD_SLOT;
+        if (status) put32(status->want, b, old);
     }
     t_upload();
     for (int side = 0; side <= T_DEVICE; ++side) {
         specv_shift_kv_desc d = SPECV_ZERO;
         d.batch = batch, d.keep_status = keep;
+        d.slot = seats_slot(&at, side), d.num_slots = seats_num_slots(&at);
         d.num_active = (const int32_t *)t_at(&active, side);
         d.shifts = (const specv_shift *)t_at(&shifts, side);
         d.end = (const int32_t *)t_at(&end, side);
@@ -90,6 +96,7 @@ static void run_moves(int batch, int columns, int heads, int head_bytes, int num
     }
     t_check_device();
     cache_free(&c);
+    seats_free(&at);
     io_free();
 }
 
@@ -142,6 +149,7 @@ static specv_realign_desc aligned_describe(const aligned *a, int side) {
         d.out_stride_elems = a->b.out_stride;
     d.batch = a->b.batch, d.max_draft = a->b.max_draft;
     d.keep_status = a->b.keep_status;
+    d.slot = seats_slot(&a->b.seats, side), d.num_slots = seats_num_slots(&a->b.seats);
     return d;
 }
 
@@ -163,7 +171,8 @@ static void aligned_run(const aligned *a, int exact) {
 static void want_aligned_row(const aligned *a, int row, int64_t width, int64_t new_width,
                              int64_t gain) {
     const board *b = &a->b;
-    const int64_t pad = get32(a->pad->buf.host, row), old = width - pad, tokens = old + gain;
+    const int at = b->seats.at[row];
+    const int64_t pad = get32(a->pad->buf.host, at), old = width - pad, tokens = old + gain;
     const int64_t new_pad = new_width - tokens;
     const int64_t start = new_pad == pad ? width : pad < new_pad ? pad : new_pad;
     int64_t stop = (width > new_width ? width : new_width) + b->max_draft;
@@ -176,18 +185,19 @@ static void want_aligned_row(const aligned *a, int row, int64_t width, int64_t n
         int64_t token = 0;
         if (new_pad + i < start) continue; /* nothing changes there */
         if (b->tokens && i < old)
-            token = get_number(b->tokens->buf.host, b->token_dtype, row * b->stride + pad + i);
+            token = get_number(b->tokens->buf.host, b->token_dtype, at * b->stride + pad + i);
         if (b->tokens && i >= old) token = emitted_at(b, row, i - old);
         want_column(b, row, new_pad + i, token, 1, i);
     }
-    put32(a->pad->want, row, new_pad);
+    put32(a->pad->want, at, new_pad);
     memcpy(a->shifts->want + 16 * (int64_t)row, &shift, 16);
-    if (a->kv.num_planes) want_move(&a->kv, row, pad, shift.count, shift.by);
+    if (a->kv.num_planes) want_move(&a->kv, at, pad, shift.count, shift.by);
 }
 
 static void run_realign(int batch, int max_draft, int longest, fit room, int faults) {
     static const int32_t bad_gain[] = {-1, INT32_MIN, INT32_MAX, 0};
     aligned a;
+    seats at;
     const int is_long = longest > 100, uniform = !is_long && t_chance(20);
     const int common = (int)t_between(0, max_draft + 1);
     int32_t *gain = (int32_t *)calloc((size_t)batch + 1, 4), *pad;
@@ -199,13 +209,14 @@ static void run_realign(int batch, int max_draft, int longest, fit room, int fau
     memset(&a, 0, sizeof a);
     t_buf active = draw_num_active(batch, &live);
     if (is_long) memset(&active, 0, sizeof active), live = batch;
+    seats_make(&at, batch, live, t_chance(50), faults ? 20 : 0);
     for (int row = 0; row < batch; ++row) {
         gain[row] = uniform ? common : (int32_t)t_between(0, max_draft + 1);
         pad[row] = (int32_t)t_between(0, t_chance(50) ? width : (width + 3) / 4);
         if (uniform && row == 0) pad[row] = 0;
-        if (row < live && width - pad[row] + gain[row] > new_width)
-            new_width = width - pad[row] + gain[row];
-        if (row < live && width + gain[row] > most) most = width + gain[row];
+        if (row >= live || at.bad[row]) continue;
+        if (width - pad[row] + gain[row] > new_width) new_width = width - pad[row] + gain[row];
+        if (width + gain[row] > most) most = width + gain[row];
     }
     columns = (new_width > width ? new_width : width) + max_draft + t_below(4);
     if (room == FIT_EXACT) columns = new_width > width ? new_width : width;
@@ -214,21 +225,21 @@ static void run_realign(int batch, int max_draft, int longest, fit room, int fau
     kv_columns = most > columns ? most : columns;
     if (room == FIT_EXACT) kv_columns = most > 1 ? most - 1 : 1;
     if (room == FIT_KV_SHORT && new_width > 2) kv_columns = new_width - 2;
-    board_make(&a.b, batch, max_draft, (int)columns, is_long);
+    board_make(&a.b, &at, max_draft, (int)columns, is_long);
     a.b.active = active, a.b.live = live;
-    a.pad = io_new(4 * (int64_t)batch, 0);
+    a.pad = io_new(4 * (int64_t)at.num_slots, 0);
     a.shifts = io_new(16 * (int64_t)batch, 0);
     if (t_chance(70) || room == FIT_KV_SHORT)
-        cache_make(&a.kv, batch, (int)kv_columns, (int)t_between(1, 3), (int)t_between(1, 24),
-                   (int)t_below(3));
+        cache_make(&a.kv, at.num_slots, (int)kv_columns, (int)t_between(1, 3),
+                   (int)t_between(1, 24), (int)t_below(3));
     draw_emitted(&a.b);
     for (int row = 0; row < batch; ++row) {
         for (int64_t x = 0; x < columns && a.b.tokens; ++x)
-            put_number(a.b.tokens->buf.host, a.b.token_dtype, row * a.b.stride + x,
+            put_number(a.b.tokens->buf.host, a.b.token_dtype, at.at[row] * a.b.stride + x,
                        draw_token(&a.b));
         if (a.kv.num_planes)
-            fill_columns(&a.kv, row, pad[row], width + gain[row] - 1, t_chance(50));
-        put32(a.pad->buf.host, row, pad[row]);
+            fill_columns(&a.kv, at.at[row], pad[row], width + gain[row] - 1, t_chance(50));
+        put32(a.pad->buf.host, at.at[row], pad[row]);
         put32(a.b.num_emitted.host, row, gain[row]);
     }
     for (int row = 0; row < batch && faults; ++row) {
@@ -238,7 +249,7 @@ static void run_realign(int batch, int max_draft, int longest, fit room, int fau
         if (t_chance(15))
             put32(a.b.num_emitted.host, row, t_chance(50) ? max_draft + 2 : T_PICK(bad_gain));
         else if (t_chance(15))
-            put32(a.pad->buf.host, row, T_PICK(bad_pad));
+            put32(a.pad->buf.host, at.at[row], T_PICK(bad_pad));
     }
     if (room == FIT_BAD_WIDTH) {
         const int64_t bad_width[] = {-1, INT32_MIN, columns + 1, INT32_MAX};
@@ -249,18 +260,20 @@ static void run_realign(int batch, int max_draft, int longest, fit room, int fau
     no_space = new_width > columns || (a.kv.num_planes && new_width - 1 > kv_columns);
     memset(a.shifts->want, 0, 16 * (size_t)batch);
     for (int row = 0; row < batch; ++row) {
-        const int64_t n = get32(a.b.num_emitted.host, row), p = get32(a.pad->buf.host, row);
+        const int64_t n = get32(a.b.num_emitted.host, row), p = get32(a.pad->buf.host, at.at[row]);
         const int gain_ok = n >= 0 && n <= max_draft + 1;
         const int pad_ok = p >= 0 && p <= width && room != FIT_BAD_WIDTH;
-        const uint32_t bits = (gain_ok && pad_ok ? 0u : (uint32_t)SPECV_ROW_BAD_LENGTH) |
-                              (pad_ok && no_space ? (uint32_t)SPECV_ROW_NO_SPACE : 0u);
+        uint32_t bits = (gain_ok && pad_ok ? 0u : (uint32_t)SPECV_ROW_BAD_LENGTH) |
+                        (pad_ok && no_space ? (uint32_t)SPECV_ROW_NO_SPACE : 0u);
+        if (at.bad[row]) bits = SPECV_ROW_BAD_SLOT;
         want_status(a.b.status, a.b.keep_status, row, row < live ? bits : 0);
-        if (row < live && pad_ok && !no_space)
+        if (row < live && !at.bad[row] && pad_ok && !no_space)
             want_aligned_row(&a, row, width, new_width, gain_ok ? n : 0);
     }
     if (new_width > 0 && !no_space) put32(a.b.width->want, 0, new_width);
     aligned_run(&a, 1);
     if (a.kv.num_planes) cache_free(&a.kv);
+    board_free(&a.b);
     io_free();
     free(gain);
     free(pad);
@@ -302,16 +315,17 @@ static void pass_over_row(aligned *a, const cache *draft_kv, text *x, int row, i
                           int num_drafts, int k, int has_next) {
     board *b = &a->b;
     const int64_t pad = width - x->len;
+    const int at = b->seats.at[row];
     int64_t draft[MAX_DRAFTS];
     for (int j = 0; j < num_drafts; ++j) draft[j] = draw_token(b);
     /* the target: the pending token and all drafts */
-    put_kv(&a->kv, row, width - 1, x->len - 1, x->token[x->len - 1], 0);
-    for (int j = 0; j < num_drafts; ++j) put_kv(&a->kv, row, width + j, x->len + j, draft[j], 0);
+    put_kv(&a->kv, at, width - 1, x->len - 1, x->token[x->len - 1], 0);
+    for (int j = 0; j < num_drafts; ++j) put_kv(&a->kv, at, width + j, x->len + j, draft[j], 0);
     /* the draft model: what it lacks, then all drafts but the last */
     for (int i = x->draft_len; i < x->len && num_drafts; ++i)
-        put_kv(draft_kv, row, pad + i, i, x->token[i], 1);
+        put_kv(draft_kv, at, pad + i, i, x->token[i], 1);
     for (int j = 0; j + 1 < num_drafts; ++j)
-        put_kv(draft_kv, row, width + j, x->len + j, draft[j], 1);
+        put_kv(draft_kv, at, width + j, x->len + j, draft[j], 1);
     if (num_drafts) x->draft_len = x->len + num_drafts - 1;
     for (int j = 0; j <= b->max_draft; ++j) {
         int64_t token = j < k ? draft[j] : -1;
@@ -334,7 +348,8 @@ static void check_texts(const aligned *a, const cache *draft_kv, const text *tex
     CHECK_EQ(get32(b->width->buf.host, 0), width, -1);
     for (int row = 0; row < live; ++row) {
         const text *x = &texts[row];
-        const int64_t pad = get32(a->pad->buf.host, row), at = row * b->stride;
+        const int slot = b->seats.at[row];
+        const int64_t pad = get32(a->pad->buf.host, slot), at = slot * b->stride;
         int64_t sum = 0, wrong = 0;
         CHECK_EQ(pad + x->len, width, row); /* I1 */
         if (pad + x->len != width) return;
@@ -356,10 +371,10 @@ static void check_texts(const aligned *a, const cache *draft_kv, const text *tex
         CHECK_EQ(wrong, 0, row);
         wrong = 0;
         for (int i = 0; i + 1 < x->len; ++i)
-            wrong += !column_bytes(&a->kv, row, pad + i, token_tag(row, i, x->token[i], 0), 0);
+            wrong += !column_bytes(&a->kv, slot, pad + i, token_tag(slot, i, x->token[i], 0), 0);
         CHECK_EQ(wrong, 0, row);
         for (int i = 0; i < x->draft_len; ++i)
-            wrong += !column_bytes(draft_kv, row, pad + i, token_tag(row, i, x->token[i], 1), 0);
+            wrong += !column_bytes(draft_kv, slot, pad + i, token_tag(slot, i, x->token[i], 1), 0);
         CHECK_EQ(wrong, 0, row);
         if (b->status) CHECK_EQ(get32(b->status->buf.host, row), 0, row);
     }
@@ -367,19 +382,21 @@ static void check_texts(const aligned *a, const cache *draft_kv, const text *tex
 
 static void start_text(aligned *a, const cache *draft_kv, text *x, int row, int64_t width) {
     const int64_t pad = width - x->len;
+    const int at = a->b.seats.at[row];
     board_prompt(&a->b, row, x, width);
     x->draft_len = x->len - 1;
     for (int i = 0; i + 1 < x->len; ++i) {
-        put_kv(&a->kv, row, pad + i, i, x->token[i], 0);
-        put_kv(draft_kv, row, pad + i, i, x->token[i], 1);
+        put_kv(&a->kv, at, pad + i, i, x->token[i], 0);
+        put_kv(draft_kv, at, pad + i, i, x->token[i], 1);
     }
-    put32(a->pad->buf.host, row, pad);
+    put32(a->pad->buf.host, at, pad);
 }
 
 /* The draft model's cache follows the shifts that specv_realign left. */
 static void follow(const aligned *a, const cache *draft_kv, const t_buf *end, int side) {
     specv_shift_kv_desc d = SPECV_ZERO;
     d.batch = a->b.batch;
+    d.slot = seats_slot(&a->b.seats, side), d.num_slots = seats_num_slots(&a->b.seats);
     d.num_active = (const int32_t *)t_at(&a->b.active, side);
     d.shifts = (const specv_shift *)io_at(a->shifts, side);
     d.end = (const int32_t *)t_at(end, side);
@@ -394,6 +411,7 @@ static void follow(const aligned *a, const cache *draft_kv, const t_buf *end, in
 static void run_rounds(int batch, int max_draft, int num_steps, int room, int *moves) {
     static text texts[MAX_ROWS];
     aligned a;
+    seats at;
     cache draft_kv;
     int live = batch;
     int64_t width = 0;
@@ -404,14 +422,15 @@ static void run_rounds(int batch, int max_draft, int num_steps, int room, int *m
         if (texts[row].len > width) width = texts[row].len;
     }
     width += t_chance(30) ? t_below(5) : 0; /* padding that no row needs goes away */
-    board_make(&a.b, batch, max_draft, (int)width + room * (max_draft + 1), 1);
+    seats_make(&at, batch, batch, t_chance(50), 0);
+    board_make(&a.b, &at, max_draft, (int)width + room * (max_draft + 1), 1);
     a.b.active = t_in(4, 0);
-    a.pad = io_new(4 * (int64_t)batch, 0);
+    a.pad = io_new(4 * (int64_t)at.num_slots, 0);
     a.shifts = io_new(16 * (int64_t)batch, 0);
     t_buf end = t_in(4 * (int64_t)batch, 0);
-    cache_make(&a.kv, batch, a.b.max_columns + max_draft, (int)t_between(1, 2),
+    cache_make(&a.kv, at.num_slots, a.b.max_columns + max_draft, (int)t_between(1, 2),
                (int)t_between(1, 20), (int)t_below(3));
-    cache_make(&draft_kv, batch, a.b.max_columns + max_draft, 1, (int)t_between(1, 8), 0);
+    cache_make(&draft_kv, at.num_slots, a.b.max_columns + max_draft, 1, (int)t_between(1, 8), 0);
     for (int row = 0; row < batch; ++row) start_text(&a, &draft_kv, &texts[row], row, width);
     put32(a.b.width->buf.host, 0, width);
     for (int step = 0; step < num_steps; ++step) {
@@ -463,6 +482,7 @@ static void run_rounds(int batch, int max_draft, int num_steps, int room, int *m
     }
     cache_free(&draft_kv);
     cache_free(&a.kv);
+    board_free(&a.b);
     io_free();
 }
 
@@ -484,10 +504,12 @@ static void test_tickets(void) {
         for (int kind = 0; kind < batches[i] + TICKET_WORDS; ++kind) {
             const int batch = batches[i], width = (int)t_between(5, 20);
             aligned a;
+            seats at;
             int say_so = 0;
             t_case("ticket %d:", kind);
             memset(&a, 0, sizeof a);
-            board_make(&a.b, batch, 3, width + 8, 1);
+            seats_make(&at, batch, batch, 0, 0);
+            board_make(&a.b, &at, 3, width + 8, 1);
             a.pad = io_new(4 * (int64_t)batch, 0);
             a.shifts = io_new(16 * (int64_t)batch, 0);
             if (kind % 2) cache_make(&a.kv, batch, width + 8, 2, 12, 1);
@@ -514,6 +536,7 @@ static void test_tickets(void) {
             CHECK(say_so > 0);
             aligned_run(&a, 0); /* from the beginning, with a ticket that is zero */
             if (kind % 2) cache_free(&a.kv);
+            board_free(&a.b);
             io_free();
         }
 #else
@@ -640,6 +663,14 @@ static void test_kv_validation(void) {
     EXPECT_KV(SPECV_ERR_SIZE, d.kv.seq_stride_bytes = INT64_MAX / 16);
     EXPECT_KV(SPECV_ERR_SIZE, d.kv.pos_stride_bytes = INT64_MAX / 16);
     EXPECT_KV(SPECV_ERR_SIZE, (d.kv.head_stride_bytes = INT64_MAX / 8, d.kv.num_heads = 1));
+    EXPECT_KV(SPECV_ERR_SLOT, d.slot = word());
+    EXPECT_KV(SPECV_ERR_SLOT, (d.slot = word(), d.num_slots = -1));
+    EXPECT_KV(SPECV_ERR_SLOT, (d.slot = (int32_t *)misaligned(), d.num_slots = 9));
+    EXPECT_KV(SPECV_OK, (d.slot = word(), d.num_slots = INT32_MAX));
+    EXPECT_KV(SPECV_OK, d.num_slots = INT32_MIN);
+    EXPECT_KV(SPECV_OK, d.kv.seq_stride_bytes = (int64_t)1 << 56);
+    EXPECT_KV(SPECV_ERR_SIZE,
+              (d.kv.seq_stride_bytes = (int64_t)1 << 56, d.slot = word(), d.num_slots = 16));
 }
 
 static void test_validation(void) {
@@ -655,6 +686,7 @@ static void test_validation(void) {
     EXPECT(shift_kv, SPECV_OK, (void)0);
     EXPECT(shift_kv, SPECV_ERR_CANARY, d.canary0 = 1);
     EXPECT(shift_kv, SPECV_ERR_CANARY, d.canary1 = 1);
+    EXPECT(shift_kv, SPECV_ERR_CANARY, d.reserved = 1);
     EXPECT(shift_kv, SPECV_ERR_KEEP_STATUS, d.keep_status = 2);
     EXPECT(shift_kv, SPECV_ERR_BATCH, d.batch = -1);
     EXPECT(shift_kv, SPECV_ERR_NUM_ACTIVE, d.num_active = (int32_t *)misaligned());

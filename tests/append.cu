@@ -58,6 +58,7 @@ static void draw_form(form *f, int turn, int64_t most_bytes) {
     f->give = t_chance(50) ? (unsigned)t_below(GIVE_ALL + 1) : (unsigned)GIVE_ALL;
     f->with_refs = f->page_size && t_chance(50);
     f->keep_status = t_chance(25);
+    f->with_slots = t_chance(50);
     row_bytes = (int64_t)f->heads * f->head_bytes * (f->planes > 0 ? f->planes : 1) *
                 (f->max_positions + f->page_size);
     while (f->s.batch > 1 && f->s.batch * row_bytes > most_bytes) f->s.batch /= 2;
@@ -99,6 +100,7 @@ static void test_batches(void) {
         f.max_positions = 5;
         f.num_sms = i % 3 ? 132 : 1;
         f.faults = i % 4 == 2 ? 30 : 0;
+        f.with_slots = i % 3 == 0;
         f.s.has_num_active = i % 5 == 4, f.s.num_active = batches[i / 4] - 100;
         append_run(&f);
     }
@@ -742,6 +744,10 @@ static void check_numbers(void) {
     EXPECT(SPECV_OK, (d.num_pending = 1, rows->max_draft = (1 << 28) - 1));
     EXPECT(SPECV_ERR_NUM_PENDING, (d.num_pending = 2, rows->max_draft = (1 << 28) - 1));
     EXPECT(SPECV_ERR_NUM_PENDING, d.num_pending = INT32_MAX);
+    EXPECT(SPECV_ERR_SLOT, rows->slot = (int32_t *)storage);
+    EXPECT(SPECV_ERR_SLOT, (rows->slot = (int32_t *)misaligned(), rows->num_slots = 9));
+    EXPECT(SPECV_OK, (rows->slot = (int32_t *)storage, rows->num_slots = INT32_MAX));
+    EXPECT(SPECV_OK, rows->num_slots = INT32_MIN);
     EXPECT(SPECV_ERR_NUM_SMS, d.num_sms = -1);
     EXPECT(SPECV_ERR_NUM_SMS, d.num_sms = 65536);
     EXPECT(SPECV_OK, d.num_sms = 65535);
@@ -820,6 +826,12 @@ static void check_cache(void) {
     EXPECT(SPECV_ERR_SIZE, kv->head_stride_bytes = half);
     EXPECT(SPECV_ERR_SIZE, kv->pos_stride_bytes = half);
     EXPECT(SPECV_ERR_SIZE, kv->seq_stride_bytes = half);
+    EXPECT(SPECV_OK, kv->seq_stride_bytes = half >> 9);
+    EXPECT(SPECV_ERR_SIZE, (kv->seq_stride_bytes = half >> 9, d.rows.slot = (int32_t *)storage,
+                            d.rows.num_slots = 1 << 9));
+    EXPECT_PAGED(SPECV_OK, kv->table_stride_elems = half >> 9);
+    EXPECT_PAGED(SPECV_ERR_SIZE, (kv->table_stride_elems = half >> 9,
+                                  d.rows.slot = (int32_t *)storage, d.rows.num_slots = 1 << 9));
     EXPECT_PAGED(SPECV_ERR_SIZE, kv->page_stride_bytes = half);
 }
 

@@ -9,6 +9,7 @@
 #define APPEND_H_INCLUDED
 
 #include "cache.h"
+#include "seats.h"
 
 /* Outputs that may be null, as bits. */
 enum { GIVE_DRAFT = 1, GIVE_DRAFT_LACKS = 2, GIVE_SLOTS = 4, GIVE_IDS = 8, GIVE_STATUS = 16 };
@@ -37,7 +38,7 @@ typedef struct form {
     int table_gap, null_planes; /* entries; per cent */
     int faults;                 /* per cent of live rows */
     unsigned give;              /* GIVE_* */
-    int with_refs, keep_status;
+    int with_refs, keep_status, with_slots;
 } form;
 
 /* What becomes of a row. */
@@ -51,6 +52,7 @@ typedef struct outcome {
 typedef struct append {
     form f;
     batch b; /* lengths only */
+    seats seats;
     outcome *rows;
     int32_t *page; /* [batch][row_pages]: -1 where the table names none */
     int64_t row_pages, table_stride_elems, num_pages, columns;
@@ -75,9 +77,10 @@ T_FN fault draw_lengths(append *a, int row) {
     const form *f = &a->f;
     const truth *r = &a->b.rows[row];
     outcome *o = &a->rows[row];
+    const int works = r->live && !a->seats.bad[row];
     const int32_t bad_accepted[] = {-1, INT32_MIN, r->n_draft + 1, INT32_MAX};
     const int32_t bad_len[] = {-1, INT32_MIN, f->max_positions + 1, INT32_MAX};
-    fault what = r->live && t_chance(f->faults) ? (fault)t_below(NUM_FAULTS) : FAULT_NONE;
+    fault what = works && t_chance(f->faults) ? (fault)t_below(NUM_FAULTS) : FAULT_NONE;
     int64_t room;
     o->accepted = t_chance(30) ? r->n_draft : (int32_t)t_between(0, r->n_draft);
     o->count = f->pending + o->accepted;
@@ -105,11 +108,11 @@ T_FN fault draw_lengths(append *a, int row) {
         o->count = 0;
         o->status |= SPECV_ROW_BAD_LENGTH;
     }
-    if (!r->live) {
+    if (!works) {
         o->accepted = (int32_t)t_random(), o->before = (int32_t)t_random();
-        o->count = 0, o->status = 0;
+        o->count = 0, o->status = a->seats.bad[row] ? SPECV_ROW_BAD_SLOT : 0;
     }
-    o->after = r->live && what != FAULT_CACHE_LEN ? (int32_t)(o->before + o->count) : -1;
+    o->after = works && what != FAULT_CACHE_LEN ? (int32_t)(o->before + o->count) : -1;
     return what;
 }
 
@@ -137,7 +140,8 @@ T_FN void draw_pages(append *a, int row, fault what, const int32_t *own) {
         const int used = known && i != hit_page;
         const int32_t others[] = {0, 2, -1, INT32_MAX};
         int32_t refs = i >= first && i < end && o->count ? 1 : (int32_t)t_below(4) - 1;
-        put_word(&a->table, row * a->table_stride_elems + i, used ? own[i] : no_page(a));
+        put_word(&a->table, a->seats.at[row] * a->table_stride_elems + i,
+                 used ? own[i] : no_page(a));
         a->page[row * a->row_pages + i] = used ? own[i] : -1;
         if (i == hit_shared) refs = T_PICK(others);
         if (a->f.with_refs) put_word(&a->page_refs, own[i], refs);
@@ -178,6 +182,7 @@ T_FN void draw_rows(append *a) {
         all[j] = (int32_t)i;
     }
     for (int64_t i = 0; i < (int64_t)a->page_refs.bytes / 4; ++i) put_word(&a->page_refs, i, -7);
+    for (int64_t i = 0; i < (int64_t)a->table.bytes / 4; ++i) put_word(&a->table, i, no_page(a));
     for (int row = 0; row < num_rows; ++row) {
         outcome *o = &a->rows[row];
         fault what = draw_lengths(a, row);
@@ -185,8 +190,8 @@ T_FN void draw_rows(append *a) {
         draw_draft_cache(a, row, what);
         o->old_status = a->f.keep_status ? (uint32_t)t_random() : 0;
         put_word(&a->accepted, row, o->accepted);
-        put_word(&a->cache_len, row, o->before);
-        if (a->draft_len.host) put_word(&a->draft_len, row, o->draft_before);
+        put_word(&a->cache_len, a->seats.at[row], o->before);
+        if (a->draft_len.host) put_word(&a->draft_len, a->seats.at[row], o->draft_before);
         if (a->status.host && a->f.keep_status) put_word(&a->status, row, (int32_t)o->old_status);
     }
     free(all);
@@ -194,7 +199,7 @@ T_FN void draw_rows(append *a) {
 
 /* Where position x of a row is: -1 if it has no page. */
 T_FN int64_t outer_of(const append *a, int row, int64_t x) {
-    if (!a->f.page_size) return row;
+    if (!a->f.page_size) return a->seats.at[row];
     return a->page[row * a->row_pages + x / a->f.page_size];
 }
 
@@ -237,7 +242,7 @@ T_FN void make_grids(append *a) {
     int64_t *s = a->src.count, *d = a->dst.count;
     s[AXIS_OUTER] = csr ? 1 : f->s.batch;
     s[AXIS_POS] = csr ? a->b.num_draft_tokens + (int64_t)f->s.batch * f->pending : a->columns;
-    d[AXIS_OUTER] = f->page_size ? a->num_pages : f->s.batch;
+    d[AXIS_OUTER] = f->page_size ? a->num_pages : a->seats.num_slots;
     d[AXIS_POS] = f->page_size ? f->page_size : f->max_positions;
     s[AXIS_HEAD] = d[AXIS_HEAD] = f->heads;
     s[AXIS_PLANE] = d[AXIS_PLANE] = f->planes > 0 ? f->planes : 1;
@@ -252,15 +257,19 @@ T_FN void make_grids(append *a) {
 
 T_FN void append_make(append *a, const form *f) {
     const int64_t num_rows = f->s.batch;
-    int64_t table_entries = 1; /* no gap behind the last row */
+    int64_t num_slots, table_entries = 1; /* no gap behind the last row */
+    int live = 0;
     memset(a, 0, sizeof *a);
     a->f = *f;
     a->columns = (int64_t)f->pending + f->s.max_draft;
     a->row_pages = f->page_size ? (f->max_positions + f->page_size - 1) / f->page_size : 0;
     a->table_stride_elems = a->row_pages + f->table_gap;
     a->num_pages = f->page_size ? num_rows * a->row_pages + 1 + t_below(3) : 0;
-    if (num_rows > 0) table_entries = (num_rows - 1) * a->table_stride_elems + a->row_pages;
     batch_start(&a->b, &f->s);
+    for (int row = 0; row < f->s.batch; ++row) live += a->b.rows[row].live;
+    seats_make(&a->seats, f->s.batch, live, f->with_slots, f->faults);
+    num_slots = a->seats.num_slots;
+    if (num_slots > 0) table_entries = (num_slots - 1) * a->table_stride_elems + a->row_pages;
     if (f->s.layout == CSR)
         draw_csr_lengths(&a->b);
     else
@@ -269,10 +278,10 @@ T_FN void append_make(append *a, const form *f) {
     a->page = (int32_t *)get_memory((size_t)(num_rows * a->row_pages) * 4);
     make_grids(a);
     a->accepted = t_in(4 * num_rows, 0);
-    a->cache_len = t_out(4 * num_rows, 0);
+    a->cache_len = t_out(4 * num_slots, 0);
     a->table = t_in(f->page_size ? 4 * table_entries : 0, 0);
     a->page_refs = t_in(f->with_refs ? 4 * a->num_pages : 0, 0);
-    if (f->give & GIVE_DRAFT) a->draft_len = t_out(4 * num_rows, 0);
+    if (f->give & GIVE_DRAFT) a->draft_len = t_out(4 * num_slots, 0);
     if (f->give & GIVE_DRAFT_LACKS) a->draft_lacks = t_out(4 * num_rows, 0);
     if (f->give & GIVE_SLOTS) a->slots = t_out(8 * num_rows * a->columns, 0);
     if (f->give & GIVE_IDS) a->ids = t_out(4 * num_rows * a->columns, 0);
@@ -297,6 +306,7 @@ T_FN void append_make(append *a, const form *f) {
 T_FN void append_free(append *a) {
     if (a->f.planes > 0) table_free(&a->src_planes);
     if (a->f.planes > 0) table_free(&a->dst_planes);
+    seats_free(&a->seats);
     free(a->rows);
     free(a->page);
     free(a->expected);
@@ -308,6 +318,7 @@ T_FN specv_append_kv_desc append_describe(const append *a, int side) {
     specv_append_kv_desc d = SPECV_ZERO;
     d.keep_status = f->keep_status;
     d.rows = batch_rows(&a->b, side);
+    d.rows.slot = seats_slot(&a->seats, side), d.rows.num_slots = seats_num_slots(&a->seats);
     d.accepted_len = (const int32_t *)t_at(&a->accepted, side);
     d.cache_len = (int32_t *)t_at(&a->cache_len, side);
     d.draft_cache_len = (int32_t *)t_at(&a->draft_len, side);
@@ -363,7 +374,7 @@ T_FN void check_next_pass(const append *a, int row) {
         int64_t slot = -1;
         if (o->after >= 0 && x < a->f.max_positions) {
             if (!a->f.page_size)
-                slot = (int64_t)row * a->f.max_positions + x;
+                slot = (int64_t)a->seats.at[row] * a->f.max_positions + x;
             else if (outer_of(a, row, x) >= 0)
                 slot = outer_of(a, row, x) * a->f.page_size + x % a->f.page_size;
         }
@@ -375,13 +386,16 @@ T_FN void check_next_pass(const append *a, int row) {
 T_FN void append_check(const append *a) {
     for (int row = 0; row < a->f.s.batch; ++row) {
         const outcome *o = &a->rows[row];
-        CHECK_EQ(word_at(&a->cache_len, row), o->after < 0 ? o->before : o->after, row);
-        if (a->draft_len.host) CHECK_EQ(word_at(&a->draft_len, row), o->draft_after, row);
+        const int at = a->seats.at[row];
+        CHECK_EQ(word_at(&a->cache_len, at), o->after < 0 ? o->before : o->after, row);
+        if (a->draft_len.host) CHECK_EQ(word_at(&a->draft_len, at), o->draft_after, row);
         if (a->draft_lacks.host) CHECK_EQ(word_at(&a->draft_lacks, row), o->draft_lacks, row);
         if (a->status.host)
             CHECK_EQ((uint32_t)word_at(&a->status, row), o->status | o->old_status, row);
         check_next_pass(a, row);
     }
+    seats_check_rest(&a->seats, &a->cache_len);
+    if (a->draft_len.host) seats_check_rest(&a->seats, &a->draft_len);
     CHECK_EQ(word_at(&a->ticket, 0), 0, -1);
     if (a->dst_data.host) check_image(&a->dst_data, a->expected);
 }

@@ -741,14 +741,14 @@ T_FN void fork_case(int fan_out) {
         }
     }
     d.page_refs = p.owners, d.block_table = p.table, d.num_row_pages = p.num_row_pages;
-    d.cache_len = p.cache_len, d.src_row = src, d.dst_row = dst;
+    d.cache_len = p.cache_len, d.src_slot = src, d.dst_slot = dst;
     d.fork_status = (uint32_t *)optional(90, 4 * (int64_t)batch);
     d.table_stride_elems = p.stride == p.row_pages ? 0 : p.stride;
-    d.batch = batch;
+    d.num_slots = batch;
     d.page_size = p.page_size, d.num_pages = p.num_pages, d.max_row_pages = p.row_pages;
-    SPOIL(d.batch, -1);
+    SPOIL(d.num_slots, -1);
     SPOIL(d.num_forks, -1);
-    SPOIL(d.src_row, NULL);
+    SPOIL(d.src_slot, NULL);
     SPOIL(d.page_size, 0);
     SPOIL(d.canary1, 1);
     RUN(page_fork);

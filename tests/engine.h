@@ -289,11 +289,11 @@ T_FN void engine_fork(const engine *e, int num_forks, int side) {
     d.block_table = (int32_t *)t_at(&e->table, side);
     d.num_row_pages = (int32_t *)t_at(&e->num_row_pages, side);
     d.cache_len = (int32_t *)t_at(&e->cache_len, side);
-    d.src_row = (const int32_t *)t_at(&e->src, side);
-    d.dst_row = (const int32_t *)t_at(&e->dst, side);
+    d.src_slot = (const int32_t *)t_at(&e->src, side);
+    d.dst_slot = (const int32_t *)t_at(&e->dst, side);
     d.fork_status = (uint32_t *)t_at(&e->row_status, side);
     d.table_stride_elems = e->table_stride_elems;
-    d.batch = e->num_rows, d.num_forks = num_forks;
+    d.num_slots = e->num_rows, d.num_forks = num_forks;
     d.page_size = e->size, d.num_pages = e->num_pages, d.max_row_pages = e->row_pages;
     run_fork(&d, side);
 }

@@ -29,7 +29,8 @@ enum {
     LENGTH = SPECV_ROW_BAD_LENGTH,
     DRY = SPECV_ROW_NO_SPACE,
     PAGE = SPECV_ROW_BAD_PAGE,
-    SHARED = SPECV_ROW_SHARED_PAGE
+    SHARED = SPECV_ROW_SHARED_PAGE,
+    SLOT = SPECV_ROW_BAD_SLOT
 };
 
 /* Pages of 4 positions, 12 positions at most. In each state: page_refs, free pages, how many; then
@@ -259,11 +260,15 @@ static void check_words(const t_buf *b, const int32_t *want, int64_t count, cons
     CHECK(1);
 }
 
-static void check_state(const tables *w, const state *s, int num_rows) {
+static void check_pool(const tables *w, const state *s) {
     const int known = s->num_free < 0 || s->num_free > PAGES ? 0 : s->num_free;
     check_words(&w->page_refs, s->page_refs, PAGES, "page_refs");
     check_words(&w->num_free, &s->num_free, 1, "num_free");
     check_words(&w->free_pages, s->free_pages, known, "free_pages");
+}
+
+static void check_state(const tables *w, const state *s, int num_rows) {
+    check_pool(w, s);
     check_words(&w->table, s->table, num_rows * ENTRIES, "table");
     check_words(&w->num_row_pages, s->num_row_pages, num_rows, "num_row_pages");
     check_words(&w->cache_len, s->cache_len, num_rows, "cache_len");
@@ -287,6 +292,33 @@ static specv_page_resize_desc describe_tables(const tables *w, int num_rows, int
     d.batch = num_rows;
     d.num_sms = 2;
     return d;
+}
+
+/* Pages full of tags; returns what the copies make of them. */
+static char *make_data(tables *w, grid *g, const resize_case *c, int live, int way) {
+    const int64_t gap[NUM_AXES] = {3, 0, 5, 1};
+    char *expected;
+    g->count[AXIS_OUTER] = PAGES, g->count[AXIS_POS] = SIZE;
+    g->count[AXIS_HEAD] = 2, g->count[AXIS_PLANE] = 1, g->elem_bytes = BYTES;
+    grid_make(g, grid_orders[way % 3], gap);
+    w->data = t_out(g->bytes, way % 2);
+    expected = (char *)malloc((size_t)g->bytes);
+    if (!expected) t_die(__FILE__, __LINE__, "make_data", "no memory");
+    for (int page = 0; page < PAGES; ++page)
+        for (int x = 0; x < SIZE; ++x) tag_position(w->data.host, g, page, x, 0, page, x);
+    memcpy(expected, w->data.host, (size_t)g->bytes);
+    for (int row = 0; row < live; ++row)
+        for (int x = 0; c->copy_dst_page[row] >= 0 && x < c->before.cache_len[row] % SIZE; ++x)
+            tag_position(expected, g, c->copy_dst_page[row], x, 0, c->copy_src_page[row], x);
+    return expected;
+}
+
+static void describe_data(const tables *w, const grid *g, specv_kv_cache *kv, int side) {
+    kv->plane = t_at(&w->data, side);
+    kv->num_heads = 2, kv->head_bytes = BYTES;
+    kv->head_stride_bytes = g->stride[AXIS_HEAD];
+    kv->pos_stride_bytes = g->stride[AXIS_POS];
+    kv->page_stride_bytes = g->stride[AXIS_OUTER];
 }
 
 /* Each case bare, with KV, with statuses to keep, and with rows behind that are inert: those would
@@ -320,33 +352,13 @@ static void run_case(const resize_case *c, int way) {
     w.status = t_out(4 * all, 0);
     for (int row = 0; row < all && keep; ++row) put_word(&w.status, row, (int32_t)old);
     if (way > 2) w.num_active = words(&active, 1);
-    if (with_kv) {
-        const int64_t gap[NUM_AXES] = {3, 0, 5, 1};
-        g.count[AXIS_OUTER] = PAGES, g.count[AXIS_POS] = SIZE;
-        g.count[AXIS_HEAD] = 2, g.count[AXIS_PLANE] = 1, g.elem_bytes = BYTES;
-        grid_make(&g, grid_orders[way % 3], gap);
-        w.data = t_out(g.bytes, way % 2);
-        expected = (char *)malloc((size_t)g.bytes);
-        if (!expected) t_die(__FILE__, __LINE__, "run_case", "no memory");
-        for (int page = 0; page < PAGES; ++page)
-            for (int x = 0; x < SIZE; ++x) tag_position(w.data.host, &g, page, x, 0, page, x);
-        memcpy(expected, w.data.host, (size_t)g.bytes);
-        for (int row = 0; row < live; ++row)
-            for (int x = 0; c->copy_dst_page[row] >= 0 && x < before.cache_len[row] % SIZE; ++x)
-                tag_position(expected, &g, c->copy_dst_page[row], x, 0, c->copy_src_page[row], x);
-    }
+    if (with_kv) expected = make_data(&w, &g, c, live, way);
     t_upload();
     for (int side = 0; side <= T_DEVICE; ++side) {
         specv_page_resize_desc d = describe_tables(&w, all, side);
         d.reserve = c->reserve;
         d.keep_status = keep;
-        if (with_kv) {
-            d.kv.plane = t_at(&w.data, side);
-            d.kv.num_heads = 2, d.kv.head_bytes = BYTES;
-            d.kv.head_stride_bytes = g.stride[AXIS_HEAD];
-            d.kv.pos_stride_bytes = g.stride[AXIS_POS];
-            d.kv.page_stride_bytes = g.stride[AXIS_OUTER];
-        }
+        if (with_kv) describe_data(&w, &g, &d.kv, side);
         run_resize(&d, side);
     }
     check_state(&w, &after, all);
@@ -361,6 +373,94 @@ static void run_case(const resize_case *c, int way) {
     t_check_host();
     t_check_device();
     free(expected);
+}
+
+enum { PLACES = 9, GIVEN_ROWS = 2 * ROWS + 2 };
+static const int32_t place[ROWS] = {5, 0, 7, 2};
+
+/* The case's rows in these places; elsewhere is what others could use. */
+static void scatter(int32_t *to, const int32_t *from, int num_rows, int entries) {
+    for (int i = 0; i < PLACES * entries; ++i) to[i] = entries > 1 ? i % PAGES : 2;
+    for (int row = 0; row < num_rows; ++row)
+        memcpy(to + place[row] * entries, from + row * entries, 4 * (size_t)entries);
+}
+
+static void check_scattered(const t_buf *b, const int32_t *from, int num_rows, int entries,
+                            const char *what) {
+    int32_t want[PLACES * ENTRIES];
+    scatter(want, from, num_rows, entries);
+    check_words(b, want, PLACES * entries, what);
+}
+
+/* The same with slots. Behind each of the case's rows a live one that would give back all its
+   pages, but has a slot that is none, or is that of a row before; behind all of them inert ones. */
+static void run_slots(const resize_case *c, int way) {
+    static const int32_t none[] = {-1, PLACES, INT32_MAX, INT32_MIN};
+    const int all = 2 * c->batch + 2;
+    const int32_t active = 2 * c->batch;
+    int32_t words_of[PLACES * ENTRIES], slot[GIVEN_ROWS], reserve[GIVEN_ROWS];
+    const uint32_t old = way % 2 ? 0x8000u : 0;
+    const state *before = &c->before, *after = &c->after;
+    int any_reserve = 0;
+    char *expected;
+    tables w;
+    grid g;
+    tables_make(&w, before, 0);
+    scatter(words_of, before->table, c->batch, ENTRIES),
+        w.table = words(words_of, PLACES * ENTRIES);
+    scatter(words_of, before->num_row_pages, c->batch, 1),
+        w.num_row_pages = words(words_of, PLACES);
+    scatter(words_of, before->cache_len, c->batch, 1), w.cache_len = words(words_of, PLACES);
+    w.finished = t_out(all, 0), w.status = t_out(4 * all, 0);
+    w.from = t_out(4 * all, 0), w.to = t_out(4 * all, 0);
+    for (int i = 0; i < all; ++i) {
+        const int row = i / 2, is_case = i < active && i % 2 == 0;
+        slot[i] = is_case          ? place[row]
+                  : (i + way) % 3  ? none[(row + way) % 4]
+                  : row < c->batch ? place[(row * way) % (row + 1)]
+                                   : place[0];
+        reserve[i] = is_case ? c->row_reserve[row] : 12;
+        if (is_case) any_reserve |= c->row_reserve[row] != 0;
+        w.finished.host[i] = (char)(is_case ? c->finished[row] : 1);
+        put_word(&w.status, i, (int32_t)old);
+    }
+    if (any_reserve) w.reserve = words(reserve, all);
+    w.num_active = words(&active, 1);
+    t_buf slots = words(slot, all);
+    expected = make_data(&w, &g, c, c->batch, way);
+    t_upload();
+    for (int side = 0; side <= T_DEVICE; ++side) {
+        specv_page_resize_desc d = describe_tables(&w, all, side);
+        d.slot = (const int32_t *)t_at(&slots, side), d.num_slots = PLACES;
+        d.reserve = c->reserve;
+        d.keep_status = way % 2;
+        describe_data(&w, &g, &d.kv, side);
+        run_resize(&d, side);
+    }
+    check_pool(&w, after);
+    check_scattered(&w.table, after->table, c->batch, ENTRIES, "table");
+    check_scattered(&w.num_row_pages, after->num_row_pages, c->batch, 1, "num_row_pages");
+    check_scattered(&w.cache_len, after->cache_len, c->batch, 1, "cache_len");
+    for (int i = 0; i < all; ++i) {
+        const int row = i / 2, is_case = i < active && i % 2 == 0;
+        const uint32_t bits = is_case ? c->status[row] : i < active ? SLOT : 0;
+        CHECK_EQ((uint32_t)word_at(&w.status, i), bits | old, i);
+        CHECK_EQ(word_at(&w.from, i), is_case ? c->copy_src_page[row] : NO, i);
+        CHECK_EQ(word_at(&w.to, i), is_case ? c->copy_dst_page[row] : NO, i);
+    }
+    check_image(&w.data, expected);
+    t_check_host();
+    t_check_device();
+    free(expected);
+}
+
+static void test_slots(void) {
+    for (int i = 0; i < T_COUNT(resize_cases); ++i)
+        for (int way = 0; way < 6; ++way) {
+            if (t.quick && way != i % 6) continue;
+            t_case("slots: %s, way %d", resize_cases[i].name, way);
+            run_slots(&resize_cases[i], way);
+        }
 }
 
 static void test_cases(void) {
@@ -405,13 +505,13 @@ static const fork_case fork_cases[] = {
      {{1, 1, 1, 1}, {0}, 0,
       {0, 1, 2, 3, NO, NO, NO, NO, NO, NO, NO, NO}, {3, 1, 0, 0}, {6, 0, 9, 0}},
      {0}},
-    {"rows out of range, a row to itself", 4, {4, 0, NO, 2}, {2, 4, 3, 2},
+    {"slots out of range, a slot to itself", 4, {4, 0, NO, 2}, {2, 4, 3, 2},
      {{1, 1, 1, 1}, {0}, 0,
       {0, 1, 2, 3, NO, NO, NO, NO, NO, NO, NO, NO}, {3, 1, 0, 0}, {6, 4, 0, 0}},
      {{1, 1, 1, 1}, {0}, 0,
       {0, 1, 2, 3, NO, NO, NO, NO, NO, NO, NO, NO}, {3, 1, 0, 0}, {6, 4, 0, 0}},
      {LENGTH, LENGTH, LENGTH, LENGTH}},
-    {"a row twice as dst: the first wins, even where it failed", 4, {1, 0, 0, 0}, {2, 2, 1, 3},
+    {"a slot twice as dst: the first wins, even where it failed", 4, {1, 0, 0, 0}, {2, 2, 1, 3},
      {{1, 1, 1, 1}, {0}, 0,
       {0, 1, 2, 3, NO, NO, NO, NO, NO, NO, NO, NO}, {3, 1, 0, 0}, {6, 5, 0, 0}},
      {{2, 2, 1, 1}, {0}, 0,
@@ -444,10 +544,10 @@ static specv_page_fork_desc describe_fork(const tables *w, int num_rows, int num
     d.block_table = (int32_t *)t_at(&w->table, side);
     d.num_row_pages = (int32_t *)t_at(&w->num_row_pages, side);
     d.cache_len = (int32_t *)t_at(&w->cache_len, side);
-    d.src_row = (const int32_t *)t_at(&w->src, side);
-    d.dst_row = (const int32_t *)t_at(&w->dst, side);
+    d.src_slot = (const int32_t *)t_at(&w->src, side);
+    d.dst_slot = (const int32_t *)t_at(&w->dst, side);
     d.fork_status = (uint32_t *)t_at(&w->status, side);
-    d.batch = num_rows, d.num_forks = num_forks;
+    d.num_slots = num_rows, d.num_forks = num_forks;
     d.page_size = SIZE, d.num_pages = PAGES, d.max_row_pages = ENTRIES;
     return d;
 }
@@ -516,12 +616,13 @@ static void test_inert_forks(void) {
 
 /* All rows leave, and every page is in many tables, so that warps meet at its count: pages with an
    even id have as many owners as entries, the others claim to have one less. */
-static void test_owners(void) {
+static void run_owners(int with_slots) {
     enum { ALL = SPECV_PAGE_ROWS };
     static const int32_t stack[PAGES] = {0, 2, 1, 3, 4, 5, 6, 7}; /* as rows name them first */
     tables w;
     memset(&w, 0, sizeof w);
-    t_case("pages with many owners");
+    t_case("pages with many owners%s", with_slots ? ", with slots" : "");
+    t_buf slots = t_in(with_slots ? 4 * ALL : 0, 0);
     w.page_refs = t_out(4 * PAGES, 0), w.free_pages = t_out(4 * PAGES, 0);
     w.num_free = t_out(4, 0), w.table = t_out(4 * ALL * ENTRIES, 0);
     w.num_row_pages = t_out(4 * ALL, 0), w.cache_len = t_out(4 * ALL, 0);
@@ -532,15 +633,18 @@ static void test_owners(void) {
         put_word(&w.free_pages, page, NO);
     }
     for (int row = 0; row < ALL; ++row) {
-        put_word(&w.table, row * ENTRIES, row % PAGES);
-        put_word(&w.table, row * ENTRIES + 1, (row + 2) % PAGES);
-        put_word(&w.table, row * ENTRIES + 2, NO);
-        put_word(&w.num_row_pages, row, 2), put_word(&w.cache_len, row, 5);
+        const int at = with_slots ? (row * 5 + 3) % ALL : row;
+        put_word(&w.table, at * ENTRIES, row % PAGES);
+        put_word(&w.table, at * ENTRIES + 1, (row + 2) % PAGES);
+        put_word(&w.table, at * ENTRIES + 2, NO);
+        put_word(&w.num_row_pages, at, 2), put_word(&w.cache_len, at, 5);
+        if (with_slots) put_word(&slots, row, at);
         w.finished.host[row] = 1;
     }
     t_upload();
     for (int side = 0; side <= T_DEVICE; ++side) {
         specv_page_resize_desc d = describe_tables(&w, ALL, side);
+        d.slot = (const int32_t *)t_at(&slots, side), d.num_slots = ALL;
         run_resize(&d, side);
     }
     CHECK_EQ(word_at(&w.num_free, 0), PAGES, -1);
@@ -553,6 +657,11 @@ static void test_owners(void) {
     }
     t_check_host();
     t_check_device();
+}
+
+static void test_owners(void) {
+    run_owners(0);
+    run_owners(1);
 }
 
 /* More forks than a block has threads. Row i of the first half has a page and goes to the row half
@@ -738,7 +847,7 @@ static void test_dependents(void) {
                 put_word(&w.page_refs, 3, 1);
             put_word(&w.num_free, 0, 2);
         } else if (kernel == 1) { /* from row 0 to row 1 */
-            f.src_row = made + 2, f.dst_row = made + 3;
+            f.src_slot = made + 2, f.dst_slot = made + 3;
             specv_page_fork_resolve(&f);
             CHECK_EQ(
                 t_launch_dependent((const void *)specv_page_fork_kernel, 1, SPECV_PAGE_THREADS, &f),
@@ -785,8 +894,8 @@ static specv_page_fork_desc valid_fork(void) {
     specv_page_fork_desc d = SPECV_ZERO;
     int32_t *any = (int32_t *)storage;
     d.page_refs = d.block_table = d.num_row_pages = d.cache_len = any;
-    d.src_row = d.dst_row = any;
-    d.batch = 4, d.num_forks = 2, d.page_size = 16, d.num_pages = 50, d.max_row_pages = 7;
+    d.src_slot = d.dst_slot = any;
+    d.num_slots = 4, d.num_forks = 2, d.page_size = 16, d.num_pages = 50, d.max_row_pages = 7;
     return d;
 }
 
@@ -843,6 +952,16 @@ static void check_resize(void) {
     const int64_t half = INT64_MAX / 2 + 1;
     RESIZE(SPECV_ERR_CANARY, d.canary0 = 1);
     RESIZE(SPECV_ERR_CANARY, d.canary1 = 1);
+    RESIZE(SPECV_ERR_CANARY, d.reserved = 1);
+    RESIZE(SPECV_ERR_SLOT, d.slot = (int32_t *)storage);
+    RESIZE(SPECV_ERR_SLOT, (d.slot = misaligned(), d.num_slots = 4));
+    RESIZE(SPECV_OK, (d.slot = (int32_t *)storage, d.num_slots = INT32_MAX)); /* no limit of rows */
+    RESIZE(SPECV_OK, d.num_slots = INT32_MIN);
+    RESIZE(SPECV_OK, d.kv.table_stride_elems = half >> 10);
+    RESIZE(SPECV_ERR_SIZE, (d.kv.table_stride_elems = half >> 10, d.slot = (int32_t *)storage,
+                            d.num_slots = 1 << 10));
+    RESIZE(SPECV_OK, (d.slot = (int32_t *)storage, d.num_slots = 9, d.batch = 0,
+                      d.kv.block_table = NULL, d.kv.plane = NULL));
     RESIZE(SPECV_ERR_CANARY, d.kv.reserved = 1);
     RESIZE(SPECV_ERR_KEEP_STATUS, d.keep_status = 2);
     RESIZE(SPECV_ERR_KEEP_STATUS, d.keep_status = -1);
@@ -873,13 +992,14 @@ static void check_fork(void) {
     FORK(SPECV_OK, (void)0);
     FORK(SPECV_ERR_CANARY, d.canary0 = 1);
     FORK(SPECV_ERR_CANARY, d.canary1 = 1);
-    FORK(SPECV_ERR_BATCH, d.batch = -1);
+    FORK(SPECV_ERR_SLOT, d.num_slots = -1);
+    FORK(SPECV_ERR_SLOT, d.num_slots = 0);
     FORK(SPECV_ERR_FORK, d.num_forks = -1);
     FORK(SPECV_ERR_NUM_ACTIVE, d.num_active_forks = misaligned());
-    FORK(SPECV_ERR_FORK, d.src_row = NULL);
-    FORK(SPECV_ERR_FORK, d.src_row = misaligned());
-    FORK(SPECV_ERR_FORK, d.dst_row = NULL);
-    FORK(SPECV_ERR_FORK, d.dst_row = misaligned());
+    FORK(SPECV_ERR_FORK, d.src_slot = NULL);
+    FORK(SPECV_ERR_FORK, d.src_slot = misaligned());
+    FORK(SPECV_ERR_FORK, d.dst_slot = NULL);
+    FORK(SPECV_ERR_FORK, d.dst_slot = misaligned());
     FORK(SPECV_ERR_ROW_STATUS, d.fork_status = (uint32_t *)misaligned());
     FORK(SPECV_ERR_KEEP_STATUS, d.keep_status = 2);
     FORK(SPECV_ERR_PAGE_REFS, d.page_refs = NULL);
@@ -932,6 +1052,7 @@ int main(int argc, char **argv) {
         {"validation", test_validation},
         {"nothing", test_nothing},
         {"cases", test_cases},
+        {"slots", test_slots},
         {"forks", test_forks},
         {"inert-forks", test_inert_forks},
         {"owners", test_owners},

@@ -50,10 +50,10 @@ typedef struct lm_particles {
     uint8_t *finished;
     double *log_weight;
     int32_t *text_len;
-    int32_t *src_row, *dst_row; /* fan-out */
-    int32_t *jobs;              /* [groups][N - 1][2] */
-    uint32_t *ticket;           /* [SPECV_RESHUFFLE_TICKET_WORDS] */
-    int is_tempered;            /* alpha is not 1: bonus tokens come from another distribution */
+    int32_t *src_slot, *dst_slot; /* fan-out */
+    int32_t *jobs;                /* [groups][N - 1][2] */
+    uint32_t *ticket;             /* [SPECV_RESHUFFLE_TICKET_WORDS] */
+    int is_tempered;              /* alpha is not 1: bonus tokens come from another distribution */
     double threshold;
 } lm_particles;
 
@@ -99,10 +99,10 @@ static inline specv_page_fork_desc lm_pool_fork(const lm_cache *c, const lm_part
     d.block_table = pool->table;
     d.num_row_pages = pool->num_row_pages;
     d.cache_len = pool->cache_len;
-    d.src_row = p->src_row;
-    d.dst_row = p->dst_row;
+    d.src_slot = p->src_slot;
+    d.dst_slot = p->dst_slot;
     d.fork_status = p->out->fork_status;
-    d.batch = p->limits.batch;
+    d.num_slots = p->limits.batch;
     d.num_forks = num_groups * (p->limits.particles - 1);
     d.page_size = c->layout.page_size;
     d.num_pages = c->layout.num_pages;

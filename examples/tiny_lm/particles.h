@@ -65,8 +65,8 @@ static void allocate_particles(lm_state *s) {
     p->finished = (uint8_t *)zeroed(s, rows, 1);
     p->log_weight = (double *)zeroed(s, rows, sizeof(double));
     p->text_len = p_ints(s, rows);
-    p->src_row = p_ints(s, rows);
-    p->dst_row = p_ints(s, rows);
+    p->src_slot = p_ints(s, rows);
+    p->dst_slot = p_ints(s, rows);
     p->jobs = p_ints(s, 2 * rows);
     p->ticket = (uint32_t *)zeroed(s, SPECV_RESHUFFLE_TICKET_WORDS, sizeof(uint32_t));
     p->is_tempered = s->sampling.alpha < 1 || s->sampling.alpha > 1;
@@ -133,9 +133,9 @@ static int p_send_constants(lm_backend *backend) {
     }
     if (send(backend, p->alpha, alpha, (size_t)rows * sizeof *alpha) != 0 ||
         send(backend, p->bonus_temperature, bonus_temperature, (size_t)rows * sizeof *alpha) != 0 ||
-        p_send_ints(backend, p->src_row, src, num_forks) != 0)
+        p_send_ints(backend, p->src_slot, src, num_forks) != 0)
         return -1;
-    return p_send_ints(backend, p->dst_row, dst, num_forks);
+    return p_send_ints(backend, p->dst_slot, dst, num_forks);
 }
 
 /* Weights 0, each particle its own founder. */

@@ -21,6 +21,13 @@ static void reach(wide last) {
     if (!fits(last)) fail("an element is out of reach", 0);
 }
 
+/* The state of a batch has an entry for each of its rows, or for each slot. */
+static int64_t places(const int32_t *slot, int32_t num_slots, int64_t batch) {
+    return batch > 0 && slot ? num_slots : batch;
+}
+
+#define PLACES(d) places((d)->slot, (d)->num_slots, (d)->batch)
+
 /* ---- caches */
 
 static void rules_of_elements(wide heads, wide positions, wide head_bytes, wide head_stride,
@@ -34,12 +41,12 @@ static void rules_of_elements(wide heads, wide positions, wide head_bytes, wide 
     RULE(0, KV_STRIDE); /* products that are too large for the kit may fail there already */
 }
 
-static void rules_of_cache(const specv_kv_cache *kv, int64_t batch, int paged) {
+static void rules_of_cache(const specv_kv_cache *kv, int64_t num_slots, int paged) {
     const wide heads = default_to(kv->num_heads, 1);
     const wide head_stride = default_to(kv->head_stride_bytes, kv->head_bytes);
     const wide pos_stride = default_to(kv->pos_stride_bytes, heads * head_stride);
     const wide positions = paged ? kv->page_size : kv->max_positions;
-    const wide outer = paged ? kv->num_pages : batch;
+    const wide outer = paged ? kv->num_pages : num_slots;
     const wide outer_stride =
         default_to(paged ? kv->page_stride_bytes : kv->seq_stride_bytes, positions * pos_stride);
     const wide row_pages = pages_of(kv->max_positions, kv->page_size);
@@ -47,7 +54,7 @@ static void rules_of_cache(const specv_kv_cache *kv, int64_t batch, int paged) {
     RULE(kv->reserved == 0, CANARY);
     RULE(kv->max_positions > 0, MAX_POSITIONS);
     RULE(aligned(kv->block_table, 4), BLOCK_TABLE);
-    RULE(paged ? kv->block_table || batch == 0 : !kv->block_table, BLOCK_TABLE);
+    RULE(paged ? kv->block_table || num_slots == 0 : !kv->block_table, BLOCK_TABLE);
     RULE(paged ? kv->page_size > 0 : kv->page_size == 0, PAGE_SIZE);
     RULE(paged ? kv->num_pages > 0 : kv->num_pages == 0, NUM_PAGES);
     RULE(kv->num_planes >= (kv->planes != NULL), NUM_PLANES);
@@ -58,7 +65,7 @@ static void rules_of_cache(const specv_kv_cache *kv, int64_t batch, int paged) {
     RULE(kv->head_stride_bytes >= 0 && kv->pos_stride_bytes >= 0, KV_STRIDE);
     RULE(kv->seq_stride_bytes >= 0 && kv->page_stride_bytes >= 0, KV_STRIDE);
     RULE(paged ? table_stride_elems >= row_pages : kv->table_stride_elems == 0, TABLE_STRIDE);
-    if (paged) RULE(small_enough(batch * 4 * table_stride_elems), SIZE);
+    if (paged) RULE(small_enough((wide)num_slots * 4 * table_stride_elems), SIZE);
     if (!kv->planes && !kv->plane) return;
     RULE(kv->head_bytes > 0 && heads * kv->head_bytes <= 1 << 30, HEAD_BYTES);
     rules_of_elements(heads, positions, kv->head_bytes, head_stride, pos_stride);
@@ -67,19 +74,19 @@ static void rules_of_cache(const specv_kv_cache *kv, int64_t batch, int paged) {
 }
 
 /* C1 numbers a thread for each 16 bytes of a position, in every plane of every row. */
-static void rules_of_shifted_cache(const specv_kv_cache *kv, int64_t batch) {
+static void rules_of_shifted_cache(const specv_kv_cache *kv, int64_t batch, int64_t num_slots) {
     const wide bytes = default_to(kv->num_heads, 1) * kv->head_bytes;
-    rules_of_cache(kv, batch, 0);
+    rules_of_cache(kv, num_slots, 0);
     RULE(batch * default_to(kv->num_planes, 1) * at_most((bytes + 15) / 16) <= 1 << 30, TOO_LARGE);
 }
 
-static void reach_of_cache(const specv_kv_cache *kv, wide batch) {
+static void reach_of_cache(const specv_kv_cache *kv, wide num_slots) {
     const wide inner = (wide)(kv->num_heads - 1) * kv->head_stride_bytes + kv->head_bytes;
     const int paged = kv->page_size > 0;
     const wide positions = paged ? kv->page_size : kv->max_positions;
-    const wide outer = paged ? kv->num_pages : batch;
+    const wide outer = paged ? kv->num_pages : num_slots;
     const wide stride = paged ? kv->page_stride_bytes : kv->seq_stride_bytes;
-    if (paged) reach(batch * kv->table_stride_elems * 4);
+    if (paged) reach(num_slots * kv->table_stride_elems * 4);
     if (paged && kv->table_stride_elems < pages_of(kv->max_positions, kv->page_size))
         fail("a row's pages do not fit", 0);
     if (!kv->planes && !kv->plane) return;
@@ -134,7 +141,7 @@ static void rules_of_append_kv(const specv_append_kv_desc *d) {
     RULES_OF_STATUS(d, row_status);
     NEEDED(d->ticket, 4, batch, TICKET);
     RULE(d->num_sms >= 0 && d->num_sms < 65536, NUM_SMS);
-    rules_of_cache(kv, r->batch, kv->block_table != NULL);
+    rules_of_cache(kv, PLACES(r), kv->block_table != NULL);
     RULE(aligned(d->src.planes, 8) && (d->src.planes != NULL) == (kv->planes != NULL), SRC);
     RULE(!(d->src.planes && d->src.plane), SRC);
     RULE(d->src.planes || (d->src.plane != NULL) == (kv->plane != NULL) || positions == 0, SRC);
@@ -152,7 +159,7 @@ static void reach_of_append_kv(const specv_append_kv_desc *d) {
     const wide rows = is_csr(&d->rows)
                           ? d->rows.num_draft_tokens + (wide)d->rows.batch * d->num_pending
                           : (wide)d->num_pending + d->rows.max_draft;
-    reach_of_cache(&d->kv, d->rows.batch);
+    reach_of_cache(&d->kv, PLACES(&d->rows));
     if (!d->kv.planes && !d->kv.plane) return;
     reach((is_csr(&d->rows) ? 0 : (wide)d->rows.batch * d->src.seq_stride_bytes) +
           rows * d->src.pos_stride_bytes + (wide)d->kv.num_heads * d->src.head_stride_bytes);
@@ -191,10 +198,11 @@ static void fill_pool(specv_page_pool *p) {
 }
 
 static void rules_of_page_resize(const specv_page_resize_desc *d) {
-    RULE(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    RULE(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
     RULE(d->batch >= 0, BATCH);
     RULE(d->batch <= SPECV_PAGE_ROWS, TOO_LARGE);
     RULE(aligned(d->num_active, 4), NUM_ACTIVE);
+    rules_of_slots(d->slot, d->num_slots);
     rules_of_pool(&d->pool, d->batch);
     NEEDED(d->num_row_pages, 4, d->batch, NUM_ROW_PAGES);
     NEEDED(d->cache_len, 4, d->batch, CACHE_LEN);
@@ -204,19 +212,20 @@ static void rules_of_page_resize(const specv_page_resize_desc *d) {
     RULE(d->copy_src_page || d->batch == 0 || (!d->kv.planes && !d->kv.plane), COPY);
     RULES_OF_STATUS(d, row_status);
     RULE(d->num_sms >= 0 && d->num_sms < 65536, NUM_SMS);
-    rules_of_cache(&d->kv, d->batch, 1);
+    rules_of_cache(&d->kv, PLACES(d), 1);
     RULE((wide)d->batch * pages_of(d->kv.max_positions, d->kv.page_size) <= 1 << 30, TOO_LARGE);
 }
 
 static void reach_of_page_resize(const specv_page_resize_desc *d) {
-    reach_of_cache(&d->kv, d->batch);
+    reach_of_cache(&d->kv, PLACES(d));
 }
 
 static void fill_page_resize(specv_page_resize_desc *d) {
     const int copies = take(1) < 200;
     d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
-    d->keep_status = field32((int32_t)take(1) & 1);
+    d->reserved = (uint32_t)field(0), d->keep_status = field32((int32_t)take(1) & 1);
     d->num_active = (const int32_t *)maybe();
+    fill_slots(&d->slot, &d->num_slots);
     fill_pool(&d->pool), fill_cache(&d->kv, 1);
     d->num_row_pages = (int32_t *)pointer(), d->cache_len = (const int32_t *)pointer();
     d->row_reserve = (const int32_t *)maybe(), d->finished = (const uint8_t *)maybe();
@@ -228,10 +237,10 @@ static void fill_page_resize(specv_page_resize_desc *d) {
 
 static void rules_of_page_fork(const specv_page_fork_desc *d) {
     RULE(d->canary0 == 0 && d->canary1 == 0, CANARY);
-    RULE(d->batch >= 0, BATCH);
+    RULE(d->num_slots >= 0 && (d->num_slots || d->num_forks <= 0), SLOT);
     RULE(d->num_forks >= 0, FORK);
-    NEEDED(d->src_row, 4, d->num_forks, FORK);
-    NEEDED(d->dst_row, 4, d->num_forks, FORK);
+    NEEDED(d->src_slot, 4, d->num_forks, FORK);
+    NEEDED(d->dst_slot, 4, d->num_forks, FORK);
     RULES_OF_STATUS(d, fork_status);
     RULE(aligned(d->num_active_forks, 4), NUM_ACTIVE);
     NEEDED(d->page_refs, 4, d->num_forks, PAGE_REFS);
@@ -242,14 +251,14 @@ static void rules_of_page_fork(const specv_page_fork_desc *d) {
     RULE(d->num_pages > 0, NUM_PAGES);
     RULE(d->max_row_pages > 0, NUM_ROW_PAGES);
     RULE(d->table_stride_elems == 0 || d->table_stride_elems >= d->max_row_pages, TABLE_STRIDE);
-    RULE(small_enough((wide)d->batch * 4 *
+    RULE(small_enough((wide)d->num_slots * 4 *
                       (d->table_stride_elems ? d->table_stride_elems : d->max_row_pages)),
          SIZE);
     RULE((wide)d->num_forks * d->max_row_pages <= 1 << 30, TOO_LARGE);
 }
 
 static void reach_of_page_fork(const specv_page_fork_desc *d) {
-    reach((wide)d->batch * d->table_stride_elems * 4);
+    reach((wide)d->num_slots * d->table_stride_elems * 4);
     if (d->table_stride_elems < d->max_row_pages) fail("a row's pages do not fit", 0);
 }
 
@@ -258,19 +267,19 @@ static void fill_page_fork(specv_page_fork_desc *d) {
     d->keep_status = field32((int32_t)take(1) & 1);
     d->page_refs = (int32_t *)pointer(), d->block_table = (int32_t *)pointer();
     d->num_row_pages = (int32_t *)pointer(), d->cache_len = (int32_t *)pointer();
-    d->src_row = (const int32_t *)pointer(), d->dst_row = (const int32_t *)pointer();
+    d->src_slot = (const int32_t *)pointer(), d->dst_slot = (const int32_t *)pointer();
     d->fork_status = (uint32_t *)maybe(), d->num_active_forks = (const int32_t *)maybe();
     d->max_row_pages = field32(1 + (int32_t)take(1));
     d->table_stride_elems = field((take(1) & 1) * (int64_t)d->max_row_pages);
-    d->batch = field32((int32_t)take(1)), d->num_forks = field32((int32_t)take(1));
+    d->num_slots = field32(1 + (int32_t)take(1)), d->num_forks = field32((int32_t)take(1));
     d->page_size = field32(16), d->num_pages = field32(100);
 }
 
 /* ---- C1 to C5 */
 
 static void rules_of_columns(const specv_columns *c, int dtype, const void *out_tokens,
-                             const int32_t *num_emitted, int64_t stride, wide batch,
-                             wide max_draft) {
+                             const int32_t *num_emitted, int64_t stride, wide batch, wide max_draft,
+                             wide num_slots) {
     const unsigned token = dtype == SPECV_I64 ? 8 : 4;
     const unsigned index = c->index_dtype == SPECV_I64 ? 8 : 4;
     RULE(batch >= 0, BATCH);
@@ -287,11 +296,12 @@ static void rules_of_columns(const specv_columns *c, int dtype, const void *out_
     NEEDED(c->width, 4, batch, WIDTH);
     RULE(c->max_columns > 0 && c->max_columns <= 1 << 29, MAX_COLUMNS);
     RULE(c->stride_elems == 0 || c->stride_elems >= c->max_columns, MAX_COLUMNS);
-    RULE(small_enough(batch * 8 * c->stride_elems), SIZE);
+    RULE(small_enough(num_slots * 8 * (c->stride_elems ? c->stride_elems : c->max_columns)), SIZE);
 }
 
-static void reach_of_columns(const specv_columns *c, wide out_stride, wide batch, wide max_draft) {
-    reach(batch * c->stride_elems * 8);
+static void reach_of_columns(const specv_columns *c, wide out_stride, wide batch, wide max_draft,
+                             wide num_slots) {
+    reach(num_slots * c->stride_elems * 8);
     reach(batch * out_stride * 8);
     if (c->stride_elems < c->max_columns || out_stride <= max_draft) fail("rows overlap", 0);
 }
@@ -305,25 +315,27 @@ static void fill_columns(specv_columns *c) {
 
 /* Without planes nothing is asked of the cache. */
 static void rules_of_realign(const specv_realign_desc *d) {
-    RULE(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    RULE(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
     rules_of_columns(&d->columns, d->token_dtype, d->out_tokens, d->num_emitted,
-                     d->out_stride_elems, d->batch, d->max_draft);
+                     d->out_stride_elems, d->batch, d->max_draft, PLACES(d));
     RULE(aligned(d->num_active, 4), NUM_ACTIVE);
+    rules_of_slots(d->slot, d->num_slots);
     NEEDED(d->pad_len, 4, d->batch, PAD_LEN);
     NEEDED(d->shifts, 16, d->batch, SHIFTS);
     RULES_OF_STATUS(d, row_status);
     NEEDED(d->ticket, 4, d->batch, TICKET);
-    if (d->kv.planes || d->kv.plane) rules_of_shifted_cache(&d->kv, d->batch);
+    if (d->kv.planes || d->kv.plane) rules_of_shifted_cache(&d->kv, d->batch, PLACES(d));
 }
 
 static void reach_of_realign(const specv_realign_desc *d) {
-    reach_of_columns(&d->columns, d->out_stride_elems, d->batch, d->max_draft);
-    if (d->kv.planes || d->kv.plane) reach_of_cache(&d->kv, d->batch);
+    reach_of_columns(&d->columns, d->out_stride_elems, d->batch, d->max_draft, PLACES(d));
+    if (d->kv.planes || d->kv.plane) reach_of_cache(&d->kv, PLACES(d));
 }
 
 static void fill_realign(specv_realign_desc *d) {
     d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
     d->keep_status = field32((int32_t)take(1) & 1), d->token_dtype = field32((int32_t)take(1) & 1);
+    d->reserved = (uint32_t)field(0), fill_slots(&d->slot, &d->num_slots);
     d->num_active = (const int32_t *)maybe();
     d->out_tokens = pointer(), d->num_emitted = (const int32_t *)pointer();
     d->pad_len = (int32_t *)pointer(), d->shifts = (specv_shift *)pointer();
@@ -334,31 +346,34 @@ static void fill_realign(specv_realign_desc *d) {
 }
 
 static void rules_of_shift_kv(const specv_shift_kv_desc *d) {
-    RULE(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    RULE(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
     RULE(d->batch >= 0, BATCH);
     RULE(aligned(d->num_active, 4), NUM_ACTIVE);
+    rules_of_slots(d->slot, d->num_slots);
     NEEDED(d->shifts, 16, d->batch, SHIFTS);
     RULE(aligned(d->end, 4), END);
     RULES_OF_STATUS(d, row_status);
     RULE(d->kv.planes || d->kv.plane || d->batch == 0, PLANES);
-    rules_of_shifted_cache(&d->kv, d->batch);
+    rules_of_shifted_cache(&d->kv, d->batch, PLACES(d));
 }
 
-static void reach_of_shift_kv(const specv_shift_kv_desc *d) { reach_of_cache(&d->kv, d->batch); }
+static void reach_of_shift_kv(const specv_shift_kv_desc *d) { reach_of_cache(&d->kv, PLACES(d)); }
 
 static void fill_shift_kv(specv_shift_kv_desc *d) {
     d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
     d->keep_status = field32((int32_t)take(1) & 1), d->batch = field32((int32_t)take(1));
+    d->reserved = (uint32_t)field(0), fill_slots(&d->slot, &d->num_slots);
     d->num_active = (const int32_t *)maybe(), d->shifts = (const specv_shift *)pointer();
     d->end = (const int32_t *)maybe(), d->row_status = (uint32_t *)maybe();
     fill_cache(&d->kv, 0);
 }
 
 static void rules_of_gap_commit(const specv_gap_commit_desc *d) {
-    RULE(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    RULE(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
     rules_of_columns(&d->columns, d->token_dtype, d->out_tokens, d->num_emitted,
-                     d->out_stride_elems, d->batch, d->max_draft);
+                     d->out_stride_elems, d->batch, d->max_draft, PLACES(d));
     RULE(aligned(d->num_active, 4), NUM_ACTIVE);
+    rules_of_slots(d->slot, d->num_slots);
     NEEDED(d->accepted_len, 4, d->batch, ACCEPTED_LEN);
     NEEDED(d->text_len, 4, d->batch, TEXT_LEN);
     RULE(aligned(d->max_draft_lacks, 4), DRAFT_LACKS);
@@ -367,12 +382,13 @@ static void rules_of_gap_commit(const specv_gap_commit_desc *d) {
 }
 
 static void reach_of_gap_commit(const specv_gap_commit_desc *d) {
-    reach_of_columns(&d->columns, d->out_stride_elems, d->batch, d->max_draft);
+    reach_of_columns(&d->columns, d->out_stride_elems, d->batch, d->max_draft, PLACES(d));
 }
 
 static void fill_gap_commit(specv_gap_commit_desc *d) {
     d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
     d->keep_status = field32((int32_t)take(1) & 1), d->token_dtype = field32((int32_t)take(1) & 1);
+    d->reserved = (uint32_t)field(0), fill_slots(&d->slot, &d->num_slots);
     d->num_active = (const int32_t *)maybe(), d->accepted_len = (const int32_t *)pointer();
     d->out_tokens = pointer(), d->num_emitted = (const int32_t *)pointer();
     d->text_len = (int32_t *)pointer(), d->max_draft_lacks = (int32_t *)maybe();
