@@ -526,7 +526,9 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
     X(ERR_TEXT, -99,                                                                               \
       "text is not aligned to its element, or text_len or text_stride_elems is missing")           \
     X(ERR_MAX_PROB, -100, "max_prob is not 4-byte aligned, or is given with drafts")               \
-    X(ERR_SLOT, -101, "slot is not 4-byte aligned, or num_slots is not positive where needed")
+    X(ERR_SLOT, -101,                                                                              \
+      "slot, group_slot or new_slot is not 4-byte aligned, or num_slots or num_group_slots is "    \
+      "not positive where it is needed")
 
 #define SPECV_I_ENUM(name, value, text) SPECV_##name = value,
 typedef enum specv_status { SPECV_STATUS_TABLE(SPECV_I_ENUM) SPECV_STATUS_END = 1 } specv_status;
@@ -589,8 +591,8 @@ SPECV_NUMFN int specv_i_is_csr(const specv_rows *rows) {
 
 /* Some operations change state that all their blocks read: the last block to have read it writes
    it. Their ticket is one word, see SPECV_TICKET_BYTES. With BAD_TICKET that state stays as it is.
-   The bit is set in each live row (B3), each job (D3), or one row at least, live or not (C1, C2, C4;
-   C4 says -1 groups as well). In D3 entries and owners of pages have moved by then:
+   The bit is set in each live row (B3), each job (D3), or one row at least, live or not (C1, C2,
+   C4, which says -1 groups, too). In D3 entries and owners of pages have moved by then:
    begin the caches anew. Of two launches at once perhaps only one is told. */
 
 #define SPECV_PIECE_BYTES 2048 /* what a warp copies at a time: 4 x 16 bytes per lane */
@@ -5651,9 +5653,9 @@ SPECV_KERNEL __launch_bounds__(SPECV_BUDGET_THREADS, 1)
 /* =============================================================================== >>particles
 
    SMC-SD (arXiv 2604.15672) accepts every draft (rule SCORE) and carries the correction in weights.
-   Particle i of group g is row g * num_particles + i. With slots, D2 takes those of groups and finds
-   the particles' numbers together: particle i of the group in slot s has slot s * num_particles + i,
-   for D1 and D3 in slot[row]. Each is one launch.
+   Particle i of group g is row g * num_particles + i. With slots, D2 takes those of groups, whose
+   particles lie together: particle i of the group in slot s is in slot s * num_particles + i, which
+   slot[row] of D1 and D3 then has to be. Each is one launch.
      D1  specv_particle_weights  the weights of a cycle
      D2  specv_resample_plan     which particle is copied over which
      D3  specv_reshuffle         tables, texts and whatever else a particle has move as planned
@@ -5769,9 +5771,9 @@ enum { SPECV_MAX_CACHES = 2, SPECV_RESHUFFLE_TICKET_WORDS = 2 + SPECV_MAX_CACHES
    goes there: num_free stays, -1 is behind it, the pages have 0 owners. A page with more entries
    than owners is freed when its owners have run out; the other entries only go. (If a src keeps
    that page, it depends on the order whether this is seen.)
-   Jobs name rows; all that moves is at the slots of these. A job with a row whose slot is none, or
-   that of an earlier row, does nothing: BAD_SLOT. So no two jobs meet in a slot; that none meet in a
-   row is the caller's (D2's) part. */
+   Jobs name rows; what moves is at the slots of these. A job does nothing if the slot of one of its
+   rows is none, or that of an earlier row of the batch: BAD_SLOT. So jobs that meet in no row meet
+   in no slot. */
 typedef struct specv_reshuffle_desc {
     uint32_t canary0;
     int32_t token_dtype;              /* specv_dtype of text */
@@ -5785,10 +5787,9 @@ typedef struct specv_reshuffle_desc {
     void *text;                         /* in/out [slot], text_stride_elems apart, or null */
     int32_t *text_len;                  /* in/out [slot], with text: tokens of it */
     uint32_t *job_status; /* out [num_groups][max_jobs], or null. BAD_LENGTH, BAD_SLOT: the job did
-                             nothing.
-                             BAD_PAGE, in every job of the launch: pages found no place in
-                             free_pages, or an entry that was shared or given back is no page of
-                             the pool or one without owners */
+                             nothing. BAD_PAGE, in every job of the launch: pages found no place
+                             in free_pages, or an entry that was shared or given back is no page
+                             of the pool or one without owners */
     uint32_t *ticket; /* SPECV_RESHUFFLE_TICKET_WORDS words, one set per stream, all 0: see B3 */
     int64_t text_stride_elems;    /* with text: must be set */
     int32_t num_groups, max_jobs; /* max_jobs = num_particles - 1; product at most 2^24 */
@@ -6032,10 +6033,11 @@ SPECV_LAUNCHER int specv_resample_plan(const specv_resample_plan_desc *d,
                                        struct CUstream_st *stream) SPECV_AS(specv_resample_plan);
 
 /* D3. One launch, a few blocks for each SM at most, which look at all jobs that there can be, times
-   chunks of a table; a job that there is not costs one load. D4, from one prompt to many particles,
-   is specv_page_fork. Job faults: BAD_LENGTH (rows, lengths), BAD_SLOT: nothing is done. Page ids, owners and
-   num_free are B5's to judge: an id outside the pool is carried along, counted nowhere; with
-   num_free out of range freed pages are lost. */
+   chunks of a table; a job that there is not costs one load, one with slots looks at the slots
+   before its rows', too. D4, from one prompt to many particles, is specv_page_fork. Job faults:
+   BAD_LENGTH (rows, lengths), BAD_SLOT: nothing is done. Page ids, owners and num_free are B5's to
+   judge: an id outside the pool is carried along, counted nowhere; with num_free out of range freed
+   pages are lost. */
 SPECV_LAUNCHER int specv_reshuffle(const specv_reshuffle_desc *d, struct CUstream_st *stream)
     SPECV_AS(specv_reshuffle);
 #endif
@@ -6171,18 +6173,16 @@ SPECV_DEVFN int32_t specv_i_job_slot(const specv_reshuffle_desc *d, int row, int
 SPECV_DEVFN specv_i_job specv_i_load_job(const specv_reshuffle_desc *d, int job, int by_warp) {
     specv_i_job r = {d->jobs[2 * job], d->jobs[2 * job + 1], 0};
     int bad = r.dst < 0 || r.dst >= d->batch || r.src < 0 || r.src >= d->batch || r.dst == r.src;
-    if (!bad) {
+    if (bad) r.status = SPECV_ROW_BAD_LENGTH;
+    if (!bad && d->slot) {
         r.src = specv_i_job_slot(d, r.src, by_warp, &r.status);
         r.dst = specv_i_job_slot(d, r.dst, by_warp, &r.status);
     }
     if (r.status) return r;
-    if (!bad) {
-        const int32_t text_len = d->text ? d->text_len[r.src] : 0;
-        for (int i = 0; i < d->num_caches; ++i)
-            bad |= specv_i_shared_pages(&d->cache[i], r.src, r.dst).pages < 0;
-        bad |= text_len < 0 || text_len > d->text_stride_elems;
-    }
-    if (bad) r.status = SPECV_ROW_BAD_LENGTH;
+    const int32_t text_len = d->text ? d->text_len[r.src] : 0;
+    for (int i = 0; i < d->num_caches; ++i)
+        bad |= specv_i_shared_pages(&d->cache[i], r.src, r.dst).pages < 0;
+    if (bad || text_len < 0 || text_len > d->text_stride_elems) r.status = SPECV_ROW_BAD_LENGTH;
     return r;
 }
 

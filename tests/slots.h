@@ -1,5 +1,5 @@
-/* slots.h - batches as lists of slots: more slots than rows, in no order, and the slots of a request
-   that a list may have by mistake. */
+/* slots.h - batches as lists of slots: more slots than rows, in no order, and what such a list may
+   hold by mistake. */
 
 #ifndef SLOTS_H_INCLUDED
 #define SLOTS_H_INCLUDED
