@@ -21,7 +21,7 @@ JOBS=${JOBS:-$(nproc 2>/dev/null || echo 2)}
 QUICK=${QUICK:+--quick}
 # In the order of the header's families, then what goes through all of them.
 PROGRAMS="verify numeric sample law pack append pages align gap schedule particles reshuffle \
-  stats seed bits counters fuzz"
+  stats engines seed bits counters fuzz"
 # Further scripts that end with such a line: one word each.
 SCRIPTS="flags.sh published.sh"
 TESTS=${TESTS:-$PROGRAMS $SCRIPTS}
@@ -117,7 +117,7 @@ on_ptxrun() { # label, device, schedule, program and arguments
   add "$1" "LD_LIBRARY_PATH=$interpreter PTXRUN_EXIT=1 PTXRUN_DEVICE='$2' PTXRUN_OPTS='$3' $4"
 }
 order="law sample numeric fuzz pack seed verify align schedule reshuffle gap counters bits \
-  particles stats append pages"
+  particles stats append engines pages"
 for name in $order; do
   has "$TESTS" "$name" || continue
   if [ -z "$have_nvcc" ]; then
