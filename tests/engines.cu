@@ -2,9 +2,9 @@
 
    A case is two steps of an engine. Requests lie in slots; each step's batch is a list of them, in
    any order; between the steps requests leave and others join. A step is verification and commit
-   (B3), all four launches on one stream. The oracle is each request alone: the reference with a
-   batch of 1, dense, in buffers of its own, knowing nothing of slots. Beside it the reference is
-   given each step as one plain dense batch.
+   (B3), in half of the paged cases behind the allocation of pages (B5), all launches on one stream.
+   The oracle is each request alone: the reference with a batch of 1, dense, in buffers of its own,
+   knowing nothing of slots. Beside it the reference is given each step as one plain dense batch.
 
    The position is the cache length itself: verification reads it, the commit behind it advances it,
    so that each step has random numbers of its own although nobody else counts.
@@ -34,7 +34,7 @@
 #include <math.h>
 
 enum { MAX_ROWS = 8, MOST_DRAFTS = 5, STEPS = 2, HEADS = 2, HEAD_BYTES = 16, KV_PLANES = 2 };
-enum { REQUESTS = 10, EOS_OF_NOBODY = -1 };
+enum { REQUESTS = 10, EOS_OF_NOBODY = -1, RESERVE = 2 * (MOST_DRAFTS + 1) };
 
 /* What is verified against what. */
 typedef enum form {
@@ -99,7 +99,7 @@ typedef struct step {
     int64_t num_drafts;
     t_buf slot, lengths, num_active, draft, target_tokens, target, draft_scores, accepted, mismatch,
         next, tokens, emitted, finished, status, logprob, lse, src, slot_mapping, ids,
-        append_status;
+        append_status, resize_status;
     grid src_grid;
     plane_table src_planes;
 } step;
@@ -107,11 +107,12 @@ typedef struct step {
 typedef struct world {
     engine e;
     form form;
-    int vocab, num_slots, max_positions, num_pages, still, in_place;
+    int vocab, num_slots, max_positions, num_pages, still, in_place, hands_out;
     int64_t eos;
     request requests[REQUESTS];
     step steps[STEPS];
     t_buf temperature, seed, cache_len, table, pool, scratch, ticket;
+    t_buf num_row_pages, page_refs, free_pages, num_free; /* of B5, if it hands out the pages */
     int64_t scratch_bytes;
     grid pool_grid;
     plane_table pool_planes;
@@ -380,6 +381,41 @@ static void make_step(const world *w, step *s) {
     if (w->form != TOKENS) s->logprob = out_words(rows), s->lse = out_words(rows);
     s->slot_mapping = t_out(8 * rows * columns, 0), s->ids = out_words(rows * columns);
     s->append_status = out_words(rows);
+    if (w->hands_out) s->resize_status = out_words(rows);
+}
+
+static int64_t row_pages_of(const world *w, int64_t positions) {
+    return (positions + w->e.page_size - 1) / w->e.page_size;
+}
+
+/* All pages in any order; where B5 hands them out, those that no prompt needs are free. */
+static void make_pages(world *w) {
+    const int64_t row_pages = row_pages_of(w, w->max_positions);
+    int num_free = 0;
+    w->num_pages = (int)(w->num_slots * row_pages);
+    w->table = w->hands_out ? out_words(w->num_pages) : of_words(w->num_pages);
+    for (int i = 0; i < w->num_pages; ++i) {
+        const int64_t other = t_below(i + 1);
+        put_word(&w->table, i, word_at(&w->table, other));
+        put_word(&w->table, other, i);
+    }
+    if (!w->hands_out) return;
+    w->num_row_pages = out_words(w->num_slots), w->page_refs = out_words(w->num_pages);
+    w->free_pages = out_words(w->num_pages), w->num_free = out_words(1);
+    for (int slot = 0; slot < w->num_slots; ++slot) {
+        int64_t used = 0;
+        for (int i = 0; i < REQUESTS; ++i)
+            if (w->requests[i].slot == slot) used = row_pages_of(w, w->requests[i].prompt);
+        put_word(&w->num_row_pages, slot, (int32_t)used);
+        for (int64_t i = 0; i < row_pages; ++i) {
+            const int32_t page = word_at(&w->table, slot * row_pages + i);
+            put_word(&w->page_refs, page, i < used);
+            if (i < used) continue;
+            put_word(&w->free_pages, num_free++, page);
+            put_word(&w->table, slot * row_pages + i, -1);
+        }
+    }
+    put_word(&w->num_free, 0, num_free);
 }
 
 static void make_state(world *w) {
@@ -392,16 +428,7 @@ static void make_state(world *w) {
         floats(&w->temperature)[i] = NAN;
         longs(&w->seed)[i] = (int64_t)t_random();
     }
-    if (w->e.page_size) {
-        const int row_pages = (w->max_positions + w->e.page_size - 1) / w->e.page_size;
-        w->num_pages = w->num_slots * row_pages;
-        w->table = of_words(w->num_pages);
-        for (int i = 0; i < w->num_pages; ++i) { /* all pages in any order */
-            const int64_t other = t_below(i + 1);
-            put_word(&w->table, i, word_at(&w->table, other));
-            put_word(&w->table, other, i);
-        }
-    }
+    if (w->e.page_size) make_pages(w);
     g->elem_bytes = HEAD_BYTES;
     g->count[AXIS_OUTER] = w->e.page_size ? w->num_pages : slots;
     g->count[AXIS_POS] = w->e.page_size ? w->e.page_size : w->max_positions;
@@ -495,6 +522,30 @@ static specv_verify_sample_desc verification_of(const world *w, const step *s, i
     return d;
 }
 
+/* The cache without its planes. */
+static specv_kv_cache numbers_of(const world *w, int side) {
+    specv_kv_cache kv = SPECV_ZERO;
+    kv.max_positions = w->max_positions, kv.page_size = w->e.page_size;
+    kv.num_pages = w->num_pages, kv.block_table = (int32_t *)t_at(&w->table, side);
+    return kv;
+}
+
+/* Pages for this pass and the next, whose places the commit tells. */
+static specv_page_resize_desc pages_of(const world *w, const step *s, int side) {
+    const specv_rows rows = rows_of(w, s, side);
+    specv_page_resize_desc d = SPECV_ZERO;
+    d.batch = rows.batch, d.num_active = rows.num_active;
+    d.slot = rows.slot, d.num_slots = rows.num_slots, d.reserve = RESERVE;
+    d.pool.page_refs = (int32_t *)t_at(&w->page_refs, side);
+    d.pool.free_pages = (int32_t *)t_at(&w->free_pages, side);
+    d.pool.num_free = (int32_t *)t_at(&w->num_free, side);
+    d.num_row_pages = (int32_t *)t_at(&w->num_row_pages, side);
+    d.cache_len = (const int32_t *)t_at(&w->cache_len, side);
+    d.row_status = (uint32_t *)t_at(&s->resize_status, side);
+    d.kv = numbers_of(w, side);
+    return d;
+}
+
 static specv_append_kv_desc commit_of(const world *w, const step *s, int side) {
     specv_append_kv_desc d = SPECV_ZERO;
     d.rows = rows_of(w, s, side), d.num_pending = 1;
@@ -504,8 +555,8 @@ static specv_append_kv_desc commit_of(const world *w, const step *s, int side) {
     d.position_ids = (int32_t *)t_at(&s->ids, side);
     d.row_status = (uint32_t *)t_at(&s->append_status, side);
     d.ticket = (uint32_t *)t_at(&w->ticket, side);
-    d.kv.max_positions = w->max_positions, d.kv.page_size = w->e.page_size;
-    d.kv.num_pages = w->num_pages, d.kv.block_table = (int32_t *)t_at(&w->table, side);
+    d.page_refs = (const int32_t *)t_at(&w->page_refs, side);
+    d.kv = numbers_of(w, side);
     if (w->in_place) return d; /* the pass wrote into the cache: numbers only */
     d.kv.num_planes = KV_PLANES, d.kv.num_heads = HEADS, d.kv.head_bytes = HEAD_BYTES;
     d.kv.planes = table_at(&w->pool_planes, side);
@@ -523,8 +574,10 @@ static void run_steps(const world *w, int side) {
     for (int i = 0; i < STEPS; ++i) {
         const specv_verify_sample_desc v = verification_of(w, &w->steps[i], side);
         const specv_append_kv_desc a = commit_of(w, &w->steps[i], side);
+        const specv_page_resize_desc p = pages_of(w, &w->steps[i], side);
 #if T_DEVICE
         if (side == T_DEVICE_SIDE) {
+            if (w->hands_out) CHECK_EQ(specv_page_resize(&p, 0), SPECV_OK, i);
             CHECK_EQ(w->form == TOKENS ? specv_verify_greedy(&v.verify, 0)
                                        : specv_verify_sample(&v, 0),
                      SPECV_OK, i);
@@ -532,6 +585,7 @@ static void run_steps(const world *w, int side) {
             continue;
         }
 #endif
+        if (w->hands_out) CHECK_EQ(specv_ref_page_resize(&p), SPECV_OK, i);
         CHECK_EQ(w->form == TOKENS ? specv_ref_verify_greedy(&v.verify)
                                    : specv_ref_verify_sample(&v),
                  SPECV_OK, i);
@@ -587,6 +641,32 @@ static void check_next_pass(const world *w, const step *s, int b) {
     }
 }
 
+/* A request has the pages that its last step asked for, one that waits those of its prompt, and no
+   page has two places. */
+static void check_pages(const world *w) {
+    const int64_t row_pages = row_pages_of(w, w->max_positions);
+    int64_t used = 0;
+    char *seen = (char *)memory(w->num_pages, 1);
+    for (int i = 0; i < REQUESTS; ++i) {
+        const request *r = &w->requests[i];
+        int64_t wanted = row_pages_of(w, r->prompt);
+        for (int step_of = 0; step_of < STEPS; ++step_of)
+            for (int b = 0; b < w->steps[step_of].live; ++b)
+                if (w->steps[step_of].rows[b].r == r)
+                    wanted = row_pages_of(w, w->steps[step_of].rows[b].before + RESERVE);
+        if (wanted > row_pages) wanted = row_pages;
+        CHECK_EQ(word_at(&w->num_row_pages, r->slot), wanted, i);
+        for (int64_t j = 0; j < wanted; ++j) {
+            const int32_t page = word_at(&w->table, r->slot * row_pages + j);
+            CHECK(page >= 0 && page < w->num_pages && !seen[page]++);
+        }
+        used += wanted;
+    }
+    CHECK_EQ(word_at(&w->num_free, 0), w->num_pages - used, -1);
+    for (int i = 0; i < w->num_pages - used; ++i) CHECK(!seen[word_at(&w->free_pages, i)]++);
+    free(seen);
+}
+
 /* The host side, after the reference has run the engine's launches. */
 static void check_steps(const world *w) {
     char *expected = (char *)memory(w->pool_grid.bytes, 1);
@@ -601,6 +681,7 @@ static void check_steps(const world *w) {
             if (is_greedy(w) && w->eos == EOS_OF_NOBODY) check_greedy(w, s, b);
             check_next_pass(w, s, b);
             CHECK_EQ(word_at(&s->append_status, b), 0, b);
+            if (w->hands_out) CHECK_EQ(word_at(&s->resize_status, b), 0, b);
         }
         for (int b = s->live; b < s->batch; ++b) {
             CHECK_EQ(word_at(&s->accepted, b), 0, b);
@@ -614,6 +695,7 @@ static void check_steps(const world *w) {
     }
     for (int i = 0; i < w->num_slots; ++i)
         if (!taken[i]) CHECK(memcmp(w->cache_len.host + 4 * i, "\xCA\xCA\xCA\xCA", 4) == 0);
+    if (w->hands_out) check_pages(w);
     draw_pool(w, expected, 1);
     if (!w->in_place) check_image(&w->pool, expected);
     free(expected);
@@ -701,7 +783,7 @@ static void run_case(const engine *e, int turn_of, int still) {
     w.vocab = (int)t_between(200, t.quick ? 700 : 1500);
     w.num_slots = REQUESTS + (int)t_below(6);
     w.max_positions = 20 + (STEPS + 1) * (MOST_DRAFTS + 1);
-    w.in_place = t_chance(25);
+    w.in_place = t_chance(25), w.hands_out = e->page_size && t_chance(50);
     w.eos = EOS_OF_NOBODY;
     t_note(" form %d, vocab %d, %d slots", (int)w.form, w.vocab, w.num_slots);
     draw_requests(&w);
