@@ -124,6 +124,10 @@ case_reference_archives() { # compiler, language, standard: as case_archives bel
   done
   link_copies "$1" ./
 }
+case_readme() {
+  have python3 || skip "no python3"
+  python3 "$here/readme.py" "$headers" "$root/README.md"
+}
 case_exports_reference() {
   have python3 || skip "no python3"
   python3 "$here/exports.py" reference "$headers" "$root/README.md"
@@ -315,6 +319,7 @@ for compiler in gcc clang; do
   add macros_c $compiler c
   add macros_c $compiler c++
 done
+add readme
 add symbols_reference
 add exports_reference
 add reference_archives gcc c c99
