@@ -470,11 +470,14 @@ static void draw_pool(const world *w, char *data, int all) {
     memset(data, T_POISON, (size_t)g->bytes);
     for (int i = 0; i < REQUESTS; ++i) {
         const request *r = &w->requests[i];
-        for (int v = 0; v < KV_PLANES; ++v)
-            for (int64_t x = 0; x < (all ? r->len : r->prompt); ++x)
+        for (int64_t x = 0; x < (all ? r->len : r->prompt); ++x) {
+            const int64_t outer = outer_of(w, r, x);
+            if (outer < 0 || outer >= g->count[AXIS_OUTER]) continue; /* check_pages says so */
+            for (int v = 0; v < KV_PLANES; ++v)
                 for (int h = 0; h < HEADS; ++h)
-                    memcpy(data + grid_at(g, outer_of(w, r, x), place_of(w, x), h, v),
+                    memcpy(data + grid_at(g, outer, place_of(w, x), h, v),
                            r->cache[v] + (x * HEADS + h) * HEAD_BYTES, HEAD_BYTES);
+        }
     }
 }
 
@@ -496,7 +499,7 @@ static specv_verify_sample_desc verification_of(const world *w, const step *s, i
     specv_verify_sample_desc d = rule_of(w);
     specv_verify_greedy_desc *v = &d.verify;
     v->rows = rows_of(w, s, side);
-    v->token_dtype = w->e.dtype;
+    v->token_dtype = (int32_t)w->e.dtype;
     v->draft_tokens = t_at(&s->draft, side);
     if (w->e.has_root) {
         v->draft_tokens = (const char *)v->draft_tokens + (w->e.dtype == SPECV_I64 ? 8 : 4);
@@ -663,7 +666,10 @@ static void check_pages(const world *w) {
         used += wanted;
     }
     CHECK_EQ(word_at(&w->num_free, 0), w->num_pages - used, -1);
-    for (int i = 0; i < w->num_pages - used; ++i) CHECK(!seen[word_at(&w->free_pages, i)]++);
+    for (int i = 0; i < w->num_pages - used; ++i) {
+        const int32_t page = word_at(&w->free_pages, i);
+        CHECK(page >= 0 && page < w->num_pages && !seen[page]++);
+    }
     free(seen);
 }
 
