@@ -88,7 +88,7 @@
                position, cache lengths, block tables, ...: "[slot]") are indexed by slot[b], for any
                slot in 0..num_slots-1; slot null: row b is slot b. Per-row arrays (lengths, tokens,
                scores, uniforms, outputs: "[batch]") are not. An operation without "[slot]" arrays
-               (A1, B1, B2, C5, E) does not read slot
+               (A1, B1, B2, C5, E) does not read slot. slot_dtype: int32 or int64
    Dense       draft [batch][draft_stride_elems], target [batch][target_stride_elems],
                n_b = draft_len[b]
    CSR         draft[row_start[b] + j], target[row_start[b] + b + j], n_b = row_start[b+1] -
@@ -528,8 +528,9 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
       "text is not aligned to its element, or text_len or text_stride_elems is missing")           \
     X(ERR_MAX_PROB, -100, "max_prob is not 4-byte aligned, or is given with drafts")               \
     X(ERR_SLOT, -101,                                                                              \
-      "slot, group_slot or new_slot is not 4-byte aligned, or num_slots or num_group_slots is "    \
-      "not positive where it is needed")
+      "slot, group_slot or new_slot is not aligned to its element, their dtype is not a "          \
+      "specv_dtype, "                                                                              \
+      "or num_slots or num_group_slots is not positive where it is needed")
 
 #define SPECV_I_ENUM(name, value, text) SPECV_##name = value,
 typedef enum specv_status { SPECV_STATUS_TABLE(SPECV_I_ENUM) SPECV_STATUS_END = 1 } specv_status;
@@ -565,12 +566,12 @@ typedef struct specv_rows {
     const int32_t *row_start;  /* [batch + 1], or null: dense, or row_end */
     const int32_t *row_end;    /* [batch], or null: CSR by inclusive running counts, row_start
                                   without its leading 0 */
-    const int32_t *slot;       /* [batch], or null: row b is slot b. See >>terms */
+    const void *slot;          /* [batch], or null: row b is slot b. See >>terms */
     int64_t num_draft_tokens;  /* CSR: drafts (and KV rows) that the buffers hold; dense: 0 */
     int32_t batch;             /* rows, live and inert */
     int32_t max_draft;         /* upper bound of drafts in a row; columns of dense buffers */
+    int32_t slot_dtype;        /* specv_dtype of slot */
     int32_t num_slots;         /* entries of per-request arrays; with slot: must be set */
-    uint32_t reserved;         /* must be 0 */
 } specv_rows;
 
 /* Is the batch in CSR layout? Call: any thread, host or device. */
@@ -1167,8 +1168,10 @@ SPECV_HOSTFN int specv_i_fits(int64_t count, int64_t stride, int64_t extra) {
         if (!(condition)) return SPECV_ERR_##code;                                                 \
     } while (0)
 
-SPECV_HOSTFN int specv_i_slot_validate(const int32_t *slot, int32_t num_slots) {
-    SPECV_CHECK(specv_i_aligned(slot, 4) && (!slot || num_slots > 0), SLOT);
+SPECV_HOSTFN int specv_i_slot_validate(const void *slot, int32_t slot_dtype, int32_t num_slots) {
+    SPECV_CHECK(slot_dtype == SPECV_I32 || slot_dtype == SPECV_I64, SLOT);
+    SPECV_CHECK(specv_i_aligned(slot, slot_dtype == SPECV_I64 ? 8 : 4), SLOT);
+    SPECV_CHECK(!slot || num_slots > 0, SLOT);
     return SPECV_OK;
 }
 
@@ -1178,7 +1181,7 @@ SPECV_HOSTFN int specv_i_slot_validate(const int32_t *slot, int32_t num_slots) {
         SPECV_CHECK((d)->keep_status == 0 || (d)->keep_status == 1, KEEP_STATUS);                  \
     } while (0)
 /* Entries of a per-request array; an empty batch needs none. */
-SPECV_HOSTFN int32_t specv_i_num_slots(const int32_t *slot, int32_t num_slots, int32_t batch) {
+SPECV_HOSTFN int32_t specv_i_num_slots(const void *slot, int32_t num_slots, int32_t batch) {
     return slot && batch > 0 ? num_slots : batch;
 }
 
@@ -1186,7 +1189,6 @@ SPECV_HOSTFN int specv_i_rows_validate(const specv_rows *r) {
     SPECV_CHECK(r->batch >= 0, BATCH);
     SPECV_CHECK(r->max_draft >= 0, MAX_DRAFT);
     SPECV_CHECK((int64_t)r->batch * ((int64_t)r->max_draft + 1) <= INT64_C(1) << 30, TOO_LARGE);
-    SPECV_CHECK(r->reserved == 0, CANARY);
     SPECV_CHECK(!r->draft_len + !r->row_start + !r->row_end >= 2, LAYOUT);
     SPECV_CHECK(specv_i_aligned(r->num_active, 4), NUM_ACTIVE);
     SPECV_CHECK(specv_i_aligned(r->draft_len, 4), DRAFT_LEN);
@@ -1194,7 +1196,7 @@ SPECV_HOSTFN int specv_i_rows_validate(const specv_rows *r) {
     SPECV_CHECK(r->num_draft_tokens >= 0, NUM_DRAFT_TOKENS);
     SPECV_CHECK(r->num_draft_tokens <= (specv_i_is_csr(r) ? (int64_t)r->batch * r->max_draft : 0),
                 NUM_DRAFT_TOKENS);
-    return specv_i_slot_validate(r->slot, r->num_slots);
+    return specv_i_slot_validate(r->slot, r->slot_dtype, r->num_slots);
 }
 
 /* a * b; what would be too large to be added to a few of its kind becomes SPECV_I_HUGE. Strides
@@ -1258,6 +1260,10 @@ SPECV_DEVFN void specv_i_load_token(uint2 *raw, const void *tokens, int dtype, i
 SPECV_DEVFN int64_t specv_i_token(uint2 raw, int dtype) {
     if (dtype == SPECV_I64) return (int64_t)((uint64_t)raw.y << 32 | raw.x);
     return (int32_t)raw.x;
+}
+
+SPECV_DEVFN int64_t specv_i_one_token(const void *tokens, int dtype, int64_t index) {
+    return dtype == SPECV_I64 ? ((const int64_t *)tokens)[index] : ((const int32_t *)tokens)[index];
 }
 
 SPECV_DEVFN void specv_i_store_token(void *tokens, int dtype, int64_t index, int64_t token) {
@@ -1336,15 +1342,32 @@ SPECV_DEVFN specv_row specv_thread_load_row(const specv_rows *rows, int row) {
     return r;
 }
 
+/* slot[row], or its low word, which is all that a good one has. Call: any thread. */
+SPECV_DEVFN int32_t specv_i_slot_word(const void *slot, int32_t slot_dtype, int64_t row) {
+    return ((const int32_t *)slot)[row * (1 + slot_dtype)];
+}
+
+/* Is slot[row] this good slot? */
+SPECV_DEVFN int specv_i_has_slot(const void *slot, int32_t slot_dtype, int64_t row, int32_t mine) {
+    if (specv_i_slot_word(slot, slot_dtype, row) != mine) return 0;
+    return slot_dtype != SPECV_I64 || ((const int32_t *)slot)[2 * row + 1] == 0;
+}
+
+/* Of a row whose slot was found good. Call: any thread. */
+SPECV_DEVFN int32_t specv_i_good_slot(const void *slot, int32_t slot_dtype, int32_t row) {
+    return slot ? specv_i_slot_word(slot, slot_dtype, row) : row;
+}
+
 /* The slot of a live row: the row itself where slot is null; -1, and BAD_SLOT is added to *status,
    if slot[row] is outside 0..num_slots-1. For operations that only read the request's values.
    Call: any thread. Cost: one load, or none. */
-SPECV_DEVFN int32_t specv_thread_slot(const int32_t *slot, int32_t num_slots, int64_t row,
-                                      uint32_t *status) {
+SPECV_DEVFN int32_t specv_thread_slot(const void *slot, int32_t slot_dtype, int32_t num_slots,
+                                      int64_t row, uint32_t *status) {
     int32_t mine;
     if (!slot) return (int32_t)row;
-    mine = slot[row];
-    if (mine >= 0 && mine < num_slots) return mine;
+    const int32_t *at = (const int32_t *)slot + row * (1 + slot_dtype);
+    mine = at[0];
+    if (mine >= 0 && mine < num_slots && at[slot_dtype] == (slot_dtype ? 0 : mine)) return mine;
     *status |= SPECV_ROW_BAD_SLOT;
     return -1;
 }
@@ -1352,13 +1375,13 @@ SPECV_DEVFN int32_t specv_thread_slot(const int32_t *slot, int32_t num_slots, in
 /* The same for operations that write state of the request, in a thread per row: bad, too, if an
    earlier row has the same slot. Call: any thread, with a live row (so are those before it). Cost:
    `row` loads more, several in flight, the same ones in neighbouring threads. */
-SPECV_DEVFN int32_t specv_thread_own_slot(const int32_t *slot, int32_t num_slots, int64_t row,
-                                          uint32_t *status) {
-    const int32_t mine = specv_thread_slot(slot, num_slots, row, status);
+SPECV_DEVFN int32_t specv_thread_own_slot(const void *slot, int32_t slot_dtype, int32_t num_slots,
+                                          int64_t row, uint32_t *status) {
+    const int32_t mine = specv_thread_slot(slot, slot_dtype, num_slots, row, status);
     int taken = 0;
     if (!slot || mine < 0) return mine;
 #pragma unroll 8
-    for (int64_t b = 0; b < row; ++b) taken |= slot[b] == mine;
+    for (int64_t b = 0; b < row; ++b) taken |= specv_i_has_slot(slot, slot_dtype, b, mine);
     if (!taken) return mine;
     *status |= SPECV_ROW_BAD_SLOT;
     return -1;
@@ -1435,13 +1458,14 @@ SPECV_DEVFN int specv_warp_find_row(const int32_t *offsets, int num_rows, int64_
 /* specv_thread_own_slot by a warp: for operations that write state of the request.
    Call: warp, with a live row. Cost: without slots nothing; else the row's slot, ceil(row / 32)
    loads a lane, several in flight, and one vote. */
-SPECV_DEVFN int32_t specv_warp_slot(const int32_t *slot, int32_t num_slots, int64_t row,
-                                    uint32_t *status) {
-    const int32_t mine = specv_thread_slot(slot, num_slots, row, status);
+SPECV_DEVFN int32_t specv_warp_slot(const void *slot, int32_t slot_dtype, int32_t num_slots,
+                                    int64_t row, uint32_t *status) {
+    const int32_t mine = specv_thread_slot(slot, slot_dtype, num_slots, row, status);
     int taken = 0;
     if (!slot || mine < 0) return mine;
 #pragma unroll 4
-    for (int64_t b = specv_i_lane(); b < row; b += 32) taken |= slot[b] == mine;
+    for (int64_t b = specv_i_lane(); b < row; b += 32)
+        taken |= specv_i_has_slot(slot, slot_dtype, b, mine);
     if (!__any_sync(SPECV_FULL_WARP, taken)) return mine;
     *status |= SPECV_ROW_BAD_SLOT;
     return -1;
@@ -2289,7 +2313,7 @@ typedef struct specv_sample_desc {
     uint32_t canary0;
     int32_t token_dtype;       /* specv_dtype */
     const int32_t *num_active; /* as in specv_rows */
-    const int32_t *slot;       /* as in specv_rows */
+    const void *slot;          /* as in specv_rows */
     specv_scores scores;       /* one position a row; seq_stride_elems is the stride of rows */
     const float *temperature;  /* [slot], or null: 1; 0 = greedy. Of probs only 0 counts */
     const uint64_t *seed;      /* [slot]; null only with CDF and uniform */
@@ -2308,12 +2332,14 @@ typedef struct specv_sample_desc {
     int64_t vocab;
     int64_t token_stride_elems; /* 0 = 1; for column j of drafts [batch][n]: token + j, stride n */
     int32_t batch;
+    int32_t slot_dtype;  /* as in specv_rows */
     int32_t num_slots;   /* as in specv_rows */
     int32_t method;      /* specv_sample_method */
     int32_t num_sms;     /* 0 = ask the runtime for the current device */
     int32_t step_row;    /* which token of its step this is: drafts 0, 1, 2, ... */
     int32_t stream;      /* specv_stream */
     int32_t keep_status; /* 1 = add bits to row_status; 0 = store it */
+    uint32_t reserved;   /* must be 0 */
     uint32_t canary1;
 } specv_sample_desc;
 
@@ -2660,6 +2686,7 @@ SPECV_HOSTFN specv_verify_sample_desc specv_sample_as_verify(const specv_sample_
     v.verify.token_dtype = d->token_dtype;
     v.verify.rows.num_active = d->num_active;
     v.verify.rows.slot = d->slot;
+    v.verify.rows.slot_dtype = d->slot_dtype;
     v.verify.rows.num_slots = d->num_slots;
     v.verify.rows.batch = d->batch;
     v.verify.out_tokens = d->token; /* one column */
@@ -2688,7 +2715,7 @@ SPECV_HOSTFN int specv_sample_validate(const specv_sample_desc *d) {
     specv_verify_sample_desc v;
     int32_t unused;
     SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
     SPECV_CHECK(d->method == SPECV_SAMPLE_CDF || d->method == SPECV_SAMPLE_GUMBEL, RULE);
     SPECV_CHECK(d->stream >= SPECV_STREAM_TARGET && d->stream <= SPECV_STREAM_COUPLED, STREAM);
     SPECV_CHECK(d->stream != SPECV_STREAM_COUPLED || d->method == SPECV_SAMPLE_GUMBEL, STREAM);
@@ -3093,7 +3120,8 @@ SPECV_DEVFN specv_i_request specv_i_open_request(const specv_verify_sample_desc 
     float temperature = 1, draft_temperature = 1;
     uint32_t bad = 0;
     r.row = specv_thread_load_row(&v->rows, b);
-    const int32_t slot = specv_thread_slot(v->rows.slot, v->rows.num_slots, b, &bad);
+    const int32_t slot =
+        specv_thread_slot(v->rows.slot, v->rows.slot_dtype, v->rows.num_slots, b, &bad);
     if (bad) {
         r.row.n_draft = r.row.readable = 0;
         r.row.status = r.row.live ? bad : 0;
@@ -3141,7 +3169,7 @@ SPECV_DEVFN int specv_i_wanted(const specv_verify_sample_desc *d, const specv_i_
 /* The slot of a readable row, looked up where it is needed: a register for it would be one too
    many. */
 SPECV_DEVFN int32_t specv_i_slot_of(const specv_verify_sample_desc *d, int b) {
-    return d->verify.rows.slot ? d->verify.rows.slot[b] : b;
+    return specv_i_good_slot(d->verify.rows.slot, d->verify.rows.slot_dtype, b);
 }
 
 SPECV_DEVFN specv_random specv_i_random_of(const specv_verify_sample_desc *d, int b, int j,
@@ -4310,7 +4338,7 @@ typedef struct specv_page_resize_desc {
     uint32_t canary0;
     int32_t keep_status;       /* 1 = add bits to row_status; 0 = store it */
     const int32_t *num_active; /* as in specv_rows */
-    const int32_t *slot;       /* as in specv_rows */
+    const void *slot;          /* as in specv_rows */
     specv_page_pool pool;
     int32_t *num_row_pages;     /* in/out [slot]: entries of block_table that the row owns */
     const int32_t *cache_len;   /* [slot]: positions with content */
@@ -4323,10 +4351,10 @@ typedef struct specv_page_resize_desc {
     uint32_t *row_status;       /* out [batch], or null */
     specv_kv_cache kv;          /* paged; block_table is in/out, -1 behind the row's pages */
     int32_t batch;              /* at most SPECV_PAGE_ROWS; num_slots may be any number */
+    int32_t slot_dtype;         /* as in specv_rows */
     int32_t num_slots;          /* as in specv_rows */
-    int32_t reserve;   /* positions behind cache_len: before a pass num_pending + max_draft */
-    int32_t num_sms;   /* 0 = ask the runtime for the current device */
-    uint32_t reserved; /* must be 0 */
+    int32_t reserve; /* positions behind cache_len: before a pass num_pending + max_draft */
+    int32_t num_sms; /* 0 = ask the runtime for the current device */
     uint32_t canary1;
 } specv_page_resize_desc;
 
@@ -4496,11 +4524,12 @@ SPECV_HOSTFN void specv_page_resize_resolve(specv_page_resize_desc *d) {
 SPECV_HOSTFN int specv_page_resize_validate(const specv_page_resize_desc *d) {
     int status;
     SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
     SPECV_CHECK(d->batch >= 0, BATCH);
     SPECV_CHECK(d->batch <= SPECV_PAGE_ROWS, TOO_LARGE);
     SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
-    if ((status = specv_i_slot_validate(d->slot, d->num_slots)) != SPECV_OK) return status;
+    if ((status = specv_i_slot_validate(d->slot, d->slot_dtype, d->num_slots)) != SPECV_OK)
+        return status;
     SPECV_CHECK(specv_i_aligned(d->pool.page_refs, 4) && (d->pool.page_refs || d->batch == 0),
                 PAGE_REFS);
     SPECV_CHECK(specv_i_aligned(d->pool.free_pages, 4) && (d->pool.free_pages || d->batch == 0),
@@ -4644,7 +4673,9 @@ SPECV_DEVFN specv_i_append specv_i_append_row(const specv_append_kv_desc *d, int
     a.n_draft = row.n_draft, a.status = row.status;
     if (d->rows.slot) {
         uint32_t bad_slot = 0;
-        if (row.live) a.slot = specv_thread_own_slot(d->rows.slot, d->rows.num_slots, b, &bad_slot);
+        if (row.live)
+            a.slot = specv_thread_own_slot(d->rows.slot, d->rows.slot_dtype, d->rows.num_slots, b,
+                                           &bad_slot);
         a.live = row.live && !bad_slot;
         if (!a.live) {
             a.status = bad_slot;
@@ -4993,7 +5024,7 @@ typedef struct specv_realign_desc {
     uint32_t canary0;
     int32_t token_dtype;        /* specv_dtype */
     const int32_t *num_active;  /* as in specv_rows */
-    const int32_t *slot;        /* as in specv_rows */
+    const void *slot;           /* as in specv_rows */
     const void *out_tokens;     /* [batch][max_draft + 1]: out_tokens of A1 to A5 */
     const int32_t *num_emitted; /* [batch], 0..max_draft + 1 */
     int32_t *pad_len;           /* in/out [slot] */
@@ -5004,9 +5035,9 @@ typedef struct specv_realign_desc {
     specv_kv_cache kv;        /* padded; no planes: KV is left to specv_shift_kv */
     int64_t out_stride_elems; /* 0 = max_draft + 1 */
     int32_t batch, max_draft;
+    int32_t slot_dtype;  /* as in specv_rows */
     int32_t num_slots;   /* as in specv_rows */
     int32_t keep_status; /* 1 = add bits to row_status; 0 = store it */
-    uint32_t reserved;   /* must be 0 */
     uint32_t canary1;
 } specv_realign_desc;
 
@@ -5015,14 +5046,14 @@ typedef struct specv_shift_kv_desc {
     uint32_t canary0;
     int32_t keep_status;       /* 1 = add bits to row_status; 0 = store it */
     const int32_t *num_active; /* as in specv_rows */
-    const int32_t *slot;       /* as in specv_rows */
+    const void *slot;          /* as in specv_rows */
     const specv_shift *shifts; /* [batch], 16-byte aligned */
     const int32_t *end;        /* [batch], or null: columns from here on hold nothing yet */
     uint32_t *row_status;      /* out [batch], or null */
     specv_kv_cache kv;         /* padded */
     int32_t batch;
-    int32_t num_slots; /* as in specv_rows */
-    uint32_t reserved; /* must be 0 */
+    int32_t slot_dtype; /* as in specv_rows */
+    int32_t num_slots;  /* as in specv_rows */
     uint32_t canary1;
 } specv_shift_kv_desc;
 
@@ -5035,7 +5066,7 @@ typedef struct specv_gap_commit_desc {
     uint32_t canary0;
     int32_t token_dtype;         /* specv_dtype */
     const int32_t *num_active;   /* as in specv_rows */
-    const int32_t *slot;         /* as in specv_rows */
+    const void *slot;            /* as in specv_rows */
     const int32_t *accepted_len; /* [batch] */
     const void *out_tokens;      /* [batch][max_draft + 1]: out_tokens of A1 to A5 */
     const int32_t *num_emitted;  /* [batch]: accepted_len, or one more */
@@ -5047,9 +5078,9 @@ typedef struct specv_gap_commit_desc {
     specv_columns columns;
     int64_t out_stride_elems; /* 0 = max_draft + 1 */
     int32_t batch, max_draft;
+    int32_t slot_dtype;  /* as in specv_rows */
     int32_t num_slots;   /* as in specv_rows */
     int32_t keep_status; /* 1 = add bits to row_status; 0 = store it */
-    uint32_t reserved;   /* must be 0 */
     uint32_t canary1;
 } specv_gap_commit_desc;
 
@@ -5061,10 +5092,10 @@ typedef struct specv_gap_commit_desc {
 SPECV_HOSTFN int specv_i_columns_validate(const specv_columns *c, int token_dtype,
                                           const void *out_tokens, const int32_t *num_emitted,
                                           int64_t out_stride, int64_t batch, int64_t max_draft,
-                                          const int32_t *slot, int32_t num_slots) {
+                                          const void *slot, int32_t slot_dtype, int32_t num_slots) {
     const int64_t stride = c->stride_elems ? c->stride_elems : c->max_columns;
     const int64_t places = specv_i_num_slots(slot, num_slots, (int32_t)batch);
-    const int slot_status = specv_i_slot_validate(slot, num_slots);
+    const int slot_status = specv_i_slot_validate(slot, slot_dtype, num_slots);
     const size_t token_bytes = token_dtype == SPECV_I64 ? 8 : 4;
     const size_t index_bytes = c->index_dtype == SPECV_I64 ? 8 : 4;
     SPECV_CHECK(batch >= 0, BATCH);
@@ -5102,10 +5133,10 @@ SPECV_HOSTFN int specv_i_shifted_cache_validate(const specv_kv_cache *kv, int64_
 SPECV_HOSTFN int specv_realign_validate(const specv_realign_desc *d) {
     int status;
     SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
     status = specv_i_columns_validate(&d->columns, d->token_dtype, d->out_tokens, d->num_emitted,
                                       d->out_stride_elems, d->batch, d->max_draft, d->slot,
-                                      d->num_slots);
+                                      d->slot_dtype, d->num_slots);
     if (status != SPECV_OK) return status;
     SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
     SPECV_CHECK(specv_i_aligned(d->pad_len, 4) && (d->pad_len || d->batch == 0), PAD_LEN);
@@ -5126,10 +5157,11 @@ SPECV_HOSTFN void specv_realign_resolve(specv_realign_desc *d) {
 SPECV_HOSTFN int specv_shift_kv_validate(const specv_shift_kv_desc *d) {
     int status;
     SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
     SPECV_CHECK(d->batch >= 0, BATCH);
     SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
-    if ((status = specv_i_slot_validate(d->slot, d->num_slots)) != SPECV_OK) return status;
+    if ((status = specv_i_slot_validate(d->slot, d->slot_dtype, d->num_slots)) != SPECV_OK)
+        return status;
     SPECV_CHECK(specv_i_aligned(d->shifts, 16) && (d->shifts || d->batch == 0), SHIFTS);
     SPECV_CHECK(specv_i_aligned(d->end, 4), END);
     SPECV_I_CHECK_STATUS(d, row_status);
@@ -5143,10 +5175,10 @@ SPECV_HOSTFN void specv_shift_kv_resolve(specv_shift_kv_desc *d) { specv_i_cache
 SPECV_HOSTFN int specv_gap_commit_validate(const specv_gap_commit_desc *d) {
     int status;
     SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
     status = specv_i_columns_validate(&d->columns, d->token_dtype, d->out_tokens, d->num_emitted,
                                       d->out_stride_elems, d->batch, d->max_draft, d->slot,
-                                      d->num_slots);
+                                      d->slot_dtype, d->num_slots);
     if (status != SPECV_OK) return status;
     SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
     SPECV_CHECK(specv_i_aligned(d->accepted_len, 4) && (d->accepted_len || d->batch == 0),
@@ -5200,10 +5232,6 @@ SPECV_DEVFN void specv_i_store_column(const specv_columns *c, int token_dtype, i
         specv_i_store_token(c->position_ids, c->index_dtype, at, position > 0 ? position : 0);
 }
 
-SPECV_DEVFN int64_t specv_i_one_token(const void *tokens, int dtype, int64_t index) {
-    return dtype == SPECV_I64 ? ((const int64_t *)tokens)[index] : ((const int32_t *)tokens)[index];
-}
-
 /* Each block of C1 and C2 has to know of all rows whether their slot is good. To look at all rows
    before each would be batch^3 / 2 loads in a launch; here entry slot % SPECV_I_SEATS of a table
    gets the first row that is there, and a row that finds itself is the first of its slot. Only one
@@ -5211,28 +5239,28 @@ SPECV_DEVFN int64_t specv_i_one_token(const void *tokens, int dtype, int64_t ind
    Call: block; without slots nothing happens. Sync: barriers, before and behind the last write. */
 #define SPECV_I_SEATS 4096
 
-SPECV_DEVFN void specv_i_block_seat(const int32_t *slot, int32_t num_slots, int live,
-                                    int32_t *seats) {
+SPECV_DEVFN void specv_i_block_seat(const void *slot, int32_t slot_dtype, int32_t num_slots,
+                                    int live, int32_t *seats) {
     if (!slot) return;
     for (int i = specv_i_thread(); i < SPECV_I_SEATS && i < num_slots; i += SPECV_COLUMN_THREADS)
         seats[i] = SPECV_I_INT_MAX;
     __syncthreads();
     for (int row = specv_i_thread(); row < live; row += SPECV_COLUMN_THREADS) {
         uint32_t ignored = 0;
-        const int32_t its = specv_thread_slot(slot, num_slots, row, &ignored);
+        const int32_t its = specv_thread_slot(slot, slot_dtype, num_slots, row, &ignored);
         if (its >= 0) atomicMin(&seats[its % SPECV_I_SEATS], row);
     }
     __syncthreads();
 }
 
 /* specv_thread_own_slot, by that table. Call: any thread, with a live row. */
-SPECV_DEVFN int32_t specv_i_seat(const int32_t *slot, int32_t num_slots, int row,
+SPECV_DEVFN int32_t specv_i_seat(const void *slot, int32_t slot_dtype, int32_t num_slots, int row,
                                  const int32_t *seats, uint32_t *status) {
     int32_t mine;
     if (!slot) return row;
-    mine = specv_thread_slot(slot, num_slots, row, status);
+    mine = specv_thread_slot(slot, slot_dtype, num_slots, row, status);
     if (mine < 0 || seats[mine % SPECV_I_SEATS] == row) return mine;
-    return specv_thread_own_slot(slot, num_slots, row, status);
+    return specv_thread_own_slot(slot, slot_dtype, num_slots, row, status);
 }
 
 /* Tokens that row b, of a good slot, gains in C1; -1 if its place cannot be trusted. *pad gets its
@@ -5386,13 +5414,13 @@ typedef struct specv_compact_desc {
     uint32_t canary0;
     int32_t batch;
     const int32_t *num_active;      /* as in specv_rows */
-    const int32_t *slot;            /* the same */
+    const void *slot;               /* the same */
     const uint8_t *finished;        /* [batch]; not 0: the row leaves */
     const int32_t *cache_len;       /* [slot], or null: no start_position, no draft_lacks_* */
     const int32_t *draft_cache_len; /* [slot], or null: no draft_lacks_* */
     int32_t *active;                /* out [batch]: rows that go on, in order, then -1 */
     int32_t *new_num_active;        /* out scalar; not num_active */
-    int32_t *new_slot;          /* out [batch], or null: slot of active[i] (the row itself without
+    void *new_slot;             /* out [batch], or null: slot of active[i] (the row itself without
                                   slots), then -1. Not slot */
     int32_t *start_position;    /* out [batch], or null: cache_len of active[i], then 0 */
     int32_t *draft_lacks_first; /* out [batch], or null: the first position that the draft model
@@ -5403,7 +5431,9 @@ typedef struct specv_compact_desc {
     specv_carry carry[SPECV_MAX_CARRY]; /* none may be an input or another output */
     int32_t num_carry;
     int32_t keep_status; /* 1 = add bits to row_status; 0 = store it */
+    int32_t slot_dtype;  /* as in specv_rows */
     int32_t num_slots;   /* as in specv_rows */
+    uint32_t reserved;   /* must be 0 */
     uint32_t canary1;
 } specv_compact_desc;
 
@@ -5414,7 +5444,7 @@ typedef struct specv_group_desc {
     uint32_t canary0;
     int32_t batch;
     const int32_t *num_active; /* as in specv_rows */
-    const int32_t *slot;       /* the same */
+    const void *slot;          /* the same */
     const uint8_t *skip;       /* [batch], or null; not 0: the row is left out, its slot not read */
     const int32_t *length;     /* [slot]; this or score */
     const float *score;        /* [batch]; NaN counts as the smallest */
@@ -5430,8 +5460,10 @@ typedef struct specv_group_desc {
     uint32_t *row_status;      /* out [batch], or null */
     uint32_t *ticket;          /* one per stream, 0: see B3 */
     int32_t num_pick;
+    int32_t slot_dtype;  /* as in specv_rows */
     int32_t num_slots;   /* as in specv_rows */
     int32_t keep_status; /* 1 = add bits to row_status; 0 = store it */
+    uint32_t reserved;   /* must be 0 */
     uint32_t canary1;
 } specv_group_desc;
 
@@ -5480,11 +5512,11 @@ SPECV_HOSTFN int specv_i_carry_validate(const specv_carry *carry, int count, int
 SPECV_HOSTFN int specv_compact_validate(const specv_compact_desc *d) {
     int needs_lengths;
     SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
     SPECV_CHECK(d->batch >= 0, BATCH);
     SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
-    SPECV_CHECK(specv_i_slot_validate(d->slot, d->num_slots) == SPECV_OK, SLOT);
-    SPECV_CHECK(specv_i_aligned(d->new_slot, 4), SLOT);
+    SPECV_CHECK(specv_i_slot_validate(d->slot, d->slot_dtype, d->num_slots) == SPECV_OK, SLOT);
+    SPECV_CHECK(specv_i_aligned(d->new_slot, d->slot_dtype == SPECV_I64 ? 8 : 4), SLOT);
     SPECV_CHECK(d->finished || d->batch == 0, FINISHED);
     SPECV_CHECK(specv_i_aligned(d->cache_len, 4), CACHE_LEN);
     SPECV_CHECK(specv_i_aligned(d->draft_cache_len, 4), DRAFT_CACHE_LEN);
@@ -5503,11 +5535,11 @@ SPECV_HOSTFN int specv_compact_validate(const specv_compact_desc *d) {
 
 SPECV_HOSTFN int specv_group_validate(const specv_group_desc *d) {
     SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
     SPECV_CHECK(d->batch >= 0, BATCH);
     SPECV_CHECK(d->batch <= 1 << 16, TOO_LARGE);
     SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
-    SPECV_CHECK(specv_i_slot_validate(d->slot, d->num_slots) == SPECV_OK, SLOT);
+    SPECV_CHECK(specv_i_slot_validate(d->slot, d->slot_dtype, d->num_slots) == SPECV_OK, SLOT);
     SPECV_I_CHECK_STATUS(d, row_status);
     SPECV_CHECK(specv_i_aligned(d->length, 4) && specv_i_aligned(d->score, 4), KEY);
     SPECV_CHECK(!(d->length && d->score) && (d->length || d->score || d->batch == 0), KEY);
@@ -5574,7 +5606,7 @@ SPECV_DEVFN uint64_t specv_i_group_key(const specv_group_desc *d, int b, int liv
     int32_t slot;
     uint32_t key;
     if (b >= live || (d->skip && d->skip[b])) return ~(uint64_t)0;
-    slot = specv_thread_slot(d->slot, d->num_slots, b, status);
+    slot = specv_thread_slot(d->slot, d->slot_dtype, d->num_slots, b, status);
     if (slot < 0) return ~(uint64_t)0;
     if (d->length) {
         key = (uint32_t)d->length[slot] ^ 0x80000000u;
@@ -5674,7 +5706,7 @@ typedef struct specv_particle_weights_desc {
     uint32_t canary0;
     int32_t token_dtype;         /* specv_dtype of draft_tokens, next_token */
     const int32_t *num_active;   /* as in specv_rows: particles */
-    const int32_t *slot;         /* the same */
+    const void *slot;            /* the same */
     const void *draft_tokens;    /* [batch][max_draft], or null: no draft is an EOS */
     const void *next_token;      /* [batch], or null: the bonus token is no EOS. Below 0: none */
     const float *target_logprob; /* [batch][max_draft]: ln p(draft), of rule SCORE */
@@ -5699,7 +5731,9 @@ typedef struct specv_particle_weights_desc {
     int32_t num_eos;
     int32_t batch, max_draft;
     int32_t keep_status; /* 1 = add bits to row_status; 0 = store it */
+    int32_t slot_dtype;  /* as in specv_rows */
     int32_t num_slots;   /* as in specv_rows */
+    uint32_t reserved;   /* must be 0 */
     uint32_t canary1;
 } specv_particle_weights_desc;
 
@@ -5727,7 +5761,7 @@ typedef struct specv_resample_plan_desc {
     uint32_t canary0;
     int32_t scheme;                   /* specv_resampling */
     const int32_t *num_active_groups; /* device scalar, or null: all; clamped to 0..num_groups */
-    const int32_t *group_slot;        /* [num_groups], or null: group g has slot g */
+    const void *group_slot;           /* [num_groups], or null: group g has slot g */
     double *interval_weight;          /* in/out [group][num_particles] */
     double *log_weight;               /* in/out, the same, or null */
     double *log_z;                    /* in/out [group], or null */
@@ -5746,9 +5780,9 @@ typedef struct specv_resample_plan_desc {
     uint32_t *group_status; /* out [num_groups], or null */
     double threshold;       /* 0..1; 0: never */
     int32_t num_groups, num_particles;
-    int32_t keep_status;     /* 1 = add bits to group_status; 0 = store it */
-    int32_t num_group_slots; /* slots of arrays "[group]"; with group_slot: must be set */
-    uint32_t reserved;       /* must be 0 */
+    int32_t keep_status;      /* 1 = add bits to group_status; 0 = store it */
+    int32_t group_slot_dtype; /* specv_dtype of group_slot */
+    int32_t num_group_slots;  /* slots of arrays "[group]"; with group_slot: must be set */
     uint32_t canary1;
 } specv_resample_plan_desc;
 
@@ -5781,7 +5815,7 @@ typedef struct specv_reshuffle_desc {
     const int32_t *num_active_groups; /* as in D2: the others have no jobs */
     const int32_t *jobs;     /* [num_groups][max_jobs][2], of D2: each dst once, no dst is a src */
     const int32_t *num_jobs; /* [num_groups] */
-    const int32_t *slot;     /* as in specv_rows; rows behind those that jobs name are not read */
+    const void *slot;        /* as in specv_rows; rows behind those that jobs name are not read */
     specv_particle_cache cache[SPECV_MAX_CACHES];
     specv_carry carry[SPECV_MAX_CARRY]; /* [slot]: what else a particle has, like finished of D1:
                                            dst's element becomes src's. No array of this struct */
@@ -5798,8 +5832,8 @@ typedef struct specv_reshuffle_desc {
     int32_t num_caches, num_carry;
     int32_t keep_status; /* 1 = add bits to job_status; 0 = store it */
     int32_t num_sms;     /* 0 = ask the runtime for the current device */
+    int32_t slot_dtype;  /* as in specv_rows */
     int32_t num_slots;   /* as in specv_rows */
-    uint32_t reserved;   /* must be 0 */
     uint32_t canary1;
 } specv_reshuffle_desc;
 
@@ -5879,12 +5913,12 @@ SPECV_NUMFN uint64_t specv_i_stratum(int k, uint32_t u, int num, uint64_t sum) {
 SPECV_HOSTFN int specv_particle_weights_validate(const specv_particle_weights_desc *d) {
     size_t token_bytes;
     SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
     SPECV_CHECK(d->batch >= 0, BATCH);
     SPECV_CHECK(d->max_draft >= 0, MAX_DRAFT);
     SPECV_CHECK((int64_t)d->batch * ((int64_t)d->max_draft + 1) <= 1 << 30, TOO_LARGE);
     SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
-    SPECV_CHECK(specv_i_slot_validate(d->slot, d->num_slots) == SPECV_OK, SLOT);
+    SPECV_CHECK(specv_i_slot_validate(d->slot, d->slot_dtype, d->num_slots) == SPECV_OK, SLOT);
     SPECV_CHECK(d->token_dtype == SPECV_I32 || d->token_dtype == SPECV_I64, TOKEN_DTYPE);
     token_bytes = d->token_dtype == SPECV_I64 ? 8 : 4;
     SPECV_CHECK(specv_i_aligned(d->draft_tokens, token_bytes), DRAFT_TOKENS);
@@ -5934,7 +5968,7 @@ SPECV_HOSTFN void specv_particle_weights_resolve(specv_particle_weights_desc *d)
 
 SPECV_HOSTFN int specv_resample_plan_validate(const specv_resample_plan_desc *d) {
     SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
     SPECV_CHECK(d->scheme >= SPECV_RESAMPLE_SYSTEMATIC && d->scheme <= SPECV_RESAMPLE_RESIDUAL,
                 SCHEME);
     SPECV_CHECK(d->num_groups >= 0 && d->num_particles >= 1 &&
@@ -5942,7 +5976,9 @@ SPECV_HOSTFN int specv_resample_plan_validate(const specv_resample_plan_desc *d)
                 PARTICLES);
     SPECV_CHECK((int64_t)d->num_groups * d->num_particles <= 1 << 30, TOO_LARGE);
     SPECV_CHECK(specv_i_aligned(d->num_active_groups, 4), NUM_ACTIVE);
-    SPECV_CHECK(specv_i_slot_validate(d->group_slot, d->num_group_slots) == SPECV_OK, SLOT);
+    SPECV_CHECK(specv_i_slot_validate(d->group_slot, d->group_slot_dtype, d->num_group_slots) ==
+                    SPECV_OK,
+                SLOT);
     SPECV_CHECK(specv_i_aligned(d->interval_weight, 8) &&
                     (d->interval_weight || d->num_groups == 0),
                 WEIGHT);
@@ -5991,9 +6027,9 @@ SPECV_HOSTFN int specv_reshuffle_validate(const specv_reshuffle_desc *d) {
     int64_t num_slots;
     int status;
     SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
     SPECV_CHECK(d->batch >= 0, BATCH);
-    SPECV_CHECK(specv_i_slot_validate(d->slot, d->num_slots) == SPECV_OK, SLOT);
+    SPECV_CHECK(specv_i_slot_validate(d->slot, d->slot_dtype, d->num_slots) == SPECV_OK, SLOT);
     num_slots = d->slot ? d->num_slots : d->batch;
     SPECV_CHECK(d->num_groups >= 0, PARTICLES);
     SPECV_CHECK(specv_i_aligned(d->num_active_groups, 4), NUM_ACTIVE);
@@ -6166,8 +6202,8 @@ typedef struct specv_i_job {
 
 SPECV_DEVFN int32_t specv_i_job_slot(const specv_reshuffle_desc *d, int row, int by_warp,
                                      uint32_t *status) {
-    return by_warp ? specv_warp_slot(d->slot, d->num_slots, row, status)
-                   : specv_thread_own_slot(d->slot, d->num_slots, row, status);
+    return by_warp ? specv_warp_slot(d->slot, d->slot_dtype, d->num_slots, row, status)
+                   : specv_thread_own_slot(d->slot, d->slot_dtype, d->num_slots, row, status);
 }
 
 /* Can the job be done? Call: thread; by_warp: a warp, of one job. */
@@ -6827,7 +6863,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PAGE_THREADS, 1)
     specv_i_pages r = {0, 0, 0, 0, 0, -1, 0, 0, 0, 0};
     uint32_t bad_slot = 0;
     int32_t slot = -1, copy_src_page, copy_dst_page, released;
-    if (b < num_live) slot = specv_thread_own_slot(d.slot, d.num_slots, b, &bad_slot);
+    if (b < num_live) slot = specv_thread_own_slot(d.slot, d.slot_dtype, d.num_slots, b, &bad_slot);
     if (slot >= 0) r = specv_i_pages_of(&d, b, slot);
     if (!pool_ok) r.status = SPECV_ROW_BAD_PAGE;
     r.ok = slot >= 0 && r.status == 0;
@@ -6870,7 +6906,8 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_MOVE_THREADS, 1)
             const int row = row0 + i;
             lens[i] = 0;
             if (d.copy_dst_page[row] >= 0) /* then its slot is good */
-                lens[i] = d.cache_len[d.slot ? d.slot[row] : row] % d.kv.page_size;
+                lens[i] =
+                    d.cache_len[specv_i_good_slot(d.slot, d.slot_dtype, row)] % d.kv.page_size;
         }
         specv_block_offsets_tile(lens, num_rows, 0, offsets, scratch);
         r.num_segments = num_rows;
@@ -7010,9 +7047,9 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_COLUMN_THREADS, 2)
     const int kv_columns = specv_i_has_planes(&d.kv) ? d.kv.max_positions : SPECV_I_INT_MAX - 1;
     int32_t new_width = 0, furthest = 0;
     uint32_t status = 0, ignored = 0;
-    specv_i_block_seat(d.slot, d.num_slots, live, seats);
+    specv_i_block_seat(d.slot, d.slot_dtype, d.num_slots, live, seats);
     for (int row = thread; row < live; row += SPECV_COLUMN_THREADS) {
-        const int32_t its = specv_i_seat(d.slot, d.num_slots, row, seats, &ignored);
+        const int32_t its = specv_i_seat(d.slot, d.slot_dtype, d.num_slots, row, seats, &ignored);
         int32_t pad = 0;
         const int gain = its >= 0 ? specv_i_gain(&d, row, its, width, &pad, &ignored) : -1;
         if (gain >= 0 && width - pad + gain > new_width) new_width = width - pad + gain;
@@ -7021,7 +7058,8 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_COLUMN_THREADS, 2)
     new_width = specv_i_block_max(new_width);
     furthest = specv_i_block_max(furthest); /* its last KV row is there, whatever the padding */
     const int no_space = new_width > d.columns.max_columns || furthest - 1 > kv_columns;
-    const int32_t slot = b < live ? specv_i_seat(d.slot, d.num_slots, b, seats, &status) : -1;
+    const int32_t slot =
+        b < live ? specv_i_seat(d.slot, d.slot_dtype, d.num_slots, b, seats, &status) : -1;
     int32_t pad = 0;
     const int gain = slot >= 0 ? specv_i_gain(&d, b, slot, width, &pad, &status) : -1;
     const int tokens = gain >= 0 ? width - pad + gain : 0;
@@ -7042,7 +7080,8 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_COLUMN_THREADS, 2)
         specv_i_put_status(d.row_status, b, SPECV_ROW_BAD_TICKET, 1);
     if (arrival == SPECV_I_LAST && !no_space) {
         for (int row = thread; row < live; row += SPECV_COLUMN_THREADS) {
-            const int32_t its = specv_i_seat(d.slot, d.num_slots, row, seats, &ignored);
+            const int32_t its =
+                specv_i_seat(d.slot, d.slot_dtype, d.num_slots, row, seats, &ignored);
             int32_t its_pad = 0;
             const int of_row =
                 its >= 0 ? specv_i_gain(&d, row, its, width, &its_pad, &ignored) : -1;
@@ -7087,7 +7126,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_COLUMN_THREADS, 2)
     int moves = shift.by != 0 && shift.count != 0 && data;
     if (d.slot && live && (tells || moves)) {
         uint32_t bad_slot = 0;
-        slot = specv_thread_own_slot(d.slot, d.num_slots, b, &bad_slot);
+        slot = specv_thread_own_slot(d.slot, d.slot_dtype, d.num_slots, b, &bad_slot);
         if (bad_slot) status = bad_slot, moves = 0;
     }
     if (tells) specv_i_put_status(d.row_status, b, status, d.keep_status);
@@ -7116,16 +7155,17 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_COLUMN_THREADS)
     const int live = specv_i_num_live(d.num_active, d.batch), width = *d.columns.width;
     int32_t furthest = -1;
     uint32_t status = 0, ignored = 0;
-    specv_i_block_seat(d.slot, d.num_slots, live, seats);
+    specv_i_block_seat(d.slot, d.slot_dtype, d.num_slots, live, seats);
     for (int row = thread; row < live; row += SPECV_COLUMN_THREADS) {
-        const int32_t its = specv_i_seat(d.slot, d.num_slots, row, seats, &ignored);
+        const int32_t its = specv_i_seat(d.slot, d.slot_dtype, d.num_slots, row, seats, &ignored);
         if (its >= 0 && specv_i_gap_ok(&d, row, its, width) && d.num_emitted[row] > 0 &&
             d.accepted_len[row] > furthest)
             furthest = d.accepted_len[row];
     }
     furthest = specv_i_block_max(furthest);
     const int no_space = furthest >= 0 && furthest + 1 > d.columns.max_columns - width;
-    const int32_t slot = b < live ? specv_i_seat(d.slot, d.num_slots, b, seats, &status) : -1;
+    const int32_t slot =
+        b < live ? specv_i_seat(d.slot, d.slot_dtype, d.num_slots, b, seats, &status) : -1;
     const int ok = slot >= 0 && specv_i_gap_ok(&d, b, slot, width);
     if (slot >= 0) status = !ok ? SPECV_ROW_BAD_LENGTH : no_space ? SPECV_ROW_NO_SPACE : 0;
     if (thread == 0) specv_i_put_status(d.row_status, b, status, d.keep_status);
@@ -7135,7 +7175,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_COLUMN_THREADS)
         specv_i_put_status(d.row_status, b, SPECV_ROW_BAD_TICKET, 1);
     if (arrival != SPECV_I_LAST) return;
     for (int row = thread; row < live && !no_space; row += SPECV_COLUMN_THREADS) {
-        const int32_t its = specv_i_seat(d.slot, d.num_slots, row, seats, &ignored);
+        const int32_t its = specv_i_seat(d.slot, d.slot_dtype, d.num_slots, row, seats, &ignored);
         if (its >= 0 && specv_i_gap_ok(&d, row, its, width)) d.text_len[its] += d.num_emitted[row];
     }
     if (thread == 0 && d.max_draft_lacks)
@@ -7165,6 +7205,7 @@ SPECV_LAUNCHER_BODY int specv_realign(const specv_realign_desc *desc, struct CUs
     if (status || !specv_i_has_planes(&d.kv)) return status;
     shift.num_active = d.num_active;
     shift.slot = d.slot;
+    shift.slot_dtype = d.slot_dtype;
     shift.num_slots = d.num_slots;
     shift.shifts = d.shifts;
     shift.kv = d.kv;
@@ -7214,7 +7255,8 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_COMPACT_THREADS, 1)
     for (int row0 = 0; row0 < d.batch; row0 += SPECV_COMPACT_THREADS) {
         const int b = row0 + thread, goes_on = b < live && !d.finished[b];
         uint32_t status = 0;
-        const int32_t slot = goes_on ? specv_thread_slot(d.slot, d.num_slots, b, &status) : -1;
+        const int32_t slot =
+            goes_on ? specv_thread_slot(d.slot, d.slot_dtype, d.num_slots, b, &status) : -1;
         const int stays = slot >= 0;
         int32_t total, to = count + specv_block_exclusive_scan(stays, &total, scratch[0]);
         if (array < 0) {
@@ -7225,7 +7267,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_COMPACT_THREADS, 1)
             int32_t before = lacks + specv_block_exclusive_scan(mine, &sum, scratch[1]);
             if (stays) {
                 d.active[to] = b;
-                if (d.new_slot) d.new_slot[to] = slot;
+                if (d.new_slot) specv_i_store_token(d.new_slot, d.slot_dtype, to, slot);
                 if (d.start_position) d.start_position[to] = bad ? 0 : len;
                 if (d.draft_lacks_first) d.draft_lacks_first[to] = bad ? 0 : first;
                 if (d.draft_lacks_start) d.draft_lacks_start[to] = before;
@@ -7269,7 +7311,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_COMPACT_THREADS, 1)
         if (d.draft_lacks_start) d.draft_lacks_start[i] = lacks;
         if (i == d.batch) break;
         d.active[i] = -1;
-        if (d.new_slot) d.new_slot[i] = -1;
+        if (d.new_slot) specv_i_store_token(d.new_slot, d.slot_dtype, i, -1);
         if (d.start_position) d.start_position[i] = 0;
         if (d.draft_lacks_first) d.draft_lacks_first[i] = 0;
     }
@@ -7463,7 +7505,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PARTICLE_THREADS)
     int32_t emitted = 0, slot = -1;
     uint32_t status = 0;
     if (b < specv_i_num_live(d.num_active, d.batch))
-        slot = specv_thread_own_slot(d.slot, d.num_slots, b, &status);
+        slot = specv_thread_own_slot(d.slot, d.slot_dtype, d.num_slots, b, &status);
     if (slot >= 0) {
         const float *p = d.target_logprob + b * d.target_logprob_stride_elems;
         const float *q = d.draft_logprob + b * d.draft_logprob_seq_stride_elems;
@@ -7525,7 +7567,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PLAN_THREADS, 1)
     int any, resamples = 0;
     specv_i_wait_for_primary();
     if (g < specv_i_num_live(d.num_active_groups, d.num_groups))
-        slot = specv_warp_slot(d.group_slot, d.num_group_slots, g, &of_slot);
+        slot = specv_warp_slot(d.group_slot, d.group_slot_dtype, d.num_group_slots, g, &of_slot);
     const int live = slot >= 0;
     const int64_t state = (int64_t)slot * n + i; /* of the particle */
     if (i == 0) plan.max = none, plan.status = 0;

@@ -114,13 +114,16 @@ static int specv_ref_i_is_live(const specv_rows *rows, int b) {
 
 /* The slot of live row b, or -1 and a bit in *status: it is none of 0..num_slots-1, or an earlier
    row has it too and `writes`, state of the request is written. */
-static int32_t specv_ref_i_slot(const int32_t *slot, int32_t num_slots, int b, int writes,
-                                uint32_t *status) {
+static int32_t specv_ref_i_slot(const void *slot, int32_t slot_dtype, int32_t num_slots, int b,
+                                int writes, uint32_t *status) {
+    int64_t mine;
     int bad;
     if (slot == NULL) return b;
-    bad = slot[b] < 0 || slot[b] >= num_slots;
-    for (int before = 0; writes && before < b; ++before) bad |= slot[before] == slot[b];
-    if (!bad) return slot[b];
+    mine = specv_ref_i_get(slot, slot_dtype, b);
+    bad = mine < 0 || mine >= num_slots;
+    for (int before = 0; writes && before < b; ++before)
+        bad |= specv_ref_i_get(slot, slot_dtype, before) == mine;
+    if (!bad) return (int32_t)mine;
     *status |= SPECV_ROW_BAD_SLOT;
     return -1;
 }
@@ -746,7 +749,7 @@ static void specv_ref_i_judge_row(const specv_verify_sample_desc *d, int b) {
     g.logprob = g.lse = g.max_prob = 0;
     g.slot = -1;
     if (specv_ref_i_is_live(rows, b))
-        g.slot = specv_ref_i_slot(rows->slot, rows->num_slots, b, 0, &g.o.status);
+        g.slot = specv_ref_i_slot(rows->slot, rows->slot_dtype, rows->num_slots, b, 0, &g.o.status);
     if (g.slot >= 0) n_draft = specv_ref_i_open_row(&d->verify, b, &g.o.status);
     if (n_draft >= 0) {
         g.temperature = 0;
@@ -959,7 +962,7 @@ static void specv_ref_i_append(const specv_append_kv_desc *d, int b) {
     int32_t lacks = 0, slot = -1;
     uint32_t status = 0;
     if (specv_ref_i_is_live(&d->rows, b))
-        slot = specv_ref_i_slot(d->rows.slot, d->rows.num_slots, b, 1, &status);
+        slot = specv_ref_i_slot(d->rows.slot, d->rows.slot_dtype, d->rows.num_slots, b, 1, &status);
     if (slot >= 0) count = specv_ref_i_append_count(d, b, slot, &len, &status);
     if (count > 0 && specv_i_has_planes(&d->kv)) specv_ref_i_append_rows(d, b, slot, len, count);
     if (len >= 0) {
@@ -1124,7 +1127,7 @@ static void specv_ref_i_resize_rows(const specv_page_resize_desc *d, int num_row
     int dry = 0;
     for (int i = 0; i < num_rows; ++i) {
         uint32_t bits = 0;
-        int32_t slot = specv_ref_i_slot(d->slot, d->num_slots, i, 1, &bits);
+        int32_t slot = specv_ref_i_slot(d->slot, d->slot_dtype, d->num_slots, i, 1, &bits);
         if (slot >= 0) rows[i] = specv_ref_i_pages_of(d, i, slot);
         if (slot >= 0 && !pool_ok) bits = SPECV_ROW_BAD_PAGE;
         if (bits) rows[i].status = bits, rows[i].ok = 0;
@@ -1288,7 +1291,7 @@ SPECV_REF_BODY int specv_ref_realign(const specv_realign_desc *desc) {
     width = *d.columns.width;
     for (int b = 0; b < live; ++b) {
         uint32_t ignored = 0;
-        int32_t slot = specv_ref_i_slot(d.slot, d.num_slots, b, 1, &ignored);
+        int32_t slot = specv_ref_i_slot(d.slot, d.slot_dtype, d.num_slots, b, 1, &ignored);
         int64_t gain = specv_ref_i_gain(&d, b, slot, width, &ignored);
         if (gain >= 0 && width - d.pad_len[slot] + gain > new_width)
             new_width = width - d.pad_len[slot] + gain;
@@ -1299,7 +1302,8 @@ SPECV_REF_BODY int specv_ref_realign(const specv_realign_desc *desc) {
     for (int b = 0; b < d.batch; ++b) {
         const specv_shift none = {0, 0, 0, 0};
         uint32_t bits = 0;
-        int32_t slot = b < live ? specv_ref_i_slot(d.slot, d.num_slots, b, 1, &bits) : -1;
+        int32_t slot =
+            b < live ? specv_ref_i_slot(d.slot, d.slot_dtype, d.num_slots, b, 1, &bits) : -1;
         int64_t gain = specv_ref_i_gain(&d, b, slot, width, &bits);
         d.shifts[b] = none;
         if (gain >= 0 && no_space) bits |= SPECV_ROW_NO_SPACE;
@@ -1328,7 +1332,8 @@ SPECV_REF_BODY int specv_ref_shift_kv(const specv_shift_kv_desc *desc) {
     live = specv_ref_i_num_live(d.num_active, d.batch);
     for (int b = 0; b < d.batch; ++b) {
         uint32_t bits = 0;
-        int32_t slot = b < live ? specv_ref_i_slot(d.slot, d.num_slots, b, 1, &bits) : -1;
+        int32_t slot =
+            b < live ? specv_ref_i_slot(d.slot, d.slot_dtype, d.num_slots, b, 1, &bits) : -1;
         if (slot >= 0) {
             int64_t first = d.shifts[b].first, count = d.shifts[b].count, by = d.shifts[b].by;
             int64_t end = first + count;
@@ -1365,7 +1370,7 @@ SPECV_REF_BODY int specv_ref_gap_commit(const specv_gap_commit_desc *desc) {
     width = *d.columns.width;
     for (int b = 0; b < live; ++b) {
         uint32_t ignored = 0;
-        int32_t slot = specv_ref_i_slot(d.slot, d.num_slots, b, 1, &ignored);
+        int32_t slot = specv_ref_i_slot(d.slot, d.slot_dtype, d.num_slots, b, 1, &ignored);
         if (slot >= 0 && specv_ref_i_gap_ok(&d, b, slot, width) && d.num_emitted[b] > 0 &&
             d.accepted_len[b] > furthest)
             furthest = d.accepted_len[b];
@@ -1376,7 +1381,8 @@ SPECV_REF_BODY int specv_ref_gap_commit(const specv_gap_commit_desc *desc) {
     if (end > d.columns.max_columns) end = d.columns.max_columns;
     for (int b = 0; b < d.batch; ++b) {
         uint32_t bits = 0;
-        int32_t slot = b < live ? specv_ref_i_slot(d.slot, d.num_slots, b, 1, &bits) : -1;
+        int32_t slot =
+            b < live ? specv_ref_i_slot(d.slot, d.slot_dtype, d.num_slots, b, 1, &bits) : -1;
         if (slot >= 0 && !specv_ref_i_gap_ok(&d, b, slot, width)) bits = SPECV_ROW_BAD_LENGTH;
         if (slot >= 0 && !bits && no_space) bits = SPECV_ROW_NO_SPACE;
         if (slot >= 0 && !bits) {
@@ -1418,14 +1424,14 @@ SPECV_REF_BODY int specv_ref_compact(const specv_compact_desc *d) {
         uint32_t bits = 0;
         int32_t slot = -1;
         if (b < live && !d->finished[b])
-            slot = specv_ref_i_slot(d->slot, d->num_slots, b, 0, &bits);
+            slot = specv_ref_i_slot(d->slot, d->slot_dtype, d->num_slots, b, 0, &bits);
         if (slot >= 0) {
             int64_t len = d->cache_len ? d->cache_len[slot] : 0;
             int64_t first = d->draft_cache_len ? d->draft_cache_len[slot] : len;
             int bad = len < 0 || len == INT32_MAX || first < 0 || first > len;
             if (bad) bits = SPECV_ROW_BAD_LENGTH;
             d->active[count] = b;
-            if (d->new_slot) d->new_slot[count] = slot;
+            if (d->new_slot) specv_ref_i_put(d->new_slot, d->slot_dtype, count, slot);
             if (d->start_position) d->start_position[count] = bad ? 0 : (int32_t)len;
             if (d->draft_lacks_first) d->draft_lacks_first[count] = bad ? 0 : (int32_t)first;
             if (d->draft_lacks_start) d->draft_lacks_start[count] = (int32_t)lacks;
@@ -1442,7 +1448,7 @@ SPECV_REF_BODY int specv_ref_compact(const specv_compact_desc *d) {
     *d->new_num_active = count;
     for (int i = count; i < d->batch; ++i) {
         d->active[i] = -1;
-        if (d->new_slot) d->new_slot[i] = -1;
+        if (d->new_slot) specv_ref_i_put(d->new_slot, d->slot_dtype, i, -1);
         if (d->start_position) d->start_position[i] = 0;
         if (d->draft_lacks_first) d->draft_lacks_first[i] = 0;
         if (d->draft_lacks_start) d->draft_lacks_start[i] = (int32_t)lacks;
@@ -1455,7 +1461,10 @@ SPECV_REF_BODY int specv_ref_compact(const specv_compact_desc *d) {
 
 /* Does row i come before row j? Only what "smaller" means is decided here. */
 static int specv_ref_i_key_below(const specv_group_desc *d, int i, int j) {
-    if (d->length && d->slot) return d->length[d->slot[i]] < d->length[d->slot[j]];
+    if (d->length && d->slot) {
+        const int64_t a = specv_ref_i_get(d->slot, d->slot_dtype, i);
+        return d->length[a] < d->length[specv_ref_i_get(d->slot, d->slot_dtype, j)];
+    }
     if (d->length) return d->length[i] < d->length[j];
     if (d->score[j] != d->score[j]) return d->score[i] == d->score[i];
     return d->score[i] > d->score[j];
@@ -1463,7 +1472,7 @@ static int specv_ref_i_key_below(const specv_group_desc *d, int i, int j) {
 
 static int specv_ref_i_in_order(const specv_group_desc *d, int b, int live, uint32_t *bits) {
     if (b >= live || (d->skip && d->skip[b])) return 0;
-    return specv_ref_i_slot(d->slot, d->num_slots, b, 0, bits) >= 0;
+    return specv_ref_i_slot(d->slot, d->slot_dtype, d->num_slots, b, 0, bits) >= 0;
 }
 
 SPECV_REF_BODY int specv_ref_group(const specv_group_desc *d) {
@@ -1624,7 +1633,7 @@ SPECV_REF_BODY int specv_ref_particle_weights(const specv_particle_weights_desc 
     for (int b = 0; b < d.batch; ++b) {
         int32_t slot = -1, emitted = 0;
         uint32_t bits = 0;
-        if (b < live) slot = specv_ref_i_slot(d.slot, d.num_slots, b, 1, &bits);
+        if (b < live) slot = specv_ref_i_slot(d.slot, d.slot_dtype, d.num_slots, b, 1, &bits);
         if (slot >= 0) emitted = specv_ref_i_weigh_particle(&d, b, slot, &bits);
         if (d.num_emitted) d.num_emitted[b] = emitted;
         specv_i_put_status(d.row_status, b, bits, d.keep_status);
@@ -1742,7 +1751,9 @@ SPECV_REF_BODY int specv_ref_resample_plan(const specv_resample_plan_desc *d) {
         const int64_t n = d->num_particles;
         int32_t slot = -1;
         uint32_t bits = 0;
-        if (g < live) slot = specv_ref_i_slot(d->group_slot, d->num_group_slots, g, 1, &bits);
+        if (g < live)
+            slot = specv_ref_i_slot(d->group_slot, d->group_slot_dtype, d->num_group_slots, g, 1,
+                                    &bits);
         if (slot >= 0) {
             specv_ref_i_plan_group(d, g, slot);
             continue;
@@ -1823,8 +1834,8 @@ static uint32_t specv_ref_i_reshuffle(const specv_reshuffle_desc *d, int src, in
     uint32_t bits = 0;
     if (dst < 0 || dst >= d->batch || src < 0 || src >= d->batch || dst == src)
         return SPECV_ROW_BAD_LENGTH;
-    src = specv_ref_i_slot(d->slot, d->num_slots, src, 1, &bits);
-    dst = specv_ref_i_slot(d->slot, d->num_slots, dst, 1, &bits);
+    src = specv_ref_i_slot(d->slot, d->slot_dtype, d->num_slots, src, 1, &bits);
+    dst = specv_ref_i_slot(d->slot, d->slot_dtype, d->num_slots, dst, 1, &bits);
     if (bits) return bits;
     for (int i = 0; i < d->num_caches; ++i)
         if (specv_ref_i_shared_pages(&d->cache[i], src, dst) < 0) return SPECV_ROW_BAD_LENGTH;

@@ -686,7 +686,7 @@ static void test_validation(void) {
     EXPECT(shift_kv, SPECV_OK, (void)0);
     EXPECT(shift_kv, SPECV_ERR_CANARY, d.canary0 = 1);
     EXPECT(shift_kv, SPECV_ERR_CANARY, d.canary1 = 1);
-    EXPECT(shift_kv, SPECV_ERR_CANARY, d.reserved = 1);
+    EXPECT(shift_kv, SPECV_ERR_SLOT, d.slot_dtype = 2);
     EXPECT(shift_kv, SPECV_ERR_KEEP_STATUS, d.keep_status = 2);
     EXPECT(shift_kv, SPECV_ERR_BATCH, d.batch = -1);
     EXPECT(shift_kv, SPECV_ERR_NUM_ACTIVE, d.num_active = (int32_t *)misaligned());

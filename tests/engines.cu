@@ -20,8 +20,8 @@
    SGLang        candidates [batch][n + 1], the root before the drafts: a pointer one further on,
                  and a stride; target_predict [batch][n + 1]; int64, and so is predict here.
                  accept_token_num is accepted_len, and accept_index follows from it. In the slots
-                 of req_pool_indices [batch], which must be int32: req_to_token, a block table of
-                 pages of one position; temperature, seed, length.
+                 of req_pool_indices [batch], int64 too: req_to_token, a block table of pages of one
+                 position; temperature, seed, length.
    TensorRT-LLM  Drafts, their number, the target's tokens or scores by place in the batch, as MTP
                  and EAGLE have them. In batchSlots [batch]: temperature, randomSeed, sequence
                  length, linear cache [max_batch][K, V][heads][max_seq][head_dim]. The number of
@@ -316,11 +316,18 @@ static int64_t first_draft_score(const world *w, const step *s, int row) {
     return first_draft(w, s, row);
 }
 
+static void put_slot(const world *w, step *s, int b, int64_t slot) {
+    if (w->e.dtype == SPECV_I64)
+        longs(&s->slot)[b] = slot;
+    else
+        put_word(&s->slot, b, (int32_t)slot);
+}
+
 static void put_turn(const world *w, step *s, int b) {
     const turn *row = &s->rows[b];
     const int64_t vocab = w->vocab;
     const int64_t drafts = first_draft(w, s, b), targets = first_target(w, s, b);
-    put_word(&s->slot, b, row->r->slot);
+    put_slot(w, s, b, row->r->slot);
     if (w->e.layout == CSR) put_word(&s->lengths, b, (int32_t)drafts + row->n);
     if (w->e.layout == DENSE_LEN) put_word(&s->lengths, b, row->n);
     for (int j = 0; j < row->n; ++j) put_token(&s->draft, w->e.dtype, drafts + j, row->draft[j]);
@@ -346,7 +353,7 @@ static void make_step(const world *w, step *s) {
     const int64_t rows = s->batch, columns = (int64_t)s->max_draft + 1, vocab = w->vocab;
     const int64_t token_bytes = w->e.dtype == SPECV_I64 ? 8 : 4, none[NUM_AXES] = {0, 0, 0, 0};
     const int64_t num_targets = csr ? s->num_drafts + rows : rows * columns;
-    s->slot = of_words(rows);
+    s->slot = t_in(token_bytes * rows, 0);
     if (w->e.layout != DENSE) s->lengths = of_words(rows);
     if (s->live < s->batch) s->num_active = of_words(1);
     s->draft = t_in(token_bytes * (csr             ? s->num_drafts
@@ -361,7 +368,7 @@ static void make_step(const world *w, step *s) {
         s->draft_scores =
             of_words((csr ? s->num_drafts : rows * (s->max_draft + w->e.long_drafts)) * vocab);
     for (int b = s->live; b < s->batch; ++b) { /* padding of a captured batch: anything */
-        put_word(&s->slot, b, t_chance(50) ? s->rows[0].r->slot : -1);
+        put_slot(w, s, b, t_chance(50) ? s->rows[0].r->slot : -1);
         if (s->lengths.host) put_word(&s->lengths, b, (int32_t)t_random());
     }
     if (s->num_active.host) put_word(&s->num_active, 0, s->live);
@@ -487,7 +494,7 @@ static specv_rows rows_of(const world *w, const step *s, int side) {
     specv_rows r = SPECV_ZERO;
     r.batch = s->batch, r.max_draft = s->max_draft;
     r.num_active = (const int32_t *)t_at(&s->num_active, side);
-    r.slot = (const int32_t *)t_at(&s->slot, side), r.num_slots = w->num_slots;
+    r.slot = t_at(&s->slot, side), r.slot_dtype = w->e.dtype, r.num_slots = w->num_slots;
     if (w->e.layout == CSR)
         r.row_end = (const int32_t *)t_at(&s->lengths, side), r.num_draft_tokens = s->num_drafts;
     else
@@ -538,7 +545,8 @@ static specv_page_resize_desc pages_of(const world *w, const step *s, int side) 
     const specv_rows rows = rows_of(w, s, side);
     specv_page_resize_desc d = SPECV_ZERO;
     d.batch = rows.batch, d.num_active = rows.num_active;
-    d.slot = rows.slot, d.num_slots = rows.num_slots, d.reserve = RESERVE;
+    d.slot = rows.slot, d.slot_dtype = rows.slot_dtype, d.num_slots = rows.num_slots,
+    d.reserve = RESERVE;
     d.pool.page_refs = (int32_t *)t_at(&w->page_refs, side);
     d.pool.free_pages = (int32_t *)t_at(&w->free_pages, side);
     d.pool.num_free = (int32_t *)t_at(&w->num_free, side);

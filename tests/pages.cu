@@ -952,7 +952,7 @@ static void check_resize(void) {
     const int64_t half = INT64_MAX / 2 + 1;
     RESIZE(SPECV_ERR_CANARY, d.canary0 = 1);
     RESIZE(SPECV_ERR_CANARY, d.canary1 = 1);
-    RESIZE(SPECV_ERR_CANARY, d.reserved = 1);
+    RESIZE(SPECV_ERR_SLOT, d.slot_dtype = 2);
     RESIZE(SPECV_ERR_SLOT, d.slot = (int32_t *)storage);
     RESIZE(SPECV_ERR_SLOT, (d.slot = misaligned(), d.num_slots = 4));
     RESIZE(SPECV_OK, (d.slot = (int32_t *)storage, d.num_slots = INT32_MAX)); /* no limit of rows */

@@ -572,7 +572,7 @@ static void check_plan_codes(void) {
     EXPECT(resample_plan, SPECV_OK, (void)0);
     EXPECT(resample_plan, SPECV_ERR_CANARY, d.canary0 = 1);
     EXPECT(resample_plan, SPECV_ERR_CANARY, d.canary1 = 1);
-    EXPECT(resample_plan, SPECV_ERR_CANARY, d.reserved = 1);
+    EXPECT(resample_plan, SPECV_ERR_SLOT, d.group_slot_dtype = 2);
     EXPECT(resample_plan, SPECV_ERR_KEEP_STATUS, d.keep_status = 2);
     EXPECT(resample_plan, SPECV_ERR_SCHEME, d.scheme = -1);
     EXPECT(resample_plan, SPECV_ERR_SCHEME, d.scheme = 4);

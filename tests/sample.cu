@@ -1198,19 +1198,21 @@ static void test_slots(void) {
 /* The same for A8. */
 static void test_sample_slots(void) {
     enum { ROWS = 7, SLOTS = 20, VOCAB = 1500 };
-    for (int turn = 0; turn < 8; ++turn) {
+    for (int turn = 0; turn < 16; ++turn) {
         static const int32_t good[ROWS] = {13, 4, 19, 0, 4, 7, -1},
                              none[ROWS] = {13, SLOTS, 19, -1, 4, INT32_MIN, INT32_MAX};
         const int32_t *const slots = turn % 2 ? none : good;
+        const int dtype = turn / 8 ? SPECV_I64 : SPECV_I32;
         specv_sample_desc d = SPECV_ZERO;
         int32_t active = ROWS - 1, token[ROWS], position[ROWS] = {0};
         float logprob[ROWS], lse[ROWS], max_prob[ROWS], temperature[ROWS] = {0};
         uint32_t status[ROWS];
         uint64_t seed[ROWS] = {0};
         t_buf out[5], in[6];
-        t_case("slots of A8: %s, method %d", turn % 2 ? "bad ones" : "good", turn / 2 % 2);
+        t_case("slots of A8: %s, method %d, dtype %d", turn % 2 ? "bad ones" : "good", turn / 2 % 2,
+               dtype);
         in[0] = t_in(4 * ROWS * VOCAB, 0), in[1] = t_in(4 * SLOTS, 0), in[2] = t_in(8 * SLOTS, 0);
-        in[3] = t_in(4 * SLOTS, 0), in[4] = t_in(4 * ROWS, 0), in[5] = t_in(4, 0);
+        in[3] = t_in(4 * SLOTS, 0), in[4] = t_in(8 * ROWS, 0), in[5] = t_in(4, 0);
         for (int i = 0; i < 5; ++i) out[i] = t_out(4 * ROWS, 0);
         for (int x = 0; x < ROWS * VOCAB; ++x) put_score(&in[0], SPECV_LOGITS_F32, x, normal(3));
         for (int slot = 0; slot < SLOTS; ++slot) {
@@ -1225,7 +1227,12 @@ static void test_sample_slots(void) {
             seed[row] = ((uint64_t *)(void *)in[2].host)[ok ? slot : 0];
             position[row] = ((int32_t *)(void *)in[3].host)[ok ? slot : 0];
         }
-        memcpy(in[4].host, slots, 4 * ROWS), memcpy(in[5].host, &active, 4);
+        for (int row = 0; row < ROWS; ++row)
+            if (dtype == SPECV_I64)
+                ((int64_t *)(void *)in[4].host)[row] = slots[row];
+            else
+                ((int32_t *)(void *)in[4].host)[row] = slots[row];
+        memcpy(in[5].host, &active, 4);
         t_upload();
         d.batch = ROWS, d.vocab = VOCAB, d.method = turn / 2 % 2, d.stream = turn / 4 % 2;
         d.scores.data = in[0].host, d.num_active = &active;
@@ -1243,7 +1250,7 @@ static void test_sample_slots(void) {
             d.temperature = (const float *)t_at(&in[1], side);
             d.seed = (const uint64_t *)t_at(&in[2], side);
             d.position = (const int32_t *)t_at(&in[3], side);
-            d.slot = (const int32_t *)t_at(&in[4], side), d.num_slots = SLOTS;
+            d.slot = t_at(&in[4], side), d.slot_dtype = dtype, d.num_slots = SLOTS;
             d.num_active = (const int32_t *)t_at(&in[5], side);
             d.token = t_at(&out[0], side), d.logprob = (float *)t_at(&out[1], side);
             d.lse = (float *)t_at(&out[2], side), d.max_prob = (float *)t_at(&out[3], side);
@@ -1272,17 +1279,18 @@ static void test_sample_slots(void) {
 #if T_DEVICE
 /* Slots of operations that write, found by a warp and by a thread for each row, and of those that
    only read: [row][3] slots and [row][3] status words. */
-static __global__ void find_slots(const int32_t *slot, int num_slots, int rows, int32_t *found,
-                                  uint32_t *status) {
+static __global__ void find_slots(const void *slot, int dtype, int num_slots, int rows,
+                                  int32_t *found, uint32_t *status) {
     for (int row = (int)threadIdx.x / 32; row < rows; row += (int)blockDim.x / 32) {
         uint32_t bits = 0;
-        const int32_t mine = specv_warp_slot(slot, num_slots, row, &bits);
+        const int32_t mine = specv_warp_slot(slot, dtype, num_slots, row, &bits);
         if (threadIdx.x % 32 == (unsigned)row % 32) found[3 * row] = mine, status[3 * row] = bits;
     }
     for (int row = (int)threadIdx.x; row < rows; row += (int)blockDim.x) {
         status[3 * row + 1] = status[3 * row + 2] = 0;
-        found[3 * row + 1] = specv_thread_own_slot(slot, num_slots, row, &status[3 * row + 1]);
-        found[3 * row + 2] = specv_thread_slot(slot, num_slots, row, &status[3 * row + 2]);
+        found[3 * row + 1] =
+            specv_thread_own_slot(slot, dtype, num_slots, row, &status[3 * row + 1]);
+        found[3 * row + 2] = specv_thread_slot(slot, dtype, num_slots, row, &status[3 * row + 2]);
     }
 }
 #endif
@@ -1290,15 +1298,23 @@ static __global__ void find_slots(const int32_t *slot, int num_slots, int rows, 
 /* Whose slot it is: each slot's first row's, where the operation writes. */
 static void test_slot_lookup(void) {
     static const int batches[] = {1, 2, 31, 32, 33, 64, 100, 300};
-    for (int i = 0; i < T_COUNT(batches) * 4; ++i) {
-        const int rows = batches[i / 4], num_slots = i % 4 == 1 ? rows / 2 + 1 : 2 * rows;
-        const int given = i % 4 != 3;
-        t_case("whose slot: %d rows, %d slots", rows, given ? num_slots : 0);
-        t_buf slot = t_in(4 * rows, 0), found = t_out(12 * rows, 0), status = t_out(12 * rows, 0);
-        int32_t *to = (int32_t *)(void *)slot.host, first[600];
+    for (int i = 0; i < T_COUNT(batches) * 8; ++i) {
+        const int rows = batches[i / 8], num_slots = i % 4 == 1 ? rows / 2 + 1 : 2 * rows;
+        const int given = i % 4 != 3, dtype = i / 4 % 2 ? SPECV_I64 : SPECV_I32;
+        t_case("whose slot: %d rows, %d slots, dtype %d", rows, given ? num_slots : 0, dtype);
+        t_buf slot = t_in((dtype == SPECV_I64 ? 8 : 4) * rows, 0), found = t_out(12 * rows, 0),
+              status = t_out(12 * rows, 0);
+        int32_t to[300], first[600];
         for (int row = 0; row < rows; ++row) {
             to[row] = i % 4 == 2 ? (row == rows - 1 ? 0 : row) : (int32_t)t_below(num_slots);
             if (i % 4 < 2 && t_chance(10)) to[row] = t_chance(50) ? -1 : num_slots;
+            if (dtype == SPECV_I32) {
+                ((int32_t *)(void *)slot.host)[row] = to[row];
+            } else { /* one whose low word alone would be a slot is none */
+                int64_t *list = (int64_t *)(void *)slot.host;
+                list[row] = to[row];
+                if (i % 4 == 1 && t_chance(10)) list[row] |= (int64_t)1 << 32, to[row] = -1;
+            }
         }
         for (int s = 0; s < num_slots; ++s) first[s] = -1;
         t_upload();
@@ -1311,8 +1327,8 @@ static void test_slot_lookup(void) {
                 const int ok = !given || (k < 2 ? mine : inside);
                 const uint32_t want = ok ? 0 : SPECV_ROW_BAD_SLOT;
                 uint32_t bits = 0;
-                const int32_t s =
-                    specv_ref_i_slot(given ? to : NULL, given ? num_slots : 0, row, k < 2, &bits);
+                const int32_t s = specv_ref_i_slot(given ? slot.host : NULL, dtype,
+                                                   given ? num_slots : 0, row, k < 2, &bits);
                 CHECK_EQ(s, !ok ? -1 : given ? to[row] : row, row);
                 CHECK_EQ(bits, want, row);
                 ((int32_t *)(void *)found.host)[3 * row + k] = s;
@@ -1320,7 +1336,7 @@ static void test_slot_lookup(void) {
             }
         }
 #if T_DEVICE
-        find_slots<<<1, 128>>>(given ? (const int32_t *)t_at(&slot, T_DEVICE_SIDE) : NULL,
+        find_slots<<<1, 128>>>(given ? t_at(&slot, T_DEVICE_SIDE) : NULL, dtype,
                                given ? num_slots : 0, rows, (int32_t *)t_at(&found, T_DEVICE_SIDE),
                                (uint32_t *)t_at(&status, T_DEVICE_SIDE));
         t_check_device();
@@ -1441,7 +1457,7 @@ static void test_validation(void) {
     EXPECT(SPECV_ERR_CANARY, d.canary1 = 1);
     EXPECT(SPECV_ERR_CANARY, d.reserved = 1);
     EXPECT(SPECV_ERR_CANARY, d.target.reserved = 1);
-    EXPECT(SPECV_ERR_CANARY, d.verify.rows.reserved = 1);
+    EXPECT(SPECV_ERR_SLOT, d.verify.rows.slot_dtype = 2);
     EXPECT(SPECV_ERR_SLOT, d.verify.rows.slot = (int32_t *)storage);
     EXPECT(SPECV_ERR_SLOT,
            (d.verify.rows.slot = (int32_t *)misaligned(), d.verify.rows.num_slots = 4));

@@ -258,7 +258,7 @@ static void test_validation(void) {
     EXPECT(SPECV_ERR_SLOT, (d.rows.slot = (int32_t *)storage, d.rows.num_slots = -1));
     EXPECT(SPECV_OK, (d.rows.slot = (int32_t *)storage, d.rows.num_slots = 1));
     EXPECT(SPECV_OK, d.rows.num_slots = -1);
-    EXPECT(SPECV_ERR_CANARY, d.rows.reserved = 1);
+    EXPECT(SPECV_ERR_SLOT, d.rows.slot_dtype = 2);
     EXPECT(SPECV_ERR_NUM_DRAFT_TOKENS, d.rows.num_draft_tokens = 1);
     EXPECT(SPECV_ERR_NUM_DRAFT_TOKENS, d.rows.num_draft_tokens = -1);
     EXPECT(SPECV_ERR_NUM_DRAFT_TOKENS,

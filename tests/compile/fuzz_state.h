@@ -198,11 +198,11 @@ static void fill_pool(specv_page_pool *p) {
 }
 
 static void rules_of_page_resize(const specv_page_resize_desc *d) {
-    RULE(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    RULE(d->canary0 == 0 && d->canary1 == 0, CANARY);
     RULE(d->batch >= 0, BATCH);
     RULE(d->batch <= SPECV_PAGE_ROWS, TOO_LARGE);
     RULE(aligned(d->num_active, 4), NUM_ACTIVE);
-    rules_of_slots(d->slot, d->num_slots);
+    rules_of_slots(d->slot, d->slot_dtype, d->num_slots);
     rules_of_pool(&d->pool, d->batch);
     NEEDED(d->num_row_pages, 4, d->batch, NUM_ROW_PAGES);
     NEEDED(d->cache_len, 4, d->batch, CACHE_LEN);
@@ -223,9 +223,9 @@ static void reach_of_page_resize(const specv_page_resize_desc *d) {
 static void fill_page_resize(specv_page_resize_desc *d) {
     const int copies = take(1) < 200;
     d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
-    d->reserved = (uint32_t)field(0), d->keep_status = field32((int32_t)take(1) & 1);
+    d->keep_status = field32((int32_t)take(1) & 1);
     d->num_active = (const int32_t *)maybe();
-    fill_slots(&d->slot, &d->num_slots);
+    fill_slots(&d->slot, &d->slot_dtype, &d->num_slots);
     fill_pool(&d->pool), fill_cache(&d->kv, 1);
     d->num_row_pages = (int32_t *)pointer(), d->cache_len = (const int32_t *)pointer();
     d->row_reserve = (const int32_t *)maybe(), d->finished = (const uint8_t *)maybe();
@@ -315,11 +315,11 @@ static void fill_columns(specv_columns *c) {
 
 /* Without planes nothing is asked of the cache. */
 static void rules_of_realign(const specv_realign_desc *d) {
-    RULE(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    RULE(d->canary0 == 0 && d->canary1 == 0, CANARY);
     rules_of_columns(&d->columns, d->token_dtype, d->out_tokens, d->num_emitted,
                      d->out_stride_elems, d->batch, d->max_draft, PLACES(d));
     RULE(aligned(d->num_active, 4), NUM_ACTIVE);
-    rules_of_slots(d->slot, d->num_slots);
+    rules_of_slots(d->slot, d->slot_dtype, d->num_slots);
     NEEDED(d->pad_len, 4, d->batch, PAD_LEN);
     NEEDED(d->shifts, 16, d->batch, SHIFTS);
     RULES_OF_STATUS(d, row_status);
@@ -335,7 +335,7 @@ static void reach_of_realign(const specv_realign_desc *d) {
 static void fill_realign(specv_realign_desc *d) {
     d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
     d->keep_status = field32((int32_t)take(1) & 1), d->token_dtype = field32((int32_t)take(1) & 1);
-    d->reserved = (uint32_t)field(0), fill_slots(&d->slot, &d->num_slots);
+    fill_slots(&d->slot, &d->slot_dtype, &d->num_slots);
     d->num_active = (const int32_t *)maybe();
     d->out_tokens = pointer(), d->num_emitted = (const int32_t *)pointer();
     d->pad_len = (int32_t *)pointer(), d->shifts = (specv_shift *)pointer();
@@ -346,10 +346,10 @@ static void fill_realign(specv_realign_desc *d) {
 }
 
 static void rules_of_shift_kv(const specv_shift_kv_desc *d) {
-    RULE(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    RULE(d->canary0 == 0 && d->canary1 == 0, CANARY);
     RULE(d->batch >= 0, BATCH);
     RULE(aligned(d->num_active, 4), NUM_ACTIVE);
-    rules_of_slots(d->slot, d->num_slots);
+    rules_of_slots(d->slot, d->slot_dtype, d->num_slots);
     NEEDED(d->shifts, 16, d->batch, SHIFTS);
     RULE(aligned(d->end, 4), END);
     RULES_OF_STATUS(d, row_status);
@@ -362,18 +362,18 @@ static void reach_of_shift_kv(const specv_shift_kv_desc *d) { reach_of_cache(&d-
 static void fill_shift_kv(specv_shift_kv_desc *d) {
     d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
     d->keep_status = field32((int32_t)take(1) & 1), d->batch = field32((int32_t)take(1));
-    d->reserved = (uint32_t)field(0), fill_slots(&d->slot, &d->num_slots);
+    fill_slots(&d->slot, &d->slot_dtype, &d->num_slots);
     d->num_active = (const int32_t *)maybe(), d->shifts = (const specv_shift *)pointer();
     d->end = (const int32_t *)maybe(), d->row_status = (uint32_t *)maybe();
     fill_cache(&d->kv, 0);
 }
 
 static void rules_of_gap_commit(const specv_gap_commit_desc *d) {
-    RULE(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    RULE(d->canary0 == 0 && d->canary1 == 0, CANARY);
     rules_of_columns(&d->columns, d->token_dtype, d->out_tokens, d->num_emitted,
                      d->out_stride_elems, d->batch, d->max_draft, PLACES(d));
     RULE(aligned(d->num_active, 4), NUM_ACTIVE);
-    rules_of_slots(d->slot, d->num_slots);
+    rules_of_slots(d->slot, d->slot_dtype, d->num_slots);
     NEEDED(d->accepted_len, 4, d->batch, ACCEPTED_LEN);
     NEEDED(d->text_len, 4, d->batch, TEXT_LEN);
     RULE(aligned(d->max_draft_lacks, 4), DRAFT_LACKS);
@@ -388,7 +388,7 @@ static void reach_of_gap_commit(const specv_gap_commit_desc *d) {
 static void fill_gap_commit(specv_gap_commit_desc *d) {
     d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
     d->keep_status = field32((int32_t)take(1) & 1), d->token_dtype = field32((int32_t)take(1) & 1);
-    d->reserved = (uint32_t)field(0), fill_slots(&d->slot, &d->num_slots);
+    fill_slots(&d->slot, &d->slot_dtype, &d->num_slots);
     d->num_active = (const int32_t *)maybe(), d->accepted_len = (const int32_t *)pointer();
     d->out_tokens = pointer(), d->num_emitted = (const int32_t *)pointer();
     d->text_len = (int32_t *)pointer(), d->max_draft_lacks = (int32_t *)maybe();
@@ -416,11 +416,11 @@ static int32_t fill_carry(specv_carry *carry) {
 
 static void rules_of_compact(const specv_compact_desc *d) {
     const int catches_up = d->draft_lacks_first || d->draft_lacks_start;
-    RULE(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    RULE(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
     RULE(d->batch >= 0, BATCH);
     RULE(aligned(d->num_active, 4), NUM_ACTIVE);
-    rules_of_slots(d->slot, d->num_slots);
-    RULE(aligned(d->new_slot, 4), SLOT);
+    rules_of_slots(d->slot, d->slot_dtype, d->num_slots);
+    RULE(aligned(d->new_slot, d->slot_dtype == 1 ? 8 : 4), SLOT);
     RULE(d->finished || d->batch == 0, FINISHED);
     RULE(aligned(d->cache_len, 4), CACHE_LEN);
     RULE(aligned(d->draft_cache_len, 4), DRAFT_CACHE_LEN);
@@ -439,8 +439,10 @@ static void reach_of_compact(const specv_compact_desc *d) {
 }
 
 static void fill_compact(specv_compact_desc *d) {
-    d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
-    fill_slots(&d->slot, &d->num_slots), d->keep_status = field32((int32_t)take(1) & 1);
+    d->reserved = (uint32_t)field(0), d->canary0 = (uint32_t)field(0),
+    d->canary1 = (uint32_t)field(0);
+    fill_slots(&d->slot, &d->slot_dtype, &d->num_slots),
+        d->keep_status = field32((int32_t)take(1) & 1);
     d->batch = field32((int32_t)take(1)), d->num_active = (const int32_t *)maybe();
     d->finished = (const uint8_t *)pointer();
     d->active = (int32_t *)pointer(), d->new_num_active = (int32_t *)pointer();
@@ -455,11 +457,11 @@ static void fill_compact(specv_compact_desc *d) {
 }
 
 static void rules_of_group(const specv_group_desc *d) {
-    RULE(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    RULE(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
     RULE(d->batch >= 0, BATCH);
     RULE(d->batch <= 65536, TOO_LARGE);
     RULE(aligned(d->num_active, 4), NUM_ACTIVE);
-    rules_of_slots(d->slot, d->num_slots);
+    rules_of_slots(d->slot, d->slot_dtype, d->num_slots);
     RULES_OF_STATUS(d, row_status);
     RULE(aligned(d->length, 4) && aligned(d->score, 4), KEY);
     RULE((d->length != NULL) + (d->score != NULL) == 1 ||
@@ -475,7 +477,8 @@ static void rules_of_group(const specv_group_desc *d) {
 static void reach_of_group(const specv_group_desc *d) { reach((wide)d->batch * d->batch); }
 
 static void fill_group(specv_group_desc *d) {
-    d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
+    d->reserved = (uint32_t)field(0), d->canary0 = (uint32_t)field(0),
+    d->canary1 = (uint32_t)field(0);
     d->batch = field32((int32_t)take(1) * 200);
     d->num_active = (const int32_t *)maybe(), d->skip = (const uint8_t *)maybe();
     if (take(1) & 1)
@@ -488,7 +491,8 @@ static void fill_group(specv_group_desc *d) {
     if (d->num_pick || take(1) < 8)
         d->pick_rows = (int32_t *)maybe(), d->is_group = (int32_t *)maybe();
     d->ticket = (uint32_t *)pointer(), d->row_status = (uint32_t *)maybe();
-    fill_slots(&d->slot, &d->num_slots), d->keep_status = field32((int32_t)take(1) & 1);
+    fill_slots(&d->slot, &d->slot_dtype, &d->num_slots),
+        d->keep_status = field32((int32_t)take(1) & 1);
 }
 
 static void rules_of_draft_budget(const specv_draft_budget_desc *d) {
@@ -529,12 +533,12 @@ static void fill_draft_budget(specv_draft_budget_desc *d) {
 static void rules_of_particle_weights(const specv_particle_weights_desc *d) {
     const wide batch = d->batch, drafts = batch ? d->max_draft : 0;
     const unsigned token = d->token_dtype == SPECV_I64 ? 8 : 4;
-    RULE(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    RULE(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
     RULE(d->batch >= 0, BATCH);
     RULE(d->max_draft >= 0, MAX_DRAFT);
     RULE(batch * ((wide)d->max_draft + 1) <= 1 << 30, TOO_LARGE);
     RULE(aligned(d->num_active, 4), NUM_ACTIVE);
-    rules_of_slots(d->slot, d->num_slots);
+    rules_of_slots(d->slot, d->slot_dtype, d->num_slots);
     RULE(d->token_dtype == 0 || d->token_dtype == 1, TOKEN_DTYPE);
     RULE(aligned(d->draft_tokens, token), DRAFT_TOKENS);
     RULE(aligned(d->next_token, token), NEXT_TOKEN);
@@ -573,8 +577,10 @@ static void reach_of_particle_weights(const specv_particle_weights_desc *d) {
 }
 
 static void fill_particle_weights(specv_particle_weights_desc *d) {
-    d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
-    fill_slots(&d->slot, &d->num_slots), d->keep_status = field32((int32_t)take(1) & 1);
+    d->reserved = (uint32_t)field(0), d->canary0 = (uint32_t)field(0),
+    d->canary1 = (uint32_t)field(0);
+    fill_slots(&d->slot, &d->slot_dtype, &d->num_slots),
+        d->keep_status = field32((int32_t)take(1) & 1);
     d->token_dtype = field32((int32_t)take(1) & 1), d->num_active = (const int32_t *)maybe();
     d->draft_tokens = maybe(), d->next_token = maybe();
     d->target_logprob = (const float *)pointer(), d->draft_logprob = (const float *)pointer();
@@ -593,12 +599,12 @@ static void fill_particle_weights(specv_particle_weights_desc *d) {
 }
 
 static void rules_of_resample_plan(const specv_resample_plan_desc *d) {
-    RULE(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    RULE(d->canary0 == 0 && d->canary1 == 0, CANARY);
     RULE(d->scheme >= 0 && d->scheme <= 3, SCHEME);
     RULE(d->num_groups >= 0 && d->num_particles >= 1 && d->num_particles <= 1024, PARTICLES);
     RULE((wide)d->num_groups * d->num_particles <= 1 << 30, TOO_LARGE);
     RULE(aligned(d->num_active_groups, 4), NUM_ACTIVE);
-    rules_of_slots(d->group_slot, d->num_group_slots);
+    rules_of_slots(d->group_slot, d->group_slot_dtype, d->num_group_slots);
     NEEDED(d->interval_weight, 8, d->num_groups, WEIGHT);
     RULE(aligned(d->log_weight, 8) && aligned(d->log_z, 8) && aligned(d->ess, 8), WEIGHT);
     RULE(aligned(d->seed, 8) && (d->seed || d->uniform || d->num_groups == 0), SEED);
@@ -620,7 +626,7 @@ static void fill_resample_plan(specv_resample_plan_desc *d) {
     const double thresholds[] = {0, 1, 0.5, 1e-300, 0.999, -0.0};
     const double bad[] = {-1, 1.0000001, (double)INFINITY, (double)NAN};
     d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
-    d->reserved = (uint32_t)field(0), fill_slots(&d->group_slot, &d->num_group_slots);
+    fill_slots(&d->group_slot, &d->group_slot_dtype, &d->num_group_slots);
     d->keep_status = field32((int32_t)take(1) & 1), d->scheme = field32((int32_t)take(1) & 3);
     d->num_active_groups = (const int32_t *)maybe(), d->interval_weight = (double *)pointer();
     d->log_weight = (double *)maybe(), d->log_z = (double *)maybe(), d->ess = (double *)maybe();
@@ -638,9 +644,9 @@ static void rules_of_reshuffle(const specv_reshuffle_desc *d) {
     const unsigned token = d->token_dtype == SPECV_I64 ? 8 : 4;
     const wide slots = d->slot ? d->num_slots : d->batch;
     const wide jobs = (wide)d->num_groups * d->max_jobs;
-    RULE(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    RULE(d->canary0 == 0 && d->canary1 == 0, CANARY);
     RULE(d->batch >= 0, BATCH);
-    rules_of_slots(d->slot, d->num_slots);
+    rules_of_slots(d->slot, d->slot_dtype, d->num_slots);
     RULE(d->num_groups >= 0, PARTICLES);
     RULE(d->max_jobs >= 0 && jobs <= 1 << 24, JOBS);
     NEEDED(d->jobs, 4, jobs, JOBS);
@@ -684,8 +690,9 @@ static void reach_of_reshuffle(const specv_reshuffle_desc *d) {
 
 static void fill_reshuffle(specv_reshuffle_desc *d) {
     d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
-    d->reserved = (uint32_t)field(0);
-    fill_slots(&d->slot, &d->num_slots), d->keep_status = field32((int32_t)take(1) & 1);
+
+    fill_slots(&d->slot, &d->slot_dtype, &d->num_slots),
+        d->keep_status = field32((int32_t)take(1) & 1);
     d->token_dtype = field32((int32_t)take(1) & 1);
     d->jobs = (const int32_t *)pointer(), d->num_jobs = (const int32_t *)pointer();
     d->num_caches = field32((int32_t)take(1) % 3);

@@ -31,8 +31,9 @@ static int fits(wide product) { return product <= INT64_MAX; }
 
 static int is_csr(const specv_rows *r) { return r->row_start || r->row_end; }
 
-static void rules_of_slots(const int32_t *slot, int32_t num_slots) {
-    RULE(aligned(slot, 4) && (slot == NULL || num_slots >= 1), SLOT);
+static void rules_of_slots(const void *slot, int32_t slot_dtype, int32_t num_slots) {
+    RULE(slot_dtype == 0 || slot_dtype == 1, SLOT);
+    RULE(aligned(slot, slot_dtype == 1 ? 8 : 4) && (slot == NULL || num_slots >= 1), SLOT);
 }
 
 static void rules_of_rows(const specv_rows *r) {
@@ -40,11 +41,10 @@ static void rules_of_rows(const specv_rows *r) {
     RULE(r->max_draft >= 0, MAX_DRAFT);
     RULE((wide)r->batch * ((wide)r->max_draft + 1) <= 1 << 30, TOO_LARGE);
     RULE((r->draft_len != NULL) + (r->row_start != NULL) + (r->row_end != NULL) <= 1, LAYOUT);
-    RULE(r->reserved == 0, CANARY);
     RULE(aligned(r->num_active, 4), NUM_ACTIVE);
     RULE(aligned(r->draft_len, 4), DRAFT_LEN);
     RULE(aligned(r->row_start, 4) && aligned(r->row_end, 4), ROW_START);
-    rules_of_slots(r->slot, r->num_slots);
+    rules_of_slots(r->slot, r->slot_dtype, r->num_slots);
     if (is_csr(r))
         RULE(r->num_draft_tokens >= 0 && r->num_draft_tokens <= (wide)r->batch * (wide)r->max_draft,
              NUM_DRAFT_TOKENS);
@@ -176,7 +176,7 @@ static void rules_of_sample(const specv_sample_desc *d) {
     rows.batch = d->batch;
     rows.num_active = d->num_active;
     rows.slot = d->slot, rows.num_slots = d->num_slots;
-    RULE(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    RULE(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
     rules_of_rows(&rows);
     RULE(d->method == 0 || d->method == 1, RULE);
     RULE(d->token_dtype == 0 || d->token_dtype == 1, TOKEN_DTYPE);
@@ -368,8 +368,9 @@ static void *pointer(void) { return (void *)(intptr_t)field(0x1000); }
 static void *maybe(void) { return take(1) < 128 ? NULL : pointer(); }
 
 /* Slots, as specv_rows and others give them. */
-static void fill_slots(const int32_t **slot, int32_t *num_slots) {
-    *slot = (const int32_t *)maybe();
+static void fill_slots(const void **slot, int32_t *slot_dtype, int32_t *num_slots) {
+    *slot = maybe();
+    *slot_dtype = field32((int32_t)take(1) & 1);
     *num_slots = field32(*slot ? 1 + (int32_t)take(1) : 0);
 }
 
@@ -377,8 +378,7 @@ static void fill_rows(specv_rows *r) {
     r->batch = field32((int32_t)take(1));
     r->max_draft = field32((int32_t)take(1) % 17);
     r->num_active = (const int32_t *)maybe();
-    fill_slots(&r->slot, &r->num_slots);
-    r->reserved = (uint32_t)field(0);
+    fill_slots(&r->slot, &r->slot_dtype, &r->num_slots);
     if (take(1) < 128) {
         r->draft_len = (const int32_t *)maybe();
         r->num_draft_tokens = field(0);
@@ -466,7 +466,8 @@ static void fill_sample(specv_sample_desc *d) {
     d->token_stride_elems = field((int64_t)take(1) & 3), d->num_active = (const int32_t *)maybe();
     d->temperature = (const float *)maybe(), d->uniform = (const float *)maybe();
     if (take(1) < 224) d->seed = (const uint64_t *)pointer();
-    fill_slots(&d->slot, &d->num_slots);
+    d->reserved = (uint32_t)field(0);
+    fill_slots(&d->slot, &d->slot_dtype, &d->num_slots);
     d->position = (const int32_t *)pointer(), d->row_status = (uint32_t *)maybe();
     d->logprob = (float *)maybe(), d->lse = (float *)maybe(), d->max_prob = (float *)maybe();
     d->method = field32((int32_t)take(1) & 1), d->stream = field32((int32_t)take(1) % 3);
