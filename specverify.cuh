@@ -5277,29 +5277,30 @@ SPECV_DEVFN int specv_i_gain(const specv_realign_desc *d, int b, int32_t slot, i
     return -1;
 }
 
-/* Moves count tokens by `by` within a row, in place: SPECV_I_FLIGHT a thread are loaded, then, when
-   all threads have theirs, stored; from the end when they move to the right. Call: block. */
-SPECV_DEVFN void specv_i_block_shift_tokens(void *tokens, int dtype, int64_t first, int count,
-                                            int by) {
-    const int chunk = SPECV_COLUMN_THREADS * SPECV_I_FLIGHT;
+/* Moves count units of `width` bytes, `stride` bytes apart, by `by` places, in place. num_threads
+   share them out: 1, which waits for nobody, or a block. In each round each loads SPECV_I_FLIGHT
+   units, then, when all have theirs, stores them; rounds go against the move, from the end when it
+   is to the right, so that what is stored over has been loaded.
+   Call: thread or block. Sync: for a block, barriers, none behind the last write. */
+SPECV_DEVFN void specv_i_shift(char *data, int64_t stride, int count, int by, int width, int thread,
+                               int num_threads) {
+    const int round = num_threads * SPECV_I_FLIGHT, next = by > 0 ? -round : round;
+    const int first = (by > 0 ? count - round : 0) + thread;
+    unsigned at = (unsigned)first; /* of this thread's units; those before the first are large */
+    data += first * stride;
 #pragma unroll 1
-    for (int done = 0; done < count; done += chunk) {
-        int64_t token[SPECV_I_FLIGHT];
+    for (int left = count; left > 0; left -= round, at += (unsigned)next, data += next * stride) {
+        uint4 v[SPECV_I_FLIGHT];
+        char *from = data, *to = data + by * stride;
 #pragma unroll
-        for (int u = 0; u < SPECV_I_FLIGHT; ++u) {
-            int i = done + u * SPECV_COLUMN_THREADS + specv_i_thread();
-            if (i < count)
-                token[u] = specv_i_one_token(tokens, dtype, first + (by > 0 ? count - 1 - i : i));
-        }
-        __syncthreads();
+        for (int u = 0; u < SPECV_I_FLIGHT; ++u, from += num_threads * stride)
+            if (at + (unsigned)(u * num_threads) < (unsigned)count)
+                v[u] = specv_i_load_unit(from, width);
+        if (num_threads > 1) __syncthreads();
 #pragma unroll
-        for (int u = 0; u < SPECV_I_FLIGHT; ++u) {
-            int i = done + u * SPECV_COLUMN_THREADS + specv_i_thread();
-            if (i < count)
-                specv_i_store_token(tokens, dtype, first + by + (by > 0 ? count - 1 - i : i),
-                                    token[u]);
-        }
-        __syncthreads();
+        for (int u = 0; u < SPECV_I_FLIGHT; ++u, to += num_threads * stride)
+            if (at + (unsigned)(u * num_threads) < (unsigned)count)
+                specv_i_store_unit(to, v[u], width);
     }
 }
 
@@ -5312,8 +5313,15 @@ SPECV_DEVFN void specv_i_block_realign_row(const specv_realign_desc *d, int b, i
     const int64_t row = slot * c->stride_elems;
     int end = width > new_width ? width : new_width;
     end = d->max_draft < c->max_columns - end ? end + d->max_draft : c->max_columns;
-    if (c->tokens && by != 0)
-        specv_i_block_shift_tokens(c->tokens, d->token_dtype, row + pad, content, by);
+    if (c->tokens && by != 0) {
+        const int thread = specv_i_thread(), num_threads = SPECV_COLUMN_THREADS;
+        if (d->token_dtype == SPECV_I64)
+            specv_i_shift((char *)c->tokens + (row + pad) * 8, 8, content, by, 8, thread,
+                          num_threads);
+        else
+            specv_i_shift((char *)c->tokens + (row + pad) * 4, 4, content, by, 4, thread,
+                          num_threads);
+    }
     for (int column = first + specv_i_thread(); column < end; column += SPECV_COLUMN_THREADS) {
         const int i = column - new_pad, mask = i >= 0 && i < tokens;
         specv_columns rest = *c;
@@ -5354,25 +5362,6 @@ SPECV_DEVFN void specv_i_block_gap_row(const specv_gap_commit_desc *d, int b, in
                                       b * d->out_stride_elems + (is_next ? accepted : j));
         specv_i_store_column(c, d->token_dtype, slot * c->stride_elems + column, token, mask,
                              position);
-    }
-}
-
-/* Moves one thread's 16 bytes (or fewer) of a KV row over all columns of a shift, SPECV_I_FLIGHT
-   columns at a time: they are in registers before the first is stored, and what is stored has been
-   loaded before, because the walk goes against the move. No other thread has to be waited for. */
-SPECV_DEVFN void specv_i_thread_shift(char *data, int64_t pos_stride, int count, int by,
-                                      int width) {
-    const int64_t step = by > 0 ? -pos_stride : pos_stride;
-    if (by > 0) data += (count - 1) * pos_stride;
-#pragma unroll 1
-    for (; count > 0; count -= SPECV_I_FLIGHT, data += SPECV_I_FLIGHT * step) {
-        uint4 v[SPECV_I_FLIGHT];
-#pragma unroll
-        for (int u = 0; u < SPECV_I_FLIGHT; ++u)
-            if (u < count) v[u] = specv_i_load_unit(data + u * step, width);
-#pragma unroll
-        for (int u = 0; u < SPECV_I_FLIGHT; ++u)
-            if (u < count) specv_i_store_unit(data + u * step + by * pos_stride, v[u], width);
     }
 }
 
@@ -7139,9 +7128,9 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_COLUMN_THREADS, 2)
     for (int64_t unit = part; unit < units; unit += parts) {
         char *at = data + unit / head_units * d.kv.head_stride_bytes + unit % head_units * width;
         if (width == 16)
-            specv_i_thread_shift(at, d.kv.pos_stride_bytes, shift.count, shift.by, 16);
+            specv_i_shift(at, d.kv.pos_stride_bytes, shift.count, shift.by, 16, 0, 1);
         else
-            specv_i_thread_shift(at, d.kv.pos_stride_bytes, shift.count, shift.by, width);
+            specv_i_shift(at, d.kv.pos_stride_bytes, shift.count, shift.by, width, 0, 1);
     }
 }
 

@@ -431,6 +431,45 @@ static void test_shift(void) {
     }
 }
 
+/* One row stays and one moves, its `width` - 10 tokens by -3. */
+static cost count_token_shift(int token_dtype, int32_t width, int64_t *barriers) {
+    static const int32_t emitted[] = {1, 4}, pad[] = {0, 10};
+    specv_realign_desc d = SPECV_ZERO;
+    d.batch = 2, d.max_draft = 3, d.token_dtype = token_dtype;
+    d.num_emitted = (const int32_t *)device_ints(emitted, 2);
+    d.pad_len = (int32_t *)device_ints(pad, 2);
+    d.out_tokens = device_zeros(2 * 4 * 8);
+    d.shifts = (specv_shift *)device_zeros(2 * 16);
+    d.ticket = (uint32_t *)device_zeros(SPECV_TICKET_BYTES);
+    d.columns.width = (int32_t *)device_ints(&width, 1);
+    d.columns.max_columns = width + 8;
+    d.columns.tokens = device_zeros(2 * (width + 8) * 8);
+    T_CUDA(cudaProfilerStart());
+    CHECK_EQ(specv_realign(&d, 0), SPECV_OK, -1);
+    T_CUDA(cudaDeviceSynchronize());
+    T_CUDA(cudaProfilerStop());
+    t_free_buffers();
+    *barriers = ptxrun_count("specv_realign_kernel", "barriers");
+    return count_kernel("specv_realign_kernel");
+}
+
+/* A token that moves is loaded once and stored once; a block needs one barrier for eight tokens a
+   thread. */
+static void test_token_shift(void) {
+    const int32_t few = 300, many = 5000, round = 8 * SPECV_COLUMN_THREADS;
+    if (!can_count()) return;
+    for (int dtype = SPECV_I32; dtype <= SPECV_I64; ++dtype) {
+        const int64_t bytes = (many - few) * (dtype == SPECV_I64 ? 8 : 4);
+        int64_t a_waits, b_waits;
+        t_case("C1, tokens of int%d", dtype == SPECV_I64 ? 64 : 32);
+        cost a = count_token_shift(dtype, few, &a_waits), b;
+        b = count_token_shift(dtype, many, &b_waits);
+        CHECK_EQ(b.load_bytes - a.load_bytes, bytes, -1);
+        CHECK_EQ(b.store_bytes - a.store_bytes, bytes, -1);
+        CHECK_EQ(b_waits - a_waits, ceil_div(many - 10, round) - ceil_div(few - 10, round), -1);
+    }
+}
+
 /* D3: a table entry that stays is looked at and no more; one that changes is stored once, and two
    owners are counted. No byte of KV is in reach: the descriptor has no planes. */
 static cost count_reshuffle(int same, int64_t *atomics) {
@@ -506,6 +545,7 @@ int main(int argc, char **argv) {
         {"stats", test_stats},
         {"moves", test_moves},
         {"shift", test_shift},
+        {"token-shift", test_token_shift},
         {"reshuffle", test_reshuffle},
     };
     return t_main(argc, argv, groups, T_COUNT(groups));
