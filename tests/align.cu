@@ -47,13 +47,13 @@ static specv_shift draw_shift(int columns) {
 
 static void run_moves(int batch, int columns, int heads, int head_bytes, int num_planes) {
     cache c;
-    seats at;
+    slots at;
     int live, keep = t_chance(30);
     const int64_t ends[] = {0, -1, INT32_MIN, INT32_MAX, columns / 2, columns, columns + 1};
     t_note(" batch %d, columns %d,", batch, columns);
     t_buf active = draw_num_active(batch, &live);
-    seats_make(&at, batch, live, t_chance(50), 20);
-    cache_make(&c, at.num_slots, columns, heads, head_bytes, num_planes);
+    at = slots_draw(batch, live, t_chance(50) ? NO_SLOTS : 20, 1);
+    cache_make(&c, at.count, columns, heads, head_bytes, num_planes);
     t_buf shifts = t_in(16 * (int64_t)batch, 0), end = t_in(t_chance(60) ? 4 * batch : 0, 0);
     io *status = t_chance(80) ? io_new(4 * (int64_t)batch, 0) : NULL;
     for (int b = 0; b < batch; ++b) {
@@ -61,7 +61,7 @@ static void run_moves(int batch, int columns, int heads, int head_bytes, int num
         memcpy(shifts.host + 16 * (int64_t)b, &s, 16);
         if (end.host) put32(end.host, b, t_chance(50) ? t_below(columns + 1) : T_PICK(ends));
         if (status && keep) put32(status->buf.host, b, (int64_t)t_random());
-        fill_columns(&c, at.at[b], s.first, (int64_t)s.first + s.count, t_chance(50));
+        fill_columns(&c, slot_place(&at, b), s.first, (int64_t)s.first + s.count, t_chance(50));
     }
     io_begin();
     for (int b = 0; b < batch; ++b) {
@@ -69,22 +69,23 @@ static void run_moves(int batch, int columns, int heads, int head_bytes, int num
         memcpy(&s, shifts.host + 16 * (int64_t)b, 16);
         const int64_t by = s.by;
         int64_t first = s.first, last = first + s.count - 1, old = 0; /* columns first..last */
-        const int works = b < live && !at.bad[b];
+        const int works = b < live && !slot_is_bad(&at, b);
         int bad;
         if (end.host && last >= get32(end.host, b)) last = get32(end.host, b) - 1;
         bad = first <= last &&
               (first < 0 || last >= columns || first + by < 0 || last + by >= columns);
-        if (works && first <= last && !bad) want_move(&c, at.at[b], first, last - first + 1, by);
+        if (works && first <= last && !bad)
+            want_move(&c, slot_place(&at, b), first, last - first + 1, by);
         if (status && keep) old = get32(status->buf.host, b);
         if (works && bad) old |= SPECV_ROW_BAD_LENGTH;
-        if (at.bad[b]) old |= SPECV_ROW_BAD_SLOT;
+        if (slot_is_bad(&at, b)) old |= SPECV_ROW_BAD_SLOT;
         if (status) put32(status->want, b, old);
     }
     t_upload();
     for (int side = 0; side <= T_DEVICE; ++side) {
         specv_shift_kv_desc d = SPECV_ZERO;
         d.batch = batch, d.keep_status = keep;
-        d.slot = seats_slot(&at, side), d.num_slots = seats_num_slots(&at);
+        d.slot = slots_at(&at, side), d.num_slots = slots_count(&at);
         d.num_active = (const int32_t *)t_at(&active, side);
         d.shifts = (const specv_shift *)t_at(&shifts, side);
         d.end = (const int32_t *)t_at(&end, side);
@@ -96,7 +97,6 @@ static void run_moves(int batch, int columns, int heads, int head_bytes, int num
     }
     t_check_device();
     cache_free(&c);
-    seats_free(&at);
     io_free();
 }
 
@@ -149,7 +149,7 @@ static specv_realign_desc aligned_describe(const aligned *a, int side) {
         d.out_stride_elems = a->b.out_stride;
     d.batch = a->b.batch, d.max_draft = a->b.max_draft;
     d.keep_status = a->b.keep_status;
-    d.slot = seats_slot(&a->b.seats, side), d.num_slots = seats_num_slots(&a->b.seats);
+    d.slot = slots_at(&a->b.slots, side), d.num_slots = slots_count(&a->b.slots);
     return d;
 }
 
@@ -171,7 +171,7 @@ static void aligned_run(const aligned *a, int exact) {
 static void want_aligned_row(const aligned *a, int row, int64_t width, int64_t new_width,
                              int64_t gain) {
     const board *b = &a->b;
-    const int at = b->seats.at[row];
+    const int at = slot_place(&b->slots, row);
     const int64_t pad = get32(a->pad->buf.host, at), old = width - pad, tokens = old + gain;
     const int64_t new_pad = new_width - tokens;
     const int64_t start = new_pad == pad ? width : pad < new_pad ? pad : new_pad;
@@ -197,7 +197,7 @@ static void want_aligned_row(const aligned *a, int row, int64_t width, int64_t n
 static void run_realign(int batch, int max_draft, int longest, fit room, int faults) {
     static const int32_t bad_gain[] = {-1, INT32_MIN, INT32_MAX, 0};
     aligned a;
-    seats at;
+    slots at;
     const int is_long = longest > 100, uniform = !is_long && t_chance(20);
     const int common = (int)t_between(0, max_draft + 1);
     int32_t *gain = (int32_t *)calloc((size_t)batch + 1, 4), *pad;
@@ -209,12 +209,12 @@ static void run_realign(int batch, int max_draft, int longest, fit room, int fau
     memset(&a, 0, sizeof a);
     t_buf active = draw_num_active(batch, &live);
     if (is_long) memset(&active, 0, sizeof active), live = batch;
-    seats_make(&at, batch, live, t_chance(50), faults ? 20 : 0);
+    at = slots_draw(batch, live, t_chance(50) ? NO_SLOTS : faults ? 20 : 0, 1);
     for (int row = 0; row < batch; ++row) {
         gain[row] = uniform ? common : (int32_t)t_between(0, max_draft + 1);
         pad[row] = (int32_t)t_between(0, t_chance(50) ? width : (width + 3) / 4);
         if (uniform && row == 0) pad[row] = 0;
-        if (row >= live || at.bad[row]) continue;
+        if (row >= live || slot_is_bad(&at, row)) continue;
         if (width - pad[row] + gain[row] > new_width) new_width = width - pad[row] + gain[row];
         if (width + gain[row] > most) most = width + gain[row];
     }
@@ -227,19 +227,20 @@ static void run_realign(int batch, int max_draft, int longest, fit room, int fau
     if (room == FIT_KV_SHORT && new_width > 2) kv_columns = new_width - 2;
     board_make(&a.b, &at, max_draft, (int)columns, is_long);
     a.b.active = active, a.b.live = live;
-    a.pad = io_new(4 * (int64_t)at.num_slots, 0);
+    a.pad = io_new(4 * (int64_t)at.count, 0);
     a.shifts = io_new(16 * (int64_t)batch, 0);
     if (t_chance(70) || room == FIT_KV_SHORT)
-        cache_make(&a.kv, at.num_slots, (int)kv_columns, (int)t_between(1, 3),
-                   (int)t_between(1, 24), (int)t_below(3));
+        cache_make(&a.kv, at.count, (int)kv_columns, (int)t_between(1, 3), (int)t_between(1, 24),
+                   (int)t_below(3));
     draw_emitted(&a.b);
     for (int row = 0; row < batch; ++row) {
         for (int64_t x = 0; x < columns && a.b.tokens; ++x)
-            put_number(a.b.tokens->buf.host, a.b.token_dtype, at.at[row] * a.b.stride + x,
+            put_number(a.b.tokens->buf.host, a.b.token_dtype, slot_place(&at, row) * a.b.stride + x,
                        draw_token(&a.b));
         if (a.kv.num_planes)
-            fill_columns(&a.kv, at.at[row], pad[row], width + gain[row] - 1, t_chance(50));
-        put32(a.pad->buf.host, at.at[row], pad[row]);
+            fill_columns(&a.kv, slot_place(&at, row), pad[row], width + gain[row] - 1,
+                         t_chance(50));
+        put32(a.pad->buf.host, slot_place(&at, row), pad[row]);
         put32(a.b.num_emitted.host, row, gain[row]);
     }
     for (int row = 0; row < batch && faults; ++row) {
@@ -249,7 +250,7 @@ static void run_realign(int batch, int max_draft, int longest, fit room, int fau
         if (t_chance(15))
             put32(a.b.num_emitted.host, row, t_chance(50) ? max_draft + 2 : T_PICK(bad_gain));
         else if (t_chance(15))
-            put32(a.pad->buf.host, at.at[row], T_PICK(bad_pad));
+            put32(a.pad->buf.host, slot_place(&at, row), T_PICK(bad_pad));
     }
     if (room == FIT_BAD_WIDTH) {
         const int64_t bad_width[] = {-1, INT32_MIN, columns + 1, INT32_MAX};
@@ -260,20 +261,20 @@ static void run_realign(int batch, int max_draft, int longest, fit room, int fau
     no_space = new_width > columns || (a.kv.num_planes && new_width - 1 > kv_columns);
     memset(a.shifts->want, 0, 16 * (size_t)batch);
     for (int row = 0; row < batch; ++row) {
-        const int64_t n = get32(a.b.num_emitted.host, row), p = get32(a.pad->buf.host, at.at[row]);
+        const int64_t n = get32(a.b.num_emitted.host, row),
+                      p = get32(a.pad->buf.host, slot_place(&at, row));
         const int gain_ok = n >= 0 && n <= max_draft + 1;
         const int pad_ok = p >= 0 && p <= width && room != FIT_BAD_WIDTH;
         uint32_t bits = (gain_ok && pad_ok ? 0u : (uint32_t)SPECV_ROW_BAD_LENGTH) |
                         (pad_ok && no_space ? (uint32_t)SPECV_ROW_NO_SPACE : 0u);
-        if (at.bad[row]) bits = SPECV_ROW_BAD_SLOT;
+        if (slot_is_bad(&at, row)) bits = SPECV_ROW_BAD_SLOT;
         want_status(a.b.status, a.b.keep_status, row, row < live ? bits : 0);
-        if (row < live && !at.bad[row] && pad_ok && !no_space)
+        if (row < live && !slot_is_bad(&at, row) && pad_ok && !no_space)
             want_aligned_row(&a, row, width, new_width, gain_ok ? n : 0);
     }
     if (new_width > 0 && !no_space) put32(a.b.width->want, 0, new_width);
     aligned_run(&a, 1);
     if (a.kv.num_planes) cache_free(&a.kv);
-    board_free(&a.b);
     io_free();
     free(gain);
     free(pad);
@@ -315,7 +316,7 @@ static void pass_over_row(aligned *a, const cache *draft_kv, text *x, int row, i
                           int num_drafts, int k, int has_next) {
     board *b = &a->b;
     const int64_t pad = width - x->len;
-    const int at = b->seats.at[row];
+    const int at = slot_place(&b->slots, row);
     int64_t draft[MAX_DRAFTS];
     for (int j = 0; j < num_drafts; ++j) draft[j] = draw_token(b);
     /* the target: the pending token and all drafts */
@@ -348,7 +349,7 @@ static void check_texts(const aligned *a, const cache *draft_kv, const text *tex
     CHECK_EQ(get32(b->width->buf.host, 0), width, -1);
     for (int row = 0; row < live; ++row) {
         const text *x = &texts[row];
-        const int slot = b->seats.at[row];
+        const int slot = slot_place(&b->slots, row);
         const int64_t pad = get32(a->pad->buf.host, slot), at = slot * b->stride;
         int64_t sum = 0, wrong = 0;
         CHECK_EQ(pad + x->len, width, row); /* I1 */
@@ -382,7 +383,7 @@ static void check_texts(const aligned *a, const cache *draft_kv, const text *tex
 
 static void start_text(aligned *a, const cache *draft_kv, text *x, int row, int64_t width) {
     const int64_t pad = width - x->len;
-    const int at = a->b.seats.at[row];
+    const int at = slot_place(&a->b.slots, row);
     board_prompt(&a->b, row, x, width);
     x->draft_len = x->len - 1;
     for (int i = 0; i + 1 < x->len; ++i) {
@@ -396,7 +397,7 @@ static void start_text(aligned *a, const cache *draft_kv, text *x, int row, int6
 static void follow(const aligned *a, const cache *draft_kv, const t_buf *end, int side) {
     specv_shift_kv_desc d = SPECV_ZERO;
     d.batch = a->b.batch;
-    d.slot = seats_slot(&a->b.seats, side), d.num_slots = seats_num_slots(&a->b.seats);
+    d.slot = slots_at(&a->b.slots, side), d.num_slots = slots_count(&a->b.slots);
     d.num_active = (const int32_t *)t_at(&a->b.active, side);
     d.shifts = (const specv_shift *)io_at(a->shifts, side);
     d.end = (const int32_t *)t_at(end, side);
@@ -411,7 +412,7 @@ static void follow(const aligned *a, const cache *draft_kv, const t_buf *end, in
 static void run_rounds(int batch, int max_draft, int num_steps, int room, int *moves) {
     static text texts[MAX_ROWS];
     aligned a;
-    seats at;
+    slots at;
     cache draft_kv;
     int live = batch;
     int64_t width = 0;
@@ -422,15 +423,15 @@ static void run_rounds(int batch, int max_draft, int num_steps, int room, int *m
         if (texts[row].len > width) width = texts[row].len;
     }
     width += t_chance(30) ? t_below(5) : 0; /* padding that no row needs goes away */
-    seats_make(&at, batch, batch, t_chance(50), 0);
+    at = slots_draw(batch, batch, t_chance(50) ? NO_SLOTS : 0, 1);
     board_make(&a.b, &at, max_draft, (int)width + room * (max_draft + 1), 1);
     a.b.active = t_in(4, 0);
-    a.pad = io_new(4 * (int64_t)at.num_slots, 0);
+    a.pad = io_new(4 * (int64_t)at.count, 0);
     a.shifts = io_new(16 * (int64_t)batch, 0);
     t_buf end = t_in(4 * (int64_t)batch, 0);
-    cache_make(&a.kv, at.num_slots, a.b.max_columns + max_draft, (int)t_between(1, 2),
+    cache_make(&a.kv, at.count, a.b.max_columns + max_draft, (int)t_between(1, 2),
                (int)t_between(1, 20), (int)t_below(3));
-    cache_make(&draft_kv, at.num_slots, a.b.max_columns + max_draft, 1, (int)t_between(1, 8), 0);
+    cache_make(&draft_kv, at.count, a.b.max_columns + max_draft, 1, (int)t_between(1, 8), 0);
     for (int row = 0; row < batch; ++row) start_text(&a, &draft_kv, &texts[row], row, width);
     put32(a.b.width->buf.host, 0, width);
     for (int step = 0; step < num_steps; ++step) {
@@ -482,7 +483,6 @@ static void run_rounds(int batch, int max_draft, int num_steps, int room, int *m
     }
     cache_free(&draft_kv);
     cache_free(&a.kv);
-    board_free(&a.b);
     io_free();
 }
 
@@ -504,11 +504,11 @@ static void test_tickets(void) {
         for (int kind = 0; kind < batches[i] + TICKET_WORDS; ++kind) {
             const int batch = batches[i], width = (int)t_between(5, 20);
             aligned a;
-            seats at;
+            slots at;
             int say_so = 0;
             t_case("ticket %d:", kind);
             memset(&a, 0, sizeof a);
-            seats_make(&at, batch, batch, 0, 0);
+            at = slots_draw(batch, batch, NO_SLOTS, 1);
             board_make(&a.b, &at, 3, width + 8, 1);
             a.pad = io_new(4 * (int64_t)batch, 0);
             a.shifts = io_new(16 * (int64_t)batch, 0);
@@ -536,7 +536,6 @@ static void test_tickets(void) {
             CHECK(say_so > 0);
             aligned_run(&a, 0); /* from the beginning, with a ticket that is zero */
             if (kind % 2) cache_free(&a.kv);
-            board_free(&a.b);
             io_free();
         }
 #else

@@ -229,7 +229,7 @@ static void test_slots(void) {
         t_case("slots, way %d", way);
         t_buf accepted = t_in(4 * SLOT_ROWS, 0), cache = t_out(4 * SLOT_ROWS, 0),
               ticket = t_out(4, 0);
-        t_buf slots = t_out(8 * 5 * SLOT_ROWS, 0), ids = t_out(4 * 5 * SLOT_ROWS, 0),
+        t_buf mapping = t_out(8 * 5 * SLOT_ROWS, 0), ids = t_out(4 * 5 * SLOT_ROWS, 0),
               pages = t_in(4 * 4 * SLOT_ROWS, 0);
         t_buf draft_lacks = t_out(4 * SLOT_ROWS, 0);
         for (int row = 0; row < SLOT_ROWS; ++row)
@@ -243,7 +243,7 @@ static void test_slots(void) {
             d.num_pending = 1, d.num_sms = 1;
             d.accepted_len = (const int32_t *)t_at(&accepted, side);
             d.cache_len = (int32_t *)t_at(&cache, side);
-            d.slot_mapping = (int64_t *)t_at(&slots, side);
+            d.slot_mapping = (int64_t *)t_at(&mapping, side);
             /* behind the last position there is no id that an int32 can hold */
             if (slot_ways[way].num_ids) d.position_ids = (int32_t *)t_at(&ids, side);
             d.draft_lacks = (int32_t *)t_at(&draft_lacks, side);
@@ -257,7 +257,7 @@ static void test_slots(void) {
         for (int row = 0; row < SLOT_ROWS; ++row) {
             CHECK_EQ(word_at(&draft_lacks, row), 1, row); /* 1 draft of 4 was accepted */
             for (int j = 0; j < 5; ++j)
-                CHECK_EQ(long_at(&slots, row * 5 + j), slot_ways[way].slot[row][j], row);
+                CHECK_EQ(long_at(&mapping, row * 5 + j), slot_ways[way].slot[row][j], row);
             for (int j = 0; j < slot_ways[way].num_ids; ++j)
                 CHECK_EQ(word_at(&ids, row * 5 + j), slot_ways[way].len + 2 + j, row);
         }

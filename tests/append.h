@@ -9,7 +9,7 @@
 #define APPEND_H_INCLUDED
 
 #include "cache.h"
-#include "seats.h"
+#include "slots.h"
 
 /* Outputs that may be null, as bits. */
 enum { GIVE_DRAFT = 1, GIVE_DRAFT_LACKS = 2, GIVE_SLOTS = 4, GIVE_IDS = 8, GIVE_STATUS = 16 };
@@ -52,22 +52,29 @@ typedef struct outcome {
 typedef struct append {
     form f;
     batch b; /* lengths only */
-    seats seats;
+    slots slots;
     outcome *rows;
     int32_t *page; /* [batch][row_pages]: -1 where the table names none */
     int64_t row_pages, table_stride_elems, num_pages, columns;
     grid src, dst;
     plane_table src_planes, dst_planes;
     unsigned src_null, dst_null;
-    t_buf accepted, cache_len, draft_len, draft_lacks, slots, ids, page_refs, status, ticket, table;
+    t_buf accepted, cache_len, draft_len, draft_lacks, mapping, ids, page_refs, status, ticket,
+        table;
     t_buf src_data, dst_data;
-    char *expected;
+    char *expected, *old_cache_len, *old_draft_len;
 } append;
 
 T_FN void *get_memory(size_t bytes) {
     void *p = calloc(bytes + 1, 1);
     if (!p) t_die(__FILE__, __LINE__, "append", "no memory");
     return p;
+}
+
+T_FN char *copy_of(const t_buf *b) {
+    char *copy = (char *)get_memory(b->bytes);
+    if (b->bytes) memcpy(copy, b->host, b->bytes);
+    return copy;
 }
 
 /* ---------------------------------------------------------------------------- making a case */
@@ -77,7 +84,7 @@ T_FN fault draw_lengths(append *a, int row) {
     const form *f = &a->f;
     const truth *r = &a->b.rows[row];
     outcome *o = &a->rows[row];
-    const int works = r->live && !a->seats.bad[row];
+    const int works = r->live && !slot_is_bad(&a->slots, row);
     const int32_t bad_accepted[] = {-1, INT32_MIN, r->n_draft + 1, INT32_MAX};
     const int32_t bad_len[] = {-1, INT32_MIN, f->max_positions + 1, INT32_MAX};
     fault what = works && t_chance(f->faults) ? (fault)t_below(NUM_FAULTS) : FAULT_NONE;
@@ -110,7 +117,7 @@ T_FN fault draw_lengths(append *a, int row) {
     }
     if (!works) {
         o->accepted = (int32_t)t_random(), o->before = (int32_t)t_random();
-        o->count = 0, o->status = a->seats.bad[row] ? SPECV_ROW_BAD_SLOT : 0;
+        o->count = 0, o->status = slot_is_bad(&a->slots, row) ? SPECV_ROW_BAD_SLOT : 0;
     }
     o->after = works && what != FAULT_CACHE_LEN ? (int32_t)(o->before + o->count) : -1;
     return what;
@@ -140,7 +147,7 @@ T_FN void draw_pages(append *a, int row, fault what, const int32_t *own) {
         const int used = known && i != hit_page;
         const int32_t others[] = {0, 2, -1, INT32_MAX};
         int32_t refs = i >= first && i < end && o->count ? 1 : (int32_t)t_below(4) - 1;
-        put_word(&a->table, a->seats.at[row] * a->table_stride_elems + i,
+        put_word(&a->table, slot_place(&a->slots, row) * a->table_stride_elems + i,
                  used ? own[i] : no_page(a));
         a->page[row * a->row_pages + i] = used ? own[i] : -1;
         if (i == hit_shared) refs = T_PICK(others);
@@ -190,8 +197,8 @@ T_FN void draw_rows(append *a) {
         draw_draft_cache(a, row, what);
         o->old_status = a->f.keep_status ? (uint32_t)t_random() : 0;
         put_word(&a->accepted, row, o->accepted);
-        put_word(&a->cache_len, a->seats.at[row], o->before);
-        if (a->draft_len.host) put_word(&a->draft_len, a->seats.at[row], o->draft_before);
+        put_word(&a->cache_len, slot_place(&a->slots, row), o->before);
+        if (a->draft_len.host) put_word(&a->draft_len, slot_place(&a->slots, row), o->draft_before);
         if (a->status.host && a->f.keep_status) put_word(&a->status, row, (int32_t)o->old_status);
     }
     free(all);
@@ -199,7 +206,7 @@ T_FN void draw_rows(append *a) {
 
 /* Where position x of a row is: -1 if it has no page. */
 T_FN int64_t outer_of(const append *a, int row, int64_t x) {
-    if (!a->f.page_size) return a->seats.at[row];
+    if (!a->f.page_size) return slot_place(&a->slots, row);
     return a->page[row * a->row_pages + x / a->f.page_size];
 }
 
@@ -242,7 +249,7 @@ T_FN void make_grids(append *a) {
     int64_t *s = a->src.count, *d = a->dst.count;
     s[AXIS_OUTER] = csr ? 1 : f->s.batch;
     s[AXIS_POS] = csr ? a->b.num_draft_tokens + (int64_t)f->s.batch * f->pending : a->columns;
-    d[AXIS_OUTER] = f->page_size ? a->num_pages : a->seats.num_slots;
+    d[AXIS_OUTER] = f->page_size ? a->num_pages : a->slots.count;
     d[AXIS_POS] = f->page_size ? f->page_size : f->max_positions;
     s[AXIS_HEAD] = d[AXIS_HEAD] = f->heads;
     s[AXIS_PLANE] = d[AXIS_PLANE] = f->planes > 0 ? f->planes : 1;
@@ -267,8 +274,8 @@ T_FN void append_make(append *a, const form *f) {
     a->num_pages = f->page_size ? num_rows * a->row_pages + 1 + t_below(3) : 0;
     batch_start(&a->b, &f->s);
     for (int row = 0; row < f->s.batch; ++row) live += a->b.rows[row].live;
-    seats_make(&a->seats, f->s.batch, live, f->with_slots, f->faults);
-    num_slots = a->seats.num_slots;
+    a->slots = slots_draw(f->s.batch, live, f->with_slots ? f->faults : NO_SLOTS, 1);
+    num_slots = a->slots.count;
     if (num_slots > 0) table_entries = (num_slots - 1) * a->table_stride_elems + a->row_pages;
     if (f->s.layout == CSR)
         draw_csr_lengths(&a->b);
@@ -283,12 +290,13 @@ T_FN void append_make(append *a, const form *f) {
     a->page_refs = t_in(f->with_refs ? 4 * a->num_pages : 0, 0);
     if (f->give & GIVE_DRAFT) a->draft_len = t_out(4 * num_slots, 0);
     if (f->give & GIVE_DRAFT_LACKS) a->draft_lacks = t_out(4 * num_rows, 0);
-    if (f->give & GIVE_SLOTS) a->slots = t_out(8 * num_rows * a->columns, 0);
+    if (f->give & GIVE_SLOTS) a->mapping = t_out(8 * num_rows * a->columns, 0);
     if (f->give & GIVE_IDS) a->ids = t_out(4 * num_rows * a->columns, 0);
     if (f->give & GIVE_STATUS) a->status = t_out(4 * num_rows, 0);
     a->ticket = t_out(4, 0);
     put_word(&a->ticket, 0, 0);
     draw_rows(a);
+    a->old_cache_len = copy_of(&a->cache_len), a->old_draft_len = copy_of(&a->draft_len);
     if (f->planes < 0) return;
     for (int v = 0; v < f->planes; ++v) {
         if (t_chance(f->null_planes)) a->src_null |= 1u << v;
@@ -306,7 +314,8 @@ T_FN void append_make(append *a, const form *f) {
 T_FN void append_free(append *a) {
     if (a->f.planes > 0) table_free(&a->src_planes);
     if (a->f.planes > 0) table_free(&a->dst_planes);
-    seats_free(&a->seats);
+    free(a->old_cache_len);
+    free(a->old_draft_len);
     free(a->rows);
     free(a->page);
     free(a->expected);
@@ -318,12 +327,12 @@ T_FN specv_append_kv_desc append_describe(const append *a, int side) {
     specv_append_kv_desc d = SPECV_ZERO;
     d.keep_status = f->keep_status;
     d.rows = batch_rows(&a->b, side);
-    d.rows.slot = seats_slot(&a->seats, side), d.rows.num_slots = seats_num_slots(&a->seats);
+    d.rows.slot = slots_at(&a->slots, side), d.rows.num_slots = slots_count(&a->slots);
     d.accepted_len = (const int32_t *)t_at(&a->accepted, side);
     d.cache_len = (int32_t *)t_at(&a->cache_len, side);
     d.draft_cache_len = (int32_t *)t_at(&a->draft_len, side);
     d.draft_lacks = (int32_t *)t_at(&a->draft_lacks, side);
-    d.slot_mapping = (int64_t *)t_at(&a->slots, side);
+    d.slot_mapping = (int64_t *)t_at(&a->mapping, side);
     d.position_ids = (int32_t *)t_at(&a->ids, side);
     d.page_refs = (const int32_t *)t_at(&a->page_refs, side);
     d.row_status = (uint32_t *)t_at(&a->status, side);
@@ -374,11 +383,11 @@ T_FN void check_next_pass(const append *a, int row) {
         int64_t slot = -1;
         if (o->after >= 0 && x < a->f.max_positions) {
             if (!a->f.page_size)
-                slot = (int64_t)a->seats.at[row] * a->f.max_positions + x;
+                slot = (int64_t)slot_place(&a->slots, row) * a->f.max_positions + x;
             else if (outer_of(a, row, x) >= 0)
                 slot = outer_of(a, row, x) * a->f.page_size + x % a->f.page_size;
         }
-        if (a->slots.host) CHECK_EQ(long_at(&a->slots, at), slot, row);
+        if (a->mapping.host) CHECK_EQ(long_at(&a->mapping, at), slot, row);
         if (a->ids.host) CHECK_EQ(word_at(&a->ids, at), o->after < 0 ? 0 : x, row);
     }
 }
@@ -386,7 +395,7 @@ T_FN void check_next_pass(const append *a, int row) {
 T_FN void append_check(const append *a) {
     for (int row = 0; row < a->f.s.batch; ++row) {
         const outcome *o = &a->rows[row];
-        const int at = a->seats.at[row];
+        const int at = slot_place(&a->slots, row);
         CHECK_EQ(word_at(&a->cache_len, at), o->after < 0 ? o->before : o->after, row);
         if (a->draft_len.host) CHECK_EQ(word_at(&a->draft_len, at), o->draft_after, row);
         if (a->draft_lacks.host) CHECK_EQ(word_at(&a->draft_lacks, row), o->draft_lacks, row);
@@ -394,8 +403,8 @@ T_FN void append_check(const append *a) {
             CHECK_EQ((uint32_t)word_at(&a->status, row), o->status | o->old_status, row);
         check_next_pass(a, row);
     }
-    seats_check_rest(&a->seats, &a->cache_len);
-    if (a->draft_len.host) seats_check_rest(&a->seats, &a->draft_len);
+    slots_check_rest(&a->slots, a->cache_len.host, a->old_cache_len, 4);
+    if (a->draft_len.host) slots_check_rest(&a->slots, a->draft_len.host, a->old_draft_len, 4);
     CHECK_EQ(word_at(&a->ticket, 0), 0, -1);
     if (a->dst_data.host) check_image(&a->dst_data, a->expected);
 }

@@ -422,10 +422,6 @@ T_FN specv_verify_greedy_desc batch_describe(const batch *b, int side) {
 
 /* ---------------------------------------------------------------------------------- checking */
 
-T_FN int32_t word_at(const t_buf *b, int64_t index) {
-    return ((const int32_t *)(const void *)b->host)[index];
-}
-
 /* out_tokens of one row: accepted drafts, next token, -1, and the gap untouched. */
 T_FN void check_out_tokens(const batch *b, int row) {
     const truth *r = &b->rows[row];

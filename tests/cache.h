@@ -129,8 +129,4 @@ T_FN void table_free(plane_table *p) {
     p->device = NULL;
 }
 
-T_FN void put_word(const t_buf *b, int64_t index, int32_t word) {
-    memcpy(b->host + 4 * index, &word, 4);
-}
-
 #endif /* CACHE_H_INCLUDED */

@@ -6,7 +6,7 @@
 #define COLUMNS_H_INCLUDED
 
 #include "io.h"
-#include "seats.h"
+#include "slots.h"
 
 /* How much room a step finds. */
 typedef enum fit { FIT_PLENTY, FIT_EXACT, FIT_SHORT, FIT_KV_SHORT, FIT_BAD_WIDTH, NUM_FITS } fit;
@@ -18,23 +18,22 @@ typedef struct board {
     io *tokens, *mask, *positions, *width, *status, *ticket; /* some may be null */
     int keep_status;
     t_buf active, out_tokens, num_emitted;
-    seats seats;
+    slots slots;
 } board;
 
-/* `at`: freed with the board. */
-T_FN void board_make(board *d, const seats *at, int max_draft, int max_columns, int all) {
-    const int batch = at->batch;
+T_FN void board_make(board *d, const slots *at, int max_draft, int max_columns, int all) {
+    const int batch = at->rows;
     const int64_t index_bytes = t_chance(50) ? 4 : 8, token_bytes = t_chance(50) ? 4 : 8;
     int64_t elements;
     memset(d, 0, sizeof *d);
-    d->seats = *at;
+    d->slots = *at;
     d->batch = batch, d->max_draft = max_draft, d->max_columns = max_columns;
     d->token_dtype = token_bytes == 8 ? SPECV_I64 : SPECV_I32;
     d->index_dtype = index_bytes == 8 ? SPECV_I64 : SPECV_I32;
     d->stride = max_columns + (t_chance(50) ? t_below(5) : 0);
     d->out_stride = max_draft + 1 + (t_chance(50) ? t_below(3) : 0);
     d->pad_token = t_chance(50) ? 0 : token_bytes == 8 ? (int64_t)5 << 33 : 50256;
-    elements = batch ? (at->num_slots - 1) * d->stride + max_columns : 0;
+    elements = batch ? (at->count - 1) * d->stride + max_columns : 0;
     if (all || t_chance(85)) d->tokens = io_new(elements * token_bytes, 0);
     if (all || t_chance(85)) d->mask = io_new(elements * index_bytes, 0);
     if (all || t_chance(85)) d->positions = io_new(elements * index_bytes, 0);
@@ -51,8 +50,6 @@ T_FN void board_make(board *d, const seats *at, int max_draft, int max_columns, 
     t_note(" batch %d, max_draft %d, columns %d, %d-byte tokens", batch, max_draft, max_columns,
            (int)token_bytes);
 }
-
-T_FN void board_free(board *b) { seats_free(&b->seats); }
 
 T_FN specv_columns board_columns(const board *b, int side) {
     specv_columns c = SPECV_ZERO;
@@ -79,7 +76,7 @@ T_FN int64_t emitted_at(const board *b, int row, int64_t j) {
 
 T_FN void want_column(const board *b, int row, int64_t column, int64_t token, int mask,
                       int64_t position) {
-    const int64_t at = b->seats.at[row] * b->stride + column;
+    const int64_t at = slot_place(&b->slots, row) * b->stride + column;
     if (b->tokens) put_number(b->tokens->want, b->token_dtype, at, token);
     if (b->mask) put_number(b->mask->want, b->index_dtype, at, mask);
     if (b->positions) put_number(b->positions->want, b->index_dtype, at, position);
@@ -103,7 +100,8 @@ typedef struct text {
 /* A prompt of x->len tokens in the last of `width` columns. */
 T_FN void board_prompt(const board *b, int row, text *x, int64_t width) {
     for (int64_t column = 0; column < width; ++column) {
-        const int64_t i = column - (width - x->len), at = b->seats.at[row] * b->stride + column;
+        const int64_t i = column - (width - x->len),
+                      at = slot_place(&b->slots, row) * b->stride + column;
         if (i >= 0) x->token[i] = draw_token(b);
         put_number(b->tokens->buf.host, b->token_dtype, at, i < 0 ? b->pad_token : x->token[i]);
         put_number(b->mask->buf.host, b->index_dtype, at, i >= 0);

@@ -20,11 +20,11 @@ typedef struct gaps {
     io *content, *max_draft_lacks; /* max_draft_lacks may be null */
 } gaps;
 
-static void gaps_make(gaps *g, const seats *at, int max_draft, int max_columns, int all) {
+static void gaps_make(gaps *g, const slots *at, int max_draft, int max_columns, int all) {
     memset(g, 0, sizeof *g);
     board_make(&g->b, at, max_draft, max_columns, all);
-    g->accepted = t_in(4 * (int64_t)at->batch, 0);
-    g->content = io_new(4 * (int64_t)at->num_slots, 0);
+    g->accepted = t_in(4 * (int64_t)at->rows, 0);
+    g->content = io_new(4 * (int64_t)at->count, 0);
     if (all || t_chance(80)) g->max_draft_lacks = io_new(4, 0);
 }
 
@@ -44,7 +44,7 @@ static specv_gap_commit_desc gaps_describe(const gaps *g, int side) {
         d.out_stride_elems = g->b.out_stride;
     d.batch = g->b.batch, d.max_draft = g->b.max_draft;
     d.keep_status = g->b.keep_status;
-    d.slot = seats_slot(&g->b.seats, side), d.num_slots = seats_num_slots(&g->b.seats);
+    d.slot = slots_at(&g->b.slots, side), d.num_slots = slots_count(&g->b.slots);
     return d;
 }
 
@@ -70,7 +70,8 @@ static void put_step(const gaps *g, int row, int64_t accepted, int64_t emitted) 
 static void want_gap_row(const gaps *g, int row, int64_t width, int64_t new_width) {
     const board *b = &g->b;
     const int64_t k = get32(g->accepted.host, row), n = get32(b->num_emitted.host, row);
-    int64_t count = get32(g->content->buf.host, b->seats.at[row]), stop = new_width + b->max_draft;
+    int64_t count = get32(g->content->buf.host, slot_place(&b->slots, row)),
+            stop = new_width + b->max_draft;
     if (stop > b->max_columns) stop = b->max_columns;
     for (int64_t x = width; x < stop; ++x) {
         int64_t source = -1; /* in emitted */
@@ -84,13 +85,13 @@ static void want_gap_row(const gaps *g, int row, int64_t width, int64_t new_widt
             want_column(b, row, x, b->pad_token, 0, position > 0 ? position : 0);
         }
     }
-    put32(g->content->want, b->seats.at[row], count);
+    put32(g->content->want, slot_place(&b->slots, row), count);
 }
 
 static void run_gap_step(int batch, int max_draft, fit room, int faults) {
     static const int wild[] = {-1, INT32_MIN, INT32_MAX};
     gaps g;
-    seats at;
+    slots at;
     int64_t width = t_between(0, 30), new_width, furthest = -1;
     const int quiet = t_chance(10), most = t_chance(50) ? max_draft : (int)t_below(max_draft + 1);
     int64_t columns = width + t_between(0, 2 * max_draft + 2);
@@ -101,14 +102,14 @@ static void run_gap_step(int batch, int max_draft, fit room, int faults) {
     if (room == FIT_PLENTY) columns = width + 2 * max_draft + 3;
     if (room == FIT_SHORT) columns = width;
     if (columns < 1) columns = 1;
-    seats_make(&at, batch, live, t_chance(50), faults ? 20 : 0);
+    at = slots_draw(batch, live, t_chance(50) ? NO_SLOTS : faults ? 20 : 0, 1);
     gaps_make(&g, &at, max_draft, (int)columns, 0);
     g.b.active = active;
     draw_emitted(&g.b);
     for (int row = 0; row < batch; ++row) {
         const int64_t k = t_between(0, most), n = k + t_chance(80);
         put_step(&g, row, quiet ? 0 : k, quiet ? 0 : n);
-        put32(g.content->buf.host, at.at[row], t_between(0, width));
+        put32(g.content->buf.host, slot_place(&at, row), t_between(0, width));
         if (!faults || t_chance(80)) continue;
         bad[row] = 1;
         switch (t_below(6)) {
@@ -117,7 +118,9 @@ static void run_gap_step(int batch, int max_draft, fit room, int faults) {
         case 2: put_step(&g, row, most, most + 2); break;
         case 3: put_step(&g, row, most, T_PICK(wild)); break;
         case 4: put_step(&g, row, 1, max_draft ? 0 : 1); break;
-        default: put32(g.content->buf.host, at.at[row], t_chance(50) ? columns + 1 : T_PICK(wild));
+        default:
+            put32(g.content->buf.host, slot_place(&at, row),
+                  t_chance(50) ? columns + 1 : T_PICK(wild));
         }
     }
     if (room == FIT_BAD_WIDTH) {
@@ -128,7 +131,7 @@ static void run_gap_step(int batch, int max_draft, fit room, int faults) {
     put32(g.b.width->buf.host, 0, width);
     io_begin();
     for (int row = 0; row < live; ++row)
-        if (!bad[row] && !at.bad[row] && get32(g.b.num_emitted.host, row) > 0 &&
+        if (!bad[row] && !slot_is_bad(&at, row) && get32(g.b.num_emitted.host, row) > 0 &&
             get32(g.accepted.host, row) > furthest)
             furthest = get32(g.accepted.host, row);
     new_width = width + furthest + 1;
@@ -136,7 +139,7 @@ static void run_gap_step(int batch, int max_draft, fit room, int faults) {
     for (int row = 0; row < batch; ++row) {
         uint32_t bits = bad[row] ? (uint32_t)SPECV_ROW_BAD_LENGTH : 0;
         if (!bits && no_space) bits = SPECV_ROW_NO_SPACE;
-        if (at.bad[row]) bits = SPECV_ROW_BAD_SLOT;
+        if (slot_is_bad(&at, row)) bits = SPECV_ROW_BAD_SLOT;
         want_status(g.b.status, g.b.keep_status, row, row < live ? bits : 0);
         if (row < live && !bits) want_gap_row(&g, row, width, new_width);
     }
@@ -144,7 +147,6 @@ static void run_gap_step(int batch, int max_draft, fit room, int faults) {
         put32(g.max_draft_lacks->want, 0, furthest == max_draft && !no_space ? 2 : 1);
     if (!no_space) put32(g.b.width->want, 0, new_width);
     gaps_run(&g, 1);
-    board_free(&g.b);
     io_free();
     free(bad);
 }
@@ -170,7 +172,7 @@ static void test_gap_step(void) {
 /* Mask, position ids, and the text that is read through the mask, from column 0 on. */
 static void check_gap_row(const gaps *g, int row, const text *x, int64_t width) {
     const board *b = &g->b;
-    const int slot = b->seats.at[row];
+    const int slot = slot_place(&b->slots, row);
     const int64_t at = slot * b->stride;
     int64_t sum = 0, wrong = 0;
     for (int64_t column = 0; column < width; ++column) {
@@ -194,13 +196,13 @@ static void check_gap_row(const gaps *g, int row, const text *x, int64_t width) 
 
 static void start_row(const gaps *g, int row, text *x, int64_t width) {
     board_prompt(&g->b, row, x, width);
-    put32(g->content->buf.host, g->b.seats.at[row], x->len);
+    put32(g->content->buf.host, slot_place(&g->b.slots, row), x->len);
 }
 
 static void run_gap_rounds(int batch, int max_draft, int num_steps) {
     static text texts[MAX_ROWS];
     gaps g;
-    seats at;
+    slots at;
     int live = batch;
     int64_t width = 0;
     memset(texts, 0, sizeof texts);
@@ -208,7 +210,7 @@ static void run_gap_rounds(int batch, int max_draft, int num_steps) {
         texts[row].len = (int)t_between(0, 20); /* 0: an empty prompt */
         if (texts[row].len > width) width = texts[row].len;
     }
-    seats_make(&at, batch, batch, t_chance(50), 0);
+    at = slots_draw(batch, batch, t_chance(50) ? NO_SLOTS : 0, 1);
     gaps_make(&g, &at, max_draft, (int)width + (num_steps + 1) * (max_draft + 1), 1);
     g.b.active = t_in(4, 0);
     for (int row = 0; row < batch; ++row) start_row(&g, row, &texts[row], width);
@@ -239,7 +241,6 @@ static void run_gap_rounds(int batch, int max_draft, int num_steps) {
         for (int row = 0; row < live; ++row) check_gap_row(&g, row, &texts[row], width);
         while (live > 0 && texts[live - 1].finished) live -= 1;
     }
-    board_free(&g.b);
     io_free();
 }
 
@@ -255,12 +256,12 @@ static void test_gap_rounds(void) {
 static void test_gap_example(void) {
     static const int mask[] = {1, 1, 1, 0, 0, 1, 1}, position[] = {0, 1, 2, 2, 2, 3, 4};
     gaps g;
-    seats at;
+    slots at;
     text first, second;
     memset(&first, 0, sizeof first);
     memset(&second, 0, sizeof second);
     t_case("the example");
-    seats_make(&at, 2, 2, 0, 0);
+    at = slots_draw(2, 2, NO_SLOTS, 1);
     gaps_make(&g, &at, 3, 12, 1);
     first.len = second.len = 2;
     start_row(&g, 0, &first, 2);
@@ -284,7 +285,6 @@ static void test_gap_example(void) {
         CHECK_EQ(get_number(g.b.positions->buf.host, g.b.index_dtype, i), position[i], i);
     }
     check_gap_row(&g, 0, &first, 7);
-    board_free(&g.b);
     io_free();
 }
 
@@ -296,10 +296,10 @@ static void test_tickets(void) {
         for (int kind = 0; kind < batches[i] + TICKET_WORDS; ++kind) {
             const int batch = batches[i], width = (int)t_between(5, 20);
             gaps g;
-            seats at;
+            slots at;
             int say_so = 0;
             t_case("ticket %d:", kind);
-            seats_make(&at, batch, batch, 0, 0);
+            at = slots_draw(batch, batch, NO_SLOTS, 1);
             gaps_make(&g, &at, 3, width + 8, 1);
             draw_emitted(&g.b);
             put32(g.b.width->buf.host, 0, width);
@@ -322,7 +322,6 @@ static void test_tickets(void) {
             }
             CHECK(say_so > 0);
             gaps_run(&g, 0); /* from the beginning, with a ticket that is zero */
-            board_free(&g.b);
             io_free();
         }
 #else

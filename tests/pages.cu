@@ -4,6 +4,7 @@
    model of it: see engine.h. */
 
 #include "engine.h"
+#include "slots.h"
 
 /* ------------------------------------------------------------------------------ cases by hand */
 
@@ -375,30 +376,34 @@ static void run_case(const resize_case *c, int way) {
     free(expected);
 }
 
-enum { PLACES = 9, GIVEN_ROWS = 2 * ROWS + 2 };
-static const int32_t place[ROWS] = {5, 0, 7, 2};
+enum { GIVEN_ROWS = 2 * ROWS + 2, MOST_SLOTS = 2 * GIVEN_ROWS + 4 };
 
-/* The case's rows in these places; elsewhere is what others could use. */
-static void scatter(int32_t *to, const int32_t *from, int num_rows, int entries) {
-    for (int i = 0; i < PLACES * entries; ++i) to[i] = entries > 1 ? i % PAGES : 2;
+/* Every other row is one of the case's; elsewhere is what others could use. */
+static void scatter(int32_t *to, const int32_t *from, const slots *s, int num_rows, int entries) {
+    for (int i = 0; i < s->count * entries; ++i) to[i] = entries > 1 ? i % PAGES : 2;
     for (int row = 0; row < num_rows; ++row)
-        memcpy(to + place[row] * entries, from + row * entries, 4 * (size_t)entries);
+        memcpy(to + slot_place(s, 2 * row) * entries, from + row * entries, 4 * (size_t)entries);
 }
 
-static void check_scattered(const t_buf *b, const int32_t *from, int num_rows, int entries,
-                            const char *what) {
-    int32_t want[PLACES * ENTRIES];
-    scatter(want, from, num_rows, entries);
-    check_words(b, want, PLACES * entries, what);
+static t_buf scattered(const int32_t *from, const slots *s, int num_rows, int entries) {
+    int32_t to[MOST_SLOTS * ENTRIES] = {0};
+    scatter(to, from, s, num_rows, entries);
+    return words(to, s->count * entries);
+}
+
+static void check_scattered(const t_buf *b, const int32_t *from, const slots *s, int num_rows,
+                            int entries, const char *what) {
+    int32_t want[MOST_SLOTS * ENTRIES] = {0};
+    scatter(want, from, s, num_rows, entries);
+    check_words(b, want, s->count * entries, what);
 }
 
 /* The same with slots. Behind each of the case's rows a live one that would give back all its
    pages, but has a slot that is none, or is that of a row before; behind all of them inert ones. */
 static void run_slots(const resize_case *c, int way) {
-    static const int32_t none[] = {-1, PLACES, INT32_MAX, INT32_MIN};
     const int all = 2 * c->batch + 2;
     const int32_t active = 2 * c->batch;
-    int32_t words_of[PLACES * ENTRIES], slot[GIVEN_ROWS], reserve[GIVEN_ROWS];
+    int32_t reserve[GIVEN_ROWS];
     const uint32_t old = way % 2 ? 0x8000u : 0;
     const state *before = &c->before, *after = &c->after;
     int any_reserve = 0;
@@ -406,19 +411,16 @@ static void run_slots(const resize_case *c, int way) {
     tables w;
     grid g;
     tables_make(&w, before, 0);
-    scatter(words_of, before->table, c->batch, ENTRIES),
-        w.table = words(words_of, PLACES * ENTRIES);
-    scatter(words_of, before->num_row_pages, c->batch, 1),
-        w.num_row_pages = words(words_of, PLACES);
-    scatter(words_of, before->cache_len, c->batch, 1), w.cache_len = words(words_of, PLACES);
+    slots s = slots_draw(all, active, 0, 1);
+    for (int row = 1; row < active; row += 2) slots_spoil(&s, row);
+    slots_settle(&s);
+    w.table = scattered(before->table, &s, c->batch, ENTRIES);
+    w.num_row_pages = scattered(before->num_row_pages, &s, c->batch, 1);
+    w.cache_len = scattered(before->cache_len, &s, c->batch, 1);
     w.finished = t_out(all, 0), w.status = t_out(4 * all, 0);
     w.from = t_out(4 * all, 0), w.to = t_out(4 * all, 0);
     for (int i = 0; i < all; ++i) {
         const int row = i / 2, is_case = i < active && i % 2 == 0;
-        slot[i] = is_case          ? place[row]
-                  : (i + way) % 3  ? none[(row + way) % 4]
-                  : row < c->batch ? place[(row * way) % (row + 1)]
-                                   : place[0];
         reserve[i] = is_case ? c->row_reserve[row] : 12;
         if (is_case) any_reserve |= c->row_reserve[row] != 0;
         w.finished.host[i] = (char)(is_case ? c->finished[row] : 1);
@@ -426,21 +428,20 @@ static void run_slots(const resize_case *c, int way) {
     }
     if (any_reserve) w.reserve = words(reserve, all);
     w.num_active = words(&active, 1);
-    t_buf slots = words(slot, all);
     expected = make_data(&w, &g, c, c->batch, way);
     t_upload();
     for (int side = 0; side <= T_DEVICE; ++side) {
         specv_page_resize_desc d = describe_tables(&w, all, side);
-        d.slot = (const int32_t *)t_at(&slots, side), d.num_slots = PLACES;
+        d.slot = slots_at(&s, side), d.num_slots = slots_count(&s);
         d.reserve = c->reserve;
         d.keep_status = way % 2;
         describe_data(&w, &g, &d.kv, side);
         run_resize(&d, side);
     }
     check_pool(&w, after);
-    check_scattered(&w.table, after->table, c->batch, ENTRIES, "table");
-    check_scattered(&w.num_row_pages, after->num_row_pages, c->batch, 1, "num_row_pages");
-    check_scattered(&w.cache_len, after->cache_len, c->batch, 1, "cache_len");
+    check_scattered(&w.table, after->table, &s, c->batch, ENTRIES, "table");
+    check_scattered(&w.num_row_pages, after->num_row_pages, &s, c->batch, 1, "num_row_pages");
+    check_scattered(&w.cache_len, after->cache_len, &s, c->batch, 1, "cache_len");
     for (int i = 0; i < all; ++i) {
         const int row = i / 2, is_case = i < active && i % 2 == 0;
         const uint32_t bits = is_case ? c->status[row] : i < active ? SLOT : 0;
@@ -622,10 +623,10 @@ static void run_owners(int with_slots) {
     tables w;
     memset(&w, 0, sizeof w);
     t_case("pages with many owners%s", with_slots ? ", with slots" : "");
-    t_buf slots = t_in(with_slots ? 4 * ALL : 0, 0);
+    const slots s = slots_draw(ALL, ALL, with_slots ? 0 : NO_SLOTS, 1);
     w.page_refs = t_out(4 * PAGES, 0), w.free_pages = t_out(4 * PAGES, 0);
-    w.num_free = t_out(4, 0), w.table = t_out(4 * ALL * ENTRIES, 0);
-    w.num_row_pages = t_out(4 * ALL, 0), w.cache_len = t_out(4 * ALL, 0);
+    w.num_free = t_out(4, 0), w.table = t_out(4 * s.count * ENTRIES, 0);
+    w.num_row_pages = t_out(4 * s.count, 0), w.cache_len = t_out(4 * s.count, 0);
     w.finished = t_out(ALL, 0), w.status = t_out(4 * ALL, 0);
     put_word(&w.num_free, 0, 0);
     for (int page = 0; page < PAGES; ++page) {
@@ -633,18 +634,17 @@ static void run_owners(int with_slots) {
         put_word(&w.free_pages, page, NO);
     }
     for (int row = 0; row < ALL; ++row) {
-        const int at = with_slots ? (row * 5 + 3) % ALL : row;
+        const int at = slot_place(&s, row);
         put_word(&w.table, at * ENTRIES, row % PAGES);
         put_word(&w.table, at * ENTRIES + 1, (row + 2) % PAGES);
         put_word(&w.table, at * ENTRIES + 2, NO);
         put_word(&w.num_row_pages, at, 2), put_word(&w.cache_len, at, 5);
-        if (with_slots) put_word(&slots, row, at);
         w.finished.host[row] = 1;
     }
     t_upload();
     for (int side = 0; side <= T_DEVICE; ++side) {
         specv_page_resize_desc d = describe_tables(&w, ALL, side);
-        d.slot = (const int32_t *)t_at(&slots, side), d.num_slots = ALL;
+        d.slot = slots_at(&s, side), d.num_slots = slots_count(&s);
         run_resize(&d, side);
     }
     CHECK_EQ(word_at(&w.num_free, 0), PAGES, -1);
@@ -652,8 +652,9 @@ static void run_owners(int with_slots) {
     for (int page = 0; page < PAGES; ++page) CHECK_EQ(word_at(&w.page_refs, page), 0, page);
     for (int row = 0; row < ALL; ++row) {
         CHECK_EQ((uint32_t)word_at(&w.status, row), row % 2 ? PAGE : 0, row);
-        CHECK_EQ(word_at(&w.num_row_pages, row), 0, row);
-        for (int i = 0; i < ENTRIES; ++i) CHECK_EQ(word_at(&w.table, row * ENTRIES + i), NO, row);
+        const int at = slot_place(&s, row);
+        CHECK_EQ(word_at(&w.num_row_pages, at), 0, row);
+        for (int i = 0; i < ENTRIES; ++i) CHECK_EQ(word_at(&w.table, at * ENTRIES + i), NO, row);
     }
     t_check_host();
     t_check_device();

@@ -6,6 +6,7 @@
 #ifndef PLAN_H_INCLUDED
 #define PLAN_H_INCLUDED
 
+#include "io.h"
 #include "slots.h"
 
 #include "engine.h"
@@ -90,8 +91,7 @@ T_FN void weights_make(weights *w, int count, int max_draft, int odd, int bad) {
     if (turned) w->row_stride = 1, w->pos_stride = count + t_below(3);
     for (int i = 0; i < w->num_eos; ++i) w->eos[i] = t_below(12) + (t_chance(10) ? 1LL << 32 : 0);
     w->num_active = draw_num_active(count, &w->live);
-    w->slots = slots_draw(count, bad, 1);
-    slots_end(&w->slots, w->live);
+    w->slots = slots_draw(count, w->live, bad, 1);
     if (t_chance(85)) {
         const int64_t ids = (count - 1) * w->draft_stride + max_draft;
         w->tokens = t_in((w->dtype == SPECV_I64 ? 8 : 4) * ids, 0);
@@ -128,8 +128,8 @@ T_FN specv_particle_weights_desc weights_describe(const weights *w, int side) {
     specv_particle_weights_desc d = SPECV_ZERO;
     d.token_dtype = w->dtype;
     d.num_active = (const int32_t *)t_at(&w->num_active, side);
-    d.slot = (const int32_t *)t_at(&w->slots.list, side);
-    d.num_slots = d.slot ? w->slots.count : 0;
+    d.slot = slots_at(&w->slots, side);
+    d.num_slots = slots_count(&w->slots);
     d.draft_tokens = t_at(&w->tokens, side), d.next_token = t_at(&w->next, side);
     d.target_logprob = (const float *)t_at(&w->p, side);
     d.draft_logprob = (const float *)t_at(&w->q, side);
@@ -236,7 +236,7 @@ typedef struct plan {
 } plan;
 
 T_FN void plan_make_in(plan *p, int groups, int n, int scheme, double threshold, int bad) {
-    const slots in = slots_draw(groups, bad, 1);
+    const slots in = slots_draw(groups, groups, bad, 1);
     const int64_t all = (int64_t)in.count * n;
     memset(p, 0, sizeof *p);
     p->slots = in;
@@ -298,8 +298,8 @@ T_FN specv_resample_plan_desc plan_describe(const plan *p, int side) {
     specv_resample_plan_desc d = SPECV_ZERO;
     d.scheme = p->scheme;
     d.num_active_groups = (const int32_t *)t_at(&p->num_active, side);
-    d.group_slot = (const int32_t *)t_at(&p->slots.list, side);
-    d.num_group_slots = d.group_slot ? p->slots.count : 0;
+    d.group_slot = slots_at(&p->slots, side);
+    d.num_group_slots = slots_count(&p->slots);
     d.interval_weight = (double *)t_at(&p->weight, side);
     d.log_weight = (double *)t_at(&p->log_weight, side);
     d.log_z = (double *)t_at(&p->log_z, side);
@@ -506,21 +506,11 @@ T_FN void check_inert(const plan *p, int g, uint32_t status) {
 
 /* Slots without a live group stay as they are. */
 T_FN void check_others(const plan *p) {
-    char *used = (char *)zeros(p->slots.count + 1, 1);
-    int wrong = -1;
-    for (int g = 0; g < p->live; ++g)
-        if (slot_of(&p->slots, g) >= 0) used[slot_of(&p->slots, g)] = 1;
-    for (int slot = 0; slot < p->slots.count; ++slot) {
-        const int64_t at = (int64_t)slot * p->n, bytes = 8 * (int64_t)p->n;
-        if (used[slot]) continue;
-        if (memcmp(p->weight.host + 8 * at, p->before + at, (size_t)bytes) != 0 ||
-            (p->log_weight.host &&
-             memcmp(p->log_weight.host + 8 * at, p->before_log + at, (size_t)bytes) != 0) ||
-            (p->log_z.host && memcmp(p->log_z.host + 8 * slot, p->before_z + slot, 8) != 0))
-            wrong = slot;
-    }
-    CHECK_EQ(wrong, -1, wrong);
-    free(used);
+    const size_t bytes = 8 * (size_t)p->n;
+    slots_check_rest(&p->slots, p->weight.host, (const char *)p->before, bytes);
+    if (p->log_weight.host)
+        slots_check_rest(&p->slots, p->log_weight.host, (const char *)p->before_log, bytes);
+    if (p->log_z.host) slots_check_rest(&p->slots, p->log_z.host, (const char *)p->before_z, 8);
 }
 
 /* After the reference ran: every group, and whatever is nobody's. */

@@ -510,14 +510,15 @@ static void carry_finished(specv_reshuffle_desc *d, const weights *w, int side) 
 /* Slots of particles where those of a group lie together. */
 static slots particle_slots(const slots *groups, int n) {
     slots s = *groups;
-    s.rows = groups->rows * n, s.count = groups->count * n;
+    s.rows = s.live = groups->rows * n, s.count = groups->count * n;
     if (!groups->list.host) return s;
-    s.list = t_in(4 * (int64_t)s.rows, 0);
+    s.list = t_in(4 * (int64_t)s.rows, 0), s.places = t_in(4 * (int64_t)s.count, 0);
     for (int row = 0; row < s.rows; ++row) {
         const int64_t slot = get32(groups->list.host, row / n);
         const int none = slot < 0 || slot >= groups->count;
         put32(s.list.host, row, none ? -1 : slot * n + row % n);
     }
+    slots_settle(&s);
     return s;
 }
 

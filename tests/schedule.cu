@@ -1,6 +1,7 @@
 /* schedule.cu - C3, which rows go on, C4, rows in order of a key, and C5, a budget of drafts: each
    against a model that sorts, scans or copies out of place. */
 
+#include "io.h"
 #include "slots.h"
 #include "tickets.h"
 
@@ -28,8 +29,8 @@ static specv_compact_desc compact_describe(const compaction *c, int side) {
     specv_compact_desc d = SPECV_ZERO;
     d.batch = c->batch;
     d.num_active = (const int32_t *)t_at(&c->active, side);
-    d.slot = (const int32_t *)t_at(&c->slots.list, side);
-    d.num_slots = d.slot ? c->slots.count : 0;
+    d.slot = slots_at(&c->slots, side);
+    d.num_slots = slots_count(&c->slots);
     d.finished = (const uint8_t *)t_at(&c->finished, side);
     d.cache_len = (const int32_t *)t_at(&c->cache_len, side);
     d.draft_cache_len = (const int32_t *)t_at(&c->draft_cache_len, side);
@@ -110,8 +111,7 @@ static void run_compact(int batch, int percent, enum lengths lengths, int num_ca
     c.batch = batch, c.num_carry = num_carry;
     t_note(" batch %d, %d %% finished, %d arrays", batch, percent, num_carry);
     c.active = draw_num_active(batch, &live);
-    c.slots = slots_draw(batch, draw_bad_slots(), 0);
-    slots_end(&c.slots, live);
+    c.slots = slots_draw(batch, live, draw_bad_slots(), 0);
     c.finished = t_in(batch, t_below(4));
     if (batch == 0) lengths = LENGTHS_NONE; /* nothing to point to */
     if (lengths != LENGTHS_NONE) c.cache_len = t_in(4 * (int64_t)c.slots.count, 0);
@@ -218,8 +218,8 @@ static specv_group_desc group_describe(const grouping *g, int side) {
     specv_group_desc d = SPECV_ZERO;
     d.batch = g->batch, d.num_pick = g->num_pick;
     d.num_active = (const int32_t *)t_at(&g->active, side);
-    d.slot = (const int32_t *)t_at(&g->slots.list, side);
-    d.num_slots = d.slot ? g->slots.count : 0;
+    d.slot = slots_at(&g->slots, side);
+    d.num_slots = slots_count(&g->slots);
     d.skip = (const uint8_t *)t_at(&g->skip, side);
     if (g->is_score)
         d.score = (const float *)t_at(&g->key, side);
@@ -304,8 +304,7 @@ static int group_make(grouping *g, int batch, enum keys keys, int variety, int p
     if (percent_skipped) g->skip = t_in(batch, t_below(4));
     for (int b = 0; b < batch && percent_skipped; ++b)
         g->skip.host[b] = (char)(t_chance(percent_skipped) ? t_between(1, 255) : 0);
-    g->slots = slots_draw(batch, draw_bad_slots(), 0);
-    slots_end(&g->slots, live);
+    g->slots = slots_draw(batch, live, draw_bad_slots(), 0);
     g->key = t_in(g->is_score ? words : 4 * (int64_t)g->slots.count, 0);
     draw_keys(g, keys, variety);
     g->order = io_new(words, 0);

@@ -7,6 +7,7 @@
 #ifndef SHUFFLE_H_INCLUDED
 #define SHUFFLE_H_INCLUDED
 
+#include "io.h"
 #include "slots.h"
 
 #include "engine.h"
@@ -125,7 +126,7 @@ T_FN void draw_jobs(const shuffle *s, int dead_percent) {
 /* Sizes are set by the caller. */
 T_FN void shuffle_make(shuffle *s, int dead_percent) {
     if (!s->slots.count)
-        s->slots = slots_draw(s->batch, !s->sparse ? NO_SLOTS : s->faults ? 4 : 0, 1);
+        s->slots = slots_draw(s->batch, s->batch, !s->sparse ? NO_SLOTS : s->faults ? 4 : 0, 1);
     for (int i = 0; i < s->num_caches; ++i) {
         s->c[i].stride = s->c[i].max_row_pages + t_below(3) * t_below(5);
         draw_tables(s, &s->c[i]);
@@ -175,8 +176,8 @@ T_FN specv_reshuffle_desc shuffle_describe(const shuffle *s, int side) {
     d.token_dtype = s->dtype;
     d.jobs = (const int32_t *)t_at(&s->jobs, side);
     d.num_jobs = (const int32_t *)t_at(&s->num_jobs, side);
-    d.slot = (const int32_t *)t_at(&s->slots.list, side);
-    d.num_slots = d.slot ? s->slots.count : 0;
+    d.slot = slots_at(&s->slots, side);
+    d.num_slots = slots_count(&s->slots);
     for (int i = 0; i < s->num_caches; ++i) {
         const pages_of *c = &s->c[i];
         specv_particle_cache *k = &d.cache[i];

@@ -217,6 +217,15 @@ T_FN t_buf t_out(int64_t bytes, int64_t offset) {
     return t_new_buffer((size_t)bytes, (size_t)offset, 1);
 }
 
+T_FN int32_t word_at(const t_buf *b, int64_t index) {
+    int32_t word;
+    memcpy(&word, b->host + 4 * index, 4);
+    return word;
+}
+T_FN void put_word(const t_buf *b, int64_t index, int32_t word) {
+    memcpy(b->host + 4 * index, &word, 4);
+}
+
 /* What element i of a status array holds before a launch with keep_status, and afterwards too. */
 T_FN uint32_t t_old_status(int keep, int64_t i) {
     return keep ? (uint32_t)(i + 1) * 2654435761u : 0;
