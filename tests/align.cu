@@ -7,7 +7,6 @@
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #endif
 #include "columns.h"
-#include "tickets.h"
 
 #include <sys/mman.h>
 
@@ -496,52 +495,37 @@ static void test_rounds(void) {
     CHECK(moves[0] > 0 && moves[1] > 0 && moves[2] > 0);
 }
 
-/* A block, which is a row, says that the ticket was bad; width and padding are as they were. */
-static void test_tickets(void) {
 #if T_DEVICE
-    static const int batches[] = {2, 3, 12};
-    for (int i = 0; i < T_COUNT(batches); ++i)
-        for (int kind = 0; kind < batches[i] + TICKET_WORDS; ++kind) {
-            const int batch = batches[i], width = (int)t_between(5, 20);
-            aligned a;
-            slots at;
-            int say_so = 0;
-            t_case("ticket %d:", kind);
-            memset(&a, 0, sizeof a);
-            at = slots_draw(batch, batch, NO_SLOTS, 1);
-            board_make(&a.b, &at, 3, width + 8, 1);
-            a.pad = io_new(4 * (int64_t)batch, 0);
-            a.shifts = io_new(16 * (int64_t)batch, 0);
-            if (kind % 2) cache_make(&a.kv, batch, width + 8, 2, 12, 1);
-            draw_emitted(&a.b);
-            put32(a.b.width->buf.host, 0, width);
-            for (int row = 0; row < batch; ++row) {
-                text x;
-                x.len = (int)t_between(1, width);
-                board_prompt(&a.b, row, &x, width);
-                put32(a.pad->buf.host, row, width - x.len);
-                put32(a.b.num_emitted.host, row, t_between(0, 4));
-                if (kind % 2) fill_columns(&a.kv, row, width - x.len, width + 3, 1);
-            }
-            t_upload();
-            specv_realign_desc d = aligned_describe(&a, T_DEVICE_SIDE);
-            ticket_put(d.ticket, ticket_word(kind, batch));
-            CHECK_EQ(specv_realign(&d, 0), SPECV_OK, -1);
-            T_CUDA(cudaDeviceSynchronize());
-            CHECK_EQ(word_on_device(d.columns.width, 0), width, -1);
-            for (int row = 0; row < batch; ++row) {
-                CHECK_EQ(word_on_device(d.pad_len, row), get32(a.pad->buf.host, row), row);
-                say_so += (word_on_device(d.row_status, row) & SPECV_ROW_BAD_TICKET) != 0;
-            }
-            CHECK(say_so > 0);
-            aligned_run(&a, 0); /* from the beginning, with a ticket that is zero */
-            if (kind % 2) cache_free(&a.kv);
-            io_free();
-        }
-#else
-    t_skip("the reference needs no ticket");
-#endif
+static void run_bad_ticket(int batch, int kind) {
+    const int width = (int)t_between(5, 20);
+    aligned a;
+    const slots at = slots_draw(batch, batch, NO_SLOTS, 1);
+    memset(&a, 0, sizeof a);
+    board_make(&a.b, &at, 3, width + 8, 1);
+    a.pad = io_new(4 * (int64_t)batch, 0);
+    a.shifts = io_new(16 * (int64_t)batch, 0);
+    if (kind % 2) cache_make(&a.kv, batch, width + 8, 2, 12, 1);
+    draw_emitted(&a.b);
+    put32(a.b.width->buf.host, 0, width);
+    for (int row = 0; row < batch; ++row) {
+        text x;
+        x.len = (int)t_between(1, width);
+        board_prompt(&a.b, row, &x, width);
+        put32(a.pad->buf.host, row, width - x.len);
+        put32(a.b.num_emitted.host, row, t_between(0, 4));
+        if (kind % 2) fill_columns(&a.kv, row, width - x.len, width + 3, 1);
+    }
+    t_upload();
+    specv_realign_desc d = aligned_describe(&a, T_DEVICE_SIDE);
+    TICKET_LAUNCH(realign, d, batch, kind);
+    board_check_ticket(&a.b, a.pad);
+    aligned_run(&a, 0); /* from the beginning, with a ticket that is zero */
+    if (kind % 2) cache_free(&a.kv);
+    io_free();
 }
+#endif
+
+static void test_tickets(void) { TICKET_CASES(run_bad_ticket, 2, 3, 12); }
 
 /* ------------------------------------------------------------------------------- beyond 4 GiB */
 

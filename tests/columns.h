@@ -7,6 +7,7 @@
 
 #include "io.h"
 #include "slots.h"
+#include "tickets.h"
 
 /* How much room a step finds. */
 typedef enum fit { FIT_PLENTY, FIT_EXACT, FIT_SHORT, FIT_KV_SHORT, FIT_BAD_WIDTH, NUM_FITS } fit;
@@ -63,6 +64,18 @@ T_FN specv_columns board_columns(const board *b, int side) {
     c.max_columns = b->max_columns;
     return c;
 }
+
+#if T_DEVICE
+/* After a launch with a bad ticket. A block, which is a row, says so; the width and the rows'
+   lengths are as they were. */
+T_FN void board_check_ticket(const board *b, const io *lengths) {
+    const void *now = io_at(lengths, T_DEVICE_SIDE), *status = io_at(b->status, T_DEVICE_SIDE);
+    CHECK_EQ(word_on_device(io_at(b->width, T_DEVICE_SIDE), 0), get32(b->width->buf.host, 0), -1);
+    for (int row = 0; row < b->batch; ++row)
+        CHECK_EQ(word_on_device(now, row), get32(lengths->buf.host, row), row);
+    CHECK(ticket_is_told((const uint32_t *)status, b->batch));
+}
+#endif
 
 /* pad_token is a token like any other. */
 T_FN int64_t draw_token(const board *b) {

@@ -5,7 +5,6 @@
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #endif
 #include "columns.h"
-#include "tickets.h"
 
 #include <sys/mman.h>
 
@@ -288,46 +287,31 @@ static void test_gap_example(void) {
     io_free();
 }
 
-/* A block, which is a row, says that the ticket was bad; width and lengths are as they were. */
-static void test_tickets(void) {
 #if T_DEVICE
-    static const int batches[] = {2, 3, 12};
-    for (int i = 0; i < T_COUNT(batches); ++i)
-        for (int kind = 0; kind < batches[i] + TICKET_WORDS; ++kind) {
-            const int batch = batches[i], width = (int)t_between(5, 20);
-            gaps g;
-            slots at;
-            int say_so = 0;
-            t_case("ticket %d:", kind);
-            at = slots_draw(batch, batch, NO_SLOTS, 1);
-            gaps_make(&g, &at, 3, width + 8, 1);
-            draw_emitted(&g.b);
-            put32(g.b.width->buf.host, 0, width);
-            for (int row = 0; row < batch; ++row) {
-                const int64_t k = t_between(0, 3);
-                text x;
-                x.len = (int)t_between(1, width);
-                start_row(&g, row, &x, width);
-                put_step(&g, row, k, k + t_chance(80));
-            }
-            t_upload();
-            specv_gap_commit_desc d = gaps_describe(&g, T_DEVICE_SIDE);
-            ticket_put(d.ticket, ticket_word(kind, batch));
-            CHECK_EQ(specv_gap_commit(&d, 0), SPECV_OK, -1);
-            T_CUDA(cudaDeviceSynchronize());
-            CHECK_EQ(word_on_device(d.columns.width, 0), width, -1);
-            for (int row = 0; row < batch; ++row) {
-                CHECK_EQ(word_on_device(d.text_len, row), get32(g.content->buf.host, row), row);
-                say_so += (word_on_device(d.row_status, row) & SPECV_ROW_BAD_TICKET) != 0;
-            }
-            CHECK(say_so > 0);
-            gaps_run(&g, 0); /* from the beginning, with a ticket that is zero */
-            io_free();
-        }
-#else
-    t_skip("the reference needs no ticket");
-#endif
+static void run_bad_ticket(int batch, int kind) {
+    const int width = (int)t_between(5, 20);
+    gaps g;
+    const slots at = slots_draw(batch, batch, NO_SLOTS, 1);
+    gaps_make(&g, &at, 3, width + 8, 1);
+    draw_emitted(&g.b);
+    put32(g.b.width->buf.host, 0, width);
+    for (int row = 0; row < batch; ++row) {
+        const int64_t k = t_between(0, 3);
+        text x;
+        x.len = (int)t_between(1, width);
+        start_row(&g, row, &x, width);
+        put_step(&g, row, k, k + t_chance(80));
+    }
+    t_upload();
+    specv_gap_commit_desc d = gaps_describe(&g, T_DEVICE_SIDE);
+    TICKET_LAUNCH(gap_commit, d, batch, kind);
+    board_check_ticket(&g.b, g.content);
+    gaps_run(&g, 0); /* from the beginning, with a ticket that is zero */
+    io_free();
 }
+#endif
+
+static void test_tickets(void) { TICKET_CASES(run_bad_ticket, 2, 3, 12); }
 
 /* -------------------------------------------------------------- C1 and C2: strides beyond 4 GiB */
 

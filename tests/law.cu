@@ -1408,6 +1408,11 @@ static void check_chain(const chain *c, int64_t num_texts, int rows, double seco
     all_texts += sum.texts;
 }
 
+static void check_host_chain(const chain *c, int64_t num_texts) {
+    note_chain(c);
+    check_chain(c, num_texts, 1024, 0);
+}
+
 #if T_DEVICE
 /* As many texts as fit into LAW_SECONDS, LAW_STEPS steps long, if these are set: a million texts
    are seconds of a GPU and an hour of an interpreter. */
@@ -1461,8 +1466,7 @@ static void test_chains(void) {
     for (int i = 0; i < T_COUNT(chain_kinds); ++i) {
         t_case("chain:");
         chain c = describe_chain(&m, i, 0);
-        note_chain(&c);
-        check_chain(&c, t.quick ? 1 << 11 : 1 << 17, 1024, 0);
+        check_host_chain(&c, t.quick ? 1 << 11 : 1 << 17);
     }
     t_close_case();
     printf("chains: %.0f texts in all\n", all_texts);
@@ -1477,8 +1481,7 @@ static void test_other_rules(void) {
         add_tails(&m);
         chain c = make_chain(&m, i % 2 ? SPECV_RULE_SCORE : SPECV_RULE_GREEDY,
                              i < 4 ? HIDDEN_Q : BEST, 1 + i % 4, 1);
-        note_chain(&c);
-        check_chain(&c, t.quick ? 1 << 10 : 1 << 14, 1024, 0);
+        check_host_chain(&c, t.quick ? 1 << 10 : 1 << 14);
     }
 }
 
@@ -1488,8 +1491,7 @@ static void test_mixed(void) {
     for (int i = 0; i < T_COUNT(chain_kinds); i += 2) {
         t_case("mixed:");
         chain c = describe_chain(&m, i, 1);
-        note_chain(&c);
-        check_chain(&c, t.quick ? 1 << 10 : 1 << 14, 1024, 0);
+        check_host_chain(&c, t.quick ? 1 << 10 : 1 << 14);
     }
 }
 
@@ -1846,8 +1848,7 @@ static void test_misused_keys(void) {
     for (int rule = SPECV_RULE_TOKEN; rule <= SPECV_RULE_BLOCK; ++rule) {
         t_case("control:");
         const chain c = textbook_chain(&m, rule, FROM_Q);
-        note_chain(&c);
-        check_chain(&c, t.quick ? 1 << 12 : 1 << 15, 1024, 0);
+        check_host_chain(&c, t.quick ? 1 << 12 : 1 << 15);
     }
 }
 
@@ -1888,8 +1889,7 @@ static void test_mutants(void) {
         t_case("control: %s,", misuse_names[BITS_24]);
         chain c = describe_chain(&m, at, 0);
         c.keys = BITS_24;
-        note_chain(&c);
-        check_chain(&c, t.quick ? 1 << 11 : 1 << 13, 1024, 0);
+        check_host_chain(&c, t.quick ? 1 << 11 : 1 << 13);
     }
 }
 

@@ -212,38 +212,31 @@ static void test_contradictions(void) {
     }
 }
 
-/* Every job that exists says that the ticket was bad. */
-static void test_tickets(void) {
 #if T_DEVICE
-    static const int counts[] = {2, 6, 12};
-    for (int i = 0; i < T_COUNT(counts); ++i)
-        for (int which = 0; which < counts[i] + TICKET_WORDS; ++which) {
-            shuffle s;
-            t_case("ticket %d of %d blocks", which, counts[i]);
-            memset(&s, 0, sizeof s);
-            s.groups = 2, s.max_jobs = counts[i] / 2, s.batch = 2 * s.max_jobs + 2;
-            s.num_caches = which % (SPECV_MAX_CACHES + 1), s.num_carry = 1, s.text_stride = 9;
-            s.faults = which % 4 == 3 ? 12 : 0;
-            for (int k = 0; k < s.num_caches; ++k) shuffle_cache(&s, k, k ? 1 : 4, 7, 9 * s.batch);
-            shuffle_make(&s, 60);
-            if (!s.status) s.status = io_new(4 * counts[i], 0);
-            t_upload();
-            specv_reshuffle_desc d = shuffle_describe(&s, T_DEVICE_SIDE);
-            ticket_put(d.ticket, ticket_word(which, counts[i]));
-            CHECK_EQ(specv_reshuffle(&d, 0), SPECV_OK, -1);
-            T_CUDA(cudaDeviceSynchronize());
-            for (int j = 0; j < counts[i]; ++j) {
-                const int exists = j % s.max_jobs < get32(s.num_jobs.host, j / s.max_jobs);
-                const int32_t status = word_on_device(d.job_status, j);
-                const uint32_t old = t_old_status(s.keep_status, j);
-                CHECK_EQ((uint32_t)status, exists ? old | SPECV_ROW_BAD_TICKET : old, j);
-            }
-            shuffle_both(&s); /* from the beginning, with tickets that are zero */
-        }
-#else
-    t_skip("the reference needs no ticket");
-#endif
+/* Every job that exists says that the ticket was bad. */
+static void run_bad_ticket(int blocks, int which) {
+    shuffle s;
+    memset(&s, 0, sizeof s);
+    s.groups = 2, s.max_jobs = blocks / 2, s.batch = 2 * s.max_jobs + 2;
+    s.num_caches = which % (SPECV_MAX_CACHES + 1), s.num_carry = 1, s.text_stride = 9;
+    s.faults = which % 4 == 3 ? 12 : 0;
+    for (int k = 0; k < s.num_caches; ++k) shuffle_cache(&s, k, k ? 1 : 4, 7, 9 * s.batch);
+    shuffle_make(&s, 60);
+    if (!s.status) s.status = io_new(4 * blocks, 0);
+    t_upload();
+    specv_reshuffle_desc d = shuffle_describe(&s, T_DEVICE_SIDE);
+    TICKET_LAUNCH(reshuffle, d, blocks, which);
+    for (int j = 0; j < blocks; ++j) {
+        const int exists = j % s.max_jobs < get32(s.num_jobs.host, j / s.max_jobs);
+        const int32_t status = word_on_device(d.job_status, j);
+        const uint32_t old = t_old_status(s.keep_status, j);
+        CHECK_EQ((uint32_t)status, exists ? old | SPECV_ROW_BAD_TICKET : old, j);
+    }
+    shuffle_both(&s); /* from the beginning, with tickets that are zero */
 }
+#endif
+
+static void test_tickets(void) { TICKET_CASES(run_bad_ticket, 2, 6, 12); }
 
 /* -------------------------------------------------------------------------- cycles of an engine */
 

@@ -380,36 +380,25 @@ static void test_picked(void) {
     run_group(64, KEYS_EQUAL, 1, 64, 0);
 }
 
-/* group_count says that the ticket was bad, and so does a row at least. */
-static void test_tickets(void) {
 #if T_DEVICE
-    static const int counts[] = {2, 3, 9};
-    for (int i = 0; i < T_COUNT(counts); ++i)
-        for (int kind = 0; kind < counts[i] + TICKET_WORDS; ++kind) {
-            const int rows =
-                SPECV_GROUP_ROWS * (counts[i] - 1) + (int)t_between(1, SPECV_GROUP_ROWS);
-            grouping g;
-            t_case("ticket %d:", kind);
-            const int live = group_make(&g, rows, (enum keys)(kind % NUM_KEYS), 20, kind % 3, 0);
-            int told = 0;
-            if (!g.groups) g.groups = io_new(4, 0);
-            if (!g.status) g.status = io_new(4 * (int64_t)rows, 0);
-            g.keep_status = 0;
-            t_upload();
-            specv_group_desc d = group_describe(&g, T_DEVICE_SIDE);
-            ticket_put(d.ticket, ticket_word(kind, counts[i]));
-            CHECK_EQ(specv_group(&d, 0), SPECV_OK, -1);
-            T_CUDA(cudaDeviceSynchronize());
-            CHECK_EQ(word_on_device(d.group_count, 0), -1, -1);
-            for (int b = 0; b < rows; ++b)
-                told += (word_on_device(d.row_status, b) & SPECV_ROW_BAD_TICKET) != 0;
-            CHECK(told > 0);
-            group_run(&g, live); /* from the beginning, with a ticket that is zero */
-        }
-#else
-    t_skip("the reference needs no ticket");
-#endif
+/* group_count says that the ticket was bad, and so does a row at least. */
+static void run_bad_ticket(int blocks, int kind) {
+    const int rows = SPECV_GROUP_ROWS * (blocks - 1) + (int)t_between(1, SPECV_GROUP_ROWS);
+    grouping g;
+    const int live = group_make(&g, rows, (enum keys)(kind % NUM_KEYS), 20, kind % 3, 0);
+    if (!g.groups) g.groups = io_new(4, 0);
+    if (!g.status) g.status = io_new(4 * (int64_t)rows, 0);
+    g.keep_status = 0;
+    t_upload();
+    specv_group_desc d = group_describe(&g, T_DEVICE_SIDE);
+    TICKET_LAUNCH(group, d, blocks, kind);
+    CHECK_EQ(word_on_device(d.group_count, 0), -1, -1);
+    CHECK(ticket_is_told(d.row_status, rows));
+    group_run(&g, live); /* from the beginning, with a ticket that is zero */
 }
+#endif
+
+static void test_tickets(void) { TICKET_CASES(run_bad_ticket, 2, 3, 9); }
 
 /* ------------------------------------------------------------------------------------------ C5 */
 

@@ -59,6 +59,22 @@ static void test_bin_borders(void) {
     }
 }
 
+/* A1, then E on what A1 wrote. */
+static void count_verified(const specv_verify_greedy_desc *v, specv_accept_stats_desc *d,
+                           int side) {
+    d->rows = v->rows, d->accepted_len = v->accepted_len;
+    if (side == T_HOST_SIDE) {
+        CHECK_EQ(specv_ref_verify_greedy(v), SPECV_OK, -1);
+        CHECK_EQ(specv_ref_accept_stats(d), SPECV_OK, -1);
+    }
+#if T_DEVICE
+    if (side == T_DEVICE_SIDE) {
+        CHECK_EQ(specv_verify_greedy(v, 0), SPECV_OK, -1);
+        CHECK_EQ(specv_accept_stats(d, 0), SPECV_OK, -1);
+    }
+#endif
+}
+
 /* Row b is padded from column b on, and accepts all that it has, or all but one, by A1. Nobody is
    rejected in the first case, whatever mismatch says. */
 static void test_padded(void) {
@@ -96,27 +112,17 @@ static void test_padded(void) {
             v.draft_tokens = t_at(&draft, side), v.target_tokens = t_at(&target, side);
             v.accepted_len = (int32_t *)t_at(&accepted, side);
             v.mismatch = (uint8_t *)t_at(&mismatch, side);
-            d.rows = v.rows, d.accepted_len = v.accepted_len;
             if (has_mismatch) d.mismatch = v.mismatch;
             d.draft_tokens = v.draft_tokens, d.token_dtype = v.token_dtype;
             d.totals = (int64_t *)t_at(&totals, side);
-            if (side == T_HOST_SIDE) {
-                CHECK_EQ(specv_ref_verify_greedy(&v), SPECV_OK, -1);
-                CHECK_EQ(specv_ref_accept_stats(&d), SPECV_OK, -1);
-            }
-#if T_DEVICE
-            if (side == T_DEVICE_SIDE) {
-                CHECK_EQ(specv_verify_greedy(&v, 0), SPECV_OK, -1);
-                CHECK_EQ(specv_accept_stats(&d, 0), SPECV_OK, -1);
-            }
-#endif
+            count_verified(&v, &d, side);
         }
         for (int i = 0; i < SPECV_STAT_COUNT; ++i) CHECK_EQ(get_counter(&totals, i), want[i], i);
         t_check_device();
     }
 }
 
-/* A1, then E on what A1 wrote, several steps into the same counters. */
+/* Several steps into the same counters. */
 static void test_running(void) {
     for (int turn = 0; turn < 6; ++turn) {
         const int num_steps = 4, max_draft = 8;
@@ -140,22 +146,11 @@ static void test_running(void) {
                 specv_verify_greedy_desc v = batch_describe(&b, side);
                 specv_accept_stats_desc d = SPECV_ZERO;
                 d.accumulate = i > 0; /* the first step stores, so nobody has to clear */
-                d.rows = v.rows;
-                d.accepted_len = v.accepted_len;
                 d.mismatch = v.mismatch;
                 d.num_emitted = v.num_emitted;
                 d.histogram = (int64_t *)t_at(&histogram, side);
                 d.totals = (int64_t *)t_at(&totals, side);
-                if (side == T_HOST_SIDE) {
-                    CHECK_EQ(specv_ref_verify_greedy(&v), SPECV_OK, -1);
-                    CHECK_EQ(specv_ref_accept_stats(&d), SPECV_OK, -1);
-                }
-#if T_DEVICE
-                if (side == T_DEVICE_SIDE) {
-                    CHECK_EQ(specv_verify_greedy(&v, 0), SPECV_OK, -1);
-                    CHECK_EQ(specv_accept_stats(&d, 0), SPECV_OK, -1);
-                }
-#endif
+                count_verified(&v, &d, side);
             }
             want[SPECV_STAT_STEPS] += 1;
             for (int row = 0; row < s.batch; ++row) {

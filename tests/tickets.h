@@ -28,6 +28,39 @@ T_FN int32_t word_on_device(const void *words, int64_t index) {
     return word;
 }
 
+/* At least one row says so: the block that was last. */
+T_FN int ticket_is_told(const uint32_t *status, int rows) {
+    int told = 0;
+    for (int row = 0; row < rows; ++row)
+        told += (word_on_device(status, row) & SPECV_ROW_BAD_TICKET) != 0;
+    return told > 0;
+}
+
+T_FN void ticket_cases(const int *counts, int num_counts, void (*one)(int num_blocks, int which)) {
+    for (int i = 0; i < num_counts; ++i)
+        for (int which = 0; which < counts[i] + TICKET_WORDS; ++which) {
+            t_case("ticket %d of %d blocks:", which, counts[i]);
+            one(counts[i], which);
+        }
+}
+
+/* `one`: for each of these numbers of blocks, with each such word. */
+#define TICKET_CASES(one, ...)                                                                     \
+    do {                                                                                           \
+        static const int counts[] = {__VA_ARGS__};                                                 \
+        ticket_cases(counts, T_COUNT(counts), one);                                                \
+    } while (0)
+
+/* The launch that comes upon the word. */
+#define TICKET_LAUNCH(op, d, num_blocks, which)                                                    \
+    do {                                                                                           \
+        ticket_put((d).ticket, ticket_word(which, num_blocks));                                    \
+        CHECK_EQ(specv_##op(&(d), 0), SPECV_OK, -1);                                               \
+        T_CUDA(cudaDeviceSynchronize());                                                           \
+    } while (0)
+
+#else
+#define TICKET_CASES(one, ...) t_skip("the reference needs no ticket")
 #endif
 
 #endif /* TICKETS_H_INCLUDED */
