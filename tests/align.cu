@@ -84,7 +84,8 @@ static void run_moves(int batch, int columns, int heads, int head_bytes, int num
     for (int side = 0; side <= T_DEVICE; ++side) {
         specv_shift_kv_desc d = SPECV_ZERO;
         d.batch = batch, d.keep_status = keep;
-        d.slot = slots_at(&at, side), d.num_slots = slots_count(&at);
+        d.slot = slots_at(&at, side), d.slot_dtype = slots_dtype(&at),
+        d.num_slots = slots_count(&at);
         d.num_active = (const int32_t *)t_at(&active, side);
         d.shifts = (const specv_shift *)t_at(&shifts, side);
         d.end = (const int32_t *)t_at(&end, side);
@@ -148,7 +149,8 @@ static specv_realign_desc aligned_describe(const aligned *a, int side) {
         d.out_stride_elems = a->b.out_stride;
     d.batch = a->b.batch, d.max_draft = a->b.max_draft;
     d.keep_status = a->b.keep_status;
-    d.slot = slots_at(&a->b.slots, side), d.num_slots = slots_count(&a->b.slots);
+    d.slot = slots_at(&a->b.slots, side), d.slot_dtype = slots_dtype(&a->b.slots),
+    d.num_slots = slots_count(&a->b.slots);
     return d;
 }
 
@@ -396,7 +398,8 @@ static void start_text(aligned *a, const cache *draft_kv, text *x, int row, int6
 static void follow(const aligned *a, const cache *draft_kv, const t_buf *end, int side) {
     specv_shift_kv_desc d = SPECV_ZERO;
     d.batch = a->b.batch;
-    d.slot = slots_at(&a->b.slots, side), d.num_slots = slots_count(&a->b.slots);
+    d.slot = slots_at(&a->b.slots, side), d.slot_dtype = slots_dtype(&a->b.slots),
+    d.num_slots = slots_count(&a->b.slots);
     d.num_active = (const int32_t *)t_at(&a->b.active, side);
     d.shifts = (const specv_shift *)io_at(a->shifts, side);
     d.end = (const int32_t *)t_at(end, side);

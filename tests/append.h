@@ -327,7 +327,8 @@ T_FN specv_append_kv_desc append_describe(const append *a, int side) {
     specv_append_kv_desc d = SPECV_ZERO;
     d.keep_status = f->keep_status;
     d.rows = batch_rows(&a->b, side);
-    d.rows.slot = slots_at(&a->slots, side), d.rows.num_slots = slots_count(&a->slots);
+    d.rows.slot = slots_at(&a->slots, side), d.rows.slot_dtype = slots_dtype(&a->slots),
+    d.rows.num_slots = slots_count(&a->slots);
     d.accepted_len = (const int32_t *)t_at(&a->accepted, side);
     d.cache_len = (int32_t *)t_at(&a->cache_len, side);
     d.draft_cache_len = (int32_t *)t_at(&a->draft_len, side);

@@ -43,7 +43,8 @@ static specv_gap_commit_desc gaps_describe(const gaps *g, int side) {
         d.out_stride_elems = g->b.out_stride;
     d.batch = g->b.batch, d.max_draft = g->b.max_draft;
     d.keep_status = g->b.keep_status;
-    d.slot = slots_at(&g->b.slots, side), d.num_slots = slots_count(&g->b.slots);
+    d.slot = slots_at(&g->b.slots, side), d.slot_dtype = slots_dtype(&g->b.slots),
+    d.num_slots = slots_count(&g->b.slots);
     return d;
 }
 

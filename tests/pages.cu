@@ -432,7 +432,7 @@ static void run_slots(const resize_case *c, int way) {
     t_upload();
     for (int side = 0; side <= T_DEVICE; ++side) {
         specv_page_resize_desc d = describe_tables(&w, all, side);
-        d.slot = slots_at(&s, side), d.num_slots = slots_count(&s);
+        d.slot = slots_at(&s, side), d.slot_dtype = slots_dtype(&s), d.num_slots = slots_count(&s);
         d.reserve = c->reserve;
         d.keep_status = way % 2;
         describe_data(&w, &g, &d.kv, side);
@@ -644,7 +644,7 @@ static void run_owners(int with_slots) {
     t_upload();
     for (int side = 0; side <= T_DEVICE; ++side) {
         specv_page_resize_desc d = describe_tables(&w, ALL, side);
-        d.slot = slots_at(&s, side), d.num_slots = slots_count(&s);
+        d.slot = slots_at(&s, side), d.slot_dtype = slots_dtype(&s), d.num_slots = slots_count(&s);
         run_resize(&d, side);
     }
     CHECK_EQ(word_at(&w.num_free, 0), PAGES, -1);

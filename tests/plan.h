@@ -128,7 +128,7 @@ T_FN specv_particle_weights_desc weights_describe(const weights *w, int side) {
     specv_particle_weights_desc d = SPECV_ZERO;
     d.token_dtype = w->dtype;
     d.num_active = (const int32_t *)t_at(&w->num_active, side);
-    d.slot = slots_at(&w->slots, side);
+    d.slot = slots_at(&w->slots, side), d.slot_dtype = slots_dtype(&w->slots);
     d.num_slots = slots_count(&w->slots);
     d.draft_tokens = t_at(&w->tokens, side), d.next_token = t_at(&w->next, side);
     d.target_logprob = (const float *)t_at(&w->p, side);
@@ -298,7 +298,7 @@ T_FN specv_resample_plan_desc plan_describe(const plan *p, int side) {
     specv_resample_plan_desc d = SPECV_ZERO;
     d.scheme = p->scheme;
     d.num_active_groups = (const int32_t *)t_at(&p->num_active, side);
-    d.group_slot = slots_at(&p->slots, side);
+    d.group_slot = slots_at(&p->slots, side), d.group_slot_dtype = slots_dtype(&p->slots);
     d.num_group_slots = slots_count(&p->slots);
     d.interval_weight = (double *)t_at(&p->weight, side);
     d.log_weight = (double *)t_at(&p->log_weight, side);

@@ -506,6 +506,7 @@ static slots particle_slots(const slots *groups, int n) {
     s.rows = s.live = groups->rows * n, s.count = groups->count * n;
     if (!groups->list.host) return s;
     s.list = t_in(4 * (int64_t)s.rows, 0), s.places = t_in(4 * (int64_t)s.count, 0);
+    if (groups->wide.host) s.wide = t_in(8 * (int64_t)s.rows, 0);
     for (int row = 0; row < s.rows; ++row) {
         const int64_t slot = get32(groups->list.host, row / n);
         const int none = slot < 0 || slot >= groups->count;

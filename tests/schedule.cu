@@ -29,14 +29,14 @@ static specv_compact_desc compact_describe(const compaction *c, int side) {
     specv_compact_desc d = SPECV_ZERO;
     d.batch = c->batch;
     d.num_active = (const int32_t *)t_at(&c->active, side);
-    d.slot = slots_at(&c->slots, side);
+    d.slot = slots_at(&c->slots, side), d.slot_dtype = slots_dtype(&c->slots);
     d.num_slots = slots_count(&c->slots);
     d.finished = (const uint8_t *)t_at(&c->finished, side);
     d.cache_len = (const int32_t *)t_at(&c->cache_len, side);
     d.draft_cache_len = (const int32_t *)t_at(&c->draft_cache_len, side);
     d.active = (int32_t *)io_at(c->rows, side);
     d.new_num_active = (int32_t *)io_at(c->count, side);
-    d.new_slot = (int32_t *)io_at(c->new_slot, side);
+    d.new_slot = io_at(c->new_slot, side);
     d.start_position = (int32_t *)io_at(c->start, side);
     d.draft_lacks_first = (int32_t *)io_at(c->first, side);
     d.draft_lacks_start = (int32_t *)io_at(c->ranges, side);
@@ -64,13 +64,21 @@ static void draw_lengths(const compaction *c, enum lengths lengths) {
     }
 }
 
+static void put_new_slot(const compaction *c, int i, int64_t slot) {
+    if (!c->new_slot) return;
+    if (slots_dtype(&c->slots) == SPECV_I64)
+        ((int64_t *)(void *)c->new_slot->want)[i] = slot;
+    else
+        put32(c->new_slot->want, i, slot);
+}
+
 /* Every row that goes on is copied to its place; what lies behind them stays. */
 static void want_compact(const compaction *c, int live) {
     int count = 0;
     int64_t sum = 0;
     for (int i = 0; i < c->batch; ++i) { /* what follows the rows that go on */
         put32(c->rows->want, i, -1);
-        if (c->new_slot) put32(c->new_slot->want, i, -1);
+        put_new_slot(c, i, -1);
         if (c->start) put32(c->start->want, i, 0);
         if (c->first) put32(c->first->want, i, 0);
         want_status(c->status, c->keep_status, i, 0);
@@ -86,7 +94,7 @@ static void want_compact(const compaction *c, int live) {
         if (c->draft_cache_len.host) first = get32(c->draft_cache_len.host, slot);
         bad = len < 0 || len > INT32_MAX - 1 || first < 0 || first > len;
         put32(c->rows->want, count, b);
-        if (c->new_slot) put32(c->new_slot->want, count, slot);
+        put_new_slot(c, count, slot);
         if (c->start && !bad) put32(c->start->want, count, len);
         if (c->first && !bad) put32(c->first->want, count, first);
         if (bad) want_status(c->status, c->keep_status, b, SPECV_ROW_BAD_LENGTH);
@@ -121,7 +129,8 @@ static void run_compact(int batch, int percent, enum lengths lengths, int num_ca
     draw_lengths(&c, lengths);
     c.rows = io_new(words, 0);
     c.count = io_new(4, 0);
-    if (t_chance(60)) c.new_slot = io_new(words, 0);
+    if (t_chance(60))
+        c.new_slot = io_new(slots_dtype(&c.slots) == SPECV_I64 ? 2 * words : words, 0);
     if (lengths != LENGTHS_NONE && t_chance(80)) c.start = io_new(words, 0);
     if (lengths >= LENGTHS_BOTH && t_chance(80)) c.first = io_new(words, 0);
     if (lengths >= LENGTHS_BOTH && t_chance(80)) c.ranges = io_new(words + 4, 0);
@@ -218,7 +227,7 @@ static specv_group_desc group_describe(const grouping *g, int side) {
     specv_group_desc d = SPECV_ZERO;
     d.batch = g->batch, d.num_pick = g->num_pick;
     d.num_active = (const int32_t *)t_at(&g->active, side);
-    d.slot = slots_at(&g->slots, side);
+    d.slot = slots_at(&g->slots, side), d.slot_dtype = slots_dtype(&g->slots);
     d.num_slots = slots_count(&g->slots);
     d.skip = (const uint8_t *)t_at(&g->skip, side);
     if (g->is_score)

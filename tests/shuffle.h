@@ -176,7 +176,7 @@ T_FN specv_reshuffle_desc shuffle_describe(const shuffle *s, int side) {
     d.token_dtype = s->dtype;
     d.jobs = (const int32_t *)t_at(&s->jobs, side);
     d.num_jobs = (const int32_t *)t_at(&s->num_jobs, side);
-    d.slot = slots_at(&s->slots, side);
+    d.slot = slots_at(&s->slots, side), d.slot_dtype = slots_dtype(&s->slots);
     d.num_slots = slots_count(&s->slots);
     for (int i = 0; i < s->num_caches; ++i) {
         const pages_of *c = &s->c[i];

@@ -10,7 +10,8 @@
 #include "t.h"
 
 typedef struct slots {
-    t_buf list;   /* what the operation is given; of no bytes: row b is slot b */
+    t_buf list;   /* slots, as int32; of no bytes: row b is slot b */
+    t_buf wide;   /* of no bytes, or the same as int64: what the operation is given then */
     t_buf places; /* [count]: slots in the order of their rows, then those of no row */
     int rows, live;
     int count;   /* entries of arrays "[slot]" */
@@ -57,6 +58,11 @@ T_FN void slots_settle(const slots *s) {
         put_word(&s->places, i, next++);
     }
     free(taken);
+    for (int row = 0; row < s->rows && s->wide.host; ++row) {
+        const int32_t slot = word_at(&s->list, row);
+        const int other = slot_of(s, row) < 0 && t_chance(50); /* bad by its high word as well */
+        ((int64_t *)(void *)s->wide.host)[row] = slot ^ (other ? (int64_t)1 << 40 : 0);
+    }
 }
 
 /* Rows from `live` on are inert: nobody looks at their slots. */
@@ -80,6 +86,7 @@ T_FN slots slots_draw(int rows, int live, int bad, int written) {
     s.count += 1 + (int)t_below(t_chance(30) ? rows + 1 : 4);
     t_note(" %d slots,", s.count);
     s.list = t_in(4 * (int64_t)rows, 0), s.places = t_in(4 * (int64_t)s.count, 0);
+    if (t_chance(40)) s.wide = t_in(8 * (int64_t)rows, 0);
     for (int i = 0; i < s.count; ++i) { /* a random order */
         const int64_t j = t_below(i + 1);
         put_word(&s.places, i, word_at(&s.places, j));
@@ -96,9 +103,10 @@ T_FN slots slots_draw(int rows, int live, int bad, int written) {
 /* How often slots are given, and with what faults. */
 T_FN int draw_bad_slots(void) { return t_chance(40) ? NO_SLOTS : t_chance(50) ? 0 : 10; }
 
-T_FN const int32_t *slots_at(const slots *s, int side) {
-    return (const int32_t *)t_at(&s->list, side);
+T_FN const void *slots_at(const slots *s, int side) {
+    return t_at(s->wide.host ? &s->wide : &s->list, side);
 }
+T_FN int32_t slots_dtype(const slots *s) { return s->wide.host ? SPECV_I64 : SPECV_I32; }
 
 /* num_slots of a descriptor: what it is without slots does not matter. */
 T_FN int32_t slots_count(const slots *s) { return s->list.host ? s->count : s->count % 3 - 1; }

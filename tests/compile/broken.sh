@@ -154,11 +154,11 @@ s/SPECV_LAUNCHER  *static SPECV_UNUSED/SPECV_LAUNCHER SPECV_EXTERN_C/
 symbols_static
 
 short names that stay
-s/if !defined(SPECVERIFY_NO_SHORT_NAMES)/if 1/
+s/ && !defined(SPECVERIFY_NO_SHORT_NAMES)//
 own_scan
 
 short names that never come
-s/if !defined(SPECVERIFY_NO_SHORT_NAMES)/if 0/
+s/if defined(__CUDACC__) && !defined(SPECVERIFY_NO_SHORT_NAMES)/if 0/
 own_scan
 
 a function that no case compiles

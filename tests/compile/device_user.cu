@@ -56,6 +56,10 @@ extern "C" __global__ void long_names(const __grid_constant__ specv_verify_pack_
     __shared__ int32_t lens[64], work[65], scratch[SPECV_BLOCK_SCAN_SMEM_WORDS];
     int32_t total, sum = specv_warp_first_reject(in[threadIdx.x]);
     specv_row row = specv_thread_load_row(&d.verify.rows, 0);
+    uint32_t bits = 0;
+    sum += specv_thread_slot(wide, SPECV_I64, 9, 0, &bits);
+    sum += specv_thread_own_slot(in, SPECV_I32, 9, 1, &bits);
+    sum += specv_warp_slot(in, SPECV_I32, 9, 2, &bits);
     specv_verdict verdict = specv_warp_verify_greedy_row(&d.verify, 0, row.status);
     sum += specv_warp_ballot_accept(in, in + 8, row.n_draft);
     sum += specv_warp_ballot_accept_i64(wide, wide + 8, 7);
