@@ -1367,7 +1367,8 @@ SPECV_DEVFN int32_t specv_thread_slot(const void *slot, int32_t slot_dtype, int3
     if (!slot) return (int32_t)row;
     const int32_t *at = (const int32_t *)slot + row * (1 + slot_dtype);
     mine = at[0];
-    if (mine >= 0 && mine < num_slots && at[slot_dtype] == (slot_dtype ? 0 : mine)) return mine;
+    if (slot_dtype && at[1]) mine = -1;
+    if (mine >= 0 && mine < num_slots) return mine;
     *status |= SPECV_ROW_BAD_SLOT;
     return -1;
 }
@@ -1619,6 +1620,41 @@ SPECV_DEVFN int32_t specv_block_exclusive_scan(int32_t value, int32_t *total, in
 /* specv_warp_copy_kv by a whole block. Call: block. Sync: none; barrier before dst is read. */
 SPECV_DEVFN void specv_block_copy_kv(void *dst, const void *src, int64_t bytes) {
     specv_i_copy(dst, src, bytes, specv_i_thread(), specv_i_num_threads());
+}
+
+/* ---- slots of all rows
+
+   Where each block has to know of all rows whether their slot is good, a look at all rows before
+   each would be batch^3 / 2 loads in a launch. Here entry slot % SPECV_I_SEATS of a table in shared
+   memory gets the first row that is there, and a row that finds itself is the first of its slot.
+   Only one that finds another row, of its slot or by chance, looks at those before it. */
+#define SPECV_I_SEATS 4096
+
+/* Fills the table. Call: block; without slots nothing happens. Sync: barriers, before and behind
+   the last write. */
+SPECV_DEVFN void specv_i_block_seat(const void *slot, int32_t slot_dtype, int32_t num_slots,
+                                    int live, int32_t *seats) {
+    const int thread = specv_i_thread(), num_threads = specv_i_num_threads();
+    if (!slot) return;
+    for (int i = thread; i < SPECV_I_SEATS && i < num_slots; i += num_threads)
+        seats[i] = SPECV_I_INT_MAX;
+    __syncthreads();
+    for (int row = thread; row < live; row += num_threads) {
+        uint32_t ignored = 0;
+        const int32_t its = specv_thread_slot(slot, slot_dtype, num_slots, row, &ignored);
+        if (its >= 0) atomicMin(&seats[its % SPECV_I_SEATS], row);
+    }
+    __syncthreads();
+}
+
+/* specv_thread_own_slot, by that table. Call: any thread, with a live row. */
+SPECV_DEVFN int32_t specv_i_seat(const void *slot, int32_t slot_dtype, int32_t num_slots, int row,
+                                 const int32_t *seats, uint32_t *status) {
+    int32_t mine;
+    if (!slot) return row;
+    mine = specv_thread_slot(slot, slot_dtype, num_slots, row, status);
+    if (mine < 0 || seats[mine % SPECV_I_SEATS] == row) return mine;
+    return specv_thread_own_slot(slot, slot_dtype, num_slots, row, status);
 }
 
 /* ---- ragged copies
@@ -4655,7 +4691,7 @@ SPECV_DEVFN specv_i_places specv_i_append_from(const specv_append_kv_desc *d) {
     return p;
 }
 
-/* What B3 does for one row. Call: any thread. */
+/* What B3 does for one row. Call: any thread, where rows have slots behind specv_i_block_seat. */
 typedef struct specv_i_append {
     int32_t slot;      /* of the request; it is read only if the row is live */
     int32_t live, len; /* len: positions in the cache now; -1 if that is bad */
@@ -4664,7 +4700,8 @@ typedef struct specv_i_append {
     uint32_t status;
 } specv_i_append;
 
-SPECV_DEVFN specv_i_append specv_i_append_row(const specv_append_kv_desc *d, int b) {
+SPECV_DEVFN specv_i_append specv_i_append_row(const specv_append_kv_desc *d, int b,
+                                              const int32_t *seats) {
     const specv_kv_cache *kv = &d->kv;
     const specv_row row = specv_thread_load_row(&d->rows, b);
     const int32_t accepted = d->accepted_len[b];
@@ -4674,8 +4711,8 @@ SPECV_DEVFN specv_i_append specv_i_append_row(const specv_append_kv_desc *d, int
     if (d->rows.slot) {
         uint32_t bad_slot = 0;
         if (row.live)
-            a.slot = specv_thread_own_slot(d->rows.slot, d->rows.slot_dtype, d->rows.num_slots, b,
-                                           &bad_slot);
+            a.slot = specv_i_seat(d->rows.slot, d->rows.slot_dtype, d->rows.num_slots, b, seats,
+                                  &bad_slot);
         a.live = row.live && !bad_slot;
         if (!a.live) {
             a.status = bad_slot;
@@ -4716,8 +4753,8 @@ SPECV_DEVFN specv_i_append specv_i_append_row(const specv_append_kv_desc *d, int
    what was appended, if it has found a bad ticket. Call: block. Scratch: slots and lens, of
    SPECV_MOVE_ROWS, tell all threads each row's slot and new length. Sync: barriers, none before the
    first write. */
-SPECV_DEVFN void specv_i_block_append_numbers(const specv_append_kv_desc *d, int32_t *slots,
-                                              int32_t *lens, int bad_ticket) {
+SPECV_DEVFN void specv_i_block_append_numbers(const specv_append_kv_desc *d, const int32_t *seats,
+                                              int32_t *slots, int32_t *lens, int bad_ticket) {
     const int thread = specv_i_thread(), num_threads = specv_i_num_threads();
     const specv_kv_cache *kv = &d->kv;
     const int columns = d->num_pending + d->rows.max_draft;
@@ -4728,7 +4765,7 @@ SPECV_DEVFN void specv_i_block_append_numbers(const specv_append_kv_desc *d, int
 #pragma unroll 1
         for (int i = thread; i < num_rows; i += num_threads) {
             const int b = row0 + i;
-            specv_i_append a = specv_i_append_row(d, b);
+            specv_i_append a = specv_i_append_row(d, b, seats);
             int32_t lacks = 0, len = -1;
             if (bad_ticket && a.live) a.count = 0, a.status |= SPECV_ROW_BAD_TICKET;
             if (a.len >= 0) {
@@ -5230,37 +5267,6 @@ SPECV_DEVFN void specv_i_store_column(const specv_columns *c, int token_dtype, i
     if (c->mask) specv_i_store_token(c->mask, c->index_dtype, at, mask);
     if (c->position_ids)
         specv_i_store_token(c->position_ids, c->index_dtype, at, position > 0 ? position : 0);
-}
-
-/* Each block of C1 and C2 has to know of all rows whether their slot is good. To look at all rows
-   before each would be batch^3 / 2 loads in a launch; here entry slot % SPECV_I_SEATS of a table
-   gets the first row that is there, and a row that finds itself is the first of its slot. Only one
-   that finds another row, of its slot or by chance, looks at those before it.
-   Call: block; without slots nothing happens. Sync: barriers, before and behind the last write. */
-#define SPECV_I_SEATS 4096
-
-SPECV_DEVFN void specv_i_block_seat(const void *slot, int32_t slot_dtype, int32_t num_slots,
-                                    int live, int32_t *seats) {
-    if (!slot) return;
-    for (int i = specv_i_thread(); i < SPECV_I_SEATS && i < num_slots; i += SPECV_COLUMN_THREADS)
-        seats[i] = SPECV_I_INT_MAX;
-    __syncthreads();
-    for (int row = specv_i_thread(); row < live; row += SPECV_COLUMN_THREADS) {
-        uint32_t ignored = 0;
-        const int32_t its = specv_thread_slot(slot, slot_dtype, num_slots, row, &ignored);
-        if (its >= 0) atomicMin(&seats[its % SPECV_I_SEATS], row);
-    }
-    __syncthreads();
-}
-
-/* specv_thread_own_slot, by that table. Call: any thread, with a live row. */
-SPECV_DEVFN int32_t specv_i_seat(const void *slot, int32_t slot_dtype, int32_t num_slots, int row,
-                                 const int32_t *seats, uint32_t *status) {
-    int32_t mine;
-    if (!slot) return row;
-    mine = specv_thread_slot(slot, slot_dtype, num_slots, row, status);
-    if (mine < 0 || seats[mine % SPECV_I_SEATS] == row) return mine;
-    return specv_thread_own_slot(slot, slot_dtype, num_slots, row, status);
 }
 
 /* Tokens that row b, of a good slot, gains in C1; -1 if its place cannot be trusted. *pad gets its
@@ -6806,12 +6812,12 @@ SPECV_LAUNCHER_BODY int specv_verify_pack_kv(const specv_verify_pack_kv_desc *de
 #if !defined(SPECVERIFY_NO_CACHE)
 
 /* B3. Grid: any number of blocks of SPECV_MOVE_THREADS; one if there are no planes.
-   Bytes: per block 12 a row and its pages' ids; per appended KV row its bytes read and written.
-   Round trips: lengths; page ids; (owners;) KV. */
+   Bytes: per block 12 a row (with slots 20) and its pages' ids; per appended KV row its bytes read
+   and written. Round trips: (slots;) lengths; page ids; (owners;) KV. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_MOVE_THREADS, 1)
     specv_append_kv_kernel(const __grid_constant__ specv_append_kv_desc d) {
     __shared__ int32_t lens[SPECV_MOVE_ROWS], offsets[SPECV_MOVE_ROWS + 1];
-    __shared__ int32_t firsts[SPECV_MOVE_ROWS], slots[SPECV_MOVE_ROWS];
+    __shared__ int32_t firsts[SPECV_MOVE_ROWS], slots[SPECV_MOVE_ROWS], seats[SPECV_I_SEATS];
     __shared__ int32_t scratch[SPECV_BLOCK_SCAN_SMEM_WORDS];
     const int thread = specv_i_thread(), num_blocks = (int)gridDim.x, batch = d.rows.batch;
     specv_i_ragged r = specv_i_cache_copy(&d.kv);
@@ -6821,11 +6827,14 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_MOVE_THREADS, 1)
     const specv_plane_share share = specv_i_plane_share(&r.from, &r.to, r.num_planes,
                                                         thread / 32 * num_blocks + (int)blockIdx.x,
                                                         num_blocks * (SPECV_MOVE_THREADS / 32));
+    if (d.rows.slot)
+        specv_i_block_seat(d.rows.slot, d.rows.slot_dtype, d.rows.num_slots,
+                           specv_i_num_live(d.rows.num_active, batch), seats);
 #pragma unroll 1
     for (int row0 = 0; row0 < batch; row0 += SPECV_MOVE_ROWS) {
         int num_rows = batch - row0 < SPECV_MOVE_ROWS ? batch - row0 : SPECV_MOVE_ROWS;
         for (int i = thread; i < num_rows; i += SPECV_MOVE_THREADS) {
-            specv_i_append a = specv_i_append_row(&d, row0 + i);
+            specv_i_append a = specv_i_append_row(&d, row0 + i, seats);
             lens[i] = a.count, firsts[i] = a.len, slots[i] = a.slot;
         }
         specv_block_offsets_tile(lens, num_rows, 0, offsets, scratch);
@@ -6836,7 +6845,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_MOVE_THREADS, 1)
     }
     const int arrival = specv_i_block_arrives(d.ticket, (int)blockIdx.x, num_blocks);
     if (arrival != SPECV_I_NOT_LAST)
-        specv_i_block_append_numbers(&d, slots, lens, arrival == SPECV_I_BAD_TICKET);
+        specv_i_block_append_numbers(&d, seats, slots, lens, arrival == SPECV_I_BAD_TICKET);
 }
 
 /* B5, first kernel. Grid: one block of SPECV_PAGE_THREADS, a thread per row.

@@ -405,6 +405,32 @@ static void test_moves(void) {
     }
 }
 
+/* Slots cost a block of B3 the same for every row. It looks at all rows twice. */
+static void test_slots(void) {
+    enum { ROWS = 700 };
+    int64_t bytes[2];
+    if (!can_count()) return;
+    t_case("B3, slots");
+    for (int given = 0; given < 2; ++given) {
+        int32_t slot[ROWS];
+        specv_append_kv_desc d = SPECV_ZERO;
+        for (int b = 0; b < ROWS; ++b) slot[b] = (b * 3 + 1) % ROWS;
+        d.rows.batch = ROWS, d.rows.max_draft = 8, d.num_pending = 1, d.num_sms = 2;
+        d.accepted_len = (const int32_t *)device_zeros(4 * ROWS);
+        d.cache_len = (int32_t *)device_zeros(4 * ROWS);
+        d.ticket = (uint32_t *)device_zeros(4);
+        d.kv.max_positions = 16;
+        if (given) d.rows.slot = (const int32_t *)device_ints(slot, ROWS), d.rows.num_slots = ROWS;
+        T_CUDA(cudaProfilerStart());
+        CHECK_EQ(specv_append_kv(&d, 0), SPECV_OK, -1);
+        T_CUDA(cudaDeviceSynchronize());
+        T_CUDA(cudaProfilerStop());
+        t_free_buffers();
+        bytes[given] = count_kernel("specv_append_kv_kernel").load_bytes;
+    }
+    CHECK_EQ(bytes[1] - bytes[0], 3 * 4 * ROWS, -1); /* into the table once as well */
+}
+
 /* A thread of a shift loads the shift, its plane's address, the KV that moves, and nothing else. */
 static void test_shift(void) {
     static const specv_shift shifts[MOVE_ROWS] = {{3, 40, 5, 0},  {10, 30, -7, 0}, {0, 64, 0, 0},
@@ -544,6 +570,7 @@ int main(int argc, char **argv) {
         {"empty", test_empty},
         {"stats", test_stats},
         {"moves", test_moves},
+        {"slots", test_slots},
         {"shift", test_shift},
         {"token-shift", test_token_shift},
         {"reshuffle", test_reshuffle},
