@@ -6839,7 +6839,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_MOVE_THREADS, 1)
         }
         specv_block_offsets_tile(lens, num_rows, 0, offsets, scratch);
         r.from.seq0 = r.to.seq0 = row0, r.num_segments = num_rows;
-        specv_i_warp_copy_ragged(&r, share);
+        if (specv_i_has_planes(&d.kv)) specv_i_warp_copy_ragged(&r, share);
         if (r.from.firsts) r.from.firsts += num_rows, r.from.at_0 = 0;
         __syncthreads(); /* firsts are reused */
     }

@@ -58,7 +58,7 @@ def main():
             base = {arch: cost(arch, [], empty=True) for arch in archs}
             for name in families + ["all"]:
                 without = [] if name == "all" else [f for f in families if f != name]
-                cells = [cost(arch, without) for arch in archs]
+                cells = [cost(arch, without, 1) for arch in archs]
                 print(f"| {name} | " + " | ".join(
                     f"{s - base[a][0]:.1f}, {b // 1024}" for a, (s, b) in zip(archs, cells)) + " |")
             return 0
