@@ -1626,8 +1626,9 @@ SPECV_DEVFN void specv_block_copy_kv(void *dst, const void *src, int64_t bytes) 
 
    Where each block has to know of all rows whether their slot is good, a look at all rows before
    each would be batch^3 / 2 loads in a launch. Here entry slot % SPECV_I_SEATS of a table in shared
-   memory gets the first row that is there, and a row that finds itself is the first of its slot.
-   Only one that finds another row, of its slot or by chance, looks at those before it. */
+   memory gets the first row that is there: a row that finds itself is the first of its slot, one
+   that finds a row of its slot is not. Only one that finds another slot, which has the same entry,
+   looks at all rows before it. */
 #define SPECV_I_SEATS 4096
 
 /* Fills the table. Call: block; without slots nothing happens. Sync: barriers, before and behind
@@ -1650,11 +1651,16 @@ SPECV_DEVFN void specv_i_block_seat(const void *slot, int32_t slot_dtype, int32_
 /* specv_thread_own_slot, by that table. Call: any thread, with a live row. */
 SPECV_DEVFN int32_t specv_i_seat(const void *slot, int32_t slot_dtype, int32_t num_slots, int row,
                                  const int32_t *seats, uint32_t *status) {
-    int32_t mine;
+    int32_t mine, first;
     if (!slot) return row;
     mine = specv_thread_slot(slot, slot_dtype, num_slots, row, status);
-    if (mine < 0 || seats[mine % SPECV_I_SEATS] == row) return mine;
-    return specv_thread_own_slot(slot, slot_dtype, num_slots, row, status);
+    if (mine < 0) return mine;
+    first = seats[mine % SPECV_I_SEATS];
+    if (first == row) return mine;
+    if (!specv_i_has_slot(slot, slot_dtype, first, mine)) /* by chance */
+        return specv_thread_own_slot(slot, slot_dtype, num_slots, row, status);
+    *status |= SPECV_ROW_BAD_SLOT;
+    return -1;
 }
 
 /* ---- ragged copies
