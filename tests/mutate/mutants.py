@@ -7,8 +7,6 @@ layers, the kernels and the code that configures launches.
 import re
 from dataclasses import dataclass
 
-SECTIONS = ('lane', 'warp', 'block', 'kernels', 'launch')
-HOST_SECTIONS = ('launch',)
 HOST_FUNCTIONS = ('specv_verify_pack_kv_launches',)  # launch configuration that stands elsewhere
 
 KINDS = {
@@ -70,11 +68,19 @@ def without_comments(text):
     return pattern.sub(lambda m: re.sub(r'[^\n]', ' ', m.group()), text)
 
 
-def sections(text):
-    """(name, begin, end) of every section, from its anchor to the next one."""
-    anchors = list(re.finditer(r'^/\* =+ >>([\w-]+) ', text, re.M))
-    ends = [a.start() for a in anchors[1:]] + [len(text)]
-    return [(a.group(1), a.start(), end) for a, end in zip(anchors, ends)]
+def stretches(text):
+    """(begin, end, on_host) of what is mutated: device code of part I; kernels and launchers."""
+    anchors = {m.group(1): m.start() for m in re.finditer(r'^/\* =+ >>([\w-]+)', text, re.M)}
+    second, end = anchors['implementation'], anchors['license']
+    first = text.rindex('#if defined(__CUDACC__)\n', 0, anchors['lane'])
+    device = re.compile(r'^#if defined\(__CUDACC__\)\n.*?^#endif /\* __CUDACC__ \*/', re.S | re.M)
+    found = [(*m.span(), False) for m in device.finditer(text, first, second)]
+    host = re.compile(r'^#if !defined\(__CUDACC_RTC__\)\n.*?^#endif /\* !__CUDACC_RTC__ \*/', re.S | re.M)
+    at = second
+    for match in host.finditer(text, second, end):
+        found += [(at, match.start(), False), (*match.span(), True)]
+        at = match.end()
+    return found + [(at, end, False)]
 
 
 def function_extent(code, name):
@@ -289,8 +295,7 @@ class Finder:
 def find_mutants(text):
     """Every mutant of the header, in the order of its lines."""
     code = without_comments(text)
-    extents = [(begin, end, name in HOST_SECTIONS)
-               for name, begin, end in sections(text) if name in SECTIONS]
+    extents = stretches(text)
     extents += [(*function_extent(code, name), True)
                 for name in HOST_FUNCTIONS if function_extent(code, name)]
     shared = host_device_extents(code)
