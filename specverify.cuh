@@ -341,7 +341,11 @@ typedef unsigned long long uint64_t;
 #define SPECV_API      SPECV_EXTERN_C SPECV_HIDDEN
 #define SPECV_API_BODY SPECV_API SPECV_WEAK
 #define SPECV_I_GLOBAL SPECV_HIDDEN __attribute__((abi_tag(SPECV_I_VERSION_TAG))) __global__ void
+#if defined(__CUDACC_DEBUG__) /* -G: kernels are noinline; weak for the host's linker alone */
+#define SPECV_I_INLINE SPECV_WEAK
+#else
 #define SPECV_I_INLINE inline
+#endif
 #endif
 #if defined(SPECVERIFY_STATIC)
 #define SPECV_LAUNCHER      static SPECV_UNUSED

@@ -175,7 +175,7 @@ static void rules_of_sample(const specv_sample_desc *d) {
     specv_rows rows = {0};
     rows.batch = d->batch;
     rows.num_active = d->num_active;
-    rows.slot = d->slot, rows.num_slots = d->num_slots;
+    rows.slot = d->slot, rows.slot_dtype = d->slot_dtype, rows.num_slots = d->num_slots;
     RULE(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
     rules_of_rows(&rows);
     RULE(d->method == 0 || d->method == 1, RULE);
