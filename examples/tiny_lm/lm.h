@@ -184,7 +184,7 @@ typedef struct lm_cycle {
 typedef struct lm_backend {
     const char *name;
     void *state;
-    char message[160];
+    char message[256];
     int (*open)(struct lm_backend *, const lm_model models[LM_NUM_MODELS], const lm_limits *,
                 const lm_sampling *);
     void (*close)(struct lm_backend *);
