@@ -1889,6 +1889,17 @@ SPECV_DEVFN void specv_i_warp_copy_ragged(const specv_i_ragged *r, specv_plane_s
     }
 }
 
+/* One atomic operation is the whole handshake: it releases what this thread's block has written
+   before the barrier behind it, and acquires what the others released. */
+SPECV_DEVFN uint32_t specv_i_add_to_ticket(uint32_t *ticket, uint32_t mine) {
+    uint32_t before;
+    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;"
+                 : "=r"(before)
+                 : "l"(__cvta_generic_to_global(ticket)), "r"(mine)
+                 : "memory");
+    return before;
+}
+
 /* How a block leaves the others. */
 enum { SPECV_I_NOT_LAST, SPECV_I_LAST, SPECV_I_BAD_TICKET };
 
@@ -1906,15 +1917,15 @@ SPECV_DEVFN int specv_i_block_arrives(uint32_t *ticket, int block, int num_block
         const uint32_t counts = (1u << width) - 1;
         const uint32_t mine = 1 + (((uint32_t)block + 1) << width);
         const uint32_t all = n + ((uint32_t)((uint64_t)n * (n + 1) / 2) << width);
-        __threadfence();
-        const uint32_t now = atomicAdd(ticket, mine) + mine, count = now & counts;
+        const uint32_t now = specv_i_add_to_ticket(ticket, mine) + mine, count = now & counts;
         result = now == all ? SPECV_I_LAST : SPECV_I_NOT_LAST;
-        if (count >= n || count == 0) {
-            __threadfence(); /* the others read nothing that was written meanwhile */
+        if (now == all) { /* nobody waits for this store */
+            *(volatile uint32_t *)ticket = 0;
+        } else if (count >= n || count == 0) {
             /* Of several that find too many the first one takes them; if they have wrapped by then,
                it is the one that found 0. */
             const uint32_t taken = atomicExch(ticket, 0u) & counts;
-            if (now != all && (count == 0 || taken >= n)) result = SPECV_I_BAD_TICKET;
+            if (count == 0 || taken >= n) result = SPECV_I_BAD_TICKET;
         }
     }
     __syncthreads();
