@@ -534,7 +534,8 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
     X(ERR_SLOT, -101,                                                                              \
       "slot, group_slot or new_slot is not aligned to its element, their dtype is not a "          \
       "specv_dtype, "                                                                              \
-      "or num_slots or num_group_slots is not positive where it is needed")
+      "or num_slots or num_group_slots is not positive where it is needed")                        \
+    X(ERR_CHAINED, -102, "chained is not a sum of specv_chained bits")
 
 #define SPECV_I_ENUM(name, value, text) SPECV_##name = value,
 typedef enum specv_status { SPECV_STATUS_TABLE(SPECV_I_ENUM) SPECV_STATUS_END = 1 } specv_status;
@@ -560,6 +561,16 @@ enum {
 };
 
 typedef enum specv_dtype { SPECV_I32 = 0, SPECV_I64 = 1 } specv_dtype;
+
+/* `chained` of a descriptor, a sum: programmatic dependent launch, which hides most of the time
+   between two kernels. On sm_90 and later; elsewhere it changes nothing.
+   AFTER   what runs before it on the stream is a kernel that lets its dependents start early, or
+           any other: this launch starts as soon as that allows, and waits inside for its end before
+           it touches memory.
+   BEFORE  the kernel that comes next on the stream may start while this launch is at work. Only for
+           one that waits (griddepcontrol.wait) before it touches memory: any of the kit with AFTER.
+   So a step of the kit runs with BEFORE in its first launch, AFTER in its last, both in between. */
+typedef enum specv_chained { SPECV_CHAINED_AFTER = 1, SPECV_CHAINED_BEFORE = 2 } specv_chained;
 
 enum { SPECV_MAX_EOS = 4 };
 
@@ -1179,6 +1190,14 @@ SPECV_HOSTFN int specv_i_slot_validate(const void *slot, int32_t slot_dtype, int
     return SPECV_OK;
 }
 
+/* What every descriptor has. */
+#define SPECV_I_CHECK_DESC(d)                                                                      \
+    do {                                                                                           \
+        SPECV_CHECK(d, NULL_DESC);                                                                 \
+        SPECV_CHECK((d)->canary0 == 0 && (d)->canary1 == 0, CANARY);                               \
+        SPECV_CHECK((d)->chained >= 0 && (d)->chained <= 3, CHAINED);                              \
+    } while (0)
+
 #define SPECV_I_CHECK_STATUS(d, array)                                                             \
     do {                                                                                           \
         SPECV_CHECK(specv_i_aligned((d)->array, 4), ROW_STATUS);                                   \
@@ -1236,19 +1255,17 @@ SPECV_DEVFN int specv_i_lane(void) { return specv_i_thread() & 31; }
 
 SPECV_DEVFN int specv_i_num_threads(void) { return (int)(blockDim.x * blockDim.y * blockDim.z); }
 
-/* Programmatic dependent launch: let the next kernel's blocks start early; wait for the previous
-   kernel's results. Both do nothing where a kernel was launched the ordinary way. Every kernel
-   waits before it reads memory, so all may be launched as dependents. Only one that a launcher
-   chains a second kernel to lets that start early: whoever else comes next need not wait. */
-SPECV_DEVFN void specv_i_launch_dependents(void) {
+/* Programmatic dependent launch. Every kernel calls it before it touches memory: lets the next
+   kernel's blocks start early if `chained` says so, then waits for the previous kernel's results.
+   The first does nothing where the next is launched the ordinary way, the second where this one
+   is. */
+SPECV_DEVFN void specv_i_begin(int chained) {
 #if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-
-SPECV_DEVFN void specv_i_wait_for_primary(void) {
-#if __CUDA_ARCH__ >= 900
+    if (chained & SPECV_CHAINED_BEFORE)
+        asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
     asm volatile("griddepcontrol.wait;" ::: "memory");
+#else
+    (void)chained;
 #endif
 }
 
@@ -1982,15 +1999,9 @@ typedef struct specv_verify_greedy_desc {
     int64_t eos_token[SPECV_MAX_EOS];
     int32_t num_eos;     /* how many of eos_token count; 0 = none */
     int32_t keep_status; /* 1 = add bits to row_status; 0 = store it */
-    uint32_t reserved;   /* must be 0 */
+    int32_t chained;     /* specv_chained bits; 0: neither */
     uint32_t canary1;
 } specv_verify_greedy_desc;
-
-/* What the kernel of A1 takes. */
-typedef struct specv_verify_greedy_task {
-    specv_verify_greedy_desc d; /* resolved */
-    int32_t has_second;         /* 1 = a chained kernel follows: it may start early, and waits */
-} specv_verify_greedy_task;
 
 #define SPECV_VERIFY_THREADS 128 /* specv_verify_greedy_kernel: a warp per row */
 
@@ -2001,8 +2012,7 @@ SPECV_HOSTFN int specv_i_verify_validate(const specv_verify_greedy_desc *d) {
     int status;
     int64_t batch, columns;
     size_t token_bytes;
-    SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    SPECV_I_CHECK_DESC(d);
     if ((status = specv_i_rows_validate(&d->rows)) != SPECV_OK) return status;
     SPECV_CHECK(d->token_dtype == SPECV_I32 || d->token_dtype == SPECV_I64, TOKEN_DTYPE);
     token_bytes = d->token_dtype == SPECV_I64 ? 8 : 4;
@@ -2253,7 +2263,7 @@ SPECV_DEVFN specv_verdict specv_warp_verify_greedy_row(const specv_verify_greedy
 
 #if !defined(SPECVERIFY_STATIC)
 SPECV_KERNEL __launch_bounds__(SPECV_VERIFY_THREADS)
-    specv_verify_greedy_kernel(const __grid_constant__ specv_verify_greedy_task task);
+    specv_verify_greedy_kernel(const __grid_constant__ specv_verify_greedy_desc d);
 #endif
 
 #endif /* __CUDACC__ */
@@ -2396,7 +2406,7 @@ typedef struct specv_sample_desc {
     int32_t step_row;    /* which token of its step this is: drafts 0, 1, 2, ... */
     int32_t stream;      /* specv_stream */
     int32_t keep_status; /* 1 = add bits to row_status; 0 = store it */
-    uint32_t reserved;   /* must be 0 */
+    int32_t chained;     /* specv_chained bits; 0: neither */
     uint32_t canary1;
 } specv_sample_desc;
 
@@ -2525,7 +2535,6 @@ typedef struct specv_sample_task {
     specv_verify_sample_desc d; /* resolved */
     specv_i_scratch scratch;
     int32_t blocks, blocks_of_residual; /* of a row, in the first and the second pass */
-    int32_t has_second;                 /* 1 = there is a second pass */
 } specv_sample_task;
 
 /* Noise at position j of a request: coupled, or a sampler's own. */
@@ -2750,6 +2759,7 @@ SPECV_HOSTFN specv_verify_sample_desc specv_sample_as_verify(const specv_sample_
     v.verify.out_stride_elems = d->token_stride_elems;
     v.verify.row_status = d->row_status;
     v.verify.keep_status = d->keep_status;
+    v.verify.chained = d->chained;
     v.verify.vocab = d->vocab;
     v.target = d->scores;
     v.temperature = d->temperature;
@@ -2771,8 +2781,7 @@ SPECV_HOSTFN specv_verify_sample_desc specv_sample_as_verify(const specv_sample_
 SPECV_HOSTFN int specv_sample_validate(const specv_sample_desc *d) {
     specv_verify_sample_desc v;
     int32_t unused;
-    SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    SPECV_I_CHECK_DESC(d);
     SPECV_CHECK(d->method == SPECV_SAMPLE_CDF || d->method == SPECV_SAMPLE_GUMBEL, RULE);
     SPECV_CHECK(d->stream >= SPECV_STREAM_TARGET && d->stream <= SPECV_STREAM_COUPLED, STREAM);
     SPECV_CHECK(d->stream != SPECV_STREAM_COUPLED || d->method == SPECV_SAMPLE_GUMBEL, STREAM);
@@ -3977,7 +3986,7 @@ typedef struct specv_pack_kv_desc {
     const int32_t *accepted_len; /* [batch] */
     uint32_t *row_status;        /* out [batch], or null */
     specv_kv_pack kv;
-    uint32_t reserved; /* must be 0 */
+    int32_t chained; /* specv_chained bits; 0: neither */
     uint32_t canary1;
 } specv_pack_kv_desc;
 
@@ -4046,8 +4055,7 @@ SPECV_HOSTFN int specv_i_kv_validate(const specv_kv_pack *kv, const specv_rows *
 
 SPECV_HOSTFN int specv_pack_kv_validate(const specv_pack_kv_desc *d) {
     int status;
-    SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    SPECV_I_CHECK_DESC(d);
     if ((status = specv_i_rows_validate(&d->rows)) != SPECV_OK) return status;
     SPECV_CHECK(d->rows.batch == 0 || d->accepted_len, ACCEPTED_LEN);
     SPECV_CHECK(specv_i_aligned(d->accepted_len, 4), ACCEPTED_LEN);
@@ -4366,7 +4374,7 @@ typedef struct specv_append_kv_desc {
     specv_kv_cache kv;
     int32_t num_pending; /* rows before the first draft's: 1 in most engines */
     int32_t num_sms;     /* 0 = ask the runtime for the current device */
-    uint32_t reserved;   /* must be 0 */
+    int32_t chained;     /* specv_chained bits; 0: neither */
     uint32_t canary1;
 } specv_append_kv_desc;
 
@@ -4410,8 +4418,10 @@ typedef struct specv_page_resize_desc {
     int32_t batch;              /* at most SPECV_PAGE_ROWS; num_slots may be any number */
     int32_t slot_dtype;         /* as in specv_rows */
     int32_t num_slots;          /* as in specv_rows */
-    int32_t reserve; /* positions behind cache_len: before a pass num_pending + max_draft */
-    int32_t num_sms; /* 0 = ask the runtime for the current device */
+    int32_t reserve;   /* positions behind cache_len: before a pass num_pending + max_draft */
+    int32_t num_sms;   /* 0 = ask the runtime for the current device */
+    int32_t chained;   /* specv_chained bits; 0: neither */
+    uint32_t reserved; /* must be 0 */
     uint32_t canary1;
 } specv_page_resize_desc;
 
@@ -4435,6 +4445,8 @@ typedef struct specv_page_fork_desc {
     int32_t page_size;
     int32_t num_pages;
     int32_t max_row_pages;
+    int32_t chained;   /* specv_chained bits; 0: neither */
+    uint32_t reserved; /* must be 0 */
     uint32_t canary1;
 } specv_page_fork_desc;
 
@@ -4527,8 +4539,7 @@ SPECV_HOSTFN int specv_append_kv_validate(const specv_append_kv_desc *d) {
     int status;
     int64_t positions, num_rows, num_slots;
     specv_append_kv_desc full;
-    SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    SPECV_I_CHECK_DESC(d);
     if ((status = specv_i_rows_validate(&d->rows)) != SPECV_OK) return status;
     SPECV_CHECK(d->num_pending >= 0, NUM_PENDING);
     positions = (int64_t)d->num_pending + d->rows.max_draft;
@@ -4580,8 +4591,8 @@ SPECV_HOSTFN void specv_page_resize_resolve(specv_page_resize_desc *d) {
 
 SPECV_HOSTFN int specv_page_resize_validate(const specv_page_resize_desc *d) {
     int status;
-    SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    SPECV_I_CHECK_DESC(d);
+    SPECV_CHECK(d->reserved == 0, CANARY);
     SPECV_CHECK(d->batch >= 0, BATCH);
     SPECV_CHECK(d->batch <= SPECV_PAGE_ROWS, TOO_LARGE);
     SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
@@ -4609,8 +4620,8 @@ SPECV_HOSTFN int specv_page_resize_validate(const specv_page_resize_desc *d) {
 }
 
 SPECV_HOSTFN int specv_page_fork_validate(const specv_page_fork_desc *d) {
-    SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    SPECV_I_CHECK_DESC(d);
+    SPECV_CHECK(d->reserved == 0, CANARY);
     SPECV_CHECK(d->num_forks >= 0, FORK);
     SPECV_CHECK(d->num_slots >= (d->num_forks > 0), SLOT);
     SPECV_CHECK(specv_i_aligned(d->num_active_forks, 4), NUM_ACTIVE);
@@ -5096,6 +5107,8 @@ typedef struct specv_realign_desc {
     int32_t slot_dtype;  /* as in specv_rows */
     int32_t num_slots;   /* as in specv_rows */
     int32_t keep_status; /* 1 = add bits to row_status; 0 = store it */
+    int32_t chained;     /* specv_chained bits; 0: neither */
+    uint32_t reserved;   /* must be 0 */
     uint32_t canary1;
 } specv_realign_desc;
 
@@ -5112,6 +5125,8 @@ typedef struct specv_shift_kv_desc {
     int32_t batch;
     int32_t slot_dtype; /* as in specv_rows */
     int32_t num_slots;  /* as in specv_rows */
+    int32_t chained;    /* specv_chained bits; 0: neither */
+    uint32_t reserved;  /* must be 0 */
     uint32_t canary1;
 } specv_shift_kv_desc;
 
@@ -5139,6 +5154,8 @@ typedef struct specv_gap_commit_desc {
     int32_t slot_dtype;  /* as in specv_rows */
     int32_t num_slots;   /* as in specv_rows */
     int32_t keep_status; /* 1 = add bits to row_status; 0 = store it */
+    int32_t chained;     /* specv_chained bits; 0: neither */
+    uint32_t reserved;   /* must be 0 */
     uint32_t canary1;
 } specv_gap_commit_desc;
 
@@ -5190,8 +5207,8 @@ SPECV_HOSTFN int specv_i_shifted_cache_validate(const specv_kv_cache *kv, int64_
 
 SPECV_HOSTFN int specv_realign_validate(const specv_realign_desc *d) {
     int status;
-    SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    SPECV_I_CHECK_DESC(d);
+    SPECV_CHECK(d->reserved == 0, CANARY);
     status = specv_i_columns_validate(&d->columns, d->token_dtype, d->out_tokens, d->num_emitted,
                                       d->out_stride_elems, d->batch, d->max_draft, d->slot,
                                       d->slot_dtype, d->num_slots);
@@ -5214,8 +5231,8 @@ SPECV_HOSTFN void specv_realign_resolve(specv_realign_desc *d) {
 
 SPECV_HOSTFN int specv_shift_kv_validate(const specv_shift_kv_desc *d) {
     int status;
-    SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    SPECV_I_CHECK_DESC(d);
+    SPECV_CHECK(d->reserved == 0, CANARY);
     SPECV_CHECK(d->batch >= 0, BATCH);
     SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
     if ((status = specv_i_slot_validate(d->slot, d->slot_dtype, d->num_slots)) != SPECV_OK)
@@ -5232,8 +5249,8 @@ SPECV_HOSTFN void specv_shift_kv_resolve(specv_shift_kv_desc *d) { specv_i_cache
 
 SPECV_HOSTFN int specv_gap_commit_validate(const specv_gap_commit_desc *d) {
     int status;
-    SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    SPECV_I_CHECK_DESC(d);
+    SPECV_CHECK(d->reserved == 0, CANARY);
     status = specv_i_columns_validate(&d->columns, d->token_dtype, d->out_tokens, d->num_emitted,
                                       d->out_stride_elems, d->batch, d->max_draft, d->slot,
                                       d->slot_dtype, d->num_slots);
@@ -5449,7 +5466,7 @@ typedef struct specv_compact_desc {
     int32_t keep_status; /* 1 = add bits to row_status; 0 = store it */
     int32_t slot_dtype;  /* as in specv_rows */
     int32_t num_slots;   /* as in specv_rows */
-    uint32_t reserved;   /* must be 0 */
+    int32_t chained;     /* specv_chained bits; 0: neither */
     uint32_t canary1;
 } specv_compact_desc;
 
@@ -5479,7 +5496,7 @@ typedef struct specv_group_desc {
     int32_t slot_dtype;  /* as in specv_rows */
     int32_t num_slots;   /* as in specv_rows */
     int32_t keep_status; /* 1 = add bits to row_status; 0 = store it */
-    uint32_t reserved;   /* must be 0 */
+    int32_t chained;     /* specv_chained bits; 0: neither */
     uint32_t canary1;
 } specv_group_desc;
 
@@ -5505,6 +5522,8 @@ typedef struct specv_draft_budget_desc {
     uint32_t *row_status;    /* out [batch], or null; a confidence outside [0, 1]: NAN, as 0 */
     int64_t confidence_stride_elems; /* 0 = max_draft */
     int32_t max_budget;              /* must be set: at most so many drafts are kept */
+    int32_t chained;                 /* specv_chained bits; 0: neither */
+    uint32_t reserved;               /* must be 0 */
     uint32_t canary1;
 } specv_draft_budget_desc;
 
@@ -5527,8 +5546,7 @@ SPECV_HOSTFN int specv_i_carry_validate(const specv_carry *carry, int count, int
 
 SPECV_HOSTFN int specv_compact_validate(const specv_compact_desc *d) {
     int needs_lengths;
-    SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    SPECV_I_CHECK_DESC(d);
     SPECV_CHECK(d->batch >= 0, BATCH);
     SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
     SPECV_CHECK(specv_i_slot_validate(d->slot, d->slot_dtype, d->num_slots) == SPECV_OK, SLOT);
@@ -5550,8 +5568,7 @@ SPECV_HOSTFN int specv_compact_validate(const specv_compact_desc *d) {
 }
 
 SPECV_HOSTFN int specv_group_validate(const specv_group_desc *d) {
-    SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    SPECV_I_CHECK_DESC(d);
     SPECV_CHECK(d->batch >= 0, BATCH);
     SPECV_CHECK(d->batch <= 1 << 16, TOO_LARGE);
     SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
@@ -5571,8 +5588,8 @@ SPECV_HOSTFN int specv_group_validate(const specv_group_desc *d) {
 
 SPECV_HOSTFN int specv_draft_budget_validate(const specv_draft_budget_desc *d) {
     int status;
-    SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    SPECV_I_CHECK_DESC(d);
+    SPECV_CHECK(d->reserved == 0, CANARY);
     if ((status = specv_i_rows_validate(&d->rows)) != SPECV_OK) return status;
     SPECV_CHECK(!specv_i_is_csr(&d->rows), LAYOUT);
     SPECV_CHECK(specv_i_aligned(d->confidence, 4), CONFIDENCE);
@@ -5749,7 +5766,7 @@ typedef struct specv_particle_weights_desc {
     int32_t keep_status; /* 1 = add bits to row_status; 0 = store it */
     int32_t slot_dtype;  /* as in specv_rows */
     int32_t num_slots;   /* as in specv_rows */
-    uint32_t reserved;   /* must be 0 */
+    int32_t chained;     /* specv_chained bits; 0: neither */
     uint32_t canary1;
 } specv_particle_weights_desc;
 
@@ -5799,6 +5816,8 @@ typedef struct specv_resample_plan_desc {
     int32_t keep_status;      /* 1 = add bits to group_status; 0 = store it */
     int32_t group_slot_dtype; /* specv_dtype of group_slot */
     int32_t num_group_slots;  /* slots of arrays "[group]"; with group_slot: must be set */
+    int32_t chained;          /* specv_chained bits; 0: neither */
+    uint32_t reserved;        /* must be 0 */
     uint32_t canary1;
 } specv_resample_plan_desc;
 
@@ -5850,6 +5869,8 @@ typedef struct specv_reshuffle_desc {
     int32_t num_sms;     /* 0 = ask the runtime for the current device */
     int32_t slot_dtype;  /* as in specv_rows */
     int32_t num_slots;   /* as in specv_rows */
+    int32_t chained;     /* specv_chained bits; 0: neither */
+    uint32_t reserved;   /* must be 0 */
     uint32_t canary1;
 } specv_reshuffle_desc;
 
@@ -5928,8 +5949,7 @@ SPECV_NUMFN uint64_t specv_i_stratum(int k, uint32_t u, int num, uint64_t sum) {
 
 SPECV_HOSTFN int specv_particle_weights_validate(const specv_particle_weights_desc *d) {
     size_t token_bytes;
-    SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    SPECV_I_CHECK_DESC(d);
     SPECV_CHECK(d->batch >= 0, BATCH);
     SPECV_CHECK(d->max_draft >= 0, MAX_DRAFT);
     SPECV_CHECK((int64_t)d->batch * ((int64_t)d->max_draft + 1) <= 1 << 30, TOO_LARGE);
@@ -5983,8 +6003,8 @@ SPECV_HOSTFN void specv_particle_weights_resolve(specv_particle_weights_desc *d)
 }
 
 SPECV_HOSTFN int specv_resample_plan_validate(const specv_resample_plan_desc *d) {
-    SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    SPECV_I_CHECK_DESC(d);
+    SPECV_CHECK(d->reserved == 0, CANARY);
     SPECV_CHECK(d->scheme >= SPECV_RESAMPLE_SYSTEMATIC && d->scheme <= SPECV_RESAMPLE_RESIDUAL,
                 SCHEME);
     SPECV_CHECK(d->num_groups >= 0 && d->num_particles >= 1 &&
@@ -6042,8 +6062,8 @@ SPECV_HOSTFN int specv_i_particle_cache_validate(const specv_particle_cache *c, 
 SPECV_HOSTFN int specv_reshuffle_validate(const specv_reshuffle_desc *d) {
     int64_t num_slots;
     int status;
-    SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    SPECV_I_CHECK_DESC(d);
+    SPECV_CHECK(d->reserved == 0, CANARY);
     SPECV_CHECK(d->batch >= 0, BATCH);
     SPECV_CHECK(specv_i_slot_validate(d->slot, d->slot_dtype, d->num_slots) == SPECV_OK, SLOT);
     num_slots = d->slot ? d->num_slots : d->batch;
@@ -6336,6 +6356,8 @@ typedef struct specv_accept_stats_desc {
     int64_t *totals;             /* out [SPECV_STAT_COUNT], or null */
     int64_t draft_stride_elems;  /* dense; 0 = max_draft */
     int32_t token_dtype;         /* specv_dtype of draft_tokens */
+    int32_t chained;             /* specv_chained bits; 0: neither */
+    uint32_t reserved;           /* must be 0 */
     uint32_t canary1;
 } specv_accept_stats_desc;
 
@@ -6345,8 +6367,8 @@ typedef struct specv_accept_stats_desc {
 
 SPECV_HOSTFN int specv_accept_stats_validate(const specv_accept_stats_desc *d) {
     int status;
-    SPECV_CHECK(d, NULL_DESC);
-    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    SPECV_I_CHECK_DESC(d);
+    SPECV_CHECK(d->reserved == 0, CANARY);
     if ((status = specv_i_rows_validate(&d->rows)) != SPECV_OK) return status;
     SPECV_CHECK(d->accumulate == 0 || d->accumulate == 1, ACCUMULATE);
     SPECV_CHECK(d->token_dtype == SPECV_I32 || d->token_dtype == SPECV_I64, TOKEN_DTYPE);
@@ -6528,6 +6550,21 @@ SPECV_DEVFN void block_copy_kv(void *dst, const void *src, int64_t bytes) {
 #define SPECV_I_VALIDATE(validate, d) validate(d)
 #endif
 
+/* nvcc tells what it compiles for, oldest first. */
+#define SPECV_I_FIRST_OF(first, ...) first
+#define SPECV_I_FIRST(...)           SPECV_I_FIRST_OF(__VA_ARGS__, 0)
+#if defined(__CUDA_ARCH_LIST__)
+#define SPECV_I_OLDEST_ARCH SPECV_I_FIRST(__CUDA_ARCH_LIST__)
+#else
+#define SPECV_I_OLDEST_ARCH 0
+#endif
+
+/* `chained` of the first and of the second launch of an operation that is asked for `chained`. */
+static int specv_i_first_of_two(int chained) { return chained | SPECV_CHAINED_BEFORE; }
+static int specv_i_second_of_two(int chained) {
+    return (chained & SPECV_CHAINED_BEFORE) | SPECV_CHAINED_AFTER;
+}
+
 /* Multiprocessors of the current device, or the caller's word for them. */
 static int specv_i_num_sms(int given, int *num_sms) {
     int device = 0, status = 0;
@@ -6541,13 +6578,28 @@ static int specv_i_num_sms(int given, int *num_sms) {
 }
 
 /* Can `kernel` be launched as a dependent that waits inside? Only if it was compiled for sm_90 or
-   later, otherwise griddepcontrol.wait is missing from it. */
+   later, otherwise griddepcontrol.wait is missing from it. Known where all code of this file is of
+   that kind; else it depends on what the driver took for the device, which is asked once. */
 static int specv_i_waits_for_primary(const void *kernel) {
+#if SPECV_I_OLDEST_ARCH >= 900
+    (void)kernel;
+    return 1;
+#else
+    static volatile signed char answers[64]; /* of a device: 0 not asked, 1 no, 2 yes */
     struct cudaFuncAttributes attributes;
-    if (cudaFuncGetAttributes(&attributes, kernel) != cudaSuccess) return 0;
-    return attributes.ptxVersion >= 90 && attributes.binaryVersion >= 90;
+    int device, answer;
+    if (cudaGetDevice(&device) != cudaSuccess) return 0;
+    answer = device < 64 ? answers[device] : 0;
+    if (answer == 0) {
+        if (cudaFuncGetAttributes(&attributes, kernel) != cudaSuccess) return 0;
+        answer = attributes.ptxVersion >= 90 && attributes.binaryVersion >= 90 ? 2 : 1;
+        if (device < 64) answers[device] = (signed char)answer;
+    }
+    return answer == 2;
+#endif
 }
 
+/* `chained` is also in the kernel's parameter, for specv_i_begin. */
 static int specv_i_launch(const void *kernel, int64_t blocks, int threads, const void *desc,
                           int chained, cudaStream_t stream) {
     cudaLaunchConfig_t config = SPECV_ZERO;
@@ -6559,7 +6611,7 @@ static int specv_i_launch(const void *kernel, int64_t blocks, int threads, const
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attribute.val.programmaticStreamSerializationAllowed = 1;
     config.attrs = &attribute;
-    config.numAttrs = chained && specv_i_waits_for_primary(kernel);
+    config.numAttrs = (chained & SPECV_CHAINED_AFTER) && specv_i_waits_for_primary(kernel);
     args[0] = (void *)desc;
     return (int)cudaLaunchKernelExC(&config, kernel, args);
 }
@@ -6575,32 +6627,31 @@ SPECV_LAUNCHER_BODY int specv_version(void) { return SPECVERIFY_VERSION; }
 /* A1. Grid: ceil(batch / 4) blocks of SPECV_VERIFY_THREADS; warp w of block x has row 4 x + w.
    Bytes: drafts and targets up to the stop, rounded up to 128 positions; outputs once. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_VERIFY_THREADS)
-    specv_verify_greedy_kernel(const __grid_constant__ specv_verify_greedy_task task) {
+    specv_verify_greedy_kernel(const __grid_constant__ specv_verify_greedy_desc d) {
     int64_t row = (int64_t)blockIdx.x * (SPECV_VERIFY_THREADS / 32) + specv_i_thread() / 32;
-    specv_i_wait_for_primary();
-    if (task.has_second) specv_i_launch_dependents();
-    if (row < task.d.rows.batch) specv_warp_verify_greedy_row(&task.d, (int)row, 0);
+    specv_i_begin(d.chained);
+    if (row < d.rows.batch) specv_warp_verify_greedy_row(&d, (int)row, 0);
 }
 
 #if !defined(__CUDACC_RTC__)
 
-static int specv_i_launch_greedy(const specv_verify_greedy_desc *desc, int has_second,
+/* chained: the descriptor's, or what B2 makes of it. */
+static int specv_i_launch_greedy(const specv_verify_greedy_desc *desc, int chained,
                                  cudaStream_t stream) {
     const int64_t rows_per_block = SPECV_VERIFY_THREADS / 32;
-    specv_verify_greedy_task task = SPECV_ZERO;
-    task.d = *desc;
-    task.has_second = has_second;
-    specv_verify_greedy_resolve(&task.d);
+    specv_verify_greedy_desc d = *desc;
+    d.chained = chained;
+    specv_verify_greedy_resolve(&d);
     return specv_i_launch((const void *)specv_verify_greedy_kernel,
-                          (desc->rows.batch + rows_per_block - 1) / rows_per_block,
-                          SPECV_VERIFY_THREADS, &task, 0, stream);
+                          (d.rows.batch + rows_per_block - 1) / rows_per_block,
+                          SPECV_VERIFY_THREADS, &d, chained, stream);
 }
 
 SPECV_LAUNCHER_BODY int specv_verify_greedy(const specv_verify_greedy_desc *desc,
                                             struct CUstream_st *stream) {
     int status = SPECV_I_VALIDATE(specv_verify_greedy_validate, desc);
     if (status != SPECV_OK || desc->rows.batch == 0) return status;
-    return specv_i_launch_greedy(desc, 0, stream);
+    return specv_i_launch_greedy(desc, desc->chained, stream);
 }
 
 #endif /* !__CUDACC_RTC__ */
@@ -6615,8 +6666,7 @@ SPECV_LAUNCHER_BODY int specv_verify_greedy(const specv_verify_greedy_desc *desc
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
     specv_verify_sample_kernel(const __grid_constant__ specv_sample_task task) {
     const specv_i_memory memory = specv_i_open_memory(&task.d, &task.scratch);
-    specv_i_wait_for_primary();
-    if (task.has_second) specv_i_launch_dependents();
+    specv_i_begin(task.d.verify.chained);
     specv_i_block_judge(&task.d, &memory, (int)blockIdx.x / task.blocks,
                         (int)blockIdx.x % task.blocks, task.blocks);
 }
@@ -6627,7 +6677,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
     specv_residual_kernel(const __grid_constant__ specv_sample_task task) {
     const specv_i_memory memory = specv_i_open_memory(&task.d, &task.scratch);
-    specv_i_wait_for_primary();
+    specv_i_begin(task.d.verify.chained);
     specv_i_block_finish(&task.d, &memory, (int)blockIdx.x / task.blocks_of_residual,
                          (int)blockIdx.x % task.blocks_of_residual, task.blocks_of_residual);
 }
@@ -6648,12 +6698,13 @@ static int specv_i_blocks_of_row(int64_t batch, int64_t tiles, int num_sms) {
     return (int)(blocks < 1 ? 1 : blocks);
 }
 
-static int specv_i_launch_sample(const specv_verify_sample_desc *desc, int chained,
-                                 cudaStream_t stream) {
+static int specv_i_launch_sample(const specv_verify_sample_desc *desc, cudaStream_t stream) {
     const specv_rows *r = &desc->verify.rows;
     specv_sample_task task = SPECV_ZERO;
     int64_t drafts = r->max_draft, tiles;
     int ratios = desc->rule != SPECV_RULE_COUPLED && desc->rule != SPECV_RULE_GREEDY;
+    const int chained = desc->verify.chained;
+    int has_second;
     int num_sms, status = specv_i_num_sms(desc->num_sms, &num_sms);
     if (status) return status;
     task.d = *desc;
@@ -6664,21 +6715,23 @@ static int specv_i_launch_sample(const specv_verify_sample_desc *desc, int chain
         r->batch, tiles * (drafts + 1 + (ratios && task.scratch.draft_rows ? drafts : 0)), num_sms);
     task.blocks_of_residual = specv_i_blocks_of_row(
         r->batch, tiles * (desc->rule == SPECV_RULE_BLOCK && drafts ? drafts : 1), num_sms);
-    task.has_second = ratios && (desc->draft.data || desc->target.dtype == SPECV_PROBS_F32);
+    has_second = ratios && (desc->draft.data || desc->target.dtype == SPECV_PROBS_F32);
+    if (has_second) task.d.verify.chained = specv_i_first_of_two(chained);
     status =
         specv_i_launch((const void *)specv_verify_sample_kernel, (int64_t)r->batch * task.blocks,
-                       SPECV_SAMPLE_THREADS, &task, chained, stream);
-    if (status || !task.has_second) return status;
+                       SPECV_SAMPLE_THREADS, &task, task.d.verify.chained, stream);
+    if (status || !has_second) return status;
+    task.d.verify.chained = specv_i_second_of_two(chained);
     return specv_i_launch((const void *)specv_residual_kernel,
                           (int64_t)r->batch * task.blocks_of_residual, SPECV_SAMPLE_THREADS, &task,
-                          1, stream);
+                          task.d.verify.chained, stream);
 }
 
 SPECV_LAUNCHER_BODY int specv_verify_sample(const specv_verify_sample_desc *desc,
                                             struct CUstream_st *stream) {
     int status = SPECV_I_VALIDATE(specv_verify_sample_validate, desc);
     if (status != SPECV_OK || desc->verify.rows.batch == 0) return status;
-    return specv_i_launch_sample(desc, 0, stream);
+    return specv_i_launch_sample(desc, stream);
 }
 
 SPECV_LAUNCHER_BODY int specv_sample(const specv_sample_desc *desc, struct CUstream_st *stream) {
@@ -6686,7 +6739,7 @@ SPECV_LAUNCHER_BODY int specv_sample(const specv_sample_desc *desc, struct CUstr
     specv_verify_sample_desc d;
     if (status != SPECV_OK || desc->batch == 0) return status;
     d = specv_sample_as_verify(desc);
-    return specv_i_launch_sample(&d, 0, stream);
+    return specv_i_launch_sample(&d, stream);
 }
 
 #endif /* !__CUDACC_RTC__ */
@@ -6705,7 +6758,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PACK_THREADS, 1)
     const int thread = specv_i_thread(), block = (int)blockIdx.x, num_blocks = (int)gridDim.x;
     const int num_warps = num_blocks * (SPECV_PACK_THREADS / 32);
     int32_t packed = 0;
-    specv_i_wait_for_primary();
+    specv_i_begin(d.chained);
     const specv_plane_share share =
         specv_warp_plane_share(&d.kv, thread / 32 * num_blocks + block, num_warps);
     for (int row0 = 0; row0 < d.rows.batch; row0 += SPECV_TILE_ROWS) {
@@ -6747,7 +6800,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PACK_THREADS, 1)
     const int copy_blocks = (int)gridDim.x - verify_blocks, num_warps = copy_blocks * warps;
     specv_plane_share share = {0, 0, 0, 0, 1};
     int32_t packed = 0;
-    specv_i_wait_for_primary();
+    specv_i_begin(d.verify.chained);
     if (copy_block >= 0)
         share = specv_warp_plane_share(&d.kv, warp * copy_blocks + copy_block, num_warps);
 #pragma unroll 1
@@ -6783,20 +6836,20 @@ static int specv_i_copy_blocks(const specv_rows *r, const specv_kv_pack *kv, int
     return (int)(blocks < most ? blocks : most);
 }
 
-static int specv_i_launch_pack(const specv_pack_kv_desc *desc, int chained, cudaStream_t stream) {
+static int specv_i_launch_pack(const specv_pack_kv_desc *desc, cudaStream_t stream) {
     specv_pack_kv_desc d = *desc;
     int num_sms, status = specv_i_num_sms(d.kv.num_sms, &num_sms);
     if (status) return status;
     specv_pack_kv_resolve(&d);
     return specv_i_launch((const void *)specv_pack_kv_kernel,
                           specv_i_copy_blocks(&d.rows, &d.kv, num_sms, 0), SPECV_PACK_THREADS, &d,
-                          chained, stream);
+                          d.chained, stream);
 }
 
 SPECV_LAUNCHER_BODY int specv_pack_kv(const specv_pack_kv_desc *desc, struct CUstream_st *stream) {
     int status = SPECV_I_VALIDATE(specv_pack_kv_validate, desc);
     if (status != SPECV_OK || desc->rows.batch == 0) return status;
-    return specv_i_launch_pack(desc, 0, stream);
+    return specv_i_launch_pack(desc, stream);
 }
 
 SPECV_LAUNCHER_BODY int specv_verify_pack_kv(const specv_verify_pack_kv_desc *desc,
@@ -6813,8 +6866,9 @@ SPECV_LAUNCHER_BODY int specv_verify_pack_kv(const specv_verify_pack_kv_desc *de
         pack.accepted_len = d.verify.accepted_len;
         pack.row_status = d.verify.row_status;
         pack.kv = d.kv;
-        status = specv_i_launch_greedy(&d.verify, 1, stream);
-        return status ? status : specv_i_launch_pack(&pack, 1, stream);
+        pack.chained = specv_i_second_of_two(d.verify.chained);
+        status = specv_i_launch_greedy(&d.verify, specv_i_first_of_two(d.verify.chained), stream);
+        return status ? status : specv_i_launch_pack(&pack, stream);
     }
     status = specv_i_num_sms(d.kv.num_sms, &num_sms);
     if (status) return status;
@@ -6822,7 +6876,7 @@ SPECV_LAUNCHER_BODY int specv_verify_pack_kv(const specv_verify_pack_kv_desc *de
     return specv_i_launch((const void *)specv_verify_pack_kv_kernel,
                           verify_blocks +
                               specv_i_copy_blocks(&d.verify.rows, &d.kv, num_sms, verify_blocks),
-                          SPECV_PACK_THREADS, &d, 0, stream);
+                          SPECV_PACK_THREADS, &d, d.verify.chained, stream);
 }
 
 #endif /* !__CUDACC_RTC__ */
@@ -6844,7 +6898,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_MOVE_THREADS, 1)
     specv_i_ragged r = specv_i_cache_copy(&d.kv);
     r.from = specv_i_append_from(&d), r.to.firsts = firsts, r.offsets = offsets;
     if (d.rows.slot) r.to.seqs = slots;
-    specv_i_wait_for_primary();
+    specv_i_begin(d.chained);
     const specv_plane_share share = specv_i_plane_share(&r.from, &r.to, r.num_planes,
                                                         thread / 32 * num_blocks + (int)blockIdx.x,
                                                         num_blocks * (SPECV_MOVE_THREADS / 32));
@@ -6875,8 +6929,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PAGE_THREADS, 1)
     specv_page_resize_kernel(const __grid_constant__ specv_page_resize_desc d) {
     __shared__ specv_i_page_tile tile;
     const int b = specv_i_thread();
-    specv_i_wait_for_primary();
-    if (specv_i_has_planes(&d.kv)) specv_i_launch_dependents();
+    specv_i_begin(d.chained);
     const int num_live = specv_i_num_live(d.num_active, d.batch), at_start = *d.pool.num_free;
     const int pool_ok = at_start >= 0 && at_start <= d.kv.num_pages;
     specv_i_pages r = {0, 0, 0, 0, 0, -1, 0, 0, 0, 0};
@@ -6914,7 +6967,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_MOVE_THREADS, 1)
     specv_i_ragged r = specv_i_cache_copy(&d.kv);
     r.to.block_table = 0, r.to.seq_stride_bytes = d.kv.page_stride_bytes; /* a page: a sequence */
     r.from = r.to, r.from.seqs = d.copy_src_page, r.to.seqs = d.copy_dst_page, r.offsets = offsets;
-    specv_i_wait_for_primary();
+    specv_i_begin(d.chained);
     const specv_plane_share share = specv_i_plane_share(&r.from, &r.to, r.num_planes,
                                                         thread / 32 * num_blocks + (int)blockIdx.x,
                                                         num_blocks * (SPECV_MOVE_THREADS / 32));
@@ -6942,7 +6995,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PAGE_THREADS, 1)
     __shared__ int32_t first[SPECV_PAGE_THREADS + 1], scratch[SPECV_BLOCK_SCAN_SMEM_WORDS];
     __shared__ uint32_t status[SPECV_PAGE_THREADS];
     const int i = specv_i_thread();
-    specv_i_wait_for_primary();
+    specv_i_begin(d.chained);
     const int live = specv_i_num_live(d.num_active_forks, d.num_forks);
 #pragma unroll 1
     for (int fork0 = 0; fork0 < d.num_forks; fork0 += SPECV_PAGE_THREADS) {
@@ -7015,7 +7068,7 @@ SPECV_LAUNCHER_BODY int specv_append_kv(const specv_append_kv_desc *desc,
         (const void *)specv_append_kv_kernel,
         specv_i_move_blocks(&d.kv, (int64_t)d.rows.batch * (d.num_pending + d.rows.max_draft),
                             num_sms),
-        SPECV_MOVE_THREADS, &d, 0, stream);
+        SPECV_MOVE_THREADS, &d, d.chained, stream);
 }
 
 SPECV_LAUNCHER_BODY int specv_page_resize(const specv_page_resize_desc *desc,
@@ -7027,12 +7080,14 @@ SPECV_LAUNCHER_BODY int specv_page_resize(const specv_page_resize_desc *desc,
     if (status) return status;
     d = *desc;
     specv_page_resize_resolve(&d);
-    status = specv_i_launch((const void *)specv_page_resize_kernel, 1, SPECV_PAGE_THREADS, &d, 0,
-                            stream);
+    if (specv_i_has_planes(&d.kv)) d.chained = specv_i_first_of_two(desc->chained);
+    status = specv_i_launch((const void *)specv_page_resize_kernel, 1, SPECV_PAGE_THREADS, &d,
+                            d.chained, stream);
     if (status || !specv_i_has_planes(&d.kv)) return status;
+    d.chained = specv_i_second_of_two(desc->chained);
     return specv_i_launch((const void *)specv_copy_pages_kernel,
                           specv_i_move_blocks(&d.kv, (int64_t)d.batch * d.kv.page_size, num_sms),
-                          SPECV_MOVE_THREADS, &d, 1, stream);
+                          SPECV_MOVE_THREADS, &d, d.chained, stream);
 }
 
 SPECV_LAUNCHER_BODY int specv_page_fork(const specv_page_fork_desc *desc,
@@ -7042,8 +7097,8 @@ SPECV_LAUNCHER_BODY int specv_page_fork(const specv_page_fork_desc *desc,
     if (status != SPECV_OK || desc->num_forks == 0) return status;
     d = *desc;
     specv_page_fork_resolve(&d);
-    return specv_i_launch((const void *)specv_page_fork_kernel, 1, SPECV_PAGE_THREADS, &d, 0,
-                          stream);
+    return specv_i_launch((const void *)specv_page_fork_kernel, 1, SPECV_PAGE_THREADS, &d,
+                          d.chained, stream);
 }
 
 #endif /* !__CUDACC_RTC__ */
@@ -7060,8 +7115,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_COLUMN_THREADS, 2)
     specv_realign_kernel(const __grid_constant__ specv_realign_desc d) {
     __shared__ int32_t seats[SPECV_I_SEATS];
     const int b = (int)blockIdx.x, thread = specv_i_thread();
-    specv_i_wait_for_primary();
-    if (specv_i_has_planes(&d.kv)) specv_i_launch_dependents();
+    specv_i_begin(d.chained);
     const int live = specv_i_num_live(d.num_active, d.batch), width = *d.columns.width;
     const int kv_columns = specv_i_has_planes(&d.kv) ? d.kv.max_positions : SPECV_I_INT_MAX - 1;
     int32_t new_width = 0, furthest = 0;
@@ -7121,7 +7175,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_COLUMN_THREADS, 2)
     const int plane = (int)(row_plane % (unsigned)d.kv.num_planes);
     const int b = (int)(row_plane / (unsigned)d.kv.num_planes);
     if (b >= d.batch) return;
-    specv_i_wait_for_primary();
+    specv_i_begin(d.chained);
     char *data = (char *)(d.kv.planes ? d.kv.planes[plane] : d.kv.plane);
     const int live = b < specv_i_num_live(d.num_active, d.batch);
     specv_shift shift = {0, 0, 0, 0};
@@ -7170,7 +7224,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_COLUMN_THREADS)
     specv_gap_commit_kernel(const __grid_constant__ specv_gap_commit_desc d) {
     __shared__ int32_t seats[SPECV_I_SEATS];
     const int b = (int)blockIdx.x, thread = specv_i_thread();
-    specv_i_wait_for_primary();
+    specv_i_begin(d.chained);
     const int live = specv_i_num_live(d.num_active, d.batch), width = *d.columns.width;
     int32_t furthest = -1;
     uint32_t status = 0, ignored = 0;
@@ -7204,12 +7258,12 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_COLUMN_THREADS)
 
 #if !defined(__CUDACC_RTC__)
 
-static int specv_i_launch_shift(const specv_shift_kv_desc *d, int chained, cudaStream_t stream) {
+static int specv_i_launch_shift(const specv_shift_kv_desc *d, cudaStream_t stream) {
     int64_t parts = (d->kv.num_heads * d->kv.head_bytes + 15) / 16;
     int64_t threads = (int64_t)d->batch * d->kv.num_planes * parts;
     return specv_i_launch((const void *)specv_shift_kv_kernel,
                           (threads + SPECV_COLUMN_THREADS - 1) / SPECV_COLUMN_THREADS,
-                          SPECV_COLUMN_THREADS, d, chained, stream);
+                          SPECV_COLUMN_THREADS, d, d->chained, stream);
 }
 
 SPECV_LAUNCHER_BODY int specv_realign(const specv_realign_desc *desc, struct CUstream_st *stream) {
@@ -7219,9 +7273,11 @@ SPECV_LAUNCHER_BODY int specv_realign(const specv_realign_desc *desc, struct CUs
     if (status != SPECV_OK || desc->batch == 0) return status;
     d = *desc;
     specv_realign_resolve(&d);
+    if (specv_i_has_planes(&d.kv)) d.chained = specv_i_first_of_two(desc->chained);
     status = specv_i_launch((const void *)specv_realign_kernel, d.batch, SPECV_COLUMN_THREADS, &d,
-                            0, stream);
+                            d.chained, stream);
     if (status || !specv_i_has_planes(&d.kv)) return status;
+    shift.chained = specv_i_second_of_two(desc->chained);
     shift.num_active = d.num_active;
     shift.slot = d.slot;
     shift.slot_dtype = d.slot_dtype;
@@ -7229,7 +7285,7 @@ SPECV_LAUNCHER_BODY int specv_realign(const specv_realign_desc *desc, struct CUs
     shift.shifts = d.shifts;
     shift.kv = d.kv;
     shift.batch = d.batch;
-    return specv_i_launch_shift(&shift, 1, stream);
+    return specv_i_launch_shift(&shift, stream);
 }
 
 SPECV_LAUNCHER_BODY int specv_shift_kv(const specv_shift_kv_desc *desc,
@@ -7239,7 +7295,7 @@ SPECV_LAUNCHER_BODY int specv_shift_kv(const specv_shift_kv_desc *desc,
     if (status != SPECV_OK || desc->batch == 0) return status;
     d = *desc;
     specv_shift_kv_resolve(&d);
-    return specv_i_launch_shift(&d, 0, stream);
+    return specv_i_launch_shift(&d, stream);
 }
 
 SPECV_LAUNCHER_BODY int specv_gap_commit(const specv_gap_commit_desc *desc,
@@ -7250,7 +7306,7 @@ SPECV_LAUNCHER_BODY int specv_gap_commit(const specv_gap_commit_desc *desc,
     d = *desc;
     specv_gap_commit_resolve(&d);
     return specv_i_launch((const void *)specv_gap_commit_kernel, d.batch, SPECV_COLUMN_THREADS, &d,
-                          0, stream);
+                          d.chained, stream);
 }
 
 #endif /* !__CUDACC_RTC__ */
@@ -7267,7 +7323,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_COMPACT_THREADS, 1)
     enum { AHEAD = 2 };
     __shared__ int32_t dst[SPECV_COMPACT_THREADS], scratch[2][SPECV_BLOCK_SCAN_SMEM_WORDS];
     const int thread = specv_i_thread(), array = (int)blockIdx.x - 1;
-    specv_i_wait_for_primary();
+    specv_i_begin(d.chained);
     const int live = specv_i_num_live(d.num_active, d.batch);
     int32_t count = 0, lacks = 0;
 #pragma unroll 1
@@ -7347,7 +7403,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_GROUP_THREADS)
     const int lanes = SPECV_GROUP_THREADS / SPECV_GROUP_ROWS; /* of a row */
     const int thread = specv_i_thread(), lane = thread % lanes;
     const int b = (int)blockIdx.x * SPECV_GROUP_ROWS + thread / lanes;
-    specv_i_wait_for_primary();
+    specv_i_begin(d.chained);
     const int live = specv_i_num_live(d.num_active, d.batch);
     uint32_t status = 0, ignored = 0;
     const uint64_t key = specv_i_group_key(&d, b, live, &status);
@@ -7428,7 +7484,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_BUDGET_THREADS, 1)
     __shared__ int32_t scratch[2][SPECV_BLOCK_SCAN_SMEM_WORDS];
     const int thread = specv_i_thread(), batch = d.rows.batch, max_draft = d.rows.max_draft;
     int32_t ties = d.max_budget, kept = 0, tied = 0;
-    specv_i_wait_for_primary();
+    specv_i_begin(d.chained);
     if (d.budget && *d.budget < ties) ties = *d.budget;
     for (int b = thread; b < batch; b += SPECV_BUDGET_THREADS) {
         const specv_row row = specv_thread_load_row(&d.rows, b);
@@ -7483,7 +7539,7 @@ SPECV_LAUNCHER_BODY int specv_compact(const specv_compact_desc *desc, struct CUs
     int status = SPECV_I_VALIDATE(specv_compact_validate, desc);
     if (status != SPECV_OK || desc->batch == 0) return status;
     return specv_i_launch((const void *)specv_compact_kernel, 1 + desc->num_carry,
-                          SPECV_COMPACT_THREADS, desc, 0, stream);
+                          SPECV_COMPACT_THREADS, desc, desc->chained, stream);
 }
 
 SPECV_LAUNCHER_BODY int specv_group(const specv_group_desc *desc, struct CUstream_st *stream) {
@@ -7491,7 +7547,7 @@ SPECV_LAUNCHER_BODY int specv_group(const specv_group_desc *desc, struct CUstrea
     if (status != SPECV_OK || desc->batch == 0) return status;
     return specv_i_launch((const void *)specv_group_kernel,
                           ((int64_t)desc->batch + SPECV_GROUP_ROWS - 1) / SPECV_GROUP_ROWS,
-                          SPECV_GROUP_THREADS, desc, 0, stream);
+                          SPECV_GROUP_THREADS, desc, desc->chained, stream);
 }
 
 SPECV_LAUNCHER_BODY int specv_draft_budget(const specv_draft_budget_desc *desc,
@@ -7501,8 +7557,8 @@ SPECV_LAUNCHER_BODY int specv_draft_budget(const specv_draft_budget_desc *desc,
     if (status != SPECV_OK || desc->rows.batch == 0) return status;
     d = *desc;
     specv_draft_budget_resolve(&d);
-    return specv_i_launch((const void *)specv_draft_budget_kernel, 1, SPECV_BUDGET_THREADS, &d, 0,
-                          stream);
+    return specv_i_launch((const void *)specv_draft_budget_kernel, 1, SPECV_BUDGET_THREADS, &d,
+                          d.chained, stream);
 }
 
 #endif /* !__CUDACC_RTC__ */
@@ -7519,7 +7575,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PARTICLE_THREADS)
     specv_particle_weights_kernel(const __grid_constant__ specv_particle_weights_desc d) {
     enum { AHEAD = 8 };
     const int64_t b = (int64_t)blockIdx.x * SPECV_PARTICLE_THREADS + specv_i_thread();
-    specv_i_wait_for_primary();
+    specv_i_begin(d.chained);
     if (b >= d.batch) return;
     int32_t emitted = 0, slot = -1;
     uint32_t status = 0;
@@ -7584,7 +7640,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PLAN_THREADS, 1)
     uint32_t status = 0, of_slot = 0;
     int32_t count = 1, num_jobs, total, before, slot = -1;
     int any, resamples = 0;
-    specv_i_wait_for_primary();
+    specv_i_begin(d.chained);
     if (g < specv_i_num_live(d.num_active_groups, d.num_groups))
         slot = specv_warp_slot(d.group_slot, d.group_slot_dtype, d.num_group_slots, g, &of_slot);
     const int live = slot >= 0;
@@ -7666,7 +7722,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PARTICLE_THREADS, 2)
     uint32_t *const freed = d->ticket + 1, *const fault = freed + SPECV_MAX_CACHES;
     const int thread = specv_i_thread(), num_jobs = d->num_groups * d->max_jobs;
     const int step = task.chunks * SPECV_PARTICLE_THREADS;
-    specv_i_wait_for_primary();
+    specv_i_begin(d->chained);
     const int live = specv_i_num_live(d->num_active_groups, d->num_groups) * d->max_jobs; /* jobs */
 #pragma unroll 1
     for (int item = (int)blockIdx.x; item < live * task.chunks; item += (int)gridDim.x) {
@@ -7761,7 +7817,7 @@ SPECV_LAUNCHER_BODY int specv_particle_weights(const specv_particle_weights_desc
     specv_particle_weights_resolve(&d);
     return specv_i_launch((const void *)specv_particle_weights_kernel,
                           ((int64_t)d.batch + SPECV_PARTICLE_THREADS - 1) / SPECV_PARTICLE_THREADS,
-                          SPECV_PARTICLE_THREADS, &d, 0, stream);
+                          SPECV_PARTICLE_THREADS, &d, d.chained, stream);
 }
 
 SPECV_LAUNCHER_BODY int specv_resample_plan(const specv_resample_plan_desc *desc,
@@ -7769,7 +7825,7 @@ SPECV_LAUNCHER_BODY int specv_resample_plan(const specv_resample_plan_desc *desc
     int status = SPECV_I_VALIDATE(specv_resample_plan_validate, desc);
     if (status != SPECV_OK || desc->num_groups == 0) return status;
     return specv_i_launch((const void *)specv_resample_plan_kernel, desc->num_groups,
-                          (desc->num_particles + 31) / 32 * 32, desc, 0, stream);
+                          (desc->num_particles + 31) / 32 * 32, desc, desc->chained, stream);
 }
 
 SPECV_LAUNCHER_BODY int specv_reshuffle(const specv_reshuffle_desc *desc,
@@ -7792,7 +7848,7 @@ SPECV_LAUNCHER_BODY int specv_reshuffle(const specv_reshuffle_desc *desc,
     blocks = jobs * task.chunks; /* each takes a ticket: a few for each SM suffice */
     if (blocks > 4 * num_sms) blocks = 4 * num_sms;
     return specv_i_launch((const void *)specv_reshuffle_kernel, blocks, SPECV_PARTICLE_THREADS,
-                          &task, 0, stream);
+                          &task, desc->chained, stream);
 }
 
 #endif /* !__CUDACC_RTC__ */
@@ -7810,7 +7866,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_STATS_THREADS)
     __shared__ int32_t bins[SPECV_TILE_ROWS], sums[SPECV_STAT_COUNT];
     const int thread = specv_i_thread();
     const int64_t num_bins = (int64_t)d.rows.max_draft + 1;
-    specv_i_wait_for_primary();
+    specv_i_begin(d.chained);
     for (int64_t bin0 = 0; bin0 < num_bins; bin0 += SPECV_TILE_ROWS) {
         int64_t left = num_bins - bin0;
         int tile_bins = left < SPECV_TILE_ROWS ? (int)left : SPECV_TILE_ROWS;
@@ -7868,8 +7924,8 @@ SPECV_LAUNCHER_BODY int specv_accept_stats(const specv_accept_stats_desc *desc,
     if (status != SPECV_OK || desc->rows.batch == 0) return status;
     d = *desc;
     specv_accept_stats_resolve(&d);
-    return specv_i_launch((const void *)specv_accept_stats_kernel, 1, SPECV_STATS_THREADS, &d, 0,
-                          stream);
+    return specv_i_launch((const void *)specv_accept_stats_kernel, 1, SPECV_STATS_THREADS, &d,
+                          d.chained, stream);
 }
 
 #endif /* !__CUDACC_RTC__ */

@@ -236,14 +236,18 @@ static int launch_single(const variant_args *a, int dtype, int wide, cudaStream_
 
 /* A1 then B1, as specv_verify_pack_kv does it above SPECV_ONE_LAUNCH_DRAFTS. */
 static int launch_two(const specv_verify_pack_kv_desc *d, int chained, cudaStream_t stream) {
+    specv_verify_greedy_desc verify = d->verify;
     specv_pack_kv_desc pack = SPECV_ZERO;
-    int status = specv_verify_greedy(&d->verify, stream);
+    int status;
+    verify.chained = chained ? SPECV_CHAINED_BEFORE : 0;
+    status = specv_verify_greedy(&verify, stream);
+    pack.chained = chained ? SPECV_CHAINED_AFTER : 0;
     pack.keep_status = 1;
     pack.rows = d->verify.rows;
     pack.accepted_len = d->verify.accepted_len;
     pack.row_status = d->verify.row_status;
     pack.kv = d->kv;
-    return status ? status : specv_i_launch_pack(&pack, chained, stream);
+    return status ? status : specv_pack_kv(&pack, stream);
 }
 
 static int blocks_of_one(const specv_verify_pack_kv_desc *d) {

@@ -670,8 +670,11 @@ static void test_validation(void) {
     EXPECT(realign, SPECV_ERR_SHIFTS, d.shifts = (specv_shift *)(void *)(word() + 2));
     EXPECT(realign, SPECV_OK, (d.kv.plane = NULL, d.kv.max_positions = 0));
     EXPECT(shift_kv, SPECV_OK, (void)0);
-    EXPECT(shift_kv, SPECV_ERR_CANARY, d.canary0 = 1);
-    EXPECT(shift_kv, SPECV_ERR_CANARY, d.canary1 = 1);
+    EXPECT_KV(SPECV_ERR_CANARY, d.canary0 = 1);
+    EXPECT_KV(SPECV_ERR_CANARY, d.canary1 = 1);
+    EXPECT_KV(SPECV_ERR_CANARY, d.reserved = 1);
+    EXPECT_KV(SPECV_ERR_CHAINED, d.chained = 4);
+    EXPECT_KV(SPECV_ERR_CHAINED, d.chained = -1);
     EXPECT(shift_kv, SPECV_ERR_SLOT, d.slot_dtype = 2);
     EXPECT(shift_kv, SPECV_ERR_KEEP_STATUS, d.keep_status = 2);
     EXPECT(shift_kv, SPECV_ERR_BATCH, d.batch = -1);

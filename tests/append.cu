@@ -561,9 +561,9 @@ static void test_dependents(void) {
     d.accepted_len = (const int32_t *)made.device, d.cache_len = (int32_t *)made.device + 2;
     d.position_ids = (int32_t *)ids.device, d.ticket = (uint32_t *)ticket.device;
     t_produce(made.device, staged.device, sizeof input);
-    specv_append_kv_resolve(&d);
-    CHECK_EQ(t_launch_dependent((const void *)specv_append_kv_kernel, 1, SPECV_MOVE_THREADS, &d), 0,
-             0);
+    d.chained = SPECV_CHAINED_AFTER;
+    CHECK_EQ(specv_append_kv(&d, 0), SPECV_OK, -1);
+    t_check_dependents();
     memcpy(made.host, input, sizeof input);
     put_word(&made, 2, 14), put_word(&made, 3, 22);
     for (int i = 0; i < 8; ++i) put_word(&ids, i, i < 4 ? 14 + i : 18 + i);
@@ -717,7 +717,8 @@ static void check_numbers(void) {
     EXPECT(SPECV_OK, (void)0);
     EXPECT(SPECV_ERR_CANARY, d.canary0 = 1);
     EXPECT(SPECV_ERR_CANARY, d.canary1 = 1);
-    EXPECT(SPECV_ERR_CANARY, d.reserved = 1);
+    EXPECT(SPECV_ERR_CHAINED, d.chained = 4);
+    EXPECT(SPECV_ERR_CHAINED, d.chained = -1);
     EXPECT(SPECV_ERR_CANARY, kv->reserved = 1);
     EXPECT(SPECV_ERR_BATCH, rows->batch = -1);
     EXPECT(SPECV_ERR_MAX_DRAFT, rows->max_draft = -1);

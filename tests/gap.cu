@@ -413,20 +413,12 @@ static const int32_t dep_begin[AT_COLUMNS] = {
 
 /* Kernel `kernel` on memory that begins at w: by the reference, or as a dependent. */
 static int dep_run(int kernel, int32_t *w, int on_device) {
-    static const void *const kernels[] = {
-        (const void *)specv_realign_kernel,    (const void *)specv_shift_kv_kernel,
-        (const void *)specv_gap_commit_kernel, (const void *)specv_compact_kernel,
-        (const void *)specv_group_kernel,      (const void *)specv_draft_budget_kernel};
     specv_realign_desc r = SPECV_ZERO;
     specv_shift_kv_desc s = SPECV_ZERO;
     specv_gap_commit_desc g = SPECV_ZERO;
     specv_compact_desc c = SPECV_ZERO;
     specv_group_desc o = SPECV_ZERO;
     specv_draft_budget_desc u = SPECV_ZERO;
-    const void *const descs[] = {&r, &s, &g, &c, &o, &u};
-    const int blocks[] = {4, 1, 4, 1, 1, 1};
-    const int threads[] = {SPECV_COLUMN_THREADS,  SPECV_COLUMN_THREADS, SPECV_COLUMN_THREADS,
-                           SPECV_COMPACT_THREADS, SPECV_GROUP_THREADS,  SPECV_BUDGET_THREADS};
     r.batch = s.batch = g.batch = c.batch = o.batch = u.rows.batch = 4;
     r.max_draft = g.max_draft = u.rows.max_draft = 3;
     r.num_active = s.num_active = g.num_active = c.num_active = o.num_active = u.rows.num_active =
@@ -448,12 +440,14 @@ static int dep_run(int kernel, int32_t *w, int on_device) {
     o.length = w + AT_LENGTH, o.order = w + AT_SHIFTS;
     u.rows.draft_len = w + AT_ACCEPTED, u.confidence = (const float *)w + AT_TOKENS;
     u.survival = (float *)w + AT_COLUMNS, u.new_draft_len = w + AT_SHIFTS, u.max_budget = 3;
-    specv_realign_resolve(&r);
-    specv_shift_kv_resolve(&s);
-    specv_gap_commit_resolve(&g);
-    specv_draft_budget_resolve(&u);
+    r.chained = s.chained = g.chained = c.chained = o.chained = u.chained = SPECV_CHAINED_AFTER;
     if (on_device)
-        return t_launch_dependent(kernels[kernel], blocks[kernel], threads[kernel], descs[kernel]);
+        return kernel == 0   ? specv_realign(&r, 0)
+               : kernel == 1 ? specv_shift_kv(&s, 0)
+               : kernel == 2 ? specv_gap_commit(&g, 0)
+               : kernel == 3 ? specv_compact(&c, 0)
+               : kernel == 4 ? specv_group(&o, 0)
+                             : specv_draft_budget(&u, 0);
     return kernel == 0   ? specv_ref_realign(&r)
            : kernel == 1 ? specv_ref_shift_kv(&s)
            : kernel == 2 ? specv_ref_gap_commit(&g)
@@ -481,6 +475,7 @@ static void test_dependents(void) {
         CHECK_EQ(dep_run(kernel, words, 0), SPECV_OK, kernel);
         t_produce(made.device, staged.device, 4 * DEP_WORDS);
         CHECK_EQ(dep_run(kernel, (int32_t *)made.device, 1), 0, kernel);
+        t_check_dependents();
         t_check_device();
         CHECK(memcmp(made.host, staged.host, 4 * DEP_WORDS) != 0);
     }
@@ -514,6 +509,9 @@ static void test_columns_validation(void) {
     EXPECT_COLUMNS(SPECV_OK, (void)0);
     EXPECT_COLUMNS(SPECV_ERR_CANARY, d.canary0 = 1);
     EXPECT_COLUMNS(SPECV_ERR_CANARY, d.canary1 = 1);
+    EXPECT_COLUMNS(SPECV_ERR_CANARY, d.reserved = 1);
+    EXPECT_COLUMNS(SPECV_ERR_CHAINED, d.chained = 4);
+    EXPECT_COLUMNS(SPECV_ERR_CHAINED, d.chained = -1);
     EXPECT_COLUMNS(SPECV_ERR_BATCH, d.batch = -1);
     EXPECT_COLUMNS(SPECV_ERR_MAX_DRAFT, d.max_draft = -1);
     EXPECT_COLUMNS(SPECV_ERR_TOO_LARGE, (d.batch = 1 << 15, d.max_draft = 1 << 15));

@@ -520,11 +520,15 @@ static void test_validation(void) {
     CHECK_EQ(specv_ref_verify_pack_kv(NULL), SPECV_ERR_NULL_DESC, -1);
     CHECK_EQ(specv_verify_pack_kv(NULL, 0), SPECV_ERR_NULL_DESC, -1);
     EXPECT(SPECV_OK, (void)0);
-    EXPECT(SPECV_ERR_CANARY, d.reserved = 1);
+    EXPECT_B2(SPECV_ERR_CANARY, d.reserved = 1);
     EXPECT(SPECV_ERR_CANARY, d.canary1 = 1);
+    EXPECT_B1(SPECV_ERR_CHAINED, d.chained = 4);
+    EXPECT_B1(SPECV_ERR_CHAINED, d.chained = -1);
     EXPECT_B1(SPECV_ERR_CANARY, d.canary0 = 1);
     EXPECT_B2(SPECV_ERR_CANARY, d.verify.canary0 = 1);
     EXPECT_B2(SPECV_ERR_CANARY, d.verify.canary1 = 1);
+    EXPECT_B2(SPECV_ERR_CHAINED, d.verify.chained = 4);
+    EXPECT_B2(SPECV_ERR_CHAINED, d.verify.chained = -1);
     EXPECT(SPECV_ERR_BATCH, rows->batch = -1);
     EXPECT_B2(SPECV_ERR_VOCAB, d.verify.vocab = -1);
     EXPECT_B1(SPECV_ERR_KEEP_STATUS, d.keep_status = 2);
@@ -634,14 +638,9 @@ static void check_chains(void) {
         T_CUDA(cudaMemset(memory, 7, 64));
         T_CUDA(cudaMemset(memory + 64, 0, 64));
         t_produce(made, tables, 16);
-        if (as_dependent) {
-            specv_pack_kv_resolve(&d);
-            CHECK_EQ(
-                t_launch_dependent((const void *)specv_pack_kv_kernel, 1, SPECV_PACK_THREADS, &d),
-                0, 0);
-        } else {
-            CHECK_EQ(specv_pack_kv(&d, 0), SPECV_OK, -1);
-        }
+        d.chained = as_dependent ? SPECV_CHAINED_AFTER : 0;
+        CHECK_EQ(specv_pack_kv(&d, 0), SPECV_OK, -1);
+        if (as_dependent) t_check_dependents();
         T_CUDA(cudaMemcpy(bytes, memory + 64, sizeof bytes, cudaMemcpyDeviceToHost));
         T_CUDA(cudaMemcpy(offsets, memory + 192, sizeof offsets, cudaMemcpyDeviceToHost));
         for (int i = 0; i < 64; ++i) CHECK_EQ(bytes[i], 7, i);
@@ -715,7 +714,6 @@ static void test_dependents(void) {
     int32_t *staged, *made;
     char *out;
     specv_verify_pack_kv_desc d = SPECV_ZERO;
-    specv_verify_greedy_task task = SPECV_ZERO;
     specv_accept_stats_desc stats = SPECV_ZERO;
     dependent_inputs(input);
     T_CUDA(cudaMalloc((void **)&staged, sizeof input));
@@ -730,32 +728,32 @@ static void test_dependents(void) {
     d.kv.offsets = (int32_t *)out + PDL_ROWS, d.kv.num_sms = 4;
     stats.rows = d.verify.rows, stats.accepted_len = made + PDL_TOKENS;
     stats.totals = (int64_t *)(out + 512);
-    specv_verify_pack_kv_resolve(&d);
-    task.d = d.verify;
-    for (int kernel = 0; kernel < 3; ++kernel) {
+    d.verify.chained = stats.chained = SPECV_CHAINED_AFTER;
+    for (int kernel = 0; kernel < 4; ++kernel) { /* 3: a chain of three */
         t_case("dependent kernel %d", kernel);
         T_CUDA(cudaMemset(made, 0xff, sizeof input));
         T_CUDA(cudaMemset(out, 0xff, 1024));
         t_produce(made, staged, 4 * INPUTS);
-        if (kernel == 0)
-            CHECK_EQ(t_launch_dependent((const void *)specv_verify_greedy_kernel, 2,
-                                        SPECV_VERIFY_THREADS, &task),
-                     0, 0);
-        if (kernel == 1)
-            CHECK_EQ(t_launch_dependent((const void *)specv_verify_pack_kv_kernel, 3,
-                                        SPECV_PACK_THREADS, &d),
-                     0, 0);
-        if (kernel == 2)
-            CHECK_EQ(t_launch_dependent((const void *)specv_accept_stats_kernel, 1,
-                                        SPECV_STATS_THREADS, &stats),
-                     0, 0);
+        if (kernel == 0) CHECK_EQ(specv_verify_greedy(&d.verify, 0), SPECV_OK, -1);
+        if (kernel == 1) CHECK_EQ(specv_verify_pack_kv(&d, 0), SPECV_OK, -1);
+        if (kernel == 2) CHECK_EQ(specv_accept_stats(&stats, 0), SPECV_OK, -1);
+        if (kernel == 3) {
+            specv_pack_kv_desc pack = SPECV_ZERO;
+            pack.rows = d.verify.rows, pack.accepted_len = d.verify.accepted_len, pack.kv = d.kv;
+            stats.accepted_len = d.verify.accepted_len;
+            pack.chained = d.verify.chained = SPECV_CHAINED_AFTER | SPECV_CHAINED_BEFORE;
+            CHECK_EQ(specv_verify_greedy(&d.verify, 0), SPECV_OK, -1);
+            CHECK_EQ(specv_pack_kv(&pack, 0), SPECV_OK, -1);
+            CHECK_EQ(specv_accept_stats(&stats, 0), SPECV_OK, -1);
+        }
+        t_check_dependents();
         T_CUDA(cudaMemcpy(accepted, out, sizeof accepted, cudaMemcpyDeviceToHost));
         T_CUDA(cudaMemcpy(offsets, d.kv.offsets, sizeof offsets, cudaMemcpyDeviceToHost));
         T_CUDA(cudaMemcpy(totals, stats.totals, sizeof totals, cudaMemcpyDeviceToHost));
-        for (int b = 0; b < PDL_ROWS && kernel < 2; ++b)
+        for (int b = 0; b < PDL_ROWS && kernel != 2; ++b)
             CHECK_EQ(accepted[b], input[PDL_TOKENS + b], b);
-        if (kernel == 1) CHECK_EQ(offsets[PDL_ROWS], 0 + 1 + 2 + 3 + 4 + 0 + 1 + 2, 0);
-        if (kernel == 2) CHECK_EQ(totals[SPECV_STAT_ACCEPTED], 13, 0);
+        if (kernel & 1) CHECK_EQ(offsets[PDL_ROWS], 0 + 1 + 2 + 3 + 4 + 0 + 1 + 2, 0);
+        if (kernel >= 2) CHECK_EQ(totals[SPECV_STAT_ACCEPTED], 13, 0);
     }
     T_CUDA(cudaFree(staged));
     T_CUDA(cudaFree(made));

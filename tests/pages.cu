@@ -834,37 +834,34 @@ static void test_dependents(void) {
         specv_page_resize_desc d = describe_tables(&w, kernel == 2 ? 1 : 2, T_DEVICE_SIDE);
         specv_page_fork_desc f = describe_fork(&w, 2, 1, T_DEVICE_SIDE);
         int32_t *made = (int32_t *)w.src.device;
+        if (kernel == 2) T_CUDA(cudaMemset(w.data.device, 7, SIZE * BYTES));
         t_produce(made, w.dst.device, sizeof words_of);
         d.row_reserve = d.copy_src_page = d.copy_dst_page = NULL;
         d.reserve = 4;
         memcpy(w.src.host, words_of, sizeof words_of);
         if (kernel == 0) { /* lengths 3 and 1: each row gets a page, the second a fault */
             d.cache_len = made;
-            specv_page_resize_resolve(&d);
-            CHECK_EQ(t_launch_dependent((const void *)specv_page_resize_kernel, 1,
-                                        SPECV_PAGE_THREADS, &d),
-                     0, 0);
+            d.chained = SPECV_CHAINED_AFTER;
+            CHECK_EQ(specv_page_resize(&d, 0), SPECV_OK, -1);
             put_word(&w.table, 1, 3), put_word(&w.num_row_pages, 0, 2),
                 put_word(&w.page_refs, 3, 1);
             put_word(&w.num_free, 0, 2);
         } else if (kernel == 1) { /* from row 0 to row 1 */
             f.src_slot = made + 2, f.dst_slot = made + 3;
-            specv_page_fork_resolve(&f);
-            CHECK_EQ(
-                t_launch_dependent((const void *)specv_page_fork_kernel, 1, SPECV_PAGE_THREADS, &f),
-                0, 0);
+            f.chained = SPECV_CHAINED_AFTER;
+            CHECK_EQ(specv_page_fork(&f, 0), SPECV_OK, -1);
             put_word(&w.table, ENTRIES, 0), put_word(&w.num_row_pages, 1, 1);
             put_word(&w.page_refs, 0, 2), put_word(&w.cache_len, 1, 3);
         } else { /* three positions from page 0 to page 1 */
             d.cache_len = made, d.copy_src_page = made + 2, d.copy_dst_page = made + 3;
             d.kv.plane = w.data.device, d.kv.head_bytes = BYTES;
-            T_CUDA(cudaMemset(w.data.device, 7, SIZE * BYTES));
             memset(w.data.host, 7, SIZE * BYTES), memset(w.data.host + SIZE * BYTES, 7, 3 * BYTES);
             specv_page_resize_resolve(&d);
             CHECK_EQ(t_launch_dependent((const void *)specv_copy_pages_kernel, 2,
                                         SPECV_MOVE_THREADS, &d),
                      0, 0);
         }
+        t_check_dependents();
         t_check_device();
     }
 #else
@@ -953,6 +950,9 @@ static void check_resize(void) {
     const int64_t half = INT64_MAX / 2 + 1;
     RESIZE(SPECV_ERR_CANARY, d.canary0 = 1);
     RESIZE(SPECV_ERR_CANARY, d.canary1 = 1);
+    RESIZE(SPECV_ERR_CANARY, d.reserved = 1);
+    RESIZE(SPECV_ERR_CHAINED, d.chained = 4);
+    RESIZE(SPECV_ERR_CHAINED, d.chained = -1);
     RESIZE(SPECV_ERR_SLOT, d.slot_dtype = 2);
     RESIZE(SPECV_ERR_SLOT, d.slot = (int32_t *)storage);
     RESIZE(SPECV_ERR_SLOT, (d.slot = misaligned(), d.num_slots = 4));
@@ -993,6 +993,9 @@ static void check_fork(void) {
     FORK(SPECV_OK, (void)0);
     FORK(SPECV_ERR_CANARY, d.canary0 = 1);
     FORK(SPECV_ERR_CANARY, d.canary1 = 1);
+    FORK(SPECV_ERR_CANARY, d.reserved = 1);
+    FORK(SPECV_ERR_CHAINED, d.chained = 4);
+    FORK(SPECV_ERR_CHAINED, d.chained = -1);
     FORK(SPECV_ERR_SLOT, d.num_slots = -1);
     FORK(SPECV_ERR_SLOT, d.num_slots = 0);
     FORK(SPECV_ERR_FORK, d.num_forks = -1);

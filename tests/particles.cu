@@ -505,6 +505,8 @@ static void check_weights_codes(void) {
     EXPECT(particle_weights, SPECV_OK, (void)0);
     EXPECT(particle_weights, SPECV_ERR_CANARY, d.canary0 = 1);
     EXPECT(particle_weights, SPECV_ERR_CANARY, d.canary1 = 1);
+    EXPECT(particle_weights, SPECV_ERR_CHAINED, d.chained = 4);
+    EXPECT(particle_weights, SPECV_ERR_CHAINED, d.chained = -1);
     EXPECT(particle_weights, SPECV_ERR_BATCH, d.batch = -1);
     EXPECT(particle_weights, SPECV_ERR_MAX_DRAFT, d.max_draft = -1);
     EXPECT(particle_weights, SPECV_ERR_TOO_LARGE, d.batch = (1 << 28) + 1);
@@ -569,6 +571,9 @@ static void check_plan_codes(void) {
     EXPECT(resample_plan, SPECV_OK, (void)0);
     EXPECT(resample_plan, SPECV_ERR_CANARY, d.canary0 = 1);
     EXPECT(resample_plan, SPECV_ERR_CANARY, d.canary1 = 1);
+    EXPECT(resample_plan, SPECV_ERR_CANARY, d.reserved = 1);
+    EXPECT(resample_plan, SPECV_ERR_CHAINED, d.chained = 4);
+    EXPECT(resample_plan, SPECV_ERR_CHAINED, d.chained = -1);
     EXPECT(resample_plan, SPECV_ERR_SLOT, d.group_slot_dtype = 2);
     EXPECT(resample_plan, SPECV_ERR_KEEP_STATUS, d.keep_status = 2);
     EXPECT(resample_plan, SPECV_ERR_SCHEME, d.scheme = -1);

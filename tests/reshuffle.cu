@@ -617,10 +617,9 @@ static void test_dependents(void) {
     CHECK_EQ(specv_ref_particle_weights(&a), SPECV_OK, -1);
     a = weights_describe(&w, T_DEVICE_SIDE);
     a.target_logprob = (const float *)(const void *)(made = produced(&w.p));
-    specv_particle_weights_resolve(&a);
-    CHECK_EQ(t_launch_dependent((const void *)specv_particle_weights_kernel, 1,
-                                SPECV_PARTICLE_THREADS, &a),
-             0, 0);
+    a.chained = SPECV_CHAINED_AFTER;
+    CHECK_EQ(specv_particle_weights(&a, 0), SPECV_OK, -1);
+    t_check_dependents();
     t_check_device();
     T_CUDA(cudaFree(made));
     t_case("dependent D2");
@@ -630,7 +629,9 @@ static void test_dependents(void) {
     plan_reference(&p);
     specv_resample_plan_desc b = plan_describe(&p, T_DEVICE_SIDE);
     b.seed = (const uint64_t *)(const void *)(made = produced(&p.seed));
-    CHECK_EQ(t_launch_dependent((const void *)specv_resample_plan_kernel, 3, 64, &b), 0, 0);
+    b.chained = SPECV_CHAINED_AFTER;
+    CHECK_EQ(specv_resample_plan(&b, 0), SPECV_OK, -1);
+    t_check_dependents();
     t_check_device();
     T_CUDA(cudaFree(made));
     plan_free(&p);
@@ -642,13 +643,11 @@ static void test_dependents(void) {
     t_upload();
     specv_reshuffle_desc d = shuffle_describe(&s, T_HOST_SIDE);
     CHECK_EQ(specv_ref_reshuffle(&d), SPECV_OK, -1);
-    specv_reshuffle_task task = SPECV_ZERO;
-    task.d = shuffle_describe(&s, T_DEVICE_SIDE), task.chunks = 2;
-    task.d.jobs = (const int32_t *)(const void *)(made = produced(&s.jobs));
-    specv_reshuffle_resolve(&task.d);
-    CHECK_EQ(
-        t_launch_dependent((const void *)specv_reshuffle_kernel, 12, SPECV_PARTICLE_THREADS, &task),
-        0, 0);
+    d = shuffle_describe(&s, T_DEVICE_SIDE);
+    d.jobs = (const int32_t *)(const void *)(made = produced(&s.jobs));
+    d.chained = SPECV_CHAINED_AFTER;
+    CHECK_EQ(specv_reshuffle(&d, 0), SPECV_OK, -1);
+    t_check_dependents();
     t_check_device();
     T_CUDA(cudaFree(made));
     shuffle_free(&s);
@@ -680,6 +679,9 @@ static void check_reshuffle_codes(void) {
     EXPECT(reshuffle, SPECV_OK, (void)0);
     EXPECT(reshuffle, SPECV_ERR_CANARY, d.canary0 = 1);
     EXPECT(reshuffle, SPECV_ERR_CANARY, d.canary1 = 1);
+    EXPECT(reshuffle, SPECV_ERR_CANARY, d.reserved = 1);
+    EXPECT(reshuffle, SPECV_ERR_CHAINED, d.chained = 4);
+    EXPECT(reshuffle, SPECV_ERR_CHAINED, d.chained = -1);
     EXPECT(reshuffle, SPECV_ERR_CANARY, d.cache[1].reserved = 1);
     EXPECT(reshuffle, SPECV_ERR_BATCH, d.batch = -1);
     EXPECT(reshuffle, SPECV_ERR_SLOT, (d.slot = (int32_t *)misaligned(), d.num_slots = 8));

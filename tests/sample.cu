@@ -719,7 +719,9 @@ static void test_dependents(void) {
         T_CUDA(cudaMemset(made, 0xff, 4 * count));
         t_produce(made, d.target.data, 4 * count);
         d.target.data = made;
-        CHECK_EQ(specv_i_launch_sample(&d, 1, 0), SPECV_OK, -1);
+        d.verify.chained = SPECV_CHAINED_AFTER;
+        CHECK_EQ(specv_verify_sample(&d, 0), SPECV_OK, -1);
+        t_check_dependents();
         t_check_device();
         T_CUDA(cudaFree(made));
         T_CUDA(cudaFree(d.scratch));
@@ -1454,6 +1456,8 @@ static void test_validation(void) {
     EXPECT(SPECV_OK, (void)0);
     EXPECT(SPECV_ERR_CANARY, d.verify.canary0 = 1);
     EXPECT(SPECV_ERR_CANARY, d.verify.canary1 = 1);
+    EXPECT(SPECV_ERR_CHAINED, d.verify.chained = 4);
+    EXPECT(SPECV_ERR_CHAINED, d.verify.chained = -1);
     EXPECT(SPECV_ERR_CANARY, d.canary1 = 1);
     EXPECT(SPECV_ERR_CANARY, d.reserved = 1);
     EXPECT(SPECV_ERR_CANARY, d.target.reserved = 1);
@@ -1539,6 +1543,8 @@ static void test_validation(void) {
     EXPECT_SAMPLE(SPECV_OK, (void)0);
     EXPECT_SAMPLE(SPECV_ERR_CANARY, d.canary0 = 1);
     EXPECT_SAMPLE(SPECV_ERR_CANARY, d.canary1 = 1);
+    EXPECT_SAMPLE(SPECV_ERR_CHAINED, d.chained = 4);
+    EXPECT_SAMPLE(SPECV_ERR_CHAINED, d.chained = -1);
     EXPECT_SAMPLE(SPECV_ERR_SLOT, d.slot = (int32_t *)storage);
     EXPECT_SAMPLE(SPECV_ERR_SLOT, (d.slot = (int32_t *)misaligned(), d.num_slots = 4));
     EXPECT_SAMPLE(SPECV_OK, (d.slot = (int32_t *)storage, d.num_slots = 1));

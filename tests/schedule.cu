@@ -646,6 +646,8 @@ static void test_compact_validation(void) {
     EXPECT(compact, SPECV_OK, (void)0);
     EXPECT(compact, SPECV_ERR_CANARY, d.canary0 = 1);
     EXPECT(compact, SPECV_ERR_CANARY, d.canary1 = 1);
+    EXPECT(compact, SPECV_ERR_CHAINED, d.chained = 4);
+    EXPECT(compact, SPECV_ERR_CHAINED, d.chained = -1);
     EXPECT(compact, SPECV_ERR_BATCH, d.batch = -1);
     EXPECT(compact, SPECV_ERR_NUM_ACTIVE, d.num_active = (int32_t *)misaligned());
     EXPECT(compact, SPECV_ERR_SLOT, (d.slot = (int32_t *)misaligned(), d.num_slots = 4));
@@ -687,6 +689,8 @@ static void test_group_validation(void) {
     EXPECT(group, SPECV_OK, (void)0);
     EXPECT(group, SPECV_ERR_CANARY, d.canary0 = 1);
     EXPECT(group, SPECV_ERR_CANARY, d.canary1 = 1);
+    EXPECT(group, SPECV_ERR_CHAINED, d.chained = 4);
+    EXPECT(group, SPECV_ERR_CHAINED, d.chained = -1);
     EXPECT(group, SPECV_ERR_BATCH, d.batch = -1);
     EXPECT(group, SPECV_ERR_TOO_LARGE, d.batch = (1 << 16) + 1);
     EXPECT(group, SPECV_OK, d.batch = 1 << 16);
@@ -723,6 +727,9 @@ static void test_budget_validation(void) {
     EXPECT(draft_budget, SPECV_OK, (void)0);
     EXPECT(draft_budget, SPECV_ERR_CANARY, d.canary0 = 1);
     EXPECT(draft_budget, SPECV_ERR_CANARY, d.canary1 = 1);
+    EXPECT(draft_budget, SPECV_ERR_CANARY, d.reserved = 1);
+    EXPECT(draft_budget, SPECV_ERR_CHAINED, d.chained = 4);
+    EXPECT(draft_budget, SPECV_ERR_CHAINED, d.chained = -1);
     EXPECT(draft_budget, SPECV_ERR_BATCH, d.rows.batch = -1);
     EXPECT(draft_budget, SPECV_ERR_MAX_DRAFT, d.rows.max_draft = -1);
     EXPECT(draft_budget, SPECV_ERR_TOO_LARGE, d.rows.batch = d.rows.max_draft = 1 << 15);

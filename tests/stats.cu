@@ -277,6 +277,9 @@ static void test_validation(void) {
     EXPECT(SPECV_OK, (void)0);
     EXPECT(SPECV_ERR_CANARY, d.canary0 = 1);
     EXPECT(SPECV_ERR_CANARY, d.canary1 = 1);
+    EXPECT(SPECV_ERR_CANARY, d.reserved = 1);
+    EXPECT(SPECV_ERR_CHAINED, d.chained = 4);
+    EXPECT(SPECV_ERR_CHAINED, d.chained = -1);
     EXPECT(SPECV_ERR_BATCH, d.rows.batch = -1);
     EXPECT(SPECV_ERR_ACCUMULATE, d.accumulate = 2);
     EXPECT(SPECV_ERR_ACCUMULATE, d.accumulate = -1);

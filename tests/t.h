@@ -19,7 +19,10 @@
 #if !defined(T_LINKED) /* to compile/kernels.cu; programs with T_INSIDE cannot be */
 #define SPECVERIFY_IMPLEMENTATION
 #endif
+#include <cuda_profiler_api.h>
 #include <cuda_runtime.h>
+
+#include "ptxrun/include/ptxrun_count.h"
 #else
 #define T_DEVICE 0
 #endif
@@ -329,15 +332,29 @@ T_FN void t_check_device(void) {
 /* Copies bytes, and lets its programmatic dependents start before it has written anything: one that
    does not wait reads too early. */
 static SPECV_UNUSED __global__ void t_produce_kernel(char *to, const char *from, int64_t bytes) {
-    specv_i_launch_dependents();
+    specv_i_begin(SPECV_CHAINED_BEFORE);
     for (int64_t i = threadIdx.x; i < bytes; i += blockDim.x) to[i] = from[i];
 }
 
 T_FN void t_produce(void *to, const void *from, int64_t bytes) {
+    T_CUDA(cudaProfilerStart());
     t_produce_kernel<<<1, 128>>>((char *)to, (const char *)from, bytes);
 }
 
-/* A kernel of the kit as the programmatic dependent of what was launched before it. */
+/* All that was launched since t_produce were programmatic dependents, if their code can wait. Only
+   the interpreter knows. */
+T_FN void t_check_dependents(void) {
+    struct cudaFuncAttributes attributes;
+    T_CUDA(cudaDeviceSynchronize());
+    T_CUDA(cudaProfilerStop());
+    T_CUDA(cudaFuncGetAttributes(&attributes, (const void *)t_produce_kernel));
+    const long long launches = ptxrun_count(NULL, "launches");
+    if (launches < 0) return;
+    CHECK_EQ(ptxrun_count(NULL, "dependent_launches"),
+             attributes.ptxVersion >= 90 ? launches - 1 : 0, launches);
+}
+
+/* A kernel as the programmatic dependent of what was launched before it. */
 T_FN int t_launch_dependent(const void *kernel, int blocks, int threads, const void *desc) {
     cudaLaunchConfig_t config = SPECV_ZERO;
     cudaLaunchAttribute attribute = SPECV_ZERO;

@@ -240,6 +240,8 @@ static void test_validation(void) {
     EXPECT(SPECV_OK, (void)0);
     EXPECT(SPECV_ERR_CANARY, d.canary0 = 1);
     EXPECT(SPECV_ERR_CANARY, d.canary1 = 1);
+    EXPECT(SPECV_ERR_CHAINED, d.chained = 4);
+    EXPECT(SPECV_ERR_CHAINED, d.chained = -1);
     EXPECT(SPECV_ERR_BATCH, d.rows.batch = -1);
     EXPECT(SPECV_ERR_MAX_DRAFT, d.rows.max_draft = -1);
     EXPECT(SPECV_ERR_TOO_LARGE, (d.rows.batch = 1 << 15, d.rows.max_draft = 1 << 15));
@@ -283,7 +285,6 @@ static void test_validation(void) {
     EXPECT(SPECV_ERR_ROW_STATUS, d.row_status = (uint32_t *)misaligned());
     EXPECT(SPECV_ERR_KEEP_STATUS, d.keep_status = 2);
     EXPECT(SPECV_ERR_KEEP_STATUS, d.keep_status = -1);
-    EXPECT(SPECV_ERR_CANARY, d.reserved = 1);
     EXPECT(SPECV_ERR_DRAFT_STRIDE, d.draft_stride_elems = 6);
     EXPECT(SPECV_ERR_DRAFT_STRIDE, d.draft_stride_elems = -1);
     EXPECT(SPECV_ERR_DRAFT_STRIDE,

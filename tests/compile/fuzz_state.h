@@ -130,7 +130,7 @@ static void rules_of_append_kv(const specv_append_kv_desc *d) {
     const wide pos_stride = default_to(d->src.pos_stride_bytes, heads * head_stride);
     const wide seq_stride = default_to(d->src.seq_stride_bytes, positions * pos_stride);
     const int has_planes = kv->planes || kv->plane;
-    RULE(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    RULES_OF_ALL(d);
     rules_of_rows(r);
     RULE(d->num_pending >= 0 && batch * positions <= 1 << 30, NUM_PENDING);
     NEEDED(d->accepted_len, 4, batch, ACCEPTED_LEN);
@@ -169,7 +169,7 @@ static void fill_append_kv(specv_append_kv_desc *d) {
     fill_rows(&d->rows);
     fill_cache(&d->kv, take(1) & 1);
     d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
-    d->reserved = (uint32_t)field(0), d->keep_status = field32((int32_t)take(1) & 1);
+    d->chained = field32((int32_t)take(1) & 3), d->keep_status = field32((int32_t)take(1) & 1);
     d->accepted_len = (const int32_t *)pointer(), d->cache_len = (int32_t *)pointer();
     d->draft_cache_len = (int32_t *)maybe(), d->draft_lacks = (int32_t *)maybe();
     d->slot_mapping = (int64_t *)maybe(), d->position_ids = (int32_t *)maybe();
@@ -198,7 +198,8 @@ static void fill_pool(specv_page_pool *p) {
 }
 
 static void rules_of_page_resize(const specv_page_resize_desc *d) {
-    RULE(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    RULES_OF_ALL(d);
+    RULE(d->reserved == 0, CANARY);
     RULE(d->batch >= 0, BATCH);
     RULE(d->batch <= SPECV_PAGE_ROWS, TOO_LARGE);
     RULE(aligned(d->num_active, 4), NUM_ACTIVE);
@@ -223,6 +224,7 @@ static void reach_of_page_resize(const specv_page_resize_desc *d) {
 static void fill_page_resize(specv_page_resize_desc *d) {
     const int copies = take(1) < 200;
     d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
+    d->chained = field32((int32_t)take(1) & 3), d->reserved = (uint32_t)field(0);
     d->keep_status = field32((int32_t)take(1) & 1);
     d->num_active = (const int32_t *)maybe();
     fill_slots(&d->slot, &d->slot_dtype, &d->num_slots);
@@ -236,7 +238,8 @@ static void fill_page_resize(specv_page_resize_desc *d) {
 }
 
 static void rules_of_page_fork(const specv_page_fork_desc *d) {
-    RULE(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    RULES_OF_ALL(d);
+    RULE(d->reserved == 0, CANARY);
     RULE(d->num_slots >= 0 && (d->num_slots || d->num_forks <= 0), SLOT);
     RULE(d->num_forks >= 0, FORK);
     NEEDED(d->src_slot, 4, d->num_forks, FORK);
@@ -264,6 +267,7 @@ static void reach_of_page_fork(const specv_page_fork_desc *d) {
 
 static void fill_page_fork(specv_page_fork_desc *d) {
     d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
+    d->chained = field32((int32_t)take(1) & 3), d->reserved = (uint32_t)field(0);
     d->keep_status = field32((int32_t)take(1) & 1);
     d->page_refs = (int32_t *)pointer(), d->block_table = (int32_t *)pointer();
     d->num_row_pages = (int32_t *)pointer(), d->cache_len = (int32_t *)pointer();
@@ -315,7 +319,8 @@ static void fill_columns(specv_columns *c) {
 
 /* Without planes nothing is asked of the cache. */
 static void rules_of_realign(const specv_realign_desc *d) {
-    RULE(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    RULES_OF_ALL(d);
+    RULE(d->reserved == 0, CANARY);
     rules_of_columns(&d->columns, d->token_dtype, d->out_tokens, d->num_emitted,
                      d->out_stride_elems, d->batch, d->max_draft, PLACES(d));
     RULE(aligned(d->num_active, 4), NUM_ACTIVE);
@@ -334,6 +339,7 @@ static void reach_of_realign(const specv_realign_desc *d) {
 
 static void fill_realign(specv_realign_desc *d) {
     d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
+    d->chained = field32((int32_t)take(1) & 3), d->reserved = (uint32_t)field(0);
     d->keep_status = field32((int32_t)take(1) & 1), d->token_dtype = field32((int32_t)take(1) & 1);
     fill_slots(&d->slot, &d->slot_dtype, &d->num_slots);
     d->num_active = (const int32_t *)maybe();
@@ -346,7 +352,8 @@ static void fill_realign(specv_realign_desc *d) {
 }
 
 static void rules_of_shift_kv(const specv_shift_kv_desc *d) {
-    RULE(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    RULES_OF_ALL(d);
+    RULE(d->reserved == 0, CANARY);
     RULE(d->batch >= 0, BATCH);
     RULE(aligned(d->num_active, 4), NUM_ACTIVE);
     rules_of_slots(d->slot, d->slot_dtype, d->num_slots);
@@ -361,6 +368,7 @@ static void reach_of_shift_kv(const specv_shift_kv_desc *d) { reach_of_cache(&d-
 
 static void fill_shift_kv(specv_shift_kv_desc *d) {
     d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
+    d->chained = field32((int32_t)take(1) & 3), d->reserved = (uint32_t)field(0);
     d->keep_status = field32((int32_t)take(1) & 1), d->batch = field32((int32_t)take(1));
     fill_slots(&d->slot, &d->slot_dtype, &d->num_slots);
     d->num_active = (const int32_t *)maybe(), d->shifts = (const specv_shift *)pointer();
@@ -369,7 +377,8 @@ static void fill_shift_kv(specv_shift_kv_desc *d) {
 }
 
 static void rules_of_gap_commit(const specv_gap_commit_desc *d) {
-    RULE(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    RULES_OF_ALL(d);
+    RULE(d->reserved == 0, CANARY);
     rules_of_columns(&d->columns, d->token_dtype, d->out_tokens, d->num_emitted,
                      d->out_stride_elems, d->batch, d->max_draft, PLACES(d));
     RULE(aligned(d->num_active, 4), NUM_ACTIVE);
@@ -387,6 +396,7 @@ static void reach_of_gap_commit(const specv_gap_commit_desc *d) {
 
 static void fill_gap_commit(specv_gap_commit_desc *d) {
     d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
+    d->chained = field32((int32_t)take(1) & 3), d->reserved = (uint32_t)field(0);
     d->keep_status = field32((int32_t)take(1) & 1), d->token_dtype = field32((int32_t)take(1) & 1);
     fill_slots(&d->slot, &d->slot_dtype, &d->num_slots);
     d->num_active = (const int32_t *)maybe(), d->accepted_len = (const int32_t *)pointer();
@@ -416,7 +426,7 @@ static int32_t fill_carry(specv_carry *carry) {
 
 static void rules_of_compact(const specv_compact_desc *d) {
     const int catches_up = d->draft_lacks_first || d->draft_lacks_start;
-    RULE(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    RULES_OF_ALL(d);
     RULE(d->batch >= 0, BATCH);
     RULE(aligned(d->num_active, 4), NUM_ACTIVE);
     rules_of_slots(d->slot, d->slot_dtype, d->num_slots);
@@ -439,7 +449,7 @@ static void reach_of_compact(const specv_compact_desc *d) {
 }
 
 static void fill_compact(specv_compact_desc *d) {
-    d->reserved = (uint32_t)field(0), d->canary0 = (uint32_t)field(0),
+    d->chained = field32((int32_t)take(1) & 3), d->canary0 = (uint32_t)field(0),
     d->canary1 = (uint32_t)field(0);
     fill_slots(&d->slot, &d->slot_dtype, &d->num_slots),
         d->keep_status = field32((int32_t)take(1) & 1);
@@ -457,7 +467,7 @@ static void fill_compact(specv_compact_desc *d) {
 }
 
 static void rules_of_group(const specv_group_desc *d) {
-    RULE(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    RULES_OF_ALL(d);
     RULE(d->batch >= 0, BATCH);
     RULE(d->batch <= 65536, TOO_LARGE);
     RULE(aligned(d->num_active, 4), NUM_ACTIVE);
@@ -477,7 +487,7 @@ static void rules_of_group(const specv_group_desc *d) {
 static void reach_of_group(const specv_group_desc *d) { reach((wide)d->batch * d->batch); }
 
 static void fill_group(specv_group_desc *d) {
-    d->reserved = (uint32_t)field(0), d->canary0 = (uint32_t)field(0),
+    d->chained = field32((int32_t)take(1) & 3), d->canary0 = (uint32_t)field(0),
     d->canary1 = (uint32_t)field(0);
     d->batch = field32((int32_t)take(1) * 200);
     d->num_active = (const int32_t *)maybe(), d->skip = (const uint8_t *)maybe();
@@ -497,7 +507,8 @@ static void fill_group(specv_group_desc *d) {
 
 static void rules_of_draft_budget(const specv_draft_budget_desc *d) {
     const wide batch = d->rows.batch, drafts = batch ? d->rows.max_draft : 0;
-    RULE(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    RULES_OF_ALL(d);
+    RULE(d->reserved == 0, CANARY);
     rules_of_rows(&d->rows);
     RULE(!is_csr(&d->rows), LAYOUT);
     NEEDED(d->confidence, 4, drafts, CONFIDENCE);
@@ -521,6 +532,7 @@ static void fill_draft_budget(specv_draft_budget_desc *d) {
     if (is_csr(&d->rows) && take(1) < 250)
         d->rows.row_start = d->rows.row_end = NULL, d->rows.num_draft_tokens = field(0);
     d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
+    d->chained = field32((int32_t)take(1) & 3), d->reserved = (uint32_t)field(0);
     d->keep_status = field32((int32_t)take(1) & 1), d->confidence = (const float *)pointer();
     d->budget = (const int32_t *)maybe(), d->survival = (float *)pointer();
     d->new_draft_len = (int32_t *)pointer(), d->new_row_start = (int32_t *)maybe();
@@ -533,7 +545,7 @@ static void fill_draft_budget(specv_draft_budget_desc *d) {
 static void rules_of_particle_weights(const specv_particle_weights_desc *d) {
     const wide batch = d->batch, drafts = batch ? d->max_draft : 0;
     const unsigned token = d->token_dtype == SPECV_I64 ? 8 : 4;
-    RULE(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    RULES_OF_ALL(d);
     RULE(d->batch >= 0, BATCH);
     RULE(d->max_draft >= 0, MAX_DRAFT);
     RULE(batch * ((wide)d->max_draft + 1) <= 1 << 30, TOO_LARGE);
@@ -577,7 +589,7 @@ static void reach_of_particle_weights(const specv_particle_weights_desc *d) {
 }
 
 static void fill_particle_weights(specv_particle_weights_desc *d) {
-    d->reserved = (uint32_t)field(0), d->canary0 = (uint32_t)field(0),
+    d->chained = field32((int32_t)take(1) & 3), d->canary0 = (uint32_t)field(0),
     d->canary1 = (uint32_t)field(0);
     fill_slots(&d->slot, &d->slot_dtype, &d->num_slots),
         d->keep_status = field32((int32_t)take(1) & 1);
@@ -599,7 +611,8 @@ static void fill_particle_weights(specv_particle_weights_desc *d) {
 }
 
 static void rules_of_resample_plan(const specv_resample_plan_desc *d) {
-    RULE(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    RULES_OF_ALL(d);
+    RULE(d->reserved == 0, CANARY);
     RULE(d->scheme >= 0 && d->scheme <= 3, SCHEME);
     RULE(d->num_groups >= 0 && d->num_particles >= 1 && d->num_particles <= 1024, PARTICLES);
     RULE((wide)d->num_groups * d->num_particles <= 1 << 30, TOO_LARGE);
@@ -626,6 +639,7 @@ static void fill_resample_plan(specv_resample_plan_desc *d) {
     const double thresholds[] = {0, 1, 0.5, 1e-300, 0.999, -0.0};
     const double bad[] = {-1, 1.0000001, (double)INFINITY, (double)NAN};
     d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
+    d->chained = field32((int32_t)take(1) & 3), d->reserved = (uint32_t)field(0);
     fill_slots(&d->group_slot, &d->group_slot_dtype, &d->num_group_slots);
     d->keep_status = field32((int32_t)take(1) & 1), d->scheme = field32((int32_t)take(1) & 3);
     d->num_active_groups = (const int32_t *)maybe(), d->interval_weight = (double *)pointer();
@@ -644,7 +658,8 @@ static void rules_of_reshuffle(const specv_reshuffle_desc *d) {
     const unsigned token = d->token_dtype == SPECV_I64 ? 8 : 4;
     const wide slots = d->slot ? d->num_slots : d->batch;
     const wide jobs = (wide)d->num_groups * d->max_jobs;
-    RULE(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    RULES_OF_ALL(d);
+    RULE(d->reserved == 0, CANARY);
     RULE(d->batch >= 0, BATCH);
     rules_of_slots(d->slot, d->slot_dtype, d->num_slots);
     RULE(d->num_groups >= 0, PARTICLES);
@@ -690,6 +705,7 @@ static void reach_of_reshuffle(const specv_reshuffle_desc *d) {
 
 static void fill_reshuffle(specv_reshuffle_desc *d) {
     d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
+    d->chained = field32((int32_t)take(1) & 3), d->reserved = (uint32_t)field(0);
 
     fill_slots(&d->slot, &d->slot_dtype, &d->num_slots),
         d->keep_status = field32((int32_t)take(1) & 1);

@@ -20,6 +20,13 @@ static unsigned char broken[NUM_CODES]; /* by -status */
         if (!(condition)) broken[-(SPECV_ERR_##code)] = 1;                                         \
     } while (0)
 
+/* What every descriptor has. */
+#define RULES_OF_ALL(d)                                                                            \
+    do {                                                                                           \
+        RULE((d)->canary0 == 0 && (d)->canary1 == 0, CANARY);                                      \
+        RULE((d)->chained >= 0 && (d)->chained < 4, CHAINED);                                      \
+    } while (0)
+
 #define RULES_OF_STATUS(d, array)                                                                  \
     do {                                                                                           \
         RULE(aligned((d)->array, 4), ROW_STATUS);                                                  \
@@ -61,7 +68,7 @@ static void rules_of_drafts(const specv_verify_greedy_desc *d) {
     const unsigned token = d->token_dtype == SPECV_I64 ? 8 : 4;
     const int csr = is_csr(&d->rows);
     const int64_t max_draft = d->rows.max_draft;
-    RULE(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    RULES_OF_ALL(d);
     rules_of_rows(&d->rows);
     RULE(d->token_dtype == 0 || d->token_dtype == 1, TOKEN_DTYPE);
     if (d->rows.batch > 0) {
@@ -176,7 +183,7 @@ static void rules_of_sample(const specv_sample_desc *d) {
     rows.batch = d->batch;
     rows.num_active = d->num_active;
     rows.slot = d->slot, rows.slot_dtype = d->slot_dtype, rows.num_slots = d->num_slots;
-    RULE(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    RULES_OF_ALL(d);
     rules_of_rows(&rows);
     RULE(d->method == 0 || d->method == 1, RULE);
     RULE(d->token_dtype == 0 || d->token_dtype == 1, TOKEN_DTYPE);
@@ -238,7 +245,7 @@ static void rules_of_kv(const specv_kv_pack *kv, const specv_rows *r) {
 }
 
 static void rules_of_pack(const specv_pack_kv_desc *d) {
-    RULE(d->canary0 == 0 && d->canary1 == 0 && d->reserved == 0, CANARY);
+    RULES_OF_ALL(d);
     rules_of_rows(&d->rows);
     RULE(d->rows.batch <= 0 || d->accepted_len, ACCEPTED_LEN);
     RULE(aligned(d->accepted_len, 4), ACCEPTED_LEN);
@@ -253,7 +260,8 @@ static void rules_of_verify_pack(const specv_verify_pack_kv_desc *d) {
 }
 
 static void rules_of_stats(const specv_accept_stats_desc *d) {
-    RULE(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    RULES_OF_ALL(d);
+    RULE(d->reserved == 0, CANARY);
     rules_of_rows(&d->rows);
     RULE(d->accumulate == 0 || d->accumulate == 1, ACCUMULATE);
     RULE(d->token_dtype == 0 || d->token_dtype == 1, TOKEN_DTYPE);
@@ -391,7 +399,7 @@ static void fill_rows(specv_rows *r) {
 
 static void fill_verify(specv_verify_greedy_desc *d) {
     const int64_t csr = is_csr(&d->rows) ? 0 : 1;
-    d->canary0 = (uint32_t)field(0), d->reserved = (uint32_t)field(0);
+    d->canary0 = (uint32_t)field(0), d->chained = field32((int32_t)take(1) & 3);
     d->keep_status = field32((int32_t)take(1) & 1);
     d->token_dtype = field32((int32_t)take(1) & 1);
     d->draft_tokens = pointer(), d->target_tokens = pointer();
@@ -466,7 +474,7 @@ static void fill_sample(specv_sample_desc *d) {
     d->token_stride_elems = field((int64_t)take(1) & 3), d->num_active = (const int32_t *)maybe();
     d->temperature = (const float *)maybe(), d->uniform = (const float *)maybe();
     if (take(1) < 224) d->seed = (const uint64_t *)pointer();
-    d->reserved = (uint32_t)field(0);
+    d->chained = field32((int32_t)take(1) & 3);
     fill_slots(&d->slot, &d->slot_dtype, &d->num_slots);
     d->position = (const int32_t *)pointer(), d->row_status = (uint32_t *)maybe();
     d->logprob = (float *)maybe(), d->lse = (float *)maybe(), d->max_prob = (float *)maybe();
@@ -535,7 +543,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             fill_rows(&pack.rows), fill_kv(&pack.kv, &pack.rows);
             pack.accepted_len = (const int32_t *)pointer(), pack.row_status = (uint32_t *)maybe();
             pack.keep_status = field32((int32_t)take(1) & 1);
-            pack.reserved = (uint32_t)field(0), pack.canary1 = (uint32_t)field(0);
+            pack.chained = field32((int32_t)take(1) & 3), pack.canary1 = (uint32_t)field(0);
         }
         rules_of_pack(&pack);
         compare(status = specv_pack_kv_validate(&pack));
@@ -605,7 +613,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             stats.draft_tokens = maybe(), stats.token_dtype = field32((int32_t)take(1) & 1);
             stats.draft_stride_elems =
                 field(is_csr(&stats.rows) ? 0 : (take(1) & 1) * (stats.rows.max_draft + 3ll));
-            stats.canary1 = (uint32_t)field(0);
+            stats.canary1 = (uint32_t)field(0), stats.reserved = (uint32_t)field(0);
+            stats.chained = field32((int32_t)take(1) & 3);
         }
         rules_of_stats(&stats);
         compare(status = specv_accept_stats_validate(&stats));

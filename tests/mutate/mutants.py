@@ -31,7 +31,7 @@ ENDS = {';', ',', '?', ':', '=', '+=', '-=', '*=', '/=', '|=', '&=', '^=', '<<='
 TOKEN = re.compile(r'[A-Za-z_]\w*|0[xX]\w+|\d[\w.]*|->|\+\+|--|<<=|>>=|<<|>>|[-+*/%&|^<>=!]=|&&|\|\||\S')
 
 BARRIERS = ('__syncthreads', '__syncwarp', '__threadfence', '__threadfence_block',
-            '__threadfence_system', 'specv_i_launch_dependents', 'specv_i_wait_for_primary')
+            '__threadfence_system', 'specv_i_begin')
 FULL_MASK, LACKING_MASK = 'SPECV_FULL_WARP', '0x7fffffffu'
 ATOMICS = {'atomicAdd': '+=', 'atomicMin': '=', 'atomicMax': '=', 'atomicOr': '|='}
 RELATIONS = {'<': '<=', '<=': '<', '>': '>=', '>=': '>'}

@@ -7,6 +7,7 @@ namespace ptxrun {
 namespace {
 
 const Counter counterTable[] = {{"launches", &Totals::launches},
+                                {"dependent_launches", &Totals::dependentLaunches},
                                 {"warp_instructions", &Totals::warpInstructions},
                                 {"thread_instructions", &Totals::threadInstructions},
                                 {"partial_instructions", &Totals::partialInstructions},

@@ -228,6 +228,7 @@ void Simulator::launch(LoadedModule &module, const std::string &name, const Laun
   Grid(context).run();
   totals.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   totals.launches = 1;
+  totals.dependentLaunches = config.overlapsPrevious;
   kernel.totals.add(totals);
   engine->totals.add(totals);
 }
