@@ -11,6 +11,7 @@ command_of() {
     units) echo "bash tests/run.sh" ;;            # reference and device against oracles
     compile) echo "bash tests/compile/run.sh" ;;  # every way to include and build the kit
     compile_quick) echo "bash tests/compile/run.sh --quick" ;; # one compiler of each kind
+    compile_rest) echo "bash tests/compile/run.sh --rest" ;; # what compile_quick leaves out
     broken) echo "bash tests/compile/broken.sh" ;; # each compile case turns red on a broken header
     examples) echo "bash examples/run.sh" ;;
     tiny_lm) echo "bash tests/tiny_lm.sh" ;;      # the main job, on real tokens

@@ -8,13 +8,13 @@ out=${OUT:-$here/build}/broken
 [ -x "${NVCC:-}" ] && PATH=$(dirname "$NVCC"):$PATH
 rm -rf "$out" && mkdir -p "$out/kit" || exit 2
 cp "$root/specverify.cuh" "$root/specverify_ref.h" "$out/kit/" || exit 2
-passed=0 failed=0 skipped=0
+jobs=${JOBS:-$(nproc 2>/dev/null || echo 2)}
 
 count() { # passed | failed | skipped, text
   case $1 in
-  passed) passed=$((passed + 1)); echo "passed  $2" ;;
-  skipped) skipped=$((skipped + 1)); echo "skipped $2" ;;
-  failed) failed=$((failed + 1)); echo "FAILED  $2" ;;
+  passed) echo "passed  $2" ;;
+  skipped) echo "skipped $2" ;;
+  failed) echo "FAILED  $2" ;;
   esac
 }
 
@@ -23,32 +23,33 @@ break_one() { # why, edits, case
   if ! command -v nvcc >/dev/null && [[ ! $case =~ gcc|_reference|^old_|^fuzz|^every_ ]]; then
     count skipped "$why: no nvcc"; return
   fi
-  rm -rf "$out/headers" && mkdir -p "$out/headers"
-  cp "$out"/kit/* "$out/headers/"
-  sed -i "$edits" "$out"/headers/*
-  if diff -rq "$out/kit" "$out/headers" >/dev/null; then
+  rm -rf "$mine/headers" && mkdir -p "$mine/headers"
+  cp "$out"/kit/* "$mine/headers/"
+  sed -i "$edits" "$mine"/headers/*
+  if diff -rq "$out/kit" "$mine/headers" >/dev/null; then
     count failed "$why: the edit changes nothing"; return
   fi
-  HEADERS=$out/headers OUT=$out/run "$here/run.sh" --exact "$case" >"$out/text" 2>&1
-  if grep -q ' 1 failed,' "$out/text"; then
+  HEADERS=$mine/headers OUT=$mine/run "$here/run.sh" --exact "$case" >"$mine/text" 2>&1
+  if grep -q ' 1 failed,' "$mine/text"; then
     if [ -z "${sound[$case]:-}" ]; then
-      HEADERS=$out/kit OUT=$out/run "$here/run.sh" --exact "$case" >"$out/text" 2>&1
+      HEADERS=$out/kit OUT=$mine/run "$here/run.sh" --exact "$case" >"$mine/text" 2>&1
       sound[$case]=$?
     fi
     if [ "${sound[$case]}" = 0 ]; then count passed "$why"
     else count failed "$why: $case fails anyway"; fi
-  elif grep -q ' 1 skipped' "$out/text"; then count skipped "$why: $(head -1 "$out/text")"
+  elif grep -q ' 1 skipped' "$mine/text"; then count skipped "$why: $(head -1 "$mine/text")"
   else count failed "$why: nothing noticed"; fi
 }
 
-declare -A sound # does the case pass on the kit as it is?
+# Paragraphs of one case go to one worker, which asks once whether the kit as it is passes it.
+whys=() all_edits=() cases=()
 why='' edits='' last=''
 while IFS= read -r line; do
   if [ -n "$line" ]; then
     if [ -z "$why" ]; then why=$line
     else edits+=${last:+$last$'\n'} last=$line; fi
   elif [ -n "$why" ]; then
-    break_one "$why" "${edits%$'\n'}" "$last" </dev/null
+    whys+=("$why") all_edits+=("${edits%$'\n'}") cases+=("$last")
     why='' edits='' last=''
   fi
 done <<'LIST'
@@ -231,5 +232,27 @@ s/^#if defined(SPECVERIFY_EXPORT) ||/#if/
 exports_reference
 
 LIST
+
+work() { # number of this worker
+  declare -A sound # does the case pass on the kit as it is?
+  local mine=$out/$1
+  mkdir -p "$mine"
+  for i in "${!whys[@]}"; do
+    [ "${worker[${cases[$i]}]}" = "$1" ] || continue
+    break_one "${whys[$i]}" "${all_edits[$i]}" "${cases[$i]}" </dev/null
+  done >"$out/log$1"
+}
+declare -A worker
+next=0
+for case in "${cases[@]}"; do
+  [ -n "${worker[$case]:-}" ] && continue
+  worker[$case]=$next next=$(((next + 1) % jobs))
+done
+for ((w = 0; w < jobs; ++w)); do work $w & done
+wait
+cat "$out"/log*
+passed=$(cat "$out"/log* | grep -c '^passed ')
+skipped=$(cat "$out"/log* | grep -c '^skipped ')
+failed=$((${#whys[@]} - passed - skipped)) # one without a word failed
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

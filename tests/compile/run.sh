@@ -1,7 +1,8 @@
 #!/bin/bash
-# run.sh [--quick] [pattern | --exact case]: does the kit compile, link and stay out of the way
+# run.sh [--quick | --rest] [pattern | --exact case]: does the kit compile, link and stay out of the way
 # wherever it is promised to?  Needs gcc and g++; does more with clang, nvcc, NVRTC and ptxrun, and
-# says what it left out.  --quick: one compiler of each kind, one GPU architecture.
+# says what it left out.  --quick: one compiler of each kind, one GPU architecture; --rest: what
+# --quick leaves out.
 # Ends with "N passed, N failed, N skipped".
 #   HEADERS=folder of the kit  OUT=build folder  JOBS=2  NVCC=path  PTXRUN_OUT=folder of ptxrun
 here=$(cd "$(dirname "$0")" && pwd)
@@ -9,8 +10,8 @@ root=$(cd "$here/../.." && pwd)
 headers=${HEADERS:-$root}
 out=${OUT:-$here/build}
 ptxrun=${PTXRUN_OUT:-$root/tests/ptxrun/build}
-quick=0
-[ "${1:-}" = --quick ] && { quick=1; shift; }
+mode=all
+case ${1:-} in --quick | --rest) mode=${1#--}; shift ;; esac
 pattern=${1:-.} exact=
 [ "$pattern" = --exact ] && exact=$2
 [ -x "${NVCC:-}" ] && PATH=$(dirname "$NVCC"):$PATH
@@ -294,94 +295,103 @@ case_fuzz_guided() { # seconds
 
 # ---- the list ----
 
-cases=()
+declare -A is_quick
+
 add() { cases+=("$*"); }
-
-languages="c:c99 c:c11 c:c17 c++:c++11 c++:c++14 c++:c++17 c++:c++20"
-[ $quick = 1 ] && languages="c:c99 c++:c++11"
-for language in $languages; do
-  for family in gcc clang; do
-    compiler=$family
-    [ "${language%%:*}" = c++ ] && { [ $family = gcc ] && compiler=g++ || compiler=clang++; }
-    [ $quick = 1 ] && [ $family = clang ] && continue
-    add declarations $compiler ${language/:/ }
-    add reference $compiler ${language/:/ }
-  done
-done
-for compiler in gcc clang; do
-  [ $quick = 1 ] && [ $compiler = clang ] && continue
-  add reference_static $compiler c c99
-  add reference_static $compiler c++ c++17
-  add implementation_in_c $compiler c
-  add implementation_in_c $compiler c++
-  add hostile_c $compiler c c99
-  add hostile_c $compiler c++ c++17
-  add macros_c $compiler c
-  add macros_c $compiler c++
-done
-add readme
-add symbols_reference
-add exports_reference
-add reference_archives gcc c c99
-[ $quick = 1 ] || add reference_archives clang++ c++ c++17
-add old_toolkit
-add old_architecture
-add every_function_used
-add fuzz_random 4
-[ $quick = 1 ] || add fuzz_guided 20
-
-if have nvcc; then
-  if [ $quick = 1 ]; then
-    architectures="sm_90"
-  else
-    architectures=$(nvcc --list-gpu-arch | sed 's/compute_/sm_/')
-  fi
-  for arch in $architectures; do add architecture "$arch"; done
-  add nvcc -rdc=true -std=c++17
-  add nvcc -DDECLARED_FIRST -std=c++17
-  add nvcc -DSPECVERIFY_STATIC -std=c++17
-  add nvcc -DSPECVERIFY_NO_VALIDATE -std=c++17
-  add hostile_cuda
-  add macros_cuda
-  add symbols_cuda
-  add symbols_static
-  add own_scan
-  add same_ptx sm_90
-  add nvrtc compute_90
-  add two_files
-  add two_libraries first,second
-  add archives c
-  add exports_kit
-  add families sm_90
-  if [ $quick = 0 ]; then
-    for standard in 11 14 17 20; do
-      add nvcc -std=c++$standard
-      add clang_host -std=c++$standard
+list_cases() { # 1: the quick ones only
+  local quick=$1 languages language family compiler architectures arch standard
+  cases=()
+  languages="c:c99 c:c11 c:c17 c++:c++11 c++:c++14 c++:c++17 c++:c++20"
+  [ $quick = 1 ] && languages="c:c99 c++:c++11"
+  for language in $languages; do
+    for family in gcc clang; do
+      compiler=$family
+      [ "${language%%:*}" = c++ ] && { [ $family = gcc ] && compiler=g++ || compiler=clang++; }
+      [ $quick = 1 ] && [ $family = clang ] && continue
+      add declarations $compiler ${language/:/ }
+      add reference $compiler ${language/:/ }
     done
-    add nvcc -arch=sm_75 -rdc=true
-    add nvcc -G
-    add nvcc --use_fast_math
-    add nvcc -O0
-    add nvcc -arch=sm_90a
-    add nvcc -DSPECVERIFY_STATIC -DDECLARED_FIRST -rdc=true
-    add nvcc -DSPECVERIFY_NO_SHORT_NAMES
-    add clang_host -DSPECVERIFY_STATIC
-    add clang_host -rdc=true
-    add clang_host -DSPECVERIFY_NO_VALIDATE
-    add same_ptx sm_75
-    add nvrtc compute_75
-    add nvrtc compute_90 --std=c++11
-    add nvrtc compute_90 --use_fast_math
-    add nvrtc compute_90 -DSPECVERIFY_NO_STDINT -DOWN_STDINT
-    add nvrtc compute_90 -DSPECVERIFY_NO_SHORT_NAMES
-    add two_files -rdc=true
-    add two_files -std=c++11 -ccbin clang++
-    add two_libraries second,first
-    add archives c++ -ccbin clang++
-    add archives cu
-    add archives c++ -rdc=true
-    add archives cu -rdc=true -ccbin clang++
+  done
+  for compiler in gcc clang; do
+    [ $quick = 1 ] && [ $compiler = clang ] && continue
+    add reference_static $compiler c c99
+    add reference_static $compiler c++ c++17
+    add implementation_in_c $compiler c
+    add implementation_in_c $compiler c++
+    add hostile_c $compiler c c99
+    add hostile_c $compiler c++ c++17
+    add macros_c $compiler c
+    add macros_c $compiler c++
+  done
+  add readme
+  add symbols_reference
+  add exports_reference
+  add reference_archives gcc c c99
+  [ $quick = 1 ] || add reference_archives clang++ c++ c++17
+  add old_toolkit
+  add old_architecture
+  add every_function_used
+  add fuzz_random 4
+  [ $quick = 1 ] || add fuzz_guided 20
+
+  if have nvcc; then
+    if [ $quick = 1 ]; then
+      architectures="sm_90"
+    else
+      architectures=$(nvcc --list-gpu-arch | sed 's/compute_/sm_/')
+    fi
+    for arch in $architectures; do add architecture "$arch"; done
+    add nvcc -rdc=true -std=c++17
+    add nvcc -DDECLARED_FIRST -std=c++17
+    add nvcc -DSPECVERIFY_STATIC -std=c++17
+    add nvcc -DSPECVERIFY_NO_VALIDATE -std=c++17
+    add hostile_cuda
+    add macros_cuda
+    add symbols_cuda
+    add symbols_static
+    add own_scan
+    add same_ptx sm_90
+    add nvrtc compute_90
+    add two_files
+    add two_libraries first,second
+    add archives c
+    add exports_kit
+    add families sm_90
+    if [ $quick = 0 ]; then
+      for standard in 11 14 17 20; do
+        add nvcc -std=c++$standard
+        add clang_host -std=c++$standard
+      done
+      add nvcc -arch=sm_75 -rdc=true
+      add nvcc -G
+      add nvcc --use_fast_math
+      add nvcc -O0
+      add nvcc -arch=sm_90a
+      add nvcc -DSPECVERIFY_STATIC -DDECLARED_FIRST -rdc=true
+      add nvcc -DSPECVERIFY_NO_SHORT_NAMES
+      add clang_host -DSPECVERIFY_STATIC
+      add clang_host -rdc=true
+      add clang_host -DSPECVERIFY_NO_VALIDATE
+      add same_ptx sm_75
+      add nvrtc compute_75
+      add nvrtc compute_90 --std=c++11
+      add nvrtc compute_90 --use_fast_math
+      add nvrtc compute_90 -DSPECVERIFY_NO_STDINT -DOWN_STDINT
+      add nvrtc compute_90 -DSPECVERIFY_NO_SHORT_NAMES
+      add two_files -rdc=true
+      add two_files -std=c++11 -ccbin clang++
+      add two_libraries second,first
+      add archives c++ -ccbin clang++
+      add archives cu
+      add archives c++ -rdc=true
+      add archives cu -rdc=true -ccbin clang++
+    fi
   fi
+}
+list_cases 1
+if [ $mode != quick ]; then
+  for words in "${cases[@]}"; do is_quick[$words]=1; done
+  list_cases 0
 fi
 
 # ---- run them, two at a time ----
@@ -402,6 +412,7 @@ run_case() { # number: its words were added above
 
 passed=0 failed=0 skipped=0 running=0 chosen=()
 for number in "${!cases[@]}"; do
+  [ $mode = rest ] && [ -n "${is_quick[${cases[$number]}]:-}" ] && continue
   if [ -n "$exact" ]; then
     [ "${cases[$number]}" = "$exact" ] || continue
   else
