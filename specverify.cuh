@@ -1,4 +1,4 @@
-/* specverify.cuh - 0.5.0 - verification of batched speculative decoding, in CUDA C
+/* specverify.cuh - 0.6.0 - verification of batched speculative decoding, in CUDA C
    SPDX-License-Identifier: MIT-0                              no warranty; use at your own risk
 
    Do this:
@@ -251,6 +251,7 @@
    SPECVERIFY_NO_STDINT        under NVRTC, if you declare int32_t and its kin yourself.
 
    ------------------------------------------------------------------------------- >>revisions
+   0.6.0  fast at small batches: fewer dependent trips, kernels per type; `chained`.
    0.5.0  ordered by families, which can be left out; one vocabulary; slots; versioned symbols.
    0.4.1  lawful everywhere: streams, tails, budgets; silent faults. Other bits for a seed.
    0.4.0  elements of any size are carried; a bonus that was not drawn is not emitted
@@ -267,10 +268,10 @@
 /* ================================================================================= >>config */
 
 #define SPECVERIFY_VERSION_MAJOR  0
-#define SPECVERIFY_VERSION_MINOR  5
+#define SPECVERIFY_VERSION_MINOR  6
 #define SPECVERIFY_VERSION_PATCH  0
-#define SPECVERIFY_VERSION        500 /* major * 10000 + minor * 100 + patch */
-#define SPECVERIFY_VERSION_STRING "0.5.0"
+#define SPECVERIFY_VERSION        600 /* major * 10000 + minor * 100 + patch */
+#define SPECVERIFY_VERSION_STRING "0.6.0"
 
 #if defined(__CUDACC_RTC__)
 #if !defined(SPECVERIFY_NO_STDINT) /* NVRTC finds no <stdint.h> without an include path */

@@ -1,4 +1,4 @@
-/* specverify_ref.h - 0.5.0 - the operations of specverify.cuh in portable C
+/* specverify_ref.h - 0.6.0 - the operations of specverify.cuh in portable C
    SPDX-License-Identifier: MIT-0                              no warranty; use at your own risk
 
    Do this:

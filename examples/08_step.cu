@@ -59,7 +59,7 @@ static __global__ void target_model(state *s) {
 static __global__ void write_text(state *s) {
     const int b = (int)threadIdx.x, slot = s->slot[b];
     for (int i = 0; i <= s->accepted[b]; ++i)
-        s->text[slot][s->cache_len[slot] + 1 + i] = s->out[b][i];
+        s->text[slot][s->cache_len[slot] - s->accepted[b] + i] = s->out[b][i]; /* appended */
     s->pending[slot] = s->next[b];
 }
 
@@ -92,8 +92,7 @@ static int step(state *s, void *scratch, int64_t scratch_bytes, cudaStream_t str
     verify.temperature = s->temperature, verify.seed = s->seed, verify.position = s->cache_len;
     verify.rule = SPECV_RULE_TOKEN;
     verify.scratch = scratch, verify.scratch_bytes = scratch_bytes;
-    if (!status) status = specv_verify_sample(&verify, stream);
-    write_text<<<1, ROWS, 0, stream>>>(s);
+    verify.verify.chained = SPECV_CHAINED_BEFORE;
 
     specv_append_kv_desc append = SPECV_ZERO;
     append.rows = rows, append.accepted_len = s->accepted, append.num_pending = 1;
@@ -101,7 +100,11 @@ static int step(state *s, void *scratch, int64_t scratch_bytes, cudaStream_t str
     append.src.plane = s->pass_kv, append.kv.plane = s->cache;
     append.kv.head_bytes = 4, append.kv.max_positions = MAX_TEXT;
     append.row_status = s->rows_status, append.ticket = &s->ticket;
-    return status ? status : specv_append_kv(&append, stream);
+    append.chained = SPECV_CHAINED_AFTER; /* it gets ready meanwhile, and waits: sm_90 */
+    if (!status) status = specv_verify_sample(&verify, stream);
+    if (!status) status = specv_append_kv(&append, stream);
+    write_text<<<1, ROWS, 0, stream>>>(s);
+    return status;
 }
 
 #define CUDA(call)                                                                                 \
