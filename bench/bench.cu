@@ -22,6 +22,8 @@
                                 the same; modes are listed in moves.cuh. B: of particles, all of
                                 them, rounded up to whole groups
    bench counters               under ptxrun: counts of one launch of every variant
+   bench cycles [CASE ...]      the cases of cycles.cuh, one launch of each; cycles.sh reads it
+   bench cycles list            their names, and the kernels that each needs
    options, anywhere: --quick, --iters N, --warmup N, --graph N, --replays N, --arena MIB
 
    CSV on stdout; lines that begin with # describe the machine and the run. Every variant of every
@@ -29,13 +31,12 @@
    that should not have been written count as errors, too. The first difference ends the program.
 
    Variants are described in variants.cuh, what reads scores in scores.cuh, what moves KV and keeps
-   numbers in moves.cuh, floors and the clock in bench.h. */
+   numbers in moves.cuh, cases without a GPU in cycles.cuh, floors and the clock in bench.h. */
 
 #define SPECVERIFY_IMPLEMENTATION
 #define SPECVERIFY_REF_STATIC
 #define SPECVERIFY_REF_IMPLEMENTATION
 #include <cuda_runtime.h>
-#include <cuda_profiler_api.h>
 
 #include "../specverify_ref.h"
 
@@ -258,7 +259,7 @@ static void verify_variant(const bench_run *r, const bench_variant *v) {
         if (status) bench_fail(v->name, status);
         CUDA_CHECK(cudaMemcpyAsync(host_out, outputs, (size_t)output_bytes, cudaMemcpyDeviceToHost,
                                    bench.stream));
-        CUDA_CHECK(cudaStreamSynchronize(bench.stream));
+        bench_wait();
         if (memcmp(host_out, host_in + r->at.outputs, (size_t)output_bytes) != 0) {
             int64_t at = 0;
             while (host_out[at] == host_in[r->at.outputs + at]) ++at;
@@ -448,6 +449,19 @@ static void print_row(const char *op, const char *variant, const bench_case *c, 
     fflush(stdout);
 }
 
+/* Loads that wait for each other, in the kit's own grid. */
+static bench_floor probe_of_case(const bench_run *r, int depth) {
+    const bench_case *c = &r->c;
+    const int blocks = c->op == OP_VERIFY        ? (c->batch + 3) / 4
+                       : c->op == OP_STATS       ? 1
+                       : c->op == OP_VERIFY_PACK ? blocks_of_one(&r->both[0])
+                                                 : blocks_of_pack(&r->pack[0].rows, &r->pack[0].kv);
+    const int threads = c->op == OP_VERIFY  ? SPECV_VERIFY_THREADS
+                        : c->op == OP_STATS ? SPECV_STATS_THREADS
+                                            : SPECV_PACK_THREADS;
+    return bench_probe(depth, blocks, threads);
+}
+
 /* The floor of a case: the loads that must wait for each other, in the kit's own grid, or the copy
    of the KV bytes, whichever takes longer. */
 static bench_bound measure_bound(const bench_run *r, int with_graph) {
@@ -455,14 +469,7 @@ static bench_bound measure_bound(const bench_run *r, int with_graph) {
     int64_t copied =
         (c->op & (OP_PACK | OP_VERIFY_PACK)) ? r->accepted * c->row_bytes * c->planes : 0;
     int depth = c->op == OP_VERIFY || c->op == OP_STATS ? 1 : 2;
-    int blocks = c->op == OP_VERIFY        ? (c->batch + 3) / 4
-                 : c->op == OP_STATS       ? 1
-                 : c->op == OP_VERIFY_PACK ? blocks_of_one(&r->both[0])
-                                           : blocks_of_pack(&r->pack[0].rows, &r->pack[0].kv);
-    int threads = c->op == OP_VERIFY  ? SPECV_VERIFY_THREADS
-                  : c->op == OP_STATS ? SPECV_STATS_THREADS
-                                      : SPECV_PACK_THREADS;
-    bench_floor f = bench_probe(depth, blocks, threads);
+    bench_floor f = probe_of_case(r, depth);
     bench_bound bound = {depth == 1 ? "probe1" : "probe2", 0}, copy = {"copy", 0};
     bound.us = with_graph ? bench_time_graph(launch_floor_probe, &f, 1).p50
                           : bench_time_events(launch_floor_probe, &f, 1, 1).p50;
@@ -650,7 +657,7 @@ static void sweep_stats(void) {
 static bench_case case_of_scores(const scores_run *r) {
     bench_case c = make_case(0, r->batch, r->gamma, 0, r->vocab * score_bytes(r->dtype));
     c.generator = GEN_SCORES, c.dtype = r->dtype;
-    if (r->mode->drafts) c.alpha = (double)r->accepted / (r->batch * r->gamma);
+    if (r->gamma) c.alpha = (double)r->accepted / (r->batch * r->gamma);
     return c;
 }
 
@@ -793,11 +800,11 @@ static const char *const counter_names[] = {"launches",
 /* One launch, and its row of counts. */
 static void count_launch(const char *op, const char *variant, const bench_case *c,
                          bench_launch launch, const void *context, int64_t least, int64_t asked) {
-    CUDA_CHECK(cudaProfilerStart());
+    bench_profile(1);
     int status = launch(context, 0, bench.stream);
     if (status) bench_fail(variant, status);
-    CUDA_CHECK(cudaStreamSynchronize(bench.stream));
-    CUDA_CHECK(cudaProfilerStop());
+    bench_wait();
+    bench_profile(0);
     printf("%s,%s,%d,%d,%g,%lld,%d,%s,%s,%lld,%lld", op, variant, c->batch, c->gamma, c->alpha,
            (long long)c->row_bytes, c->planes, generator_name(c), dtype_name(c), (long long)least,
            (long long)asked);
@@ -890,6 +897,8 @@ static int count_variants(void) {
     return 0;
 }
 
+#include "cycles.cuh"
+
 static int run_once_on_scores(int count, char **words) {
     static scores_run run;
     const char *name = count > 0 ? words[0] : "token";
@@ -963,6 +972,7 @@ static int run_command(int count, char **words) {
     const char *command = count ? words[0] : "";
     int all = strcmp(command, "all") == 0, known = all;
     if (strcmp(command, "counters") == 0) return count_variants();
+    if (strcmp(command, "cycles") == 0) return run_cycles(count - 1, words + 1);
     if (strcmp(command, "one") == 0) return run_once(count - 1, words + 1);
     print_header();
 #define COMMAND(name, sweep)                                                                       \

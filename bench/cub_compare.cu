@@ -172,7 +172,7 @@ static void compare_with_reference(const peer_case *c, const char *name, bench_l
         if (status) bench_fail(name, status);
         CUDA_CHECK(cudaMemcpyAsync(host_out, c->d[s].kv.dst, (size_t)kv_bytes,
                                    cudaMemcpyDeviceToHost, bench.stream));
-        CUDA_CHECK(cudaStreamSynchronize(bench.stream));
+        bench_wait();
         if (memcmp(host_out, host_in + dst_offset, (size_t)kv_bytes) != 0) {
             fprintf(stderr, "cub_compare: %s differs from the reference\n", name);
             exit(1);

@@ -23,6 +23,8 @@ static const scores_mode scores_modes[] = {
     {"block", "verify_block", "5 kit q", SPECV_RULE_BLOCK, 1, 0, 1},
     {"coupled", "verify_coupled", "5 kit", SPECV_RULE_COUPLED, 0, 0, 1},
     {"probs", "verify_token", "5 kit probs", SPECV_RULE_TOKEN, 1, 1, 1},
+    {"block-probs", "verify_block", "5 kit probs", SPECV_RULE_BLOCK, 1, 1, 1},
+    {"score", "score", "5 kit", SPECV_RULE_SCORE, 0, 0, 1},
     {"cdf", "sample", "5 kit cdf", SPECV_RULE_TOKEN, 0, 0, 0},
     {"gumbel", "sample", "5 kit gumbel", SPECV_RULE_COUPLED, 0, 0, 0},
     {"cdf-probs", "sample", "5 kit probs", SPECV_RULE_TOKEN, 0, 1, 0},
@@ -42,6 +44,7 @@ enum {
     FIELD_MISMATCH,
     FIELD_NEXT,
     FIELD_OUT_TOKENS,
+    FIELD_LOGPROB, /* of each draft, for rule SCORE */
     NUM_FIELDS
 };
 
@@ -51,7 +54,7 @@ typedef struct scores_layout {
 } scores_layout;
 
 typedef struct scores_run {
-    int batch, gamma, dtype, num_sets, num_sms;
+    int batch, gamma, dtype, num_sets, num_sms, planted;
     int64_t vocab;
     const scores_mode *mode;
     scores_layout of_all, of_one;
@@ -65,7 +68,7 @@ typedef struct scores_run {
 
 /* ------------------------------------------------------------------------------------- inputs */
 
-__device__ static uint64_t scores_hash(uint64_t z) { /* splitmix64 */
+__host__ __device__ static uint64_t scores_hash(uint64_t z) { /* splitmix64 */
     z += 0x9e3779b97f4a7c15u;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
@@ -73,7 +76,7 @@ __device__ static uint64_t scores_hash(uint64_t z) { /* splitmix64 */
 }
 
 /* Nearly normal, deviation 1: four 16-bit uniforms. */
-__device__ static float scores_normal(uint64_t place) {
+__host__ __device__ static float scores_normal(uint64_t place) {
     const uint64_t z = scores_hash(place);
     const int sum =
         (int)(z & 0xffff) + (int)(z >> 16 & 0xffff) + (int)(z >> 32 & 0xffff) + (int)(z >> 48);
@@ -119,7 +122,7 @@ static scores_layout lay_out_scores(const scores_run *r, int batch) {
     const int64_t row = r->vocab * score_bytes(r->dtype), gamma = r->gamma;
     const int64_t each[NUM_FIELDS] = {(gamma + 1) * row, gamma * row, gamma * 4, 8, 4,
                                       gamma * 8,         gamma * 4,   4,         1, 4,
-                                      (gamma + 1) * 4};
+                                      (gamma + 1) * 4,   gamma * 4};
     scores_layout at;
     at.bytes = 0;
     for (int f = 0; f < NUM_FIELDS; ++f) {
@@ -158,6 +161,7 @@ static void describe_scores(const scores_run *r, int batch, const scores_layout 
     d.position = FIELD(int32_t, FIELD_POSITION);
     d.scratch = r->scratch, d.scratch_bytes = r->scratch_bytes;
     d.rule = mode->rule;
+    if (mode->rule == SPECV_RULE_SCORE) d.target_logprob = FIELD(float, FIELD_LOGPROB);
 
     s.scores = d.target;
     s.seed = d.seed, s.position = d.position;
@@ -200,11 +204,15 @@ static void reserve_scratch(scores_run *r, int64_t bytes) {
     r->scratch = memory, r->scratch_bytes = size;
 }
 
-/* The scores of a shape, the same in every set. All modes of the shape use them. */
-static void prepare_scores(scores_run *r, int batch, int gamma, int64_t vocab, int dtype) {
+/* Inputs beside scores, on the host. */
+static char *small_field(const scores_run *r, int field) {
+    return host_out + (r->of_all.at[field] - r->of_all.at[FIELD_DRAFT_TOKENS]);
+}
+
+/* Sizes of a shape, as many sets as fit, and its seeds and positions, on the host. */
+static void shape_scores(scores_run *r, int batch, int gamma, int64_t vocab, int dtype) {
     const scores_layout *at = &r->of_all;
     int64_t wanted;
-    char *small;
     memset(r, 0, sizeof *r);
     r->batch = batch, r->gamma = gamma, r->vocab = vocab, r->dtype = dtype;
     r->of_all = lay_out_scores(r, batch), r->of_one = lay_out_scores(r, 1);
@@ -218,11 +226,10 @@ static void prepare_scores(scores_run *r, int batch, int gamma, int64_t vocab, i
     if (at->bytes > bench.arena_bytes) bench_fail("the arena is too small for a case", -1);
     r->num_sets = (int)wanted;
     CUDA_CHECK(cudaDeviceGetAttribute(&r->num_sms, cudaDevAttrMultiProcessorCount, 0));
-    small = (char *)calloc(1, (size_t)(at->at[FIELD_LENS] - at->at[FIELD_SEED]));
     for (int b = 0; b < batch; ++b) {
         const uint64_t seed = bench_random();
         const int32_t position = (int32_t)(bench_random() % 10000);
-#define HOST(type, field) ((type *)(void *)(small + (at->at[field] - at->at[FIELD_SEED])))
+#define HOST(type, field) ((type *)(void *)small_field(r, field))
         HOST(uint64_t, FIELD_SEED)[b] = seed;
         HOST(int32_t, FIELD_POSITION)[b] = position;
         for (int j = 0; j < gamma; ++j) {
@@ -231,6 +238,12 @@ static void prepare_scores(scores_run *r, int batch, int gamma, int64_t vocab, i
         }
 #undef HOST
     }
+}
+
+/* The scores of a shape, the same in every set. All modes of the shape use them. */
+static void prepare_scores(scores_run *r, int batch, int gamma, int64_t vocab, int dtype) {
+    const scores_layout *at = &r->of_all;
+    shape_scores(r, batch, gamma, vocab, dtype);
     for (int s = 0; s < r->num_sets; ++s) {
         char *set = r->base + s * at->bytes;
         CUDA_CHECK(cudaMemsetAsync(set, 0, (size_t)at->bytes, bench.stream));
@@ -240,12 +253,11 @@ static void prepare_scores(scores_run *r, int batch, int gamma, int64_t vocab, i
             scores_fill<<<(unsigned)(batch * gamma), 256, 0, bench.stream>>>(
                 set + at->at[FIELD_DRAFT], dtype, vocab, gamma, 0.5f);
         CUDA_CHECK(cudaGetLastError());
-        CUDA_CHECK(cudaMemcpyAsync(set + at->at[FIELD_SEED], small,
+        CUDA_CHECK(cudaMemcpyAsync(set + at->at[FIELD_SEED], small_field(r, FIELD_SEED),
                                    (size_t)(at->at[FIELD_LENS] - at->at[FIELD_SEED]),
                                    cudaMemcpyHostToDevice, bench.stream));
     }
-    CUDA_CHECK(cudaStreamSynchronize(bench.stream));
-    free(small);
+    bench_wait();
 }
 
 /* Drafts and descriptors of a mode. */
@@ -267,12 +279,99 @@ static void prepare_scores_mode(scores_run *r, const scores_mode *mode) {
     for (int s = 0; s < r->num_sets; ++s) {
         char *set = r->base + s * r->of_all.bytes;
         describe_scores(r, r->batch, &r->of_all, set, &r->verify[s], &r->sample[s]);
-        if (!mode->drafts) continue;
+        if (!mode->drafts || r->planted) continue;
         drafter = describe_drafter(r, set, zeros);
         int status = specv_sample(&drafter, bench.stream);
         if (status) bench_fail("drafter", status);
     }
-    CUDA_CHECK(cudaStreamSynchronize(bench.stream));
+    bench_wait();
+}
+
+/* A row of random scores, on the host. Probabilities are (1 + x / 64)^64, which is the same on every
+   machine, as expf is not. */
+static void plant_row(const scores_run *r, char *row, uint64_t first) {
+    double sum = 0;
+    for (int64_t x = 0; x < r->vocab; ++x) {
+        double value = 3 * scores_normal(first | (uint64_t)x);
+        if (r->dtype == SPECV_PROBS_F32) {
+            value = 1 + value / 64;
+            for (int squared = 0; squared < 6; ++squared) value *= value;
+        }
+        sum += value;
+        ((float *)(void *)row)[x] = (float)value;
+    }
+    for (int64_t x = 0; x < r->vocab && r->dtype == SPECV_PROBS_F32; ++x)
+        ((float *)(void *)row)[x] /= (float)sum;
+}
+
+static void plant_score(const scores_run *r, char *row, int64_t token, float logit, float prob) {
+    ((float *)(void *)row)[token] = r->dtype == SPECV_PROBS_F32 ? prob : logit;
+}
+
+/* What the rule itself emits at row j of p: the draft that it accepts. */
+static int32_t planted_token(const scores_run *r, const char *row, uint64_t seed, int position) {
+    static char no_scratch[32];
+    specv_sample_desc s = SPECV_ZERO;
+    const float cold = 0;
+    int32_t token = -1;
+    int status;
+    s.scores.dtype = SPECV_LOGITS_F32, s.scores.data = row;
+    s.temperature = r->mode->rule == SPECV_RULE_GREEDY ? &cold : NULL;
+    s.seed = &seed, s.position = &position, s.token = &token;
+    s.scratch = no_scratch + (16 - (size_t)no_scratch % 16), s.scratch_bytes = INT64_MAX;
+    s.vocab = r->vocab, s.batch = 1;
+    sample_as(&s, r->mode->rule, SPECV_STREAM_TARGET);
+    status = specv_ref_sample(&s);
+    if (status) bench_fail("reference", status);
+    return token;
+}
+
+/* One set, built on the host, in which every request is rejected at a given draft (gamma: at none).
+   Rules that compare probabilities find nearly all of p at a draft that they are to accept, none at
+   the other; rules that compare tokens find the token that they would have emitted. */
+static void prepare_planted_scores(scores_run *r, const scores_mode *mode, int batch, int gamma,
+                                   int64_t vocab, int dtype, int rejected_at) {
+    const scores_layout *at = &r->of_all;
+    const int by_token = mode->rule == SPECV_RULE_GREEDY || mode->rule == SPECV_RULE_COUPLED;
+    float *row = (float *)malloc(sizeof *row * (size_t)vocab);
+    shape_scores(r, batch, gamma, vocab, dtype);
+    if (at->at[FIELD_DRAFT_TOKENS] > HOST_BYTES) bench_fail("no room on the host for a case", -1);
+    r->num_sets = 1, r->planted = 1, r->mode = mode;
+    for (int i = 0; i < batch * (2 * gamma + 1); ++i) {
+        const int of_q = i >= batch * (gamma + 1), at_row = i - of_q * batch * (gamma + 1);
+        const int columns = gamma + !of_q, b = at_row / columns, j = at_row % columns;
+        const uint64_t seed = ((const uint64_t *)(void *)small_field(r, FIELD_SEED))[b];
+        const int position = ((const int32_t *)(void *)small_field(r, FIELD_POSITION))[b] + j;
+        int32_t *draft = (int32_t *)(void *)small_field(r, FIELD_DRAFT_TOKENS) + b * gamma + j;
+        char *out = host_in + at->at[of_q ? FIELD_DRAFT : FIELD_TARGET] +
+                    at_row * vocab * score_bytes(dtype);
+        plant_row(r, (char *)row, ((uint64_t)(i + 1)) << 32);
+        if (j < gamma && !of_q) {
+            *draft = by_token ? planted_token(r, (char *)row, seed, position)
+                              : (int32_t)(bench_random() % (uint64_t)vocab);
+            if (by_token && j == rejected_at) *draft = (*draft + 1) % (int32_t)vocab;
+            if (!by_token)
+                plant_score(r, (char *)row, *draft, j == rejected_at ? -30.f : 30.f,
+                            j == rejected_at ? 0.f : 0.25f);
+        }
+        if (of_q && dtype == SPECV_PROBS_F32)
+            plant_score(r, (char *)row, *draft, 0, j == rejected_at ? row[*draft] + 1e-4f : 0.125f);
+        for (int64_t x = 0; x < vocab; ++x) {
+            uint32_t bits;
+            memcpy(&bits, &row[x], sizeof bits);
+            if (dtype == SPECV_LOGITS_BF16)
+                ((uint16_t *)(void *)out)[x] = (uint16_t)(bits >> 16);
+            else
+                ((float *)(void *)out)[x] = row[x];
+        }
+    }
+    free(row);
+    CUDA_CHECK(
+        cudaMemcpy(r->base, host_in, (size_t)at->at[FIELD_DRAFT_TOKENS], cudaMemcpyHostToDevice));
+    CUDA_CHECK(cudaMemcpy(r->base + at->at[FIELD_DRAFT_TOKENS], host_out,
+                          (size_t)(at->at[FIELD_LENS] - at->at[FIELD_DRAFT_TOKENS]),
+                          cudaMemcpyHostToDevice));
+    prepare_scores_mode(r, mode);
 }
 
 static int launch_scores(const void *context, int set, cudaStream_t stream) {
@@ -304,7 +403,7 @@ static void verify_scores(scores_run *r) {
         int status = launch_scores(r, s, bench.stream);
         if (status) bench_fail(r->mode->name, status);
     }
-    CUDA_CHECK(cudaStreamSynchronize(bench.stream));
+    bench_wait();
     for (int b = r->batch - 1; b >= 0; b -= step) {
         static char no_scratch[32]; /* the reference needs none, but a descriptor must name some */
         specv_verify_sample_desc verify;

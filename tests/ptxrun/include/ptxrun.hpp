@@ -59,6 +59,7 @@ struct Totals { // README.md, "Counters", says what each one means
   uint64_t loadRequests = 0, storeRequests = 0, atomicRequests = 0;
   uint64_t loadSectors = 0, storeSectors = 0, atomicSectors = 0, idealSectors = 0;
   uint64_t loadBytes = 0, storeBytes = 0, atomicBytes = 0, sharedAccesses = 0, bankConflicts = 0;
+  uint64_t serialTrips = 0; // the sum over launches
   double seconds = 0;
   void add(const Totals &other);
 };

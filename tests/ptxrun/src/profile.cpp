@@ -33,7 +33,8 @@ const Counter counterTable[] = {{"launches", &Totals::launches},
                                 {"atomic_bytes", &Totals::atomicBytes},
                                 {"shared_accesses", &Totals::sharedAccesses},
                                 {"bank_conflicts", &Totals::bankConflicts},
-                                {"atomics", &Totals::atomics}};
+                                {"atomics", &Totals::atomics},
+                                {"serial_trips", &Totals::serialTrips}};
 
 std::string quoted(const std::string &text) { // CSV
   std::string result = "\"";

@@ -59,6 +59,7 @@ void decodeClusterBarrier(Form &f) {
     return f.emit(nullptr);
   }
   f.out.release = !f.has("relaxed");
+  f.out.arrivesAtCluster = true;
   f.emit(arriveAtCluster);
 }
 void decodeBlockBarrier(Form &f) { // [d,] a [, b] [, p]

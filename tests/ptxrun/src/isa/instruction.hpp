@@ -35,6 +35,7 @@ enum class Flow : uint8_t {
   Trap,
   Yield
 };
+enum class Memory : uint8_t { None, Load, Store, Atomic };
 enum class Rounding : uint8_t { Nearest, TowardZero, Down, Up };
 enum class BarrierOperation : uint8_t { Sync, Arrive, Reduce };
 enum class Combine : uint8_t { None, And, Or, Xor };
@@ -64,6 +65,7 @@ struct Instruction {
   bool option = false; // one yes/no modifier, meaning belongs to the family
 
   // memory
+  Memory memory = Memory::None;
   Space space = Space::Generic;
   int64_t offset = 0, offset2 = 0;
   uint8_t vector = 1;
@@ -74,6 +76,7 @@ struct Instruction {
   // control
   uint32_t target = 0;                 // Branch; Collective: which source is the lane mask
   std::vector<uint32_t> table;         // BranchTable
+  bool arrivesAtCluster = false;
   bool checkRegisters = true;          // sources are ordinary registers
   uint64_t Totals::*counter = nullptr; // Collective: what it counts as
 

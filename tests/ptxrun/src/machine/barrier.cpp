@@ -1,6 +1,7 @@
 // Block barriers and the cluster barrier.
 #include "barrier.hpp"
 #include "access.hpp"
+#include "trips.hpp"
 #include <algorithm>
 #include <climits>
 
@@ -67,6 +68,7 @@ bool isReduction(const Instruction &i) {
 }
 
 void passBarrier(Context &c, Block &block, uint32_t id) {
+  if (c.options.profile) trips::passBarrier(block, id);
   Reduction reduction;
   bool ordered = false; // one thread's griddepcontrol.wait serves all that meet here
   forEachWaiting(block, id, [&](Warp &warp, int lane) {
@@ -144,6 +146,7 @@ bool releaseClusterWaits(Block &block) {
   for (Warp &warp : block.warps)
     forEachLane(warp.atCluster, [&](int lane) {
       if (warp.clusterPhase[lane] == block.cluster->phase) return;
+      trips::passClusterBarrier(block, warp);
       warp.atCluster &= ~laneBit(lane);
       warp.runnable |= laneBit(lane);
       warp.pc[lane]++;

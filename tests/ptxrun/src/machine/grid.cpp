@@ -4,6 +4,7 @@
 #include "barrier.hpp"
 #include "global_races.hpp"
 #include "store_buffer.hpp"
+#include "trips.hpp"
 #include <algorithm>
 #include <stdexcept>
 
@@ -143,6 +144,10 @@ void Grid::startWarp(Block &b, Warp &w, uint32_t index, bool preset) {
   w.local.assign(kernel.info.localBytes * warpSize, localFill);
   w.copies.clear();
   c.enter(b, w);
+  if (options.profile)
+    trips::startWarp(c, w);
+  else
+    w.trips.registers.clear();
   for (const PresetRegister &constant : kernel.presets) w.defined[constant.reg.index] = allLanes;
   if (preset) presetRegisters();
   for (const auto &special : kernel.specials) {
@@ -269,6 +274,7 @@ void Grid::run() {
       reportStuck(Fault::Livelock);
   }
   c.storeBuffers.drainAll();
+  c.totals.serialTrips += c.longestTrips;
 }
 
 void Grid::checkLimits() {

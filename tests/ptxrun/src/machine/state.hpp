@@ -8,6 +8,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 namespace ptxrun {
@@ -22,6 +23,11 @@ struct PendingCopy {            // cp.async: the data arrives when the thread wa
 };
 using CopyGroup = std::vector<PendingCopy>;
 
+struct WarpTrips { // round trips to global memory behind each value; filled while counting
+  std::vector<uint32_t> registers, predicates;
+  uint32_t control = 0, stored = 0; // behind what issues next; behind what has been stored
+};
+
 struct Warp {
   uint32_t index = 0;
   uint8_t *registers = nullptr;
@@ -35,6 +41,7 @@ struct Warp {
   uint32_t clusterPhase[warpSize] = {}; // the phase in which the lane arrived
   LaneMask afterEarlierLaunches = 0;    // lanes ordered after the launches that may still run
   WarpOrder order;
+  WarpTrips trips;
   std::vector<uint8_t> local;                // localBytes per lane
   std::vector<std::deque<CopyGroup>> copies; // per lane; empty until cp.async is used
 };
@@ -50,6 +57,7 @@ struct BulkCopy { // in flight; completes on an mbarrier
 struct Cluster {
   std::vector<Block *> blocks; // by rank
   uint32_t arrived = 0, phase = 0, liveThreads = 0, finishedBlocks = 0;
+  uint32_t trips = 0; // behind those who have arrived
 };
 
 struct Block {
@@ -97,6 +105,8 @@ struct Context {
   Warp *warp = nullptr;
   uint64_t clock = 0, lastProgress = 0; // in warp instructions
   bool yieldRequested = false;
+  std::unordered_map<uint64_t, uint32_t> stored = {}; // trips behind what this launch has stored
+  uint32_t longestTrips = 0;                     // of this launch
 
   template <class T> Lanes<T> read(const RegisterOperand &operand) const {
     Lanes<T> lanes;

@@ -1,6 +1,7 @@
 // Runs one warp for a while.
 #include "warp_runner.hpp"
 #include "barrier.hpp"
+#include "trips.hpp"
 #include <algorithm>
 #include <climits>
 
@@ -65,6 +66,7 @@ bool WarpRunner::run(Block &ownBlock, Warp &ownWarp, uint32_t budget) {
         profile.executions++;
         profile.threads += countLanes(active);
         c.totals.partialInstructions += group.mask != allLanes;
+        trips::step(c, i, active);
       }
       if (i.flow == Flow::Plain) {
         if (active) runHandler(i, active);

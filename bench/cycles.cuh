@@ -1,0 +1,280 @@
+/* cycles.cuh - the cases of cycles.sh: one launch of each, on ptxrun or on GPGPU-Sim.
+
+   Every operation of the kit at the sizes at which engines run, beside the variants of
+   variants.cuh. On the simulator the floors come first: a chain of loads in the grid of the
+   operation (an empty kernel, depths 1 to 3), a read of the bytes that it must read, a copy of
+   those that it must move. Every launch follows another one of the same, whose results are the
+   reference's: caches are warm where they are large enough.
+
+   Each launch is announced by a line "RESULT row,..." and ended by "RESULT end": the simulator
+   prints what its kernels took in between. On ptxrun a row of counts stands behind the names. */
+
+#ifndef SPECV_BENCH_CYCLES_CUH
+#define SPECV_BENCH_CYCLES_CUH
+
+/* `what`: an operation of bench.cu, or a mode of scores.cuh or moves.cuh. `size`: bytes of a row,
+   ids of a vocabulary, positions. `extra`: planes, or the type of scores. `stop`: the draft that
+   every request is rejected at, for scores. `large`: minutes on the simulator, only where asked
+   for. */
+typedef struct cycles_case {
+    const char *name, *what;
+    int batch, gamma, size, extra, stop, large;
+} cycles_case;
+
+static const cycles_case cycles_cases[] = {
+    {"A1-b1", "verify", 1, 8, 0, 1, 0, 0},
+    {"A1-b32", "verify", 32, 8, 0, 1, 0, 0},
+    {"A1-b256", "verify", 256, 8, 0, 1, 0, 0},
+    {"B1-b32", "pack", 32, 8, 1024, 1, 0, 0},
+    {"B2-b4", "verify_pack", 4, 8, 1024, 1, 0, 0},
+    {"B2-b32", "verify_pack", 32, 8, 1024, 1, 0, 0},
+    {"B2-b128", "verify_pack", 128, 8, 2048, 1, 0, 0},
+    {"A2-rows1", "greedy", 1, 0, 128256, SPECV_LOGITS_BF16, 0, 0},
+    {"A2-rows5", "greedy", 1, 4, 128256, SPECV_LOGITS_BF16, 4, 0},
+    {"A8-rows1", "cdf", 1, 0, 128256, SPECV_LOGITS_BF16, 0, 0},
+    {"A8-probs", "cdf-probs", 1, 0, 32000, SPECV_PROBS_F32, 0, 0},
+    {"A8-gumbel", "gumbel", 1, 0, 32000, SPECV_LOGITS_BF16, 0, 0},
+    {"A3-onehot", "one-hot", 1, 4, 128256, SPECV_LOGITS_BF16, 4, 0},
+    {"A3-logits", "token", 1, 4, 32000, SPECV_LOGITS_BF16, 2, 0},
+    {"A3-b1", "probs", 1, 5, 32000, SPECV_PROBS_F32, 2, 0},
+    {"A3-b1-all", "probs", 1, 5, 32000, SPECV_PROBS_F32, 5, 0},
+    {"A3-b16", "probs", 16, 5, 32000, SPECV_PROBS_F32, 2, 1},
+    {"A4-logits", "block", 1, 4, 32000, SPECV_LOGITS_BF16, 2, 0},
+    {"A4-b1", "block-probs", 1, 5, 32000, SPECV_PROBS_F32, 2, 0},
+    {"A5-b1", "coupled", 1, 4, 32000, SPECV_LOGITS_BF16, 2, 0},
+    {"A8-rows5", "cdf", 5, 0, 32000, SPECV_LOGITS_BF16, 0, 0},
+    {"A5-b16", "coupled", 16, 4, 32000, SPECV_LOGITS_BF16, 2, 1},
+    {"A8-rows80", "cdf", 80, 0, 32000, SPECV_LOGITS_BF16, 0, 1},
+    {"score", "score", 1, 4, 32000, SPECV_LOGITS_BF16, 4, 0},
+    {"B3", "append-paged", 32, 8, 64, 2, 0, 0},
+    {"B3-hnd", "append-hnd", 32, 8, 64, 2, 0, 0},
+    {"B3-planes16", "append-paged", 32, 8, 64, 16, 0, 1},
+    {"B3-hnd-planes16", "append-hnd", 32, 8, 64, 16, 0, 1},
+    {"B5-resize", "resize", 32, 8, 2048, 0, 0, 0},
+    {"B5-copies", "resize-copy", 32, 8, 64, 4, 0, 0},
+    {"B5-fork", "fork", 32, 8, 512, 0, 0, 0},
+    {"C1", "realign", 8, 8, 64, 2, 0, 0},
+    {"C2", "gap", 32, 8, 256, 0, 0, 0},
+    {"C3", "compact", 32, 8, 64, 0, 0, 0},
+    {"C4", "group", 256, 0, 64, 0, 0, 0},
+    {"C5", "budget", 32, 8, 64, 0, 0, 0},
+    {"D1", "weights", 256, 8, 64, 0, 0, 0},
+    {"D2", "plan-16", 256, 0, 64, 0, 0, 0},
+    {"D3", "reshuffle", 64, 0, 256, 0, 0, 0},
+    {"E", "stats", 32, 8, 0, 1, 0, 0},
+};
+
+static double cycles_alpha = 0.8;
+
+static const char *cycles_name; /* of the case in hand */
+
+/* The study's grid of B2, as far as the simulator copes: names are B2-b4-g64-a30-r256. */
+static const int cycles_grid[4][4] = {
+    {1, 4, 16, 32}, {8, 64, 128}, {30, 60, 90}, {256, 1024, 2048, 4096}};
+
+enum { CYCLES_GRID_BYTES = 2 << 20 }; /* of KV, all drafts */
+
+/* Names of the kernels that a case launches, or parts of them; the simulator reads no others. */
+static const char *cycles_kernels(const cycles_case *c) {
+    if (strcmp(c->what, "verify") == 0) return "verify_greedy naive ballot";
+    if (strcmp(c->what, "pack") == 0) return "pack_kv seed_";
+    if (strcmp(c->what, "verify_pack") == 0) return "verify_greedy pack_kv seed_ ballot single";
+    if (strcmp(c->what, "stats") == 0) return "accept_stats";
+    if (strncmp(c->what, "append", 6) == 0) return "append_kv";
+    if (strncmp(c->what, "resize", 6) == 0) return "page_resize page_copy";
+    if (strcmp(c->what, "fork") == 0) return "page_fork";
+    if (strcmp(c->what, "realign") == 0) return "realign";
+    if (strcmp(c->what, "gap") == 0) return "gap_commit";
+    if (strcmp(c->what, "compact") == 0) return "compact";
+    if (strcmp(c->what, "group") == 0) return "group";
+    if (strcmp(c->what, "budget") == 0) return "budget";
+    if (strcmp(c->what, "weights") == 0) return "weights";
+    if (strncmp(c->what, "plan", 4) == 0) return "plan";
+    if (strcmp(c->what, "reshuffle") == 0) return "reshuffle";
+    return "sample";
+}
+
+static void print_cycles_header(void) {
+    printf("RESULT head,case,op,variant,b,gamma,alpha,size,planes,dtype,min_bytes");
+    for (int i = 0; bench.interpreted && i < COUNT(counter_names); ++i)
+        printf(",%s", counter_names[i]);
+    printf("\n");
+}
+
+/* One launch, between two lines. */
+static void cycle_launch(const char *op, const char *variant, const bench_case *c,
+                         bench_launch launch, const void *context, int64_t least) {
+    int status;
+    printf("\nRESULT row,%s,%s,%s,%d,%d,%g,%lld,%d,%s,%lld", cycles_name, op, variant, c->batch,
+           c->gamma, c->alpha, (long long)c->row_bytes, c->planes, dtype_name(c), (long long)least);
+    if (!bench.interpreted) printf("\n");
+    fflush(stdout);
+    bench_profile(1);
+    status = launch(context, 0, bench.stream);
+    if (status) bench_fail(variant, status);
+    bench_wait();
+    bench_profile(0);
+    for (int k = 0; bench.interpreted && k < COUNT(counter_names); ++k)
+        printf(",%lld", ptxrun_count(NULL, counter_names[k]));
+    printf("\nRESULT end\n");
+    fflush(stdout);
+}
+
+/* ------------------------------------------------------------------------------------- floors */
+
+/* A copy as a kernel, for the simulator's own takes no time. */
+extern "C" __global__ void floor_copy(const uint4 *src, uint4 *dst, int64_t count) {
+    const int64_t step = (int64_t)gridDim.x * blockDim.x;
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    for (; i < count; i += step) dst[i] = src[i];
+}
+
+static int launch_cycles_copy(const void *context, int set, cudaStream_t stream) {
+    const bench_floor *f = (const bench_floor *)context;
+    const int64_t count = f->bytes / 16;
+    int64_t blocks = (count + 255) / 256;
+    (void)set;
+    if (blocks > f->blocks) blocks = f->blocks;
+    floor_copy<<<(unsigned)blocks, 256, 0, stream>>>((const uint4 *)(const void *)f->src,
+                                                     (uint4 *)(void *)f->dst, count);
+    return (int)cudaPeekAtLastError();
+}
+
+static void cycle_floor(const char *name, const bench_case *c, bench_launch launch,
+                        const void *context, int64_t bytes) {
+    if (!BENCH_IS_SIMULATED) return;
+    cycle_launch("floor", name, c, launch, context, bytes);
+}
+
+/* The grid of an operation, empty and with loads that wait for each other. */
+static void cycle_probes(const bench_case *c, int blocks, int threads) {
+    static const char *const names[] = {"empty", "probe1", "probe2", "probe3"};
+    for (int depth = 0; BENCH_IS_SIMULATED && depth <= PROBE_MAX_DEPTH; ++depth) {
+        bench_floor f = bench_probe(depth, blocks, threads);
+        if (depth == 1) { /* the chain into the L2 */
+            bench_floor all = bench_probe(PROBE_MAX_DEPTH, blocks, threads);
+            launch_floor_probe(&all, 0, bench.stream);
+            bench_wait();
+        }
+        cycle_floor(names[depth], c, depth ? launch_floor_probe : launch_floor_empty, &f, 0);
+    }
+}
+
+/* Bytes that move, from one half of the arena to the other. */
+static void cycle_copy(const bench_case *c, int64_t bytes) {
+    bench_floor f = SPECV_ZERO;
+    int num_sms = 0;
+    if (bytes == 0) return;
+    CUDA_CHECK(cudaDeviceGetAttribute(&num_sms, cudaDevAttrMultiProcessorCount, 0));
+    f.bytes = bytes / 16 * 16, f.blocks = 8 * num_sms;
+    f.src = arena + bench.arena_bytes / 2, f.dst = arena + bench.arena_bytes / 4 * 3;
+    cycle_floor("copy", c, launch_cycles_copy, &f, 2 * bytes);
+}
+
+/* -------------------------------------------------------------------------------------- cases */
+
+static void cycle_tokens(const cycles_case *c, int op) {
+    static bench_run run;
+    bench_case b = make_case(op, c->batch, c->gamma, cycles_alpha, c->size);
+    bench_floor grid;
+    b.dtype = SPECV_I32, b.planes = c->extra;
+    prepare(&run, &b, 1);
+    grid = probe_of_case(&run, 1);
+    cycle_probes(&b, grid.blocks, grid.threads);
+    cycle_copy(&b, run.accepted * b.row_bytes * b.planes);
+    for (int n = 0; n < NUM_VARIANTS; ++n) {
+        const bench_variant *v = &variants[n];
+        if (!(v->ops & op) || b.batch > v->max_batch) continue;
+        verify_variant(&run, v);
+        cycle_launch(op_name(op), v->name, &b, v->launch, &run, min_bytes(&run));
+    }
+}
+
+static void cycle_scores(const cycles_case *c, const scores_mode *mode) {
+    static scores_run run;
+    bench_case b;
+    prepare_planted_scores(&run, mode, c->batch, c->gamma, c->size, c->extra, c->stop);
+    verify_scores(&run);
+    b = case_of_scores(&run);
+    if (mode->drafts && mode->rule != SPECV_RULE_SCORE && run.accepted != c->batch * c->stop)
+        bench_fail("drafts were not rejected where they should have been", -1);
+    cycle_probes(&b, run.num_sms, SPECV_SAMPLE_THREADS);
+    cycle_floor("read", &b, launch_floor_read, &run,
+                rows_of_scores(&run) * run.vocab * score_bytes(run.dtype));
+    cycle_launch(mode->op, mode->variant, &b, launch_scores, &run, min_bytes_of_scores(&run));
+}
+
+static void cycle_move(const cycles_case *c, const moves_mode *mode) {
+    static moves_run run;
+    bench_case b;
+    bench_floor grid;
+    prepare_move(&run, mode, c->batch, c->gamma, c->extra, c->size, 1);
+    b = case_of_move(&run);
+    grid = probe_of_move(&run);
+    cycle_probes(&b, grid.blocks, grid.threads);
+    verify_move(&run);
+    cycle_launch(mode->op, mode->variant, &b, launch_move, &run, run.least);
+    verify_move_again(&run);
+    cycle_copy(&b, run.moved); /* last: it may write to the cache */
+}
+
+static int run_cycles_case(const cycles_case *c) {
+    static const struct {
+        const char *name;
+        int op;
+    } ops[] = {{"verify", OP_VERIFY},
+               {"pack", OP_PACK},
+               {"verify_pack", OP_VERIFY_PACK},
+               {"stats", OP_STATS}};
+    cycles_name = c->name;
+    bench_random_state = 7;
+    for (int i = 0; i < COUNT(ops); ++i)
+        if (strcmp(c->what, ops[i].name) == 0) return cycle_tokens(c, ops[i].op), 1;
+    for (int m = 0; m < NUM_SCORES_MODES; ++m)
+        if (strcmp(c->what, scores_modes[m].name) == 0) return cycle_scores(c, &scores_modes[m]), 1;
+    for (int m = 0; m < NUM_MOVES_MODES; ++m)
+        if (strcmp(c->what, moves_modes[m].name) == 0) return cycle_move(c, &moves_modes[m]), 1;
+    return 0;
+}
+
+static void list_cycles(void) {
+    for (int i = 0; i < COUNT(cycles_cases); ++i)
+        printf("RESULT case %s %s %s\n", cycles_cases[i].name,
+               cycles_cases[i].large ? "large" : "usual", cycles_kernels(&cycles_cases[i]));
+    for (int i = 0; i < 4 * 4 * 4 * 4; ++i) {
+        const int b = cycles_grid[0][i / 64], gamma = cycles_grid[1][i / 16 % 4];
+        const int alpha = cycles_grid[2][i / 4 % 4], row = cycles_grid[3][i % 4];
+        cycles_case c = {"", "verify_pack", b, gamma, row, 1, 0, 0};
+        if (gamma && alpha && b * gamma * row <= CYCLES_GRID_BYTES)
+            printf("RESULT case B2-b%d-g%d-a%d-r%d grid %s\n", b, gamma, alpha, row,
+                   cycles_kernels(&c));
+    }
+}
+
+static int run_grid_case(const char *name) {
+    cycles_case c = {name, "verify_pack", 0, 0, 0, 1, 0, 0};
+    int percent;
+    if (sscanf(name, "B2-b%d-g%d-a%d-r%d", &c.batch, &c.gamma, &percent, &c.size) != 4) return 0;
+    cycles_alpha = percent / 100.0;
+    return run_cycles_case(&c);
+}
+
+/* The cases that are named, or all usual ones. */
+static int run_cycles(int count, char **words) {
+    int found = 0;
+    if (count == 1 && strcmp(words[0], "list") == 0) return list_cycles(), 0;
+    print_cycles_header();
+    for (int w = 0; w < count; ++w) found += run_grid_case(words[w]);
+    for (int i = 0; i < COUNT(cycles_cases); ++i) {
+        const cycles_case *c = &cycles_cases[i];
+        int wanted = count == 0 && !c->large;
+        for (int w = 0; w < count; ++w) wanted |= strcmp(words[w], c->name) == 0;
+        if (wanted && !run_cycles_case(c)) bench_fail(c->what, -1);
+        found += wanted;
+    }
+    if (found) return 0;
+    fprintf(stderr, "bench: no such case; see cycles.cuh\n");
+    return 1;
+}
+
+#endif

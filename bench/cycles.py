@@ -1,0 +1,327 @@
+#!/usr/bin/env python3
+"""cycles.py --show|--check|--accept|--grid FOLDER FAILED: what cycles.sh has made in FOLDER, as
+tables and against bench/results/gate.csv. FAILED: witnesses that broke down.
+
+gate.csv has a line for each figure: kind, name, figure, value, base, why.
+  counted    a case of bench/cycles.cuh; its kit row's warp instructions, thread instructions, trips,
+             sectors of global memory: as they stand, exactly
+  sass       a kernel and architecture; registers, spills, shared bytes, blocks an SM, issue slots
+             of the hot loop, bytes of code: exactly; bytes besides at most 1.1 x base, the least
+             that was ever accepted, unless `why` has a word
+  simulated  a case; cycles of the kit's row: within 5 %
+The compiler makes counts and SASS: with another nvcc than the gate's, they are skipped."""
+import collections
+import csv
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(ROOT, "tests"))
+import check_nvcc  # noqa: E402  (the disassembler's place, the limits of an SM)
+
+RESULTS = os.path.join(ROOT, "bench", "results")
+GATE = os.path.join(RESULTS, "gate.csv")
+COLUMNS = ("kind", "name", "figure", "value", "base", "why")
+COUNTED = ("launches", "warp_instructions", "thread_instructions", "serial_trips", "load_sectors",
+           "store_sectors")
+NAMES = "case op variant b gamma alpha size planes dtype min_bytes".split()
+
+
+# ---------------------------------------------------------------------------------- simulated
+
+def simulated(path):
+    """A dictionary for each launch: its names, and the sums over its kernels."""
+    rows, row = [], None
+    for line in open(path, encoding="utf-8", errors="replace"):
+        if line.startswith("RESULT row,"):
+            row = dict(zip(NAMES, line.strip().split(",")[1:]))
+            row.update(kernels=0, cycles=0, warp_insn=0, thread_insn=0, l2_bytes=0)
+        elif line.startswith("RESULT end"):
+            rows.append(row)
+            row = None
+        elif line.startswith("KIT kernel=") and row:
+            facts = dict(re.findall(r"(\w+)=(\S+)", line))
+            row["kernels"] += 1
+            for name in ("cycles", "warp_insn", "thread_insn", "l2_bytes"):
+                row[name] += int(facts[name])
+    return [r for r in rows if r["kernels"]]
+
+
+def is_kit(row):
+    return row["variant"].startswith("5 kit")
+
+
+def table_of(rows):
+    """A line for each case: the kit, its floors, the variants."""
+    cases = collections.OrderedDict()
+    for row in rows:
+        cases.setdefault(row["case"], []).append(row)
+    lines = ["| case | shape | cycles | probe 1, 2, 3 | read or copy | beside it |",
+             "|---|---|---|---|---|---|"]
+    for name, group in cases.items():
+        floors = {r["variant"]: r["cycles"] for r in group if r["op"] == "floor"}
+        others = [r for r in group if r["op"] != "floor" and not is_kit(r)]
+        for kit in (r for r in group if is_kit(r)):
+            shape = f"b {kit['b']}, gamma {kit['gamma']}"
+            if int(kit["size"]):
+                shape += f", rows of {kit['size']} bytes"
+            if int(kit["planes"]) > 1:
+                shape += f", {kit['planes']} planes"
+            launches = f" ({kit['kernels']} kernels)" if kit["kernels"] > 1 else ""
+            beside = ", ".join(f"{r['variant'][2:]} {r['cycles']:,}" for r in others)
+            probes = ", ".join(f"{floors[p]:,}" for p in ("probe1", "probe2", "probe3")
+                               if p in floors)
+            bytes_floor = ", ".join(f"{p} {floors[p]:,}" for p in ("read", "copy") if p in floors)
+            lines.append(f"| {name} | {kit['op']}, {shape} | **{kit['cycles']:,}**{launches} | "
+                         f"{probes} | {bytes_floor} | {beside} |")
+    return lines
+
+
+def write_csv(path, rows):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        out = csv.DictWriter(file, rows[0].keys(), lineterminator="\n")
+        out.writeheader()
+        out.writerows(rows)
+
+
+def put_table(path, lines):
+    """Between the two marks of a text."""
+    text = open(path, encoding="utf-8").read()
+    first, last = "<!-- table -->\n", "<!-- end -->"
+    head, rest = text.split(first)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(head + first + "\n".join(lines) + "\n" + last + rest.split(last)[1])
+
+
+# -------------------------------------------------------------------------------------- counted
+
+def counted(path):
+    rows = list(csv.DictReader(open(path, encoding="utf-8")))
+    return [r for r in rows if r["head"] == "row"]
+
+
+# ----------------------------------------------------------------------------------------- SASS
+
+def hot_loop(code):
+    """Instructions of the largest loop that has no other in it. A loop: what lies between a branch
+    and an earlier instruction that it leads to."""
+    place = {address: i for i, (address, _) in enumerate(code)}
+    loops = []
+    for i, (address, text) in enumerate(code):
+        match = re.search(r"\bBRA(?:\.\w+)* .*?0x([0-9a-f]+)", text)
+        if match and int(match.group(1), 16) < address:
+            loops.append((place.get(int(match.group(1), 16), i), i))
+    inner = [a for a in loops if not any(a != b and a[0] <= b[0] and b[1] <= a[1] for b in loops)]
+    return max((last - first + 1 for first, last in inner), default=0)
+
+
+def sass(folder, arch):
+    """{kernel: {figure: value}}, or None where the tools are missing."""
+    path = check_nvcc.tool_path()
+    tool = shutil.which("cuobjdump", path=path)
+    cubin = os.path.join(folder, arch + ".cubin")
+    if not tool or not shutil.which("nvdisasm", path=path) or not os.path.exists(cubin):
+        return None
+    env = dict(os.environ, PATH=path)
+    usage = subprocess.run([tool, "-res-usage", cubin], capture_output=True, text=True, env=env,
+                           check=True)
+    listing = subprocess.run([tool, "-sass", cubin], capture_output=True, text=True, env=env,
+                             check=True).stdout
+    bounds = check_nvcc.launch_bounds()
+    facts, code, name = {}, {}, None
+    for line in listing.splitlines():
+        match = re.search(r"Function : (?:_Z\d+)?(specv_\w+?_kernel)", line)
+        if match:
+            name = match.group(1)
+            code[name] = []
+        match = re.match(r"\s+/\*([0-9a-f]{4,})\*/\s+(.*?);", line)
+        if match and name:
+            code[name].append((int(match.group(1), 16), match.group(2).strip()))
+    for line in (usage.stdout + usage.stderr).splitlines():
+        match = re.search(r"Function (?:_Z\d+)?(specv_\w+?_kernel)", line)
+        name = match.group(1) if match else name
+        match = re.search(r"REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)", line)
+        if not match or name not in code:
+            continue
+        registers, stack, shared, local = map(int, match.groups())
+        threads = bounds.get(name, (1024, 1))[0]
+        facts[name] = {
+            "registers": registers,
+            "spilled": sum(t.split(" ", 2)[t.startswith("@")].startswith(("LDL", "STL"))
+                           for _, t in code[name]) + stack + local,
+            "shared_bytes": shared,
+            "blocks_per_sm": blocks_per_sm(arch, registers, shared, threads),
+            "hot_loop": hot_loop(code[name]),
+            "code_bytes": 16 * len(code[name])}
+    return facts
+
+
+def blocks_per_sm(arch, registers, shared, threads):
+    """What fits: 65536 registers, given out to warps by 256; threads; shared memory, of which the
+    system takes 1 KiB a block; 32 blocks (16 on sm_75)."""
+    number = arch.removeprefix("sm_")
+    warps = threads // 32
+    of_registers = check_nvcc.REGISTERS // ((registers * 32 + 255) // 256 * 256 * warps)
+    of_threads = check_nvcc.THREADS.get(number, 2048) // threads
+    of_shared = (64 if number == "75" else 228) * 1024 // (shared + (number != "75") * 1024 or 1)
+    return min(of_registers, of_threads, of_shared, 16 if number == "75" else 32)
+
+
+# ------------------------------------------------------------------------------------- the gate
+
+def compiler():
+    nvcc = os.environ.get("NVCC", "nvcc")
+    shown = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=False).stdout \
+        if shutil.which(nvcc) else ""
+    match = re.search(r"release \S+ V(\S+)", shown)
+    return match.group(1) if match else ""
+
+
+def figures(folder):
+    """{(kind, name, figure): value} of all that is here, and why what is not here is not."""
+    found, missing = collections.OrderedDict(), []
+    path = os.path.join(folder, "counted.csv")
+    if os.path.exists(path):
+        for row in counted(path):
+            if is_kit(row):
+                for figure in COUNTED:
+                    if figure in row:
+                        found["counted", row["case"], figure] = int(row[figure])
+    for arch in ("sm_75", "sm_90"):
+        facts = sass(folder, arch)
+        if facts is None:
+            missing.append(f"sass {arch}: no nvcc, or no cuobjdump with nvdisasm")
+            continue
+        for kernel in sorted(facts):
+            for figure, value in facts[kernel].items():
+                if arch == "sm_90" or figure == "code_bytes":
+                    found["sass", f"{kernel} {arch}", figure] = value
+    path = os.path.join(folder, "simulated.log")
+    if os.path.exists(path):
+        for row in simulated(path):
+            if is_kit(row):
+                found["simulated", row["case"], "cycles"] = row["cycles"]
+    for name in ("counted", "simulated"):
+        path = os.path.join(folder, name + ".txt")
+        if os.path.exists(path):
+            missing.append(open(path, encoding="utf-8").read().strip().removeprefix("skipped "))
+    return found, missing
+
+
+def read_gate():
+    if not os.path.exists(GATE):
+        return collections.OrderedDict()
+    rows = csv.DictReader(open(GATE, encoding="utf-8"))
+    return collections.OrderedDict(((r["kind"], r["name"], r["figure"]), r) for r in rows)
+
+
+def grown(key, value, base):
+    return key[2] == "code_bytes" and 10 * value > 11 * base
+
+
+def fault_of(key, value, line):
+    """Why a figure is not what the gate says, or nothing."""
+    if line is None:
+        return "is not in the gate"
+    wanted = int(line["value"])
+    if key[0] == "simulated":
+        if 20 * abs(value - wanted) > wanted:
+            return f"{value}, and the gate says {wanted} within 5 %"
+    elif value != wanted:
+        return f"{value}, and the gate says {wanted}"
+    if grown(key, value, int(line["base"])) and not line["why"]:
+        return f"{value} bytes, of {line['base']}: more than a tenth, and the gate has no word why"
+    return ""
+
+
+def check(folder, failed):
+    found, missing = figures(folder)
+    gate = read_gate()
+    passed = skipped = 0
+    made_by = gate.pop(("compiler", "nvcc", "version"), {"value": "none"})["value"]
+    here = compiler()
+    if here and made_by != here:
+        missing.append(f"counted and sass: the gate is of nvcc {made_by}, here is {here}")
+        found = {k: v for k, v in found.items() if k[0] == "simulated"}
+    kinds = {k[:2] if k[0] == "simulated" else k[0] for k in found}
+    for key, value in found.items():
+        fault = fault_of(key, value, gate.get(key))
+        passed, failed = passed + (not fault), failed + bool(fault)
+        if fault:
+            print(f"FAILED {' '.join(key)}: {fault}")
+    for key in gate:
+        if key not in found and (key[0] in kinds and key[0] != "simulated"):
+            failed += 1
+            print(f"FAILED {' '.join(key)}: in the gate, and not here")
+    for word in missing:
+        skipped += 1
+        print(f"skipped {word}")
+    if failed:
+        print("What was meant to change is accepted by bench/cycles.sh --accept")
+    print(f"{passed} passed, {failed} failed, {skipped} skipped")
+    return 1 if failed or not passed else 0
+
+
+def accept(folder, failed):
+    """Kinds of figures that are not here stay as they are; of the simulated, cases."""
+    if failed:
+        return 1
+    found, missing = figures(folder)
+    gate, why = read_gate(), os.environ.get("WHY", "")
+    lines, refused = collections.OrderedDict(), 0
+    found["compiler", "nvcc", "version"] = compiler()
+    kinds = {key[0] for key in found} - {"simulated"}
+    for key, line in gate.items():
+        if key[0] not in kinds:
+            lines[key] = line
+    for key, value in found.items():
+        old = gate.get(key, {"base": "", "why": "", "value": ""})
+        line = dict(zip(COLUMNS, key + (value, "", "")))
+        if key[2] == "code_bytes":
+            line["base"] = min(value, int(old["base"] or value))
+            line["why"] = old["why"] if grown(key, value, line["base"]) else ""
+            # A word covers the growth that it was said of, not the next.
+            if grown(key, value, line["base"]) and value > int(old["value"] or value):
+                line["why"] = why
+            if grown(key, value, line["base"]) and not line["why"]:
+                refused += 1
+                print(f"{' '.join(key)}: {value}, of {line['base']}: say why, WHY=\"...\"")
+        lines[key] = line
+    for word in missing:
+        print(f"kept as they were: {word}")
+    if refused:
+        return 1
+    order = ["compiler", "counted", "sass", "simulated"]
+    write_csv(GATE, sorted(lines.values(), key=lambda r: order.index(r["kind"])))
+    print(f"{len(lines)} figures in {os.path.relpath(GATE, ROOT)}")
+    return 0
+
+
+def main():
+    mode, folder, failed = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    log = os.path.join(folder, "simulated.log")
+    if mode == "--check":
+        return check(folder, failed)
+    if os.path.exists(log) and not failed:
+        rows = simulated(log)
+        name = "grid.csv" if mode == "--grid" else "cycles.csv"
+        lines = table_of(rows)
+        print("\n".join(lines))
+        if mode != "--show" or not os.environ.get("CASES"):
+            write_csv(os.path.join(RESULTS, "gpgpusim", name), rows)
+        if mode == "--accept" and not os.environ.get("CASES"):
+            put_table(os.path.join(RESULTS, "gpgpusim", "README.md"), lines)
+    if mode == "--accept":
+        return accept(folder, failed)
+    for key, value in figures(folder)[0].items():
+        if mode == "--show" and key[0] != "simulated":
+            print(",".join(map(str, key + (value,))))
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
