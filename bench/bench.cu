@@ -795,7 +795,8 @@ static const char *const counter_names[] = {"launches",
                                             "ideal_sectors",
                                             "shared_accesses",
                                             "bank_conflicts",
-                                            "atomics"};
+                                            "atomics",
+                                            "serial_trips"};
 
 /* One launch, and its row of counts. */
 static void count_launch(const char *op, const char *variant, const bench_case *c,

@@ -1,8 +1,8 @@
 /* cycles.cuh - the cases of cycles.sh: one launch of each, on ptxrun or on GPGPU-Sim.
 
    Every operation of the kit at the sizes at which engines run, beside the variants of
-   variants.cuh. On the simulator the floors come first: a chain of loads in the grid of the
-   operation (an empty kernel, depths 1 to 3), a read of the bytes that it must read, a copy of
+   variants.cuh. On the simulator the floors come first: a chain of 1 to 3 loads in the grid of the
+   operation, a read of the bytes that it must read, a copy of
    those that it must move. Every launch follows another one of the same, whose results are the
    reference's: caches are warm where they are large enough.
 
@@ -146,18 +146,14 @@ static void cycle_floor(const char *name, const bench_case *c, bench_launch laun
     cycle_launch("floor", name, c, launch, context, bytes);
 }
 
-/* The grid of an operation, empty and with loads that wait for each other. */
+/* Loads that wait for each other, in the grid of an operation. */
 static void cycle_probes(const bench_case *c, int blocks, int threads) {
-    static const char *const names[] = {"empty", "probe1", "probe2", "probe3"};
-    for (int depth = 0; BENCH_IS_SIMULATED && depth <= PROBE_MAX_DEPTH; ++depth) {
-        bench_floor f = bench_probe(depth, blocks, threads);
-        if (depth == 1) { /* the chain into the L2 */
-            bench_floor all = bench_probe(PROBE_MAX_DEPTH, blocks, threads);
-            launch_floor_probe(&all, 0, bench.stream);
-            bench_wait();
-        }
-        cycle_floor(names[depth], c, depth ? launch_floor_probe : launch_floor_empty, &f, 0);
-    }
+    static const char *const names[] = {"probe1", "probe2", "probe3"};
+    bench_floor f = bench_probe(PROBE_MAX_DEPTH, blocks, threads);
+    if (BENCH_IS_SIMULATED) launch_floor_probe(&f, 0, bench.stream); /* the chain into the L2 */
+    bench_wait();
+    for (f.depth = 1; f.depth <= PROBE_MAX_DEPTH; ++f.depth)
+        cycle_floor(names[f.depth - 1], c, launch_floor_probe, &f, 0);
 }
 
 /* Bytes that move, from one half of the arena to the other. */

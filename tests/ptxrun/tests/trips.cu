@@ -20,7 +20,7 @@ KERNEL loop(const int *in, int *out, int count) { // the count is no trip
   for (int k = 0; k < count; k++) at = in[at];
   out[threadIdx.x] = at;
 }
-KERNEL until(const int *in, int *out, int) { // each turn waits for the one before: 5 of them
+KERNEL until(const int *in, int *out) { // each turn waits for the one before: 5 of them
   int k = 0;
 #pragma unroll 1
   while (in[k] > k) k++;
@@ -45,7 +45,7 @@ KERNEL shared_apart(const int *in, int *out) { // what was stored holds no trip
   out[threadIdx.x] = in[s[threadIdx.x ^ 32] & 63];
 }
 KERNEL through_barrier(const int *in, int *out) { // warp 1 waits for warp 0, and then loads
-  __shared__ int s[64];
+  __shared__ volatile int s[64];
   if (threadIdx.x < 32) s[threadIdx.x] = in[threadIdx.x];
   __syncthreads();
   if (threadIdx.x >= 32) out[threadIdx.x] = in[threadIdx.x];
@@ -88,7 +88,7 @@ int main() {
   three<<<1, 64>>>(in.device, out.device);
   side_by_side<<<1, 64>>>(in.device, out.device);
   loop<<<1, 64>>>(in.device, out.device, 5);
-  until<<<1, 32>>>(in.device, out.device, 0);
+  until<<<1, 32>>>(in.device, out.device);
   branch<<<1, 32>>>(in.device, out.device);
   shuffled<<<1, 32>>>(in.device, out.device);
   through_shared<<<1, 64>>>(in.device, out.device);
@@ -118,7 +118,7 @@ int main() {
   ok(cudaDeviceSynchronize());
   deep("one", 1);
   ok(cudaProfilerStart()); // of several launches, the sum
-  for (int k = 0; k < 3; k++) two<<<2, 64>>>(in.device, out.device);
+  for (int k = 0; k < 3; k++) two<<<1, 64>>>(in.device, out.device);
   ok(cudaDeviceSynchronize());
   ok(cudaProfilerStop());
   deep("two", 6);

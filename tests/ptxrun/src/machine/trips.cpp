@@ -93,7 +93,7 @@ void access(Context &c, const Instruction &i, LaneMask active) {
     uint32_t there = words.read(); // of what this launch has stored
     uint32_t result = std::max(words.global ? issued : asked, there) + words.global;
     if (i.memory == Memory::Atomic) result = std::max(result, depth + words.global);
-    if (words.global && i.destinations) c.longestTrips = std::max(c.longestTrips, result);
+    if (words.global) c.longestTrips = std::max(c.longestTrips, result);
     writeResults(c, i, active, result);
   }
   if (i.memory == Memory::Load) return;
