@@ -779,24 +779,13 @@ static void sweep_moves(void) {
 
 /* ----------------------------------------------------------------------------- single launches */
 
-static const char *const counter_names[] = {"launches",
-                                            "warp_instructions",
-                                            "thread_instructions",
-                                            "divergent_branches",
-                                            "barriers",
-                                            "ballots",
-                                            "shuffles",
-                                            "load_requests",
-                                            "store_requests",
-                                            "load_bytes",
-                                            "store_bytes",
-                                            "load_sectors",
-                                            "store_sectors",
-                                            "ideal_sectors",
-                                            "shared_accesses",
-                                            "bank_conflicts",
-                                            "atomics",
-                                            "serial_trips"};
+static const char *const counter_names[] = {
+    "launches",           "warp_instructions", "thread_instructions",
+    "divergent_branches", "barriers",          "ballots",
+    "shuffles",           "load_requests",     "store_requests",
+    "load_bytes",         "store_bytes",       "load_sectors",
+    "store_sectors",      "ideal_sectors",     "shared_accesses",
+    "bank_conflicts",     "atomics",           "serial_trips"};
 
 /* One launch, and its row of counts. */
 static void count_launch(const char *op, const char *variant, const bench_case *c,

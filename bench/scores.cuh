@@ -287,8 +287,8 @@ static void prepare_scores_mode(scores_run *r, const scores_mode *mode) {
     bench_wait();
 }
 
-/* A row of random scores, on the host. Probabilities are (1 + x / 64)^64, which is the same on every
-   machine, as expf is not. */
+/* A row of random scores, on the host. Probabilities are (1 + x / 64)^64, which unlike expf every
+   machine computes alike. */
 static void plant_row(const scores_run *r, char *row, uint64_t first) {
     double sum = 0;
     for (int64_t x = 0; x < r->vocab; ++x) {

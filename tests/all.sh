@@ -19,6 +19,7 @@ command_of() {
     planted) echo "bash tests/planted/run.sh" ;;
     ptxrun) echo "make -s -C tests/ptxrun check" ;; # the interpreter's own tests
     bench) echo "bash bench/run.sh --check" ;;    # it builds, verifies, and its scripts run
+    cycles) echo "bash bench/cycles.sh --check" ;; # counts, SASS, cycles as committed
     *) return 1 ;;
   esac
 }

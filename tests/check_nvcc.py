@@ -2,7 +2,7 @@
 """check_nvcc.py [sm_NN ...]: what the compiler makes of the kernels.
 
 Prints registers, shared memory, stack and spills per kernel and architecture (ptxas -v), and, when
-cuobjdump and nvdisasm exist, the 16-byte accesses of the machine code. Fails on any stack frame,
+cuobjdump and nvdisasm exist, the 16-byte accesses and the bytes of the machine code. Fails on any stack frame,
 spill or local-memory access, on kernels that cannot have as many resident blocks as their launch
 bounds say, and on packing kernels without four 16-byte loads and stores. Ends with
 "N passed, N failed, N skipped".
@@ -140,7 +140,7 @@ def main():
     bounds = launch_bounds()
     passed = failed = skipped = 0
     print(f"{'':8} {'kernel':28} {'registers':>9} {'shared':>7} {'stack':>6} {'spills':>6} "
-          f"{'16-byte loads':>13} {'stores':>6} {'generic':>7} {'instructions':>12}")
+          f"{'16-byte loads':>13} {'stores':>6} {'generic':>7} {'instructions':>12} {'bytes':>7}")
     with tempfile.TemporaryDirectory() as folder, \
             concurrent.futures.ThreadPoolExecutor(int(os.environ.get("JOBS", "2"))) as pool:
         results = pool.map(lambda arch: compile_arch(arch, folder), architectures)
@@ -150,12 +150,12 @@ def main():
                 print(f"FAILED  {arch}: {len(kernels)} of {len(bounds)} kernels compiled\n{error}")
             for kernel, n in sorted(kernels.items()):
                 fact = (sass or {}).get(kernel)
-                columns = [fact[k] for k in ("load16", "store16", "generic16", "size")] \
-                    if fact else ["-"] * 4
+                columns = [fact[k] for k in ("load16", "store16", "generic16", "size")] + \
+                    [16 * fact["size"]] if fact else ["-"] * 5
                 faults = faults_of(arch, kernel, n, fact, bounds)
                 print(f"{arch:8} {kernel:28} {n['registers']:9} {n['shared']:7} {n['stack']:6} "
                       f"{n['spills']:6} {columns[0]:>13} {columns[1]:>6} {columns[2]:>7} "
-                      f"{columns[3]:>12}" + "".join("  FAILED: " + f for f in faults))
+                      f"{columns[3]:>12} {columns[4]:>7}" + "".join("  FAILED: " + f for f in faults))
                 passed, failed = passed + (not faults), failed + bool(faults)
             if kernels and sass is None:
                 skipped += 1

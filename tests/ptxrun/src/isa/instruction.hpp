@@ -74,8 +74,8 @@ struct Instruction {
   mutable Allocation *lastAllocation = nullptr; // the one found last time
 
   // control
-  uint32_t target = 0;                 // Branch; Collective: which source is the lane mask
-  std::vector<uint32_t> table;         // BranchTable
+  uint32_t target = 0;         // Branch; Collective: which source is the lane mask
+  std::vector<uint32_t> table; // BranchTable
   bool arrivesAtCluster = false;
   bool checkRegisters = true;          // sources are ordinary registers
   uint64_t Totals::*counter = nullptr; // Collective: what it counts as

@@ -106,7 +106,7 @@ struct Context {
   uint64_t clock = 0, lastProgress = 0; // in warp instructions
   bool yieldRequested = false;
   std::unordered_map<uint64_t, uint32_t> stored = {}; // trips behind what this launch has stored
-  uint32_t longestTrips = 0;                     // of this launch
+  uint32_t longestTrips = 0;                          // of this launch
 
   template <class T> Lanes<T> read(const RegisterOperand &operand) const {
     Lanes<T> lanes;
