@@ -5833,7 +5833,7 @@ typedef struct specv_particle_cache {
     uint32_t reserved; /* must be 0 */
 } specv_particle_cache;
 
-enum { SPECV_MAX_CACHES = 2, SPECV_RESHUFFLE_TICKET_WORDS = 2 + SPECV_MAX_CACHES };
+enum { SPECV_MAX_CACHES = 2 };
 
 /* D3. Carries the plan out: every dst row gives its pages back and shares the pages of its src row
    that hold tokens; text and numbers of the particle are copied, KV is not (a partly filled page is
@@ -5861,7 +5861,10 @@ typedef struct specv_reshuffle_desc {
                              nothing. BAD_PAGE, in every job of the launch: pages found no place
                              in free_pages, or an entry that was shared or given back is no page
                              of the pool or one without owners */
-    uint32_t *ticket; /* SPECV_RESHUFFLE_TICKET_WORDS words, one set per stream, all 0: see B3 */
+    void
+        *scratch; /* 16-byte aligned, one per stream, all 0 before the first launch. Each leaves its
+                      ticket and its marks 0; with BAD_TICKET all of it has to be zeroed again */
+    int64_t scratch_bytes;        /* specv_reshuffle_scratch_bytes(num_jobs, num_pages) suffice */
     int64_t text_stride_elems;    /* with text: must be set */
     int32_t num_groups, max_jobs; /* max_jobs = num_particles - 1; product at most 2^24 */
     int32_t batch;
@@ -5874,6 +5877,13 @@ typedef struct specv_reshuffle_desc {
     uint32_t reserved;   /* must be 0 */
     uint32_t canary1;
 } specv_reshuffle_desc;
+
+/* What comes of a job of D3; the last block writes it to where dst is. */
+typedef struct specv_i_job {
+    uint32_t status;
+    int32_t dst, text_len, reserved;
+    int32_t pages[SPECV_MAX_CACHES], len[SPECV_MAX_CACHES];
+} specv_i_job;
 
 /* What the kernel of D3 takes. */
 typedef struct specv_reshuffle_task {
@@ -5944,6 +5954,17 @@ SPECV_NUMFN double specv_i_log_mean(uint64_t sum, int num, double max) {
 SPECV_NUMFN uint64_t specv_i_stratum(int k, uint32_t u, int num, uint64_t sum) {
     uint64_t at = (uint64_t)k << 32 | u; /* below 2^42 */
     return (specv_i_mul_high(at, sum) << 32 | at * sum >> 32) / (uint64_t)num;
+}
+
+/* Words of scratch that mark the pages of a cache, a bit each. */
+SPECV_NUMFN int64_t specv_i_mark_words(int64_t num_pages) { return (num_pages + 127) / 128 * 4; }
+
+/* D3's scratch: ticket, what was found, two words; marks of cache 0, of cache 1; jobs. The word where
+   the marks of a cache begin, or, of cache num_caches, the jobs. */
+SPECV_NUMFN int64_t specv_i_marks_at(const specv_reshuffle_desc *d, int cache) {
+    int64_t at = 4;
+    for (int i = 0; i < cache; ++i) at += specv_i_mark_words(d->cache[i].num_pages);
+    return at;
 }
 
 #if !defined(__CUDACC_RTC__)
@@ -6060,8 +6081,16 @@ SPECV_HOSTFN int specv_i_particle_cache_validate(const specv_particle_cache *c, 
     return SPECV_OK;
 }
 
+/* Bytes of scratch memory that suffice for D3 with at most num_jobs = num_groups * max_jobs jobs and
+   num_pages pages, those of all its caches together; or SPECV_ERR_*. */
+SPECV_HOSTAPI int64_t specv_reshuffle_scratch_bytes(int64_t num_jobs, int64_t num_pages) {
+    SPECV_CHECK(num_jobs >= 0 && num_jobs <= 1 << 24, JOBS);
+    SPECV_CHECK(num_pages >= 0 && num_pages <= SPECV_MAX_CACHES * (int64_t)INT32_MAX, NUM_PAGES);
+    return 16 * (1 + num_pages / 128 + SPECV_MAX_CACHES) + num_jobs * (int64_t)sizeof(specv_i_job);
+}
+
 SPECV_HOSTFN int specv_reshuffle_validate(const specv_reshuffle_desc *d) {
-    int64_t num_slots;
+    int64_t num_slots, bytes;
     int status;
     SPECV_I_CHECK_DESC(d);
     SPECV_CHECK(d->reserved == 0, CANARY);
@@ -6081,12 +6110,15 @@ SPECV_HOSTFN int specv_reshuffle_validate(const specv_reshuffle_desc *d) {
     SPECV_CHECK(!d->text || (d->text_len && d->text_stride_elems > 0), TEXT);
     SPECV_CHECK(d->text_stride_elems >= 0, TEXT);
     SPECV_CHECK(specv_i_times(num_slots * 8, d->text_stride_elems) < SPECV_I_HUGE, SIZE);
-    SPECV_CHECK(specv_i_aligned(d->ticket, 4) && (d->ticket || d->num_groups == 0), TICKET);
     SPECV_CHECK(d->num_caches >= 0 && d->num_caches <= SPECV_MAX_CACHES, CACHES);
     for (int i = 0; i < d->num_caches; ++i) {
         status = specv_i_particle_cache_validate(&d->cache[i], d->batch, num_slots);
         if (status != SPECV_OK) return status;
     }
+    bytes = 4 * specv_i_marks_at(d, d->num_caches) +
+            (int64_t)d->num_groups * d->max_jobs * (int64_t)sizeof(specv_i_job);
+    SPECV_CHECK(specv_i_aligned(d->scratch, 16), SCRATCH);
+    SPECV_CHECK((d->scratch && d->scratch_bytes >= bytes) || d->num_groups == 0, SCRATCH);
     return specv_i_carry_validate(d->carry, d->num_carry, num_slots);
 }
 
@@ -6191,122 +6223,145 @@ SPECV_DEVFN void specv_i_block_ancestors(const specv_resample_plan_desc *d, int 
     __syncthreads();
 }
 
-/* What a job has to do in a cache; pages is -1 if its numbers are bad. */
-typedef struct specv_i_share {
-    int32_t pages, held, len;
-} specv_i_share;
-
-/* Entry e of dst's table becomes src's. No order between who comes and who goes is needed: a page
-   that gains an owner is src's as well, which keeps it. Returns the page that has none any more, or
-   -1; *bad is set if an entry is no page, or a page without owners. Call: thread. */
-SPECV_DEVFN int32_t specv_i_share_entry(const specv_particle_cache *c, const specv_i_share *s,
-                                        const int32_t *from, int32_t *to, int e, int *bad) {
-    const int32_t old = e < s->held ? to[e] : -1, now = e < s->pages ? from[e] : -1;
-    const int gives = old >= 0 && old < c->num_pages, takes = now >= 0 && now < c->num_pages;
-    *bad |= gives != (e < s->held) || takes != (e < s->pages);
-    if (old == now) return -1;
-    to[e] = now;
-    if (takes) *bad |= atomicAdd(&c->pool.page_refs[now], 1) < 1;
-    if (!gives) return -1;
-    const int32_t owners = atomicSub(&c->pool.page_refs[old], 1);
-    if (owners < 1) atomicAdd(&c->pool.page_refs[old], 1), *bad = 1; /* more entries than owners */
-    return owners == 1 ? old : -1;
+/* The slots of a job's rows instead of the rows; BAD_SLOT if one has none of its own. Call: warp, with
+   slots. Cost: as specv_warp_slot, for both at once. */
+SPECV_DEVFN void specv_i_job_slots(const specv_reshuffle_desc *d, int32_t *src, int32_t *dst,
+                                   uint32_t *status) {
+    const int src_row = *src, dst_row = *dst, last = src_row > dst_row ? src_row : dst_row;
+    int taken = 0;
+    *src = specv_thread_slot(d->slot, d->slot_dtype, d->num_slots, src_row, status);
+    *dst = specv_thread_slot(d->slot, d->slot_dtype, d->num_slots, dst_row, status);
+    if (*status) return;
+#pragma unroll 4
+    for (int b = specv_i_lane(); b < last; b += 32) {
+        taken |= b < src_row && specv_i_has_slot(d->slot, d->slot_dtype, b, *src);
+        taken |= b < dst_row && specv_i_has_slot(d->slot, d->slot_dtype, b, *dst);
+    }
+    if (__any_sync(SPECV_FULL_WARP, taken)) *status = SPECV_ROW_BAD_SLOT;
 }
 
-/* Is there a place in free_pages for all pages that were freed? */
-SPECV_DEVFN int specv_i_has_places(const specv_particle_cache *c, uint32_t freed) {
+/* Is there such a job? Then *src is where it copies from, held the pages that dst has now. Numbers
+   of all caches are loaded together. Call: warp. Round trips: 2; with slots 4 or more. */
+SPECV_DEVFN int specv_i_load_job(const specv_reshuffle_desc *d, int job, int32_t *src,
+                                 int32_t *held, specv_i_job *r) {
+    const int group = job / d->max_jobs;
+    const int32_t num_jobs = d->num_jobs[group];
+    int32_t from = d->jobs[2 * job], dst = d->jobs[2 * job + 1], owned[SPECV_MAX_CACHES] = {0};
+    uint32_t status = 0;
+    if (job - group * d->max_jobs >= num_jobs ||
+        group >= specv_i_num_live(d->num_active_groups, d->num_groups))
+        return 0;
+    if (dst < 0 || dst >= d->batch || from < 0 || from >= d->batch || dst == from)
+        status = SPECV_ROW_BAD_LENGTH;
+    else if (d->slot)
+        specv_i_job_slots(d, &from, &dst, &status);
+    *src = from, r->dst = dst, r->status = status, r->text_len = 0, r->reserved = 0;
+#pragma unroll
+    for (int i = 0; i < SPECV_MAX_CACHES; ++i) r->pages[i] = r->len[i] = held[i] = 0;
+    if (status) return 1;
+    if (d->text_len) r->text_len = d->text_len[from];
+#pragma unroll
+    for (int i = 0; i < SPECV_MAX_CACHES; ++i) {
+        if (i >= d->num_caches) continue;
+        r->len[i] = d->cache[i].cache_len[from], owned[i] = d->cache[i].num_row_pages[from];
+        held[i] = d->cache[i].num_row_pages[dst];
+    }
+    int bad = d->text && (r->text_len < 0 || r->text_len > d->text_stride_elems);
+#pragma unroll
+    for (int i = 0; i < SPECV_MAX_CACHES; ++i) {
+        if (i >= d->num_caches) continue;
+        const int32_t size = d->cache[i].page_size, most = d->cache[i].max_row_pages;
+        r->pages[i] = r->len[i] / size + (r->len[i] % size > 0);
+        bad |= r->len[i] < 0 || r->pages[i] > owned[i] || owned[i] > most || held[i] < 0 ||
+               held[i] > most;
+    }
+    if (bad) r->status = SPECV_ROW_BAD_LENGTH;
+    return 1;
+}
+
+/* Entries at, at + step, .. of dst's table become src's. No order between who comes and who goes is
+   needed: a page that gains an owner is src's as well, which keeps it. A page that has none any more
+   is marked. Returns 1 if an entry is no page, or a page without owners, 2 if a page was marked.
+   Call: thread. Round trips: 2 for each AHEAD entries. */
+SPECV_DEVFN uint32_t specv_i_share_entries(const specv_particle_cache *c, uint32_t *marks,
+                                           const int32_t *from, int32_t *to, int pages, int held,
+                                           int at, int step) {
+    enum { AHEAD = 4 };
+    const int most = pages > held ? pages : held;
+    uint32_t found = 0;
+#pragma unroll 1
+    for (int64_t e0 = at; e0 < most; e0 += (int64_t)AHEAD * step) {
+        int32_t old[AHEAD], now[AHEAD], gained[AHEAD], owners[AHEAD];
+#pragma unroll
+        for (int u = 0; u < AHEAD; ++u) {
+            const int64_t e = e0 + (int64_t)u * step;
+            old[u] = e < held ? to[e] : -1, now[u] = e < pages ? from[e] : -1;
+        }
+#pragma unroll
+        for (int u = 0; u < AHEAD; ++u) {
+            const int64_t e = e0 + (int64_t)u * step;
+            const int gives = old[u] >= 0 && old[u] < c->num_pages;
+            const int takes = now[u] >= 0 && now[u] < c->num_pages;
+            if (gives != (e < held) || takes != (e < pages)) found |= 1;
+            gained[u] = 1, owners[u] = 2;
+            if (old[u] == now[u]) continue;
+            to[e] = now[u];
+            if (takes) gained[u] = atomicAdd(&c->pool.page_refs[now[u]], 1);
+            if (gives) owners[u] = atomicSub(&c->pool.page_refs[old[u]], 1);
+        }
+#pragma unroll
+        for (int u = 0; u < AHEAD; ++u) {
+            if (gained[u] < 1 || owners[u] < 1) found |= 1;
+            if (owners[u] < 1)
+                atomicAdd(&c->pool.page_refs[old[u]], 1); /* more entries than owners */
+            if (owners[u] == 1) found |= 2, atomicOr(&marks[old[u] / 32], 1u << old[u] % 32);
+        }
+    }
+    return found;
+}
+
+/* Marked pages go behind free_pages, ascending; the marks are gone. Returns 1, and none goes there,
+   if there is no place for all. Call: block. Round trips: 1 for each 128 pages of a thread. */
+SPECV_DEVFN int specv_i_block_free_pages(const specv_particle_cache *c, uint32_t *marks) {
+    enum { AHEAD = 4 };
+    __shared__ uint64_t scratch[32];
+    const int thread = specv_i_thread(), threads = specv_i_num_threads();
     const int32_t num_free = *c->pool.num_free;
-    return freed == 0 || (num_free >= 0 && num_free <= c->num_pages &&
-                          freed <= (uint32_t)(c->num_pages - num_free));
-}
-
-SPECV_DEVFN specv_i_share specv_i_shared_pages(const specv_particle_cache *c, int src, int dst) {
-    const int32_t owned = c->num_row_pages[src];
-    specv_i_share s;
-    s.len = c->cache_len[src], s.held = c->num_row_pages[dst];
-    s.pages = s.len / c->page_size + (s.len % c->page_size > 0);
-    if (s.len < 0 || s.pages > owned || owned > c->max_row_pages || s.held < 0 ||
-        s.held > c->max_row_pages)
-        s.pages = -1;
-    return s;
-}
-
-/* What a job names: two slots, if status is 0. */
-typedef struct specv_i_job {
-    int32_t src, dst;
-    uint32_t status;
-} specv_i_job;
-
-SPECV_DEVFN int32_t specv_i_job_slot(const specv_reshuffle_desc *d, int row, int by_warp,
-                                     uint32_t *status) {
-    return by_warp ? specv_warp_slot(d->slot, d->slot_dtype, d->num_slots, row, status)
-                   : specv_thread_own_slot(d->slot, d->slot_dtype, d->num_slots, row, status);
-}
-
-/* Can the job be done? Call: thread; by_warp: a warp, of one job. */
-SPECV_DEVFN specv_i_job specv_i_load_job(const specv_reshuffle_desc *d, int job, int by_warp) {
-    specv_i_job r = {d->jobs[2 * job], d->jobs[2 * job + 1], 0};
-    int bad = r.dst < 0 || r.dst >= d->batch || r.src < 0 || r.src >= d->batch || r.dst == r.src;
-    if (bad) r.status = SPECV_ROW_BAD_LENGTH;
-    if (!bad && d->slot) {
-        r.src = specv_i_job_slot(d, r.src, by_warp, &r.status);
-        r.dst = specv_i_job_slot(d, r.dst, by_warp, &r.status);
-    }
-    if (r.status) return r;
-    const int32_t text_len = d->text ? d->text_len[r.src] : 0;
-    for (int i = 0; i < d->num_caches; ++i)
-        bad |= specv_i_shared_pages(&d->cache[i], r.src, r.dst).pages < 0;
-    if (bad || text_len < 0 || text_len > d->text_stride_elems) r.status = SPECV_ROW_BAD_LENGTH;
-    return r;
-}
-
-/* One step of a bitonic network: numbers low and high of each pair, of blocks of `apart`, change
-   places if they have to. mirrored: the first step of a stage. Call: block. */
-SPECV_DEVFN void specv_i_sort_step(int32_t *numbers, unsigned count, unsigned pairs, unsigned apart,
-                                   int mirrored) {
-    for (unsigned p = (unsigned)specv_i_thread(); p < pairs; p += (unsigned)specv_i_num_threads()) {
-        const unsigned in = p & (apart / 2 - 1), low = 2 * p - in;
-        const unsigned high = mirrored ? low + apart - 1 - 2 * in : low + apart / 2;
-        if (high >= count) continue; /* what is behind the end is larger than everything */
-        const int32_t a = numbers[low], b = numbers[high];
-        if (a > b) numbers[low] = b, numbers[high] = a;
-    }
-}
-
-/* Sorts count numbers, ascending, in place. Pieces of SPECV_I_SORT numbers are in shared memory for
-   all steps that do not leave them; blocks of 64 numbers are a warp's. Call: block. */
-SPECV_DEVFN void specv_i_block_sort(int32_t *numbers, int count) {
-    enum { SPECV_I_SORT = 2048 };
-    __shared__ int32_t piece[SPECV_I_SORT];
-    const unsigned end = (unsigned)count, thread = (unsigned)specv_i_thread();
-    const unsigned threads = (unsigned)specv_i_num_threads();
-    unsigned n = 2;
-    while (n < end && n < SPECV_I_SORT) n *= 2;
-    for (unsigned size = SPECV_I_SORT; size && (size == SPECV_I_SORT || size / 2 < end);
-         size *= 2) {
-        const int first = size == SPECV_I_SORT; /* each piece is sorted from nothing */
-        for (unsigned apart = size; apart > SPECV_I_SORT; apart /= 2) {
-            specv_i_sort_step(numbers, end, (end + size - 1) / size * (size / 2), apart,
-                              apart == size);
-            __syncthreads();
+    const int64_t num_words = specv_i_mark_words(c->num_pages);
+    int64_t end = num_free;
+#pragma unroll 1
+    for (int64_t word0 = thread; word0 - thread < num_words; word0 += AHEAD * threads) {
+        uint32_t words[AHEAD];
+        uint64_t counts = 0, before, totals; /* 16 bits of each word: 8192 pages at most */
+#pragma unroll
+        for (int u = 0; u < AHEAD; ++u)
+            words[u] = word0 + u * threads < num_words ? marks[word0 + u * threads] : 0;
+#pragma unroll
+        for (int u = 0; u < AHEAD; ++u) counts |= (uint64_t)__popc(words[u]) << 16 * u;
+        before = specv_i_block_inclusive_add(counts, &totals, scratch) - counts;
+#pragma unroll 1
+        for (int u = 0; u < AHEAD; ++u) {
+            const int64_t word = word0 + u * threads;
+            uint32_t bits = words[0];
+            int64_t place = end + (int64_t)(before & 0xffff);
+            if (bits) marks[word] = 0;
+            for (; bits; bits &= bits - 1, ++place)
+                if (num_free >= 0 && place < c->num_pages)
+                    c->pool.free_pages[place] = (int32_t)(32 * word + __ffs((int)bits) - 1);
+            end += (int64_t)(totals & 0xffff);
+            before >>= 16, totals >>= 16, words[0] = words[1], words[1] = words[2];
+            words[2] = words[3];
         }
-        for (unsigned start = 0; start < end; start += n) {
-            for (unsigned i = thread; i < n && start + i < end; i += threads)
-                piece[i] = numbers[start + i];
-            __syncthreads();
-            for (unsigned stage = first ? 2 : n; stage <= n; stage *= 2)
-                for (unsigned apart = stage; apart > 1; apart /= 2) {
-                    specv_i_sort_step(piece, end - start, n / 2, apart, first && apart == stage);
-                    if (apart > 64 || (apart == 2 && (stage >= 64 || stage == n)))
-                        __syncthreads();
-                    else
-                        __syncwarp();
-                }
-            for (unsigned i = thread; i < n && start + i < end; i += threads)
-                numbers[start + i] = piece[i];
-            __syncthreads();
-        }
+        __syncthreads(); /* scratch is reused; num_free has been read */
     }
+    if (num_free >= 0 && end <= c->num_pages) {
+        if (thread == 0) *c->pool.num_free = (int32_t)end;
+        return 0;
+    }
+    for (int64_t place = (int64_t)num_free + thread; num_free >= 0 && place < c->num_pages;
+         place += threads)
+        c->pool.free_pages[place] = -1;
+    return 1;
 }
 
 #if !defined(SPECVERIFY_STATIC)
@@ -7714,96 +7769,86 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PLAN_THREADS, 1)
 
 /* D3. Work: task.chunks pieces of each job there may be; those of jobs that there are not cost one
    load. Grid: at most a block of SPECV_PARTICLE_THREADS for each. The last block to arrive writes
-   what all have read.
-   Bytes: 8 a table entry that stays, 28 one that changes; text once; 8 a page that is freed, from
-   shared memory in between. Round trips of a job: 5. */
+   what all have read. Bytes: 8 a table entry that stays, 28 one that changes; text once; 32 a job, in
+   and out; 4 a page that is freed, and a bit for each that there is.
+   Round trips: a job's rows, its numbers (with slots 2 or more between them), table entries beside
+   text, owners; arrival; what was found, marks, jobs. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_PARTICLE_THREADS, 2)
     specv_reshuffle_kernel(const __grid_constant__ specv_reshuffle_task task) {
     const specv_reshuffle_desc *d = &task.d;
-    uint32_t *const freed = d->ticket + 1, *const fault = freed + SPECV_MAX_CACHES;
+    uint32_t *const ticket = (uint32_t *)d->scratch, *const found = ticket + 1;
+    specv_i_job *const done = (specv_i_job *)(ticket + specv_i_marks_at(d, d->num_caches));
     const int thread = specv_i_thread(), num_jobs = d->num_groups * d->max_jobs;
     const int step = task.chunks * SPECV_PARTICLE_THREADS;
+    uint32_t seen = 0;
     specv_i_begin(d->chained);
-    const int live = specv_i_num_live(d->num_active_groups, d->num_groups) * d->max_jobs; /* jobs */
 #pragma unroll 1
-    for (int item = (int)blockIdx.x; item < live * task.chunks; item += (int)gridDim.x) {
-        const int job = item / task.chunks;
-        const int at = item % task.chunks * SPECV_PARTICLE_THREADS + thread;
-        if (job % d->max_jobs >= d->num_jobs[job / d->max_jobs]) continue;
-        const specv_i_job named = specv_i_load_job(d, job, 1);
-        const int src = named.src, dst = named.dst;
-        if (!named.status) {
-            for (int i = 0; i < d->num_caches; ++i) {
-                const specv_particle_cache *c = &d->cache[i];
-                const specv_i_share s = specv_i_shared_pages(c, src, dst);
-                const int32_t *from = c->block_table + src * c->table_stride_elems;
-                int32_t *to = c->block_table + dst * c->table_stride_elems;
-                /* It stays until the end: the ticket counts what came behind it. */
-                const int32_t num_free = *c->pool.num_free;
-                int bad = 0;
-                for (int e = at; e < s.pages || e < s.held; e += step) {
-                    const int32_t page = specv_i_share_entry(c, &s, from, to, e, &bad);
-                    if (page < 0) continue;
-                    const int64_t place = (int64_t)num_free + atomicAdd(&freed[i], 1u);
-                    if (num_free >= 0 && place < c->num_pages) c->pool.free_pages[place] = page;
-                }
-                if (bad) atomicOr(fault, 1u);
-            }
-            if (d->text) {
-                const int64_t size = d->token_dtype == SPECV_I64 ? 8 : 4;
-                const int64_t row_bytes = d->text_stride_elems * size;
-                char *text = (char *)d->text;
-                specv_i_copy(text + dst * row_bytes, text + src * row_bytes,
-                             d->text_len[src] * size, at, step);
-            }
-            for (int i = 0; i < d->num_carry; ++i) {
-                const int64_t bytes = d->carry[i].elem_bytes;
-                char *data = (char *)d->carry[i].data;
-                specv_i_copy(data + dst * bytes, data + src * bytes, bytes, at, step);
-            }
+    for (int item = (int)blockIdx.x; item < num_jobs * task.chunks; item += (int)gridDim.x) {
+        const int job = item / task.chunks, chunk = item - job * task.chunks;
+        const int at = chunk * SPECV_PARTICLE_THREADS + thread;
+        int32_t src, held[SPECV_MAX_CACHES];
+        specv_i_job r;
+        if (!specv_i_load_job(d, job, &src, held, &r)) continue;
+        if (chunk == 0 && thread == 0) done[job] = r;
+        if (r.status) continue;
+#pragma unroll
+        for (int i = 0; i < SPECV_MAX_CACHES; ++i) {
+            if (i >= d->num_caches) continue;
+            const specv_particle_cache *c = &d->cache[i];
+            const uint32_t bits = specv_i_share_entries(
+                c, ticket + specv_i_marks_at(d, i), c->block_table + src * c->table_stride_elems,
+                c->block_table + r.dst * c->table_stride_elems, r.pages[i], held[i], at, step);
+            seen |= (bits & 1) | (bits & 2) << i;
+        }
+        if (d->text) {
+            const int64_t size = d->token_dtype == SPECV_I64 ? 8 : 4;
+            const int64_t row_bytes = d->text_stride_elems * size;
+            char *text = (char *)d->text;
+            specv_i_copy(text + r.dst * row_bytes, text + src * row_bytes, r.text_len * size, at,
+                         step);
+        }
+#pragma unroll 1
+        for (int i = 0; i < d->num_carry; ++i) { /* small ones are of one warp: each of another */
+            const int64_t bytes = d->carry[i].elem_bytes;
+            char *data = (char *)d->carry[i].data;
+            specv_i_copy(data + r.dst * bytes, data + src * bytes, bytes,
+                         at ^ i % (SPECV_PARTICLE_THREADS / 32) * 32, step);
         }
     }
-    const int arrival = specv_i_block_arrives(d->ticket, (int)blockIdx.x, (int)gridDim.x);
+    seen = specv_i_warp_or(seen);
+    if (seen && specv_i_lane() == 0) atomicOr(found, seen);
+    const int arrival = specv_i_block_arrives(ticket, (int)blockIdx.x, (int)gridDim.x);
     if (arrival == SPECV_I_NOT_LAST) return;
-    if (arrival == SPECV_I_BAD_TICKET) { /* others are still at it: nothing of theirs is touched */
-        for (int j = thread; j < num_jobs; j += SPECV_PARTICLE_THREADS) {
-            const int exists = j < live && j % d->max_jobs < d->num_jobs[j / d->max_jobs];
-            specv_i_put_status(d->job_status, j, exists ? SPECV_ROW_BAD_TICKET : 0, d->keep_status);
-        }
-        return;
+    const int lost = arrival == SPECV_I_BAD_TICKET; /* others are still at it: nothing of theirs */
+    uint32_t of_all = lost ? SPECV_ROW_BAD_TICKET : 0;
+    if (!lost) {
+        const uint32_t bits = *found;
+        if (bits & 1) of_all = SPECV_ROW_BAD_PAGE;
+#pragma unroll 1
+        for (int i = 0; i < d->num_caches; ++i)
+            if (bits >> i & 2 &&
+                specv_i_block_free_pages(&d->cache[i], ticket + specv_i_marks_at(d, i)))
+                of_all = SPECV_ROW_BAD_PAGE;
+        __syncthreads(); /* bits are read */
+        if (thread == 0) *found = 0;
     }
-    uint32_t of_pools = *fault ? SPECV_ROW_BAD_PAGE : 0;
-    for (int i = 0; i < d->num_caches; ++i)
-        if (!specv_i_has_places(&d->cache[i], freed[i])) of_pools |= SPECV_ROW_BAD_PAGE;
+    const int live = specv_i_num_live(d->num_active_groups, d->num_groups);
     for (int j = thread; j < num_jobs; j += SPECV_PARTICLE_THREADS) {
-        const int exists = j < live && j % d->max_jobs < d->num_jobs[j / d->max_jobs];
-        specv_i_job named = {0, 0, 0};
-        if (exists) named = specv_i_load_job(d, j, 0);
-        if (exists && !named.status) {
-            const int src = named.src, dst = named.dst;
-            for (int i = 0; i < d->num_caches; ++i) {
+        const int group = j / d->max_jobs;
+        const int exists = group < live && j - group * d->max_jobs < d->num_jobs[group];
+        uint32_t status = exists ? of_all : 0;
+        if (exists && !lost) {
+            const specv_i_job r = done[j];
+            status |= r.status;
+#pragma unroll
+            for (int i = 0; i < SPECV_MAX_CACHES; ++i) {
                 const specv_particle_cache *c = &d->cache[i];
-                const specv_i_share s = specv_i_shared_pages(c, src, dst);
-                c->num_row_pages[dst] = s.pages, c->cache_len[dst] = s.len;
+                if (r.status || i >= d->num_caches) continue;
+                c->num_row_pages[r.dst] = r.pages[i], c->cache_len[r.dst] = r.len[i];
             }
-            if (d->text_len) d->text_len[dst] = d->text_len[src];
+            if (d->text_len && !r.status) d->text_len[r.dst] = r.text_len;
         }
-        specv_i_put_status(d->job_status, j, exists ? named.status | of_pools : 0, d->keep_status);
-    }
-    for (int i = 0; i < d->num_caches; ++i) {
-        const specv_page_pool *pool = &d->cache[i].pool;
-        const int32_t num_free = *pool->num_free, num_pages = d->cache[i].num_pages;
-        int32_t count = (int32_t)freed[i];
-        if (!specv_i_has_places(&d->cache[i], freed[i])) {
-            /* Which of them came first is nobody's business. */
-            for (int64_t place = (int64_t)num_free + thread; num_free >= 0 && place < num_pages;
-                 place += SPECV_PARTICLE_THREADS)
-                pool->free_pages[place] = -1;
-            count = 0;
-        }
-        specv_i_block_sort(pool->free_pages + num_free, count);
-        __syncthreads(); /* num_free and freed are read */
-        if (thread == 0) *pool->num_free = num_free + count, freed[i] = *fault = 0;
+        specv_i_put_status(d->job_status, j, status, d->keep_status);
     }
 }
 

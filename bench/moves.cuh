@@ -341,7 +341,9 @@ static void describe_reshuffle(const moves_run *r, moves_memory *m, specv_reshuf
     d->text = TAKE(int64_t, PART_IN, (int64_t)r->batch * r->positions);
     d->text_len = TAKE(int32_t, PART_IN, r->batch);
     d->job_status = TAKE(uint32_t, PART_OUT, jobs);
-    d->ticket = TAKE(uint32_t, PART_IN, SPECV_RESHUFFLE_TICKET_WORDS);
+    d->scratch_bytes =
+        specv_reshuffle_scratch_bytes(jobs, (int64_t)d->cache[0].num_pages + d->cache[1].num_pages);
+    d->scratch = TAKE(char, PART_IN, d->scratch_bytes);
 }
 
 static void describe_move(const moves_run *r, moves_memory *m, moves_desc *d) {

@@ -512,7 +512,7 @@ static cost count_reshuffle(int same, int64_t *atomics) {
     }
     d.jobs = (const int32_t *)device_ints(job, 2),
     d.num_jobs = (const int32_t *)device_ints(&one, 1);
-    d.ticket = (uint32_t *)device_zeros(4 * SPECV_RESHUFFLE_TICKET_WORDS);
+    d.scratch = device_zeros((int)(d.scratch_bytes = 1 << 13));
     d.num_groups = d.max_jobs = d.num_caches = 1, d.batch = 2;
     c->pool.page_refs = (int32_t *)device_ints(refs, 3 * ENTRIES);
     c->pool.free_pages = (int32_t *)device_zeros(4 * 3 * ENTRIES);
@@ -537,7 +537,7 @@ static int64_t reshuffle_blocks(int num_jobs, int num_sms) {
     d.num_groups = num_jobs, d.max_jobs = d.batch = 1, d.num_sms = num_sms;
     d.jobs = (const int32_t *)device_zeros(8 * num_jobs);
     d.num_jobs = (const int32_t *)device_zeros(4 * num_jobs);
-    d.ticket = (uint32_t *)device_zeros(4 * SPECV_RESHUFFLE_TICKET_WORDS);
+    d.scratch = device_zeros((int)(d.scratch_bytes = 1 << 13));
     T_CUDA(cudaProfilerStart());
     CHECK_EQ(specv_reshuffle(&d, 0), SPECV_OK, -1);
     T_CUDA(cudaDeviceSynchronize());

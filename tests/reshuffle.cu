@@ -24,6 +24,7 @@ static void shuffle_both(shuffle *s) {
     CHECK_EQ(specv_reshuffle(&d, 0), SPECV_OK, -1);
 #endif
     t_check_device();
+    shuffle_check_scratch(s);
     shuffle_free(s);
 }
 
@@ -120,6 +121,7 @@ static void test_sms(void) {
             CHECK_EQ(specv_reshuffle(&d, 0), SPECV_OK, -1);
 #endif
             t_check_device();
+            shuffle_check_scratch(&s);
         }
         for (int k = 0; k < io_count; ++k) free(before[k]);
         shuffle_free(&s);
@@ -225,7 +227,9 @@ static void run_bad_ticket(int blocks, int which) {
     if (!s.status) s.status = io_new(4 * blocks, 0);
     t_upload();
     specv_reshuffle_desc d = shuffle_describe(&s, T_DEVICE_SIDE);
-    TICKET_LAUNCH(reshuffle, d, blocks, which);
+    ticket_put((uint32_t *)d.scratch, ticket_word(which, blocks));
+    CHECK_EQ(specv_reshuffle(&d, 0), SPECV_OK, -1);
+    T_CUDA(cudaDeviceSynchronize());
     for (int j = 0; j < blocks; ++j) {
         const int exists = j % s.max_jobs < get32(s.num_jobs.host, j / s.max_jobs);
         const int32_t status = word_on_device(d.job_status, j);
@@ -247,7 +251,7 @@ typedef struct crowd {
     engine e[2];
     int groups, n, rows;
     plan p;
-    t_buf text, text_len, carry[CARRIES], status, ticket;
+    t_buf text, text_len, carry[CARRIES], status, scratch;
     int32_t *want_text, *want_len, *want_carry[CARRIES];
 } crowd;
 
@@ -259,9 +263,7 @@ static void crowd_make(crowd *c, int groups, int n) {
     c->groups = groups, c->n = n, c->rows = groups * n;
     plan_make(&c->p, groups, n, (int)t_below(NUM_SCHEMES), t_chance(50) ? 1 : 0.5);
     c->text = t_out(4 * c->rows * TEXT, 0), c->text_len = t_out(4 * c->rows, 0);
-    c->status = t_out(4 * groups * (n - 1), 0),
-    c->ticket = t_out(4 * SPECV_RESHUFFLE_TICKET_WORDS, 0);
-    memset(c->ticket.host, 0, c->ticket.bytes);
+    c->status = t_out(4 * groups * (n - 1), 0);
     memset(c->text_len.host, 0, c->text_len.bytes);
     c->want_text = (int32_t *)zeros(c->rows * TEXT, 4);
     c->want_len = (int32_t *)zeros(c->rows, 4);
@@ -278,6 +280,11 @@ static void crowd_make(crowd *c, int groups, int n) {
         e->num_pages = c->rows + (int)t_below((int64_t)c->rows * e->positions / e->size + 1);
         engine_make(e);
     }
+    c->scratch = t_out(specv_reshuffle_scratch_bytes((int64_t)groups * (n - 1),
+                                                     c->e[0].num_pages + c->e[1].num_pages),
+                       0);
+    t_buffers[t_num_buffers - 1].is_private = 1;
+    memset(c->scratch.host, 0, c->scratch.bytes);
 }
 
 static void crowd_free(crowd *c) {
@@ -308,7 +315,7 @@ static specv_reshuffle_desc crowd_describe(const crowd *c, int side) {
         d.carry[i].data = t_at(&c->carry[i], side), d.carry[i].elem_bytes = carried[i];
     d.text = t_at(&c->text, side), d.text_len = (int32_t *)t_at(&c->text_len, side);
     d.job_status = (uint32_t *)t_at(&c->status, side);
-    d.ticket = (uint32_t *)t_at(&c->ticket, side);
+    d.scratch = t_at(&c->scratch, side), d.scratch_bytes = (int64_t)c->scratch.bytes;
     d.text_stride_elems = TEXT;
     d.num_groups = c->groups, d.max_jobs = c->n - 1, d.batch = c->rows;
     d.num_caches = 2, d.num_carry = CARRIES;
@@ -390,7 +397,6 @@ static void check_crowd(crowd *c, const uint32_t *status) {
         CHECK(memcmp(c->carry[i].host, c->want_carry[i], c->carry[i].bytes) == 0);
     for (int64_t j = 0; j < (int64_t)c->groups * (c->n - 1); ++j)
         CHECK_EQ((uint32_t)word_at(&c->status, j), status[j], j);
-    for (int i = 0; i < SPECV_RESHUFFLE_TICKET_WORDS; ++i) CHECK_EQ(word_at(&c->ticket, i), 0, i);
     for (int i = 0; i < 2; ++i) check_model(&c->e[i], 0);
 }
 
@@ -660,7 +666,7 @@ static void test_dependents(void) {
 
 static specv_reshuffle_desc valid_reshuffle(void) {
     specv_reshuffle_desc d = SPECV_ZERO;
-    d.jobs = d.num_jobs = word(), d.ticket = (uint32_t *)word();
+    d.jobs = d.num_jobs = word(), d.scratch = word(), d.scratch_bytes = 16 * (1 + 2 + 12);
     d.num_groups = 2, d.max_jobs = 3, d.batch = 8, d.num_caches = 2, d.num_carry = 1;
     d.carry[0].data = word(), d.carry[0].elem_bytes = 8;
     for (int i = 0; i < SPECV_MAX_CACHES; ++i) {
@@ -696,7 +702,8 @@ static void check_reshuffle_codes(void) {
             d.cache[1].table_stride_elems = (int64_t)1 << 30));
     EXPECT(reshuffle, SPECV_ERR_PARTICLES, d.num_groups = -1);
     EXPECT(reshuffle, SPECV_ERR_JOBS, d.max_jobs = -1);
-    EXPECT(reshuffle, SPECV_OK, (d.num_groups = 1 << 14, d.max_jobs = 1 << 10));
+    EXPECT(reshuffle, SPECV_OK,
+           (d.num_groups = 1 << 14, d.max_jobs = 1 << 10, d.scratch_bytes = (int64_t)1 << 30));
     EXPECT(reshuffle, SPECV_ERR_JOBS, (d.num_groups = (1 << 14) + 1, d.max_jobs = 1 << 10));
     EXPECT(reshuffle, SPECV_ERR_JOBS, d.jobs = NULL);
     EXPECT(reshuffle, SPECV_ERR_JOBS, d.num_jobs = NULL);
@@ -718,8 +725,20 @@ static void check_reshuffle_codes(void) {
     EXPECT(reshuffle, SPECV_ERR_TEXT, d.text_len = (int32_t *)misaligned());
     EXPECT(reshuffle, SPECV_ERR_TEXT, d.text_stride_elems = -1);
     EXPECT(reshuffle, SPECV_ERR_SIZE, d.text_stride_elems = half / 8);
-    EXPECT(reshuffle, SPECV_ERR_TICKET, d.ticket = NULL);
-    EXPECT(reshuffle, SPECV_ERR_TICKET, d.ticket = (uint32_t *)misaligned());
+    EXPECT(reshuffle, SPECV_ERR_SCRATCH, d.scratch = NULL);
+    EXPECT(reshuffle, SPECV_ERR_SCRATCH, d.scratch = word() + 2);
+    EXPECT(reshuffle, SPECV_ERR_SCRATCH, d.scratch_bytes -= 1);
+    EXPECT(reshuffle, SPECV_OK, d.cache[1].num_pages = 128);
+    EXPECT(reshuffle, SPECV_ERR_SCRATCH, d.cache[1].num_pages = 129);
+    EXPECT(reshuffle, SPECV_ERR_SCRATCH, d.max_jobs = 4);
+    EXPECT(reshuffle, SPECV_OK, (d.max_jobs = 4, d.num_caches = 1, d.scratch_bytes += 3 * 16));
+    EXPECT(reshuffle, SPECV_OK, (d.scratch = NULL, d.num_groups = 0));
+    CHECK_EQ(specv_reshuffle_scratch_bytes(6, 200), 16 * (1 + 1 + 2 + 12), -1);
+    CHECK_EQ(specv_reshuffle_scratch_bytes(0, 0), 16 * (1 + 2), -1);
+    CHECK_EQ(specv_reshuffle_scratch_bytes(-1, 0), SPECV_ERR_JOBS, -1);
+    CHECK_EQ(specv_reshuffle_scratch_bytes((1 << 24) + 1, 0), SPECV_ERR_JOBS, -1);
+    CHECK_EQ(specv_reshuffle_scratch_bytes(1 << 24, -1), SPECV_ERR_NUM_PAGES, -1);
+    CHECK_EQ(specv_reshuffle_scratch_bytes(0, (int64_t)2 * INT32_MAX + 1), SPECV_ERR_NUM_PAGES, -1);
     EXPECT(reshuffle, SPECV_ERR_CACHES, d.num_caches = -1);
     EXPECT(reshuffle, SPECV_ERR_CACHES, d.num_caches = SPECV_MAX_CACHES + 1);
     for (int i = 0; i < SPECV_MAX_CACHES; ++i) {
@@ -774,7 +793,7 @@ static void test_nothing(void) {
 static void test_no_rows(void) {
     specv_reshuffle_desc s = SPECV_ZERO;
     t_case("no rows");
-    s.jobs = s.num_jobs = word(), s.ticket = (uint32_t *)word();
+    s.jobs = s.num_jobs = word(), s.scratch = word(), s.scratch_bytes = 64;
     s.num_groups = 1, s.max_jobs = 1, s.num_caches = 1;
     s.cache[0].page_size = s.cache[0].num_pages = s.cache[0].max_row_pages = 1;
     CHECK_EQ(specv_ref_reshuffle(&s), SPECV_OK, -1);

@@ -27,7 +27,8 @@ typedef struct shuffle {
     pages_of c[SPECV_MAX_CACHES];
     int keep_status, num_sms, live; /* live: groups */
     t_buf active;
-    io *carry[SPECV_MAX_CARRY], *text, *text_len, *status, *ticket;
+    io *carry[SPECV_MAX_CARRY], *text, *text_len, *status;
+    t_buf scratch;
     t_buf jobs, num_jobs;
 } shuffle;
 
@@ -123,6 +124,32 @@ T_FN void draw_jobs(const shuffle *s, int dead_percent) {
     free(dead);
 }
 
+/* Zeroed, of the size that suffices. */
+T_FN t_buf shuffle_scratch(const shuffle *s) {
+    int64_t num_pages = 0;
+    t_buf scratch;
+    for (int i = 0; i < s->num_caches; ++i) num_pages += s->c[i].num_pages;
+    scratch = t_in(specv_reshuffle_scratch_bytes((int64_t)s->groups * s->max_jobs, num_pages), 0);
+    memset(scratch.host, 0, scratch.bytes);
+    t_buffers[t_num_buffers - 1].is_private = 1;
+    return scratch;
+}
+
+/* Tickets and marks are zero again. Behind the last mark of a cache there are none: fewer words. */
+T_FN void shuffle_check_scratch(const shuffle *s) {
+#if T_DEVICE
+    int64_t bytes = 16;
+    for (int i = 0; i < s->num_caches; ++i) bytes += (s->c[i].num_pages + 127) / 128 * 16;
+    for (int64_t at = 0; at < bytes; at += 4) {
+        int32_t word;
+        T_CUDA(cudaMemcpy(&word, s->scratch.device + at, 4, cudaMemcpyDeviceToHost));
+        if (!CHECK_EQ(word, 0, at)) return;
+    }
+#else
+    (void)s;
+#endif
+}
+
 /* Sizes are set by the caller. */
 T_FN void shuffle_make(shuffle *s, int dead_percent) {
     if (!s->slots.count)
@@ -148,8 +175,7 @@ T_FN void shuffle_make(shuffle *s, int dead_percent) {
     s->status = t_chance(80) ? io_new(4 * s->groups * s->max_jobs, 0) : NULL;
     s->keep_status = s->status && t_chance(30);
     if (s->status) t_fill_status(&s->status->buf, s->keep_status);
-    s->ticket = io_new(4 * SPECV_RESHUFFLE_TICKET_WORDS, 0);
-    memset(s->ticket->buf.host, 0, 4 * SPECV_RESHUFFLE_TICKET_WORDS);
+    s->scratch = shuffle_scratch(s);
     s->jobs = t_in(8 * (int64_t)s->groups * s->max_jobs, 0);
     s->num_jobs = t_in(4 * s->groups, 0);
     draw_jobs(s, dead_percent);
@@ -194,7 +220,7 @@ T_FN specv_reshuffle_desc shuffle_describe(const shuffle *s, int side) {
         d.carry[i].data = io_at(s->carry[i], side), d.carry[i].elem_bytes = s->carry_bytes[i];
     d.text = io_at(s->text, side), d.text_len = (int32_t *)io_at(s->text_len, side);
     d.job_status = (uint32_t *)io_at(s->status, side);
-    d.ticket = (uint32_t *)io_at(s->ticket, side);
+    d.scratch = t_at(&s->scratch, side), d.scratch_bytes = (int64_t)s->scratch.bytes;
     d.text_stride_elems = s->text_stride;
     d.num_groups = s->groups, d.max_jobs = s->max_jobs, d.batch = s->batch;
     d.num_caches = s->num_caches, d.num_carry = s->num_carry;

@@ -52,7 +52,8 @@ typedef struct lm_particles {
     int32_t *text_len;
     int32_t *src_slot, *dst_slot; /* fan-out */
     int32_t *jobs;                /* [groups][N - 1][2] */
-    uint32_t *ticket;             /* [SPECV_RESHUFFLE_TICKET_WORDS] */
+    void *scratch;                /* of D3, of its own: zeroed once */
+    int64_t scratch_bytes;
     int is_tempered;              /* alpha is not 1: bonus tokens come from another distribution */
     double threshold;
 } lm_particles;
@@ -216,7 +217,8 @@ static inline specv_reshuffle_desc lm_reshuffle(const lm_cache *c, const lm_part
     d.text_len = p->text_len;
     d.text_stride_elems = c->limits.text_stride;
     d.job_status = p->out->job_status;
-    d.ticket = p->ticket;
+    d.scratch = p->scratch;
+    d.scratch_bytes = p->scratch_bytes;
     d.num_groups = lm_num_groups(p);
     d.max_jobs = p->limits.particles - 1;
     d.batch = p->limits.batch;

@@ -68,7 +68,9 @@ static void allocate_particles(lm_state *s) {
     p->src_slot = p_ints(s, rows);
     p->dst_slot = p_ints(s, rows);
     p->jobs = p_ints(s, 2 * rows);
-    p->ticket = (uint32_t *)zeroed(s, SPECV_RESHUFFLE_TICKET_WORDS, sizeof(uint32_t));
+    p->scratch_bytes =
+        specv_reshuffle_scratch_bytes((int64_t)rows, 2 * (int64_t)s->limits.num_pages);
+    p->scratch = zeroed(s, (size_t)p->scratch_bytes, 1);
     p->is_tempered = s->sampling.alpha < 1 || s->sampling.alpha > 1;
     p->threshold = s->sampling.threshold;
     if (!p->out) return;

@@ -654,6 +654,15 @@ static void fill_resample_plan(specv_resample_plan_desc *d) {
     d->num_groups = field32((int32_t)take(1)), d->num_particles = field32(1 + (int32_t)take(1));
 }
 
+/* What a descriptor needs: a ticket, bits for the pages of each cache, jobs, each from a multiple of
+   16 on. */
+static wide reshuffle_scratch_of(const specv_reshuffle_desc *d) {
+    wide bytes = 16 + 32 * ((wide)d->num_groups * d->max_jobs);
+    for (int i = 0; i < d->num_caches && i < SPECV_MAX_CACHES; ++i)
+        bytes += ((wide)d->cache[i].num_pages + 127) / 128 * 16;
+    return bytes;
+}
+
 static void rules_of_reshuffle(const specv_reshuffle_desc *d) {
     const unsigned token = d->token_dtype == SPECV_I64 ? 8 : 4;
     const wide slots = d->slot ? d->num_slots : d->batch;
@@ -674,7 +683,6 @@ static void rules_of_reshuffle(const specv_reshuffle_desc *d) {
     RULE(d->text_stride_elems >= 0, TEXT);
     RULE(!d->text || (d->text_len && d->text_stride_elems > 0), TEXT);
     RULE(small_enough(slots * 8 * d->text_stride_elems), SIZE);
-    NEEDED(d->ticket, 4, d->num_groups, TICKET);
     RULE(d->num_caches >= 0 && d->num_caches <= SPECV_MAX_CACHES, CACHES);
     for (int i = 0; i < d->num_caches && i < SPECV_MAX_CACHES; ++i) {
         const specv_particle_cache *c = &d->cache[i];
@@ -690,6 +698,8 @@ static void rules_of_reshuffle(const specv_reshuffle_desc *d) {
         RULE(small_enough(slots * 4 * c->table_stride_elems), SIZE);
         RULE((wide)d->batch * c->max_row_pages <= 1 << 30, TOO_LARGE);
     }
+    NEEDED(d->scratch, 16, d->num_groups, SCRATCH);
+    RULE(d->num_groups <= 0 || d->scratch_bytes >= reshuffle_scratch_of(d), SCRATCH);
     rules_of_carry(d->carry, d->num_carry, slots);
 }
 
@@ -701,6 +711,11 @@ static void reach_of_reshuffle(const specv_reshuffle_desc *d) {
     }
     for (int i = 0; i < d->num_carry; ++i) reach(slots * d->carry[i].elem_bytes);
     reach(slots * d->text_stride_elems * 8);
+    wide pages = 0;
+    for (int i = 0; i < d->num_caches; ++i) pages += d->cache[i].num_pages;
+    if (specv_reshuffle_scratch_bytes((int64_t)d->num_groups * d->max_jobs, (int64_t)pages) <
+        reshuffle_scratch_of(d))
+        fail("scratch does not suffice", 0);
 }
 
 static void fill_reshuffle(specv_reshuffle_desc *d) {
@@ -726,9 +741,11 @@ static void fill_reshuffle(specv_reshuffle_desc *d) {
     if (d->text) d->text_len = (int32_t *)pointer();
     d->text_stride_elems = field(d->text ? 100 : (int64_t)take(1));
     d->num_active_groups = (const int32_t *)maybe(), d->num_sms = field32((int32_t)take(1));
-    d->job_status = (uint32_t *)maybe(), d->ticket = (uint32_t *)pointer();
+    d->job_status = (uint32_t *)maybe(), d->scratch = pointer();
     d->num_groups = field32((int32_t)take(1)), d->max_jobs = field32((int32_t)take(1));
     d->batch = field32((int32_t)take(1));
+    d->scratch_bytes = field(INT64_MAX);
+    if (take(1) < 64) d->scratch_bytes = (int64_t)reshuffle_scratch_of(d) - (int64_t)(take(1) & 1);
 }
 
 /* These have nothing to resolve. */
