@@ -5479,7 +5479,7 @@ typedef struct specv_group_desc {
     int32_t batch;
     const int32_t *num_active; /* as in specv_rows */
     const void *slot;          /* the same */
-    const uint8_t *skip;       /* [batch], or null; not 0: the row is left out, its slot not read */
+    const uint8_t *skip;       /* [batch], or null; not 0: the row is left out, whatever its slot */
     const int32_t *length;     /* [slot]; this or score */
     const float *score;        /* [batch]; NaN counts as the smallest */
     int32_t *order;            /* out [batch]: rows, smallest length or largest score first; -1 */
@@ -5528,10 +5528,23 @@ typedef struct specv_draft_budget_desc {
     uint32_t canary1;
 } specv_draft_budget_desc;
 
-#define SPECV_COMPACT_THREADS 1024 /* specv_compact_kernel */
+#define SPECV_COMPACT_THREADS 512  /* specv_compact_kernel */
 #define SPECV_GROUP_THREADS   256  /* specv_group_kernel: 8 threads per row */
 #define SPECV_GROUP_ROWS      32   /* rows of a block of it */
+#define SPECV_GROUP_TILE      2048 /* rows whose keys it has in shared memory */
 #define SPECV_BUDGET_THREADS  1024 /* specv_draft_budget_kernel: one block */
+#define SPECV_BUDGET_NEAR     8192 /* survivals that it has in shared memory */
+
+/* C3 carries an element in slices of 2^shift bytes: 128, a line, as long as these are at most 128. */
+SPECV_NUMFN int specv_i_slice_shift(int64_t elem_bytes) {
+    int shift = 7;
+    while (elem_bytes - 1 >> shift >= 128) ++shift;
+    return shift;
+}
+
+SPECV_NUMFN int specv_i_num_slices(int64_t elem_bytes) {
+    return (int)(elem_bytes - 1 >> specv_i_slice_shift(elem_bytes)) + 1;
+}
 
 #if !defined(__CUDACC_RTC__)
 
@@ -5614,7 +5627,7 @@ SPECV_HOSTFN void specv_draft_budget_resolve(specv_draft_budget_desc *d) {
 }
 
 #if SPECV_I_LAUNCHERS
-/* C3. One launch of 1 + num_carry blocks. Row faults: BAD_LENGTH (not 0 <= draft_cache_len <=
+/* C3. One launch: a block for the lists, one for each slice of the elements of a carried array. Row faults: BAD_LENGTH (not 0 <= draft_cache_len <=
    cache_len): the row goes on with nothing that the draft model lacks; BAD_SLOT: it leaves. */
 SPECV_LAUNCHER int specv_compact(const specv_compact_desc *d, struct CUstream_st *stream)
     SPECV_AS(specv_compact);
@@ -5633,30 +5646,43 @@ SPECV_LAUNCHER int specv_draft_budget(const specv_draft_budget_desc *d, struct C
 
 #if defined(__CUDACC__)
 
-/* C4's key of row b in the high word, the row in the low one: no two are equal, and comparing them
-   is stable. All ones: the row is left out. */
-SPECV_DEVFN uint64_t specv_i_group_key(const specv_group_desc *d, int b, int live,
-                                       uint32_t *status) {
-    int32_t slot;
-    uint32_t key;
-    if (b >= live || (d->skip && d->skip[b])) return ~(uint64_t)0;
-    slot = specv_thread_slot(d->slot, d->slot_dtype, d->num_slots, b, status);
-    if (slot < 0) return ~(uint64_t)0;
-    if (d->length) {
-        key = (uint32_t)d->length[slot] ^ 0x80000000u;
-    } else {
-        float score = specv_i_add(d->score[b], 0.0f); /* -0 is 0 */
-        uint32_t bits = specv_float_bits(score);
-        key = ~(bits ^ (bits >> 31 ? 0xffffffffu : 0x80000000u)); /* the largest first */
-        if (specv_i_is_nan(score)) key = 0xffffffffu;
-    }
-    return (uint64_t)key << 32 | (uint32_t)b;
-}
+/* C4's keys of rows: the key in the high word, the row in the low one, so that no two are equal, and
+   comparing them is stable. Rows that are left out come last; with BAD_SLOT just before those without.
+   The loads of AHEAD rows are in flight together. Call: thread. Round trips: 2, 3 with num_active. */
+#define SPECV_I_LEFT_OUT    (~(uint64_t)0)
+#define SPECV_I_HAS_NO_SLOT (~(uint64_t)0 - 1)
+#define SPECV_I_GROUP_AHEAD 4
 
-/* The high word for the row that has come to this place. */
-SPECV_DEVFN uint32_t specv_i_group_word(const specv_group_desc *d, int place, int live) {
-    uint32_t ignored = 0;
-    return (uint32_t)(specv_i_group_key(d, d->order[place], live, &ignored) >> 32);
+SPECV_DEVFN void specv_i_group_keys(const specv_group_desc *d, const int32_t *rows, int live,
+                                    uint64_t *keys) {
+    int32_t at[SPECV_I_GROUP_AHEAD];
+    uint32_t bad[SPECV_I_GROUP_AHEAD], bits[SPECV_I_GROUP_AHEAD];
+    int skip[SPECV_I_GROUP_AHEAD];
+#pragma unroll
+    for (int u = 0; u < SPECV_I_GROUP_AHEAD; ++u) {
+        at[u] = -1, bad[u] = bits[u] = 0, skip[u] = 0;
+        if (rows[u] < 0 || rows[u] >= live) continue;
+        if (d->skip) skip[u] = d->skip[rows[u]];
+        if (d->score) bits[u] = specv_float_bits(d->score[rows[u]]);
+        at[u] = specv_thread_slot(d->slot, d->slot_dtype, d->num_slots, rows[u], &bad[u]);
+    }
+#pragma unroll
+    for (int u = 0; u < SPECV_I_GROUP_AHEAD; ++u)
+        if (d->length && at[u] >= 0) bits[u] = (uint32_t)d->length[at[u]];
+#pragma unroll
+    for (int u = 0; u < SPECV_I_GROUP_AHEAD; ++u) {
+        uint32_t key = bits[u] ^ 0x80000000u;
+        if (d->score) {
+            const float score = specv_i_add(specv_bits_float(bits[u]), 0.0f); /* -0 is 0 */
+            key = specv_float_bits(score);
+            key = ~(key ^ (key >> 31 ? 0xffffffffu : 0x80000000u)); /* the largest first */
+            if (specv_i_is_nan(score)) key = 0xffffffffu;
+        }
+        keys[u] = skip[u]      ? SPECV_I_LEFT_OUT
+                  : at[u] >= 0 ? (uint64_t)key << 32 | (uint32_t)rows[u]
+                  : bad[u]     ? SPECV_I_HAS_NO_SLOT
+                               : SPECV_I_LEFT_OUT;
+    }
 }
 
 /* Drafts of a row whose survival has at least these bits; survival never grows along the row. */
@@ -5672,22 +5698,36 @@ SPECV_DEVFN int specv_i_survivors(const float *survival, int n_draft, uint32_t b
     return low;
 }
 
+/* Where C5 has the survivals of rows. */
+typedef struct specv_i_survivals {
+    const float *first;
+    int64_t stride;
+    int32_t n_draft; /* of the thread's row, or -1: there are several, see rows */
+} specv_i_survivals;
+
+SPECV_DEVFN int specv_i_survivals_of(const specv_draft_budget_desc *d, const specv_i_survivals *s,
+                                     int b) {
+    return s->n_draft >= 0 ? s->n_draft : specv_thread_load_row(&d->rows, b).n_draft;
+}
+
 /* The *rank-th largest survival of all drafts, 1 being the largest: the bits of a float; *rank
    becomes how many of those that are equal to it are among these *rank. Behind the smallest: the
    smallest. *rank below 1: a number above all. Ten bits are found at a time. Call: block of
    SPECV_BUDGET_THREADS, each thread of which reads the rows that it wrote. Sync: barriers. */
-SPECV_DEVFN uint32_t specv_i_block_nth_survival(const specv_draft_budget_desc *d, int32_t *rank) {
+SPECV_DEVFN uint32_t specv_i_block_nth_survival(const specv_draft_budget_desc *d,
+                                                const specv_i_survivals *s, int32_t *rank) {
     __shared__ int32_t bins[SPECV_BUDGET_THREADS], scratch[SPECV_BLOCK_SCAN_SMEM_WORDS], found[2];
     const int thread = specv_i_thread();
     uint32_t prefix = 0;
     int32_t wanted = *rank, total;
+    bins[thread] = 0;
+    __syncthreads();
 #pragma unroll 1
     for (int shift = 20; shift >= 0; shift -= 10) {
-        bins[thread] = 0;
-        __syncthreads();
         for (int b = thread; b < d->rows.batch; b += SPECV_BUDGET_THREADS) {
-            const float *survival = d->survival + b * (int64_t)d->rows.max_draft;
-            const int n_draft = specv_thread_load_row(&d->rows, b).n_draft;
+            const float *survival = s->first + b * s->stride;
+            const int n_draft = specv_i_survivals_of(d, s, b);
+#pragma unroll 4
             for (int j = 0; j < n_draft; ++j) {
                 const uint32_t bits = specv_float_bits(survival[j]); /* below 2^30: at most 1 */
                 if (bits >> shift >> 10 == prefix) atomicAdd(&bins[bits >> shift & 1023], 1);
@@ -5695,6 +5735,7 @@ SPECV_DEVFN uint32_t specv_i_block_nth_survival(const specv_draft_budget_desc *d
         }
         __syncthreads();
         const int32_t mine = bins[1023 - thread];
+        bins[1023 - thread] = 0; /* for the next round */
         const int32_t before = specv_block_exclusive_scan(mine, &total, scratch);
         if (wanted > total) wanted = total; /* of the first round: all drafts */
         if (before < wanted && wanted <= before + mine) found[0] = 1023 - thread, found[1] = before;
@@ -5707,7 +5748,7 @@ SPECV_DEVFN uint32_t specv_i_block_nth_survival(const specv_draft_budget_desc *d
 }
 
 #if !defined(SPECVERIFY_STATIC)
-SPECV_KERNEL __launch_bounds__(SPECV_COMPACT_THREADS, 1)
+SPECV_KERNEL __launch_bounds__(SPECV_COMPACT_THREADS)
     specv_compact_kernel(const __grid_constant__ specv_compact_desc d);
 SPECV_KERNEL __launch_bounds__(SPECV_GROUP_THREADS)
     specv_group_kernel(const __grid_constant__ specv_group_desc d);
@@ -6154,6 +6195,30 @@ SPECV_LAUNCHER int specv_reshuffle(const specv_reshuffle_desc *d, struct CUstrea
 
 /* ---- particles */
 
+/* Drafts of a particle from j0 on, all of whose loads are in flight together; behind its last one
+   that again. Call: thread, with a live row and j0 < max_draft. */
+enum { SPECV_I_DRAFTED = 8 };
+
+typedef struct specv_i_drafted {
+    float p[SPECV_I_DRAFTED], q[SPECV_I_DRAFTED];
+    uint2 token[SPECV_I_DRAFTED];
+} specv_i_drafted;
+
+SPECV_DEVFN void specv_i_load_drafted(const specv_particle_weights_desc *d, int64_t b, int j0,
+                                      specv_i_drafted *a) {
+    const float *p = d->target_logprob + b * d->target_logprob_stride_elems;
+    const float *q = d->draft_logprob + b * d->draft_logprob_seq_stride_elems;
+    const int last = d->max_draft - 1;
+#pragma unroll
+    for (int u = 0; u < SPECV_I_DRAFTED; ++u) {
+        const int j = j0 + u < last ? j0 + u : last;
+        a->p[u] = p[j], a->q[u] = q[j * d->draft_logprob_pos_stride_elems];
+        if (d->draft_tokens)
+            specv_i_load_token(&a->token[u], d->draft_tokens, d->token_dtype,
+                               b * d->draft_stride_elems + j);
+    }
+}
+
 /* Sum over the threads up to the own one; *total gets the block's. Call: block. Scratch: 32 words
    of 8 bytes. Sync: one barrier; put one between two calls that use the same scratch. */
 SPECV_DEVFN uint64_t specv_i_block_inclusive_add(uint64_t value, uint64_t *total,
@@ -6168,44 +6233,68 @@ SPECV_DEVFN uint64_t specv_i_block_inclusive_add(uint64_t value, uint64_t *total
     return sum + (warp ? __shfl_sync(SPECV_FULL_WARP, warps, warp - 1) : 0);
 }
 
+/* Sums over the block of four numbers, in all threads, and of the first over the threads up to the
+   own one: their shuffles go side by side. Call: block. Scratch: 4 x 32 words of 8 bytes. Sync: one
+   barrier; put one between two calls that use the same scratch. */
+SPECV_DEVFN uint64_t specv_i_block_add_4(uint64_t numbers[4], uint64_t (*scratch)[32]) {
+    const int lane = specv_i_lane(), warp = specv_i_thread() / 32;
+    const int num_warps = specv_i_num_threads() / 32;
+    uint64_t upto = specv_i_warp_inclusive_add(numbers[0]), warps[4];
+#pragma unroll
+    for (int k = 1; k < 4; ++k) numbers[k] = specv_i_warp_add(numbers[k]);
+    if (lane == 31) {
+        numbers[0] = upto;
+#pragma unroll
+        for (int k = 0; k < 4; ++k) scratch[k][warp] = numbers[k];
+    }
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < 4; ++k) warps[k] = lane < num_warps ? scratch[k][lane] : 0;
+    if (warp) upto += specv_i_warp_add(lane < warp ? warps[0] : 0);
+#pragma unroll
+    for (int k = 0; k < 4; ++k) numbers[k] = specv_i_warp_add(warps[k]);
+    return upto;
+}
+
 /* Shared memory of D2. */
 typedef struct specv_i_plan {
     uint64_t sums[SPECV_MAX_PARTICLES]; /* running, inclusive, of what is drawn from */
-    uint64_t scratch[4][32];
+    uint64_t scratch[4][32], more[2][32];
     int32_t counts[SPECV_MAX_PARTICLES], spare[SPECV_MAX_PARTICLES]; /* spare copies before */
-    int32_t words[2][SPECV_BLOCK_SCAN_SMEM_WORDS];
     long long max;   /* of the weights' bits, ordered like the weights */
     uint32_t status; /* of the draws */
 } specv_i_plan;
 
-/* g: the group, for what is drawn per step; slot: its own. */
-SPECV_DEVFN uint64_t specv_i_draw_uniform(const specv_resample_plan_desc *d, int g, int32_t slot,
-                                          int k, uint32_t *status) {
-    const int one = d->scheme == SPECV_RESAMPLE_SYSTEMATIC;
-    if (d->uniform)
-        return specv_uniform_bits(
-            specv_i_clean_uniform(d->uniform[one ? g : (int64_t)g * d->num_particles + k], status));
-    return specv_i_resample_bits(d->seed[slot], d->position[slot], one ? 0 : k);
-}
+/* What the draws of a group come from; loaded with its weights. */
+typedef struct specv_i_draws {
+    uint64_t seed;
+    int32_t position;
+    float uniform; /* of the thread's draw */
+} specv_i_draws;
 
-/* Copies of each particle, in p->counts; p->status. w: the thread's particle's, sum: of all. Call:
-   block. */
-SPECV_DEVFN void specv_i_block_ancestors(const specv_resample_plan_desc *d, int g, int32_t slot,
-                                         specv_i_plan *p, uint64_t w, uint64_t sum) {
+/* Copies of each particle, in p->counts; p->status. w: the thread's particle's, upto: those up to it,
+   sum: of all. Call: block. */
+SPECV_DEVFN void specv_i_block_ancestors(const specv_resample_plan_desc *d,
+                                         const specv_i_draws *draw, specv_i_plan *p, uint64_t w,
+                                         uint64_t upto, uint64_t sum) {
     const int i = specv_i_thread(), n = d->num_particles;
-    uint64_t draws = (uint64_t)n, ignored;
+    uint64_t draws = (uint64_t)n;
     int32_t sure = 0;
     if (d->scheme == SPECV_RESAMPLE_RESIDUAL) {
         const uint64_t share = (uint64_t)n * w;
-        sure = (int32_t)(share / sum), w = share % sum;
+        uint64_t rest;
+        sure = (int32_t)(share / sum);
+        upto = specv_i_block_inclusive_add(share % sum, &rest, p->more[0]);
+        draws = rest / sum, sum = rest;
     }
-    w = specv_i_block_inclusive_add(w, &ignored, p->scratch[0]);
-    if (i < n) p->sums[i] = w, p->counts[i] = sure;
+    if (i < n) p->sums[i] = upto, p->counts[i] = sure;
     __syncthreads();
-    if (d->scheme == SPECV_RESAMPLE_RESIDUAL) draws = p->sums[n - 1] / sum, sum = p->sums[n - 1];
     if ((uint64_t)i < draws) {
+        const int k = d->scheme == SPECV_RESAMPLE_SYSTEMATIC ? 0 : i;
         uint32_t status = 0;
-        const uint64_t u = specv_i_draw_uniform(d, g, slot, i, &status);
+        const uint64_t u = d->uniform
+                               ? specv_uniform_bits(specv_i_clean_uniform(draw->uniform, &status))
+                               : specv_i_resample_bits(draw->seed, draw->position, k);
         const uint64_t at = d->scheme <= SPECV_RESAMPLE_STRATIFIED
                                 ? specv_i_stratum(i, (uint32_t)(u >> 32), n, sum)
                                 : specv_i_mul_high(u, sum);
@@ -7372,23 +7461,30 @@ SPECV_LAUNCHER_BODY int specv_gap_commit(const specv_gap_commit_desc *desc,
 
 #if !defined(SPECVERIFY_NO_SCHEDULE)
 
-/* C3. Grid: one block of SPECV_COMPACT_THREADS for the lists, one more for each carried array; all
-   count for themselves. Bytes: 1 a row and block; lists once; elements that move once. */
-SPECV_KERNEL_BODY __launch_bounds__(SPECV_COMPACT_THREADS, 1)
+/* C3. Grid: one block of SPECV_COMPACT_THREADS for the lists, one more for each slice of each carried
+   array; all count for themselves. Bytes: 1 a row and block; lists once; elements that move once.
+   Round trips: num_active; finished beside slots; lengths; stores. A slice: the first two, then one
+   for each AHEAD * SPECV_COMPACT_THREADS units. */
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_COMPACT_THREADS)
     specv_compact_kernel(const __grid_constant__ specv_compact_desc d) {
-    enum { AHEAD = 2 };
+    enum { AHEAD = 4 };
     __shared__ int32_t dst[SPECV_COMPACT_THREADS], scratch[2][SPECV_BLOCK_SCAN_SMEM_WORDS];
-    const int thread = specv_i_thread(), array = (int)blockIdx.x - 1;
+    const int thread = specv_i_thread();
+    int array = -1, slice = (int)blockIdx.x - 1;
+    if (slice >= 0) /* of this array */
+        for (array = 0; slice >= specv_i_num_slices(d.carry[array].elem_bytes); ++array)
+            slice -= specv_i_num_slices(d.carry[array].elem_bytes);
     specv_i_begin(d.chained);
     const int live = specv_i_num_live(d.num_active, d.batch);
     int32_t count = 0, lacks = 0;
 #pragma unroll 1
     for (int row0 = 0; row0 < d.batch; row0 += SPECV_COMPACT_THREADS) {
-        const int b = row0 + thread, goes_on = b < live && !d.finished[b];
+        const int b = row0 + thread;
         uint32_t status = 0;
+        const int finished = b < live && d.finished[b];
         const int32_t slot =
-            goes_on ? specv_thread_slot(d.slot, d.slot_dtype, d.num_slots, b, &status) : -1;
-        const int stays = slot >= 0;
+            b < live ? specv_thread_slot(d.slot, d.slot_dtype, d.num_slots, b, &status) : -1;
+        const int stays = slot >= 0 && !finished;
         int32_t total, to = count + specv_block_exclusive_scan(stays, &total, scratch[0]);
         if (array < 0) {
             int32_t len = stays && d.cache_len ? d.cache_len[slot] : 0;
@@ -7403,31 +7499,36 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_COMPACT_THREADS, 1)
                 if (d.draft_lacks_first) d.draft_lacks_first[to] = bad ? 0 : first;
                 if (d.draft_lacks_start) d.draft_lacks_start[to] = before;
             }
+            if (finished) status = 0; /* its slot is nobody's business any more */
             if (bad) status |= SPECV_ROW_BAD_LENGTH;
             if (b < d.batch) specv_i_put_status(d.row_status, b, status, d.keep_status);
             lacks += sum;
         } else {
             const int64_t bytes = d.carry[array].elem_bytes;
+            const int shift = specv_i_slice_shift(bytes);
+            const int64_t begin = (int64_t)slice << shift, whole = (int64_t)1 << shift;
             char *data = (char *)d.carry[array].data;
             const int width = specv_i_unit_bytes((uint64_t)data | (uint64_t)bytes);
-            const int64_t units = bytes / width;
+            const int64_t units = (bytes - begin < whole ? bytes - begin : whole) / (unsigned)width;
+            const int of_row = units > 1 ? 64 - __clzll(units - 1) : 0; /* 2^of_row places a row */
             const int num_rows =
                 d.batch - row0 < SPECV_COMPACT_THREADS ? d.batch - row0 : SPECV_COMPACT_THREADS;
             dst[thread] = stays && to < b ? to : -1;
             __syncthreads();
             /* Rows only move to the front: what a round stores has been loaded by then. */
 #pragma unroll 1
-            for (int64_t u0 = thread; u0 - thread < num_rows * units;
+            for (int64_t u0 = thread; u0 - thread < (int64_t)num_rows << of_row;
                  u0 += AHEAD * SPECV_COMPACT_THREADS) {
                 uint4 v[AHEAD];
                 char *to[AHEAD];
 #pragma unroll
                 for (int k = 0; k < AHEAD; ++k) {
-                    const int64_t u = u0 + k * SPECV_COMPACT_THREADS, i = u / units;
+                    const int64_t u = u0 + k * SPECV_COMPACT_THREADS, i = u >> of_row;
+                    const int64_t unit = u - (i << of_row), at = begin + unit * width;
                     to[k] = 0;
-                    if (u >= num_rows * units || dst[i] < 0) continue;
-                    v[k] = specv_i_load_unit(data + row0 * bytes + u * width, width);
-                    to[k] = data + dst[i] * bytes + (u - i * units) * width;
+                    if (i >= num_rows || unit >= units || dst[i] < 0) continue;
+                    v[k] = specv_i_load_unit(data + (row0 + i) * bytes + at, width);
+                    to[k] = data + dst[i] * bytes + at;
                 }
                 __syncthreads();
 #pragma unroll
@@ -7451,64 +7552,98 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_COMPACT_THREADS, 1)
 
 /* C4. Grid: ceil(batch / SPECV_GROUP_ROWS) blocks. A row's place is the number of keys below its
    own: all pairs are compared, which is work for many SMs and needs no passes. The last block to
-   arrive finds the groups. Bytes: per block 4 (5) a row; order once. */
+   arrive finds the groups, with the keys it has if SPECV_GROUP_TILE rows are all. Bytes: per block 4
+   (5) a row; order once, and again; above SPECV_GROUP_TILE rows keys twice.
+   Round trips: a tile's keys, 2 (3); arrival; order. For each SPECV_GROUP_TILE rows more, keys once
+   in every block and once in the last. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_GROUP_THREADS)
     specv_group_kernel(const __grid_constant__ specv_group_desc d) {
-    __shared__ uint64_t keys[SPECV_GROUP_THREADS], best;
-    __shared__ int32_t scratch[SPECV_BLOCK_SCAN_SMEM_WORDS];
+    enum { AHEAD = SPECV_I_GROUP_AHEAD };
+    __shared__ uint64_t keys[SPECV_GROUP_TILE], best;
+    __shared__ int32_t scratch[SPECV_BLOCK_SCAN_SMEM_WORDS], first[SPECV_GROUP_THREADS];
+    __shared__ int32_t num_taken;
+    __shared__ uint32_t words[SPECV_GROUP_THREADS];
     const int lanes = SPECV_GROUP_THREADS / SPECV_GROUP_ROWS; /* of a row */
-    const int thread = specv_i_thread(), lane = thread % lanes;
+    const int thread = specv_i_thread(), lane = thread % lanes, num_pick = d.num_pick;
     const int b = (int)blockIdx.x * SPECV_GROUP_ROWS + thread / lanes;
+    const int tiles = (d.batch + SPECV_GROUP_TILE - 1) / SPECV_GROUP_TILE;
+    uint64_t key = SPECV_I_LEFT_OUT, ahead[AHEAD];
+    int32_t rows[AHEAD], rank = 0, groups = 0, start = 0, found = 0, total;
     specv_i_begin(d.chained);
     const int live = specv_i_num_live(d.num_active, d.batch);
-    uint32_t status = 0, ignored = 0;
-    const uint64_t key = specv_i_group_key(&d, b, live, &status);
-    int32_t rank = 0, count = 0, groups = 0, total, found = 0;
+    if (thread == 0) num_taken = 0, best = ~(uint64_t)0;
 #pragma unroll 1
-    for (int row0 = 0; row0 < d.batch; row0 += SPECV_GROUP_THREADS) {
-        keys[thread] = specv_i_group_key(&d, row0 + thread, live, &ignored);
-        __syncthreads();
-#pragma unroll 8
-        for (int j = lane; j < SPECV_GROUP_THREADS; j += lanes) {
-            rank += keys[j] < key;
-            count += keys[j] != ~(uint64_t)0;
+    for (int t = 0; t < tiles; ++t) { /* the own tile first */
+        const int tile = ((int)blockIdx.x * SPECV_GROUP_ROWS / SPECV_GROUP_TILE + t) % tiles;
+        const int row0 = tile * SPECV_GROUP_TILE, left = d.batch - row0;
+        const int size = left < SPECV_GROUP_TILE ? left : SPECV_GROUP_TILE;
+        int32_t taken = 0;
+        __syncthreads(); /* the tile before has been read */
+#pragma unroll 1
+        for (int i = thread; i - thread < size; i += AHEAD * SPECV_GROUP_THREADS) {
+#pragma unroll
+            for (int u = 0; u < AHEAD; ++u) rows[u] = row0 + i + u * SPECV_GROUP_THREADS;
+            specv_i_group_keys(&d, rows, live, ahead);
+#pragma unroll
+            for (int u = 0; u < AHEAD; ++u) {
+                if (i + u * SPECV_GROUP_THREADS >= size) continue;
+                keys[i + u * SPECV_GROUP_THREADS] = ahead[u];
+                taken += ahead[u] < SPECV_I_HAS_NO_SLOT;
+            }
         }
+        taken = specv_warp_reduce_add(taken);
+        if (specv_i_lane() == 0) atomicAdd(&num_taken, taken);
         __syncthreads();
+        if (t == 0 && b < d.batch) key = keys[b - row0];
+#pragma unroll 8
+        for (int j = lane; j < size; j += lanes) rank += keys[j] < key;
     }
-    for (int apart = lanes / 2; apart > 0; apart /= 2) {
+    for (int apart = lanes / 2; apart > 0; apart /= 2)
         rank += __shfl_xor_sync(SPECV_FULL_WARP, rank, apart);
-        count += __shfl_xor_sync(SPECV_FULL_WARP, count, apart);
-    }
-    if (lane == 0 && key != ~(uint64_t)0) d.order[rank] = b;
+    const int count = num_taken;
+    if (lane == 0 && key < SPECV_I_HAS_NO_SLOT) d.order[rank] = b;
     if (lane == 0 && b < d.batch && b >= count) d.order[b] = -1;
     const int arrival = specv_i_block_arrives(d.ticket, (int)blockIdx.x, (int)gridDim.x);
+    uint32_t status = key == SPECV_I_HAS_NO_SLOT ? SPECV_ROW_BAD_SLOT : 0;
     if (arrival == SPECV_I_BAD_TICKET && thread == 0 && d.group_count) *d.group_count = -1;
     if (arrival == SPECV_I_BAD_TICKET) status |= SPECV_ROW_BAD_TICKET;
     if (lane == 0 && b < d.batch) specv_i_put_status(d.row_status, b, status, d.keep_status);
     if (arrival != SPECV_I_LAST) return;
-    if (thread == 0) best = ~(uint64_t)0;
-    __syncthreads();
+    uint32_t last_word = 0; /* of the turn before */
 #pragma unroll 1
-    for (int r0 = 0; r0 < count; r0 += SPECV_GROUP_THREADS) {
-        const int r = r0 + thread, num_pick = d.num_pick;
-        int head = 0, g;
-        if (r < count) {
-            const uint32_t mine = specv_i_group_word(&d, r, live);
-            head = r == 0 || specv_i_group_word(&d, r - 1, live) != mine;
-            /* the num_pick-th of its group: as many before it are equal, and not one more */
-            if (num_pick > 0 && r + 1 >= num_pick) {
-                int before = r - num_pick;
-                int enough = specv_i_group_word(&d, before + 1, live) == mine;
-                if (enough && (before < 0 || specv_i_group_word(&d, before, live) != mine))
-                    atomicMin((unsigned long long *)&best,
-                              (unsigned long long)d.order[r] << 32 | (uint32_t)r);
-            }
+    for (int r0 = thread; r0 - thread < count; r0 += AHEAD * SPECV_GROUP_THREADS) {
+#pragma unroll
+        for (int u = 0; u < AHEAD; ++u) {
+            const int r = r0 + u * SPECV_GROUP_THREADS;
+            rows[u] = r < count ? d.order[r] : -1;
         }
-        g = groups + specv_block_exclusive_scan(head, &total, scratch);
-        if (head && d.group_start) d.group_start[g] = r;
-        groups += total;
-        __syncthreads(); /* scratch is reused, best is whole */
+        if (tiles > 1) specv_i_group_keys(&d, rows, live, ahead);
+#pragma unroll
+        for (int u = 0; u < AHEAD; ++u)
+            if (tiles == 1) ahead[u] = rows[u] < 0 ? 0 : keys[rows[u]];
+#pragma unroll 1
+        for (int r = r0; r - r0 < AHEAD * SPECV_GROUP_THREADS && r - thread < count;
+             r += SPECV_GROUP_THREADS) {
+            const uint32_t word = (uint32_t)(ahead[0] >> 32);
+            words[thread] = word;
+            __syncthreads();
+            const int head =
+                r < count && (r == 0 || word != (thread ? words[thread - 1] : last_word));
+            last_word = words[SPECV_GROUP_THREADS - 1];
+            const int g = specv_block_exclusive_scan(head, &total, scratch) + head - 1;
+            if (head) first[g] = r;
+            if (head && d.group_start) d.group_start[groups + g] = r;
+            __syncthreads();
+            if (r < count && r - (g < 0 ? start : first[g]) == num_pick - 1) /* the last to pick */
+                atomicMin((unsigned long long *)&best,
+                          (unsigned long long)(uint32_t)rows[0] << 32 | (uint32_t)r);
+            if (total) start = first[total - 1];
+            groups += total;
+#pragma unroll
+            for (int u = 1; u < AHEAD; ++u) ahead[u - 1] = ahead[u], rows[u - 1] = rows[u];
+        }
     }
+    __syncthreads(); /* best is whole */
     if (d.group_start)
         for (int g = groups + thread; g <= d.batch; g += SPECV_GROUP_THREADS)
             d.group_start[g] = count;
@@ -7516,37 +7651,50 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_GROUP_THREADS)
     if (thread == 0 && d.is_group) *d.is_group = best != ~(uint64_t)0;
     if (!d.pick_rows) return;
     if (best != ~(uint64_t)0) {
-        for (int i = thread; i < d.num_pick; i += SPECV_GROUP_THREADS)
-            d.pick_rows[i] = d.order[(int)(uint32_t)best - d.num_pick + 1 + i];
+        for (int i = thread; i < num_pick; i += SPECV_GROUP_THREADS)
+            d.pick_rows[i] = d.order[(int)(uint32_t)best - num_pick + 1 + i];
         return;
     }
 #pragma unroll 1
-    for (int row0 = 0; row0 < live && found < d.num_pick; row0 += SPECV_GROUP_THREADS) {
-        int takes = specv_i_group_key(&d, row0 + thread, live, &ignored) != ~(uint64_t)0;
-        int at = found + specv_block_exclusive_scan(takes, &total, scratch);
-        if (takes && at < d.num_pick) d.pick_rows[at] = row0 + thread;
+    for (int row0 = 0; row0 < live && found < num_pick; row0 += SPECV_GROUP_THREADS) {
+        const int row = row0 + thread;
+        rows[0] = row, rows[1] = rows[2] = rows[3] = -1;
+        if (tiles > 1)
+            specv_i_group_keys(&d, rows, live, ahead);
+        else
+            ahead[0] = row < live ? keys[row] : SPECV_I_LEFT_OUT;
+        const int takes = ahead[0] < SPECV_I_HAS_NO_SLOT;
+        const int at = found + specv_block_exclusive_scan(takes, &total, scratch);
+        if (takes && at < num_pick) d.pick_rows[at] = row;
         found += total;
         __syncthreads(); /* scratch is reused */
     }
-    for (int i = found + thread; i < d.num_pick; i += SPECV_GROUP_THREADS) d.pick_rows[i] = -1;
+    for (int i = found + thread; i < num_pick; i += SPECV_GROUP_THREADS) d.pick_rows[i] = -1;
 }
 
 /* C5. Grid: one block of SPECV_BUDGET_THREADS. The smallest survival that is kept is found ten bits
-   at a time. Bytes: confidence once, survival once and, from L1, three times and twice
-   log2(max_draft) of a row. Round trips: 1 + one for each 8 drafts. */
+   at a time. Survivals are in shared memory if they fit: up to as many rows as threads,
+   SPECV_BUDGET_NEAR drafts; else where they were written. Bytes: confidence once, survival once; what
+   does not fit three times and twice log2(max_draft) of a row. Round trips: lengths beside the budget;
+   one for each AHEAD drafts. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_BUDGET_THREADS, 1)
     specv_draft_budget_kernel(const __grid_constant__ specv_draft_budget_desc d) {
     enum { AHEAD = 8 };
+    __shared__ float near[SPECV_BUDGET_NEAR];
     __shared__ int32_t scratch[2][SPECV_BLOCK_SCAN_SMEM_WORDS];
     const int thread = specv_i_thread(), batch = d.rows.batch, max_draft = d.rows.max_draft;
+    const int64_t odd = max_draft | 1; /* rows in different banks */
+    const int fits = batch <= SPECV_BUDGET_THREADS && batch * odd <= SPECV_BUDGET_NEAR;
+    specv_i_survivals s = {fits ? near : d.survival, fits ? odd : max_draft, fits ? 0 : -1};
     int32_t ties = d.max_budget, kept = 0, tied = 0;
     specv_i_begin(d.chained);
-    if (d.budget && *d.budget < ties) ties = *d.budget;
+    const int32_t budget = d.budget ? *d.budget : ties;
     for (int b = thread; b < batch; b += SPECV_BUDGET_THREADS) {
         const specv_row row = specv_thread_load_row(&d.rows, b);
         const float *confidence = d.confidence + b * d.confidence_stride_elems;
         uint32_t status = row.status;
         float survival = 1;
+        if (fits) s.n_draft = row.n_draft;
 #pragma unroll 1
         for (int j0 = 0; j0 < max_draft; j0 += AHEAD) {
             float ahead[AHEAD];
@@ -7561,18 +7709,20 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_BUDGET_THREADS, 1)
                 if (bits > 0x3f800000u) bits = 0, status |= SPECV_ROW_NAN; /* not in 0..1 */
                 survival = specv_i_mul(survival, specv_bits_float(bits));
                 d.survival[b * (int64_t)max_draft + j0 + u] = survival;
+                if (fits) near[b * odd + j0 + u] = survival;
             }
         }
         specv_i_put_status(d.row_status, b, status, d.keep_status);
     }
-    const uint32_t threshold = specv_i_block_nth_survival(&d, &ties);
+    if (budget < ties) ties = budget;
+    const uint32_t threshold = specv_i_block_nth_survival(&d, &s, &ties);
 #pragma unroll 1
     for (int row0 = 0; row0 < batch; row0 += SPECV_BUDGET_THREADS) {
         const int b = row0 + thread;
         int32_t larger = 0, equal = 0, total, before, take;
         if (b < batch) {
-            const float *survival = d.survival + b * (int64_t)max_draft;
-            const int n_draft = specv_thread_load_row(&d.rows, b).n_draft;
+            const float *survival = s.first + b * s.stride;
+            const int n_draft = specv_i_survivals_of(&d, &s, b);
             larger = specv_i_survivors(survival, n_draft, threshold + 1);
             equal = specv_i_survivors(survival, n_draft, threshold) - larger;
         }
@@ -7592,10 +7742,12 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_BUDGET_THREADS, 1)
 #if !defined(__CUDACC_RTC__)
 
 SPECV_LAUNCHER_BODY int specv_compact(const specv_compact_desc *desc, struct CUstream_st *stream) {
-    int status = SPECV_I_VALIDATE(specv_compact_validate, desc);
+    int status = SPECV_I_VALIDATE(specv_compact_validate, desc), blocks = 1;
     if (status != SPECV_OK || desc->batch == 0) return status;
-    return specv_i_launch((const void *)specv_compact_kernel, 1 + desc->num_carry,
-                          SPECV_COMPACT_THREADS, desc, desc->chained, stream);
+    for (int i = 0; i < desc->num_carry; ++i)
+        blocks += specv_i_num_slices(desc->carry[i].elem_bytes);
+    return specv_i_launch((const void *)specv_compact_kernel, blocks, SPECV_COMPACT_THREADS, desc,
+                          desc->chained, stream);
 }
 
 SPECV_LAUNCHER_BODY int specv_group(const specv_group_desc *desc, struct CUstream_st *stream) {
@@ -7626,45 +7778,42 @@ SPECV_LAUNCHER_BODY int specv_draft_budget(const specv_draft_budget_desc *desc,
 
 /* D1. Grid: a thread per particle, blocks of SPECV_PARTICLE_THREADS. Loads go ahead of the first
    EOS, which nobody knows yet: their rows are there.
-   Bytes: 8 (12, 16) a draft, 41 to 65 a particle. Round trips: 1 + one for each 8 drafts. */
+   Bytes: 8 (12, 16) a draft, 41 to 65 a particle; with slots B of them in each block.
+   Round trips: num_active; SPECV_I_DRAFTED drafts beside what the particle has; with slots 2 between
+   these; one for each SPECV_I_DRAFTED drafts more. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_PARTICLE_THREADS)
     specv_particle_weights_kernel(const __grid_constant__ specv_particle_weights_desc d) {
-    enum { AHEAD = 8 };
+    __shared__ int32_t seats[SPECV_I_SEATS];
     const int64_t b = (int64_t)blockIdx.x * SPECV_PARTICLE_THREADS + specv_i_thread();
     specv_i_begin(d.chained);
-    if (b >= d.batch) return;
+    const int live = specv_i_num_live(d.num_active, d.batch);
     int32_t emitted = 0, slot = -1;
     uint32_t status = 0;
-    if (b < specv_i_num_live(d.num_active, d.batch))
-        slot = specv_thread_own_slot(d.slot, d.slot_dtype, d.num_slots, b, &status);
+    specv_i_drafted ahead;
+    if (b < live && d.max_draft > 0) specv_i_load_drafted(&d, b, 0, &ahead);
+    specv_i_block_seat(d.slot, d.slot_dtype, d.num_slots, live, seats);
+    if (b >= d.batch) return;
+    if (b < live) slot = specv_i_seat(d.slot, d.slot_dtype, d.num_slots, (int)b, seats, &status);
     if (slot >= 0) {
-        const float *p = d.target_logprob + b * d.target_logprob_stride_elems;
-        const float *q = d.draft_logprob + b * d.draft_logprob_seq_stride_elems;
         const float alpha = d.alpha ? d.alpha[slot] : 1.f, lse = d.bonus_lse ? d.lse[b] : 0;
         const float bonus_lse = d.bonus_lse ? d.bonus_lse[b] : 0;
-        const int64_t bonus = d.next_token ? specv_i_one_token(d.next_token, d.token_dtype, b) : 0;
         const double log_weight = d.log_weight[slot], interval = d.interval_weight[slot];
+        uint2 next = {0, 0};
+        if (d.next_token) specv_i_load_token(&next, d.next_token, d.token_dtype, b);
         const int was_finished = d.finished[slot] != 0;
+        const int64_t bonus = specv_i_token(next, d.token_dtype);
         int ended = was_finished;
         double gain = 0;
 #pragma unroll 1
-        for (int j0 = 0; j0 < d.max_draft && !ended; j0 += AHEAD) {
-            const int last = d.max_draft - 1 - j0;
-            float of_target[AHEAD], of_draft[AHEAD];
-            int64_t token[AHEAD];
+        for (int j0 = 0; j0 < d.max_draft && !ended; j0 += SPECV_I_DRAFTED) {
+            if (j0 > 0) specv_i_load_drafted(&d, b, j0, &ahead);
 #pragma unroll
-            for (int u = 0; u < AHEAD; ++u) {
-                const int j = j0 + (u < last ? u : last);
-                of_target[u] = p[j], of_draft[u] = q[j * d.draft_logprob_pos_stride_elems];
-                token[u] = d.draft_tokens ? specv_i_one_token(d.draft_tokens, d.token_dtype,
-                                                              b * d.draft_stride_elems + j)
-                                          : -1;
-            }
-#pragma unroll
-            for (int u = 0; u < AHEAD; ++u) {
-                if (u > last || ended) continue;
-                gain = specv_i_weigh(gain, alpha, of_target[u], of_draft[u]);
-                ended = specv_i_is_one_of(d.eos_token, d.num_eos, token[u]);
+            for (int u = 0; u < SPECV_I_DRAFTED; ++u) {
+                if (j0 + u >= d.max_draft || ended) continue;
+                gain = specv_i_weigh(gain, alpha, ahead.p[u], ahead.q[u]);
+                ended = d.draft_tokens &&
+                        specv_i_is_one_of(d.eos_token, d.num_eos,
+                                          specv_i_token(ahead.token[u], d.token_dtype));
                 emitted += 1;
             }
         }
@@ -7684,25 +7833,33 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PARTICLE_THREADS)
 }
 
 /* D2. Grid: a block per group, a thread per particle (rounded up to whole warps).
-   Bytes: 8 (16) a particle read, 16 written if it resamples, 8 a job. Round trips: 1, or 3. */
+   Bytes: 8 (16) a particle read, 16 written if it resamples, 8 a job. Round trips: 1; with
+   num_active_groups 2, with group_slot 3 or more. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_PLAN_THREADS, 1)
     specv_resample_plan_kernel(const __grid_constant__ specv_resample_plan_desc d) {
     __shared__ specv_i_plan plan;
     const int g = (int)blockIdx.x, i = specv_i_thread(), n = d.num_particles;
     const int64_t row = (int64_t)g * n + i;
     const long long none = (long long)(SPECV_I_MINUS_INFINITY ^ 0x7fffffffffffffffu);
-    uint64_t w = 0, sum = 0, hh, hl, ll;
-    double weight = specv_i_bits_double(SPECV_I_MINUS_INFINITY), max, ess = 0;
+    uint64_t w = 0, upto = 0, sums[4] = {0, 0, 0, 0}, both, of_both;
+    double weight = specv_i_bits_double(SPECV_I_MINUS_INFINITY), max, ess = 0, log_z = 0;
     uint32_t status = 0, of_slot = 0;
-    int32_t count = 1, num_jobs, total, before, slot = -1;
+    int32_t count = 1, slot = -1;
     int any, resamples = 0;
+    specv_i_draws draw = {0, 0, 0};
     specv_i_begin(d.chained);
     if (g < specv_i_num_live(d.num_active_groups, d.num_groups))
         slot = specv_warp_slot(d.group_slot, d.group_slot_dtype, d.num_group_slots, g, &of_slot);
     const int live = slot >= 0;
     const int64_t state = (int64_t)slot * n + i; /* of the particle */
+    if (live && i < n) {
+        weight = d.interval_weight[state];
+        if (d.log_z && i == 0) log_z = d.log_z[slot];
+        if (d.seed) draw.seed = d.seed[slot], draw.position = d.position[slot];
+        if (d.uniform) draw.uniform = d.uniform[d.scheme == SPECV_RESAMPLE_SYSTEMATIC ? g : row];
+        weight = specv_i_clean_weight(weight, &status);
+    }
     if (i == 0) plan.max = none, plan.status = 0;
-    if (live && i < n) weight = specv_i_clean_weight(d.interval_weight[state], &status);
     status = __syncthreads_or(status != 0) ? SPECV_ROW_NAN : 0;
     {
         const uint64_t bits = specv_i_double_bits(weight);
@@ -7721,24 +7878,21 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PLAN_THREADS, 1)
     if (any && i < n) w = specv_i_particle_units(weight, max);
     if (any) {
         const uint64_t h = w >> 20, l = w & 0xfffff;
-        const uint64_t upto = specv_i_block_inclusive_add(w, &sum, plan.scratch[0]);
+        sums[0] = w, sums[1] = h * h, sums[2] = h * l, sums[3] = l * l;
+        upto = specv_i_block_add_4(sums, plan.scratch);
         if (d.drawn_row) {
             const uint64_t at = specv_i_mul_high(
-                specv_i_resample_bits(d.seed[slot], d.position[slot], SPECV_MAX_PARTICLES), sum);
+                specv_i_resample_bits(draw.seed, draw.position, SPECV_MAX_PARTICLES), sums[0]);
             if (upto > at && upto - w <= at) d.drawn_row[g] = (int32_t)row;
         }
-        specv_i_block_inclusive_add(h * h, &hh, plan.scratch[1]);
-        specv_i_block_inclusive_add(h * l, &hl, plan.scratch[2]);
-        specv_i_block_inclusive_add(l * l, &ll, plan.scratch[3]);
-        ess = specv_i_effective(sum, hh, hl, ll);
+        ess = specv_i_effective(sums[0], sums[1], sums[2], sums[3]);
         resamples = n > 1 && ess < specv_i_mul_double(d.threshold, (double)n);
     } else {
         if (live) status |= SPECV_ROW_EMPTY;
         if (i == 0 && d.drawn_row) d.drawn_row[g] = -1;
     }
-    __syncthreads(); /* scratch is reused */
     if (resamples) {
-        specv_i_block_ancestors(&d, g, slot, &plan, w, sum);
+        specv_i_block_ancestors(&d, &draw, &plan, w, upto, sums[0]);
         status |= plan.status;
         if (i < n) {
             count = plan.counts[i];
@@ -7746,15 +7900,17 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PLAN_THREADS, 1)
             if (d.log_weight) d.log_weight[state] = 0;
         }
         if (i == 0 && d.log_z)
-            d.log_z[slot] = specv_i_add_double(d.log_z[slot], specv_i_log_mean(sum, n, max));
+            d.log_z[slot] = specv_i_add_double(log_z, specv_i_log_mean(sums[0], n, max));
     }
-    if (i >= n) count = 1;
-    plan.spare[i] = specv_block_exclusive_scan(count > 1 ? count - 1 : 0, &total, plan.words[0]);
-    before = specv_block_exclusive_scan(count == 0, &num_jobs, plan.words[1]);
-    /* The second scan's barrier lies between spare's writers and its readers. */
+    /* Spare copies in the low word, the dead in the high one. */
+    both = (uint64_t)(count == 0) << 32 | (uint32_t)(count > 1 ? count - 1 : 0);
+    const uint64_t before = specv_i_block_inclusive_add(both, &of_both, plan.more[1]) - both;
+    const int32_t dead = (int32_t)(before >> 32), num_jobs = (int32_t)(of_both >> 32);
+    plan.spare[i] = (int32_t)(uint32_t)before;
+    __syncthreads();
     if (count == 0) {
-        int32_t *job = d.jobs + 2 * ((int64_t)g * (n - 1) + before);
-        job[0] = g * n + specv_i_find_row(plan.spare, 0, n, before);
+        int32_t *job = d.jobs + 2 * ((int64_t)g * (n - 1) + dead);
+        job[0] = g * n + specv_i_find_row(plan.spare, 0, n, dead);
         job[1] = (int32_t)row;
     }
     for (int j = 2 * num_jobs + i; j < 2 * (n - 1); j += specv_i_num_threads())
@@ -7924,22 +8080,26 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_STATS_THREADS)
             int b = row0 + thread;
             if (b < d.rows.batch) {
                 specv_row row = specv_thread_load_row(&d.rows, b);
-                int32_t len = row.live ? d.accepted_len[b] : 0;
+                const int32_t len = d.accepted_len[b];
+                int64_t emitted = (int64_t)len + 1;
+                int mismatch = 1;
+                if (row.live && d.num_emitted) emitted = d.num_emitted[b];
+                if (row.live && d.mismatch) mismatch = d.mismatch[b] != 0;
                 if (d.draft_tokens)
                     row.n_draft = specv_i_drafts_of_row(
                         &d, specv_i_is_csr(&d.rows) ? row.first : b * d.draft_stride_elems,
                         row.n_draft);
-                int bad = row.status || len < 0 || len > row.n_draft;
-                int32_t emitted = bad || !row.live ? 0 : d.num_emitted ? d.num_emitted[b] : len + 1;
-                if (bad || emitted < 0 || emitted > len + 1) {
+                if (!row.live) {
+                    /* counts nowhere */
+                } else if (row.status || len < 0 || len > row.n_draft || emitted < 0 ||
+                           emitted > len + 1) {
                     count[SPECV_STAT_BAD_ROWS] = 1;
-                } else if (row.live) {
+                } else {
                     count[SPECV_STAT_ROWS] = 1;
                     count[SPECV_STAT_DRAFTED] = row.n_draft;
                     count[SPECV_STAT_ACCEPTED] = len;
-                    count[SPECV_STAT_REJECTED] =
-                        (!d.mismatch || d.mismatch[b] != 0) & (len < row.n_draft);
-                    count[SPECV_STAT_EMITTED] = emitted;
+                    count[SPECV_STAT_REJECTED] = mismatch & (len < row.n_draft);
+                    count[SPECV_STAT_EMITTED] = (int32_t)emitted;
                     if (len >= bin0 && len < bin0 + tile_bins) atomicAdd(&bins[len - bin0], 1);
                 }
             }
