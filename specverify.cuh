@@ -5528,12 +5528,19 @@ typedef struct specv_draft_budget_desc {
     uint32_t canary1;
 } specv_draft_budget_desc;
 
-#define SPECV_COMPACT_THREADS 512  /* specv_compact_kernel */
+#define SPECV_COMPACT_THREADS 512  /* specv_compact_kernel: at most */
 #define SPECV_GROUP_THREADS   256  /* specv_group_kernel: 8 threads per row */
 #define SPECV_GROUP_ROWS      32   /* rows of a block of it */
 #define SPECV_GROUP_TILE      2048 /* rows whose keys it has in shared memory */
-#define SPECV_BUDGET_THREADS  1024 /* specv_draft_budget_kernel: one block */
+#define SPECV_BUDGET_THREADS  1024 /* specv_draft_budget_kernel: one block of at most so many */
 #define SPECV_BUDGET_NEAR     8192 /* survivals that it has in shared memory */
+
+/* Threads of a block that has a row in each: fewer warps pass its barriers sooner. */
+SPECV_NUMFN int specv_i_threads_for(int batch, int most) {
+    int threads = 128;
+    while (threads < batch && threads < most) threads *= 2;
+    return threads;
+}
 
 /* C3 carries an element in slices of 2^shift bytes: 128, a line, as long as these are at most 128. */
 SPECV_NUMFN int specv_i_slice_shift(int64_t elem_bytes) {
@@ -5712,19 +5719,20 @@ SPECV_DEVFN int specv_i_survivals_of(const specv_draft_budget_desc *d, const spe
 
 /* The *rank-th largest survival of all drafts, 1 being the largest: the bits of a float; *rank
    becomes how many of those that are equal to it are among these *rank. Behind the smallest: the
-   smallest. *rank below 1: a number above all. Ten bits are found at a time. Call: block of
-   SPECV_BUDGET_THREADS, each thread of which reads the rows that it wrote. Sync: barriers. */
+   smallest. *rank below 1: a number above all. Ten bits are found at a time. Call: block of a
+   power of two of threads, each of which reads the rows that it wrote. Sync: barriers. */
 SPECV_DEVFN uint32_t specv_i_block_nth_survival(const specv_draft_budget_desc *d,
                                                 const specv_i_survivals *s, int32_t *rank) {
-    __shared__ int32_t bins[SPECV_BUDGET_THREADS], scratch[SPECV_BLOCK_SCAN_SMEM_WORDS], found[2];
-    const int thread = specv_i_thread();
+    enum { BINS = 1024 };
+    __shared__ int32_t bins[BINS], scratch[SPECV_BLOCK_SCAN_SMEM_WORDS], found[2];
+    const int thread = specv_i_thread(), threads = specv_i_num_threads(), each = BINS / threads;
     uint32_t prefix = 0;
     int32_t wanted = *rank, total;
-    bins[thread] = 0;
+    for (int i = thread; i < BINS; i += threads) bins[i] = 0;
     __syncthreads();
 #pragma unroll 1
     for (int shift = 20; shift >= 0; shift -= 10) {
-        for (int b = thread; b < d->rows.batch; b += SPECV_BUDGET_THREADS) {
+        for (int b = thread; b < d->rows.batch; b += threads) {
             const float *survival = s->first + b * s->stride;
             const int n_draft = specv_i_survivals_of(d, s, b);
 #pragma unroll 4
@@ -5734,11 +5742,17 @@ SPECV_DEVFN uint32_t specv_i_block_nth_survival(const specv_draft_budget_desc *d
             }
         }
         __syncthreads();
-        const int32_t mine = bins[1023 - thread];
-        bins[1023 - thread] = 0; /* for the next round */
-        const int32_t before = specv_block_exclusive_scan(mine, &total, scratch);
+        int32_t *const mine = &bins[BINS - each * (thread + 1)]; /* the largest are thread 0's */
+        int32_t sum = 0;
+        for (int i = 0; i < each; ++i) sum += mine[i];
+        int32_t before = specv_block_exclusive_scan(sum, &total, scratch);
         if (wanted > total) wanted = total; /* of the first round: all drafts */
-        if (before < wanted && wanted <= before + mine) found[0] = 1023 - thread, found[1] = before;
+        for (int i = each - 1; i >= 0; --i) {
+            const int32_t count = mine[i];
+            if (before < wanted && wanted <= before + count)
+                found[0] = (int32_t)(mine + i - bins), found[1] = before;
+            before += count, mine[i] = 0; /* for the next round */
+        }
         __syncthreads();
         if (wanted <= 0) break;
         prefix = prefix << 10 | (uint32_t)found[0], wanted -= found[1];
@@ -7461,15 +7475,15 @@ SPECV_LAUNCHER_BODY int specv_gap_commit(const specv_gap_commit_desc *desc,
 
 #if !defined(SPECVERIFY_NO_SCHEDULE)
 
-/* C3. Grid: one block of SPECV_COMPACT_THREADS for the lists, one more for each slice of each carried
+/* C3. Grid: one block of a thread per row, SPECV_COMPACT_THREADS at most, for the lists, one more for each slice of each carried
    array; all count for themselves. Bytes: 1 a row and block; lists once; elements that move once.
    Round trips: num_active; finished beside slots; lengths; stores. A slice: the first two, then one
-   for each AHEAD * SPECV_COMPACT_THREADS units. */
+   for each AHEAD units of its threads. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_COMPACT_THREADS)
     specv_compact_kernel(const __grid_constant__ specv_compact_desc d) {
     enum { AHEAD = 4 };
     __shared__ int32_t dst[SPECV_COMPACT_THREADS], scratch[2][SPECV_BLOCK_SCAN_SMEM_WORDS];
-    const int thread = specv_i_thread();
+    const int thread = specv_i_thread(), threads = specv_i_num_threads();
     int array = -1, slice = (int)blockIdx.x - 1;
     if (slice >= 0) /* of this array */
         for (array = 0; slice >= specv_i_num_slices(d.carry[array].elem_bytes); ++array)
@@ -7478,7 +7492,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_COMPACT_THREADS)
     const int live = specv_i_num_live(d.num_active, d.batch);
     int32_t count = 0, lacks = 0;
 #pragma unroll 1
-    for (int row0 = 0; row0 < d.batch; row0 += SPECV_COMPACT_THREADS) {
+    for (int row0 = 0; row0 < d.batch; row0 += threads) {
         const int b = row0 + thread;
         uint32_t status = 0;
         const int finished = b < live && d.finished[b];
@@ -7511,19 +7525,18 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_COMPACT_THREADS)
             const int width = specv_i_unit_bytes((uint64_t)data | (uint64_t)bytes);
             const int64_t units = (bytes - begin < whole ? bytes - begin : whole) / (unsigned)width;
             const int of_row = units > 1 ? 64 - __clzll(units - 1) : 0; /* 2^of_row places a row */
-            const int num_rows =
-                d.batch - row0 < SPECV_COMPACT_THREADS ? d.batch - row0 : SPECV_COMPACT_THREADS;
+            const int num_rows = d.batch - row0 < threads ? d.batch - row0 : threads;
             dst[thread] = stays && to < b ? to : -1;
             __syncthreads();
             /* Rows only move to the front: what a round stores has been loaded by then. */
 #pragma unroll 1
             for (int64_t u0 = thread; u0 - thread < (int64_t)num_rows << of_row;
-                 u0 += AHEAD * SPECV_COMPACT_THREADS) {
+                 u0 += AHEAD * threads) {
                 uint4 v[AHEAD];
                 char *to[AHEAD];
 #pragma unroll
                 for (int k = 0; k < AHEAD; ++k) {
-                    const int64_t u = u0 + k * SPECV_COMPACT_THREADS, i = u >> of_row;
+                    const int64_t u = u0 + k * threads, i = u >> of_row;
                     const int64_t unit = u - (i << of_row), at = begin + unit * width;
                     to[k] = 0;
                     if (i >= num_rows || unit >= units || dst[i] < 0) continue;
@@ -7539,7 +7552,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_COMPACT_THREADS)
         count += total; /* scratch and dst are next written behind other barriers */
     }
     if (array >= 0) return;
-    for (int i = count + thread; i <= d.batch; i += SPECV_COMPACT_THREADS) {
+    for (int i = count + thread; i <= d.batch; i += threads) {
         if (d.draft_lacks_start) d.draft_lacks_start[i] = lacks;
         if (i == d.batch) break;
         d.active[i] = -1;
@@ -7672,7 +7685,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_GROUP_THREADS)
     for (int i = found + thread; i < num_pick; i += SPECV_GROUP_THREADS) d.pick_rows[i] = -1;
 }
 
-/* C5. Grid: one block of SPECV_BUDGET_THREADS. The smallest survival that is kept is found ten bits
+/* C5. Grid: one block of a thread per row, SPECV_BUDGET_THREADS at most. The smallest survival that is kept is found ten bits
    at a time. Survivals are in shared memory if they fit: up to as many rows as threads,
    SPECV_BUDGET_NEAR drafts; else where they were written. Bytes: confidence once, survival once; what
    does not fit three times and twice log2(max_draft) of a row. Round trips: lengths beside the budget;
@@ -7680,16 +7693,17 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_GROUP_THREADS)
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_BUDGET_THREADS, 1)
     specv_draft_budget_kernel(const __grid_constant__ specv_draft_budget_desc d) {
     enum { AHEAD = 8 };
-    __shared__ float near[SPECV_BUDGET_NEAR];
+    __shared__ float local[SPECV_BUDGET_NEAR];
     __shared__ int32_t scratch[2][SPECV_BLOCK_SCAN_SMEM_WORDS];
-    const int thread = specv_i_thread(), batch = d.rows.batch, max_draft = d.rows.max_draft;
+    const int thread = specv_i_thread(), threads = specv_i_num_threads();
+    const int batch = d.rows.batch, max_draft = d.rows.max_draft;
     const int64_t odd = max_draft | 1; /* rows in different banks */
-    const int fits = batch <= SPECV_BUDGET_THREADS && batch * odd <= SPECV_BUDGET_NEAR;
-    specv_i_survivals s = {fits ? near : d.survival, fits ? odd : max_draft, fits ? 0 : -1};
+    const int fits = batch <= threads && batch * odd <= SPECV_BUDGET_NEAR;
+    specv_i_survivals s = {fits ? local : d.survival, fits ? odd : max_draft, fits ? 0 : -1};
     int32_t ties = d.max_budget, kept = 0, tied = 0;
     specv_i_begin(d.chained);
     const int32_t budget = d.budget ? *d.budget : ties;
-    for (int b = thread; b < batch; b += SPECV_BUDGET_THREADS) {
+    for (int b = thread; b < batch; b += threads) {
         const specv_row row = specv_thread_load_row(&d.rows, b);
         const float *confidence = d.confidence + b * d.confidence_stride_elems;
         uint32_t status = row.status;
@@ -7709,7 +7723,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_BUDGET_THREADS, 1)
                 if (bits > 0x3f800000u) bits = 0, status |= SPECV_ROW_NAN; /* not in 0..1 */
                 survival = specv_i_mul(survival, specv_bits_float(bits));
                 d.survival[b * (int64_t)max_draft + j0 + u] = survival;
-                if (fits) near[b * odd + j0 + u] = survival;
+                if (fits) local[b * odd + j0 + u] = survival;
             }
         }
         specv_i_put_status(d.row_status, b, status, d.keep_status);
@@ -7717,7 +7731,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_BUDGET_THREADS, 1)
     if (budget < ties) ties = budget;
     const uint32_t threshold = specv_i_block_nth_survival(&d, &s, &ties);
 #pragma unroll 1
-    for (int row0 = 0; row0 < batch; row0 += SPECV_BUDGET_THREADS) {
+    for (int row0 = 0; row0 < batch; row0 += threads) {
         const int b = row0 + thread;
         int32_t larger = 0, equal = 0, total, before, take;
         if (b < batch) {
@@ -7746,7 +7760,8 @@ SPECV_LAUNCHER_BODY int specv_compact(const specv_compact_desc *desc, struct CUs
     if (status != SPECV_OK || desc->batch == 0) return status;
     for (int i = 0; i < desc->num_carry; ++i)
         blocks += specv_i_num_slices(desc->carry[i].elem_bytes);
-    return specv_i_launch((const void *)specv_compact_kernel, blocks, SPECV_COMPACT_THREADS, desc,
+    return specv_i_launch((const void *)specv_compact_kernel, blocks,
+                          specv_i_threads_for(desc->batch, SPECV_COMPACT_THREADS), desc,
                           desc->chained, stream);
 }
 
@@ -7765,8 +7780,9 @@ SPECV_LAUNCHER_BODY int specv_draft_budget(const specv_draft_budget_desc *desc,
     if (status != SPECV_OK || desc->rows.batch == 0) return status;
     d = *desc;
     specv_draft_budget_resolve(&d);
-    return specv_i_launch((const void *)specv_draft_budget_kernel, 1, SPECV_BUDGET_THREADS, &d,
-                          d.chained, stream);
+    return specv_i_launch((const void *)specv_draft_budget_kernel, 1,
+                          specv_i_threads_for(d.rows.batch, SPECV_BUDGET_THREADS), &d, d.chained,
+                          stream);
 }
 
 #endif /* !__CUDACC_RTC__ */
@@ -8105,7 +8121,10 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_STATS_THREADS)
             }
 #pragma unroll
             for (int s = SPECV_STAT_ROWS; s < SPECV_STAT_COUNT; ++s) {
-                int32_t sum = specv_warp_reduce_add(count[s]);
+                const int flag =
+                    s == SPECV_STAT_ROWS || s == SPECV_STAT_REJECTED || s == SPECV_STAT_BAD_ROWS;
+                const int32_t sum = flag ? __popc(__ballot_sync(SPECV_FULL_WARP, count[s]))
+                                         : specv_warp_reduce_add(count[s]);
                 if (specv_i_lane() == 0 && sum) atomicAdd(&sums[s], sum);
             }
         }

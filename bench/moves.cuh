@@ -242,6 +242,12 @@ static void describe_compact(const moves_run *r, moves_memory *m, specv_compact_
     }
 }
 
+static int blocks_of_compact(const specv_compact_desc *d) {
+    int blocks = 1;
+    for (int i = 0; i < d->num_carry; ++i) blocks += specv_i_num_slices(d->carry[i].elem_bytes);
+    return blocks;
+}
+
 static void describe_group(const moves_run *r, moves_memory *m, specv_group_desc *d) {
     d->batch = r->batch, d->num_pick = MOVES_PICK;
     d->length = TAKE(int32_t, PART_IN, r->batch);
@@ -1058,9 +1064,11 @@ static bench_floor probe_of_move(const moves_run *r) {
         return bench_probe(3, blocks_of_move(r, &r->d[0].append.kv), SPECV_MOVE_THREADS);
     case MOVE_resize:
     case MOVE_fork: return bench_probe(3, 1, SPECV_PAGE_THREADS);
-    case MOVE_compact: return bench_probe(2, 1 + r->d[0].compact.num_carry, SPECV_COMPACT_THREADS);
+    case MOVE_compact:
+        return bench_probe(2, blocks_of_compact(&r->d[0].compact),
+                           specv_i_threads_for(r->batch, SPECV_COMPACT_THREADS));
     case MOVE_group: return bench_probe(2, (b + 255) / 256, SPECV_COLUMN_THREADS);
-    case MOVE_budget: return bench_probe(2, 1, SPECV_COMPACT_THREADS);
+    case MOVE_budget: return bench_probe(2, 1, specv_i_threads_for(r->batch, SPECV_BUDGET_THREADS));
     case MOVE_weights: return bench_probe(1, (b + 255) / 256, SPECV_PARTICLE_THREADS);
     case MOVE_plan: return bench_probe(2, b / particles, (particles + 31) / 32 * 32);
     case MOVE_reshuffle: return bench_probe(3, b - b / particles, SPECV_PARTICLE_THREADS);

@@ -90,6 +90,25 @@ static void test_wide(void) {
     }
 }
 
+/* Marks of pools of any size, from a few bits to more words than a block sweeps in a turn: few pages
+   go back, or nearly all. */
+static void test_marks(void) {
+    static const int pools[] = {1,    31,   32,   33,   127,   128,   129,   1023,
+                                1024, 1025, 8192, 8193, 32767, 32768, 32769, 70001};
+    for (int i = 0; i < T_COUNT(pools); ++i)
+        for (int dense = 0; dense < 2; ++dense) {
+            shuffle s;
+            const int most = pools[i] < 8 ? 1 : dense ? pools[i] / 4 : 6;
+            if (t.quick && dense && pools[i] > 2000 && i % 3) continue;
+            t_case("marks of %d pages:", pools[i]);
+            memset(&s, 0, sizeof s);
+            s.groups = 1, s.max_jobs = 4, s.batch = 5, s.num_caches = 1 + i % 2;
+            shuffle_cache(&s, 0, 1, most, pools[i]);
+            if (i % 2) shuffle_cache(&s, 1, 16, 2, pools[T_COUNT(pools) - 1 - i]);
+            shuffle_run(&s, 60);
+        }
+}
+
 /* The same from grids of any size: what there was is put back for each. */
 static void test_sms(void) {
     static const int sms[] = {1, 3, 132};
@@ -808,6 +827,7 @@ int main(int argc, char **argv) {
         {"shuffles", test_shuffles},
         {"long", test_long},
         {"wide", test_wide},
+        {"marks", test_marks},
         {"sms", test_sms},
         {"contradictions", test_contradictions},
         {"tickets", test_tickets},

@@ -162,7 +162,9 @@ static void test_compact(void) {
     static const int sizes[] = {0,   1,   2,   31,  32,   33,   63,   64,   65,   127, 128,
                                 255, 256, 257, 511, 1023, 1024, 1025, 2047, 2049, 2100};
     static const int percents[] = {50, 0, 10, 90, 100};
-    static const int64_t wide[] = {4, 12, 260, 1028, 4096, 4100};
+    /* around one slice, around 128, around longer ones */
+    static const int64_t wide[] = {4,   12,  260, 1028,  4096,  4100,  127,
+                                   128, 129, 136, 16384, 16385, 32768, 40004};
     int turn = 0;
     for (int i = 0; i < T_COUNT(sizes); ++i)
         for (int j = 0; j < T_COUNT(percents); ++j, ++turn) {
@@ -173,7 +175,10 @@ static void test_compact(void) {
         }
     for (int i = 0; i < T_COUNT(wide); ++i) {
         t_case("compact, %d-byte elements:", (int)wide[i]);
-        run_compact(i % 2 ? 40 : 130, i % 2 ? 10 : 50, LENGTHS_BOTH, 1 + i % 2, wide[i]);
+        run_compact(wide[i] > 10000 ? 9
+                    : i % 2         ? 40
+                                    : 130,
+                    i % 2 ? 10 : 50, LENGTHS_BOTH, 1 + i % 2, wide[i]);
     }
     for (int i = 0; i < (t.quick ? 30 : 300); ++i) {
         const int batch = (int)t_between(1, t.quick ? 80 : 400);
@@ -367,8 +372,17 @@ static void test_group(void) {
         run_group(batch, (enum keys)t_below(NUM_KEYS), (int)t_between(1, 40), (int)t_between(0, 20),
                   t_chance(50) ? 0 : (int)t_between(1, 100));
     }
+    for (int i = -1; i <= 1; ++i) { /* around one tile of keys */
+        t_case("group, tile:");
+        run_group(SPECV_GROUP_TILE + i, i ? KEYS_LENGTH : KEYS_SCORE_ODD, 300, 9, 10 * i + 10);
+    }
+    t_case("group, tiles, a group of more than one:");
+    run_group(SPECV_GROUP_TILE + 200, KEYS_EQUAL, 1, SPECV_GROUP_TILE + 7, 1);
+    t_case("group, tiles, fallback:");
+    run_group(SPECV_GROUP_TILE + 150, KEYS_LENGTH_WIDE, 0, SPECV_GROUP_TILE + 9, 2);
+    if (t.quick) return;
     t_case("group, large:");
-    run_group(t.quick ? 1500 : 5000, KEYS_LENGTH, 300, 9, 10);
+    run_group(5000, KEYS_LENGTH, 300, 9, 10);
 }
 
 /* Groups that are just full, or lack one row, in a window with others between them. */
@@ -579,9 +593,10 @@ static void run_budget(int batch, int max_draft, enum chances chances, int perce
 }
 
 static void test_budget(void) {
-    static const int sizes[][2] = {{0, 5},    {1, 0},   {7, 0},    {1, 1},   {1, 200},
-                                   {300, 1},  {300, 5}, {33, 31},  {32, 32}, {31, 33},
-                                   {20, 200}, {257, 9}, {1025, 2}, {2100, 1}};
+    static const int sizes[][2] = {{0, 5},    {1, 0},    {7, 0},    {1, 1},    {1, 200},
+                                   {300, 1},  {300, 5},  {33, 31},  {32, 32},  {31, 33},
+                                   {20, 200}, {257, 9},  {1025, 2}, {2100, 1}, {128, 63},
+                                   {128, 64}, {129, 30}, {1024, 7}, {1024, 8}};
     static const int percents[] = {-1, 0, 10, 50, 90, 100};
     int turn = 0;
     for (int i = 0; i < T_COUNT(sizes); ++i)
