@@ -5545,7 +5545,7 @@ SPECV_NUMFN int specv_i_threads_for(int batch, int most) {
 /* C3 carries an element in slices of 2^shift bytes: 128, a line, as long as these are at most 128. */
 SPECV_NUMFN int specv_i_slice_shift(int64_t elem_bytes) {
     int shift = 7;
-    while (elem_bytes - 1 >> shift >= 128) ++shift;
+    while ((elem_bytes - 1) >> shift >= 128) ++shift;
     return shift;
 }
 
