@@ -1639,6 +1639,22 @@ SPECV_DEVFN int32_t specv_block_exclusive_scan(int32_t value, int32_t *total, in
     return before + __shfl_sync(SPECV_FULL_WARP, of_warp, warp);
 }
 
+/* offsets[i] = the sum of counts before row i, for rows 0..num_rows; thread i has the count of row i,
+   those behind the rows 0. Call: block. Out, scratch: shared. Sync: a barrier at the end, one more
+   above 32 rows. */
+SPECV_DEVFN void specv_i_block_offsets(int32_t count, int num_rows, int32_t *offsets,
+                                       int32_t *scratch) {
+    const int i = specv_i_thread();
+    int32_t total, before = 0;
+    if (num_rows > 32)
+        before = specv_block_exclusive_scan(count, &total, scratch);
+    else if (i < 32) /* the usual batch */
+        before = specv_warp_exclusive_scan(count, &total);
+    if (i < num_rows) offsets[i] = before;
+    if (i == num_rows - 1) offsets[num_rows] = before + count;
+    __syncthreads();
+}
+
 /* specv_warp_copy_kv by a whole block. Call: block. Sync: none; barrier before dst is read. */
 SPECV_DEVFN void specv_block_copy_kv(void *dst, const void *src, int64_t bytes) {
     specv_i_copy(dst, src, bytes, specv_i_thread(), specv_i_num_threads());
@@ -1685,6 +1701,32 @@ SPECV_DEVFN int32_t specv_i_seat(const void *slot, int32_t slot_dtype, int32_t n
     return -1;
 }
 
+/* ---- division by a number that is known early
+
+   Its inverse costs a division, before anything else is known; what then waits for lengths takes
+   five instructions instead of twenty. */
+typedef struct specv_i_divisor {
+    uint32_t by, inverse;
+} specv_i_divisor;
+
+SPECV_DEVFN specv_i_divisor specv_i_divisor_of(uint32_t by) {
+    specv_i_divisor d;
+    d.by = by, d.inverse = 0xffffffffu / by; /* so a quotient is right, or 1 too small */
+    return d;
+}
+
+SPECV_DEVFN uint64_t specv_i_divide(uint64_t n, specv_i_divisor d, uint32_t *rest) {
+    const uint32_t low = (uint32_t)n;
+    uint32_t quotient = __umulhi(low, d.inverse);
+    *rest = low - quotient * d.by;
+    if (n >> 32) {
+        *rest = (uint32_t)(n % d.by);
+        return n / d.by;
+    }
+    if (*rest >= d.by) *rest -= d.by, ++quotient;
+    return quotient;
+}
+
 /* ---- ragged copies
 
    Segments of rows that lie anywhere are copied to anywhere, in all planes: segment i is
@@ -1702,7 +1744,8 @@ typedef struct specv_i_places {
     const int32_t *block_table;   /* or null: padded */
     int64_t seq_stride_bytes, pos_stride_bytes, head_stride_bytes, page_stride_bytes;
     int64_t table_stride_elems;
-    int32_t page_size, seq0;
+    specv_i_divisor page_size;
+    int32_t seq0;
 } specv_i_places;
 
 typedef struct specv_i_ragged {
@@ -1714,9 +1757,11 @@ typedef struct specv_i_ragged {
 
 /* Head 0 of position x of sequence s. */
 SPECV_DEVFN int64_t specv_i_place(const specv_i_places *p, int64_t s, int32_t x) {
+    uint32_t in_page;
     if (!p->block_table) return s * p->seq_stride_bytes + x * p->pos_stride_bytes;
-    return p->block_table[s * p->table_stride_elems + x / p->page_size] * p->page_stride_bytes +
-           x % p->page_size * p->pos_stride_bytes;
+    const int64_t entry = (int64_t)specv_i_divide((uint32_t)x, p->page_size, &in_page);
+    return p->block_table[s * p->table_stride_elems + entry] * p->page_stride_bytes +
+           in_page * p->pos_stride_bytes;
 }
 
 /* Head 0 of row j of segment i. */
@@ -1731,8 +1776,48 @@ SPECV_DEVFN void specv_i_csr_places(specv_i_places *p, const specv_rows *rows, i
     if (rows->row_end) p->firsts = rows->row_end + (row0 - 1), p->at_0 = row0 == 0;
 }
 
-/* A warp's part in a copy. What it copies first is of a plane that is known before anything else
-   is, so that its address is loaded beside lengths and tokens: ask early. */
+/* What a copy's addresses allow, whatever its lengths: ask early. Its output, rows laid end to end,
+   consists of units, or of runs: bytes that follow each other on both sides. */
+typedef struct specv_i_shape {
+    int64_t run_bytes; /* of a row; heads that follow each other on both sides are one */
+    int rows_join;     /* so do a segment's rows */
+    int has_units;     /* else long runs, which no wide unit fits */
+    int fits, shift;   /* the widest access, if a plane's address allows it; log2 of a unit */
+    specv_i_divisor row_units, head_units, planes;
+} specv_i_shape;
+
+SPECV_DEVFN specv_i_shape specv_i_copy_shape(const specv_i_ragged *r) {
+    enum { LONG_RUN = 512 };
+    const specv_i_places *from = &r->from, *to = &r->to;
+    const int64_t row_bytes = r->head_bytes * r->num_heads;
+    const int one_head = r->num_heads == 1 || (from->head_stride_bytes == r->head_bytes &&
+                                               to->head_stride_bytes == r->head_bytes);
+    specv_i_shape s;
+    s.run_bytes = one_head ? row_bytes : r->head_bytes;
+    s.rows_join = one_head && !from->block_table && !to->block_table &&
+                  from->pos_stride_bytes == row_bytes && to->pos_stride_bytes == row_bytes;
+    s.fits =
+        specv_i_unit_bytes((uint64_t)s.run_bytes | (uint64_t)from->plane | (uint64_t)to->plane |
+                           (uint64_t)from->seq_stride_bytes | (uint64_t)from->pos_stride_bytes |
+                           (uint64_t)from->head_stride_bytes | (uint64_t)from->page_stride_bytes |
+                           (uint64_t)to->seq_stride_bytes | (uint64_t)to->pos_stride_bytes |
+                           (uint64_t)to->head_stride_bytes | (uint64_t)to->page_stride_bytes);
+    s.has_units = (!s.rows_join && s.run_bytes < LONG_RUN) || (s.fits == 16 && row_bytes < 1 << 30);
+    s.shift = s.has_units ? __ffs(s.fits) - 1 : 4;
+    s.row_units = specv_i_divisor_of((uint32_t)(row_bytes >> s.shift) | !s.has_units);
+    s.head_units = specv_i_divisor_of((uint32_t)(s.run_bytes >> s.shift) | !s.has_units);
+    s.planes = specv_i_divisor_of((uint32_t)r->num_planes);
+    return s;
+}
+
+/* The same for a block, by its last warp, which seldom has rows to look at. Sync: put a barrier
+   behind it. */
+SPECV_DEVFN void specv_i_block_copy_shape(const specv_i_ragged *r, specv_i_shape *shape) {
+    if (specv_i_thread() == specv_i_num_threads() - 1) *shape = specv_i_copy_shape(r);
+}
+
+/* A warp's part in a copy. What it copies first, if all is little, is of a plane that is known
+   before anything else is, so that its address is loaded beside lengths and tokens: ask early. */
 typedef struct specv_plane_share {
     const char *src; /* of this plane; null in either: nothing to do */
     char *dst;
@@ -1799,85 +1884,52 @@ SPECV_DEVFN void specv_i_warp_copy_runs(const specv_i_ragged *r, char *dst, cons
    units, wherever rows begin and end: a long row is the work of many warps, and segments without
    rows cost nothing. Pieces are dealt to warps, a piece's planes to the same warp as far as there
    are more of them than warps: where its units come from and go to is found once for all planes,
-   every lane for itself, as neighbouring units are seldom neighbours in memory for long. Where
-   units of 16 bytes do not fit, long runs are copied one by one.
-   Call: warp. In: planes in global memory. Sync: none. Divisions: none behind the first piece but
-   those by page_size. */
-SPECV_DEVFN void specv_i_warp_copy_ragged(const specv_i_ragged *r, specv_plane_share share) {
-    enum { UNITS = SPECV_PIECE_BYTES / 512, PIECE = 32 * UNITS, LONG_RUN = 512 };
+   every lane for itself, as neighbouring units are seldom neighbours in memory for long; and while
+   a plane is copied, the address of the next is on its way. Where units of 16 bytes do not fit,
+   long runs are copied one by one.
+   Call: warp. In: planes in global memory. Sync: none. */
+SPECV_DEVFN void specv_i_warp_copy_ragged(const specv_i_ragged *r, const specv_i_shape *shape,
+                                          specv_plane_share share) {
+    enum { UNITS = SPECV_PIECE_BYTES / 512, PIECE = 32 * UNITS };
     const specv_i_places *from = &r->from, *to = &r->to;
     const int32_t *offsets = r->offsets;
-    const int64_t row_bytes = r->head_bytes * r->num_heads;
-    /* Heads that follow each other on both sides are one. */
-    const int one_head = r->num_heads == 1 || (from->head_stride_bytes == r->head_bytes &&
-                                               to->head_stride_bytes == r->head_bytes);
-    const int64_t run_bytes = one_head ? row_bytes : r->head_bytes;
-    const int fits = specv_i_unit_bytes(
-        (uint64_t)run_bytes | (uint64_t)from->seq_stride_bytes | (uint64_t)from->pos_stride_bytes |
-        (uint64_t)from->head_stride_bytes | (uint64_t)from->page_stride_bytes |
-        (uint64_t)to->seq_stride_bytes | (uint64_t)to->pos_stride_bytes |
-        (uint64_t)to->head_stride_bytes | (uint64_t)to->page_stride_bytes |
-        (r->num_planes == 1 ? (uint64_t)share.src | (uint64_t)share.dst : 0));
-    const int rows_join = one_head && !from->block_table && !to->block_table &&
-                          from->pos_stride_bytes == row_bytes && to->pos_stride_bytes == row_bytes;
-    const int has_units =
-        (!rows_join && run_bytes < LONG_RUN) || (fits == 16 && row_bytes < 1 << 30);
-    const int unit = has_units ? fits : 16, shift = __ffs(unit) - 1;
-    const int64_t bytes = (offsets[r->num_segments] - offsets[0]) * row_bytes;
-    const uint64_t num_planes = (uint64_t)r->num_planes, num_warps = (uint64_t)share.num_warps;
-    const uint64_t items = ((uint64_t)(bytes + (PIECE << shift) - 1) / PIECE >> shift) * num_planes;
-    uint64_t item = (uint64_t)share.warp, end = item + 1;
+    const int shift = shape->shift, unit = 1 << shift;
+    const int64_t bytes = (offsets[r->num_segments] - offsets[0]) * (r->head_bytes * r->num_heads);
+    const uint64_t num_warps = (uint64_t)share.num_warps;
+    const uint64_t items =
+        ((uint64_t)(bytes + (PIECE << shift) - 1) / PIECE >> shift) * (unsigned)r->num_planes;
+    uint64_t item = (uint64_t)share.warp, piece;
+    uint32_t first_plane, within;
+    int64_t left = 1;
     if (item >= items) return;
     if (items > num_warps) {
         const uint64_t each = items / num_warps, more = items - each * num_warps;
-        end = each + (item < more); /* the first warps have one more */
-        item = item * each + (item < more ? item : more), end += item;
+        left = (int64_t)(each + (item < more)); /* the first warps have one more */
+        item = item * each + (item < more ? item : more);
     }
-    const uint64_t piece = item / num_planes;
-    int plane = (int)(item - piece * num_planes), left = (int)(end - item);
-
-    if (!has_units) {
+    piece = specv_i_divide(item, shape->planes, &first_plane);
+    int plane = (int)first_plane;
+    if (share.plane != plane) specv_i_load_plane(from, to, plane, &share);
+    int32_t row0 = offsets[0] + (int32_t)specv_i_divide(piece * PIECE, shape->row_units, &within);
+    int32_t known = -1;
+    int64_t src_row = 0, dst_row = 0; /* where row `known` starts */
+    int i = shape->has_units ? specv_warp_find_row(offsets, r->num_segments, row0) : 0;
 #pragma unroll 1
-        for (int64_t low = (int64_t)piece * SPECV_PIECE_BYTES; left > 0; low += SPECV_PIECE_BYTES) {
-            const int64_t high = bytes - low < SPECV_PIECE_BYTES ? bytes : low + SPECV_PIECE_BYTES;
-#pragma unroll 1
-            for (; left > 0 && plane < r->num_planes; ++plane, --left) {
-                if (share.plane != plane) specv_i_load_plane(from, to, plane, &share);
-                if (!share.src || !share.dst) continue;
-                __builtin_assume(__isGlobal(share.src)), __builtin_assume(__isGlobal(share.dst));
-                specv_i_warp_copy_runs(r, share.dst, share.src, run_bytes, rows_join, low, high);
-            }
-            plane = 0;
-        }
-        return;
-    }
-    /* The lane's next unit is the in-th of head `head` of row `row`: digits of a number to which 32
-       is added, `in` first, and the others when it has left the head. So it starts 32 before. */
-    const unsigned head_units = (unsigned)(run_bytes >> shift);
-    const unsigned num_heads = one_head ? 1 : (unsigned)r->num_heads;
-    const unsigned row_units = head_units * num_heads, heads = 32 / head_units;
-    const unsigned more_heads = heads % num_heads;
-    const int32_t more_rows = (int32_t)(heads / num_heads);
-    const uint64_t first = piece * PIECE + (unsigned)specv_i_lane(), before = first / row_units;
-    int32_t row = offsets[0] + (int32_t)before, known = -1;
-    unsigned in = (unsigned)(first - before * row_units), head = in / head_units;
-    int64_t src_row = 0, dst_row = 0, src_unit = 0, dst_unit = 0; /* where they start */
-    int i = specv_warp_find_row(offsets, r->num_segments, __shfl_sync(SPECV_FULL_WARP, row, 0));
-    in += (heads + 1 - head) * head_units;
-    head -= more_heads + 1, row -= more_rows;
-#pragma unroll 1
-    for (int64_t low = (int64_t)piece * PIECE << shift; left > 0; low += PIECE << shift) {
+    for (; left > 0; ++piece, plane = 0) {
+        const int64_t low = (int64_t)piece * PIECE << shift;
         const int64_t high = bytes - low < PIECE << shift ? bytes : low + (PIECE << shift);
         const int num_units = ((int)(high - low) >> shift) - specv_i_lane();
-        const int stop = left < r->num_planes - plane ? plane + left : r->num_planes;
-        int64_t src_at[UNITS], dst_at[UNITS];
+        const int stop = left < r->num_planes - plane ? plane + (int)left : r->num_planes;
+        int64_t src_at[UNITS], dst_at[UNITS], src_unit = 0, dst_unit = 0;
+        uint32_t in_row, in_head = shape->head_units.by; /* of the unit before: behind its head */
         left -= stop - plane;
 #pragma unroll
         for (int u = 0; u < UNITS; ++u) {
-            if (in >= head_units && 32 * u < num_units) {
-                in -= heads * head_units, head += more_heads, row += more_rows;
-                if (in >= head_units) in -= head_units, ++head;
-                if (head >= num_heads) head -= num_heads, ++row;
+            in_head += 32, src_unit += 32 << shift, dst_unit += 32 << shift;
+            if (in_head >= shape->head_units.by && 32 * u < num_units && shape->has_units) {
+                const uint32_t next = within + (uint32_t)(specv_i_lane() + 32 * u);
+                const int32_t row = row0 + (int32_t)specv_i_divide(next, shape->row_units, &in_row);
+                const int64_t head = (int64_t)specv_i_divide(in_row, shape->head_units, &in_head);
                 if (row != known) {
                     if (offsets[i + 1] <= row)
                         i = specv_i_find_row(offsets, i + 1, r->num_segments, row);
@@ -1885,25 +1937,30 @@ SPECV_DEVFN void specv_i_warp_copy_ragged(const specv_i_ragged *r, specv_plane_s
                     dst_row = specv_i_row_place(to, i, row - offsets[i]);
                     known = row;
                 }
-                src_unit = src_row + head * from->head_stride_bytes + ((int64_t)in << shift);
-                dst_unit = dst_row + head * to->head_stride_bytes + ((int64_t)in << shift);
+                src_unit = src_row + head * from->head_stride_bytes + ((int64_t)in_head << shift);
+                dst_unit = dst_row + head * to->head_stride_bytes + ((int64_t)in_head << shift);
             }
             src_at[u] = src_unit, dst_at[u] = dst_unit;
-            in += 32, src_unit += 32 << shift, dst_unit += 32 << shift;
         }
 #pragma unroll 1
         for (; plane < stop; ++plane) {
-            if (share.plane != plane) specv_i_load_plane(from, to, plane, &share);
-            if (!share.src || !share.dst) continue;
-            __builtin_assume(__isGlobal(share.src)), __builtin_assume(__isGlobal(share.dst));
+            const char *src = share.src;
+            char *dst = share.dst;
+            if (plane + 1 < stop || left > 0)
+                specv_i_load_plane(from, to, plane + 1 < r->num_planes ? plane + 1 : 0, &share);
+            if (!src || !dst) continue;
+            __builtin_assume(__isGlobal(src)), __builtin_assume(__isGlobal(dst));
             const int width =
-                specv_i_unit_bytes((uint64_t)share.src | (uint64_t)share.dst | (uint64_t)fits);
-            if (width == 16)
-                specv_i_copy_piece(share.dst, share.src, dst_at, src_at, num_units, 16, 16);
+                specv_i_unit_bytes((uint64_t)src | (uint64_t)dst | (uint64_t)shape->fits);
+            if (!shape->has_units)
+                specv_i_warp_copy_runs(r, dst, src, shape->run_bytes, shape->rows_join, low, high);
+            else if (width == 16)
+                specv_i_copy_piece(dst, src, dst_at, src_at, num_units, 16, 16);
             else
-                specv_i_copy_piece(share.dst, share.src, dst_at, src_at, num_units, unit, width);
+                specv_i_copy_piece(dst, src, dst_at, src_at, num_units, unit, width);
         }
-        plane = 0;
+        within += PIECE;
+        row0 += (int32_t)specv_i_divide(within, shape->row_units, &within);
     }
 }
 
@@ -1925,20 +1982,29 @@ enum { SPECV_I_NOT_LAST, SPECV_I_LAST, SPECV_I_BAD_TICKET };
    all of them have written. The low bits of a ticket count, to 2 * num_blocks - 1 at least, the
    others add up the blocks' numbers; LAST leaves 0. If the ticket was not 0, one block gets
    BAD_TICKET while others may still be at work, and they get NOT_LAST. A block alone needs no
-   ticket. Call: block. Sync: one or two barriers. */
-SPECV_DEVFN int specv_i_block_arrives(uint32_t *ticket, int block, int num_blocks) {
+   ticket.
+   In two steps, for a block that has something to do while the answer is on its way: one thread
+   arrives, behind a barrier; then all leave, with what that thread was told. */
+SPECV_DEVFN uint32_t specv_i_ticket_counts(int num_blocks) {
+    return (2u << (31 - __clz(2 * num_blocks - 1))) - 1;
+}
+
+/* Call: any thread. */
+SPECV_DEVFN uint32_t specv_i_arrive(uint32_t *ticket, int block, int num_blocks) {
+    const uint32_t mine = 1 + ((uint32_t)block + 1) * (specv_i_ticket_counts(num_blocks) + 1);
+    return num_blocks > 1 ? specv_i_add_to_ticket(ticket, mine) + mine : 0;
+}
+
+/* Call: block; thread 0 says what specv_i_arrive returned. Sync: a barrier. */
+SPECV_DEVFN int specv_i_block_leaves(uint32_t *ticket, uint32_t now, int num_blocks) {
     __shared__ int result;
-    __syncthreads();
-    if (num_blocks == 1) return SPECV_I_LAST;
     if (specv_i_thread() == 0) {
-        const uint32_t n = (uint32_t)num_blocks, width = 32 - (uint32_t)__clz(2 * num_blocks - 1);
-        const uint32_t counts = (1u << width) - 1;
-        const uint32_t mine = 1 + (((uint32_t)block + 1) << width);
-        const uint32_t all = n + ((uint32_t)((uint64_t)n * (n + 1) / 2) << width);
-        const uint32_t now = specv_i_add_to_ticket(ticket, mine) + mine, count = now & counts;
-        result = now == all ? SPECV_I_LAST : SPECV_I_NOT_LAST;
-        if (now == all) { /* nobody waits for this store */
-            *(volatile uint32_t *)ticket = 0;
+        const uint32_t n = (uint32_t)num_blocks, counts = specv_i_ticket_counts(num_blocks);
+        const uint32_t all = n + (uint32_t)((uint64_t)n * (n + 1) / 2) * (counts + 1);
+        const uint32_t count = now & counts;
+        result = num_blocks == 1 || now == all ? SPECV_I_LAST : SPECV_I_NOT_LAST;
+        if (result == SPECV_I_LAST) { /* nobody waits for this store */
+            if (num_blocks > 1) *(volatile uint32_t *)ticket = 0;
         } else if (count >= n || count == 0) {
             /* Of several that find too many the first one takes them; if they have wrapped by then,
                it is the one that found 0. */
@@ -1948,6 +2014,15 @@ SPECV_DEVFN int specv_i_block_arrives(uint32_t *ticket, int block, int num_block
     }
     __syncthreads();
     return result;
+}
+
+/* Both steps at once. Call: block. Sync: one or two barriers. */
+SPECV_DEVFN int specv_i_block_arrives(uint32_t *ticket, int block, int num_blocks) {
+    uint32_t now = 0;
+    __syncthreads();
+    if (num_blocks == 1) return SPECV_I_LAST;
+    if (specv_i_thread() == 0) now = specv_i_arrive(ticket, block, num_blocks);
+    return specv_i_block_leaves(ticket, now, num_blocks);
 }
 
 SPECV_DEVFN int specv_i_num_live(const int32_t *num_active, int batch) {
@@ -4269,7 +4344,8 @@ SPECV_DEVFN void specv_warp_pack_tile(const specv_rows *rows, const specv_kv_pac
         r.num_segments = offsets[0] < kv->capacity_rows
                              ? specv_thread_find_row(offsets, num_rows, kv->capacity_rows)
                              : 0;
-    specv_i_warp_copy_ragged(&r, share);
+    const specv_i_shape shape = specv_i_copy_shape(&r);
+    specv_i_warp_copy_ragged(&r, &shape, share);
 }
 
 /* Writes the tile's part of the descriptor's offsets, shared out over num_blocks blocks; the end of
@@ -4453,7 +4529,7 @@ typedef struct specv_page_fork_desc {
 
 #define SPECV_MOVE_THREADS 512  /* specv_append_kv_kernel, specv_copy_pages_kernel */
 #define SPECV_PAGE_THREADS 1024 /* specv_page_resize_kernel, specv_page_fork_kernel */
-#define SPECV_MOVE_ROWS    1024 /* rows that a block of B3 or B5 looks at at a time */
+#define SPECV_MOVE_ROWS    512 /* rows that a block of B3 or B5 looks at at a time, a thread each */
 
 SPECV_NUMFN int specv_i_has_planes(const specv_kv_cache *kv) { return kv->planes || kv->plane; }
 
@@ -4690,7 +4766,7 @@ SPECV_DEVFN specv_i_places specv_i_cache_places(const specv_kv_cache *kv) {
     p.block_table = kv->block_table, p.table_stride_elems = kv->table_stride_elems;
     p.seq_stride_bytes = kv->seq_stride_bytes, p.pos_stride_bytes = kv->pos_stride_bytes;
     p.head_stride_bytes = kv->head_stride_bytes, p.page_stride_bytes = kv->page_stride_bytes;
-    p.page_size = kv->page_size;
+    if (kv->block_table) p.page_size = specv_i_divisor_of((uint32_t)kv->page_size);
     return p;
 }
 
@@ -4733,11 +4809,13 @@ typedef struct specv_i_append {
     uint32_t status;
 } specv_i_append;
 
-SPECV_DEVFN specv_i_append specv_i_append_row(const specv_append_kv_desc *d, int b,
+SPECV_DEVFN specv_i_append specv_i_append_row(const specv_append_kv_desc *d,
+                                              specv_i_divisor page_size, int b,
                                               const int32_t *seats) {
     const specv_kv_cache *kv = &d->kv;
+    /* All lengths are asked for before one is looked at. */
+    const int32_t accepted = d->accepted_len[b], cached = d->rows.slot ? 0 : d->cache_len[b];
     const specv_row row = specv_thread_load_row(&d->rows, b);
-    const int32_t accepted = d->accepted_len[b];
     specv_i_append a;
     a.slot = b, a.live = row.live, a.len = -1, a.count = 0;
     a.n_draft = row.n_draft, a.status = row.status;
@@ -4752,7 +4830,7 @@ SPECV_DEVFN specv_i_append specv_i_append_row(const specv_append_kv_desc *d, int
             return a;
         }
     }
-    a.len = d->cache_len[a.slot];
+    a.len = d->rows.slot ? d->cache_len[a.slot] : cached;
     if (!row.live || a.len < 0 || a.len > kv->max_positions) {
         a.status = row.live ? SPECV_ROW_BAD_LENGTH : 0;
         a.len = -1;
@@ -4769,8 +4847,11 @@ SPECV_DEVFN specv_i_append specv_i_append_row(const specv_append_kv_desc *d, int
         a.count = 0;
     } else if (kv->block_table && a.count > 0) {
         const int32_t *table = kv->block_table + a.slot * kv->table_stride_elems;
-        const int last = (a.len + a.count - 1) / kv->page_size;
-        for (int i = a.len / kv->page_size; i <= last; ++i) {
+        uint32_t in_page;
+        const int first = (int)specv_i_divide((uint32_t)a.len, page_size, &in_page);
+        const int last = (int)specv_i_divide((uint32_t)(a.len + a.count - 1), page_size, &in_page);
+#pragma unroll 2
+        for (int i = first; i <= last; ++i) {
             int32_t page = table[i];
             if (page < 0 || page >= kv->num_pages)
                 a.status |= SPECV_ROW_BAD_PAGE;
@@ -4782,56 +4863,86 @@ SPECV_DEVFN specv_i_append specv_i_append_row(const specv_append_kv_desc *d, int
     return a;
 }
 
+/* Shared memory of B3: rows row0.. of the batch, one per thread of a block. */
+typedef struct specv_i_append_tile {
+    int32_t offsets[SPECV_MOVE_ROWS + 1]; /* of the KV rows to append */
+    int32_t slots[SPECV_MOVE_ROWS], lens[SPECV_MOVE_ROWS];
+    int32_t n_draft[SPECV_MOVE_ROWS]; /* -1: not live */
+    uint32_t status[SPECV_MOVE_ROWS];
+    int32_t scratch[SPECV_BLOCK_SCAN_SMEM_WORDS];
+} specv_i_append_tile;
+
+/* Call: block. Returns the rows in the tile. Sync: a barrier at the end; put one before a tile is
+   loaded over another. */
+SPECV_DEVFN int specv_i_block_append_tile(const specv_append_kv_desc *d, specv_i_divisor page_size,
+                                          int row0, const int32_t *seats, specv_i_append_tile *t) {
+    const int i = specv_i_thread(), left = d->rows.batch - row0;
+    const int num_rows = left < SPECV_MOVE_ROWS ? left : SPECV_MOVE_ROWS;
+    int32_t count = 0;
+    if (i < num_rows) {
+        const specv_i_append a = specv_i_append_row(d, page_size, row0 + i, seats);
+        count = a.count;
+        t->slots[i] = a.slot, t->lens[i] = a.len;
+        t->n_draft[i] = a.live ? a.n_draft : -1, t->status[i] = a.status;
+    }
+    specv_i_block_offsets(count, num_rows, t->offsets, t->scratch);
+    return num_rows;
+}
+
 /* The numbers of all rows, by the one block that is left when all have read the old ones; without
-   what was appended, if it has found a bad ticket. Call: block. Scratch: slots and lens, of
-   SPECV_MOVE_ROWS, tell all threads each row's slot and new length. Sync: barriers, none before the
-   first write. */
-SPECV_DEVFN void specv_i_block_append_numbers(const specv_append_kv_desc *d, const int32_t *seats,
-                                              int32_t *slots, int32_t *lens, int bad_ticket) {
-    const int thread = specv_i_thread(), num_threads = specv_i_num_threads();
+   what was appended, if it has found a bad ticket. The tile holds the last rows; those before them
+   are loaded again. What rows need and what their places need is asked for by different threads,
+   in one round trip as long as there are enough of them. Call: block. Sync: barriers, none before
+   the first write. */
+SPECV_DEVFN void specv_i_block_append_numbers(const specv_append_kv_desc *d,
+                                              specv_i_divisor page_size, const int32_t *seats,
+                                              specv_i_append_tile *t, int bad_ticket) {
+    const int thread = specv_i_thread(), num_threads = SPECV_MOVE_THREADS;
     const specv_kv_cache *kv = &d->kv;
     const int columns = d->num_pending + d->rows.max_draft;
-#pragma unroll 1
-    for (int row0 = 0; row0 < d->rows.batch; row0 += SPECV_MOVE_ROWS) {
-        const int left = d->rows.batch - row0;
-        const int num_rows = left < SPECV_MOVE_ROWS ? left : SPECV_MOVE_ROWS;
-#pragma unroll 1
-        for (int i = thread; i < num_rows; i += num_threads) {
-            const int b = row0 + i;
-            specv_i_append a = specv_i_append_row(d, b, seats);
-            int32_t lacks = 0, len = -1;
-            if (bad_ticket && a.live) a.count = 0, a.status |= SPECV_ROW_BAD_TICKET;
-            if (a.len >= 0) {
-                int64_t draft = (int64_t)a.len + d->num_pending + a.n_draft - 1;
-                len = a.len + a.count;
+    const int has_places = d->slot_mapping || d->position_ids;
+    int row0 = (d->rows.batch - 1) / SPECV_MOVE_ROWS * SPECV_MOVE_ROWS;
+    int num_rows = d->rows.batch - row0;
+    for (;;) {
+        if (thread < num_rows) {
+            const int b = row0 + thread;
+            const int32_t n_draft = t->n_draft[thread], old = t->lens[thread];
+            const int32_t count = t->offsets[thread + 1] - t->offsets[thread];
+            uint32_t status = t->status[thread];
+            int32_t lacks = 0;
+            if (bad_ticket && n_draft >= 0) status |= SPECV_ROW_BAD_TICKET;
+            if (old >= 0) {
+                const int32_t len = bad_ticket ? old : old + count, slot = t->slots[thread];
+                int64_t draft = (int64_t)old + d->num_pending + n_draft - 1;
                 if (draft < 0) draft = 0;
-                if (d->draft_cache_len) draft = d->draft_cache_len[a.slot];
-                if (!bad_ticket) d->cache_len[a.slot] = len; /* blocks may still be reading it */
+                if (d->draft_cache_len) draft = d->draft_cache_len[slot];
+                if (!bad_ticket) d->cache_len[slot] = len; /* blocks may still be reading it */
                 if (draft > len) draft = len;
                 if (draft < 0)
-                    a.status |= SPECV_ROW_BAD_LENGTH;
+                    status |= SPECV_ROW_BAD_LENGTH;
                 else
                     lacks = (int32_t)(len + 1 - draft);
-                if (draft >= 0 && d->draft_cache_len) d->draft_cache_len[a.slot] = (int32_t)draft;
+                if (draft >= 0 && d->draft_cache_len) d->draft_cache_len[slot] = (int32_t)draft;
             }
             if (d->draft_lacks) d->draft_lacks[b] = lacks;
-            specv_i_put_status(d->row_status, b, a.status, d->keep_status);
-            slots[i] = a.slot, lens[i] = len;
+            specv_i_put_status(d->row_status, b, status, d->keep_status);
         }
-        if (!d->slot_mapping && !d->position_ids) continue;
-        __syncthreads();
-#pragma unroll 1
-        for (int i = thread; i < num_rows * columns; i += num_threads) {
-            const int32_t slot = slots[i / columns], len = lens[i / columns];
-            const int known = len >= 0, at = row0 * columns + i;
-            const int64_t position = known ? (int64_t)len + i % columns : 0;
+        for (int k = num_threads - 1 - thread; has_places && k < num_rows * columns;
+             k += num_threads) {
+            const int i = k / columns, at = row0 * columns + k;
+            const int32_t old = t->lens[i], slot = t->slots[i];
+            const int32_t count = bad_ticket ? 0 : t->offsets[i + 1] - t->offsets[i];
+            const int known = old >= 0;
+            const int64_t position = known ? (int64_t)old + count + k % columns : 0;
             int64_t place = -1;
             if (known && position < kv->max_positions) {
                 if (kv->block_table) {
-                    int32_t page =
-                        kv->block_table[slot * kv->table_stride_elems + position / kv->page_size];
+                    uint32_t in_page;
+                    const int64_t entry =
+                        (int64_t)specv_i_divide((uint32_t)position, page_size, &in_page);
+                    const int32_t page = kv->block_table[slot * kv->table_stride_elems + entry];
                     if (page >= 0 && page < kv->num_pages)
-                        place = (int64_t)page * kv->page_size + position % kv->page_size;
+                        place = (int64_t)page * kv->page_size + in_page;
                 } else {
                     place = (int64_t)slot * kv->max_positions + position;
                 }
@@ -4839,7 +4950,10 @@ SPECV_DEVFN void specv_i_block_append_numbers(const specv_append_kv_desc *d, con
             if (d->slot_mapping) d->slot_mapping[at] = place;
             if (d->position_ids) d->position_ids[at] = (int32_t)position;
         }
-        __syncthreads(); /* slots and lens are reused */
+        if (row0 == 0) return;
+        row0 -= SPECV_MOVE_ROWS;
+        __syncthreads(); /* the tile is loaded over */
+        num_rows = specv_i_block_append_tile(d, page_size, row0, seats, t);
     }
 }
 
@@ -7047,39 +7161,42 @@ SPECV_LAUNCHER_BODY int specv_verify_pack_kv(const specv_verify_pack_kv_desc *de
 
 /* B3. Grid: any number of blocks of SPECV_MOVE_THREADS; one if there are no planes.
    Bytes: per block 12 a row (with slots 20) and its pages' ids; per appended KV row its bytes read
-   and written. Round trips: (slots;) lengths; page ids; (owners;) KV. */
+   and written. Round trips: (slots;) lengths and plane addresses; page ids; (owners;) KV. The
+   ticket protects the old lengths alone, so a block arrives when it has read them, and copies while
+   the answer is on its way; of the last one then a trip more, for the next pass's page ids and the
+   draft model's lengths. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_MOVE_THREADS, 1)
     specv_append_kv_kernel(const __grid_constant__ specv_append_kv_desc d) {
-    __shared__ int32_t lens[SPECV_MOVE_ROWS], offsets[SPECV_MOVE_ROWS + 1];
-    __shared__ int32_t firsts[SPECV_MOVE_ROWS], slots[SPECV_MOVE_ROWS], seats[SPECV_I_SEATS];
-    __shared__ int32_t scratch[SPECV_BLOCK_SCAN_SMEM_WORDS];
-    const int thread = specv_i_thread(), num_blocks = (int)gridDim.x, batch = d.rows.batch;
+    __shared__ specv_i_append_tile tile;
+    __shared__ int32_t seats[SPECV_I_SEATS];
+    const int num_blocks = (int)gridDim.x, batch = d.rows.batch;
     specv_i_ragged r = specv_i_cache_copy(&d.kv);
-    r.from = specv_i_append_from(&d), r.to.firsts = firsts, r.offsets = offsets;
-    if (d.rows.slot) r.to.seqs = slots;
+    const specv_i_divisor page_size = r.to.page_size;
+    __shared__ specv_i_shape shape;
+    uint32_t now = 0;
+    r.from = specv_i_append_from(&d), r.to.firsts = tile.lens, r.offsets = tile.offsets;
+    if (d.rows.slot) r.to.seqs = tile.slots;
     specv_i_begin(d.chained);
-    const specv_plane_share share = specv_i_plane_share(&r.from, &r.to, r.num_planes,
-                                                        thread / 32 * num_blocks + (int)blockIdx.x,
-                                                        num_blocks * (SPECV_MOVE_THREADS / 32));
+    const specv_plane_share share = specv_i_plane_share(
+        &r.from, &r.to, r.num_planes, specv_i_thread() / 32 * num_blocks + (int)blockIdx.x,
+        num_blocks * (SPECV_MOVE_THREADS / 32));
+    specv_i_block_copy_shape(&r, &shape);
     if (d.rows.slot)
         specv_i_block_seat(d.rows.slot, d.rows.slot_dtype, d.rows.num_slots,
                            specv_i_num_live(d.rows.num_active, batch), seats);
 #pragma unroll 1
     for (int row0 = 0; row0 < batch; row0 += SPECV_MOVE_ROWS) {
-        int num_rows = batch - row0 < SPECV_MOVE_ROWS ? batch - row0 : SPECV_MOVE_ROWS;
-        for (int i = thread; i < num_rows; i += SPECV_MOVE_THREADS) {
-            specv_i_append a = specv_i_append_row(&d, row0 + i, seats);
-            lens[i] = a.count, firsts[i] = a.len, slots[i] = a.slot;
-        }
-        specv_block_offsets_tile(lens, num_rows, 0, offsets, scratch);
-        r.from.seq0 = r.to.seq0 = row0, r.num_segments = num_rows;
-        if (specv_i_has_planes(&d.kv)) specv_i_warp_copy_ragged(&r, share);
-        if (r.from.firsts) r.from.firsts += num_rows, r.from.at_0 = 0;
-        __syncthreads(); /* firsts are reused */
+        if (row0 > 0) __syncthreads(); /* the tile is loaded over */
+        r.num_segments = specv_i_block_append_tile(&d, page_size, row0, seats, &tile);
+        if (specv_i_thread() == 0 && batch - row0 <= SPECV_MOVE_ROWS)
+            now = specv_i_arrive(d.ticket, (int)blockIdx.x, num_blocks);
+        r.from.seq0 = r.to.seq0 = row0;
+        if (specv_i_has_planes(&d.kv)) specv_i_warp_copy_ragged(&r, &shape, share);
+        if (r.from.firsts) r.from.firsts += r.num_segments, r.from.at_0 = 0;
     }
-    const int arrival = specv_i_block_arrives(d.ticket, (int)blockIdx.x, num_blocks);
+    const int arrival = specv_i_block_leaves(d.ticket, now, num_blocks);
     if (arrival != SPECV_I_NOT_LAST)
-        specv_i_block_append_numbers(&d, seats, slots, lens, arrival == SPECV_I_BAD_TICKET);
+        specv_i_block_append_numbers(&d, page_size, seats, &tile, arrival == SPECV_I_BAD_TICKET);
 }
 
 /* B5, first kernel. Grid: one block of SPECV_PAGE_THREADS, a thread per row.
@@ -7120,31 +7237,30 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PAGE_THREADS, 1)
    Bytes: per block 12 a row; each position that is copied once. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_MOVE_THREADS, 1)
     specv_copy_pages_kernel(const __grid_constant__ specv_page_resize_desc d) {
-    __shared__ int32_t lens[SPECV_MOVE_ROWS], offsets[SPECV_MOVE_ROWS + 1];
-    __shared__ int32_t scratch[SPECV_BLOCK_SCAN_SMEM_WORDS];
-    const int thread = specv_i_thread(), num_blocks = (int)gridDim.x;
+    __shared__ int32_t offsets[SPECV_MOVE_ROWS + 1], scratch[SPECV_BLOCK_SCAN_SMEM_WORDS];
+    const int i = specv_i_thread(), num_blocks = (int)gridDim.x;
     specv_i_ragged r = specv_i_cache_copy(&d.kv);
     r.to.block_table = 0, r.to.seq_stride_bytes = d.kv.page_stride_bytes; /* a page: a sequence */
+    const specv_i_divisor page_size = r.to.page_size;
     r.from = r.to, r.from.seqs = d.copy_src_page, r.to.seqs = d.copy_dst_page, r.offsets = offsets;
+    __shared__ specv_i_shape shape;
     specv_i_begin(d.chained);
-    const specv_plane_share share = specv_i_plane_share(&r.from, &r.to, r.num_planes,
-                                                        thread / 32 * num_blocks + (int)blockIdx.x,
-                                                        num_blocks * (SPECV_MOVE_THREADS / 32));
+    specv_i_block_copy_shape(&r, &shape);
+    const specv_plane_share share =
+        specv_i_plane_share(&r.from, &r.to, r.num_planes, i / 32 * num_blocks + (int)blockIdx.x,
+                            num_blocks * (SPECV_MOVE_THREADS / 32));
 #pragma unroll 1
     for (int row0 = 0; row0 < d.batch; row0 += SPECV_MOVE_ROWS) {
-        int num_rows = d.batch - row0 < SPECV_MOVE_ROWS ? d.batch - row0 : SPECV_MOVE_ROWS;
-        for (int i = thread; i < num_rows; i += SPECV_MOVE_THREADS) {
-            const int row = row0 + i;
-            lens[i] = 0;
-            if (d.copy_dst_page[row] >= 0) /* then its slot is good */
-                lens[i] =
-                    d.cache_len[specv_i_good_slot(d.slot, d.slot_dtype, row)] % d.kv.page_size;
-        }
-        specv_block_offsets_tile(lens, num_rows, 0, offsets, scratch);
-        r.num_segments = num_rows;
-        specv_i_warp_copy_ragged(&r, share);
-        r.from.seqs += num_rows, r.to.seqs += num_rows;
-        __syncthreads(); /* offsets are reused */
+        const int left = d.batch - row0, row = row0 + i;
+        uint32_t count = 0;
+        r.num_segments = left < SPECV_MOVE_ROWS ? left : SPECV_MOVE_ROWS;
+        if (row0 > 0) __syncthreads();                       /* offsets are reused */
+        if (i < r.num_segments && d.copy_dst_page[row] >= 0) /* then its slot is good */
+            specv_i_divide((uint32_t)d.cache_len[specv_i_good_slot(d.slot, d.slot_dtype, row)],
+                           page_size, &count);
+        specv_i_block_offsets((int32_t)count, r.num_segments, offsets, scratch);
+        specv_i_warp_copy_ragged(&r, &shape, share);
+        r.from.seqs += r.num_segments, r.to.seqs += r.num_segments;
     }
 }
 
