@@ -2030,16 +2030,15 @@ SPECV_DEVFN int specv_i_num_live(const int32_t *num_active, int batch) {
     return live < 0 ? 0 : live < batch ? live : batch;
 }
 
-/* The largest value of a block's threads, in all of them. Call: block. Sync: barriers. */
-SPECV_DEVFN int32_t specv_i_block_max(int32_t value) {
-    __shared__ int32_t largest;
-    if (specv_i_thread() == 0) largest = SPECV_I_INT_MIN;
+/* The largest values of a block's threads, in all of them. Call: block. Scratch: two words for each
+   warp, shared. Sync: a barrier inside; put one between two calls that use the same scratch. */
+SPECV_DEVFN int2 specv_i_block_max(int2 value, int2 *scratch) {
+    const int lane = specv_i_lane();
+    value.x = specv_warp_reduce_max(value.x), value.y = specv_warp_reduce_max(value.y);
+    if (lane == 0) scratch[specv_i_thread() / 32] = value;
     __syncthreads();
-    value = specv_warp_reduce_max(value);
-    if (specv_i_lane() == 0) atomicMax(&largest, value);
-    __syncthreads();
-    value = largest;
-    __syncthreads(); /* the next call writes it */
+    if (lane < specv_i_num_threads() / 32) value = scratch[lane];
+    value.x = specv_warp_reduce_max(value.x), value.y = specv_warp_reduce_max(value.y);
     return value;
 }
 
@@ -4528,7 +4527,9 @@ typedef struct specv_page_fork_desc {
 } specv_page_fork_desc;
 
 #define SPECV_MOVE_THREADS 512  /* specv_append_kv_kernel, specv_copy_pages_kernel */
-#define SPECV_PAGE_THREADS 1024 /* specv_page_resize_kernel, specv_page_fork_kernel */
+#define SPECV_PAGE_THREADS 1024 /* specv_page_resize_kernel; 256 for as many rows: */
+#define SPECV_PAGE_FEW     256
+#define SPECV_FORK_THREADS 256 /* specv_page_fork_kernel */
 #define SPECV_MOVE_ROWS    512 /* rows that a block of B3 or B5 looks at at a time, a thread each */
 
 SPECV_NUMFN int specv_i_has_planes(const specv_kv_cache *kv) { return kv->planes || kv->plane; }
@@ -4748,7 +4749,7 @@ SPECV_LAUNCHER int specv_append_kv(const specv_append_kv_desc *d, struct CUstrea
 SPECV_LAUNCHER int specv_page_resize(const specv_page_resize_desc *d, struct CUstream_st *stream)
     SPECV_AS(specv_page_resize);
 
-/* B5. One launch of one block. Fork faults: BAD_LENGTH (a slot outside 0..num_slots-1, a dst_slot
+/* B5. One launch, a block per fork. Fork faults: BAD_LENGTH (a slot outside 0..num_slots-1, a dst_slot
    that is in src_slot or before in dst_slot, or has pages; cache_len, num_row_pages), BAD_PAGE. */
 SPECV_LAUNCHER int specv_page_fork(const specv_page_fork_desc *d, struct CUstream_st *stream)
     SPECV_AS(specv_page_fork);
@@ -4993,11 +4994,11 @@ SPECV_DEVFN specv_i_pages specv_i_pages_of(const specv_page_resize_desc *d, int 
 /* Shared memory of B5: what a thread has to know of another thread's row. */
 typedef struct specv_i_page_tile {
     int32_t slot[SPECV_PAGE_ROWS];
-    int32_t entries[SPECV_PAGE_ROWS + 1]; /* running sum of table entries: those that are looked at,
-                                             then given back, then taken */
-    int32_t first[SPECV_PAGE_ROWS];       /* the first of them in its row's table */
-    int32_t content[SPECV_PAGE_ROWS];     /* looked at: pages with content */
-    int32_t last[SPECV_PAGE_ROWS];        /* looked at: pages to keep; given back: the page that the
+    int32_t entries[SPECV_PAGE_ROWS]; /* table entries before the row's: those that are looked
+                                             at, then given back, then taken */
+    int32_t first[SPECV_PAGE_ROWS];   /* the first of them in its row's table */
+    int32_t content[SPECV_PAGE_ROWS]; /* looked at: pages with content */
+    int32_t last[SPECV_PAGE_ROWS];    /* looked at: pages to keep; given back: the page that the
                                              row shares and will write, or -1; taken: place of the
                                              first in free_pages */
     uint32_t status[SPECV_PAGE_ROWS];
@@ -5006,23 +5007,33 @@ typedef struct specv_i_page_tile {
 } specv_i_page_tile;
 
 /* Table entries are dealt to the threads of the block, wherever rows begin and end: row i of the
-   tile has `count` of them, from `first` on. Call: block. Sync: barriers, before and after. */
-SPECV_DEVFN void specv_i_block_deal(specv_i_page_tile *t, int32_t first, int32_t count) {
+   tile has `count` of them, from `first` on. Call: block, a thread per row. Returns the sum. Sync:
+   barriers, before and after. */
+SPECV_DEVFN int32_t specv_i_block_deal(specv_i_page_tile *t, int32_t first, int32_t count) {
     const int i = specv_i_thread();
     int32_t total;
     __syncthreads();
     t->first[i] = first;
     t->entries[i] = specv_block_exclusive_scan(count, &total, t->scratch);
-    if (i == SPECV_PAGE_ROWS - 1) t->entries[SPECV_PAGE_ROWS] = total;
     __syncthreads();
+    return total;
 }
 
-/* The e-th entry: *i gets its row in the tile, *at its place in the row's table. */
-SPECV_DEVFN int32_t *specv_i_dealt(const specv_page_resize_desc *d, const specv_i_page_tile *t,
-                                   int32_t e, int *i, int32_t *at) {
-    *i = specv_i_find_row(t->entries, 0, SPECV_PAGE_ROWS, e);
-    *at = t->first[*i] + e - t->entries[*i];
-    return d->kv.block_table + t->slot[*i] * d->kv.table_stride_elems + *at;
+/* The e-th entry. */
+typedef struct specv_i_entry {
+    int32_t *place; /* in block_table */
+    int32_t i, at;  /* its row in the tile; its place in the row's table */
+    int32_t page;
+} specv_i_entry;
+
+SPECV_DEVFN specv_i_entry specv_i_dealt(const specv_page_resize_desc *d, const specv_i_page_tile *t,
+                                        int32_t e) {
+    specv_i_entry it;
+    it.i = specv_i_find_row(t->entries, 0, specv_i_num_threads(), e);
+    it.at = t->first[it.i] + e - t->entries[it.i];
+    it.place = d->kv.block_table + t->slot[it.i] * d->kv.table_stride_elems + it.at;
+    it.page = *it.place;
+    return it;
 }
 
 /* Is every entry from the first page on that is not full a page with owners, and with one owner
@@ -5030,17 +5041,17 @@ SPECV_DEVFN int32_t *specv_i_dealt(const specv_page_resize_desc *d, const specv_
 SPECV_DEVFN uint32_t specv_i_block_look(const specv_page_resize_desc *d, specv_i_page_tile *t,
                                         const specv_i_pages *r) {
     const int thread = specv_i_thread(), looks = r->ok && r->held > r->first;
-    int i, at;
     t->slot[thread] = r->slot, t->content[thread] = r->content, t->last[thread] = r->keep,
     t->status[thread] = 0;
-    specv_i_block_deal(t, r->first, looks ? r->held - r->first : 0);
-    for (int32_t e = thread; e < t->entries[SPECV_PAGE_ROWS]; e += SPECV_PAGE_THREADS) {
-        const int32_t page = *specv_i_dealt(d, t, e, &i, &at);
-        const int32_t refs = page >= 0 && page < d->kv.num_pages ? d->pool.page_refs[page] : 0;
+    const int32_t count = specv_i_block_deal(t, r->first, looks ? r->held - r->first : 0);
+    for (int32_t e = thread; e < count; e += specv_i_num_threads()) {
+        const specv_i_entry it = specv_i_dealt(d, t, e);
+        const int known = it.page >= 0 && it.page < d->kv.num_pages;
+        const int32_t refs = known ? d->pool.page_refs[it.page] : 0;
         if (refs < 1)
-            atomicOr(&t->status[i], (uint32_t)SPECV_ROW_BAD_PAGE);
-        else if (at >= t->content[i] && at < t->last[i] && refs > 1)
-            atomicOr(&t->status[i], (uint32_t)SPECV_ROW_SHARED_PAGE);
+            atomicOr(&t->status[it.i], (uint32_t)SPECV_ROW_BAD_PAGE);
+        else if (it.at >= t->content[it.i] && it.at < t->last[it.i] && refs > 1)
+            atomicOr(&t->status[it.i], (uint32_t)SPECV_ROW_SHARED_PAGE);
     }
     __syncthreads();
     const uint32_t status = t->status[thread];
@@ -5048,42 +5059,50 @@ SPECV_DEVFN uint32_t specv_i_block_look(const specv_page_resize_desc *d, specv_i
     return status;
 }
 
-/* Owners give pages back. Then each page without owners goes to free_pages once: among the entries
-   that named it the first one does it, so that the order is that of rows. Until then the count of
-   such a page holds the number of that entry, as SPECV_I_INT_MIN + e. Call: block, a thread per
-   row. */
-SPECV_DEVFN void specv_i_block_give_back(const specv_page_resize_desc *d, specv_i_page_tile *t) {
-    const int thread = specv_i_thread();
-    const int32_t count = t->entries[SPECV_PAGE_ROWS], num_free = t->num_free;
+/* Owners give `count` pages back. Then each page without owners goes to free_pages once: among the
+   entries that named it the first one does it, so that the order is that of rows. Until then the
+   count of such a page holds the number of that entry, as SPECV_I_INT_MIN + e. A thread finds its
+   first entry, for few the only one, once for all passes. Call: block, a thread per row, if count
+   is not 0. */
+SPECV_DEVFN void specv_i_block_give_back(const specv_page_resize_desc *d, specv_i_page_tile *t,
+                                         int32_t count) {
+    const int thread = specv_i_thread(), num_threads = specv_i_num_threads();
+    const int32_t num_free = t->num_free;
+    specv_i_entry mine = {0, 0, 0, 0}, it;
     int32_t freed = 0;
-    int i, at;
-    for (int32_t e = thread; e < count; e += SPECV_PAGE_THREADS)
-        atomicSub(&d->pool.page_refs[*specv_i_dealt(d, t, e, &i, &at)], 1);
-    __syncthreads();
-    for (int32_t e = thread; e < count; e += SPECV_PAGE_THREADS)
-        if (d->pool.page_refs[*specv_i_dealt(d, t, e, &i, &at)] < 0)
-            atomicOr(&t->status[i], (uint32_t)SPECV_ROW_BAD_PAGE); /* more entries than owners */
-    __syncthreads();
-    for (int32_t e = thread; e < count; e += SPECV_PAGE_THREADS) {
-        int32_t *refs = &d->pool.page_refs[*specv_i_dealt(d, t, e, &i, &at)];
-        /* Not a plain load: other entries may be at the same count. */
-        if (atomicAdd(refs, 0) <= 0) atomicMin(refs, SPECV_I_INT_MIN + e);
+    if (thread < count) mine = specv_i_dealt(d, t, thread);
+    for (int32_t e = thread; e < count; e += num_threads) {
+        it = e == thread ? mine : specv_i_dealt(d, t, e);
+        atomicSub(&d->pool.page_refs[it.page], 1);
     }
     __syncthreads();
-    for (int32_t e0 = 0; e0 < count; e0 += SPECV_PAGE_THREADS) {
-        int32_t e = e0 + thread, page = -1, total, place;
+    for (int32_t e = thread; e < count; e += num_threads) {
+        it = e == thread ? mine : specv_i_dealt(d, t, e);
+        if (d->pool.page_refs[it.page] < 0)
+            atomicOr(&t->status[it.i], (uint32_t)SPECV_ROW_BAD_PAGE); /* more entries than owners */
+    }
+    __syncthreads();
+    for (int32_t e = thread; e < count; e += num_threads) {
+        it = e == thread ? mine : specv_i_dealt(d, t, e);
+        /* Not a plain load: other entries may be at the same count. */
+        if (atomicAdd(&d->pool.page_refs[it.page], 0) <= 0)
+            atomicMin(&d->pool.page_refs[it.page], SPECV_I_INT_MIN + e);
+    }
+    __syncthreads();
+    for (int32_t e0 = 0; e0 < count; e0 += num_threads) {
+        const int32_t e = e0 + thread;
+        int32_t total, place;
         int frees = 0;
         if (e < count) {
-            int32_t *entry = specv_i_dealt(d, t, e, &i, &at);
-            page = *entry;
-            frees = d->pool.page_refs[page] == SPECV_I_INT_MIN + e;
-            *entry = -1;
+            it = e0 == 0 ? mine : specv_i_dealt(d, t, e);
+            frees = d->pool.page_refs[it.page] == SPECV_I_INT_MIN + e;
+            *it.place = -1;
         }
         place = num_free + freed + specv_block_exclusive_scan(frees, &total, t->scratch);
-        if (frees && place < d->kv.num_pages) d->pool.free_pages[place] = page;
+        if (frees && place < d->kv.num_pages) d->pool.free_pages[place] = it.page;
         if (frees && place >= d->kv.num_pages) /* it was in free_pages while it had owners */
-            atomicOr(&t->status[i], (uint32_t)SPECV_ROW_BAD_PAGE);
-        if (frees) d->pool.page_refs[page] = 0;
+            atomicOr(&t->status[it.i], (uint32_t)SPECV_ROW_BAD_PAGE);
+        if (frees) d->pool.page_refs[it.page] = 0;
         freed += total;
         __syncthreads(); /* scratch is reused; the counts are 0 before the next entries are seen */
     }
@@ -5119,7 +5138,7 @@ SPECV_DEVFN uint32_t specv_i_block_take(const specv_page_resize_desc *d, specv_i
     int copies, fails;
     *copy_src_page = *copy_dst_page = -1;
     t->last[i] = shared ? r->last : -1;
-    if (i == 0) t->first_dry = SPECV_PAGE_ROWS;
+    if (i == 0) t->first_dry = SPECV_I_INT_MAX;
     __syncthreads();
     for (int j = 0; shared && j < i; ++j) earlier += t->last[j] == r->last;
     copies = shared && r->last_refs - earlier > 1;
@@ -5139,15 +5158,13 @@ SPECV_DEVFN uint32_t specv_i_block_take(const specv_page_resize_desc *d, specv_i
         atomicSub(&d->pool.page_refs[r->last], 1);
         d->kv.block_table[r->slot * d->kv.table_stride_elems + r->last_at] = *copy_dst_page;
     }
-    specv_i_block_deal(t, r->held, fails ? 0 : growth);
-    t->last[i] = top;
-    __syncthreads();
-    for (int32_t e = i; e < t->entries[SPECV_PAGE_ROWS]; e += SPECV_PAGE_THREADS) {
-        int row;
-        int32_t at, *entry = specv_i_dealt(d, t, e, &row, &at);
+    t->last[i] = top; /* read behind the barriers of what follows */
+    const int32_t count = specv_i_block_deal(t, r->held, fails ? 0 : growth);
+    for (int32_t e = i; e < count; e += specv_i_num_threads()) {
+        const specv_i_entry it = specv_i_dealt(d, t, e);
         uint32_t fault = 0;
-        *entry = specv_i_pop_page(d, t->last[row] - (at - t->first[row]), &fault);
-        if (fault) atomicOr(&t->status[row], fault);
+        *it.place = specv_i_pop_page(d, t->last[it.i] - (it.at - t->first[it.i]), &fault);
+        if (fault) atomicOr(&t->status[it.i], fault);
     }
     __syncthreads();
     if (growth && !fails) d->num_row_pages[r->slot] = r->keep;
@@ -5161,7 +5178,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_PAGE_THREADS, 1)
     specv_page_resize_kernel(const __grid_constant__ specv_page_resize_desc d);
 SPECV_KERNEL __launch_bounds__(SPECV_MOVE_THREADS, 1)
     specv_copy_pages_kernel(const __grid_constant__ specv_page_resize_desc d);
-SPECV_KERNEL __launch_bounds__(SPECV_PAGE_THREADS, 1)
+SPECV_KERNEL __launch_bounds__(SPECV_FORK_THREADS)
     specv_page_fork_kernel(const __grid_constant__ specv_page_fork_desc d);
 #endif
 
@@ -5275,6 +5292,11 @@ typedef struct specv_gap_commit_desc {
 } specv_gap_commit_desc;
 
 #define SPECV_COLUMN_THREADS 256 /* specv_realign_kernel, specv_shift_kv_, specv_gap_commit_ */
+#define SPECV_SHIFT_SLICE    256 /* bytes of a KV row that a block moves along the columns */
+
+SPECV_NUMFN unsigned specv_i_shift_slices(const specv_kv_cache *kv) {
+    return (unsigned)((kv->num_heads * kv->head_bytes + SPECV_SHIFT_SLICE - 1) / SPECV_SHIFT_SLICE);
+}
 
 #if !defined(__CUDACC_RTC__)
 
@@ -5386,19 +5408,18 @@ SPECV_HOSTFN void specv_gap_commit_resolve(specv_gap_commit_desc *d) {
 }
 
 #if SPECV_I_LAUNCHERS
-/* C1. One launch, a block per row; with planes a second one, chained, that moves KV: a thread for
-   each 16 bytes of a KV row walks along the columns against the move, so nothing has to wait for
-   anything else and a moved byte is read and written once. Rows that keep their place cost one
-   load. Row faults: BAD_LENGTH (num_emitted out of range counts as 0; with pad_len or width out
+/* C1. One launch, a block per row; with planes a second one, chained, that moves KV: blocks take
+   slices of the rows that move and walk along the columns against the move, so nothing has to wait
+   for another block and a moved byte is read and written once. Rows that keep their place cost one
+   load a block. Row faults: BAD_LENGTH (num_emitted out of range counts as 0; with pad_len or width out
    of range the row is left alone); NO_SPACE (width' above max_columns, or width + num_emitted - 1
    of a row above the cache's max_positions): then no row and no array is changed. A row with
    BAD_SLOT counts for no width. */
 SPECV_LAUNCHER int specv_realign(const specv_realign_desc *d, struct CUstream_st *stream)
     SPECV_AS(specv_realign);
 
-/* C1. One launch. Row fault: BAD_LENGTH (a column outside the cache): the row is left alone. If a
-   row before has the slot, which takes a load for each of them, is asked only where bytes move, and
-   once for row_status: the shift of a row with BAD_SLOT may be read. */
+/* C1. One launch. Row fault: BAD_LENGTH (a column outside the cache): the row is left alone. The
+   shift of a row with BAD_SLOT may be read. */
 SPECV_LAUNCHER int specv_shift_kv(const specv_shift_kv_desc *d, struct CUstream_st *stream)
     SPECV_AS(specv_shift_kv);
 
@@ -5422,29 +5443,49 @@ SPECV_DEVFN void specv_i_store_column(const specv_columns *c, int token_dtype, i
         specv_i_store_token(c->position_ids, c->index_dtype, at, position > 0 ? position : 0);
 }
 
-/* Tokens that row b, of a good slot, gains in C1; -1 if its place cannot be trusted. *pad gets its
-   padding. */
-SPECV_DEVFN int specv_i_gain(const specv_realign_desc *d, int b, int32_t slot, int width,
-                             int32_t *pad, uint32_t *status) {
-    const int32_t its_pad = d->pad_len[slot];
-    int gain = d->num_emitted[b];
-    *pad = its_pad;
-    if (gain < 0 || gain > d->max_draft + 1) *status = SPECV_ROW_BAD_LENGTH, gain = 0;
-    if (width >= 0 && width <= d->columns.max_columns && its_pad >= 0 && its_pad <= width)
-        return gain;
-    *status = SPECV_ROW_BAD_LENGTH;
-    return -1;
+/* Of the rows that this thread of a block looks at, every SPECV_COLUMN_THREADS-th, the last; below 0
+   if there is none. A walk from there ends with its first row, which for few rows is the only one
+   and need not be loaded again. */
+SPECV_DEVFN int specv_i_last_row(int batch) {
+    const int behind = batch - 1 - specv_i_thread();
+    return behind < 0 ? -1
+                      : specv_i_thread() + behind / SPECV_COLUMN_THREADS * SPECV_COLUMN_THREADS;
+}
+
+/* What C1 knows of a row. */
+typedef struct specv_i_gain {
+    int32_t slot, pad; /* slot: -1 if the row is not live or its slot is bad */
+    int32_t tokens;    /* that it gains; -1 if its place cannot be trusted */
+} specv_i_gain;
+
+/* Call: any thread, where rows have slots behind specv_i_block_seat. Without slots all numbers are
+   asked for before one is looked at. */
+SPECV_DEVFN specv_i_gain specv_i_gain_of(const specv_realign_desc *d, int b, int live, int width,
+                                         const int32_t *seats, uint32_t *status) {
+    const int32_t emitted = d->num_emitted[b];
+    specv_i_gain g = {-1, 0, -1};
+    if (!d->slot) g.pad = d->pad_len[b];
+    if (b >= live) return g;
+    g.slot = specv_i_seat(d->slot, d->slot_dtype, d->num_slots, b, seats, status);
+    if (g.slot < 0) return g;
+    if (d->slot) g.pad = d->pad_len[g.slot];
+    const int good = emitted >= 0 && emitted <= d->max_draft + 1;
+    if (width >= 0 && width <= d->columns.max_columns && g.pad >= 0 && g.pad <= width)
+        g.tokens = good ? emitted : 0;
+    if (!good || g.tokens < 0) *status = SPECV_ROW_BAD_LENGTH;
+    return g;
 }
 
 /* Moves count units of `width` bytes, `stride` bytes apart, by `by` places, in place. num_threads
-   share them out: 1, which waits for nobody, or a block. In each round each loads SPECV_I_FLIGHT
-   units, then, when all have theirs, stores them; rounds go against the move, from the end when it
-   is to the right, so that what is stored over has been loaded.
+   share them out: 1, which waits for nobody, or more, of a block where the others do the same with
+   other units, or nothing, if their number is not below num_threads. In each round each loads
+   SPECV_I_FLIGHT units, then, when all have theirs, stores them; rounds go against the move, from
+   the end when it is to the right, so that what is stored over has been loaded.
    Call: thread or block. Sync: for a block, barriers, none behind the last write. */
 SPECV_DEVFN void specv_i_shift(char *data, int64_t stride, int count, int by, int width, int thread,
                                int num_threads) {
     const int round = num_threads * SPECV_I_FLIGHT, next = by > 0 ? -round : round;
-    const int first = (by > 0 ? count - round : 0) + thread;
+    const int first = (by > 0 ? count - round : 0) + thread, works = thread < num_threads;
     unsigned at = (unsigned)first; /* of this thread's units; those before the first are large */
     data += first * stride;
 #pragma unroll 1
@@ -5453,14 +5494,55 @@ SPECV_DEVFN void specv_i_shift(char *data, int64_t stride, int count, int by, in
         char *from = data, *to = data + by * stride;
 #pragma unroll
         for (int u = 0; u < SPECV_I_FLIGHT; ++u, from += num_threads * stride)
-            if (at + (unsigned)(u * num_threads) < (unsigned)count)
+            if (works && at + (unsigned)(u * num_threads) < (unsigned)count)
                 v[u] = specv_i_load_unit(from, width);
         if (num_threads > 1) __syncthreads();
 #pragma unroll
         for (int u = 0; u < SPECV_I_FLIGHT; ++u, to += num_threads * stride)
-            if (at + (unsigned)(u * num_threads) < (unsigned)count)
+            if (works && at + (unsigned)(u * num_threads) < (unsigned)count)
                 specv_i_store_unit(to, v[u], width);
     }
+}
+
+/* What row b of a shift does; nothing if count is 0. Its slot is not asked for. Call: any thread. */
+SPECV_DEVFN specv_shift specv_i_shift_row(const specv_shift_kv_desc *d, int b, uint32_t *status) {
+    const uint4 loaded = specv_i_load_unit(&d->shifts[b], 16);
+    specv_shift shift = {(int32_t)loaded.x, (int32_t)loaded.y, (int32_t)loaded.z, 0};
+    int64_t end = (int64_t)shift.first + shift.count;
+    if (d->end && d->end[b] < end) end = d->end[b];
+    shift.count = 0;
+    if (end <= shift.first) return shift;
+    if (shift.first < 0 || (int64_t)shift.first + shift.by < 0 || end > d->kv.max_positions ||
+        end + shift.by > d->kv.max_positions)
+        *status = SPECV_ROW_BAD_LENGTH;
+    else if (shift.by != 0)
+        shift.count = (int32_t)(end - shift.first);
+    return shift;
+}
+
+/* Moves one slice, of SPECV_SHIFT_SLICE bytes, of a sequence's KV rows in one plane. Threads have
+   neighbouring units of a row first. Call: block. Sync: barriers, none behind the last write. */
+SPECV_DEVFN void specv_i_block_shift_slice(const specv_kv_cache *kv, char *data, int slice,
+                                           const specv_shift *shift) {
+    const int width = specv_i_unit_bytes(
+        (uint64_t)data | (uint64_t)kv->head_bytes | (uint64_t)kv->seq_stride_bytes |
+        (uint64_t)kv->pos_stride_bytes | (uint64_t)kv->head_stride_bytes);
+    const int row_bytes = (int)(kv->num_heads * kv->head_bytes), first = slice * SPECV_SHIFT_SLICE;
+    const int left = row_bytes - first;
+    const unsigned units =
+        (unsigned)((left < SPECV_SHIFT_SLICE ? left : SPECV_SHIFT_SLICE) / width);
+    const unsigned walker = (unsigned)specv_i_thread() / units;
+    const int unit = (int)((unsigned)specv_i_thread() - walker * units);
+    const int byte = first + unit * width, head = byte / (int)kv->head_bytes;
+    const int num_walkers = SPECV_COLUMN_THREADS / (int)units;
+    data += shift->first * kv->pos_stride_bytes + head * kv->head_stride_bytes +
+            (byte - head * kv->head_bytes);
+    if (width == 16)
+        specv_i_shift(data, kv->pos_stride_bytes, shift->count, shift->by, 16, (int)walker,
+                      num_walkers);
+    else
+        specv_i_shift(data, kv->pos_stride_bytes, shift->count, shift->by, width, (int)walker,
+                      num_walkers);
 }
 
 /* C1 for row b: where its columns go, its tokens, mask and position ids. Call: block. */
@@ -5493,20 +5575,36 @@ SPECV_DEVFN void specv_i_block_realign_row(const specv_realign_desc *d, int b, i
     }
 }
 
-/* Can C2 believe row b, of a good slot? */
-SPECV_DEVFN int specv_i_gap_ok(const specv_gap_commit_desc *d, int b, int32_t slot, int width) {
-    const int32_t accepted = d->accepted_len[b], emitted = d->num_emitted[b];
-    const int32_t content = d->text_len[slot], most = d->columns.max_columns;
-    return width >= 0 && width <= most && accepted >= 0 && accepted <= d->max_draft &&
-           emitted >= accepted && emitted <= accepted + 1 && content >= 0 && content <= most;
+/* What C2 knows of a row. */
+typedef struct specv_i_gap {
+    int32_t slot; /* -1 if the row is not live or its slot is bad */
+    int32_t accepted, emitted, content;
+    int32_t ok; /* it can be believed */
+} specv_i_gap;
+
+/* Call: as specv_i_gain_of. */
+SPECV_DEVFN specv_i_gap specv_i_gap_of(const specv_gap_commit_desc *d, int b, int live, int width,
+                                       const int32_t *seats, uint32_t *status) {
+    const int32_t most = d->columns.max_columns;
+    specv_i_gap g = {-1, d->accepted_len[b], d->num_emitted[b], 0, 0};
+    if (!d->slot) g.content = d->text_len[b];
+    if (b >= live) return g;
+    g.slot = specv_i_seat(d->slot, d->slot_dtype, d->num_slots, b, seats, status);
+    if (g.slot < 0) return g;
+    if (d->slot) g.content = d->text_len[g.slot];
+    g.ok = width >= 0 && width <= most && g.accepted >= 0 && g.accepted <= d->max_draft &&
+           g.emitted >= g.accepted && g.emitted <= g.accepted + 1 && g.content >= 0 &&
+           g.content <= most;
+    if (!g.ok) *status = SPECV_ROW_BAD_LENGTH;
+    return g;
 }
 
 /* C2 for row b. Call: block. */
-SPECV_DEVFN void specv_i_block_gap_row(const specv_gap_commit_desc *d, int b, int32_t slot,
+SPECV_DEVFN void specv_i_block_gap_row(const specv_gap_commit_desc *d, int b, const specv_i_gap *g,
                                        int width, int furthest) {
     const specv_columns *c = &d->columns;
-    const int accepted = d->accepted_len[b], content = d->text_len[slot];
-    const int has_next = d->num_emitted[b] > accepted, new_width = width + furthest + 1;
+    const int accepted = g->accepted, content = g->content;
+    const int has_next = g->emitted > accepted, new_width = width + furthest + 1;
     const int end =
         d->max_draft < c->max_columns - new_width ? new_width + d->max_draft : c->max_columns;
     for (int column = width + specv_i_thread(); column < end; column += SPECV_COLUMN_THREADS) {
@@ -5519,7 +5617,7 @@ SPECV_DEVFN void specv_i_block_gap_row(const specv_gap_commit_desc *d, int b, in
         if (mask && c->tokens)
             token = specv_i_one_token(d->out_tokens, d->token_dtype,
                                       b * d->out_stride_elems + (is_next ? accepted : j));
-        specv_i_store_column(c, d->token_dtype, slot * c->stride_elems + column, token, mask,
+        specv_i_store_column(c, d->token_dtype, g->slot * c->stride_elems + column, token, mask,
                              position);
     }
 }
@@ -5664,7 +5762,7 @@ SPECV_NUMFN int specv_i_slice_shift(int64_t elem_bytes) {
 }
 
 SPECV_NUMFN int specv_i_num_slices(int64_t elem_bytes) {
-    return (int)(elem_bytes - 1 >> specv_i_slice_shift(elem_bytes)) + 1;
+    return (int)((elem_bytes - 1) >> specv_i_slice_shift(elem_bytes)) + 1;
 }
 
 #if !defined(__CUDACC_RTC__)
@@ -7199,8 +7297,9 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_MOVE_THREADS, 1)
         specv_i_block_append_numbers(&d, page_size, seats, &tile, arrival == SPECV_I_BAD_TICKET);
 }
 
-/* B5, first kernel. Grid: one block of SPECV_PAGE_THREADS, a thread per row.
-   Bytes: 20 a row, 16 for each page that changes hands. */
+/* B5, first kernel. Grid: one block of up to SPECV_PAGE_THREADS, a thread per row.
+   Bytes: 20 a row, 16 for each page that changes hands. Round trips: (slots;) lengths; entries;
+   owners; if pages are given back four more; owners of the last page; free pages. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_PAGE_THREADS, 1)
     specv_page_resize_kernel(const __grid_constant__ specv_page_resize_desc d) {
     __shared__ specv_i_page_tile tile;
@@ -7219,8 +7318,8 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PAGE_THREADS, 1)
     r.ok = r.ok && r.status == 0;
     released = r.ok && r.keep < r.held ? r.held - r.keep : 0;
     if (b == 0) tile.num_free = at_start;
-    specv_i_block_deal(&tile, r.keep, released);
-    specv_i_block_give_back(&d, &tile);
+    const int32_t given = specv_i_block_deal(&tile, r.keep, released);
+    if (given > 0) specv_i_block_give_back(&d, &tile, given);
     r.status |= tile.status[b];
     if (released) d.num_row_pages[slot] = r.keep, r.held = r.keep;
     if (r.ok && r.last >= 0) r.last_refs = d.pool.page_refs[r.last];
@@ -7264,56 +7363,52 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_MOVE_THREADS, 1)
     }
 }
 
-/* B5, fork. Grid: one block of SPECV_PAGE_THREADS, a thread per fork. Bytes: 12 for each entry. */
-SPECV_KERNEL_BODY __launch_bounds__(SPECV_PAGE_THREADS, 1)
+/* B5, fork. Grid: num_forks blocks of SPECV_FORK_THREADS, a block per fork. A row that one of them
+   reads is written by none, as a dst_slot that is in src_slot is a fault; owners only become more.
+   Bytes: per block 8 a fork; 16 for each entry. Round trips: slots of all forks; lengths; entries;
+   owners; the last two once for each 4 * SPECV_FORK_THREADS entries. */
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_FORK_THREADS)
     specv_page_fork_kernel(const __grid_constant__ specv_page_fork_desc d) {
-    __shared__ int32_t first[SPECV_PAGE_THREADS + 1], scratch[SPECV_BLOCK_SCAN_SMEM_WORDS];
-    __shared__ uint32_t status[SPECV_PAGE_THREADS];
-    const int i = specv_i_thread();
+    const int fork = (int)blockIdx.x, thread = specv_i_thread();
     specv_i_begin(d.chained);
+    const int32_t src = d.src_slot[fork], dst = d.dst_slot[fork];
     const int live = specv_i_num_live(d.num_active_forks, d.num_forks);
-#pragma unroll 1
-    for (int fork0 = 0; fork0 < d.num_forks; fork0 += SPECV_PAGE_THREADS) {
-        const int fork = fork0 + i, left = d.num_forks - fork0;
-        const int num_forks = left < SPECV_PAGE_THREADS ? left : SPECV_PAGE_THREADS;
-        int32_t src = 0, dst = 0, len = 0, count = 0, total;
-        uint32_t bits = 0;
-        if (fork < live) {
-            src = d.src_slot[fork], dst = d.dst_slot[fork];
-            bits = SPECV_ROW_BAD_LENGTH;
-            if (src >= 0 && src < d.num_slots && dst >= 0 && dst < d.num_slots && src != dst) {
-                len = d.cache_len[src];
-                count = len / d.page_size + (len % d.page_size > 0);
-                if (len >= 0 && d.num_row_pages[dst] == 0 &&
-                    d.num_row_pages[src] <= d.max_row_pages && count <= d.num_row_pages[src])
-                    bits = 0;
-                for (int other = 0; other < live; ++other)
-                    if (d.src_slot[other] == dst || (other < fork && d.dst_slot[other] == dst))
-                        bits = SPECV_ROW_BAD_LENGTH;
-            }
-            if (bits) count = 0;
+    int bad = src < 0 || src >= d.num_slots || dst < 0 || dst >= d.num_slots;
+    int32_t len = 0, count = 0;
+    uint32_t status = 0;
+    if (fork < live) {
+#pragma unroll 4
+        for (int other = thread; other < live; other += SPECV_FORK_THREADS)
+            bad |= (d.src_slot[other] == dst) | (other < fork && d.dst_slot[other] == dst);
+        if (__syncthreads_or(bad)) status = SPECV_ROW_BAD_LENGTH;
+    }
+    if (fork < live && !status) {
+        const int32_t held = d.num_row_pages[src], old = d.num_row_pages[dst];
+        len = d.cache_len[src];
+        count = len / d.page_size + (len % d.page_size > 0);
+        if (len < 0 || old != 0 || held > d.max_row_pages || count > held)
+            status = SPECV_ROW_BAD_LENGTH;
+    }
+    if (fork < live && !status) { /* look at all entries, then share them */
+        const int32_t *from = d.block_table + src * d.table_stride_elems;
+        int32_t *to = d.block_table + dst * d.table_stride_elems;
+#pragma unroll 4
+        for (int32_t e = thread; e < count; e += SPECV_FORK_THREADS) {
+            const int32_t page = from[e];
+            bad |= page < 0 || page >= d.num_pages ||
+                   *(volatile const int32_t *)&d.page_refs[page] < 1;
         }
-        status[i] = bits;
-        first[i] = specv_block_exclusive_scan(count, &total, scratch);
-        if (i == SPECV_PAGE_THREADS - 1) first[SPECV_PAGE_THREADS] = total;
-        __syncthreads();
-        for (int pass = 0; pass < 2; ++pass) { /* look at all entries, then share them */
-            for (int32_t e = i; e < total; e += SPECV_PAGE_THREADS) {
-                int of = specv_i_find_row(first, 0, num_forks, e);
-                int64_t at = e - first[of];
-                int32_t page = d.block_table[d.src_slot[fork0 + of] * d.table_stride_elems + at];
-                if (pass == 0 && (page < 0 || page >= d.num_pages || d.page_refs[page] < 1))
-                    atomicOr(&status[of], (uint32_t)SPECV_ROW_BAD_PAGE);
-                if (pass == 1 && status[of] == 0) {
-                    d.block_table[d.dst_slot[fork0 + of] * d.table_stride_elems + at] = page;
-                    atomicAdd(&d.page_refs[page], 1);
-                }
-            }
-            __syncthreads();
+        if (__syncthreads_or(bad)) status = SPECV_ROW_BAD_PAGE;
+#pragma unroll 4
+        for (int32_t e = thread; e < count && !status; e += SPECV_FORK_THREADS) {
+            const int32_t page = from[e];
+            to[e] = page;
+            atomicAdd(&d.page_refs[page], 1);
         }
-        if (fork < live && status[i] == 0) d.num_row_pages[dst] = count, d.cache_len[dst] = len;
-        if (fork < d.num_forks) specv_i_put_status(d.fork_status, fork, status[i], d.keep_status);
-        __syncthreads(); /* shared memory is reused */
+    }
+    if (thread == 0) {
+        if (fork < live && !status) d.num_row_pages[dst] = count, d.cache_len[dst] = len;
+        specv_i_put_status(d.fork_status, fork, status, d.keep_status);
     }
 }
 
@@ -7356,7 +7451,8 @@ SPECV_LAUNCHER_BODY int specv_page_resize(const specv_page_resize_desc *desc,
     d = *desc;
     specv_page_resize_resolve(&d);
     if (specv_i_has_planes(&d.kv)) d.chained = specv_i_first_of_two(desc->chained);
-    status = specv_i_launch((const void *)specv_page_resize_kernel, 1, SPECV_PAGE_THREADS, &d,
+    status = specv_i_launch((const void *)specv_page_resize_kernel, 1,
+                            d.batch <= SPECV_PAGE_FEW ? SPECV_PAGE_FEW : SPECV_PAGE_THREADS, &d,
                             d.chained, stream);
     if (status || !specv_i_has_planes(&d.kv)) return status;
     d.chained = specv_i_second_of_two(desc->chained);
@@ -7372,7 +7468,7 @@ SPECV_LAUNCHER_BODY int specv_page_fork(const specv_page_fork_desc *desc,
     if (status != SPECV_OK || desc->num_forks == 0) return status;
     d = *desc;
     specv_page_fork_resolve(&d);
-    return specv_i_launch((const void *)specv_page_fork_kernel, 1, SPECV_PAGE_THREADS, &d,
+    return specv_i_launch((const void *)specv_page_fork_kernel, d.num_forks, SPECV_FORK_THREADS, &d,
                           d.chained, stream);
 }
 
@@ -7384,147 +7480,137 @@ SPECV_LAUNCHER_BODY int specv_page_fork(const specv_page_fork_desc *desc,
 #if !defined(SPECVERIFY_NO_COLUMNS)
 
 /* C1, first kernel: where everything goes, tokens, mask, position ids. Grid: batch blocks of
-   SPECV_COLUMN_THREADS, a block per row. Bytes: per block 8 a row (with slots 12); per row that
-   moves its columns of each array, else those behind the old width. */
+   SPECV_COLUMN_THREADS, a block per row. A block arrives when it has read the old numbers.
+   Bytes: per block 8 a row (with slots 12); per row that moves its columns of each array, else
+   those behind the old width. Round trips: (slots;) numbers; tokens, one for each SPECV_I_FLIGHT *
+   SPECV_COLUMN_THREADS that move and one for those that are new. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_COLUMN_THREADS, 2)
     specv_realign_kernel(const __grid_constant__ specv_realign_desc d) {
     __shared__ int32_t seats[SPECV_I_SEATS];
+    __shared__ int2 scratch[SPECV_COLUMN_THREADS / 32];
     const int b = (int)blockIdx.x, thread = specv_i_thread();
     specv_i_begin(d.chained);
     const int live = specv_i_num_live(d.num_active, d.batch), width = *d.columns.width;
     const int kv_columns = specv_i_has_planes(&d.kv) ? d.kv.max_positions : SPECV_I_INT_MAX - 1;
-    int32_t new_width = 0, furthest = 0;
-    uint32_t status = 0, ignored = 0;
+    uint32_t status = 0, ignored = 0, now = 0;
+    int2 most = {0, 0};
     specv_i_block_seat(d.slot, d.slot_dtype, d.num_slots, live, seats);
-    for (int row = thread; row < live; row += SPECV_COLUMN_THREADS) {
-        const int32_t its = specv_i_seat(d.slot, d.slot_dtype, d.num_slots, row, seats, &ignored);
-        int32_t pad = 0;
-        const int gain = its >= 0 ? specv_i_gain(&d, row, its, width, &pad, &ignored) : -1;
-        if (gain >= 0 && width - pad + gain > new_width) new_width = width - pad + gain;
-        if (gain >= 0 && width + gain > furthest) furthest = width + gain;
+    const specv_i_gain own = specv_i_gain_of(&d, b, live, width, seats, &status);
+    specv_i_gain its = {-1, 0, -1}; /* in the end of the thread's first row */
+    for (int row = specv_i_last_row(d.batch); row >= 0; row -= SPECV_COLUMN_THREADS) {
+        its = specv_i_gain_of(&d, row, live, width, seats, &ignored);
+        if (its.tokens < 0) continue;
+        if (width - its.pad + its.tokens > most.x) most.x = width - its.pad + its.tokens;
+        if (width + its.tokens > most.y) most.y = width + its.tokens;
     }
-    new_width = specv_i_block_max(new_width);
-    furthest = specv_i_block_max(furthest); /* its last KV row is there, whatever the padding */
-    const int no_space = new_width > d.columns.max_columns || furthest - 1 > kv_columns;
-    const int32_t slot =
-        b < live ? specv_i_seat(d.slot, d.slot_dtype, d.num_slots, b, seats, &status) : -1;
-    int32_t pad = 0;
-    const int gain = slot >= 0 ? specv_i_gain(&d, b, slot, width, &pad, &status) : -1;
-    const int tokens = gain >= 0 ? width - pad + gain : 0;
-    const int moves = gain >= 0 && !no_space;
-    if (gain >= 0 && no_space) status |= SPECV_ROW_NO_SPACE;
+    most = specv_i_block_max(most, scratch);
+    if (thread == 0) now = specv_i_arrive(d.ticket, b, (int)gridDim.x);
+    /* The furthest row's last KV row is there, whatever the padding. */
+    const int new_width = most.x;
+    const int no_space = new_width > d.columns.max_columns || most.y - 1 > kv_columns;
+    const int tokens = own.tokens >= 0 ? width - own.pad + own.tokens : 0;
+    const int moves = own.tokens >= 0 && !no_space;
+    if (own.tokens >= 0 && no_space) status |= SPECV_ROW_NO_SPACE;
     if (thread == 0) {
         specv_shift shift = {0, 0, 0, 0};
         if (moves) {
-            shift.first = pad, shift.count = tokens > 0 ? tokens - 1 : 0;
-            shift.by = new_width - tokens - pad;
+            shift.first = own.pad, shift.count = tokens > 0 ? tokens - 1 : 0;
+            shift.by = new_width - tokens - own.pad;
         }
         d.shifts[b] = shift;
         specv_i_put_status(d.row_status, b, status, d.keep_status);
     }
-    if (moves) specv_i_block_realign_row(&d, b, slot, width, new_width, pad, gain);
-    const int arrival = specv_i_block_arrives(d.ticket, b, (int)gridDim.x);
+    if (moves) specv_i_block_realign_row(&d, b, own.slot, width, new_width, own.pad, own.tokens);
+    const int arrival = specv_i_block_leaves(d.ticket, now, (int)gridDim.x);
     if (arrival == SPECV_I_BAD_TICKET && thread == 0)
         specv_i_put_status(d.row_status, b, SPECV_ROW_BAD_TICKET, 1);
-    if (arrival == SPECV_I_LAST && !no_space) {
-        for (int row = thread; row < live; row += SPECV_COLUMN_THREADS) {
-            const int32_t its =
-                specv_i_seat(d.slot, d.slot_dtype, d.num_slots, row, seats, &ignored);
-            int32_t its_pad = 0;
-            const int of_row =
-                its >= 0 ? specv_i_gain(&d, row, its, width, &its_pad, &ignored) : -1;
-            if (of_row >= 0) d.pad_len[its] = its_pad + new_width - width - of_row;
-        }
-        if (thread == 0 && new_width > 0) *d.columns.width = new_width;
+    if (arrival != SPECV_I_LAST || no_space) return;
+    for (int row = thread; row < live;) {
+        if (its.tokens >= 0) d.pad_len[its.slot] = its.pad + new_width - width - its.tokens;
+        row += SPECV_COLUMN_THREADS;
+        if (row < live) its = specv_i_gain_of(&d, row, live, width, seats, &ignored);
     }
+    if (thread == 0 && new_width > 0) *d.columns.width = new_width;
 }
 
-/* C1, KV. Grid: a thread for each 16 bytes of one KV row of each plane of each sequence; blocks of
-   SPECV_COLUMN_THREADS. Bytes: 16 a thread, then each KV row that moves once read, once written.
-   Round trips: shift and plane; then count / SPECV_I_FLIGHT, one behind the other. */
+/* C1, KV. Grid: any number of blocks of SPECV_COLUMN_THREADS. Each looks at all rows, and of those
+   that move takes its part: slices of a KV row, in one plane, all along the columns.
+   Bytes: per block 16 a row (with slots 24), 8 a slice; each KV row that moves once read, once
+   written. Round trips: (slots and) shifts; planes; then of a slice one for each
+   SPECV_I_FLIGHT * SPECV_COLUMN_THREADS units, one behind the other. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_COLUMN_THREADS, 2)
     specv_shift_kv_kernel(const __grid_constant__ specv_shift_kv_desc d) {
-    const unsigned parts = (unsigned)((d.kv.num_heads * d.kv.head_bytes + 15) / 16);
-    const unsigned thread = blockIdx.x * SPECV_COLUMN_THREADS + (unsigned)specv_i_thread();
-    const unsigned part = thread % parts, row_plane = thread / parts; /* 32 bits: cheap */
-    const int plane = (int)(row_plane % (unsigned)d.kv.num_planes);
-    const int b = (int)(row_plane / (unsigned)d.kv.num_planes);
-    if (b >= d.batch) return;
+    __shared__ specv_shift movers[SPECV_COLUMN_THREADS]; /* reserved: the slot */
+    __shared__ int32_t seats[SPECV_I_SEATS], scratch[SPECV_BLOCK_SCAN_SMEM_WORDS];
+    const unsigned num_planes = (unsigned)d.kv.num_planes, num_blocks = gridDim.x;
+    const unsigned slices = specv_i_shift_slices(&d.kv), each = num_planes * slices;
+    unsigned item = blockIdx.x; /* of all movers before the end */
     specv_i_begin(d.chained);
-    char *data = (char *)(d.kv.planes ? d.kv.planes[plane] : d.kv.plane);
-    const int live = b < specv_i_num_live(d.num_active, d.batch);
-    specv_shift shift = {0, 0, 0, 0};
-    uint32_t status = 0;
-    int32_t slot = b;
-    if (live) {
-        shift = d.shifts[b];
-        int64_t end = (int64_t)shift.first + shift.count;
-        if (d.end && d.end[b] < end) end = d.end[b];
-        if (end <= shift.first) {
-            shift.count = 0;
-        } else if (shift.first < 0 || (int64_t)shift.first + shift.by < 0 ||
-                   end > d.kv.max_positions || end + shift.by > d.kv.max_positions) {
-            status = SPECV_ROW_BAD_LENGTH;
-            shift.count = 0;
-        } else {
-            shift.count = (int32_t)(end - shift.first);
+    const int live = specv_i_num_live(d.num_active, d.batch);
+    specv_i_block_seat(d.slot, d.slot_dtype, d.num_slots, live, seats);
+#pragma unroll 1
+    for (int row0 = 0; row0 < d.batch; row0 += SPECV_COLUMN_THREADS) {
+        const int b = row0 + specv_i_thread();
+        specv_shift shift = {0, 0, 0, 0};
+        uint32_t status = 0;
+        int32_t num_movers, slot = b;
+        if (b < live) {
+            shift = specv_i_shift_row(&d, b, &status);
+            slot = specv_i_seat(d.slot, d.slot_dtype, d.num_slots, b, seats, &status);
+            if (slot < 0) shift.count = 0, status = SPECV_ROW_BAD_SLOT;
         }
-    }
-    const int tells = d.row_status && plane == 0 && part == 0;
-    int moves = shift.by != 0 && shift.count != 0 && data;
-    if (d.slot && live && (tells || moves)) {
-        uint32_t bad_slot = 0;
-        slot = specv_thread_own_slot(d.slot, d.slot_dtype, d.num_slots, b, &bad_slot);
-        if (bad_slot) status = bad_slot, moves = 0;
-    }
-    if (tells) specv_i_put_status(d.row_status, b, status, d.keep_status);
-    if (!moves) return;
-    const int width = specv_i_unit_bytes(
-        (uint64_t)data | (uint64_t)d.kv.head_bytes | (uint64_t)d.kv.seq_stride_bytes |
-        (uint64_t)d.kv.pos_stride_bytes | (uint64_t)d.kv.head_stride_bytes);
-    const int64_t head_units = d.kv.head_bytes / width, units = head_units * d.kv.num_heads;
-    data += slot * d.kv.seq_stride_bytes + shift.first * d.kv.pos_stride_bytes;
-    for (int64_t unit = part; unit < units; unit += parts) {
-        char *at = data + unit / head_units * d.kv.head_stride_bytes + unit % head_units * width;
-        if (width == 16)
-            specv_i_shift(at, d.kv.pos_stride_bytes, shift.count, shift.by, 16, 0, 1);
-        else
-            specv_i_shift(at, d.kv.pos_stride_bytes, shift.count, shift.by, width, 0, 1);
+        if (b < d.batch && (unsigned)b % num_blocks == blockIdx.x)
+            specv_i_put_status(d.row_status, b, status, d.keep_status);
+        const int at = specv_block_exclusive_scan(shift.count > 0, &num_movers, scratch);
+        shift.reserved = slot;
+        if (shift.count > 0) movers[at] = shift;
+        __syncthreads();
+        for (; item < (unsigned)num_movers * each; item += num_blocks) {
+            const unsigned mover = item / each, part = item - mover * each;
+            const unsigned plane = part / slices, slice = part - plane * slices;
+            char *data = (char *)(d.kv.planes ? d.kv.planes[plane] : d.kv.plane);
+            if (!data) continue;
+            data += movers[mover].reserved * d.kv.seq_stride_bytes;
+            specv_i_block_shift_slice(&d.kv, data, (int)slice, &movers[mover]);
+        }
+        item -= (unsigned)num_movers * each;
+        __syncthreads(); /* shared memory is reused */
     }
 }
 
-/* C2. Grid: batch blocks of SPECV_COLUMN_THREADS, a block per row. Bytes: per block 12 a row (with
-   slots 16); the columns of the step of each array. */
+/* C2. Grid: batch blocks of SPECV_COLUMN_THREADS, a block per row. A block arrives when it has read
+   the old numbers. Bytes: per block 12 a row (with slots 16); the columns of the step of each
+   array. Round trips: (slots;) numbers; tokens. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_COLUMN_THREADS)
     specv_gap_commit_kernel(const __grid_constant__ specv_gap_commit_desc d) {
     __shared__ int32_t seats[SPECV_I_SEATS];
+    __shared__ int2 scratch[SPECV_COLUMN_THREADS / 32];
     const int b = (int)blockIdx.x, thread = specv_i_thread();
     specv_i_begin(d.chained);
     const int live = specv_i_num_live(d.num_active, d.batch), width = *d.columns.width;
-    int32_t furthest = -1;
-    uint32_t status = 0, ignored = 0;
+    uint32_t status = 0, ignored = 0, now = 0;
+    int2 most = {-1, 0};
     specv_i_block_seat(d.slot, d.slot_dtype, d.num_slots, live, seats);
-    for (int row = thread; row < live; row += SPECV_COLUMN_THREADS) {
-        const int32_t its = specv_i_seat(d.slot, d.slot_dtype, d.num_slots, row, seats, &ignored);
-        if (its >= 0 && specv_i_gap_ok(&d, row, its, width) && d.num_emitted[row] > 0 &&
-            d.accepted_len[row] > furthest)
-            furthest = d.accepted_len[row];
+    const specv_i_gap own = specv_i_gap_of(&d, b, live, width, seats, &status);
+    specv_i_gap its = {-1, 0, 0, 0, 0}; /* in the end of the thread's first row */
+    for (int row = specv_i_last_row(d.batch); row >= 0; row -= SPECV_COLUMN_THREADS) {
+        its = specv_i_gap_of(&d, row, live, width, seats, &ignored);
+        if (its.ok && its.emitted > 0 && its.accepted > most.x) most.x = its.accepted;
     }
-    furthest = specv_i_block_max(furthest);
+    const int furthest = specv_i_block_max(most, scratch).x;
+    if (thread == 0) now = specv_i_arrive(d.ticket, b, (int)gridDim.x);
     const int no_space = furthest >= 0 && furthest + 1 > d.columns.max_columns - width;
-    const int32_t slot =
-        b < live ? specv_i_seat(d.slot, d.slot_dtype, d.num_slots, b, seats, &status) : -1;
-    const int ok = slot >= 0 && specv_i_gap_ok(&d, b, slot, width);
-    if (slot >= 0) status = !ok ? SPECV_ROW_BAD_LENGTH : no_space ? SPECV_ROW_NO_SPACE : 0;
+    if (own.ok && no_space) status = SPECV_ROW_NO_SPACE;
     if (thread == 0) specv_i_put_status(d.row_status, b, status, d.keep_status);
-    if (ok && !no_space) specv_i_block_gap_row(&d, b, slot, width, furthest);
-    const int arrival = specv_i_block_arrives(d.ticket, b, (int)gridDim.x);
+    if (own.ok && !no_space) specv_i_block_gap_row(&d, b, &own, width, furthest);
+    const int arrival = specv_i_block_leaves(d.ticket, now, (int)gridDim.x);
     if (arrival == SPECV_I_BAD_TICKET && thread == 0)
         specv_i_put_status(d.row_status, b, SPECV_ROW_BAD_TICKET, 1);
     if (arrival != SPECV_I_LAST) return;
-    for (int row = thread; row < live && !no_space; row += SPECV_COLUMN_THREADS) {
-        const int32_t its = specv_i_seat(d.slot, d.slot_dtype, d.num_slots, row, seats, &ignored);
-        if (its >= 0 && specv_i_gap_ok(&d, row, its, width)) d.text_len[its] += d.num_emitted[row];
+    for (int row = thread; row < live && !no_space;) {
+        if (its.ok) d.text_len[its.slot] = its.content + its.emitted;
+        row += SPECV_COLUMN_THREADS;
+        if (row < live) its = specv_i_gap_of(&d, row, live, width, seats, &ignored);
     }
     if (thread == 0 && d.max_draft_lacks)
         *d.max_draft_lacks = !no_space && furthest == d.max_draft ? 2 : 1;
@@ -7534,11 +7620,12 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_COLUMN_THREADS)
 #if !defined(__CUDACC_RTC__)
 
 static int specv_i_launch_shift(const specv_shift_kv_desc *d, cudaStream_t stream) {
-    int64_t parts = (d->kv.num_heads * d->kv.head_bytes + 15) / 16;
-    int64_t threads = (int64_t)d->batch * d->kv.num_planes * parts;
+    const int64_t items = (int64_t)d->batch * d->kv.num_planes * specv_i_shift_slices(&d->kv);
+    int num_sms, status = specv_i_num_sms(0, &num_sms);
+    if (status) return status;
     return specv_i_launch((const void *)specv_shift_kv_kernel,
-                          (threads + SPECV_COLUMN_THREADS - 1) / SPECV_COLUMN_THREADS,
-                          SPECV_COLUMN_THREADS, d, d->chained, stream);
+                          items < 2 * num_sms ? items : 2 * num_sms, SPECV_COLUMN_THREADS, d,
+                          d->chained, stream);
 }
 
 SPECV_LAUNCHER_BODY int specv_realign(const specv_realign_desc *desc, struct CUstream_st *stream) {
