@@ -199,8 +199,8 @@
    A2 greedy, logits    specv_verify_sample   specv_verify_sample_kernel    specv_ref_verify_sample
       rule GREEDY
    A3 token rejection   the same, TOKEN       the same; with draft scores   the same
-   A4 block rule        the same, BLOCK         or probabilities then
-   A5 coupled Gumbel    the same, COUPLED       specv_residual_kernel
+   A4 block rule        the same, BLOCK         then specv_residual_kernel;
+   A5 coupled Gumbel    the same, COUPLED       else specv_probs_kernel
       particles         the same, SCORE
    A8 sampler           specv_sample          those of A3, A5               specv_ref_sample
    B1 pack KV           specv_pack_kv         specv_pack_kv_kernel          specv_ref_pack_kv
@@ -1008,8 +1008,8 @@ SPECV_NUMFN float specv_weight_float(const specv_weight *w, int32_t n_max) {
 /* A probability in units of 2^-50, rounded down. 0 <= p < 4. */
 SPECV_NUMFN uint64_t specv_fixed50(float p) {
     uint32_t bits = specv_float_bits(p);
-    uint64_t mantissa = (uint64_t)((bits & 0x7fffffu) | 0x800000u) << 28;
-    return specv_i_shift_right(mantissa, 128 - (bits >> 23));
+    uint64_t mantissa = (uint64_t)(bits << 8 | 0x80000000u) << 32;
+    return specv_i_shift_right(mantissa, 140 - (bits >> 23));
 }
 
 /* 2^x for |x| < 126, within 2e-7 of it. */
@@ -1593,7 +1593,9 @@ SPECV_DEVFN float specv_i_warp_max(float value) {
     return specv_bits_float((uint32_t)specv_i_ordered(specv_warp_reduce_max(key)));
 }
 
+/* Of bits that are nearly always 0. */
 SPECV_DEVFN uint32_t specv_i_warp_or(uint32_t value) {
+    if (!__any_sync(SPECV_FULL_WARP, value != 0)) return 0;
 #pragma unroll
     for (int distance = 16; distance > 0; distance /= 2)
         value |= __shfl_xor_sync(SPECV_FULL_WARP, value, distance);
@@ -2348,8 +2350,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_VERIFY_THREADS)
    Verification against what the models say of the whole vocabulary, and the sampler.
      A2-A5, SCORE  specv_verify_sample   one operation with a rule
      A8            specv_sample          the same without drafts
-   One launch where no residual has to be formed (A2, A5, SCORE, drafts without scores), else two,
-   chained. Random numbers are named here (tags), so that no two uses meet. All sums are over tiles
+   Two launches, chained, where p and q are given and one of them as logits; else one. Random numbers are named here (tags), so that no two uses meet. All sums are over tiles
    of 1024 ids, in integers; a row put together of its tiles is a specv_distribution. For kernels of
    your own: a warp loads a tile, takes its statistics, merges those of a row.
    Needs: >>greedy (descriptor, outputs). */
@@ -2642,15 +2643,19 @@ SPECV_NUMFN void specv_i_set_inverse(specv_distribution *row) {
     row->inverse_low = specv_i_float(rest);
 }
 
+/* p of an id with this logit, in a row of kind SOFTMAX. */
+SPECV_NUMFN float specv_i_softmax_p(const specv_distribution *row, const specv_scale *s,
+                                    float logit) {
+    specv_weight w = specv_softmax_weight(specv_i_max(logit, s->floor), s);
+    float weight = specv_weight_float(&w, row->n);
+    return specv_fma(weight, row->inverse, specv_i_mul(weight, row->inverse_low));
+}
+
 /* p of an id with this logit. */
 SPECV_NUMFN float specv_probability(const specv_distribution *row, const specv_scale *s,
                                     float logit, int32_t id) {
-    specv_weight w;
-    float weight;
     if (row->kind != SPECV_SOFTMAX) return row->kind == SPECV_ONE_HOT && id == row->id ? 1.f : 0.f;
-    w = specv_softmax_weight(specv_i_max(logit, s->floor), s);
-    weight = specv_weight_float(&w, row->n);
-    return specv_fma(weight, row->inverse, specv_i_mul(weight, row->inverse_low));
+    return specv_i_softmax_p(row, s, logit);
 }
 
 /* The largest p of a row that has a token, from its largest score; what is above 1 is rounding. */
@@ -2889,13 +2894,16 @@ SPECV_HOSTFN void specv_verify_sample_resolve(specv_verify_sample_desc *d) {
    draft scores the residual needs the sums of both whole rows first, and a second read of one p
    row and one q row (A4: of up to max_draft each): a second launch, chained by programmatic
    dependent launch, spreads it over all SMs again, where a last block would read 0.5 MB (128k ids,
-   bf16) alone. With probabilities the first pass reads two numbers a draft, the second one row.
-   Dependent round trips: lengths, scores, tile sums, draft ids, p and q there, the tile: 6; with
-   the second pass 3 more. Scratch: specv_verify_sample_scratch_bytes. */
+   bf16) alone. Dependent round trips: lengths, scores, tile sums, draft ids, p and q there, the
+   tile: 6; with the second pass 4 more.
+   From probabilities (both, if there are drafts with scores) all rules but COUPLED take one launch:
+   two numbers a draft are all that the judge needs, so every block of a request judges, then sums up
+   its share of the one row (A4: of the rows) that the token is drawn from. 7 round trips. Scratch:
+   specv_verify_sample_scratch_bytes. */
 SPECV_LAUNCHER int specv_verify_sample(const specv_verify_sample_desc *d,
                                        struct CUstream_st *stream) SPECV_AS(specv_verify_sample);
 
-/* A8. One launch, as A3 or A5 without drafts (two from probabilities). */
+/* A8. One launch, as A3 or A5 without drafts. */
 SPECV_LAUNCHER int specv_sample(const specv_sample_desc *d, struct CUstream_st *stream)
     SPECV_AS(specv_sample);
 #endif
@@ -3226,6 +3234,7 @@ SPECV_DEVFN specv_distribution specv_warp_merge_tiles(const specv_tile *tiles, i
 
    One request of the batch, as every block that works on it sees it. */
 #define SPECV_SAMPLE_THREADS 256 /* of the kernels; SPECV_TILE_IDS / 4: four ids a thread */
+#define SPECV_I_PROBS_BLOCKS 3   /* from probabilities: blocks that any SM holds at a time */
 
 typedef struct specv_i_side {
     const void *scores; /* of position 0 of the row */
@@ -3386,65 +3395,11 @@ typedef struct specv_i_weights {
 
 SPECV_DEVFN uint64_t specv_i_units(const specv_i_request *r, const specv_i_weights *w, int32_t x,
                                    int32_t n) {
-    uint32_t unused = 0;
-    float score = specv_i_load_score(w->p_scores, r->target.dtype, x);
-    if (w->q_scores) {
-        float of_q = specv_i_load_score(w->q_scores, r->draft.dtype, x);
-        float p = specv_i_p(&r->target, &w->p, score, x, &unused);
-        float q = specv_i_p(&r->draft, &w->q, of_q, x, &unused);
-        return specv_fixed50(specv_i_max(specv_fma(w->prefix, p, specv_i_negate(q)), 0.f));
-    }
     if (x == w->without) return 0;
-    if (r->target.dtype == SPECV_PROBS_F32) return specv_fixed50(specv_i_max(score, 0.f));
+    const float score = specv_i_load_score(w->p_scores, r->target.dtype, x);
     specv_weight weight =
         specv_softmax_weight(specv_i_max(score, r->target.scale.floor), &r->target.scale);
     return specv_weight_units(&weight, n);
-}
-
-#define SPECV_I_NAN_IN_TILE ((uint64_t)1 << 63)
-
-/* What a tile adds to the weights that w stands for, and what else is to know of it. Call: warp. */
-SPECV_DEVFN void specv_i_warp_residual_tile(const specv_i_request *r, const specv_i_weights *w,
-                                            int64_t vocab, int tile, specv_i_residual *out) {
-    const int lane = specv_i_lane(), first_id = tile * SPECV_TILE_IDS;
-    const int unit = specv_i_unit(r->target.dtype);
-    specv_i_residual sum = {0, 0};
-    uint32_t status = 0;
-    float largest = 0;
-#pragma unroll 1
-    for (int half = 0; half < 2; ++half) { /* p and q of a whole tile do not fit in registers */
-        float score[16], of_q[16];
-        specv_i_load_halves(score, w->p_scores, r->target.dtype, vocab, tile, half, 1);
-        if (w->q_scores && specv_i_unit(r->draft.dtype) == unit)
-            specv_i_load_halves(of_q, w->q_scores, r->draft.dtype, vocab, tile, half, 1);
-#pragma unroll
-        for (int e = 0; e < 16; ++e) {
-            const int32_t x = first_id + specv_i_tile_id(16 * half + e, lane, unit);
-            float gain = 0;
-            if (x < vocab && x != w->without) {
-                gain = specv_i_p(&r->target, &w->p, score[e], x, &status);
-                if (w->q_scores) {
-                    if (specv_i_unit(r->draft.dtype) != unit)
-                        of_q[e] = specv_i_load_score(w->q_scores, r->draft.dtype, x);
-                    gain =
-                        specv_fma(w->prefix, gain,
-                                  specv_i_negate(specv_i_p(&r->draft, &w->q, of_q[e], x, &status)));
-                }
-            }
-            if (specv_i_less(0.f, gain)) sum.gain += specv_fixed50(gain);
-            if (specv_i_less(gain, 0.f)) sum.rest += specv_fixed50(specv_i_negate(gain));
-        }
-        if (w->q_scores) continue;
-#pragma unroll
-        for (int e = 0; e < 16; ++e) largest = specv_i_max(largest, score[e]);
-    }
-    sum.gain = specv_i_warp_add(sum.gain);
-    if (w->q_scores)
-        sum.rest = specv_i_warp_add(sum.rest);
-    else
-        sum.rest = specv_float_bits(specv_i_warp_max(largest));
-    if (__any_sync(SPECV_FULL_WARP, status != 0)) sum.rest |= SPECV_I_NAN_IN_TILE;
-    if (lane == 0) *out = sum;
 }
 
 /* ln p of the token that position k emits, and ln sum exp(logit / T) there. */
@@ -3468,12 +3423,10 @@ SPECV_DEVFN void specv_i_log_probability(const specv_i_request *r, const specv_d
 
 /* Weight of a whole tile, in units of the row. n, finer: those of the tile. */
 SPECV_DEVFN uint64_t specv_i_tile_part(const specv_i_request *r, const specv_i_weights *w,
-                                       const specv_tile *tiles, const specv_i_residual *residuals,
-                                       int t, int32_t *n, uint32_t *finer) {
-    *n = 0, *finer = SPECV_I_FINER_PROBS;
-    if (residuals) return residuals[t].gain >> SPECV_I_FINER_PROBS;
+                                       const specv_tile *tiles, int t, int32_t *n,
+                                       uint32_t *finer) {
     specv_tile tile = tiles[t];
-    *finer = 0;
+    *n = 0, *finer = 0;
     if (tile.sum == 0) return 0;
     *n = specv_softmax_weight(tile.max, &r->target.scale).n;
     *finer = (uint32_t)(w->p.n - *n);
@@ -3485,56 +3438,30 @@ SPECV_DEVFN uint64_t specv_i_tile_part(const specv_i_request *r, const specv_i_w
     return specv_i_shift_right(tile.sum, *finer);
 }
 
-/* BAD_SUM if the probabilities that w stands for do not have the sum that they should have: p alone
-   1, P p - q P - 1. sum: of a lane's tiles, without the id that w leaves out. Call: warp. */
-SPECV_DEVFN uint32_t specv_i_warp_check_sum(const specv_i_request *r, const specv_i_weights *w,
-                                            uint64_t sum) {
-    const uint64_t one = (uint64_t)1 << 50;
-    sum = specv_i_warp_add(sum);
-    if (w->without >= 0) {
-        specv_i_weights all = *w;
-        all.without = -1;
-        sum += specv_i_units(r, &all, w->without, 0);
-    }
-    return specv_i_bad_sum(sum, w->q_scores ? specv_fixed50(w->prefix) - one : one)
-               ? SPECV_ROW_BAD_SUM
-               : 0;
-}
-
 /* The first id whose running weight exceeds floor(uniform * W / 2^64), W all weight; -1 if W is 0.
    Tiles first, from their sums, then the four ids of each thread: in the tile's own, finer units,
    in which what is behind the point goes on. Call: block of SPECV_SAMPLE_THREADS. Sync: two
    barriers; put one between two calls that draw. Cost: the sums twice (the second time from L1),
-   then one tile of scores in one round trip. With residuals thread 0 also gets BAD_SUM in *status,
-   and the largest p if there is no q. */
+   then one tile of scores in one round trip. */
 SPECV_DEVFN int32_t specv_i_block_draw(const specv_i_request *r, const specv_i_weights *w,
-                                       const specv_tile *tiles, const specv_i_residual *residuals,
-                                       int num_tiles, int64_t vocab, uint64_t uniform,
-                                       uint32_t *status, float *largest) {
+                                       const specv_tile *tiles, int num_tiles, int64_t vocab,
+                                       uint64_t uniform) {
     __shared__ uint64_t of_warp[SPECV_SAMPLE_THREADS / 32];
     __shared__ int32_t drawn;
     const int thread = specv_i_thread(), lane = specv_i_lane(), warp = thread / 32;
-    uint64_t total = 0, sum = 0, left, before, mine = 0, units[4];
+    uint64_t total = 0, left, before, mine = 0, units[4];
     uint32_t finer;
     int32_t n;
     int tile = -1, first;
     /* Every warp adds up for itself: a barrier would cost more. */
-    for (int t = lane; t < num_tiles; t += 32) {
-        total += specv_i_tile_part(r, w, tiles, residuals, t, &n, &finer);
-        if (!residuals) continue;
-        const uint64_t rest = residuals[t].rest;
-        sum += residuals[t].gain - (w->q_scores ? rest & ~SPECV_I_NAN_IN_TILE : 0);
-        if (!w->q_scores) *largest = specv_i_max(*largest, specv_bits_float((uint32_t)rest));
-    }
+    for (int t = lane; t < num_tiles; t += 32)
+        total += specv_i_tile_part(r, w, tiles, t, &n, &finer);
     total = specv_i_warp_add(total);
-    if (residuals && warp == 0)
-        *status |= specv_i_warp_check_sum(r, w, sum), *largest = specv_i_warp_max(*largest);
     if (total == 0) return -1;
     left = specv_i_mul_high(uniform, total);
     for (int base = 0; tile < 0; base += 32) {
         uint64_t part = 0, through;
-        if (base + lane < num_tiles)
-            part = specv_i_tile_part(r, w, tiles, residuals, base + lane, &n, &finer);
+        if (base + lane < num_tiles) part = specv_i_tile_part(r, w, tiles, base + lane, &n, &finer);
         through = specv_i_warp_inclusive_add(part);
         first = specv_warp_first_reject(left < through);
         if (first < 32) tile = base + first;
@@ -3542,7 +3469,7 @@ SPECV_DEVFN int32_t specv_i_block_draw(const specv_i_request *r, const specv_i_w
                              first < 32 ? first : 31);
         left -= before;
     }
-    specv_i_tile_part(r, w, tiles, residuals, tile, &n, &finer);
+    specv_i_tile_part(r, w, tiles, tile, &n, &finer);
     left = left << finer | specv_i_shift_right(uniform * total, 64 - finer);
     first = tile * SPECV_TILE_IDS + 4 * thread;
 #pragma unroll
@@ -3773,12 +3700,10 @@ SPECV_DEVFN void specv_i_warp_judge_block(const specv_verify_sample_desc *d,
         specv_i_reject(d, r, rows, o);
 }
 
-/* Emits the row: draws the token if that is still to be done, then stores all outputs.
-   residuals: sums of the tiles at position o->accepted, where a second pass made them; or null.
+/* Emits the row: draws the token from tiles if that is still to be done, then stores all outputs.
    Call: block. */
 SPECV_DEVFN void specv_i_block_emit(const specv_verify_sample_desc *d, const specv_i_request *r,
-                                    const specv_i_memory *m, int b, specv_i_outcome o,
-                                    specv_i_residual *residuals) {
+                                    const specv_i_memory *m, int b, specv_i_outcome o) {
     const specv_verify_greedy_desc *v = &d->verify;
     const int k = o.accepted, n_draft = r->row.n_draft, thread = specv_i_thread();
     const int probs = r->target.dtype == SPECV_PROBS_F32;
@@ -3787,31 +3712,17 @@ SPECV_DEVFN void specv_i_block_emit(const specv_verify_sample_desc *d, const spe
     w.p = w.q = specv_i_plain_distribution();
     if (r->target_rows && o.next != SPECV_I_NO_TOKEN) w.p = m->rows[row];
     int32_t token = w.p.id;
-    float largest = w.p.max; /* probabilities: of these */
     if (o.next > SPECV_I_TOKEN && w.p.kind == SPECV_SOFTMAX) {
         const specv_tile *tiles = m->tiles + row * m->num_tiles;
         const uint64_t uniform = specv_i_sample_uniform(d, b, k, &o.status);
         w.p_scores = specv_i_scores_of(&r->target, k);
-        w.q_scores = 0, w.prefix = o.prefix, w.without = -1;
+        w.q_scores = 0, w.prefix = 1, w.without = -1;
         if (o.next == SPECV_I_DRAW_WITHOUT) w.without = (int32_t)specv_i_draft_token(d, r, k);
-        if (o.next == SPECV_I_RESIDUAL) {
-            w.q_scores = specv_i_scores_of(&r->draft, k);
-            if (r->draft_rows) w.q = m->rows[m->target_rows + r->first_row + k];
-        }
-        token = specv_i_block_draw(r, &w, tiles, residuals, m->num_tiles, v->vocab, uniform,
-                                   &o.status, &largest);
+        token = specv_i_block_draw(r, &w, tiles, m->num_tiles, v->vocab, uniform);
         if (token < 0 && o.next != SPECV_I_DRAW) {
-            uint32_t said = 0; /* of the sums */
             o.status |= SPECV_ROW_ZERO_RESIDUAL;
-            w.q_scores = 0, w.without = -1;
-            if (probs) {         /* a rare row: its tiles are added up here and now */
-                __syncthreads(); /* the draw before has read residuals */
-                for (int t = thread / 32; t < m->num_tiles; t += SPECV_SAMPLE_THREADS / 32)
-                    specv_i_warp_residual_tile(r, &w, v->vocab, t, &residuals[t]);
-                __syncthreads();
-            }
-            token = specv_i_block_draw(r, &w, tiles, probs ? residuals : 0, m->num_tiles, v->vocab,
-                                       uniform, &said, &largest);
+            w.without = -1;
+            token = specv_i_block_draw(r, &w, tiles, m->num_tiles, v->vocab, uniform);
         }
     }
     if (o.next > SPECV_I_TOKEN) {
@@ -3844,7 +3755,7 @@ SPECV_DEVFN void specv_i_block_emit(const specv_verify_sample_desc *d, const spe
         if (d->lse) d->lse[b] = lse;
         if (d->max_prob)
             d->max_prob[b] =
-                token < 0 ? 0.f : specv_i_largest_p(&w.p, &r->target.scale, probs, largest);
+                token < 0 ? 0.f : specv_i_largest_p(&w.p, &r->target.scale, probs, w.p.max);
     }
 }
 
@@ -3931,95 +3842,732 @@ SPECV_DEVFN void specv_i_block_judge(const specv_verify_sample_desc *d, const sp
         if (specv_i_thread() == 0) m->plans[b] = o; /* for the second pass */
         return;
     }
-    specv_i_block_emit(d, &r, m, b, o, 0);
-    if (specv_i_thread() == 0) m->plans[b].next = SPECV_I_NOTHING;
+    specv_i_block_emit(d, &r, m, b, o);
+    o.next = SPECV_I_NOTHING;
+    if (specv_i_thread() == 0) m->plans[b] = o;
 }
 
-/* The second pass over one request: residual weights of the position that was rejected, or of all
-   positions where the block rule may stop; then, in the last block that comes, the rest of the
-   judgement and the draw. Call: block. */
-SPECV_DEVFN void specv_i_block_residuals(const specv_verify_sample_desc *d,
-                                         const specv_i_request *r, const specv_i_memory *m, int b,
-                                         int block, int num_blocks) {
-    const specv_i_outcome o = m->plans[b];
-    const int warp = specv_i_thread() / 32, num_warps = SPECV_SAMPLE_THREADS / 32;
-    const int searching = d->rule == SPECV_RULE_BLOCK && o.next == SPECV_I_RESIDUAL;
-    const int num_items = (searching ? o.usable : 1) * m->num_tiles;
-    specv_i_weights w;
-    w.p = w.q = specv_i_plain_distribution();
-    w.prefix = 1, w.without = -1, w.q_scores = 0;
-    if (o.next == SPECV_I_DRAW_WITHOUT) w.without = (int32_t)specv_i_draft_token(d, r, o.accepted);
-#pragma unroll 1
-    for (int item = block * num_warps + warp; item < num_items; item += num_blocks * num_warps) {
-        const int j = (searching ? 0 : o.accepted) + item / m->num_tiles, t = item % m->num_tiles;
-        const int64_t row = r->first_row + j;
-        if (searching) w.prefix = m->prefixes[row];
-        if (!specv_i_less(0.f, w.prefix)) continue;
-        w.p_scores = specv_i_scores_of(&r->target, j);
-        if (r->target_rows) w.p = m->rows[row];
-        if (o.next == SPECV_I_RESIDUAL) {
-            w.q_scores = specv_i_scores_of(&r->draft, j);
-            if (r->draft_rows) w.q = m->rows[m->target_rows + row];
-        }
-        specv_i_warp_residual_tile(r, &w, d->verify.vocab, t,
-                                   &m->residuals[row * m->num_tiles + t]);
+/* ---- residuals
+
+   What a token is drawn from behind a rejected draft, (P p - q)+, or from p alone where p is
+   probabilities. A block sums up a tile, four consecutive ids a thread, and later draws from it in
+   the same way. */
+
+/* Scores of four ids as they are in memory; 16-bit ones fill two words. */
+typedef struct specv_i_quads {
+    uint32_t p[4], q[4];
+} specv_i_quads;
+
+SPECV_DEVFN void specv_i_load_quad(uint32_t word[4], const char *at, int is_16_bit) {
+    if (is_16_bit) {
+        const uint2 v = *(const uint2 *)at;
+        word[0] = v.x, word[1] = v.y;
+    } else {
+        const uint4 v = *(const uint4 *)at;
+        word[0] = v.x, word[1] = v.y, word[2] = v.z, word[3] = v.w;
     }
 }
 
-/* The largest position that passes the test of the block rule; its P too. Call: block. */
+SPECV_DEVFN void specv_i_load_some(uint32_t word[4], const char *at, int is_16_bit, int left) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        if (i >= left) continue;
+        if (is_16_bit)
+            word[i / 2] |= (uint32_t)((const unsigned short *)at)[i] << 16 * (i % 2);
+        else
+            word[i] = ((const uint32_t *)at)[i];
+    }
+}
+
+/* p and q of the ids from `first` on, in flight together: one access each where both are aligned.
+   What is behind the vocabulary, and an absent q, is 0. */
+SPECV_DEVFN void specv_i_load_quads(specv_i_quads *v, const specv_i_request *r,
+                                    const specv_i_weights *w, int first, int64_t vocab) {
+    const int left = (int)vocab - first;
+    const int p_16_bit = specv_i_unit(r->target.dtype) == 8;
+    const int q_16_bit = specv_i_unit(r->draft.dtype) == 8;
+    const char *p = (const char *)specv_i_score_at(w->p_scores, r->target.dtype, first);
+    const char *q = (const char *)specv_i_score_at(w->q_scores, r->draft.dtype, first);
+    const int aligned = ((uint64_t)p & (p_16_bit ? 7 : 15)) == 0 &&
+                        (!w->q_scores || ((uint64_t)q & (q_16_bit ? 7 : 15)) == 0);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) v->p[i] = v->q[i] = 0;
+    if (aligned && left >= 4) {
+        specv_i_load_quad(v->p, p, p_16_bit);
+        if (w->q_scores) specv_i_load_quad(v->q, q, q_16_bit);
+    } else {
+        specv_i_load_some(v->p, p, p_16_bit, left);
+        if (w->q_scores) specv_i_load_some(v->q, q, q_16_bit, left);
+    }
+}
+
+/* Probabilities that one side gives to four ids from `first` on. */
+SPECV_DEVFN void specv_i_quad_p(float p[4], const specv_i_side *side, const specv_distribution *row,
+                                const uint32_t word[4], int first, int *nan) {
+    if (side->dtype == SPECV_PROBS_F32) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) p[i] = specv_bits_float(word[i]);
+        if (((word[0] | word[1] | word[2] | word[3]) >> 30) == 0) return; /* in [0, 2), as usual */
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            p[i] = specv_i_clean_prob(p[i]);
+            *nan |= specv_i_is_nan(p[i]);
+            p[i] = specv_i_max(p[i], 0.f);
+        }
+        return;
+    }
+    if (side->dtype == SPECV_LOGITS_F32) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) p[i] = specv_bits_float(word[i]);
+    } else if (side->dtype == SPECV_LOGITS_F16) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) p[i] = specv_f16_float(word[i / 2] >> 16 * (i % 2) & 0xffffu);
+    } else {
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            p[i] = specv_bits_float(i % 2 ? word[i / 2] & 0xffff0000u : word[i / 2] << 16);
+    }
+    if (row->kind == SPECV_SOFTMAX) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) p[i] = specv_i_softmax_p(row, &side->scale, p[i]);
+    } else {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) p[i] = specv_probability(row, &side->scale, p[i], first + i);
+    }
+}
+
+/* P p - q of four ids, or p: what is above 0 is their weight. 0 behind the vocabulary. */
+SPECV_DEVFN void specv_i_quad_gains(float gain[4], const specv_i_request *r,
+                                    const specv_i_weights *w, const specv_i_quads *v, int first,
+                                    int64_t vocab, int *nan) {
+    const int left = (int)vocab - first;
+    specv_i_quad_p(gain, &r->target, &w->p, v->p, first, nan);
+    if (w->q_scores) {
+        float q[4];
+        specv_i_quad_p(q, &r->draft, &w->q, v->q, first, nan);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) gain[i] = specv_fma(w->prefix, gain[i], specv_i_negate(q[i]));
+    } else if (w->without >= 0) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            if (first + i == w->without) gain[i] = 0;
+    }
+    if (left >= 4) return;
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+        if (i >= left) gain[i] = 0;
+}
+
+#define SPECV_I_NAN_IN_TILE ((uint64_t)1 << 63)
+
+/* Sum over a warp of numbers of at most 54 bits: halves of 27, so that no carry passes a lane. */
+SPECV_DEVFN uint64_t specv_i_warp_add54(uint64_t value) {
+    const uint32_t half = (1u << 27) - 1;
+    const uint32_t low = (uint32_t)specv_warp_reduce_add((int32_t)((uint32_t)value & half));
+    const uint32_t high = (uint32_t)specv_warp_reduce_add((int32_t)(value >> 27));
+    return ((uint64_t)high << 27) + low;
+}
+
+/* The warp's part of a tile's sums, from lane 0. */
+SPECV_DEVFN void specv_i_warp_sum_quads(const specv_i_request *r, const specv_i_weights *w,
+                                        const specv_i_quads *v, int first, int64_t vocab,
+                                        specv_i_residual *out) {
+    specv_i_residual sum = {0, 0};
+    float gain[4], largest = 0;
+    uint64_t all = 0;
+    int nan = 0;
+    specv_i_quad_gains(gain, r, w, v, first, vocab, &nan);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        const uint32_t bits = specv_float_bits(gain[i]) & 0x7fffffffu;
+        const uint64_t units = specv_fixed50(specv_bits_float(bits));
+        all += units;
+        if (specv_i_less(0.f, gain[i])) sum.gain += units;
+        largest = specv_i_max(largest, gain[i]);
+    }
+    if (w->q_scores)
+        sum.rest = specv_i_warp_add54(all - sum.gain);
+    else
+        sum.rest = specv_float_bits(specv_i_warp_max(largest));
+    sum.gain = specv_i_warp_add54(sum.gain);
+    if (__any_sync(SPECV_FULL_WARP, nan)) sum.rest |= SPECV_I_NAN_IN_TILE;
+    if (specv_i_lane() == 0) *out = sum;
+}
+
+SPECV_DEVFN void specv_i_put_residual(specv_i_residual *out, const specv_i_residual *of_warp,
+                                      int has_q) {
+    specv_i_residual sum = {0, 0};
+#pragma unroll
+    for (int i = 0; i < SPECV_SAMPLE_THREADS / 32; ++i) {
+        const uint64_t rest = of_warp[i].rest, value = rest & ~SPECV_I_NAN_IN_TILE;
+        sum.gain += of_warp[i].gain;
+        sum.rest = (sum.rest | (rest & SPECV_I_NAN_IN_TILE)) + (has_q ? value : 0);
+        if (!has_q && value > (sum.rest & ~SPECV_I_NAN_IN_TILE)) /* floats are in this order */
+            sum.rest = value | (sum.rest & SPECV_I_NAN_IN_TILE);
+    }
+    *out = sum;
+}
+
+/* The weights of position j that outcome o stands for. */
+SPECV_DEVFN void specv_i_open_weights(specv_i_weights *w, const specv_i_request *r,
+                                      const specv_i_memory *m, const specv_i_outcome *o, int j) {
+    const int64_t row = r->first_row + j;
+    w->p_scores = specv_i_scores_of(&r->target, j), w->q_scores = 0;
+    w->p = w->q = specv_i_plain_distribution();
+    if (r->target.dtype != SPECV_PROBS_F32) w->p = m->rows[row];
+    if (o->next != SPECV_I_RESIDUAL) return;
+    w->q_scores = specv_i_scores_of(&r->draft, j);
+    if (r->draft.dtype != SPECV_PROBS_F32) w->q = m->rows[m->target_rows + row];
+}
+
+/* Sums of the tiles of the position that emits the token, or, searching, of all positions where the
+   block rule may stop; those of a block. Call: block. Sync: a barrier a tile. */
+SPECV_DEVFN void specv_i_block_residuals(const specv_verify_sample_desc *d,
+                                         const specv_i_request *r, const specv_i_memory *m,
+                                         const specv_i_outcome *o, const float *prefixes,
+                                         int searching, specv_i_weights *w, int block,
+                                         int num_blocks) {
+    __shared__ specv_i_residual of_warp[2][SPECV_SAMPLE_THREADS / 32];
+    const int num_items = (searching ? o->usable : 1) * m->num_tiles, thread = specv_i_thread();
+    int at = -1, turn = 0;
+    w->prefix = o->prefix;
+#pragma unroll 1
+    for (int item = block; item < num_items; item += num_blocks) {
+        const int j = searching ? item / m->num_tiles : o->accepted;
+        const int tile = searching ? item - j * m->num_tiles : item;
+        const int first = tile * SPECV_TILE_IDS + 4 * thread;
+        specv_i_quads v;
+        if (searching) w->prefix = prefixes[j];
+        if (searching && !specv_i_less(0.f, w->prefix)) continue;
+        if (j != at) specv_i_open_weights(w, r, m, o, j), at = j;
+        specv_i_load_quads(&v, r, w, first, d->verify.vocab);
+        specv_i_warp_sum_quads(r, w, &v, first, d->verify.vocab, &of_warp[turn][thread / 32]);
+        __syncthreads(); /* the other buffer has been read by then */
+        if (thread == 0)
+            specv_i_put_residual(&m->residuals[(r->first_row + j) * m->num_tiles + tile],
+                                 of_warp[turn], w->q_scores != 0);
+        turn ^= 1;
+    }
+}
+
+/* The largest position that passes the test of the block rule; its P too, and NAN if one is from
+   there on. Call: block. Sync: barriers. */
 SPECV_DEVFN void specv_i_block_search(const specv_verify_sample_desc *d, const specv_i_request *r,
-                                      const specv_i_memory *m, int b, specv_i_outcome *o) {
-    __shared__ int tau;
+                                      const specv_i_memory *m, int b, const float *prefixes,
+                                      specv_i_outcome *o) {
+    __shared__ int tau, last_nan;
     const int warp = specv_i_thread() / 32, lane = specv_i_lane();
-    if (specv_i_thread() == 0) tau = 0;
+    if (specv_i_thread() == 0) tau = 0, last_nan = -1;
     __syncthreads();
-    for (int i = 1 + warp; i < o->usable; i += SPECV_SAMPLE_THREADS / 32) {
+    for (int i = warp; i < o->usable; i += SPECV_SAMPLE_THREADS / 32) {
         const specv_i_residual *of_row = m->residuals + (r->first_row + i) * m->num_tiles;
         specv_i_residual sum = {0, 0};
         uint32_t reported = 0; /* by the judge */
-        if (!specv_i_less(0.f, m->prefixes[r->first_row + i])) continue;
-        for (int t = lane; t < m->num_tiles; t += 32)
-            sum.gain += of_row[t].gain, sum.rest += of_row[t].rest & ~SPECV_I_NAN_IN_TILE;
+        int nan = 0;
+        if (!specv_i_less(0.f, prefixes[i])) continue;
+        for (int t = lane; t < m->num_tiles; t += 32) {
+            const specv_i_residual of_tile = of_row[t];
+            sum.gain += of_tile.gain, sum.rest += of_tile.rest & ~SPECV_I_NAN_IN_TILE;
+            nan |= (of_tile.rest & SPECV_I_NAN_IN_TILE) != 0;
+        }
         sum.gain = specv_i_warp_add(sum.gain), sum.rest = specv_i_warp_add(sum.rest);
-        if (lane == 0 &&
+        nan = __any_sync(SPECV_FULL_WARP, nan);
+        if (lane == 0 && nan) atomicMax(&last_nan, i);
+        if (lane == 0 && i > 0 &&
             (sum.rest == 0 || specv_accept(specv_i_accept_uniform(d, r, b, i - 1, &reported),
                                            (float)sum.rest, (float)sum.gain)))
             atomicMax(&tau, i);
     }
     __syncthreads();
     o->accepted = tau;
-    o->prefix = m->prefixes[r->first_row + tau];
+    o->prefix = prefixes[tau];
+    if (last_nan >= tau) o->status |= SPECV_ROW_NAN;
 }
 
-SPECV_DEVFN void specv_i_block_finish(const specv_verify_sample_desc *d, const specv_i_memory *m,
-                                      int b, int block, int num_blocks) {
-    if (m->plans[b].next == SPECV_I_NOTHING) return;
-    {
-        const specv_i_request r = specv_i_open_request(d, b);
-        specv_i_block_residuals(d, &r, m, b, block, num_blocks);
+/* What the sums of a row say, beside the token. BAD_SUM if the probabilities do not have the sum
+   that they should have: p alone 1, P p - q P - 1. Call: warp. */
+SPECV_DEVFN uint32_t specv_i_warp_check_residuals(const specv_i_request *r,
+                                                  const specv_i_weights *w,
+                                                  const specv_i_residual *residuals, int num_tiles,
+                                                  float *largest) {
+    const uint64_t one = (uint64_t)1 << 50;
+    uint64_t sum = 0, expected = one;
+    uint32_t status = 0;
+    *largest = 0;
+    for (int t = specv_i_lane(); t < num_tiles; t += 32) {
+        const specv_i_residual of_tile = residuals[t];
+        const uint64_t value = of_tile.rest & ~SPECV_I_NAN_IN_TILE;
+        sum += of_tile.gain;
+        if (w->q_scores)
+            sum -= value;
+        else
+            *largest = specv_i_max(*largest, specv_bits_float((uint32_t)value));
+        if (value != of_tile.rest) status = SPECV_ROW_NAN;
     }
-    const int arrival = specv_i_block_arrives(&m->tickets[2 * b + 1], block, num_blocks);
-    if (arrival == SPECV_I_NOT_LAST) return;
-    /* Opened anew: kept in registers over the first half, it would not leave enough there. */
+    sum = specv_i_warp_add(sum), *largest = specv_i_warp_max(*largest);
+    if (w->q_scores)
+        expected = specv_fixed50(w->prefix) - one;
+    else if (w->without >= 0)
+        sum += specv_fixed50(
+            specv_i_max(specv_i_load_score(w->p_scores, r->target.dtype, w->without), 0.f));
+    if (specv_i_bad_sum(sum, expected)) status |= SPECV_ROW_BAD_SUM;
+    return specv_i_warp_or(status);
+}
+
+/* The tile in which the sum of gains, in units of 2^-40, passes floor(uniform * W / 2^64), W all of
+   it; *left: what of that is in the tile, in units of 2^-50. -1 if W is 0. Each lane adds up a
+   32nd of the tiles; those of the lane that has it are shared out again, until they are one: for
+   up to 32,768 ids at once. Call: warp. Cost: 5 shuffles of two words a turn. */
+SPECV_DEVFN int specv_i_warp_find_tile(const specv_i_residual *residuals, int num_tiles,
+                                       uint64_t uniform, uint64_t *left) {
+    const int lane = specv_i_lane();
+    int first = 0, end = num_tiles;
+    uint64_t total = 0;
+    for (;;) {
+        const int each = (end - first + 31) / 32, mine = first + lane * each;
+        uint64_t sum = 0, through;
+#pragma unroll 4
+        for (int t = mine; t < mine + each && t < end; ++t)
+            sum += residuals[t].gain >> SPECV_I_FINER_PROBS;
+        through = specv_i_warp_inclusive_add(sum);
+        if (end - first == num_tiles && total == 0) {
+            total = __shfl_sync(SPECV_FULL_WARP, through, 31);
+            if (total == 0) return -1;
+            *left = specv_i_mul_high(uniform, total);
+        }
+        const int of_lane = specv_warp_first_reject(*left < through);
+        *left -= __shfl_sync(SPECV_FULL_WARP, through - sum, of_lane);
+        first += of_lane * each;
+        if (each == 1) break;
+        if (first + each < end) end = first + each;
+    }
+    *left = *left << SPECV_I_FINER_PROBS | uniform * total >> (64 - SPECV_I_FINER_PROBS);
+    return first;
+}
+
+/* The number that draws the token at position `lane`, for all blocks of the row alike; of positions
+   from 32 on it is made where it is used. */
+typedef struct specv_i_draws {
+    uint64_t uniform[32];
+    uint32_t status;
+} specv_i_draws;
+
+SPECV_DEVFN void specv_i_warp_make_draws(const specv_verify_sample_desc *d, int b,
+                                         specv_i_draws *draws) {
+    const int lane = specv_i_lane();
+    uint32_t status = 0;
+    draws->uniform[lane] = specv_i_sample_uniform(d, b, lane, &status);
+    if (lane == 0) draws->status = status;
+}
+
+/* How a block leaves a row. */
+typedef struct specv_i_end {
+    specv_i_outcome o;
+    int32_t id;    /* the token, in the thread that has it; in others -1 */
+    int32_t emits; /* 1 = this block stores the row */
+    int32_t has_token;
+    float largest; /* thread 0: max_prob */
+} specv_i_end;
+
+/* Outputs of a row; status and largest are those of thread 0. Those of the token come from the
+   thread that has it. Call: block. */
+SPECV_DEVFN void specv_i_block_store(const specv_verify_sample_desc *d, const specv_i_request *r,
+                                     const specv_distribution *row, int b, const specv_i_end *e) {
+    const specv_verify_greedy_desc *v = &d->verify;
+    const int k = e->o.accepted, thread = specv_i_thread(), max_draft = v->rows.max_draft;
+    const int mismatch = e->o.next > SPECV_I_NO_TOKEN && k < r->row.n_draft;
+    if (e->has_token ? e->id >= 0 : thread == 0) {
+        float logprob = 0, lse = 0;
+        if (v->next_token) specv_i_store_token(v->next_token, v->token_dtype, b, e->id);
+        if (v->out_tokens)
+            specv_i_store_token(v->out_tokens, v->token_dtype, b * v->out_stride_elems + k, e->id);
+        if (v->num_emitted) v->num_emitted[b] = k + e->has_token;
+        if (v->finished)
+            v->finished[b] = (uint8_t)(e->o.next == SPECV_I_NO_TOKEN || specv_i_is_eos(v, e->id));
+        if ((d->logprob || d->lse) && e->o.next > SPECV_I_NO_TOKEN)
+            specv_i_log_probability(r, row, k, e->id, &logprob, &lse);
+        if (d->logprob) d->logprob[b] = logprob;
+        if (d->lse) d->lse[b] = lse;
+    }
+    if (v->out_tokens) {
+#pragma unroll 1
+        for (int64_t j = thread; j <= max_draft; j += SPECV_SAMPLE_THREADS)
+            if (j != k)
+                specv_i_store_token(v->out_tokens, v->token_dtype, b * v->out_stride_elems + j,
+                                    j < k ? specv_i_draft_token(d, r, (int)j) : -1);
+    }
+    if (d->target_logprob) {
+#pragma unroll 1
+        for (int64_t j = k + thread; j < max_draft; j += SPECV_SAMPLE_THREADS)
+            d->target_logprob[b * (int64_t)max_draft + j] = 0;
+    }
+    if (thread != 0) return;
+    uint32_t status = e->o.status;
+    if (mismatch && k == e->o.usable) {
+        const int64_t draft = specv_i_draft_token(d, r, k);
+        if (draft != -1 && !specv_i_is_token(draft, v->vocab)) status |= SPECV_ROW_BAD_DRAFT;
+    }
+    if (v->accepted_len) v->accepted_len[b] = k;
+    if (v->mismatch) v->mismatch[b] = (uint8_t)mismatch;
+    specv_i_put_status(v->row_status, b, status, v->keep_status);
+    if (d->max_prob) d->max_prob[b] = e->has_token ? e->largest : 0;
+}
+
+/* The id of a tile at which the running sum of its gains passes `left`, in the thread that has it;
+   -1 in others. Call: block. Sync: one barrier. */
+SPECV_DEVFN int32_t specv_i_block_find_id(const float gain[4], int first, uint64_t left) {
+    __shared__ uint64_t of_warp[SPECV_SAMPLE_THREADS / 32];
+    const int warp = specv_i_thread() / 32;
+    uint64_t units[4], mine = 0, before;
+    int i = 0;
+#pragma unroll
+    for (int k = 0; k < 4; ++k) mine += units[k] = specv_fixed50(specv_i_max(gain[k], 0.f));
+    before = specv_i_warp_inclusive_add(mine);
+    if (specv_i_lane() == 31) of_warp[warp] = before;
+    before -= mine;
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < SPECV_SAMPLE_THREADS / 32 - 1; ++k) {
+        const uint64_t earlier = of_warp[k];
+        before += k < warp ? earlier : 0;
+    }
+    if (left < before || left - before >= mine) return -1;
+    left -= before;
+#pragma unroll
+    for (int next = 0; next < 3; ++next)
+        if (i == next && left >= units[next]) left -= units[next], ++i;
+    return first + i;
+}
+
+/* A row that draws from sums of its own: num_blocks blocks make them, the last one does the rest of
+   the judgement (block rule) and draws. e: the outcome so far, then all of it. prefixes: P of each
+   position, where the block rule has q. draws: visible behind the next barrier. Call: block. */
+SPECV_DEVFN void specv_i_block_finish(const specv_verify_sample_desc *d, specv_i_request *r,
+                                      const specv_i_memory *m, int b, const float *prefixes,
+                                      const specv_i_draws *draws, uint32_t *ticket, int block,
+                                      int num_blocks, specv_i_weights *w, specv_i_end *e) {
+    const int thread = specv_i_thread(), probs = r->target.dtype == SPECV_PROBS_F32;
+    int searching = d->rule == SPECV_RULE_BLOCK && e->o.next == SPECV_I_RESIDUAL;
+    const int num_items = (searching ? e->o.usable : 1) * m->num_tiles;
+    float gain[4];
+    uint64_t left = 0;
+    int again = 0, tile, first, unused = 0;
+    specv_i_quads v;
+    num_blocks = num_blocks < num_items ? num_blocks : num_items;
+    if (block >= num_blocks) return;
+    w->without = -1;
+    if (e->o.next == SPECV_I_DRAW_WITHOUT)
+        w->without = (int32_t)specv_i_draft_token(d, r, e->o.accepted);
+    for (;;) {
+        specv_i_block_residuals(d, r, m, &e->o, prefixes, searching, w, block, num_blocks);
+        const int arrival = specv_i_block_arrives(ticket, block, num_blocks);
+        if (arrival == SPECV_I_NOT_LAST) return;
+        e->emits = 1;
+        if (arrival == SPECV_I_BAD_TICKET) {
+            specv_i_close_request(r);
+            e->o.accepted = e->o.usable = 0, e->o.next = SPECV_I_NOTHING, e->o.status = r->status;
+            return;
+        }
+        if (searching) specv_i_block_search(d, r, m, b, prefixes, &e->o), searching = 0;
+        specv_i_open_weights(w, r, m, &e->o, e->o.accepted);
+        w->prefix = e->o.prefix;
+        if (w->p.kind != SPECV_SOFTMAX) return;
+        const specv_i_residual *sums =
+            m->residuals + (r->first_row + e->o.accepted) * (int64_t)m->num_tiles;
+        uint64_t uniform = draws->uniform[e->o.accepted & 31];
+        uint32_t status = draws->status;
+        if (e->o.accepted >= 32) uniform = specv_i_sample_uniform(d, b, e->o.accepted, &status);
+        tile = specv_i_warp_find_tile(sums, m->num_tiles, uniform, &left);
+        first = (tile < 0 ? 0 : tile) * SPECV_TILE_IDS + 4 * thread;
+        specv_i_load_quads(&v, r, w, first, d->verify.vocab);
+        if (thread < 32 && !again) /* while the tile is under way */
+            e->o.status |=
+                status | specv_i_warp_check_residuals(r, w, sums, m->num_tiles, &e->largest);
+        if (tile >= 0) break;
+        if (e->o.next == SPECV_I_DRAW) {
+            e->o.status |= SPECV_ROW_EMPTY;
+            return;
+        }
+        e->o.status |= SPECV_ROW_ZERO_RESIDUAL;
+        e->o.next = SPECV_I_DRAW, w->without = -1;
+        if (!probs) return;
+        block = 0, num_blocks = 1, again = 1; /* a rare row: this block alone adds up p */
+        __syncthreads();                      /* the sums have been read */
+    }
+    e->o.status |= w->p.status;
+    specv_i_quad_gains(gain, r, w, &v, first, d->verify.vocab, &unused);
+    e->id = specv_i_block_find_id(gain, first, left);
+    e->has_token = 1, e->largest = specv_i_max(e->largest, 0.f);
+    e->largest = specv_i_less(1.f, e->largest) ? 1.f : e->largest;
+}
+
+SPECV_DEVFN specv_i_end specv_i_end_of(specv_i_outcome o) {
+    specv_i_end e;
+    e.o = o, e.id = -1, e.emits = e.has_token = 0, e.largest = 0;
+    return e;
+}
+
+/* The second pass over one request. Call: block. */
+SPECV_DEVFN void specv_i_block_second_pass(const specv_verify_sample_desc *d,
+                                           const specv_i_memory *m, int b, int block,
+                                           int num_blocks) {
+    __shared__ specv_i_draws draws;
+    const specv_i_outcome o = m->plans[b];
+    if (o.next == SPECV_I_NOTHING) return;
     specv_i_request r = specv_i_open_request(d, b);
-    specv_i_outcome o = m->plans[b];
-    if (arrival == SPECV_I_BAD_TICKET) {
-        specv_i_close_request(&r);
-        o.accepted = o.usable = 0, o.next = SPECV_I_NOTHING, o.status = r.status;
+    specv_i_end e = specv_i_end_of(o);
+    specv_i_weights w;
+    if (specv_i_thread() < 32) specv_i_warp_make_draws(d, b, &draws);
+    specv_i_block_finish(d, &r, m, b, m->prefixes + r.first_row, &draws, &m->tickets[2 * b + 1],
+                         block, num_blocks, &w, &e);
+    if (!e.emits) return;
+    if (r.target_rows && !e.has_token)
+        specv_i_block_emit(d, &r, m, b, e.o); /* there are sums of p's tiles */
+    else
+        specv_i_block_store(d, &r, &w.p, b, &e);
+}
+
+/* ---- verification from probabilities
+
+   p and q (if any) are probabilities: of each draft two numbers decide, so every block of a request
+   judges for itself, and one launch does it all. */
+
+/* What the judge sees of the draft of a lane; of one that is no token, or behind the last, only
+   that. */
+typedef struct specv_i_look {
+    float p, q, u;
+    int32_t draft; /* -1: no token */
+    uint32_t status;
+    int eos;
+} specv_i_look;
+
+/* p and q in one round trip; the random number is made meanwhile. */
+SPECV_DEVFN specv_i_look specv_i_look_at_draft(const specv_verify_sample_desc *d,
+                                               const specv_i_request *r, int j, uint64_t seed,
+                                               uint32_t position) {
+    specv_i_look look = {0, 1, 0, -1, 0, 0};
+    if (j >= r->row.n_draft) return look;
+    const int64_t draft = specv_i_draft_token(d, r, j);
+    if (!specv_i_is_token(draft, d->verify.vocab)) return look;
+    float p = ((const float *)specv_i_scores_of(&r->target, j))[draft], q = 1;
+    if (d->draft.data) q = ((const float *)specv_i_scores_of(&r->draft, j))[draft];
+    if (d->rule == SPECV_RULE_SCORE) {
+    } else if (d->accept_uniform) {
+        look.u = specv_i_clean_uniform(d->accept_uniform[r->first_draft + j], &look.status);
+    } else {
+        const specv_random x = specv_philox(seed, position, (uint32_t)(d->step_row + j), 0,
+                                            specv_i_tag(SPECV_TAG_ACCEPT, d->stream));
+        look.u = specv_uniform(&x);
     }
-    const int searching = d->rule == SPECV_RULE_BLOCK && o.next == SPECV_I_RESIDUAL;
-    const int end = searching ? o.usable : o.accepted + (o.next != SPECV_I_NOTHING);
-    int has_nan = 0;
-    if (searching) specv_i_block_search(d, &r, m, b, &o);
-    /* A NaN counts where the rule looked: from the position of the token on. */
-    for (int j = o.accepted; j < end; ++j) {
-        const int64_t row = r.first_row + j;
-        if (searching && !specv_i_less(0.f, m->prefixes[row])) continue;
-        for (int t = specv_i_thread(); t < m->num_tiles; t += SPECV_SAMPLE_THREADS)
-            has_nan |= (m->residuals[row * m->num_tiles + t].rest & SPECV_I_NAN_IN_TILE) != 0;
+    look.draft = (int32_t)draft, look.eos = specv_i_is_eos(&d->verify, draft);
+    p = specv_i_clean_prob(p), q = specv_i_clean_prob(q);
+    look.p = specv_i_p(&r->target, 0, p, look.draft, &look.status);
+    look.q = specv_i_p(&r->draft, 0, q, look.draft, &look.status);
+    return look;
+}
+
+/* A3 and SCORE; reports: this block writes target_logprob. Call: warp. */
+SPECV_DEVFN void specv_i_warp_judge_probs(const specv_verify_sample_desc *d,
+                                          const specv_i_request *r, int b, uint64_t seed,
+                                          uint32_t position, int reports, specv_i_outcome *o) {
+    const specv_distribution plain = specv_i_plain_distribution();
+    const int lane = specv_i_lane(), scores = d->rule == SPECV_RULE_SCORE;
+    o->usable = r->row.n_draft, o->prefix = 1;
+    for (int base = 0; base < r->row.n_draft; base += 32) {
+        const specv_i_look look = specv_i_look_at_draft(d, r, base + lane, seed, position);
+        const int rejected = look.draft >= 0 && !scores && !specv_accept(look.u, look.q, look.p);
+        const int first = specv_warp_first_reject(look.draft < 0 || look.eos || rejected);
+        const int seen = look.draft >= 0 && lane <= first;
+        o->status |= specv_i_warp_or(seen ? look.status : 0);
+        if (reports && seen)
+            d->target_logprob[b * (int64_t)d->verify.rows.max_draft + base + lane] =
+                specv_i_log_p(&plain, &r->target.scale, 1, look.p, look.draft);
+        if (first == 32) continue;
+        o->accepted = base + first;
+        o->next = d->draft.data ? SPECV_I_RESIDUAL : SPECV_I_DRAW_WITHOUT;
+        if (__shfl_sync(SPECV_FULL_WARP, rejected, first)) return;
+        o->ends_with_eos = __shfl_sync(SPECV_FULL_WARP, look.eos, first);
+        o->usable = base + first + o->ends_with_eos;
+        break;
     }
-    if (__syncthreads_or(has_nan)) o.status |= SPECV_ROW_NAN;
-    specv_i_block_emit(d, &r, m, b, o, m->residuals + (r.first_row + o.accepted) * m->num_tiles);
+    specv_i_accept_all(o);
+}
+
+/* A4, as far as it goes without the sums over all ids: P of every position (to prefixes), the test
+   of the last one, and without draft scores all tests. Every block of the row writes the same.
+   Call: warp. */
+SPECV_DEVFN void specv_i_warp_judge_block_probs(const specv_verify_sample_desc *d,
+                                                const specv_i_request *r, uint64_t seed,
+                                                uint32_t position, volatile float *prefixes,
+                                                specv_i_outcome *o) {
+    const int lane = specv_i_lane();
+    float prefix = 1, prefix_of_tau = 1, last_u = 0;
+    int tau = 0, count = 32;
+    for (int base = 0; base < r->row.n_draft && count == 32 && !o->ends_with_eos; base += 32) {
+        const specv_i_look look = specv_i_look_at_draft(d, r, base + lane, seed, position);
+        const int end = specv_warp_first_reject(look.draft < 0 || look.eos);
+        float mine = 1, u = __shfl_up_sync(SPECV_FULL_WARP, look.u, 1); /* P and u to get here */
+        int passes = 0;
+        o->ends_with_eos = end < 32 && __shfl_sync(SPECV_FULL_WARP, look.eos, end & 31);
+        count = end + o->ends_with_eos;
+        if (count == 0) break;
+        o->status |= specv_i_warp_or(lane < count ? look.status : 0);
+        for (int i = 0; i < count; ++i) {
+            const float q = __shfl_sync(SPECV_FULL_WARP, look.q, i);
+            float p = __shfl_sync(SPECV_FULL_WARP, look.p, i);
+            if (i == lane) mine = prefix;
+            p = specv_i_mul(prefix, p);
+            prefix = !specv_i_less(0.f, p) ? 0.f : specv_i_less(p, q) ? specv_i_div(p, q) : 1.f;
+        }
+        if (lane == 0) u = last_u;
+        if (lane < count) prefixes[base + lane] = mine;
+        if (base + lane > 0 && lane < count && !d->draft.data && specv_i_less(0.f, mine)) {
+            const float lost = specv_fma(specv_i_negate(mine), look.p, 1.f);
+            const float gained = specv_i_mul(mine, specv_i_add(1.f, specv_i_negate(look.p)));
+            passes = !specv_i_less(0.f, lost) || specv_accept(u, lost, gained);
+        }
+        const unsigned mask = __ballot_sync(SPECV_FULL_WARP, passes);
+        if (mask) {
+            const int last = 31 - __clz((int)mask);
+            tau = base + last;
+            prefix_of_tau = __shfl_sync(SPECV_FULL_WARP, mine, last);
+        }
+        last_u = __shfl_sync(SPECV_FULL_WARP, look.u, count - 1);
+        o->usable = base + count;
+    }
+    if (o->usable == 0 || specv_accept(last_u, 1.f, prefix)) {
+        specv_i_accept_all(o);
+        return;
+    }
+    o->accepted = tau, o->prefix = prefix_of_tau;
+    o->next = d->draft.data ? SPECV_I_RESIDUAL : SPECV_I_DRAW_WITHOUT; /* tau is not known yet */
+}
+
+/* A row at temperature 0: the most probable token of every position, the lowest id of several. In
+   place of a tile's sums stand its largest probability and the id. Call: block. */
+SPECV_DEVFN void specv_i_block_most_probable(const specv_verify_sample_desc *d, specv_i_request *r,
+                                             const specv_i_memory *m, int b, int block,
+                                             int num_blocks, specv_i_end *e) {
+    __shared__ specv_i_outcome judged;
+    const int warp = specv_i_thread() / 32, num_warps = SPECV_SAMPLE_THREADS / 32;
+    const int num_items = r->target_rows * m->num_tiles, lane = specv_i_lane();
+    const int most = (num_items + num_warps - 1) / num_warps;
+    specv_i_residual *sums = m->residuals + r->first_row * m->num_tiles;
+    specv_distribution *rows = m->rows + r->first_row;
+    specv_i_weights w;
+    w.q_scores = 0;
+    num_blocks = num_blocks < most ? num_blocks : most;
+    if (block >= num_blocks) return;
+#pragma unroll 1
+    for (int item = block * num_warps + warp; item < num_items; item += num_blocks * num_warps) {
+        const int j = item / m->num_tiles, start = (item - j * m->num_tiles) * SPECV_TILE_IDS;
+        int64_t best = 0;
+        int32_t id = 0x7fffffff;
+        int nan = 0;
+        w.p_scores = specv_i_scores_of(&r->target, j);
+#pragma unroll 2
+        for (int first = start + 4 * lane; first < start + SPECV_TILE_IDS; first += 128) {
+            specv_i_quads v;
+            float p[4];
+            specv_i_load_quads(&v, r, &w, first, d->verify.vocab);
+            specv_i_quad_p(p, &r->target, 0, v.p, first, &nan);
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                const int32_t bits = (int32_t)specv_float_bits(p[i]);
+                if (bits > best) best = bits, id = first + i;
+            }
+        }
+        specv_i_warp_best(&best, &id);
+        nan = __any_sync(SPECV_FULL_WARP, nan);
+        if (lane == 0) {
+            sums[item].gain = (uint64_t)best << 32 | (uint32_t)id;
+            sums[item].rest = nan ? SPECV_I_NAN_IN_TILE : 0;
+        }
+    }
+    const int arrival = specv_i_block_arrives(&m->tickets[2 * b], block, num_blocks);
+    if (arrival == SPECV_I_NOT_LAST) return;
+    if (arrival == SPECV_I_BAD_TICKET) specv_i_close_request(r);
+    for (int j = warp; j < r->target_rows; j += num_warps) {
+        specv_distribution row = specv_i_plain_distribution();
+        int64_t best = 0;
+        int32_t id = 0x7fffffff;
+        int nan = 0;
+        for (int t = j * m->num_tiles + lane; t < (j + 1) * m->num_tiles; t += 32) {
+            const int64_t of_tile = (int64_t)(sums[t].gain >> 32);
+            if (of_tile > best) best = of_tile, id = (int32_t)sums[t].gain;
+            nan |= sums[t].rest != 0;
+        }
+        specv_i_warp_best(&best, &id);
+        if (__any_sync(SPECV_FULL_WARP, nan)) row.status |= SPECV_ROW_NAN;
+        row.kind = best ? SPECV_ONE_HOT : SPECV_NO_TOKEN;
+        if (best)
+            row.id = id;
+        else
+            row.status |= SPECV_ROW_EMPTY;
+        if (lane == 0) rows[j] = row;
+    }
+    __syncthreads();
+    if (warp == 0) {
+        specv_i_outcome o = {0, 0, 0, SPECV_I_NOTHING, 1, r->status};
+        if (r->row.readable) {
+            specv_i_warp_find_usable(d, r, &o);
+            if (d->rule == SPECV_RULE_SCORE)
+                specv_i_warp_score_drafts(d, r, b, rows, &o);
+            else
+                specv_i_warp_judge_equal(d, r, rows, &o);
+        }
+        if (lane == 0) judged = o;
+    }
+    __syncthreads();
+    e->o = judged, e->emits = 1, e->largest = 1;
+    if (e->o.next <= SPECV_I_NO_TOKEN) return;
+    const specv_distribution *row = &rows[e->o.accepted];
+    e->o.status |= row->status;
+    e->has_token = row->id >= 0;
+    if (specv_i_thread() == 0) e->id = row->id;
+}
+
+/* Call: block. */
+SPECV_DEVFN void specv_i_block_probs(const specv_verify_sample_desc *d, const specv_i_memory *m,
+                                     int b, int block, int num_blocks) {
+    __shared__ specv_i_outcome judged;
+    __shared__ specv_i_draws draws;
+    __shared__ float first_prefixes[32];
+    const int warp = specv_i_thread() / 32;
+    specv_i_request r = specv_i_open_request(d, b);
+    specv_i_weights w;
+    r.target.dtype = r.draft.dtype = SPECV_PROBS_F32; /* constants from here on */
+    w.p = specv_i_plain_distribution();
+    specv_i_outcome o = {0, 0, 0, SPECV_I_NOTHING, 1, r.status};
+    specv_i_end e = specv_i_end_of(o);
+    if (r.row.readable && !r.sampled) {
+        w.p.kind = SPECV_ONE_HOT; /* no logprob */
+        specv_i_block_most_probable(d, &r, m, b, block, num_blocks, &e);
+    } else {
+        float *prefixes = r.row.n_draft <= 32 ? first_prefixes : m->prefixes + r.first_row;
+        if (warp == 0) {
+            if (r.row.readable) {
+                const int32_t slot = specv_i_slot_of(d, b);
+                uint64_t seed = 0;
+                uint32_t position = 0;
+                if (d->seed) seed = d->seed[slot], position = (uint32_t)d->position[slot];
+                if (d->rule == SPECV_RULE_BLOCK)
+                    specv_i_warp_judge_block_probs(d, &r, seed, position, prefixes, &o);
+                else
+                    specv_i_warp_judge_probs(d, &r, b, seed, position,
+                                             block == 0 && d->target_logprob, &o);
+            }
+            if (specv_i_lane() == 0) judged = o;
+        } else if (warp == 1 && r.row.readable) {
+            specv_i_warp_make_draws(d, b, &draws);
+        }
+        __syncthreads();
+        e.o = judged, e.emits = block == 0 && e.o.next <= SPECV_I_NO_TOKEN;
+        if (e.o.next > SPECV_I_NO_TOKEN)
+            specv_i_block_finish(d, &r, m, b, prefixes, &draws, &m->tickets[2 * b], block,
+                                 num_blocks, &w, &e);
+    }
+    if (e.emits) specv_i_block_store(d, &r, &w.p, b, &e);
 }
 
 #endif /* __CUDACC__ */
@@ -7042,57 +7590,85 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
                         (int)blockIdx.x % task.blocks, task.blocks);
 }
 
-/* A3 and A4, second pass, where the token may have to come from p and q, or from probabilities.
+/* A3 and A4, second pass, where the token may have to come from p and q of which one is logits.
    Grid: task.blocks_of_residual blocks for each row; those with nothing left to do end at once.
    Bytes: the p row and the q row of each position that may emit the token, once. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
     specv_residual_kernel(const __grid_constant__ specv_sample_task task) {
     const specv_i_memory memory = specv_i_open_memory(&task.d, &task.scratch);
     specv_i_begin(task.d.verify.chained);
-    specv_i_block_finish(&task.d, &memory, (int)blockIdx.x / task.blocks_of_residual,
-                         (int)blockIdx.x % task.blocks_of_residual, task.blocks_of_residual);
+    specv_i_block_second_pass(&task.d, &memory, (int)blockIdx.x / task.blocks_of_residual,
+                              (int)blockIdx.x % task.blocks_of_residual, task.blocks_of_residual);
+}
+
+/* A2 to A4 and A8 (CDF) from probabilities. Grid: task.blocks blocks for each row. Bytes: two
+   numbers a draft in each block; the p row, and the q row, of each position that may emit the token,
+   once. Dependent round trips: lengths (and slot), drafts, p and q there, their rows, the ticket,
+   the sums, a tile: 7. */
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_PROBS_BLOCKS)
+    specv_probs_kernel(const __grid_constant__ specv_sample_task task) {
+    const specv_i_memory memory = specv_i_open_memory(&task.d, &task.scratch);
+    specv_i_begin(task.d.verify.chained);
+    specv_i_block_probs(&task.d, &memory, (int)blockIdx.x / task.blocks,
+                        (int)blockIdx.x % task.blocks, task.blocks);
 }
 
 #if !defined(__CUDACC_RTC__)
 
-/* Blocks that share a row: with two on an SM at a time, as few waves as leave at most an eighth of
-   the last one idle; not more than there are tiles for all warps. */
-static int specv_i_blocks_of_row(int64_t batch, int64_t tiles, int num_sms) {
-    const int64_t warps = SPECV_SAMPLE_THREADS / 32, most = (tiles + warps - 1) / warps;
+/* Blocks that share a row's `items`: with `resident` on the device at a time, as few waves as leave at
+   most an eighth of the last one idle. */
+static int specv_i_blocks_of_row(int64_t batch, int64_t items, int64_t resident) {
     int64_t waves = 0, blocks = 0;
     if (batch > SPECV_TICKET_ROWS) return 1;
     while (++waves <= 8) {
-        blocks = 2 * num_sms * waves / batch;
-        if (blocks * batch * 8 >= 2 * num_sms * waves * 7) break;
+        blocks = resident * waves / batch;
+        if (blocks * batch * 8 >= resident * waves * 7) break;
     }
-    blocks = blocks < most ? blocks : most;
+    blocks = blocks < items ? blocks : items;
     return (int)(blocks < 1 ? 1 : blocks);
+}
+
+/* From probabilities: a block a tile, or even shares of several. */
+static int specv_i_launch_probs(specv_sample_task *task, int num_sms, cudaStream_t stream) {
+    const specv_verify_sample_desc *d = &task->d;
+    const int64_t batch = d->verify.rows.batch, drafts = d->verify.rows.max_draft;
+    int64_t rows = 1, items, share;
+    if (d->rule == SPECV_RULE_BLOCK && d->draft.data && drafts > 1) rows = drafts;
+    if (d->rule == SPECV_RULE_GREEDY || d->temperature) rows = drafts + 1;
+    items = rows * task->scratch.num_tiles;
+    share = specv_i_blocks_of_row(batch, items, (int64_t)SPECV_I_PROBS_BLOCKS * num_sms);
+    share = (items + share - 1) / share;
+    task->blocks = batch > SPECV_TICKET_ROWS ? 1 : (int)((items + share - 1) / share);
+    return specv_i_launch((const void *)specv_probs_kernel, batch * task->blocks,
+                          SPECV_SAMPLE_THREADS, task, d->verify.chained, stream);
 }
 
 static int specv_i_launch_sample(const specv_verify_sample_desc *desc, cudaStream_t stream) {
     const specv_rows *r = &desc->verify.rows;
+    const int64_t warps = SPECV_SAMPLE_THREADS / 32, drafts = r->max_draft;
+    const int ratios = desc->rule != SPECV_RULE_COUPLED && desc->rule != SPECV_RULE_GREEDY;
     specv_sample_task task = SPECV_ZERO;
-    int64_t drafts = r->max_draft, tiles;
-    int ratios = desc->rule != SPECV_RULE_COUPLED && desc->rule != SPECV_RULE_GREEDY;
-    const int chained = desc->verify.chained;
-    int has_second;
-    int num_sms, status = specv_i_num_sms(desc->num_sms, &num_sms);
+    int64_t tiles, resident;
+    int has_second, num_sms, status = specv_i_num_sms(desc->num_sms, &num_sms);
     if (status) return status;
     task.d = *desc;
     specv_verify_sample_resolve(&task.d);
     task.scratch = specv_i_scratch_layout(&task.d);
-    tiles = task.scratch.num_tiles;
-    task.blocks = specv_i_blocks_of_row(
-        r->batch, tiles * (drafts + 1 + (ratios && task.scratch.draft_rows ? drafts : 0)), num_sms);
+    if (desc->target.dtype == SPECV_PROBS_F32 && desc->rule != SPECV_RULE_COUPLED &&
+        (!ratios || !desc->draft.data || desc->draft.dtype == SPECV_PROBS_F32))
+        return specv_i_launch_probs(&task, num_sms, stream);
+    tiles = task.scratch.num_tiles, resident = 2 * num_sms;
+    has_second = ratios && desc->draft.data;
+    if (has_second) task.d.verify.chained = specv_i_first_of_two(desc->verify.chained);
     task.blocks_of_residual = specv_i_blocks_of_row(
-        r->batch, tiles * (desc->rule == SPECV_RULE_BLOCK && drafts ? drafts : 1), num_sms);
-    has_second = ratios && (desc->draft.data || desc->target.dtype == SPECV_PROBS_F32);
-    if (has_second) task.d.verify.chained = specv_i_first_of_two(chained);
+        r->batch, tiles * (desc->rule == SPECV_RULE_BLOCK && drafts ? drafts : 1), resident);
+    tiles *= drafts + 1 + (ratios && task.scratch.draft_rows ? drafts : 0);
+    task.blocks = specv_i_blocks_of_row(r->batch, (tiles + warps - 1) / warps, resident);
     status =
         specv_i_launch((const void *)specv_verify_sample_kernel, (int64_t)r->batch * task.blocks,
                        SPECV_SAMPLE_THREADS, &task, task.d.verify.chained, stream);
     if (status || !has_second) return status;
-    task.d.verify.chained = specv_i_second_of_two(chained);
+    task.d.verify.chained = specv_i_second_of_two(desc->verify.chained);
     return specv_i_launch((const void *)specv_residual_kernel,
                           (int64_t)r->batch * task.blocks_of_residual, SPECV_SAMPLE_THREADS, &task,
                           task.d.verify.chained, stream);
