@@ -200,7 +200,7 @@
       rule GREEDY
    A3 token rejection   the same, TOKEN       the same; with draft scores   the same
    A4 block rule        the same, BLOCK         then specv_residual_kernel;
-   A5 coupled Gumbel    the same, COUPLED       else specv_probs_kernel
+   A5 coupled Gumbel    the same, COUPLED       probs: specv_probs_kernel
       particles         the same, SCORE
    A8 sampler           specv_sample          those of A3, A5               specv_ref_sample
    B1 pack KV           specv_pack_kv         specv_pack_kv_kernel          specv_ref_pack_kv
@@ -7615,8 +7615,8 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_PROBS_BLOCKS)
 
 #if !defined(__CUDACC_RTC__)
 
-/* Blocks that share a row's `items`: with `resident` on the device at a time, as few waves as leave at
-   most an eighth of the last one idle. */
+/* Blocks that share a row's `items`: with `resident` on the device at a time, as few waves as leave
+   at most an eighth of the last one idle. */
 static int specv_i_blocks_of_row(int64_t batch, int64_t items, int64_t resident) {
     int64_t waves = 0, blocks = 0;
     if (batch > SPECV_TICKET_ROWS) return 1;
