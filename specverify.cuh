@@ -109,7 +109,8 @@
                launcher chains does that, for the second.
    Batch 0     succeeds and does nothing.
    Inert rows  of such a row nothing is used, and only its lengths (draft_len, row_start, row_end,
-               accepted_len) and its slot may be read; its outputs are 0, its tokens -1.
+               accepted_len), its slot and, in A1 and B2, dense tokens may be read; its outputs are
+               0, its tokens -1.
    Outputs     are stored, never accumulated; every element of every row is written; token slots
                that hold no token are -1. A null output is not written. "in/out" is state: it
                changes for live rows, with a fault only where the contract says so. keep_status 1
@@ -1279,6 +1280,30 @@ SPECV_DEVFN void specv_i_load_token(uint2 *raw, const void *tokens, int dtype, i
         raw->x = ((const uint32_t *)tokens)[index];
 }
 
+/* The same of device memory if i < count, without a branch: the next load issues at once. */
+SPECV_DEVFN void specv_i_load_token_below(int i, int count, uint2 *raw, const void *tokens,
+                                          int dtype, int64_t index) {
+    if (dtype == SPECV_I64)
+        asm volatile("{ .reg .pred p; setp.lt.s32 p, %2, %3;"
+                     " @p ld.global.v2.u32 {%0, %1}, [%4]; }"
+                     : "+r"(raw->x), "+r"(raw->y)
+                     : "r"(i), "r"(count), "l"((const uint2 *)tokens + index));
+    else
+        asm volatile("{ .reg .pred p; setp.lt.s32 p, %1, %2; @p ld.global.u32 %0, [%3]; }"
+                     : "+r"(raw->x)
+                     : "r"(i), "r"(count), "l"((const uint32_t *)tokens + index));
+}
+
+/* word = array[index] if there is an array: without a branch, too. */
+SPECV_DEVFN void specv_i_load_given(int32_t *word, const int32_t *array, int64_t index) {
+    asm volatile("{ .reg .pred p; setp.ne.s64 p, %1, 0; @p ld.global.u32 %0, [%2]; }"
+                 : "+r"(*word)
+                 : "l"(array), "l"(array + index));
+}
+
+/* What is computed from `value` is computed before the loads that follow are waited for. */
+#define SPECV_I_EARLY(constraint, value) asm volatile("" : "+" constraint(value))
+
 SPECV_DEVFN int64_t specv_i_token(uint2 raw, int dtype) {
     if (dtype == SPECV_I64) return (int64_t)((uint64_t)raw.y << 32 | raw.x);
     return (int32_t)raw.x;
@@ -1343,24 +1368,34 @@ typedef struct specv_row {
     uint32_t status;
 } specv_row;
 
-SPECV_DEVFN specv_row specv_thread_load_row(const specv_rows *rows, int row) {
+/* Of a dense batch, by loads without a branch between them. */
+SPECV_DEVFN specv_row specv_i_load_dense_row(const specv_rows *rows, int row) {
     specv_row r;
-    int in_range = 1, num_active = rows->num_active ? *rows->num_active : rows->batch;
+    int in_range, num_active = rows->batch;
     r.first = 0, r.n_draft = rows->max_draft;
-    if (specv_i_is_csr(rows)) {
-        int32_t end = specv_i_row_first(rows, (int64_t)row + 1);
-        r.first = specv_i_row_first(rows, row);
-        in_range = r.first >= 0 && end >= r.first && end <= rows->num_draft_tokens;
-        r.n_draft = in_range ? end - r.first : 0;
-        in_range = in_range && r.n_draft <= rows->max_draft;
-    } else if (rows->draft_len) {
-        r.n_draft = rows->draft_len[row];
-        in_range = r.n_draft >= 0 && r.n_draft <= rows->max_draft;
-    }
-    r.live = row < num_active;
-    r.readable = r.live && (in_range || !specv_i_is_csr(rows));
+    specv_i_load_given(&r.n_draft, rows->draft_len, row);
+    specv_i_load_given(&num_active, rows->num_active, 0);
+    in_range = (unsigned)r.n_draft <= (unsigned)rows->max_draft;
+    r.live = r.readable = row < num_active;
     r.status = r.live && !in_range ? SPECV_ROW_BAD_LENGTH : 0;
     if (!r.live || !in_range) r.n_draft = 0;
+    return r;
+}
+
+SPECV_DEVFN specv_row specv_thread_load_row(const specv_rows *rows, int row) {
+    specv_row r;
+    int32_t end;
+    int in_range, num_active;
+    if (!specv_i_is_csr(rows)) return specv_i_load_dense_row(rows, row);
+    num_active = rows->num_active ? *rows->num_active : rows->batch;
+    r.first = specv_i_row_first(rows, row), end = specv_i_row_first(rows, (int64_t)row + 1);
+    in_range = r.first >= 0 && end >= r.first && end <= rows->num_draft_tokens;
+    r.n_draft = in_range ? end - r.first : 0;
+    in_range = in_range && r.n_draft <= rows->max_draft;
+    r.live = row < num_active;
+    r.readable = r.live && in_range;
+    r.status = r.live && !in_range ? SPECV_ROW_BAD_LENGTH : 0;
+    if (!r.readable) r.n_draft = 0;
     return r;
 }
 
@@ -2061,7 +2096,9 @@ typedef struct specv_verify_greedy_desc {
     int32_t token_dtype; /* specv_dtype of all four token buffers; 0 = SPECV_I32 */
     specv_rows rows;
     const void *draft_tokens;    /* dense [batch][max_draft], CSR [num_draft_tokens] */
-    const void *target_tokens;   /* dense [batch][max_draft + 1], CSR [num_draft_tokens + batch] */
+    const void *target_tokens;   /* dense [batch][max_draft + 1], CSR [num_draft_tokens + batch].
+                                    Dense tokens, whatever they are, may be read in all columns of
+                                    all rows: A1 and B2 do not wait for lengths to read them */
     int32_t *accepted_len;       /* out [batch]; an accepted EOS counts, drafts after it do not */
     uint8_t *mismatch;           /* out [batch], or null; 1 = a draft was rejected */
     void *next_token;            /* out [batch], or null; correction or bonus, -1 after an EOS */
@@ -2080,7 +2117,19 @@ typedef struct specv_verify_greedy_desc {
     uint32_t canary1;
 } specv_verify_greedy_desc;
 
+/* What the kernel of A1 takes. */
+typedef struct specv_verify_greedy_task {
+    specv_verify_greedy_desc d; /* resolved */
+    int32_t is_short;
+} specv_verify_greedy_task;
+
 #define SPECV_VERIFY_THREADS 128 /* specv_verify_greedy_kernel: a warp per row */
+
+/* Dense rows of at most 31 drafts: a warp looks at a row once, and where its tokens are does not
+   depend on what is in memory. */
+SPECV_NUMFN int specv_i_is_short(const specv_verify_greedy_desc *d) {
+    return !specv_i_is_csr(&d->rows) && d->rows.max_draft < 32;
+}
 
 #if !defined(__CUDACC_RTC__)
 
@@ -2145,8 +2194,8 @@ SPECV_HOSTFN void specv_verify_greedy_resolve(specv_verify_greedy_desc *d) {
 }
 
 #if SPECV_I_LAUNCHERS
-/* A1. One launch, a warp per row. Reads tokens up to the first stop (in steps of 128) once:
-   one dependent round trip, one more when num_active or lengths are given. */
+/* A1. One launch, a warp per row. Reads tokens up to the first stop (in steps of 128) once: one
+   dependent round trip, whatever is given, two where CSR lengths are; one more per 128 drafts. */
 SPECV_LAUNCHER int specv_verify_greedy(const specv_verify_greedy_desc *d,
                                        struct CUstream_st *stream) SPECV_AS(specv_verify_greedy);
 #endif
@@ -2186,7 +2235,7 @@ SPECV_DEVFN void specv_i_load_chunks(uint2 raw[4], const void *tokens, int dtype
                                      int left) {
 #pragma unroll
     for (int c = 0; c < 4; ++c)
-        if (32 * c < left) specv_i_load_token(&raw[c], tokens, dtype, first + 32 * c);
+        specv_i_load_token_below(32 * c, left, &raw[c], tokens, dtype, first + 32 * c);
 }
 
 /* The accept scan. Four chunks of 32 positions are loaded before the first ballot, so that a
@@ -2237,110 +2286,212 @@ typedef struct specv_verdict {
 /* Does the walk along the row end at this draft? At a mismatch, at an id outside the vocabulary,
    and behind an accepted EOS. Without vocab and num_eos only the comparison is paid for, and it
    is arithmetic: a branch per condition would cost more than the condition. */
-SPECV_DEVFN int specv_i_stops(const specv_verify_greedy_desc *d, int64_t draft, int64_t target) {
-    int stops = (draft != target) | (draft < 0);
-    if (d->vocab | d->num_eos)
-        stops |= !specv_i_is_token(draft, d->vocab) | specv_i_is_eos(d, draft);
+SPECV_DEVFN int specv_i_stops(const specv_verify_greedy_desc *d, uint2 draft, uint2 target,
+                              int dtype, int has_options) {
+    int stops = draft.x != target.x;
+    if (dtype == SPECV_I64) stops |= draft.y != target.y;
+    stops |= (int32_t)(dtype == SPECV_I64 ? draft.y : draft.x) < 0;
+    if (has_options) {
+        const int64_t token = specv_i_token(draft, dtype);
+        stops |= !specv_i_is_token(token, d->vocab) | specv_i_is_eos(d, token);
+    }
     return stops;
 }
 
 /* Where the walk ended, from the tokens there. position == n_draft: all drafts were accepted, and
-   target is the bonus. */
+   target is the bonus. A draft at which it ended, and that is the target's own token and one of the
+   vocabulary, is an accepted EOS. */
 SPECV_DEVFN specv_verdict specv_i_verdict(const specv_verify_greedy_desc *d, const specv_row *row,
-                                          int position, int64_t draft, int64_t target) {
-    specv_verdict v;
-    int rejected = position < row->n_draft;
-    if (rejected && draft == target && specv_i_is_token(draft, d->vocab)) { /* an accepted EOS */
-        v.next_token = -1, v.accepted_len = position + 1, v.mismatch = 0, v.finished = 1;
-        v.status = row->status;
-        return v;
-    }
-    v.next_token = target, v.accepted_len = position, v.mismatch = rejected;
-    v.finished = specv_i_is_eos(d, target);
-    v.status = row->status;
-    if (rejected && draft != -1 && !specv_i_is_token(draft, d->vocab))
-        v.status |= SPECV_ROW_BAD_DRAFT;
-    if (!specv_i_is_token(target, d->vocab)) {
-        v.next_token = -1;
-        v.status |= SPECV_ROW_BAD_TARGET;
-    }
+                                          int position, int64_t draft, int64_t target,
+                                          int has_options) {
+    const int64_t vocab = has_options ? d->vocab : 0;
+    const int has_draft = position < row->n_draft;
+    const int eos = has_options && (has_draft & (draft == target) & specv_i_is_token(draft, vocab));
+    specv_verdict v = {};
+    v.next_token = row->readable & !eos & specv_i_is_token(target, vocab) ? target : -1;
+    v.accepted_len = position + eos, v.mismatch = has_draft & !eos;
     return v;
 }
 
-SPECV_DEVFN int64_t specv_i_token_of_lane(uint2 raw, int dtype, int lane) {
-    raw.x = __shfl_sync(SPECV_FULL_WARP, raw.x, lane);
-    if (dtype == SPECV_I64) raw.y = __shfl_sync(SPECV_FULL_WARP, raw.y, lane);
-    return specv_i_token(raw, dtype);
+/* The rest of it, which few ask for. */
+SPECV_DEVFN void specv_i_verdict_more(const specv_verify_greedy_desc *d, const specv_row *row,
+                                      int position, int64_t draft, int64_t target,
+                                      specv_verdict *v) {
+    const int eos = v->accepted_len > position, emits = row->readable & !eos;
+    v->finished = eos | (emits & specv_i_is_eos(d, target));
+    v->status = row->status;
+    if (v->mismatch && draft != -1 && !specv_i_is_token(draft, d->vocab))
+        v->status |= SPECV_ROW_BAD_DRAFT;
+    if (emits && v->next_token < 0) v->status |= SPECV_ROW_BAD_TARGET;
 }
 
-/* specv_warp_verify_greedy_row for a dtype that the compiler knows. */
-SPECV_DEVFN specv_verdict specv_i_warp_verify_row(const specv_verify_greedy_desc *d, int row,
-                                                  uint32_t status_bits, int dtype) {
-    const specv_row r = specv_thread_load_row(&d->rows, row);
-    const int lane = specv_i_lane(), max_draft = d->rows.max_draft;
-    const int64_t columns = (int64_t)max_draft + 1;
-    const int64_t draft_base = specv_i_is_csr(&d->rows) ? r.first : row * d->draft_stride_elems;
-    const int64_t target_base =
-        specv_i_is_csr(&d->rows) ? r.first + row : row * d->target_stride_elems;
-    const int64_t out_base = row * d->out_stride_elems;
-    specv_verdict v;
-    int written = 0; /* columns of out_tokens */
-    v.next_token = -1, v.accepted_len = 0, v.mismatch = 0, v.finished = 0, v.status = r.status;
+/* Where a row's outputs are: known before its tokens. */
+typedef struct specv_i_row_outputs {
+    int32_t *accepted_len;
+    uint8_t *mismatch;
+    void *next_token;
+    unsigned mine, up_to_mine; /* lanes */
+    int has_options, has_more; /* has_more: there are other outputs than these three */
+} specv_i_row_outputs;
 
-    /* Position n_draft always stops: it needs no draft and holds the bonus. */
-#pragma unroll 1
-    for (int base = 0, done = !r.readable; !done; base += 128) {
-        uint2 draft_raw[4] = {}, target_raw[4] = {};
-        const int j0 = base + lane;
-        specv_i_load_chunks(draft_raw, d->draft_tokens, dtype, draft_base + j0, r.n_draft - j0);
-        specv_i_load_chunks(target_raw, d->target_tokens, dtype, target_base + j0,
-                            r.n_draft + 1 - j0);
-#pragma unroll
-        for (int c = 0; c < 4; ++c) {
-            int chunk = base + 32 * c, j = chunk + lane, emitted = chunk + 32;
-            int64_t draft = specv_i_token(draft_raw[c], dtype);
-            int64_t target = specv_i_token(target_raw[c], dtype);
-            int first = specv_warp_first_reject((j >= r.n_draft) | specv_i_stops(d, draft, target));
-            if (first < 32) {
-                int64_t draft_there = specv_i_token_of_lane(draft_raw[c], dtype, first);
-                int64_t target_there = specv_i_token_of_lane(target_raw[c], dtype, first);
-                v = specv_i_verdict(d, &r, chunk + first, draft_there, target_there);
-                emitted = v.accepted_len + (v.next_token >= 0);
-                done = 1;
-            }
-            if (d->out_tokens && j < columns) /* an accepted draft is the target's own token */
-                specv_i_store_token(d->out_tokens, dtype, out_base + j, j < emitted ? target : -1);
-            written = chunk + 32;
-            if (done) break;
-        }
+SPECV_DEVFN specv_i_row_outputs specv_i_row_outputs_of(const specv_verify_greedy_desc *d, int row,
+                                                       int lane, int dtype, int has_more) {
+    specv_i_row_outputs o;
+    uint64_t accepted_len = (uint64_t)(d->accepted_len + row), mismatch = (uint64_t)d->mismatch;
+    uint64_t next_token = (uint64_t)d->next_token;
+    if (mismatch) mismatch += (uint64_t)row;
+    if (next_token) next_token += (uint64_t)row * (dtype == SPECV_I64 ? 8 : 4);
+    o.mine = 1u << lane, o.up_to_mine = (2u << lane) - 1;
+    o.has_options = d->vocab != 0 || d->num_eos != 0;
+    o.has_more = has_more || d->out_tokens || d->num_emitted || d->finished || d->row_status;
+    SPECV_I_EARLY("l", accepted_len);
+    SPECV_I_EARLY("l", mismatch);
+    SPECV_I_EARLY("l", next_token);
+    SPECV_I_EARLY("r", o.mine);
+    SPECV_I_EARLY("r", o.up_to_mine);
+    SPECV_I_EARLY("r", o.has_options);
+    SPECV_I_EARLY("r", o.has_more);
+    o.accepted_len = (int32_t *)__cvta_global_to_generic(accepted_len);
+    o.mismatch = mismatch ? (uint8_t *)__cvta_global_to_generic(mismatch) : 0;
+    o.next_token = next_token ? __cvta_global_to_generic(next_token) : 0;
+    return o;
+}
+
+/* 32 positions of a row, j in this lane. If the walk ends here, the lane where it does writes what
+   is said of the row, and gets the verdict if it is asked for. Returns the lanes that stop. */
+SPECV_DEVFN unsigned specv_i_warp_walk(const specv_verify_greedy_desc *d, const specv_row *r,
+                                       const specv_i_row_outputs *o, int row, int j,
+                                       uint2 draft_raw, uint2 target_raw, int dtype,
+                                       int has_options, uint32_t status_bits,
+                                       specv_verdict *verdict) {
+    const int64_t draft = specv_i_token(draft_raw, dtype);
+    const int64_t target = specv_i_token(target_raw, dtype);
+    const int stops =
+        (j >= r->n_draft) | specv_i_stops(d, draft_raw, target_raw, dtype, has_options);
+    const unsigned all = __ballot_sync(SPECV_FULL_WARP, stops), up_to_mine = all & o->up_to_mine;
+    const int ends_here = up_to_mine == o->mine;
+    specv_verdict v = specv_i_verdict(d, r, j, draft, target, has_options);
+    if (ends_here) {
+        *o->accepted_len = v.accepted_len;
+        if (o->next_token) specv_i_store_token(o->next_token, dtype, 0, v.next_token);
+        if (o->mismatch) *o->mismatch = (uint8_t)v.mismatch;
     }
-    if (d->out_tokens)
-        for (int64_t j = written + lane; j < columns; j += 32)
-            specv_i_store_token(d->out_tokens, dtype, out_base + j, -1);
-    if (lane == 0) {
-        d->accepted_len[row] = v.accepted_len;
-        if (d->mismatch) d->mismatch[row] = (uint8_t)v.mismatch;
-        if (d->next_token) specv_i_store_token(d->next_token, dtype, row, v.next_token);
-        if (d->num_emitted) d->num_emitted[row] = v.accepted_len + (v.next_token >= 0);
+    if (!o->has_more) return all;
+    const int num_emitted = v.accepted_len + (v.next_token >= 0);
+    if (ends_here) {
+        specv_i_verdict_more(d, r, j, draft, target, &v);
+        if (d->num_emitted) d->num_emitted[row] = num_emitted;
         if (d->finished) d->finished[row] = (uint8_t)v.finished;
         specv_i_put_status(d->row_status, row, v.status | status_bits, d->keep_status);
+        if (verdict) *verdict = v;
     }
-    return v;
+    if (d->out_tokens && j <= d->rows.max_draft) { /* an accepted draft is the target's token */
+        const int is_emitted = ends_here ? num_emitted > j : up_to_mine == 0;
+        specv_i_store_token(d->out_tokens, dtype, row * d->out_stride_elems + j,
+                            is_emitted ? target : -1);
+    }
+    return all;
+}
+
+/* A1 of a dense row of at most 31 drafts: tokens are loaded beside its length, whatever that will
+   be. Returns the lane that has the
+   verdict, if v is not null. */
+SPECV_DEVFN int specv_i_warp_verify_short(const specv_verify_greedy_desc *d, int row,
+                                          uint32_t status_bits, int dtype, int lane,
+                                          specv_verdict *v) {
+    int64_t draft_at = row * d->draft_stride_elems + lane;
+    int64_t target_at = row * d->target_stride_elems + lane;
+    uint2 draft = {}, target = {};
+    unsigned all;
+    SPECV_I_EARLY("l", draft_at);
+    SPECV_I_EARLY("l", target_at);
+    specv_i_load_token_below(lane, d->rows.max_draft, &draft, d->draft_tokens, dtype, draft_at);
+    specv_i_load_token_below(lane, d->rows.max_draft + 1, &target, d->target_tokens, dtype,
+                             target_at);
+    const specv_row r = specv_i_load_dense_row(&d->rows, row);
+    const specv_i_row_outputs o = specv_i_row_outputs_of(d, row, lane, dtype, v != 0);
+    if (o.has_options)
+        all = specv_i_warp_walk(d, &r, &o, row, lane, draft, target, dtype, 1, status_bits, v);
+    else
+        all = specv_i_warp_walk(d, &r, &o, row, lane, draft, target, dtype, 0, status_bits, v);
+    return __ffs((int)all) - 1;
+}
+
+/* A1 of any row, 128 positions at a time; of a dense row the first are loaded beside its length.
+   Returns the lane that has the
+   verdict, if v is not null. */
+SPECV_DEVFN int specv_i_warp_verify_long(const specv_verify_greedy_desc *d, int row,
+                                         uint32_t status_bits, int dtype, int lane,
+                                         specv_verdict *v) {
+    const int csr = specv_i_is_csr(&d->rows), max_draft = d->rows.max_draft;
+    int64_t draft_at = row * d->draft_stride_elems + lane;
+    int64_t target_at = row * d->target_stride_elems + lane;
+    uint2 draft[4] = {}, target[4] = {};
+    int stop = -1;
+    if (!csr) {
+        specv_i_load_chunks(draft, d->draft_tokens, dtype, draft_at, max_draft - lane);
+        specv_i_load_chunks(target, d->target_tokens, dtype, target_at, max_draft + 1 - lane);
+    }
+    const specv_row r = specv_thread_load_row(&d->rows, row);
+    const specv_i_row_outputs o = specv_i_row_outputs_of(d, row, lane, dtype, v != 0);
+    if (csr) draft_at = r.first + lane, target_at = draft_at + row;
+        /* Position n_draft always stops: it needs no draft and holds the bonus. */
+#pragma unroll 1
+    for (int base = 0; base <= max_draft; base += 128) {
+        if (stop < 0 && (csr || base > 0)) {
+            const int left = r.n_draft - base - lane;
+            specv_i_load_chunks(draft, d->draft_tokens, dtype, draft_at + base, left);
+            specv_i_load_chunks(target, d->target_tokens, dtype, target_at + base,
+                                r.readable ? left + 1 : 0);
+        }
+#pragma unroll
+        for (int c = 0; c < 4; ++c) {
+            const int chunk = base + 32 * c;
+            if (chunk > max_draft) break;
+            if (stop < 0) {
+                const unsigned all = specv_i_warp_walk(d, &r, &o, row, chunk + lane, draft[c],
+                                                       target[c], dtype, 1, status_bits, v);
+                if (all) stop = __ffs((int)all) - 1;
+            } else if (d->out_tokens && chunk + lane <= max_draft) {
+                specv_i_store_token(d->out_tokens, dtype, row * d->out_stride_elems + chunk + lane,
+                                    -1);
+            }
+        }
+        if (stop >= 0 && !d->out_tokens) break;
+    }
+    return stop;
+}
+
+/* The same with constants for what the descriptor says; is_short: specv_i_is_short. */
+SPECV_DEVFN int specv_i_verify_row(const specv_verify_greedy_desc *d, int row, uint32_t status_bits,
+                                   int is_short, int lane, specv_verdict *v) {
+    if (d->token_dtype == SPECV_I64)
+        return is_short ? specv_i_warp_verify_short(d, row, status_bits, SPECV_I64, lane, v)
+                        : specv_i_warp_verify_long(d, row, status_bits, SPECV_I64, lane, v);
+    return is_short ? specv_i_warp_verify_short(d, row, status_bits, SPECV_I32, lane, v)
+                    : specv_i_warp_verify_long(d, row, status_bits, SPECV_I32, lane, v);
 }
 
 /* A1 for one row: verdict, and all outputs of the descriptor for that row. status_bits are added
    to row_status.
    Call: warp; 0 <= row < batch. In: a valid, resolved descriptor. Out: as the descriptor says.
-   Cost: see specv_verify_greedy; ceil((k + 1) / 32) ballots at most. */
+   Cost: see specv_verify_greedy; ceil((k + 1) / 32) ballots at most, 6 shuffles. */
 SPECV_DEVFN specv_verdict specv_warp_verify_greedy_row(const specv_verify_greedy_desc *d, int row,
                                                        uint32_t status_bits) {
-    return d->token_dtype == SPECV_I64 ? specv_i_warp_verify_row(d, row, status_bits, SPECV_I64)
-                                       : specv_i_warp_verify_row(d, row, status_bits, SPECV_I32);
+    specv_verdict v;
+    const int stop =
+        specv_i_verify_row(d, row, status_bits, specv_i_is_short(d), specv_i_lane(), &v);
+    v.next_token = __shfl_sync(SPECV_FULL_WARP, (long long)v.next_token, stop);
+    v.accepted_len = __shfl_sync(SPECV_FULL_WARP, v.accepted_len, stop);
+    v.mismatch = __shfl_sync(SPECV_FULL_WARP, v.mismatch, stop);
+    v.finished = __shfl_sync(SPECV_FULL_WARP, v.finished, stop);
+    v.status = __shfl_sync(SPECV_FULL_WARP, v.status, stop);
+    return v;
 }
 
 #if !defined(SPECVERIFY_STATIC)
 SPECV_KERNEL __launch_bounds__(SPECV_VERIFY_THREADS)
-    specv_verify_greedy_kernel(const __grid_constant__ specv_verify_greedy_desc d);
+    specv_verify_greedy_kernel(const __grid_constant__ specv_verify_greedy_task task);
 #endif
 
 #endif /* __CUDACC__ */
@@ -4757,7 +4908,7 @@ SPECV_DEVFN void specv_i_block_accept_tile(const specv_verify_greedy_desc *d, in
     const int step_row = num_threads / columns, step_j = num_threads % columns;
     int row = thread / columns, j = thread % columns;
     /* CSR rows begin at row_start[b] and row_start[b] + b. */
-    const int csr = specv_i_is_csr(&d->rows);
+    const int csr = specv_i_is_csr(&d->rows), has_options = d->vocab || d->num_eos;
     const int64_t draft_stride = csr ? 0 : d->draft_stride_elems;
     const int64_t target_stride = csr ? 1 : d->target_stride_elems;
 
@@ -4791,12 +4942,13 @@ SPECV_DEVFN void specv_i_block_accept_tile(const specv_verify_greedy_desc *d, in
 #pragma unroll
         for (int u = 0; u < SPECV_I_FLIGHT; ++u) {
             if (base + (unsigned)(u * num_threads) >= total) break;
-            int64_t draft = specv_i_token(draft_raw[u], dtype);
-            int64_t target = specv_i_token(target_raw[u], dtype);
-            int stops = (int)(has_draft >> u & 1) & specv_i_stops(d, draft, target);
+            int stops = (int)(has_draft >> u & 1) &
+                        specv_i_stops(d, draft_raw[u], target_raw[u], dtype, has_options);
             unsigned mask = __ballot_sync(SPECV_FULL_WARP, stops);
             if (stops && (mask & mine_below) == 0) { /* the row's first stop in this warp */
-                int eos = draft == target && specv_i_is_token(draft, d->vocab);
+                int64_t draft = specv_i_token(draft_raw[u], dtype);
+                int eos = draft == specv_i_token(target_raw[u], dtype) &&
+                          specv_i_is_token(draft, d->vocab);
                 atomicMin(&lens[row], 2 * j + eos);
             }
             row += step_row, j += step_j;
@@ -7544,12 +7696,15 @@ SPECV_LAUNCHER_BODY int specv_version(void) { return SPECVERIFY_VERSION; }
 #if !defined(SPECVERIFY_NO_GREEDY) || !defined(SPECVERIFY_NO_PACK) /* B2 starts A1 */
 
 /* A1. Grid: ceil(batch / 4) blocks of SPECV_VERIFY_THREADS; warp w of block x has row 4 x + w.
-   Bytes: drafts and targets up to the stop, rounded up to 128 positions; outputs once. */
+   Bytes: drafts and targets up to the stop, rounded up to 128 positions; outputs once.
+   Round trips: dense, tokens with num_active and draft_len; CSR, num_active with starts, then
+   tokens. Then 128 more positions each. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_VERIFY_THREADS)
-    specv_verify_greedy_kernel(const __grid_constant__ specv_verify_greedy_desc d) {
-    int64_t row = (int64_t)blockIdx.x * (SPECV_VERIFY_THREADS / 32) + specv_i_thread() / 32;
-    specv_i_begin(d.chained);
-    if (row < d.rows.batch) specv_warp_verify_greedy_row(&d, (int)row, 0);
+    specv_verify_greedy_kernel(const __grid_constant__ specv_verify_greedy_task task) {
+    const int row = (int)(blockIdx.x * (SPECV_VERIFY_THREADS / 32) + threadIdx.x / 32);
+    const int lane = (int)threadIdx.x & 31;
+    specv_i_begin(task.d.chained);
+    if (row < task.d.rows.batch) specv_i_verify_row(&task.d, row, 0, task.is_short, lane, 0);
 }
 
 #if !defined(__CUDACC_RTC__)
@@ -7558,12 +7713,14 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_VERIFY_THREADS)
 static int specv_i_launch_greedy(const specv_verify_greedy_desc *desc, int chained,
                                  cudaStream_t stream) {
     const int64_t rows_per_block = SPECV_VERIFY_THREADS / 32;
-    specv_verify_greedy_desc d = *desc;
-    d.chained = chained;
-    specv_verify_greedy_resolve(&d);
+    specv_verify_greedy_task task = SPECV_ZERO;
+    task.d = *desc;
+    task.d.chained = chained;
+    task.is_short = specv_i_is_short(desc);
+    specv_verify_greedy_resolve(&task.d);
     return specv_i_launch((const void *)specv_verify_greedy_kernel,
-                          (d.rows.batch + rows_per_block - 1) / rows_per_block,
-                          SPECV_VERIFY_THREADS, &d, chained, stream);
+                          (desc->rows.batch + rows_per_block - 1) / rows_per_block,
+                          SPECV_VERIFY_THREADS, &task, chained, stream);
 }
 
 SPECV_LAUNCHER_BODY int specv_verify_greedy(const specv_verify_greedy_desc *desc,

@@ -153,8 +153,9 @@ static void test_null_outputs(void) {
     }
 }
 
-/* The device gets no bytes for drafts beyond a row's length nor for inert rows: ptxrun reports an
-   access to them as uninitialised. */
+/* The device gets no bytes for what may not be read: the gaps behind the columns of dense rows; of
+   a CSR batch drafts beyond a row's length, and inert rows. ptxrun reports an access to them as
+   uninitialised. */
 static void test_unread(void) {
 #if T_DEVICE
     for (int i = 0; i < 2 * NUM_LAYOUTS; ++i) {
@@ -174,10 +175,11 @@ static void test_unread(void) {
         d = batch_describe(&b, T_DEVICE_SIDE);
         T_CUDA(cudaMalloc(&draft, b.draft.bytes));
         T_CUDA(cudaMalloc(&target, b.target.bytes));
-        for (int row = 0; row < s.num_active; ++row) {
+        for (int row = 0; row < (s.layout == CSR ? s.num_active : s.batch); ++row) {
             const truth *r = &b.rows[row];
             size_t at = (size_t)(s.layout == CSR ? r->first + row : row * b.target_stride) * 4;
-            size_t drafts_at = (size_t)r->first * 4, bytes = (size_t)r->n_draft * 4;
+            size_t drafts_at = (size_t)(s.layout == CSR ? r->first : row * b.draft_stride) * 4;
+            size_t bytes = (size_t)(s.layout == CSR ? r->n_draft : s.max_draft) * 4;
             if (bytes)
                 T_CUDA(cudaMemcpy((char *)draft + drafts_at, b.draft.host + drafts_at, bytes,
                                   cudaMemcpyHostToDevice));

@@ -18,7 +18,8 @@ int main(void) {
     const int32_t draft[3] = {5, 6, 7}, target[4] = {5, 6, 9, 9};
     int32_t *device, accepted[3] = {0, 0, 0};
     specv_verify_greedy_desc d = SPECV_ZERO;
-    void *args[1] = {&d};
+    specv_verify_greedy_task task = SPECV_ZERO;
+    void *args[1] = {&task};
     CUDA(cudaMalloc((void **)&device, 64));
     CUDA(cudaMemcpy(device, draft, sizeof draft, cudaMemcpyHostToDevice));
     CUDA(cudaMemcpy(device + 4, target, sizeof target, cudaMemcpyHostToDevice));
@@ -30,6 +31,7 @@ int main(void) {
     if (specv_verify_greedy(&d, NULL) != SPECV_OK) return 1;
     specv_verify_greedy_resolve(&d);
     d.accepted_len = device + 9;
+    task.d = d;
     CUDA(cudaLaunchKernel((const void *)specv_verify_greedy_kernel, dim3(1),
                           dim3(SPECV_VERIFY_THREADS), args, 0, NULL));
     verify_row<<<1, 32>>>(device, device + 4, device + 10);
