@@ -1151,6 +1151,32 @@ SPECV_NUMFN double specv_i_bits_double(uint64_t x) {
 #endif
 }
 
+/* ---- division by a number that is known early
+
+   Its inverse costs a division, before anything else is known; what then waits for lengths takes
+   five instructions instead of twenty. */
+typedef struct specv_i_divisor {
+    uint32_t by, inverse;
+} specv_i_divisor;
+
+SPECV_NUMFN specv_i_divisor specv_i_divisor_of(uint32_t by) {
+    specv_i_divisor d;
+    d.by = by, d.inverse = 0xffffffffu / by; /* so a quotient is right, or 1 too small */
+    return d;
+}
+
+SPECV_NUMFN uint64_t specv_i_divide(uint64_t n, specv_i_divisor d, uint32_t *rest) {
+    const uint32_t low = (uint32_t)n;
+    uint32_t quotient = (uint32_t)((uint64_t)low * d.inverse >> 32);
+    *rest = low - quotient * d.by;
+    if (n >> 32) {
+        *rest = (uint32_t)(n % d.by);
+        return n / d.by;
+    }
+    if (*rest >= d.by) *rest -= d.by, ++quotient;
+    return quotient;
+}
+
 /* ================================================================================== >>checks
 
    Host functions that know no operation. SPECV_CHECK returns from a validator; the checks of a
@@ -1558,6 +1584,23 @@ SPECV_DEVFN void specv_i_store_unit(void *p, uint4 v, int width) {
     }
 }
 
+/* 16 bytes of global memory, without a branch. */
+SPECV_DEVFN void specv_i_load_16_if(int wanted, uint4 *v, const void *p) {
+    asm volatile("{ .reg .pred p; setp.ne.s32 p, %4, 0;"
+                 " @p ld.global.v4.u32 {%0, %1, %2, %3}, [%5]; }"
+                 : "=r"(v->x), "=r"(v->y), "=r"(v->z), "=r"(v->w)
+                 : "r"(wanted), "l"(p)
+                 : "memory");
+}
+
+SPECV_DEVFN void specv_i_store_16_if(int wanted, void *p, uint4 v) {
+    asm volatile("{ .reg .pred p; setp.ne.s32 p, %0, 0;"
+                 " @p st.global.v4.u32 [%1], {%2, %3, %4, %5}; }"
+                 :
+                 : "r"(wanted), "l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+                 : "memory");
+}
+
 /* count units of `width` bytes, shared out over num_threads threads: 4 loads in flight in each,
    neighbouring threads on neighbouring units. */
 SPECV_DEVFN void specv_i_copy_units(char *dst, const char *src, int64_t count, int width,
@@ -1738,32 +1781,6 @@ SPECV_DEVFN int32_t specv_i_seat(const void *slot, int32_t slot_dtype, int32_t n
     return -1;
 }
 
-/* ---- division by a number that is known early
-
-   Its inverse costs a division, before anything else is known; what then waits for lengths takes
-   five instructions instead of twenty. */
-typedef struct specv_i_divisor {
-    uint32_t by, inverse;
-} specv_i_divisor;
-
-SPECV_DEVFN specv_i_divisor specv_i_divisor_of(uint32_t by) {
-    specv_i_divisor d;
-    d.by = by, d.inverse = 0xffffffffu / by; /* so a quotient is right, or 1 too small */
-    return d;
-}
-
-SPECV_DEVFN uint64_t specv_i_divide(uint64_t n, specv_i_divisor d, uint32_t *rest) {
-    const uint32_t low = (uint32_t)n;
-    uint32_t quotient = __umulhi(low, d.inverse);
-    *rest = low - quotient * d.by;
-    if (n >> 32) {
-        *rest = (uint32_t)(n % d.by);
-        return n / d.by;
-    }
-    if (*rest >= d.by) *rest -= d.by, ++quotient;
-    return quotient;
-}
-
 /* ---- ragged copies
 
    Segments of rows that lie anywhere are copied to anywhere, in all planes: segment i is
@@ -1878,19 +1895,30 @@ SPECV_DEVFN specv_plane_share specv_i_plane_share(const specv_i_places *from,
     return share;
 }
 
-/* Four units of a lane, 32 apart in the output: all loads are in flight before the first store. A
-   unit that the plane's addresses do not allow is copied in parts of `width` bytes. */
+#define SPECV_I_UNITS (SPECV_PIECE_BYTES / 512) /* that a lane copies at a time */
+
+/* The wanted ones of a lane's units, at most SPECV_I_UNITS: all loads are in flight before the first
+   store. A unit that the plane's addresses do not allow is copied in parts of `width` bytes. Planes
+   are in global memory; units of 16 bytes are copied without a branch. */
 SPECV_DEVFN void specv_i_copy_piece(char *dst, const char *src, const int64_t *dst_at,
-                                    const int64_t *src_at, int num_units, int unit, int width) {
+                                    const int64_t *src_at, const int *wanted, int units, int unit,
+                                    int width) {
+    uint4 v[SPECV_I_UNITS];
+    if (width == 16) {
+#pragma unroll
+        for (int u = 0; u < units; ++u) specv_i_load_16_if(wanted[u], &v[u], src + src_at[u]);
+#pragma unroll
+        for (int u = 0; u < units; ++u) specv_i_store_16_if(wanted[u], dst + dst_at[u], v[u]);
+        return;
+    }
 #pragma unroll 1
     for (int part = 0; part < unit; part += width) {
-        uint4 v[SPECV_PIECE_BYTES / 512];
 #pragma unroll
-        for (int u = 0; u < SPECV_PIECE_BYTES / 512; ++u)
-            if (32 * u < num_units) v[u] = specv_i_load_unit(src + src_at[u] + part, width);
+        for (int u = 0; u < units; ++u)
+            if (wanted[u]) v[u] = specv_i_load_unit(src + src_at[u] + part, width);
 #pragma unroll
-        for (int u = 0; u < SPECV_PIECE_BYTES / 512; ++u)
-            if (32 * u < num_units) specv_i_store_unit(dst + dst_at[u] + part, v[u], width);
+        for (int u = 0; u < units; ++u)
+            if (wanted[u]) specv_i_store_unit(dst + dst_at[u] + part, v[u], width);
     }
 }
 
@@ -1927,7 +1955,7 @@ SPECV_DEVFN void specv_i_warp_copy_runs(const specv_i_ragged *r, char *dst, cons
    Call: warp. In: planes in global memory. Sync: none. */
 SPECV_DEVFN void specv_i_warp_copy_ragged(const specv_i_ragged *r, const specv_i_shape *shape,
                                           specv_plane_share share) {
-    enum { UNITS = SPECV_PIECE_BYTES / 512, PIECE = 32 * UNITS };
+    enum { PIECE = 32 * SPECV_I_UNITS };
     const specv_i_places *from = &r->from, *to = &r->to;
     const int32_t *offsets = r->offsets;
     const int shift = shape->shift, unit = 1 << shift;
@@ -1957,13 +1985,15 @@ SPECV_DEVFN void specv_i_warp_copy_ragged(const specv_i_ragged *r, const specv_i
         const int64_t high = bytes - low < PIECE << shift ? bytes : low + (PIECE << shift);
         const int num_units = ((int)(high - low) >> shift) - specv_i_lane();
         const int stop = left < r->num_planes - plane ? plane + (int)left : r->num_planes;
-        int64_t src_at[UNITS], dst_at[UNITS], src_unit = 0, dst_unit = 0;
+        int64_t src_at[SPECV_I_UNITS], dst_at[SPECV_I_UNITS], src_unit = 0, dst_unit = 0;
+        int wanted[SPECV_I_UNITS];
         uint32_t in_row, in_head = shape->head_units.by; /* of the unit before: behind its head */
         left -= stop - plane;
 #pragma unroll
-        for (int u = 0; u < UNITS; ++u) {
+        for (int u = 0; u < SPECV_I_UNITS; ++u) {
+            wanted[u] = 32 * u < num_units;
             in_head += 32, src_unit += 32 << shift, dst_unit += 32 << shift;
-            if (in_head >= shape->head_units.by && 32 * u < num_units && shape->has_units) {
+            if (in_head >= shape->head_units.by && wanted[u] && shape->has_units) {
                 const uint32_t next = within + (uint32_t)(specv_i_lane() + 32 * u);
                 const int32_t row = row0 + (int32_t)specv_i_divide(next, shape->row_units, &in_row);
                 const int64_t head = (int64_t)specv_i_divide(in_row, shape->head_units, &in_head);
@@ -1991,10 +2021,8 @@ SPECV_DEVFN void specv_i_warp_copy_ragged(const specv_i_ragged *r, const specv_i
                 specv_i_unit_bytes((uint64_t)src | (uint64_t)dst | (uint64_t)shape->fits);
             if (!shape->has_units)
                 specv_i_warp_copy_runs(r, dst, src, shape->run_bytes, shape->rows_join, low, high);
-            else if (width == 16)
-                specv_i_copy_piece(dst, src, dst_at, src_at, num_units, 16, 16);
             else
-                specv_i_copy_piece(dst, src, dst_at, src_at, num_units, unit, width);
+                specv_i_copy_piece(dst, src, dst_at, src_at, wanted, SPECV_I_UNITS, unit, width);
         }
         within += PIECE;
         row0 += (int32_t)specv_i_divide(within, shape->row_units, &within);
@@ -2288,8 +2316,7 @@ typedef struct specv_verdict {
    is arithmetic: a branch per condition would cost more than the condition. */
 SPECV_DEVFN int specv_i_stops(const specv_verify_greedy_desc *d, uint2 draft, uint2 target,
                               int dtype, int has_options) {
-    int stops = draft.x != target.x;
-    if (dtype == SPECV_I64) stops |= draft.y != target.y;
+    int stops = ((draft.x ^ target.x) | (draft.y ^ target.y)) != 0; /* y of an int32 is 0 */
     stops |= (int32_t)(dtype == SPECV_I64 ? draft.y : draft.x) < 0;
     if (has_options) {
         const int64_t token = specv_i_token(draft, dtype);
@@ -2478,7 +2505,7 @@ SPECV_DEVFN int specv_i_verify_row(const specv_verify_greedy_desc *d, int row, u
    Cost: see specv_verify_greedy; ceil((k + 1) / 32) ballots at most, 6 shuffles. */
 SPECV_DEVFN specv_verdict specv_warp_verify_greedy_row(const specv_verify_greedy_desc *d, int row,
                                                        uint32_t status_bits) {
-    specv_verdict v;
+    specv_verdict v = {};
     const int stop =
         specv_i_verify_row(d, row, status_bits, specv_i_is_short(d), specv_i_lane(), &v);
     v.next_token = __shfl_sync(SPECV_FULL_WARP, (long long)v.next_token, stop);
@@ -4782,6 +4809,37 @@ typedef struct specv_verify_pack_kv_desc {
    less. A second, chained launch is taken to cost about as much. Estimates: never timed. */
 #define SPECV_ONE_LAUNCH_DRAFTS 4096
 
+/* B2 of a small step: dense, at most 128 drafts a row, in columns padded to a power of two at most
+   SPECV_ONE_LAUNCH_DRAFTS in all, KV in units of 16 bytes. Which (row, draft, unit) a lane copies
+   does not depend on what is accepted, only whether it does and where to: it looks for nothing. */
+#define SPECV_I_SMALL_DRAFTS 128
+#define SPECV_I_TURNS        8 /* tokens of a lane, of drafts and of targets */
+#define SPECV_I_SMALL_ROWS   (SPECV_PACK_THREADS * SPECV_I_TURNS / 8)
+
+typedef struct specv_i_small_task {
+    specv_verify_pack_kv_desc d; /* resolved */
+    uint32_t verify_blocks;      /* the first blocks: a warp per row */
+    uint32_t unit_blocks;        /* blocks that share a plane's units, behind one for offsets */
+    uint32_t log_columns;
+    uint32_t turns;      /* 1 to SPECV_I_TURNS: a warp looks at 32 * turns places for drafts */
+    uint32_t log_places; /* of 32 * turns */
+    uint32_t warp_rows, row_turns;
+    uint32_t loops; /* a warp has more than one plane or unit */
+    uint32_t alone; /* each warp looks at all drafts: no barrier */
+    uint32_t units; /* of all drafts of a plane */
+    uint32_t flight;
+    uint32_t capacity;          /* capacity_rows, at most 2^30 */
+    specv_i_divisor plane_step; /* blocks that share a unit's planes */
+    specv_i_divisor row_units, max_draft;
+} specv_i_small_task;
+
+/* Columns of a row: 8, 16, 32, 64, 128. */
+SPECV_NUMFN int specv_i_log_columns(int max_draft) {
+    int log = 3;
+    while (1 << log < max_draft) ++log;
+    return log;
+}
+
 /* Blocks of B2's one kernel that write what A1 does; all others copy. */
 SPECV_NUMFN int specv_i_verify_blocks(int batch) {
     int blocks = (batch + SPECV_PACK_THREADS / 32 - 1) / (SPECV_PACK_THREADS / 32);
@@ -4860,6 +4918,18 @@ SPECV_HOSTFN void specv_pack_kv_resolve(specv_pack_kv_desc *d) {
 SPECV_HOSTFN void specv_verify_pack_kv_resolve(specv_verify_pack_kv_desc *d) {
     specv_verify_greedy_resolve(&d->verify);
     specv_i_kv_resolve(&d->kv, &d->verify.rows);
+}
+
+/* Is B2 a small step (see specv_i_small_task)? For any valid descriptor. */
+SPECV_HOSTFN int specv_i_is_small_pack(const specv_verify_pack_kv_desc *d) {
+    const specv_rows *r = &d->verify.rows;
+    const uint64_t bits = (uint64_t)d->kv.src | (uint64_t)d->kv.dst | (uint64_t)d->kv.row_bytes |
+                          (uint64_t)d->kv.src_pos_stride_bytes |
+                          (uint64_t)d->kv.src_seq_stride_bytes |
+                          (uint64_t)d->kv.dst_row_stride_bytes;
+    if (specv_i_is_csr(r) || r->max_draft < 1 || r->max_draft > SPECV_I_SMALL_DRAFTS) return 0;
+    if ((int64_t)r->batch << specv_i_log_columns(r->max_draft) > SPECV_ONE_LAUNCH_DRAFTS) return 0;
+    return bits % 16 == 0 && d->kv.row_bytes / 16 < (1 << 30) / (r->batch * r->max_draft);
 }
 
 /* How many kernels B2 launches for this descriptor: 1, or 2 when every block would have to compare
@@ -5063,11 +5133,259 @@ SPECV_DEVFN uint32_t specv_i_space_status(const specv_kv_pack *kv, const int32_t
     return overflows ? SPECV_ROW_NO_SPACE : 0;
 }
 
+/* The tokens at which a lane of a small step looks. */
+typedef struct specv_i_pairs {
+    uint2 draft[SPECV_I_TURNS], target[SPECV_I_TURNS];
+    int32_t n_draft, num_active; /* of the row that the lane answers for */
+} specv_i_pairs;
+
+/* A warp has rows row0 .. row0 + warp_rows - 1, in turns of 32 places; lane i answers for row
+   row0 + i. */
+SPECV_DEVFN void specv_i_load_pairs(const specv_i_small_task *t, uint32_t row0, int dtype,
+                                    specv_i_pairs *p) {
+    const specv_verify_greedy_desc *v = &t->d.verify;
+    const int lane = (int)threadIdx.x & 31, batch = v->rows.batch, max_draft = v->rows.max_draft;
+    const uint2 none = {0, 0};
+#pragma unroll
+    for (int u = 0; u < SPECV_I_TURNS; ++u) {
+        if (u > 0 && u >= (int)t->turns) break;
+        const int place = 32 * u + lane, row = (int)row0 + (place >> t->log_columns);
+        const int j = place & ((1 << t->log_columns) - 1);
+        const int end = row < batch ? max_draft : 0;
+        int64_t draft_at = row * v->draft_stride_elems + j;
+        int64_t target_at = row * v->target_stride_elems + j;
+        SPECV_I_EARLY("l", draft_at);
+        SPECV_I_EARLY("l", target_at);
+        p->draft[u] = none, p->target[u] = none;
+        specv_i_load_token_below(j, end, &p->draft[u], v->draft_tokens, dtype, draft_at);
+        specv_i_load_token_below(j, end, &p->target[u], v->target_tokens, dtype, target_at);
+    }
+}
+
+SPECV_DEVFN void specv_i_load_limits(const specv_i_small_task *t, uint32_t row0, uint32_t warp_rows,
+                                     specv_i_pairs *p) {
+    const specv_rows *rows = &t->d.verify.rows;
+    const uint32_t lane = threadIdx.x & 31;
+    const int has_row = lane < warp_rows && row0 + lane < (uint32_t)rows->batch;
+    p->n_draft = has_row ? rows->max_draft : 0, p->num_active = rows->batch;
+    specv_i_load_given(&p->n_draft, has_row ? rows->draft_len : 0, row0 + lane);
+    specv_i_load_given(&p->num_active, rows->num_active, 0);
+}
+
+/* The accepted length of the lane's row. Call: warp. Cost: a ballot a turn, two with EOS ids or a
+   vocabulary. */
+SPECV_DEVFN uint32_t specv_i_count_pairs(const specv_i_small_task *t, uint32_t row0,
+                                         const specv_i_pairs *p) {
+    const specv_verify_greedy_desc *v = &t->d.verify;
+    const int dtype = v->token_dtype, has_options = v->vocab != 0 || v->num_eos != 0;
+    const uint32_t lane = threadIdx.x & 31;
+    /* The row begins at bit `bit` of turn `turn`, and is a part of that or several whole ones. */
+    uint32_t turn = lane << t->log_columns >> 5, bit = lane << t->log_columns & 31;
+    uint32_t n, stop = 255, eos = 0; /* 255: none so far */
+    SPECV_I_EARLY("r", turn);
+    SPECV_I_EARLY("r", bit);
+    n = (uint32_t)p->n_draft > (uint32_t)v->rows.max_draft || (int)(row0 + lane) >= p->num_active
+            ? 0
+            : (uint32_t)p->n_draft;
+#pragma unroll
+    for (int u = 0; u < SPECV_I_TURNS; ++u) {
+        if (u > 0 && u >= (int)t->turns) break;
+        int stops = specv_i_stops(v, p->draft[u], p->target[u], dtype, has_options);
+        const uint32_t mine = __ballot_sync(SPECV_FULL_WARP, stops) >> bit;
+        const uint32_t chunk = (uint32_t)u - turn, at = (uint32_t)__ffs((int)mine) - 1;
+        const int is_first = (chunk < t->row_turns) & (stop == 255) & (mine != 0);
+        if (has_options) {
+            const int64_t draft = specv_i_token(p->draft[u], dtype);
+            stops &=
+                draft == specv_i_token(p->target[u], dtype) && specv_i_is_token(draft, v->vocab);
+            const uint32_t ends = __ballot_sync(SPECV_FULL_WARP, stops) >> bit;
+            if (is_first) eos = ends >> at & 1;
+        }
+        if (is_first) stop = 32 * chunk + at;
+    }
+    return stop < n ? stop + eos : n; /* a stop behind the row's drafts is another row's */
+}
+
+/* Sum over lanes 0..own of values in lanes 0..count-1. Call: warp. */
+SPECV_DEVFN uint32_t specv_i_short_scan(uint32_t value, uint32_t count) {
+    const uint32_t lane = threadIdx.x & 31;
+#pragma unroll
+    for (uint32_t distance = 1; distance < 32; distance *= 2) {
+        if (distance >= count) break;
+        const uint32_t below = __shfl_up_sync(SPECV_FULL_WARP, value, distance);
+        if (lane >= distance) value += below;
+    }
+    return value;
+}
+
+/* What is accepted before a row, and of it. Packed, of the rows of a warp: 8 bits for its length,
+   the others for the rows before it. base: what the warps before warp `lane` have. */
+typedef struct specv_i_spans {
+    uint32_t word, base;
+} specv_i_spans;
+
+SPECV_DEVFN uint32_t specv_i_span(const specv_i_small_task *t, specv_i_spans s,
+                                  const uint32_t *words, uint32_t row, uint32_t *before) {
+    const uint32_t word = t->alone ? __shfl_sync(SPECV_FULL_WARP, s.word, (int)row) : words[row];
+    *before = word >> 8;
+    if (!t->alone)
+        *before +=
+            __shfl_sync(SPECV_FULL_WARP, s.base, (int)(row << t->log_columns >> t->log_places));
+    return word & 255;
+}
+
+/* Where a lane's units come from and go to, but for the packed row: all that is known before what
+   is accepted. */
+typedef struct specv_i_lane_units {
+    int64_t from[SPECV_I_UNITS], within[SPECV_I_UNITS];
+    uint32_t row[SPECV_I_UNITS], j[SPECV_I_UNITS]; /* no unit: a j that no length exceeds */
+} specv_i_lane_units;
+
+SPECV_DEVFN void specv_i_place_units(const specv_i_small_task *t, uint32_t first, int units,
+                                     specv_i_lane_units *k) {
+#pragma unroll
+    for (int u = 0; u < units; ++u) {
+        const uint32_t unit = first + 32u * (uint32_t)u;
+        uint32_t in_row, j;
+        const uint64_t pos = specv_i_divide(unit, t->row_units, &in_row);
+        const uint32_t b = (uint32_t)specv_i_divide(pos, t->max_draft, &j);
+        k->within[u] = 16 * (int64_t)in_row;
+        k->from[u] =
+            k->within[u] + b * t->d.kv.src_seq_stride_bytes + j * t->d.kv.src_pos_stride_bytes;
+        k->row[u] = unit < t->units ? b : 0, k->j[u] = unit < t->units ? j : 255;
+        SPECV_I_EARLY("l", k->from[u]);
+        SPECV_I_EARLY("l", k->within[u]);
+        SPECV_I_EARLY("r", k->row[u]);
+        SPECV_I_EARLY("r", k->j[u]);
+    }
+}
+
+/* A plane, and how wide its accesses may be; 0: it is skipped. Without tables the host has seen to
+   16. */
+SPECV_DEVFN int specv_i_small_plane(const specv_kv_pack *kv, int plane, const char **src,
+                                    char **dst) {
+    *src = (const char *)kv->src, *dst = (char *)kv->dst;
+    if (!kv->src_planes) return 16;
+    *src = (const char *)kv->src_planes[plane], *dst = (char *)kv->dst_planes[plane];
+    return *src && *dst ? specv_i_unit_bytes((uint64_t)*src | (uint64_t)*dst) : 0;
+}
+
+/* B2 of a small step: a warp that copies, `units` units of a lane at a time. */
+SPECV_DEVFN void specv_i_copy_small(const specv_i_small_task *t, specv_i_spans s,
+                                    const uint32_t *words, uint32_t first, int plane0,
+                                    const char *src, char *dst, int width, specv_i_lane_units *k,
+                                    int units) {
+    const specv_kv_pack *kv = &t->d.kv;
+    int plane = plane0;
+#pragma unroll 1
+    for (;;) {
+        uint32_t before[SPECV_I_UNITS], count[SPECV_I_UNITS];
+        int64_t to_at[SPECV_I_UNITS];
+        int wanted[SPECV_I_UNITS];
+#pragma unroll
+        for (int u = 0; u < units; ++u) count[u] = specv_i_span(t, s, words, k->row[u], &before[u]);
+#pragma unroll
+        for (int u = 0; u < units; ++u) {
+            wanted[u] = (k->j[u] < count[u]) & (before[u] + count[u] <= t->capacity);
+            to_at[u] = k->within[u] + (before[u] + k->j[u]) * kv->dst_row_stride_bytes;
+        }
+#pragma unroll 1
+        for (;;) {
+            if (width) specv_i_copy_piece(dst, src, to_at, k->from, wanted, units, 16, width);
+            if (!t->loops) return;
+            plane += (int)t->plane_step.by;
+            if (plane >= kv->num_planes) break;
+            width = specv_i_small_plane(kv, plane, &src, &dst);
+        }
+        first += t->unit_blocks * blockDim.x * (uint32_t)units;
+        if (first - (threadIdx.x & 31) >= t->units) return;
+        plane = plane0;
+        width = specv_i_small_plane(kv, plane, &src, &dst);
+        specv_i_place_units(t, first, units, k);
+    }
+}
+
+/* B2 of a small step. Call: block. Round trips: tokens, lengths and planes; KV. A row's outputs:
+   the same, then its tokens again if there is a status. */
+SPECV_DEVFN void specv_i_block_small_pack(const specv_i_small_task *t, uint32_t *words,
+                                          uint32_t *sums) {
+    const specv_verify_greedy_desc *v = &t->d.verify;
+    const uint32_t lane = threadIdx.x & 31, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    const uint32_t batch = (uint32_t)v->rows.batch, warp_rows = t->warp_rows;
+    const uint32_t row0 = t->alone ? 0 : warp * warp_rows, own = row0 + lane;
+    const uint32_t verify_row = blockIdx.x * warps + warp;
+    const int verifies = blockIdx.x<t->verify_blocks, copies = blockIdx.x> t->verify_blocks;
+    specv_i_lane_units k; /* of warps that copy */
+    specv_i_spans s = {};
+    uint32_t status_bits = 0;
+    if (!verifies || v->row_status) { /* else no other row's length is needed */
+        specv_i_pairs p;
+        const char *src = 0;
+        char *dst = 0;
+        uint32_t first = 0;
+        int plane = 0, width = 0;
+        if (v->token_dtype == SPECV_I64)
+            specv_i_load_pairs(t, row0, SPECV_I64, &p);
+        else
+            specv_i_load_pairs(t, row0, SPECV_I32, &p);
+        specv_i_load_limits(t, row0, warp_rows, &p);
+        if (copies) {
+            uint32_t rank = blockIdx.x - t->verify_blocks - 1;
+            if (t->plane_step.by > 1) {
+                uint32_t own_plane;
+                rank = (uint32_t)specv_i_divide(rank, t->plane_step, &own_plane);
+                plane = (int)own_plane;
+            }
+            width = specv_i_small_plane(&t->d.kv, plane, &src, &dst);
+            first = rank * blockDim.x + threadIdx.x;
+            if (t->flight == 1) {
+                specv_i_place_units(t, first, 1, &k);
+            } else {
+                first = (first - lane) * SPECV_I_UNITS + lane;
+                specv_i_place_units(t, first, SPECV_I_UNITS, &k);
+            }
+        }
+        const uint32_t len = specv_i_count_pairs(t, row0, &p);
+        const uint32_t sum = specv_i_short_scan(len, warp_rows);
+        s.word = (sum - len) << 8 | len;
+        if (!t->alone) {
+            if (lane < warp_rows) words[own] = s.word;
+            if (lane == warp_rows - 1) sums[warp] = sum;
+            __syncthreads();
+            const uint32_t of_warp = lane < warps ? sums[lane] : 0;
+            s.base = specv_i_short_scan(of_warp, warps) - of_warp;
+        }
+        if (copies) {
+            if (t->flight == 1)
+                specv_i_copy_small(t, s, words, first, plane, src, dst, width, &k, 1);
+            else
+                specv_i_copy_small(t, s, words, first, plane, src, dst, width, &k, SPECV_I_UNITS);
+            return;
+        }
+        if (!verifies) {
+            uint32_t before = s.word >> 8;
+            if (!t->alone) before += __shfl_sync(SPECV_FULL_WARP, s.base, (int)warp);
+            if ((t->alone && warp > 0) || lane >= warp_rows || own >= batch) return;
+            t->d.kv.offsets[own] = (int32_t)before;
+            if (own == batch - 1) t->d.kv.offsets[batch] = (int32_t)(before + len);
+            return;
+        }
+        if (verify_row < batch) {
+            uint32_t before, count = specv_i_span(t, s, words, verify_row, &before);
+            if (count > 0 && before + count > t->capacity) status_bits = SPECV_ROW_NO_SPACE;
+        }
+    }
+    if (verify_row < batch)
+        specv_i_verify_row(v, (int)verify_row, status_bits, specv_i_is_short(v), (int)lane, 0);
+}
+
 #if !defined(SPECVERIFY_STATIC)
 SPECV_KERNEL __launch_bounds__(SPECV_PACK_THREADS, 1)
     specv_pack_kv_kernel(const __grid_constant__ specv_pack_kv_desc d);
 SPECV_KERNEL __launch_bounds__(SPECV_PACK_THREADS, 1)
     specv_verify_pack_kv_kernel(const __grid_constant__ specv_verify_pack_kv_desc d);
+SPECV_KERNEL __launch_bounds__(SPECV_PACK_THREADS)
+    specv_verify_pack_small_kernel(const __grid_constant__ specv_i_small_task t);
 #endif
 
 #endif /* __CUDACC__ */
@@ -7192,17 +7510,17 @@ typedef struct specv_i_plan {
 } specv_i_plan;
 
 /* What the draws of a group come from; loaded with its weights. */
-typedef struct specv_i_draws {
+typedef struct specv_i_group_draws {
     uint64_t seed;
     int32_t position;
     float uniform; /* of the thread's draw */
-} specv_i_draws;
+} specv_i_group_draws;
 
 /* Copies of each particle, in p->counts; p->status. w: the thread's particle's, upto: those up to it,
    sum: of all. Call: block. */
 SPECV_DEVFN void specv_i_block_ancestors(const specv_resample_plan_desc *d,
-                                         const specv_i_draws *draw, specv_i_plan *p, uint64_t w,
-                                         uint64_t upto, uint64_t sum) {
+                                         const specv_i_group_draws *draw, specv_i_plan *p,
+                                         uint64_t w, uint64_t upto, uint64_t sum) {
     const int i = specv_i_thread(), n = d->num_particles;
     uint64_t draws = (uint64_t)n;
     int32_t sure = 0;
@@ -7917,11 +8235,18 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PACK_THREADS, 1)
         } else {
             specv_i_store_offsets(&d.kv, batch, row0, num_rows, offsets, block, verify_blocks);
             for (int i = block * warps + warp; i < num_rows; i += verify_blocks * warps)
-                specv_warp_verify_greedy_row(&d.verify, row0 + i,
-                                             specv_i_space_status(&d.kv, offsets, i));
+                specv_i_verify_row(&d.verify, row0 + i, specv_i_space_status(&d.kv, offsets, i),
+                                   specv_i_is_short(&d.verify), specv_i_lane(), 0);
         }
         __syncthreads(); /* lens, offsets and scratch are reused */
     }
+}
+
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_PACK_THREADS)
+    specv_verify_pack_small_kernel(const __grid_constant__ specv_i_small_task t) {
+    __shared__ uint32_t words[SPECV_I_SMALL_ROWS], sums[32];
+    specv_i_begin(t.d.verify.chained);
+    specv_i_block_small_pack(&t, words, sums);
 }
 
 #if !defined(__CUDACC_RTC__)
@@ -7956,6 +8281,39 @@ SPECV_LAUNCHER_BODY int specv_pack_kv(const specv_pack_kv_desc *desc, struct CUs
     return specv_i_launch_pack(desc, stream);
 }
 
+/* The grid of a small step. d: resolved, for which specv_i_is_small_pack. Returns its blocks. */
+static int64_t specv_i_plan_small_pack(const specv_verify_pack_kv_desc *d, int num_sms,
+                                       specv_i_small_task *t, int *threads) {
+    const specv_rows *r = &d->verify.rows;
+    const uint32_t planes = (uint32_t)d->kv.num_planes;
+    uint32_t places, most;
+    t->d = *d;
+    t->log_columns = (uint32_t)specv_i_log_columns(r->max_draft);
+    places = (uint32_t)r->batch << t->log_columns;
+    t->row_units = specv_i_divisor_of((uint32_t)(d->kv.row_bytes / 16));
+    t->max_draft = specv_i_divisor_of((uint32_t)r->max_draft);
+    t->units = t->row_units.by * (uint32_t)(r->batch * r->max_draft);
+    t->alone = places <= 128 && t->units <= 8192;
+    *threads = t->alone ? 128 : places <= 512 ? 256 : SPECV_PACK_THREADS;
+    t->row_turns = t->log_columns > 5 ? 1u << (t->log_columns - 5) : 1;
+    for (t->turns = t->row_turns; (t->alone ? 32 : (uint32_t)*threads) * t->turns < places;)
+        t->turns *= 2;
+    t->log_places = 5;
+    while (1u << t->log_places < 32 * t->turns) ++t->log_places;
+    t->flight = t->alone || t->units <= 8192 ? 1 : SPECV_I_UNITS;
+    t->verify_blocks = (uint32_t)(r->batch + *threads / 32 - 1) / ((uint32_t)*threads / 32);
+    t->unit_blocks =
+        (t->units + (uint32_t)*threads * t->flight - 1) / ((uint32_t)*threads * t->flight);
+    t->warp_rows = 32 * t->turns >> t->log_columns;
+    most = 4 * (uint32_t)num_sms;
+    t->loops = t->unit_blocks > most || planes > 1;
+    t->unit_blocks = t->unit_blocks < most ? t->unit_blocks : most;
+    most = most / t->unit_blocks;
+    t->plane_step = specv_i_divisor_of(most < planes ? most : planes);
+    t->capacity = (uint32_t)(d->kv.capacity_rows < 1 << 30 ? d->kv.capacity_rows : 1 << 30);
+    return (int64_t)t->verify_blocks + 1 + (int64_t)t->unit_blocks * t->plane_step.by;
+}
+
 SPECV_LAUNCHER_BODY int specv_verify_pack_kv(const specv_verify_pack_kv_desc *desc,
                                              struct CUstream_st *stream) {
     int num_sms, verify_blocks, status = SPECV_I_VALIDATE(specv_verify_pack_kv_validate, desc);
@@ -7977,6 +8335,13 @@ SPECV_LAUNCHER_BODY int specv_verify_pack_kv(const specv_verify_pack_kv_desc *de
     status = specv_i_num_sms(d.kv.num_sms, &num_sms);
     if (status) return status;
     specv_verify_pack_kv_resolve(&d);
+    if (specv_i_is_small_pack(&d)) {
+        specv_i_small_task t = SPECV_ZERO;
+        int threads;
+        const int64_t blocks = specv_i_plan_small_pack(&d, num_sms, &t, &threads);
+        return specv_i_launch((const void *)specv_verify_pack_small_kernel, blocks, threads, &t,
+                              d.verify.chained, stream);
+    }
     return specv_i_launch((const void *)specv_verify_pack_kv_kernel,
                           verify_blocks +
                               specv_i_copy_blocks(&d.verify.rows, &d.kv, num_sms, verify_blocks),
@@ -8798,7 +9163,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PLAN_THREADS, 1)
     uint32_t status = 0, of_slot = 0;
     int32_t count = 1, slot = -1;
     int any, resamples = 0;
-    specv_i_draws draw = {0, 0, 0};
+    specv_i_group_draws draw = {0, 0, 0};
     specv_i_begin(d.chained);
     if (g < specv_i_num_live(d.num_active_groups, d.num_groups))
         slot = specv_warp_slot(d.group_slot, d.group_slot_dtype, d.num_group_slots, g, &of_slot);
