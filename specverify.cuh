@@ -6949,11 +6949,11 @@ SPECV_DEVFN int specv_i_survivals_of(const specv_draft_budget_desc *d, const spe
 
 /* The *rank-th largest survival of all drafts, 1 being the largest: the bits of a float; *rank
    becomes how many of those that are equal to it are among these *rank. Behind the smallest: the
-   smallest. *rank below 1: a number above all. Ten bits are found at a time. Call: block of a
-   power of two of threads, each of which reads the rows that it wrote. Sync: barriers. */
+   smallest. *rank below 1: a number above all. Ten bits are found at a time. Call: block of 128
+   threads or a power of two more, each of which reads the rows that it wrote. Sync: barriers. */
 SPECV_DEVFN uint32_t specv_i_block_nth_survival(const specv_draft_budget_desc *d,
                                                 const specv_i_survivals *s, int32_t *rank) {
-    enum { BINS = 1024 };
+    enum { AHEAD = 8, BINS = 1024, MOST = 8 /* bins of a thread */ };
     __shared__ int32_t bins[BINS], scratch[SPECV_BLOCK_SCAN_SMEM_WORDS], found[2];
     const int thread = specv_i_thread(), threads = specv_i_num_threads(), each = BINS / threads;
     uint32_t prefix = 0;
@@ -6965,23 +6965,32 @@ SPECV_DEVFN uint32_t specv_i_block_nth_survival(const specv_draft_budget_desc *d
         for (int b = thread; b < d->rows.batch; b += threads) {
             const float *survival = s->first + b * s->stride;
             const int n_draft = specv_i_survivals_of(d, s, b);
-#pragma unroll 4
-            for (int j = 0; j < n_draft; ++j) {
-                const uint32_t bits = specv_float_bits(survival[j]); /* below 2^30: at most 1 */
-                if (bits >> shift >> 10 == prefix) atomicAdd(&bins[bits >> shift & 1023], 1);
+            for (int j0 = 0; j0 < n_draft; j0 += AHEAD) {
+                uint32_t bits[AHEAD]; /* below 2^30: at most 1 */
+#pragma unroll
+                for (int u = 0; u < AHEAD; ++u)
+                    bits[u] = j0 + u < n_draft ? specv_float_bits(survival[j0 + u]) : 0xffffffffu;
+#pragma unroll
+                for (int u = 0; u < AHEAD; ++u)
+                    if (bits[u] >> shift >> 10 == prefix)
+                        atomicAdd(&bins[bits[u] >> shift & 1023], 1);
             }
         }
         __syncthreads();
         int32_t *const mine = &bins[BINS - each * (thread + 1)]; /* the largest are thread 0's */
-        int32_t sum = 0;
-        for (int i = 0; i < each; ++i) sum += mine[i];
+        int32_t counts[MOST], sum = 0;
+#pragma unroll
+        for (int i = 0; i < MOST; ++i) counts[i] = i < each ? mine[i] : 0;
+#pragma unroll
+        for (int i = 0; i < MOST; ++i) sum += counts[i];
         int32_t before = specv_block_exclusive_scan(sum, &total, scratch);
         if (wanted > total) wanted = total; /* of the first round: all drafts */
-        for (int i = each - 1; i >= 0; --i) {
-            const int32_t count = mine[i];
-            if (before < wanted && wanted <= before + count)
-                found[0] = (int32_t)(mine + i - bins), found[1] = before;
-            before += count, mine[i] = 0; /* for the next round */
+#pragma unroll
+        for (int i = MOST - 1; i >= 0; --i) {
+            if (before < wanted && wanted <= before + counts[i])
+                found[0] = BINS - each * (thread + 1) + i, found[1] = before;
+            before += counts[i];
+            if (i < each) mine[i] = 0; /* for the next round */
         }
         __syncthreads();
         if (wanted <= 0) break;
