@@ -611,8 +611,8 @@ SPECV_NUMFN int specv_i_is_csr(const specv_rows *rows) {
 /* Some operations change state that all their blocks read: the last block to have read it writes
    it. Their ticket is one word, see SPECV_TICKET_BYTES. With BAD_TICKET that state stays as it is.
    The bit is set in each live row (B3), each job (D3), or one row at least, live or not (C1, C2,
-   C4, which says -1 groups, too). In D3 entries and owners of pages have moved by then:
-   begin the caches anew. Of two launches at once perhaps only one is told. */
+   C4, which says -1 groups, too). In D3 entries and owners of pages have moved by then: begin the
+   caches anew, and zero all of its scratch. Of two launches at once perhaps only one is told. */
 
 #define SPECV_PIECE_BYTES 2048 /* what a warp copies at a time: 4 x 16 bytes per lane */
 
@@ -6772,7 +6772,8 @@ SPECV_NUMFN int specv_i_threads_for(int batch, int most) {
     return threads;
 }
 
-/* C3 carries an element in slices of 2^shift bytes: 128, a line, as long as these are at most 128. */
+/* C3 carries an element in slices of 2^shift bytes: 128, a line, as long as these are at most 128.
+   */
 SPECV_NUMFN int specv_i_slice_shift(int64_t elem_bytes) {
     int shift = 7;
     while ((elem_bytes - 1) >> shift >= 128) ++shift;
@@ -6864,8 +6865,9 @@ SPECV_HOSTFN void specv_draft_budget_resolve(specv_draft_budget_desc *d) {
 }
 
 #if SPECV_I_LAUNCHERS
-/* C3. One launch: a block for the lists, one for each slice of the elements of a carried array. Row faults: BAD_LENGTH (not 0 <= draft_cache_len <=
-   cache_len): the row goes on with nothing that the draft model lacks; BAD_SLOT: it leaves. */
+/* C3. One launch: a block for the lists, one for each slice of the elements of a carried array. Row
+   faults: BAD_LENGTH (not 0 <= draft_cache_len <= cache_len): the row goes on with nothing that the
+   draft model lacks; BAD_SLOT: it leaves. */
 SPECV_LAUNCHER int specv_compact(const specv_compact_desc *d, struct CUstream_st *stream)
     SPECV_AS(specv_compact);
 
@@ -6883,9 +6885,10 @@ SPECV_LAUNCHER int specv_draft_budget(const specv_draft_budget_desc *d, struct C
 
 #if defined(__CUDACC__)
 
-/* C4's keys of rows: the key in the high word, the row in the low one, so that no two are equal, and
-   comparing them is stable. Rows that are left out come last; with BAD_SLOT just before those without.
-   The loads of AHEAD rows are in flight together. Call: thread. Round trips: 2, 3 with num_active. */
+/* C4's keys of rows: the key in the high word, the row in the low one, so that no two are equal,
+   and comparing them is stable. Rows that are left out come last; with BAD_SLOT just before those
+   without. The loads of AHEAD rows are in flight together. Call: thread. Round trips: 2, 3 with
+   num_active. */
 #define SPECV_I_LEFT_OUT    (~(uint64_t)0)
 #define SPECV_I_HAS_NO_SLOT (~(uint64_t)0 - 1)
 #define SPECV_I_GROUP_AHEAD 4
@@ -7253,8 +7256,8 @@ SPECV_NUMFN uint64_t specv_i_stratum(int k, uint32_t u, int num, uint64_t sum) {
 /* Words of scratch that mark the pages of a cache, a bit each. */
 SPECV_NUMFN int64_t specv_i_mark_words(int64_t num_pages) { return (num_pages + 127) / 128 * 4; }
 
-/* D3's scratch: ticket, what was found, two words; marks of cache 0, of cache 1; jobs. The word where
-   the marks of a cache begin, or, of cache num_caches, the jobs. */
+/* D3's scratch: ticket, what was found, two words; marks of cache 0, of cache 1; jobs. The word
+   where the marks of a cache begin, or, of cache num_caches, the jobs. */
 SPECV_NUMFN int64_t specv_i_marks_at(const specv_reshuffle_desc *d, int cache) {
     int64_t at = 4;
     for (int i = 0; i < cache; ++i) at += specv_i_mark_words(d->cache[i].num_pages);
@@ -7375,8 +7378,8 @@ SPECV_HOSTFN int specv_i_particle_cache_validate(const specv_particle_cache *c, 
     return SPECV_OK;
 }
 
-/* Bytes of scratch memory that suffice for D3 with at most num_jobs = num_groups * max_jobs jobs and
-   num_pages pages, those of all its caches together; or SPECV_ERR_*. */
+/* Bytes of scratch memory that suffice for D3 with at most num_jobs = num_groups * max_jobs jobs
+   and num_pages pages, those of all its caches together; or SPECV_ERR_*. */
 SPECV_HOSTAPI int64_t specv_reshuffle_scratch_bytes(int64_t num_jobs, int64_t num_pages) {
     SPECV_CHECK(num_jobs >= 0 && num_jobs <= 1 << 24, JOBS);
     SPECV_CHECK(num_pages >= 0 && num_pages <= SPECV_MAX_CACHES * (int64_t)INT32_MAX, NUM_PAGES);
@@ -7525,8 +7528,8 @@ typedef struct specv_i_group_draws {
     float uniform; /* of the thread's draw */
 } specv_i_group_draws;
 
-/* Copies of each particle, in p->counts; p->status. w: the thread's particle's, upto: those up to it,
-   sum: of all. Call: block. */
+/* Copies of each particle, in p->counts; p->status. w: the thread's particle's, upto: those up to
+   it, sum: of all. Call: block. */
 SPECV_DEVFN void specv_i_block_ancestors(const specv_resample_plan_desc *d,
                                          const specv_i_group_draws *draw, specv_i_plan *p,
                                          uint64_t w, uint64_t upto, uint64_t sum) {
@@ -7565,8 +7568,8 @@ SPECV_DEVFN void specv_i_block_ancestors(const specv_resample_plan_desc *d,
     __syncthreads();
 }
 
-/* The slots of a job's rows instead of the rows; BAD_SLOT if one has none of its own. Call: warp, with
-   slots. Cost: as specv_warp_slot, for both at once. */
+/* The slots of a job's rows instead of the rows; BAD_SLOT if one has none of its own. Call: warp,
+   with slots. Cost: as specv_warp_slot, for both at once. */
 SPECV_DEVFN void specv_i_job_slots(const specv_reshuffle_desc *d, int32_t *src, int32_t *dst,
                                    uint32_t *status) {
     const int src_row = *src, dst_row = *dst, last = src_row > dst_row ? src_row : dst_row;
@@ -7622,9 +7625,9 @@ SPECV_DEVFN int specv_i_load_job(const specv_reshuffle_desc *d, int job, int32_t
 }
 
 /* Entries at, at + step, .. of dst's table become src's. No order between who comes and who goes is
-   needed: a page that gains an owner is src's as well, which keeps it. A page that has none any more
-   is marked. Returns 1 if an entry is no page, or a page without owners, 2 if a page was marked.
-   Call: thread. Round trips: 2 for each AHEAD entries. */
+   needed: a page that gains an owner is src's as well, which keeps it. A page that has none any
+   more is marked. Returns 1 if an entry is no page, or a page without owners, 2 if a page was
+   marked. Call: thread. Round trips: 2 for each AHEAD entries. */
 SPECV_DEVFN uint32_t specv_i_share_entries(const specv_particle_cache *c, uint32_t *marks,
                                            const int32_t *from, int32_t *to, int pages, int held,
                                            int at, int step) {
@@ -8785,10 +8788,10 @@ SPECV_LAUNCHER_BODY int specv_gap_commit(const specv_gap_commit_desc *desc,
 
 #if !defined(SPECVERIFY_NO_SCHEDULE)
 
-/* C3. Grid: one block of a thread per row, SPECV_COMPACT_THREADS at most, for the lists, one more for each slice of each carried
-   array; all count for themselves. Bytes: 1 a row and block; lists once; elements that move once.
-   Round trips: num_active; finished beside slots; lengths; stores. A slice: the first two, then one
-   for each AHEAD units of its threads. */
+/* C3. Grid: one block of a thread per row, SPECV_COMPACT_THREADS at most, for the lists, one more
+   for each slice of each carried array; all count for themselves. Bytes: 1 a row and block; lists
+   once; elements that move once. Round trips: num_active; finished beside slots; lengths; stores. A
+   slice: the first two, then one for each AHEAD units of its threads. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_COMPACT_THREADS)
     specv_compact_kernel(const __grid_constant__ specv_compact_desc d) {
     enum { AHEAD = 4 };
@@ -8875,10 +8878,10 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_COMPACT_THREADS)
 
 /* C4. Grid: ceil(batch / SPECV_GROUP_ROWS) blocks. A row's place is the number of keys below its
    own: all pairs are compared, which is work for many SMs and needs no passes. The last block to
-   arrive finds the groups, with the keys it has if SPECV_GROUP_TILE rows are all. Bytes: per block 4
-   (5) a row; order once, and again; above SPECV_GROUP_TILE rows keys twice.
-   Round trips: a tile's keys, 2 (3); arrival; order. For each SPECV_GROUP_TILE rows more, keys once
-   in every block and once in the last. */
+   arrive finds the groups, with the keys it has if SPECV_GROUP_TILE rows are all. Bytes: per block
+   4 (5) a row; order once, and again; above SPECV_GROUP_TILE rows keys twice. Round trips: a tile's
+   keys, 2 (3); arrival; order. For each SPECV_GROUP_TILE rows more, keys once in every block and
+   once in the last. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_GROUP_THREADS)
     specv_group_kernel(const __grid_constant__ specv_group_desc d) {
     enum { AHEAD = SPECV_I_GROUP_AHEAD };
@@ -8995,11 +8998,11 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_GROUP_THREADS)
     for (int i = found + thread; i < num_pick; i += SPECV_GROUP_THREADS) d.pick_rows[i] = -1;
 }
 
-/* C5. Grid: one block of a thread per row, SPECV_BUDGET_THREADS at most. The smallest survival that is kept is found ten bits
-   at a time. Survivals are in shared memory if they fit: up to as many rows as threads,
-   SPECV_BUDGET_NEAR drafts; else where they were written. Bytes: confidence once, survival once; what
-   does not fit three times and twice log2(max_draft) of a row. Round trips: lengths beside the budget;
-   one for each AHEAD drafts. */
+/* C5. Grid: one block of a thread per row, SPECV_BUDGET_THREADS at most. The smallest survival that
+   is kept is found ten bits at a time. Survivals are in shared memory if they fit: up to as many
+   rows as threads, SPECV_BUDGET_NEAR drafts; else where they were written. Bytes: confidence once,
+   survival once; what does not fit three times and twice log2(max_draft) of a row. Round trips:
+   lengths beside the budget; one for each AHEAD drafts. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_BUDGET_THREADS, 1)
     specv_draft_budget_kernel(const __grid_constant__ specv_draft_budget_desc d) {
     enum { AHEAD = 8 };
@@ -9103,10 +9106,10 @@ SPECV_LAUNCHER_BODY int specv_draft_budget(const specv_draft_budget_desc *desc,
 #if !defined(SPECVERIFY_NO_PARTICLES)
 
 /* D1. Grid: a thread per particle, blocks of SPECV_PARTICLE_THREADS. Loads go ahead of the first
-   EOS, which nobody knows yet: their rows are there.
-   Bytes: 8 (12, 16) a draft, 41 to 65 a particle; with slots B of them in each block.
-   Round trips: num_active; SPECV_I_DRAFTED drafts beside what the particle has; with slots 2 between
-   these; one for each SPECV_I_DRAFTED drafts more. */
+   EOS, which nobody knows yet: their rows are there. Bytes: 8 (12, 16) a draft, 41 to 65 a
+   particle; with slots B of them in each block. Round trips: num_active; SPECV_I_DRAFTED drafts
+   beside what the particle has; with slots 2 between these; one for each SPECV_I_DRAFTED drafts
+   more. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_PARTICLE_THREADS)
     specv_particle_weights_kernel(const __grid_constant__ specv_particle_weights_desc d) {
     __shared__ int32_t seats[SPECV_I_SEATS];
@@ -9251,10 +9254,10 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PLAN_THREADS, 1)
 
 /* D3. Work: task.chunks pieces of each job there may be; those of jobs that there are not cost one
    load. Grid: at most a block of SPECV_PARTICLE_THREADS for each. The last block to arrive writes
-   what all have read. Bytes: 8 a table entry that stays, 28 one that changes; text once; 32 a job, in
-   and out; 4 a page that is freed, and a bit for each that there is.
-   Round trips: a job's rows, its numbers (with slots 2 or more between them), table entries beside
-   text, owners; arrival; what was found, marks, jobs. */
+   what all have read. Bytes: 8 a table entry that stays, 28 one that changes; text once; 32 a job,
+   in and out; 4 a page that is freed, and a bit for each that there is. Round trips: a job's rows,
+   its numbers (with slots 2 or more between them), table entries beside text, owners; arrival; what
+   was found, marks, jobs. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_PARTICLE_THREADS, 2)
     specv_reshuffle_kernel(const __grid_constant__ specv_reshuffle_task task) {
     const specv_reshuffle_desc *d = &task.d;

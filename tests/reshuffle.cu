@@ -90,8 +90,8 @@ static void test_wide(void) {
     }
 }
 
-/* Marks of pools of any size, from a few bits to more words than a block sweeps in a turn: few pages
-   go back, or nearly all. */
+/* Marks of pools of any size, from a few bits to more words than a block sweeps in a turn: few
+   pages go back, or nearly all. */
 static void test_marks(void) {
     static const int pools[] = {1,    31,   32,   33,   127,   128,   129,   1023,
                                 1024, 1025, 8192, 8193, 32767, 32768, 32769, 70001};

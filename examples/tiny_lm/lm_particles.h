@@ -54,7 +54,7 @@ typedef struct lm_particles {
     int32_t *jobs;                /* [groups][N - 1][2] */
     void *scratch;                /* of D3, of its own: zeroed once */
     int64_t scratch_bytes;
-    int is_tempered;              /* alpha is not 1: bonus tokens come from another distribution */
+    int is_tempered; /* alpha is not 1: bonus tokens come from another distribution */
     double threshold;
 } lm_particles;
 

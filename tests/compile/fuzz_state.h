@@ -654,8 +654,8 @@ static void fill_resample_plan(specv_resample_plan_desc *d) {
     d->num_groups = field32((int32_t)take(1)), d->num_particles = field32(1 + (int32_t)take(1));
 }
 
-/* What a descriptor needs: a ticket, bits for the pages of each cache, jobs, each from a multiple of
-   16 on. */
+/* What a descriptor needs: a ticket, bits for the pages of each cache, jobs, each from a multiple
+   of 16 on. */
 static wide reshuffle_scratch_of(const specv_reshuffle_desc *d) {
     wide bytes = 16 + 32 * ((wide)d->num_groups * d->max_jobs);
     for (int i = 0; i < d->num_caches && i < SPECV_MAX_CACHES; ++i)
