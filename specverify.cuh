@@ -1719,9 +1719,9 @@ SPECV_DEVFN int32_t specv_block_exclusive_scan(int32_t value, int32_t *total, in
     return before + __shfl_sync(SPECV_FULL_WARP, of_warp, warp);
 }
 
-/* offsets[i] = the sum of counts before row i, for rows 0..num_rows; thread i has the count of row i,
-   those behind the rows 0. Call: block. Out, scratch: shared. Sync: a barrier at the end, one more
-   above 32 rows. */
+/* offsets[i] = the sum of counts before row i, for rows 0..num_rows; thread i has the count of row
+   i, those behind the rows 0. Call: block. Out, scratch: shared. Sync: a barrier at the end, one
+   more above 32 rows. */
 SPECV_DEVFN void specv_i_block_offsets(int32_t count, int num_rows, int32_t *offsets,
                                        int32_t *scratch) {
     const int i = specv_i_thread();
@@ -2524,14 +2524,13 @@ SPECV_KERNEL __launch_bounds__(SPECV_VERIFY_THREADS)
 #endif /* __CUDACC__ */
 
 /* ================================================================================== >>sample
-
-   Verification against what the models say of the whole vocabulary, and the sampler.
-     A2-A5, SCORE  specv_verify_sample   one operation with a rule
-     A8            specv_sample          the same without drafts
-   Two launches, chained, where p and q are given and one of them as logits; else one. Random numbers are named here (tags), so that no two uses meet. All sums are over tiles
-   of 1024 ids, in integers; a row put together of its tiles is a specv_distribution. For kernels of
-   your own: a warp loads a tile, takes its statistics, merges those of a row.
-   Needs: >>greedy (descriptor, outputs). */
+   Verification against what the models say of the whole vocabulary, and the sampler. A2-A5, SCORE
+   specv_verify_sample   one operation with a rule A8            specv_sample          the same
+   without drafts Two launches, chained, where p and q are given and one of them as logits; else
+   one. Random numbers are named here (tags), so that no two uses meet. All sums are over tiles of
+   1024 ids, in integers; a row put together of its tiles is a specv_distribution. For kernels of
+   your own: a warp loads a tile, takes its statistics, merges those of a row. Needs: >>greedy
+   (descriptor, outputs). */
 
 /* What a model says of the vocabulary: logits, or probabilities that already have everything
    applied (temperature, top-k, penalties). The entry of id x at position i of row b is
@@ -3069,15 +3068,14 @@ SPECV_HOSTFN void specv_verify_sample_resolve(specv_verify_sample_desc *d) {
 /* A2 to A5. Every score is read once, by a warp per tile of 1024 ids on all SMs, whatever the
    batch; the last block of a request to arrive puts its rows together, judges, and reads one tile
    of one row again to draw from it. One launch for A2, A5, A3 and A4 without draft scores. With
-   draft scores the residual needs the sums of both whole rows first, and a second read of one p
-   row and one q row (A4: of up to max_draft each): a second launch, chained by programmatic
-   dependent launch, spreads it over all SMs again, where a last block would read 0.5 MB (128k ids,
-   bf16) alone. Dependent round trips: lengths, scores, tile sums, draft ids, p and q there, the
-   tile: 6; with the second pass 4 more.
-   From probabilities (both, if there are drafts with scores) all rules but COUPLED take one launch:
-   two numbers a draft are all that the judge needs, so every block of a request judges, then sums up
-   its share of the one row (A4: of the rows) that the token is drawn from. 7 round trips. Scratch:
-   specv_verify_sample_scratch_bytes. */
+   draft scores the residual needs the sums of both whole rows first, and a second read of one p row
+   and one q row (A4: of up to max_draft each): a second launch, chained by programmatic dependent
+   launch, spreads it over all SMs again, where a last block would read 0.5 MB (128k ids, bf16)
+   alone. Dependent round trips: lengths, scores, tile sums, draft ids, p and q there, the tile: 6;
+   with the second pass 4 more. From probabilities (both, if there are drafts with scores) all rules
+   but COUPLED take one launch: two numbers a draft are all that the judge needs, so every block of
+   a request judges, then sums up its share of the one row (A4: of the rows) that the token is drawn
+   from. 7 round trips. Scratch: specv_verify_sample_scratch_bytes. */
 SPECV_LAUNCHER int specv_verify_sample(const specv_verify_sample_desc *d,
                                        struct CUstream_st *stream) SPECV_AS(specv_verify_sample);
 
@@ -5767,8 +5765,9 @@ SPECV_LAUNCHER int specv_append_kv(const specv_append_kv_desc *d, struct CUstrea
 SPECV_LAUNCHER int specv_page_resize(const specv_page_resize_desc *d, struct CUstream_st *stream)
     SPECV_AS(specv_page_resize);
 
-/* B5. One launch, a block per fork. Fork faults: BAD_LENGTH (a slot outside 0..num_slots-1, a dst_slot
-   that is in src_slot or before in dst_slot, or has pages; cache_len, num_row_pages), BAD_PAGE. */
+/* B5. One launch, a block per fork. Fork faults: BAD_LENGTH (a slot outside 0..num_slots-1, a
+   dst_slot that is in src_slot or before in dst_slot, or has pages; cache_len, num_row_pages),
+   BAD_PAGE. */
 SPECV_LAUNCHER int specv_page_fork(const specv_page_fork_desc *d, struct CUstream_st *stream)
     SPECV_AS(specv_page_fork);
 #endif
@@ -6429,9 +6428,9 @@ SPECV_HOSTFN void specv_gap_commit_resolve(specv_gap_commit_desc *d) {
 /* C1. One launch, a block per row; with planes a second one, chained, that moves KV: blocks take
    slices of the rows that move and walk along the columns against the move, so nothing has to wait
    for another block and a moved byte is read and written once. Rows that keep their place cost one
-   load a block. Row faults: BAD_LENGTH (num_emitted out of range counts as 0; with pad_len or width out
-   of range the row is left alone); NO_SPACE (width' above max_columns, or width + num_emitted - 1
-   of a row above the cache's max_positions): then no row and no array is changed. A row with
+   load a block. Row faults: BAD_LENGTH (num_emitted out of range counts as 0; with pad_len or width
+   out of range the row is left alone); NO_SPACE (width' above max_columns, or width + num_emitted -
+   1 of a row above the cache's max_positions): then no row and no array is changed. A row with
    BAD_SLOT counts for no width. */
 SPECV_LAUNCHER int specv_realign(const specv_realign_desc *d, struct CUstream_st *stream)
     SPECV_AS(specv_realign);
@@ -6461,8 +6460,8 @@ SPECV_DEVFN void specv_i_store_column(const specv_columns *c, int token_dtype, i
         specv_i_store_token(c->position_ids, c->index_dtype, at, position > 0 ? position : 0);
 }
 
-/* Of the rows that this thread of a block looks at, every SPECV_COLUMN_THREADS-th, the last; below 0
-   if there is none. A walk from there ends with its first row, which for few rows is the only one
+/* Of the rows that this thread of a block looks at, every SPECV_COLUMN_THREADS-th, the last; below
+   0 if there is none. A walk from there ends with its first row, which for few rows is the only one
    and need not be loaded again. */
 SPECV_DEVFN int specv_i_last_row(int batch) {
     const int behind = batch - 1 - specv_i_thread();
@@ -6522,7 +6521,8 @@ SPECV_DEVFN void specv_i_shift(char *data, int64_t stride, int count, int by, in
     }
 }
 
-/* What row b of a shift does; nothing if count is 0. Its slot is not asked for. Call: any thread. */
+/* What row b of a shift does; nothing if count is 0. Its slot is not asked for. Call: any thread.
+   */
 SPECV_DEVFN specv_shift specv_i_shift_row(const specv_shift_kv_desc *d, int b, uint32_t *status) {
     const uint4 loaded = specv_i_load_unit(&d->shifts[b], 16);
     specv_shift shift = {(int32_t)loaded.x, (int32_t)loaded.y, (int32_t)loaded.z, 0};
@@ -7522,17 +7522,17 @@ typedef struct specv_i_plan {
 } specv_i_plan;
 
 /* What the draws of a group come from; loaded with its weights. */
-typedef struct specv_i_group_draws {
+typedef struct specv_i_lots {
     uint64_t seed;
     int32_t position;
     float uniform; /* of the thread's draw */
-} specv_i_group_draws;
+} specv_i_lots;
 
 /* Copies of each particle, in p->counts; p->status. w: the thread's particle's, upto: those up to
    it, sum: of all. Call: block. */
 SPECV_DEVFN void specv_i_block_ancestors(const specv_resample_plan_desc *d,
-                                         const specv_i_group_draws *draw, specv_i_plan *p,
-                                         uint64_t w, uint64_t upto, uint64_t sum) {
+                                         const specv_i_lots *draw, specv_i_plan *p, uint64_t w,
+                                         uint64_t upto, uint64_t sum) {
     const int i = specv_i_thread(), n = d->num_particles;
     uint64_t draws = (uint64_t)n;
     int32_t sure = 0;
@@ -8089,9 +8089,9 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
 }
 
 /* A2 to A4 and A8 (CDF) from probabilities. Grid: task.blocks blocks for each row. Bytes: two
-   numbers a draft in each block; the p row, and the q row, of each position that may emit the token,
-   once. Dependent round trips: lengths (and slot), drafts, p and q there, their rows, the ticket,
-   the sums, a tile: 7. */
+   numbers a draft in each block; the p row, and the q row, of each position that may emit the
+   token, once. Dependent round trips: lengths (and slot), drafts, p and q there, their rows, the
+   ticket, the sums, a tile: 7. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_PROBS_BLOCKS)
     specv_probs_kernel(const __grid_constant__ specv_sample_task task) {
     const specv_i_memory memory = specv_i_open_memory(&task.d, &task.scratch);
@@ -9175,7 +9175,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PLAN_THREADS, 1)
     uint32_t status = 0, of_slot = 0;
     int32_t count = 1, slot = -1;
     int any, resamples = 0;
-    specv_i_group_draws draw = {0, 0, 0};
+    specv_i_lots draw = {0, 0, 0};
     specv_i_begin(d.chained);
     if (g < specv_i_num_live(d.num_active_groups, d.num_groups))
         slot = specv_warp_slot(d.group_slot, d.group_slot_dtype, d.num_group_slots, g, &of_slot);
