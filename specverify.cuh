@@ -2013,7 +2013,7 @@ SPECV_DEVFN void specv_i_warp_copy_ragged(const specv_i_ragged *r, const specv_i
         for (; plane < stop; ++plane) {
             const char *src = share.src;
             char *dst = share.dst;
-            if (plane + 1 < stop || left > 0)
+            if (r->num_planes > 1 && (plane + 1 < stop || left > 0))
                 specv_i_load_plane(from, to, plane + 1 < r->num_planes ? plane + 1 : 0, &share);
             if (!src || !dst) continue;
             __builtin_assume(__isGlobal(src)), __builtin_assume(__isGlobal(dst));

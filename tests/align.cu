@@ -101,7 +101,7 @@ static void run_moves(int batch, int columns, int heads, int head_bytes, int num
 }
 
 static void test_moves(void) {
-    static const int edges[] = {1, 2, 4, 15, 16, 17, 32, 64, 255, 256, 257, 300};
+    static const int edges[] = {1, 2, 4, 15, 16, 17, 32, 64, 255, 256, 257, 272, 300, 336, 512};
     for (int i = 0; i < T_COUNT(edges); ++i) {
         t_case("row bytes:");
         run_moves(4, 40, 1, edges[i], i % 3);
@@ -119,8 +119,11 @@ static void test_moves(void) {
         run_moves(3, (int)t_between(500, t.quick ? 700 : 2600), 1 + i / 6 % 2, widths[i % 6],
                   i % 3);
     }
+    t_case("slices and heads:");
+    for (int i = 0; i < 3; ++i) run_moves(3, 150 + 70 * i, 3, 112, 1 + i); /* 16 and 5 units */
     t_case("many rows:");
     run_moves(700, 9, 1, 5, 0);
+    run_moves(513, 5, 2, 160, 1);
     t_case("no rows:");
     run_moves(0, 9, 1, 16, 1);
 }

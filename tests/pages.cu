@@ -708,6 +708,44 @@ static void test_many_forks(void) {
     t_check_device();
 }
 
+/* Rows of more entries than a block of a fork looks at in one turn. The second has a bad page near
+   its end, the third one that was freed, so nothing of theirs is shared. */
+static void test_long_forks(void) {
+    enum { LONG = 4 * SPECV_FORK_THREADS + 300, FORKS_OF = 3, ALL = 2 * FORKS_OF };
+    tables w;
+    memset(&w, 0, sizeof w);
+    t_case("forks of %d pages", LONG);
+    w.page_refs = t_out(4 * LONG * FORKS_OF, 0), w.table = t_out(4 * LONG * ALL, 0);
+    w.num_row_pages = t_out(4 * ALL, 0), w.cache_len = t_out(4 * ALL, 0);
+    w.src = t_out(4 * FORKS_OF, 0), w.dst = t_out(4 * FORKS_OF, 0);
+    w.status = t_out(4 * FORKS_OF, 0);
+    for (int i = 0; i < LONG * ALL; ++i) put_word(&w.table, i, i < LONG * FORKS_OF ? i : NO);
+    for (int i = 0; i < LONG * FORKS_OF; ++i) put_word(&w.page_refs, i, 1);
+    put_word(&w.table, 2 * LONG - 3, LONG * FORKS_OF);
+    put_word(&w.page_refs, 3 * LONG - 1, 0);
+    for (int row = 0; row < ALL; ++row) {
+        put_word(&w.num_row_pages, row, row < FORKS_OF ? LONG : 0);
+        put_word(&w.cache_len, row, row < FORKS_OF ? LONG * SIZE : 0);
+    }
+    for (int i = 0; i < FORKS_OF; ++i) put_word(&w.src, i, i), put_word(&w.dst, i, FORKS_OF + i);
+    t_upload();
+    for (int side = 0; side <= T_DEVICE; ++side) {
+        specv_page_fork_desc f = describe_fork(&w, ALL, FORKS_OF, side);
+        f.num_pages = LONG * FORKS_OF, f.max_row_pages = LONG;
+        run_fork(&f, side);
+    }
+    for (int i = 0; i < FORKS_OF; ++i) {
+        CHECK_EQ((uint32_t)word_at(&w.status, i), i ? SPECV_ROW_BAD_PAGE : 0, i);
+        CHECK_EQ(word_at(&w.num_row_pages, FORKS_OF + i), i ? 0 : LONG, i);
+        for (int e = 0; e < LONG; ++e) {
+            CHECK_EQ(word_at(&w.table, (FORKS_OF + i) * LONG + e), i ? NO : e, e);
+            CHECK_EQ(word_at(&w.page_refs, i * LONG + e), i == 0 ? 2 : i == 1 || e < LONG - 1, e);
+        }
+    }
+    t_check_host();
+    t_check_device();
+}
+
 /* -------------------------------------------------------------------------------- the engine */
 
 /* A small system under pressure, for many steps. */
@@ -739,10 +777,11 @@ static void test_fuzz(void) {
 
 /* As many rows as there may be, a thread each. */
 static void test_many_rows(void) {
-    static const int batches[] = {SPECV_PAGE_ROWS, 1000, SPECV_PAGE_ROWS - 1};
+    static const int batches[] = {SPECV_PAGE_ROWS,    SPECV_PAGE_FEW, SPECV_PAGE_FEW + 1,
+                                  SPECV_PAGE_FEW - 1, 1000,           SPECV_PAGE_ROWS - 1};
     for (int i = 0; i < T_COUNT(batches); ++i) {
         engine e;
-        if (t.quick && i > 0) continue;
+        if (t.quick && i > 2) continue;
         t_case("%d rows", batches[i]);
         memset(&e, 0, sizeof e);
         e.num_rows = batches[i];
@@ -1053,17 +1092,12 @@ static void test_nothing(void) {
 
 int main(int argc, char **argv) {
     static const t_group groups[] = {
-        {"validation", test_validation},
-        {"nothing", test_nothing},
-        {"cases", test_cases},
-        {"slots", test_slots},
-        {"forks", test_forks},
-        {"inert-forks", test_inert_forks},
-        {"owners", test_owners},
-        {"many-forks", test_many_forks},
-        {"fuzz", test_fuzz},
-        {"many-rows", test_many_rows},
-        {"graph", test_graph},
+        {"validation", test_validation}, {"nothing", test_nothing},
+        {"cases", test_cases},           {"slots", test_slots},
+        {"forks", test_forks},           {"inert-forks", test_inert_forks},
+        {"owners", test_owners},         {"many-forks", test_many_forks},
+        {"long-forks", test_long_forks}, {"fuzz", test_fuzz},
+        {"many-rows", test_many_rows},   {"graph", test_graph},
         {"dependents", test_dependents},
     };
     return t_main(argc, argv, groups, T_COUNT(groups));
