@@ -849,9 +849,9 @@ SPECV_NUMFN specv_random specv_philox(uint64_t key, uint32_t c0, uint32_t c1, ui
     uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
     specv_random r;
     for (int round = 0; round < 10; ++round) {
-        uint64_t a = (uint64_t)0xD2511F53u * c0, b = (uint64_t)0xCD9E8D57u * c2;
-        c0 = (uint32_t)(b >> 32) ^ c1 ^ k0, c1 = (uint32_t)b;
-        c2 = (uint32_t)(a >> 32) ^ c3 ^ k1, c3 = (uint32_t)a;
+        const uint64_t a = (uint64_t)0xD2511F53u * c0, b = (uint64_t)0xCD9E8D57u * c2;
+        c0 = (uint32_t)(b >> 32) ^ (c1 ^ k0), c1 = (uint32_t)b;
+        c2 = (uint32_t)(a >> 32) ^ (c3 ^ k1), c3 = (uint32_t)a;
         k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
     }
     r.x[0] = c0, r.x[1] = c1, r.x[2] = c2, r.x[3] = c3;
@@ -2524,13 +2524,15 @@ SPECV_KERNEL __launch_bounds__(SPECV_VERIFY_THREADS)
 #endif /* __CUDACC__ */
 
 /* ================================================================================== >>sample
-   Verification against what the models say of the whole vocabulary, and the sampler. A2-A5, SCORE
-   specv_verify_sample   one operation with a rule A8            specv_sample          the same
-   without drafts Two launches, chained, where p and q are given and one of them as logits; else
-   one. Random numbers are named here (tags), so that no two uses meet. All sums are over tiles of
-   1024 ids, in integers; a row put together of its tiles is a specv_distribution. For kernels of
-   your own: a warp loads a tile, takes its statistics, merges those of a row. Needs: >>greedy
-   (descriptor, outputs). */
+
+   Verification against what the models say of the whole vocabulary, and the sampler.
+     A2-A5, SCORE  specv_verify_sample   one operation with a rule
+     A8            specv_sample          the same without drafts
+   Two launches, chained, where p and q are given and one of them as logits; else one. Random
+   numbers are named here (tags), so that no two uses meet. All sums are over tiles of 1024 ids, in
+   integers; a row put together of its tiles is a specv_distribution. For kernels of your own: a
+   warp loads a tile, takes its statistics, merges those of a row.
+   Needs: >>greedy (descriptor, outputs). */
 
 /* What a model says of the vocabulary: logits, or probabilities that already have everything
    applied (temperature, top-k, penalties). The entry of id x at position i of row b is
@@ -3068,14 +3070,15 @@ SPECV_HOSTFN void specv_verify_sample_resolve(specv_verify_sample_desc *d) {
 /* A2 to A5. Every score is read once, by a warp per tile of 1024 ids on all SMs, whatever the
    batch; the last block of a request to arrive puts its rows together, judges, and reads one tile
    of one row again to draw from it. One launch for A2, A5, A3 and A4 without draft scores. With
-   draft scores the residual needs the sums of both whole rows first, and a second read of one p row
-   and one q row (A4: of up to max_draft each): a second launch, chained by programmatic dependent
-   launch, spreads it over all SMs again, where a last block would read 0.5 MB (128k ids, bf16)
-   alone. Dependent round trips: lengths, scores, tile sums, draft ids, p and q there, the tile: 6;
-   with the second pass 4 more. From probabilities (both, if there are drafts with scores) all rules
-   but COUPLED take one launch: two numbers a draft are all that the judge needs, so every block of
-   a request judges, then sums up its share of the one row (A4: of the rows) that the token is drawn
-   from. 7 round trips. Scratch: specv_verify_sample_scratch_bytes. */
+   draft scores the residual needs the sums of both whole rows first, and a second read of one p
+   row and one q row (A4: of up to max_draft each): a second launch, chained by programmatic
+   dependent launch, spreads it over all SMs again, where a last block would read 0.5 MB (128k ids,
+   bf16) alone. Dependent round trips: lengths, scores, tile sums, draft ids, p and q there, the
+   tile: 6; with the second pass 4 more.
+   From probabilities (both, if there are drafts with scores) all rules but COUPLED take one launch:
+   two numbers a draft are all that the judge needs, so every block of a request judges, then sums
+   up its share of the row (A4: of the rows) that the token is drawn from. 7 round trips. Scratch:
+   specv_verify_sample_scratch_bytes. */
 SPECV_LAUNCHER int specv_verify_sample(const specv_verify_sample_desc *d,
                                        struct CUstream_st *stream) SPECV_AS(specv_verify_sample);
 
@@ -3410,7 +3413,7 @@ SPECV_DEVFN specv_distribution specv_warp_merge_tiles(const specv_tile *tiles, i
 
    One request of the batch, as every block that works on it sees it. */
 #define SPECV_SAMPLE_THREADS 256 /* of the kernels; SPECV_TILE_IDS / 4: four ids a thread */
-#define SPECV_I_PROBS_BLOCKS 3   /* from probabilities: blocks that any SM holds at a time */
+#define SPECV_I_PROBS_BLOCKS 4   /* from probabilities: blocks that any SM holds at a time */
 
 typedef struct specv_i_side {
     const void *scores; /* of position 0 of the row */
@@ -4136,23 +4139,37 @@ SPECV_DEVFN void specv_i_quad_gains(float gain[4], const specv_i_request *r,
 
 #define SPECV_I_NAN_IN_TILE ((uint64_t)1 << 63)
 
-/* Sum over a warp of numbers of at most 54 bits: halves of 27, so that no carry passes a lane. */
-SPECV_DEVFN uint64_t specv_i_warp_add54(uint64_t value) {
+/* Sums over a warp of two numbers of at most 54 bits: as halves of 27, so that nothing is carried
+   and no sum waits for another. */
+SPECV_DEVFN void specv_i_warp_add_two(uint64_t *a, uint64_t *b) {
     const uint32_t half = (1u << 27) - 1;
-    const uint32_t low = (uint32_t)specv_warp_reduce_add((int32_t)((uint32_t)value & half));
-    const uint32_t high = (uint32_t)specv_warp_reduce_add((int32_t)(value >> 27));
-    return ((uint64_t)high << 27) + low;
+    uint32_t word[4] = {(uint32_t)*a & half, (uint32_t)(*a >> 27), (uint32_t)*b & half,
+                        (uint32_t)(*b >> 27)};
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#pragma unroll
+    for (int i = 0; i < 4; ++i) word[i] = __reduce_add_sync(SPECV_FULL_WARP, word[i]);
+#else
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2) {
+        uint32_t other[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) other[i] = __shfl_xor_sync(SPECV_FULL_WARP, word[i], distance);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) word[i] += other[i];
+    }
+#endif
+    *a = ((uint64_t)word[1] << 27) + word[0], *b = ((uint64_t)word[3] << 27) + word[2];
 }
 
 /* The warp's part of a tile's sums, from lane 0. */
-SPECV_DEVFN void specv_i_warp_sum_quads(const specv_i_request *r, const specv_i_weights *w,
-                                        const specv_i_quads *v, int first, int64_t vocab,
-                                        specv_i_residual *out) {
+SPECV_DEVFN void specv_i_warp_sum_quads(const specv_verify_sample_desc *d, const specv_i_request *r,
+                                        const specv_i_weights *w, const specv_i_quads *v, int first,
+                                        ulonglong2 *out) {
     specv_i_residual sum = {0, 0};
     float gain[4], largest = 0;
     uint64_t all = 0;
     int nan = 0;
-    specv_i_quad_gains(gain, r, w, v, first, vocab, &nan);
+    specv_i_quad_gains(gain, r, w, v, first, d->verify.vocab, &nan);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
         const uint32_t bits = specv_float_bits(gain[i]) & 0x7fffffffu;
@@ -4161,26 +4178,28 @@ SPECV_DEVFN void specv_i_warp_sum_quads(const specv_i_request *r, const specv_i_
         if (specv_i_less(0.f, gain[i])) sum.gain += units;
         largest = specv_i_max(largest, gain[i]);
     }
-    if (w->q_scores)
-        sum.rest = specv_i_warp_add54(all - sum.gain);
-    else
-        sum.rest = specv_float_bits(specv_i_warp_max(largest));
-    sum.gain = specv_i_warp_add54(sum.gain);
+    sum.rest = all - sum.gain;
+    specv_i_warp_add_two(&sum.gain, &sum.rest);
+    if (!w->q_scores) sum.rest = d->max_prob ? specv_float_bits(specv_i_warp_max(largest)) : 0;
     if (__any_sync(SPECV_FULL_WARP, nan)) sum.rest |= SPECV_I_NAN_IN_TILE;
-    if (specv_i_lane() == 0) *out = sum;
+    if (specv_i_lane() == 0) *out = make_ulonglong2(sum.gain, sum.rest);
 }
 
-SPECV_DEVFN void specv_i_put_residual(specv_i_residual *out, const specv_i_residual *of_warp,
-                                      int has_q) {
+/* A tile's sums from those of the warps. Call: one thread. All loads come first. */
+SPECV_DEVFN void specv_i_put_residual(specv_i_residual *out, const ulonglong2 *of_warp, int has_q) {
+    ulonglong2 part[SPECV_SAMPLE_THREADS / 32];
+    uint64_t marks = 0, largest = 0;
     specv_i_residual sum = {0, 0};
 #pragma unroll
+    for (int i = 0; i < SPECV_SAMPLE_THREADS / 32; ++i) part[i] = of_warp[i];
+#pragma unroll
     for (int i = 0; i < SPECV_SAMPLE_THREADS / 32; ++i) {
-        const uint64_t rest = of_warp[i].rest, value = rest & ~SPECV_I_NAN_IN_TILE;
-        sum.gain += of_warp[i].gain;
-        sum.rest = (sum.rest | (rest & SPECV_I_NAN_IN_TILE)) + (has_q ? value : 0);
-        if (!has_q && value > (sum.rest & ~SPECV_I_NAN_IN_TILE)) /* floats are in this order */
-            sum.rest = value | (sum.rest & SPECV_I_NAN_IN_TILE);
+        const uint64_t rest = part[i].y & ~SPECV_I_NAN_IN_TILE;
+        sum.gain += part[i].x, sum.rest += rest, marks |= part[i].y;
+        largest = rest > largest ? rest : largest; /* floats are in this order, too */
     }
+    if (!has_q) sum.rest = largest;
+    sum.rest |= marks & SPECV_I_NAN_IN_TILE;
     *out = sum;
 }
 
@@ -4203,7 +4222,7 @@ SPECV_DEVFN void specv_i_block_residuals(const specv_verify_sample_desc *d,
                                          const specv_i_outcome *o, const float *prefixes,
                                          int searching, specv_i_weights *w, int block,
                                          int num_blocks) {
-    __shared__ specv_i_residual of_warp[2][SPECV_SAMPLE_THREADS / 32];
+    __shared__ ulonglong2 of_warp[2][SPECV_SAMPLE_THREADS / 32];
     const int num_items = (searching ? o->usable : 1) * m->num_tiles, thread = specv_i_thread();
     int at = -1, turn = 0;
     w->prefix = o->prefix;
@@ -4217,7 +4236,7 @@ SPECV_DEVFN void specv_i_block_residuals(const specv_verify_sample_desc *d,
         if (searching && !specv_i_less(0.f, w->prefix)) continue;
         if (j != at) specv_i_open_weights(w, r, m, o, j), at = j;
         specv_i_load_quads(&v, r, w, first, d->verify.vocab);
-        specv_i_warp_sum_quads(r, w, &v, first, d->verify.vocab, &of_warp[turn][thread / 32]);
+        specv_i_warp_sum_quads(d, r, w, &v, first, &of_warp[turn][thread / 32]);
         __syncthreads(); /* the other buffer has been read by then */
         if (thread == 0)
             specv_i_put_residual(&m->residuals[(r->first_row + j) * m->num_tiles + tile],
@@ -4260,65 +4279,70 @@ SPECV_DEVFN void specv_i_block_search(const specv_verify_sample_desc *d, const s
     if (last_nan >= tau) o->status |= SPECV_ROW_NAN;
 }
 
-/* What the sums of a row say, beside the token. BAD_SUM if the probabilities do not have the sum
-   that they should have: p alone 1, P p - q P - 1. Call: warp. */
-SPECV_DEVFN uint32_t specv_i_warp_check_residuals(const specv_i_request *r,
-                                                  const specv_i_weights *w,
-                                                  const specv_i_residual *residuals, int num_tiles,
-                                                  float *largest) {
-    const uint64_t one = (uint64_t)1 << 50;
-    uint64_t sum = 0, expected = one;
-    uint32_t status = 0;
-    *largest = 0;
-    for (int t = specv_i_lane(); t < num_tiles; t += 32) {
-        const specv_i_residual of_tile = residuals[t];
-        const uint64_t value = of_tile.rest & ~SPECV_I_NAN_IN_TILE;
-        sum += of_tile.gain;
-        if (w->q_scores)
-            sum -= value;
-        else
-            *largest = specv_i_max(*largest, specv_bits_float((uint32_t)value));
-        if (value != of_tile.rest) status = SPECV_ROW_NAN;
-    }
-    sum = specv_i_warp_add(sum), *largest = specv_i_warp_max(*largest);
-    if (w->q_scores)
-        expected = specv_fixed50(w->prefix) - one;
-    else if (w->without >= 0)
-        sum += specv_fixed50(
-            specv_i_max(specv_i_load_score(w->p_scores, r->target.dtype, w->without), 0.f));
-    if (specv_i_bad_sum(sum, expected)) status |= SPECV_ROW_BAD_SUM;
-    return specv_i_warp_or(status);
-}
+/* What the sums of a row's tiles say. */
+typedef struct specv_i_drawn_tile {
+    int32_t tile;    /* in which the sum of gains passes floor(uniform * W / 2^64), W all of it, in
+                        units of 2^-40; -1: W is 0 */
+    uint64_t left;   /* what of that is in the tile, in units of 2^-50 */
+    uint32_t status; /* NAN; BAD_SUM if p alone does not sum to 1, or P p - q to P - 1 */
+    float largest;   /* of p alone, for max_prob */
+} specv_i_drawn_tile;
 
-/* The tile in which the sum of gains, in units of 2^-40, passes floor(uniform * W / 2^64), W all of
-   it; *left: what of that is in the tile, in units of 2^-50. -1 if W is 0. Each lane adds up a
-   32nd of the tiles; those of the lane that has it are shared out again, until they are one: for
-   up to 32,768 ids at once. Call: warp. Cost: 5 shuffles of two words a turn. */
-SPECV_DEVFN int specv_i_warp_find_tile(const specv_i_residual *residuals, int num_tiles,
-                                       uint64_t uniform, uint64_t *left) {
+/* Each lane adds up a 32nd of the tiles; those of the lane that has the place are shared out again,
+   until they are one: for up to 32,768 ids at once. Call: warp. Cost: 5 shuffles of two words a
+   turn, of four in the first. */
+SPECV_DEVFN specv_i_drawn_tile specv_i_warp_find_tile(const specv_verify_sample_desc *d,
+                                                      const specv_i_request *r,
+                                                      const specv_i_weights *w,
+                                                      const specv_i_residual *residuals,
+                                                      int num_tiles, uint64_t uniform) {
+    const uint64_t one = (uint64_t)1 << 50;
     const int lane = specv_i_lane();
-    int first = 0, end = num_tiles;
-    uint64_t total = 0;
-    for (;;) {
-        const int each = (end - first + 31) / 32, mine = first + lane * each;
-        uint64_t sum = 0, through;
+    int first = 0, end = num_tiles, each = (num_tiles + 31) / 32;
+    uint64_t sum = 0, all = 0, marks = 0, through, total;
+    specv_i_drawn_tile place = {-1, 0, 0, 0};
 #pragma unroll 4
-        for (int t = mine; t < mine + each && t < end; ++t)
-            sum += residuals[t].gain >> SPECV_I_FINER_PROBS;
-        through = specv_i_warp_inclusive_add(sum);
-        if (end - first == num_tiles && total == 0) {
-            total = __shfl_sync(SPECV_FULL_WARP, through, 31);
-            if (total == 0) return -1;
-            *left = specv_i_mul_high(uniform, total);
-        }
-        const int of_lane = specv_warp_first_reject(*left < through);
-        *left -= __shfl_sync(SPECV_FULL_WARP, through - sum, of_lane);
+    for (int t = lane * each; t < (lane + 1) * each && t < end; ++t) {
+        const specv_i_residual of_tile = residuals[t];
+        const uint64_t rest = of_tile.rest & ~SPECV_I_NAN_IN_TILE;
+        marks |= of_tile.rest;
+        sum += of_tile.gain >> SPECV_I_FINER_PROBS;
+        all += of_tile.gain - (w->q_scores ? rest : 0);
+        if (!w->q_scores)
+            place.largest = specv_i_max(place.largest, specv_bits_float((uint32_t)rest));
+    }
+    through = sum;
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) {
+        const uint64_t below = __shfl_up_sync(SPECV_FULL_WARP, through, (unsigned)distance);
+        all += __shfl_xor_sync(SPECV_FULL_WARP, all, distance);
+        through += lane >= distance ? below : 0;
+    }
+    if (__any_sync(SPECV_FULL_WARP, marks >> 63 != 0)) place.status = SPECV_ROW_NAN;
+    if (d->max_prob) place.largest = specv_i_warp_max(place.largest);
+    if (w->without >= 0)
+        all += specv_fixed50(
+            specv_i_max(specv_i_load_score(w->p_scores, r->target.dtype, w->without), 0.f));
+    if (specv_i_bad_sum(all, w->q_scores ? specv_fixed50(w->prefix) - one : one))
+        place.status |= SPECV_ROW_BAD_SUM;
+    total = __shfl_sync(SPECV_FULL_WARP, through, 31);
+    if (total == 0) return place;
+    place.left = specv_i_mul_high(uniform, total);
+    for (;;) {
+        const int of_lane = specv_warp_first_reject(place.left < through);
+        place.left -= __shfl_sync(SPECV_FULL_WARP, through - sum, of_lane);
         first += of_lane * each;
         if (each == 1) break;
-        if (first + each < end) end = first + each;
+        end = first + each < end ? first + each : end;
+        each = (each + 31) / 32, sum = 0;
+#pragma unroll 4
+        for (int t = first + lane * each; t < first + (lane + 1) * each && t < end; ++t)
+            sum += residuals[t].gain >> SPECV_I_FINER_PROBS;
+        through = specv_i_warp_inclusive_add(sum);
     }
-    *left = *left << SPECV_I_FINER_PROBS | uniform * total >> (64 - SPECV_I_FINER_PROBS);
-    return first;
+    place.tile = first;
+    place.left = place.left << SPECV_I_FINER_PROBS | uniform * total >> (64 - SPECV_I_FINER_PROBS);
+    return place;
 }
 
 /* The number that draws the token at position `lane`, for all blocks of the row alike; of positions
@@ -4394,7 +4418,7 @@ SPECV_DEVFN void specv_i_block_store(const specv_verify_sample_desc *d, const sp
 SPECV_DEVFN int32_t specv_i_block_find_id(const float gain[4], int first, uint64_t left) {
     __shared__ uint64_t of_warp[SPECV_SAMPLE_THREADS / 32];
     const int warp = specv_i_thread() / 32;
-    uint64_t units[4], mine = 0, before;
+    uint64_t units[4], earlier[SPECV_SAMPLE_THREADS / 32], mine = 0, before;
     int i = 0;
 #pragma unroll
     for (int k = 0; k < 4; ++k) mine += units[k] = specv_fixed50(specv_i_max(gain[k], 0.f));
@@ -4403,10 +4427,9 @@ SPECV_DEVFN int32_t specv_i_block_find_id(const float gain[4], int first, uint64
     before -= mine;
     __syncthreads();
 #pragma unroll
-    for (int k = 0; k < SPECV_SAMPLE_THREADS / 32 - 1; ++k) {
-        const uint64_t earlier = of_warp[k];
-        before += k < warp ? earlier : 0;
-    }
+    for (int k = 0; k < SPECV_SAMPLE_THREADS / 32; ++k) earlier[k] = of_warp[k];
+#pragma unroll
+    for (int k = 0; k < SPECV_SAMPLE_THREADS / 32 - 1; ++k) before += k < warp ? earlier[k] : 0;
     if (left < before || left - before >= mine) return -1;
     left -= before;
 #pragma unroll
@@ -4418,16 +4441,17 @@ SPECV_DEVFN int32_t specv_i_block_find_id(const float gain[4], int first, uint64
 /* A row that draws from sums of its own: num_blocks blocks make them, the last one does the rest of
    the judgement (block rule) and draws. e: the outcome so far, then all of it. prefixes: P of each
    position, where the block rule has q. draws: visible behind the next barrier. Call: block. */
-SPECV_DEVFN void specv_i_block_finish(const specv_verify_sample_desc *d, specv_i_request *r,
-                                      const specv_i_memory *m, int b, const float *prefixes,
-                                      const specv_i_draws *draws, uint32_t *ticket, int block,
-                                      int num_blocks, specv_i_weights *w, specv_i_end *e) {
-    const int thread = specv_i_thread(), probs = r->target.dtype == SPECV_PROBS_F32;
-    int searching = d->rule == SPECV_RULE_BLOCK && e->o.next == SPECV_I_RESIDUAL;
+SPECV_DEVFN void specv_i_block_finish(const specv_verify_sample_desc *d, int rule,
+                                      specv_i_request *r, const specv_i_memory *m, int b,
+                                      const float *prefixes, const specv_i_draws *draws,
+                                      uint32_t *ticket, int block, int num_blocks,
+                                      specv_i_weights *w, specv_i_end *e) {
+    const int probs = r->target.dtype == SPECV_PROBS_F32;
+    int searching = rule == SPECV_RULE_BLOCK && e->o.next == SPECV_I_RESIDUAL;
     const int num_items = (searching ? e->o.usable : 1) * m->num_tiles;
     float gain[4];
-    uint64_t left = 0;
-    int again = 0, tile, first, unused = 0;
+    int again = 0, first, unused = 0;
+    specv_i_drawn_tile place;
     specv_i_quads v;
     num_blocks = num_blocks < num_items ? num_blocks : num_items;
     if (block >= num_blocks) return;
@@ -4453,13 +4477,9 @@ SPECV_DEVFN void specv_i_block_finish(const specv_verify_sample_desc *d, specv_i
         uint64_t uniform = draws->uniform[e->o.accepted & 31];
         uint32_t status = draws->status;
         if (e->o.accepted >= 32) uniform = specv_i_sample_uniform(d, b, e->o.accepted, &status);
-        tile = specv_i_warp_find_tile(sums, m->num_tiles, uniform, &left);
-        first = (tile < 0 ? 0 : tile) * SPECV_TILE_IDS + 4 * thread;
-        specv_i_load_quads(&v, r, w, first, d->verify.vocab);
-        if (thread < 32 && !again) /* while the tile is under way */
-            e->o.status |=
-                status | specv_i_warp_check_residuals(r, w, sums, m->num_tiles, &e->largest);
-        if (tile >= 0) break;
+        place = specv_i_warp_find_tile(d, r, w, sums, m->num_tiles, uniform);
+        if (!again) e->o.status |= status | place.status, e->largest = place.largest;
+        if (place.tile >= 0) break;
         if (e->o.next == SPECV_I_DRAW) {
             e->o.status |= SPECV_ROW_EMPTY;
             return;
@@ -4471,9 +4491,11 @@ SPECV_DEVFN void specv_i_block_finish(const specv_verify_sample_desc *d, specv_i
         __syncthreads();                      /* the sums have been read */
     }
     e->o.status |= w->p.status;
+    first = place.tile * SPECV_TILE_IDS + 4 * specv_i_thread();
+    specv_i_load_quads(&v, r, w, first, d->verify.vocab);
     specv_i_quad_gains(gain, r, w, &v, first, d->verify.vocab, &unused);
-    e->id = specv_i_block_find_id(gain, first, left);
-    e->has_token = 1, e->largest = specv_i_max(e->largest, 0.f);
+    e->id = specv_i_block_find_id(gain, first, place.left);
+    e->has_token = 1;
     e->largest = specv_i_less(1.f, e->largest) ? 1.f : e->largest;
 }
 
@@ -4494,8 +4516,8 @@ SPECV_DEVFN void specv_i_block_second_pass(const specv_verify_sample_desc *d,
     specv_i_end e = specv_i_end_of(o);
     specv_i_weights w;
     if (specv_i_thread() < 32) specv_i_warp_make_draws(d, b, &draws);
-    specv_i_block_finish(d, &r, m, b, m->prefixes + r.first_row, &draws, &m->tickets[2 * b + 1],
-                         block, num_blocks, &w, &e);
+    specv_i_block_finish(d, d->rule, &r, m, b, m->prefixes + r.first_row, &draws,
+                         &m->tickets[2 * b + 1], block, num_blocks, &w, &e);
     if (!e.emits) return;
     if (r.target_rows && !e.has_token)
         specv_i_block_emit(d, &r, m, b, e.o); /* there are sums of p's tiles */
@@ -4703,9 +4725,9 @@ SPECV_DEVFN void specv_i_block_most_probable(const specv_verify_sample_desc *d, 
     if (specv_i_thread() == 0) e->id = row->id;
 }
 
-/* Call: block. */
+/* block_rule: a constant, of the kernel. Call: block. */
 SPECV_DEVFN void specv_i_block_probs(const specv_verify_sample_desc *d, const specv_i_memory *m,
-                                     int b, int block, int num_blocks) {
+                                     int block_rule, int b, int block, int num_blocks) {
     __shared__ specv_i_outcome judged;
     __shared__ specv_i_draws draws;
     __shared__ float first_prefixes[32];
@@ -4713,7 +4735,8 @@ SPECV_DEVFN void specv_i_block_probs(const specv_verify_sample_desc *d, const sp
     specv_i_request r = specv_i_open_request(d, b);
     specv_i_weights w;
     r.target.dtype = r.draft.dtype = SPECV_PROBS_F32; /* constants from here on */
-    w.p = specv_i_plain_distribution();
+    w.p = w.q = specv_i_plain_distribution();
+    w.p_scores = w.q_scores = 0, w.prefix = 1, w.without = -1;
     specv_i_outcome o = {0, 0, 0, SPECV_I_NOTHING, 1, r.status};
     specv_i_end e = specv_i_end_of(o);
     if (r.row.readable && !r.sampled) {
@@ -4727,7 +4750,7 @@ SPECV_DEVFN void specv_i_block_probs(const specv_verify_sample_desc *d, const sp
                 uint64_t seed = 0;
                 uint32_t position = 0;
                 if (d->seed) seed = d->seed[slot], position = (uint32_t)d->position[slot];
-                if (d->rule == SPECV_RULE_BLOCK)
+                if (block_rule)
                     specv_i_warp_judge_block_probs(d, &r, seed, position, prefixes, &o);
                 else
                     specv_i_warp_judge_probs(d, &r, b, seed, position,
@@ -4740,8 +4763,8 @@ SPECV_DEVFN void specv_i_block_probs(const specv_verify_sample_desc *d, const sp
         __syncthreads();
         e.o = judged, e.emits = block == 0 && e.o.next <= SPECV_I_NO_TOKEN;
         if (e.o.next > SPECV_I_NO_TOKEN)
-            specv_i_block_finish(d, &r, m, b, prefixes, &draws, &m->tickets[2 * b], block,
-                                 num_blocks, &w, &e);
+            specv_i_block_finish(d, block_rule ? SPECV_RULE_BLOCK : SPECV_RULE_TOKEN, &r, m, b,
+                                 prefixes, &draws, &m->tickets[2 * b], block, num_blocks, &w, &e);
     }
     if (e.emits) specv_i_block_store(d, &r, &w.p, b, &e);
 }
@@ -8088,15 +8111,25 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
                               (int)blockIdx.x % task.blocks_of_residual, task.blocks_of_residual);
 }
 
-/* A2 to A4 and A8 (CDF) from probabilities. Grid: task.blocks blocks for each row. Bytes: two
-   numbers a draft in each block; the p row, and the q row, of each position that may emit the
-   token, once. Dependent round trips: lengths (and slot), drafts, p and q there, their rows, the
-   ticket, the sums, a tile: 7. */
+/* A2, A3, SCORE and A8 (CDF) from probabilities. Grid: task.blocks blocks for each row. Bytes: two
+   numbers a draft in each block; the p row and the q row that the token is drawn from, once; a tile.
+   Dependent round trips: lengths (and slot), drafts, p and q there, their rows, the ticket, the
+   sums, a tile: 7. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_PROBS_BLOCKS)
     specv_probs_kernel(const __grid_constant__ specv_sample_task task) {
     const specv_i_memory memory = specv_i_open_memory(&task.d, &task.scratch);
     specv_i_begin(task.d.verify.chained);
-    specv_i_block_probs(&task.d, &memory, (int)blockIdx.x / task.blocks,
+    specv_i_block_probs(&task.d, &memory, 0, (int)blockIdx.x / task.blocks,
+                        (int)blockIdx.x % task.blocks, task.blocks);
+}
+
+/* A4 from probabilities. Grid and round trips as above. Bytes: the p row and the q row of each
+   position that may emit the token. */
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_PROBS_BLOCKS - 1)
+    specv_block_probs_kernel(const __grid_constant__ specv_sample_task task) {
+    const specv_i_memory memory = specv_i_open_memory(&task.d, &task.scratch);
+    specv_i_begin(task.d.verify.chained);
+    specv_i_block_probs(&task.d, &memory, 1, (int)blockIdx.x / task.blocks,
                         (int)blockIdx.x % task.blocks, task.blocks);
 }
 
@@ -8119,15 +8152,18 @@ static int specv_i_blocks_of_row(int64_t batch, int64_t items, int64_t resident)
 static int specv_i_launch_probs(specv_sample_task *task, int num_sms, cudaStream_t stream) {
     const specv_verify_sample_desc *d = &task->d;
     const int64_t batch = d->verify.rows.batch, drafts = d->verify.rows.max_draft;
+    const int block_rule = d->rule == SPECV_RULE_BLOCK;
     int64_t rows = 1, items, share;
-    if (d->rule == SPECV_RULE_BLOCK && d->draft.data && drafts > 1) rows = drafts;
+    if (block_rule && d->draft.data && drafts > 1) rows = drafts;
     if (d->rule == SPECV_RULE_GREEDY || d->temperature) rows = drafts + 1;
     items = rows * task->scratch.num_tiles;
-    share = specv_i_blocks_of_row(batch, items, (int64_t)SPECV_I_PROBS_BLOCKS * num_sms);
+    share =
+        specv_i_blocks_of_row(batch, items, (int64_t)(SPECV_I_PROBS_BLOCKS - block_rule) * num_sms);
     share = (items + share - 1) / share;
     task->blocks = batch > SPECV_TICKET_ROWS ? 1 : (int)((items + share - 1) / share);
-    return specv_i_launch((const void *)specv_probs_kernel, batch * task->blocks,
-                          SPECV_SAMPLE_THREADS, task, d->verify.chained, stream);
+    return specv_i_launch(
+        block_rule ? (const void *)specv_block_probs_kernel : (const void *)specv_probs_kernel,
+        batch * task->blocks, SPECV_SAMPLE_THREADS, task, d->verify.chained, stream);
 }
 
 static int specv_i_launch_sample(const specv_verify_sample_desc *desc, cudaStream_t stream) {
