@@ -4823,18 +4823,22 @@ typedef struct specv_verify_pack_kv_desc {
 #define SPECV_PACK_THREADS 512  /* specv_pack_kv_kernel, specv_verify_pack_kv_kernel */
 #define SPECV_TILE_ROWS    2048 /* rows that a packing block scans at a time */
 
-/* B2 is one launch while comparing all tokens again in every block costs less than a launch. One
-   block per SM compares 32 drafts in about 100 PTX instructions (bench/results/ptxrun), by reading
-   its SASS about 65: 4096 drafts are 8,000 to 13,000 instructions, 2,000 to 3,200 clocks on four
-   schedulers, 1.1 to 1.7 us at 1.9 GHz; their 32 KiB (int32) or 64 KiB (int64) come from L2 in
-   less. A second, chained launch is taken to cost about as much. Estimates: never timed. */
-#define SPECV_ONE_LAUNCH_DRAFTS 4096
+/* B2 is one launch while comparing all tokens again in every block costs less than a launch. A small
+   step (below): up to so many drafts, in padded columns. Cycles of GPGPU-Sim's V100, 8 drafts a row,
+   inputs in L2: batch 128, rows of 2 KiB, 7,010 against 1370 + 6524 in two launches, which cost
+   1,000 to 2,000 more. Any other step, one launch against two: batch 4, rows of 1 KiB, 5861 against
+   1224 + 5192; batch 32, 7493 against 1248 + 5187; batch 128, rows of 2 KiB, 13,385 against 1370 +
+   6524. Simulated: never timed. */
+#define SPECV_SMALL_STEP_DRAFTS 4096
+#define SPECV_ONE_LAUNCH_DRAFTS 256
 
 /* B2 of a small step: dense, at most 128 drafts a row, in columns padded to a power of two at most
-   SPECV_ONE_LAUNCH_DRAFTS in all, KV in units of 16 bytes. Which (row, draft, unit) a lane copies
+   SPECV_SMALL_STEP_DRAFTS in all, KV in units of 16 bytes. Which (row, draft, unit) a lane copies
    does not depend on what is accepted, only whether it does and where to: it looks for nothing. */
 #define SPECV_I_SMALL_DRAFTS 128
-#define SPECV_I_TURNS        8 /* tokens of a lane, of drafts and of targets */
+#define SPECV_I_ALONE_DRAFTS 128   /* in columns: each warp looks at all of them, no barrier */
+#define SPECV_I_FLAT_UNITS   32768 /* up to so many a lane has one in flight, then SPECV_I_UNITS */
+#define SPECV_I_TURNS        8     /* tokens of a lane, of drafts and of targets */
 #define SPECV_I_SMALL_ROWS   (SPECV_PACK_THREADS * SPECV_I_TURNS / 8)
 
 typedef struct specv_i_small_task {
@@ -4949,15 +4953,15 @@ SPECV_HOSTFN int specv_i_is_small_pack(const specv_verify_pack_kv_desc *d) {
                           (uint64_t)d->kv.src_seq_stride_bytes |
                           (uint64_t)d->kv.dst_row_stride_bytes;
     if (specv_i_is_csr(r) || r->max_draft < 1 || r->max_draft > SPECV_I_SMALL_DRAFTS) return 0;
-    if ((int64_t)r->batch << specv_i_log_columns(r->max_draft) > SPECV_ONE_LAUNCH_DRAFTS) return 0;
+    if ((int64_t)r->batch << specv_i_log_columns(r->max_draft) > SPECV_SMALL_STEP_DRAFTS) return 0;
     return bits % 16 == 0 && d->kv.row_bytes / 16 < (1 << 30) / (r->batch * r->max_draft);
 }
 
-/* How many kernels B2 launches for this descriptor: 1, or 2 when every block would have to compare
-   more than SPECV_ONE_LAUNCH_DRAFTS drafts. The descriptor must be valid. */
+/* How many kernels B2 launches for this descriptor: 1, or 2 if it is no small step, and every block
+   would have to compare more than SPECV_ONE_LAUNCH_DRAFTS drafts. The descriptor must be valid. */
 SPECV_HOSTFN int specv_verify_pack_kv_launches(const specv_verify_pack_kv_desc *d) {
     int64_t drafts = (int64_t)d->verify.rows.batch * d->verify.rows.max_draft;
-    return drafts > SPECV_ONE_LAUNCH_DRAFTS ? 2 : 1;
+    return drafts > SPECV_ONE_LAUNCH_DRAFTS && !specv_i_is_small_pack(d) ? 2 : 1;
 }
 
 #if SPECV_I_LAUNCHERS
@@ -4967,8 +4971,8 @@ SPECV_HOSTFN int specv_verify_pack_kv_launches(const specv_verify_pack_kv_desc *
 SPECV_LAUNCHER int specv_pack_kv(const specv_pack_kv_desc *d, struct CUstream_st *stream)
     SPECV_AS(specv_pack_kv);
 
-/* B2. A1 and B1 in one launch, two round trips (tokens, then KV; three with num_active or
-   lengths), or in two launches chained by programmatic dependent launch where supported: see
+/* B2. A1 and B1 in one launch, two round trips (tokens, then KV; three if it is no small step and
+   num_active or lengths are given), or in two launches chained by programmatic dependent launch where supported: see
    specv_verify_pack_kv_launches. */
 SPECV_LAUNCHER int specv_verify_pack_kv(const specv_verify_pack_kv_desc *d,
                                         struct CUstream_st *stream) SPECV_AS(specv_verify_pack_kv);
@@ -8290,6 +8294,10 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PACK_THREADS, 1)
     }
 }
 
+/* B2 of a small step. Grid: specv_i_plan_small_pack: blocks that write A1's outputs, one for
+   offsets, blocks that copy. Every warp, or every block, finds all lengths for itself.
+   Bytes: per warp or block all tokens (L1, L2); then as A1 and B1. Round trips: tokens, num_active,
+   draft_len, plane tables; KV. A1's outputs: one; with row_status the row's tokens once more. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_PACK_THREADS)
     specv_verify_pack_small_kernel(const __grid_constant__ specv_i_small_task t) {
     __shared__ uint32_t words[SPECV_I_SMALL_ROWS], sums[32];
@@ -8341,14 +8349,14 @@ static int64_t specv_i_plan_small_pack(const specv_verify_pack_kv_desc *d, int n
     t->row_units = specv_i_divisor_of((uint32_t)(d->kv.row_bytes / 16));
     t->max_draft = specv_i_divisor_of((uint32_t)r->max_draft);
     t->units = t->row_units.by * (uint32_t)(r->batch * r->max_draft);
-    t->alone = places <= 128 && t->units <= 8192;
+    t->alone = places <= SPECV_I_ALONE_DRAFTS && t->units <= 8192;
     *threads = t->alone ? 128 : places <= 512 ? 256 : SPECV_PACK_THREADS;
     t->row_turns = t->log_columns > 5 ? 1u << (t->log_columns - 5) : 1;
     for (t->turns = t->row_turns; (t->alone ? 32 : (uint32_t)*threads) * t->turns < places;)
         t->turns *= 2;
     t->log_places = 5;
     while (1u << t->log_places < 32 * t->turns) ++t->log_places;
-    t->flight = t->alone || t->units <= 8192 ? 1 : SPECV_I_UNITS;
+    t->flight = t->units <= SPECV_I_FLAT_UNITS ? 1 : SPECV_I_UNITS;
     t->verify_blocks = (uint32_t)(r->batch + *threads / 32 - 1) / ((uint32_t)*threads / 32);
     t->unit_blocks =
         (t->units + (uint32_t)*threads * t->flight - 1) / ((uint32_t)*threads * t->flight);

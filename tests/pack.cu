@@ -188,6 +188,74 @@ static void test_walk(void) {
     }
 }
 
+/* B2 of small steps, at the edges of rows, turns, warps and blocks. `small` of each case: it is one. */
+static void test_small(void) {
+    static const int batches[] = {1, 2, 4, 15, 16, 31, 32, 33, 64, 129, 512};
+    static const int drafts[] = {1, 2, 8, 9, 31, 32, 33, 64, 65, 127, 128};
+    static const int64_t sizes[] = {16, 32, 48, 80, 256, 1040};
+    static const int planes[] = {0, 1, 2, 5}, sms[] = {1, 2, 132};
+    static const room rooms[] = {ROOM_EXACT, ROOM_HALF, ROOM_PLENTY, ROOM_ONE_SHORT, ROOM_ONE};
+    int turn = 0;
+    for (int i = 0; i < T_COUNT(batches); ++i)
+        for (int j = 0; j < T_COUNT(drafts); ++j, ++turn) {
+            shape s = rows_shape(batches[i], drafts[j], turn);
+            kv_shape k = kv_plain(sizes[turn % T_COUNT(sizes)]);
+            int columns = 8;
+            if (batches[i] * drafts[j] > 1000 && (t.quick || k.row_bytes > 256)) k.row_bytes = 16;
+            while (columns < drafts[j]) columns *= 2;
+            if (batches[i] * columns > 4096 || (t.quick && turn % 3)) continue;
+            s.layout = turn / 2 % 2 ? DENSE : DENSE_LEN;
+            s.endings = turn % 3 ? ALL_ENDINGS : 0;
+            s.num_eos = turn % 4, s.vocab = turn % 5 ? 32000 : 0;
+            s.has_num_active = turn % 4 == 1, s.num_active = batches[i] - turn % 7;
+            s.outputs = turn % 7 == 3 ? OUT_NONE : OUT_ALL;
+            s.keep_status = turn % 6 == 5;
+            s.draft_gap = turn % 3, s.target_gap = turn % 2, s.out_gap = turn % 5;
+            k.num_planes = planes[turn / 3 % T_COUNT(planes)];
+            k.null_planes = k.num_planes > 1 ? 25 : 0;
+            k.num_sms = sms[turn % T_COUNT(sms)];
+            k.room = rooms[turn % T_COUNT(rooms)];
+            k.pos_gap = turn % 4 ? 0 : 16, k.seq_gap = turn % 5 ? 0 : 32,
+            k.dst_gap = turn % 3 ? 0 : 48;
+            if (k.num_planes) k.src_offset = turn % 16, k.dst_offset = turn / 2 % 16;
+            t_case("B2, small step:");
+            kv_run_b2(&s, &k, turn % 4 == 0);
+        }
+}
+
+/* Which steps are small, by what is not. */
+static void test_is_small(void) {
+#if T_DEVICE
+    for (int i = 0; i < 12; ++i) {
+        specv_verify_pack_kv_desc d = SPECV_ZERO;
+        t_case("is it small, %d", i);
+        d.verify.rows.batch = 32, d.verify.rows.max_draft = 128;
+        d.kv.src = (void *)64, d.kv.dst = (void *)64, d.kv.row_bytes = 48;
+        if (i == 1) d.verify.rows.batch = 33;
+        if (i == 2) d.verify.rows.batch = 1, d.verify.rows.max_draft = 129;
+        if (i == 3) d.verify.rows.max_draft = 0;
+        if (i == 4) d.verify.rows.row_start = (int32_t *)64;
+        if (i == 5) d.kv.src = (void *)72;
+        if (i == 6) d.kv.dst = (void *)72;
+        if (i == 7) d.kv.row_bytes = 56;
+        if (i == 8) d.kv.src_pos_stride_bytes = 56;
+        if (i == 9) d.kv.src_seq_stride_bytes = 128 * 48 + 8;
+        if (i == 10) d.kv.dst_row_stride_bytes = 56;
+        if (i == 11) d.kv.row_bytes = (int64_t)1 << 22; /* 2^30 units */
+        CHECK_EQ(specv_i_is_small_pack(&d), i == 0, i);
+    }
+    t_case("divisors");
+    for (uint32_t d = 1; d < 70000; d += d < 300 ? 1 : 97)
+        for (uint32_t i = 0; i < 64; ++i) {
+            const uint32_t base = i % 2 ? 0x7fffffffu / d * d : i / 4 * d;
+            const uint32_t x = i % 4 < 2 ? base : base - (base > 0);
+            CHECK(specv_i_over(x, specv_i_divisor_of(d)) == x / d);
+        }
+#else
+    t_skip("the reference has no kernels to choose from");
+#endif
+}
+
 /* Nothing to copy, in each way, and batch 0. */
 static void test_nothing(void) {
     for (int i = 0; i < 24; ++i) {
@@ -785,8 +853,12 @@ static void test_blocks(void) {
         /* more pieces in all planes than an int64 can count */
         {1, 1, 4096, (int64_t)1 << 62, 1, 132, 1, 131},
     };
-    static const int forms[][3] = {{512, 8, 1},  {4096, 1, 1},          {4097, 1, 2},
-                                   {1, 4097, 2}, {1 << 16, 1 << 13, 2}, {4097, 0, 1}};
+    /* rows, drafts, launches of a dense step with rows of 16 bytes, and of the same in CSR */
+    static const int forms[][4] = {
+        {512, 8, 1, 2},  {513, 8, 2, 2},           {512, 1, 1, 2},  {513, 1, 2, 2},
+        {256, 1, 1, 1},  {32, 128, 1, 2},          {33, 128, 2, 2}, {32, 8, 1, 1},
+        {257, 1, 1, 2},  {2, 128, 1, 1},           {1, 129, 1, 1},  {2, 129, 2, 2},
+        {1, 4097, 2, 2}, {1 << 16, 1 << 13, 2, 2}, {4097, 0, 1, 1}};
     for (int i = 0; i < T_COUNT(grids); ++i) {
         specv_rows rows = SPECV_ZERO;
         specv_kv_pack kv = SPECV_ZERO;
@@ -801,7 +873,12 @@ static void test_blocks(void) {
         specv_verify_pack_kv_desc d = SPECV_ZERO;
         t_case("launches of B2, %d x %d drafts", forms[i][0], forms[i][1]);
         d.verify.rows.batch = forms[i][0], d.verify.rows.max_draft = forms[i][1];
+        d.kv.row_bytes = 16;
         CHECK_EQ(specv_verify_pack_kv_launches(&d), forms[i][2], i);
+        d.kv.row_bytes = 24;
+        CHECK_EQ(specv_verify_pack_kv_launches(&d), forms[i][3], i);
+        d.kv.row_bytes = 16, d.verify.rows.row_end = d.verify.accepted_len = (int32_t *)64;
+        CHECK_EQ(specv_verify_pack_kv_launches(&d), forms[i][3], i);
     }
     for (int num_rows = 1; num_rows <= 4096; num_rows *= 2) {
         t_case("blocks that verify, %d rows", num_rows);
@@ -828,6 +905,8 @@ int main(int argc, char **argv) {
         {"faults", test_faults},
         {"tiles", test_tiles},
         {"walk", test_walk},
+        {"small", test_small},
+        {"is-small", test_is_small},
         {"nothing", test_nothing},
         {"forms", test_forms},
         {"far", test_far},
