@@ -206,6 +206,8 @@
    A8 sampler           specv_sample          those of A3, A5               specv_ref_sample
    B1 pack KV           specv_pack_kv         specv_pack_kv_kernel          specv_ref_pack_kv
    B2 verify and pack   specv_verify_pack_kv  specv_verify_pack_kv_kernel,  specv_ref_verify_pack_kv
+                                              of a small step
+                                              specv_verify_pack_small_kernel,
                                               or A1's, then B1's
    B3 append to cache   specv_append_kv       specv_append_kv_kernel        specv_ref_append_kv
    B5 pages             specv_page_resize     specv_page_resize_kernel,     specv_ref_page_resize
@@ -1897,9 +1899,9 @@ SPECV_DEVFN specv_plane_share specv_i_plane_share(const specv_i_places *from,
 
 #define SPECV_I_UNITS (SPECV_PIECE_BYTES / 512) /* that a lane copies at a time */
 
-/* The wanted ones of a lane's units, at most SPECV_I_UNITS: all loads are in flight before the first
-   store. A unit that the plane's addresses do not allow is copied in parts of `width` bytes. Planes
-   are in global memory; units of 16 bytes are copied without a branch. */
+/* The wanted ones of a lane's units, at most SPECV_I_UNITS: all loads are in flight before the
+   first store. A unit that the plane's addresses do not allow is copied in parts of `width` bytes.
+   Planes are in global memory; units of 16 bytes are copied without a branch. */
 SPECV_DEVFN void specv_i_copy_piece(char *dst, const char *src, const int64_t *dst_at,
                                     const int64_t *src_at, const int *wanted, int units, int unit,
                                     int width) {
@@ -4823,12 +4825,12 @@ typedef struct specv_verify_pack_kv_desc {
 #define SPECV_PACK_THREADS 512  /* specv_pack_kv_kernel, specv_verify_pack_kv_kernel */
 #define SPECV_TILE_ROWS    2048 /* rows that a packing block scans at a time */
 
-/* B2 is one launch while comparing all tokens again in every block costs less than a launch. A small
-   step (below): up to so many drafts, in padded columns. Cycles of GPGPU-Sim's V100, 8 drafts a row,
-   inputs in L2: batch 128, rows of 2 KiB, 7,010 against 1370 + 6524 in two launches, which cost
-   1,000 to 2,000 more. Any other step, one launch against two: batch 4, rows of 1 KiB, 5861 against
-   1224 + 5192; batch 32, 7493 against 1248 + 5187; batch 128, rows of 2 KiB, 13,385 against 1370 +
-   6524. Simulated: never timed. */
+/* B2 is one launch while comparing all tokens again in every block costs less than a launch. A
+   small step (below): up to so many drafts, in padded columns. Cycles of GPGPU-Sim's V100, 8 drafts
+   a row, inputs in L2: batch 128, rows of 2 KiB, 7,010 against 1370 + 6524 in two launches, which
+   cost 1,000 to 2,000 more. Any other step, one launch against two: batch 4, rows of 1 KiB, 5861
+   against 1224 + 5192; batch 32, 7493 against 1248 + 5187; batch 128, rows of 2 KiB, 13,385 against
+   1370 + 6524. Simulated: never timed. */
 #define SPECV_SMALL_STEP_DRAFTS 4096
 #define SPECV_ONE_LAUNCH_DRAFTS 256
 
@@ -4972,8 +4974,8 @@ SPECV_LAUNCHER int specv_pack_kv(const specv_pack_kv_desc *d, struct CUstream_st
     SPECV_AS(specv_pack_kv);
 
 /* B2. A1 and B1 in one launch, two round trips (tokens, then KV; three if it is no small step and
-   num_active or lengths are given), or in two launches chained by programmatic dependent launch where supported: see
-   specv_verify_pack_kv_launches. */
+   num_active or lengths are given), or in two launches chained by programmatic dependent launch
+   where supported: see specv_verify_pack_kv_launches. */
 SPECV_LAUNCHER int specv_verify_pack_kv(const specv_verify_pack_kv_desc *d,
                                         struct CUstream_st *stream) SPECV_AS(specv_verify_pack_kv);
 #endif
@@ -8356,7 +8358,7 @@ static int64_t specv_i_plan_small_pack(const specv_verify_pack_kv_desc *d, int n
         t->turns *= 2;
     t->log_places = 5;
     while (1u << t->log_places < 32 * t->turns) ++t->log_places;
-    t->flight = t->units <= SPECV_I_FLAT_UNITS ? 1 : SPECV_I_UNITS;
+    t->flight = (uint64_t)t->units * planes <= SPECV_I_FLAT_UNITS ? 1 : SPECV_I_UNITS;
     t->verify_blocks = (uint32_t)(r->batch + *threads / 32 - 1) / ((uint32_t)*threads / 32);
     t->unit_blocks =
         (t->units + (uint32_t)*threads * t->flight - 1) / ((uint32_t)*threads * t->flight);

@@ -66,11 +66,11 @@ typedef struct cost {
     int64_t load_bytes, load_sectors, store_bytes, store_sectors, store_requests;
 } cost;
 
-/* Runs B1 (`form` 0), B2 in one launch (1) or in two (2) on the same rows every time; what the
-   kernel that copies has moved. */
+/* Runs B1 (`form` 0), B2 in one launch (1), in two (2) or as a small step (3) on the same rows
+   every time; what the kernel that copies has moved. */
 static cost count_pack(int form, const shape *s, const kv_shape *k, int64_t *kv_rows) {
     static const char *const kernels[] = {"specv_pack_kv_kernel", "specv_verify_pack_kv_kernel",
-                                          "specv_pack_kv_kernel"};
+                                          "specv_pack_kv_kernel", "specv_verify_pack_small_kernel"};
     const char *kernel = kernels[form];
     batch b;
     kv_pack p;
@@ -92,7 +92,10 @@ static cost count_pack(int form, const shape *s, const kv_shape *k, int64_t *kv_
         CHECK_EQ(specv_pack_kv(&d, 0), SPECV_OK, -1);
     } else {
         specv_verify_pack_kv_desc d = kv_describe_b2(&p, T_DEVICE_SIDE);
-        CHECK_EQ(form == 1 ? kv_launch_one(&d, 4) : kv_launch_two(&d), SPECV_OK, -1);
+        CHECK_EQ(form == 1   ? kv_launch_one(&d, 4)
+                 : form == 2 ? kv_launch_two(&d)
+                             : specv_verify_pack_kv(&d, 0),
+                 SPECV_OK, -1);
     }
     t_check_device();
     T_CUDA(cudaProfilerStop());
@@ -114,15 +117,17 @@ static cost count_pack(int form, const shape *s, const kv_shape *k, int64_t *kv_
 static void test_pack(void) {
     static const int planes[] = {0, 1, 5};
     static const int64_t widths[][2] = {{4096, 8192}, {2048, 4096}, {4064, 8160}, {4095, 8191}};
-    static const char *const names[] = {"B1", "B2, one launch", "B2, two launches"};
+    static const char *const names[] = {"B1", "B2, one launch", "B2, two launches",
+                                        "B2, a small step"};
     if (!can_count()) return;
-    for (int form = 0; form < 3; ++form)
+    for (int form = 0; form < 4; ++form)
         for (int i = 0; i < T_COUNT(planes); ++i)
             for (int w = 0; w < T_COUNT(widths); ++w) {
                 shape s = SPECV_ZERO;
                 kv_shape k = SPECV_ZERO;
                 int64_t rows, rows_again, bytes;
                 if (t.quick && (form + i - w) % 4) continue;
+                if (form == 3 && widths[w][0] % 16) continue;
                 const int64_t copies = planes[i] ? planes[i] : 1;
                 t_case("%s, %d planes, rows of %d and %d bytes", names[form], planes[i],
                        (int)widths[w][0], (int)widths[w][1]);
@@ -152,7 +157,8 @@ static void test_outputs_once(void) {
     if (!can_count()) return;
     s.batch = num_rows, s.max_draft = columns - 1, s.vocab = 1000;
     k.row_bytes = 512, k.num_sms = 2;
-    for (int form = 0; form < 2; ++form) {
+    for (int form = 0; form < 4; ++form) {
+        if (form == 2) continue; /* what B1 stores */
         int64_t kv_rows, outputs = 4 * (num_rows + 1) + 4 * num_rows;
         t_case("%s stores each output once", form ? "B2" : "B1");
         cost c = count_pack(form, &s, &k, &kv_rows);
@@ -208,6 +214,8 @@ static void test_launches(void) {
         T_CUDA(cudaProfilerStop());
         CHECK_EQ(launches, i % 2 ? 2 : 1, -1);
         CHECK_EQ(ptxrun_count(NULL, "launches"), launches, -1);
+        if (launches == 1)
+            CHECK_EQ(ptxrun_count("specv_verify_pack_small_kernel", "launches"), 1, -1);
         kv_free(&p);
         batch_free(&b);
     }

@@ -188,7 +188,7 @@ static void test_walk(void) {
     }
 }
 
-/* B2 of small steps, at the edges of rows, turns, warps and blocks. `small` of each case: it is one. */
+/* B2 of small steps, at the edges of rows, turns, warps and blocks. */
 static void test_small(void) {
     static const int batches[] = {1, 2, 4, 15, 16, 31, 32, 33, 64, 129, 512};
     static const int drafts[] = {1, 2, 8, 9, 31, 32, 33, 64, 65, 127, 128};
