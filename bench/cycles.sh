@@ -38,7 +38,7 @@ count() {
     [ -f "$ptxrun/libcudart.so.13" ] || make -s -C tests/ptxrun OUT="$ptxrun" || return 1
     "$NVCC" -gencode arch=compute_90,code=compute_90 -O3 -std=c++17 -cudart shared -no-compress \
         bench/bench.cu -o "$out/counted" || return 1
-    LD_LIBRARY_PATH=$ptxrun PTXRUN_EXIT=1 PTXRUN_QUIET=1 "$out/counted" cycles \
+    LD_LIBRARY_PATH=$ptxrun PTXRUN_EXIT=1 PTXRUN_QUIET=1 "$out/counted" cycles all \
         > "$out/logs/counted" || return 1
     sed -n 's/^RESULT //p' "$out/logs/counted" > "$out/counted.csv"
 }
