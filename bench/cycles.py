@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """cycles.py --show|--check|--accept|--grid FOLDER FAILED: what cycles.sh has made in FOLDER, as
-tables and against bench/results/gate.csv. FAILED: witnesses that broke down.
+tables and against bench/results/gate.csv. FAILED: witnesses that broke down. --self-test: the rules
+of the gate, on made-up figures.
 
 gate.csv has a line for each figure: kind, name, figure, value, base, why.
   counted    a case of bench/cycles.cuh; its kit row's warp instructions, thread instructions, trips,
@@ -220,7 +221,7 @@ def read_gate():
 
 
 def grown(key, value, base):
-    return key[2] == "code_bytes" and 10 * value > 11 * base
+    return key[2] == "code_bytes" and 10 * value > 11 * int(base)
 
 
 def fault_of(key, value, line):
@@ -233,7 +234,7 @@ def fault_of(key, value, line):
             return f"{value}, and the gate says {wanted} within 5 %"
     elif value != wanted:
         return f"{value}, and the gate says {wanted}"
-    if grown(key, value, int(line["base"])) and not line["why"]:
+    if grown(key, value, line["base"]) and not line["why"]:
         return f"{value} bytes, of {line['base']}: more than a tenth, and the gate has no word why"
     return ""
 
@@ -301,7 +302,35 @@ def accept(folder, failed):
     return 0
 
 
+def self_test():
+    """The rules, on made-up figures."""
+    def line(value, base="", why=""):
+        return {"value": str(value), "base": str(base), "why": why}
+    code, cycles = ("sass", "kernel sm_90", "code_bytes"), ("simulated", "A1", "cycles")
+    count = ("counted", "A1", "serial_trips")
+    wanted = [(code, 100, line(100, 100), ""), (code, 101, line(100, 100), "the gate says"),
+              (code, 110, line(110, 100), ""), (code, 111, line(111, 100), "no word why"),
+              (code, 111, line(111, 100, "a tile more"), ""), (count, 2, line(2), ""),
+              (count, 1, line(2), "the gate says"), (count, 1, None, "not in the gate"),
+              (cycles, 1050, line(1000), ""), (cycles, 950, line(1000), ""),
+              (cycles, 1051, line(1000), "within 5 %"), (cycles, 949, line(1000), "within 5 %")]
+    failed = [w for w in wanted if w[3] not in fault_of(*w[:3]) or
+              bool(w[3]) != bool(fault_of(*w[:3]))]
+    listing = [(16 * i, "IADD3 R1, R1, 1, RZ") for i in range(20)]
+    for i, text in ((5, "@P0 BRA 0x20"), (15, "@P0 BRA 0x70"), (17, "@P1 BRA 0x0"),
+                    (19, "BRA 0x130")):
+        listing[i] = (16 * i, text)
+    if hot_loop(listing) != 9:
+        failed.append(("hot_loop", hot_loop(listing)))
+    for what in failed:
+        print("FAILED", *what)
+    print(f"{len(wanted) + 1 - len(failed)} passed, {len(failed)} failed")
+    return 1 if failed else 0
+
+
 def main():
+    if sys.argv[1:] == ["--self-test"]:
+        return self_test()
     mode, folder, failed = sys.argv[1], sys.argv[2], int(sys.argv[3])
     log = os.path.join(folder, "simulated.log")
     if mode == "--check":

@@ -205,6 +205,7 @@ check_all() {
     check "cub_compare" check_run "$BUILD/cub_compare" $tiny
     check "compare.py" check_python bench/compare.py "$BUILD/libkit_abi.so"
     check "plot.py summary" check_python bench/plot.py summary bench/results/ptxrun
+    check "cycles.py" check_python bench/cycles.py --self-test
     check "plot.py readme" check_python bench/plot.py readme --check
     echo "$passed passed, $failed failed, $skipped skipped"
     [ $failed = 0 ]
