@@ -52,7 +52,8 @@ struct Report {
 };
 
 struct Totals { // README.md, "Counters", says what each one means
-  uint64_t launches = 0, dependentLaunches = 0, warpInstructions = 0, threadInstructions = 0, partialInstructions = 0;
+  uint64_t launches = 0, dependentLaunches = 0, warpInstructions = 0, threadInstructions = 0,
+           partialInstructions = 0;
   uint64_t branches = 0, divergentBranches = 0, barriers = 0, atomics = 0;
   uint64_t collectives = 0, ballots = 0, votes = 0, shuffles = 0, matches = 0, reductions = 0,
            warpSyncs = 0;
