@@ -7033,7 +7033,7 @@ SPECV_DEVFN uint32_t specv_i_block_nth_survival(const specv_draft_budget_desc *d
 }
 
 #if !defined(SPECVERIFY_STATIC)
-SPECV_KERNEL __launch_bounds__(SPECV_COMPACT_THREADS)
+SPECV_KERNEL __launch_bounds__(SPECV_COMPACT_THREADS, 1)
     specv_compact_kernel(const __grid_constant__ specv_compact_desc d);
 SPECV_KERNEL __launch_bounds__(SPECV_GROUP_THREADS)
     specv_group_kernel(const __grid_constant__ specv_group_desc d);
@@ -8838,7 +8838,7 @@ SPECV_LAUNCHER_BODY int specv_gap_commit(const specv_gap_commit_desc *desc,
    for each slice of each carried array; all count for themselves. Bytes: 1 a row and block; lists
    once; elements that move once. Round trips: num_active; finished beside slots; lengths; stores. A
    slice: the first two, then one for each AHEAD units of its threads. */
-SPECV_KERNEL_BODY __launch_bounds__(SPECV_COMPACT_THREADS)
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_COMPACT_THREADS, 1)
     specv_compact_kernel(const __grid_constant__ specv_compact_desc d) {
     enum { AHEAD = 4 };
     __shared__ int32_t dst[SPECV_COMPACT_THREADS], scratch[2][SPECV_BLOCK_SCAN_SMEM_WORDS];
