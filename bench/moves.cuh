@@ -527,14 +527,14 @@ static void fill_compact(const moves_run *r, const specv_compact_desc *d, moves_
         stays += !finished;
     }
     n->least += r->batch * (1 + 8 + 20) + 8;
-    n->more += r->batch * d->num_carry;
+    n->more += (int64_t)r->batch * (blocks_of_compact(d) - 1);
 }
 
 static void fill_group(const moves_run *r, const specv_group_desc *d, moves_bytes *n) {
     const int blocks = (r->batch + SPECV_GROUP_ROWS - 1) / SPECV_GROUP_ROWS;
     for (int b = 0; b < r->batch; ++b) ((int32_t *)d->length)[b] = 500 + random_below(24);
     n->least += 4 * (3 * r->batch + 1 + d->num_pick + 2);
-    n->more += 4 * (int64_t)r->batch * blocks + 5 * 4 * r->batch;
+    n->more += 4 * (int64_t)r->batch * blocks + 4 * r->batch;
 }
 
 static void fill_budget(const moves_run *r, const specv_draft_budget_desc *d, moves_bytes *n) {
@@ -543,7 +543,8 @@ static void fill_budget(const moves_run *r, const specv_draft_budget_desc *d, mo
         ((float *)d->confidence)[i] = (float)(0.3 + 0.7 * bench_uniform());
     while (r->gamma >> steps) ++steps;
     n->least += 8 * (int64_t)r->batch * r->gamma + 12 * r->batch + 4;
-    n->more += (3 * r->gamma + 2 * steps) * 4 * (int64_t)r->batch;
+    if (r->batch > SPECV_BUDGET_THREADS || r->batch * (r->gamma | 1) > SPECV_BUDGET_NEAR)
+        n->more += (3 * r->gamma + 2 * steps) * 4 * (int64_t)r->batch;
 }
 
 static double random_normal(void) {
@@ -638,11 +639,11 @@ static void fill_particle_cache(const moves_run *r, const specv_particle_cache *
 }
 
 /* Entries of a job's two rows: both are read, and one that changes is written, with the owners of
-   two pages. Pages that are given back are stored in any order, then sorted in place. */
+   two pages. Pages that are given back are marked, and all marks of the cache are looked at. */
 static void count_shared(const specv_reshuffle_desc *d, const specv_particle_cache *c,
                          moves_bytes *n) {
     int32_t *owners = (int32_t *)malloc(sizeof *owners * (size_t)c->num_pages);
-    int freed = 0, rounds = 0;
+    int freed = 0;
     memcpy(owners, c->pool.page_refs, sizeof *owners * (size_t)c->num_pages);
     for (int j = 0; j < d->num_groups * d->max_jobs; ++j) {
         const int src = d->jobs[2 * j], dst = d->jobs[2 * j + 1];
@@ -654,10 +655,8 @@ static void count_shared(const specv_reshuffle_desc *d, const specv_particle_cac
             if (--owners[old] == 0) ++freed;
         }
     }
-    for (int size = 2; size / 2 < freed; size *= 2)
-        for (int apart = size; apart > 1; apart /= 2) ++rounds;
     n->least += 8 + 4 * freed;
-    n->more += 4 * (int64_t)freed * (2 + rounds);
+    if (freed > 0) n->more += 12 * (int64_t)freed + c->num_pages / 8;
     free(owners);
 }
 
@@ -695,12 +694,12 @@ static void fill_reshuffle(const moves_run *r, const specv_reshuffle_desc *d, mo
     n->least += 4 * d->num_groups;
     for (int j = 0; j < d->num_groups * d->max_jobs; ++j) {
         const int src = d->jobs[2 * j];
-        n->least += 4;     /* status */
-        n->more += 4 + 12; /* is there such a job: its own block, and the last one */
+        n->least += 4;        /* status */
+        n->more += 4 + 8 + 4; /* is there such a job: its own block, and the last one */
         if (src < 0) continue;
         n->least += 8 + (12 + 8) * d->num_caches + 8 + 16 * (int64_t)d->text_len[src];
         for (int i = 0; i < d->num_carry; ++i) n->least += 2 * d->carry[i].elem_bytes;
-        n->more += 3 * (12 * d->num_caches + 4); /* two checks by its block, two by the last */
+        n->more += 2 * 32; /* what came of it, for the last block */
     }
 }
 
