@@ -74,14 +74,15 @@ static const int cycles_grid[4][4] = {
 
 enum { CYCLES_GRID_BYTES = 2 << 20 }; /* of KV, all drafts */
 
-/* Names of the kernels that a case launches, or parts of them; the simulator reads no others. */
+/* Names of the kernels that a case launches, or parts of them: the simulator reads no others, and
+   ends the program at the launch of one that it has not read. */
 static const char *cycles_kernels(const cycles_case *c) {
     if (strcmp(c->what, "verify") == 0) return "verify_greedy naive ballot";
-    if (strcmp(c->what, "pack") == 0) return "pack_kv seed_";
-    if (strcmp(c->what, "verify_pack") == 0) return "verify_greedy pack_kv seed_ ballot single";
+    if (strcmp(c->what, "pack") == 0) return "pack seed_";
+    if (strcmp(c->what, "verify_pack") == 0) return "verify_greedy pack seed_ ballot single";
     if (strcmp(c->what, "stats") == 0) return "accept_stats";
     if (strncmp(c->what, "append", 6) == 0) return "append_kv";
-    if (strncmp(c->what, "resize", 6) == 0) return "page_resize page_copy";
+    if (strncmp(c->what, "resize", 6) == 0) return "page_resize copy_pages";
     if (strcmp(c->what, "fork") == 0) return "page_fork";
     if (strcmp(c->what, "realign") == 0) return "realign";
     if (strcmp(c->what, "gap") == 0) return "gap_commit";
@@ -91,7 +92,8 @@ static const char *cycles_kernels(const cycles_case *c) {
     if (strcmp(c->what, "weights") == 0) return "weights";
     if (strncmp(c->what, "plan", 4) == 0) return "plan";
     if (strcmp(c->what, "reshuffle") == 0) return "reshuffle";
-    return "sample";
+    if (c->extra == SPECV_PROBS_F32) return "probs sample residual";
+    return "bf16 sample residual";
 }
 
 static void print_cycles_header(void) {
