@@ -5320,14 +5320,14 @@ SPECV_DEVFN void specv_i_copy_small(const specv_i_small_task *t, specv_i_spans s
         for (;;) {
             if (width) specv_i_copy_piece(dst, src, to_at, k->from, wanted, units, 16, width);
             if (!t->loops) return;
+            if (plane + (int)t->plane_step.by >= kv->num_planes) break;
             plane += (int)t->plane_step.by;
-            if (plane >= kv->num_planes) break;
             width = specv_i_small_plane(kv, plane, &src, &dst);
         }
         first += t->unit_blocks * blockDim.x * (uint32_t)units;
         if (first - (threadIdx.x & 31) >= t->units) return;
-        plane = plane0;
-        width = specv_i_small_plane(kv, plane, &src, &dst);
+        if (plane0 + (int)t->plane_step.by < kv->num_planes)
+            plane = plane0, width = specv_i_small_plane(kv, plane, &src, &dst);
         specv_i_place_units(t, first, units, k);
     }
 }
