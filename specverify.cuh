@@ -1967,35 +1967,46 @@ SPECV_DEVFN void specv_i_warp_copy_ragged(const specv_i_ragged *r, const specv_i
         ((uint64_t)(bytes + (PIECE << shift) - 1) / PIECE >> shift) * (unsigned)r->num_planes;
     uint64_t item = (uint64_t)share.warp, piece;
     uint32_t first_plane, within;
-    int64_t left = 1;
+    int left = 1;
     if (item >= items) return;
     if (items > num_warps) {
         const uint64_t each = items / num_warps, more = items - each * num_warps;
-        left = (int64_t)(each + (item < more)); /* the first warps have one more */
+        left = (int)(each + (item < more)); /* the first warps have one more */
         item = item * each + (item < more ? item : more);
     }
     piece = specv_i_divide(item, shape->planes, &first_plane);
     int plane = (int)first_plane;
     if (share.plane != plane) specv_i_load_plane(from, to, plane, &share);
     int32_t row0 = offsets[0] + (int32_t)specv_i_divide(piece * PIECE, shape->row_units, &within);
-    int32_t known = -1;
-    int64_t src_row = 0, dst_row = 0; /* where row `known` starts */
     int i = shape->has_units ? specv_warp_find_row(offsets, r->num_segments, row0) : 0;
 #pragma unroll 1
     for (; left > 0; ++piece, plane = 0) {
         const int64_t low = (int64_t)piece * PIECE << shift;
         const int64_t high = bytes - low < PIECE << shift ? bytes : low + (PIECE << shift);
         const int num_units = ((int)(high - low) >> shift) - specv_i_lane();
-        const int stop = left < r->num_planes - plane ? plane + (int)left : r->num_planes;
+        const int stop = left < r->num_planes - plane ? plane + left : r->num_planes;
+        left -= stop - plane;
+        if (!shape->has_units) {
+#pragma unroll 1
+            for (; plane < stop; ++plane) {
+                if (share.plane != plane) specv_i_load_plane(from, to, plane, &share);
+                if (!share.src || !share.dst) continue;
+                __builtin_assume(__isGlobal(share.src)), __builtin_assume(__isGlobal(share.dst));
+                specv_i_warp_copy_runs(r, share.dst, share.src, shape->run_bytes, shape->rows_join,
+                                       low, high);
+            }
+            continue;
+        }
+        int64_t src_row = 0, dst_row = 0; /* where row `known` starts */
+        int32_t known = -1;
         int64_t src_at[SPECV_I_UNITS], dst_at[SPECV_I_UNITS], src_unit = 0, dst_unit = 0;
         int wanted[SPECV_I_UNITS];
         uint32_t in_row, in_head = shape->head_units.by; /* of the unit before: behind its head */
-        left -= stop - plane;
 #pragma unroll
         for (int u = 0; u < SPECV_I_UNITS; ++u) {
             wanted[u] = 32 * u < num_units;
             in_head += 32, src_unit += 32 << shift, dst_unit += 32 << shift;
-            if (in_head >= shape->head_units.by && wanted[u] && shape->has_units) {
+            if (in_head >= shape->head_units.by && wanted[u]) {
                 const uint32_t next = within + (uint32_t)(specv_i_lane() + 32 * u);
                 const int32_t row = row0 + (int32_t)specv_i_divide(next, shape->row_units, &in_row);
                 const int64_t head = (int64_t)specv_i_divide(in_row, shape->head_units, &in_head);
@@ -2021,10 +2032,7 @@ SPECV_DEVFN void specv_i_warp_copy_ragged(const specv_i_ragged *r, const specv_i
             __builtin_assume(__isGlobal(src)), __builtin_assume(__isGlobal(dst));
             const int width =
                 specv_i_unit_bytes((uint64_t)src | (uint64_t)dst | (uint64_t)shape->fits);
-            if (!shape->has_units)
-                specv_i_warp_copy_runs(r, dst, src, shape->run_bytes, shape->rows_join, low, high);
-            else
-                specv_i_copy_piece(dst, src, dst_at, src_at, wanted, SPECV_I_UNITS, unit, width);
+            specv_i_copy_piece(dst, src, dst_at, src_at, wanted, SPECV_I_UNITS, unit, width);
         }
         within += PIECE;
         row0 += (int32_t)specv_i_divide(within, shape->row_units, &within);
