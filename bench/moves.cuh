@@ -472,10 +472,18 @@ static void fill_emitted(const moves_run *r, const void *out_tokens, int b, int 
     for (int j = 0; j <= r->gamma; ++j) row[j] = j < count ? random_below(32000) : -1;
 }
 
+/* Each block looks at all shifts; a thread asks for its plane once a slice. */
+static int64_t shifts_and_planes(const moves_run *r, int64_t movers) {
+    const int64_t slices = r->planes * (MOVES_ROW / SPECV_SHIFT_SLICE);
+    const int64_t items = r->batch * slices,
+                  blocks = items < 2 * r->num_sms ? items : 2 * r->num_sms;
+    return blocks * r->batch * 16 + movers * slices * SPECV_COLUMN_THREADS * 8;
+}
+
 /* The longest sequence has no padding, the others up to a quarter of the width. */
 static void fill_realign(const moves_run *r, const specv_realign_desc *d, moves_bytes *n) {
     const int width = r->positions - r->gamma - 1;
-    int64_t stays = 0;
+    int64_t stays = 0, movers = 0;
     int new_width = 0;
     for (int b = 0; b < r->batch; ++b) {
         const int pad = b ? random_below(width / 4 + 1) : 0;
@@ -491,11 +499,12 @@ static void fill_realign(const moves_run *r, const specv_realign_desc *d, moves_
         const int first = new_pad == pad ? width : new_pad < pad ? new_pad : pad;
         n->least += 4 + 4 + 16 + 4 + 8 * gain + 24 * (end - first);
         *(new_pad == pad ? &stays : &n->moved) += (int64_t)(content + gain - 1) * MOVES_ROW;
+        movers += new_pad != pad;
         if (new_pad != pad) n->least += 4 + 8 * content;
     }
     n->least += 8;
-    n->more += 8 * (int64_t)r->batch * r->batch +                           /* all numbers */
-               (int64_t)r->batch * r->planes * (MOVES_ROW / 16) * (12 + 8); /* shifts, planes */
+    n->more += 8 * (int64_t)r->batch * r->batch + /* all numbers */
+               shifts_and_planes(r, movers);
     if (r->mode->published) n->more += (r->plane_bytes + 2 * stays) * r->planes;
 }
 
@@ -1062,7 +1071,8 @@ static bench_floor probe_of_move(const moves_run *r) {
     case MOVE_append:
         return bench_probe(3, blocks_of_move(r, &r->d[0].append.kv), SPECV_MOVE_THREADS);
     case MOVE_resize:
-    case MOVE_fork: return bench_probe(3, 1, SPECV_PAGE_THREADS);
+        return bench_probe(3, 1, r->batch <= SPECV_PAGE_FEW ? SPECV_PAGE_FEW : SPECV_PAGE_THREADS);
+    case MOVE_fork: return bench_probe(3, b > 1 ? b / 2 : 1, SPECV_FORK_THREADS);
     case MOVE_compact:
         return bench_probe(2, blocks_of_compact(&r->d[0].compact),
                            specv_i_threads_for(r->batch, SPECV_COMPACT_THREADS));
