@@ -441,9 +441,8 @@ static void test_slots(void) {
     CHECK_EQ(bytes[1] - bytes[0], 4 * (2 * ROWS + SPECV_MOVE_ROWS), -1); /* once into the table */
 }
 
-    /* Once into the table. */
-    CHECK_EQ(bytes[1] - bytes[0], 4 * (2 * ROWS + SPECV_MOVE_ROWS), -1);
-   and nothing else. */
+/* A block of a shift loads all shifts, for each of its slices its plane's address, the KV that
+   moves, and nothing else. */
 static void test_shift(void) {
     static const specv_shift shifts[MOVE_ROWS] = {{3, 40, 5, 0},  {10, 30, -7, 0}, {0, 64, 0, 0},
                                                   {20, 1, 40, 0}, {9, 17, -9, 0},  {5, 0, 3, 0}};
