@@ -1704,7 +1704,6 @@ SPECV_DEVFN uint64_t specv_i_warp_inclusive_add(uint64_t value) {
 /* Of an int32_t; NVRTC has no <stdint.h>. */
 #define SPECV_I_INT_MAX 0x7fffffff
 
-#define SPECV_I_INT_MIN             (-SPECV_I_INT_MAX - 1)
 #define SPECV_BLOCK_SCAN_SMEM_WORDS 32
 
 /* Sum over all threads before the own; *total gets the sum over the block, in every thread.
@@ -6112,6 +6111,8 @@ SPECV_DEVFN uint32_t specv_i_block_look(const specv_page_resize_desc *d, specv_i
     t->status[thread] = 0; /* next written behind other barriers */
     return status;
 }
+
+#define SPECV_I_INT_MIN (-SPECV_I_INT_MAX - 1)
 
 /* Owners give `count` pages back. Then each page without owners goes to free_pages once: among the
    entries that named it the first one does it, so that the order is that of rows. Until then the
