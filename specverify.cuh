@@ -201,8 +201,9 @@
       rule GREEDY
    A3 token rejection   the same, TOKEN       the same; with draft scores   the same
    A4 block rule        the same, BLOCK         then specv_residual_kernel;
-   A5 coupled Gumbel    the same, COUPLED       probs: specv_probs_kernel
-      particles         the same, SCORE
+   A5 coupled Gumbel    the same, COUPLED       probabilities alone:
+      particles         the same, SCORE         specv_probs_kernel,
+                                                specv_probs_block_kernel
    A8 sampler           specv_sample          those of A3, A5               specv_ref_sample
    B1 pack KV           specv_pack_kv         specv_pack_kv_kernel          specv_ref_pack_kv
    B2 verify and pack   specv_verify_pack_kv  specv_verify_pack_kv_kernel,  specv_ref_verify_pack_kv
@@ -8127,9 +8128,9 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
 }
 
 /* A2, A3, SCORE and A8 (CDF) from probabilities. Grid: task.blocks blocks for each row. Bytes: two
-   numbers a draft in each block; the p row and the q row that the token is drawn from, once; a tile.
-   Dependent round trips: lengths (and slot), drafts, p and q there, their rows, the ticket, the
-   sums, a tile: 7. */
+   numbers a draft in each block; the p row and the q row that the token is drawn from, once; a
+   tile. Dependent round trips: lengths (and slot), drafts, p and q there, their rows, the ticket,
+   the sums, a tile: 7. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_PROBS_BLOCKS)
     specv_probs_kernel(const __grid_constant__ specv_sample_task task) {
     const specv_i_memory memory = specv_i_open_memory(&task.d, &task.scratch);
@@ -8141,7 +8142,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_PROBS_BLOCKS)
 /* A4 from probabilities. Grid and round trips as above. Bytes: the p row and the q row of each
    position that may emit the token. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_PROBS_BLOCKS - 1)
-    specv_block_probs_kernel(const __grid_constant__ specv_sample_task task) {
+    specv_probs_block_kernel(const __grid_constant__ specv_sample_task task) {
     const specv_i_memory memory = specv_i_open_memory(&task.d, &task.scratch);
     specv_i_begin(task.d.verify.chained);
     specv_i_block_probs(&task.d, &memory, 1, (int)blockIdx.x / task.blocks,
@@ -8177,7 +8178,7 @@ static int specv_i_launch_probs(specv_sample_task *task, int num_sms, cudaStream
     share = (items + share - 1) / share;
     task->blocks = batch > SPECV_TICKET_ROWS ? 1 : (int)((items + share - 1) / share);
     return specv_i_launch(
-        block_rule ? (const void *)specv_block_probs_kernel : (const void *)specv_probs_kernel,
+        block_rule ? (const void *)specv_probs_block_kernel : (const void *)specv_probs_kernel,
         batch * task->blocks, SPECV_SAMPLE_THREADS, task, d->verify.chained, stream);
 }
 
