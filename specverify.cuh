@@ -4229,7 +4229,7 @@ SPECV_DEVFN void specv_i_open_weights(specv_i_weights *w, const specv_i_request 
    block rule may stop; those of a block. Call: block. Sync: a barrier a tile. */
 SPECV_DEVFN void specv_i_block_residuals(const specv_verify_sample_desc *d,
                                          const specv_i_request *r, const specv_i_memory *m,
-                                         const specv_i_outcome *o, const float *prefixes,
+                                         const specv_i_outcome *o, const volatile float *prefixes,
                                          int searching, specv_i_weights *w, int block,
                                          int num_blocks) {
     __shared__ ulonglong2 of_warp[2][SPECV_SAMPLE_THREADS / 32];
@@ -4258,8 +4258,8 @@ SPECV_DEVFN void specv_i_block_residuals(const specv_verify_sample_desc *d,
 /* The largest position that passes the test of the block rule; its P too, and NAN if one is from
    there on. Call: block. Sync: barriers. */
 SPECV_DEVFN void specv_i_block_search(const specv_verify_sample_desc *d, const specv_i_request *r,
-                                      const specv_i_memory *m, int b, const float *prefixes,
-                                      specv_i_outcome *o) {
+                                      const specv_i_memory *m, int b,
+                                      const volatile float *prefixes, specv_i_outcome *o) {
     __shared__ int tau, last_nan;
     const int warp = specv_i_thread() / 32, lane = specv_i_lane();
     if (specv_i_thread() == 0) tau = 0, last_nan = -1;
@@ -4453,7 +4453,7 @@ SPECV_DEVFN int32_t specv_i_block_find_id(const float gain[4], int first, uint64
    position, where the block rule has q. draws: visible behind the next barrier. Call: block. */
 SPECV_DEVFN void specv_i_block_finish(const specv_verify_sample_desc *d, int rule,
                                       specv_i_request *r, const specv_i_memory *m, int b,
-                                      const float *prefixes, const specv_i_draws *draws,
+                                      const volatile float *prefixes, const specv_i_draws *draws,
                                       uint32_t *ticket, int block, int num_blocks,
                                       specv_i_weights *w, specv_i_end *e) {
     const int probs = r->target.dtype == SPECV_PROBS_F32;
@@ -4602,8 +4602,8 @@ SPECV_DEVFN void specv_i_warp_judge_probs(const specv_verify_sample_desc *d,
 }
 
 /* A4, as far as it goes without the sums over all ids: P of every position (to prefixes), the test
-   of the last one, and without draft scores all tests. Every block of the row writes the same.
-   Call: warp. */
+   of the last one, and without draft scores all tests. Every block of the row writes the same,
+   hence volatile. Call: warp. */
 SPECV_DEVFN void specv_i_warp_judge_block_probs(const specv_verify_sample_desc *d,
                                                 const specv_i_request *r, uint64_t seed,
                                                 uint32_t position, volatile float *prefixes,

@@ -627,6 +627,30 @@ static void test_vocabularies(void) {
         }
 }
 
+/* From probabilities a row is judged by all of its blocks: more drafts than a warp has lanes, so that
+   P of the block rule is in scratch memory; more tiles than a warp has lanes; blocks that have
+   several tiles, or none; rows that are not aligned; temperatures of which some are 0. */
+static void test_probabilities(void) {
+    static const struct {
+        int rows, drafts, vocab;
+    } sizes[] = {{2, 65, 2050}, {3, 33, 1030}, {2, 2, 34001}, {5, 3, 4100}, {1, 1, 9}};
+    for (int i = 0; i < T_COUNT(sizes); ++i)
+        for (int rule = 0; rule < NUM_RULES; ++rule)
+            for (int kind = 0; kind < 4; ++kind) {
+                scene c = plain_scene(sizes[i].rows, sizes[i].drafts, sizes[i].vocab);
+                if (rule == SPECV_RULE_COUPLED || (t.quick && (i + rule + kind) % 2)) continue;
+                c.rule = rule, c.target_dtype = c.draft_dtype = SPECV_PROBS_F32;
+                if (kind == 3 || rule == SPECV_RULE_SCORE) c.draft_dtype = NO_DRAFT_SCORES;
+                c.odd = kind == 0 ? ODD_SAME : kind == 1 ? ODD_SAME | ODD_NAN : 0;
+                c.temperature = kind == 2 ? -1.f : 1.f;
+                c.gap = kind, c.offset = kind % 2;
+                c.num_sms = kind % 2 ? 1 : 20;
+                c.s.layout = (layout)((i + kind) % NUM_LAYOUTS);
+                t_case("probabilities, kind %d:", kind);
+                scene_run(&c);
+            }
+}
+
 /* The same rows in another order, in a larger batch, with other grids, give the same results.
    Enough ids that several blocks share the residual of a row. */
 static void test_invariance(void) {
@@ -1652,6 +1676,7 @@ int main(int argc, char **argv) {
         {"shapes", test_shapes},
         {"long-rows", test_long_rows},
         {"vocabularies", test_vocabularies},
+        {"probabilities", test_probabilities},
         {"invariance", test_invariance},
         {"random", test_random},
         {"slots", test_slots},
