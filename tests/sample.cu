@@ -627,8 +627,8 @@ static void test_vocabularies(void) {
         }
 }
 
-/* From probabilities a row is judged by all of its blocks: more drafts than a warp has lanes, so that
-   P of the block rule is in scratch memory; more tiles than a warp has lanes; blocks that have
+/* From probabilities a row is judged by all of its blocks: more drafts than a warp has lanes, so
+   that P of the block rule is in scratch memory; more tiles than a warp has lanes; blocks that have
    several tiles, or none; rows that are not aligned; temperatures of which some are 0. */
 static void test_probabilities(void) {
     static const struct {
