@@ -197,13 +197,19 @@
 
    operation            launcher              kernel(s)                     reference
    A1 verify, greedy    specv_verify_greedy   specv_verify_greedy_kernel    specv_ref_verify_greedy
-   A2 greedy, logits    specv_verify_sample   specv_verify_sample_kernel    specv_ref_verify_sample
-      rule GREEDY
-   A3 token rejection   the same, TOKEN       the same; with draft scores   the same
-   A4 block rule        the same, BLOCK         then specv_residual_kernel;
-   A5 coupled Gumbel    the same, COUPLED       probabilities alone:
-      particles         the same, SCORE         specv_probs_kernel,
-                                                specv_probs_block_kernel
+   A2 greedy, logits    specv_verify_sample   specv_greedy_bf16_kernel,     specv_ref_verify_sample
+      rule GREEDY                             specv_greedy_f16_kernel,
+                                              specv_greedy_f32_kernel
+   A3 token rejection   the same, TOKEN       specv_softmax_bf16_kernel,    the same
+   A4 block rule        the same, BLOCK       specv_softmax_f16_kernel,
+      particles         the same, SCORE       specv_softmax_f32_kernel
+   A5 coupled Gumbel    the same, COUPLED     specv_noise_bf16_kernel,      the same
+                                              specv_noise_f16_kernel,
+                                              specv_noise_f32_kernel
+      with draft scores the same              then specv_residual_kernel
+      probabilities     the same              specv_probs_kernel,
+                                              specv_probs_block_kernel,
+                                              specv_verify_sample_kernel
    A8 sampler           specv_sample          those of A3, A5               specv_ref_sample
    B1 pack KV           specv_pack_kv         specv_pack_kv_kernel          specv_ref_pack_kv
    B2 verify and pack   specv_verify_pack_kv  specv_verify_pack_kv_kernel,  specv_ref_verify_pack_kv
@@ -972,25 +978,51 @@ typedef struct specv_weight {
     uint32_t mantissa; /* below 2^24 */
 } specv_weight;
 
+/* w[i] = w[i] * f[i] + c */
+SPECV_NUMFN void specv_i_horner(float *w, const float *f, int count, float c) {
+    for (int i = 0; i < count; ++i) w[i] = specv_fma(w[i], f[i], c);
+}
+
+/* Of up to eight, step by step: no step waits for the one before. */
+SPECV_NUMFN void specv_i_exp2_mantissas(uint32_t *mantissa, const float *f, int count) {
+    float w[8];
+    for (int i = 0; i < count;
+         ++i) /* minimax on [-1/2, 1/2], relative error 2e-9 before rounding */
+        w[i] = specv_fma(1287.93335f, f[i], 11239.791f);
+    specv_i_horner(w, f, count, 80685.2969f);
+    specv_i_horner(w, f, count, 465595.625f);
+    specv_i_horner(w, f, count, 2015165.75f);
+    specv_i_horner(w, f, count, 5814540.f);
+    specv_i_horner(w, f, count, SPECV_I_ROUNDER); /* (2^f - 1) * 2^23, rounded to an integer */
+    for (int i = 0; i < count; ++i)
+        mantissa[i] = specv_float_bits(w[i]) - (SPECV_I_ROUNDER_BITS - 0x800000u);
+}
+
 SPECV_NUMFN uint32_t specv_i_exp2_mantissa(float f) {
-    float w = 1287.93335f; /* minimax on [-1/2, 1/2], relative error 2e-9 before rounding */
-    w = specv_fma(w, f, 11239.791f);
-    w = specv_fma(w, f, 80685.2969f);
-    w = specv_fma(w, f, 465595.625f);
-    w = specv_fma(w, f, 2015165.75f);
-    w = specv_fma(w, f, 5814540.f);
-    w = specv_fma(w, f, SPECV_I_ROUNDER); /* (2^f - 1) * 2^23, rounded to an integer */
-    return specv_float_bits(w) - (SPECV_I_ROUNDER_BITS - 0x800000u);
+    uint32_t mantissa;
+    specv_i_exp2_mantissas(&mantissa, &f, 1);
+    return mantissa;
+}
+
+/* specv_softmax_weight of up to eight logits. */
+SPECV_NUMFN void specv_i_softmax_weights(specv_weight *w, const float *logit, int count,
+                                         const specv_scale *s) {
+    float x[8];
+    uint32_t mantissa[8];
+    for (int i = 0; i < count; ++i) x[i] = specv_fma(logit[i], s->hi, SPECV_I_ROUNDER);
+    for (int i = 0; i < count; ++i)
+        w[i].n = (int32_t)(specv_float_bits(x[i]) - SPECV_I_ROUNDER_BITS);
+    for (int i = 0; i < count; ++i) x[i] = specv_i_subtract(SPECV_I_ROUNDER, x[i]); /* -n */
+    for (int i = 0; i < count; ++i) x[i] = specv_fma(logit[i], s->hi, x[i]);
+    for (int i = 0; i < count; ++i) x[i] = w[i].f = specv_fma(logit[i], s->lo, x[i]);
+    specv_i_exp2_mantissas(mantissa, x, count);
+    for (int i = 0; i < count; ++i) w[i].mantissa = mantissa[i];
 }
 
 /* The logit must be at least s->floor (specv_i_max(logit, s->floor)). */
 SPECV_NUMFN specv_weight specv_softmax_weight(float logit, const specv_scale *s) {
     specv_weight w;
-    float rounded = specv_fma(logit, s->hi, SPECV_I_ROUNDER);
-    float minus_n = specv_i_subtract(SPECV_I_ROUNDER, rounded);
-    w.n = (int32_t)(specv_float_bits(rounded) - SPECV_I_ROUNDER_BITS);
-    w.f = specv_fma(logit, s->lo, specv_fma(logit, s->hi, minus_n));
-    w.mantissa = specv_i_exp2_mantissa(w.f);
+    specv_i_softmax_weights(&w, &logit, 1, s);
     return w;
 }
 
@@ -1499,31 +1531,43 @@ SPECV_DEVFN int32_t specv_warp_exclusive_scan(int32_t value, int32_t *total) {
 }
 
 /* Sum (wraps like unsigned), minimum, maximum over all lanes, in all lanes. Call: warp, value per
-   lane. Cost: 5 shuffles. */
+   lane. Cost: one instruction from sm_80 on, else 5 shuffles. */
 SPECV_DEVFN int32_t specv_warp_reduce_add(int32_t value) {
+#if __CUDA_ARCH__ >= 800
+    return (int32_t)__reduce_add_sync(SPECV_FULL_WARP, (uint32_t)value);
+#else
 #pragma unroll
     for (int distance = 16; distance > 0; distance /= 2)
         value = (int32_t)((uint32_t)value +
                           __shfl_xor_sync(SPECV_FULL_WARP, (uint32_t)value, distance));
     return value;
+#endif
 }
 
 SPECV_DEVFN int32_t specv_warp_reduce_min(int32_t value) {
+#if __CUDA_ARCH__ >= 800
+    return __reduce_min_sync(SPECV_FULL_WARP, value);
+#else
 #pragma unroll
     for (int distance = 16; distance > 0; distance /= 2) {
         int32_t other = __shfl_xor_sync(SPECV_FULL_WARP, value, distance);
         value = other < value ? other : value;
     }
     return value;
+#endif
 }
 
 SPECV_DEVFN int32_t specv_warp_reduce_max(int32_t value) {
+#if __CUDA_ARCH__ >= 800
+    return __reduce_max_sync(SPECV_FULL_WARP, value);
+#else
 #pragma unroll
     for (int distance = 16; distance > 0; distance /= 2) {
         int32_t other = __shfl_xor_sync(SPECV_FULL_WARP, value, distance);
         value = other > value ? other : value;
     }
     return value;
+#endif
 }
 
 /* specv_thread_find_row by a warp: 32 rows per step instead of 2.
@@ -2733,6 +2777,25 @@ SPECV_NUMFN int64_t specv_i_score(int32_t n, float f, int32_t noise) {
     return (int64_t)n * 16777216 + specv_i_fixed24(f) + noise;
 }
 
+/* The noise of a word x is 32 - L, L being the logarithm that is in the bits of (float)x (linear
+   between powers of two), up to an error that is far smaller than the gaps between the best ids.
+   v = (x + 1/2) / 2^32; log2(x) - 0.0861 <= L <= log2(x) + 2^-23. Then
+   -ln(1 - v) >= v:          noise <= 32 - log2(x) <= 32 - L + 2^-23, with further bits of v too;
+   -ln(1 - v) <= 2 ln(2) v:  noise >= 32 - log2(x + 1/2) - 0.4713 >= 32 - L - 0.5603, for v up to
+   1/2 (a chord of a convex function) and x >= 256, where 1/2 adds 0.0029 at most.
+   In units of 2^-10, with n and f of the weight rounded (1/2), L cut off (1), the fixed point of
+   score and noise (below 1): a score is at most this bound, and at least SPECV_I_BOUND_WIDTH less
+   where specv_i_bound_is_tight. All words were tried. */
+#define SPECV_I_BOUND_WIDTH 584
+
+SPECV_NUMFN int32_t specv_i_score_bound(int32_t n, float f, uint32_t x) {
+    const float rounded = specv_fma(f, 1024.f, SPECV_I_ROUNDER);
+    const int32_t y = n * 1024 + (int32_t)(specv_float_bits(rounded) - SPECV_I_ROUNDER_BITS);
+    return y + (159 * 1024 + 2) - (int32_t)(specv_float_bits((float)x) >> 13);
+}
+
+SPECV_NUMFN int specv_i_bound_is_tight(uint32_t x) { return x - 256 < 0x80000000u; }
+
 /* ---- tiles of the vocabulary
 
    Statistics are kept per tile of SPECV_TILE_IDS consecutive ids: what a warp holds in registers.
@@ -2800,6 +2863,7 @@ typedef struct specv_sample_task {
     specv_verify_sample_desc d; /* resolved */
     specv_i_scratch scratch;
     int32_t blocks, blocks_of_residual; /* of a row, in the first and the second pass */
+    int32_t sides;                      /* SPECV_I_OF_*: whose logits this launch reads */
 } specv_sample_task;
 
 /* Noise at position j of a request: coupled, or a sampler's own. */
@@ -3077,7 +3141,7 @@ SPECV_HOSTFN void specv_verify_sample_resolve(specv_verify_sample_desc *d) {
 }
 
 #if SPECV_I_LAUNCHERS
-/* A2 to A5. Every score is read once, by a warp per tile of 1024 ids on all SMs, whatever the
+/* A2 to A5. Every score is read once, by four warps per tile of 1024 ids on all SMs, whatever the
    batch; the last block of a request to arrive puts its rows together, judges, and reads one tile
    of one row again to draw from it. One launch for A2, A5, A3 and A4 without draft scores. With
    draft scores the residual needs the sums of both whole rows first, and a second read of one p
@@ -3235,70 +3299,66 @@ SPECV_DEVFN int specv_i_log2_of_score(float score, int probs, const specv_scale 
     return 1;
 }
 
-/* The largest score plus noise of a tile and its lowest id. A word x of noise adds at most
-   clz(x) + 2, one with further bits 66 (and at least -5), so that most logarithms need not be
-   computed, nor, where the whole warp has only scores far below the tile's largest, the random
-   numbers. */
-SPECV_DEVFN void specv_i_warp_score_tile(const float score[32], int unit, int first_id, int probs,
-                                         float largest, const specv_scale *scale,
-                                         const specv_noise *noise, int64_t *best, int32_t *id) {
-    const int lane = specv_i_lane();
-    const int64_t one = 1 << 24;
-    int64_t at_least;
-    int32_t n;
-    float f;
-    *best = SPECV_I_NO_SCORE, *id = 0x7fffffff;
-    /* No id has a score: of probabilities below 2^-126 there is no logarithm. */
-    if (!specv_i_log2_of_score(largest, probs, scale, &n, &f)) return;
-    at_least = specv_i_score(n, f, 0) - 5 * one;
-#pragma unroll 1
-    for (int half = 0; half < 2; ++half) {
+/* The largest score plus noise of eight ids of each lane, two runs of four, and its lowest id.
+   *best, *id: what the warp has found before, among lower ids; the same in all lanes. The bounds
+   leave two of 256 ids, for which the logarithms are computed. Call: warp. */
+SPECV_DEVFN void specv_i_warp_score_eight(const float score[8], int32_t quad0, int32_t quad1,
+                                          int probs, const specv_scale *scale,
+                                          const specv_noise *noise, int64_t *best, int32_t *id) {
+    const int32_t none = 1024 - SPECV_I_INT_MAX;
+    int32_t most[8], at_least = none, own_id = SPECV_I_INT_MAX, n = 0;
+    int64_t own = SPECV_I_NO_SCORE;
+    uint32_t word[8], hopeful = 0;
+    unsigned owners;
+    float f = 0;
 #pragma unroll
-        for (int quad = 0; quad < 4; ++quad) {
-            const int e = 16 * half + 4 * quad;
-            const int quad_id = first_id + specv_i_tile_id(e, lane, unit);
-            int64_t without_noise[4];
-            int hopeful = 0;
+    for (int quad = 0; quad < 2; ++quad) {
+        const specv_random r = specv_noise_words(noise, (uint32_t)(quad ? quad1 : quad0));
 #pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                const float value = half ? score[16 + 4 * quad + i] : score[4 * quad + i];
-                without_noise[i] = SPECV_I_NO_SCORE;
-                if (specv_i_log2_of_score(value, probs, scale, &n, &f))
-                    without_noise[i] = specv_i_score(n, f, 0);
-                hopeful |= without_noise[i] + 66 * one > at_least;
-            }
-            if (!__any_sync(SPECV_FULL_WARP, hopeful)) continue;
-            const specv_random r = specv_noise_words(noise, (uint32_t)quad_id);
-            uint32_t rare = 0; /* words that have further bits, once in 2^24 times */
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                if (r.x[i] < 256) {
-                    rare |= 1u << i;
-                } else if (without_noise[i] + (__clz((int)r.x[i]) + 2) * one > *best) {
-                    int64_t with_noise = without_noise[i] + specv_gumbel24(r.x[i], 0);
-                    if (with_noise > *best) *best = with_noise, *id = quad_id + i;
-                }
-            }
-#pragma unroll 1
-            for (; rare; rare &= rare - 1) { /* the score anew: no register is kept for it */
-                const int i = __ffs((int)rare) - 1;
-                const specv_random finer = specv_noise_finer_words(noise, (uint32_t)quad_id);
-                float value = 0;
-                uint32_t x = 0, further = 0;
-#pragma unroll
-                for (int k = 0; k < 4; ++k)
-                    if (k == i) {
-                        value = half ? score[16 + 4 * quad + k] : score[4 * quad + k];
-                        x = r.x[k], further = finer.x[k];
-                    }
-                if (!specv_i_log2_of_score(value, probs, scale, &n, &f)) continue;
-                const int64_t with_noise = specv_i_score(n, f, specv_gumbel24(x, further));
-                if (with_noise > *best || (with_noise == *best && quad_id + i < *id))
-                    *best = with_noise, *id = quad_id + i;
-            }
-        }
+        for (int i = 0; i < 4; ++i) word[4 * quad + i] = r.x[i];
     }
-    specv_i_warp_best(best, id);
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+        most[e] = none;
+        if (specv_i_log2_of_score(score[e], probs, scale, &n, &f))
+            most[e] = specv_i_score_bound(n, f, word[e]);
+        if (specv_i_bound_is_tight(word[e]) && most[e] - SPECV_I_BOUND_WIDTH > at_least)
+            at_least = most[e] - SPECV_I_BOUND_WIDTH;
+    }
+    if (*best > SPECV_I_NO_SCORE && (int32_t)(*best >> 14) > at_least)
+        at_least = (int32_t)(*best >> 14);
+    at_least = specv_warp_reduce_max(at_least);
+#pragma unroll
+    for (int e = 0; e < 8; ++e)
+        if (most[e] >= at_least && most[e] > none) hopeful |= 1u << e;
+#pragma unroll 1
+    for (; hopeful; hopeful &= hopeful - 1) {
+        const int e = __ffs((int)hopeful) - 1;
+        const int32_t its = (e < 4 ? quad0 : quad1) + e % 4;
+        uint32_t x = 0, finer = 0;
+        float value = 0;
+#pragma unroll
+        for (int k = 0; k < 8; ++k)
+            if (k == e) value = score[k], x = word[k];
+        if (x < 256) { /* once in 2^24 times */
+            const specv_random further = specv_noise_finer_words(noise, (uint32_t)its);
+#pragma unroll
+            for (int k = 0; k < 4; ++k)
+                if (k == e % 4) finer = further.x[k];
+        }
+        specv_i_log2_of_score(value, probs, scale, &n, &f);
+        const int64_t with_noise = specv_i_score(n, f, specv_gumbel24(x, finer));
+        if (with_noise > own) own = with_noise, own_id = its;
+    }
+    owners = __ballot_sync(SPECV_FULL_WARP, own > SPECV_I_NO_SCORE);
+    if (owners == 0) return;
+    if (owners & (owners - 1)) {
+        specv_i_warp_best(&own, &own_id);
+    } else {
+        own = __shfl_sync(SPECV_FULL_WARP, own, __ffs((int)owners) - 1);
+        own_id = __shfl_sync(SPECV_FULL_WARP, own_id, __ffs((int)owners) - 1);
+    }
+    if (own > *best || (own == *best && own_id < *id)) *best = own, *id = own_id;
 }
 
 /* Statistics of a tile from the scores in registers: what specv_warp_load_tile gives, or what a
@@ -3309,7 +3369,7 @@ SPECV_DEVFN void specv_i_warp_score_tile(const float score[32], int unit, int fi
    score with SCORE; id where neither is wanted, or the largest logit is not in range. The same in
    all lanes.
    Cost with SUM: 16 machine instructions a logit on sm_90, beside loading, decoding and the
-   maximum (2 to 3). */
+   maximum. */
 SPECV_DEVFN specv_tile specv_warp_tile_stats(const float score[32], int unit, int tile, int what,
                                              const specv_scale *scale, const specv_noise *noise) {
     const int lane = specv_i_lane(), first_id = tile * SPECV_TILE_IDS;
@@ -3331,8 +3391,18 @@ SPECV_DEVFN specv_tile specv_warp_tile_stats(const float score[32], int unit, in
     in_range = probs ? specv_i_less(0.f, t.max) : specv_in_range(t.max, scale);
     t.id = 0;
     if (what & SPECV_TILE_SCORE && in_range) {
-        int32_t id;
-        specv_i_warp_score_tile(score, unit, first_id, probs, t.max, scale, noise, &t.score, &id);
+        int32_t id = SPECV_I_INT_MAX;
+        float next[32];
+#pragma unroll
+        for (int e = 0; e < 32; ++e) next[e] = score[e];
+#pragma unroll 1
+        for (int e = 0; e < 32; e += 8) {
+            specv_i_warp_score_eight(next, first_id + specv_i_tile_id(e, lane, unit),
+                                     first_id + specv_i_tile_id(e + 4, lane, unit), probs, scale,
+                                     noise, &t.score, &id);
+#pragma unroll
+            for (int i = 0; i < 24; ++i) next[i] = next[i + 8];
+        }
         t.id = (uint32_t)id;
     } else if (!(what & SPECV_TILE_SUM) || !in_range) {
         int32_t id = 0x7fffffff;
@@ -3376,13 +3446,20 @@ SPECV_DEVFN specv_distribution specv_warp_merge_tiles(const specv_tile *tiles, i
     int has_nan = 0;
     row.sum = 0, row.inverse = row.inverse_low = 0, row.n = 0, row.id = -1,
     row.status = row.reserved = 0;
-#pragma unroll 4
-    for (int t = lane; t < num_tiles; t += 32) {
-        const specv_tile tile = tiles[t];
-        const int32_t id = (int32_t)(tile.id & ~SPECV_I_NAN_BIT);
-        has_nan |= (tile.id & SPECV_I_NAN_BIT) != 0;
-        if (specv_i_less(largest, tile.max)) largest = tile.max, max_id = id;
-        if (tile.score > best) best = tile.score, best_id = id;
+    /* Four tiles of a lane at a time, in flight together; behind the last tile that one again. */
+#pragma unroll 1
+    for (int base = lane; base < num_tiles + lane; base += 128) {
+        specv_tile tile[4];
+#pragma unroll
+        for (int u = 0; u < 4; ++u)
+            tile[u] = tiles[base + 32 * u < num_tiles ? base + 32 * u : num_tiles - 1];
+#pragma unroll
+        for (int u = 0; u < 4; ++u) {
+            const int32_t id = (int32_t)(tile[u].id & ~SPECV_I_NAN_BIT);
+            has_nan |= (tile[u].id & SPECV_I_NAN_BIT) != 0;
+            if (specv_i_less(largest, tile[u].max)) largest = tile[u].max, max_id = id;
+            if (what & SPECV_TILE_SCORE && tile[u].score > best) best = tile[u].score, best_id = id;
+        }
     }
     row.max = specv_i_warp_max(largest);
     if (specv_i_less(largest, row.max)) max_id = 0x7fffffff;
@@ -3406,12 +3483,19 @@ SPECV_DEVFN specv_distribution specv_warp_merge_tiles(const specv_tile *tiles, i
     }
     if (what & SPECV_TILE_SUM && !probs) {
         row.n = specv_softmax_weight(row.max, scale).n;
-#pragma unroll 4
-        for (int t = lane; t < num_tiles; t += 32) {
-            const specv_tile tile = tiles[t];
-            const float raised = specv_i_max(tile.max, scale->floor);
-            const int32_t n = specv_softmax_weight(raised, scale).n;
-            if (tile.sum) sum += specv_i_shift_right(tile.sum, (uint32_t)(row.n - n));
+#pragma unroll 1
+        for (int base = lane; base < num_tiles + lane; base += 128) {
+            specv_tile tile[4];
+#pragma unroll
+            for (int u = 0; u < 4; ++u)
+                tile[u] = tiles[base + 32 * u < num_tiles ? base + 32 * u : num_tiles - 1];
+#pragma unroll
+            for (int u = 0; u < 4; ++u) {
+                const float raised = specv_i_max(tile[u].max, scale->floor);
+                const int32_t n = specv_softmax_weight(raised, scale).n;
+                if (base + 32 * u < num_tiles)
+                    sum += specv_i_shift_right(tile[u].sum, (uint32_t)(row.n - n));
+            }
         }
         row.sum = specv_i_warp_add(sum);
         specv_i_set_inverse(&row);
@@ -3443,50 +3527,69 @@ typedef struct specv_i_request {
     int32_t sampled;                 /* judged by p and q, not by equality */
 } specv_i_request;
 
-SPECV_DEVFN void specv_i_open_side(specv_i_side *side, const specv_scores *scores, int64_t base,
-                                   float temperature, int greedy) {
-    side->zero = greedy || specv_temperature_is_0(temperature);
+SPECV_DEVFN void specv_i_open_side(specv_i_side *side, const specv_scores *scores, int64_t base) {
     side->scores = specv_i_score_at(scores->data, scores->dtype, base);
     side->pos_stride = scores->pos_stride_elems;
     side->dtype = scores->dtype;
+}
+
+SPECV_DEVFN void specv_i_set_temperature(specv_i_side *side, float temperature, int greedy) {
+    side->zero = greedy || specv_temperature_is_0(temperature);
     side->scale = specv_softmax_scale(side->zero ? 1.f : temperature);
 }
 
-SPECV_DEVFN specv_i_request specv_i_open_request(const specv_verify_sample_desc *d, int b) {
+/* What is needed to load scores: all but the temperatures. */
+SPECV_DEVFN specv_i_request specv_i_open_rows(const specv_verify_sample_desc *d, int b) {
     const specv_verify_greedy_desc *v = &d->verify;
-    const int csr = specv_i_is_csr(&v->rows), greedy = d->rule == SPECV_RULE_GREEDY;
+    const int csr = specv_i_is_csr(&v->rows);
     specv_i_request r;
-    float temperature = 1, draft_temperature = 1;
     uint32_t bad = 0;
     r.row = specv_thread_load_row(&v->rows, b);
-    const int32_t slot =
-        specv_thread_slot(v->rows.slot, v->rows.slot_dtype, v->rows.num_slots, b, &bad);
+    specv_thread_slot(v->rows.slot, v->rows.slot_dtype, v->rows.num_slots, b, &bad);
     if (bad) {
         r.row.n_draft = r.row.readable = 0;
         r.row.status = r.row.live ? bad : 0;
-    } else {
+    }
+    r.status = r.row.status;
+    specv_i_open_side(&r.target, &d->target,
+                      csr ? ((int64_t)r.row.first + b) * d->target.pos_stride_elems
+                          : b * d->target.seq_stride_elems);
+    specv_i_open_side(&r.draft, &d->draft,
+                      csr ? (int64_t)r.row.first * d->draft.pos_stride_elems
+                          : b * d->draft.seq_stride_elems);
+    r.first_row = csr ? (int64_t)r.row.first + b : b * ((int64_t)v->rows.max_draft + 1);
+    r.first_draft = csr ? r.row.first : b * v->draft_stride_elems;
+    return r;
+}
+
+/* The rest. A bad slot's row has none, and is not readable. */
+SPECV_DEVFN void specv_i_open_temperatures(const specv_verify_sample_desc *d, int b,
+                                           specv_i_request *r) {
+    const specv_rows *rows = &d->verify.rows;
+    const int greedy = d->rule == SPECV_RULE_GREEDY;
+    float temperature = 1, draft_temperature = 1;
+    if (r->row.readable && (d->temperature || d->draft_temperature)) {
+        const int32_t slot = specv_i_good_slot(rows->slot, rows->slot_dtype, b);
         if (d->temperature && !greedy) temperature = d->temperature[slot];
         if (d->draft_temperature && d->draft.data) draft_temperature = d->draft_temperature[slot];
     }
-    r.status = r.row.status;
-    if (r.row.readable && !specv_temperature_ok(temperature)) r.status |= SPECV_ROW_BAD_TEMPERATURE;
-    specv_i_open_side(&r.target, &d->target,
-                      csr ? ((int64_t)r.row.first + b) * d->target.pos_stride_elems
-                          : b * d->target.seq_stride_elems,
-                      temperature, greedy);
-    specv_i_open_side(&r.draft, &d->draft,
-                      csr ? (int64_t)r.row.first * d->draft.pos_stride_elems
-                          : b * d->draft.seq_stride_elems,
-                      draft_temperature, greedy);
-    r.first_row = csr ? (int64_t)r.row.first + b : b * ((int64_t)v->rows.max_draft + 1);
-    r.first_draft = csr ? r.row.first : b * v->draft_stride_elems;
-    r.sampled = d->rule != SPECV_RULE_COUPLED && d->rule != SPECV_RULE_GREEDY && !r.target.zero;
-    if (r.row.readable && r.sampled && d->draft.data && !specv_temperature_ok(draft_temperature))
-        r.status |= SPECV_ROW_BAD_TEMPERATURE;
-    r.target_rows = r.sampled && r.target.dtype == SPECV_PROBS_F32 ? 0 : r.row.n_draft + 1;
-    r.draft_rows =
-        r.sampled && d->draft.data && r.draft.dtype != SPECV_PROBS_F32 ? r.row.n_draft : 0;
-    if (!r.row.readable) r.target_rows = r.draft_rows = 0;
+    if (r->row.readable && !specv_temperature_ok(temperature))
+        r->status |= SPECV_ROW_BAD_TEMPERATURE;
+    specv_i_set_temperature(&r->target, temperature, greedy);
+    r->draft.zero = 1, r->draft.scale = r->target.scale;
+    if (d->draft.data) specv_i_set_temperature(&r->draft, draft_temperature, greedy);
+    r->sampled = d->rule != SPECV_RULE_COUPLED && d->rule != SPECV_RULE_GREEDY && !r->target.zero;
+    if (r->row.readable && r->sampled && d->draft.data && !specv_temperature_ok(draft_temperature))
+        r->status |= SPECV_ROW_BAD_TEMPERATURE;
+    r->target_rows = r->sampled && r->target.dtype == SPECV_PROBS_F32 ? 0 : r->row.n_draft + 1;
+    r->draft_rows =
+        r->sampled && d->draft.data && r->draft.dtype != SPECV_PROBS_F32 ? r->row.n_draft : 0;
+    if (!r->row.readable) r->target_rows = r->draft_rows = 0;
+}
+
+SPECV_DEVFN specv_i_request specv_i_open_request(const specv_verify_sample_desc *d, int b) {
+    specv_i_request r = specv_i_open_rows(d, b);
+    specv_i_open_temperatures(d, b, &r);
     return r;
 }
 
@@ -3582,13 +3685,48 @@ typedef struct specv_i_weights {
     int32_t without; /* p alone: this id has no weight; -1: none */
 } specv_i_weights;
 
-SPECV_DEVFN uint64_t specv_i_units(const specv_i_request *r, const specv_i_weights *w, int32_t x,
-                                   int32_t n) {
+/* Of id x with this score. */
+SPECV_DEVFN uint64_t specv_i_units_of(const specv_i_request *r, const specv_i_weights *w, int32_t x,
+                                      int32_t n, float score) {
     if (x == w->without) return 0;
-    const float score = specv_i_load_score(w->p_scores, r->target.dtype, x);
     specv_weight weight =
         specv_softmax_weight(specv_i_max(score, r->target.scale.floor), &r->target.scale);
     return specv_weight_units(&weight, n);
+}
+
+SPECV_DEVFN uint64_t specv_i_units(const specv_i_request *r, const specv_i_weights *w, int32_t x,
+                                   int32_t n) {
+    return specv_i_units_of(r, w, x, n, specv_i_load_score(w->p_scores, r->target.dtype, x));
+}
+
+/* Scores of ids first..first+3; those behind the vocabulary have no weight.
+   first is a multiple of 4. One load where the row is aligned, else four in flight. */
+SPECV_DEVFN void specv_i_load_four(float score[4], const void *scores, int dtype, int first,
+                                   int vocab) {
+    const int is_16_bit = specv_i_unit(dtype) == 8, left = vocab - first;
+    const char *p = (const char *)specv_i_score_at(scores, dtype, first);
+    const int whole = left >= 4 && ((uint64_t)p & (is_16_bit ? 7 : 15)) == 0;
+    uint4 v;
+    if (is_16_bit && whole) {
+        const uint2 two = *(const uint2 *)p;
+        v = make_uint4(two.x, two.y, 0, 0);
+    } else {
+        const uint32_t absent = dtype == SPECV_LOGITS_F16 ? 0xfc00u
+                                : is_16_bit               ? 0xff80u
+                                                          : 0xff800000u;
+        v = specv_i_load_unit_of_scores(p, whole, is_16_bit, absent, left < 4 ? left : 4);
+    }
+    const uint32_t word[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        const uint32_t half = i % 2 ? word[i / 2] >> 16 : word[i / 2] & 0xffffu;
+        if (dtype == SPECV_LOGITS_F16)
+            score[i] = specv_f16_float(half);
+        else if (dtype == SPECV_LOGITS_BF16)
+            score[i] = specv_bf16_float(half);
+        else
+            score[i] = specv_bits_float(word[i]);
+    }
 }
 
 /* ln p of the token that position k emits, and ln sum exp(logit / T) there. */
@@ -3628,49 +3766,64 @@ SPECV_DEVFN uint64_t specv_i_tile_part(const specv_i_request *r, const specv_i_w
 }
 
 /* The first id whose running weight exceeds floor(uniform * W / 2^64), W all weight; -1 if W is 0.
-   Tiles first, from their sums, then the four ids of each thread: in the tile's own, finer units,
-   in which what is behind the point goes on. Call: block of SPECV_SAMPLE_THREADS. Sync: two
-   barriers; put one between two calls that draw. Cost: the sums twice (the second time from L1),
-   then one tile of scores in one round trip. */
+   Tiles first, by one scan of their sums over the block, then the four ids of each thread: in the
+   tile's own, finer units, in which what is behind the point goes on. Call: block of
+   SPECV_SAMPLE_THREADS. Sync: four barriers; put one between two calls that draw. Trips: the sums,
+   with up to 256 tiles one load a thread; then the scores of one tile, one load a thread. */
 SPECV_DEVFN int32_t specv_i_block_draw(const specv_i_request *r, const specv_i_weights *w,
                                        const specv_tile *tiles, int num_tiles, int64_t vocab,
                                        uint64_t uniform) {
-    __shared__ uint64_t of_warp[SPECV_SAMPLE_THREADS / 32];
-    __shared__ int32_t drawn;
+    enum { WARPS = SPECV_SAMPLE_THREADS / 32 };
+    __shared__ uint64_t of_warp[WARPS], left_in_tile;
+    __shared__ int32_t drawn, drawn_tile, drawn_n;
     const int thread = specv_i_thread(), lane = specv_i_lane(), warp = thread / 32;
+    const int each = (num_tiles + SPECV_SAMPLE_THREADS - 1) / SPECV_SAMPLE_THREADS;
+    const int end = each * (thread + 1) < num_tiles ? each * (thread + 1) : num_tiles;
     uint64_t total = 0, left, before, mine = 0, units[4];
-    uint32_t finer;
-    int32_t n;
-    int tile = -1, first;
-    /* Every warp adds up for itself: a barrier would cost more. */
-    for (int t = lane; t < num_tiles; t += 32)
-        total += specv_i_tile_part(r, w, tiles, t, &n, &finer);
-    total = specv_i_warp_add(total);
-    if (total == 0) return -1;
-    left = specv_i_mul_high(uniform, total);
-    for (int base = 0; tile < 0; base += 32) {
-        uint64_t part = 0, through;
-        if (base + lane < num_tiles) part = specv_i_tile_part(r, w, tiles, base + lane, &n, &finer);
-        through = specv_i_warp_inclusive_add(part);
-        first = specv_warp_first_reject(left < through);
-        if (first < 32) tile = base + first;
-        before = __shfl_sync(SPECV_FULL_WARP, first < 32 ? through - part : through,
-                             first < 32 ? first : 31);
-        left -= before;
-    }
-    specv_i_tile_part(r, w, tiles, tile, &n, &finer);
-    left = left << finer | specv_i_shift_right(uniform * total, 64 - finer);
-    first = tile * SPECV_TILE_IDS + 4 * thread;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-        units[i] = first + i < vocab ? specv_i_units(r, w, first + i, n) : 0;
-        mine += units[i];
-    }
+    uint32_t finer = 0;
+    int32_t n = 0, first;
+    float score[4];
+    for (int t = each * thread; t < end; ++t) mine += specv_i_tile_part(r, w, tiles, t, &n, &finer);
     before = specv_i_warp_inclusive_add(mine);
     if (lane == 31) of_warp[warp] = before;
     before -= mine;
     __syncthreads();
-    for (int earlier = 0; earlier < warp; ++earlier) before += of_warp[earlier];
+#pragma unroll
+    for (int i = 0; i < WARPS; ++i) {
+        const uint64_t its = of_warp[i];
+        total += its;
+        if (i < warp) before += its;
+    }
+    if (total == 0) return -1;
+    left = specv_i_mul_high(uniform, total);
+    if (left >= before && left - before < mine) { /* one thread */
+        int t = each * thread;
+        left -= before;
+        if (each > 1)
+            for (;; ++t) {
+                const uint64_t part = specv_i_tile_part(r, w, tiles, t, &n, &finer);
+                if (left < part) break;
+                left -= part;
+            }
+        left_in_tile = left << finer | specv_i_shift_right(uniform * total, 64 - finer);
+        drawn_tile = t, drawn_n = n;
+    }
+    __syncthreads();
+    first = drawn_tile * SPECV_TILE_IDS + 4 * thread;
+    specv_i_load_four(score, w->p_scores, r->target.dtype, first, (int)vocab);
+    n = drawn_n, left = left_in_tile, mine = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        units[i] = first + i < vocab ? specv_i_units_of(r, w, first + i, n, score[i]) : 0;
+        mine += units[i];
+    }
+    before = specv_i_warp_inclusive_add(mine);
+    if (lane == 31) of_warp[warp] = before; /* all have read the tiles' */
+    before -= mine;
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < WARPS - 1; ++i)
+        if (i < warp) before += of_warp[i];
     if (left >= before && left - before < mine) {
         int i = 0;
         left -= before;
@@ -3734,23 +3887,49 @@ SPECV_DEVFN void specv_i_accept_all(specv_i_outcome *o) {
     o->next = o->ends_with_eos ? SPECV_I_NO_TOKEN : SPECV_I_DRAW;
 }
 
-/* Rule SCORE: every draft that may be used is accepted; its log-probability is written. */
+/* What the judge has to know of draft j beside its rows. u: of its test; rule BLOCK, whose test of
+   draft j is that of a prefix that ends before it: of draft j - 1. */
+typedef struct specv_i_claim {
+    int32_t draft;
+    float of_p, of_q, u; /* of_p, of_q: what target and draft model say of it */
+    uint32_t status;
+} specv_i_claim;
+
+/* Call: any thread. Trips: draft and number together, then the two scores. */
+SPECV_DEVFN specv_i_claim specv_i_load_claim(const specv_verify_sample_desc *d,
+                                             const specv_i_request *r, int b, int j, int usable) {
+    const int judged_by_p = r->sampled || d->rule == SPECV_RULE_SCORE;
+    const int of_u = j - (d->rule == SPECV_RULE_BLOCK);
+    specv_i_claim c = {-1, 0, 1, 0, 0};
+    if (j < usable) {
+        c.draft = (int32_t)specv_i_draft_token(d, r, j);
+        if (judged_by_p)
+            c.of_p = specv_i_load_score(specv_i_scores_of(&r->target, j), r->target.dtype, c.draft);
+        if (judged_by_p && d->draft.data)
+            c.of_q = specv_i_load_score(specv_i_scores_of(&r->draft, j), r->draft.dtype, c.draft);
+    }
+    if (r->sampled && d->rule != SPECV_RULE_SCORE && of_u >= 0 && of_u < usable)
+        c.u = specv_i_accept_uniform(d, r, b, of_u, &c.status);
+    return c;
+}
+
+/* Rule SCORE: every draft that may be used is accepted; its log-probability is written. first: of
+   the first 32 drafts, a lane's own. */
 SPECV_DEVFN void specv_i_warp_score_drafts(const specv_verify_sample_desc *d,
                                            const specv_i_request *r, int b,
-                                           const specv_distribution *rows, specv_i_outcome *o) {
+                                           const specv_distribution *rows,
+                                           const specv_i_claim *first, specv_i_outcome *o) {
     const int probs = r->target.dtype == SPECV_PROBS_F32;
     uint32_t status = 0;
     for (int j = specv_i_lane(); j < o->usable; j += 32) {
-        const int32_t draft = (int32_t)specv_i_draft_token(d, r, j);
-        const float score =
-            specv_i_load_score(specv_i_scores_of(&r->target, j), r->target.dtype, draft);
+        const specv_i_claim c = j < 32 ? *first : specv_i_load_claim(d, r, b, j, o->usable);
         specv_distribution row = specv_i_plain_distribution();
         if (r->target_rows) row = rows[j];
         status |= row.status;
-        if (probs && specv_i_is_nan(score)) status |= SPECV_ROW_NAN;
+        if (probs && specv_i_is_nan(c.of_p)) status |= SPECV_ROW_NAN;
         if (d->target_logprob)
             d->target_logprob[b * (int64_t)d->verify.rows.max_draft + j] =
-                specv_i_log_p(&row, &r->target.scale, probs, score, draft);
+                specv_i_log_p(&row, &r->target.scale, probs, c.of_p, c.draft);
     }
     o->status |= specv_i_warp_or(status);
     specv_i_accept_all(o);
@@ -3759,22 +3938,24 @@ SPECV_DEVFN void specv_i_warp_score_drafts(const specv_verify_sample_desc *d,
 /* A2, A5, temperature 0: a draft is accepted if it is the only token that its position can have.
    Call: warp. rows: of this request. */
 SPECV_DEVFN void specv_i_warp_judge_equal(const specv_verify_sample_desc *d,
-                                          const specv_i_request *r, const specv_distribution *rows,
-                                          specv_i_outcome *o) {
+                                          const specv_i_request *r, int b,
+                                          const specv_distribution *rows,
+                                          const specv_i_claim *first, specv_i_outcome *o) {
     const int lane = specv_i_lane();
     for (int base = 0;; base += 32) {
         const int j = base + lane;
         int32_t choice = -1;
         uint32_t status = 0;
-        int stops = j >= o->usable, first;
+        int stops = j >= o->usable, at;
         if (j < o->usable || (j == o->usable && !o->ends_with_eos)) {
+            const specv_i_claim c = base ? specv_i_load_claim(d, r, b, j, o->usable) : *first;
             choice = rows[j].id, status = rows[j].status;
-            if (j < o->usable) stops = choice != specv_i_draft_token(d, r, j);
+            if (j < o->usable) stops = choice != c.draft;
         }
-        first = specv_warp_first_reject(stops);
-        o->status |= specv_i_warp_or(lane <= first ? status : 0);
-        if (first == 32) continue;
-        o->accepted = base + first;
+        at = specv_warp_first_reject(stops);
+        o->status |= specv_i_warp_or(lane <= at ? status : 0);
+        if (at == 32) continue;
+        o->accepted = base + at;
         o->next = o->accepted == o->usable && o->ends_with_eos ? SPECV_I_NO_TOKEN : SPECV_I_TOKEN;
         return;
     }
@@ -3783,19 +3964,15 @@ SPECV_DEVFN void specv_i_warp_judge_equal(const specv_verify_sample_desc *d,
 /* p and q of draft j; without draft scores q is 1. */
 SPECV_DEVFN void specv_i_pair(const specv_verify_sample_desc *d, const specv_i_request *r,
                               const specv_distribution *rows, const specv_distribution *draft_rows,
-                              int j, float *p, float *q, uint32_t *status) {
-    int32_t draft = (int32_t)specv_i_draft_token(d, r, j);
+                              int j, const specv_i_claim *c, float *p, float *q, uint32_t *status) {
     specv_distribution row = specv_i_plain_distribution();
+    *status |= c->status;
     if (r->target_rows) row = rows[j], *status |= row.status;
-    *p = specv_i_p(&r->target, &row,
-                   specv_i_load_score(specv_i_scores_of(&r->target, j), r->target.dtype, draft),
-                   draft, status);
+    *p = specv_i_p(&r->target, &row, c->of_p, c->draft, status);
     *q = 1;
     if (!d->draft.data) return;
     if (r->draft_rows) row = draft_rows[j], *status |= row.status;
-    *q = specv_i_p(&r->draft, &row,
-                   specv_i_load_score(specv_i_scores_of(&r->draft, j), r->draft.dtype, draft),
-                   draft, status);
+    *q = specv_i_p(&r->draft, &row, c->of_q, c->draft, status);
 }
 
 /* Where the token comes from when draft `accepted` was rejected. */
@@ -3812,22 +3989,23 @@ SPECV_DEVFN void specv_i_warp_judge_token(const specv_verify_sample_desc *d,
                                           const specv_i_request *r, int b,
                                           const specv_distribution *rows,
                                           const specv_distribution *draft_rows,
-                                          specv_i_outcome *o) {
+                                          const specv_i_claim *first, specv_i_outcome *o) {
     const int lane = specv_i_lane();
     o->prefix = 1;
     for (int base = 0; base < o->usable; base += 32) {
         const int j = base + lane;
         uint32_t status = 0;
-        int rejected = 0, first;
+        int rejected = 0, at;
         if (j < o->usable) {
+            const specv_i_claim c = base ? specv_i_load_claim(d, r, b, j, o->usable) : *first;
             float p, q;
-            specv_i_pair(d, r, rows, draft_rows, j, &p, &q, &status);
-            rejected = !specv_accept(specv_i_accept_uniform(d, r, b, j, &status), q, p);
+            specv_i_pair(d, r, rows, draft_rows, j, &c, &p, &q, &status);
+            rejected = !specv_accept(c.u, q, p);
         }
-        first = specv_warp_first_reject(rejected);
-        o->status |= specv_i_warp_or(lane <= first ? status : 0);
-        if (first == 32) continue;
-        o->accepted = base + first;
+        at = specv_warp_first_reject(rejected);
+        o->status |= specv_i_warp_or(lane <= at ? status : 0);
+        if (at == 32) continue;
+        o->accepted = base + at;
         specv_i_reject(d, r, rows, o);
         return;
     }
@@ -3840,9 +4018,9 @@ SPECV_DEVFN void specv_i_warp_judge_block(const specv_verify_sample_desc *d,
                                           const specv_i_request *r, int b,
                                           const specv_distribution *rows,
                                           const specv_distribution *draft_rows, float *prefixes,
-                                          specv_i_outcome *o) {
+                                          const specv_i_claim *first, specv_i_outcome *o) {
     const int lane = specv_i_lane();
-    float prefix = 1, prefix_of_tau = 1;
+    float prefix = 1, prefix_of_tau = 1, last_u = 0;
     int tau = 0;
     for (int base = 0; base < o->usable; base += 32) {
         const int j = base + lane, count = o->usable - base < 32 ? o->usable - base : 32;
@@ -3851,8 +4029,9 @@ SPECV_DEVFN void specv_i_warp_judge_block(const specv_verify_sample_desc *d,
         int passes = 0;
         unsigned mask;
         if (j < o->usable) {
-            specv_i_pair(d, r, rows, draft_rows, j, &p, &q, &status);
-            if (j > 0) u = specv_i_accept_uniform(d, r, b, j - 1, &status);
+            const specv_i_claim c = base ? specv_i_load_claim(d, r, b, j, o->usable) : *first;
+            specv_i_pair(d, r, rows, draft_rows, j, &c, &p, &q, &status);
+            u = c.u;
         }
         o->status |= specv_i_warp_or(status);
         for (int i = 0; i < count; ++i) {
@@ -3877,8 +4056,13 @@ SPECV_DEVFN void specv_i_warp_judge_block(const specv_verify_sample_desc *d,
             prefix_of_tau = __shfl_sync(SPECV_FULL_WARP, mine, last);
         }
     }
-    if (o->usable == 0 ||
-        specv_accept(specv_i_accept_uniform(d, r, b, o->usable - 1, &o->status), 1.f, prefix)) {
+    if (o->usable > 0 && o->usable < 32) { /* the lane behind the drafts has it */
+        last_u = __shfl_sync(SPECV_FULL_WARP, first->u, o->usable);
+        o->status |= __shfl_sync(SPECV_FULL_WARP, first->status, o->usable);
+    } else if (o->usable > 0) {
+        last_u = specv_i_accept_uniform(d, r, b, o->usable - 1, &o->status);
+    }
+    if (o->usable == 0 || specv_accept(last_u, 1.f, prefix)) {
         specv_i_accept_all(o);
         return;
     }
@@ -3890,20 +4074,20 @@ SPECV_DEVFN void specv_i_warp_judge_block(const specv_verify_sample_desc *d,
 }
 
 /* Emits the row: draws the token from tiles if that is still to be done, then stores all outputs.
-   Call: block. */
-SPECV_DEVFN void specv_i_block_emit(const specv_verify_sample_desc *d, const specv_i_request *r,
-                                    const specv_i_memory *m, int b, specv_i_outcome o) {
+   p: the row there; uniform: its number, if the token has to be drawn. Call: block. */
+SPECV_DEVFN void specv_i_block_emit_from(const specv_verify_sample_desc *d,
+                                         const specv_i_request *r, const specv_i_memory *m, int b,
+                                         specv_i_outcome o, const specv_distribution *p,
+                                         uint64_t uniform) {
     const specv_verify_greedy_desc *v = &d->verify;
     const int k = o.accepted, n_draft = r->row.n_draft, thread = specv_i_thread();
     const int probs = r->target.dtype == SPECV_PROBS_F32;
     const int64_t columns = (int64_t)v->rows.max_draft + 1, row = r->first_row + k;
     specv_i_weights w;
-    w.p = w.q = specv_i_plain_distribution();
-    if (r->target_rows && o.next != SPECV_I_NO_TOKEN) w.p = m->rows[row];
+    w.p = *p, w.q = specv_i_plain_distribution();
     int32_t token = w.p.id;
     if (o.next > SPECV_I_TOKEN && w.p.kind == SPECV_SOFTMAX) {
         const specv_tile *tiles = m->tiles + row * m->num_tiles;
-        const uint64_t uniform = specv_i_sample_uniform(d, b, k, &o.status);
         w.p_scores = specv_i_scores_of(&r->target, k);
         w.q_scores = 0, w.prefix = 1, w.without = -1;
         if (o.next == SPECV_I_DRAW_WITHOUT) w.without = (int32_t)specv_i_draft_token(d, r, k);
@@ -3911,6 +4095,7 @@ SPECV_DEVFN void specv_i_block_emit(const specv_verify_sample_desc *d, const spe
         if (token < 0 && o.next != SPECV_I_DRAW) {
             o.status |= SPECV_ROW_ZERO_RESIDUAL;
             w.without = -1;
+            __syncthreads(); /* the draw before has read what it shares */
             token = specv_i_block_draw(r, &w, tiles, m->num_tiles, v->vocab, uniform);
         }
     }
@@ -3948,53 +4133,267 @@ SPECV_DEVFN void specv_i_block_emit(const specv_verify_sample_desc *d, const spe
     }
 }
 
-/* The first pass over one request: statistics of its tiles, by block `block` of num_blocks. Call:
-   block. */
+/* The same with what is in scratch memory. */
+SPECV_DEVFN void specv_i_block_emit(const specv_verify_sample_desc *d, const specv_i_request *r,
+                                    const specv_i_memory *m, int b, specv_i_outcome o) {
+    specv_distribution p = specv_i_plain_distribution();
+    uint64_t uniform = 0;
+    if (r->target_rows && o.next != SPECV_I_NO_TOKEN) p = m->rows[r->first_row + o.accepted];
+    if (o.next > SPECV_I_TOKEN && p.kind == SPECV_SOFTMAX)
+        uniform = specv_i_sample_uniform(d, b, o.accepted, &o.status);
+    specv_i_block_emit_from(d, r, m, b, o, &p, uniform);
+}
+
+/* ---- the first pass over logits
+
+   A block has two tiles at a time, a tile four warps, a lane eight ids that follow each other: so
+   little that a multiprocessor holds two to four blocks, and that one row of 128k ids is work for
+   500 warps. dtype and what are constants of a kernel. */
+enum { SPECV_I_SHARES = 4, SPECV_I_TILES = SPECV_SAMPLE_THREADS / 32 / SPECV_I_SHARES };
+
+/* Eight scores as they are in memory; 16-bit types: low alone. */
+typedef struct specv_i_eight {
+    uint4 low, high;
+} specv_i_eight;
+
+/* Ids first..first+7 of a row; those behind the vocabulary are -inf. */
+SPECV_DEVFN void specv_i_load_eight(specv_i_eight *v, const void *row, int dtype, int vocab,
+                                    int first) {
+    const int is_16_bit = specv_i_unit(dtype) == 8;
+    const uint32_t absent = dtype == SPECV_LOGITS_F16    ? 0xfc00u
+                            : dtype == SPECV_LOGITS_BF16 ? 0xff80u
+                                                         : 0xff800000u;
+    const char *p = (const char *)specv_i_score_at(row, dtype, first);
+    const int left = vocab - first, whole = left >= 8 && ((uint64_t)p & 15) == 0;
+    v->low = specv_i_load_unit_of_scores(p, whole, is_16_bit, absent, left);
+    if (!is_16_bit) v->high = specv_i_load_unit_of_scores(p + 16, whole, 0, absent, left - 4);
+}
+
+/* A lane's first id in a tile that its warp shares. */
+SPECV_DEVFN int specv_i_first_of_share(int tile) {
+    return tile * SPECV_TILE_IDS + specv_i_thread() % (32 * SPECV_I_SHARES) * 8;
+}
+
+/* What a lane has of tile `tile` (and the next) of row i: first the target's rows. */
+SPECV_DEVFN void specv_i_load_share(specv_i_eight *v, const specv_i_request *r, int dtype,
+                                    int vocab, int target_rows, int i, int tile) {
+    const int of_draft = i >= target_rows;
+    const void *scores = of_draft ? r->draft.scores : r->target.scores;
+    const int64_t stride = of_draft ? r->draft.pos_stride : r->target.pos_stride;
+    specv_i_load_eight(
+        v, specv_i_score_at(scores, dtype, (of_draft ? i - target_rows : i) * stride), dtype, vocab,
+        specv_i_first_of_share(tile + specv_i_thread() / (32 * SPECV_I_SHARES)));
+}
+
+SPECV_DEVFN void specv_i_decode_eight(float score[8], const specv_i_eight *v, int dtype) {
+    const uint32_t word[8] = {v->low.x,  v->low.y,  v->low.z,  v->low.w,
+                              v->high.x, v->high.y, v->high.z, v->high.w};
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+        const uint32_t pair = word[e / 2];
+        if (dtype == SPECV_LOGITS_F16)
+            score[e] = specv_f16_float(e % 2 ? pair >> 16 : pair & 0xffffu);
+        else if (dtype == SPECV_LOGITS_BF16)
+            score[e] = specv_bits_float(e % 2 ? pair & 0xffff0000u : pair << 16);
+        else
+            score[e] = specv_bits_float(word[e]);
+    }
+}
+
+SPECV_DEVFN void specv_i_weights_of_eight(specv_weight weight[8], const float score[8],
+                                          const specv_scale *scale) {
+    float raised[8];
+#pragma unroll
+    for (int e = 0; e < 8; ++e) raised[e] = specv_i_max(score[e], scale->floor);
+    specv_i_softmax_weights(weight, raised, 8, scale);
+}
+
+/* Statistics of a tile, by the warps that share it; share, largest: of the block's warps. Lane 0 of
+   the first of them gets the tile. Call: block. Sync: two barriers, one of them only where sums or
+   scores are wanted; none between two calls. */
+SPECV_DEVFN specv_tile specv_i_block_tiles(const float score[8], int first, int what,
+                                           const specv_scale *scale, const specv_noise *noise,
+                                           specv_tile *share, float *largest) {
+    const int warp = specv_i_thread() / 32, lane = specv_i_lane();
+    const int first_warp = warp / SPECV_I_SHARES * SPECV_I_SHARES;
+    const float none = specv_bits_float(0xff800000u);
+    specv_tile t;
+    specv_weight weight[8];
+    float highest[8], of_tile;
+    int has_nan = 0;
+    t.sum = 0, t.score = SPECV_I_NO_SCORE, t.id = SPECV_I_INT_MAX;
+#pragma unroll
+    for (int e = 0; e < 8; e += 2) {
+        has_nan |= (score[e] != score[e]) | (score[e + 1] != score[e + 1]);
+        highest[e / 2] = specv_i_max(score[e], score[e + 1]);
+    }
+    highest[0] = specv_i_max(highest[0], highest[1]);
+    highest[2] = specv_i_max(highest[2], highest[3]);
+    highest[0] = specv_i_max(specv_i_max(highest[0], highest[2]), none);
+    has_nan = __any_sync(SPECV_FULL_WARP, has_nan);
+    t.max = of_tile = specv_i_warp_max(highest[0]);
+    if (what) {
+        /* Before the tile's largest is known; not where noise needs the registers. */
+        if (!(what & SPECV_TILE_SCORE)) specv_i_weights_of_eight(weight, score, scale);
+        if (lane == 0) largest[warp] = t.max;
+        __syncthreads();
+#pragma unroll
+        for (int w = 0; w < SPECV_I_SHARES; ++w)
+            of_tile = specv_i_max(of_tile, largest[first_warp + w]);
+    }
+    if (!what || !specv_in_range(of_tile, scale)) {
+        const unsigned owners = __ballot_sync(SPECV_FULL_WARP, !specv_i_less(highest[0], t.max));
+        int32_t id = 0;
+#pragma unroll
+        for (int e = 7; e >= 0; --e)
+            if (!specv_i_less(specv_i_max(score[e], none), t.max)) id = first + e;
+        t.id = (uint32_t)__shfl_sync(SPECV_FULL_WARP, id, __ffs((int)owners) - 1);
+    } else {
+        if (what & SPECV_TILE_SCORE) {
+            int32_t id = SPECV_I_INT_MAX;
+            specv_i_warp_score_eight(score, first, first + 4, 0, scale, noise, &t.score, &id);
+            t.id = (uint32_t)id;
+        }
+        if (what & SPECV_TILE_SUM) {
+            const int32_t n_max = specv_softmax_weight(of_tile, scale).n;
+            uint64_t units[8];
+            if (what & SPECV_TILE_SCORE) specv_i_weights_of_eight(weight, score, scale);
+#pragma unroll
+            for (int e = 0; e < 8; ++e) units[e] = specv_weight_units(&weight[e], n_max);
+#pragma unroll
+            for (int e = 0; e < 4; ++e) units[e] += units[e + 4];
+            t.sum = specv_i_warp_add((units[0] + units[1]) + (units[2] + units[3]));
+        }
+    }
+    if (has_nan) t.id |= SPECV_I_NAN_BIT;
+    if (lane == 0) share[warp] = t;
+    __syncthreads();
+    if (warp == first_warp && lane == 0) {
+        const int by_score = what & SPECV_TILE_SCORE && specv_in_range(of_tile, scale);
+#pragma unroll
+        for (int w = 1; w < SPECV_I_SHARES; ++w) { /* ids rise with w: the lowest one stays */
+            const specv_tile other = share[warp + w];
+            const uint32_t nan = (t.id | other.id) & SPECV_I_NAN_BIT;
+            if (by_score ? other.score > t.score : specv_i_less(t.max, other.max)) t.id = other.id;
+            if (other.score > t.score) t.score = other.score;
+            t.max = specv_i_max(t.max, other.max);
+            t.sum += other.sum;
+            t.id |= nan;
+        }
+    }
+    return t;
+}
+
+/* First pass over probabilities that are judged like logits (A2, A5, temperature 0): statistics of
+   the request's tiles, by block `block` of num_blocks. Call: block. */
 SPECV_DEVFN void specv_i_block_statistics(const specv_verify_sample_desc *d,
                                           const specv_i_request *r, const specv_i_memory *m, int b,
                                           int block, int num_blocks) {
     const int warp = specv_i_thread() / 32, num_warps = SPECV_SAMPLE_THREADS / 32;
-    const int target_tiles = r->target_rows * m->num_tiles;
-    const int num_items = target_tiles + r->draft_rows * m->num_tiles;
-    const int of_target = specv_i_wanted(d, &r->target, 0);
-    const int of_draft = specv_i_wanted(d, &r->draft, 1);
+    const int num_items = r->target_rows * m->num_tiles;
+    const int wanted = specv_i_wanted(d, &r->target, 0);
 #pragma unroll 1
     for (int item = block * num_warps + warp; item < num_items; item += num_blocks * num_warps) {
-        const int draft = item >= target_tiles, at = draft ? item - target_tiles : item;
-        const int j = at / m->num_tiles, t = at % m->num_tiles;
-        const specv_i_side side = draft ? r->draft : r->target;
+        const int j = item / m->num_tiles, t = item % m->num_tiles;
         const specv_noise noise = specv_i_noise(d, b, j);
         float score[32];
         specv_tile tile;
-        specv_warp_load_tile(score, specv_i_scores_of(&side, j), side.dtype, d->verify.vocab, t);
-        tile = specv_warp_tile_stats(score, specv_i_unit(side.dtype), t,
-                                     draft ? of_draft : of_target, &side.scale, &noise);
-        if (specv_i_lane() == 0)
-            m->tiles[((draft ? m->target_rows : 0) + r->first_row) * m->num_tiles + at] = tile;
+        specv_warp_load_tile(score, specv_i_scores_of(&r->target, j), SPECV_PROBS_F32,
+                             d->verify.vocab, t);
+        tile = specv_warp_tile_stats(score, specv_i_unit(SPECV_PROBS_F32), t, wanted,
+                                     &r->target.scale, &noise);
+        if (specv_i_lane() == 0) m->tiles[r->first_row * m->num_tiles + item] = tile;
     }
 }
 
-/* Then, in the last block that comes: rows from tiles, a row per warp. Call: block. */
-SPECV_DEVFN void specv_i_block_merge(const specv_verify_sample_desc *d, const specv_i_request *r,
-                                     const specv_i_memory *m) {
-    const int warp = specv_i_thread() / 32, num_warps = SPECV_SAMPLE_THREADS / 32;
-    for (int i = warp; i < r->target_rows + r->draft_rows; i += num_warps) {
+/* Then, in the last block that comes: rows from tiles, a row per warp. where: rows of this request,
+   the target's first; scratch memory gets them too if `keep`. Call: num_warps warps. */
+SPECV_DEVFN void specv_i_warps_merge(const specv_verify_sample_desc *d, const specv_i_request *r,
+                                     const specv_i_memory *m, int num_warps,
+                                     specv_distribution *here, int keep) {
+    for (int i = specv_i_thread() / 32; i < r->target_rows + r->draft_rows; i += num_warps) {
         const int draft = i >= r->target_rows, j = draft ? i - r->target_rows : i;
         const int64_t row = (draft ? m->target_rows : 0) + r->first_row + j;
         const specv_i_side side = draft ? r->draft : r->target;
         specv_distribution merged =
             specv_warp_merge_tiles(m->tiles + row * m->num_tiles, m->num_tiles,
                                    specv_i_wanted(d, &side, draft), side.zero, &side.scale);
-        if (specv_i_lane() == 0) m->rows[row] = merged;
+        if (specv_i_lane() == 0 && here) here[i] = merged;
+        if (specv_i_lane() == 0 && keep) m->rows[row] = merged;
     }
 }
 
+/* The row is judged, and finished if no second pass is needed. While most warps merge rows, the
+   last one finds out what is to be judged, and the one before draws the numbers that the token may
+   need. Call: the last block of a request. Trips: tile sums beside drafts and seeds, scores of the
+   drafts; two of the draw. */
+SPECV_DEVFN void specv_i_block_decide(const specv_verify_sample_desc *d, const specv_i_request *r,
+                                      const specv_i_memory *m, int b) {
+    enum { JUDGE = SPECV_SAMPLE_THREADS / 32 - 1, MERGE = JUDGE - 1, HERE = 32 };
+    __shared__ specv_distribution some[HERE];
+    __shared__ uint64_t uniforms[32];
+    __shared__ specv_i_outcome judged;
+    const int warp = specv_i_thread() / 32, lane = specv_i_lane();
+    const int here = r->target_rows + r->draft_rows <= HERE;
+    const int has_second = d->draft.data != 0;
+    const specv_distribution *rows = here ? some : m->rows + r->first_row;
+    const specv_distribution *draft_rows =
+        here ? some + r->target_rows : m->rows + m->target_rows + r->first_row;
+    specv_i_outcome o = {0, 0, 0, SPECV_I_NOTHING, 1, r->status};
+    specv_i_claim claim = {-1, 0, 1, 0, 0};
+    if (warp < MERGE) {
+        specv_i_warps_merge(d, r, m, MERGE, here ? some : 0, has_second || !here);
+    } else if (warp < JUDGE) {
+        if (r->sampled && !d->sample_uniform && lane <= r->row.n_draft && r->row.readable) {
+            uint32_t none = 0;
+            uniforms[lane] = specv_i_sample_uniform(d, b, lane, &none);
+        }
+    } else if (r->row.readable) {
+        specv_i_warp_find_usable(d, r, &o);
+        claim = specv_i_load_claim(d, r, b, lane, o.usable);
+    }
+    __syncthreads();
+    if (warp == JUDGE) {
+        if (r->row.readable) {
+            if (d->rule == SPECV_RULE_SCORE)
+                specv_i_warp_score_drafts(d, r, b, rows, &claim, &o);
+            else if (!r->sampled)
+                specv_i_warp_judge_equal(d, r, b, rows, &claim, &o);
+            else if (d->rule == SPECV_RULE_BLOCK)
+                specv_i_warp_judge_block(d, r, b, rows, draft_rows, m->prefixes + r->first_row,
+                                         &claim, &o);
+            else
+                specv_i_warp_judge_token(d, r, b, rows, draft_rows, &claim, &o);
+        }
+        if (d->target_logprob)
+            for (int j = o.accepted + lane; j < d->verify.rows.max_draft; j += 32)
+                d->target_logprob[b * (int64_t)d->verify.rows.max_draft + j] = 0;
+        if (lane == 0) judged = o;
+    }
+    __syncthreads();
+    o = judged;
+    if (o.next == SPECV_I_RESIDUAL || (o.next > SPECV_I_TOKEN && r->target_rows == 0)) {
+        if (specv_i_thread() == 0) m->plans[b] = o; /* for the second pass */
+        return;
+    }
+    specv_distribution p = specv_i_plain_distribution();
+    uint64_t uniform = 0;
+    if (r->target_rows && o.next != SPECV_I_NO_TOKEN) p = rows[o.accepted];
+    if (o.next > SPECV_I_TOKEN && p.kind == SPECV_SOFTMAX)
+        uniform = o.accepted < 32 && !d->sample_uniform
+                      ? uniforms[o.accepted]
+                      : specv_i_sample_uniform(d, b, o.accepted, &o.status);
+    specv_i_block_emit_from(d, r, m, b, o, &p, uniform);
+    o.next = SPECV_I_NOTHING;
+    if (specv_i_thread() == 0 && has_second) m->plans[b] = o;
+}
+
+/* First pass where the target gives probabilities. Call: block. */
 SPECV_DEVFN void specv_i_block_judge(const specv_verify_sample_desc *d, const specv_i_memory *m,
                                      int b, int block, int num_blocks) {
-    __shared__ specv_i_outcome judged;
     {
         const specv_i_request r = specv_i_open_request(d, b);
-        if (r.target_rows + r.draft_rows == 0) num_blocks = 1;
+        if (r.target_rows == 0) num_blocks = 1;
         if (block >= num_blocks) return;
         specv_i_block_statistics(d, &r, m, b, block, num_blocks);
     }
@@ -4003,37 +4402,86 @@ SPECV_DEVFN void specv_i_block_judge(const specv_verify_sample_desc *d, const sp
     /* Opened anew: kept in registers over the first half, it would not leave enough there. */
     specv_i_request r = specv_i_open_request(d, b);
     if (arrival == SPECV_I_BAD_TICKET) specv_i_close_request(&r);
-    specv_i_block_merge(d, &r, m);
-    __syncthreads();
-    if (specv_i_thread() < 32) {
-        const specv_distribution *rows = m->rows + r.first_row;
-        const specv_distribution *draft_rows = rows + m->target_rows;
-        specv_i_outcome o = {0, 0, 0, SPECV_I_NOTHING, 1, r.status};
-        if (r.row.readable) {
-            specv_i_warp_find_usable(d, &r, &o);
-            if (d->rule == SPECV_RULE_SCORE)
-                specv_i_warp_score_drafts(d, &r, b, rows, &o);
-            else if (!r.sampled)
-                specv_i_warp_judge_equal(d, &r, rows, &o);
-            else if (d->rule == SPECV_RULE_BLOCK)
-                specv_i_warp_judge_block(d, &r, b, rows, draft_rows, m->prefixes + r.first_row, &o);
-            else
-                specv_i_warp_judge_token(d, &r, b, rows, draft_rows, &o);
-        }
-        if (d->target_logprob)
-            for (int j = o.accepted + specv_i_lane(); j < d->verify.rows.max_draft; j += 32)
-                d->target_logprob[b * (int64_t)d->verify.rows.max_draft + j] = 0;
-        if (specv_i_lane() == 0) judged = o;
+    specv_i_block_decide(d, &r, m, b);
+}
+
+/* Which rows a launch takes statistics of. */
+enum { SPECV_I_OF_TARGET = 1, SPECV_I_OF_DRAFT = 2 };
+
+/* First pass over the logits of a request: statistics of its rows and, in the block that comes
+   last, what follows from them. Block (b, y, z): of request b tiles 2 y and 2 y + 1 of row z, first
+   the target's rows, then the draft's; then those that a whole grid further would be. The scores
+   are on their way while the temperature is loaded. dtype and what: constants. Call: block. */
+SPECV_DEVFN void specv_i_block_logits(const specv_sample_task *task, int dtype, int what) {
+    __shared__ specv_tile share[SPECV_SAMPLE_THREADS / 32];
+    __shared__ float largest[SPECV_SAMPLE_THREADS / 32];
+    __shared__ specv_i_request opened; /* registers would be wanting meanwhile */
+    const specv_verify_sample_desc *d = &task->d;
+    const specv_i_memory m = specv_i_open_memory(d, &task->scratch);
+    const int warp = specv_i_thread() / 32, b = (int)blockIdx.x, vocab = (int)d->verify.vocab;
+    if (!what) __builtin_assume(d->rule == SPECV_RULE_GREEDY);
+    if (what == SPECV_TILE_SCORE) __builtin_assume(d->rule == SPECV_RULE_COUPLED);
+    if (what == SPECV_TILE_SUM)
+        __builtin_assume(d->rule != SPECV_RULE_GREEDY && d->rule != SPECV_RULE_COUPLED);
+    const int num_rows_at_once = (int)gridDim.z, step = (int)gridDim.y * SPECV_I_TILES;
+    const int base = (int)blockIdx.y * SPECV_I_TILES;
+    specv_i_begin(d->verify.chained);
+    specv_i_request r = specv_i_open_rows(d, b);
+    const int target_rows = r.row.readable ? r.row.n_draft + 1 : 0;
+    const int low = task->sides & SPECV_I_OF_TARGET ? 0 : target_rows;
+    int high = target_rows, i = low + (int)blockIdx.z, tile = base;
+    if (task->sides & SPECV_I_OF_DRAFT && r.row.readable) high += r.row.n_draft;
+    specv_i_eight next;
+    if (i < high) specv_i_load_share(&next, &r, dtype, vocab, target_rows, i, tile);
+    specv_i_open_temperatures(d, b, &r);
+    if (!what) r.target.zero = 1; /* known to the compiler */
+    if (specv_i_thread() == 0) opened = r;
+    if (high > target_rows && r.draft_rows == 0) high = target_rows;
+    const int num_rows = high < low ? 0 : high - low;
+    const int num_blocks =
+        (int)gridDim.y * (num_rows < num_rows_at_once ? num_rows : num_rows_at_once);
+    const int block = (int)(blockIdx.z * gridDim.y + blockIdx.y);
+    if (block >= (num_blocks ? num_blocks : 1)) return;
+    uint64_t seed = 0;
+    uint32_t position = 0;
+    if (what & SPECV_TILE_SCORE && r.row.readable) {
+        const int32_t slot = specv_i_slot_of(d, b);
+        seed = d->seed[slot], position = (uint32_t)d->position[slot];
     }
-    __syncthreads();
-    specv_i_outcome o = judged;
-    if (o.next == SPECV_I_RESIDUAL || (o.next > SPECV_I_TOKEN && r.target_rows == 0)) {
-        if (specv_i_thread() == 0) m->plans[b] = o; /* for the second pass */
-        return;
+#pragma unroll 1
+    while (i < high) {
+        const specv_i_eight raw = next;
+        const int of_draft = i >= target_rows, row = i, own_tile = tile + warp / SPECV_I_SHARES;
+        const specv_i_side side = of_draft ? r.draft : r.target;
+        int wanted = side.zero ? 0 : what;
+        if (what == SPECV_TILE_SCORE && wanted) /* the rest of it is known to the compiler */
+            wanted |= specv_i_wanted(d, &side, of_draft) & SPECV_TILE_SUM;
+        const specv_noise noise = specv_i_noise_of(d, seed, position, row);
+        const specv_scale scale = side.scale;
+        float score[8];
+        specv_tile t;
+        tile += step;
+        if (tile >= m.num_tiles) tile = base, i += num_rows_at_once;
+        if (i < high) specv_i_load_share(&next, &r, dtype, vocab, target_rows, i, tile);
+        specv_i_decode_eight(score, &raw, dtype);
+        t = specv_i_block_tiles(score, specv_i_first_of_share(own_tile), wanted, &scale, &noise,
+                                share, largest);
+        if (specv_i_thread() % (32 * SPECV_I_SHARES) == 0 && own_tile < m.num_tiles)
+            m.tiles[((of_draft ? m.target_rows - target_rows : 0) + r.first_row + row) *
+                        m.num_tiles +
+                    own_tile] = t;
+        if (!wanted && i < high) __syncthreads(); /* share is read */
     }
-    specv_i_block_emit(d, &r, m, b, o);
-    o.next = SPECV_I_NOTHING;
-    if (specv_i_thread() == 0) m->plans[b] = o;
+    if (!(task->sides & SPECV_I_OF_TARGET)) return;
+    const int arrival =
+        specv_i_block_arrives(&m.tickets[2 * b], block, num_blocks ? num_blocks : 1);
+    if (arrival == SPECV_I_NOT_LAST) return;
+    r = opened;
+    r.target.dtype = dtype;
+    if (!what) r.target.zero = 1;
+    if (what != SPECV_TILE_SUM) r.sampled = r.draft_rows = 0; /* these too */
+    if (arrival == SPECV_I_BAD_TICKET) specv_i_close_request(&r);
+    specv_i_block_decide(d, &r, &m, b);
 }
 
 /* ---- residuals
@@ -4719,10 +5167,11 @@ SPECV_DEVFN void specv_i_block_most_probable(const specv_verify_sample_desc *d, 
         specv_i_outcome o = {0, 0, 0, SPECV_I_NOTHING, 1, r->status};
         if (r->row.readable) {
             specv_i_warp_find_usable(d, r, &o);
+            const specv_i_claim claim = specv_i_load_claim(d, r, b, lane, o.usable);
             if (d->rule == SPECV_RULE_SCORE)
-                specv_i_warp_score_drafts(d, r, b, rows, &o);
+                specv_i_warp_score_drafts(d, r, b, rows, &claim, &o);
             else
-                specv_i_warp_judge_equal(d, r, rows, &o);
+                specv_i_warp_judge_equal(d, r, b, rows, &claim, &o);
         }
         if (lane == 0) judged = o;
     }
@@ -8040,12 +8489,12 @@ static int specv_i_waits_for_primary(const void *kernel) {
 }
 
 /* `chained` is also in the kernel's parameter, for specv_i_begin. */
-static int specv_i_launch(const void *kernel, int64_t blocks, int threads, const void *desc,
-                          int chained, cudaStream_t stream) {
+static int specv_i_launch_grid(const void *kernel, dim3 grid, int threads, const void *desc,
+                               int chained, cudaStream_t stream) {
     cudaLaunchConfig_t config = SPECV_ZERO;
     cudaLaunchAttribute attribute = SPECV_ZERO;
     void *args[1];
-    config.gridDim = dim3((unsigned)blocks);
+    config.gridDim = grid;
     config.blockDim = dim3((unsigned)threads);
     config.stream = stream;
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -8054,6 +8503,11 @@ static int specv_i_launch(const void *kernel, int64_t blocks, int threads, const
     config.numAttrs = (chained & SPECV_CHAINED_AFTER) && specv_i_waits_for_primary(kernel);
     args[0] = (void *)desc;
     return (int)cudaLaunchKernelExC(&config, kernel, args);
+}
+
+static int specv_i_launch(const void *kernel, int64_t blocks, int threads, const void *desc,
+                          int chained, cudaStream_t stream) {
+    return specv_i_launch_grid(kernel, dim3((unsigned)blocks), threads, desc, chained, stream);
 }
 
 SPECV_LAUNCHER_BODY int specv_version(void) { return SPECVERIFY_VERSION; }
@@ -8106,8 +8560,62 @@ SPECV_LAUNCHER_BODY int specv_verify_greedy(const specv_verify_greedy_desc *desc
 
 #if !defined(SPECVERIFY_NO_SAMPLE)
 
-/* A2 to A5 and A8, first pass. Grid: task.blocks blocks of SPECV_SAMPLE_THREADS for each row.
-   Bytes: each score of the rows that need statistics once; 24 bytes a tile written, read back. */
+/* A2 to A5 and A8, first pass over logits of one type: greedy (rule GREEDY), softmax (TOKEN, BLOCK,
+   SCORE, CDF), noise (COUPLED, GUMBEL). Grid: (rows, blocks that share a position, positions), of
+   SPECV_SAMPLE_THREADS; each loops where the grid is smaller than the work. With draft logits of
+   another type those have a launch of their own before it.
+   Bytes: each score of the rows that need statistics once; 24 bytes a tile written, read back.
+   Trips, each waiting for the one before: num_active and lengths, if given; scores, beside them
+   temperature, seed and position (behind slots, if given); the ticket, behind the store of the
+   sums; in the last block the sums, beside drafts and seeds, behind these the drafts' scores; to
+   draw, the sums again (from L1) and four ids a thread. */
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 4)
+    specv_greedy_bf16_kernel(const __grid_constant__ specv_sample_task task) {
+    specv_i_block_logits(&task, SPECV_LOGITS_BF16, 0);
+}
+
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 4)
+    specv_greedy_f16_kernel(const __grid_constant__ specv_sample_task task) {
+    specv_i_block_logits(&task, SPECV_LOGITS_F16, 0);
+}
+
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 4)
+    specv_greedy_f32_kernel(const __grid_constant__ specv_sample_task task) {
+    specv_i_block_logits(&task, SPECV_LOGITS_F32, 0);
+}
+
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 3)
+    specv_softmax_bf16_kernel(const __grid_constant__ specv_sample_task task) {
+    specv_i_block_logits(&task, SPECV_LOGITS_BF16, SPECV_TILE_SUM);
+}
+
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 3)
+    specv_softmax_f16_kernel(const __grid_constant__ specv_sample_task task) {
+    specv_i_block_logits(&task, SPECV_LOGITS_F16, SPECV_TILE_SUM);
+}
+
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 3)
+    specv_softmax_f32_kernel(const __grid_constant__ specv_sample_task task) {
+    specv_i_block_logits(&task, SPECV_LOGITS_F32, SPECV_TILE_SUM);
+}
+
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
+    specv_noise_bf16_kernel(const __grid_constant__ specv_sample_task task) {
+    specv_i_block_logits(&task, SPECV_LOGITS_BF16, SPECV_TILE_SCORE);
+}
+
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
+    specv_noise_f16_kernel(const __grid_constant__ specv_sample_task task) {
+    specv_i_block_logits(&task, SPECV_LOGITS_F16, SPECV_TILE_SCORE);
+}
+
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
+    specv_noise_f32_kernel(const __grid_constant__ specv_sample_task task) {
+    specv_i_block_logits(&task, SPECV_LOGITS_F32, SPECV_TILE_SCORE);
+}
+
+/* A2 to A5 and A8, first pass where the target gives probabilities. Grid: task.blocks blocks of
+   SPECV_SAMPLE_THREADS for each row. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
     specv_verify_sample_kernel(const __grid_constant__ specv_sample_task task) {
     const specv_i_memory memory = specv_i_open_memory(&task.d, &task.scratch);
@@ -8151,16 +8659,15 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_PROBS_BLOCKS -
 
 #if !defined(__CUDACC_RTC__)
 
-/* Blocks that share a row's `items`: with `resident` on the device at a time, as few waves as leave
-   at most an eighth of the last one idle. */
-static int specv_i_blocks_of_row(int64_t batch, int64_t items, int64_t resident) {
+/* Blocks that share a row: with `resident` of them on the GPU at a time, as few waves as leave at
+   most an eighth of the last one idle; not more than there is work for. */
+static int specv_i_blocks_of_row(int64_t rows, int64_t most, int64_t resident) {
     int64_t waves = 0, blocks = 0;
-    if (batch > SPECV_TICKET_ROWS) return 1;
     while (++waves <= 8) {
-        blocks = resident * waves / batch;
-        if (blocks * batch * 8 >= resident * waves * 7) break;
+        blocks = resident * waves / rows;
+        if (blocks * rows * 8 >= resident * waves * 7) break;
     }
-    blocks = blocks < items ? blocks : items;
+    blocks = blocks < most ? blocks : most;
     return (int)(blocks < 1 ? 1 : blocks);
 }
 
@@ -8182,30 +8689,75 @@ static int specv_i_launch_probs(specv_sample_task *task, int num_sms, cudaStream
         batch * task->blocks, SPECV_SAMPLE_THREADS, task, d->verify.chained, stream);
 }
 
+/* First pass over the logits of `sides`, which have this type. */
+static int specv_i_launch_logits(specv_sample_task *task, int sides, int dtype, int chained,
+                                 int num_sms, cudaStream_t stream) {
+    static const void *const kernels[3][3] = {
+        {(const void *)specv_greedy_f32_kernel, (const void *)specv_greedy_f16_kernel,
+         (const void *)specv_greedy_bf16_kernel},
+        {(const void *)specv_softmax_f32_kernel, (const void *)specv_softmax_f16_kernel,
+         (const void *)specv_softmax_bf16_kernel},
+        {(const void *)specv_noise_f32_kernel, (const void *)specv_noise_f16_kernel,
+         (const void *)specv_noise_bf16_kernel}};
+    const specv_rows *r = &task->d.verify.rows;
+    const int rule = task->d.rule;
+    const int resident = rule == SPECV_RULE_GREEDY ? 4 : rule == SPECV_RULE_COUPLED ? 2 : 3;
+    const int64_t pairs = (task->scratch.num_tiles + SPECV_I_TILES - 1) / SPECV_I_TILES;
+    int64_t positions = 0, most = 65535; /* of a grid */
+    dim3 grid((unsigned)r->batch);
+    if (sides & SPECV_I_OF_TARGET) positions += (int64_t)r->max_draft + 1;
+    if (sides & SPECV_I_OF_DRAFT) positions += r->max_draft;
+    task->sides = sides, task->d.verify.chained = chained;
+    if (r->batch <= SPECV_TICKET_ROWS) {
+        grid.z = (unsigned)(positions < most ? positions : most);
+        grid.y = (unsigned)specv_i_blocks_of_row((int64_t)r->batch * grid.z, pairs,
+                                                 (int64_t)resident * num_sms);
+    }
+    return specv_i_launch_grid(kernels[rule == SPECV_RULE_GREEDY ? 0
+                                       : rule == SPECV_RULE_COUPLED ? 2
+                                                                    : 1][dtype],
+                               grid, SPECV_SAMPLE_THREADS, task, task->d.verify.chained, stream);
+}
+
 static int specv_i_launch_sample(const specv_verify_sample_desc *desc, cudaStream_t stream) {
     const specv_rows *r = &desc->verify.rows;
+    const int target = desc->target.dtype, draft = desc->draft.dtype;
     const int64_t warps = SPECV_SAMPLE_THREADS / 32, drafts = r->max_draft;
     const int ratios = desc->rule != SPECV_RULE_COUPLED && desc->rule != SPECV_RULE_GREEDY;
     specv_sample_task task = SPECV_ZERO;
-    int64_t tiles, resident;
-    int has_second, num_sms, status = specv_i_num_sms(desc->num_sms, &num_sms);
+    int64_t tiles, positions = desc->rule == SPECV_RULE_BLOCK && drafts ? drafts : 1;
+    int has_second, chained, num_sms, sides = SPECV_I_OF_TARGET;
+    int status = specv_i_num_sms(desc->num_sms, &num_sms);
     if (status) return status;
     task.d = *desc;
     specv_verify_sample_resolve(&task.d);
     task.scratch = specv_i_scratch_layout(&task.d);
-    if (desc->target.dtype == SPECV_PROBS_F32 && desc->rule != SPECV_RULE_COUPLED &&
-        (!ratios || !desc->draft.data || desc->draft.dtype == SPECV_PROBS_F32))
+    if (target == SPECV_PROBS_F32 && desc->rule != SPECV_RULE_COUPLED &&
+        (!ratios || !desc->draft.data || draft == SPECV_PROBS_F32))
         return specv_i_launch_probs(&task, num_sms, stream);
-    tiles = task.scratch.num_tiles, resident = 2 * num_sms;
+    tiles = task.scratch.num_tiles;
     has_second = ratios && desc->draft.data;
-    if (has_second) task.d.verify.chained = specv_i_first_of_two(desc->verify.chained);
-    task.blocks_of_residual = specv_i_blocks_of_row(
-        r->batch, tiles * (desc->rule == SPECV_RULE_BLOCK && drafts ? drafts : 1), resident);
-    tiles *= drafts + 1 + (ratios && task.scratch.draft_rows ? drafts : 0);
-    task.blocks = specv_i_blocks_of_row(r->batch, (tiles + warps - 1) / warps, resident);
-    status =
-        specv_i_launch((const void *)specv_verify_sample_kernel, (int64_t)r->batch * task.blocks,
-                       SPECV_SAMPLE_THREADS, &task, task.d.verify.chained, stream);
+    chained = has_second ? specv_i_first_of_two(desc->verify.chained) : desc->verify.chained;
+    task.blocks = task.blocks_of_residual = 1;
+    if (r->batch <= SPECV_TICKET_ROWS) {
+        task.blocks = specv_i_blocks_of_row(r->batch, (tiles * (drafts + 1) + warps - 1) / warps,
+                                            2 * num_sms);
+        task.blocks_of_residual = specv_i_blocks_of_row(r->batch, tiles * positions, 2 * num_sms);
+    }
+    if (ratios && task.scratch.draft_rows && drafts > 0) {
+        if (draft == target)
+            sides |= SPECV_I_OF_DRAFT;
+        else
+            status = specv_i_launch_logits(&task, SPECV_I_OF_DRAFT, draft, 0, num_sms, stream);
+    }
+    if (status) return status;
+    task.d.verify.chained = chained;
+    if (target != SPECV_PROBS_F32)
+        status = specv_i_launch_logits(&task, sides, target, chained, num_sms, stream);
+    else
+        status = specv_i_launch((const void *)specv_verify_sample_kernel,
+                                (int64_t)r->batch * task.blocks, SPECV_SAMPLE_THREADS, &task,
+                                chained, stream);
     if (status || !has_second) return status;
     task.d.verify.chained = specv_i_second_of_two(desc->verify.chained);
     return specv_i_launch((const void *)specv_residual_kernel,

@@ -514,6 +514,43 @@ static void test_gumbel(void) {
     CHECK_EQ(rises, 0, -1);
 }
 
+/* Bounds by which most ids need no logarithm. They are the same for all words of an interval, in
+   which the noise falls from one end to the other but for its error (8 units, see above): so both
+   ends, with that to spare, stand for all 2^32 words. */
+static void test_score_bound(void) {
+    const int64_t spare = 20, unit = 1 << 14;
+    const float odd[] = {0.f, 0.53f, -0.53f, 0.50048828f, -0.00048828f, 0.00146485f};
+    int64_t below = 0, wide = 0, intervals = 0;
+    t_case("bounds of score plus noise, all words");
+    for (uint64_t low = 0, high; low >> 32 == 0; low = high + 1, ++intervals) {
+        const int32_t bound = specv_i_score_bound(0, 0, (uint32_t)low);
+        high = low;
+        for (int bit = 31; bit >= 0; --bit) { /* the last word with the same bound */
+            const uint64_t next = high + ((uint64_t)1 << bit);
+            if (next >> 32 == 0 && specv_i_score_bound(0, 0, (uint32_t)next) == bound) high = next;
+        }
+        if (low < 256) high = low;                                        /* further bits count */
+        if (low < 0x80000100u && high >= 0x80000100u) high = 0x800000ffu; /* the last tight word */
+        for (int i = 0; i < T_COUNT(odd) + 2; ++i) {
+            const float f = i < T_COUNT(odd) ? odd[i] : (float)t_between(-8000, 8000) / 16000.f;
+            const int32_t n = i % 3 ? (int32_t)t_between(-1048576, 524288) : 0;
+            const int32_t least = specv_gumbel24((uint32_t)high, ~(uint32_t)0);
+            const int32_t most = specv_gumbel24((uint32_t)low, 0);
+            const int64_t its = specv_i_score_bound(n, f, (uint32_t)low) * unit;
+            if (specv_i_score(n, f, most) + spare > its) ++below;
+            if (specv_i_bound_is_tight((uint32_t)low) &&
+                specv_i_score(n, f, least) - spare < its - SPECV_I_BOUND_WIDTH * unit)
+                ++wide;
+        }
+    }
+    CHECK_EQ(below, 0, -1);
+    CHECK_EQ(wide, 0, -1);
+    CHECK(intervals > 20000);
+    CHECK(!specv_i_bound_is_tight(0) && !specv_i_bound_is_tight(255));
+    CHECK(specv_i_bound_is_tight(256) && specv_i_bound_is_tight(0x7fffffffu));
+    CHECK(!specv_i_bound_is_tight(0x80000200u) && !specv_i_bound_is_tight(~(uint32_t)0));
+}
+
 /* ------------------------------------------------------------------------------------ softmax */
 
 static uint32_t encode_bf16(float x) {
@@ -1300,25 +1337,16 @@ static void test_digest(void) {
 
 int main(int argc, char **argv) {
     static const t_group groups[] = {
-        {"philox", test_philox},
-        {"uniforms", test_uniforms},
-        {"half", test_half},
-        {"fma", test_fma},
-        {"compare", test_compare},
-        {"integers", test_integers},
-        {"accept", test_accept},
-        {"temperature", test_temperature},
-        {"exp2", test_exp2},
-        {"weight", test_weight},
-        {"log2", test_log2},
-        {"gumbel", test_gumbel},
-        {"softmax", test_softmax},
-        {"tails", test_tails},
-        {"logprob-of-probs", test_logprob_of_probs},
-        {"order", test_order},
-        {"device-philox", test_device_philox},
-        {"device", test_device},
-        {"digest", test_digest},
+        {"philox", test_philox},      {"uniforms", test_uniforms},
+        {"half", test_half},          {"fma", test_fma},
+        {"compare", test_compare},    {"integers", test_integers},
+        {"accept", test_accept},      {"temperature", test_temperature},
+        {"exp2", test_exp2},          {"weight", test_weight},
+        {"log2", test_log2},          {"gumbel", test_gumbel},
+        {"bounds", test_score_bound}, {"softmax", test_softmax},
+        {"tails", test_tails},        {"logprob-of-probs", test_logprob_of_probs},
+        {"order", test_order},        {"device-philox", test_device_philox},
+        {"device", test_device},      {"digest", test_digest},
     };
     return t_main(argc, argv, groups, T_COUNT(groups));
 }
