@@ -3508,6 +3508,11 @@ SPECV_DEVFN specv_distribution specv_warp_merge_tiles(const specv_tile *tiles, i
    One request of the batch, as every block that works on it sees it. */
 #define SPECV_SAMPLE_THREADS 256 /* of the kernels; SPECV_TILE_IDS / 4: four ids a thread */
 #define SPECV_I_PROBS_BLOCKS 4   /* from probabilities: blocks that any SM holds at a time */
+#if __CUDA_ARCH__ >= 1200
+#define SPECV_I_GREEDY_BLOCKS 3 /* of A2; 64 registers a thread are too few here */
+#else
+#define SPECV_I_GREEDY_BLOCKS 4
+#endif
 
 typedef struct specv_i_side {
     const void *scores; /* of position 0 of the row */
@@ -7133,7 +7138,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_COLUMN_THREADS, 2)
     specv_realign_kernel(const __grid_constant__ specv_realign_desc d);
 SPECV_KERNEL __launch_bounds__(SPECV_COLUMN_THREADS, 2)
     specv_shift_kv_kernel(const __grid_constant__ specv_shift_kv_desc d);
-SPECV_KERNEL __launch_bounds__(SPECV_COLUMN_THREADS)
+SPECV_KERNEL __launch_bounds__(SPECV_COLUMN_THREADS, 2)
     specv_gap_commit_kernel(const __grid_constant__ specv_gap_commit_desc d);
 #endif
 
@@ -8569,17 +8574,17 @@ SPECV_LAUNCHER_BODY int specv_verify_greedy(const specv_verify_greedy_desc *desc
    temperature, seed and position (behind slots, if given); the ticket, behind the store of the
    sums; in the last block the sums, beside drafts and seeds, behind these the drafts' scores; to
    draw, the sums again (from L1) and four ids a thread. */
-SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 4)
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_GREEDY_BLOCKS)
     specv_greedy_bf16_kernel(const __grid_constant__ specv_sample_task task) {
     specv_i_block_logits(&task, SPECV_LOGITS_BF16, 0);
 }
 
-SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 4)
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_GREEDY_BLOCKS)
     specv_greedy_f16_kernel(const __grid_constant__ specv_sample_task task) {
     specv_i_block_logits(&task, SPECV_LOGITS_F16, 0);
 }
 
-SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 4)
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_GREEDY_BLOCKS)
     specv_greedy_f32_kernel(const __grid_constant__ specv_sample_task task) {
     specv_i_block_logits(&task, SPECV_LOGITS_F32, 0);
 }
@@ -9299,7 +9304,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_COLUMN_THREADS, 2)
 /* C2. Grid: batch blocks of SPECV_COLUMN_THREADS, a block per row. A block arrives when it has read
    the old numbers. Bytes: per block 12 a row (with slots 16); the columns of the step of each
    array. Round trips: (slots;) numbers; tokens. */
-SPECV_KERNEL_BODY __launch_bounds__(SPECV_COLUMN_THREADS)
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_COLUMN_THREADS, 2)
     specv_gap_commit_kernel(const __grid_constant__ specv_gap_commit_desc d) {
     __shared__ int32_t seats[SPECV_I_SEATS];
     __shared__ int2 scratch[SPECV_COLUMN_THREADS / 32];
