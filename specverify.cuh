@@ -6750,7 +6750,7 @@ typedef struct specv_realign_desc {
     int32_t num_slots;   /* as in specv_rows */
     int32_t keep_status; /* 1 = add bits to row_status; 0 = store it */
     int32_t chained;     /* specv_chained bits; 0: neither */
-    uint32_t reserved;   /* must be 0 */
+    int32_t num_sms;     /* 0 = ask the runtime for the current device */
     uint32_t canary1;
 } specv_realign_desc;
 
@@ -6768,7 +6768,7 @@ typedef struct specv_shift_kv_desc {
     int32_t slot_dtype; /* as in specv_rows */
     int32_t num_slots;  /* as in specv_rows */
     int32_t chained;    /* specv_chained bits; 0: neither */
-    uint32_t reserved;  /* must be 0 */
+    int32_t num_sms;    /* 0 = ask the runtime for the current device */
     uint32_t canary1;
 } specv_shift_kv_desc;
 
@@ -6855,7 +6855,7 @@ SPECV_HOSTFN int specv_i_shifted_cache_validate(const specv_kv_cache *kv, int64_
 SPECV_HOSTFN int specv_realign_validate(const specv_realign_desc *d) {
     int status;
     SPECV_I_CHECK_DESC(d);
-    SPECV_CHECK(d->reserved == 0, CANARY);
+    SPECV_CHECK(d->num_sms >= 0 && d->num_sms <= 65535, NUM_SMS);
     status = specv_i_columns_validate(&d->columns, d->token_dtype, d->out_tokens, d->num_emitted,
                                       d->out_stride_elems, d->batch, d->max_draft, d->slot,
                                       d->slot_dtype, d->num_slots);
@@ -6879,7 +6879,7 @@ SPECV_HOSTFN void specv_realign_resolve(specv_realign_desc *d) {
 SPECV_HOSTFN int specv_shift_kv_validate(const specv_shift_kv_desc *d) {
     int status;
     SPECV_I_CHECK_DESC(d);
-    SPECV_CHECK(d->reserved == 0, CANARY);
+    SPECV_CHECK(d->num_sms >= 0 && d->num_sms <= 65535, NUM_SMS);
     SPECV_CHECK(d->batch >= 0, BATCH);
     SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
     if ((status = specv_i_slot_validate(d->slot, d->slot_dtype, d->num_slots)) != SPECV_OK)
@@ -9344,7 +9344,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_COLUMN_THREADS, 2)
 
 static int specv_i_launch_shift(const specv_shift_kv_desc *d, cudaStream_t stream) {
     const int64_t items = (int64_t)d->batch * d->kv.num_planes * specv_i_shift_slices(&d->kv);
-    int num_sms, status = specv_i_num_sms(0, &num_sms);
+    int num_sms, status = specv_i_num_sms(d->num_sms, &num_sms);
     if (status) return status;
     return specv_i_launch((const void *)specv_shift_kv_kernel,
                           items < 2 * num_sms ? items : 2 * num_sms, SPECV_COLUMN_THREADS, d,
@@ -9365,6 +9365,7 @@ SPECV_LAUNCHER_BODY int specv_realign(const specv_realign_desc *desc, struct CUs
     shift.chained = specv_i_second_of_two(desc->chained);
     shift.num_active = d.num_active;
     shift.slot = d.slot;
+    shift.num_sms = d.num_sms;
     shift.slot_dtype = d.slot_dtype;
     shift.num_slots = d.num_slots;
     shift.shifts = d.shifts;

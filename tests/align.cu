@@ -83,7 +83,7 @@ static void run_moves(int batch, int columns, int heads, int head_bytes, int num
     t_upload();
     for (int side = 0; side <= T_DEVICE; ++side) {
         specv_shift_kv_desc d = SPECV_ZERO;
-        d.batch = batch, d.keep_status = keep;
+        d.batch = batch, d.keep_status = keep, d.num_sms = batch % 4; /* a grid of any size */
         d.slot = slots_at(&at, side), d.slot_dtype = slots_dtype(&at),
         d.num_slots = slots_count(&at);
         d.num_active = (const int32_t *)t_at(&active, side);
@@ -151,7 +151,7 @@ static specv_realign_desc aligned_describe(const aligned *a, int side) {
     if (a->b.out_stride > a->b.max_draft + 1 || a->b.batch % 2)
         d.out_stride_elems = a->b.out_stride;
     d.batch = a->b.batch, d.max_draft = a->b.max_draft;
-    d.keep_status = a->b.keep_status;
+    d.keep_status = a->b.keep_status, d.num_sms = a->b.batch % 3;
     d.slot = slots_at(&a->b.slots, side), d.slot_dtype = slots_dtype(&a->b.slots),
     d.num_slots = slots_count(&a->b.slots);
     return d;
@@ -675,7 +675,8 @@ static void test_validation(void) {
     EXPECT(shift_kv, SPECV_OK, (void)0);
     EXPECT_KV(SPECV_ERR_CANARY, d.canary0 = 1);
     EXPECT_KV(SPECV_ERR_CANARY, d.canary1 = 1);
-    EXPECT_KV(SPECV_ERR_CANARY, d.reserved = 1);
+    EXPECT_KV(SPECV_ERR_NUM_SMS, d.num_sms = -1);
+    EXPECT_KV(SPECV_ERR_NUM_SMS, d.num_sms = 65536);
     EXPECT_KV(SPECV_ERR_CHAINED, d.chained = 4);
     EXPECT_KV(SPECV_ERR_CHAINED, d.chained = -1);
     EXPECT(shift_kv, SPECV_ERR_SLOT, d.slot_dtype = 2);

@@ -320,7 +320,7 @@ static void fill_columns(specv_columns *c) {
 /* Without planes nothing is asked of the cache. */
 static void rules_of_realign(const specv_realign_desc *d) {
     RULES_OF_ALL(d);
-    RULE(d->reserved == 0, CANARY);
+    RULE(d->num_sms >= 0 && d->num_sms < 65536, NUM_SMS);
     rules_of_columns(&d->columns, d->token_dtype, d->out_tokens, d->num_emitted,
                      d->out_stride_elems, d->batch, d->max_draft, PLACES(d));
     RULE(aligned(d->num_active, 4), NUM_ACTIVE);
@@ -339,7 +339,7 @@ static void reach_of_realign(const specv_realign_desc *d) {
 
 static void fill_realign(specv_realign_desc *d) {
     d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
-    d->chained = field32((int32_t)take(1) & 3), d->reserved = (uint32_t)field(0);
+    d->chained = field32((int32_t)take(1) & 3), d->num_sms = field32(132);
     d->keep_status = field32((int32_t)take(1) & 1), d->token_dtype = field32((int32_t)take(1) & 1);
     fill_slots(&d->slot, &d->slot_dtype, &d->num_slots);
     d->num_active = (const int32_t *)maybe();
@@ -353,7 +353,7 @@ static void fill_realign(specv_realign_desc *d) {
 
 static void rules_of_shift_kv(const specv_shift_kv_desc *d) {
     RULES_OF_ALL(d);
-    RULE(d->reserved == 0, CANARY);
+    RULE(d->num_sms >= 0 && d->num_sms < 65536, NUM_SMS);
     RULE(d->batch >= 0, BATCH);
     RULE(aligned(d->num_active, 4), NUM_ACTIVE);
     rules_of_slots(d->slot, d->slot_dtype, d->num_slots);
@@ -368,7 +368,7 @@ static void reach_of_shift_kv(const specv_shift_kv_desc *d) { reach_of_cache(&d-
 
 static void fill_shift_kv(specv_shift_kv_desc *d) {
     d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
-    d->chained = field32((int32_t)take(1) & 3), d->reserved = (uint32_t)field(0);
+    d->chained = field32((int32_t)take(1) & 3), d->num_sms = field32(132);
     d->keep_status = field32((int32_t)take(1) & 1), d->batch = field32((int32_t)take(1));
     fill_slots(&d->slot, &d->slot_dtype, &d->num_slots);
     d->num_active = (const int32_t *)maybe(), d->shifts = (const specv_shift *)pointer();
