@@ -10,7 +10,8 @@ from dataclasses import dataclass
 HOST_FUNCTIONS = ('specv_verify_pack_kv_launches',)  # launch configuration that stands elsewhere
 
 KINDS = {
-    'barrier': 'a barrier, fence or grid dependency is removed, a lane mask loses a lane',
+    'barrier': 'a barrier, fence or grid dependency is removed, a lane mask loses a lane, an atomic '
+               'operation orders less',
     'atomic': 'an atomic update becomes a plain one',
     'bound': 'a comparison is off by one, a minimum becomes a maximum',
     'equality': '== and != change places',
@@ -32,6 +33,7 @@ TOKEN = re.compile(r'[A-Za-z_]\w*|0[xX]\w+|\d[\w.]*|->|\+\+|--|<<=|>>=|<<|>>|[-+
 
 BARRIERS = ('__syncthreads', '__syncwarp', '__threadfence', '__threadfence_block',
             '__threadfence_system', 'specv_i_begin')
+ORDER, WEAKER_ORDERS = re.compile(r'(?<=\.)acq_rel(?=\.)'), ('relaxed', 'acquire', 'release')
 FULL_MASK, LACKING_MASK = 'SPECV_FULL_WARP', '0x7fffffffu'
 ATOMICS = {'atomicAdd': '+=', 'atomicMin': '=', 'atomicMax': '=', 'atomicOr': '|='}
 RELATIONS = {'<': '<=', '<=': '<', '>': '>=', '>=': '>'}
@@ -105,7 +107,7 @@ class Finder:
     """All mutants of one stretch of code."""
 
     def __init__(self, text, code, begin, end, on_host):
-        self.text, self.on_host = text, on_host
+        self.text, self.on_host, self.extent = text, on_host, (begin, end)
         self.code = code
         self.tokens = [Token(m.group(), m.start(), m.end())
                        for m in TOKEN.finditer(code, begin, end)]
@@ -200,6 +202,12 @@ class Finder:
         if name == FULL_MASK:
             self.add('barrier', self.tokens[k].start, self.tokens[k].end, LACKING_MASK)
 
+    def orders(self):
+        """In PTX, which is a string, and so in no token."""
+        for order in ORDER.finditer(self.text, *self.extent):
+            for weaker in WEAKER_ORDERS:
+                self.add('barrier', order.start(), order.end(), weaker)
+
     def atomics(self, k):
         name = self.tokens[k].text
         if name not in ATOMICS:
@@ -289,6 +297,7 @@ class Finder:
         for k in range(len(self.tokens) - 1):
             for pattern in patterns:
                 pattern(k)
+        self.orders()
         return self.found
 
 
