@@ -806,6 +806,19 @@ SPECV_NUMFN int specv_i_is_nan(float a) {
     return (specv_float_bits(a) & 0x7fffffffu) > 0x7f800000u;
 }
 
+/* Is one of them? One instruction on a GPU. */
+SPECV_NUMFN int specv_i_either_nan(float a, float b) {
+#if defined(__CUDA_ARCH__)
+    int either;
+    asm("{\n\t.reg .pred p;\n\tsetp.nan.f32 p, %1, %2;\n\tselp.s32 %0, 1, 0, p;\n\t}"
+        : "=r"(either)
+        : "f"(a), "f"(b));
+    return either;
+#else
+    return specv_i_is_nan(a) | specv_i_is_nan(b);
+#endif
+}
+
 /* x >> count for any count: 0 from 64 on. */
 SPECV_NUMFN uint64_t specv_i_shift_right(uint64_t x, uint32_t count) {
 #if defined(__CUDA_ARCH__)
@@ -4229,7 +4242,7 @@ SPECV_DEVFN specv_tile specv_i_block_tiles(const float score[8], int first, int 
     t.sum = 0, t.score = SPECV_I_NO_SCORE, t.id = SPECV_I_INT_MAX;
 #pragma unroll
     for (int e = 0; e < 8; e += 2) {
-        has_nan |= (score[e] != score[e]) | (score[e + 1] != score[e + 1]);
+        has_nan |= specv_i_either_nan(score[e], score[e + 1]);
         highest[e / 2] = specv_i_max(score[e], score[e + 1]);
     }
     highest[0] = specv_i_max(highest[0], highest[1]);
