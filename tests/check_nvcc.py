@@ -47,9 +47,13 @@ def tool_path():
 def launch_bounds():
     """{kernel: (threads, blocks)} as the source promises."""
     text = open(os.path.join(HEADERS, "specverify.cuh"), encoding="utf-8").read()
-    sizes = dict(re.findall(r"#define (SPECV_\w+_THREADS)\s+(\d+)", text))
-    found = re.findall(r"__launch_bounds__\((\w+)(?:, (\d+))?\)\s+(specv_\w+_kernel)\(", text)
-    return {kernel: (int(sizes[threads]), int(blocks or 1)) for threads, blocks, kernel in found}
+    sizes = {}
+    for name, value in re.findall(r"#define (SPECV_\w+_(?:THREADS|BLOCKS))\s+(\d+)", text):
+        sizes[name] = min(int(value), sizes.get(name, int(value)))  # the least, where architectures differ
+    found = re.findall(r"__launch_bounds__\((\w+)(?:, (\w+)( - 1)?)?\)\s+(specv_\w+_kernel)\(", text)
+    number = lambda word: int(word) if word.isdigit() else sizes[word]
+    return {kernel: (sizes[threads], number(blocks or "1") - bool(fewer))
+            for threads, blocks, fewer, kernel in found}
 
 
 def compile_arch(arch, folder):
