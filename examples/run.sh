@@ -2,7 +2,7 @@
 # run.sh [name pattern]: builds and runs every example here and compares what it prints with
 # NAME.expected, which is also in the first comment of its source.  On a GPU if there is one, else
 # on ptxrun; ref_only needs neither.  Ends with "N passed, N failed, N skipped".
-#   OUT=build folder  ARCH=sm_90  NVCC=path  PTXRUN_OUT=folder of ptxrun  HEADERS=folder of the kit
+#   OUT=build folder  ARCH=compute_90  NVCC=path  PTXRUN_OUT=folder of ptxrun  HEADERS=folder of the kit
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/.." && pwd)
 headers=$(cd "${HEADERS:-$root}" && pwd)
@@ -20,7 +20,7 @@ elif command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^G
   arch=${ARCH:-native}
 elif [ -f "$ptxrun/libcudart.so.13" ] || make -s -C "$root/tests/ptxrun" OUT="$ptxrun"; then
   backend=ptxrun
-  arch=${ARCH:-sm_90}
+  arch=${ARCH:-compute_90} # PTX alone: ptxrun takes nothing else
   interpretable="-cudart shared -no-compress -lineinfo"
 else
   backend="none: neither a GPU nor ptxrun"

@@ -1,6 +1,7 @@
 #!/bin/bash
-# all.sh FAMILY...: runs families of tests one after the other and adds up their last lines
-# "N passed, N failed, N skipped". A family that does not end with such a line counts as one failure.
+# all.sh FAMILY...: runs families of tests one after the other, ONE+OTHER beside each other (each of
+# these keeps one core busy), and adds up their last lines "N passed, N failed, N skipped". A family
+# that does not end with such a line counts as one failure.
 # Logs: build/logs/FAMILY.log. A family is a line of the table below.
 cd "$(dirname "$0")/.." || exit 2
 mkdir -p build/logs
@@ -26,25 +27,38 @@ command_of() {
 
 skip() { printf 'skipped %s: no %s\n0 passed, 0 failed, 1 skipped\n' "$1" "$2"; }
 
-for family in "$@"; do
-  command=$(command_of "$family") || { echo "all.sh: no family '$family'"; exit 2; }
-  log=build/logs/$family.log
-  start=$SECONDS
-  echo "== $family"
-  $command > "$log" 2>&1
-  status=$?
+run() { # family: its log, and its exit status and seconds beside it
+  local log=build/logs/$1.log start=$SECONDS
+  $(command_of "$1") > "$log" 2>&1
+  echo "$? $((SECONDS - start))" > "$log.status"
+}
+
+count() { # family that ran
+  local log=build/logs/$1.log status seconds line counts
+  read -r status seconds < "$log.status"
   line=$(grep -E '^[0-9]+ passed, [0-9]+ failed' "$log" | tail -n 1)
   counts=($(grep -oE '[0-9]+' <<< "$line"))
   [ ${#counts[@]} -ge 2 ] || { counts=(0 1 0); line="no result line"; }
   # A family that says it passed must also exit 0.
-  [ $status -eq 0 ] || [ "${counts[1]}" -gt 0 ] || counts[1]=1
+  [ "$status" -eq 0 ] || [ "${counts[1]}" -gt 0 ] || counts[1]=1
   if [ "${counts[1]}" -gt 0 ]; then
+    grep -E '^(FAIL|FAILED) ' "$log" | head -n 40
     tail -n 40 "$log"
   else
     grep -iE '^ *skipped?\b' "$log" | sort -u | head -n 12
   fi
-  echo "   $family: $line ($((SECONDS - start)) s)"
+  echo "   $1: $line ($seconds s)"
   passed=$((passed + counts[0])); failed=$((failed + counts[1])); skipped=$((skipped + ${counts[2]:-0}))
+}
+
+for families in "$@"; do
+  for family in ${families//+/ }; do
+    command_of "$family" > /dev/null || { echo "all.sh: no family '$family'"; exit 2; }
+  done
+  echo "== $families"
+  for family in ${families//+/ }; do run "$family" & done
+  wait
+  for family in ${families//+/ }; do count "$family"; done
 done
 echo "$passed passed, $failed failed, $skipped skipped"
 [ $failed -eq 0 ]

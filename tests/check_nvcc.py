@@ -58,8 +58,8 @@ def launch_bounds():
 
 def compile_arch(arch, folder):
     cubin = os.path.join(folder, arch + ".cubin")
-    done = run(["nvcc", "-arch=" + arch, "-std=c++17", "-Xptxas", "-v", "-I", HEADERS, "-cubin",
-                "-o", cubin, os.path.join(ROOT, "tests", "compile", "implementation.cu")])
+    done = run(["nvcc", "-arch=" + arch, "-std=c++17", "-Xptxas", "-v", "-I", HEADERS, "-cubin", "-Werror",
+                "all-warnings", "-DWITH_DEVICE_USER", "-o", cubin, os.path.join(ROOT, "tests", "compile", "implementation.cu")])
     if done.returncode:
         return arch, {}, None, done.stderr
     kernels, name = {}, None
@@ -149,6 +149,8 @@ def main():
             concurrent.futures.ThreadPoolExecutor(int(os.environ.get("JOBS", "2"))) as pool:
         results = pool.map(lambda arch: compile_arch(arch, folder), architectures)
         for arch, kernels, sass, error in results:
+            # A user's kernels (device_user.cu) only have to compile.
+            kernels = {k: n for k, n in kernels.items() if k.startswith("specv_")}
             if len(kernels) < len(bounds) or not bounds:
                 failed += 1
                 print(f"FAILED  {arch}: {len(kernels)} of {len(bounds)} kernels compiled\n{error}")

@@ -89,7 +89,7 @@ def main():
     lint.ROOT = headers
     on_ptxrun = bool(rest) and os.path.isfile(os.path.join(rest[0], "libcudart.so.13"))
     if on_ptxrun:  # the command stays README's; ptxrun takes PTX and the shared runtime alone
-        os.environ["NVCC_APPEND_FLAGS"] = "-cudart shared -no-compress -Xptxas -O0"
+        os.environ["NVCC_APPEND_FLAGS"] = "-cudart shared -no-compress"
     library = build(which, headers, readme)
     problems = lint.differences("function", promised(which), "the header", exported(library), library)
     with open("layout.c", "w", encoding="utf-8") as file:

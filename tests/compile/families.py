@@ -25,6 +25,8 @@ def compile_kit(folder, header, arch, without, out, empty=False):
         file.write("" if empty else '#define SPECVERIFY_IMPLEMENTATION\n#include "specverify.cuh"\n')
     command = ["nvcc", "-std=c++17", f"-arch={arch}", "-I", os.path.dirname(header), "-c", source,
                "-o", out] + [f"-DSPECVERIFY_NO_{family.upper()}" for family in without]
+    if arch.startswith("compute_"):
+        command += ["-Xcicc", "-O0"]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(command, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -69,7 +71,7 @@ def main():
                     kept = kept.union(*(NEEDS.get(f, []) for f in kept))
                     alone = kept == {family}.union(NEEDS.get(family, []))
                     limited = alone and family == "greedy"
-                    # Which launchers there are does not need machine code.
+                    # Which launchers there are needs neither machine code nor an optimiser.
                     seconds, size = cost(arch if limited else arch.replace("sm_", "compute_"),
                                          [f for f in families if f not in kept], 3 if limited else 1)
                     expected = {o for o in home if home[o] in kept}
