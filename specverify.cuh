@@ -1322,7 +1322,9 @@ SPECV_LAUNCHER int specv_version(void) SPECV_AS(specv_version);
 /* =================================================================================== >>lane */
 
 SPECV_DEVFN int specv_i_thread(void) {
-    return (int)(threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z));
+    const int thread = (int)(threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z));
+    __builtin_assume(thread >= 0 && thread < 1024); /* so that / 32 is a shift */
+    return thread;
 }
 
 /* Not %laneid by inline assembly: the compiler takes what that returns for the same in all lanes
@@ -1336,6 +1338,8 @@ SPECV_DEVFN int specv_i_num_threads(void) { return (int)(blockDim.x * blockDim.y
    The first does nothing where the next is launched the ordinary way, the second where this one
    is. */
 SPECV_DEVFN void specv_i_begin(int chained) {
+    __builtin_assume(threadIdx.y == 0); /* as the kit's own launches have it */
+    __builtin_assume(threadIdx.z == 0);
 #if __CUDA_ARCH__ >= 900
     if (chained & SPECV_CHAINED_BEFORE)
         asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -1723,12 +1727,25 @@ SPECV_DEVFN float specv_i_max_or_nan(float a, float b) {
     return result;
 }
 
-/* Floats other than NaN as integers in the same order. Its own inverse. */
-SPECV_DEVFN int32_t specv_i_ordered(int32_t bits) { return bits ^ ((bits >> 31) & 0x7fffffff); }
+/* Bits of floats other than NaN as integers in the same order, 0 and -0 alike; and back. */
+SPECV_DEVFN int32_t specv_i_order_key(uint32_t bits) {
+    const int32_t sign = (int32_t)bits >> 31;
+    return ((int32_t)(bits & 0x7fffffffu) ^ sign) - sign;
+}
+
+SPECV_DEVFN float specv_i_of_order_key(int32_t key) {
+    const uint32_t sign = key < 0 ? 0x80000000u : 0;
+    return specv_bits_float((uint32_t)(key < 0 ? -key : key) | sign);
+}
+
+/* Computed where this stands, not where it is used: behind a barrier somebody would wait for it. */
+SPECV_DEVFN uint64_t specv_i_early(uint64_t x) {
+    asm volatile("" : "+l"(x));
+    return x;
+}
 
 SPECV_DEVFN float specv_i_warp_max(float value) {
-    int32_t key = specv_i_ordered((int32_t)specv_float_bits(value));
-    return specv_bits_float((uint32_t)specv_i_ordered(specv_warp_reduce_max(key)));
+    return specv_i_of_order_key(specv_warp_reduce_max(specv_i_order_key(specv_float_bits(value))));
 }
 
 /* Of bits that are nearly always 0. */
@@ -2122,17 +2139,22 @@ SPECV_DEVFN uint32_t specv_i_ticket_counts(int num_blocks) {
 }
 
 /* Call: any thread. */
+SPECV_DEVFN uint32_t specv_i_own_ticket(int block, int num_blocks) {
+    return 1 + ((uint32_t)block + 1) * (specv_i_ticket_counts(num_blocks) + 1);
+}
+
 SPECV_DEVFN uint32_t specv_i_arrive(uint32_t *ticket, int block, int num_blocks) {
-    const uint32_t mine = 1 + ((uint32_t)block + 1) * (specv_i_ticket_counts(num_blocks) + 1);
+    const uint32_t mine = specv_i_own_ticket(block, num_blocks);
     return num_blocks > 1 ? specv_i_add_to_ticket(ticket, mine) + mine : 0;
 }
 
 /* Call: block; thread 0 says what specv_i_arrive returned. Sync: a barrier. */
 SPECV_DEVFN int specv_i_block_leaves(uint32_t *ticket, uint32_t now, int num_blocks) {
     __shared__ int result;
+    const uint32_t n = (uint32_t)num_blocks, counts = specv_i_ticket_counts(num_blocks);
+    const uint32_t all =
+        (uint32_t)specv_i_early(n + (uint32_t)((uint64_t)n * (n + 1) / 2) * (counts + 1));
     if (specv_i_thread() == 0) {
-        const uint32_t n = (uint32_t)num_blocks, counts = specv_i_ticket_counts(num_blocks);
-        const uint32_t all = n + (uint32_t)((uint64_t)n * (n + 1) / 2) * (counts + 1);
         const uint32_t count = now & counts;
         result = num_blocks == 1 || now == all ? SPECV_I_LAST : SPECV_I_NOT_LAST;
         if (result == SPECV_I_LAST) { /* nobody waits for this store */
@@ -2150,10 +2172,11 @@ SPECV_DEVFN int specv_i_block_leaves(uint32_t *ticket, uint32_t now, int num_blo
 
 /* Both steps at once. Call: block. Sync: one or two barriers. */
 SPECV_DEVFN int specv_i_block_arrives(uint32_t *ticket, int block, int num_blocks) {
+    const uint32_t mine = (uint32_t)specv_i_early(specv_i_own_ticket(block, num_blocks));
     uint32_t now = 0;
     __syncthreads();
     if (num_blocks == 1) return SPECV_I_LAST;
-    if (specv_i_thread() == 0) now = specv_i_arrive(ticket, block, num_blocks);
+    if (specv_i_thread() == 0) now = specv_i_add_to_ticket(ticket, mine) + mine;
     return specv_i_block_leaves(ticket, now, num_blocks);
 }
 
@@ -3441,6 +3464,10 @@ SPECV_DEVFN specv_tile specv_warp_tile_stats(const float score[32], int unit, in
     return t;
 }
 
+SPECV_DEVFN const specv_tile *specv_i_tile_at(const specv_tile *tiles, int t) {
+    return (const specv_tile *)((const char *)tiles + (uint32_t)sizeof(specv_tile) * (uint32_t)t);
+}
+
 /* Puts a row together from all its tiles.
    Call: warp. In: tiles[0..num_tiles), visible to the warp; what and scale as they were for the
    tiles; zero: the temperature is 0. Out: the distribution, the same in all lanes; its id is the
@@ -3453,30 +3480,41 @@ SPECV_DEVFN specv_distribution specv_warp_merge_tiles(const specv_tile *tiles, i
     const float none = specv_bits_float(0xff800000u);
     specv_distribution row;
     int64_t best = SPECV_I_NO_SCORE;
-    int32_t best_id = 0x7fffffff, max_id = 0x7fffffff;
-    float largest = none;
+    int32_t best_id = 0x7fffffff, max_id = -1, key = specv_i_order_key(0xff800000u);
     uint64_t sum = 0;
     int has_nan = 0;
     row.sum = 0, row.inverse = row.inverse_low = 0, row.n = 0, row.id = -1,
     row.status = row.reserved = 0;
-    /* Four tiles of a lane at a time, in flight together; behind the last tile that one again. */
+    /* A lane has tiles that follow each other, so that of equal ones the lowest lane's comes first;
+       four at a time are in flight together, behind its last one that again. Up to 128 tiles stay in
+       registers. */
+    const int each = (num_tiles + 31) / 32, first = lane * each;
+    const int last = first + each < num_tiles ? first + each - 1 : num_tiles - 1;
+    uint2 best_of[4]; /* largest logit, id: as they are in memory, converted when all are there */
+    uint64_t sums[4];
 #pragma unroll 1
-    for (int base = lane; base < num_tiles + lane; base += 128) {
-        specv_tile tile[4];
-#pragma unroll
-        for (int u = 0; u < 4; ++u)
-            tile[u] = tiles[base + 32 * u < num_tiles ? base + 32 * u : num_tiles - 1];
+    for (int t = first; t < first + each; t += 4) {
+        int64_t scores[4] = {best, best, best, best};
+        int32_t its_key[4];
 #pragma unroll
         for (int u = 0; u < 4; ++u) {
-            const int32_t id = (int32_t)(tile[u].id & ~SPECV_I_NAN_BIT);
-            has_nan |= (tile[u].id & SPECV_I_NAN_BIT) != 0;
-            if (specv_i_less(largest, tile[u].max)) largest = tile[u].max, max_id = id;
-            if (what & SPECV_TILE_SCORE && tile[u].score > best) best = tile[u].score, best_id = id;
+            const specv_tile *tile = specv_i_tile_at(tiles, t + u < last ? t + u : last);
+            best_of[u] = *(const uint2 *)&tile->max;
+            if (what & SPECV_TILE_SUM) sums[u] = tile->sum;
+            if (what & SPECV_TILE_SCORE) scores[u] = tile->score;
+        }
+#pragma unroll
+        for (int u = 0; u < 4; ++u) its_key[u] = specv_i_order_key(best_of[u].x);
+#pragma unroll
+        for (int u = 0; u < 4; ++u) {
+            const int32_t id = (int32_t)(best_of[u].y & ~SPECV_I_NAN_BIT);
+            has_nan |= (best_of[u].y & SPECV_I_NAN_BIT) != 0;
+            if (its_key[u] > key) key = its_key[u], max_id = id;
+            if (what & SPECV_TILE_SCORE && scores[u] > best) best = scores[u], best_id = id;
         }
     }
-    row.max = specv_i_warp_max(largest);
-    if (specv_i_less(largest, row.max)) max_id = 0x7fffffff;
-    max_id = specv_warp_reduce_min(max_id);
+    const int32_t top = specv_warp_reduce_max(key);
+    row.max = specv_i_of_order_key(top);
     if (__any_sync(SPECV_FULL_WARP, has_nan)) row.status |= SPECV_ROW_NAN;
     row.kind = SPECV_SOFTMAX;
     if (!specv_i_less(none, row.max) || (probs && !specv_i_less(0.f, row.max))) {
@@ -3485,7 +3523,9 @@ SPECV_DEVFN specv_distribution specv_warp_merge_tiles(const specv_tile *tiles, i
         return row;
     }
     if (zero || (!probs && !specv_in_range(row.max, scale))) {
-        row.kind = SPECV_ONE_HOT, row.id = max_id;
+        const unsigned owners = __ballot_sync(SPECV_FULL_WARP, key == top);
+        row.kind = SPECV_ONE_HOT;
+        row.id = __shfl_sync(SPECV_FULL_WARP, max_id, __ffs((int)owners) - 1);
         if (!zero) row.status |= SPECV_ROW_EXTREME;
         return row;
     }
@@ -3497,17 +3537,17 @@ SPECV_DEVFN specv_distribution specv_warp_merge_tiles(const specv_tile *tiles, i
     if (what & SPECV_TILE_SUM && !probs) {
         row.n = specv_softmax_weight(row.max, scale).n;
 #pragma unroll 1
-        for (int base = lane; base < num_tiles + lane; base += 128) {
-            specv_tile tile[4];
-#pragma unroll
-            for (int u = 0; u < 4; ++u)
-                tile[u] = tiles[base + 32 * u < num_tiles ? base + 32 * u : num_tiles - 1];
+        for (int t = first; t < first + each; t += 4) {
 #pragma unroll
             for (int u = 0; u < 4; ++u) {
-                const float raised = specv_i_max(tile[u].max, scale->floor);
+                const specv_tile *tile = specv_i_tile_at(tiles, t + u < last ? t + u : last);
+                if (each > 4) best_of[u].x = specv_float_bits(tile->max), sums[u] = tile->sum;
+            }
+#pragma unroll
+            for (int u = 0; u < 4; ++u) {
+                const float raised = specv_i_max(specv_bits_float(best_of[u].x), scale->floor);
                 const int32_t n = specv_softmax_weight(raised, scale).n;
-                if (base + 32 * u < num_tiles)
-                    sum += specv_i_shift_right(tile[u].sum, (uint32_t)(row.n - n));
+                if (t + u <= last) sum += specv_i_shift_right(sums[u], (uint32_t)(row.n - n));
             }
         }
         row.sum = specv_i_warp_add(sum);
@@ -3542,7 +3582,7 @@ typedef struct specv_i_request {
     int64_t first_draft; /* element of draft_tokens */
     uint32_t status;
     int32_t target_rows, draft_rows; /* positions that need statistics */
-    int32_t sampled;                 /* judged by p and q, not by equality */
+    int32_t rule, sampled;           /* sampled: judged by p and q, not by equality */
 } specv_i_request;
 
 SPECV_DEVFN void specv_i_open_side(specv_i_side *side, const specv_scores *scores, int64_t base) {
@@ -3553,38 +3593,51 @@ SPECV_DEVFN void specv_i_open_side(specv_i_side *side, const specv_scores *score
 
 SPECV_DEVFN void specv_i_set_temperature(specv_i_side *side, float temperature, int greedy) {
     side->zero = greedy || specv_temperature_is_0(temperature);
-    side->scale = specv_softmax_scale(side->zero ? 1.f : temperature);
+    if (greedy)
+        side->scale.hi = side->scale.lo = side->scale.floor = 0; /* nobody asks */
+    else
+        side->scale = specv_softmax_scale(side->zero ? 1.f : temperature);
 }
 
-/* What is needed to load scores: all but the temperatures. */
-SPECV_DEVFN specv_i_request specv_i_open_rows(const specv_verify_sample_desc *d, int b) {
-    const specv_verify_greedy_desc *v = &d->verify;
-    const int csr = specv_i_is_csr(&v->rows);
-    specv_i_request r;
+/* The row itself; a bad slot's has no drafts and is not readable. */
+SPECV_DEVFN specv_row specv_i_open_row(const specv_verify_sample_desc *d, int b) {
+    const specv_rows *rows = &d->verify.rows;
     uint32_t bad = 0;
-    r.row = specv_thread_load_row(&v->rows, b);
-    specv_thread_slot(v->rows.slot, v->rows.slot_dtype, v->rows.num_slots, b, &bad);
+    specv_row row = specv_thread_load_row(rows, b);
+    specv_thread_slot(rows->slot, rows->slot_dtype, rows->num_slots, b, &bad);
     if (bad) {
-        r.row.n_draft = r.row.readable = 0;
-        r.row.status = r.row.live ? bad : 0;
+        row.n_draft = row.readable = 0;
+        row.status = row.live ? bad : 0;
     }
-    r.status = r.row.status;
-    specv_i_open_side(&r.target, &d->target,
-                      csr ? ((int64_t)r.row.first + b) * d->target.pos_stride_elems
-                          : b * d->target.seq_stride_elems);
-    specv_i_open_side(&r.draft, &d->draft,
-                      csr ? (int64_t)r.row.first * d->draft.pos_stride_elems
-                          : b * d->draft.seq_stride_elems);
-    r.first_row = csr ? (int64_t)r.row.first + b : b * ((int64_t)v->rows.max_draft + 1);
-    r.first_draft = csr ? r.row.first : b * v->draft_stride_elems;
+    return row;
+}
+
+/* Element of a side's scores that position 0 of the row begins with. */
+SPECV_DEVFN int64_t specv_i_first_score(const specv_rows *rows, const specv_row *row,
+                                        const specv_scores *scores, int b, int of_draft) {
+    if (!specv_i_is_csr(rows)) return b * scores->seq_stride_elems;
+    return ((int64_t)row->first + (of_draft ? 0 : b)) * scores->pos_stride_elems;
+}
+
+/* Where its scores are, and its rows in scratch memory. */
+SPECV_DEVFN specv_i_request specv_i_open_rows(const specv_verify_sample_desc *d, int b,
+                                              const specv_row *row, int rule) {
+    const specv_rows *rows = &d->verify.rows;
+    const int csr = specv_i_is_csr(rows);
+    specv_i_request r;
+    r.row = *row, r.status = row->status, r.rule = rule;
+    specv_i_open_side(&r.target, &d->target, specv_i_first_score(rows, row, &d->target, b, 0));
+    specv_i_open_side(&r.draft, &d->draft, specv_i_first_score(rows, row, &d->draft, b, 1));
+    r.first_row = csr ? (int64_t)row->first + b : b * ((int64_t)rows->max_draft + 1);
+    r.first_draft = csr ? row->first : b * d->verify.draft_stride_elems;
     return r;
 }
 
-/* The rest. A bad slot's row has none, and is not readable. */
+/* And its temperatures. */
 SPECV_DEVFN void specv_i_open_temperatures(const specv_verify_sample_desc *d, int b,
                                            specv_i_request *r) {
     const specv_rows *rows = &d->verify.rows;
-    const int greedy = d->rule == SPECV_RULE_GREEDY;
+    const int greedy = r->rule == SPECV_RULE_GREEDY;
     float temperature = 1, draft_temperature = 1;
     if (r->row.readable && (d->temperature || d->draft_temperature)) {
         const int32_t slot = specv_i_good_slot(rows->slot, rows->slot_dtype, b);
@@ -3596,7 +3649,7 @@ SPECV_DEVFN void specv_i_open_temperatures(const specv_verify_sample_desc *d, in
     specv_i_set_temperature(&r->target, temperature, greedy);
     r->draft.zero = 1, r->draft.scale = r->target.scale;
     if (d->draft.data) specv_i_set_temperature(&r->draft, draft_temperature, greedy);
-    r->sampled = d->rule != SPECV_RULE_COUPLED && d->rule != SPECV_RULE_GREEDY && !r->target.zero;
+    r->sampled = r->rule != SPECV_RULE_COUPLED && r->rule != SPECV_RULE_GREEDY && !r->target.zero;
     if (r->row.readable && r->sampled && d->draft.data && !specv_temperature_ok(draft_temperature))
         r->status |= SPECV_ROW_BAD_TEMPERATURE;
     r->target_rows = r->sampled && r->target.dtype == SPECV_PROBS_F32 ? 0 : r->row.n_draft + 1;
@@ -3606,7 +3659,8 @@ SPECV_DEVFN void specv_i_open_temperatures(const specv_verify_sample_desc *d, in
 }
 
 SPECV_DEVFN specv_i_request specv_i_open_request(const specv_verify_sample_desc *d, int b) {
-    specv_i_request r = specv_i_open_rows(d, b);
+    const specv_row row = specv_i_open_row(d, b);
+    specv_i_request r = specv_i_open_rows(d, b, &row, d->rule);
     specv_i_open_temperatures(d, b, &r);
     return r;
 }
@@ -3618,11 +3672,11 @@ SPECV_DEVFN void specv_i_close_request(specv_i_request *r) {
 }
 
 /* What is wanted of the tiles of one side. */
-SPECV_DEVFN int specv_i_wanted(const specv_verify_sample_desc *d, const specv_i_side *side,
-                               int of_draft) {
+SPECV_DEVFN int specv_i_wanted(const specv_verify_sample_desc *d, const specv_i_request *r,
+                               const specv_i_side *side, int of_draft) {
     int probs = side->dtype == SPECV_PROBS_F32 ? SPECV_TILE_PROBS : 0;
     if (side->zero) return probs;
-    if (of_draft || d->rule != SPECV_RULE_COUPLED) return SPECV_TILE_SUM | probs;
+    if (of_draft || r->rule != SPECV_RULE_COUPLED) return SPECV_TILE_SUM | probs;
     return SPECV_TILE_SCORE | probs | (d->logprob || d->lse || d->max_prob ? SPECV_TILE_SUM : 0);
 }
 
@@ -3916,8 +3970,8 @@ typedef struct specv_i_claim {
 /* Call: any thread. Trips: draft and number together, then the two scores. */
 SPECV_DEVFN specv_i_claim specv_i_load_claim(const specv_verify_sample_desc *d,
                                              const specv_i_request *r, int b, int j, int usable) {
-    const int judged_by_p = r->sampled || d->rule == SPECV_RULE_SCORE;
-    const int of_u = j - (d->rule == SPECV_RULE_BLOCK);
+    const int judged_by_p = r->sampled || r->rule == SPECV_RULE_SCORE;
+    const int of_u = j - (r->rule == SPECV_RULE_BLOCK);
     specv_i_claim c = {-1, 0, 1, 0, 0};
     if (j < usable) {
         c.draft = (int32_t)specv_i_draft_token(d, r, j);
@@ -3926,17 +3980,18 @@ SPECV_DEVFN specv_i_claim specv_i_load_claim(const specv_verify_sample_desc *d,
         if (judged_by_p && d->draft.data)
             c.of_q = specv_i_load_score(specv_i_scores_of(&r->draft, j), r->draft.dtype, c.draft);
     }
-    if (r->sampled && d->rule != SPECV_RULE_SCORE && of_u >= 0 && of_u < usable)
+    if (r->sampled && r->rule != SPECV_RULE_SCORE && of_u >= 0 && of_u < usable)
         c.u = specv_i_accept_uniform(d, r, b, of_u, &c.status);
     return c;
 }
 
-/* Rule SCORE: every draft that may be used is accepted; its log-probability is written. first: of
-   the first 32 drafts, a lane's own. */
+/* Rule SCORE: every draft that may be used is accepted; its log-probability is written by the warp
+   that reports. first: of the first 32 drafts, a lane's own. */
 SPECV_DEVFN void specv_i_warp_score_drafts(const specv_verify_sample_desc *d,
                                            const specv_i_request *r, int b,
                                            const specv_distribution *rows,
-                                           const specv_i_claim *first, specv_i_outcome *o) {
+                                           const specv_i_claim *first, int reports,
+                                           specv_i_outcome *o) {
     const int probs = r->target.dtype == SPECV_PROBS_F32;
     uint32_t status = 0;
     for (int j = specv_i_lane(); j < o->usable; j += 32) {
@@ -3945,7 +4000,7 @@ SPECV_DEVFN void specv_i_warp_score_drafts(const specv_verify_sample_desc *d,
         if (r->target_rows) row = rows[j];
         status |= row.status;
         if (probs && specv_i_is_nan(c.of_p)) status |= SPECV_ROW_NAN;
-        if (d->target_logprob)
+        if (d->target_logprob && reports)
             d->target_logprob[b * (int64_t)d->verify.rows.max_draft + j] =
                 specv_i_log_p(&row, &r->target.scale, probs, c.of_p, c.draft);
     }
@@ -4030,8 +4085,8 @@ SPECV_DEVFN void specv_i_warp_judge_token(const specv_verify_sample_desc *d,
     specv_i_accept_all(o);
 }
 
-/* A4, as far as it goes without the sums over all ids: P of every position (to prefixes), the test
-   of the last one, and without draft scores all tests. Call: warp. */
+/* A4, as far as it goes without the sums over all ids: P of every position (to prefixes,
+   where not null), the test of the last one, and without draft scores all tests. Call: warp. */
 SPECV_DEVFN void specv_i_warp_judge_block(const specv_verify_sample_desc *d,
                                           const specv_i_request *r, int b,
                                           const specv_distribution *rows,
@@ -4061,7 +4116,7 @@ SPECV_DEVFN void specv_i_warp_judge_block(const specv_verify_sample_desc *d,
                      : specv_i_less(p_i, q_i) ? specv_i_div(p_i, q_i)
                                               : 1.f;
         }
-        if (j < o->usable) prefixes[j] = mine;
+        if (prefixes && j < o->usable) prefixes[j] = mine;
         if (j > 0 && j < o->usable && !d->draft.data && specv_i_less(0.f, mine)) {
             float lost = specv_fma(specv_i_negate(mine), p, 1.f);
             float gained = specv_i_mul(mine, specv_i_add(1.f, specv_i_negate(p)));
@@ -4100,7 +4155,7 @@ SPECV_DEVFN void specv_i_block_emit_from(const specv_verify_sample_desc *d,
     const specv_verify_greedy_desc *v = &d->verify;
     const int k = o.accepted, n_draft = r->row.n_draft, thread = specv_i_thread();
     const int probs = r->target.dtype == SPECV_PROBS_F32;
-    const int64_t columns = (int64_t)v->rows.max_draft + 1, row = r->first_row + k;
+    const int64_t row = r->first_row + k;
     specv_i_weights w;
     w.p = *p, w.q = specv_i_plain_distribution();
     int32_t token = w.p.id;
@@ -4122,32 +4177,37 @@ SPECV_DEVFN void specv_i_block_emit_from(const specv_verify_sample_desc *d,
         if (token < 0) o.status |= SPECV_ROW_EMPTY;
     }
     if (v->out_tokens)
-        for (int64_t j = thread; j < columns; j += SPECV_SAMPLE_THREADS)
+#pragma unroll 1
+        for (int j = thread; j <= v->rows.max_draft; j += SPECV_SAMPLE_THREADS)
             specv_i_store_token(v->out_tokens, v->token_dtype, b * v->out_stride_elems + j,
-                                j < k    ? specv_i_draft_token(d, r, (int)j)
+                                j < k    ? specv_i_draft_token(d, r, j)
                                 : j == k ? token
                                          : -1);
+    /* Each output has a thread in a warp of its own, which waits for no other. */
+    const int mismatch = o.next > SPECV_I_NO_TOKEN && k < n_draft;
     if (thread == 0) {
-        const int mismatch = o.next > SPECV_I_NO_TOKEN && k < n_draft;
-        float logprob = 0, lse = 0;
         if (mismatch && k == o.usable) {
-            int64_t draft = specv_i_draft_token(d, r, k);
+            const int64_t draft = specv_i_draft_token(d, r, k);
             if (draft != -1 && !specv_i_is_token(draft, v->vocab)) o.status |= SPECV_ROW_BAD_DRAFT;
         }
-        if ((d->logprob || d->lse) && o.next > SPECV_I_NO_TOKEN)
-            specv_i_log_probability(r, &w.p, k, token, &logprob, &lse);
+        specv_i_put_status(v->row_status, b, o.status, v->keep_status);
+    } else if (thread == 32) {
         if (v->accepted_len) v->accepted_len[b] = k;
         if (v->mismatch) v->mismatch[b] = (uint8_t)mismatch;
+    } else if (thread == 64) {
         if (v->next_token) specv_i_store_token(v->next_token, v->token_dtype, b, token);
         if (v->num_emitted) v->num_emitted[b] = k + (token >= 0);
+    } else if (thread == 96) {
         if (v->finished)
             v->finished[b] = (uint8_t)(o.next == SPECV_I_NO_TOKEN || specv_i_is_eos(v, token));
-        specv_i_put_status(v->row_status, b, o.status, v->keep_status);
+    } else if (thread == 128 && (d->logprob || d->lse)) {
+        float logprob = 0, lse = 0;
+        if (o.next > SPECV_I_NO_TOKEN) specv_i_log_probability(r, &w.p, k, token, &logprob, &lse);
         if (d->logprob) d->logprob[b] = logprob;
         if (d->lse) d->lse[b] = lse;
-        if (d->max_prob)
-            d->max_prob[b] =
-                token < 0 ? 0.f : specv_i_largest_p(&w.p, &r->target.scale, probs, w.p.max);
+    } else if (thread == 160 && d->max_prob) {
+        d->max_prob[b] =
+            token < 0 ? 0.f : specv_i_largest_p(&w.p, &r->target.scale, probs, w.p.max);
     }
 }
 
@@ -4193,14 +4253,17 @@ SPECV_DEVFN int specv_i_first_of_share(int tile) {
 }
 
 /* What a lane has of tile `tile` (and the next) of row i: first the target's rows. */
-SPECV_DEVFN void specv_i_load_share(specv_i_eight *v, const specv_i_request *r, int dtype,
-                                    int vocab, int target_rows, int i, int tile) {
+SPECV_DEVFN void specv_i_load_share(specv_i_eight *v, const specv_verify_sample_desc *d,
+                                    const specv_row *row, int dtype, int b, int target_rows, int i,
+                                    int tile) {
     const int of_draft = i >= target_rows;
-    const void *scores = of_draft ? r->draft.scores : r->target.scores;
-    const int64_t stride = of_draft ? r->draft.pos_stride : r->target.pos_stride;
-    specv_i_load_eight(
-        v, specv_i_score_at(scores, dtype, (of_draft ? i - target_rows : i) * stride), dtype, vocab,
-        specv_i_first_of_share(tile + specv_i_thread() / (32 * SPECV_I_SHARES)));
+    const specv_scores *scores = of_draft ? &d->draft : &d->target;
+    const int64_t first = specv_i_first_score(&d->verify.rows, row, scores, b, of_draft);
+    const int j = of_draft ? i - target_rows : i;
+    specv_i_load_eight(v,
+                       specv_i_score_at(scores->data, dtype, first + j * scores->pos_stride_elems),
+                       dtype, (int)d->verify.vocab,
+                       specv_i_first_of_share(tile + specv_i_thread() / (32 * SPECV_I_SHARES)));
 }
 
 SPECV_DEVFN void specv_i_decode_eight(float score[8], const specv_i_eight *v, int dtype) {
@@ -4226,51 +4289,87 @@ SPECV_DEVFN void specv_i_weights_of_eight(specv_weight weight[8], const float sc
     specv_i_softmax_weights(weight, raised, 8, scale);
 }
 
+/* The largest of a lane's scores as specv_i_order_key, and which it is: the first of equal ones. NaN
+   is no score. */
+SPECV_DEVFN int32_t specv_i_lane_best(const float score[8], int has_nan, int *which) {
+    uint32_t bits[8];
+    int32_t key[8];
+    int at[8];
+#pragma unroll
+    for (int e = 0; e < 8; ++e) bits[e] = specv_float_bits(score[e]);
+    if (has_nan)
+#pragma unroll
+        for (int e = 0; e < 8; ++e)
+            if ((bits[e] & 0x7fffffffu) > 0x7f800000u) bits[e] = 0xff800000u;
+#pragma unroll
+    for (int e = 0; e < 8; ++e) key[e] = specv_i_order_key(bits[e]), at[e] = e;
+#pragma unroll
+    for (int step = 1; step < 8; step *= 2)
+#pragma unroll
+        for (int e = 0; e < 8; e += 2 * step)
+            if (key[e + step] > key[e]) key[e] = key[e + step], at[e] = at[e + step];
+    *which = at[0];
+    return key[0];
+}
+
+/* What a warp says of its share of a tile. best: the largest score and its id as one number, the
+   greater the lower the id, and behind them whether there was a NaN. */
+typedef struct specv_i_share {
+    uint64_t best, sum;
+    int64_t score;
+    uint32_t id, reserved; /* of the score */
+} specv_i_share;
+
+SPECV_DEVFN uint64_t specv_i_best_of(int32_t key, int id, int has_nan) {
+    return (uint64_t)((uint32_t)key ^ 0x80000000u) << 32 | (uint32_t)(0x3fffffff - id) << 1 |
+           (has_nan != 0);
+}
+
 /* Statistics of a tile, by the warps that share it; share, largest: of the block's warps. Lane 0 of
-   the first of them gets the tile. Call: block. Sync: two barriers, one of them only where sums or
+   the first of them gets the tile. may: bits that `what` can have, a constant. Call: block. Sync: two barriers, one of them only where sums or
    scores are wanted; none between two calls. */
-SPECV_DEVFN specv_tile specv_i_block_tiles(const float score[8], int first, int what,
+SPECV_DEVFN specv_tile specv_i_block_tiles(const float score[8], int first, int may, int what,
                                            const specv_scale *scale, const specv_noise *noise,
-                                           specv_tile *share, float *largest) {
+                                           specv_i_share *share, float *largest) {
     const int warp = specv_i_thread() / 32, lane = specv_i_lane();
     const int first_warp = warp / SPECV_I_SHARES * SPECV_I_SHARES;
     const float none = specv_bits_float(0xff800000u);
-    specv_tile t;
+    specv_i_share own = {0, 0, SPECV_I_NO_SCORE, 0, 0};
+    specv_tile t = {0, SPECV_I_NO_SCORE, none, SPECV_I_INT_MAX};
     specv_weight weight[8];
-    float highest[8], of_tile;
-    int has_nan = 0;
-    t.sum = 0, t.score = SPECV_I_NO_SCORE, t.id = SPECV_I_INT_MAX;
+    float of_tile = none;
+    int has_nan = 0, in_range = 0, owner = 0;
 #pragma unroll
-    for (int e = 0; e < 8; e += 2) {
-        has_nan |= specv_i_either_nan(score[e], score[e + 1]);
-        highest[e / 2] = specv_i_max(score[e], score[e + 1]);
-    }
-    highest[0] = specv_i_max(highest[0], highest[1]);
-    highest[2] = specv_i_max(highest[2], highest[3]);
-    highest[0] = specv_i_max(specv_i_max(highest[0], highest[2]), none);
+    for (int e = 0; e < 8; e += 2) has_nan |= specv_i_either_nan(score[e], score[e + 1]);
     has_nan = __any_sync(SPECV_FULL_WARP, has_nan);
-    t.max = of_tile = specv_i_warp_max(highest[0]);
     if (what) {
+        float highest[4];
+#pragma unroll
+        for (int e = 0; e < 4; ++e) highest[e] = specv_i_max(score[2 * e], score[2 * e + 1]);
+        highest[0] = specv_i_max(specv_i_max(highest[0], highest[1]),
+                                 specv_i_max(specv_i_max(highest[2], highest[3]), none));
+        of_tile = specv_i_warp_max(highest[0]);
         /* Before the tile's largest is known; not where noise needs the registers. */
         if (!(what & SPECV_TILE_SCORE)) specv_i_weights_of_eight(weight, score, scale);
-        if (lane == 0) largest[warp] = t.max;
+        if (lane == 0) largest[warp] = of_tile;
         __syncthreads();
 #pragma unroll
         for (int w = 0; w < SPECV_I_SHARES; ++w)
             of_tile = specv_i_max(of_tile, largest[first_warp + w]);
+        in_range = specv_in_range(of_tile, scale);
     }
-    if (!what || !specv_in_range(of_tile, scale)) {
-        const unsigned owners = __ballot_sync(SPECV_FULL_WARP, !specv_i_less(highest[0], t.max));
-        int32_t id = 0;
-#pragma unroll
-        for (int e = 7; e >= 0; --e)
-            if (!specv_i_less(specv_i_max(score[e], none), t.max)) id = first + e;
-        t.id = (uint32_t)__shfl_sync(SPECV_FULL_WARP, id, __ffs((int)owners) - 1);
+    if (!in_range) {
+        int at;
+        const int32_t key = specv_i_lane_best(score, has_nan, &at),
+                      top = specv_warp_reduce_max(key);
+        owner = __ffs((int)__ballot_sync(SPECV_FULL_WARP, key == top)) - 1;
+        own.best = specv_i_best_of(top, first + at, has_nan);
     } else {
+        own.best = specv_i_best_of(specv_i_order_key(specv_float_bits(of_tile)), 0, has_nan);
         if (what & SPECV_TILE_SCORE) {
             int32_t id = SPECV_I_INT_MAX;
-            specv_i_warp_score_eight(score, first, first + 4, 0, scale, noise, &t.score, &id);
-            t.id = (uint32_t)id;
+            specv_i_warp_score_eight(score, first, first + 4, 0, scale, noise, &own.score, &id);
+            own.id = (uint32_t)id;
         }
         if (what & SPECV_TILE_SUM) {
             const int32_t n_max = specv_softmax_weight(of_tile, scale).n;
@@ -4280,24 +4379,32 @@ SPECV_DEVFN specv_tile specv_i_block_tiles(const float score[8], int first, int 
             for (int e = 0; e < 8; ++e) units[e] = specv_weight_units(&weight[e], n_max);
 #pragma unroll
             for (int e = 0; e < 4; ++e) units[e] += units[e + 4];
-            t.sum = specv_i_warp_add((units[0] + units[1]) + (units[2] + units[3]));
+            own.sum = specv_i_warp_add((units[0] + units[1]) + (units[2] + units[3]));
         }
     }
-    if (has_nan) t.id |= SPECV_I_NAN_BIT;
-    if (lane == 0) share[warp] = t;
+    if (lane == owner) {
+        share[warp].best = own.best;
+        if (may & SPECV_TILE_SUM) share[warp].sum = own.sum;
+        if (may & SPECV_TILE_SCORE) share[warp].score = own.score, share[warp].id = own.id;
+    }
     __syncthreads();
     if (warp == first_warp && lane == 0) {
-        const int by_score = what & SPECV_TILE_SCORE && specv_in_range(of_tile, scale);
+        uint64_t best[SPECV_I_SHARES], nan = 0;
 #pragma unroll
-        for (int w = 1; w < SPECV_I_SHARES; ++w) { /* ids rise with w: the lowest one stays */
-            const specv_tile other = share[warp + w];
-            const uint32_t nan = (t.id | other.id) & SPECV_I_NAN_BIT;
-            if (by_score ? other.score > t.score : specv_i_less(t.max, other.max)) t.id = other.id;
-            if (other.score > t.score) t.score = other.score;
-            t.max = specv_i_max(t.max, other.max);
-            t.sum += other.sum;
-            t.id |= nan;
+        for (int w = 0; w < SPECV_I_SHARES; ++w) best[w] = share[warp + w].best;
+#pragma unroll
+        for (int w = 0; w < SPECV_I_SHARES; ++w) { /* ids rise with w: the lowest one stays */
+            const specv_i_share *other = &share[warp + w];
+            nan |= best[w];
+            if (w && best[w] > best[0]) best[0] = best[w];
+            if (may & SPECV_TILE_SUM) t.sum += other->sum;
+            if (may & SPECV_TILE_SCORE && (w == 0 || other->score > t.score))
+                t.score = other->score, t.id = other->id;
         }
+        t.max = specv_i_of_order_key((int32_t)((uint32_t)(best[0] >> 32) ^ 0x80000000u));
+        if (!(may & SPECV_TILE_SCORE) || t.score == SPECV_I_NO_SCORE)
+            t.id = 0x3fffffffu - ((uint32_t)best[0] >> 1 & 0x7fffffffu);
+        if (nan & 1) t.id |= SPECV_I_NAN_BIT;
     }
     return t;
 }
@@ -4309,7 +4416,7 @@ SPECV_DEVFN void specv_i_block_statistics(const specv_verify_sample_desc *d,
                                           int block, int num_blocks) {
     const int warp = specv_i_thread() / 32, num_warps = SPECV_SAMPLE_THREADS / 32;
     const int num_items = r->target_rows * m->num_tiles;
-    const int wanted = specv_i_wanted(d, &r->target, 0);
+    const int wanted = specv_i_wanted(d, r, &r->target, 0);
 #pragma unroll 1
     for (int item = block * num_warps + warp; item < num_items; item += num_blocks * num_warps) {
         const int j = item / m->num_tiles, t = item % m->num_tiles;
@@ -4335,30 +4442,30 @@ SPECV_DEVFN void specv_i_warps_merge(const specv_verify_sample_desc *d, const sp
         const specv_i_side side = draft ? r->draft : r->target;
         specv_distribution merged =
             specv_warp_merge_tiles(m->tiles + row * m->num_tiles, m->num_tiles,
-                                   specv_i_wanted(d, &side, draft), side.zero, &side.scale);
+                                   specv_i_wanted(d, r, &side, draft), side.zero, &side.scale);
         if (specv_i_lane() == 0 && here) here[i] = merged;
         if (specv_i_lane() == 0 && keep) m->rows[row] = merged;
     }
 }
 
 /* The row is judged, and finished if no second pass is needed. While most warps merge rows, the
-   last one finds out what is to be judged, and the one before draws the numbers that the token may
+   last one loads what is to be judged, and the one before draws the numbers that the token may
    need. Call: the last block of a request. Trips: tile sums beside drafts and seeds, scores of the
    drafts; two of the draw. */
 SPECV_DEVFN void specv_i_block_decide(const specv_verify_sample_desc *d, const specv_i_request *r,
                                       const specv_i_memory *m, int b) {
     enum { JUDGE = SPECV_SAMPLE_THREADS / 32 - 1, MERGE = JUDGE - 1, HERE = 32 };
     __shared__ specv_distribution some[HERE];
+    __shared__ specv_i_claim claims[32];
     __shared__ uint64_t uniforms[32];
-    __shared__ specv_i_outcome judged;
-    const int warp = specv_i_thread() / 32, lane = specv_i_lane();
+    __shared__ specv_i_outcome found;
+    const int warp = specv_i_thread() / 32, lane = specv_i_lane(), reports = warp == 0;
     const int here = r->target_rows + r->draft_rows <= HERE;
     const int has_second = d->draft.data != 0;
     const specv_distribution *rows = here ? some : m->rows + r->first_row;
     const specv_distribution *draft_rows =
         here ? some + r->target_rows : m->rows + m->target_rows + r->first_row;
     specv_i_outcome o = {0, 0, 0, SPECV_I_NOTHING, 1, r->status};
-    specv_i_claim claim = {-1, 0, 1, 0, 0};
     if (warp < MERGE) {
         specv_i_warps_merge(d, r, m, MERGE, here ? some : 0, has_second || !here);
     } else if (warp < JUDGE) {
@@ -4366,30 +4473,33 @@ SPECV_DEVFN void specv_i_block_decide(const specv_verify_sample_desc *d, const s
             uint32_t none = 0;
             uniforms[lane] = specv_i_sample_uniform(d, b, lane, &none);
         }
-    } else if (r->row.readable) {
-        specv_i_warp_find_usable(d, r, &o);
-        claim = specv_i_load_claim(d, r, b, lane, o.usable);
-    }
-    __syncthreads();
-    if (warp == JUDGE) {
-        if (r->row.readable) {
-            if (d->rule == SPECV_RULE_SCORE)
-                specv_i_warp_score_drafts(d, r, b, rows, &claim, &o);
-            else if (!r->sampled)
-                specv_i_warp_judge_equal(d, r, b, rows, &claim, &o);
-            else if (d->rule == SPECV_RULE_BLOCK)
-                specv_i_warp_judge_block(d, r, b, rows, draft_rows, m->prefixes + r->first_row,
-                                         &claim, &o);
-            else
-                specv_i_warp_judge_token(d, r, b, rows, draft_rows, &claim, &o);
+    } else {
+        specv_i_claim claim = {-1, 0, 1, 0, 0};
+        if (r->row.readable && r->row.n_draft > 0) {
+            specv_i_warp_find_usable(d, r, &o);
+            claim = specv_i_load_claim(d, r, b, lane, o.usable);
         }
-        if (d->target_logprob)
-            for (int j = o.accepted + lane; j < d->verify.rows.max_draft; j += 32)
-                d->target_logprob[b * (int64_t)d->verify.rows.max_draft + j] = 0;
-        if (lane == 0) judged = o;
+        claims[lane] = claim;
+        if (lane == 0) found = o;
     }
     __syncthreads();
-    o = judged;
+    /* Every warp judges alike: nobody waits for what another one found. */
+    o = found;
+    if (r->row.readable) {
+        const specv_i_claim claim = claims[lane];
+        if (r->rule == SPECV_RULE_SCORE)
+            specv_i_warp_score_drafts(d, r, b, rows, &claim, reports, &o);
+        else if (!r->sampled)
+            specv_i_warp_judge_equal(d, r, b, rows, &claim, &o);
+        else if (r->rule == SPECV_RULE_BLOCK)
+            specv_i_warp_judge_block(d, r, b, rows, draft_rows,
+                                     reports ? m->prefixes + r->first_row : 0, &claim, &o);
+        else
+            specv_i_warp_judge_token(d, r, b, rows, draft_rows, &claim, &o);
+    }
+    if (d->target_logprob && reports)
+        for (int j = o.accepted + lane; j < d->verify.rows.max_draft; j += 32)
+            d->target_logprob[b * (int64_t)d->verify.rows.max_draft + j] = 0;
     if (o.next == SPECV_I_RESIDUAL || (o.next > SPECV_I_TOKEN && r->target_rows == 0)) {
         if (specv_i_thread() == 0) m->plans[b] = o; /* for the second pass */
         return;
@@ -4426,31 +4536,43 @@ SPECV_DEVFN void specv_i_block_judge(const specv_verify_sample_desc *d, const sp
 /* Which rows a launch takes statistics of. */
 enum { SPECV_I_OF_TARGET = 1, SPECV_I_OF_DRAFT = 2 };
 
+/* Where a block's warps put statistics of row i and the tiles from `tile` on. */
+SPECV_DEVFN specv_tile *specv_i_place_of(const specv_i_memory *m, const specv_i_request *r,
+                                         int target_rows, int i, int tile) {
+    const int64_t row = (i >= target_rows ? m->target_rows - target_rows : 0) + r->first_row + i;
+    const int own_tile = tile + specv_i_thread() / (32 * SPECV_I_SHARES);
+    return (specv_tile *)specv_i_early((uint64_t)(m->tiles + row * m->num_tiles + own_tile));
+}
+
 /* First pass over the logits of a request: statistics of its rows and, in the block that comes
    last, what follows from them. Block (b, y, z): of request b tiles 2 y and 2 y + 1 of row z, first
    the target's rows, then the draft's; then those that a whole grid further would be. The scores
    are on their way while the temperature is loaded. dtype and what: constants. Call: block. */
 SPECV_DEVFN void specv_i_block_logits(const specv_sample_task *task, int dtype, int what) {
-    __shared__ specv_tile share[SPECV_SAMPLE_THREADS / 32];
+    __shared__ specv_i_share share[SPECV_SAMPLE_THREADS / 32];
     __shared__ float largest[SPECV_SAMPLE_THREADS / 32];
     __shared__ specv_i_request opened; /* registers would be wanting meanwhile */
     const specv_verify_sample_desc *d = &task->d;
     const specv_i_memory m = specv_i_open_memory(d, &task->scratch);
-    const int warp = specv_i_thread() / 32, b = (int)blockIdx.x, vocab = (int)d->verify.vocab;
-    if (!what) __builtin_assume(d->rule == SPECV_RULE_GREEDY);
-    if (what == SPECV_TILE_SCORE) __builtin_assume(d->rule == SPECV_RULE_COUPLED);
-    if (what == SPECV_TILE_SUM)
-        __builtin_assume(d->rule != SPECV_RULE_GREEDY && d->rule != SPECV_RULE_COUPLED);
+    specv_i_begin(d->verify.chained);
+    const int warp = specv_i_thread() / 32, b = (int)blockIdx.x;
+    const int rule = !what                      ? SPECV_RULE_GREEDY
+                     : what == SPECV_TILE_SCORE ? SPECV_RULE_COUPLED
+                     : d->rule == SPECV_RULE_BLOCK || d->rule == SPECV_RULE_SCORE
+                         ? d->rule
+                         : SPECV_RULE_TOKEN;
     const int num_rows_at_once = (int)gridDim.z, step = (int)gridDim.y * SPECV_I_TILES;
     const int base = (int)blockIdx.y * SPECV_I_TILES;
-    specv_i_begin(d->verify.chained);
-    specv_i_request r = specv_i_open_rows(d, b);
-    const int target_rows = r.row.readable ? r.row.n_draft + 1 : 0;
-    const int low = task->sides & SPECV_I_OF_TARGET ? 0 : target_rows;
+    const specv_row row = specv_i_open_row(d, b);
+    const int target_rows = row.readable ? row.n_draft + 1 : 0;
+    const int of_target = what != SPECV_TILE_SUM || task->sides & SPECV_I_OF_TARGET;
+    const int of_draft_too = what == SPECV_TILE_SUM && task->sides & SPECV_I_OF_DRAFT;
+    const int low = of_target ? 0 : target_rows;
     int high = target_rows, i = low + (int)blockIdx.z, tile = base;
-    if (task->sides & SPECV_I_OF_DRAFT && r.row.readable) high += r.row.n_draft;
+    if (of_draft_too && row.readable) high += row.n_draft;
     specv_i_eight next;
-    if (i < high) specv_i_load_share(&next, &r, dtype, vocab, target_rows, i, tile);
+    if (i < high) specv_i_load_share(&next, d, &row, dtype, b, target_rows, i, tile);
+    specv_i_request r = specv_i_open_rows(d, b, &row, rule);
     specv_i_open_temperatures(d, b, &r);
     if (!what) r.target.zero = 1; /* known to the compiler */
     if (specv_i_thread() == 0) opened = r;
@@ -4466,36 +4588,37 @@ SPECV_DEVFN void specv_i_block_logits(const specv_sample_task *task, int dtype, 
         const int32_t slot = specv_i_slot_of(d, b);
         seed = d->seed[slot], position = (uint32_t)d->position[slot];
     }
+    specv_tile *out = specv_i_place_of(&m, &r, target_rows, i, tile);
 #pragma unroll 1
     while (i < high) {
         const specv_i_eight raw = next;
-        const int of_draft = i >= target_rows, row = i, own_tile = tile + warp / SPECV_I_SHARES;
+        const int of_draft = of_draft_too && i >= target_rows, at = i;
+        const int own_tile = tile + warp / SPECV_I_SHARES;
         const specv_i_side side = of_draft ? r.draft : r.target;
         int wanted = side.zero ? 0 : what;
         if (what == SPECV_TILE_SCORE && wanted) /* the rest of it is known to the compiler */
-            wanted |= specv_i_wanted(d, &side, of_draft) & SPECV_TILE_SUM;
-        const specv_noise noise = specv_i_noise_of(d, seed, position, row);
+            wanted |= specv_i_wanted(d, &r, &side, of_draft) & SPECV_TILE_SUM;
+        const specv_noise noise = specv_i_noise_of(d, seed, position, at);
         const specv_scale scale = side.scale;
         float score[8];
         specv_tile t;
         tile += step;
         if (tile >= m.num_tiles) tile = base, i += num_rows_at_once;
-        if (i < high) specv_i_load_share(&next, &r, dtype, vocab, target_rows, i, tile);
+        if (i < high) specv_i_load_share(&next, d, &r.row, dtype, b, target_rows, i, tile);
         specv_i_decode_eight(score, &raw, dtype);
-        t = specv_i_block_tiles(score, specv_i_first_of_share(own_tile), wanted, &scale, &noise,
-                                share, largest);
-        if (specv_i_thread() % (32 * SPECV_I_SHARES) == 0 && own_tile < m.num_tiles)
-            m.tiles[((of_draft ? m.target_rows - target_rows : 0) + r.first_row + row) *
-                        m.num_tiles +
-                    own_tile] = t;
+        t = specv_i_block_tiles(score, specv_i_first_of_share(own_tile),
+                                what | SPECV_TILE_SUM * (what == SPECV_TILE_SCORE), wanted, &scale,
+                                &noise, share, largest);
+        if (specv_i_thread() % (32 * SPECV_I_SHARES) == 0 && own_tile < m.num_tiles) *out = t;
+        if (i < high) out = specv_i_place_of(&m, &r, target_rows, i, tile);
         if (!wanted && i < high) __syncthreads(); /* share is read */
     }
-    if (!(task->sides & SPECV_I_OF_TARGET)) return;
+    if (!of_target) return;
     const int arrival =
         specv_i_block_arrives(&m.tickets[2 * b], block, num_blocks ? num_blocks : 1);
     if (arrival == SPECV_I_NOT_LAST) return;
     r = opened;
-    r.target.dtype = dtype;
+    r.target.dtype = dtype, r.rule = rule;
     if (!what) r.target.zero = 1;
     if (what != SPECV_TILE_SUM) r.sampled = r.draft_rows = 0; /* these too */
     if (arrival == SPECV_I_BAD_TICKET) specv_i_close_request(&r);
@@ -5186,8 +5309,8 @@ SPECV_DEVFN void specv_i_block_most_probable(const specv_verify_sample_desc *d, 
         if (r->row.readable) {
             specv_i_warp_find_usable(d, r, &o);
             const specv_i_claim claim = specv_i_load_claim(d, r, b, lane, o.usable);
-            if (d->rule == SPECV_RULE_SCORE)
-                specv_i_warp_score_drafts(d, r, b, rows, &claim, &o);
+            if (r->rule == SPECV_RULE_SCORE)
+                specv_i_warp_score_drafts(d, r, b, rows, &claim, 1, &o);
             else
                 specv_i_warp_judge_equal(d, r, b, rows, &claim, &o);
         }

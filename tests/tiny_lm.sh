@@ -776,7 +776,7 @@ if command -v "${NVCC:-nvcc}" >/dev/null; then
     ptxrun=${PTXRUN_OUT:-tests/ptxrun/build}
     [ -f "$ptxrun/libcudart.so.13" ] || make -s -C tests/ptxrun OUT="$(realpath -m "$ptxrun")"
     ptxrun=$(realpath "$ptxrun")
-    if bash $here/build_gpu.sh "$out/tiny_lm_cuda" sm_90 -cudart shared -no-compress -lineinfo; then
+    if bash $here/build_gpu.sh "$out/tiny_lm_cuda" compute_90 -cudart shared -no-compress -lineinfo; then
         on_ptxrun() { LD_LIBRARY_PATH="$ptxrun" PTXRUN_EXIT=1 "$out/tiny_lm_cuda" "$@"; }
         few="--prompts $out/prompts-4 --tokens 8 --batch 3"
         runs few-cpu "$all4" "$out/tiny_lm" --backend cpu $few
