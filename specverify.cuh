@@ -1757,11 +1757,21 @@ SPECV_DEVFN uint32_t specv_i_warp_or(uint32_t value) {
     return value;
 }
 
+/* Sum over all lanes; it and all values below 2^64. By parts of 27 bits, of which none carries, from
+   sm_80 on: three instructions. */
 SPECV_DEVFN uint64_t specv_i_warp_add(uint64_t value) {
+#if __CUDA_ARCH__ >= 800
+    const uint32_t part = (1u << 27) - 1;
+    const uint32_t low = __reduce_add_sync(SPECV_FULL_WARP, (uint32_t)value & part);
+    const uint32_t middle = __reduce_add_sync(SPECV_FULL_WARP, (uint32_t)(value >> 27) & part);
+    const uint32_t high = __reduce_add_sync(SPECV_FULL_WARP, (uint32_t)(value >> 54));
+    return ((uint64_t)high << 54) + ((uint64_t)middle << 27) + low;
+#else
 #pragma unroll
     for (int distance = 16; distance > 0; distance /= 2)
         value += __shfl_xor_sync(SPECV_FULL_WARP, value, distance);
     return value;
+#endif
 }
 
 SPECV_DEVFN uint64_t specv_i_warp_inclusive_add(uint64_t value) {
@@ -3468,14 +3478,10 @@ SPECV_DEVFN const specv_tile *specv_i_tile_at(const specv_tile *tiles, int t) {
     return (const specv_tile *)((const char *)tiles + (uint32_t)sizeof(specv_tile) * (uint32_t)t);
 }
 
-/* Puts a row together from all its tiles.
-   Call: warp. In: tiles[0..num_tiles), visible to the warp; what and scale as they were for the
-   tiles; zero: the temperature is 0. Out: the distribution, the same in all lanes; its id is the
-   only token (ONE_HOT), the choice (SCORE), otherwise -1.
-   Cost: one read of the tiles, 24 bytes each. */
-SPECV_DEVFN specv_distribution specv_warp_merge_tiles(const specv_tile *tiles, int num_tiles,
-                                                      int what, int zero,
-                                                      const specv_scale *scale) {
+/* A row from all its tiles as specv_warp_merge_tiles has it, but for the inverse of its sum: a
+   division, and only a probability needs it. Call: warp. */
+SPECV_DEVFN specv_distribution specv_i_warp_merge(const specv_tile *tiles, int num_tiles, int what,
+                                                  int zero, const specv_scale *scale) {
     const int lane = specv_i_lane(), probs = what & SPECV_TILE_PROBS;
     const float none = specv_bits_float(0xff800000u);
     specv_distribution row;
@@ -3543,16 +3549,32 @@ SPECV_DEVFN specv_distribution specv_warp_merge_tiles(const specv_tile *tiles, i
                 const specv_tile *tile = specv_i_tile_at(tiles, t + u < last ? t + u : last);
                 if (each > 4) best_of[u].x = specv_float_bits(tile->max), sums[u] = tile->sum;
             }
+            float raised[4];
+            specv_weight weight[4];
 #pragma unroll
-            for (int u = 0; u < 4; ++u) {
-                const float raised = specv_i_max(specv_bits_float(best_of[u].x), scale->floor);
-                const int32_t n = specv_softmax_weight(raised, scale).n;
-                if (t + u <= last) sum += specv_i_shift_right(sums[u], (uint32_t)(row.n - n));
-            }
+            for (int u = 0; u < 4; ++u)
+                raised[u] = specv_i_max(specv_bits_float(best_of[u].x), scale->floor);
+            specv_i_softmax_weights(weight, raised, 4, scale);
+#pragma unroll
+            for (int u = 0; u < 4; ++u)
+                if (t + u <= last)
+                    sum += specv_i_shift_right(sums[u], (uint32_t)(row.n - weight[u].n));
         }
         row.sum = specv_i_warp_add(sum);
-        specv_i_set_inverse(&row);
     }
+    return row;
+}
+
+/* Puts a row together from all its tiles.
+   Call: warp. In: tiles[0..num_tiles), visible to the warp; what and scale as they were for the
+   tiles; zero: the temperature is 0. Out: the distribution, the same in all lanes; its id is the
+   only token (ONE_HOT), the choice (SCORE), otherwise -1.
+   Cost: one read of the tiles, 24 bytes each. */
+SPECV_DEVFN specv_distribution specv_warp_merge_tiles(const specv_tile *tiles, int num_tiles,
+                                                      int what, int zero,
+                                                      const specv_scale *scale) {
+    specv_distribution row = specv_i_warp_merge(tiles, num_tiles, what, zero, scale);
+    if (row.sum) specv_i_set_inverse(&row);
     return row;
 }
 
@@ -3757,18 +3779,13 @@ typedef struct specv_i_weights {
     int32_t without; /* p alone: this id has no weight; -1: none */
 } specv_i_weights;
 
-/* Of id x with this score. */
-SPECV_DEVFN uint64_t specv_i_units_of(const specv_i_request *r, const specv_i_weights *w, int32_t x,
-                                      int32_t n, float score) {
-    if (x == w->without) return 0;
-    specv_weight weight =
-        specv_softmax_weight(specv_i_max(score, r->target.scale.floor), &r->target.scale);
-    return specv_weight_units(&weight, n);
-}
-
+/* Of id x, in units of n. */
 SPECV_DEVFN uint64_t specv_i_units(const specv_i_request *r, const specv_i_weights *w, int32_t x,
                                    int32_t n) {
-    return specv_i_units_of(r, w, x, n, specv_i_load_score(w->p_scores, r->target.dtype, x));
+    const float score = specv_i_load_score(w->p_scores, r->target.dtype, x);
+    const specv_weight weight =
+        specv_softmax_weight(specv_i_max(score, r->target.scale.floor), &r->target.scale);
+    return specv_weight_units(&weight, n);
 }
 
 /* Scores of ids first..first+3; those behind the vocabulary have no weight.
@@ -3824,17 +3841,17 @@ SPECV_DEVFN void specv_i_log_probability(const specv_i_request *r, const specv_d
 SPECV_DEVFN uint64_t specv_i_tile_part(const specv_i_request *r, const specv_i_weights *w,
                                        const specv_tile *tiles, int t, int32_t *n,
                                        uint32_t *finer) {
-    specv_tile tile = tiles[t];
+    uint64_t sum = tiles[t].sum;
+    const float max = /* loaded together, not behind the branch */
+        specv_bits_float((uint32_t)specv_i_early(specv_float_bits(tiles[t].max)));
     *n = 0, *finer = 0;
-    if (tile.sum == 0) return 0;
-    *n = specv_softmax_weight(tile.max, &r->target.scale).n;
+    if (sum == 0) return 0;
+    *n = specv_softmax_weight(max, &r->target.scale).n;
     *finer = (uint32_t)(w->p.n - *n);
     if (w->without >= 0 && w->without / SPECV_TILE_IDS == t) {
-        specv_i_weights all = *w;
-        all.without = -1;
-        tile.sum -= specv_i_units(r, &all, w->without, *n);
+        sum -= specv_i_units(r, w, w->without, *n);
     }
-    return specv_i_shift_right(tile.sum, *finer);
+    return specv_i_shift_right(sum, *finer);
 }
 
 /* The first id whose running weight exceeds floor(uniform * W / 2^64), W all weight; -1 if W is 0.
@@ -3846,8 +3863,10 @@ SPECV_DEVFN int32_t specv_i_block_draw(const specv_i_request *r, const specv_i_w
                                        const specv_tile *tiles, int num_tiles, int64_t vocab,
                                        uint64_t uniform) {
     enum { WARPS = SPECV_SAMPLE_THREADS / 32 };
-    __shared__ uint64_t of_warp[WARPS], left_in_tile;
+    __shared__ ulonglong2 of_warps[WARPS / 2];
+    __shared__ uint64_t left_in_tile;
     __shared__ int32_t drawn, drawn_tile, drawn_n;
+    uint64_t *of_warp = (uint64_t *)of_warps;
     const int thread = specv_i_thread(), lane = specv_i_lane(), warp = thread / 32;
     const int each = (num_tiles + SPECV_SAMPLE_THREADS - 1) / SPECV_SAMPLE_THREADS;
     const int end = each * (thread + 1) < num_tiles ? each * (thread + 1) : num_tiles;
@@ -3855,16 +3874,18 @@ SPECV_DEVFN int32_t specv_i_block_draw(const specv_i_request *r, const specv_i_w
     uint32_t finer = 0;
     int32_t n = 0, first;
     float score[4];
+    specv_weight weight[4];
     for (int t = each * thread; t < end; ++t) mine += specv_i_tile_part(r, w, tiles, t, &n, &finer);
     before = specv_i_warp_inclusive_add(mine);
     if (lane == 31) of_warp[warp] = before;
     before -= mine;
     __syncthreads();
 #pragma unroll
-    for (int i = 0; i < WARPS; ++i) {
-        const uint64_t its = of_warp[i];
-        total += its;
-        if (i < warp) before += its;
+    for (int i = 0; i < WARPS; i += 2) {
+        const ulonglong2 its = of_warps[i / 2];
+        if (i < warp) before += its.x;
+        if (i + 1 < warp) before += its.y;
+        total += its.x + its.y;
     }
     if (total == 0) return -1;
     left = specv_i_mul_high(uniform, total);
@@ -3883,19 +3904,25 @@ SPECV_DEVFN int32_t specv_i_block_draw(const specv_i_request *r, const specv_i_w
     __syncthreads();
     first = drawn_tile * SPECV_TILE_IDS + 4 * thread;
     specv_i_load_four(score, w->p_scores, r->target.dtype, first, (int)vocab);
-    n = drawn_n, left = left_in_tile, mine = 0;
+    n = drawn_n, left = left_in_tile;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-        units[i] = first + i < vocab ? specv_i_units_of(r, w, first + i, n, score[i]) : 0;
-        mine += units[i];
-    }
+    for (int i = 0; i < 4; ++i) score[i] = specv_i_max(score[i], r->target.scale.floor);
+    specv_i_softmax_weights(weight, score, 4, &r->target.scale);
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+        units[i] =
+            first + i < vocab && first + i != w->without ? specv_weight_units(&weight[i], n) : 0;
+    mine = (units[0] + units[1]) + (units[2] + units[3]);
     before = specv_i_warp_inclusive_add(mine);
     if (lane == 31) of_warp[warp] = before; /* all have read the tiles' */
     before -= mine;
     __syncthreads();
 #pragma unroll
-    for (int i = 0; i < WARPS - 1; ++i)
-        if (i < warp) before += of_warp[i];
+    for (int i = 0; i < WARPS; i += 2) {
+        const ulonglong2 its = of_warps[i / 2];
+        if (i < warp) before += its.x;
+        if (i + 1 < warp) before += its.y;
+    }
     if (left >= before && left - before < mine) {
         int i = 0;
         left -= before;
@@ -4441,8 +4468,9 @@ SPECV_DEVFN void specv_i_warps_merge(const specv_verify_sample_desc *d, const sp
         const int64_t row = (draft ? m->target_rows : 0) + r->first_row + j;
         const specv_i_side side = draft ? r->draft : r->target;
         specv_distribution merged =
-            specv_warp_merge_tiles(m->tiles + row * m->num_tiles, m->num_tiles,
-                                   specv_i_wanted(d, r, &side, draft), side.zero, &side.scale);
+            specv_i_warp_merge(m->tiles + row * m->num_tiles, m->num_tiles,
+                               specv_i_wanted(d, r, &side, draft), side.zero, &side.scale);
+        if (merged.sum && (r->row.n_draft > 0 || d->max_prob)) specv_i_set_inverse(&merged);
         if (specv_i_lane() == 0 && here) here[i] = merged;
         if (specv_i_lane() == 0 && keep) m->rows[row] = merged;
     }
