@@ -3584,9 +3584,11 @@ SPECV_DEVFN specv_distribution specv_warp_merge_tiles(const specv_tile *tiles, i
 #define SPECV_SAMPLE_THREADS 256 /* of the kernels; SPECV_TILE_IDS / 4: four ids a thread */
 #define SPECV_I_PROBS_BLOCKS 4   /* from probabilities: blocks that any SM holds at a time */
 #if __CUDA_ARCH__ >= 1200
-#define SPECV_I_GREEDY_BLOCKS 3 /* of A2; 64 registers a thread are too few here */
+#define SPECV_I_GREEDY_BLOCKS  3 /* of A2; 64 registers a thread are too few here */
+#define SPECV_I_SOFTMAX_BLOCKS 2 /* from float logits; 80 are too few */
 #else
-#define SPECV_I_GREEDY_BLOCKS 4
+#define SPECV_I_GREEDY_BLOCKS  4
+#define SPECV_I_SOFTMAX_BLOCKS 3
 #endif
 
 typedef struct specv_i_side {
@@ -4476,45 +4478,61 @@ SPECV_DEVFN void specv_i_warps_merge(const specv_verify_sample_desc *d, const sp
     }
 }
 
-/* The row is judged, and finished if no second pass is needed. While most warps merge rows, the
-   last one loads what is to be judged, and the one before draws the numbers that the token may
-   need. Call: the last block of a request. Trips: tile sums beside drafts and seeds, scores of the
-   drafts; two of the draw. */
-SPECV_DEVFN void specv_i_block_decide(const specv_verify_sample_desc *d, const specv_i_request *r,
-                                      const specv_i_memory *m, int b) {
-    enum { JUDGE = SPECV_SAMPLE_THREADS / 32 - 1, MERGE = JUDGE - 1, HERE = 32 };
-    __shared__ specv_distribution some[HERE];
-    __shared__ specv_i_claim claims[32];
-    __shared__ uint64_t uniforms[32];
-    __shared__ specv_i_outcome found;
-    const int warp = specv_i_thread() / 32, lane = specv_i_lane(), reports = warp == 0;
-    const int here = r->target_rows + r->draft_rows <= HERE;
-    const int has_second = d->draft.data != 0;
-    const specv_distribution *rows = here ? some : m->rows + r->first_row;
-    const specv_distribution *draft_rows =
-        here ? some + r->target_rows : m->rows + m->target_rows + r->first_row;
-    specv_i_outcome o = {0, 0, 0, SPECV_I_NOTHING, 1, r->status};
+/* What the last block of a request judges by: rows (the target's, then the draft's) if they are so
+   few, the first 32 drafts and the numbers that the token may need. Shared. */
+enum { SPECV_I_ROWS_HERE = 32 };
+
+typedef struct specv_i_evidence {
+    specv_distribution rows[SPECV_I_ROWS_HERE];
+    specv_i_claim claims[32];
+    uint64_t uniforms[32];
+    specv_i_outcome found; /* usable drafts */
+} specv_i_evidence;
+
+SPECV_DEVFN int specv_i_rows_are_here(const specv_i_request *r) {
+    return r->target_rows + r->draft_rows <= SPECV_I_ROWS_HERE;
+}
+
+/* While most warps merge rows, the last one loads what is to be judged, and the one before draws
+   the numbers. Call: the last block of a request. Sync: a barrier at the end. Trips: tile sums
+   beside drafts and seeds, scores of the drafts. */
+SPECV_DEVFN void specv_i_block_gather(const specv_verify_sample_desc *d, const specv_i_request *r,
+                                      const specv_i_memory *m, int b, specv_i_evidence *e) {
+    enum { JUDGE = SPECV_SAMPLE_THREADS / 32 - 1, MERGE = JUDGE - 1 };
+    const int warp = specv_i_thread() / 32, lane = specv_i_lane(), here = specv_i_rows_are_here(r);
     if (warp < MERGE) {
-        specv_i_warps_merge(d, r, m, MERGE, here ? some : 0, has_second || !here);
+        specv_i_warps_merge(d, r, m, MERGE, here ? e->rows : 0, d->draft.data != 0 || !here);
     } else if (warp < JUDGE) {
         if (r->sampled && !d->sample_uniform && lane <= r->row.n_draft && r->row.readable) {
             uint32_t none = 0;
-            uniforms[lane] = specv_i_sample_uniform(d, b, lane, &none);
+            e->uniforms[lane] = specv_i_sample_uniform(d, b, lane, &none);
         }
     } else {
+        specv_i_outcome o = {0, 0, 0, SPECV_I_NOTHING, 1, r->status};
         specv_i_claim claim = {-1, 0, 1, 0, 0};
         if (r->row.readable && r->row.n_draft > 0) {
             specv_i_warp_find_usable(d, r, &o);
             claim = specv_i_load_claim(d, r, b, lane, o.usable);
         }
-        claims[lane] = claim;
-        if (lane == 0) found = o;
+        e->claims[lane] = claim;
+        if (lane == 0) e->found = o;
     }
     __syncthreads();
+}
+
+/* The row is judged, and finished if no second pass is needed. Call: the same block. Trips: two of
+   the draw. */
+SPECV_DEVFN void specv_i_block_decide(const specv_verify_sample_desc *d, const specv_i_request *r,
+                                      const specv_i_memory *m, int b, const specv_i_evidence *e) {
+    const int lane = specv_i_lane(), reports = specv_i_thread() / 32 == 0;
+    const int here = specv_i_rows_are_here(r), has_second = d->draft.data != 0;
+    const specv_distribution *rows = here ? e->rows : m->rows + r->first_row;
+    const specv_distribution *draft_rows =
+        here ? e->rows + r->target_rows : m->rows + m->target_rows + r->first_row;
     /* Every warp judges alike: nobody waits for what another one found. */
-    o = found;
+    specv_i_outcome o = e->found;
     if (r->row.readable) {
-        const specv_i_claim claim = claims[lane];
+        const specv_i_claim claim = e->claims[lane];
         if (r->rule == SPECV_RULE_SCORE)
             specv_i_warp_score_drafts(d, r, b, rows, &claim, reports, &o);
         else if (!r->sampled)
@@ -4537,7 +4555,7 @@ SPECV_DEVFN void specv_i_block_decide(const specv_verify_sample_desc *d, const s
     if (r->target_rows && o.next != SPECV_I_NO_TOKEN) p = rows[o.accepted];
     if (o.next > SPECV_I_TOKEN && p.kind == SPECV_SOFTMAX)
         uniform = o.accepted < 32 && !d->sample_uniform
-                      ? uniforms[o.accepted]
+                      ? e->uniforms[o.accepted]
                       : specv_i_sample_uniform(d, b, o.accepted, &o.status);
     specv_i_block_emit_from(d, r, m, b, o, &p, uniform);
     o.next = SPECV_I_NOTHING;
@@ -4547,6 +4565,7 @@ SPECV_DEVFN void specv_i_block_decide(const specv_verify_sample_desc *d, const s
 /* First pass where the target gives probabilities. Call: block. */
 SPECV_DEVFN void specv_i_block_judge(const specv_verify_sample_desc *d, const specv_i_memory *m,
                                      int b, int block, int num_blocks) {
+    __shared__ specv_i_evidence evidence;
     {
         const specv_i_request r = specv_i_open_request(d, b);
         if (r.target_rows == 0) num_blocks = 1;
@@ -4558,11 +4577,22 @@ SPECV_DEVFN void specv_i_block_judge(const specv_verify_sample_desc *d, const sp
     /* Opened anew: kept in registers over the first half, it would not leave enough there. */
     specv_i_request r = specv_i_open_request(d, b);
     if (arrival == SPECV_I_BAD_TICKET) specv_i_close_request(&r);
-    specv_i_block_decide(d, &r, m, b);
+    specv_i_block_gather(d, &r, m, b, &evidence);
+    specv_i_block_decide(d, &r, m, b, &evidence);
 }
 
 /* Which rows a launch takes statistics of. */
 enum { SPECV_I_OF_TARGET = 1, SPECV_I_OF_DRAFT = 2 };
+
+/* A request that was put aside, with what is known of it when this is compiled. */
+SPECV_DEVFN specv_i_request specv_i_reopen(const specv_i_request *opened, int dtype, int what,
+                                           int rule) {
+    specv_i_request r = *opened;
+    r.target.dtype = dtype, r.rule = rule;
+    if (!what) r.target.zero = 1;
+    if (what != SPECV_TILE_SUM) r.sampled = r.draft_rows = 0;
+    return r;
+}
 
 /* Where a block's warps put statistics of row i and the tiles from `tile` on. */
 SPECV_DEVFN specv_tile *specv_i_place_of(const specv_i_memory *m, const specv_i_request *r,
@@ -4580,6 +4610,7 @@ SPECV_DEVFN void specv_i_block_logits(const specv_sample_task *task, int dtype, 
     __shared__ specv_i_share share[SPECV_SAMPLE_THREADS / 32];
     __shared__ float largest[SPECV_SAMPLE_THREADS / 32];
     __shared__ specv_i_request opened; /* registers would be wanting meanwhile */
+    __shared__ specv_i_evidence evidence;
     const specv_verify_sample_desc *d = &task->d;
     const specv_i_memory m = specv_i_open_memory(d, &task->scratch);
     specv_i_begin(d->verify.chained);
@@ -4645,12 +4676,14 @@ SPECV_DEVFN void specv_i_block_logits(const specv_sample_task *task, int dtype, 
     const int arrival =
         specv_i_block_arrives(&m.tickets[2 * b], block, num_blocks ? num_blocks : 1);
     if (arrival == SPECV_I_NOT_LAST) return;
-    r = opened;
-    r.target.dtype = dtype, r.rule = rule;
-    if (!what) r.target.zero = 1;
-    if (what != SPECV_TILE_SUM) r.sampled = r.draft_rows = 0; /* these too */
-    if (arrival == SPECV_I_BAD_TICKET) specv_i_close_request(&r);
-    specv_i_block_decide(d, &r, &m, b);
+    if (arrival == SPECV_I_BAD_TICKET) {
+        if (specv_i_thread() == 0) specv_i_close_request(&opened);
+        __syncthreads();
+    }
+    r = specv_i_reopen(&opened, dtype, what, rule);
+    specv_i_block_gather(d, &r, &m, b, &evidence);
+    r = specv_i_reopen(&opened, dtype, what, rule); /* registers were wanting again */
+    specv_i_block_decide(d, &r, &m, b, &evidence);
 }
 
 /* ---- residuals
@@ -8763,7 +8796,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 3)
     specv_i_block_logits(&task, SPECV_LOGITS_F16, SPECV_TILE_SUM);
 }
 
-SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 3)
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_SOFTMAX_BLOCKS)
     specv_softmax_f32_kernel(const __grid_constant__ specv_sample_task task) {
     specv_i_block_logits(&task, SPECV_LOGITS_F32, SPECV_TILE_SUM);
 }

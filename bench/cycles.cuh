@@ -92,8 +92,12 @@ static const char *cycles_kernels(const cycles_case *c) {
     if (strcmp(c->what, "weights") == 0) return "weights";
     if (strncmp(c->what, "plan", 4) == 0) return "plan";
     if (strcmp(c->what, "reshuffle") == 0) return "reshuffle";
-    if (c->extra == SPECV_PROBS_F32) return "probs sample residual";
-    return "bf16 sample residual";
+    if (c->extra == SPECV_PROBS_F32) return "probs";
+    if (strcmp(c->what, "greedy") == 0) return "greedy_bf16";
+    if (strcmp(c->what, "gumbel") == 0 || strcmp(c->what, "coupled") == 0) return "noise_bf16";
+    if (strcmp(c->what, "token") == 0 || strcmp(c->what, "block") == 0)
+        return "softmax_bf16 residual";
+    return "softmax_bf16";
 }
 
 static void print_cycles_header(void) {
