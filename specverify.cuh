@@ -1757,8 +1757,8 @@ SPECV_DEVFN uint32_t specv_i_warp_or(uint32_t value) {
     return value;
 }
 
-/* Sum over all lanes; it and all values below 2^64. By parts of 27 bits, of which none carries, from
-   sm_80 on: three instructions. */
+/* Sum over all lanes, below 2^64. By parts of 27 bits, of which none carries, from sm_80 on: three
+   instructions. */
 SPECV_DEVFN uint64_t specv_i_warp_add(uint64_t value) {
 #if __CUDA_ARCH__ >= 800
     const uint32_t part = (1u << 27) - 1;
@@ -3492,8 +3492,8 @@ SPECV_DEVFN specv_distribution specv_i_warp_merge(const specv_tile *tiles, int n
     row.sum = 0, row.inverse = row.inverse_low = 0, row.n = 0, row.id = -1,
     row.status = row.reserved = 0;
     /* A lane has tiles that follow each other, so that of equal ones the lowest lane's comes first;
-       four at a time are in flight together, behind its last one that again. Up to 128 tiles stay in
-       registers. */
+       four at a time are in flight together, behind its last one that again. Up to 128 tiles stay
+       in registers. */
     const int each = (num_tiles + 31) / 32, first = lane * each;
     const int last = first + each < num_tiles ? first + each - 1 : num_tiles - 1;
     uint2 best_of[4]; /* largest logit, id: as they are in memory, converted when all are there */
@@ -4318,8 +4318,8 @@ SPECV_DEVFN void specv_i_weights_of_eight(specv_weight weight[8], const float sc
     specv_i_softmax_weights(weight, raised, 8, scale);
 }
 
-/* The largest of a lane's scores as specv_i_order_key, and which it is: the first of equal ones. NaN
-   is no score. */
+/* The largest of a lane's scores as specv_i_order_key, and which it is: the first of equal ones.
+   NaN is no score. */
 SPECV_DEVFN int32_t specv_i_lane_best(const float score[8], int has_nan, int *which) {
     uint32_t bits[8];
     int32_t key[8];
@@ -4355,8 +4355,8 @@ SPECV_DEVFN uint64_t specv_i_best_of(int32_t key, int id, int has_nan) {
 }
 
 /* Statistics of a tile, by the warps that share it; share, largest: of the block's warps. Lane 0 of
-   the first of them gets the tile. may: bits that `what` can have, a constant. Call: block. Sync: two barriers, one of them only where sums or
-   scores are wanted; none between two calls. */
+   the first of them gets the tile. may: bits that `what` can have, a constant. Call: block. Sync:
+   two barriers, one of them only where sums or scores are wanted; none between two calls. */
 SPECV_DEVFN specv_tile specv_i_block_tiles(const float score[8], int first, int may, int what,
                                            const specv_scale *scale, const specv_noise *noise,
                                            specv_i_share *share, float *largest) {

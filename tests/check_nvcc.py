@@ -58,8 +58,9 @@ def launch_bounds():
 
 def compile_arch(arch, folder):
     cubin = os.path.join(folder, arch + ".cubin")
-    done = run(["nvcc", "-arch=" + arch, "-std=c++17", "-Xptxas", "-v", "-I", HEADERS, "-cubin", "-Werror",
-                "all-warnings", "-DWITH_DEVICE_USER", "-o", cubin, os.path.join(ROOT, "tests", "compile", "implementation.cu")])
+    done = run(["nvcc", "-arch=" + arch, "-std=c++17", "-Xptxas", "-v", "-Werror", "all-warnings",
+                "-I", HEADERS, "-DWITH_DEVICE_USER", "-cubin", "-o", cubin,
+                os.path.join(ROOT, "tests", "compile", "implementation.cu")])
     if done.returncode:
         return arch, {}, None, done.stderr
     kernels, name = {}, None
