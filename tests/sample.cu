@@ -22,7 +22,9 @@ enum {
     ODD_SAME = 32,     /* q = p */
     ODD_DISJOINT = 64, /* where one has probability the other has none */
     ODD_LIAR = 128,    /* q says nothing of the draft's origin */
-    ODD_ALL = 255
+    ODD_ALL = 255,
+    ODD_ZEROS =
+        256 /* logits are 0, -0 or whole numbers below: the largest is anywhere, many times */
 };
 
 enum { NO_DRAFT_SCORES = -1, NUM_RULES = SPECV_RULE_SCORE + 1 };
@@ -97,6 +99,7 @@ static void put_scores(const scene *c, const t_buf *b, int dtype, int64_t at, co
     for (int64_t x = 0; x < c->s.vocab; ++x) {
         float value = base[x];
         if (probs) value = (float)(specv_exp2(base[x] * 0.25f) / sum);
+        if (c->odd & ODD_ZEROS && value == 0 && t_chance(50)) value = -0.f;
         if (x == top) value = probs ? 1.5f : (float)largest + 2;
         if ((c->odd & ODD_MASK && t_chance(97) && x != top) || empty)
             value = probs ? 0 : infinity(-1);
@@ -139,10 +142,11 @@ static void put_position(stage *g, float *base, int row, int j, int has_draft) {
     const int64_t target_first = c->s.layout == CSR ? r->first + row : row * g->b.target_stride;
     const int64_t token = get_token(&g->b.target, c->s.dtype, target_first + j);
     const int64_t target_at = scores_at(g, row, j, 0);
-    const int sure = c->rule == SPECV_RULE_GREEDY || t_chance(30);
+    const int sure = !(c->odd & ODD_ZEROS) && (c->rule == SPECV_RULE_GREEDY || t_chance(30));
     for (int64_t x = 0; x < c->s.vocab; ++x) {
         base[x] = normal(c->spread);
-        if (c->odd & ODD_TIES) base[x] = (float)(int)base[x];
+        if (c->odd & (ODD_TIES | ODD_ZEROS)) base[x] = (float)(int)base[x];
+        if (c->odd & ODD_ZEROS && base[x] > 0) base[x] = -base[x];
         if (c->odd & ODD_DISJOINT && x % 2) base[x] = -60;
     }
     put_scores(c, &g->target, c->target_dtype, target_at, base, sure ? token : -1);
@@ -448,7 +452,9 @@ static void scene_run(const scene *c) {
     for (int row = 0; row < c->s.batch && g.b.status.host; ++row)
         CHECK_EQ(t_old_status(c->s.keep_status, row) & ~(uint32_t)word_at(&g.b.status, row), 0,
                  row);
-    if (c->rule == SPECV_RULE_GREEDY && !(c->odd & (ODD_TOP | ODD_EMPTY))) {
+    const int is_known =
+        c->rule == SPECV_RULE_GREEDY && !(c->odd & (ODD_TOP | ODD_EMPTY | ODD_ZEROS));
+    if (is_known) {
         /* Only these say NaN; the tokens are known all the same. */
         if (c->odd & ODD_NAN && g.b.status.host)
             for (int row = 0; row < c->s.batch; ++row)
@@ -464,10 +470,10 @@ static void scene_run(const scene *c) {
         char guard[SCRATCH_GUARD];
         int sum = 0;
         CHECK_EQ(specv_verify_sample(&d, 0), SPECV_OK, -1);
-        if (!(c->rule == SPECV_RULE_GREEDY && c->odd & ODD_NAN)) t_check_device();
+        if (!(is_known && c->odd & ODD_NAN)) t_check_device();
         batch_poison_device(&g.b); /* again, with the scratch as it was left */
         CHECK_EQ(specv_verify_sample(&d, 0), SPECV_OK, -1);
-        if (!(c->rule == SPECV_RULE_GREEDY && c->odd & ODD_NAN)) t_check_device();
+        if (!(is_known && c->odd & ODD_NAN)) t_check_device();
         T_CUDA(cudaMemcpy(tickets, d.scratch, sizeof tickets, cudaMemcpyDeviceToHost));
         for (int i = 0; i < SPECV_TICKET_BYTES; ++i) sum += tickets[i] != 0;
         CHECK_EQ(sum, 0, -1);
@@ -625,6 +631,27 @@ static void test_vocabularies(void) {
             t_case("vocabulary %d:", real[i]);
             scene_run(&c);
         }
+}
+
+/* The largest logit many times, over lanes, warps and tiles, as 0 and as -0, with a NaN here and
+   there: the lowest id has it. Fewer ids than a lane holds; more tiles than a warp keeps in registers. */
+static void test_ties(void) {
+    static const int sizes[] = {1, 7, 9, 1030, 5000, 132100};
+    for (int i = 0; i < T_COUNT(sizes); ++i)
+        for (int rule = 0; rule < NUM_RULES; ++rule)
+            for (int dtype = SPECV_LOGITS_F32; dtype <= SPECV_LOGITS_BF16; ++dtype) {
+                const int large = sizes[i] > 100000;
+                scene c = plain_scene(large ? 1 : 3, large ? 0 : 2, sizes[i]);
+                if (large && (dtype != SPECV_LOGITS_BF16 || rule > SPECV_RULE_GREEDY)) continue;
+                if (t.quick && !large && (i + rule + dtype) % 3) continue;
+                c.rule = rule, c.target_dtype = dtype;
+                c.draft_dtype = rule % 2 ? NO_DRAFT_SCORES : dtype;
+                c.odd = dtype == SPECV_LOGITS_F16 ? ODD_ZEROS | ODD_NAN : ODD_ZEROS;
+                c.temperature = (i + rule) % 2 ? 0.f : 1.f;
+                c.gap = i % 3, c.offset = i % 2;
+                t_case("ties:");
+                scene_run(&c);
+            }
 }
 
 /* From probabilities a row is judged by all of its blocks: more drafts than a warp has lanes, so
@@ -1676,6 +1703,7 @@ int main(int argc, char **argv) {
         {"shapes", test_shapes},
         {"long-rows", test_long_rows},
         {"vocabularies", test_vocabularies},
+        {"ties", test_ties},
         {"probabilities", test_probabilities},
         {"invariance", test_invariance},
         {"random", test_random},
