@@ -116,6 +116,9 @@ grep -hE 'warning' "$OUT"/logs/build-* | sort | uniq -c | sort -rn | head -n 10
 on_ptxrun() { # label, device, schedule, program and arguments
   add "$1" "LD_LIBRARY_PATH=$interpreter PTXRUN_EXIT=1 PTXRUN_DEVICE='$2' PTXRUN_OPTS='$3' $4"
 }
+for script in $SCRIPTS; do
+  has "$TESTS" "$script" && add "$(basename "$script" .sh)" "bash tests/$script"
+done
 order="law sample numeric fuzz pack seed verify align schedule reshuffle gap counters bits \
   particles stats append engines pages"
 for name in $order; do
@@ -153,9 +156,6 @@ for name in $order; do
   else skip "$name-asan" "$CC has no AddressSanitizer"; fi
   if [ -n "$have_msan" ]; then add "$name-msan" "$OUT/$name-msan $few"
   else skip "$name-msan" "no clang with MemorySanitizer"; fi
-done
-for script in $SCRIPTS; do
-  has "$TESTS" "$script" && add "$(basename "$script" .sh)" "bash tests/$script"
 done
 run_plan
 
