@@ -1358,18 +1358,28 @@ SPECV_DEVFN void specv_i_load_token(uint2 *raw, const void *tokens, int dtype, i
         raw->x = ((const uint32_t *)tokens)[index];
 }
 
-/* The same of device memory if i < count, without a branch: the next load issues at once. */
-SPECV_DEVFN void specv_i_load_token_below(int i, int count, uint2 *raw, const void *tokens,
-                                          int dtype, int64_t index) {
-    if (dtype == SPECV_I64)
-        asm volatile("{ .reg .pred p; setp.lt.s32 p, %2, %3;"
-                     " @p ld.global.v2.u32 {%0, %1}, [%4]; }"
+/* The same if i < count, without a branch: the next load issues at once. Tokens of a descriptor are
+   in device memory; those of which nothing is said (anywhere) may be in shared memory as well. */
+SPECV_DEVFN void specv_i_load_token_below(int i, int count, int anywhere, uint2 *raw,
+                                          const void *tokens, int dtype, int64_t index) {
+    const uint2 *two = (const uint2 *)tokens + index;
+    const uint32_t *one = (const uint32_t *)tokens + index;
+    if (dtype == SPECV_I64 && anywhere)
+        asm volatile("{ .reg .pred p; setp.lt.s32 p, %2, %3; @p ld.v2.u32 {%0, %1}, [%4]; }"
                      : "+r"(raw->x), "+r"(raw->y)
-                     : "r"(i), "r"(count), "l"((const uint2 *)tokens + index));
+                     : "r"(i), "r"(count), "l"(two));
+    else if (dtype == SPECV_I64)
+        asm volatile("{ .reg .pred p; setp.lt.s32 p, %2, %3; @p ld.global.v2.u32 {%0, %1}, [%4]; }"
+                     : "+r"(raw->x), "+r"(raw->y)
+                     : "r"(i), "r"(count), "l"(two));
+    else if (anywhere)
+        asm volatile("{ .reg .pred p; setp.lt.s32 p, %1, %2; @p ld.u32 %0, [%3]; }"
+                     : "+r"(raw->x)
+                     : "r"(i), "r"(count), "l"(one));
     else
         asm volatile("{ .reg .pred p; setp.lt.s32 p, %1, %2; @p ld.global.u32 %0, [%3]; }"
                      : "+r"(raw->x)
-                     : "r"(i), "r"(count), "l"((const uint32_t *)tokens + index));
+                     : "r"(i), "r"(count), "l"(one));
 }
 
 /* word = array[index] if there is an array: without a branch, too. */
@@ -1379,7 +1389,8 @@ SPECV_DEVFN void specv_i_load_given(int32_t *word, const int32_t *array, int64_t
                  : "l"(array), "l"(array + index));
 }
 
-/* What is computed from `value` is computed before the loads that follow are waited for. */
+/* `value` is computed before the loads and barriers that follow are waited for, not where it is
+   used. */
 #define SPECV_I_EARLY(constraint, value) asm volatile("" : "+" constraint(value))
 
 SPECV_DEVFN int64_t specv_i_token(uint2 raw, int dtype) {
@@ -1736,12 +1747,6 @@ SPECV_DEVFN int32_t specv_i_order_key(uint32_t bits) {
 SPECV_DEVFN float specv_i_of_order_key(int32_t key) {
     const uint32_t sign = key < 0 ? 0x80000000u : 0;
     return specv_bits_float((uint32_t)(key < 0 ? -key : key) | sign);
-}
-
-/* Computed where this stands, not where it is used: behind a barrier somebody would wait for it. */
-SPECV_DEVFN uint64_t specv_i_early(uint64_t x) {
-    asm volatile("" : "+l"(x));
-    return x;
 }
 
 SPECV_DEVFN float specv_i_warp_max(float value) {
@@ -2162,8 +2167,8 @@ SPECV_DEVFN uint32_t specv_i_arrive(uint32_t *ticket, int block, int num_blocks)
 SPECV_DEVFN int specv_i_block_leaves(uint32_t *ticket, uint32_t now, int num_blocks) {
     __shared__ int result;
     const uint32_t n = (uint32_t)num_blocks, counts = specv_i_ticket_counts(num_blocks);
-    const uint32_t all =
-        (uint32_t)specv_i_early(n + (uint32_t)((uint64_t)n * (n + 1) / 2) * (counts + 1));
+    uint32_t all = n + (uint32_t)((uint64_t)n * (n + 1) / 2) * (counts + 1);
+    SPECV_I_EARLY("r", all);
     if (specv_i_thread() == 0) {
         const uint32_t count = now & counts;
         result = num_blocks == 1 || now == all ? SPECV_I_LAST : SPECV_I_NOT_LAST;
@@ -2182,8 +2187,8 @@ SPECV_DEVFN int specv_i_block_leaves(uint32_t *ticket, uint32_t now, int num_blo
 
 /* Both steps at once. Call: block. Sync: one or two barriers. */
 SPECV_DEVFN int specv_i_block_arrives(uint32_t *ticket, int block, int num_blocks) {
-    const uint32_t mine = (uint32_t)specv_i_early(specv_i_own_ticket(block, num_blocks));
-    uint32_t now = 0;
+    uint32_t now = 0, mine = specv_i_own_ticket(block, num_blocks);
+    SPECV_I_EARLY("r", mine);
     __syncthreads();
     if (num_blocks == 1) return SPECV_I_LAST;
     if (specv_i_thread() == 0) now = specv_i_add_to_ticket(ticket, mine) + mine;
@@ -2359,11 +2364,11 @@ SPECV_DEVFN int specv_warp_first_reject(int rejected) {
 }
 
 /* Tokens first + 32 * c of four chunks; those with 32 * c < left are loaded. */
-SPECV_DEVFN void specv_i_load_chunks(uint2 raw[4], const void *tokens, int dtype, int64_t first,
-                                     int left) {
+SPECV_DEVFN void specv_i_load_chunks(uint2 raw[4], int anywhere, const void *tokens, int dtype,
+                                     int64_t first, int left) {
 #pragma unroll
     for (int c = 0; c < 4; ++c)
-        specv_i_load_token_below(32 * c, left, &raw[c], tokens, dtype, first + 32 * c);
+        specv_i_load_token_below(32 * c, left, anywhere, &raw[c], tokens, dtype, first + 32 * c);
 }
 
 /* The accept scan. Four chunks of 32 positions are loaded before the first ballot, so that a
@@ -2373,8 +2378,8 @@ SPECV_DEVFN int specv_i_warp_ballot_accept(const void *draft, const void *target
     int lane = specv_i_lane();
     for (int base = 0; base < n_draft; base += 128) {
         uint2 draft_raw[4] = {}, target_raw[4] = {};
-        specv_i_load_chunks(draft_raw, draft, dtype, base + lane, n_draft - base - lane);
-        specv_i_load_chunks(target_raw, target, dtype, base + lane, n_draft - base - lane);
+        specv_i_load_chunks(draft_raw, 1, draft, dtype, base + lane, n_draft - base - lane);
+        specv_i_load_chunks(target_raw, 1, target, dtype, base + lane, n_draft - base - lane);
 #pragma unroll
         for (int c = 0; c < 4; ++c) {
             int chunk = base + 32 * c, first;
@@ -2390,7 +2395,8 @@ SPECV_DEVFN int specv_i_warp_ballot_accept(const void *draft, const void *target
 
 /* Length of the longest prefix in which draft and target agree; negative drafts (placeholders)
    agree with nothing.
-   Call: warp, one row. In: draft[0..n_draft), target[0..n_draft); 0 <= n_draft <= 2^30.
+   Call: warp, one row. In: draft[0..n_draft), target[0..n_draft), in global or shared memory;
+   0 <= n_draft <= 2^30.
    Out: 0..n_draft. Cost: one round trip per 128 drafts that are reached, ceil((k + 1) / 32)
    ballots at most. Source: greedy case of Leviathan et al. 2023 (arXiv 2211.17192). */
 SPECV_DEVFN int specv_warp_ballot_accept(const int32_t *draft, const int32_t *target, int n_draft) {
@@ -2532,8 +2538,8 @@ SPECV_DEVFN int specv_i_warp_verify_short(const specv_verify_greedy_desc *d, int
     unsigned all;
     SPECV_I_EARLY("l", draft_at);
     SPECV_I_EARLY("l", target_at);
-    specv_i_load_token_below(lane, d->rows.max_draft, &draft, d->draft_tokens, dtype, draft_at);
-    specv_i_load_token_below(lane, d->rows.max_draft + 1, &target, d->target_tokens, dtype,
+    specv_i_load_token_below(lane, d->rows.max_draft, 0, &draft, d->draft_tokens, dtype, draft_at);
+    specv_i_load_token_below(lane, d->rows.max_draft + 1, 0, &target, d->target_tokens, dtype,
                              target_at);
     const specv_row r = specv_i_load_dense_row(&d->rows, row);
     const specv_i_row_outputs o = specv_i_row_outputs_of(d, row, lane, dtype, v != 0);
@@ -2556,8 +2562,8 @@ SPECV_DEVFN int specv_i_warp_verify_long(const specv_verify_greedy_desc *d, int 
     uint2 draft[4] = {}, target[4] = {};
     int stop = -1;
     if (!csr) {
-        specv_i_load_chunks(draft, d->draft_tokens, dtype, draft_at, max_draft - lane);
-        specv_i_load_chunks(target, d->target_tokens, dtype, target_at, max_draft + 1 - lane);
+        specv_i_load_chunks(draft, 0, d->draft_tokens, dtype, draft_at, max_draft - lane);
+        specv_i_load_chunks(target, 0, d->target_tokens, dtype, target_at, max_draft + 1 - lane);
     }
     const specv_row r = specv_thread_load_row(&d->rows, row);
     const specv_i_row_outputs o = specv_i_row_outputs_of(d, row, lane, dtype, v != 0);
@@ -2567,8 +2573,8 @@ SPECV_DEVFN int specv_i_warp_verify_long(const specv_verify_greedy_desc *d, int 
     for (int base = 0; base <= max_draft; base += 128) {
         if (stop < 0 && (csr || base > 0)) {
             const int left = r.n_draft - base - lane;
-            specv_i_load_chunks(draft, d->draft_tokens, dtype, draft_at + base, left);
-            specv_i_load_chunks(target, d->target_tokens, dtype, target_at + base,
+            specv_i_load_chunks(draft, 0, d->draft_tokens, dtype, draft_at + base, left);
+            specv_i_load_chunks(target, 0, d->target_tokens, dtype, target_at + base,
                                 r.readable ? left + 1 : 0);
         }
 #pragma unroll
@@ -3844,8 +3850,8 @@ SPECV_DEVFN uint64_t specv_i_tile_part(const specv_i_request *r, const specv_i_w
                                        const specv_tile *tiles, int t, int32_t *n,
                                        uint32_t *finer) {
     uint64_t sum = tiles[t].sum;
-    const float max = /* loaded together, not behind the branch */
-        specv_bits_float((uint32_t)specv_i_early(specv_float_bits(tiles[t].max)));
+    float max = tiles[t].max;
+    SPECV_I_EARLY("f", max); /* loaded together, not behind the branch */
     *n = 0, *finer = 0;
     if (sum == 0) return 0;
     *n = specv_softmax_weight(max, &r->target.scale).n;
@@ -4599,7 +4605,9 @@ SPECV_DEVFN specv_tile *specv_i_place_of(const specv_i_memory *m, const specv_i_
                                          int target_rows, int i, int tile) {
     const int64_t row = (i >= target_rows ? m->target_rows - target_rows : 0) + r->first_row + i;
     const int own_tile = tile + specv_i_thread() / (32 * SPECV_I_SHARES);
-    return (specv_tile *)specv_i_early((uint64_t)(m->tiles + row * m->num_tiles + own_tile));
+    specv_tile *place = m->tiles + row * m->num_tiles + own_tile;
+    SPECV_I_EARLY("l", place);
+    return place;
 }
 
 /* First pass over the logits of a request: statistics of its rows and, in the block that comes
@@ -5843,8 +5851,8 @@ SPECV_DEVFN void specv_i_load_pairs(const specv_i_small_task *t, uint32_t row0, 
         SPECV_I_EARLY("l", draft_at);
         SPECV_I_EARLY("l", target_at);
         p->draft[u] = none, p->target[u] = none;
-        specv_i_load_token_below(j, end, &p->draft[u], v->draft_tokens, dtype, draft_at);
-        specv_i_load_token_below(j, end, &p->target[u], v->target_tokens, dtype, target_at);
+        specv_i_load_token_below(j, end, 0, &p->draft[u], v->draft_tokens, dtype, draft_at);
+        specv_i_load_token_below(j, end, 0, &p->target[u], v->target_tokens, dtype, target_at);
     }
 }
 

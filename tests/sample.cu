@@ -634,7 +634,8 @@ static void test_vocabularies(void) {
 }
 
 /* The largest logit many times, over lanes, warps and tiles, as 0 and as -0, with a NaN here and
-   there: the lowest id has it. Fewer ids than a lane holds; more tiles than a warp keeps in registers. */
+   there: the lowest id has it. Fewer ids than a lane holds; more tiles than a warp keeps in
+   registers. */
 static void test_ties(void) {
     static const int sizes[] = {1, 7, 9, 1030, 5000, 132100};
     for (int i = 0; i < T_COUNT(sizes); ++i)
