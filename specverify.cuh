@@ -1336,9 +1336,9 @@ SPECV_DEVFN int specv_i_num_threads(void) { return (int)(blockDim.x * blockDim.y
 /* Programmatic dependent launch. Every kernel calls it before it touches memory: lets the next
    kernel's blocks start early if `chained` says so, then waits for the previous kernel's results.
    The first does nothing where the next is launched the ordinary way, the second where this one
-   is. */
+   is. Blocks of the kit's kernels are one-dimensional, whoever launches them. */
 SPECV_DEVFN void specv_i_begin(int chained) {
-    __builtin_assume(threadIdx.y == 0); /* as the kit's own launches have it */
+    __builtin_assume(threadIdx.y == 0);
     __builtin_assume(threadIdx.z == 0);
 #if __CUDA_ARCH__ >= 900
     if (chained & SPECV_CHAINED_BEFORE)
