@@ -8071,7 +8071,10 @@ SPECV_HOSTFN int specv_i_particle_cache_validate(const specv_particle_cache *c, 
     SPECV_CHECK(c->num_pages > 0, NUM_PAGES);
     SPECV_CHECK(c->table_stride_elems == 0 || c->table_stride_elems >= c->max_row_pages,
                 TABLE_STRIDE);
-    SPECV_CHECK(specv_i_times(num_slots * 4, c->table_stride_elems) < SPECV_I_HUGE, SIZE);
+    SPECV_CHECK(specv_i_times(num_slots * 4,
+                              c->table_stride_elems ? c->table_stride_elems : c->max_row_pages) <
+                    SPECV_I_HUGE,
+                SIZE);
     SPECV_CHECK(specv_i_times(batch, c->max_row_pages) <= 1 << 30, TOO_LARGE);
     return SPECV_OK;
 }

@@ -782,6 +782,9 @@ static void check_reshuffle_codes(void) {
         EXPECT(reshuffle, SPECV_ERR_TABLE_STRIDE, d.cache[i].table_stride_elems = -1);
         EXPECT(reshuffle, SPECV_OK, d.cache[i].table_stride_elems = 10);
         EXPECT(reshuffle, SPECV_ERR_SIZE, d.cache[i].table_stride_elems = half / 8);
+        EXPECT(reshuffle, SPECV_ERR_SIZE,
+               (d.slot = word(), d.num_slots = INT32_MAX, d.batch = 1,
+                d.cache[i].max_row_pages = 1 << 30));
         EXPECT(reshuffle, SPECV_ERR_TOO_LARGE, d.cache[i].max_row_pages = (1 << 27) + 1);
     }
     EXPECT(reshuffle, SPECV_OK, (d.num_caches = 0, d.cache[0].pool.page_refs = NULL));

@@ -695,7 +695,7 @@ static void rules_of_reshuffle(const specv_reshuffle_desc *d) {
         RULE(c->num_pages > 0, NUM_PAGES);
         RULE(c->max_row_pages > 0, NUM_ROW_PAGES);
         RULE(c->table_stride_elems == 0 || c->table_stride_elems >= c->max_row_pages, TABLE_STRIDE);
-        RULE(small_enough(slots * 4 * c->table_stride_elems), SIZE);
+        RULE(small_enough(slots * 4 * default_to(c->table_stride_elems, c->max_row_pages)), SIZE);
         RULE((wide)d->batch * c->max_row_pages <= 1 << 30, TOO_LARGE);
     }
     NEEDED(d->scratch, 16, d->num_groups, SCRATCH);

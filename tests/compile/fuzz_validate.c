@@ -3,7 +3,8 @@
    once more, in 128-bit arithmetic: it accepts what breaks no rule and names a rule that is broken.
    A valid descriptor is still valid with its defaults filled in, and its scratch memory has room
    for all that is kept there.
-   Built for libFuzzer, or with PLAIN_RANDOM as a program that takes a number of seconds. */
+   Built for libFuzzer (-seed=N -max_total_time=SECONDS -max_len=600 looks further than the tests),
+   or with PLAIN_RANDOM as a program that takes a number of seconds. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
