@@ -3485,9 +3485,11 @@ SPECV_DEVFN const specv_tile *specv_i_tile_at(const specv_tile *tiles, int t) {
 }
 
 /* A row from all its tiles as specv_warp_merge_tiles has it, but for the inverse of its sum: a
-   division, and only a probability needs it. Call: warp. */
+   division, and only a probability needs it. *through: the sum of what this lane and those before
+   it have put together, ceil(num_tiles / 32) tiles each. Call: warp. */
 SPECV_DEVFN specv_distribution specv_i_warp_merge(const specv_tile *tiles, int num_tiles, int what,
-                                                  int zero, const specv_scale *scale) {
+                                                  int zero, const specv_scale *scale,
+                                                  uint64_t *through) {
     const int lane = specv_i_lane(), probs = what & SPECV_TILE_PROBS;
     const float none = specv_bits_float(0xff800000u);
     specv_distribution row;
@@ -3497,6 +3499,7 @@ SPECV_DEVFN specv_distribution specv_i_warp_merge(const specv_tile *tiles, int n
     int has_nan = 0;
     row.sum = 0, row.inverse = row.inverse_low = 0, row.n = 0, row.id = -1,
     row.status = row.reserved = 0;
+    *through = 0;
     /* A lane has tiles that follow each other, so that of equal ones the lowest lane's comes first;
        four at a time are in flight together, behind its last one that again. Up to 128 tiles stay
        in registers. */
@@ -3566,7 +3569,8 @@ SPECV_DEVFN specv_distribution specv_i_warp_merge(const specv_tile *tiles, int n
                 if (t + u <= last)
                     sum += specv_i_shift_right(sums[u], (uint32_t)(row.n - weight[u].n));
         }
-        row.sum = specv_i_warp_add(sum);
+        *through = specv_i_warp_inclusive_add(sum);
+        row.sum = __shfl_sync(SPECV_FULL_WARP, *through, 31);
     }
     return row;
 }
@@ -3579,7 +3583,8 @@ SPECV_DEVFN specv_distribution specv_i_warp_merge(const specv_tile *tiles, int n
 SPECV_DEVFN specv_distribution specv_warp_merge_tiles(const specv_tile *tiles, int num_tiles,
                                                       int what, int zero,
                                                       const specv_scale *scale) {
-    specv_distribution row = specv_i_warp_merge(tiles, num_tiles, what, zero, scale);
+    uint64_t through;
+    specv_distribution row = specv_i_warp_merge(tiles, num_tiles, what, zero, scale, &through);
     if (row.sum) specv_i_set_inverse(&row);
     return row;
 }
@@ -3845,74 +3850,85 @@ SPECV_DEVFN void specv_i_log_probability(const specv_i_request *r, const specv_d
     }
 }
 
-/* Weight of a whole tile, in units of the row. n, finer: those of the tile. */
-SPECV_DEVFN uint64_t specv_i_tile_part(const specv_i_request *r, const specv_i_weights *w,
-                                       const specv_tile *tiles, int t, int32_t *n,
-                                       uint32_t *finer) {
-    uint64_t sum = tiles[t].sum;
-    float max = tiles[t].max;
-    SPECV_I_EARLY("f", max); /* loaded together, not behind the branch */
-    *n = 0, *finer = 0;
-    if (sum == 0) return 0;
-    *n = specv_softmax_weight(max, &r->target.scale).n;
-    *finer = (uint32_t)(w->p.n - *n);
-    if (w->without >= 0 && w->without / SPECV_TILE_IDS == t) {
-        sum -= specv_i_units(r, w, w->without, *n);
+/* A tile that an id is drawn from: what is left of the point in it, in its units, those of n. */
+typedef struct specv_i_chosen {
+    uint64_t left;
+    int32_t tile, n; /* tile -1: there is no weight */
+} specv_i_chosen;
+
+/* The first tile whose running weight exceeds floor(uniform * W / 2^64), W all weight. through: of
+   specv_i_warp_merge. Call: warp. Trips: the tiles of one lane, at once. */
+SPECV_DEVFN specv_i_chosen specv_i_warp_choose_tile(const specv_i_request *r,
+                                                    const specv_i_weights *w,
+                                                    const specv_tile *tiles, int num_tiles,
+                                                    uint64_t through, uint64_t uniform) {
+    const int lane = specv_i_lane(), each = (num_tiles + 31) / 32;
+    const int of_without = w->without < 0 ? -1 : w->without / SPECV_TILE_IDS;
+    uint64_t total = w->p.sum, less = 0, part, up_to;
+    specv_i_chosen c = {0, -1, 0};
+    uint32_t finer;
+    int at, end;
+    if (of_without >= 0) { /* what its tile has less, and the row */
+        const uint64_t sum = tiles[of_without].sum;
+        c.n = specv_softmax_weight(tiles[of_without].max, &r->target.scale).n;
+        finer = (uint32_t)(w->p.n - c.n);
+        if (sum) less = specv_i_units(r, w, w->without, c.n);
+        part = specv_i_shift_right(sum, finer) - specv_i_shift_right(sum - less, finer);
+        total -= part;
+        if (lane >= of_without / each) through -= part;
     }
-    return specv_i_shift_right(sum, *finer);
+    if (total == 0) return c;
+    c.left = specv_i_mul_high(uniform, total);
+    at = specv_warp_first_reject(c.left < through);
+    up_to = __shfl_sync(SPECV_FULL_WARP, through, at - 1 & 31);
+    if (at) c.left -= up_to;
+    c.tile = at * each;
+    end = c.tile + each < num_tiles ? c.tile + each : num_tiles;
+#pragma unroll 1
+    for (;; c.tile += 32) {
+        const int t = c.tile + lane < end ? c.tile + lane : end - 1;
+        const uint64_t sum = tiles[t].sum - (t == of_without ? less : 0);
+        c.n = specv_softmax_weight(tiles[t].max, &r->target.scale).n;
+        finer = (uint32_t)(w->p.n - c.n);
+        up_to = part = sum && c.tile + lane < end ? specv_i_shift_right(sum, finer) : 0;
+#pragma unroll 1
+        for (int distance = 1; distance < each && distance < 32; distance *= 2) {
+            const uint64_t below = __shfl_up_sync(SPECV_FULL_WARP, up_to, (unsigned)distance);
+            if (lane >= distance) up_to += below;
+        }
+        at = specv_warp_first_reject(c.left < up_to);
+        if (at < 32) break;
+        c.left -= __shfl_sync(SPECV_FULL_WARP, up_to, each < 32 ? each - 1 : 31);
+    }
+    c.tile += at;
+    c.left -= __shfl_sync(SPECV_FULL_WARP, up_to - part, at);
+    c.n = __shfl_sync(SPECV_FULL_WARP, c.n, at);
+    finer = (uint32_t)(w->p.n - c.n);
+    c.left = c.left << finer | specv_i_shift_right(uniform * total, 64 - finer);
+    return c;
 }
 
 /* The first id whose running weight exceeds floor(uniform * W / 2^64), W all weight; -1 if W is 0.
-   Tiles first, by one scan of their sums over the block, then the four ids of each thread: in the
-   tile's own, finer units, in which what is behind the point goes on. Call: block of
-   SPECV_SAMPLE_THREADS. Sync: four barriers; put one between two calls that draw. Trips: the sums,
-   with up to 256 tiles one load a thread; then the scores of one tile, one load a thread. */
+   The tile first, by every warp for itself, then the four ids of each thread: in the tile's own,
+   finer units, in which what is behind the point goes on. Call: block of SPECV_SAMPLE_THREADS.
+   Sync: two barriers, none if W is 0. Trips: a few tiles, then the scores of one, one load a
+   thread. */
 SPECV_DEVFN int32_t specv_i_block_draw(const specv_i_request *r, const specv_i_weights *w,
                                        const specv_tile *tiles, int num_tiles, int64_t vocab,
-                                       uint64_t uniform) {
+                                       uint64_t through, uint64_t uniform) {
     enum { WARPS = SPECV_SAMPLE_THREADS / 32 };
     __shared__ ulonglong2 of_warps[WARPS / 2];
-    __shared__ uint64_t left_in_tile;
-    __shared__ int32_t drawn, drawn_tile, drawn_n;
+    __shared__ int32_t drawn;
     uint64_t *of_warp = (uint64_t *)of_warps;
     const int thread = specv_i_thread(), lane = specv_i_lane(), warp = thread / 32;
-    const int each = (num_tiles + SPECV_SAMPLE_THREADS - 1) / SPECV_SAMPLE_THREADS;
-    const int end = each * (thread + 1) < num_tiles ? each * (thread + 1) : num_tiles;
-    uint64_t total = 0, left, before, mine = 0, units[4];
-    uint32_t finer = 0;
-    int32_t n = 0, first;
+    const specv_i_chosen chosen =
+        specv_i_warp_choose_tile(r, w, tiles, num_tiles, through, uniform);
+    const int first = chosen.tile * SPECV_TILE_IDS + 4 * thread, n = chosen.n;
+    uint64_t left = chosen.left, before, mine, units[4];
     float score[4];
     specv_weight weight[4];
-    for (int t = each * thread; t < end; ++t) mine += specv_i_tile_part(r, w, tiles, t, &n, &finer);
-    before = specv_i_warp_inclusive_add(mine);
-    if (lane == 31) of_warp[warp] = before;
-    before -= mine;
-    __syncthreads();
-#pragma unroll
-    for (int i = 0; i < WARPS; i += 2) {
-        const ulonglong2 its = of_warps[i / 2];
-        if (i < warp) before += its.x;
-        if (i + 1 < warp) before += its.y;
-        total += its.x + its.y;
-    }
-    if (total == 0) return -1;
-    left = specv_i_mul_high(uniform, total);
-    if (left >= before && left - before < mine) { /* one thread */
-        int t = each * thread;
-        left -= before;
-        if (each > 1)
-            for (;; ++t) {
-                const uint64_t part = specv_i_tile_part(r, w, tiles, t, &n, &finer);
-                if (left < part) break;
-                left -= part;
-            }
-        left_in_tile = left << finer | specv_i_shift_right(uniform * total, 64 - finer);
-        drawn_tile = t, drawn_n = n;
-    }
-    __syncthreads();
-    first = drawn_tile * SPECV_TILE_IDS + 4 * thread;
+    if (chosen.tile < 0) return -1;
     specv_i_load_four(score, w->p_scores, r->target.dtype, first, (int)vocab);
-    n = drawn_n, left = left_in_tile;
 #pragma unroll
     for (int i = 0; i < 4; ++i) score[i] = specv_i_max(score[i], r->target.scale.floor);
     specv_i_softmax_weights(weight, score, 4, &r->target.scale);
@@ -3922,7 +3938,7 @@ SPECV_DEVFN int32_t specv_i_block_draw(const specv_i_request *r, const specv_i_w
             first + i < vocab && first + i != w->without ? specv_weight_units(&weight[i], n) : 0;
     mine = (units[0] + units[1]) + (units[2] + units[3]);
     before = specv_i_warp_inclusive_add(mine);
-    if (lane == 31) of_warp[warp] = before; /* all have read the tiles' */
+    if (lane == 31) of_warp[warp] = before;
     before -= mine;
     __syncthreads();
 #pragma unroll
@@ -4182,11 +4198,12 @@ SPECV_DEVFN void specv_i_warp_judge_block(const specv_verify_sample_desc *d,
 }
 
 /* Emits the row: draws the token from tiles if that is still to be done, then stores all outputs.
-   p: the row there; uniform: its number, if the token has to be drawn. Call: block. */
+   p: the row there; through, uniform: of specv_i_block_draw, if the token has to be drawn. Call:
+   block. */
 SPECV_DEVFN void specv_i_block_emit_from(const specv_verify_sample_desc *d,
                                          const specv_i_request *r, const specv_i_memory *m, int b,
                                          specv_i_outcome o, const specv_distribution *p,
-                                         uint64_t uniform) {
+                                         uint64_t through, uint64_t uniform) {
     const specv_verify_greedy_desc *v = &d->verify;
     const int k = o.accepted, n_draft = r->row.n_draft, thread = specv_i_thread();
     const int probs = r->target.dtype == SPECV_PROBS_F32;
@@ -4199,12 +4216,11 @@ SPECV_DEVFN void specv_i_block_emit_from(const specv_verify_sample_desc *d,
         w.p_scores = specv_i_scores_of(&r->target, k);
         w.q_scores = 0, w.prefix = 1, w.without = -1;
         if (o.next == SPECV_I_DRAW_WITHOUT) w.without = (int32_t)specv_i_draft_token(d, r, k);
-        token = specv_i_block_draw(r, &w, tiles, m->num_tiles, v->vocab, uniform);
-        if (token < 0 && o.next != SPECV_I_DRAW) {
+#pragma unroll 1
+        for (;; w.without = -1) {
+            token = specv_i_block_draw(r, &w, tiles, m->num_tiles, v->vocab, through, uniform);
+            if (token >= 0 || w.without < 0) break;
             o.status |= SPECV_ROW_ZERO_RESIDUAL;
-            w.without = -1;
-            __syncthreads(); /* the draw before has read what it shares */
-            token = specv_i_block_draw(r, &w, tiles, m->num_tiles, v->vocab, uniform);
         }
     }
     if (o.next > SPECV_I_TOKEN) {
@@ -4246,15 +4262,29 @@ SPECV_DEVFN void specv_i_block_emit_from(const specv_verify_sample_desc *d,
     }
 }
 
+/* What specv_i_warp_merge found of this lane, and keeps in its first tile, where a row that tokens
+   are drawn from has no score. */
+SPECV_DEVFN uint64_t *specv_i_through_at(const specv_i_memory *m, int64_t row) {
+    const int first = specv_i_lane() * ((m->num_tiles + 31) / 32);
+    return first < m->num_tiles ? (uint64_t *)&m->tiles[row * m->num_tiles + first].score : 0;
+}
+
+SPECV_DEVFN uint64_t specv_i_load_through(const specv_i_memory *m, int64_t row, uint64_t sum) {
+    const uint64_t *at = specv_i_through_at(m, row);
+    return at ? *at : sum;
+}
+
 /* The same with what is in scratch memory. */
 SPECV_DEVFN void specv_i_block_emit(const specv_verify_sample_desc *d, const specv_i_request *r,
                                     const specv_i_memory *m, int b, specv_i_outcome o) {
     specv_distribution p = specv_i_plain_distribution();
-    uint64_t uniform = 0;
+    uint64_t through = 0, uniform = 0;
     if (r->target_rows && o.next != SPECV_I_NO_TOKEN) p = m->rows[r->first_row + o.accepted];
-    if (o.next > SPECV_I_TOKEN && p.kind == SPECV_SOFTMAX)
+    if (o.next > SPECV_I_TOKEN && p.kind == SPECV_SOFTMAX) {
+        through = specv_i_load_through(m, r->first_row + o.accepted, p.sum);
         uniform = specv_i_sample_uniform(d, b, o.accepted, &o.status);
-    specv_i_block_emit_from(d, r, m, b, o, &p, uniform);
+    }
+    specv_i_block_emit_from(d, r, m, b, o, &p, through, uniform);
 }
 
 /* ---- the first pass over logits
@@ -4466,30 +4496,13 @@ SPECV_DEVFN void specv_i_block_statistics(const specv_verify_sample_desc *d,
     }
 }
 
-/* Then, in the last block that comes: rows from tiles, a row per warp. where: rows of this request,
-   the target's first; scratch memory gets them too if `keep`. Call: num_warps warps. */
-SPECV_DEVFN void specv_i_warps_merge(const specv_verify_sample_desc *d, const specv_i_request *r,
-                                     const specv_i_memory *m, int num_warps,
-                                     specv_distribution *here, int keep) {
-    for (int i = specv_i_thread() / 32; i < r->target_rows + r->draft_rows; i += num_warps) {
-        const int draft = i >= r->target_rows, j = draft ? i - r->target_rows : i;
-        const int64_t row = (draft ? m->target_rows : 0) + r->first_row + j;
-        const specv_i_side side = draft ? r->draft : r->target;
-        specv_distribution merged =
-            specv_i_warp_merge(m->tiles + row * m->num_tiles, m->num_tiles,
-                               specv_i_wanted(d, r, &side, draft), side.zero, &side.scale);
-        if (merged.sum && (r->row.n_draft > 0 || d->max_prob)) specv_i_set_inverse(&merged);
-        if (specv_i_lane() == 0 && here) here[i] = merged;
-        if (specv_i_lane() == 0 && keep) m->rows[row] = merged;
-    }
-}
-
 /* What the last block of a request judges by: rows (the target's, then the draft's) if they are so
    few, the first 32 drafts and the numbers that the token may need. Shared. */
 enum { SPECV_I_ROWS_HERE = 32 };
 
 typedef struct specv_i_evidence {
     specv_distribution rows[SPECV_I_ROWS_HERE];
+    uint64_t through[SPECV_I_ROWS_HERE][32]; /* of specv_i_warp_merge, of the target's rows */
     specv_i_claim claims[32];
     uint64_t uniforms[32];
     specv_i_outcome found; /* usable drafts */
@@ -4499,15 +4512,40 @@ SPECV_DEVFN int specv_i_rows_are_here(const specv_i_request *r) {
     return r->target_rows + r->draft_rows <= SPECV_I_ROWS_HERE;
 }
 
+/* Rows from tiles, a row per warp; scratch memory gets them where the evidence has no room or a
+   second pass follows. Call: num_warps warps. */
+SPECV_DEVFN void specv_i_warps_merge(const specv_verify_sample_desc *d, const specv_i_request *r,
+                                     const specv_i_memory *m, int num_warps, specv_i_evidence *e) {
+    const int here = specv_i_rows_are_here(r), keep = d->draft.data != 0 || !here;
+    const int lane = specv_i_lane();
+    for (int i = specv_i_thread() / 32; i < r->target_rows + r->draft_rows; i += num_warps) {
+        const int draft = i >= r->target_rows, j = draft ? i - r->target_rows : i;
+        const int64_t row = (draft ? m->target_rows : 0) + r->first_row + j;
+        const specv_i_side side = draft ? r->draft : r->target;
+        const int what = specv_i_wanted(d, r, &side, draft);
+        uint64_t through;
+        specv_distribution merged = specv_i_warp_merge(m->tiles + row * m->num_tiles, m->num_tiles,
+                                                       what, side.zero, &side.scale, &through);
+        if (merged.sum && (r->row.n_draft > 0 || d->max_prob)) specv_i_set_inverse(&merged);
+        if (here && what == SPECV_TILE_SUM) e->through[i][lane] = through;
+        if (keep && what == SPECV_TILE_SUM) {
+            uint64_t *at = specv_i_through_at(m, row);
+            if (at) *at = through;
+        }
+        if (lane == 0 && here) e->rows[i] = merged;
+        if (lane == 0 && keep) m->rows[row] = merged;
+    }
+}
+
 /* While most warps merge rows, the last one loads what is to be judged, and the one before draws
    the numbers. Call: the last block of a request. Sync: a barrier at the end. Trips: tile sums
    beside drafts and seeds, scores of the drafts. */
 SPECV_DEVFN void specv_i_block_gather(const specv_verify_sample_desc *d, const specv_i_request *r,
                                       const specv_i_memory *m, int b, specv_i_evidence *e) {
     enum { JUDGE = SPECV_SAMPLE_THREADS / 32 - 1, MERGE = JUDGE - 1 };
-    const int warp = specv_i_thread() / 32, lane = specv_i_lane(), here = specv_i_rows_are_here(r);
+    const int warp = specv_i_thread() / 32, lane = specv_i_lane();
     if (warp < MERGE) {
-        specv_i_warps_merge(d, r, m, MERGE, here ? e->rows : 0, d->draft.data != 0 || !here);
+        specv_i_warps_merge(d, r, m, MERGE, e);
     } else if (warp < JUDGE) {
         if (r->sampled && !d->sample_uniform && lane <= r->row.n_draft && r->row.readable) {
             uint32_t none = 0;
@@ -4557,13 +4595,16 @@ SPECV_DEVFN void specv_i_block_decide(const specv_verify_sample_desc *d, const s
         return;
     }
     specv_distribution p = specv_i_plain_distribution();
-    uint64_t uniform = 0;
+    uint64_t through = 0, uniform = 0;
     if (r->target_rows && o.next != SPECV_I_NO_TOKEN) p = rows[o.accepted];
-    if (o.next > SPECV_I_TOKEN && p.kind == SPECV_SOFTMAX)
+    if (o.next > SPECV_I_TOKEN && p.kind == SPECV_SOFTMAX) {
+        through = here ? e->through[o.accepted][lane]
+                       : specv_i_load_through(m, r->first_row + o.accepted, p.sum);
         uniform = o.accepted < 32 && !d->sample_uniform
                       ? e->uniforms[o.accepted]
                       : specv_i_sample_uniform(d, b, o.accepted, &o.status);
-    specv_i_block_emit_from(d, r, m, b, o, &p, uniform);
+    }
+    specv_i_block_emit_from(d, r, m, b, o, &p, through, uniform);
     o.next = SPECV_I_NOTHING;
     if (specv_i_thread() == 0 && has_second) m->plans[b] = o;
 }
