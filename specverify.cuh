@@ -3480,15 +3480,22 @@ SPECV_DEVFN specv_tile specv_warp_tile_stats(const float score[32], int unit, in
     return t;
 }
 
+/* Tiles that a lane puts together: those that follow each other. */
+SPECV_DEVFN int specv_i_tiles_of_lane(int num_tiles) {
+    return (int)(((unsigned)num_tiles + 31) / 32);
+}
+
 SPECV_DEVFN const specv_tile *specv_i_tile_at(const specv_tile *tiles, int t) {
     return (const specv_tile *)((const char *)tiles + (uint32_t)sizeof(specv_tile) * (uint32_t)t);
 }
 
 /* A row from all its tiles as specv_warp_merge_tiles has it, but for the inverse of its sum: a
    division, and only a probability needs it. *through: the sum of what this lane and those before
-   it have put together, ceil(num_tiles / 32) tiles each. Call: warp. */
-SPECV_DEVFN specv_distribution specv_i_warp_merge(const specv_tile *tiles, int num_tiles, int what,
-                                                  int zero, const specv_scale *scale,
+   it have put together, ceil(num_tiles / 32) tiles each. may: bits that `what` can have, a
+   constant: what the tiles have is loaded whether it is wanted or not, without branches. Call:
+   warp. */
+SPECV_DEVFN specv_distribution specv_i_warp_merge(const specv_tile *tiles, int num_tiles, int may,
+                                                  int what, int zero, const specv_scale *scale,
                                                   uint64_t *through) {
     const int lane = specv_i_lane(), probs = what & SPECV_TILE_PROBS;
     const float none = specv_bits_float(0xff800000u);
@@ -3503,20 +3510,20 @@ SPECV_DEVFN specv_distribution specv_i_warp_merge(const specv_tile *tiles, int n
     /* A lane has tiles that follow each other, so that of equal ones the lowest lane's comes first;
        four at a time are in flight together, behind its last one that again. Up to 128 tiles stay
        in registers. */
-    const int each = (num_tiles + 31) / 32, first = lane * each;
+    const int each = specv_i_tiles_of_lane(num_tiles), first = lane * each;
     const int last = first + each < num_tiles ? first + each - 1 : num_tiles - 1;
     uint2 best_of[4]; /* largest logit, id: as they are in memory, converted when all are there */
     uint64_t sums[4];
 #pragma unroll 1
     for (int t = first; t < first + each; t += 4) {
-        int64_t scores[4] = {best, best, best, best};
+        int64_t scores[4];
         int32_t its_key[4];
 #pragma unroll
         for (int u = 0; u < 4; ++u) {
             const specv_tile *tile = specv_i_tile_at(tiles, t + u < last ? t + u : last);
             best_of[u] = *(const uint2 *)&tile->max;
-            if (what & SPECV_TILE_SUM) sums[u] = tile->sum;
-            if (what & SPECV_TILE_SCORE) scores[u] = tile->score;
+            if (may & SPECV_TILE_SUM) sums[u] = tile->sum;
+            if (may & SPECV_TILE_SCORE) scores[u] = tile->score;
         }
 #pragma unroll
         for (int u = 0; u < 4; ++u) its_key[u] = specv_i_order_key(best_of[u].x);
@@ -3525,7 +3532,7 @@ SPECV_DEVFN specv_distribution specv_i_warp_merge(const specv_tile *tiles, int n
             const int32_t id = (int32_t)(best_of[u].y & ~SPECV_I_NAN_BIT);
             has_nan |= (best_of[u].y & SPECV_I_NAN_BIT) != 0;
             if (its_key[u] > key) key = its_key[u], max_id = id;
-            if (what & SPECV_TILE_SCORE && scores[u] > best) best = scores[u], best_id = id;
+            if (may & SPECV_TILE_SCORE && scores[u] > best) best = scores[u], best_id = id;
         }
     }
     const int32_t top = specv_warp_reduce_max(key);
@@ -3544,20 +3551,21 @@ SPECV_DEVFN specv_distribution specv_i_warp_merge(const specv_tile *tiles, int n
         if (!zero) row.status |= SPECV_ROW_EXTREME;
         return row;
     }
-    if (what & SPECV_TILE_SCORE) {
+    if (may & what & SPECV_TILE_SCORE) {
         specv_i_warp_best(&best, &best_id);
         row.id = best_id == 0x7fffffff ? -1 : best_id;
         if (row.id < 0) row.status |= SPECV_ROW_EMPTY;
     }
-    if (what & SPECV_TILE_SUM && !probs) {
+    if (may & what & SPECV_TILE_SUM && !probs) {
         row.n = specv_softmax_weight(row.max, scale).n;
 #pragma unroll 1
         for (int t = first; t < first + each; t += 4) {
+            if (each > 4)
 #pragma unroll
-            for (int u = 0; u < 4; ++u) {
-                const specv_tile *tile = specv_i_tile_at(tiles, t + u < last ? t + u : last);
-                if (each > 4) best_of[u].x = specv_float_bits(tile->max), sums[u] = tile->sum;
-            }
+                for (int u = 0; u < 4; ++u) {
+                    const specv_tile *tile = specv_i_tile_at(tiles, t + u < last ? t + u : last);
+                    best_of[u].x = specv_float_bits(tile->max), sums[u] = tile->sum;
+                }
             float raised[4];
             specv_weight weight[4];
 #pragma unroll
@@ -3566,8 +3574,9 @@ SPECV_DEVFN specv_distribution specv_i_warp_merge(const specv_tile *tiles, int n
             specv_i_softmax_weights(weight, raised, 4, scale);
 #pragma unroll
             for (int u = 0; u < 4; ++u)
-                if (t + u <= last)
-                    sum += specv_i_shift_right(sums[u], (uint32_t)(row.n - weight[u].n));
+                sums[u] = specv_i_shift_right(sums[u], (uint32_t)(row.n - weight[u].n));
+#pragma unroll
+            for (int u = 0; u < 4; ++u) sum += t + u <= last ? sums[u] : 0;
         }
         *through = specv_i_warp_inclusive_add(sum);
         row.sum = __shfl_sync(SPECV_FULL_WARP, *through, 31);
@@ -3584,7 +3593,8 @@ SPECV_DEVFN specv_distribution specv_warp_merge_tiles(const specv_tile *tiles, i
                                                       int what, int zero,
                                                       const specv_scale *scale) {
     uint64_t through;
-    specv_distribution row = specv_i_warp_merge(tiles, num_tiles, what, zero, scale, &through);
+    specv_distribution row = specv_i_warp_merge(tiles, num_tiles, SPECV_TILE_SUM | SPECV_TILE_SCORE,
+                                                what, zero, scale, &through);
     if (row.sum) specv_i_set_inverse(&row);
     return row;
 }
@@ -3647,11 +3657,12 @@ SPECV_DEVFN specv_row specv_i_open_row(const specv_verify_sample_desc *d, int b)
     return row;
 }
 
-/* Element of a side's scores that position 0 of the row begins with. */
+/* Element of a side's scores that position 0 of the row begins with: dense rows have no `first`,
+   those of CSR no stride, so that nothing branches in front of the loads. */
 SPECV_DEVFN int64_t specv_i_first_score(const specv_rows *rows, const specv_row *row,
                                         const specv_scores *scores, int b, int of_draft) {
-    if (!specv_i_is_csr(rows)) return b * scores->seq_stride_elems;
-    return ((int64_t)row->first + (of_draft ? 0 : b)) * scores->pos_stride_elems;
+    const int64_t first = row->first + (specv_i_is_csr(rows) && !of_draft ? (int64_t)b : 0);
+    return b * scores->seq_stride_elems + first * scores->pos_stride_elems;
 }
 
 /* Where its scores are, and its rows in scratch memory. */
@@ -3662,9 +3673,11 @@ SPECV_DEVFN specv_i_request specv_i_open_rows(const specv_verify_sample_desc *d,
     specv_i_request r;
     r.row = *row, r.status = row->status, r.rule = rule;
     specv_i_open_side(&r.target, &d->target, specv_i_first_score(rows, row, &d->target, b, 0));
-    specv_i_open_side(&r.draft, &d->draft, specv_i_first_score(rows, row, &d->draft, b, 1));
-    r.first_row = csr ? (int64_t)row->first + b : b * ((int64_t)rows->max_draft + 1);
-    r.first_draft = csr ? row->first : b * d->verify.draft_stride_elems;
+    r.draft.scores = 0, r.draft.pos_stride = 0, r.draft.dtype = SPECV_PROBS_F32;
+    if (d->draft.data)
+        specv_i_open_side(&r.draft, &d->draft, specv_i_first_score(rows, row, &d->draft, b, 1));
+    r.first_row = (int64_t)row->first + b + (csr ? 0 : b * (int64_t)rows->max_draft);
+    r.first_draft = row->first + (csr ? 0 : b * d->verify.draft_stride_elems);
     return r;
 }
 
@@ -3862,7 +3875,7 @@ SPECV_DEVFN specv_i_chosen specv_i_warp_choose_tile(const specv_i_request *r,
                                                     const specv_i_weights *w,
                                                     const specv_tile *tiles, int num_tiles,
                                                     uint64_t through, uint64_t uniform) {
-    const int lane = specv_i_lane(), each = (num_tiles + 31) / 32;
+    const int lane = specv_i_lane(), each = specv_i_tiles_of_lane(num_tiles);
     const int of_without = w->without < 0 ? -1 : w->without / SPECV_TILE_IDS;
     uint64_t total = w->p.sum, less = 0, part, up_to;
     specv_i_chosen c = {0, -1, 0};
@@ -4265,7 +4278,7 @@ SPECV_DEVFN void specv_i_block_emit_from(const specv_verify_sample_desc *d,
 /* What specv_i_warp_merge found of this lane, and keeps in its first tile, where a row that tokens
    are drawn from has no score. */
 SPECV_DEVFN uint64_t *specv_i_through_at(const specv_i_memory *m, int64_t row) {
-    const int first = specv_i_lane() * ((m->num_tiles + 31) / 32);
+    const int first = specv_i_lane() * specv_i_tiles_of_lane(m->num_tiles);
     return first < m->num_tiles ? (uint64_t *)&m->tiles[row * m->num_tiles + first].score : 0;
 }
 
@@ -4454,15 +4467,23 @@ SPECV_DEVFN specv_tile specv_i_block_tiles(const float score[8], int first, int 
     }
     __syncthreads();
     if (warp == first_warp && lane == 0) {
-        uint64_t best[SPECV_I_SHARES], nan = 0;
+        uint64_t best[SPECV_I_SHARES], sum[SPECV_I_SHARES], nan = 0;
 #pragma unroll
-        for (int w = 0; w < SPECV_I_SHARES; ++w) best[w] = share[warp + w].best;
+        for (int w = 0; w < SPECV_I_SHARES; ++w) {
+            best[w] = share[warp + w].best, sum[w] = 0;
+            if (may & SPECV_TILE_SUM) sum[w] = share[warp + w].sum;
+        }
+#pragma unroll
+        for (int w = 0; w < SPECV_I_SHARES; ++w) { /* all at once, not one after the other */
+            SPECV_I_EARLY("l", best[w]);
+            SPECV_I_EARLY("l", sum[w]);
+        }
 #pragma unroll
         for (int w = 0; w < SPECV_I_SHARES; ++w) { /* ids rise with w: the lowest one stays */
             const specv_i_share *other = &share[warp + w];
             nan |= best[w];
             if (w && best[w] > best[0]) best[0] = best[w];
-            if (may & SPECV_TILE_SUM) t.sum += other->sum;
+            t.sum += sum[w];
             if (may & SPECV_TILE_SCORE && (w == 0 || other->score > t.score))
                 t.score = other->score, t.id = other->id;
         }
@@ -4513,9 +4534,10 @@ SPECV_DEVFN int specv_i_rows_are_here(const specv_i_request *r) {
 }
 
 /* Rows from tiles, a row per warp; scratch memory gets them where the evidence has no room or a
-   second pass follows. Call: num_warps warps. */
+   second pass follows. may: of specv_i_warp_merge. Call: num_warps warps. */
 SPECV_DEVFN void specv_i_warps_merge(const specv_verify_sample_desc *d, const specv_i_request *r,
-                                     const specv_i_memory *m, int num_warps, specv_i_evidence *e) {
+                                     const specv_i_memory *m, int may, int num_warps,
+                                     specv_i_evidence *e) {
     const int here = specv_i_rows_are_here(r), keep = d->draft.data != 0 || !here;
     const int lane = specv_i_lane();
     for (int i = specv_i_thread() / 32; i < r->target_rows + r->draft_rows; i += num_warps) {
@@ -4525,7 +4547,7 @@ SPECV_DEVFN void specv_i_warps_merge(const specv_verify_sample_desc *d, const sp
         const int what = specv_i_wanted(d, r, &side, draft);
         uint64_t through;
         specv_distribution merged = specv_i_warp_merge(m->tiles + row * m->num_tiles, m->num_tiles,
-                                                       what, side.zero, &side.scale, &through);
+                                                       may, what, side.zero, &side.scale, &through);
         if (merged.sum && (r->row.n_draft > 0 || d->max_prob)) specv_i_set_inverse(&merged);
         if (here && what == SPECV_TILE_SUM) e->through[i][lane] = through;
         if (keep && what == SPECV_TILE_SUM) {
@@ -4541,11 +4563,12 @@ SPECV_DEVFN void specv_i_warps_merge(const specv_verify_sample_desc *d, const sp
    the numbers. Call: the last block of a request. Sync: a barrier at the end. Trips: tile sums
    beside drafts and seeds, scores of the drafts. */
 SPECV_DEVFN void specv_i_block_gather(const specv_verify_sample_desc *d, const specv_i_request *r,
-                                      const specv_i_memory *m, int b, specv_i_evidence *e) {
+                                      const specv_i_memory *m, int b, int may,
+                                      specv_i_evidence *e) {
     enum { JUDGE = SPECV_SAMPLE_THREADS / 32 - 1, MERGE = JUDGE - 1 };
     const int warp = specv_i_thread() / 32, lane = specv_i_lane();
     if (warp < MERGE) {
-        specv_i_warps_merge(d, r, m, MERGE, e);
+        specv_i_warps_merge(d, r, m, may, MERGE, e);
     } else if (warp < JUDGE) {
         if (r->sampled && !d->sample_uniform && lane <= r->row.n_draft && r->row.readable) {
             uint32_t none = 0;
@@ -4624,7 +4647,7 @@ SPECV_DEVFN void specv_i_block_judge(const specv_verify_sample_desc *d, const sp
     /* Opened anew: kept in registers over the first half, it would not leave enough there. */
     specv_i_request r = specv_i_open_request(d, b);
     if (arrival == SPECV_I_BAD_TICKET) specv_i_close_request(&r);
-    specv_i_block_gather(d, &r, m, b, &evidence);
+    specv_i_block_gather(d, &r, m, b, SPECV_TILE_SUM | SPECV_TILE_SCORE, &evidence);
     specv_i_block_decide(d, &r, m, b, &evidence);
 }
 
@@ -4658,12 +4681,13 @@ SPECV_DEVFN specv_tile *specv_i_place_of(const specv_i_memory *m, const specv_i_
 SPECV_DEVFN void specv_i_block_logits(const specv_sample_task *task, int dtype, int what) {
     __shared__ specv_i_share share[SPECV_SAMPLE_THREADS / 32];
     __shared__ float largest[SPECV_SAMPLE_THREADS / 32];
-    __shared__ specv_i_request opened; /* registers would be wanting meanwhile */
+    __shared__ specv_i_request opened;
     __shared__ specv_i_evidence evidence;
     const specv_verify_sample_desc *d = &task->d;
     const specv_i_memory m = specv_i_open_memory(d, &task->scratch);
     specv_i_begin(d->verify.chained);
     const int warp = specv_i_thread() / 32, b = (int)blockIdx.x;
+    const int may = what == SPECV_TILE_SCORE ? SPECV_TILE_SCORE | SPECV_TILE_SUM : what;
     const int rule = !what                      ? SPECV_RULE_GREEDY
                      : what == SPECV_TILE_SCORE ? SPECV_RULE_COUPLED
                      : d->rule == SPECV_RULE_BLOCK || d->rule == SPECV_RULE_SCORE
@@ -4683,7 +4707,6 @@ SPECV_DEVFN void specv_i_block_logits(const specv_sample_task *task, int dtype, 
     specv_i_request r = specv_i_open_rows(d, b, &row, rule);
     specv_i_open_temperatures(d, b, &r);
     if (!what) r.target.zero = 1; /* known to the compiler */
-    if (specv_i_thread() == 0) opened = r;
     if (high > target_rows && r.draft_rows == 0) high = target_rows;
     const int num_rows = high < low ? 0 : high - low;
     const int num_blocks =
@@ -4714,14 +4737,15 @@ SPECV_DEVFN void specv_i_block_logits(const specv_sample_task *task, int dtype, 
         if (tile >= m.num_tiles) tile = base, i += num_rows_at_once;
         if (i < high) specv_i_load_share(&next, d, &r.row, dtype, b, target_rows, i, tile);
         specv_i_decode_eight(score, &raw, dtype);
-        t = specv_i_block_tiles(score, specv_i_first_of_share(own_tile),
-                                what | SPECV_TILE_SUM * (what == SPECV_TILE_SCORE), wanted, &scale,
+        t = specv_i_block_tiles(score, specv_i_first_of_share(own_tile), may, wanted, &scale,
                                 &noise, share, largest);
         if (specv_i_thread() % (32 * SPECV_I_SHARES) == 0 && own_tile < m.num_tiles) *out = t;
         if (i < high) out = specv_i_place_of(&m, &r, target_rows, i, tile);
         if (!wanted && i < high) __syncthreads(); /* share is read */
     }
     if (!of_target) return;
+    /* For a block that comes last, by a warp that has no tile to put together. */
+    if (specv_i_thread() == SPECV_SAMPLE_THREADS - 32) opened = r;
     const int arrival =
         specv_i_block_arrives(&m.tickets[2 * b], block, num_blocks ? num_blocks : 1);
     if (arrival == SPECV_I_NOT_LAST) return;
@@ -4730,7 +4754,7 @@ SPECV_DEVFN void specv_i_block_logits(const specv_sample_task *task, int dtype, 
         __syncthreads();
     }
     r = specv_i_reopen(&opened, dtype, what, rule);
-    specv_i_block_gather(d, &r, &m, b, &evidence);
+    specv_i_block_gather(d, &r, &m, b, may, &evidence);
     r = specv_i_reopen(&opened, dtype, what, rule); /* registers were wanting again */
     specv_i_block_decide(d, &r, &m, b, &evidence);
 }
