@@ -2910,12 +2910,23 @@ typedef struct specv_i_residual {
     uint64_t gain, rest;
 } specv_i_residual;
 
+/* Scratch memory, typed. */
+typedef struct specv_i_memory {
+    uint32_t *tickets;           /* [SPECV_TICKET_ROWS][2]: of the first and the second pass */
+    specv_i_outcome *plans;      /* [batch]: what the second pass has to finish */
+    specv_distribution *rows;    /* target rows, then draft rows */
+    specv_tile *tiles;           /* [rows][num_tiles] */
+    specv_i_residual *residuals; /* [target rows][num_tiles] */
+    float *prefixes;             /* [target rows]: P of the block rule before each position */
+    int64_t target_rows;
+    int32_t num_tiles;
+} specv_i_memory;
+
 /* The kernels' parameter. The launchers fill it in. */
 typedef struct specv_sample_task {
     specv_verify_sample_desc d; /* resolved */
-    specv_i_scratch scratch;
-    int32_t blocks, blocks_of_residual; /* of a row, in the first and the second pass */
-    int32_t sides;                      /* SPECV_I_OF_*: whose logits this launch reads */
+    specv_i_memory memory;
+    int32_t sides; /* SPECV_I_OF_*: whose logits this launch reads */
 } specv_sample_task;
 
 /* Noise at position j of a request: coupled, or a sampler's own. */
@@ -3748,33 +3759,6 @@ SPECV_DEVFN specv_noise specv_i_noise(const specv_verify_sample_desc *d, int b, 
     return specv_i_noise_of(d, d->seed[slot], (uint32_t)d->position[slot], j);
 }
 
-/* Scratch memory, typed. */
-typedef struct specv_i_memory {
-    uint32_t *tickets;           /* [SPECV_TICKET_ROWS][2]: of the first and the second pass */
-    specv_i_outcome *plans;      /* [batch]: what the second pass has to finish */
-    specv_distribution *rows;    /* target rows, then draft rows */
-    specv_tile *tiles;           /* [rows][num_tiles] */
-    specv_i_residual *residuals; /* [target rows][num_tiles] */
-    float *prefixes;             /* [target rows]: P of the block rule before each position */
-    int64_t target_rows;
-    int32_t num_tiles;
-} specv_i_memory;
-
-SPECV_DEVFN specv_i_memory specv_i_open_memory(const specv_verify_sample_desc *d,
-                                               const specv_i_scratch *s) {
-    char *base = (char *)d->scratch;
-    specv_i_memory m;
-    m.tickets = (uint32_t *)base;
-    m.plans = (specv_i_outcome *)(base + s->plans);
-    m.rows = (specv_distribution *)(base + s->rows);
-    m.tiles = (specv_tile *)(base + s->tiles);
-    m.residuals = (specv_i_residual *)(base + s->residuals);
-    m.prefixes = (float *)(base + s->prefixes);
-    m.target_rows = s->target_rows;
-    m.num_tiles = s->num_tiles;
-    return m;
-}
-
 /* Probability that a side gives to id x; NaN is reported and counts as 0. row: of its statistics;
    not looked at where the scores are probabilities. */
 SPECV_DEVFN float specv_i_p(const specv_i_side *side, const specv_distribution *row, float score,
@@ -4549,8 +4533,8 @@ SPECV_DEVFN void specv_i_warps_merge(const specv_verify_sample_desc *d, const sp
         specv_distribution merged = specv_i_warp_merge(m->tiles + row * m->num_tiles, m->num_tiles,
                                                        may, what, side.zero, &side.scale, &through);
         if (merged.sum && (r->row.n_draft > 0 || d->max_prob)) specv_i_set_inverse(&merged);
-        if (here && what == SPECV_TILE_SUM) e->through[i][lane] = through;
-        if (keep && what == SPECV_TILE_SUM) {
+        if (here && !draft && what == SPECV_TILE_SUM) e->through[i][lane] = through;
+        if (keep && !draft && what == SPECV_TILE_SUM) {
             uint64_t *at = specv_i_through_at(m, row);
             if (at) *at = through;
         }
@@ -4684,7 +4668,7 @@ SPECV_DEVFN void specv_i_block_logits(const specv_sample_task *task, int dtype, 
     __shared__ specv_i_request opened;
     __shared__ specv_i_evidence evidence;
     const specv_verify_sample_desc *d = &task->d;
-    const specv_i_memory m = specv_i_open_memory(d, &task->scratch);
+    const specv_i_memory *m = &task->memory;
     specv_i_begin(d->verify.chained);
     const int warp = specv_i_thread() / 32, b = (int)blockIdx.x;
     const int may = what == SPECV_TILE_SCORE ? SPECV_TILE_SCORE | SPECV_TILE_SUM : what;
@@ -4704,9 +4688,13 @@ SPECV_DEVFN void specv_i_block_logits(const specv_sample_task *task, int dtype, 
     if (of_draft_too && row.readable) high += row.n_draft;
     specv_i_eight next;
     if (i < high) specv_i_load_share(&next, d, &row, dtype, b, target_rows, i, tile);
-    specv_i_request r = specv_i_open_rows(d, b, &row, rule);
-    specv_i_open_temperatures(d, b, &r);
-    if (!what) r.target.zero = 1; /* known to the compiler */
+    if (warp == SPECV_SAMPLE_THREADS / 32 - 1) { /* one warp for all, while the scores come */
+        specv_i_request of_block = specv_i_open_rows(d, b, &row, rule);
+        specv_i_open_temperatures(d, b, &of_block);
+        if (specv_i_lane() == 0) opened = of_block;
+    }
+    __syncthreads();
+    specv_i_request r = specv_i_reopen(&opened, dtype, what, rule);
     if (high > target_rows && r.draft_rows == 0) high = target_rows;
     const int num_rows = high < low ? 0 : high - low;
     const int num_blocks =
@@ -4719,7 +4707,7 @@ SPECV_DEVFN void specv_i_block_logits(const specv_sample_task *task, int dtype, 
         const int32_t slot = specv_i_slot_of(d, b);
         seed = d->seed[slot], position = (uint32_t)d->position[slot];
     }
-    specv_tile *out = specv_i_place_of(&m, &r, target_rows, i, tile);
+    specv_tile *out = specv_i_place_of(m, &r, target_rows, i, tile);
 #pragma unroll 1
     while (i < high) {
         const specv_i_eight raw = next;
@@ -4734,29 +4722,27 @@ SPECV_DEVFN void specv_i_block_logits(const specv_sample_task *task, int dtype, 
         float score[8];
         specv_tile t;
         tile += step;
-        if (tile >= m.num_tiles) tile = base, i += num_rows_at_once;
+        if (tile >= m->num_tiles) tile = base, i += num_rows_at_once;
         if (i < high) specv_i_load_share(&next, d, &r.row, dtype, b, target_rows, i, tile);
         specv_i_decode_eight(score, &raw, dtype);
         t = specv_i_block_tiles(score, specv_i_first_of_share(own_tile), may, wanted, &scale,
                                 &noise, share, largest);
-        if (specv_i_thread() % (32 * SPECV_I_SHARES) == 0 && own_tile < m.num_tiles) *out = t;
-        if (i < high) out = specv_i_place_of(&m, &r, target_rows, i, tile);
+        if (specv_i_thread() % (32 * SPECV_I_SHARES) == 0 && own_tile < m->num_tiles) *out = t;
+        if (i < high) out = specv_i_place_of(m, &r, target_rows, i, tile);
         if (!wanted && i < high) __syncthreads(); /* share is read */
     }
     if (!of_target) return;
-    /* For a block that comes last, by a warp that has no tile to put together. */
-    if (specv_i_thread() == SPECV_SAMPLE_THREADS - 32) opened = r;
     const int arrival =
-        specv_i_block_arrives(&m.tickets[2 * b], block, num_blocks ? num_blocks : 1);
+        specv_i_block_arrives(&m->tickets[2 * b], block, num_blocks ? num_blocks : 1);
     if (arrival == SPECV_I_NOT_LAST) return;
     if (arrival == SPECV_I_BAD_TICKET) {
         if (specv_i_thread() == 0) specv_i_close_request(&opened);
         __syncthreads();
     }
     r = specv_i_reopen(&opened, dtype, what, rule);
-    specv_i_block_gather(d, &r, &m, b, may, &evidence);
+    specv_i_block_gather(d, &r, m, b, may, &evidence);
     r = specv_i_reopen(&opened, dtype, what, rule); /* registers were wanting again */
-    specv_i_block_decide(d, &r, &m, b, &evidence);
+    specv_i_block_decide(d, &r, m, b, &evidence);
 }
 
 /* ---- residuals
@@ -5243,12 +5229,20 @@ SPECV_DEVFN void specv_i_block_second_pass(const specv_verify_sample_desc *d,
                                            const specv_i_memory *m, int b, int block,
                                            int num_blocks) {
     __shared__ specv_i_draws draws;
+    __shared__ specv_i_request opened;
     const specv_i_outcome o = m->plans[b];
+    const int warp = specv_i_thread() / 32;
     if (o.next == SPECV_I_NOTHING) return;
-    specv_i_request r = specv_i_open_request(d, b);
+    if (warp == 0) {
+        specv_i_warp_make_draws(d, b, &draws);
+    } else if (warp == 1) {
+        const specv_i_request of_block = specv_i_open_request(d, b);
+        if (specv_i_lane() == 0) opened = of_block;
+    }
+    __syncthreads();
+    specv_i_request r = opened;
     specv_i_end e = specv_i_end_of(o);
     specv_i_weights w;
-    if (specv_i_thread() < 32) specv_i_warp_make_draws(d, b, &draws);
     specv_i_block_finish(d, d->rule, &r, m, b, m->prefixes + r.first_row, &draws,
                          &m->tickets[2 * b + 1], block, num_blocks, &w, &e);
     if (!e.emits) return;
@@ -5465,37 +5459,43 @@ SPECV_DEVFN void specv_i_block_probs(const specv_verify_sample_desc *d, const sp
     __shared__ specv_i_outcome judged;
     __shared__ specv_i_draws draws;
     __shared__ float first_prefixes[32];
+    __shared__ specv_i_request opened;
     const int warp = specv_i_thread() / 32;
-    specv_i_request r = specv_i_open_request(d, b);
+    /* One warp opens the request and judges for all, one draws the numbers, the others come when
+       there is something to add up. */
+    if (warp == 0) {
+        specv_i_request r = specv_i_open_request(d, b);
+        r.target.dtype = r.draft.dtype = SPECV_PROBS_F32; /* constants from here on */
+        specv_i_outcome o = {0, 0, 0, SPECV_I_NOTHING, 1, r.status};
+        if (r.row.readable && r.sampled) {
+            float *prefixes = r.row.n_draft <= 32 ? first_prefixes : m->prefixes + r.first_row;
+            const int32_t slot = specv_i_slot_of(d, b);
+            uint64_t seed = 0;
+            uint32_t position = 0;
+            if (d->seed) seed = d->seed[slot], position = (uint32_t)d->position[slot];
+            if (block_rule)
+                specv_i_warp_judge_block_probs(d, &r, seed, position, prefixes, &o);
+            else
+                specv_i_warp_judge_probs(d, &r, b, seed, position, block == 0 && d->target_logprob,
+                                         &o);
+        }
+        if (specv_i_lane() == 0) judged = o, opened = r;
+    } else if (warp == 1 && specv_i_open_row(d, b).readable) {
+        specv_i_warp_make_draws(d, b, &draws);
+    }
+    __syncthreads();
+    specv_i_request r = opened;
+    r.target.dtype = r.draft.dtype = SPECV_PROBS_F32;
     specv_i_weights w;
-    r.target.dtype = r.draft.dtype = SPECV_PROBS_F32; /* constants from here on */
     w.p = w.q = specv_i_plain_distribution();
     w.p_scores = w.q_scores = 0, w.prefix = 1, w.without = -1;
-    specv_i_outcome o = {0, 0, 0, SPECV_I_NOTHING, 1, r.status};
-    specv_i_end e = specv_i_end_of(o);
+    specv_i_end e = specv_i_end_of(judged);
     if (r.row.readable && !r.sampled) {
         w.p.kind = SPECV_ONE_HOT; /* no logprob */
         specv_i_block_most_probable(d, &r, m, b, block, num_blocks, &e);
     } else {
-        float *prefixes = r.row.n_draft <= 32 ? first_prefixes : m->prefixes + r.first_row;
-        if (warp == 0) {
-            if (r.row.readable) {
-                const int32_t slot = specv_i_slot_of(d, b);
-                uint64_t seed = 0;
-                uint32_t position = 0;
-                if (d->seed) seed = d->seed[slot], position = (uint32_t)d->position[slot];
-                if (block_rule)
-                    specv_i_warp_judge_block_probs(d, &r, seed, position, prefixes, &o);
-                else
-                    specv_i_warp_judge_probs(d, &r, b, seed, position,
-                                             block == 0 && d->target_logprob, &o);
-            }
-            if (specv_i_lane() == 0) judged = o;
-        } else if (warp == 1 && r.row.readable) {
-            specv_i_warp_make_draws(d, b, &draws);
-        }
-        __syncthreads();
-        e.o = judged, e.emits = block == 0 && e.o.next <= SPECV_I_NO_TOKEN;
+        const float *prefixes = r.row.n_draft <= 32 ? first_prefixes : m->prefixes + r.first_row;
+        e.emits = block == 0 && e.o.next <= SPECV_I_NO_TOKEN;
         if (e.o.next > SPECV_I_NO_TOKEN)
             specv_i_block_finish(d, block_rule ? SPECV_RULE_BLOCK : SPECV_RULE_TOKEN, &r, m, b,
                                  prefixes, &draws, &m->tickets[2 * b], block, num_blocks, &w, &e);
@@ -8892,47 +8892,40 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
     specv_i_block_logits(&task, SPECV_LOGITS_F32, SPECV_TILE_SCORE);
 }
 
-/* A2 to A5 and A8, first pass where the target gives probabilities. Grid: task.blocks blocks of
-   SPECV_SAMPLE_THREADS for each row. */
+/* A2 to A5 and A8, first pass where the target gives probabilities. Grid: batch x blocks that share
+   a row, of SPECV_SAMPLE_THREADS. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
     specv_verify_sample_kernel(const __grid_constant__ specv_sample_task task) {
-    const specv_i_memory memory = specv_i_open_memory(&task.d, &task.scratch);
     specv_i_begin(task.d.verify.chained);
-    specv_i_block_judge(&task.d, &memory, (int)blockIdx.x / task.blocks,
-                        (int)blockIdx.x % task.blocks, task.blocks);
+    specv_i_block_judge(&task.d, &task.memory, (int)blockIdx.x, (int)blockIdx.y, (int)gridDim.y);
 }
 
 /* A3 and A4, second pass, where the token may have to come from p and q of which one is logits.
-   Grid: task.blocks_of_residual blocks for each row; those with nothing left to do end at once.
+   Grid: batch x blocks that share a row; those with nothing left to do end at once.
    Bytes: the p row and the q row of each position that may emit the token, once. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
     specv_residual_kernel(const __grid_constant__ specv_sample_task task) {
-    const specv_i_memory memory = specv_i_open_memory(&task.d, &task.scratch);
     specv_i_begin(task.d.verify.chained);
-    specv_i_block_second_pass(&task.d, &memory, (int)blockIdx.x / task.blocks_of_residual,
-                              (int)blockIdx.x % task.blocks_of_residual, task.blocks_of_residual);
+    specv_i_block_second_pass(&task.d, &task.memory, (int)blockIdx.x, (int)blockIdx.y,
+                              (int)gridDim.y);
 }
 
-/* A2, A3, SCORE and A8 (CDF) from probabilities. Grid: task.blocks blocks for each row. Bytes: two
+/* A2, A3, SCORE and A8 (CDF) from probabilities. Grid: batch x blocks that share a row. Bytes: two
    numbers a draft in each block; the p row and the q row that the token is drawn from, once; a
    tile. Dependent round trips: lengths (and slot), drafts, p and q there, their rows, the ticket,
    the sums, a tile: 7. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_PROBS_BLOCKS)
     specv_probs_kernel(const __grid_constant__ specv_sample_task task) {
-    const specv_i_memory memory = specv_i_open_memory(&task.d, &task.scratch);
     specv_i_begin(task.d.verify.chained);
-    specv_i_block_probs(&task.d, &memory, 0, (int)blockIdx.x / task.blocks,
-                        (int)blockIdx.x % task.blocks, task.blocks);
+    specv_i_block_probs(&task.d, &task.memory, 0, (int)blockIdx.x, (int)blockIdx.y, (int)gridDim.y);
 }
 
 /* A4 from probabilities. Grid and round trips as above. Bytes: the p row and the q row of each
    position that may emit the token. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_PROBS_BLOCKS - 1)
     specv_probs_block_kernel(const __grid_constant__ specv_sample_task task) {
-    const specv_i_memory memory = specv_i_open_memory(&task.d, &task.scratch);
     specv_i_begin(task.d.verify.chained);
-    specv_i_block_probs(&task.d, &memory, 1, (int)blockIdx.x / task.blocks,
-                        (int)blockIdx.x % task.blocks, task.blocks);
+    specv_i_block_probs(&task.d, &task.memory, 1, (int)blockIdx.x, (int)blockIdx.y, (int)gridDim.y);
 }
 
 #if !defined(__CUDACC_RTC__)
@@ -8949,6 +8942,13 @@ static int specv_i_blocks_of_row(int64_t rows, int64_t most, int64_t resident) {
     return (int)(blocks < 1 ? 1 : blocks);
 }
 
+/* Blocks that share a row meet at its ticket. */
+static dim3 specv_i_grid_of_rows(int64_t batch, int64_t blocks) {
+    dim3 grid((unsigned)batch);
+    if (batch <= SPECV_TICKET_ROWS) grid.y = (unsigned)(blocks < 65535 ? blocks : 65535);
+    return grid;
+}
+
 /* From probabilities: a block a tile, or even shares of several. */
 static int specv_i_launch_probs(specv_sample_task *task, int num_sms, cudaStream_t stream) {
     const specv_verify_sample_desc *d = &task->d;
@@ -8957,14 +8957,14 @@ static int specv_i_launch_probs(specv_sample_task *task, int num_sms, cudaStream
     int64_t rows = 1, items, share;
     if (block_rule && d->draft.data && drafts > 1) rows = drafts;
     if (d->rule == SPECV_RULE_GREEDY || d->temperature) rows = drafts + 1;
-    items = rows * task->scratch.num_tiles;
+    items = rows * task->memory.num_tiles;
     share =
         specv_i_blocks_of_row(batch, items, (int64_t)(SPECV_I_PROBS_BLOCKS - block_rule) * num_sms);
     share = (items + share - 1) / share;
-    task->blocks = batch > SPECV_TICKET_ROWS ? 1 : (int)((items + share - 1) / share);
-    return specv_i_launch(
-        block_rule ? (const void *)specv_probs_block_kernel : (const void *)specv_probs_kernel,
-        batch * task->blocks, SPECV_SAMPLE_THREADS, task, d->verify.chained, stream);
+    return specv_i_launch_grid(block_rule ? (const void *)specv_probs_block_kernel
+                                          : (const void *)specv_probs_kernel,
+                               specv_i_grid_of_rows(batch, (items + share - 1) / share),
+                               SPECV_SAMPLE_THREADS, task, d->verify.chained, stream);
 }
 
 /* First pass over the logits of `sides`, which have this type. */
@@ -8980,7 +8980,7 @@ static int specv_i_launch_logits(specv_sample_task *task, int sides, int dtype, 
     const specv_rows *r = &task->d.verify.rows;
     const int rule = task->d.rule;
     const int resident = rule == SPECV_RULE_GREEDY ? 4 : rule == SPECV_RULE_COUPLED ? 2 : 3;
-    const int64_t pairs = (task->scratch.num_tiles + SPECV_I_TILES - 1) / SPECV_I_TILES;
+    const int64_t pairs = (task->memory.num_tiles + SPECV_I_TILES - 1) / SPECV_I_TILES;
     int64_t positions = 0, most = 65535; /* of a grid */
     dim3 grid((unsigned)r->batch);
     if (sides & SPECV_I_OF_TARGET) positions += (int64_t)r->max_draft + 1;
@@ -8997,32 +8997,44 @@ static int specv_i_launch_logits(specv_sample_task *task, int sides, int dtype, 
                                grid, SPECV_SAMPLE_THREADS, task, task->d.verify.chained, stream);
 }
 
+/* Where all of it is, once for all threads. */
+static specv_i_memory specv_i_open_memory(const specv_verify_sample_desc *d,
+                                          const specv_i_scratch *s) {
+    char *base = (char *)d->scratch;
+    specv_i_memory m = SPECV_ZERO;
+    m.tickets = (uint32_t *)base;
+    m.plans = (specv_i_outcome *)(base + s->plans);
+    m.rows = (specv_distribution *)(base + s->rows);
+    m.tiles = (specv_tile *)(base + s->tiles);
+    m.residuals = (specv_i_residual *)(base + s->residuals);
+    m.prefixes = (float *)(base + s->prefixes);
+    m.target_rows = s->target_rows;
+    m.num_tiles = s->num_tiles;
+    return m;
+}
+
 static int specv_i_launch_sample(const specv_verify_sample_desc *desc, cudaStream_t stream) {
     const specv_rows *r = &desc->verify.rows;
     const int target = desc->target.dtype, draft = desc->draft.dtype;
     const int64_t warps = SPECV_SAMPLE_THREADS / 32, drafts = r->max_draft;
     const int ratios = desc->rule != SPECV_RULE_COUPLED && desc->rule != SPECV_RULE_GREEDY;
     specv_sample_task task = SPECV_ZERO;
+    specv_i_scratch scratch;
     int64_t tiles, positions = desc->rule == SPECV_RULE_BLOCK && drafts ? drafts : 1;
     int has_second, chained, num_sms, sides = SPECV_I_OF_TARGET;
     int status = specv_i_num_sms(desc->num_sms, &num_sms);
     if (status) return status;
     task.d = *desc;
     specv_verify_sample_resolve(&task.d);
-    task.scratch = specv_i_scratch_layout(&task.d);
+    scratch = specv_i_scratch_layout(&task.d);
+    task.memory = specv_i_open_memory(&task.d, &scratch);
     if (target == SPECV_PROBS_F32 && desc->rule != SPECV_RULE_COUPLED &&
         (!ratios || !desc->draft.data || draft == SPECV_PROBS_F32))
         return specv_i_launch_probs(&task, num_sms, stream);
-    tiles = task.scratch.num_tiles;
+    tiles = task.memory.num_tiles;
     has_second = ratios && desc->draft.data;
     chained = has_second ? specv_i_first_of_two(desc->verify.chained) : desc->verify.chained;
-    task.blocks = task.blocks_of_residual = 1;
-    if (r->batch <= SPECV_TICKET_ROWS) {
-        task.blocks = specv_i_blocks_of_row(r->batch, (tiles * (drafts + 1) + warps - 1) / warps,
-                                            2 * num_sms);
-        task.blocks_of_residual = specv_i_blocks_of_row(r->batch, tiles * positions, 2 * num_sms);
-    }
-    if (ratios && task.scratch.draft_rows && drafts > 0) {
+    if (ratios && scratch.draft_rows && drafts > 0) {
         if (draft == target)
             sides |= SPECV_I_OF_DRAFT;
         else
@@ -9033,14 +9045,19 @@ static int specv_i_launch_sample(const specv_verify_sample_desc *desc, cudaStrea
     if (target != SPECV_PROBS_F32)
         status = specv_i_launch_logits(&task, sides, target, chained, num_sms, stream);
     else
-        status = specv_i_launch((const void *)specv_verify_sample_kernel,
-                                (int64_t)r->batch * task.blocks, SPECV_SAMPLE_THREADS, &task,
-                                chained, stream);
+        status = specv_i_launch_grid(
+            (const void *)specv_verify_sample_kernel,
+            specv_i_grid_of_rows(
+                r->batch, specv_i_blocks_of_row(
+                              r->batch, (tiles * (drafts + 1) + warps - 1) / warps, 2 * num_sms)),
+            SPECV_SAMPLE_THREADS, &task, chained, stream);
     if (status || !has_second) return status;
     task.d.verify.chained = specv_i_second_of_two(desc->verify.chained);
-    return specv_i_launch((const void *)specv_residual_kernel,
-                          (int64_t)r->batch * task.blocks_of_residual, SPECV_SAMPLE_THREADS, &task,
-                          task.d.verify.chained, stream);
+    return specv_i_launch_grid(
+        (const void *)specv_residual_kernel,
+        specv_i_grid_of_rows(r->batch,
+                             specv_i_blocks_of_row(r->batch, tiles * positions, 2 * num_sms)),
+        SPECV_SAMPLE_THREADS, &task, task.d.verify.chained, stream);
 }
 
 SPECV_LAUNCHER_BODY int specv_verify_sample(const specv_verify_sample_desc *desc,
