@@ -3647,9 +3647,10 @@ SPECV_DEVFN void specv_i_open_side(specv_i_side *side, const specv_scores *score
     side->dtype = scores->dtype;
 }
 
+/* Probabilities have no scale. */
 SPECV_DEVFN void specv_i_set_temperature(specv_i_side *side, float temperature, int greedy) {
     side->zero = greedy || specv_temperature_is_0(temperature);
-    if (greedy)
+    if (greedy || side->dtype == SPECV_PROBS_F32)
         side->scale.hi = side->scale.lo = side->scale.floor = 0; /* nobody asks */
     else
         side->scale = specv_softmax_scale(side->zero ? 1.f : temperature);
@@ -4894,7 +4895,7 @@ SPECV_DEVFN void specv_i_warp_sum_quads(const specv_verify_sample_desc *d, const
         const uint32_t bits = specv_float_bits(gain[i]) & 0x7fffffffu;
         const uint64_t units = specv_fixed50(specv_bits_float(bits));
         all += units;
-        if (specv_i_less(0.f, gain[i])) sum.gain += units;
+        if ((int32_t)specv_float_bits(gain[i]) > 0) sum.gain += units;
         largest = specv_i_max(largest, gain[i]);
     }
     sum.rest = all - sum.gain;
@@ -5464,9 +5465,12 @@ SPECV_DEVFN void specv_i_block_probs(const specv_verify_sample_desc *d, const sp
     /* One warp opens the request and judges for all, one draws the numbers, the others come when
        there is something to add up. */
     if (warp == 0) {
-        specv_i_request r = specv_i_open_request(d, b);
+        const specv_row row = specv_i_open_row(d, b);
+        specv_i_request r = specv_i_open_rows(d, b, &row, d->rule);
         r.target.dtype = r.draft.dtype = SPECV_PROBS_F32; /* constants from here on */
+        specv_i_open_temperatures(d, b, &r);
         specv_i_outcome o = {0, 0, 0, SPECV_I_NOTHING, 1, r.status};
+        if (specv_i_lane() == 0) opened = r;
         if (r.row.readable && r.sampled) {
             float *prefixes = r.row.n_draft <= 32 ? first_prefixes : m->prefixes + r.first_row;
             const int32_t slot = specv_i_slot_of(d, b);
@@ -5479,7 +5483,7 @@ SPECV_DEVFN void specv_i_block_probs(const specv_verify_sample_desc *d, const sp
                 specv_i_warp_judge_probs(d, &r, b, seed, position, block == 0 && d->target_logprob,
                                          &o);
         }
-        if (specv_i_lane() == 0) judged = o, opened = r;
+        if (specv_i_lane() == 0) judged = o;
     } else if (warp == 1 && specv_i_open_row(d, b).readable) {
         specv_i_warp_make_draws(d, b, &draws);
     }
