@@ -190,12 +190,13 @@ check_all() {
     local tiny="--quick --warmup 0 --iters 1 --graph 2 --replays 1" script sweep
     for script in bench/*.sh; do check "$script" bash -n "$script"; done
     check "bench_ref" check_reference
-    rm -f "$BUILD/bench" "$BUILD/cub_compare" "$BUILD/libkit_abi.so"
+    rm -f "$BUILD/bench" "$BUILD/cub_compare" "$BUILD/peers_of_toolkit" "$BUILD/libkit_abi.so"
     check "build bench" check_build bench/bench.cu -o "$BUILD/bench"
     check "build kit_abi" check_build -shared -Xcompiler -fPIC bench/kit_abi.cu \
         -o "$BUILD/libkit_abi.so"
     # CUB's headers are not ours to keep free of warnings.
     strict=-w check "build cub_compare" check_build bench/cub_compare.cu -o "$BUILD/cub_compare"
+    strict=-w check "build peers" check_build bench/peers.cu -o "$BUILD/peers_of_toolkit"
     check "bench counters" check_run "$BUILD/bench" counters --quick
     # shellcheck disable=SC2086
     for sweep in floors verify stats sample moves shapes; do
@@ -203,6 +204,7 @@ check_all() {
     done
     # shellcheck disable=SC2086
     check "cub_compare" check_run "$BUILD/cub_compare" $tiny
+    check "peers" check_run "$BUILD/peers_of_toolkit" "rows of 4096"
     check "compare.py" check_python bench/compare.py "$BUILD/libkit_abi.so"
     check "plot.py summary" check_python bench/plot.py summary bench/results/ptxrun
     check "cycles.py" check_python bench/cycles.py --self-test

@@ -350,9 +350,11 @@ static void prepare_planted_scores(scores_run *r, const scores_mode *mode, int b
             *draft = by_token ? planted_token(r, (char *)row, seed, position)
                               : (int32_t)(bench_random() % (uint64_t)vocab);
             if (by_token && j == rejected_at) *draft = (*draft + 1) % (int32_t)vocab;
-            if (!by_token)
+            if (!by_token) /* without q, which is then 1 at the draft, p is, too */
                 plant_score(r, (char *)row, *draft, j == rejected_at ? -30.f : 30.f,
-                            j == rejected_at ? 0.f : 0.25f);
+                            j == rejected_at ? 0.f
+                            : mode->with_q   ? 0.25f
+                                             : 1.f);
         }
         if (of_q && dtype == SPECV_PROBS_F32)
             plant_score(r, (char *)row, *draft, 0, j == rejected_at ? row[*draft] + 1e-4f : 0.125f);

@@ -1,0 +1,546 @@
+/* peers.cu - kernels of other projects beside the kit's, on the same inputs, counted by ptxrun.
+   Built and run by peers.sh, with -DPEERS_FLASHINFER and -DPEERS_SGLANG where their sources are.
+
+   A pair is one step of each side between the same two moments: from what both read to a token, or
+   to packed KV. Ours goes through its launchers, a peer's through its own host entry points. What
+   either needs set to zero before is not counted.
+
+   Ours is compared with the reference bit for bit. A peer's result is judged on the host: accepted
+   drafts must be ours, and the last token must be the one that the peer's coin points to in the
+   distribution; ours gets the same coin in a launch that is not counted, for its token to be
+   compared. Peers stop reading where their coin points, so the seed is the one of 64 whose coins
+   have the mean that is nearest to a half. */
+
+#define SPECVERIFY_IMPLEMENTATION
+#define SPECVERIFY_REF_STATIC
+#define SPECVERIFY_REF_IMPLEMENTATION
+#include <cuda_runtime.h>
+#include <cub/cub.cuh>
+#include <thrust/iterator/counting_iterator.h>
+#include <thrust/iterator/transform_iterator.h>
+
+#include "../specverify_ref.h"
+
+#include "bench.h"
+#include "peers.h"
+
+enum { MAX_SETS = 1, MAX_BATCH = 64 };
+
+#define HOST_BYTES ((int64_t)128 << 20)
+
+static char *arena, *host_in, *host_out; /* device; host: one set; host: what is fetched */
+
+static int64_t align_up(int64_t bytes) { return (bytes + 255) / 256 * 256; }
+
+#include "scores.cuh"
+
+/* -------------------------------------------------------------------------------------- counts */
+
+typedef struct peers_counts {
+    long long threads, warps, bytes, sectors, trips, launches;
+} peers_counts;
+
+static void start_counting(void) {
+    bench_wait();
+    bench_profile(1);
+}
+
+/* Bytes are what lanes ask for, each lane for itself; sectors those of 32 bytes that the loads,
+   stores and atomics of warps touch, each instruction for itself. */
+static peers_counts stop_counting(void) {
+    peers_counts c;
+    bench_wait();
+    bench_profile(0);
+    c.threads = ptxrun_count(NULL, "thread_instructions");
+    c.warps = ptxrun_count(NULL, "warp_instructions");
+    c.bytes = ptxrun_count(NULL, "load_bytes") + ptxrun_count(NULL, "store_bytes") +
+              ptxrun_count(NULL, "atomic_bytes");
+    c.sectors = ptxrun_count(NULL, "load_sectors") + ptxrun_count(NULL, "store_sectors") +
+                ptxrun_count(NULL, "atomic_sectors");
+    c.trips = ptxrun_count(NULL, "serial_trips");
+    c.launches = ptxrun_count(NULL, "launches");
+    return c;
+}
+
+static void print_pair(const char *pair, const char *shape, const char *peer, peers_counts ours,
+                       peers_counts its) {
+    if (its.launches <= 0 || its.threads <= 0) bench_fail("a peer that launched nothing", -1);
+    printf("%s,%s,%s,%lld,%lld,%.2f,%lld,%lld,%.2f,", pair, shape, peer, ours.threads, its.threads,
+           (double)ours.threads / (double)its.threads, ours.warps, its.warps,
+           (double)ours.warps / (double)its.warps);
+    printf("%lld,%lld,%.2f,%lld,%lld,%.2f,%lld,%lld,%lld,%lld\n", ours.bytes, its.bytes,
+           (double)ours.bytes / (double)its.bytes, ours.sectors, its.sectors,
+           (double)ours.sectors / (double)its.sectors, ours.trips, its.trips, ours.launches,
+           its.launches);
+    fflush(stdout);
+}
+
+static const char *only; /* part of the names of the pairs that are wanted */
+
+static int is_pair_wanted(const char *pair, const char *shape) {
+    char name[160];
+    snprintf(name, sizeof name, "%s %s", pair, shape);
+    bench_random_state = 7; /* inputs are the same whatever came before */
+    return !only || strstr(name, only);
+}
+
+static void fail_pair(const char *pair, const char *shape, int row, const char *why) {
+    fprintf(stderr, "peers: %s, %s, request %d: %s\n", pair, shape, row, why);
+    exit(1);
+}
+
+/* --------------------------------------------------------------------------------------- ours */
+
+static scores_run run;
+
+#if defined(PEERS_FLASHINFER) || defined(PEERS_SGLANG)
+static peers_counts count_ours(void) {
+    int status;
+    verify_scores(&run);
+    start_counting();
+    status = launch_scores(&run, 0, bench.stream);
+    if (status) bench_fail(run.mode->name, status);
+    return stop_counting();
+}
+
+static char *ours_at(int field) { return run.base + run.of_all.at[field]; }
+
+/* Device memory of a pair's peer, freed all together. Bytes are not 0, so that what a peer leaves
+   alone shows. */
+static void *taken[32];
+static int num_taken;
+
+static void *take(int64_t bytes, int fill) {
+    void *memory;
+    if (num_taken == (int)(sizeof taken / sizeof *taken)) bench_fail("too many buffers", -1);
+    CUDA_CHECK(cudaMalloc(&memory, (size_t)bytes));
+    CUDA_CHECK(cudaMemset(memory, fill, (size_t)bytes));
+    taken[num_taken++] = memory;
+    return memory;
+}
+
+static void *take_copy(const void *from, int64_t bytes) {
+    void *memory = take(bytes, 0);
+    CUDA_CHECK(cudaMemcpy(memory, from, (size_t)bytes, cudaMemcpyDefault));
+    return memory;
+}
+
+static void give_all(void) {
+    while (num_taken) CUDA_CHECK(cudaFree(taken[--num_taken]));
+}
+
+static void fetch(void *to, const void *from, int64_t bytes) {
+    CUDA_CHECK(cudaMemcpy(to, from, (size_t)bytes, cudaMemcpyDeviceToHost));
+}
+
+/* The rows that request b's token is drawn from, on the host: max(p - q, 0); q null: p. */
+static void draw_weights(int b, int position, int has_q, double *weights) {
+    float *row = (float *)malloc(sizeof *row * (size_t)run.vocab);
+    const int64_t row_bytes = run.vocab * 4, gamma = run.gamma;
+    fetch(row, ours_at(FIELD_TARGET) + (b * (gamma + 1) + position) * row_bytes, row_bytes);
+    for (int64_t x = 0; x < run.vocab; ++x) weights[x] = row[x];
+    if (has_q) fetch(row, ours_at(FIELD_DRAFT) + (b * gamma + position) * row_bytes, row_bytes);
+    for (int64_t x = 0; has_q && x < run.vocab; ++x)
+        weights[x] = weights[x] > row[x] ? weights[x] - row[x] : 0;
+    free(row);
+}
+
+static void soften(double *weights, int64_t vocab) {
+    double most = weights[0];
+    for (int64_t x = 1; x < vocab; ++x) most = weights[x] > most ? weights[x] : most;
+    for (int64_t x = 0; x < vocab; ++x) weights[x] = exp(weights[x] - most);
+}
+
+/* Does the coin point to the token, as far as a sum of floats can tell? `scaled`: the coin is a
+   part of all weight, else of 1. */
+static int is_pointed_at(const double *weights, int64_t vocab, int64_t token, double coin,
+                         int scaled) {
+    double total = 0, before = 0;
+    if (token < 0 || token >= vocab || !(weights[token] > 0)) return 0;
+    for (int64_t x = 0; x < vocab; ++x) {
+        if (x < token) before += weights[x];
+        total += weights[x];
+    }
+    if (scaled) coin *= total;
+    return coin >= before - 2e-5 * total && coin <= before + weights[token] + 2e-5 * total;
+}
+
+/* Tokens of ours when it is given the peer's coins: FIELD_NEXT, on the host. */
+static const int32_t *draw_with_coins(const float *coins) {
+    static int32_t tokens[MAX_BATCH];
+    specv_verify_sample_desc verify = run.verify[0];
+    specv_sample_desc sample = run.sample[0];
+    int status;
+    verify.sample_uniform = coins, sample.uniform = coins;
+    CUDA_CHECK(cudaMemset(ours_at(FIELD_NEXT), 0xa5, (size_t)run.batch * 4));
+    bench_wait();
+    status = run.mode->drafts ? specv_verify_sample(&verify, bench.stream)
+                              : specv_sample(&sample, bench.stream);
+    if (status) bench_fail("with coins", status);
+    bench_wait();
+    fetch(tokens, ours_at(FIELD_NEXT), (int64_t)run.batch * 4);
+    return tokens;
+}
+
+/* A token of each request where its coin points; ours, with the same coins, too. Returns how many
+   of them are the same: sums of floats put some boundaries elsewhere. */
+static int judge_tokens(const char *pair, const char *shape, const int32_t *tokens,
+                        const float *coins, int position, int has_q) {
+    double *weights = (double *)malloc(sizeof *weights * (size_t)run.vocab);
+    const int is_logits = run.dtype == SPECV_LOGITS_F32;
+    const int scaled = run.gamma > 0 || is_logits;
+    float *coins_there = (float *)take_copy(coins, (int64_t)run.batch * 4);
+    const int32_t *ours = draw_with_coins(coins_there);
+    int same = 0;
+    for (int b = 0; b < run.batch; ++b) {
+        draw_weights(b, position, has_q, weights);
+        if (is_logits) soften(weights, run.vocab);
+        if (!is_pointed_at(weights, run.vocab, tokens[b], coins[b], scaled))
+            fail_pair(pair, shape, b, "the peer's token is not where its coin points");
+        if (!is_pointed_at(weights, run.vocab, ours[b], coins[b], 1))
+            fail_pair(pair, shape, b, "our token is not where the peer's coin points");
+        same += tokens[b] == ours[b];
+    }
+    fprintf(stderr, "   %s, %s: %d of %d tokens are the same from the same coins\n", pair, shape,
+            same, run.batch);
+    free(weights);
+    return same;
+}
+#endif
+
+/* --------------------------------------------------------------------------------- FlashInfer */
+
+typedef struct peers_case {
+    int batch, gamma, vocab, stop;
+} peers_case;
+
+#if defined(PEERS_FLASHINFER)
+
+/* The seed whose coins have the mean nearest to a half, and these. */
+static uint64_t choose_seed(int batch, int which, float *coins) {
+    float *there = (float *)take(MAX_BATCH * 4, 0);
+    double nearest = 2;
+    uint64_t chosen = 0;
+    for (uint64_t turn = 0; turn <= 64; ++turn) { /* the last once more, for its coins */
+        const uint64_t seed = turn < 64 ? turn + 1 : chosen;
+        double mean = 0;
+        int status = peer_flashinfer_coins(seed, batch, which, there, bench.stream);
+        if (status) bench_fail("coins", status);
+        bench_wait();
+        fetch(coins, there, (int64_t)batch * 4);
+        for (int b = 0; b < batch; ++b) mean += coins[b] / batch;
+        if (fabs(mean - 0.5) < nearest) nearest = fabs(mean - 0.5), chosen = seed;
+    }
+    return chosen;
+}
+
+static void judge_chain(const char *shape, const peers_case *c, const peer_verify *v,
+                        const float *coins) {
+    static const char pair[] = "FlashInfer chain / A3 probabilities";
+    const int row = c->gamma + 1;
+    int32_t *out = (int32_t *)malloc((size_t)(2 * c->batch * row + 2 * c->batch) * 4);
+    int32_t *ours = out + c->batch * row, *emitted = ours + c->batch * row;
+    int32_t tokens[MAX_BATCH];
+    fetch(out, v->out, (int64_t)c->batch * row * 4);
+    fetch(ours, ours_at(FIELD_OUT_TOKENS), (int64_t)c->batch * row * 4);
+    fetch(emitted, v->emitted, (int64_t)c->batch * 4);
+    for (int b = 0; b < c->batch; ++b) {
+        if (emitted[b] != c->stop) fail_pair(pair, shape, b, "accepted lengths differ");
+        for (int j = 0; j < row; ++j)
+            if (j != c->stop && out[b * row + j] != ours[b * row + j])
+                fail_pair(pair, shape, b, "emitted drafts differ");
+        tokens[b] = out[b * row + c->stop];
+    }
+    judge_tokens(pair, shape, tokens, coins, c->stop, c->stop < c->gamma);
+    free(out);
+}
+
+static void compare_chain(const peers_case *c) {
+    static const scores_mode mode = {"probs", "", "", SPECV_RULE_TOKEN, 1, 1, 1};
+    const char *pair = "FlashInfer chain / A3 probabilities";
+    const int64_t b = c->batch, n = c->gamma;
+    const int rejected = c->stop < c->gamma;
+    float coins[MAX_BATCH];
+    peers_counts ours, its;
+    peer_verify v;
+    char shape[64];
+    int status;
+    snprintf(shape, sizeof shape, "B%d V%d n%d accepted %d", c->batch, c->vocab, c->gamma, c->stop);
+    if (!is_pair_wanted(pair, shape)) return;
+    prepare_planted_scores(&run, &mode, c->batch, c->gamma, c->vocab, SPECV_PROBS_F32, c->stop);
+    ours = count_ours();
+    v.drafts = (const int32_t *)(void *)ours_at(FIELD_DRAFT_TOKENS);
+    v.p = (float *)(void *)ours_at(FIELD_TARGET), v.q = (float *)(void *)ours_at(FIELD_DRAFT);
+    v.out = (int32_t *)take(b * (n + 1) * 4, 0xa5);
+    v.accepted = (int32_t *)take(b * 4, 0), v.emitted = (int32_t *)take(b * 4, 0); /* it adds */
+    v.batch = c->batch, v.n = c->gamma, v.vocab = c->vocab;
+    /* It tests every draft, one of them twice where it stops, before it draws. */
+    v.seed = choose_seed(c->batch, c->gamma + rejected, coins);
+    start_counting();
+    status = peer_flashinfer_chain(&v, bench.stream);
+    if (status) bench_fail(pair, status);
+    its = stop_counting();
+    judge_chain(shape, c, &v, coins);
+    print_pair(pair, shape, "FlashInfer", ours, its);
+    give_all();
+}
+
+enum { OF_LOGITS, OF_PROBS, BY_NOISE };
+
+/* Gumbel's noise cannot be made the same: a token must be one of those that noise can lift. */
+static void judge_gumbel(const char *pair, const char *shape, const int32_t *tokens) {
+    float *row = (float *)malloc(sizeof *row * (size_t)run.vocab);
+    for (int b = 0; b < run.batch; ++b) {
+        float most = -INFINITY;
+        fetch(row, ours_at(FIELD_TARGET) + b * run.vocab * 4, run.vocab * 4);
+        for (int64_t x = 0; x < run.vocab; ++x) most = row[x] > most ? row[x] : most;
+        if (tokens[b] < 0 || tokens[b] >= run.vocab || row[tokens[b]] < most - 20)
+            fail_pair(pair, shape, b, "the peer's token is no token of this row");
+    }
+    free(row);
+}
+
+static int sample_as_flashinfer(const peer_sample *s, int what) {
+    int status = 0;
+    if (what == BY_NOISE) return peer_flashinfer_gumbel(s, bench.stream);
+    if (what == OF_LOGITS) status = peer_flashinfer_softmax(s, bench.stream);
+    if (status) return status;
+    return peer_flashinfer_cdf(s, what == OF_LOGITS ? s->probs : s->scores, bench.stream);
+}
+
+static void compare_samplers(int what, int batch, int vocab) {
+    static const scores_mode modes[] = {{"cdf", "", "", SPECV_RULE_TOKEN, 0, 0, 0},
+                                        {"cdf-probs", "", "", SPECV_RULE_TOKEN, 0, 1, 0},
+                                        {"gumbel", "", "", SPECV_RULE_COUPLED, 0, 0, 0}};
+    static const char *const pairs[] = {"FlashInfer softmax + CDF / A8 logits",
+                                        "FlashInfer CDF / A8 probabilities",
+                                        "FlashInfer Gumbel / A8 Gumbel"};
+    const char *pair = pairs[what];
+    const int dtype = what == OF_PROBS ? SPECV_PROBS_F32 : SPECV_LOGITS_F32;
+    const int64_t scores = (int64_t)batch * vocab * 4;
+    int32_t tokens[MAX_BATCH];
+    float coins[MAX_BATCH];
+    peers_counts ours, its;
+    peer_sample s;
+    char shape[64];
+    int status;
+    snprintf(shape, sizeof shape, "B%d V%d", batch, vocab);
+    if (!is_pair_wanted(pair, shape)) return;
+    prepare_planted_scores(&run, &modes[what], batch, 0, vocab, dtype, 0);
+    ours = count_ours();
+    s.scores = (float *)(void *)ours_at(FIELD_TARGET);
+    s.probs = (float *)take(scores, 0xa5);
+    s.token = (int32_t *)take(batch * 4, 0xa5);
+    s.valid = (unsigned char *)take(batch, 0);
+    s.workspace_bytes = 1 << 20, s.workspace = take(1 << 20, 0xa5);
+    s.batch = batch, s.vocab = vocab;
+    s.seed = choose_seed(batch, 0, coins);
+    start_counting();
+    status = sample_as_flashinfer(&s, what);
+    if (status) bench_fail(pair, status);
+    its = stop_counting();
+    fetch(tokens, s.token, batch * 4);
+    if (what == BY_NOISE)
+        judge_gumbel(pair, shape, tokens);
+    else
+        judge_tokens(pair, shape, tokens, coins, 0, 0);
+    print_pair(pair, shape, "FlashInfer", ours, its);
+    give_all();
+}
+
+static void compare_with_flashinfer(void) {
+    static const peers_case chains[] = {{1, 5, 32000, 2},
+                                        {1, 5, 32000, 5},
+                                        {16, 5, 32000, 2},
+                                        {32, 5, 32000, 2},
+                                        {1, 8, 128256, 2}};
+    for (size_t i = 0; i < sizeof chains / sizeof *chains; ++i) compare_chain(&chains[i]);
+    for (int what = OF_LOGITS; what <= BY_NOISE; ++what) {
+        compare_samplers(what, 1, 32000);
+        compare_samplers(what, 16, 128256);
+    }
+}
+#endif
+
+/* ------------------------------------------------------------------------------------- SGLang */
+
+#if defined(PEERS_SGLANG)
+
+static void judge_tree(const char *pair, const char *shape, const peers_case *c, const peer_tree *t,
+                       const float *coins) {
+    const int row = c->gamma + 1;
+    int32_t *out = (int32_t *)malloc((size_t)(3 * c->batch * row + c->batch) * 4);
+    int32_t *ours = out + c->batch * row, *index = ours + c->batch * row;
+    int32_t *accepted = index + c->batch * row, tokens[MAX_BATCH];
+    fetch(out, t->predicts, (int64_t)c->batch * row * 4);
+    fetch(index, t->accept_index, (int64_t)c->batch * row * 4);
+    fetch(ours, ours_at(FIELD_OUT_TOKENS), (int64_t)c->batch * row * 4);
+    fetch(accepted, t->accepted, (int64_t)c->batch * 4);
+    for (int b = 0; b < c->batch; ++b) {
+        if (accepted[b] != c->stop) fail_pair(pair, shape, b, "accepted lengths differ");
+        for (int j = 0; j < c->stop; ++j)
+            if (out[b * row + j] != ours[b * row + j] || index[b * row + j] != b * row + j)
+                fail_pair(pair, shape, b, "emitted drafts differ");
+        tokens[b] = out[b * row + c->stop];
+    }
+    judge_tokens(pair, shape, tokens, coins, c->stop, 0);
+    free(out);
+}
+
+/* The tree's arrays for chains: node j + 1 is draft j, its parent node j. */
+static void plant_chain(peer_tree *t, const peers_case *c, float *last_coins) {
+    const int64_t row = c->gamma + 1, nodes = c->batch * row;
+    int64_t *links = (int64_t *)malloc((size_t)nodes * 4 * 8);
+    float *coins = (float *)malloc((size_t)nodes * 4);
+    int32_t *drafts = (int32_t *)malloc((size_t)nodes * 4);
+    fetch(drafts, ours_at(FIELD_DRAFT_TOKENS), (int64_t)c->batch * c->gamma * 4);
+    for (int64_t i = 0; i < nodes; ++i) {
+        const int64_t b = i / row, j = i % row;
+        links[i] = j ? drafts[b * c->gamma + j - 1] : 0;
+        links[nodes + i] = i;
+        links[2 * nodes + i] = j < c->gamma ? j + 1 : -1;
+        links[3 * nodes + i] = -1;
+        coins[i] = 0.5f; /* p is 1 or more at a draft to accept, 0 at the other */
+        last_coins[b] = ((float)b + 0.5f) / (float)c->batch;
+    }
+    t->candidates = (int64_t *)take_copy(links, nodes * 4 * 8);
+    t->index = t->candidates + nodes, t->next = t->index + nodes, t->sibling = t->next + nodes;
+    t->coins = (float *)take_copy(coins, nodes * 4);
+    t->last_coin = (float *)take_copy(last_coins, (int64_t)c->batch * 4);
+    free(links), free(coins), free(drafts);
+}
+
+static void compare_tree(const peers_case *c) {
+    static const scores_mode mode = {"one-hot-probs", "", "", SPECV_RULE_TOKEN, 0, 1, 1};
+    const char *pair = "SGLang tree as a chain / A3 one-hot";
+    const int64_t nodes = (int64_t)c->batch * (c->gamma + 1);
+    float coins[MAX_BATCH];
+    peers_counts ours, its;
+    peer_tree t;
+    char shape[64];
+    int status;
+    snprintf(shape, sizeof shape, "B%d V%d n%d accepted %d", c->batch, c->vocab, c->gamma, c->stop);
+    if (!is_pair_wanted(pair, shape)) return;
+    prepare_planted_scores(&run, &mode, c->batch, c->gamma, c->vocab, SPECV_PROBS_F32, c->stop);
+    ours = count_ours();
+    t.batch = c->batch, t.n = c->gamma, t.vocab = c->vocab;
+    t.p = (float *)(void *)ours_at(FIELD_TARGET);
+    t.q = (float *)take(nodes * c->vocab * 4, 0);
+    t.predicts = (int32_t *)take(nodes * 4, 0xa5);
+    t.accept_index = (int32_t *)take(nodes * 4, 0xa5);
+    t.accepted = (int32_t *)take(c->batch * 4, 0xa5);
+    plant_chain(&t, c, coins);
+    start_counting();
+    status = peer_sglang_tree(&t, bench.stream);
+    if (status) bench_fail(pair, status);
+    its = stop_counting();
+    judge_tree(pair, shape, c, &t, coins);
+    print_pair(pair, shape, "SGLang", ours, its);
+    give_all();
+}
+
+static void compare_with_sglang(void) {
+    static const peers_case trees[] = {
+        {1, 5, 32000, 2}, {1, 5, 32000, 5}, {16, 5, 32000, 2}, {1, 8, 128256, 2}};
+    for (size_t i = 0; i < sizeof trees / sizeof *trees; ++i) compare_tree(&trees[i]);
+}
+#endif
+
+/* ---------------------------------------------------------------------------------------- CUB */
+
+/* Is this 16-byte unit of the draft KV part of an accepted row? */
+struct unit_is_accepted {
+    const int32_t *accepted_len;
+    int64_t units_per_row;
+    int gamma;
+    __device__ bool operator()(int64_t unit) const {
+        int64_t position = unit / units_per_row;
+        return position % gamma < accepted_len[position / gamma];
+    }
+};
+
+/* Offsets, then the accepted units: what B1 does in one launch. */
+static int pack_as_cub(const specv_pack_kv_desc *d, int64_t *selected, void *scratch,
+                       size_t scratch_bytes) {
+    const int64_t units = d->kv.row_bytes / 16, gamma = d->rows.max_draft;
+    unit_is_accepted accepted = {d->accepted_len, units, (int)gamma};
+    auto flags =
+        thrust::make_transform_iterator(thrust::make_counting_iterator((int64_t)0), accepted);
+    size_t bytes = scratch_bytes;
+    int status = (int)cub::DeviceScan::ExclusiveSum(scratch, bytes, d->accepted_len, d->kv.offsets,
+                                                    d->rows.batch, bench.stream);
+    if (status) return status;
+    bytes = scratch_bytes;
+    return (int)cub::DeviceSelect::Flagged(scratch, bytes, (const uint4 *)d->kv.src, flags,
+                                           (uint4 *)d->kv.dst, selected,
+                                           d->rows.batch * gamma * units, bench.stream);
+}
+
+static void compare_pack(int batch, int gamma, int64_t row_bytes) {
+    const char *pair = "CUB scan + select / B1";
+    const int64_t kv = batch * gamma * row_bytes, scratch_bytes = 16 << 20;
+    int32_t lens[MAX_BATCH];
+    int64_t accepted = 0;
+    specv_pack_kv_desc d = SPECV_ZERO;
+    peers_counts ours, its;
+    char shape[64], *at = arena;
+    int status;
+    snprintf(shape, sizeof shape, "B%d n%d rows of %lld bytes", batch, gamma, (long long)row_bytes);
+    if (!is_pair_wanted(pair, shape)) return;
+    for (int b = 0; b < batch; ++b) accepted += lens[b] = bench_accepted(gamma, 0.8, 0);
+    for (int64_t i = 0; i < kv / 8; ++i) ((uint64_t *)(void *)host_in)[i] = bench_random();
+    d.rows.batch = batch, d.rows.max_draft = gamma;
+    d.accepted_len = (int32_t *)(void *)at, at += 1024;
+    d.kv.offsets = (int32_t *)(void *)at, at += 1024;
+    d.kv.src = at, at += kv, d.kv.dst = at, at += kv;
+    d.kv.row_bytes = row_bytes, d.kv.capacity_rows = batch * gamma;
+    CUDA_CHECK(cudaMemcpy(arena, lens, (size_t)batch * 4, cudaMemcpyHostToDevice));
+    CUDA_CHECK(cudaMemcpy((void *)d.kv.src, host_in, (size_t)kv, cudaMemcpyHostToDevice));
+    for (int is_ours = 1; is_ours >= 0; --is_ours) {
+        char *packed = host_out;
+        int64_t from = 0;
+        CUDA_CHECK(cudaMemset(d.kv.dst, 0xa5, (size_t)kv));
+        start_counting();
+        status = is_ours ? specv_pack_kv(&d, bench.stream)
+                         : pack_as_cub(&d, (int64_t *)(void *)at, at + 256, scratch_bytes);
+        if (status) bench_fail(pair, status);
+        *(is_ours ? &ours : &its) = stop_counting();
+        CUDA_CHECK(cudaMemcpy(host_out, d.kv.dst, (size_t)kv, cudaMemcpyDeviceToHost));
+        for (int b = 0; b < batch; ++b) {
+            if (memcmp(packed, host_in + from, (size_t)(lens[b] * row_bytes)) != 0)
+                fail_pair(pair, shape, b, is_ours ? "our KV differs" : "the peer's KV differs");
+            packed += lens[b] * row_bytes, from += gamma * row_bytes;
+        }
+    }
+    print_pair(pair, shape, "CUB", ours, its);
+}
+
+/* --------------------------------------------------------------------------------------- main */
+
+int main(int argc, char **argv) {
+    if (argc > 1) only = argv[1];
+    bench.interpreted = ptxrun_count(NULL, "launches") >= 0;
+    if (!bench.interpreted) {
+        fprintf(stderr, "peers: only ptxrun counts; see bench/peers.sh\n");
+        return 1;
+    }
+    bench.quick = 1, bench.l2_bytes = 1, bench.arena_bytes = (int64_t)128 << 20;
+    CUDA_CHECK(cudaStreamCreateWithFlags(&bench.stream, cudaStreamNonBlocking));
+    CUDA_CHECK(cudaMalloc(&arena, (size_t)bench.arena_bytes));
+    CUDA_CHECK(cudaMallocHost(&host_in, (size_t)HOST_BYTES));
+    CUDA_CHECK(cudaMallocHost(&host_out, (size_t)HOST_BYTES));
+    printf("pair,shape,peer,ours_thread_instructions,peer_thread_instructions,thread_ratio,"
+           "ours_warp_instructions,peer_warp_instructions,warp_ratio,ours_bytes,peer_bytes,"
+           "bytes_ratio,ours_sectors,peer_sectors,sectors_ratio,ours_serial_trips,peer_serial_"
+           "trips,ours_launches,peer_launches\n");
+#if defined(PEERS_FLASHINFER)
+    compare_with_flashinfer();
+#endif
+#if defined(PEERS_SGLANG)
+    compare_with_sglang();
+#endif
+    compare_pack(32, 8, 4096);
+    compare_pack(32, 8, 65536);
+    CUDA_CHECK(cudaDeviceSynchronize());
+    return 0;
+}

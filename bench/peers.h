@@ -1,0 +1,65 @@
+/* peers.h - the kernels of other projects, as peers.cu calls them: device pointers, null stream or
+   ours, 0 or an error of CUDA. Each side is compiled by itself, for the peers are built with fast
+   arithmetic and the kit is not. Nothing of theirs is in this repository: peers.sh is told where
+   their sources are. */
+
+#ifndef SPECV_BENCH_PEERS_H
+#define SPECV_BENCH_PEERS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct CUstream_st;
+
+#if defined(__cplusplus)
+extern "C" {
+#endif
+
+/* One verification. drafts [batch][n]; p [batch][n + 1][vocab], q [batch][n][vocab]. */
+typedef struct peer_verify {
+    const int32_t *drafts;
+    float *p, *q;
+    int32_t *out; /* [batch][n + 1] */
+    int32_t *accepted, *emitted;
+    int batch, n, vocab;
+    uint64_t seed;
+} peer_verify;
+
+int peer_flashinfer_chain(const peer_verify *v, struct CUstream_st *stream);
+
+/* One token a row, of logits or probabilities [batch][vocab]. */
+typedef struct peer_sample {
+    float *scores, *probs; /* logits; what their softmax writes */
+    int32_t *token;
+    unsigned char *valid; /* bool */
+    void *workspace;
+    size_t workspace_bytes;
+    int batch, vocab;
+    uint64_t seed;
+} peer_sample;
+
+int peer_flashinfer_softmax(const peer_sample *s, struct CUstream_st *stream);
+int peer_flashinfer_cdf(const peer_sample *s, float *probs, struct CUstream_st *stream);
+int peer_flashinfer_gumbel(const peer_sample *s, struct CUstream_st *stream);
+
+/* Coin number `which` (from 0) that a row of the two samplers above draws. */
+int peer_flashinfer_coins(uint64_t seed, int batch, int which, float *coins,
+                          struct CUstream_st *stream);
+
+/* A chain as a tree of one branch. candidates, index, next, sibling: [batch][n + 1], node 0 the
+   token before the drafts. q [batch][n + 1][vocab] must be zeros. */
+typedef struct peer_tree {
+    int64_t *candidates, *index, *next, *sibling;
+    float *coins, *last_coin; /* [batch][n + 1]; [batch] */
+    float *p, *q;
+    int32_t *predicts, *accept_index, *accepted; /* [batch][n + 1]; the same; [batch] */
+    int batch, n, vocab;
+} peer_tree;
+
+int peer_sglang_tree(const peer_tree *t, struct CUstream_st *stream);
+
+#if defined(__cplusplus)
+}
+#endif
+
+#endif

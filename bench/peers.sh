@@ -1,0 +1,100 @@
+#!/bin/bash
+# bench/peers.sh - kernels of other projects beside ours, on the same inputs, counted by ptxrun.
+#
+# A table on the screen, and bench/results/ptxrun/peers.csv. Instructions, bytes and round trips, not
+# times. No source of a peer is in this repository, and none is fetched: name the folders.
+#
+#   FLASHINFER=folder   a checkout of FlashInfer, or its include/ alone in it
+#   SGLANG=folder       a checkout of SGLang; its kernel is written on FlashInfer's headers, too
+#   A folder that is no git checkout says in a file COMMIT which commit it is of.
+#   CUB is the one that nvcc brings along. A peer that is not here: "skipped NAME: why".
+#
+#   bench/peers.sh "CDF / A8"   only pairs of that name, or "PAIR SHAPE"; into no file
+#   BUILD=build   NVCC=nvcc   ARCH=90   PTXRUN_OUT=folder of ptxrun's build
+set -u
+cd "$(dirname "$0")/.." || exit 1
+BUILD=${BUILD:-build}/peers ARCH=${ARCH:-90}
+NVCC=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
+FLASHINFER=${FLASHINFER:-} SGLANG=${SGLANG:-}
+ptxrun=${PTXRUN_OUT:-$PWD/tests/ptxrun/build}
+out=bench/results/ptxrun/peers.csv
+
+has() { command -v "$1" > /dev/null 2>&1; }
+
+# Which commit a folder is of.
+version() {
+    if [ -e "$1/.git" ]; then
+        git -C "$1" rev-parse HEAD
+    else
+        head -n 1 "$1/COMMIT" 2> /dev/null || echo unknown
+    fi
+}
+
+compile() { "$NVCC" "${flags[@]}" "$@"; }
+
+has "$NVCC" || { echo "skipped peers: no nvcc; the committed counts are in $out"; exit 0; }
+[ -f "$ptxrun/libcudart.so.13" ] || make -s -C tests/ptxrun OUT="$ptxrun" || exit 1
+mkdir -p "$BUILD"
+rm -f "$BUILD"/*
+flags=(-gencode "arch=compute_$ARCH,code=compute_$ARCH" -O3 -std=c++17 -cudart shared
+    -no-compress -Xcompiler -w -w)
+found=() objects=()
+{
+    echo "# counts of ptxrun, not times; sm_$ARCH PTX of nvcc" \
+        "$("$NVCC" --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')"
+    echo "# specverify $(sed -n 's/#define SPECVERIFY_VERSION_STRING "\(.*\)"/\1/p' specverify.cuh)"
+} > "$BUILD/head"
+
+# The peers are built with fast arithmetic, as they build themselves; the kit is not.
+if [ -f "$FLASHINFER/include/flashinfer/sampling.cuh" ]; then
+    compile -use_fast_math -I"$FLASHINFER/include" -c bench/peers_flashinfer.cu \
+        -o "$BUILD/flashinfer.o" || exit 1
+    found+=(-DPEERS_FLASHINFER) objects+=("$BUILD/flashinfer.o")
+    echo "# FlashInfer $(version "$FLASHINFER")" >> "$BUILD/head"
+else
+    echo "skipped FlashInfer: FLASHINFER=folder has no include/flashinfer/sampling.cuh"
+fi
+speculative=$SGLANG/sgl-kernel/csrc/speculative
+if [ -f "$speculative/speculative_sampling.cuh" ] && [ ${#found[@]} = 1 ]; then
+    compile -use_fast_math -I"$FLASHINFER/include" -I"$speculative" -c bench/peers_sglang.cu \
+        -o "$BUILD/sglang.o" || exit 1
+    found+=(-DPEERS_SGLANG) objects+=("$BUILD/sglang.o")
+    echo "# SGLang $(version "$SGLANG")" >> "$BUILD/head"
+elif [ -f "$speculative/speculative_sampling.cuh" ]; then
+    echo "skipped SGLang: its kernel needs FLASHINFER=folder, too"
+else
+    echo "skipped SGLang: SGLANG=folder has no sgl-kernel/csrc/speculative"
+fi
+echo "skipped vLLM: its kernels are Triton's, whose PTX no program here launches"
+cub=$(dirname "$(readlink -f "$(command -v "$NVCC")")")/../include/cccl/cub/version.cuh
+echo "# CUB $(sed -n 's/#define CUB_VERSION \([0-9]*\).*/\1/p' "$cub" 2> /dev/null)" >> "$BUILD/head"
+
+compile "${found[@]}" -c bench/peers.cu -o "$BUILD/peers.o" || exit 1
+compile "$BUILD/peers.o" "${objects[@]}" -o "$BUILD/peers" || exit 1
+# Checks are for our own kernels, in tests/; here they would only take time.
+LD_LIBRARY_PATH=$ptxrun PTXRUN_OPTS=${PTXRUN_OPTS:-checks=0} PTXRUN_QUIET=1 \
+    "$BUILD/peers" "$@" > "$BUILD/rows.csv" || exit 1
+cat "$BUILD/head" "$BUILD/rows.csv" > "$BUILD/peers.csv"
+
+cat "$BUILD/head"
+awk -F, '
+    NR == 1 {
+        for (i = 1; i <= NF; ++i) column[$i] = i
+        printf "%-37s %-27s | %9s %5s | %9s %5s | %8s %5s | %7s | %s\n", "ours / peer, pair", "shape",
+               "insn", "ratio", "warp insn", "ratio", "bytes", "ratio", "trips", "launches"
+        next
+    }
+    {
+        printf "%-37s %-27s | %9d %5.2f | %9d %5.2f | %8d %5.2f | %2d %4d | %d %d\n", $1, $2,
+               $column["ours_thread_instructions"], $column["thread_ratio"],
+               $column["ours_warp_instructions"], $column["warp_ratio"], $column["ours_bytes"],
+               $column["bytes_ratio"], $column["ours_serial_trips"], $column["peer_serial_trips"],
+               $column["ours_launches"], $column["peer_launches"]
+    }' "$BUILD/rows.csv"
+[ $# = 0 ] || exit 0
+if [ ${#objects[@]} = 2 ]; then
+    cp "$BUILD/peers.csv" "$out"
+    echo "all: $out"
+else
+    echo "$out stays: not every peer was here; these are in $BUILD/peers.csv"
+fi
