@@ -1,5 +1,5 @@
 /* peers.cu - kernels of other projects beside the kit's, on the same inputs, counted by ptxrun.
-   Built and run by peers.sh, with -DPEERS_FLASHINFER and -DPEERS_SGLANG where their sources are.
+   Built and run by peers.sh, with -DPEERS_FLASHINFER, _SGLANG, _VLLM where their sources are.
 
    A pair is one step of each side between the same two moments: from what both read to a token, or
    to packed KV. Ours goes through its launchers, a peer's through its own host entry points. What
@@ -93,7 +93,7 @@ static void fail_pair(const char *pair, const char *shape, int row, const char *
 
 static scores_run run;
 
-#if defined(PEERS_FLASHINFER) || defined(PEERS_SGLANG)
+#if defined(PEERS_FLASHINFER) || defined(PEERS_SGLANG) || defined(PEERS_VLLM)
 static peers_counts count_ours(void) {
     int status;
     verify_scores(&run);
@@ -206,6 +206,19 @@ static int judge_tokens(const char *pair, const char *shape, const int32_t *toke
     free(weights);
     return same;
 }
+
+/* Gumbel's noise cannot be made the same: a token must be one of those that noise can lift. */
+static void judge_gumbel(const char *pair, const char *shape, const int32_t *tokens) {
+    float *row = (float *)malloc(sizeof *row * (size_t)run.vocab);
+    for (int b = 0; b < run.batch; ++b) {
+        float most = -INFINITY;
+        fetch(row, ours_at(FIELD_TARGET) + b * run.vocab * 4, run.vocab * 4);
+        for (int64_t x = 0; x < run.vocab; ++x) most = row[x] > most ? row[x] : most;
+        if (tokens[b] < 0 || tokens[b] >= run.vocab || row[tokens[b]] < most - 20)
+            fail_pair(pair, shape, b, "the peer's token is no token of this row");
+    }
+    free(row);
+}
 #endif
 
 /* --------------------------------------------------------------------------------- FlashInfer */
@@ -286,19 +299,6 @@ static void compare_chain(const peers_case *c) {
 }
 
 enum { OF_LOGITS, OF_PROBS, BY_NOISE };
-
-/* Gumbel's noise cannot be made the same: a token must be one of those that noise can lift. */
-static void judge_gumbel(const char *pair, const char *shape, const int32_t *tokens) {
-    float *row = (float *)malloc(sizeof *row * (size_t)run.vocab);
-    for (int b = 0; b < run.batch; ++b) {
-        float most = -INFINITY;
-        fetch(row, ours_at(FIELD_TARGET) + b * run.vocab * 4, run.vocab * 4);
-        for (int64_t x = 0; x < run.vocab; ++x) most = row[x] > most ? row[x] : most;
-        if (tokens[b] < 0 || tokens[b] >= run.vocab || row[tokens[b]] < most - 20)
-            fail_pair(pair, shape, b, "the peer's token is no token of this row");
-    }
-    free(row);
-}
 
 static int sample_as_flashinfer(const peer_sample *s, int what) {
     int status = 0;
@@ -446,6 +446,124 @@ static void compare_with_sglang(void) {
 }
 #endif
 
+/* --------------------------------------------------------------------------------------- vLLM */
+
+#if defined(PEERS_VLLM)
+
+/* Its noise cannot be made ours; the best tile, which PyTorch finds for it, is found here. */
+static void compare_noise(int batch, int vocab) {
+    static const scores_mode mode = {"gumbel", "", "", SPECV_RULE_COUPLED, 0, 0, 0};
+    const char *pair = "vLLM Gumbel / A8 Gumbel";
+    const int64_t tiles = (vocab + 1023) / 1024;
+    int64_t *tile_token = (int64_t *)malloc((size_t)(batch * tiles) * 8);
+    double *tile_best = (double *)malloc((size_t)(batch * tiles) * 8);
+    float ones[MAX_BATCH];
+    int32_t rows[MAX_BATCH], tokens[MAX_BATCH];
+    int64_t positions[MAX_BATCH];
+    peers_counts ours, its;
+    peer_noise s;
+    char shape[64];
+    int status;
+    snprintf(shape, sizeof shape, "B%d V%d", batch, vocab);
+    if (!is_pair_wanted(pair, shape)) return;
+    prepare_planted_scores(&run, &mode, batch, 0, vocab, SPECV_LOGITS_F32, 0);
+    ours = count_ours();
+    for (int b = 0; b < batch; ++b) ones[b] = 1, rows[b] = b, positions[b] = 100 + b;
+    s.tile_token = (int64_t *)take(batch * tiles * 8, 0xa5);
+    s.tile_best = (double *)take(batch * tiles * 8, 0xff); /* not a number */
+    s.logits = (float *)(void *)ours_at(FIELD_TARGET);
+    s.temperature = (float *)take_copy(ones, batch * 4);
+    s.row = (int32_t *)take_copy(rows, batch * 4);
+    s.seed = (int64_t *)(void *)ours_at(FIELD_SEED);
+    s.position = (int64_t *)take_copy(positions, batch * 8);
+    s.batch = batch, s.vocab = vocab;
+    start_counting();
+    status = peer_vllm_gumbel(&s, bench.stream);
+    if (status) bench_fail(pair, status);
+    its = stop_counting();
+    fetch(tile_token, s.tile_token, batch * tiles * 8);
+    fetch(tile_best, s.tile_best, batch * tiles * 8);
+    for (int b = 0; b < batch; ++b) {
+        int64_t best = b * tiles;
+        for (int64_t t = b * tiles; t < (b + 1) * tiles; ++t) {
+            if (tile_token[t] / 1024 != t - b * tiles || !(tile_best[t] > -1e9))
+                fail_pair(pair, shape, b, "a tile's token is not of the tile");
+            if (tile_best[t] > tile_best[best]) best = t;
+        }
+        tokens[b] = (int32_t)tile_token[best];
+    }
+    judge_gumbel(pair, shape, tokens);
+    print_pair(pair, shape, "vLLM", ours, its);
+    free(tile_token), free(tile_best);
+    give_all();
+}
+
+/* The token that wins the race of max(p - q, 0) against the noise, in floats as the kernel's. */
+static int32_t winner_of(int position, const float *inverse) {
+    float *p = (float *)malloc((size_t)run.vocab * 8), *q = p + run.vocab, most = -1;
+    int32_t winner = -1;
+    fetch(p, ours_at(FIELD_TARGET) + position * run.vocab * 4, run.vocab * 4);
+    fetch(q, ours_at(FIELD_DRAFT) + position * run.vocab * 4, run.vocab * 4);
+    for (int64_t x = 0; x < run.vocab; ++x) {
+        const float gain = (p[x] > q[x] ? p[x] - q[x] : 0) * inverse[x];
+        if (gain > most) most = gain, winner = (int32_t)x;
+    }
+    free(p);
+    return winner;
+}
+
+/* One request: p of its drafts lies there without the row behind them, as vLLM has it. */
+static void compare_race(const peers_case *c) {
+    static const scores_mode mode = {"probs", "", "", SPECV_RULE_TOKEN, 1, 1, 1};
+    const char *pair = "vLLM V1 race / A3 probabilities";
+    float *inverse = (float *)malloc((size_t)c->vocab * 4);
+    double coins[MAX_BATCH];
+    int32_t drafts[MAX_BATCH], out[MAX_BATCH], bonus = 7;
+    peers_counts ours, its;
+    peer_race r;
+    char shape[64];
+    int status;
+    snprintf(shape, sizeof shape, "B1 V%d n%d accepted %d", c->vocab, c->gamma, c->stop);
+    if (!is_pair_wanted(pair, shape)) return;
+    prepare_planted_scores(&run, &mode, 1, c->gamma, c->vocab, SPECV_PROBS_F32, c->stop);
+    ours = count_ours();
+    for (int x = 0; x < c->vocab; ++x) inverse[x] = (float)(-1 / log(1 - bench_uniform() * 0.999));
+    for (int j = 0; j < c->gamma; ++j) coins[j] = 0.5;
+    r.batch = 1, r.n = c->gamma, r.vocab = c->vocab;
+    r.p = (float *)(void *)ours_at(FIELD_TARGET), r.q = (float *)(void *)ours_at(FIELD_DRAFT);
+    r.drafts = (int32_t *)(void *)ours_at(FIELD_DRAFT_TOKENS);
+    r.inverse = (float *)take_copy(inverse, c->vocab * 4);
+    r.coins = (double *)take_copy(coins, c->gamma * 8);
+    r.ends = (int32_t *)take_copy(&c->gamma, 4), r.bonus = (int32_t *)take_copy(&bonus, 4);
+    r.recovered = (int32_t *)take(c->gamma * 4, 0xa5);
+    r.out = (int32_t *)take((c->gamma + 1) * 4, 0xff);
+    r.is_greedy = (unsigned char *)take(1, 0);
+    start_counting();
+    status = peer_vllm_reject(&r, bench.stream);
+    if (status) bench_fail(pair, status);
+    its = stop_counting();
+    fetch(out, r.out, (c->gamma + 1) * 4);
+    fetch(drafts, r.drafts, c->gamma * 4);
+    for (int j = 0; j <= c->gamma; ++j) {
+        const int32_t wanted = j < c->stop          ? drafts[j]
+                               : j > c->stop        ? -1
+                               : c->stop < c->gamma ? winner_of(j, inverse)
+                                                    : bonus;
+        if (out[j] != wanted) fail_pair(pair, shape, 0, "the peer's tokens are others");
+    }
+    print_pair(pair, shape, "vLLM", ours, its);
+    free(inverse);
+    give_all();
+}
+
+static void compare_with_vllm(void) {
+    static const peers_case races[] = {{1, 5, 32000, 2}, {1, 5, 32000, 5}, {1, 8, 128256, 2}};
+    compare_noise(1, 32000);
+    compare_noise(16, 128256);
+    for (size_t i = 0; i < sizeof races / sizeof *races; ++i) compare_race(&races[i]);
+}
+#endif
+
 /* ---------------------------------------------------------------------------------------- CUB */
 
 /* Is this 16-byte unit of the draft KV part of an accepted row? */
@@ -538,6 +656,9 @@ int main(int argc, char **argv) {
 #endif
 #if defined(PEERS_SGLANG)
     compare_with_sglang();
+#endif
+#if defined(PEERS_VLLM)
+    compare_with_vllm();
 #endif
     compare_pack(32, 8, 4096);
     compare_pack(32, 8, 65536);

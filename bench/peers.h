@@ -58,6 +58,29 @@ typedef struct peer_tree {
 
 int peer_sglang_tree(const peer_tree *t, struct CUstream_st *stream);
 
+/* The best id of each tile of 1024 by logit and noise; which tile has the best is left to PyTorch. */
+typedef struct peer_noise {
+    int64_t *tile_token, *seed, *position; /* [batch][tiles]; [batch] */
+    double *tile_best;
+    float *logits, *temperature;
+    int32_t *row; /* [batch]: whose temperature and seed */
+    int batch, vocab;
+} peer_noise;
+
+int peer_vllm_gumbel(const peer_noise *s, struct CUstream_st *stream);
+
+/* One verification; rows of p and q are those of the drafts alone. inverse [batch][vocab]: of
+   exponential noise. */
+typedef struct peer_race {
+    int32_t *out, *ends, *drafts, *bonus, *recovered; /* out [batch][n + 1]; ends: running counts */
+    float *p, *q, *inverse;
+    double *coins;
+    unsigned char *is_greedy;
+    int batch, n, vocab;
+} peer_race;
+
+int peer_vllm_reject(const peer_race *r, struct CUstream_st *stream);
+
 #if defined(__cplusplus)
 }
 #endif

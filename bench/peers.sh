@@ -7,15 +7,16 @@
 #   FLASHINFER=folder   a checkout of FlashInfer, or its include/ alone in it
 #   SGLANG=folder       a checkout of SGLang; its kernel is written on FlashInfer's headers, too
 #   A folder that is no git checkout says in a file COMMIT which commit it is of.
+#   VLLM=folder         a checkout of vLLM; its kernels are Triton's: PYTHON must import triton
 #   CUB is the one that nvcc brings along. A peer that is not here: "skipped NAME: why".
 #
 #   bench/peers.sh "CDF / A8"   only pairs of that name, or "PAIR SHAPE"; into no file
-#   BUILD=build   NVCC=nvcc   ARCH=90   PTXRUN_OUT=folder of ptxrun's build
+#   BUILD=build   NVCC=nvcc   ARCH=90   PYTHON=python3   PTXRUN_OUT=folder of ptxrun's build
 set -u
 cd "$(dirname "$0")/.." || exit 1
 BUILD=${BUILD:-build}/peers ARCH=${ARCH:-90}
 NVCC=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
-FLASHINFER=${FLASHINFER:-} SGLANG=${SGLANG:-}
+FLASHINFER=${FLASHINFER:-} SGLANG=${SGLANG:-} VLLM=${VLLM:-} PYTHON=${PYTHON:-python3}
 ptxrun=${PTXRUN_OUT:-$PWD/tests/ptxrun/build}
 out=bench/results/ptxrun/peers.csv
 
@@ -32,6 +33,7 @@ version() {
 
 compile() { "$NVCC" "${flags[@]}" "$@"; }
 
+toolkit=$(dirname "$(readlink -f "$(command -v "$NVCC")")")
 has "$NVCC" || { echo "skipped peers: no nvcc; the committed counts are in $out"; exit 0; }
 [ -f "$ptxrun/libcudart.so.13" ] || make -s -C tests/ptxrun OUT="$ptxrun" || exit 1
 mkdir -p "$BUILD"
@@ -65,8 +67,18 @@ elif [ -f "$speculative/speculative_sampling.cuh" ]; then
 else
     echo "skipped SGLang: SGLANG=folder has no sgl-kernel/csrc/speculative"
 fi
-echo "skipped vLLM: its kernels are Triton's, whose PTX no program here launches"
-cub=$(dirname "$(readlink -f "$(command -v "$NVCC")")")/../include/cccl/cub/version.cuh
+if [ ! -f "$VLLM/vllm/v1/sample/rejection_sampler.py" ]; then
+    echo "skipped vLLM: VLLM=folder has no vllm/v1/sample/rejection_sampler.py"
+elif ! "$PYTHON" -c "import triton" 2> /dev/null; then
+    echo "skipped vLLM: $PYTHON has no triton"
+else
+    triton=$("$PYTHON" -W ignore bench/peers_vllm.py "$VLLM" "$BUILD/vllm_kernels.h" \
+        "$toolkit/fatbinary") || exit 1
+    compile -I"$BUILD" -c bench/peers_vllm.cu -o "$BUILD/vllm.o" || exit 1
+    found+=(-DPEERS_VLLM) objects+=("$BUILD/vllm.o")
+    echo "# vLLM $(version "$VLLM"), Triton $triton" >> "$BUILD/head"
+fi
+cub=$toolkit/../include/cccl/cub/version.cuh
 echo "# CUB $(sed -n 's/#define CUB_VERSION \([0-9]*\).*/\1/p' "$cub" 2> /dev/null)" >> "$BUILD/head"
 
 compile "${found[@]}" -c bench/peers.cu -o "$BUILD/peers.o" || exit 1
@@ -92,7 +104,7 @@ awk -F, '
                $column["ours_launches"], $column["peer_launches"]
     }' "$BUILD/rows.csv"
 [ $# = 0 ] || exit 0
-if [ ${#objects[@]} = 2 ]; then
+if [ ${#objects[@]} = 3 ]; then
     cp "$BUILD/peers.csv" "$out"
     echo "all: $out"
 else
