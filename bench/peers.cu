@@ -556,11 +556,94 @@ static void compare_race(const peers_case *c) {
     give_all();
 }
 
+/* A token behind the drafts that the residual, or p itself, can give. */
+static void judge_logits(const char *pair, const char *shape, const peers_case *c,
+                         const peer_logits *l, const int32_t *drafts) {
+    const int row = c->gamma + 1;
+    int64_t out[MAX_BATCH * 16], num_out[MAX_BATCH];
+    double *p = (double *)malloc(sizeof *p * 2 * (size_t)run.vocab), *q = p + run.vocab;
+    float *scores = (float *)malloc((size_t)run.vocab * 4);
+    if (row > 16) bench_fail("too many drafts", -1);
+    fetch(out, l->out, (int64_t)c->batch * row * 8);
+    fetch(num_out, l->num_out, (int64_t)c->batch * 8);
+    for (int b = 0; b < c->batch; ++b) {
+        const int64_t token = out[b * row + c->stop];
+        if (num_out[b] != c->stop + 1) fail_pair(pair, shape, b, "accepted lengths differ");
+        for (int j = 0; j < c->stop; ++j)
+            if (out[b * row + j] != drafts[b * row + j + 1])
+                fail_pair(pair, shape, b, "emitted drafts differ");
+        draw_weights(b, c->stop, 0, p), soften(p, run.vocab);
+        fetch(scores, ours_at(FIELD_DRAFT) + (b * c->gamma + c->stop) * run.vocab * 4,
+              run.vocab * 4);
+        for (int64_t x = 0; x < run.vocab; ++x) q[x] = scores[x];
+        soften(q, run.vocab);
+        double p_sum = 0, q_sum = 0;
+        for (int64_t x = 0; x < run.vocab; ++x) p_sum += p[x], q_sum += q[x];
+        if (token < 0 || token >= run.vocab || p[token] / p_sum < q[token] / q_sum * (1 - 1e-5))
+            fail_pair(pair, shape, b, "the peer's token is none of the residual");
+    }
+    free(p), free(scores);
+}
+
+static void compare_logits(const peers_case *c) {
+    static const scores_mode mode = {"token", "", "", SPECV_RULE_TOKEN, 1, 0, 1};
+    const char *pair = "vLLM V2 sampler / A3 logits";
+    const int64_t row = c->gamma + 1, places = c->batch * row;
+    const int64_t blocks = (c->vocab + 8191) / 8192, tiles = (c->vocab + 1023) / 1024;
+    int32_t given[MAX_BATCH * 16], drafts[MAX_BATCH * 16], rows[MAX_BATCH * 16];
+    int32_t steps[MAX_BATCH * 16], ends[MAX_BATCH + 1], requests[MAX_BATCH];
+    int64_t positions[MAX_BATCH * 16];
+    float ones[MAX_BATCH];
+    peers_counts ours, its;
+    peer_logits l;
+    char shape[64];
+    int status;
+    snprintf(shape, sizeof shape, "B%d V%d n%d accepted %d", c->batch, c->vocab, c->gamma, c->stop);
+    if (!is_pair_wanted(pair, shape)) return;
+    prepare_planted_scores(&run, &mode, c->batch, c->gamma, c->vocab, SPECV_LOGITS_F32, c->stop);
+    ours = count_ours();
+    fetch(given, ours_at(FIELD_DRAFT_TOKENS), (int64_t)c->batch * c->gamma * 4);
+    for (int i = 0; i < places; ++i) {
+        const int b = i / (int)row, j = i % (int)row;
+        drafts[i] = j ? given[b * c->gamma + j - 1] : 0;
+        rows[i] = requests[b] = b, steps[i] = j, positions[i] = 100 + 7 * b + j;
+        ones[b] = 1, ends[b] = b * (int)row, ends[b + 1] = (b + 1) * (int)row;
+    }
+    l.batch = c->batch, l.n = c->gamma, l.vocab = c->vocab;
+    l.p = (float *)(void *)ours_at(FIELD_TARGET), l.q = (float *)(void *)ours_at(FIELD_DRAFT);
+    l.temperature = (float *)take_copy(ones, c->batch * 4);
+    l.p_max = (float *)take(places * blocks * 4, 0xff),
+    l.p_sum = (float *)take(places * blocks * 4, 0);
+    l.q_max = (float *)take(places * blocks * 4, 0xff),
+    l.q_sum = (float *)take(places * blocks * 4, 0);
+    l.p_lse = (float *)take(c->batch * 4, 0), l.q_lse = (float *)take(c->batch * 4, 0);
+    l.p_argmax = (int64_t *)take(places * blocks * 8, 0xa5);
+    l.tile_token = (int64_t *)take(c->batch * tiles * 8, 0xa5);
+    l.tile_best = (double *)take(c->batch * tiles * 8, 0xa5);
+    l.out = (int64_t *)take(places * 8, 0xa5), l.num_out = (int64_t *)take(c->batch * 8, 0xa5);
+    l.seed = (int64_t *)(void *)ours_at(FIELD_SEED);
+    l.position = (int64_t *)take_copy(positions, places * 8);
+    l.drafts = (int32_t *)take_copy(drafts, places * 4);
+    l.row = (int32_t *)take_copy(rows, places * 4),
+    l.step = (int32_t *)take_copy(steps, places * 4);
+    l.ends = (int32_t *)take_copy(ends, (c->batch + 1) * 4);
+    l.request = (int32_t *)take_copy(requests, c->batch * 4);
+    start_counting();
+    status = peer_vllm_logits(&l, bench.stream);
+    if (status) bench_fail(pair, status);
+    its = stop_counting();
+    judge_logits(pair, shape, c, &l, drafts);
+    print_pair(pair, shape, "vLLM", ours, its);
+    give_all();
+}
+
 static void compare_with_vllm(void) {
     static const peers_case races[] = {{1, 5, 32000, 2}, {1, 5, 32000, 5}, {1, 8, 128256, 2}};
+    static const peers_case logits[] = {{1, 5, 32000, 2}, {16, 5, 32000, 2}, {1, 8, 128256, 2}};
     compare_noise(1, 32000);
     compare_noise(16, 128256);
     for (size_t i = 0; i < sizeof races / sizeof *races; ++i) compare_race(&races[i]);
+    for (size_t i = 0; i < sizeof logits / sizeof *logits; ++i) compare_logits(&logits[i]);
 }
 #endif
 

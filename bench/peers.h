@@ -58,7 +58,8 @@ typedef struct peer_tree {
 
 int peer_sglang_tree(const peer_tree *t, struct CUstream_st *stream);
 
-/* The best id of each tile of 1024 by logit and noise; which tile has the best is left to PyTorch. */
+/* The best id of each tile of 1024 by logit and noise; which tile has the best is left to
+   PyTorch. */
 typedef struct peer_noise {
     int64_t *tile_token, *seed, *position; /* [batch][tiles]; [batch] */
     double *tile_best;
@@ -80,6 +81,23 @@ typedef struct peer_race {
 } peer_race;
 
 int peer_vllm_reject(const peer_race *r, struct CUstream_st *stream);
+
+/* One verification from logits. p, q as in peer_verify; places are [batch][n + 1], of 8192 ids one
+   statistic each, of 1024 one token. */
+typedef struct peer_logits {
+    float *p, *q, *temperature;
+    float *p_max, *p_sum, *q_max, *q_sum; /* scratch: [places][blocks] */
+    float *p_lse, *q_lse;                 /* scratch: [batch] */
+    int64_t *p_argmax, *tile_token;       /* scratch: [places][blocks]; [batch][tiles] */
+    double *tile_best;                    /* scratch: [batch][tiles] */
+    int64_t *out, *num_out;               /* out: [places]; [batch], the last token, too */
+    int64_t *seed, *position;             /* [batch]; [places] */
+    int32_t *drafts, *row, *step;         /* [places]: from place 1 on; its request; its position */
+    int32_t *ends, *request;              /* [batch + 1]: running counts of places; [batch] */
+    int batch, n, vocab;
+} peer_logits;
+
+int peer_vllm_logits(const peer_logits *l, struct CUstream_st *stream);
 
 #if defined(__cplusplus)
 }

@@ -15,7 +15,17 @@ typedef struct peer_kernel {
 
 #include "vllm_kernels.h"
 
-enum { VLLM_GUMBEL, VLLM_RECOVER, VLLM_REJECT, VLLM_KERNELS };
+/* Of the last two the first is for 32000 ids, the second for 128256. */
+enum {
+    VLLM_GUMBEL,
+    VLLM_RECOVER,
+    VLLM_REJECT,
+    VLLM_STATS,
+    VLLM_RESAMPLE,
+    VLLM_JUDGE,
+    VLLM_INSERT = VLLM_JUDGE + 2,
+    VLLM_KERNELS = VLLM_INSERT + 2
+};
 
 extern "C" void **__cudaRegisterFatBinary(void *wrapper);
 extern "C" void __cudaRegisterFatBinaryEnd(void **module);
@@ -71,4 +81,33 @@ extern "C" int peer_vllm_reject(const peer_race *r, cudaStream_t stream) {
                       &a.vocab, &no_scratch,  &no_scratch};
     const int status = launch(VLLM_RECOVER, r->batch, r->n, recover, stream);
     return status ? status : launch(VLLM_REJECT, r->batch, 1, reject, stream);
+}
+
+/* Four launches, as probabilistic_rejection_sample() makes them. */
+extern "C" int peer_vllm_logits(const peer_logits *l, cudaStream_t stream) {
+    const int is_large = l->vocab > 32000;
+    int blocks = (l->vocab + 8191) / 8192, tiles = (l->vocab + 1023) / 1024;
+    int out_stride = l->n + 1, q_stride = l->n * l->vocab, status;
+    peer_logits a = *l;
+    void *stats[] = {&a.p_argmax, &blocks,   &a.p_max,    &blocks,    &a.p_sum, &blocks,
+                     &a.q_max,    &blocks,   &a.q_sum,    &blocks,    &a.p,     &a.vocab,
+                     &a.q,        &q_stride, &a.vocab,    &a.row,     &a.step,  &a.temperature,
+                     &a.vocab,    &a.n,      &no_scratch, &no_scratch};
+    void *judge[] = {&a.out,   &out_stride, &a.num_out, &a.p_lse,    &a.q_lse,   &a.p,
+                     &a.vocab, &a.p_argmax, &blocks,    &a.p_max,    &blocks,    &a.p_sum,
+                     &blocks,  &a.drafts,   &a.q,       &q_stride,   &a.vocab,   &a.q_max,
+                     &blocks,  &a.q_sum,    &blocks,    &a.ends,     &a.request, &a.temperature,
+                     &a.seed,  &a.position, &blocks,    &no_scratch, &no_scratch};
+    void *resample[] = {&a.tile_token, &tiles,      &a.tile_best, &tiles,      &a.p,
+                        &a.vocab,      &a.p_lse,    &a.q,         &q_stride,   &a.vocab,
+                        &a.q_lse,      &a.num_out,  &a.ends,      &a.row,      &a.temperature,
+                        &a.seed,       &a.position, &a.vocab,     &no_scratch, &no_scratch};
+    void *insert[] = {&a.out,         &out_stride, &a.num_out, &a.tile_token, &tiles,
+                      &a.tile_best,   &tiles,      &tiles,     &a.ends,       &a.row,
+                      &a.temperature, &no_scratch, &no_scratch};
+    status = launch(VLLM_STATS, l->batch * out_stride, blocks, stats, stream);
+    if (!status) status = launch(VLLM_JUDGE + is_large, l->batch, 1, judge, stream);
+    if (!status) status = launch(VLLM_RESAMPLE, l->batch, tiles, resample, stream);
+    if (!status) status = launch(VLLM_INSERT + is_large, l->batch, 1, insert, stream);
+    return status;
 }

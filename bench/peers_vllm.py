@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""Compiles vLLM's Triton kernels for peers_vllm.cu, without a GPU: peers_vllm.py VLLM HEADER FATBINARY
+"""Compiles vLLM's Triton kernels for peers_vllm.cu, without a GPU.
 
-VLLM is a checkout, HEADER what is written: each kernel as a fat binary that holds its PTX, and how it
-wants to be launched. Needs triton and no torch: the two modules that hold the kernels are imported
+    peers_vllm.py VLLM HEADER FATBINARY
+
+VLLM is a checkout, HEADER what is written: each kernel as a fat binary that holds its PTX, and how
+it wants to be launched. Needs triton and no torch: the modules that hold the kernels are imported
 with everything else that they import replaced by nothing. Types and constants are those with which
-vLLM launches them: fp32 scores, tile sizes, no processed logits; pointers are multiples of 16 bytes,
-as Triton finds out of them at each launch, and so is the vocabulary in elements.
+vLLM launches them, for fp32 scores; pointers are multiples of 16 bytes, as Triton finds out of them
+at each launch, and so are strides of rows of scores.
 """
+import importlib
 import importlib.util
 import subprocess
 import sys
@@ -18,25 +21,40 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 GUMBEL = "vllm/v1/worker/gpu/sample/gumbel.py"
-REJECTION = "vllm/v1/sample/rejection_sampler.py"
+V1 = "vllm/v1/sample/rejection_sampler.py"
+V2 = "vllm/v1/worker/gpu/spec_decode/probabilistic_rejection_sampler_utils.py"
 
+POINTERS = {
+    "*i1": "is_greedy",
+    "*i32": "cu_num_draft_tokens cu_num_logits draft_sampled draft_token_ids bonus_token_ids "
+            "expanded_idx_mapping expanded_local_pos idx_mapping output_token_ids "
+            "recovered_token_ids",
+    "*i64": "local_argmax num_sampled pos rejected_step rejected_steps resampled_local_argmax "
+            "sampled seed seeds target_local_argmax",
+    "*fp64": "local_max resampled_local_max uniform_probs",
+    "*fp32": "draft_local_max draft_local_sumexp draft_logits draft_probs "
+             "draft_rejected_logsumexp inv_q logits target_local_max target_local_sumexp "
+             "target_logits target_probs target_rejected_logsumexp temp",
+}
+TYPES = {f"{name}_ptr": kind for kind, names in POINTERS.items() for name in names.split()}
+
+# What is a multiple of 16 in every case beside the pointers: strides of whole rows of scores.
+WIDE = ("vocab_size logits_stride target_logits_stride draft_logits_stride_0 "
+        "draft_logits_stride_1").split()
+
+# File, kernel, constants, warps. In the order of the names in peers_vllm.cu.
 KERNELS = [
     (GUMBEL, "_gumbel_sample_kernel",
-     dict(local_argmax_ptr="*i64", local_argmax_stride="i32", local_max_ptr="*fp64",
-          local_max_stride="i32", processed_logits_stride="i32", logits_ptr="*fp32",
-          logits_stride="i32", expanded_idx_mapping_ptr="*i32", seeds_ptr="*i64", pos_ptr="*i64",
-          temp_ptr="*fp32", vocab_size="i32"),
-     dict(processed_logits_ptr=None, BLOCK_SIZE=1024, APPLY_TEMPERATURE=False)),
-    (REJECTION, "sample_recovered_tokens_kernel",
-     dict(output_token_ids_ptr="*i32", cu_num_draft_tokens_ptr="*i32", draft_token_ids_ptr="*i32",
-          draft_probs_ptr="*fp32", target_probs_ptr="*fp32", inv_q_ptr="*fp32", vocab_size="i32"),
-     dict(BLOCK_SIZE=8192, NO_DRAFT_PROBS=False)),
-    (REJECTION, "rejection_random_sample_kernel",
-     dict(output_token_ids_ptr="*i32", cu_num_draft_tokens_ptr="*i32", draft_token_ids_ptr="*i32",
-          draft_probs_ptr="*fp32", target_probs_ptr="*fp32", bonus_token_ids_ptr="*i32",
-          recovered_token_ids_ptr="*i32", uniform_probs_ptr="*fp64", is_greedy_ptr="*i1",
-          max_spec_len="i32", vocab_size="i32"),
-     dict(NO_DRAFT_PROBS=False)),
+     dict(processed_logits_ptr=None, BLOCK_SIZE=1024, APPLY_TEMPERATURE=False), 4),
+    (V1, "sample_recovered_tokens_kernel", dict(BLOCK_SIZE=8192, NO_DRAFT_PROBS=False), 4),
+    (V1, "rejection_random_sample_kernel", dict(NO_DRAFT_PROBS=False), 4),
+    (V2, "_compute_block_max_and_sumexp_kernel", dict(BLOCK_SIZE=8192), 4),
+    (V2, "_resample_kernel", dict(BLOCK_SIZE=1024), 4),
+    # Of the next two one for 32000 ids, one for 128256.
+    (V2, "_probabilistic_rejection_kernel", dict(PADDED_VOCAB_NUM_BLOCKS=4), 1),
+    (V2, "_probabilistic_rejection_kernel", dict(PADDED_VOCAB_NUM_BLOCKS=16), 1),
+    (V2, "_insert_resampled_kernel", dict(PADDED_RESAMPLE_NUM_BLOCKS=32), 4),
+    (V2, "_insert_resampled_kernel", dict(PADDED_RESAMPLE_NUM_BLOCKS=128), 4),
 ]
 
 
@@ -50,9 +68,15 @@ class Nothing(types.ModuleType):
 
 
 class Finder:
-    """Imports of torch and of the rest of vLLM find nothing."""
+    """Imports of torch and of the rest of vLLM find nothing; of a file with kernels that file."""
+
+    def __init__(self, folder):
+        self.folder = folder
 
     def find_spec(self, name, path=None, target=None):
+        if name.replace(".", "/") + ".py" in (GUMBEL, V1, V2):
+            return importlib.util.spec_from_file_location(
+                name, f"{self.folder}/{name.replace('.', '/')}.py")
         if name.split(".")[0] in ("torch", "vllm"):
             return importlib.util.spec_from_loader(name, self, is_package=True)
         return None
@@ -69,42 +93,34 @@ class Finder:
         pass
 
 
-def load(folder, path):
-    spec = importlib.util.spec_from_file_location(path.replace("/", "_")[:-3], f"{folder}/{path}")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def compile_kernel(kernel, signature, constants):
+def compile_kernel(path, name, constants, warps):
+    kernel = getattr(importlib.import_module(path[:-3].replace("/", ".")), name)
     names = kernel.arg_names
-    types_of = {n: signature.get(n, "constexpr") for n in names}
-    wide = [i for i, n in enumerate(names)
-            if types_of[n].startswith("*") or n in ("vocab_size", "logits_stride")]
-    source = ASTSource(fn=kernel, signature=types_of, constexprs=constants,
+    kinds = {n: "constexpr" if n in constants else TYPES.get(n, "i32") for n in names}
+    wide = [i for i, n in enumerate(names) if kinds[n].startswith("*") or n in WIDE]
+    source = ASTSource(fn=kernel, signature=kinds, constexprs=constants,
                        attrs={(i,): [["tt.divisibility", 16]] for i in wide})
-    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})
+    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps})
 
 
 def main(folder, header, fatbinary):
-    sys.meta_path.insert(0, Finder())
+    sys.meta_path.insert(0, Finder(folder))
     table = []
     with open(header, "w", encoding="ascii") as out:
         out.write("/* made by peers_vllm.py */\n")
-        for path, name, signature, constants in KERNELS:
-            made = compile_kernel(getattr(load(folder, path), name), signature, constants)
-            with open(header + ".ptx", "w", encoding="ascii") as ptx:
+        for i, (path, name, constants, warps) in enumerate(KERNELS):
+            made = compile_kernel(path, name, constants, warps)
+            with open(f"{header}.{i}.ptx", "w", encoding="ascii") as ptx:
                 ptx.write(made.asm["ptx"])
             subprocess.run([fatbinary, f"--create={header}.fatbin", "-64", "--compress=false",
-                            f"--image3=kind=ptx,sm=90,file={header}.ptx"], check=True)
+                            f"--image3=kind=ptx,sm=90,file={header}.{i}.ptx"], check=True)
             with open(header + ".fatbin", "rb") as file:
                 data = file.read()
             data += bytes(-len(data) % 8)
-            words = [int.from_bytes(data[i:i + 8], "little") for i in range(0, len(data), 8)]
-            out.write(f"static const unsigned long long data_{name}[] = {{\n")
+            words = [int.from_bytes(data[j:j + 8], "little") for j in range(0, len(data), 8)]
+            out.write(f"static const unsigned long long data_{i}[] = {{\n")
             out.write(",\n".join(f"{word:#x}ull" for word in words) + "};\n")
-            table.append(f'{{"{name}", data_{name}, {made.metadata.shared}, '
-                         f"{32 * made.metadata.num_warps}}}")
+            table.append(f'{{"{name}", data_{i}, {made.metadata.shared}, {32 * warps}}}')
         out.write("static const peer_kernel peer_kernels[] = {\n" + ",\n".join(table) + "};\n")
     print(triton.__version__)
 
