@@ -4,8 +4,8 @@
 # A table on the screen, and bench/results/ptxrun/peers.csv. Instructions, bytes and round trips, not
 # times. No source of a peer is in this repository, and none is fetched: name the folders.
 #
-#   FLASHINFER=folder   a checkout of FlashInfer, or its include/ alone in it
-#   SGLANG=folder       a checkout of SGLang; its kernel is written on FlashInfer's headers, too
+#   FLASHINFER=folder   a checkout of FlashInfer
+#   SGLANG=folder       a checkout of SGLang; its kernel is written on FlashInfer's headers
 #   A folder that is no git checkout says in a file COMMIT which commit it is of.
 #   VLLM=folder         a checkout of vLLM; its kernels are Triton's: PYTHON must import triton
 #   CUB is the one that nvcc brings along. A peer that is not here: "skipped NAME: why".
@@ -33,8 +33,8 @@ version() {
 
 compile() { "$NVCC" "${flags[@]}" "$@"; }
 
-toolkit=$(dirname "$(readlink -f "$(command -v "$NVCC")")")
 has "$NVCC" || { echo "skipped peers: no nvcc; the committed counts are in $out"; exit 0; }
+toolkit=$(dirname "$(readlink -f "$(command -v "$NVCC")")")
 [ -f "$ptxrun/libcudart.so.13" ] || make -s -C tests/ptxrun OUT="$ptxrun" || exit 1
 mkdir -p "$BUILD"
 rm -f "$BUILD"/*
