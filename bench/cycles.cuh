@@ -84,7 +84,7 @@ static const char *cycles_kernels(const cycles_case *c) {
     if (strncmp(c->what, "append", 6) == 0) return "append_kv";
     if (strncmp(c->what, "resize", 6) == 0) return "page_resize copy_pages";
     if (strcmp(c->what, "fork") == 0) return "page_fork";
-    if (strcmp(c->what, "realign") == 0) return "realign";
+    if (strcmp(c->what, "realign") == 0) return "realign shift";
     if (strcmp(c->what, "gap") == 0) return "gap_commit";
     if (strcmp(c->what, "compact") == 0) return "compact";
     if (strcmp(c->what, "group") == 0) return "group";
