@@ -407,7 +407,7 @@ run_case() { # number: its words were added above
   echo $((EPOCHSECONDS - start)) >seconds
 }
 
-passed=0 failed=0 skipped=0 running=0 chosen=()
+passed=0 failed=0 skipped=0 running=0 chosen=() failures=()
 for number in "${!cases[@]}"; do
   [ $mode = rest ] && [ -n "${is_quick[${cases[$number]}]:-}" ] && continue
   if [ -n "$exact" ]; then
@@ -426,8 +426,13 @@ for number in "${chosen[@]}"; do
   case $status in
   0) passed=$((passed + 1)); echo "passed  ${cases[$number]} ($(cat "$out/$number/seconds") s)" ;;
   77) skipped=$((skipped + 1)); echo "skipped ${cases[$number]}: $(tail -1 "$out/$number/log")" ;;
-  *) failed=$((failed + 1)); echo "FAILED  ${cases[$number]}"; tail -15 "$out/$number/log" ;;
+  *) failures+=("$number") ;;
   esac
+done
+for number in "${failures[@]}"; do # last, where they are seen
+  failed=$((failed + 1))
+  echo "FAILED  ${cases[$number]}"
+  tail -15 "$out/$number/log"
 done
 if ! have nvcc; then
   skipped=$((skipped + 1))
