@@ -3878,9 +3878,9 @@ SPECV_DEVFN specv_i_chosen specv_i_warp_choose_tile(const specv_i_request *r,
     if (total == 0) return c;
     c.left = specv_i_mul_high(uniform, total);
     at = specv_warp_first_reject(c.left < through);
-    up_to = __shfl_sync(SPECV_FULL_WARP, through, at - 1 & 31);
+    up_to = __shfl_sync(SPECV_FULL_WARP, through, (at - 1) & 31);
     if (at) c.left -= up_to;
-    c.tile = at * each;
+    c.tile = (at & 31) * each;
     end = c.tile + each < num_tiles ? c.tile + each : num_tiles;
 #pragma unroll 1
     for (;; c.tile += 32) {
@@ -3895,8 +3895,9 @@ SPECV_DEVFN specv_i_chosen specv_i_warp_choose_tile(const specv_i_request *r,
             if (lane >= distance) up_to += below;
         }
         at = specv_warp_first_reject(c.left < up_to);
+        if (at == 32 && c.tile + 32 >= end) at = end - 1 - c.tile; /* another wrote our scratch */
         if (at < 32) break;
-        c.left -= __shfl_sync(SPECV_FULL_WARP, up_to, each < 32 ? each - 1 : 31);
+        c.left -= __shfl_sync(SPECV_FULL_WARP, up_to, 31);
     }
     c.tile += at;
     c.left -= __shfl_sync(SPECV_FULL_WARP, up_to - part, at);

@@ -633,6 +633,20 @@ static void test_vocabularies(void) {
         }
 }
 
+/* Draws with and without the rejected draft from rows of which a lane has several tiles, and more
+   than a warp has lanes. */
+static void test_many_tiles(void) {
+    static const int sizes[] = {70000, 132100, 33 * 32 * SPECV_TILE_IDS - 5};
+    for (int i = 0; i < (t.quick ? 2 : T_COUNT(sizes)); ++i) {
+        scene c = plain_scene(i < 2 ? 4 : 2, 1, sizes[i]);
+        c.rule = SPECV_RULE_TOKEN;
+        c.target_dtype = i % 3, c.draft_dtype = NO_DRAFT_SCORES;
+        c.num_sms = 132;
+        t_case("many tiles: vocabulary %d:", sizes[i]);
+        scene_run(&c);
+    }
+}
+
 /* The largest logit many times, over lanes, warps and tiles, as 0 and as -0, with a NaN here and
    there: the lowest id has it. Fewer ids than a lane holds; more tiles than a warp keeps in
    registers. */
@@ -1704,6 +1718,7 @@ int main(int argc, char **argv) {
         {"shapes", test_shapes},
         {"long-rows", test_long_rows},
         {"vocabularies", test_vocabularies},
+        {"many-tiles", test_many_tiles},
         {"ties", test_ties},
         {"probabilities", test_probabilities},
         {"invariance", test_invariance},
