@@ -5236,13 +5236,12 @@ SPECV_DEVFN void specv_i_block_second_pass(const specv_verify_sample_desc *d,
     const int warp = specv_i_thread() / 32;
     if (o.next == SPECV_I_NOTHING) return;
     if (warp == 0) {
-        specv_i_warp_make_draws(d, b, &draws);
-    } else if (warp == 1) {
         const specv_i_request of_block = specv_i_open_request(d, b);
         if (specv_i_lane() == 0) opened = of_block;
     }
     __syncthreads();
     specv_i_request r = opened;
+    if (warp == 1) specv_i_warp_make_draws(d, b, &draws); /* read behind the ticket's barrier */
     specv_i_end e = specv_i_end_of(o);
     specv_i_weights w;
     specv_i_block_finish(d, d->rule, &r, m, b, m->prefixes + r.first_row, &draws,
