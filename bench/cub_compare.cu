@@ -22,6 +22,7 @@
 #include "../specverify_ref.h"
 
 #include "bench.h"
+#include "cub_accepted.cuh"
 
 #if !defined(BENCH_FLAGS)
 #define BENCH_FLAGS "unknown"
@@ -37,17 +38,6 @@ typedef struct peer_case {
     int64_t *selected;
     specv_verify_pack_kv_desc d[32];
 } peer_case;
-
-/* Is this 16-byte unit of the draft KV part of an accepted row? */
-struct unit_is_accepted {
-    const int32_t *accepted_len;
-    int64_t units_per_row;
-    int gamma;
-    __device__ bool operator()(int64_t unit) const {
-        int64_t position = unit / units_per_row;
-        return position % gamma < accepted_len[position / gamma];
-    }
-};
 
 struct row_source {
     char *src;

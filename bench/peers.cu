@@ -22,6 +22,7 @@
 #include "../specverify_ref.h"
 
 #include "bench.h"
+#include "cub_accepted.cuh"
 #include "peers.h"
 
 enum { MAX_SETS = 1, MAX_BATCH = 64 };
@@ -648,17 +649,6 @@ static void compare_with_vllm(void) {
 #endif
 
 /* ---------------------------------------------------------------------------------------- CUB */
-
-/* Is this 16-byte unit of the draft KV part of an accepted row? */
-struct unit_is_accepted {
-    const int32_t *accepted_len;
-    int64_t units_per_row;
-    int gamma;
-    __device__ bool operator()(int64_t unit) const {
-        int64_t position = unit / units_per_row;
-        return position % gamma < accepted_len[position / gamma];
-    }
-};
 
 /* Offsets, then the accepted units: what B1 does in one launch. */
 static int pack_as_cub(const specv_pack_kv_desc *d, int64_t *selected, void *scratch,
