@@ -49,7 +49,7 @@ $(BUILD)/tiny_lm_gpu: $(wildcard $(LM)/*.c $(LM)/*.cu $(LM)/*.h) specverify.cuh 
 
 # ---- tests -----------------------------------------------------------------------------------
 
-FAMILIES ?= lint units compile_quick examples+tiny_lm
+FAMILIES ?= lint units compile_quick examples+tiny_lm+tiny_lm_gpu
 
 test: $(if $(HAVE_NVCC),ptxrun) ## everything that runs without a GPU; ends with "N passed, N failed, N skipped"
 	@bash tests/all.sh $(FAMILIES)

@@ -16,6 +16,7 @@ command_of() {
     broken) echo "bash tests/compile/broken.sh" ;; # each compile case turns red on a broken header
     examples) echo "bash examples/run.sh" ;;
     tiny_lm) echo "bash tests/tiny_lm.sh" ;;      # the main job, on real tokens
+    tiny_lm_gpu) echo "bash tests/tiny_lm_gpu.sh" ;; # the same on the interpreter
     lint) command -v python3 > /dev/null && echo "python3 tests/lint.py" || echo "skip lint python3" ;;
     planted) echo "bash tests/planted/run.sh" ;;
     ptxrun) echo "make -s -C tests/ptxrun check" ;; # the interpreter's own tests

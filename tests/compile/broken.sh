@@ -139,8 +139,8 @@ s/static __device__ __forceinline__ SPECV_UNUSED/static __device__ nope/
 nvcc -DSPECVERIFY_STATIC -std=c++17
 
 more shared memory than a block may have
-s/__shared__ int32_t bins\[/&9 * /
-architecture sm_90
+s/__shared__ int32_t bins\[/&99 * /
+architecture sm_90a -DSPECVERIFY_NO_SAMPLE
 
 a macro in the device layer
 s/^#define SPECV_FULL_WARP.*/&\n#define WARP_SIZE 32/

@@ -140,14 +140,15 @@ case_exports_reference() {
 
 # ---- with nvcc ----
 
-case_architecture() { # sm_NN
-  cuda $nvcc_strict -std=c++17 -arch="$1" -DWITH_DEVICE_USER -cubin -o x "$here/implementation.cu"
+case_architecture() { # sm_NN, options
+  cuda $nvcc_strict -std=c++17 -arch="$1" "${@:2}" -DWITH_DEVICE_USER -cubin -o x "$here/implementation.cu"
 }
 case_nvcc() { # any options
   cuda $nvcc_strict $front -DWITH_DEVICE_USER "$@" -c -o x.o "$here/implementation.cu"
 }
-case_debug() {
-  cuda $nvcc_strict -arch=sm_90 -G -DWITH_DEVICE_USER -c -o x.o "$here/implementation.cu"
+case_debug() { # all of it to PTX; machine code with -G takes ptxas minutes
+  cuda $nvcc_strict -arch=compute_90 -G -DWITH_DEVICE_USER -c -o x.o "$here/implementation.cu" &&
+    cuda $nvcc_strict -arch=sm_90 -G $fewer -c -o x.o "$here/implementation.cu"
 }
 case_clang_host() {
   have clang++ || skip "no clang++"
@@ -261,7 +262,7 @@ case_archives() { # language of the callers, options of nvcc
   done
   link_copies "nvcc -cudart shared $*" "run_linked ./"
 }
-case_families() { # each left out, each alone; CPU seconds and bytes of >>greedy alone
+case_families() { # each alone; CPU seconds and bytes of >>greedy alone
   have python3 || skip "no python3"
   python3 "$here/families.py" check "$headers" "$@"
 }
@@ -338,7 +339,7 @@ list_cases() { # 1: the quick ones only
   add old_architecture
   add every_function_used
   add fuzz_random 4
-  [ $quick = 1 ] || add fuzz_guided 1500000
+  [ $quick = 1 ] || add fuzz_guided 500000
 
   if have nvcc; then
     add architecture sm_90 # check_nvcc.py compiles the same for every other
@@ -363,7 +364,7 @@ list_cases() { # 1: the quick ones only
         add nvcc -std=c++$standard
         add clang_host -std=c++$standard
       done
-      add architecture sm_90a
+      add architecture sm_90a $fewer
       add debug
       add nvcc -DSPECVERIFY_STATIC -DDECLARED_FIRST -rdc=true
       add nvcc -DSPECVERIFY_NO_SHORT_NAMES
