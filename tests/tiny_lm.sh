@@ -2,77 +2,20 @@
 # SPDX-License-Identifier: MIT-0
 #
 # tiny_lm.sh - the whole program examples/tiny_lm: text and KV caches must not depend on batch,
-# gamma, budget, kind of cache, schedule, compiler or backend; sampled texts must have the law of
-# plain sampling; caches of particles must be those of their texts, and their weights without bias;
-# damaged input must be refused; a broken commit or a random number used twice must be noticed.
+# gamma, budget, kind of cache, schedule or compiler, with filters or without; sampled texts
+# must have the law of plain sampling; caches of particles must be those of their texts, and their
+# weights without bias; what is told of tokens must be that of plain decoding; damaged input must be
+# refused; a broken commit or a random number used twice must be noticed.
 #
-# usage: tests/tiny_lm.sh [build folder]     (build/tiny_lm-tests)
-# CC, CLANG, NVCC choose compilers; PTXRUN_OUT is where tests/ptxrun was built.
+# usage: tests/tiny_lm.sh [build folder]     (build/tiny_lm-tests); CC, CLANG choose compilers. The
+# CUDA backend is tiny_lm_gpu.sh's.
 
 cd "$(dirname "$0")/.." || exit 2
 out=${1:-build/tiny_lm-tests}
-mkdir -p "$out" || exit 2
-out=$(cd "$out" && pwd)
-here=examples/tiny_lm
-sources="$here/tiny_lm.c $here/engine.c $here/model.c $here/cpu.c $here/smc.c $here/judge.c"
-flags="-std=c99 -ffp-contract=off -Wall -Wextra -Wconversion -Wshadow -Wpedantic -Werror -I."
-passed=0 failed=0 skipped=0
-rm -f "$out"/tiny_lm*
-
-pass() { passed=$((passed + 1)); }
-fail() { failed=$((failed + 1)) && echo "FAILED $1"; }
-skip() { skipped=$((skipped + 1)) && echo "skipped $1: $2"; }
-
-# what must be the same in every setting: the texts and the fingerprint of the committed KV rows
-same_part() { grep -E '^ *[0-9]+  .* >> |^target.s KV' "$1"; }
-
-# runs NAME LAST_LINE COMMAND...: exit status 0, a last line that matches; output in $out/NAME
-runs() {
-    name=$1 last=$2
-    shift 2
-    if "$@" >"$out/$name" 2>"$out/$name.err" && tail -n 1 "$out/$name" | grep -Eqx "$last"; then
-        pass
-    else
-        fail "$name: $* (see $out/$name)"
-        return 1
-    fi
-}
-
-# equals NAME OTHER
-equals() {
-    same_part "$out/$1" >"$out/$1.same"
-    same_part "$out/$2" >"$out/$2.same"
-    if [ -s "$out/$1.same" ] && cmp -s "$out/$1.same" "$out/$2.same"; then
-        pass
-    else
-        fail "$1 and $2 differ"
-    fi
-}
-
-# refuses STATUS MESSAGE COMMAND...: that exit status, and the message on standard error
-refuses() {
-    status=$1 message=$2
-    shift 2
-    "$@" >"$out/refused" 2>"$out/refused.err"
-    got=$?
-    if [ $got -eq "$status" ] && grep -q -e "$message" "$out/refused.err"; then
-        pass
-    else
-        fail "status $got, not $status with '$message': $*"
-        head -n 3 "$out/refused.err"
-    fi
-}
+. tests/tiny_lm_common.sh
 
 # ---- the C backend in many settings -------------------------------------------------------------
 
-if ${CC:-gcc} -O3 $flags $sources -lm -o "$out/tiny_lm"; then pass; else
-    fail "the C version does not compile"
-    echo "$passed passed, $failed failed, $skipped skipped"
-    exit 1
-fi
-all32="identical to plain decoding: 32 of 32"
-all4="identical to plain decoding: 4 of 4"
-grep -E '^.{1,12}$' $here/prompts.txt | head -n 4 >"$out/prompts-4" # little to prefill
 for gamma in 1 4 8; do
     for batch in 1 3 8 32; do
         runs "g$gamma-b$batch" "$all32" \
@@ -123,7 +66,6 @@ if ${CC:-gcc} -march=native -E -x c /dev/null >/dev/null 2>&1; then
 else
     skip native "${CC:-gcc} has no -march=native"
 fi
-counts="[0-9]+ tokens, [0-9.]+ a step, acceptance rate [01][.][0-9]+"
 passes="the law of plain sampling: pass"
 tiny_lm=$out/tiny_lm
 if ${CC:-gcc} -O2 -g -fsanitize=address,undefined -fno-sanitize-recover=all $flags $sources -lm \
@@ -149,18 +91,6 @@ fi
 # What follows is many runs: they take the program that knows this machine's vectors, if it is there.
 fast=$out/tiny_lm
 [ -x "$out/tiny_lm_native" ] && fast=$out/tiny_lm_native
-
-# differs NAME OTHER
-differs() {
-    same_part "$out/$1" >"$out/$1.same"
-    same_part "$out/$2" >"$out/$2.same"
-    if [ -s "$out/$1.same" ] && ! cmp -s "$out/$1.same" "$out/$2.same"; then pass; else
-        fail "$1 and $2 do not differ"
-    fi
-}
-
-# acceptance rate in thousandths
-rate() { sed -n 's/^acceptance rate *0*\.*\([0-9.]*\) of.*/\1/p' "$out/$1" | tr -d . | sed 's/^0*//'; }
 
 # Temperature 0 is greedy decoding, whatever the rule.
 for rule in token block coupled; do
@@ -222,13 +152,6 @@ for rule in token block coupled; do
 done
 
 # ---- caches and schedules -----------------------------------------------------------------------
-
-# same_drafts NAME OTHER: as many proposed and accepted, so the draft model's cache is right too
-same_drafts() {
-    if [ "$(grep '^drafts ' "$out/$1")" = "$(grep '^drafts ' "$out/$2")" ]; then pass; else
-        fail "$1 and $2 differ in their drafts"
-    fi
-}
 
 # Prompts of several lengths, which finish at different times, in every kind of cache.
 awk '{ print substr($0, 1, 3 + 3 * (NR % 4)) }' $here/prompts.txt >"$out/prompts-mixed"
@@ -337,10 +260,87 @@ done
 runs law-budget-short "$passes" "$fast" $law --rule token --gamma 1 --budget 16
 runs law-budget-2 "$passes" "$fast" $law --check-law 4000 --rule block --gamma 2 --budget 80
 
+# ---- filters ------------------------------------------------------------------------------------
+
+# With all of them, as without: one text for any gamma, batch, cache, schedule, budget and drafter.
+for rule in greedy coupled; do
+    filters="$vary --rule $rule $mask $cuts"
+    [ $rule = coupled ] && filters="$filters --temperature 2"
+    runs $rule-filtered "$all32" "$fast" $filters --gamma 1 --batch 1
+    differs $rule-filtered $rule-g1-b1-ragged
+    if sed -n 's/.* >> //p' "$out/$rule-filtered" | grep -q '[etA-Z]'; then
+        fail "$rule-filtered: a byte that the mask forbids"
+    else
+        pass
+    fi
+    for cache in ragged "paged --page-size 5" padded "padded --realign copy" gap; do
+        name=$rule-filtered-$(echo $cache | tr -d ' ')
+        runs $name "$all32" "$fast" $filters --batch 5 --cache $cache
+        equals $name $rule-filtered && same_drafts $name $rule-filtered-ragged
+    done
+    for how in "--gamma 64 --batch 32" "--cache paged --continuous" "--cache padded --continuous" \
+        "--exspec 9 --batch 4" "--budget 9" "--drafter ngram" "--drafter random"; do
+        name=$rule-filtered$(echo $how | tr -d ' ')
+        runs $name "$all32" "$fast" $filters $how && equals $name $rule-filtered
+    done
+done
+if [ -x "$out/tiny_lm_clang" ]; then
+    runs filtered-clang "$all32" "$out/tiny_lm_clang" $filters && equals filtered-clang coupled-filtered
+fi
+# What an option does. Numbers that are off change nothing, nor does a mask of all bytes.
+awk 'BEGIN { for (i = 0; i < 256; i++) printf "\\x%02x%s", i, i % 16 == 15 ? "\n" : "" }' >"$out/mask-all"
+off="--top-k 256 --top-p 1 --min-p 0 --mask $out/mask-all"
+runs coupled-off "$all32" "$fast" $vary --rule coupled $off && equals coupled-off coupled-g1-b1-ragged
+runs block-off "$counts" "$fast" $vary --rule block --batch 5 $off && equals block-off block-ragged
+# One byte that is left is the greedy one; and at temperature 0 a mask is all that counts.
+for how in "token --top-k 1" "block --top-p 0" "coupled --min-p 1 --top-p 0 --filter-order joint"; do
+    name=one-${how%% *}
+    runs $name "$all32" "$fast" $vary --rule $how && equals $name greedy-g1-b1-ragged
+    runs $name-masked "$all32" "$fast" $vary --rule $how $mask && equals $name greedy-filtered
+done
+runs greedy-cuts "$all32" "$fast" $vary $cuts && equals greedy-cuts greedy-g1-b1-ragged
+runs token-cold-filtered "$all32" "$fast" $vary --rule token --temperature 0 $mask $cuts
+equals token-cold-filtered greedy-filtered
+# Each filter leaves something out. What --top-p is a part of: without --min-p, min-p-first is
+# top-k-first; without --top-k, joint is.
+filters="$vary --rule coupled --temperature 2"
+runs all-but-k "$all32" "$fast" $filters $mask --top-p 0.8 --min-p 0.2 && differs all-but-k coupled-filtered
+runs all-but-p "$all32" "$fast" $filters $mask --top-k 8 --min-p 0.2 && differs all-but-p coupled-filtered
+runs all-but-m "$all32" "$fast" $filters $mask --top-k 8 --top-p 0.8 && differs all-but-m coupled-filtered
+runs all-but-mask "$all32" "$fast" $filters $cuts && differs all-but-mask coupled-filtered
+for order in top-k-first min-p-first joint; do
+    how="--filter-order $order"
+    runs order-$order "$all32" "$fast" $filters $mask $cuts $how
+    runs order-$order-p-k "$all32" "$fast" $filters --top-k 8 --top-p 0.8 $how
+    runs order-$order-p-m "$all32" "$fast" $filters --min-p 0.2 --top-p 0.8 $how
+done
+equals order-top-k-first coupled-filtered
+differs order-min-p-first coupled-filtered
+differs order-joint coupled-filtered
+differs order-joint order-min-p-first
+equals order-min-p-first-p-k order-top-k-first-p-k && differs order-joint-p-k order-top-k-first-p-k
+equals order-joint-p-m order-top-k-first-p-m && differs order-min-p-first-p-m order-top-k-first-p-m
+# The law of what is left.
+left="$law --gamma 3 $mask --top-k 40 --top-p 0.9 --min-p 0.01"
+runs law-filtered-token "$passes" "$fast" $left --rule token
+runs law-filtered-block "$passes" "$fast" $left --rule block --budget 90
+# Log-likelihood is of what is left, too: of a single byte, nothing.
+runs likely-one "$all4" "$fast" --backend cpu --prompts "$out/prompts-4" --likelihood --top-k 1
+if grep -q '^log-likelihood  *-*0[.]0000 a token, .* with filters$' "$out/likely-one"; then pass; else
+    fail "likely-one: not 0"
+fi
+if [ -x "$out/tiny_lm_san" ]; then
+    for rule in greedy coupled block; do
+        last=$all4
+        [ $rule = block ] && last=$counts
+        runs sanitized-filtered-$rule "$last" "$out/tiny_lm_san" --backend cpu --prompts \
+            "$out/prompts-4" --batch 3 --tokens 8 --gamma 64 --rule $rule $mask $cuts --likelihood
+    done
+fi
+
 # ---- particles ----------------------------------------------------------------------------------
 
 # Every particle's caches are those of its text after each cycle, in the end all pages are free.
-free="pages: all free"
 printf 'And he said\nLet\nB\n' >"$out/prompts-3"
 smc="--backend cpu --rule smc --prompts $out/prompts-3"
 for particles in 1 4 16; do
@@ -440,6 +440,14 @@ for gamma in 1 3; do
     unbiased "sum of p, gamma $gamma" "$(estimate "$fast" --temperature 16 --gamma $gamma)" "1 0"
 done
 
+# With filters as well, if only the mask is the drafts' too: what the target filters has weight 0.
+unbiased "sum of filtered p" \
+    "$(estimate "$fast" --temperature 16 --gamma 3 $mask --top-k 28 --top-p 0.95)" "1 0"
+left_1=$(estimate "$fast" --temperature 48 --alpha 2 --gamma 1 $mask --top-k 32)
+left_3=$(estimate "$fast" --temperature 48 --alpha 2 --gamma 3 $mask --top-k 32)
+unbiased "sum of filtered p^2" "$left_1" "$left_3"
+runs smc-filtered "$free" "$fast" $smc --particles 16 --tokens 11 $mask $cuts --check
+
 # Plain passes say the same of a text whatever wrote it, and greedy texts are likelier than sampled.
 likelihood() { sed -n 's/^log-likelihood  *\(-[0-9.]*\) a token.*/\1/p' "$out/$1"; }
 runs likely "$all4" "$fast" --backend cpu --prompts "$out/prompts-4" --likelihood
@@ -448,6 +456,84 @@ runs likely-token "$counts" "$fast" --backend cpu --prompts "$out/prompts-4" --l
 if [ "$(likelihood likely)" = "$(likelihood likely-32)" ] &&
     awk "BEGIN { exit !($(likelihood likely) > $(likelihood likely-token)) }"; then pass; else
     fail "the likelihood of greedy texts"
+fi
+
+# ---- what is told of tokens ----------------------------------------------------------------------
+
+# token_lines NAME; token_lines NAME N: as with --logprobs N
+token_lines() {
+    grep -E "$token_line" "$out/$1" | awk -v n="${2:-32}" '{
+        line = $1
+        for (i = 2; i <= 3 + 2 * n && i <= NF; i++) line = line " " $i
+        print line }'
+}
+# The program compares with plain decoding, bit by bit, `equals` the settings.
+for rule in greedy coupled; do
+    told="$vary --rule $rule --logprobs 3"
+    runs $rule-told "$all32" "$fast" $told --gamma 1 --batch 1
+    grep -Ev "$token_line" "$out/$rule-told" >"$out/$rule-told-not"
+    equals $rule-told-not $rule-g1-b1-ragged
+    if [ "$(token_lines $rule-told | wc -l)" -eq 280 ]; then pass; else
+        fail "$rule-told: not a line for every token"
+    fi
+    for how in "--batch 1" "--batch 5" "--batch 32" "--gamma 1 --batch 5" "--gamma 1 --batch 32" \
+        "--gamma 8 --batch 1" "--gamma 8 --batch 5" "--gamma 8 --batch 32" "--cache padded" \
+        "--cache paged --page-size 5 --continuous" "--cache padded --continuous --batch 5" \
+        "--cache gap --batch 5" "--exspec 9 --batch 4" "--budget 9" "--drafter random"; do
+        name=$rule-told$(echo $how | tr -d ' ')
+        runs $name "$all32" "$fast" $told $how && equals $name $rule-told
+    done
+    runs $rule-told-0 "$all32" "$fast" $told --logprobs 0
+    runs $rule-told-32 "$all32" "$fast" $told --logprobs 32
+    for n in 0 3; do
+        name=$rule-told
+        [ $n -eq 0 ] && name=$rule-told-0
+        token_lines $name >"$out/$name.lines"
+        if token_lines $rule-told-32 $n | cmp -s - "$out/$name.lines"; then pass; else
+            fail "$name: other numbers than with --logprobs 32"
+        fi
+    done
+done
+# A greedy token is the likeliest, the others are less likely, together they are no more than all.
+if token_lines greedy-told-32 | awk '$3 != 1 || $4 != $1 || $5 != $2 { exit 1 }
+    { for (i = 7; i <= NF; i += 2) if ($i > $(i - 2)) exit 1 }
+    { sum = 0; for (i = 5; i <= NF; i += 2) sum += exp($i); if (sum > 1.001 || sum < 0.9) exit 1 }'; then
+    pass
+else
+    fail "greedy-told-32: greedy tokens are not the likeliest"
+fi
+# No temperature and no filter shows, but in what becomes of the text.
+for how in "greedy $cuts" "token --top-k 1" "block --temperature 0 $cuts" \
+    "coupled --min-p 1 --temperature 3"; do
+    name=told-as-greedy-${how%% *}
+    runs $name "$all32" "$fast" $vary --logprobs 3 --rule $how && equals $name greedy-told
+done
+runs told-masked "$all32" "$fast" $vary --logprobs 3 $mask --batch 5 --cache gap
+if token_lines told-masked | awk '$3 > 1 && $4 ~ /[etA-Z]/ { n++ } $3 == 1 && $4 != $1 { n = -999 }
+    END { exit !(n > 0) }'; then pass; else
+    fail "told-masked: ranks do not tell of bytes that the mask forbids"
+fi
+# Plain passes over the texts say the same.
+# as_likely NAME: the mean of what was told is the likelihood
+as_likely() {
+    token_lines "$1" | awk -v mean="$(likelihood "$1")" '{ sum += $2 }
+        END { exit !(NR > 0 && (sum / NR - mean) ^ 2 < 1e-8) }'
+}
+for how in "greedy --gamma 8" "token --temperature 0.7 --cache paged --continuous" \
+    "block --temperature 1.5 --exspec 9 --batch 4"; do
+    name=told-likely-${how%% *} last=$counts
+    [ $name = told-likely-greedy ] && last=$all32
+    runs $name "$last" "$fast" $vary --likelihood --logprobs 1 --rule $how
+    if as_likely $name; then pass; else fail "$name: not the likelihood of the texts"; fi
+done
+if [ -x "$out/tiny_lm_clang" ]; then
+    runs told-clang "$all32" "$out/tiny_lm_clang" $told && equals told-clang coupled-told
+fi
+if [ -x "$out/tiny_lm_san" ]; then
+    few="--backend cpu --prompts $out/prompts-4 --batch 3 --tokens 6"
+    runs told-san "$all4" "$out/tiny_lm_san" $few --logprobs 32 --cache gap
+    runs told-san-coupled "$all4" "$out/tiny_lm_san" $few --logprobs 0 --rule coupled $mask --exspec 3
+    runs told-san-token "$counts" "$out/tiny_lm_san" $few --logprobs 1 --rule token --likelihood
 fi
 
 # ---- what must be refused (with the sanitized program, if there is one) -------------------------
@@ -515,6 +601,11 @@ done
 for drafter in ngram random; do
     refuses 2 "the confidence of a model" "$tiny_lm" --budget 8 --drafter $drafter
 done
+for value in -1 33 x '' 1.5; do
+    refuses 2 "--logprobs: .* is not a number from 0 to 32" "$tiny_lm" --logprobs "$value"
+done
+refuses 2 "copies texts" "$tiny_lm" --rule smc --logprobs 2
+refuses 2 "is of texts" "$tiny_lm" --rule token --check-law 100 --logprobs 2
 refuses 2 "keeps every draft" "$tiny_lm" --rule smc --budget 8
 for value in 0 257 -1 x; do
     refuses 2 "--page-size: .* is not a number" "$tiny_lm" --cache paged --page-size "$value"
@@ -531,7 +622,7 @@ for how in "--cache gap" --continuous "--exspec 8" --vary-tokens --sort; do
     refuses 2 "one batch at a time" "$tiny_lm" --rule token --check-law 100 $how
 done
 for option in rule temperature seed drafter check-law cache page-size realign exspec \
-    budget particles replicates alpha ess; do
+    budget particles replicates alpha ess top-k top-p min-p mask filter-order logprobs; do
     refuses 2 "needs a value" "$tiny_lm" --$option
 done
 for value in 0 257 -1 x ''; do
@@ -565,6 +656,34 @@ refuses 2 "is of texts" "$tiny_lm" --rule token --check-law 100 --likelihood
 refuses 2 "the rule greedy has none" "$tiny_lm" --temperature 0.5
 refuses 2 "the rule greedy has one text" "$tiny_lm" --check-law 1000
 refuses 2 "all texts begin alike" "$tiny_lm" --backend cpu --rule token --temperature 0 --check-law 20
+for value in 0 -1 257 4x 1.5 nan '' 99999999999999999999; do
+    refuses 2 "--top-k: .* is not a number from 1 to 256" "$tiny_lm" --top-k "$value"
+done
+for value in -0.1 1.1 nan inf 1x ''; do
+    refuses 2 "--top-p: .* is not a number from 0 to 1" "$tiny_lm" --top-p "$value"
+    refuses 2 "--min-p: .* is not a number from 0 to 1" "$tiny_lm" --min-p "$value"
+done
+for value in '' top-p-first Joint 0; do
+    refuses 2 "--filter-order: .* is none of top-k-first min-p-first joint" \
+        "$tiny_lm" --top-p 0.5 --filter-order "$value"
+done
+refuses 2 "says what --top-p is a part of" "$tiny_lm" --top-k 4 --filter-order joint
+for option in top-p min-p; do
+    refuses 2 "keeps other bytes" "$tiny_lm" --rule smc --alpha 2 --$option 0.9
+done
+refuses 2 "no-such-mask: cannot be read" "$tiny_lm" --mask no-such-mask
+refuses 2 "cannot be read" "$tiny_lm" --mask "$out"
+for text in '' '\n\n'; do
+    printf "$text" >"$out/mask-bad" && refuses 2 "allows no byte" "$tiny_lm" --mask "$out/mask-bad"
+done
+for text in '\\q' '\\' '\\x' '\\x4' '\\x4\n1' '\\xg1' '\\x4A' '\\N'; do
+    printf "ab\n$text" >"$out/mask-bad"
+    refuses 2 'mask-bad: line 2: a \\ is followed by' "$tiny_lm" --mask "$out/mask-bad"
+done
+for byte in 001 011 015 177 200 377; do
+    printf "ab\n\nc\\$byte" >"$out/mask-bad"
+    refuses 2 'line 3: write this byte as \\x[0-9a-f][0-9a-f]$' "$tiny_lm" --mask "$out/mask-bad"
+done
 refuses 2 "unknown option" "$tiny_lm" --sed 1
 refuses 2 "unknown option" "$tiny_lm" gamma
 refuses 2 "cpu, gpu or auto" "$tiny_lm" --backend tpu
@@ -580,6 +699,27 @@ if "$tiny_lm" --help | grep -q '^usage: tiny_lm'; then pass; else fail "--help";
 
 # ---- would it notice? ---------------------------------------------------------------------------
 
+# What a mutant does not change is compiled once, the reference in a file of its own.
+compile="${CC:-gcc} -O2 $native -std=c99 -ffp-contract=off -I. -I$here"
+printf '#define SPECVERIFY_REF_IMPLEMENTATION\n#include "specverify_ref.h"\n' >"$out/reference.c"
+apart='/#define SPECVERIFY_REF_IMPLEMENTATION/d'
+sed "$apart" $here/cpu.c >"$out/cpu.c"
+for source in $sources "$out/reference.c"; do
+    name=$(basename "$source")
+    [ "$name" = cpu.c ] && source=$out/cpu.c
+    $compile -c "$source" -o "$out/$name.o" || fail "$name does not compile alone"
+done
+
+# links NAME FILE SOURCE: the program with SOURCE in place of FILE
+links() {
+    objects=
+    for source in $sources reference.c; do
+        name=$(basename "$source")
+        [ "$name" = "$2" ] || objects="$objects $out/$name.o"
+    done
+    $compile "$3" $objects -lm -o "$out/$1" || fail "$1"
+}
+
 # mutant NAME FILE SED_SCRIPT: the program with one line changed
 mutant() {
     sed "$3" "$here/$2" >"$out/$1-$2"
@@ -587,8 +727,8 @@ mutant() {
         fail "$1: the line to change is gone"
         return 1
     fi
-    others=$(echo "$sources" | sed "s|$here/$2|$out/$1-$2|")
-    ${CC:-gcc} -O2 $native -std=c99 -ffp-contract=off -I. -I$here $others -lm -o "$out/$1" || fail "$1"
+    sed -i "$apart" "$out/$1-$2"
+    links "$1" "$2" "$out/$1-$2"
 }
 # A commit that forgets rows, or puts them one position too early.
 few='few[i] = s->cache.accepted_len[i] \/ 2'
@@ -688,6 +828,42 @@ if mutant doubt cpu.c 's/= s->cache.max_prob\[r\];/= 1 - s->cache.max_prob[r];/'
     fi
 fi
 
+# Drafts that are drawn without the filters that verification is told of; drawn with them, and it is
+# not told; plain decoding without the mask; a verification that takes the filters in another order.
+draws="specv_sample_desc d = sample_desc(s, which);"
+none="const specv_filters none = SPECV_ZERO;"
+if mutant unfiltered-draft cpu.c "s/$draws/$none & if (which == LM_DRAFT) d.filters = none;/"; then
+    notices unfiltered-draft "$out/unfiltered-draft" $left --rule token
+    notices unfiltered-draft "$out/unfiltered-draft" $left --rule block
+fi
+if mutant unfiltered-q cpu.c "s/d.draft_filters = lm_filters_of/if (0) &/"; then
+    notices unfiltered-q "$out/unfiltered-q" $left --rule token
+fi
+open='d.filters.mask = NULL, d.filters.mask_row = NULL, d.filters.num_mask_rows = 0;'
+if mutant unmasked-plain cpu.c "s/$draws/& if (which == LM_TARGET) $open/"; then
+    notices unmasked-plain "$out/unmasked-plain" $vary $mask
+    notices unmasked-plain "$out/unmasked-plain" $vary $mask --rule coupled
+fi
+told="d.filters = lm_filters_of(s->filters, \\&s->sampling, LM_TARGET);"
+if mutant other-order cpu.c "s/$told/& d.filters.order = (d.filters.order + 1) % 3;/"; then
+    notices other-order "$out/other-order" $filters $mask $cuts
+fi
+
+# Told by the law that tokens come from, in verification alone; told of the tokens beside.
+law_in_steps='s/^    d.emitted = s->told;/& d.emitted.raw = 0;/'
+if mutant told-law cpu.c "$law_in_steps"; then
+    notices told-law "$out/told-law" $vary --logprobs 2
+    if grep -q 'same text, but its byte at position [0-9]* has another ln p' "$out/refused"; then
+        pass
+    else
+        fail "told-law: not said where"
+    fi
+fi
+beside='s/(size_t)i \* ((size_t)e->limits.gamma + 1), (size_t)n/(size_t)(i * e->limits.gamma), (size_t)n/'
+if mutant told-beside engine.c "$beside"; then
+    notices told-beside "$out/told-beside" $vary --logprobs 0
+fi
+
 # Particles: the part that both backends share is a header, so a mutant has its folder.
 # particles_mutant NAME FILE SED_SCRIPT
 particles_mutant() {
@@ -698,9 +874,8 @@ particles_mutant() {
         fail "$1: the line to change is gone"
         return 1
     fi
-    others=$(echo "$sources" | sed "s|$here/cpu.c|$out/$1.d/cpu.c|")
-    ${CC:-gcc} -O3 $native -std=c99 -ffp-contract=off -I. -I$here $others -lm -o "$out/$1" ||
-        fail "$1"
+    sed -i "$apart" "$out/$1.d/cpu.c"
+    links "$1" cpu.c "$out/$1.d/cpu.c"
 }
 # caught NAME STATUS MESSAGE
 caught() { refuses "$2" "$3" "$out/$1" $smc --particles 8 --tokens 14 --page-size 5 --check; }
@@ -746,8 +921,18 @@ if particles_mutant waits particles.h "s/P_CALL(reshuffle,/$late/"; then
         fail "a launch that depends on the plan does not show in the log"
     fi
 fi
+# Told by that law everywhere: plain decoding says the same, the likelihood of the texts does not.
+if particles_mutant told-not-raw lm_emitted.h 's/e.raw = 1;/;/'; then
+    runs told-not-raw.txt "$all32" "$out/told-not-raw" $vary --likelihood --logprobs 1
+    if as_likely told-not-raw.txt; then fail "told-not-raw went unnoticed"; else pass; fi
+fi
+# Masks for the first position of a step alone.
+if particles_mutant one-mask lm_filters.h 's/j <= LM_MAX_GAMMA; j++) memcpy/j < 1; j++) memcpy/'; then
+    refuses 1 "never committed" "$out/one-mask" $vary $mask
+fi
 # Weights by the log-probabilities of other drafts; by a power of p that is 1 % too large; bonus
-# tokens of p^2 without their weight.
+# tokens of p^2 without their weight; drafts that the draft model filters, too, so that some of what
+# the target allows is never drawn; bonus tokens without filters.
 # biased NAME OTHER OPTIONS...
 biased() {
     name=$1 other=$2
@@ -770,69 +955,11 @@ if particles_mutant no-bonus-weight lm_particles.h 's/if (p->is_tempered) d.bonu
     biased no-bonus-weight "$squares_1" --temperature 32 --alpha 2 --gamma 3
 fi
 
-# ---- the CUDA backend, on tests/ptxrun ----------------------------------------------------------
-
-if command -v "${NVCC:-nvcc}" >/dev/null; then
-    ptxrun=${PTXRUN_OUT:-tests/ptxrun/build}
-    [ -f "$ptxrun/libcudart.so.13" ] || make -s -C tests/ptxrun OUT="$(realpath -m "$ptxrun")"
-    ptxrun=$(realpath "$ptxrun")
-    if bash $here/build_gpu.sh "$out/tiny_lm_cuda" compute_90 -cudart shared -no-compress -lineinfo; then
-        on_ptxrun() { LD_LIBRARY_PATH="$ptxrun" PTXRUN_EXIT=1 "$out/tiny_lm_cuda" "$@"; }
-        few="--prompts $out/prompts-4 --tokens 8 --batch 3"
-        runs few-cpu "$all4" "$out/tiny_lm" --backend cpu $few
-        runs few-cuda-cpu "$all4" on_ptxrun --backend cpu $few && equals few-cuda-cpu few-cpu
-        runs few-gpu "$all4" on_ptxrun --backend gpu $few && equals few-gpu few-cpu
-        head -n 2 "$out/prompts-4" >"$out/prompts-2"
-        few="--prompts $out/prompts-2 --tokens 5 --batch 2 --gamma 2"
-        all2="identical to plain decoding: 2 of 2"
-        runs hard-cpu "$all2" "$out/tiny_lm" --backend cpu $few
-        PTXRUN_OPTS="seed=1 weak=1 split=20 approx=jitter"
-        export PTXRUN_OPTS
-        runs hard-gpu "$all2" on_ptxrun $few && equals hard-gpu hard-cpu
-        printf 'And\nLet\n' >"$out/prompts-tiny"
-        few="--prompts $out/prompts-tiny --tokens 5 --batch 2 --gamma 3"
-        for rule in token block coupled; do
-            drafter=model last=$counts
-            [ $rule = coupled ] && drafter=ngram last=$all2
-            how="--rule $rule --drafter $drafter"
-            runs $rule-cpu "$last" "$out/tiny_lm" --backend cpu $few $how
-            runs $rule-gpu "$last" on_ptxrun --backend gpu $few $how && equals $rule-gpu $rule-cpu
-        done
-        for rule in greedy token coupled; do
-            last=$all2
-            [ $rule = token ] && last=$counts
-            runs budget-$rule-cpu "$last" "$out/tiny_lm" --backend cpu $few --rule $rule --budget 3
-            runs budget-$rule-gpu "$last" on_ptxrun --backend gpu $few --rule $rule --budget 3
-            equals budget-$rule-gpu budget-$rule-cpu
-            same_drafts budget-$rule-gpu budget-$rule-cpu
-        done
-        printf 'And\nLet\nI\n' >"$out/prompts-tiny"
-        all3="identical to plain decoding: 3 of 3"
-        few="--prompts $out/prompts-tiny --tokens 4 --gamma 2 --vary-tokens"
-        for how in "--cache paged --page-size 2 --continuous --batch 2" \
-            "--cache padded --continuous --batch 2" "--cache padded --realign copy --batch 3" \
-            "--cache gap --batch 3" "--exspec 3 --batch 2"; do
-            case $how in *copy*) PTXRUN_OPTS= ;; esac # from here on without hard weather: it costs
-            way=$(echo $how | tr -d ' ')
-            runs "cpu$way" "$all3" "$out/tiny_lm" --backend cpu $few $how
-            runs "gpu$way" "$all3" on_ptxrun --backend gpu $few $how
-            equals "gpu$way" "cpu$way" && same_drafts "gpu$way" "cpu$way"
-        done
-        printf 'And\nLet\n' >"$out/prompts-tiny"
-        for alpha in 1 2; do
-            few="--rule smc --prompts $out/prompts-tiny --tokens 6 --gamma 2 --particles 3 --page-size 2"
-            few="$few --alpha $alpha --check --log-launches"
-            runs smc-cpu-$alpha "$free" "$out/tiny_lm" --backend cpu $few
-            runs smc-gpu-$alpha "$free" on_ptxrun --backend gpu $few
-            if cmp -s "$out/smc-cpu-$alpha" "$out/smc-gpu-$alpha"; then pass; else
-                fail "smc, alpha $alpha: the backends differ"
-            fi
-        done
-    else
-        fail "the CUDA version does not compile"
-    fi
-else
-    skip "the CUDA backend" "no ${NVCC:-nvcc}"
+if particles_mutant smc-cut-drafts lm_filters.h 's/given \&= LM_MASK;/;/'; then
+    biased smc-cut-drafts "1 0" --temperature 16 --gamma 3 $mask --top-k 28 --top-p 0.95
+fi
+if particles_mutant smc-open-bonus particles.h "s/d.temperature = s->particles.bonus_t/$none d.filters = none; &/"; then
+    biased smc-open-bonus "$left_1" --temperature 48 --alpha 2 --gamma 3 $mask --top-k 32
 fi
 
 echo "$passed passed, $failed failed, $skipped skipped"

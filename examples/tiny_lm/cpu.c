@@ -6,6 +6,8 @@
 #define _POSIX_C_SOURCE 200809L
 #include "lm.h"
 #include "lm_cache.h"
+#include "lm_emitted.h"
+#include "lm_filters.h"
 #include "lm_math.h"
 #include "lm_particles.h"
 #define SPECVERIFY_REF_IMPLEMENTATION
@@ -42,6 +44,8 @@ typedef struct cpu_state {
     float *temperature, *warm;   /* [batch]; warm: 1, see keep_confidence */
     uint64_t *seed;              /* [batch] */
     int32_t *position, *sampled; /* [batch] */
+    lm_filter_arrays *filters;
+    specv_emitted told; /* [batch][gamma + 1] */
     void *kit_scratch;
     int64_t kit_scratch_bytes;
 
@@ -238,8 +242,8 @@ static void note(const lm_backend *backend, const char *what, int32_t rows, int3
 
 /* ---- from logits to tokens ------------------------------------------------------------------ */
 
-/* Of one pass: a token for each of up to `batch` rows. */
-static specv_sample_desc sample_desc(const cpu_state *s) {
+/* Of one pass of a model: a token for each of up to `batch` rows. */
+static specv_sample_desc sample_desc(const cpu_state *s, int which) {
     specv_sample_desc d = SPECV_ZERO;
     d.num_active = s->cache.num_active;
     d.batch = s->limits.batch;
@@ -248,6 +252,8 @@ static specv_sample_desc sample_desc(const cpu_state *s) {
     d.temperature = s->temperature;
     d.seed = s->seed;
     d.position = s->position;
+    d.filters = lm_filters_of(s->filters, &s->sampling, which);
+    if (which == LM_TARGET) d.emitted = s->told;
     d.token = s->sampled;
     d.max_prob = s->cache.max_prob;
     d.scratch = s->kit_scratch;
@@ -255,9 +261,10 @@ static specv_sample_desc sample_desc(const cpu_state *s) {
     return d;
 }
 
-static int sample(lm_backend *backend, const lm_row *rows, int32_t num_rows, lm_pick pick) {
+static int sample(lm_backend *backend, int which, const lm_row *rows, int32_t num_rows,
+                  lm_pick pick) {
     const cpu_state *s = (const cpu_state *)backend->state;
-    specv_sample_desc d = sample_desc(s);
+    specv_sample_desc d = sample_desc(s, which);
     if (s->limits.particles && pick.stream == SPECV_STREAM_DRAFT)
         d.logprob = s->particles.draft_logprob + times(pick.step_row, s->limits.batch);
     note(backend, "sample", num_rows, 0);
@@ -281,7 +288,7 @@ static int sample(lm_backend *backend, const lm_row *rows, int32_t num_rows, lm_
  * the text: the largest probability at temperature 1, by a call whose tokens go nowhere. */
 static int keep_confidence(lm_backend *backend, const lm_row *rows, int32_t num_rows) {
     const cpu_state *s = (const cpu_state *)backend->state;
-    specv_sample_desc d = sample_desc(s);
+    specv_sample_desc d = sample_desc(s, LM_DRAFT);
     d.temperature = s->warm;
     *s->cache.num_active = num_rows;
     if (specv_temperature_is_0(s->sampling.temperature) &&
@@ -316,7 +323,7 @@ static int cpu_forward(lm_backend *backend, int which, const lm_row *rows, int32
             memcpy(m->kept + times(rows[r].keep_at, vocab), logits, (size_t)vocab * sizeof(float));
     }
     if ((pick.method == LM_PICK_CDF || pick.method == LM_PICK_GUMBEL) &&
-        sample(backend, rows, num_rows, pick) != 0)
+        sample(backend, which, rows, num_rows, pick) != 0)
         return -1;
     if (which == LM_DRAFT && s->limits.budget && num_rows > 0)
         return keep_confidence(backend, rows, num_rows);
@@ -338,10 +345,15 @@ static specv_verify_sample_desc verify_sample_desc(const cpu_state *s) {
     d.verify.target_tokens = NULL;
     d.rule = s->sampling.rule;
     d.target.data = s->models[LM_TARGET].kept;
-    if (s->sampling.use_draft_logits) d.draft.data = s->models[LM_DRAFT].kept;
+    d.filters = lm_filters_of(s->filters, &s->sampling, LM_TARGET);
+    if (s->sampling.use_draft_logits) {
+        d.draft.data = s->models[LM_DRAFT].kept;
+        d.draft_filters = lm_filters_of(s->filters, &s->sampling, LM_DRAFT);
+    }
     d.temperature = s->temperature;
     d.seed = s->seed;
     d.position = s->position;
+    d.emitted = s->told;
     d.lse = s->particles.lse;
     d.target_logprob = s->particles.target_logprob; /* null but for rule smc */
     d.scratch = s->kit_scratch;
@@ -352,8 +364,15 @@ static specv_verify_sample_desc verify_sample_desc(const cpu_state *s) {
 static int judge(const cpu_state *s) {
     const specv_verify_greedy_desc greedy = verify_desc(s);
     const specv_verify_sample_desc sampled = verify_sample_desc(s);
-    if (s->sampling.rule == SPECV_RULE_GREEDY) return specv_ref_verify_greedy(&greedy);
+    if (s->sampling.by_choice) return specv_ref_verify_greedy(&greedy);
     return specv_ref_verify_sample(&sampled);
+}
+
+static int cpu_read_told(lm_backend *backend, void *told) {
+    const cpu_state *s = (const cpu_state *)backend->state;
+    const size_t bytes = lm_told_bytes(&s->sampling, &s->limits);
+    memcpy(told, s->told.logprob, bytes);
+    return 0;
 }
 
 static int cpu_spend(lm_backend *backend, int32_t num_seqs, int32_t *draft_len) {
@@ -721,12 +740,17 @@ static void allocate_verification(cpu_state *s) {
 /* The kit's scratch memory: a sampler's batch needs no more than a verification's. */
 static int allocate_sampling(cpu_state *s) {
     const size_t batch = (size_t)s->limits.batch;
+    void *told;
     s->temperature = floats(s, batch);
     s->warm = floats(s, batch);
     s->seed = (uint64_t *)zeroed(s, batch, sizeof(uint64_t));
     s->position = ints(s, batch);
     s->sampled = ints(s, batch);
+    s->filters = (lm_filter_arrays *)zeroed(s, 1, sizeof *s->filters);
+    told = zeroed(s, lm_told_bytes(&s->sampling, &s->limits), 1);
     if (s->out_of_memory) return SPECV_OK;
+    s->told = lm_emitted_in(told, &s->sampling, batch * ((size_t)s->limits.gamma + 1));
+    lm_fill_filters(s->filters, &s->sampling.filters);
     for (size_t i = 0; i < batch; i++) s->temperature[i] = s->sampling.temperature, s->warm[i] = 1;
     s->kit_scratch_bytes = specv_verify_sample_scratch_bytes(s->limits.batch, s->limits.gamma,
                                                              s->models[LM_TARGET].dims.vocab);
@@ -809,6 +833,7 @@ void lm_cpu_backend(lm_backend *backend) {
     backend->forward = cpu_forward;
     backend->spend = cpu_spend;
     backend->verify = cpu_verify;
+    backend->read_told = cpu_read_told;
     backend->commit = cpu_commit;
     backend->leave = cpu_leave;
     backend->move = cpu_move;

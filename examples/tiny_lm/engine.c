@@ -93,7 +93,7 @@ uint64_t request_seed(const engine *e, uint32_t request) {
 
 lm_pick pick_of(const engine *e, int32_t stream, int32_t step_row) {
     lm_pick pick = {LM_PICK_CDF, 0, 0};
-    if (e->sampling.rule == SPECV_RULE_GREEDY) pick.method = LM_PICK_LARGEST;
+    if (e->sampling.by_choice) pick.method = LM_PICK_LARGEST;
     pick.stream = stream;
     if (e->sampling.rule == SPECV_RULE_COUPLED)
         pick.method = LM_PICK_GUMBEL, pick.stream = SPECV_STREAM_COUPLED;
@@ -119,19 +119,38 @@ static void prefill(engine *e, int which, const sequence *seqs, int32_t num_seqs
     lap(e, PREFILL, start);
 }
 
-void plain_steps(engine *e, sequence *seqs, int32_t num_seqs, lm_pick pick) {
+/* ---- what is told of tokens ------------------------------------------------------------------ */
+
+/* Of the last pass or verification. */
+static void read_told(engine *e) {
+    if (e->told.logprob) must(e, e->backend.read_told(&e->backend, e->told.logprob));
+}
+
+/* Of token `pos` of a text. */
+static size_t token_of(const engine *e, const sequence *s, int32_t pos, const outcome *result) {
+    return (size_t)(s->number - result->first) * (size_t)e->limits.max_seq + (size_t)pos;
+}
+
+/* ---- plain steps ---------------------------------------------------------------------------- */
+
+void plain_steps(engine *e, sequence *seqs, int32_t num_seqs, lm_pick pick, const outcome *result) {
     const double start = e->backend.seconds(&e->backend);
     for (int32_t live = num_seqs; live > 0; e->passes[PLAIN]++) {
+        size_t token[LM_MAX_BATCH];
         int32_t num_rows = 0;
         for (int32_t i = 0; i < num_seqs; i++) {
             sequence *s = &seqs[i];
             if (s->len == s->enough) continue;
+            token[num_rows] = token_of(e, s, s->len, result);
             e->rows[num_rows++] =
                 row_of(e, s, s->len - 1, text_at(e, s, s->len - 1), text_at(e, s, s->len));
             s->column[s->len] = s->len;
             if (++s->len == s->enough) live--;
         }
         must(e, e->backend.forward(&e->backend, LM_TARGET, e->rows, num_rows, 0, pick));
+        read_told(e);
+        for (int32_t r = 0; r < num_rows; r++)
+            lm_copy_emitted(&result->told, token[r], &e->told, (size_t)r, 1);
     }
     lap(e, PLAIN, start);
 }
@@ -213,8 +232,8 @@ static void draft_on_host(engine *e, const sequence *seqs, int32_t num_seqs, int
 static void score_drafts(engine *e, const sequence *seqs, int32_t num_seqs,
                          const int32_t *draft_len) {
     const int waits = e->speculative.kind == LM_RAGGED || e->speculative.kind == LM_PAGED;
-    const int greedy = e->sampling.rule == SPECV_RULE_GREEDY;
-    const lm_pick pick = greedy ? pick_of(e, SPECV_STREAM_TARGET, 0) : no_pick;
+    const int by_choice = e->sampling.by_choice;
+    const lm_pick pick = by_choice ? pick_of(e, SPECV_STREAM_TARGET, 0) : no_pick;
     int32_t num_rows = 0;
     for (int32_t i = 0; i < num_seqs; i++) {
         const sequence *s = &seqs[i];
@@ -224,7 +243,7 @@ static void score_drafts(engine *e, const sequence *seqs, int32_t num_seqs,
             lm_row *row = &e->rows[num_rows++];
             *row = row_of(e, s, s->len - 1 + j, j == 0 ? text_at(e, s, s->len - 1) : drafts + j - 1,
                           e->limits.target_at + choice);
-            if (!greedy) row->keep_at = choice;
+            if (!by_choice) row->keep_at = choice;
             row->seq = i;
             if (waits) row->scratch_from = column_of(s, s->len - 1);
         }
@@ -245,7 +264,7 @@ static void find_columns(engine *e, sequence *s, int32_t accepted) {
     for (int32_t pos = 0; pos < len; pos++) s->column[pos] = first + pos;
 }
 
-static void step(engine *e, sequence *seqs, int32_t num_seqs) {
+static void step(engine *e, sequence *seqs, int32_t num_seqs, const outcome *result) {
     int32_t draft_len[LM_MAX_BATCH], position[LM_MAX_BATCH], draft_end[LM_MAX_BATCH];
     int32_t text[LM_MAX_BATCH], accepted_len[LM_MAX_BATCH], num_emitted[LM_MAX_BATCH];
     uint64_t seed[LM_MAX_BATCH];
@@ -272,12 +291,15 @@ static void step(engine *e, sequence *seqs, int32_t num_seqs) {
     score_drafts(e, seqs, num_seqs, draft_len);
     time = lap(e, TARGET, time);
     must(e, e->backend.verify(&e->backend, &judged));
+    read_told(e);
     time = lap(e, VERIFY, time);
     must(e, e->backend.commit(&e->backend, &judged));
     for (int32_t i = 0; i < num_seqs; i++) {
         sequence *s = &seqs[i];
         if (num_emitted[i] != accepted_len[i] + 1) lost_position(e);
         find_columns(e, s, accepted_len[i]);
+        lm_copy_emitted(&result->told, token_of(e, s, s->len, result), &e->told,
+                        (size_t)i * ((size_t)e->limits.gamma + 1), (size_t)num_emitted[i]);
         s->len += num_emitted[i];
         if (s->draft_cached > s->len - 1) s->draft_cached = s->len - 1; /* forget rejected drafts */
     }
@@ -315,8 +337,8 @@ void read_text(engine *e, const sequence *s, int32_t *text) {
     for (int32_t pos = 0; pos < s->len; pos++) text[pos] = e->text[s->column[pos]];
 }
 
-static void keep(engine *e, const sequence *s, int32_t first, const outcome *result) {
-    const int32_t i = s->number - first;
+static void keep(engine *e, const sequence *s, const outcome *result) {
+    const int32_t i = s->number - result->first;
     read_text(e, s, result->text + i * e->limits.max_seq);
     if (result->kv) result->kv[i] = kv_fingerprint(e, s);
 }
@@ -390,20 +412,19 @@ void decode_plainly(engine *e, const prompts *p, int32_t first, int32_t count,
                     const outcome *result) {
     sequence seqs[LM_MAX_BATCH];
     start_batch(e, &e->plain, p, first, count, seqs);
-    plain_steps(e, seqs, count, pick_of(e, SPECV_STREAM_TARGET, 0));
-    for (int32_t i = 0; i < count; i++) keep(e, &seqs[i], first, result);
+    plain_steps(e, seqs, count, pick_of(e, SPECV_STREAM_TARGET, 0), result);
+    for (int32_t i = 0; i < count; i++) keep(e, &seqs[i], result);
 }
 
-int32_t step_and_leave(engine *e, sequence *seqs, int32_t num_seqs, int32_t first,
-                       const outcome *result) {
+int32_t step_and_leave(engine *e, sequence *seqs, int32_t num_seqs, const outcome *result) {
     uint8_t finished[LM_MAX_BATCH];
     int32_t live = 0, num_finished = 0;
     double time;
-    step(e, seqs, num_seqs);
+    step(e, seqs, num_seqs, result);
     for (int32_t i = 0; i < num_seqs; i++) {
         finished[i] = seqs[i].len >= seqs[i].enough;
         num_finished += finished[i];
-        if (finished[i]) keep(e, &seqs[i], first, result);
+        if (finished[i]) keep(e, &seqs[i], result);
     }
     if (num_finished == 0) return num_seqs;
     time = e->backend.seconds(&e->backend);
@@ -433,7 +454,7 @@ static void decode_in_order(engine *e, const prompts *p, int32_t first, int32_t 
             enter(e, &e->speculative, p, first + done, seqs, live, coming);
             live += coming, done += coming;
         }
-        live = step_and_leave(e, seqs, live, first, result);
+        live = step_and_leave(e, seqs, live, result);
     }
 }
 
@@ -470,7 +491,7 @@ static int32_t pick_batch(engine *e, const sequence *window, int32_t num_waiting
 /* The window takes back what a batch has become. Returns how many wait on; their order stays, and
  * behind them are the free slots. */
 static int32_t put_back(engine *e, sequence *window, int32_t num_waiting, const sequence *batch,
-                        int32_t num_seqs, int32_t first, const outcome *result) {
+                        int32_t num_seqs, const outcome *result) {
     int32_t live = 0;
     for (int32_t i = 0; i < num_waiting; i++) {
         sequence s = window[i];
@@ -478,7 +499,7 @@ static int32_t put_back(engine *e, sequence *window, int32_t num_waiting, const 
             if (batch[j].slot == s.slot) s = batch[j], s.pad = 0;
         window[i] = s;
         if (s.len == s.end) {
-            keep(e, &s, first, result);
+            keep(e, &s, result);
             continue;
         }
         window[i] = window[live];
@@ -501,11 +522,11 @@ static void decode_by_length(engine *e, const prompts *p, int32_t first, int32_t
         time = e->backend.seconds(&e->backend);
         num_seqs = pick_batch(e, window, num_waiting, batch);
         lap(e, ALIGN, time);
-        step(e, batch, num_seqs);
+        step(e, batch, num_seqs, result);
         time = e->backend.seconds(&e->backend);
         align(e, batch, num_seqs, 1);
         lap(e, ALIGN, time);
-        num_waiting = put_back(e, window, num_waiting, batch, num_seqs, first, result);
+        num_waiting = put_back(e, window, num_waiting, batch, num_seqs, result);
     }
 }
 

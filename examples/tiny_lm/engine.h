@@ -11,7 +11,7 @@
 #ifndef ENGINE_H
 #define ENGINE_H
 
-#include "lm.h"
+#include "lm_emitted.h"
 
 enum { EXIT_DIFFERENT = 1, EXIT_UNUSABLE = 2 };
 enum { DRAFTER_MODEL, DRAFTER_NGRAM, DRAFTER_RANDOM, NUM_DRAFTERS };
@@ -40,10 +40,11 @@ typedef struct engine {
     uint64_t seed;
     lm_row *rows; /* [max_rows] */
     lm_dims target, draft;
-    float *kv;        /* [max_seq][d_model], one plane of one sequence on the host */
-    int32_t *text;    /* [text_stride], one slot's text on the host */
-    int32_t *columns; /* [slots][max_seq], see sequence */
-    int32_t width;    /* PADDED, GAP: columns in use */
+    float *kv;          /* [max_seq][d_model], one plane of one sequence on the host */
+    int32_t *text;      /* [text_stride], one slot's text on the host */
+    int32_t *columns;   /* [slots][max_seq], see sequence */
+    int32_t width;      /* PADDED, GAP: columns in use */
+    specv_emitted told; /* [batch][gamma + 1] of the last pass or verification, on the host */
     double seconds[NUM_PHASES];
     int64_t passes[NUM_PHASES];
     int64_t drafted;                      /* of these a budget may leave some unverified */
@@ -64,10 +65,12 @@ typedef struct sequence {
     uint64_t seed;
 } sequence;
 
-/* What prompts became. */
+/* What prompts became: prompt first + i is at i. */
 typedef struct outcome {
-    int32_t *text; /* [count][max_seq] */
-    uint64_t *kv;  /* [count] fingerprint of the target's KV cache, or null */
+    int32_t first;
+    int32_t *text;      /* [count][max_seq] */
+    uint64_t *kv;       /* [count] fingerprint of the target's KV cache, or null */
+    specv_emitted told; /* [count][max_seq] of tokens that were added, as far as any is told */
 } outcome;
 
 void die(const char *subject, const char *problem);
@@ -87,7 +90,7 @@ lm_pick pick_of(const engine *e, int32_t stream, int32_t step_row);
 uint64_t request_seed(const engine *e, uint32_t request);
 uint64_t fold(uint64_t hash, const void *bytes, size_t num_words);
 
-/* Prompts first .. first+count-1, at most a batch; results at result[0 .. count-1]. */
+/* Prompts first .. first+count-1, at most a batch. */
 void decode_plainly(engine *e, const prompts *p, int32_t first, int32_t count,
                     const outcome *result);
 /* The same, any number of prompts, by the engine's schedule. */
@@ -99,10 +102,9 @@ void decode_speculatively(engine *e, const prompts *p, int32_t first, int32_t co
 void start_batch(engine *e, const lm_layout *layout, const prompts *p, int32_t first, int32_t count,
                  sequence *seqs);
 void restart_batch(engine *e, const lm_layout *layout, sequence *seqs, int32_t count);
-void plain_steps(engine *e, sequence *seqs, int32_t num_seqs, lm_pick pick);
+void plain_steps(engine *e, sequence *seqs, int32_t num_seqs, lm_pick pick, const outcome *result);
 /* Returns how many are left, in front and in order; those who leave are kept in result. */
-int32_t step_and_leave(engine *e, sequence *seqs, int32_t num_seqs, int32_t first,
-                       const outcome *result);
+int32_t step_and_leave(engine *e, sequence *seqs, int32_t num_seqs, const outcome *result);
 void read_text(engine *e, const sequence *s, int32_t *text);
 
 #endif

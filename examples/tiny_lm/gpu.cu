@@ -10,6 +10,8 @@
 
 #include "lm.h"
 #include "lm_cache.h"
+#include "lm_emitted.h"
+#include "lm_filters.h"
 #include "lm_math.h"
 #include "lm_particles.h"
 
@@ -71,6 +73,8 @@ typedef struct gpu_state {
     float *warm;        /* [batch] 1, see keep_confidence */
     int32_t *sampled;   /* [batch] */
     sample_in *sample;
+    lm_filter_arrays *filters;
+    specv_emitted told; /* [batch][gamma + 1] */
     void *kit_scratch;
     int64_t kit_scratch_bytes;
 
@@ -381,8 +385,8 @@ static void note(const lm_backend *backend, const char *what, int32_t rows, int3
 
 /* ---- host: from logits to tokens ------------------------------------------------------------ */
 
-/* Of one pass: a token for each of up to `batch` rows. */
-static specv_sample_desc sample_desc(const gpu_state *s) {
+/* Of one pass of a model: a token for each of up to `batch` rows. */
+static specv_sample_desc sample_desc(const gpu_state *s, int which) {
     specv_sample_desc d = SPECV_ZERO;
     d.num_active = &s->sample->num_active;
     d.batch = s->limits.batch;
@@ -391,6 +395,8 @@ static specv_sample_desc sample_desc(const gpu_state *s) {
     d.temperature = s->temperature;
     d.seed = s->sample->seed;
     d.position = s->sample->position;
+    d.filters = lm_filters_of(s->filters, &s->sampling, which);
+    if (which == LM_TARGET) d.emitted = s->told;
     d.token = s->sampled;
     d.max_prob = s->cache.max_prob;
     d.scratch = s->kit_scratch;
@@ -399,10 +405,10 @@ static specv_sample_desc sample_desc(const gpu_state *s) {
 }
 
 /* s->rows + first are these rows on the device. */
-static int sample(lm_backend *backend, const lm_row *rows, int32_t num_rows, int32_t first,
-                  lm_pick pick) {
+static int sample(lm_backend *backend, int which, const lm_row *rows, int32_t num_rows,
+                  int32_t first, lm_pick pick) {
     const gpu_state *s = (const gpu_state *)backend->state;
-    specv_sample_desc d = sample_desc(s);
+    specv_sample_desc d = sample_desc(s, which);
     sample_in in;
     note(backend, "sample", num_rows, 0);
     if (s->limits.particles && pick.stream == SPECV_STREAM_DRAFT)
@@ -427,7 +433,7 @@ static int sample(lm_backend *backend, const lm_row *rows, int32_t num_rows, int
  * that at temperature 1. Why: at the same place in cpu.c. */
 static int keep_confidence(lm_backend *backend, int32_t num_rows, int32_t first) {
     const gpu_state *s = (const gpu_state *)backend->state;
-    specv_sample_desc d = sample_desc(s);
+    specv_sample_desc d = sample_desc(s, LM_DRAFT);
     d.temperature = s->warm;
     if (specv_temperature_is_0(s->sampling.temperature) &&
         (send_ints(backend, &s->sample->num_active, &num_rows, 1) != 0 ||
@@ -461,7 +467,7 @@ static int gpu_forward(lm_backend *backend, int which, const lm_row *rows, int32
     }
     if (check(backend, cudaGetLastError()) != 0) return -1;
     if ((pick.method == LM_PICK_CDF || pick.method == LM_PICK_GUMBEL) &&
-        sample(backend, rows + num_silent, num_loud, num_silent, pick) != 0)
+        sample(backend, which, rows + num_silent, num_loud, num_silent, pick) != 0)
         return -1;
     if (which == LM_DRAFT && s->limits.budget && num_loud > 0)
         return keep_confidence(backend, num_loud, num_silent);
@@ -483,10 +489,15 @@ static specv_verify_sample_desc verify_sample_desc(const gpu_state *s) {
     d.verify.target_tokens = NULL;
     d.rule = s->sampling.rule;
     d.target.data = s->models[LM_TARGET].kept;
-    if (s->sampling.use_draft_logits) d.draft.data = s->models[LM_DRAFT].kept;
+    d.filters = lm_filters_of(s->filters, &s->sampling, LM_TARGET);
+    if (s->sampling.use_draft_logits) {
+        d.draft.data = s->models[LM_DRAFT].kept;
+        d.draft_filters = lm_filters_of(s->filters, &s->sampling, LM_DRAFT);
+    }
     d.temperature = s->temperature;
     d.seed = s->in->seed;
     d.position = s->in->position;
+    d.emitted = s->told;
     d.lse = s->particles.lse;
     d.target_logprob = s->particles.target_logprob; /* null but for rule smc */
     d.scratch = s->kit_scratch;
@@ -497,8 +508,14 @@ static specv_verify_sample_desc verify_sample_desc(const gpu_state *s) {
 static int judge(const gpu_state *s) {
     const specv_verify_greedy_desc greedy = verify_desc(s);
     const specv_verify_sample_desc sampled = verify_sample_desc(s);
-    if (s->sampling.rule == SPECV_RULE_GREEDY) return specv_verify_greedy(&greedy, s->stream);
+    if (s->sampling.by_choice) return specv_verify_greedy(&greedy, s->stream);
     return specv_verify_sample(&sampled, s->stream);
+}
+
+static int gpu_read_told(lm_backend *backend, void *told) {
+    const gpu_state *s = (const gpu_state *)backend->state;
+    const size_t bytes = lm_told_bytes(&s->sampling, &s->limits);
+    return fetch(backend, told, s->told.logprob, bytes);
 }
 
 static int gpu_spend(lm_backend *backend, int32_t num_seqs, int32_t *draft_len) {
@@ -910,12 +927,19 @@ static void allocate_verification(gpu_state *s) {
 static int allocate_sampling(gpu_state *s) {
     const size_t batch = (size_t)s->limits.batch;
     float temperature[LM_MAX_BATCH], warm[LM_MAX_BATCH];
+    lm_filter_arrays filters;
+    void *told;
     s->temperature = floats(s, batch);
     s->warm = floats(s, batch);
     s->sampled = (int32_t *)zeroed(s, batch, sizeof(int32_t));
     s->sample = (sample_in *)zeroed(s, 1, sizeof(sample_in));
+    s->filters = (lm_filter_arrays *)zeroed(s, 1, sizeof filters);
+    told = zeroed(s, lm_told_bytes(&s->sampling, &s->limits), 1);
     if (s->error != cudaSuccess) return SPECV_OK;
+    s->told = lm_emitted_in(told, &s->sampling, batch * ((size_t)s->limits.gamma + 1));
     for (size_t i = 0; i < batch; i++) temperature[i] = s->sampling.temperature, warm[i] = 1;
+    lm_fill_filters(&filters, &s->sampling.filters);
+    upload(s, s->filters, &filters, sizeof filters);
     upload(s, s->warm, warm, batch * sizeof(float));
     upload(s, s->temperature, temperature, batch * sizeof(float));
     s->kit_scratch_bytes = specv_verify_sample_scratch_bytes(s->limits.batch, s->limits.gamma,
@@ -985,6 +1009,7 @@ void lm_gpu_backend(lm_backend *backend) {
     backend->forward = gpu_forward;
     backend->spend = gpu_spend;
     backend->verify = gpu_verify;
+    backend->read_told = gpu_read_told;
     backend->commit = gpu_commit;
     backend->leave = gpu_leave;
     backend->move = gpu_move;

@@ -24,6 +24,8 @@ void open_judge(engine *judge, const engine *e, const lm_model *models) {
     judge->sampling.rule = SPECV_RULE_SCORE;
     judge->sampling.temperature = 1;
     judge->sampling.alpha = 1;
+    judge->sampling.filters = e->sampling.filters;
+    judge->sampling.tell = LM_TELL_LOGPROB;
     limits->batch = limits->slots = JUDGE_BATCH;
     limits->gamma = JUDGE_CHUNK;
     limits->max_rows = JUDGE_BATCH * (JUDGE_CHUNK + 1);
@@ -88,7 +90,7 @@ static double score_chunk(engine *judge, const int32_t *text, const int32_t *at,
                           const int32_t *chunk, int32_t count) {
     static const lm_pick no_pick = {LM_PICK_NONE, 0, 0};
     const int32_t gamma = judge->limits.gamma;
-    float logprob[JUDGE_BATCH * JUDGE_CHUNK];
+    float logprob[JUDGE_BATCH * (JUDGE_CHUNK + 1)];
     uint64_t seed[JUDGE_BATCH] = {0};
     int32_t unused[JUDGE_BATCH] = {0}, num_rows = 0;
     const lm_step step = {count, chunk, at, unused, unused, seed, unused, unused, unused};
@@ -105,9 +107,9 @@ static double score_chunk(engine *judge, const int32_t *text, const int32_t *at,
     must(judge,
          judge->backend.forward(&judge->backend, LM_TARGET, judge->rows, num_rows, 0, no_pick));
     must(judge, judge->backend.verify(&judge->backend, &step));
-    must(judge, judge->backend.read_logprobs(&judge->backend, logprob));
+    must(judge, judge->backend.read_told(&judge->backend, logprob));
     for (int32_t i = 0; i < count; i++)
-        for (int32_t j = 0; j < chunk[i]; j++) sum += (double)logprob[i * gamma + j];
+        for (int32_t j = 0; j < chunk[i]; j++) sum += (double)logprob[i * (gamma + 1) + j];
     return sum;
 }
 

@@ -5,7 +5,8 @@
  *   model.c     loads a model: checks the file, decodes fp16, lays the weights out for the backends
  *   cpu.c       backend in plain C, verification and cache by specverify_ref.h
  *   gpu.cu      backend in CUDA, verification and cache by specverify.cuh
- *   lm_cache.h  what both tell the kit about their caches
+ *   lm_cache.h  what both tell the kit about their caches; lm_filters.h: about filters;
+ *               lm_emitted.h: what they want to know of tokens
  *   particles.h rule smc in both: the kit's calls of a cycle; lm_particles.h: their descriptors
  *   engine.c    plain decoding, speculative decoding, who is in the batch
  *   tiny_lm.c   options, the comparison, the report
@@ -25,7 +26,7 @@
 extern "C" {
 #endif
 
-enum { LM_MAX_BATCH = 256, LM_MAX_LAYERS = 64 };
+enum { LM_MAX_BATCH = 256, LM_MAX_GAMMA = 64, LM_MAX_LAYERS = 64, LM_VOCAB = 256 };
 
 /* ---- model ---------------------------------------------------------------------------------- */
 
@@ -132,7 +133,7 @@ typedef struct lm_limits {
     int32_t text_stride;  /* the board starts with the text area: [slots][text_stride] */
     int32_t prompt_at;    /* on the board: [slots][max_seq] */
     int32_t draft_at;     /* on the board: [batch][gamma] drafts of a step */
-    int32_t target_at;    /* on the board: [batch][gamma + 1] choices of the target, rule GREEDY */
+    int32_t target_at;    /* on the board: [batch][gamma + 1] choices of the target */
     int32_t board_size;
     /* the most of any layout that `begin` will name */
     int32_t cache_columns, num_pages, table_size; /* table_size: [slots][pages of a slot] */
@@ -141,15 +142,34 @@ typedef struct lm_limits {
         particles; /* of a request, rule smc; 0: none. Then slots = batch = requests * particles */
 } lm_limits;
 
-/* How drafts are judged. GREEDY compares them with the target's choices on the board; the others
- * look at the logits that passes kept: [batch][gamma + 1] of the target, [batch][gamma] of the
- * draft model. */
+/* What a text may be made of, in all requests and at every position. What is not given is off. */
+enum { LM_MASK = 1, LM_TOP_K = 2, LM_TOP_P = 4, LM_MIN_P = 8 };
+
+typedef struct lm_filters {
+    int32_t given; /* LM_MASK and so on */
+    int32_t top_k;
+    float top_p, min_p;
+    int32_t order;                /* specv_filter_order */
+    uint32_t mask[LM_VOCAB / 32]; /* bit x % 32 of word x / 32: byte x is allowed */
+} lm_filters;
+
+/* What is told of every token of the target: LOGPROB: its ln p, by the law that it comes from. RAW:
+ * ln p by the logits themselves, at temperature 1 and without filters, its rank, and the num_top
+ * likeliest tokens with theirs. */
+enum { LM_TELL_NOTHING, LM_TELL_LOGPROB, LM_TELL_RAW };
+
+/* How drafts are judged. By choice: they are compared with the target's choices on the board, which
+ * rule GREEDY does if there are no filters and nothing is told. Else by the logits that passes
+ * kept: [batch][gamma + 1] of the target, [batch][gamma] of the draft model. */
 typedef struct lm_sampling {
     int32_t rule; /* specv_rule */
+    int32_t by_choice;
     float temperature;
+    lm_filters filters;
     int32_t use_draft_logits; /* 0: drafts are judged as if nothing else could have been drafted */
     float alpha;              /* rule smc: power of the target */
     double threshold;         /* resample below this share of the particles */
+    int32_t tell, num_top;    /* LM_TELL_*; num_top: of RAW */
 } lm_sampling;
 
 /* One verification step of num_seqs sequences. But for FIXED, sequence i has slot i. */
@@ -209,6 +229,9 @@ typedef struct lm_backend {
     int (*spend)(struct lm_backend *, int32_t num_seqs, int32_t *draft_len);
     /* Accepts drafts and counts: the kit's work. */
     int (*verify)(struct lm_backend *, const lm_step *);
+    /* What was told of the tokens of the last `forward` that sampled from the target, or of those
+     * of the last `verify`: lm_told_bytes, as lm_emitted_in lays out batch * (gamma + 1) tokens. */
+    int (*read_told)(struct lm_backend *, void *told);
     /* Caches and texts take in what was accepted: the kit's work. Fills the step's outputs. */
     int (*commit)(struct lm_backend *, const lm_step *);
     /* Of slots 0..num_seqs-1 the finished ones leave, the others close up, in order. */
@@ -244,8 +267,6 @@ typedef struct lm_backend {
                 double *log_z);
     /* All give back their pages. *whole: every page of both pools is free, and free once. */
     int (*dismiss)(struct lm_backend *, const lm_cycle *, int32_t *whole);
-    /* After `verify` by SCORE: the target's ln p of the drafts, [batch][gamma]. */
-    int (*read_logprobs)(struct lm_backend *, float *logprob);
 } lm_backend;
 
 void lm_cpu_backend(lm_backend *backend);

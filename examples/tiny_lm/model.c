@@ -159,7 +159,7 @@ static void fill_rope(const lm_model *model) {
 }
 
 static int dims_are_sane(const lm_dims *m) {
-    return m->vocab == 256 && m->num_layers >= 1 && m->num_layers <= LM_MAX_LAYERS &&
+    return m->vocab == LM_VOCAB && m->num_layers >= 1 && m->num_layers <= LM_MAX_LAYERS &&
            m->num_heads >= 1 && m->d_model >= 32 && m->d_model <= 1024 && m->d_model % 32 == 0 &&
            m->d_ff >= 32 && m->d_ff <= 4096 && m->d_ff % 32 == 0 &&
            m->d_model % (2 * m->num_heads) == 0 && m->max_seq >= 2 && m->max_seq <= 4096;

@@ -9,7 +9,7 @@
  *   kit_status(backend, status)  0, or -1 with a message
  *   send, fetch                  host to backend and back; fetch waits for all work
  *   zeroed(s, count, size)       memory of the backend
- *   sample_desc(s)               a sampling pass of all rows
+ *   sample_desc(s, which)        a sampling pass of all rows, by a model's logits
  *   commit_text(backend, rows)   out_tokens behind the texts
  *
  * The host sends what it knows and asks for nothing in between: every cycle is the same calls.
@@ -40,10 +40,9 @@ static void allocate_particles(lm_state *s) {
     const size_t rows = (size_t)s->limits.batch, gamma = (size_t)s->limits.gamma;
     lm_particles *p = &s->particles;
     p->limits = s->limits;
-    if (s->sampling.rule != SPECV_RULE_SCORE) return;
+    if (s->limits.particles == 0) return;
     p->target_logprob = p_floats(s, rows * gamma);
     p->lse = p_floats(s, rows);
-    if (s->limits.particles == 0) return;
     for (int which = 0; which < LM_NUM_MODELS; which++) {
         lm_pool *pool = &p->pool[which];
         pool->table = p_ints(s, (size_t)s->limits.table_size);
@@ -221,7 +220,7 @@ static int p_draw_bonus(lm_backend *backend, const lm_cycle *cycle) {
     const lm_state *s = (const lm_state *)backend->state;
     const specv_verify_sample_desc v = verify_sample_desc(s);
     const int32_t columns = s->limits.gamma + 1;
-    specv_sample_desc d = sample_desc(s);
+    specv_sample_desc d = sample_desc(s, LM_TARGET);
     d.num_active = &s->particles.in->num_active;
     d.scores.data = (const float *)v.target.data + (int64_t)cycle->num_drafts * d.vocab;
     d.scores.seq_stride_elems = columns * d.vocab;
@@ -361,12 +360,6 @@ static int p_dismiss(lm_backend *backend, const lm_cycle *cycle, int32_t *whole)
     return p_fault(backend, "row_status", out.row_status, in.num_active);
 }
 
-static int p_read_logprobs(lm_backend *backend, float *logprob) {
-    const lm_state *s = (const lm_state *)backend->state;
-    const size_t count = (size_t)s->limits.batch * (size_t)s->limits.gamma;
-    return fetch(backend, logprob, s->particles.target_logprob, count * sizeof *logprob);
-}
-
 static void use_particles(lm_backend *backend) {
     backend->admit = p_admit;
     backend->fan_out = p_fan_out;
@@ -374,5 +367,4 @@ static void use_particles(lm_backend *backend) {
     backend->resample = p_resample;
     backend->pick = p_pick;
     backend->dismiss = p_dismiss;
-    backend->read_logprobs = p_read_logprobs;
 }

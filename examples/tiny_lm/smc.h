@@ -31,7 +31,8 @@ void decode_with_particles(engine *e, engine *judge, const prompts *p, int32_t f
 /* Another state of e's backend, for texts of e's: 8 at a time. */
 void open_judge(engine *judge, const engine *e, const lm_model *models);
 void close_judge(engine *judge);
-/* Sum of ln p under the target at temperature 1 of text[i * max_seq + from[i] .. length[i] - 1]. */
+/* Sum of ln p of text[i * max_seq + from[i] .. length[i] - 1] under the target at temperature 1,
+ * with e's filters. */
 double log_likelihood(engine *judge, const int32_t *text, const int32_t *from,
                       const int32_t *length, int32_t count);
 /* Of the KV rows of a text's first `count` tokens after a plain prefill, and as they are in a

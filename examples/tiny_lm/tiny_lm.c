@@ -9,7 +9,7 @@
  * every bit that was committed to the target's KV cache. The rules token and block promise the same
  * law of the text: --check-law compares samples. The rule smc promises neither: its texts come
  * nearer to the target's law the more particles there are; --check compares its caches with plain
- * ones.
+ * ones. What --logprobs tells of tokens must be equal wherever the text must.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "smc.h"
@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_GAMMA = 64, MAX_TOKENS = 4095, MIN_PASS_ROWS = 64, MAX_PAGE_SIZE = 256 };
+enum { MAX_GAMMA = LM_MAX_GAMMA, MAX_TOKENS = 4095, MIN_PASS_ROWS = 64, MAX_PAGE_SIZE = 256 };
 enum { SMC_PARTICLES = 8, MAX_PROMPTS = 65536 };
 enum { LAW_TOKENS = 2, MIN_LAW_TEXTS = 20, MAX_LAW_TEXTS = 1000000 };
 
@@ -39,10 +39,18 @@ enum { NUM_CACHE_NAMES = LM_NUM_CACHES - LM_RAGGED };
 
 static const char *const realign_names[] = {"in-place", "copy"}; /* lm_layout.copies */
 
+enum { NUM_FILTER_ORDERS = SPECV_TOP_P_OF_ALL + 1 };
+/* specv_filter_order */
+static const char *const order_names[] = {"top-k-first", "min-p-first", "joint"};
+
 typedef struct options {
     const char *prompts, *target, *draft, *backend;
+    const char *mask; /* null: not given */
+    lm_filters filters;
+    int32_t order; /* of filters; -1: not given */
     int32_t batch, gamma, tokens, check_law;
-    int32_t budget; /* 0: not given */
+    int32_t budget;   /* 0: not given */
+    int32_t logprobs; /* -1: not given */
     int32_t rule, drafter;
     int32_t cache, page_size, copies; /* page_size: 0 = not given; copies: -1 = not given */
     int32_t window;                   /* of EXSPEC; 0 = not asked for */
@@ -65,6 +73,14 @@ static const char usage[] =
     "  --tokens N       tokens to add to every prompt (64)\n"
     "  --rule NAME      how drafts are judged: greedy, token, block, coupled, smc (greedy)\n"
     "  --temperature T  of the rules that sample, 0 to 8192; 0 is greedy (1)\n"
+    "  --mask FILE      texts are of the bytes in FILE, written as the report writes them: as\n"
+    "                   themselves, \\n, \\\\ or \\xNN; line ends in it mean nothing (all)\n"
+    "  --top-k N        of these the N likeliest, 1 to 256 (all)\n"
+    "  --top-p P        the fewest that have P of the probability, 0 to 1 (all)\n"
+    "  --min-p P        those with P of the likeliest one's probability, 0 to 1 (all)\n"
+    "  --filter-order NAME\n"
+    "                   --top-p is a part of: top-k-first: what --top-k leaves; min-p-first: what\n"
+    "                   --min-p and --top-k leave; joint: what the mask leaves (top-k-first)\n"
     "  --seed N         of all random numbers (1)\n"
     "  --particles N    of a prompt, rule smc: batch * N is at most 256 (8)\n"
     "  --alpha A        rule smc: the texts' law is that of the target to this power, 0.1 to 10 "
@@ -75,7 +91,10 @@ static const char usage[] =
     "  --check          rule smc: after each cycle, every particle's caches against a plain "
     "prefill\n"
     "  --log-launches   rule smc: a line for every pass and every call of the kit\n"
-    "  --likelihood     what the target says of the texts, at temperature 1\n"
+    "  --logprobs N     below each text a line for each new token: its ln p, its rank, and the N\n"
+    "                   likeliest tokens with theirs, 0 to 32; by the target at temperature 1,\n"
+    "                   without filters\n"
+    "  --likelihood     what the target says of the texts, at temperature 1, with the filters\n"
     "  --drafter NAME   model; ngram: what followed the same bytes before; random (model)\n"
     "  --cache NAME     ragged: a length per sequence; paged: pages of a pool; padded: aligned by\n"
     "                   moving; gap: aligned by masking (ragged)\n"
@@ -153,13 +172,32 @@ static int32_t parse_name(const char *name, const char *text, const char *const 
 
 static int is_option_with_value(const char *name) {
     static const char *const names[] = {
-        "--prompts", "--target",     "--draft",       "--backend", "--batch",     "--gamma",
-        "--tokens",  "--rule",       "--temperature", "--seed",    "--drafter",   "--check-law",
-        "--cache",   "--page-size",  "--realign",     "--exspec",  "--particles", "--alpha",
-        "--ess",     "--replicates", "--budget"};
+        "--prompts", "--target",       "--draft",       "--backend", "--batch",     "--gamma",
+        "--tokens",  "--rule",         "--temperature", "--seed",    "--drafter",   "--check-law",
+        "--cache",   "--page-size",    "--realign",     "--exspec",  "--particles", "--alpha",
+        "--ess",     "--replicates",   "--budget",      "--top-k",   "--top-p",     "--min-p",
+        "--mask",    "--filter-order", "--logprobs"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(name, names[i]) == 0) return 1;
     return 0;
+}
+
+/* Sets it, if it is one of the filters. */
+static int is_filter(options *o, const char *name, const char *value) {
+    lm_filters *f = &o->filters;
+    if (strcmp(name, "--top-k") == 0)
+        f->given |= LM_TOP_K, f->top_k = parse_int(name, value, 1, LM_VOCAB);
+    else if (strcmp(name, "--top-p") == 0)
+        f->given |= LM_TOP_P, f->top_p = parse_share(name, value, 0, 1);
+    else if (strcmp(name, "--min-p") == 0)
+        f->given |= LM_MIN_P, f->min_p = parse_share(name, value, 0, 1);
+    else if (strcmp(name, "--mask") == 0)
+        o->mask = value;
+    else if (strcmp(name, "--filter-order") == 0)
+        o->order = parse_name(name, value, order_names, NUM_FILTER_ORDERS);
+    else
+        return 0;
+    return 1;
 }
 
 /* Sets it, if it is one. */
@@ -213,9 +251,11 @@ static void set_option(options *o, const char *name, const char *value) {
         o->replicates = parse_int(name, value, 2, MAX_PROMPTS);
     else if (strcmp(name, "--alpha") == 0)
         o->alpha = parse_share(name, value, 0.1f, 10);
+    else if (strcmp(name, "--logprobs") == 0)
+        o->logprobs = parse_int(name, value, 0, SPECV_MAX_TOP);
     else if (strcmp(name, "--ess") == 0)
         o->ess = parse_share(name, value, 0, 1);
-    else
+    else if (!is_filter(o, name, value))
         o->check_law = parse_int(name, value, MIN_LAW_TEXTS, MAX_LAW_TEXTS);
 }
 
@@ -237,6 +277,8 @@ static void check_smc_options(const options *o) {
     if (o->cache && o->cache != LM_PAGED) die("--cache", "the rule smc shares pages: paged");
     if (o->drafter != DRAFTER_MODEL) die("--drafter", "the rule smc needs a model");
     if (o->budget) die("--budget", "the rule smc keeps every draft");
+    if (o->logprobs >= 0)
+        die("--logprobs", "the rule smc copies texts, not what was told of them: see --likelihood");
     if (o->continuous || o->window || o->vary_tokens)
         die("--rule smc", "has batches of prompts that gain the same number of tokens");
     if (o->check_law) die("--check-law", "the rule smc has that law with many particles only");
@@ -246,12 +288,15 @@ static void check_smc_options(const options *o) {
 static void check_options(const options *o) {
     check_smc_options(o);
     if (o->likelihood && o->check_law) die("--likelihood", "is of texts, not of --check-law");
+    if (o->logprobs >= 0 && o->check_law) die("--logprobs", "is of texts, not of --check-law");
     if (o->budget && o->drafter != DRAFTER_MODEL)
         die("--budget", "goes by the confidence of a model; choose --drafter model");
     if (o->rule == SPECV_RULE_GREEDY && o->temperature > 0)
         die("--temperature", "the rule greedy has none; choose --rule token, block or coupled");
     if (o->rule == SPECV_RULE_GREEDY && o->check_law)
         die("--check-law", "the rule greedy has one text; choose --rule token, block or coupled");
+    if (o->order >= 0 && !(o->filters.given & LM_TOP_P))
+        die("--filter-order", "says what --top-p is a part of, and there is none");
     if (o->page_size && o->cache != LM_PAGED && o->rule != SPECV_RULE_SCORE)
         die("--page-size", "is of --cache paged");
     if (o->copies >= 0 && o->cache != LM_PADDED) die("--realign", "is of --cache padded");
@@ -266,6 +311,54 @@ static void check_options(const options *o) {
         die("--check-law", "has one prompt, one batch at a time, and --cache ragged");
 }
 
+/* How many characters of a text stand for a byte, as print_bytes writes it; 0: they do not. */
+static size_t read_byte(const unsigned char *text, size_t size, int32_t *byte) {
+    static const char digits[] = "0123456789abcdef";
+    *byte = text[0];
+    if (text[0] < 32 || text[0] >= 127) return 0;
+    if (text[0] != '\\') return 1;
+    if (size >= 2 && text[1] == '\\') return 2;
+    if (size >= 2 && text[1] == 'n') return *byte = '\n', 2;
+    if (size < 4 || text[1] != 'x') return 0;
+    *byte = 0;
+    for (int i = 2; i < 4; i++) {
+        const char *digit = (const char *)memchr(digits, text[i], sizeof digits - 1);
+        if (!digit) return 0;
+        *byte = 16 * *byte + (int32_t)(digit - digits);
+    }
+    return 4;
+}
+
+/* The bytes of a file, in which line ends are for the reader, are those that are allowed. */
+static void load_mask(lm_filters *f, const char *path) {
+    size_t size, taken;
+    unsigned char *text = lm_read_file(path, &size);
+    int32_t line = 1, byte, is_empty = 1;
+    char problem[96];
+    if (!text) die(path, "cannot be read");
+    for (size_t at = 0; at < size; at += taken) {
+        taken = 1;
+        if (text[at] == '\n') {
+            line++;
+            continue;
+        }
+        taken = read_byte(text + at, size - at, &byte);
+        if (!taken && text[at] == '\\')
+            (void)snprintf(problem, sizeof problem,
+                           "line %d: a \\ is followed by n, by \\, or by x and two of 0-9a-f",
+                           (int)line);
+        else if (!taken)
+            (void)snprintf(problem, sizeof problem, "line %d: write this byte as \\x%02x",
+                           (int)line, (unsigned)text[at]);
+        if (!taken) die(path, problem);
+        f->mask[byte / 32] |= 1u << byte % 32;
+        is_empty = 0;
+    }
+    free(text);
+    if (is_empty) die(path, "allows no byte");
+    f->given |= LM_MASK;
+}
+
 static options parse_options(int argc, char **argv) {
     options o;
     memset(&o, 0, sizeof o);
@@ -278,8 +371,9 @@ static options parse_options(int argc, char **argv) {
     o.rule = SPECV_RULE_GREEDY;
     o.temperature = -1;
     o.seed = 1;
-    o.copies = -1;
+    o.copies = o.order = -1;
     o.alpha = o.ess = -1;
+    o.logprobs = -1;
     for (int i = 1; i < argc; i++) {
         const char *name = argv[i];
         if (strcmp(name, "--help") == 0) {
@@ -308,6 +402,11 @@ static options parse_options(int argc, char **argv) {
     if (o.rule == SPECV_RULE_SCORE && (!specv_temperature_ok(o.temperature / o.alpha) ||
                                        specv_temperature_is_0(o.temperature / o.alpha)))
         die("--alpha", "the temperature divided by it is no temperature above 0");
+    if (o.rule == SPECV_RULE_SCORE && (o.alpha < 1 || o.alpha > 1) &&
+        o.filters.given & (LM_TOP_P | LM_MIN_P))
+        die("--alpha", "the power of a law keeps other bytes by --top-p and --min-p than the law");
+    if (o.order >= 0) o.filters.order = o.order;
+    if (o.mask) load_mask(&o.filters, o.mask);
     if (o.check_law) o.tokens = o.gamma + LAW_TOKENS; /* so that the first step has all drafts */
     return o;
 }
@@ -373,17 +472,24 @@ static int32_t at_most(int32_t a, int32_t b) { return a < b ? a : b; }
 
 /* ---- report --------------------------------------------------------------------------------- */
 
+/* As it is written in texts and masks. */
+typedef struct byte_name {
+    char s[5];
+} byte_name;
+
+static byte_name name_byte(int32_t byte) {
+    byte_name name = {""};
+    if (byte == '\n' || byte == '\\')
+        name.s[0] = '\\', name.s[1] = byte == '\n' ? 'n' : '\\';
+    else if (byte >= 32 && byte < 127)
+        name.s[0] = (char)byte;
+    else
+        (void)snprintf(name.s, sizeof name.s, "\\x%02x", (unsigned)byte & 0xffu);
+    return name;
+}
+
 static void print_bytes(const int32_t *tokens, int32_t count) {
-    for (int32_t i = 0; i < count; i++) {
-        if (tokens[i] == '\n')
-            fputs("\\n", stdout);
-        else if (tokens[i] == '\\')
-            fputs("\\\\", stdout);
-        else if (tokens[i] >= 32 && tokens[i] < 127)
-            putchar(tokens[i]);
-        else
-            printf("\\x%02x", (unsigned)tokens[i] & 0xffu);
-    }
+    for (int32_t i = 0; i < count; i++) fputs(name_byte(tokens[i]).s, stdout);
 }
 
 static void print_text(int32_t number, const int32_t *tokens, int32_t num_prompt, int32_t length) {
@@ -394,36 +500,86 @@ static void print_text(int32_t number, const int32_t *tokens, int32_t num_prompt
     putchar('\n');
 }
 
+/* In columns, where a space would not be seen. */
+static void print_token(int32_t byte, float logprob) {
+    printf("  %4s %8.4f", byte == ' ' ? "\\x20" : name_byte(byte).s, (double)logprob);
+}
+
+/* What was told of each token that was added: its ln p, its rank, the likeliest ones. */
+static void print_told(const specv_emitted *told, size_t first, const int32_t *tokens,
+                       int32_t count) {
+    for (size_t i = 0; i < (size_t)count; i++) {
+        const size_t top = (first + i) * (size_t)told->max_top;
+        fputs("   ", stdout);
+        print_token(tokens[i], told->logprob[first + i]);
+        printf(" %3d", (int)told->rank[first + i]);
+        for (size_t j = top; j < top + (size_t)told->max_top && told->top_id[j] >= 0; j++)
+            print_token(told->top_id[j], told->top_logprob[j]);
+        putchar('\n');
+    }
+}
+
 /* Is a text a matter of its prompt and seed alone? Else only its law is. */
 static int has_one_text(const engine *e) {
+    const lm_filters *f = &e->sampling.filters;
+    if (f->given & LM_TOP_K && f->top_k == 1) return 1;
+    if (f->given & LM_TOP_P && !(f->top_p > 0)) return 1;
     return e->sampling.rule == SPECV_RULE_GREEDY || e->sampling.rule == SPECV_RULE_COUPLED ||
            specv_temperature_is_0(e->sampling.temperature);
 }
 
+/* Zeroed, on the host. */
+static specv_emitted new_told(const engine *e, size_t num_tokens) {
+    const size_t bytes = lm_emitted_bytes(&e->sampling, num_tokens);
+    return lm_emitted_in(bytes ? allocate(bytes, 1) : NULL, &e->sampling, num_tokens);
+}
+
 static outcome new_outcome(const engine *e, int32_t count) {
+    const size_t num_tokens = (size_t)count * (size_t)e->limits.max_seq;
     outcome result;
-    result.text =
-        (int32_t *)allocate((size_t)count * (size_t)e->limits.max_seq, sizeof *result.text);
+    result.first = 0;
+    result.text = (int32_t *)allocate(num_tokens, sizeof *result.text);
     result.kv = (uint64_t *)allocate((size_t)count, sizeof *result.kv);
+    result.told = new_told(e, num_tokens);
     return result;
 }
 
 static void free_outcome(outcome *result) {
     free(result->text);
     free(result->kv);
+    free(result->told.logprob);
 }
 
-/* 1 if text and cache of sequence i are equal, else says where they part. */
+/* What differs in what was told of a token, bit by bit; null: nothing. */
+static const char *told_apart(const specv_emitted *a, const specv_emitted *b, size_t token) {
+    const size_t top = (size_t)a->max_top, at = top * token;
+    if (memcmp(a->logprob + token, b->logprob + token, sizeof(float)) != 0) return "ln p";
+    if (a->rank[token] != b->rank[token]) return "rank";
+    if (top == 0) return NULL;
+    if (memcmp(a->top_id + at, b->top_id + at, top * sizeof(int32_t)) != 0) return "list";
+    if (memcmp(a->top_logprob + at, b->top_logprob + at, top * sizeof(float)) == 0) return NULL;
+    return "ln p in its list";
+}
+
+/* 1 if text, what was told of it, and cache of sequence i are equal, else says where they part. */
 static int compare(const engine *e, int32_t number, const outcome *plain,
-                   const outcome *speculative, int32_t i, int32_t length) {
+                   const outcome *speculative, int32_t i, int32_t num_prompt, int32_t length) {
     const int32_t *expected = plain->text + i * e->limits.max_seq;
     const int32_t *got = speculative->text + i * e->limits.max_seq;
+    const size_t first = (size_t)i * (size_t)e->limits.max_seq;
     for (int32_t pos = 0; pos < length; pos++)
         if (expected[pos] != got[pos]) {
             printf("prompt %d differs at position %d: plain decoding has byte %d, speculative %d\n",
                    (int)number, (int)pos, (int)expected[pos], (int)got[pos]);
             return 0;
         }
+    for (int32_t pos = num_prompt; pos < length && plain->told.logprob; pos++) {
+        const char *what = told_apart(&plain->told, &speculative->told, first + (size_t)pos);
+        if (!what) continue;
+        printf("prompt %d has the same text, but its byte at position %d has another %s\n",
+               (int)number, (int)pos, what);
+        return 0;
+    }
     if (plain->kv[i] == speculative->kv[i]) return 1;
     printf("prompt %d has the same text, but different bits in the target's KV cache\n",
            (int)number);
@@ -462,6 +618,19 @@ static void print_schedule(const engine *e, double steps_time) {
         printf("columns           %d in use in the end\n", (int)e->width);
 }
 
+static void print_filters(const lm_filters *f) {
+    int32_t num_allowed = 0;
+    const char *comma = "filters           ";
+    for (int32_t byte = 0; byte < LM_VOCAB; byte++)
+        num_allowed += (int32_t)(f->mask[byte / 32] >> byte % 32 & 1u);
+    if (f->given & LM_MASK) printf("%sa mask of %d bytes", comma, (int)num_allowed), comma = ", ";
+    if (f->given & LM_TOP_K) printf("%stop-k %d", comma, (int)f->top_k), comma = ", ";
+    if (f->given & LM_TOP_P) printf("%stop-p %g", comma, (double)f->top_p), comma = ", ";
+    if (f->given & LM_MIN_P) printf("%smin-p %g", comma, (double)f->min_p), comma = ", ";
+    if (f->given & LM_TOP_P) printf("%s%s", comma, order_names[f->order]);
+    if (f->given) putchar('\n');
+}
+
 static void print_report(engine *e, uint64_t kv) {
     int64_t histogram[MAX_GAMMA + 1], totals[SPECV_STAT_COUNT];
     const double steps_time = e->seconds[DRAFT] + e->seconds[TARGET] + e->seconds[VERIFY] +
@@ -478,7 +647,9 @@ static void print_report(engine *e, uint64_t kv) {
         printf("\nrule              %s, temperature %g, seed %llu, drafter %s",
                rule_names[e->sampling.rule], (double)e->sampling.temperature,
                (unsigned long long)e->seed, drafter_names[e->drafter]);
-    printf("\ndrafts            %lld proposed, %lld accepted\n",
+    putchar('\n');
+    print_filters(&e->sampling.filters);
+    printf("drafts            %lld proposed, %lld accepted\n",
            (long long)totals[SPECV_STAT_DRAFTED], (long long)totals[SPECV_STAT_ACCEPTED]);
     printf("verified          %.2f of %.2f drafts a step\n",
            (double)totals[SPECV_STAT_DRAFTED] / (double)e->steps,
@@ -538,9 +709,9 @@ static double likelihood_of(engine *judge, const prompts *p, int32_t first, int3
     return sum;
 }
 
-static void print_likelihood(double sum, int64_t num_tokens) {
-    printf("log-likelihood    %.4f a token, of %lld, by the target at temperature 1\n",
-           sum / (double)num_tokens, (long long)num_tokens);
+static void print_likelihood(double sum, int64_t num_tokens, int is_filtered) {
+    printf("log-likelihood    %.4f a token, of %lld, by the target at temperature 1%s\n",
+           sum / (double)num_tokens, (long long)num_tokens, is_filtered ? ", with filters" : "");
 }
 
 /* All prompts, plainly and speculatively: batch by batch, or all at once if the schedule decides
@@ -554,21 +725,25 @@ static int decode_all(engine *e, engine *judge, const options *o, const prompts 
     int64_t num_tokens = 0;
     for (int32_t first = 0; first < p->count; first += count) {
         count = p->count - first < most ? p->count - first : most;
+        plain.first = speculative.first = first;
         for (int32_t i = 0, batch; i < count; i += batch) {
-            const outcome part = {plain.text + i * e->limits.max_seq, plain.kv + i};
             batch = count - i < e->limits.batch ? count - i : e->limits.batch;
             progress(e, "plain decoding", first + i, p->count, "prompts");
-            decode_plainly(e, p, first + i, batch, &part);
+            decode_plainly(e, p, first + i, batch, &plain);
         }
         progress(e, "speculative decoding", first, p->count, "prompts");
         decode_speculatively(e, p, first, count, &speculative);
         clear_progress(e);
         for (int32_t i = 0; i < count; i++) {
-            const int32_t prompt = first + i, length = p->length[prompt] + p->num_new[prompt];
+            const int32_t prompt = first + i, num_prompt = p->length[prompt];
+            const int32_t num_new = p->num_new[prompt], length = num_prompt + num_new;
+            const size_t begin = (size_t)i * (size_t)e->limits.max_seq + (size_t)num_prompt;
             const int32_t *text = speculative.text + i * e->limits.max_seq;
-            if (!o->quiet) print_text(prompt + 1, text, p->length[prompt], length);
+            if (!o->quiet) print_text(prompt + 1, text, num_prompt, length);
+            if (!o->quiet && speculative.told.logprob)
+                print_told(&speculative.told, begin, text + num_prompt, num_new);
             if (has_one_text(e))
-                identical += compare(e, prompt + 1, &plain, &speculative, i, length);
+                identical += compare(e, prompt + 1, &plain, &speculative, i, num_prompt, length);
         }
         kv = fold(kv, speculative.kv, 2 * (size_t)count);
         if (o->likelihood)
@@ -578,7 +753,7 @@ static int decode_all(engine *e, engine *judge, const options *o, const prompts 
     free_outcome(&plain);
     free_outcome(&speculative);
     if (!o->quiet) print_report(e, kv);
-    if (o->likelihood && !o->quiet) print_likelihood(likelihood, num_tokens);
+    if (o->likelihood && !o->quiet) print_likelihood(likelihood, num_tokens, o->filters.given != 0);
     return print_verdict(e, identical, p->count);
 }
 
@@ -600,6 +775,7 @@ static void print_smc_report(engine *e, const smc_report *r, int32_t replicates)
     must(e, e->backend.read_stats(&e->backend, histogram, totals));
     printf("\nrule              smc, %d particles, temperature %g, alpha %g, seed %llu\n", (int)n,
            (double)e->sampling.temperature, (double)e->sampling.alpha, (unsigned long long)e->seed);
+    print_filters(&e->sampling.filters);
     printf("tokens            %.3f per target pass of a particle\n",
            specv_block_efficiency(totals));
     printf("resampling        in %lld of %lld cycles of a prompt, %lld particles replaced\n",
@@ -647,7 +823,7 @@ static int decode_smc(engine *e, engine *judge, const options *o, const prompts 
     }
     free_outcome(&result);
     if (!o->quiet) print_smc_report(e, &report, o->replicates);
-    if (!o->quiet) print_likelihood(likelihood, num_tokens);
+    if (!o->quiet) print_likelihood(likelihood, num_tokens, o->filters.given != 0);
     free(report.z);
     printf("pages: %s\n", report.pools_whole ? "all free" : "not all free");
     return report.pools_whole ? 0 : EXIT_DIFFERENT;
@@ -663,7 +839,7 @@ static void sample_law(engine *e, const prompts *same, const options *o, int spe
     const lm_pick plain = {LM_PICK_CDF, SPECV_STREAM_TARGET, 0}; /* for rule coupled as well */
     sequence start[LM_MAX_BATCH], seqs[LM_MAX_BATCH];
     outcome result = new_outcome(e, same->count);
-    const outcome texts = {result.text, NULL};
+    const outcome texts = {0, result.text, NULL, result.told};
     int32_t num_seqs;
     start_batch(e, layout, same, 0, same->count, start);
     for (int32_t i = 0; i < same->count; i++) start[i].enough = start[i].len + LAW_TOKENS;
@@ -675,11 +851,11 @@ static void sample_law(engine *e, const prompts *same, const options *o, int spe
         for (int32_t i = 0; i < num_seqs; i++) /* two samples must not share random numbers */
             seqs[i].seed = request_seed(e, 2 * (uint32_t)(done + i) + (uint32_t)speculative);
         restart_batch(e, layout, seqs, num_seqs);
-        if (!speculative) plain_steps(e, seqs, num_seqs, plain);
+        if (!speculative) plain_steps(e, seqs, num_seqs, plain, &texts);
         for (int32_t i = 0; i < num_seqs && !speculative; i++)
             read_text(e, &seqs[i], result.text + i * e->limits.max_seq);
         for (int32_t live = num_seqs; live > 0 && speculative;)
-            live = step_and_leave(e, seqs, live, 0, &texts);
+            live = step_and_leave(e, seqs, live, &texts);
         for (int32_t i = 0; i < num_seqs; i++) {
             const int32_t *first = result.text + i * e->limits.max_seq + start[i].len;
             cells[first[0] * e->target.vocab + first[1]]++;
@@ -823,6 +999,11 @@ static void open_engine(engine *e, const options *o, const lm_model *models, con
     if (o->continuous) e->schedule = SCHEDULE_CONTINUOUS;
     if (o->window) e->schedule = SCHEDULE_EXSPEC;
     e->sampling.rule = o->rule;
+    e->sampling.filters = o->filters;
+    e->sampling.tell = o->logprobs < 0 ? LM_TELL_NOTHING : LM_TELL_RAW;
+    if (o->logprobs > 0) e->sampling.num_top = o->logprobs;
+    e->sampling.by_choice =
+        o->rule == SPECV_RULE_GREEDY && !o->filters.given && e->sampling.tell == LM_TELL_NOTHING;
     e->sampling.temperature = o->temperature;
     e->sampling.use_draft_logits =
         (o->rule == SPECV_RULE_TOKEN || o->rule == SPECV_RULE_BLOCK) && o->drafter == DRAFTER_MODEL;
@@ -841,6 +1022,7 @@ static void open_engine(engine *e, const options *o, const lm_model *models, con
     if (limits->max_rows < MIN_PASS_ROWS) limits->max_rows = MIN_PASS_ROWS;
     lay_out(e, o, p);
     e->rows = (lm_row *)allocate((size_t)limits->max_rows, sizeof *e->rows);
+    e->told = new_told(e, (size_t)limits->batch * ((size_t)limits->gamma + 1));
     e->kv = (float *)allocate((size_t)max_seq * (size_t)e->target.d_model, sizeof *e->kv);
     e->text = (int32_t *)allocate((size_t)limits->text_stride, sizeof *e->text);
     e->columns = (int32_t *)allocate((size_t)limits->slots * (size_t)max_seq, sizeof *e->columns);
@@ -877,6 +1059,7 @@ int main(int argc, char **argv) {
 
     e.backend.close(&e.backend);
     free(e.rows);
+    free(e.told.logprob);
     free(e.kv);
     free(e.text);
     free(e.columns);
