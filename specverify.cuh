@@ -1,4 +1,4 @@
-/* specverify.cuh - 0.6.0 - verification of batched speculative decoding, in CUDA C
+/* specverify.cuh - 0.7.0 - verification of batched speculative decoding, in CUDA C
    SPDX-License-Identifier: MIT-0                              no warranty; use at your own risk
 
    Do this:
@@ -15,7 +15,7 @@
        families          part I: descriptors, contracts,    part II, in one file:
                          validation, device functions       >>implementation
            A1                >>greedy                           >>greedy-kernels
-           A2-A5 A8          >>sample                           >>sample-kernels
+           A2-A5 A8 A10 A11  >>sample                           >>sample-kernels
            B1 B2             >>pack                             >>pack-kernels
            B3 B5 D4          >>cache                            >>cache-kernels
            C1 C2             >>columns                          >>columns-kernels
@@ -154,6 +154,9 @@
                                        that it wrote is to be trusted, see SPECV_TICKET_BYTES.
                  SPECV_ROW_BAD_UNIFORM  a uniform of the caller's that was used is not in [0, 1):
                                        counts as the largest number below 1.
+                 SPECV_ROW_BAD_FILTER  a top_p or min_p that is NaN, negative or above 1 counts as
+                                       not given. A mask_row outside -1..num_mask_rows - positions:
+                                       the row is treated as an inert one, but for this bit.
                  SPECV_ROW_BAD_SLOT    a live row's slot is outside 0..num_slots-1, or, where an
                                        operation writes state of the request, an earlier row has
                                        the same: the row is treated as an inert one, but for this
@@ -187,6 +190,7 @@
    specv_warp_load_tile            warp       -                   -         -
    specv_warp_tile_stats           warp       -                   -         32 lanes
    specv_warp_merge_tiles          warp       -                   -         32 lanes
+   specv_warp_filter_bound         warp       -                   -         32 lanes
    specv_block_exclusive_scan      block      SPECV_BLOCK_SCAN_   1         whole block
                                               SMEM_WORDS words
    specv_block_copy_kv             block      -                   -         whole block
@@ -206,11 +210,16 @@
    A5 coupled Gumbel    the same, COUPLED     specv_noise_bf16_kernel,      the same
                                               specv_noise_f16_kernel,
                                               specv_noise_f32_kernel
+   A10 filters          those of A2-A5, A8    specv_filtered_kernel,
+                                              then specv_filter_kernel,
+                                              specv_residual_filtered_kernel
       with draft scores the same              then specv_residual_kernel
       probabilities     the same              specv_probs_kernel,
                                               specv_probs_block_kernel,
                                               specv_verify_sample_kernel
    A8 sampler           specv_sample          those of A3, A5               specv_ref_sample
+   A11 log-probs        those of A2-A5, A8    specv_filtered_kernel,        the same
+                                              then specv_emitted_kernel
    B1 pack KV           specv_pack_kv         specv_pack_kv_kernel          specv_ref_pack_kv
    B2 verify and pack   specv_verify_pack_kv  specv_verify_pack_kv_kernel,  specv_ref_verify_pack_kv
                                               of a small step
@@ -261,6 +270,7 @@
    SPECVERIFY_NO_STDINT        under NVRTC, if you declare int32_t and its kin yourself.
 
    ------------------------------------------------------------------------------- >>revisions
+   0.7.0  masks, top-k, top-p, min-p and log-probabilities inside the verifier and the sampler.
    0.6.0  fast at small batches: fewer dependent trips, kernels per type; `chained`.
    0.5.0  ordered by families, which can be left out; one vocabulary; slots; versioned symbols.
    0.4.1  lawful everywhere: streams, tails, budgets; silent faults. Other bits for a seed.
@@ -278,10 +288,10 @@
 /* ================================================================================= >>config */
 
 #define SPECVERIFY_VERSION_MAJOR  0
-#define SPECVERIFY_VERSION_MINOR  6
+#define SPECVERIFY_VERSION_MINOR  7
 #define SPECVERIFY_VERSION_PATCH  0
-#define SPECVERIFY_VERSION        600 /* major * 10000 + minor * 100 + patch */
-#define SPECVERIFY_VERSION_STRING "0.6.0"
+#define SPECVERIFY_VERSION        700 /* major * 10000 + minor * 100 + patch */
+#define SPECVERIFY_VERSION_STRING "0.7.0"
 
 #if defined(__CUDACC_RTC__)
 #if !defined(SPECVERIFY_NO_STDINT) /* NVRTC finds no <stdint.h> without an include path */
@@ -467,7 +477,7 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
     X(ERR_POSITION, -47, "position is not 4-byte aligned, or null where seed is given")            \
     X(ERR_UNIFORM, -48, "accept_uniform or sample_uniform is not 4-byte aligned")                  \
     X(ERR_LOGPROB, -49,                                                                            \
-      "logprob, lse, draft_logprob or target_logprob is not 4-byte aligned, is null "              \
+      "logprob, lse, out_, draft_ or target_logprob is not 4-byte aligned, is null "               \
       "where weights need it, or is given without rule SCORE")                                     \
     X(ERR_STREAM, -50,                                                                             \
       "stream is not a specv_stream, or COUPLED where only noise is coupled, or step_row is "      \
@@ -546,7 +556,13 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
       "slot, group_slot or new_slot is not aligned to its element, their dtype is not a "          \
       "specv_dtype, "                                                                              \
       "or num_slots or num_group_slots is not positive where it is needed")                        \
-    X(ERR_CHAINED, -102, "chained is not a sum of specv_chained bits")
+    X(ERR_CHAINED, -102, "chained is not a sum of specv_chained bits")                             \
+    X(ERR_MASK, -103,                                                                              \
+      "mask or mask_row is not 4-byte aligned, mask_stride_words does not hold vocab bits, or "    \
+      "num_mask_rows is too small, or one of them comes without mask")                             \
+    X(ERR_FILTERS, -104,                                                                           \
+      "top_k, top_p or min_p is not 4-byte aligned, order is not a specv_filter_order, or "        \
+      "filters or draft_filters come with scores that are not logits")
 
 #define SPECV_I_ENUM(name, value, text) SPECV_##name = value,
 typedef enum specv_status { SPECV_STATUS_TABLE(SPECV_I_ENUM) SPECV_STATUS_END = 1 } specv_status;
@@ -568,7 +584,8 @@ enum {
     SPECV_ROW_BAD_SUM = 1u << 11,
     SPECV_ROW_BAD_UNIFORM = 1u << 12,
     SPECV_ROW_BAD_TICKET = 1u << 13,
-    SPECV_ROW_BAD_SLOT = 1u << 14
+    SPECV_ROW_BAD_SLOT = 1u << 14,
+    SPECV_ROW_BAD_FILTER = 1u << 15
 };
 
 typedef enum specv_dtype { SPECV_I32 = 0, SPECV_I64 = 1 } specv_dtype;
@@ -944,8 +961,9 @@ SPECV_NUMFN int specv_accept(float u, float q, float p) {
    below 2.4e-7 each, and 2^-24 each for the grid of u and for u * q: below 6e-7. Gumbel scores are
    off by less than 10 * 2^-24 octaves, their argmax by less than 4.2e-7. So 6e-7 holds for all. */
 typedef struct specv_scale {
-    float hi, lo; /* c */
-    float floor;  /* logits below, and NaN, are raised to this: their weight is 0 */
+    float hi, lo;     /* c */
+    float floor;      /* logits below, and NaN, are raised to this: their weight is 0 */
+    int32_t of_probs; /* 1 = scores are probabilities, and these the weights: c is not asked for */
 } specv_scale;
 
 /* Temperatures from 2^-13 to 2^13 are what they are, lower ones are 0, higher ones, negative ones
@@ -969,7 +987,21 @@ SPECV_NUMFN specv_scale specv_softmax_scale(float temperature) {
     s.lo = specv_i_div(specv_i_add(specv_fma(specv_i_negate(s.hi), temperature, log2e), rest),
                        temperature);
     s.floor = specv_i_div(-1048576.f, s.hi);
+    s.of_probs = 0;
     return s;
+}
+
+/* Of probabilities that filters cut, so that they have to be weighed anew. */
+SPECV_NUMFN specv_scale specv_i_probs_scale(void) {
+    const specv_scale s = {1.f, 0.f, 0.f, 1};
+    return s;
+}
+
+/* A probability as filters see it: what is 0, or as good as, is absent. */
+SPECV_NUMFN float specv_i_weight_score(float p) {
+    const uint32_t bits = specv_float_bits(p);
+    if (bits > 0x40000000u && bits != 0x80000000u) return specv_bits_float(0x7fffffffu);
+    return bits - 0x00800000u <= 0x3f800000u ? p : specv_bits_float(0xff800000u);
 }
 
 /* Is n of this logit, the largest of its row, a number that the format holds? |logit * c| <= 2^19;
@@ -1017,6 +1049,26 @@ SPECV_NUMFN uint32_t specv_i_exp2_mantissa(float f) {
     return mantissa;
 }
 
+/* log2(x) = *exponent + the result, which is in [-1/2, 1/2], within 1.3e-7 of itself. x must be a
+   positive normal number. */
+SPECV_NUMFN float specv_i_log2(float x, int32_t *exponent) {
+    uint32_t bits =
+        specv_float_bits(x) - 0x3f3504f3u; /* sqrt(1/2): mantissas from there to sqrt(2) */
+    float s = specv_i_add(specv_bits_float((bits & 0x7fffffu) + 0x3f3504f3u), -1.f);
+    float w = -0.109949417f; /* log2(1 + s) / s, relative error 4e-9 before rounding */
+    w = specv_fma(w, s, 0.186174884f);
+    w = specv_fma(w, s, -0.191062778f);
+    w = specv_fma(w, s, 0.204600632f);
+    w = specv_fma(w, s, -0.239617407f);
+    w = specv_fma(w, s, 0.288567394f);
+    w = specv_fma(w, s, -0.360696644f);
+    w = specv_fma(w, s, 0.480898231f);
+    w = specv_fma(w, s, -0.721347332f);
+    w = specv_fma(w, s, 1.44269502f);
+    *exponent = (int32_t)bits >> 23;
+    return specv_i_mul(w, s);
+}
+
 /* specv_softmax_weight of up to eight logits. */
 SPECV_NUMFN void specv_i_softmax_weights(specv_weight *w, const float *logit, int count,
                                          const specv_scale *s) {
@@ -1028,6 +1080,12 @@ SPECV_NUMFN void specv_i_softmax_weights(specv_weight *w, const float *logit, in
     for (int i = 0; i < count; ++i) x[i] = specv_i_subtract(SPECV_I_ROUNDER, x[i]); /* -n */
     for (int i = 0; i < count; ++i) x[i] = specv_fma(logit[i], s->hi, x[i]);
     for (int i = 0; i < count; ++i) x[i] = w[i].f = specv_fma(logit[i], s->lo, x[i]);
+    if (s->of_probs)
+        for (int i = 0; i < count; ++i) {
+            w[i].n = -1048576, x[i] = w[i].f = 0; /* of 0: no weight */
+            if (specv_float_bits(logit[i]) >= 0x00800000u)
+                x[i] = w[i].f = specv_i_log2(logit[i], &w[i].n);
+        }
     specv_i_exp2_mantissas(mantissa, x, count);
     for (int i = 0; i < count; ++i) w[i].mantissa = mantissa[i];
 }
@@ -1061,32 +1119,41 @@ SPECV_NUMFN uint64_t specv_fixed50(float p) {
     return specv_i_shift_right(mantissa, 140 - (bits >> 23));
 }
 
+/* Bits of floats other than NaN as integers in the same order, 0 and -0 alike; and back. */
+SPECV_NUMFN int32_t specv_i_order_key(uint32_t bits) {
+    const int32_t sign = (int32_t)bits >> 31;
+    return ((int32_t)(bits & 0x7fffffffu) ^ sign) - sign;
+}
+
+SPECV_NUMFN float specv_i_of_order_key(int32_t key) {
+    const uint32_t sign = key < 0 ? 0x80000000u : 0;
+    return specv_bits_float((uint32_t)(key < 0 ? -key : key) | sign);
+}
+
+/* Ids in the order in which filters keep them, as integers: the greater, the sooner. By score, and
+   of equal scores the lowest id first. The score is not NaN, 0 <= id < 2^22. */
+SPECV_NUMFN uint64_t specv_rank_key(float score, int32_t id) {
+    const uint32_t key = (uint32_t)specv_i_order_key(specv_float_bits(score)) ^ 0x80000000u;
+    return (uint64_t)key << 22 | (uint32_t)(0x3fffff - id);
+}
+
+/* The smallest of a score that is not -inf. */
+#define SPECV_I_LEAST_RANK ((uint64_t)0x00800001u << 22)
+
+SPECV_NUMFN int32_t specv_i_id_of_rank_key(uint64_t key) {
+    return 0x3fffff - (int32_t)((uint32_t)key & 0x3fffffu);
+}
+
+SPECV_NUMFN float specv_i_score_of_rank_key(uint64_t key) {
+    return specv_i_of_order_key((int32_t)((uint32_t)(key >> 22) ^ 0x80000000u));
+}
+
 /* 2^x for |x| < 126, within 2e-7 of it. */
 SPECV_NUMFN float specv_exp2(float x) {
-    specv_scale one = {1.f, 0.f, 0.f};
+    specv_scale one = {1.f, 0.f, 0.f, 0};
     specv_weight w = specv_softmax_weight(x, &one);
     float mantissa = specv_i_mul(specv_weight_float(&w, w.n), 1.1920928955078125e-7f);
     return specv_i_mul(mantissa, specv_bits_float((uint32_t)(127 + w.n) << 23));
-}
-
-/* log2(x) = *exponent + the result, which is in [-1/2, 1/2], within 1.3e-7 of itself. x must be a
-   positive normal number. */
-SPECV_NUMFN float specv_i_log2(float x, int32_t *exponent) {
-    uint32_t bits =
-        specv_float_bits(x) - 0x3f3504f3u; /* sqrt(1/2): mantissas from there to sqrt(2) */
-    float s = specv_i_add(specv_bits_float((bits & 0x7fffffu) + 0x3f3504f3u), -1.f);
-    float w = -0.109949417f; /* log2(1 + s) / s, relative error 4e-9 before rounding */
-    w = specv_fma(w, s, 0.186174884f);
-    w = specv_fma(w, s, -0.191062778f);
-    w = specv_fma(w, s, 0.204600632f);
-    w = specv_fma(w, s, -0.239617407f);
-    w = specv_fma(w, s, 0.288567394f);
-    w = specv_fma(w, s, -0.360696644f);
-    w = specv_fma(w, s, 0.480898231f);
-    w = specv_fma(w, s, -0.721347332f);
-    w = specv_fma(w, s, 1.44269502f);
-    *exponent = (int32_t)bits >> 23;
-    return specv_i_mul(w, s);
 }
 
 SPECV_NUMFN float specv_log2(float x) {
@@ -1738,17 +1805,6 @@ SPECV_DEVFN float specv_i_max_or_nan(float a, float b) {
     return result;
 }
 
-/* Bits of floats other than NaN as integers in the same order, 0 and -0 alike; and back. */
-SPECV_DEVFN int32_t specv_i_order_key(uint32_t bits) {
-    const int32_t sign = (int32_t)bits >> 31;
-    return ((int32_t)(bits & 0x7fffffffu) ^ sign) - sign;
-}
-
-SPECV_DEVFN float specv_i_of_order_key(int32_t key) {
-    const uint32_t sign = key < 0 ? 0x80000000u : 0;
-    return specv_bits_float((uint32_t)(key < 0 ? -key : key) | sign);
-}
-
 SPECV_DEVFN float specv_i_warp_max(float value) {
     return specv_i_of_order_key(specv_warp_reduce_max(specv_i_order_key(specv_float_bits(value))));
 }
@@ -2212,6 +2268,20 @@ SPECV_DEVFN int2 specv_i_block_max(int2 value, int2 *scratch) {
     return value;
 }
 
+/* Sum over the threads up to the own one; *total gets the block's. Call: block. Scratch: 32 words
+   of 8 bytes. Sync: one barrier; put one between two calls that use the same scratch. */
+SPECV_DEVFN uint64_t specv_i_block_inclusive_add(uint64_t value, uint64_t *total,
+                                                 uint64_t *scratch) {
+    const int lane = specv_i_lane(), warp = specv_i_thread() / 32;
+    const int num_warps = specv_i_num_threads() / 32;
+    uint64_t sum = specv_i_warp_inclusive_add(value), warps;
+    if (lane == 31) scratch[warp] = sum;
+    __syncthreads();
+    warps = specv_i_warp_inclusive_add(lane < num_warps ? scratch[lane] : 0);
+    *total = __shfl_sync(SPECV_FULL_WARP, warps, 31);
+    return sum + (warp ? __shfl_sync(SPECV_FULL_WARP, warps, warp - 1) : 0);
+}
+
 #endif /* __CUDACC__ */
 
 /* ================================================================================== >>greedy
@@ -2634,10 +2704,13 @@ SPECV_KERNEL __launch_bounds__(SPECV_VERIFY_THREADS)
    Verification against what the models say of the whole vocabulary, and the sampler.
      A2-A5, SCORE  specv_verify_sample   one operation with a rule
      A8            specv_sample          the same without drafts
-   Two launches, chained, where p and q are given and one of them as logits; else one. Random
-   numbers are named here (tags), so that no two uses meet. All sums are over tiles of 1024 ids, in
-   integers; a row put together of its tiles is a specv_distribution. For kernels of your own: a
-   warp loads a tile, takes its statistics, merges those of a row.
+     A10           fields of both: what of a row may be emitted
+     A11           fields of both: what is told of emitted tokens
+   Two launches, chained, where p and q are given and one of them as logits; else one; and one more
+   where top_k, top_p or min_p is given. Random numbers are named here (tags), so that no two uses
+   meet. All sums are over tiles of 1024 ids, in integers; a row put together of its tiles is a
+   specv_distribution. For kernels of your own: a warp loads a tile, takes its statistics, merges
+   those of a row.
    Needs: >>greedy (descriptor, outputs). */
 
 /* What a model says of the vocabulary: logits, or probabilities that already have everything
@@ -2654,6 +2727,9 @@ typedef enum specv_score_dtype {
     SPECV_LOGITS_BF16 = 2,
     SPECV_PROBS_F32 = 3
 } specv_score_dtype;
+
+/* What PROBS_F32 is where there are filters: weights, from which p is made anew. */
+#define SPECV_I_WEIGHTS_F32 4
 
 typedef struct specv_scores {
     const void *data;
@@ -2697,12 +2773,73 @@ typedef enum specv_stream {
     SPECV_STREAM_COUPLED = 2
 } specv_stream;
 
+/* A10. What a request allows: a mask, and of what that leaves the first ids of the order (score
+   descending, id ascending), so that ties are never left to chance:
+     top_k  the first k
+     top_p  the shortest beginning that has at least p of a mass: of what top_k keeps (order
+            TOP_K_TOP_P_MIN_P, Hugging Face's), of what min_p and top_k keep (MIN_P_TOP_K_TOP_P,
+            vLLM's), of all that the mask allows (TOP_P_OF_ALL, FlashInfer's "joint")
+     min_p  down to the last id whose weight is at least min_p of the largest id's
+   All of them hold at once. An id's weight is exp(logit / T), as an integer in units of 2^-40 of
+   the largest one's power of two, rounded down; a mass is a sum of those, that of a whole row the
+   one that its probabilities are made with. A row then is as if every other id's logit were -inf,
+   for whatever comes of it: p and q, residuals, noise, log-probabilities, max_prob.
+   Of probabilities these are the weights themselves, and where a launch has any filter all rows are
+   divided by the sum of what they keep; what is below 2^-126 is 0, and BAD_SUM is not asked.
+   Not given, or off (top_k <= 0 or >= vocab, top_p 1, min_p 0, mask_row -1): all ids. top_p 0: the
+   first id. At temperature 0 the mask alone matters. */
+typedef enum specv_filter_order {
+    SPECV_TOP_K_TOP_P_MIN_P = 0,
+    SPECV_MIN_P_TOP_K_TOP_P = 1,
+    SPECV_TOP_P_OF_ALL = 2
+} specv_filter_order;
+
+typedef struct specv_filters {
+    const uint32_t *mask;      /* [num_mask_rows][ceil(vocab / 32)], or null: bit x % 32 of word
+                                  x / 32 says whether id x is allowed */
+    const int32_t *mask_row;   /* [batch]: row of position 0, those of the others follow; -1: all
+                                  ids are allowed. Null: rows as the scores' with the smallest
+                                  strides */
+    const int32_t *top_k;      /* [slot], or null */
+    const float *top_p;        /* [slot], or null */
+    const float *min_p;        /* [slot], or null */
+    int64_t mask_stride_words; /* 0 = ceil(vocab / 32) */
+    int32_t num_mask_rows;     /* 0 = enough, without mask_row */
+    int32_t order;             /* specv_filter_order */
+} specv_filters;
+
+/* A11. What is told of every emitted token beside itself: of accepted drafts, then of next_token.
+   Ids are in the order of A10; those of the law alone count, whose p is not 0 (of probabilities:
+   not below 2^-126).
+   logprob alone of the law that tokens are drawn from comes with the verification; whatever else is
+   asked costs two more launches, which read the rows of the emitted tokens once more, and needs
+   out_tokens (A8: token). */
+#define SPECV_MAX_TOP 32
+
+typedef struct specv_emitted {
+    float *logprob;         /* out [batch][max_draft + 1], or null: ln p(token); 0 behind the last
+                               one, and of a bonus_token */
+    int32_t *rank;          /* out, the same, or null: 1 + how many ids come before the token; 0
+                               where logprob has none */
+    int32_t *top_id;        /* out [batch][max_draft + 1][max_top], or null: the likeliest ids; -1
+                               behind the last */
+    float *top_logprob;     /* out, the same, or null: theirs; -infinity behind the last */
+    const int32_t *num_top; /* [slot], or null: max_top. How many ids the request is told: those of
+                               0..max_top */
+    int32_t max_top;        /* 0..SPECV_MAX_TOP */
+    int32_t raw;            /* 0 = of the law that the position has, with its temperature and
+                               filters; 1 = of the scores at temperature 1, without filters */
+} specv_emitted;
+
 /* A2 to A5. Verification against what the models say of the whole vocabulary. In `verify`, batch,
    drafts, outputs and EOS are as in A1; vocab must be set; target_tokens must be null. */
 typedef struct specv_verify_sample_desc {
     specv_verify_greedy_desc verify;
-    specv_scores target;      /* max_draft + 1 positions a row */
+    specv_scores target;      /* max_draft + 1 positions a row; with bonus_token max_draft */
     specv_scores draft;       /* max_draft positions a row, or data null: q is 1 at the draft */
+    const void *bonus_token;  /* [batch], or null: what follows drafts that are all accepted was
+                                drawn elsewhere, and has no target position here: target and filters
+                                are laid out as the draft's. Its logprob and lse are 0 */
     const float *temperature; /* [slot], or null: 1; 0 = greedy. Of probs only 0 counts */
     const float *draft_temperature; /* [slot], or null: temperature; for draft logits */
     const uint64_t *seed;           /* [slot]; null with rule GREEDY, and where uniforms replace it:
@@ -2726,7 +2863,11 @@ typedef struct specv_verify_sample_desc {
     int32_t num_sms;       /* 0 = ask the runtime for the current device */
     int32_t step_row;      /* random numbers as if position 0 were this position of its step */
     int32_t stream;        /* specv_stream: TARGET or DRAFT; rule COUPLED has its own */
-    uint32_t reserved;     /* must be 0 */
+    specv_emitted emitted;
+    specv_filters filters; /* of the target; of the draft model draft_filters. q must be what the
+                              draft was drawn from: its filters too */
+    specv_filters draft_filters;
+    uint32_t reserved; /* must be 0 */
     uint32_t canary1;
 } specv_verify_sample_desc;
 
@@ -2746,9 +2887,11 @@ typedef struct specv_sample_desc {
     const float *temperature;  /* [slot], or null: 1; 0 = greedy. Of probs only 0 counts */
     const uint64_t *seed;      /* [slot]; null only with CDF and uniform */
     const int32_t *position;   /* [slot]: absolute position of the step's first token; as above */
+    specv_filters filters;     /* mask: one row each */
     const float *uniform;  /* method CDF: in [0, 1), [batch], or null: from seed. Given, it wins */
     void *token;           /* out [batch], token_stride_elems apart; -1 if there is none */
     float *logprob;        /* out [batch], or null; ln p(token), 0 without a token */
+    specv_emitted emitted; /* max_draft 0 */
     float *lse;            /* out [batch], or null; as in specv_verify_sample_desc */
     float *max_prob;       /* out [batch], or null; the largest probability of the law that the
                                   token was drawn from: 1 at temperature 0, 0 if there is no token.
@@ -2848,6 +2991,57 @@ SPECV_NUMFN int32_t specv_i_score_bound(int32_t n, float f, uint32_t x) {
 
 SPECV_NUMFN int specv_i_bound_is_tight(uint32_t x) { return x - 256 < 0x80000000u; }
 
+/* ---- filters */
+
+/* What is asked of a request's rows. */
+typedef struct specv_i_limits {
+    uint64_t top_p; /* in units of 2^-64 */
+    float min_p;    /* 0: off */
+    int32_t top_k;  /* vocab: off */
+    int32_t has_top_p, order;
+} specv_i_limits;
+
+SPECV_NUMFN int specv_i_is_part(float p) {
+    return specv_float_bits(p) <= 0x3f800000u || specv_float_bits(p) == 0x80000000u;
+}
+
+/* A bad number counts as not given. */
+SPECV_NUMFN specv_i_limits specv_i_limits_of(int32_t top_k, float top_p, float min_p, int order,
+                                             int64_t vocab, uint32_t *status) {
+    specv_i_limits l;
+    if (!specv_i_is_part(top_p)) top_p = 1, *status |= SPECV_ROW_BAD_FILTER;
+    if (!specv_i_is_part(min_p)) min_p = 0, *status |= SPECV_ROW_BAD_FILTER;
+    l.top_k = top_k <= 0 || top_k >= vocab ? (int32_t)vocab : top_k;
+    l.has_top_p = specv_i_less(top_p, 1.f);
+    l.top_p = l.has_top_p ? specv_uniform_bits(top_p) : 0;
+    l.min_p = min_p, l.order = order;
+    return l;
+}
+
+SPECV_NUMFN int specv_i_limits_are_off(const specv_i_limits *l, int64_t vocab) {
+    return l->top_k >= vocab && !l->has_top_p && !specv_i_less(0.f, l->min_p);
+}
+
+/* The smallest integer that is at least part * 2^-64 of sum, and 1. */
+SPECV_NUMFN uint64_t specv_i_part_of(uint64_t part, uint64_t sum) {
+    const uint64_t whole = specv_i_mul_high(part, sum) + (part * sum != 0);
+    return whole ? whole : 1;
+}
+
+/* What min_p asks of a weight, where the largest is this. */
+SPECV_NUMFN uint64_t specv_i_least_weight(float min_p, uint64_t largest) {
+    return specv_i_less(min_p, 1.f) ? specv_i_part_of(specv_uniform_bits(min_p), largest) : largest;
+}
+
+/* Has it anything to do, beyond a mask or at all? */
+SPECV_NUMFN int specv_i_cuts(const specv_filters *f) { return f->top_k || f->top_p || f->min_p; }
+
+SPECV_NUMFN int specv_i_has_filters(const specv_filters *f) { return f->mask || specv_i_cuts(f); }
+
+SPECV_NUMFN int specv_i_is_filtered(const specv_verify_sample_desc *d) {
+    return specv_i_has_filters(&d->filters) || specv_i_has_filters(&d->draft_filters);
+}
+
 /* ---- tiles of the vocabulary
 
    Statistics are kept per tile of SPECV_TILE_IDS consecutive ids: what a warp holds in registers.
@@ -2883,7 +3077,7 @@ typedef struct specv_distribution {
    scores, rows of the draft follow them. */
 typedef struct specv_i_scratch {
     int64_t target_rows, draft_rows; /* positions with statistics of their own */
-    int64_t plans, prefixes, rows, tiles, residuals, bytes;
+    int64_t plans, prefixes, rows, least, tiles, residuals, bytes;
     int32_t num_tiles; /* of one row */
 } specv_i_scratch;
 
@@ -2898,6 +3092,7 @@ typedef struct specv_i_outcome {
 enum {
     SPECV_I_NOTHING,      /* inert or unreadable, or all is done */
     SPECV_I_NO_TOKEN,     /* an accepted EOS ended the row */
+    SPECV_I_BONUS,        /* the token is the caller's */
     SPECV_I_TOKEN,        /* the token is known */
     SPECV_I_DRAW,         /* draw it from p at position `accepted` */
     SPECV_I_DRAW_WITHOUT, /* the same, but not the draft there */
@@ -2918,6 +3113,7 @@ typedef struct specv_i_memory {
     specv_tile *tiles;           /* [rows][num_tiles] */
     specv_i_residual *residuals; /* [target rows][num_tiles] */
     float *prefixes;             /* [target rows]: P of the block rule before each position */
+    uint64_t *least;             /* [rows]: rank key of the last id that filters keep; 0: all */
     int64_t target_rows;
     int32_t num_tiles;
 } specv_i_memory;
@@ -2928,6 +3124,11 @@ typedef struct specv_sample_task {
     specv_i_memory memory;
     int32_t sides; /* SPECV_I_OF_*: whose logits this launch reads */
 } specv_sample_task;
+
+/* Positions of a row of target scores. */
+SPECV_NUMFN int64_t specv_i_positions(const specv_verify_sample_desc *d) {
+    return (int64_t)d->verify.rows.max_draft + !d->bonus_token;
+}
 
 /* Noise at position j of a request: coupled, or a sampler's own. */
 SPECV_NUMFN specv_noise specv_i_noise_of(const specv_verify_sample_desc *d, uint64_t seed,
@@ -3029,7 +3230,7 @@ SPECV_HOSTFN int specv_i_scores_validate(const specv_scores *s, const specv_rows
                                          int64_t positions) {
     int64_t pos_stride = s->pos_stride_elems ? s->pos_stride_elems : vocab;
     int64_t rows = (r->batch ? r->batch : 1) * positions; /* batch 0: resolving computes a stride */
-    if (specv_i_is_csr(r)) rows = r->num_draft_tokens + r->batch;
+    if (specv_i_is_csr(r)) rows = r->num_draft_tokens + (positions > r->max_draft ? r->batch : 0);
     SPECV_CHECK(s->reserved == 0, CANARY);
     SPECV_CHECK(s->dtype >= SPECV_LOGITS_F32 && s->dtype <= SPECV_PROBS_F32, SCORE_DTYPE);
     SPECV_CHECK(pos_stride >= vocab, SCORE_STRIDE);
@@ -3040,6 +3241,35 @@ SPECV_HOSTFN int specv_i_scores_validate(const specv_scores *s, const specv_rows
                     SCORE_STRIDE);
         SPECV_CHECK(specv_i_fits((int64_t)r->batch * 4, s->seq_stride_elems, 0), SIZE);
     }
+    return SPECV_OK;
+}
+
+/* Does it need launches of its own? */
+SPECV_HOSTFN int specv_i_tells(const specv_emitted *e) {
+    return e->rank || e->top_id || e->top_logprob || (e->raw && e->logprob);
+}
+
+/* positions: as of the scores. */
+SPECV_HOSTFN int specv_i_filters_validate(const specv_filters *f, const specv_scores *s,
+                                          const specv_rows *r, int64_t vocab, int64_t positions) {
+    const int64_t words = (vocab + 31) / 32;
+    int64_t rows = specv_i_is_csr(r) ? r->num_draft_tokens : r->batch * positions;
+    SPECV_CHECK(specv_i_aligned(f->top_k, 4) && specv_i_aligned(f->top_p, 4), FILTERS);
+    SPECV_CHECK(specv_i_aligned(f->min_p, 4), FILTERS);
+    SPECV_CHECK(f->order >= SPECV_TOP_K_TOP_P_MIN_P && f->order <= SPECV_TOP_P_OF_ALL, FILTERS);
+    SPECV_CHECK(!specv_i_has_filters(f) || s->data || r->batch == 0, FILTERS);
+    SPECV_CHECK(specv_i_aligned(f->mask, 4) && specv_i_aligned(f->mask_row, 4), MASK);
+    SPECV_CHECK(f->num_mask_rows >= 0 && f->mask_stride_words >= 0, MASK);
+    SPECV_CHECK(f->mask || (!f->mask_row && !f->num_mask_rows && !f->mask_stride_words), MASK);
+    if (!f->mask) return SPECV_OK;
+    if (specv_i_is_csr(r) && positions > r->max_draft) rows += r->batch;
+    SPECV_CHECK(!f->mask_stride_words || f->mask_stride_words >= words, MASK);
+    SPECV_CHECK(!f->mask_row || f->num_mask_rows || r->batch == 0, MASK);
+    SPECV_CHECK(f->mask_row || !f->num_mask_rows || f->num_mask_rows >= rows, MASK);
+    if (f->mask_row) rows = f->num_mask_rows;
+    SPECV_CHECK(specv_i_fits(4 * (rows ? rows : 1),
+                             words > f->mask_stride_words ? words : f->mask_stride_words, 0),
+                SIZE);
     return SPECV_OK;
 }
 
@@ -3055,7 +3285,8 @@ SPECV_HOSTFN specv_i_scratch specv_i_scratch_for(int64_t batch, int64_t target_r
     s.plans = SPECV_TICKET_BYTES;
     s.prefixes = s.plans + batch * (int64_t)sizeof(specv_i_outcome);
     s.rows = (s.prefixes + target_rows * 4 + 15) / 16 * 16;
-    s.tiles = s.rows + rows * (int64_t)sizeof(specv_distribution);
+    s.least = s.rows + rows * (int64_t)sizeof(specv_distribution);
+    s.tiles = s.least + rows * 8;
     s.residuals = s.tiles + rows * s.num_tiles * (int64_t)sizeof(specv_tile);
     s.bytes = s.residuals + residual_rows * s.num_tiles * (int64_t)sizeof(specv_i_residual);
     return s;
@@ -3066,7 +3297,8 @@ SPECV_HOSTFN specv_i_scratch specv_i_scratch_layout(const specv_verify_sample_de
     const specv_rows *r = &d->verify.rows;
     const int64_t rows = specv_i_is_csr(r) ? r->num_draft_tokens + r->batch
                                            : (int64_t)r->batch * ((int64_t)r->max_draft + 1);
-    const int draft_logits = d->draft.data && d->draft.dtype != SPECV_PROBS_F32;
+    const int draft_logits =
+        d->draft.data && (d->draft.dtype != SPECV_PROBS_F32 || specv_i_is_filtered(d));
     const int residuals = d->draft.data || d->target.dtype == SPECV_PROBS_F32;
     return specv_i_scratch_for(r->batch, rows, draft_logits ? rows : 0, residuals ? rows : 0,
                                d->verify.vocab);
@@ -3096,6 +3328,7 @@ SPECV_HOSTAPI int64_t specv_sample_scratch_bytes(int64_t batch, int64_t vocab) {
 
 SPECV_HOSTFN int specv_i_verify_sample_validate(const specv_verify_sample_desc *d) {
     const specv_rows *r = &d->verify.rows;
+    const specv_emitted *e = &d->emitted;
     int status, needs_random = d->rule != SPECV_RULE_GREEDY;
     int64_t bytes;
     SPECV_CHECK(d->canary1 == 0 && d->reserved == 0, CANARY);
@@ -3103,14 +3336,21 @@ SPECV_HOSTFN int specv_i_verify_sample_validate(const specv_verify_sample_desc *
     SPECV_CHECK(!d->verify.target_tokens, TARGET_TOKENS);
     SPECV_CHECK(d->rule >= SPECV_RULE_TOKEN && d->rule <= SPECV_RULE_SCORE, RULE);
     SPECV_CHECK(d->verify.vocab >= 1 && d->verify.vocab <= 1 << 22, VOCAB);
-    status = specv_i_scores_validate(&d->target, r, d->verify.vocab, (int64_t)r->max_draft + 1);
+    status = specv_i_scores_validate(&d->target, r, d->verify.vocab, specv_i_positions(d));
     if (status != SPECV_OK) return status;
     status = specv_i_scores_validate(&d->draft, r, d->verify.vocab, r->max_draft);
     if (status != SPECV_OK) return status;
     SPECV_CHECK(r->batch == 0 || d->target.data, TARGET);
+    SPECV_CHECK(specv_i_aligned(d->bonus_token, d->verify.token_dtype == SPECV_I64 ? 8 : 4), TOKEN);
     SPECV_CHECK(specv_i_aligned(d->target.data, specv_i_score_bytes(d->target.dtype)), TARGET);
     SPECV_CHECK(specv_i_aligned(d->draft.data, specv_i_score_bytes(d->draft.dtype)), DRAFT);
     SPECV_CHECK(!d->draft.data || d->rule != SPECV_RULE_SCORE, DRAFT);
+    status =
+        specv_i_filters_validate(&d->filters, &d->target, r, d->verify.vocab, specv_i_positions(d));
+    if (status != SPECV_OK) return status;
+    status =
+        specv_i_filters_validate(&d->draft_filters, &d->draft, r, d->verify.vocab, r->max_draft);
+    if (status != SPECV_OK) return status;
     SPECV_CHECK(specv_i_aligned(d->target_logprob, 4), LOGPROB);
     SPECV_CHECK(!d->target_logprob || d->rule == SPECV_RULE_SCORE, LOGPROB);
     SPECV_CHECK(specv_i_aligned(d->temperature, 4), TEMPERATURE);
@@ -3124,7 +3364,15 @@ SPECV_HOSTFN int specv_i_verify_sample_validate(const specv_verify_sample_desc *
     SPECV_CHECK(specv_i_aligned(d->position, 4), POSITION);
     SPECV_CHECK(d->position || !d->seed || r->batch == 0, POSITION);
     SPECV_CHECK(specv_i_aligned(d->logprob, 4) && specv_i_aligned(d->lse, 4), LOGPROB);
+    SPECV_CHECK(specv_i_aligned(e->logprob, 4) && specv_i_aligned(e->rank, 4), LOGPROB);
+    SPECV_CHECK(specv_i_aligned(e->top_id, 4) && specv_i_aligned(e->top_logprob, 4), LOGPROB);
+    SPECV_CHECK(specv_i_aligned(e->num_top, 4), LOGPROB);
+    SPECV_CHECK(e->max_top >= 0 && e->max_top <= SPECV_MAX_TOP, LOGPROB);
+    SPECV_CHECK(e->max_top > 0 || (!e->top_id && !e->top_logprob), LOGPROB);
+    SPECV_CHECK(e->raw == 0 || e->raw == 1, LOGPROB);
+    SPECV_CHECK(!specv_i_tells(e) || d->verify.out_tokens || r->batch == 0, LOGPROB);
     SPECV_CHECK(specv_i_aligned(d->max_prob, 4) && (!d->max_prob || r->max_draft == 0), MAX_PROB);
+    SPECV_CHECK(!d->max_prob || !d->bonus_token, MAX_PROB);
     SPECV_CHECK(d->step_row >= 0, STREAM);
     SPECV_CHECK(d->num_sms >= 0 && d->num_sms <= 65535, NUM_SMS);
     if (r->batch == 0) return SPECV_OK;
@@ -3161,10 +3409,12 @@ SPECV_HOSTFN specv_verify_sample_desc specv_sample_as_verify(const specv_sample_
     v.temperature = d->temperature;
     v.seed = d->seed;
     v.position = d->position;
+    v.filters = d->filters;
     v.sample_uniform = d->uniform;
     v.logprob = d->logprob;
     v.lse = d->lse;
     v.max_prob = d->max_prob;
+    v.emitted = d->emitted;
     v.scratch = d->scratch;
     v.scratch_bytes = d->scratch_bytes;
     v.rule = d->method == SPECV_SAMPLE_GUMBEL ? SPECV_RULE_COUPLED : SPECV_RULE_TOKEN;
@@ -3195,12 +3445,18 @@ SPECV_HOSTFN void specv_i_scores_resolve(specv_scores *s, const specv_rows *r, i
         s->seq_stride_elems = specv_i_is_csr(r) ? 0 : positions * s->pos_stride_elems;
 }
 
+SPECV_HOSTFN void specv_i_filters_resolve(specv_filters *f, int64_t vocab) {
+    if (f->mask && !f->mask_stride_words) f->mask_stride_words = (vocab + 31) / 32;
+}
+
 SPECV_HOSTFN void specv_verify_sample_resolve(specv_verify_sample_desc *d) {
     const specv_rows *r = &d->verify.rows;
     specv_verify_greedy_resolve(&d->verify);
-    specv_i_scores_resolve(&d->target, r, d->verify.vocab, (int64_t)r->max_draft + 1);
+    specv_i_scores_resolve(&d->target, r, d->verify.vocab, specv_i_positions(d));
     specv_i_scores_resolve(&d->draft, r, d->verify.vocab, r->max_draft);
     if (!d->draft_temperature) d->draft_temperature = d->temperature;
+    specv_i_filters_resolve(&d->filters, d->verify.vocab);
+    specv_i_filters_resolve(&d->draft_filters, d->verify.vocab);
 }
 
 #if SPECV_I_LAUNCHERS
@@ -3258,7 +3514,47 @@ SPECV_DEVFN float specv_i_load_score(const void *scores, int dtype, int64_t inde
     if (dtype == SPECV_LOGITS_BF16)
         return specv_bf16_float(((const unsigned short *)scores)[index]);
     if (dtype == SPECV_PROBS_F32) return specv_i_clean_prob(((const float *)scores)[index]);
+    if (dtype == SPECV_I_WEIGHTS_F32) return specv_i_weight_score(((const float *)scores)[index]);
     return ((const float *)scores)[index];
+}
+
+/* Bits of a score that stands for no id. */
+SPECV_DEVFN uint32_t specv_i_absent(int dtype) {
+    return dtype == SPECV_LOGITS_F16      ? 0xfc00u
+           : dtype == SPECV_LOGITS_BF16   ? 0xff80u
+           : dtype == SPECV_I_WEIGHTS_F32 ? 0
+                                          : 0xff800000u;
+}
+
+/* What filters keep of a position: ids that the mask allows, from the first of the order to the one
+   with this rank key. */
+typedef struct specv_i_sieve {
+    const uint32_t *mask; /* null: all */
+    uint64_t least;       /* 0: all */
+} specv_i_sieve;
+
+SPECV_DEVFN float specv_i_sift(const specv_i_sieve *s, float score, int32_t id) {
+    int kept = 1;
+    if (s->mask) kept = (int)(s->mask[(uint32_t)id / 32] >> id % 32 & 1);
+    if (s->least && !specv_i_is_nan(score)) kept &= specv_rank_key(score, id) >= s->least;
+    return kept ? score : specv_bits_float(0xff800000u);
+}
+
+/* Of 4 or 8 ids from `first` on, a multiple of their number. */
+SPECV_DEVFN void specv_i_sift_some(const specv_i_sieve *s, float *score, int count, int first,
+                                   int vocab) {
+    const float none = specv_bits_float(0xff800000u);
+    if (s->mask && first < vocab) {
+        const uint32_t allowed = s->mask[(uint32_t)first / 32] >> first % 32;
+#pragma unroll
+        for (int i = 0; i < count; ++i)
+            if (!(allowed >> i & 1)) score[i] = none;
+    }
+    if (!s->least) return;
+#pragma unroll
+    for (int i = 0; i < count; ++i)
+        if (!specv_i_is_nan(score[i]) && specv_rank_key(score[i], first + i) < s->least)
+            score[i] = none;
 }
 
 /* 16 bytes of scores: one access if `whole`, element by element otherwise; ids from `left` on are
@@ -3291,7 +3587,7 @@ SPECV_DEVFN void specv_i_load_halves(float *score, const void *row, int dtype, i
     const int whole = left == SPECV_TILE_IDS && ((uint64_t)p & 15) == 0;
     uint4 raw[8];
     if (specv_i_unit(dtype) == 8) {
-        const uint32_t absent = dtype == SPECV_LOGITS_F16 ? 0xfc00u : 0xff80u; /* -inf */
+        const uint32_t absent = specv_i_absent(dtype); /* -inf */
 #pragma unroll
         for (int t = 0; t < 2 * count; ++t) {
             int unit = (2 * half + t) * 32 + lane;
@@ -3533,6 +3829,7 @@ SPECV_DEVFN specv_distribution specv_i_warp_merge(const specv_tile *tiles, int n
         for (int u = 0; u < 4; ++u) {
             const specv_tile *tile = specv_i_tile_at(tiles, t + u < last ? t + u : last);
             best_of[u] = *(const uint2 *)&tile->max;
+            sums[u] = 0, scores[u] = SPECV_I_NO_SCORE;
             if (may & SPECV_TILE_SUM) sums[u] = tile->sum;
             if (may & SPECV_TILE_SCORE) scores[u] = tile->score;
         }
@@ -3616,11 +3913,13 @@ SPECV_DEVFN specv_distribution specv_warp_merge_tiles(const specv_tile *tiles, i
 #define SPECV_SAMPLE_THREADS 256 /* of the kernels; SPECV_TILE_IDS / 4: four ids a thread */
 #define SPECV_I_PROBS_BLOCKS 4   /* from probabilities: blocks that any SM holds at a time */
 #if __CUDA_ARCH__ >= 1200
-#define SPECV_I_GREEDY_BLOCKS  3 /* of A2; 64 registers a thread are too few here */
-#define SPECV_I_SOFTMAX_BLOCKS 2 /* from float logits; 80 are too few */
+#define SPECV_I_GREEDY_BLOCKS   3 /* of A2; 64 registers a thread are too few here */
+#define SPECV_I_SOFTMAX_BLOCKS  2 /* 80 are too few */
+#define SPECV_I_FILTERED_BLOCKS 1 /* 128 are */
 #else
-#define SPECV_I_GREEDY_BLOCKS  4
-#define SPECV_I_SOFTMAX_BLOCKS 3
+#define SPECV_I_GREEDY_BLOCKS   4
+#define SPECV_I_SOFTMAX_BLOCKS  3
+#define SPECV_I_FILTERED_BLOCKS 2
 #endif
 
 typedef struct specv_i_side {
@@ -3629,6 +3928,9 @@ typedef struct specv_i_side {
     int32_t dtype;
     int32_t zero; /* the temperature is 0 */
     specv_scale scale;
+    const uint32_t *mask;  /* of position 0, or null */
+    const uint64_t *least; /* of position 0, or null, as in specv_i_memory */
+    int64_t mask_stride;   /* words */
 } specv_i_side;
 
 typedef struct specv_i_request {
@@ -3639,7 +3941,14 @@ typedef struct specv_i_request {
     uint32_t status;
     int32_t target_rows, draft_rows; /* positions that need statistics */
     int32_t rule, sampled;           /* sampled: judged by p and q, not by equality */
+    int32_t cut;                     /* SPECV_I_OF_*: rows that top_k, top_p or min_p cut */
 } specv_i_request;
+
+/* Sides of a request. */
+enum { SPECV_I_OF_TARGET = 1, SPECV_I_OF_DRAFT = 2 };
+
+/* In `sides` of a task, in addition: of the target, where tokens were emitted. */
+#define SPECV_I_OF_EMITTED 4
 
 SPECV_DEVFN void specv_i_open_side(specv_i_side *side, const specv_scores *scores, int64_t base) {
     side->scores = specv_i_score_at(scores->data, scores->dtype, base);
@@ -3651,7 +3960,7 @@ SPECV_DEVFN void specv_i_open_side(specv_i_side *side, const specv_scores *score
 SPECV_DEVFN void specv_i_set_temperature(specv_i_side *side, float temperature, int greedy) {
     side->zero = greedy || specv_temperature_is_0(temperature);
     if (greedy || side->dtype == SPECV_PROBS_F32)
-        side->scale.hi = side->scale.lo = side->scale.floor = 0; /* nobody asks */
+        side->scale.hi = side->scale.lo = side->scale.floor = 0, side->scale.of_probs = 0;
     else
         side->scale = specv_softmax_scale(side->zero ? 1.f : temperature);
 }
@@ -3672,9 +3981,21 @@ SPECV_DEVFN specv_row specv_i_open_row(const specv_verify_sample_desc *d, int b)
 /* Element of a side's scores that position 0 of the row begins with: dense rows have no `first`,
    those of CSR no stride, so that nothing branches in front of the loads. */
 SPECV_DEVFN int64_t specv_i_first_score(const specv_rows *rows, const specv_row *row,
-                                        const specv_scores *scores, int b, int of_draft) {
-    const int64_t first = row->first + (specv_i_is_csr(rows) && !of_draft ? (int64_t)b : 0);
+                                        const specv_scores *scores, int b, int as_drafts) {
+    const int64_t first = row->first + (specv_i_is_csr(rows) && !as_drafts ? (int64_t)b : 0);
     return b * scores->seq_stride_elems + first * scores->pos_stride_elems;
+}
+
+SPECV_DEVFN void specv_i_forget_filters(specv_i_request *r) {
+    r->target.mask = r->draft.mask = 0, r->target.least = r->draft.least = 0;
+    r->target.mask_stride = r->draft.mask_stride = 0, r->cut = 0;
+}
+
+/* Of a launch that has none: what the compiler then knows. */
+SPECV_DEVFN void specv_i_without_filters(specv_i_request *r) {
+    specv_i_forget_filters(r);
+    r->target.scale.of_probs = r->draft.scale.of_probs = 0;
+    r->target.dtype &= 3, r->draft.dtype &= 3; /* not WEIGHTS */
 }
 
 /* Where its scores are, and its rows in scratch memory. */
@@ -3684,13 +4005,20 @@ SPECV_DEVFN specv_i_request specv_i_open_rows(const specv_verify_sample_desc *d,
     const int csr = specv_i_is_csr(rows);
     specv_i_request r;
     r.row = *row, r.status = row->status, r.rule = rule;
-    specv_i_open_side(&r.target, &d->target, specv_i_first_score(rows, row, &d->target, b, 0));
+    specv_i_forget_filters(&r);
+    specv_i_open_side(&r.target, &d->target,
+                      specv_i_first_score(rows, row, &d->target, b, d->bonus_token != 0));
     r.draft.scores = 0, r.draft.pos_stride = 0, r.draft.dtype = SPECV_PROBS_F32;
     if (d->draft.data)
         specv_i_open_side(&r.draft, &d->draft, specv_i_first_score(rows, row, &d->draft, b, 1));
     r.first_row = (int64_t)row->first + b + (csr ? 0 : b * (int64_t)rows->max_draft);
     r.first_draft = row->first + (csr ? 0 : b * d->verify.draft_stride_elems);
     return r;
+}
+
+/* Of a row. */
+SPECV_DEVFN int specv_i_target_positions(const specv_verify_sample_desc *d, const specv_row *row) {
+    return row->n_draft + !d->bonus_token;
 }
 
 /* And its temperatures. */
@@ -3712,16 +4040,101 @@ SPECV_DEVFN void specv_i_open_temperatures(const specv_verify_sample_desc *d, in
     r->sampled = r->rule != SPECV_RULE_COUPLED && r->rule != SPECV_RULE_GREEDY && !r->target.zero;
     if (r->row.readable && r->sampled && d->draft.data && !specv_temperature_ok(draft_temperature))
         r->status |= SPECV_ROW_BAD_TEMPERATURE;
-    r->target_rows = r->sampled && r->target.dtype == SPECV_PROBS_F32 ? 0 : r->row.n_draft + 1;
+    r->target_rows =
+        r->sampled && r->target.dtype == SPECV_PROBS_F32 ? 0 : specv_i_target_positions(d, &r->row);
     r->draft_rows =
         r->sampled && d->draft.data && r->draft.dtype != SPECV_PROBS_F32 ? r->row.n_draft : 0;
     if (!r->row.readable) r->target_rows = r->draft_rows = 0;
+}
+
+SPECV_DEVFN specv_i_limits specv_i_limits_at(const specv_verify_sample_desc *d,
+                                             const specv_filters *f, int32_t slot,
+                                             uint32_t *status) {
+    const int32_t top_k = f->top_k ? f->top_k[slot] : 0;
+    const float top_p = f->top_p ? f->top_p[slot] : 1.f, min_p = f->min_p ? f->min_p[slot] : 0.f;
+    return specv_i_limits_of(top_k, top_p, min_p, f->order, d->verify.vocab, status);
+}
+
+/* The masks of a side; 0 if they are outside all masks. base: row of position 0 where requests do
+   not name one. */
+SPECV_DEVFN int specv_i_open_mask(specv_i_side *side, const specv_filters *f, int b, int positions,
+                                  int64_t base) {
+    if (!f->mask) return 1;
+    if (f->mask_row) base = f->mask_row[b];
+    if (base == -1) return 1;
+    if (f->mask_row && (base < 0 || base + positions > f->num_mask_rows)) return 0;
+    side->mask = f->mask + base * f->mask_stride_words;
+    side->mask_stride = f->mask_stride_words;
+    return 1;
+}
+
+/* And its filters. m->least holds what was cut off by the time that it is asked for. */
+SPECV_DEVFN void specv_i_open_filters(const specv_verify_sample_desc *d, const specv_i_memory *m,
+                                      int b, specv_i_request *r) {
+    const specv_rows *rows = &d->verify.rows;
+    const int64_t draft_row = r->first_row - b; /* without the bonus of the rows before */
+    int is_good;
+    if (r->target.dtype == SPECV_I_WEIGHTS_F32) r->target.scale = specv_i_probs_scale();
+    if (r->draft.dtype == SPECV_I_WEIGHTS_F32)
+        r->draft.scale = specv_i_probs_scale(), r->draft.zero = 0;
+    if (!r->row.readable) return;
+    is_good = specv_i_open_mask(&r->target, &d->filters, b, specv_i_target_positions(d, &r->row),
+                                d->bonus_token ? draft_row : r->first_row);
+    is_good &= specv_i_open_mask(&r->draft, &d->draft_filters, b, r->row.n_draft, draft_row);
+    if (!is_good) {
+        r->row.readable = r->row.n_draft = 0, r->target_rows = r->draft_rows = 0;
+        r->status = r->row.status | SPECV_ROW_BAD_FILTER; /* nothing else of it is looked at */
+        return;
+    }
+    const int32_t slot = specv_i_good_slot(rows->slot, rows->slot_dtype, b);
+    const specv_i_limits of_target = specv_i_limits_at(d, &d->filters, slot, &r->status);
+    if (!specv_i_limits_are_off(&of_target, d->verify.vocab) && !r->target.zero && r->target_rows)
+        r->cut |= SPECV_I_OF_TARGET, r->target.least = m->least + r->first_row;
+    if (!d->draft.data || !r->sampled) return;
+    const specv_i_limits of_draft = specv_i_limits_at(d, &d->draft_filters, slot, &r->status);
+    if (!specv_i_limits_are_off(&of_draft, d->verify.vocab) && r->draft_rows)
+        r->cut |= SPECV_I_OF_DRAFT, r->draft.least = m->least + m->target_rows + r->first_row;
+}
+
+SPECV_DEVFN specv_i_sieve specv_i_sieve_of(const specv_i_side *side, int j) {
+    specv_i_sieve s = {0, 0};
+    if (side->mask) s.mask = side->mask + j * side->mask_stride;
+    if (side->least) s.least = side->least[j];
+    return s;
 }
 
 SPECV_DEVFN specv_i_request specv_i_open_request(const specv_verify_sample_desc *d, int b) {
     const specv_row row = specv_i_open_row(d, b);
     specv_i_request r = specv_i_open_rows(d, b, &row, d->rule);
     specv_i_open_temperatures(d, b, &r);
+    return r;
+}
+
+SPECV_DEVFN specv_i_request specv_i_open_filtered_request(const specv_verify_sample_desc *d,
+                                                          const specv_i_memory *m, int b) {
+    specv_i_request r = specv_i_open_request(d, b);
+    specv_i_open_filters(d, m, b, &r);
+    return r;
+}
+
+/* A request behind its verification: rows are those that emitted a token, or might have. */
+SPECV_DEVFN specv_i_request specv_i_open_emitted(const specv_verify_sample_desc *d,
+                                                 const specv_i_memory *m, int b,
+                                                 const specv_row *row) {
+    const int greedy = d->rule == SPECV_RULE_GREEDY && !d->emitted.raw;
+    const int32_t *accepted = d->verify.accepted_len;
+    specv_i_request r = specv_i_open_rows(d, b, row, greedy ? SPECV_RULE_GREEDY : SPECV_RULE_SCORE);
+    specv_i_open_temperatures(d, b, &r);
+    if (!d->emitted.raw) {
+        specv_i_open_filters(d, m, b, &r);
+    } else {
+        specv_i_set_temperature(&r.target, 1.f, 0);
+        if (r.target.dtype == SPECV_I_WEIGHTS_F32) r.target.scale = specv_i_probs_scale();
+    }
+    r.draft_rows = 0;
+    int emitted = 1; /* rows that cannot be read have none */
+    if (r.row.readable && accepted) emitted = accepted[b] + 1;
+    if (emitted < r.target_rows) r.target_rows = emitted;
     return r;
 }
 
@@ -3737,7 +4150,8 @@ SPECV_DEVFN int specv_i_wanted(const specv_verify_sample_desc *d, const specv_i_
     int probs = side->dtype == SPECV_PROBS_F32 ? SPECV_TILE_PROBS : 0;
     if (side->zero) return probs;
     if (of_draft || r->rule != SPECV_RULE_COUPLED) return SPECV_TILE_SUM | probs;
-    return SPECV_TILE_SCORE | probs | (d->logprob || d->lse || d->max_prob ? SPECV_TILE_SUM : 0);
+    return SPECV_TILE_SCORE | probs |
+           (d->logprob || d->emitted.logprob || d->lse || d->max_prob ? SPECV_TILE_SUM : 0);
 }
 
 /* The slot of a readable row, looked up where it is needed: a register for it would be one too
@@ -3785,6 +4199,7 @@ SPECV_DEVFN specv_distribution specv_i_plain_distribution(void) {
 /* What the next token is drawn from: weights over the ids of one position. */
 typedef struct specv_i_weights {
     const void *p_scores, *q_scores; /* (prefix * p - q)+, or p alone where q_scores is null */
+    specv_i_sieve p_sieve, q_sieve;
     specv_distribution p, q;
     float prefix;
     int32_t without; /* p alone: this id has no weight; -1: none */
@@ -3793,7 +4208,8 @@ typedef struct specv_i_weights {
 /* Of id x, in units of n. */
 SPECV_DEVFN uint64_t specv_i_units(const specv_i_request *r, const specv_i_weights *w, int32_t x,
                                    int32_t n) {
-    const float score = specv_i_load_score(w->p_scores, r->target.dtype, x);
+    const float score =
+        specv_i_sift(&w->p_sieve, specv_i_load_score(w->p_scores, r->target.dtype, x), x);
     const specv_weight weight =
         specv_softmax_weight(specv_i_max(score, r->target.scale.floor), &r->target.scale);
     return specv_weight_units(&weight, n);
@@ -3811,9 +4227,7 @@ SPECV_DEVFN void specv_i_load_four(float score[4], const void *scores, int dtype
         const uint2 two = *(const uint2 *)p;
         v = make_uint4(two.x, two.y, 0, 0);
     } else {
-        const uint32_t absent = dtype == SPECV_LOGITS_F16 ? 0xfc00u
-                                : is_16_bit               ? 0xff80u
-                                                          : 0xff800000u;
+        const uint32_t absent = specv_i_absent(dtype);
         v = specv_i_load_unit_of_scores(p, whole, is_16_bit, absent, left < 4 ? left : 4);
     }
     const uint32_t word[4] = {v.x, v.y, v.z, v.w};
@@ -3826,6 +4240,7 @@ SPECV_DEVFN void specv_i_load_four(float score[4], const void *scores, int dtype
             score[i] = specv_bf16_float(half);
         else
             score[i] = specv_bits_float(word[i]);
+        if (dtype == SPECV_I_WEIGHTS_F32) score[i] = specv_i_weight_score(score[i]);
     }
 }
 
@@ -3833,7 +4248,7 @@ SPECV_DEVFN void specv_i_load_four(float score[4], const void *scores, int dtype
 SPECV_DEVFN void specv_i_log_probability(const specv_i_request *r, const specv_distribution *row,
                                          int k, int32_t token, float *logprob, float *lse) {
     float score;
-    if (r->target.dtype != SPECV_PROBS_F32) {
+    if (r->target.dtype < SPECV_PROBS_F32) {
         *lse = row->kind == SPECV_ONE_HOT ? specv_i_add(row->max, 0.f) /* no -0 */
                                           : specv_log_sum_exp(row);
     }
@@ -3928,6 +4343,7 @@ SPECV_DEVFN int32_t specv_i_block_draw(const specv_i_request *r, const specv_i_w
     specv_weight weight[4];
     if (chosen.tile < 0) return -1;
     specv_i_load_four(score, w->p_scores, r->target.dtype, first, (int)vocab);
+    specv_i_sift_some(&w->p_sieve, score, 4, first, (int)vocab);
 #pragma unroll
     for (int i = 0; i < 4; ++i) score[i] = specv_i_max(score[i], r->target.scale.floor);
     specv_i_softmax_weights(weight, score, 4, &r->target.scale);
@@ -4003,10 +4419,28 @@ SPECV_DEVFN void specv_i_warp_find_usable(const specv_verify_sample_desc *d,
     }
 }
 
+/* What follows `accepted` drafts that are all that may be used, where it is not an EOS. */
+SPECV_DEVFN int specv_i_next_of_all(const specv_verify_sample_desc *d, const specv_i_request *r,
+                                    int accepted, int otherwise) {
+    return d->bonus_token && accepted == r->row.n_draft ? SPECV_I_BONUS : otherwise;
+}
+
 /* After all usable drafts were accepted. */
-SPECV_DEVFN void specv_i_accept_all(specv_i_outcome *o) {
+SPECV_DEVFN void specv_i_accept_all(const specv_verify_sample_desc *d, const specv_i_request *r,
+                                    specv_i_outcome *o) {
     o->accepted = o->usable, o->prefix = 1;
-    o->next = o->ends_with_eos ? SPECV_I_NO_TOKEN : SPECV_I_DRAW;
+    o->next =
+        o->ends_with_eos ? SPECV_I_NO_TOKEN : specv_i_next_of_all(d, r, o->usable, SPECV_I_DRAW);
+}
+
+/* The caller's token of row b, -1 if it is none. */
+SPECV_DEVFN int32_t specv_i_bonus(const specv_verify_sample_desc *d, int b, uint32_t *status) {
+    uint2 raw = {0, 0};
+    specv_i_load_token(&raw, d->bonus_token, d->verify.token_dtype, b);
+    const int64_t token = specv_i_token(raw, d->verify.token_dtype);
+    if (specv_i_is_token(token, d->verify.vocab)) return (int32_t)token;
+    *status |= SPECV_ROW_BAD_TARGET;
+    return -1;
 }
 
 /* What the judge has to know of draft j beside its rows. u: of its test; rule BLOCK, whose test of
@@ -4025,10 +4459,14 @@ SPECV_DEVFN specv_i_claim specv_i_load_claim(const specv_verify_sample_desc *d,
     specv_i_claim c = {-1, 0, 1, 0, 0};
     if (j < usable) {
         c.draft = (int32_t)specv_i_draft_token(d, r, j);
+        const specv_i_sieve p_sieve = specv_i_sieve_of(&r->target, j);
+        const specv_i_sieve q_sieve = specv_i_sieve_of(&r->draft, j);
         if (judged_by_p)
             c.of_p = specv_i_load_score(specv_i_scores_of(&r->target, j), r->target.dtype, c.draft);
         if (judged_by_p && d->draft.data)
             c.of_q = specv_i_load_score(specv_i_scores_of(&r->draft, j), r->draft.dtype, c.draft);
+        c.of_p = specv_i_sift(&p_sieve, c.of_p, c.draft);
+        c.of_q = specv_i_sift(&q_sieve, c.of_q, c.draft);
     }
     if (r->sampled && r->rule != SPECV_RULE_SCORE && of_u >= 0 && of_u < usable)
         c.u = specv_i_accept_uniform(d, r, b, of_u, &c.status);
@@ -4055,7 +4493,7 @@ SPECV_DEVFN void specv_i_warp_score_drafts(const specv_verify_sample_desc *d,
                 specv_i_log_p(&row, &r->target.scale, probs, c.of_p, c.draft);
     }
     o->status |= specv_i_warp_or(status);
-    specv_i_accept_all(o);
+    specv_i_accept_all(d, r, o);
 }
 
 /* A2, A5, temperature 0: a draft is accepted if it is the only token that its position can have.
@@ -4070,7 +4508,8 @@ SPECV_DEVFN void specv_i_warp_judge_equal(const specv_verify_sample_desc *d,
         int32_t choice = -1;
         uint32_t status = 0;
         int stops = j >= o->usable, at;
-        if (j < o->usable || (j == o->usable && !o->ends_with_eos)) {
+        if (j < o->usable ||
+            (j == o->usable && !o->ends_with_eos && !(d->bonus_token && j == r->row.n_draft))) {
             const specv_i_claim c = base ? specv_i_load_claim(d, r, b, j, o->usable) : *first;
             choice = rows[j].id, status = rows[j].status;
             if (j < o->usable) stops = choice != c.draft;
@@ -4079,7 +4518,9 @@ SPECV_DEVFN void specv_i_warp_judge_equal(const specv_verify_sample_desc *d,
         o->status |= specv_i_warp_or(lane <= at ? status : 0);
         if (at == 32) continue;
         o->accepted = base + at;
-        o->next = o->accepted == o->usable && o->ends_with_eos ? SPECV_I_NO_TOKEN : SPECV_I_TOKEN;
+        o->next = o->accepted == o->usable && o->ends_with_eos
+                      ? SPECV_I_NO_TOKEN
+                      : specv_i_next_of_all(d, r, o->accepted, SPECV_I_TOKEN);
         return;
     }
 }
@@ -4132,7 +4573,7 @@ SPECV_DEVFN void specv_i_warp_judge_token(const specv_verify_sample_desc *d,
         specv_i_reject(d, r, rows, o);
         return;
     }
-    specv_i_accept_all(o);
+    specv_i_accept_all(d, r, o);
 }
 
 /* A4, as far as it goes without the sums over all ids: P of every position (to prefixes,
@@ -4186,7 +4627,7 @@ SPECV_DEVFN void specv_i_warp_judge_block(const specv_verify_sample_desc *d,
         last_u = specv_i_accept_uniform(d, r, b, o->usable - 1, &o->status);
     }
     if (o->usable == 0 || specv_accept(last_u, 1.f, prefix)) {
-        specv_i_accept_all(o);
+        specv_i_accept_all(d, r, o);
         return;
     }
     o->accepted = tau, o->prefix = prefix_of_tau;
@@ -4194,6 +4635,29 @@ SPECV_DEVFN void specv_i_warp_judge_block(const specv_verify_sample_desc *d,
         o->next = SPECV_I_RESIDUAL; /* tau is not known yet */
     else
         specv_i_reject(d, r, rows, o);
+}
+
+/* emitted.logprob of all columns but k, that of the token. Call: block. */
+SPECV_DEVFN void specv_i_block_put_logprobs(const specv_verify_sample_desc *d,
+                                            const specv_i_request *r, const specv_i_memory *m,
+                                            int b, int k) {
+    const int probs = r->target.dtype == SPECV_PROBS_F32, columns = d->verify.rows.max_draft + 1;
+#pragma unroll 1
+    for (int64_t j = specv_i_thread(); j < columns; j += SPECV_SAMPLE_THREADS) {
+        float logprob = 0;
+        if (j == k) continue;
+        if (j < k && (!r->target.zero || r->rule == SPECV_RULE_SCORE)) { /* else it is 1 */
+            const int32_t token = (int32_t)specv_i_draft_token(d, r, (int)j);
+            const specv_i_sieve sieve = specv_i_sieve_of(&r->target, (int)j);
+            specv_distribution row = specv_i_plain_distribution();
+            float score =
+                specv_i_load_score(specv_i_scores_of(&r->target, (int)j), r->target.dtype, token);
+            if (r->target_rows) row = m->rows[r->first_row + j];
+            score = specv_i_sift(&sieve, score, token);
+            logprob = specv_i_log_p(&row, &r->target.scale, probs, score, token);
+        }
+        d->emitted.logprob[b * (int64_t)columns + j] = logprob;
+    }
 }
 
 /* Emits the row: draws the token from tiles if that is still to be done, then stores all outputs.
@@ -4210,9 +4674,10 @@ SPECV_DEVFN void specv_i_block_emit_from(const specv_verify_sample_desc *d,
     specv_i_weights w;
     w.p = *p, w.q = specv_i_plain_distribution();
     int32_t token = w.p.id;
+    if (o.next == SPECV_I_BONUS) token = specv_i_bonus(d, b, &o.status);
     if (o.next > SPECV_I_TOKEN && w.p.kind == SPECV_SOFTMAX) {
         const specv_tile *tiles = m->tiles + row * m->num_tiles;
-        w.p_scores = specv_i_scores_of(&r->target, k);
+        w.p_scores = specv_i_scores_of(&r->target, k), w.p_sieve = specv_i_sieve_of(&r->target, k);
         w.q_scores = 0, w.prefix = 1, w.without = -1;
         if (o.next == SPECV_I_DRAW_WITHOUT) w.without = (int32_t)specv_i_draft_token(d, r, k);
 #pragma unroll 1
@@ -4233,6 +4698,7 @@ SPECV_DEVFN void specv_i_block_emit_from(const specv_verify_sample_desc *d,
                                 j < k    ? specv_i_draft_token(d, r, j)
                                 : j == k ? token
                                          : -1);
+    if (d->emitted.logprob) specv_i_block_put_logprobs(d, r, m, b, k);
     /* Each output has a thread in a warp of its own, which waits for no other. */
     const int mismatch = o.next > SPECV_I_NO_TOKEN && k < n_draft;
     if (thread == 0) {
@@ -4250,11 +4716,13 @@ SPECV_DEVFN void specv_i_block_emit_from(const specv_verify_sample_desc *d,
     } else if (thread == 96) {
         if (v->finished)
             v->finished[b] = (uint8_t)(o.next == SPECV_I_NO_TOKEN || specv_i_is_eos(v, token));
-    } else if (thread == 128 && (d->logprob || d->lse)) {
+    } else if (thread == 128 && (d->logprob || d->lse || d->emitted.logprob)) {
         float logprob = 0, lse = 0;
-        if (o.next > SPECV_I_NO_TOKEN) specv_i_log_probability(r, &w.p, k, token, &logprob, &lse);
+        if (o.next > SPECV_I_BONUS) specv_i_log_probability(r, &w.p, k, token, &logprob, &lse);
         if (d->logprob) d->logprob[b] = logprob;
         if (d->lse) d->lse[b] = lse;
+        if (d->emitted.logprob)
+            d->emitted.logprob[b * ((int64_t)v->rows.max_draft + 1) + k] = logprob;
     } else if (thread == 160 && d->max_prob) {
         d->max_prob[b] =
             token < 0 ? 0.f : specv_i_largest_p(&w.p, &r->target.scale, probs, w.p.max);
@@ -4278,7 +4746,7 @@ SPECV_DEVFN void specv_i_block_emit(const specv_verify_sample_desc *d, const spe
                                     const specv_i_memory *m, int b, specv_i_outcome o) {
     specv_distribution p = specv_i_plain_distribution();
     uint64_t through = 0, uniform = 0;
-    if (r->target_rows && o.next != SPECV_I_NO_TOKEN) p = m->rows[r->first_row + o.accepted];
+    if (r->target_rows && o.next > SPECV_I_BONUS) p = m->rows[r->first_row + o.accepted];
     if (o.next > SPECV_I_TOKEN && p.kind == SPECV_SOFTMAX) {
         through = specv_i_load_through(m, r->first_row + o.accepted, p.sum);
         uniform = specv_i_sample_uniform(d, b, o.accepted, &o.status);
@@ -4302,9 +4770,7 @@ typedef struct specv_i_eight {
 SPECV_DEVFN void specv_i_load_eight(specv_i_eight *v, const void *row, int dtype, int vocab,
                                     int first) {
     const int is_16_bit = specv_i_unit(dtype) == 8;
-    const uint32_t absent = dtype == SPECV_LOGITS_F16    ? 0xfc00u
-                            : dtype == SPECV_LOGITS_BF16 ? 0xff80u
-                                                         : 0xff800000u;
+    const uint32_t absent = specv_i_absent(dtype);
     const char *p = (const char *)specv_i_score_at(row, dtype, first);
     const int left = vocab - first, whole = left >= 8 && ((uint64_t)p & 15) == 0;
     v->low = specv_i_load_unit_of_scores(p, whole, is_16_bit, absent, left);
@@ -4322,7 +4788,8 @@ SPECV_DEVFN void specv_i_load_share(specv_i_eight *v, const specv_verify_sample_
                                     int tile) {
     const int of_draft = i >= target_rows;
     const specv_scores *scores = of_draft ? &d->draft : &d->target;
-    const int64_t first = specv_i_first_score(&d->verify.rows, row, scores, b, of_draft);
+    const int64_t first =
+        specv_i_first_score(&d->verify.rows, row, scores, b, of_draft || d->bonus_token);
     const int j = of_draft ? i - target_rows : i;
     specv_i_load_eight(v,
                        specv_i_score_at(scores->data, dtype, first + j * scores->pos_stride_elems),
@@ -4342,6 +4809,7 @@ SPECV_DEVFN void specv_i_decode_eight(float score[8], const specv_i_eight *v, in
             score[e] = specv_bits_float(e % 2 ? pair & 0xffff0000u : pair << 16);
         else
             score[e] = specv_bits_float(word[e]);
+        if (dtype == SPECV_I_WEIGHTS_F32) score[e] = specv_i_weight_score(score[e]);
     }
 }
 
@@ -4381,7 +4849,8 @@ SPECV_DEVFN int32_t specv_i_lane_best(const float score[8], int has_nan, int *wh
 typedef struct specv_i_share {
     uint64_t best, sum;
     int64_t score;
-    uint32_t id, reserved; /* of the score */
+    uint32_t id; /* of the score */
+    uint32_t before;
 } specv_i_share;
 
 SPECV_DEVFN uint64_t specv_i_best_of(int32_t key, int id, int has_nan) {
@@ -4389,19 +4858,33 @@ SPECV_DEVFN uint64_t specv_i_best_of(int32_t key, int id, int has_nan) {
            (has_nan != 0);
 }
 
+/* In `what` of the first pass: in place of a score the tile has the largest logit of each of its
+   shares, as rank keys without their lower half, share 0 in the lowest bits. */
+enum { SPECV_I_SHARE_MAXIMA = 8 };
+
+/* And where these are, and sums: how many ids of the tile come before the token of the row, as the
+   warps say. In place of the id; where the largest logit is not in range, and the id may be asked
+   for, in place of the sum, which then is not, or weighs nothing in the row. */
+enum { SPECV_I_IDS_BEFORE = 16 };
+
+SPECV_DEVFN uint32_t specv_i_upper_key(float score) {
+    return ((uint32_t)specv_i_order_key(specv_float_bits(score)) ^ 0x80000000u) >> 16;
+}
+
 /* Statistics of a tile, by the warps that share it; share, largest: of the block's warps. Lane 0 of
    the first of them gets the tile. may: bits that `what` can have, a constant. Call: block. Sync:
    two barriers, one of them only where sums or scores are wanted; none between two calls. */
 SPECV_DEVFN specv_tile specv_i_block_tiles(const float score[8], int first, int may, int what,
                                            const specv_scale *scale, const specv_noise *noise,
-                                           specv_i_share *share, float *largest) {
+                                           uint32_t before, specv_i_share *share, float *largest) {
     const int warp = specv_i_thread() / 32, lane = specv_i_lane();
     const int first_warp = warp / SPECV_I_SHARES * SPECV_I_SHARES;
     const float none = specv_bits_float(0xff800000u);
-    specv_i_share own = {0, 0, SPECV_I_NO_SCORE, 0, 0};
+    specv_i_share own = {0, 0, SPECV_I_NO_SCORE, 0, before};
     specv_tile t = {0, SPECV_I_NO_SCORE, none, SPECV_I_INT_MAX};
     specv_weight weight[8];
     float of_tile = none;
+    uint64_t maxima = 0;
     int has_nan = 0, in_range = 0, owner = 0;
 #pragma unroll
     for (int e = 0; e < 8; e += 2) has_nan |= specv_i_either_nan(score[e], score[e + 1]);
@@ -4418,8 +4901,12 @@ SPECV_DEVFN specv_tile specv_i_block_tiles(const float score[8], int first, int 
         if (lane == 0) largest[warp] = of_tile;
         __syncthreads();
 #pragma unroll
-        for (int w = 0; w < SPECV_I_SHARES; ++w)
-            of_tile = specv_i_max(of_tile, largest[first_warp + w]);
+        for (int w = 0; w < SPECV_I_SHARES; ++w) {
+            const float of_share = largest[first_warp + w];
+            of_tile = specv_i_max(of_tile, of_share);
+            if (may & SPECV_I_SHARE_MAXIMA)
+                maxima |= (uint64_t)specv_i_upper_key(of_share) << 16 * w;
+        }
         in_range = specv_in_range(of_tile, scale);
     }
     if (!in_range) {
@@ -4450,6 +4937,7 @@ SPECV_DEVFN specv_tile specv_i_block_tiles(const float score[8], int first, int 
         share[warp].best = own.best;
         if (may & SPECV_TILE_SUM) share[warp].sum = own.sum;
         if (may & SPECV_TILE_SCORE) share[warp].score = own.score, share[warp].id = own.id;
+        if (may & SPECV_I_IDS_BEFORE) share[warp].before = own.before;
     }
     __syncthreads();
     if (warp == first_warp && lane == 0) {
@@ -4476,7 +4964,17 @@ SPECV_DEVFN specv_tile specv_i_block_tiles(const float score[8], int first, int 
         t.max = specv_i_of_order_key((int32_t)((uint32_t)(best[0] >> 32) ^ 0x80000000u));
         if (!(may & SPECV_TILE_SCORE) || t.score == SPECV_I_NO_SCORE)
             t.id = 0x3fffffffu - ((uint32_t)best[0] >> 1 & 0x7fffffffu);
+        if (may & what & SPECV_I_IDS_BEFORE) {
+            uint32_t of_tile_before = 0;
+#pragma unroll
+            for (int w = 0; w < SPECV_I_SHARES; ++w) of_tile_before += share[warp + w].before;
+            if (in_range)
+                t.id = of_tile_before;
+            else
+                t.sum = of_tile_before;
+        }
         if (nan & 1) t.id |= SPECV_I_NAN_BIT;
+        if (may & what & SPECV_I_SHARE_MAXIMA) t.score = (int64_t)maxima;
     }
     return t;
 }
@@ -4524,7 +5022,8 @@ SPECV_DEVFN int specv_i_rows_are_here(const specv_i_request *r) {
 SPECV_DEVFN void specv_i_warps_merge(const specv_verify_sample_desc *d, const specv_i_request *r,
                                      const specv_i_memory *m, int may, int num_warps,
                                      specv_i_evidence *e) {
-    const int here = specv_i_rows_are_here(r), keep = d->draft.data != 0 || !here;
+    const int here = specv_i_rows_are_here(r);
+    const int keep = d->draft.data != 0 || d->emitted.logprob || !here;
     const int lane = specv_i_lane();
     for (int i = specv_i_thread() / 32; i < r->target_rows + r->draft_rows; i += num_warps) {
         const int draft = i >= r->target_rows, j = draft ? i - r->target_rows : i;
@@ -4543,6 +5042,12 @@ SPECV_DEVFN void specv_i_warps_merge(const specv_verify_sample_desc *d, const sp
         if (lane == 0 && here) e->rows[i] = merged;
         if (lane == 0 && keep) m->rows[row] = merged;
     }
+}
+
+/* What the tiles of a request of any rule hold: without noise, running sums are put where a score
+   would be. */
+SPECV_DEVFN int specv_i_may(const specv_i_request *r) {
+    return r->rule == SPECV_RULE_COUPLED ? SPECV_TILE_SUM | SPECV_TILE_SCORE : SPECV_TILE_SUM;
 }
 
 /* While most warps merge rows, the last one loads what is to be judged, and the one before draws
@@ -4605,7 +5110,7 @@ SPECV_DEVFN void specv_i_block_decide(const specv_verify_sample_desc *d, const s
     }
     specv_distribution p = specv_i_plain_distribution();
     uint64_t through = 0, uniform = 0;
-    if (r->target_rows && o.next != SPECV_I_NO_TOKEN) p = rows[o.accepted];
+    if (r->target_rows && o.next > SPECV_I_BONUS) p = rows[o.accepted];
     if (o.next > SPECV_I_TOKEN && p.kind == SPECV_SOFTMAX) {
         through = here ? e->through[o.accepted][lane]
                        : specv_i_load_through(m, r->first_row + o.accepted, p.sum);
@@ -4637,13 +5142,11 @@ SPECV_DEVFN void specv_i_block_judge(const specv_verify_sample_desc *d, const sp
     specv_i_block_decide(d, &r, m, b, &evidence);
 }
 
-/* Which rows a launch takes statistics of. */
-enum { SPECV_I_OF_TARGET = 1, SPECV_I_OF_DRAFT = 2 };
-
 /* A request that was put aside, with what is known of it when this is compiled. */
 SPECV_DEVFN specv_i_request specv_i_reopen(const specv_i_request *opened, int dtype, int what,
-                                           int rule) {
+                                           int rule, int filters) {
     specv_i_request r = *opened;
+    if (!filters) specv_i_without_filters(&r);
     r.target.dtype = dtype, r.rule = rule;
     if (!what) r.target.zero = 1;
     if (what != SPECV_TILE_SUM) r.sampled = r.draft_rows = 0;
@@ -4660,11 +5163,37 @@ SPECV_DEVFN specv_tile *specv_i_place_of(const specv_i_memory *m, const specv_i_
     return place;
 }
 
+/* How many of the warp's ids, eight a lane from `first` on, come before the token that position j
+   emitted. Call: warp. Trips: the token, its score. */
+SPECV_DEVFN uint32_t specv_i_warp_count_before(const specv_verify_sample_desc *d,
+                                               const specv_i_side *side, int b, int j,
+                                               const float score[8], int first) {
+    const specv_i_sieve sieve = specv_i_sieve_of(side, j);
+    uint2 raw = {0, 0};
+    int32_t count = 0;
+    specv_i_load_token(&raw, d->verify.out_tokens, d->verify.token_dtype,
+                       b * d->verify.out_stride_elems + j);
+    const int64_t token = specv_i_token(raw, d->verify.token_dtype);
+    if (token < 0) return 0;
+    const float its = specv_i_max(
+        specv_i_sift(&sieve, specv_i_load_score(specv_i_scores_of(side, j), side->dtype, token),
+                     (int32_t)token),
+        specv_bits_float(0xff800000u));
+#pragma unroll
+    for (int e = 0; e < 8; ++e)
+        count += specv_i_less(its, score[e]) ||
+                 (first + e < token && !specv_i_less(score[e], its) && !specv_i_is_nan(score[e]) &&
+                  specv_i_less(specv_bits_float(0xff800000u), its));
+    return (uint32_t)specv_warp_reduce_add(count);
+}
+
 /* First pass over the logits of a request: statistics of its rows and, in the block that comes
    last, what follows from them. Block (b, y, z): of request b tiles 2 y and 2 y + 1 of row z, first
    the target's rows, then the draft's; then those that a whole grid further would be. The scores
-   are on their way while the temperature is loaded. dtype and what: constants. Call: block. */
-SPECV_DEVFN void specv_i_block_logits(const specv_sample_task *task, int dtype, int what) {
+   are on their way while the temperature is loaded. dtype and what: constants where there are no
+   filters; where there are, what follows from the rule. Call: block. */
+SPECV_DEVFN void specv_i_block_logits(const specv_sample_task *task, int dtype, int what,
+                                      int filters) {
     __shared__ specv_i_share share[SPECV_SAMPLE_THREADS / 32];
     __shared__ float largest[SPECV_SAMPLE_THREADS / 32];
     __shared__ specv_i_request opened;
@@ -4673,8 +5202,12 @@ SPECV_DEVFN void specv_i_block_logits(const specv_sample_task *task, int dtype, 
     const specv_i_memory *m = &task->memory;
     specv_i_begin(d->verify.chained);
     const int warp = specv_i_thread() / 32, b = (int)blockIdx.x;
-    const int may = what == SPECV_TILE_SCORE ? SPECV_TILE_SCORE | SPECV_TILE_SUM : what;
-    const int rule = !what                      ? SPECV_RULE_GREEDY
+    const int emitted = filters && task->sides & SPECV_I_OF_EMITTED;
+    if (filters)
+        what = d->rule == SPECV_RULE_COUPLED && !emitted ? SPECV_TILE_SCORE : SPECV_TILE_SUM;
+    const int may = filters || what == SPECV_TILE_SCORE ? SPECV_TILE_SCORE | SPECV_TILE_SUM : what;
+    const int rule = filters                    ? d->rule
+                     : !what                    ? SPECV_RULE_GREEDY
                      : what == SPECV_TILE_SCORE ? SPECV_RULE_COUPLED
                      : d->rule == SPECV_RULE_BLOCK || d->rule == SPECV_RULE_SCORE
                          ? d->rule
@@ -4682,22 +5215,32 @@ SPECV_DEVFN void specv_i_block_logits(const specv_sample_task *task, int dtype, 
     const int num_rows_at_once = (int)gridDim.z, step = (int)gridDim.y * SPECV_I_TILES;
     const int base = (int)blockIdx.y * SPECV_I_TILES;
     const specv_row row = specv_i_open_row(d, b);
-    const int target_rows = row.readable ? row.n_draft + 1 : 0;
+    const int target_rows = row.readable ? specv_i_target_positions(d, &row) : 0;
     const int of_target = what != SPECV_TILE_SUM || task->sides & SPECV_I_OF_TARGET;
     const int of_draft_too = what == SPECV_TILE_SUM && task->sides & SPECV_I_OF_DRAFT;
     const int low = of_target ? 0 : target_rows;
     int high = target_rows, i = low + (int)blockIdx.z, tile = base;
     if (of_draft_too && row.readable) high += row.n_draft;
     specv_i_eight next;
+    if (filters) next.high = make_uint4(0, 0, 0, 0); /* of types of 16 bits */
     if (i < high) specv_i_load_share(&next, d, &row, dtype, b, target_rows, i, tile);
     if (warp == SPECV_SAMPLE_THREADS / 32 - 1) { /* one warp for all, while the scores come */
-        specv_i_request of_block = specv_i_open_rows(d, b, &row, rule);
-        specv_i_open_temperatures(d, b, &of_block);
+        specv_i_request of_block;
+        if (emitted) {
+            of_block = specv_i_open_emitted(d, m, b, &row);
+        } else {
+            of_block = specv_i_open_rows(d, b, &row, rule);
+            specv_i_open_temperatures(d, b, &of_block);
+            if (filters) specv_i_open_filters(d, m, b, &of_block);
+            of_block.target.least = of_block.draft.least = 0; /* nothing is cut off yet */
+        }
         if (specv_i_lane() == 0) opened = of_block;
     }
     __syncthreads();
-    specv_i_request r = specv_i_reopen(&opened, dtype, what, rule);
+    specv_i_request r = specv_i_reopen(&opened, dtype, what, rule, filters);
     if (high > target_rows && r.draft_rows == 0) high = target_rows;
+    if (filters && !r.row.readable) high = low;
+    if (emitted && high > r.target_rows) high = r.target_rows;
     const int num_rows = high < low ? 0 : high - low;
     const int num_blocks =
         (int)gridDim.y * (num_rows < num_rows_at_once ? num_rows : num_rows_at_once);
@@ -4719,6 +5262,9 @@ SPECV_DEVFN void specv_i_block_logits(const specv_sample_task *task, int dtype, 
         int wanted = side.zero ? 0 : what;
         if (what == SPECV_TILE_SCORE && wanted) /* the rest of it is known to the compiler */
             wanted |= specv_i_wanted(d, &r, &side, of_draft) & SPECV_TILE_SUM;
+        if (filters && wanted &&
+            (emitted || r.cut & (of_draft ? SPECV_I_OF_DRAFT : SPECV_I_OF_TARGET)))
+            wanted = SPECV_TILE_SUM | SPECV_I_SHARE_MAXIMA;
         const specv_noise noise = specv_i_noise_of(d, seed, position, at);
         const specv_scale scale = side.scale;
         float score[8];
@@ -4727,13 +5273,25 @@ SPECV_DEVFN void specv_i_block_logits(const specv_sample_task *task, int dtype, 
         if (tile >= m->num_tiles) tile = base, i += num_rows_at_once;
         if (i < high) specv_i_load_share(&next, d, &r.row, dtype, b, target_rows, i, tile);
         specv_i_decode_eight(score, &raw, dtype);
-        t = specv_i_block_tiles(score, specv_i_first_of_share(own_tile), may, wanted, &scale,
-                                &noise, share, largest);
+        if (filters) {
+            const specv_i_sieve sieve = specv_i_sieve_of(&side, of_draft ? at - target_rows : at);
+            specv_i_sift_some(&sieve, score, 8, specv_i_first_of_share(own_tile),
+                              (int)d->verify.vocab);
+        }
+        uint32_t before = 0;
+        if (emitted && wanted && d->emitted.rank) {
+            wanted |= SPECV_I_IDS_BEFORE;
+            before =
+                specv_i_warp_count_before(d, &side, b, at, score, specv_i_first_of_share(own_tile));
+        }
+        t = specv_i_block_tiles(score, specv_i_first_of_share(own_tile),
+                                filters ? may | SPECV_I_SHARE_MAXIMA | SPECV_I_IDS_BEFORE : may,
+                                wanted, &scale, &noise, before, share, largest);
         if (specv_i_thread() % (32 * SPECV_I_SHARES) == 0 && own_tile < m->num_tiles) *out = t;
         if (i < high) out = specv_i_place_of(m, &r, target_rows, i, tile);
         if (!wanted && i < high) __syncthreads(); /* share is read */
     }
-    if (!of_target) return;
+    if (!of_target || (filters && (emitted || r.cut))) return;
     const int arrival =
         specv_i_block_arrives(&m->tickets[2 * b], block, num_blocks ? num_blocks : 1);
     if (arrival == SPECV_I_NOT_LAST) return;
@@ -4741,10 +5299,825 @@ SPECV_DEVFN void specv_i_block_logits(const specv_sample_task *task, int dtype, 
         if (specv_i_thread() == 0) specv_i_close_request(&opened);
         __syncthreads();
     }
-    r = specv_i_reopen(&opened, dtype, what, rule);
-    specv_i_block_gather(d, &r, m, b, may, &evidence);
-    r = specv_i_reopen(&opened, dtype, what, rule); /* registers were wanting again */
+    r = specv_i_reopen(&opened, dtype, what, rule, filters);
+    specv_i_block_gather(d, &r, m, b, filters ? specv_i_may(&r) : may, &evidence);
+    r = specv_i_reopen(&opened, dtype, what, rule, filters); /* registers were wanting again */
     specv_i_block_decide(d, &r, m, b, &evidence);
+}
+
+/* ---- what tiles say of filters */
+
+/* A rank key, the least of its score, before which every id comes that has this weight, in units of
+   2^(n - 40). */
+SPECV_DEVFN uint64_t specv_i_key_of_weight(const specv_scale *scale, int32_t n, uint64_t weight) {
+    /* log2 of it is below this by less than 1, and 1/2 is more than what is rounded */
+    const int octaves = n - 40 + 63 - __clzll((long long)weight);
+    if (scale->of_probs) /* half of it is enough */
+        return octaves < -124
+                   ? SPECV_I_LEAST_RANK
+                   : specv_rank_key(specv_bits_float((uint32_t)(126 + octaves) << 23), 0x3fffff);
+    const float score = specv_i_div(specv_i_add((float)octaves, -0.5f), scale->hi);
+    const uint64_t key = specv_rank_key(score, 0x3fffff);
+    return key > SPECV_I_LEAST_RANK ? key : SPECV_I_LEAST_RANK;
+}
+
+/* The mass of a tile in units of 2^(n - 40), rounded up. */
+SPECV_DEVFN uint64_t specv_i_mass_of_tile(const specv_tile *tile, const specv_scale *scale,
+                                          int32_t n) {
+    const int32_t its_n = specv_softmax_weight(specv_i_max(tile->max, scale->floor), scale).n;
+    return specv_i_shift_right(tile->sum, (uint32_t)(n - its_n)) + 1;
+}
+
+/* A score below which top_k, top_p and min_p (specv_filters, in any order) keep no id of the row,
+   as its tiles say before any score is looked at again: for a fused LM head, which has to keep or
+   to write no other scores. -infinity: they do not say. It is close for min_p, and for top_k of at
+   most num_tiles: each tile has an id that counts.
+   Call: warp. In: tiles[0..num_tiles) with SUM, visible to the warp; row: of them, by
+   specv_warp_merge_tiles; scale as it was for the tiles. A bad top_p or min_p counts as off. Out:
+   the same in all lanes.
+   Cost: the largest scores of all tiles 32 times for top_k, all tiles by each lane for top_p. */
+SPECV_DEVFN float specv_warp_filter_bound(const specv_tile *tiles, int num_tiles,
+                                          const specv_distribution *row, const specv_scale *scale,
+                                          int top_k, float top_p, float min_p) {
+    const int lane = specv_i_lane();
+    float bound = specv_bits_float(0xff800000u);
+    uint32_t reported = 0;
+    const specv_i_limits l = specv_i_limits_of(top_k, top_p, min_p, 0, SPECV_I_INT_MAX, &reported);
+    if (row->kind != SPECV_SOFTMAX) return bound;
+    if (l.top_k <= num_tiles) { /* the k-th largest of the tiles' largest scores, bit by bit */
+        uint32_t key = 0;
+#pragma unroll 1
+        for (uint32_t bit = 0x80000000u; bit; bit >>= 1) {
+            int count = 0;
+            for (int t = lane; t < num_tiles; t += 32) {
+                const uint32_t its =
+                    (uint32_t)specv_i_order_key(specv_float_bits(tiles[t].max)) ^ 0x80000000u;
+                count += its >= (key | bit);
+            }
+            if (specv_warp_reduce_add(count) >= l.top_k) key |= bit;
+        }
+        bound = specv_i_of_order_key((int32_t)(key ^ 0x80000000u));
+    }
+    if (specv_i_less(0.f, l.min_p)) {
+        const specv_weight largest = specv_softmax_weight(row->max, scale);
+        const uint64_t least = specv_i_least_weight(l.min_p, specv_weight_units(&largest, row->n));
+        bound = specv_i_max(bound,
+                            specv_i_score_of_rank_key(specv_i_key_of_weight(scale, row->n, least)));
+    }
+    if (l.has_top_p) { /* lane e: may all ids that weigh at most 2^e be left out? */
+        const uint64_t part = specv_i_part_of(l.top_p, row->sum);
+        const uint64_t left_out = part < row->sum ? row->sum - part : 0;
+        int32_t fits = -1;
+#pragma unroll 1
+        for (int exponent = lane; exponent <= 40; exponent += 32) {
+            const uint64_t most = (uint64_t)SPECV_TILE_IDS << exponent;
+            uint64_t sum = 0;
+            for (int t = 0; t < num_tiles; ++t) {
+                const uint64_t mass = specv_i_mass_of_tile(&tiles[t], scale, row->n);
+                sum += mass < most ? mass : most;
+            }
+            if (sum <= left_out) fits = exponent;
+        }
+        fits = specv_warp_reduce_max(fits);
+        if (fits >= 0)
+            bound = specv_i_max(bound, specv_i_score_of_rank_key(specv_i_key_of_weight(
+                                           scale, row->n, (uint64_t)1 << fits)));
+    }
+    return bound;
+}
+
+/* ---- filters
+
+   top_k, top_p and min_p end a row at some id of the order. A block finds it: shares of tiles whose
+   largest score says that they have nothing to do with it are not read again, and of the others a
+   list is made of what may be kept, sorted, and added up. A row too flat for the list is cut by
+   histograms of counts and masses over ranges of scores, each within the one before, until a range
+   has one id. Both end at the same id, as all sums are integers. */
+enum {
+    SPECV_I_LIST = 1024, /* ids, a power of two and a multiple of the threads; shares of tiles */
+    SPECV_I_RANGES = SPECV_SAMPLE_THREADS
+};
+
+/* The row, as the block that cuts it sees it. Shared. */
+typedef struct specv_i_cut {
+    union {
+        uint64_t list[SPECV_I_LIST]; /* rank keys */
+        struct {                     /* of each range */
+            uint64_t mass[SPECV_I_RANGES], first[SPECV_I_RANGES], last[SPECV_I_RANGES];
+            uint32_t count[SPECV_I_RANGES];
+        } of;
+    } u;
+    uint64_t scratch[2][32];
+    uint64_t through[2]; /* how many ids there are down to the one that was found, their mass */
+    uint64_t found;
+    int32_t count, num_shares, by_p, by_min;
+    unsigned short shares[SPECV_I_LIST]; /* those that are read again */
+} specv_i_cut;
+
+/* What its threads have in registers. */
+typedef struct specv_i_cut_row {
+    const void *scores;
+    const specv_tile *tiles;
+    specv_i_sieve sieve;
+    specv_scale scale;
+    int32_t dtype, num_tiles, vocab;
+    int32_t n; /* of the largest */
+    float max;
+} specv_i_cut_row;
+
+SPECV_DEVFN uint64_t specv_i_row_units(const specv_i_cut_row *row, float score) {
+    const specv_weight w = specv_softmax_weight(specv_i_max(score, row->scale.floor), &row->scale);
+    return specv_weight_units(&w, row->n);
+}
+
+/* A share's largest score, by its upper half. */
+SPECV_DEVFN uint32_t specv_i_share_key(const specv_i_cut_row *row, int share) {
+    const uint64_t maxima = (uint64_t)row->tiles[share / SPECV_I_SHARES].score;
+    return (uint32_t)(maxima >> 16 * (share % SPECV_I_SHARES)) & 0xffffu;
+}
+
+/* Which of 32 shares from `base` on have a score from that of `low` on. Call: warp. */
+SPECV_DEVFN unsigned specv_i_shares_from(const specv_i_cut_row *row, int base, uint64_t low) {
+    const int share = base + specv_i_lane();
+    return __ballot_sync(SPECV_FULL_WARP, share < row->num_tiles * SPECV_I_SHARES &&
+                                              specv_i_share_key(row, share) >= low >> 38);
+}
+
+SPECV_DEVFN int specv_i_mask_allows(const specv_i_cut_row *row, int32_t id) {
+    return !row->sieve.mask || (row->sieve.mask[(uint32_t)id / 32] >> id % 32 & 1);
+}
+
+/* Ids with scores from that of `low` on, the least of its score, into the list, as far as it has
+   room; how many there are in c->count. Call: block. Sync: two barriers. */
+SPECV_DEVFN void specv_i_block_collect(specv_i_cut *c, const specv_i_cut_row *row, uint64_t low) {
+    enum { WARPS = SPECV_SAMPLE_THREADS / 32, IDS = SPECV_TILE_IDS / SPECV_I_SHARES, AT_ONCE = 4 };
+    const float below = specv_i_score_of_rank_key(low - ((uint64_t)1 << 22)); /* the next one */
+    const int warp = specv_i_thread() / 32, lane = specv_i_lane();
+    for (int i = specv_i_thread(); i < row->num_tiles * SPECV_I_SHARES; i += SPECV_SAMPLE_THREADS) {
+        if (specv_i_share_key(row, i) < low >> 38) continue;
+        const int at = atomicAdd(&c->num_shares, 1);
+        if (at < SPECV_I_LIST) c->shares[at] = (unsigned short)i;
+    }
+    __syncthreads();
+    const int num_shares = c->num_shares;
+    if (num_shares > SPECV_I_LIST) { /* so are the ids */
+        if (specv_i_thread() == 0) c->count = num_shares;
+    } else {
+#pragma unroll 1
+        for (int base = warp; base < num_shares; base += WARPS * AT_ONCE) {
+            specv_i_eight raw[AT_ONCE];
+            int first[AT_ONCE];
+            uint32_t hits = 0;
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; ++i) {
+                const int at = base + i * WARPS;
+                first[i] = row->vocab;
+                if (at < num_shares) first[i] = c->shares[at] * IDS + 8 * lane;
+                raw[i].high = make_uint4(0, 0, 0, 0); /* of types of 16 bits */
+                specv_i_load_eight(&raw[i], row->scores, row->dtype, row->vocab, first[i]);
+            }
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; ++i) {
+                float score[8];
+                specv_i_decode_eight(score, &raw[i], row->dtype);
+#pragma unroll
+                for (int e = 0; e < 8; ++e)
+                    if (specv_i_less(below, score[e])) hits |= 1u << (8 * i + e);
+            }
+#pragma unroll 1
+            for (; hits; hits &= hits - 1) {
+                const int e = __ffs((int)hits) - 1;
+                const int32_t id = c->shares[base + e / 8 * WARPS] * IDS + 8 * lane + e % 8;
+                if (!specv_i_mask_allows(row, id)) continue;
+                const uint64_t key =
+                    specv_rank_key(specv_i_load_score(row->scores, row->dtype, id), id);
+                if (key < row->sieve.least) continue;
+                const int at = atomicAdd(&c->count, 1);
+                if (at < SPECV_I_LIST) c->u.list[at] = key;
+            }
+        }
+    }
+    __syncthreads();
+}
+
+/* What a look at all ids of a row is for. */
+enum {
+    SPECV_I_BY_K,   /* how many there are in each range, and their mass */
+    SPECV_I_BY_MIN, /* the last one that weighs enough */
+    SPECV_I_OF_MIN, /* the mass down to that one */
+    SPECV_I_BY_P,   /* as BY_K */
+    SPECV_I_TO_LIST /* those that there are, as far as the list has room */
+};
+
+/* Rank keys low..high, in SPECV_I_RANGES ranges: of equal scores by id, else evenly by score. */
+typedef struct specv_i_ranges {
+    uint64_t low, high;
+    float per_score; /* 0: by the keys themselves */
+    int32_t shift;
+} specv_i_ranges;
+
+SPECV_DEVFN specv_i_ranges specv_i_ranges_of(uint64_t low, uint64_t high) {
+    const float first = specv_i_score_of_rank_key(low), last = specv_i_score_of_rank_key(high);
+    const int bits = 64 - __clzll((long long)(high - low));
+    specv_i_ranges r;
+    r.low = low, r.high = high, r.shift = bits > 8 ? bits - 8 : 0;
+    r.per_score = specv_i_div((float)SPECV_I_RANGES, specv_i_add(last, specv_i_negate(first)));
+    if (!specv_i_less(0.f, r.per_score) || !specv_i_less(r.per_score, 1e30f)) r.per_score = 0;
+    return r;
+}
+
+SPECV_DEVFN int specv_i_range_of(const specv_i_ranges *r, uint64_t key, float score) {
+    if (specv_float_bits(r->per_score) == 0) return (int)((key - r->low) >> r->shift);
+    const float first = specv_i_score_of_rank_key(r->low);
+    const float place = specv_i_mul(specv_i_add(score, specv_i_negate(first)), r->per_score);
+    int range;
+    asm("cvt.rzi.s32.f32 %0, %1;" : "=r"(range) : "f"(place)); /* whatever -ftz says */
+    return range < SPECV_I_RANGES ? range : SPECV_I_RANGES - 1;
+}
+
+/* A look at all ids between. own: of this thread, what c->found is made of. Call: block. */
+SPECV_DEVFN void specv_i_block_visit(specv_i_cut *c, const specv_i_cut_row *row, int purpose,
+                                     const specv_i_ranges *r, uint64_t weight, uint64_t *own) {
+    const float least = specv_i_score_of_rank_key(r->low);
+#pragma unroll 1
+    for (int base = specv_i_thread() / 32 * 32; base < row->num_tiles * SPECV_I_SHARES;
+         base += SPECV_SAMPLE_THREADS) {
+        unsigned shares = specv_i_shares_from(row, base, r->low);
+#pragma unroll 1
+        while (shares) {
+            const int share = base + __ffs((int)shares) - 1;
+            const int first = share * (SPECV_TILE_IDS / SPECV_I_SHARES) + 8 * specv_i_lane();
+            specv_i_eight raw;
+            float score[8];
+            shares &= shares - 1;
+            raw.high = make_uint4(0, 0, 0, 0); /* of types of 16 bits */
+            specv_i_load_eight(&raw, row->scores, row->dtype, row->vocab, first);
+            specv_i_decode_eight(score, &raw, row->dtype);
+#pragma unroll 1
+            for (int e = 0; e < 8; ++e) {
+                const float value = score[0];
+                const int32_t id = first + e;
+#pragma unroll
+                for (int next = 0; next < 7; ++next) score[next] = score[next + 1];
+                if (specv_i_less(value, least) || specv_i_is_nan(value) || id >= row->vocab ||
+                    !specv_i_mask_allows(row, id))
+                    continue;
+                const uint64_t key = specv_rank_key(value, id);
+                if (key < r->low || key > r->high) continue;
+                const uint64_t units = specv_i_row_units(row, value);
+                if (purpose == SPECV_I_TO_LIST) {
+                    const int at = atomicAdd(&c->count, 1);
+                    if (at < SPECV_I_LIST) c->u.list[at] = key;
+                } else if (purpose == SPECV_I_OF_MIN) {
+                    *own += units;
+                } else if (purpose == SPECV_I_BY_MIN) {
+                    if (units >= weight && key < *own) *own = key;
+                } else {
+                    const int range = specv_i_range_of(r, key, value);
+                    atomicAdd(&c->u.of.count[range], 1u);
+                    atomicAdd((unsigned long long *)&c->u.of.mass[range],
+                              (unsigned long long)units);
+                    atomicMax((unsigned long long *)&c->u.of.last[range], (unsigned long long)key);
+                    atomicMin((unsigned long long *)&c->u.of.first[range], (unsigned long long)key);
+                }
+            }
+        }
+    }
+}
+
+/* The range in which the order, from the highest key on, has `limit` ids, or so much mass; -1:
+   there is not so much. counted, mass: above the ranges; then c->through is what there is with that
+   range. c->found is 0 by then. Call: block. Sync: barriers. */
+SPECV_DEVFN int specv_i_block_find_range(specv_i_cut *c, uint64_t counted, uint64_t mass,
+                                         uint64_t limit, int by_mass) {
+    const int range = SPECV_I_RANGES - 1 - specv_i_thread();
+    const uint64_t its_count = c->u.of.count[range], its_mass = c->u.of.mass[range];
+    uint64_t total, with, of_range;
+    counted += specv_i_block_inclusive_add(its_count, &total, c->scratch[0]);
+    mass += specv_i_block_inclusive_add(its_mass, &total, c->scratch[1]);
+    with = by_mass ? mass : counted, of_range = by_mass ? its_mass : its_count;
+    if (with >= limit && with - of_range < limit) { /* one thread, or none */
+        c->found = (uint64_t)range + 1;
+        c->through[0] = counted, c->through[1] = mass;
+    }
+    __syncthreads();
+    return (int)c->found - 1;
+}
+
+/* Below this rank key there is no id. */
+SPECV_DEVFN uint64_t specv_i_lowest(const specv_i_cut_row *row) {
+    return row->sieve.least > SPECV_I_LEAST_RANK ? row->sieve.least : SPECV_I_LEAST_RANK;
+}
+
+/* The last id that is kept, for a row of any shape; 0: all are. mass: of the row. Call: block. */
+SPECV_DEVFN uint64_t specv_i_block_cut_flat(specv_i_cut *c, const specv_i_cut_row *row,
+                                            const specv_i_limits *l, uint64_t mass) {
+    const uint64_t top = specv_rank_key(row->max, 0);
+    const int thread = specv_i_thread(), by_min = specv_i_less(0.f, l->min_p);
+    const uint64_t weight =
+        by_min ? specv_i_least_weight(l->min_p, specv_i_row_units(row, row->max)) : 0;
+    uint64_t of_k = 0, of_min = 0, of_p = 0, kept;
+#pragma unroll 1
+    for (int purpose = SPECV_I_BY_K; purpose <= SPECV_I_BY_P; ++purpose) {
+        const int by_mass = purpose == SPECV_I_BY_P;
+        uint64_t counted = 0, above = 0, limit = 0, own = 0;
+        uint64_t low = specv_i_lowest(row), high = top;
+        if (purpose == SPECV_I_BY_K) {
+            if (l->top_k >= row->vocab) continue;
+            limit = (uint64_t)l->top_k;
+        } else if (purpose == SPECV_I_BY_MIN) {
+            if (!by_min) continue;
+            own = ~(uint64_t)0, high = ~(uint64_t)0;
+        } else if (purpose == SPECV_I_OF_MIN) {
+            if (!l->has_top_p || l->order != SPECV_MIN_P_TOP_K_TOP_P || of_min <= of_k) continue;
+            low = of_min, high = ~(uint64_t)0;
+        } else {
+            if (!l->has_top_p) continue;
+            limit = specv_i_part_of(l->top_p, mass);
+            low = specv_i_key_of_weight(&row->scale, row->n, 1); /* less is no mass */
+        }
+#pragma unroll 1
+        for (;;) {
+            const specv_i_ranges ranges = specv_i_ranges_of(low, high);
+            __syncthreads();
+            c->u.of.mass[thread] = c->u.of.last[thread] = 0, c->u.of.count[thread] = 0;
+            c->u.of.first[thread] = ~(uint64_t)0;
+            if (thread == 0) c->found = own;
+            __syncthreads();
+            specv_i_block_visit(c, row, purpose, &ranges, weight, &own);
+            if (purpose == SPECV_I_BY_MIN)
+                atomicMin((unsigned long long *)&c->found, (unsigned long long)own);
+            if (purpose == SPECV_I_OF_MIN)
+                atomicAdd((unsigned long long *)&c->found, (unsigned long long)own);
+            __syncthreads();
+            if (purpose == SPECV_I_BY_MIN) of_min = c->found;
+            if (purpose == SPECV_I_OF_MIN) mass = c->found;
+            if (purpose == SPECV_I_BY_MIN || purpose == SPECV_I_OF_MIN) break;
+            const int at = specv_i_block_find_range(c, counted, above, limit, by_mass);
+            if (at < 0) break;
+            low = c->u.of.first[at], high = c->u.of.last[at];
+            if (low == high) { /* one id */
+                if (by_mass)
+                    of_p = low;
+                else
+                    of_k = low;
+                if (!by_mass && l->order != SPECV_TOP_P_OF_ALL) mass = c->through[1];
+                break;
+            }
+            counted = c->through[0] - c->u.of.count[at], above = c->through[1] - c->u.of.mass[at];
+        }
+    }
+    kept = of_k > of_min ? of_k : of_min;
+    return kept > of_p ? kept : of_p;
+}
+
+/* A weight in units of the row, 0 or a power of two, of which the tiles' sums say that all ids that
+   weigh less are a part of the mass that top_p leaves out. Call: block. Sync: two barriers. */
+SPECV_DEVFN uint64_t specv_i_block_least_of_top_p(specv_i_cut *c, const specv_i_cut_row *row,
+                                                  uint64_t left_out) {
+    const int thread = specv_i_thread(), lane = specv_i_lane();
+    const int each = (row->num_tiles + SPECV_SAMPLE_THREADS - 1) / SPECV_SAMPLE_THREADS;
+    const int groups = each > 1 ? SPECV_SAMPLE_THREADS : row->num_tiles;
+    uint64_t of_group = 0;
+    int32_t fits = -1;
+    for (int t = thread; t < row->num_tiles; t += SPECV_SAMPLE_THREADS) {
+        of_group += specv_i_mass_of_tile(&row->tiles[t], &row->scale, row->n);
+    }
+    if (thread < groups) c->u.list[thread] = of_group;
+    __syncthreads();
+#pragma unroll 1
+    for (int exponent = 40 - lane; exponent >= 0; exponent -= 32) {
+        const uint64_t most = (uint64_t)(each * SPECV_TILE_IDS) << exponent;
+        uint64_t sum = 0;
+#pragma unroll 4
+        for (int i = 0; i < groups; ++i) sum += c->u.list[i] < most ? c->u.list[i] : most;
+        if (sum <= left_out && fits < 0) fits = exponent;
+    }
+    __syncthreads();
+    fits = specv_warp_reduce_max(fits);
+    return fits < 0 ? 0 : (uint64_t)1 << fits;
+}
+
+/* Upper half of the k-th largest of the shares' maxima, or somewhat less; 0: there are fewer. By
+   histograms of how far they are from the largest. Call: block. Sync: barriers. */
+SPECV_DEVFN uint32_t specv_i_block_kth_share(specv_i_cut *c, const specv_i_cut_row *row, int k) {
+    const uint32_t top = specv_i_upper_key(row->max);
+    const int thread = specv_i_thread();
+#pragma unroll 1
+    for (int shift = 0; shift <= 8; shift += 8) {
+        uint64_t total, with, its;
+        c->u.of.count[thread] = 0;
+        if (thread == 0) c->found = 0;
+        __syncthreads();
+#pragma unroll 1
+        for (int i = thread; i < row->num_tiles * SPECV_I_SHARES; i += SPECV_SAMPLE_THREADS) {
+            const uint32_t away = (top - specv_i_share_key(row, i)) >> shift;
+            if (away < SPECV_I_RANGES) atomicAdd(&c->u.of.count[away], 1u);
+        }
+        __syncthreads();
+        its = c->u.of.count[thread];
+        with = specv_i_block_inclusive_add(its, &total, c->scratch[0]);
+        if (with >= (uint64_t)k && with - its < (uint64_t)k) c->found = (uint64_t)thread + 1;
+        __syncthreads();
+        const uint32_t away = (uint32_t)c->found << shift;
+        if (away) return top + 1 > away ? top + 1 - away : 0;
+        __syncthreads();
+    }
+    return 0;
+}
+
+/* From the score of which key on ids may be kept, as the tiles say; specv_i_lowest: any. Call:
+   block. */
+SPECV_DEVFN uint64_t specv_i_block_bound(specv_i_cut *c, const specv_i_cut_row *row,
+                                         const specv_i_limits *l, uint64_t mass) {
+    uint64_t low = specv_i_lowest(row), key;
+    if (l->top_k < row->vocab && l->top_k <= row->num_tiles * SPECV_I_SHARES) {
+        key = (uint64_t)specv_i_block_kth_share(c, row, l->top_k) << 38;
+        if (key > low) low = key;
+    }
+    if (specv_i_less(0.f, l->min_p)) {
+        key = specv_i_key_of_weight(
+            &row->scale, row->n, specv_i_least_weight(l->min_p, specv_i_row_units(row, row->max)));
+        if (key > low) low = key;
+    }
+    if (l->has_top_p && low == specv_i_lowest(row)) {
+        const uint64_t part = specv_i_part_of(l->top_p, mass);
+        const uint64_t weight = specv_i_block_least_of_top_p(c, row, part < mass ? mass - part : 0);
+        if (weight) low = specv_i_key_of_weight(&row->scale, row->n, weight);
+    }
+    return low;
+}
+
+/* Sorts up to 128 rank keys, the largest first: each is where as many are larger. Call: block.
+   Sync: two barriers. */
+SPECV_DEVFN void specv_i_block_sort_few(uint64_t *list, int count) {
+    const int threads = count <= SPECV_SAMPLE_THREADS / 4 ? 4 : 2; /* for each */
+    const int own = specv_i_thread() / threads;
+    const uint64_t mine = own < count ? list[own] : 0;
+    int before = 0;
+#pragma unroll 4
+    for (int i = specv_i_thread() % threads; i < count; i += threads) before += list[i] > mine;
+    before += __shfl_xor_sync(SPECV_FULL_WARP, before, 1);
+    if (threads == 4) before += __shfl_xor_sync(SPECV_FULL_WARP, before, 2);
+    __syncthreads();
+    if (own < count && specv_i_thread() % threads == 0) list[before] = mine;
+    __syncthreads();
+}
+
+/* Sorts a power of two of at least 64 rank keys, the largest first. Call: block. Sync: barriers. */
+SPECV_DEVFN void specv_i_block_sort(uint64_t *list, int count) {
+#pragma unroll 1
+    for (int run = 2; run <= count; run *= 2) {
+#pragma unroll 1
+        for (int distance = run / 2; distance > 0; distance /= 2) {
+            if (distance >= 64) /* what is nearer is the warp's own */
+                __syncthreads();
+            else
+                __syncwarp();
+#pragma unroll 1
+            for (int pair = specv_i_thread(); pair < count / 2; pair += SPECV_SAMPLE_THREADS) {
+                const int a = 2 * pair - (pair & (distance - 1)), b = a + distance;
+                const uint64_t of_a = list[a], of_b = list[b];
+                if ((of_a < of_b) == ((a & run) == 0)) list[a] = of_b, list[b] = of_a;
+            }
+            if (distance == 64) __syncthreads();
+        }
+    }
+    __syncthreads();
+}
+
+/* How many of the list's ids are kept, which are sorted by then; 0: that cannot be seen from it.
+   Ids that it lacks come behind its own; complete: there are none. Call: block. Sync: barriers. */
+SPECV_DEVFN int specv_i_block_cut_list(specv_i_cut *c, const specv_i_cut_row *row,
+                                       const specv_i_limits *l, uint64_t mass, int complete) {
+    enum { MOST = SPECV_I_LIST / SPECV_SAMPLE_THREADS };
+    const int thread = specv_i_thread(), count = c->count, by_min = specv_i_less(0.f, l->min_p);
+    const int has_k = l->top_k < row->vocab, of_k = has_k && l->top_k <= count ? l->top_k : 0;
+    int padded = 64;
+    if (count > SPECV_I_LIST || count == 0) return 0;
+    if (has_k && !of_k && !complete &&
+        (!by_min || (l->has_top_p && l->order == SPECV_TOP_K_TOP_P_MIN_P)))
+        return 0;
+    while (padded < count) padded *= 2;
+    if (thread == 0) c->by_p = SPECV_I_INT_MAX, c->by_min = 0;
+    if (count <= SPECV_SAMPLE_THREADS / 2) {
+        specv_i_block_sort_few(c->u.list, count);
+    } else {
+        for (int i = count + thread; i < padded; i += SPECV_SAMPLE_THREADS) c->u.list[i] = 0;
+        __syncthreads();
+        specv_i_block_sort(c->u.list, padded);
+    }
+    if (!by_min && !l->has_top_p) return of_k ? of_k : count;
+    const int each = padded > SPECV_SAMPLE_THREADS ? padded / SPECV_SAMPLE_THREADS : 1;
+    const uint64_t least =
+        by_min ? specv_i_least_weight(l->min_p, specv_i_row_units(row, row->max)) : 0;
+    uint64_t through[MOST], sum = 0, before, total;
+    int last = 0;
+#pragma unroll
+    for (int e = 0; e < MOST; ++e) {
+        const int i = thread * each + e;
+        if (e < each && i < count) {
+            const uint64_t units = specv_i_row_units(row, specv_i_score_of_rank_key(c->u.list[i]));
+            if (units >= least) last = i + 1;
+            sum += units;
+        }
+        through[e] = sum;
+    }
+    if (by_min && last) atomicMax(&c->by_min, last);
+    before = specv_i_block_inclusive_add(sum, &total, c->scratch[0]) - sum;
+    const int of_min = by_min ? c->by_min : 0;
+    const int of_both = !of_min || (of_k && of_k < of_min) ? of_k : of_min;
+    if (!l->has_top_p) return of_both;
+    const int of = l->order == SPECV_TOP_K_TOP_P_MIN_P   ? of_k
+                   : l->order == SPECV_MIN_P_TOP_K_TOP_P ? of_both
+                                                         : 0;
+#pragma unroll
+    for (int e = 0; e < MOST; ++e)
+        if (e < each && thread * each + e == of - 1) c->through[1] = before + through[e];
+    __syncthreads();
+    if (of) mass = c->through[1];
+    mass = specv_i_part_of(l->top_p, mass);
+#pragma unroll
+    for (int e = 0; e < MOST; ++e) {
+        const uint64_t less = before + (e ? through[e - 1] : 0);
+        if (e < each && less < mass && before + through[e] >= mass) c->by_p = thread * each + e + 1;
+    }
+    __syncthreads();
+    if (c->by_p != SPECV_I_INT_MAX) return of_both && of_both < c->by_p ? of_both : c->by_p;
+    return of_both ? of_both : complete ? count : 0;
+}
+
+/* Without an index that is not a constant: arrays with one are in memory. */
+SPECV_DEVFN uint32_t specv_i_word_of(const specv_random *r, int32_t id) {
+    const uint32_t even = id & 2 ? r->x[2] : r->x[0], odd = id & 2 ? r->x[3] : r->x[1];
+    return id & 1 ? odd : even;
+}
+
+/* Statistics of the row's tiles anew, of what is left of them: from the list's first `kept` ids.
+   Call: block. Sync: barriers. */
+SPECV_DEVFN void specv_i_block_tiles_of_list(specv_i_cut *c, const specv_i_cut_row *row,
+                                             specv_tile *tiles, int kept, const specv_noise *noise,
+                                             int scored) {
+    const int thread = specv_i_thread(), lane = specv_i_lane();
+    const uint64_t least = c->u.list[kept - 1];
+    int64_t best = SPECV_I_NO_SCORE;
+    int32_t best_id = SPECV_I_INT_MAX;
+    for (int t = thread; t < row->num_tiles; t += SPECV_SAMPLE_THREADS) {
+        tiles[t].sum = 0;
+        if (scored) tiles[t].score = SPECV_I_NO_SCORE;
+        if (specv_rank_key(tiles[t].max, 0) < least) tiles[t].max = specv_bits_float(0xff800000u);
+    }
+    __syncthreads();
+#pragma unroll 1
+    for (int i = thread; i < kept; i += SPECV_SAMPLE_THREADS) {
+        const int32_t id = specv_i_id_of_rank_key(c->u.list[i]);
+        const float score = specv_i_score_of_rank_key(c->u.list[i]);
+        specv_tile *tile = &tiles[id / SPECV_TILE_IDS];
+        const int32_t n = specv_softmax_weight(tile->max, &row->scale).n;
+        const specv_weight w =
+            specv_softmax_weight(specv_i_max(score, row->scale.floor), &row->scale);
+        atomicAdd((unsigned long long *)&tile->sum, (unsigned long long)specv_weight_units(&w, n));
+        if (!scored || !specv_i_less(row->scale.floor, score)) continue;
+        const specv_random words = specv_noise_words(noise, (uint32_t)id);
+        const specv_random further = specv_noise_finer_words(noise, (uint32_t)id);
+        const uint32_t x = specv_i_word_of(&words, id), finer = specv_i_word_of(&further, id);
+        const int64_t with_noise = specv_i_score(w.n, w.f, specv_gumbel24(x, finer));
+        if (with_noise > best || (with_noise == best && id < best_id))
+            best = with_noise, best_id = id;
+    }
+    if (!scored) return;
+    specv_i_warp_best(&best, &best_id);
+    if (lane == 0)
+        c->scratch[0][thread / 32] = (uint64_t)best,
+                               c->scratch[1][thread / 32] = (uint64_t)(uint32_t)best_id;
+    __syncthreads();
+    if (thread >= 32) return;
+    best = SPECV_I_NO_SCORE, best_id = SPECV_I_INT_MAX;
+    if (lane < SPECV_SAMPLE_THREADS / 32)
+        best = (int64_t)c->scratch[0][lane], best_id = (int32_t)(uint32_t)c->scratch[1][lane];
+    specv_i_warp_best(&best, &best_id);
+    if (lane == 0 && best_id != SPECV_I_INT_MAX) {
+        specv_tile *tile = &tiles[best_id / SPECV_TILE_IDS];
+        tile->score = best, tile->id = (tile->id & SPECV_I_NAN_BIT) | (uint32_t)best_id;
+    }
+}
+
+/* The same from the scores, in two tiles at a time. */
+SPECV_DEVFN void specv_i_block_tiles_of_row(const specv_i_cut_row *row, specv_tile *tiles,
+                                            const specv_noise *noise, int what) {
+    __shared__ specv_i_share share[SPECV_SAMPLE_THREADS / 32];
+    __shared__ float largest[SPECV_SAMPLE_THREADS / 32];
+    const int own = specv_i_thread() / (32 * SPECV_I_SHARES);
+#pragma unroll 1
+    for (int tile = 0; tile < row->num_tiles; tile += SPECV_I_TILES) {
+        const int first = specv_i_first_of_share(tile + own);
+        specv_i_eight raw;
+        float score[8];
+        raw.high = make_uint4(0, 0, 0, 0); /* of types of 16 bits */
+        specv_i_load_eight(&raw, row->scores, row->dtype, row->vocab, first);
+        specv_i_decode_eight(score, &raw, row->dtype);
+        specv_i_sift_some(&row->sieve, score, 8, first, row->vocab);
+        const specv_tile t = specv_i_block_tiles(score, first, SPECV_TILE_SUM | SPECV_TILE_SCORE,
+                                                 what, &row->scale, noise, 0, share, largest);
+        if (specv_i_thread() % (32 * SPECV_I_SHARES) == 0 && tile + own < row->num_tiles)
+            tiles[tile + own] = t;
+    }
+}
+
+/* How many ids of the row are kept, which then are the first of the list; 0: that is for
+   specv_i_block_cut_flat. Call: block. Sync: barriers. */
+SPECV_DEVFN int specv_i_block_list(specv_i_cut *c, const specv_i_cut_row *row,
+                                   const specv_i_limits *l, uint64_t mass) {
+    const uint64_t low = specv_i_block_bound(c, row, l, mass);
+    __syncthreads();
+    if (specv_i_thread() == 0) c->count = c->num_shares = 0, c->through[1] = 0;
+    __syncthreads();
+    specv_i_block_collect(c, row, low);
+    return specv_i_block_cut_list(c, row, l, mass, low == specv_i_lowest(row));
+}
+
+/* Position j of a side, whose tiles have sums and maxima of shares. */
+SPECV_DEVFN specv_i_cut_row specv_i_cut_row_of(const specv_verify_sample_desc *d,
+                                               const specv_i_side *side, const specv_i_memory *m,
+                                               const specv_tile *tiles, int j,
+                                               const specv_distribution *merged) {
+    specv_i_cut_row row;
+    row.scores = specv_i_scores_of(side, j), row.tiles = tiles;
+    row.sieve.mask = side->mask ? side->mask + j * side->mask_stride : 0, row.sieve.least = 0;
+    row.scale = side->scale, row.dtype = side->dtype, row.n = merged->n, row.max = merged->max;
+    row.num_tiles = m->num_tiles, row.vocab = (int32_t)d->verify.vocab;
+    return row;
+}
+
+/* Cuts row i of a request, first the target's, then the draft's. Its tiles have sums by then. Call:
+   block. Sync: barriers. */
+SPECV_DEVFN void specv_i_block_cut(const specv_verify_sample_desc *d, const specv_i_request *r,
+                                   const specv_i_memory *m, int b, int i, specv_i_cut *c) {
+    const int draft = i >= r->target_rows, j = draft ? i - r->target_rows : i;
+    const int64_t at = (draft ? m->target_rows : 0) + r->first_row + j;
+    const specv_i_side side = draft ? r->draft : r->target;
+    const int scored = r->rule == SPECV_RULE_COUPLED;
+    specv_tile *tiles = m->tiles + at * m->num_tiles;
+    uint64_t through, least;
+    uint32_t reported = 0;
+    int kept;
+    if (!(r->cut & (draft ? SPECV_I_OF_DRAFT : SPECV_I_OF_TARGET))) return;
+    const specv_i_limits l = specv_i_limits_at(d, draft ? &d->draft_filters : &d->filters,
+                                               specv_i_slot_of(d, b), &reported);
+    specv_noise noise = {0, 0, 0, 0};
+    if (scored) noise = specv_i_noise(d, b, j);
+    const specv_distribution merged = specv_i_warp_merge(
+        tiles, m->num_tiles, SPECV_TILE_SUM, SPECV_TILE_SUM, side.zero, &side.scale, &through);
+    if (merged.kind != SPECV_SOFTMAX) { /* one id has it all, or none has any */
+        if (specv_i_thread() == 0) m->least[at] = 0;
+        return;
+    }
+    specv_i_cut_row row = specv_i_cut_row_of(d, &side, m, tiles, j, &merged);
+    kept = specv_i_block_list(c, &row, &l, merged.sum);
+    if (kept) {
+        least = c->u.list[kept - 1];
+        specv_i_block_tiles_of_list(c, &row, tiles, kept, &noise, scored);
+    } else {
+        least = specv_i_block_cut_flat(c, &row, &l, merged.sum);
+        row.sieve.least = least;
+        __syncthreads();
+        specv_i_block_tiles_of_row(&row, tiles, &noise,
+                                   scored ? SPECV_TILE_SCORE | SPECV_TILE_SUM : SPECV_TILE_SUM);
+    }
+    if (specv_i_thread() == 0) m->least[at] = least;
+}
+
+/* Behind the first pass: rows that filters cut, a block each, then what the last block of a request
+   does there otherwise. Call: block. */
+SPECV_DEVFN void specv_i_block_filter(const specv_verify_sample_desc *d, const specv_i_memory *m,
+                                      int b, int block, int num_blocks) {
+    __shared__ specv_i_request opened;
+    __shared__ specv_i_cut cut;
+    __shared__ specv_i_evidence evidence;
+    if (specv_i_thread() < 32) {
+        const specv_i_request of_block = specv_i_open_filtered_request(d, m, b);
+        if (specv_i_lane() == 0) opened = of_block;
+    }
+    __syncthreads();
+    specv_i_request r = opened;
+    const int rows = r.target_rows + r.draft_rows;
+    if (!r.cut) return; /* all is done */
+    num_blocks = num_blocks < rows ? num_blocks : rows;
+    if (block >= num_blocks) return;
+#pragma unroll 1
+    for (int i = block; i < rows; i += num_blocks) {
+        specv_i_block_cut(d, &r, m, b, i, &cut);
+        __syncthreads();
+    }
+    const int arrival = specv_i_block_arrives(&m->tickets[2 * b], block, num_blocks);
+    if (arrival == SPECV_I_NOT_LAST) return;
+    r = opened;
+    if (arrival == SPECV_I_BAD_TICKET) specv_i_close_request(&r);
+    specv_i_block_gather(d, &r, m, b, specv_i_may(&r), &evidence);
+    specv_i_block_decide(d, &r, m, b, &evidence);
+}
+
+/* ---- what is told of emitted tokens
+
+   The first pass over the rows that emitted tokens has left of their tiles sums, maxima, and how
+   many ids come before the token. The likeliest ids are what top_k would keep. */
+
+/* The row's first `count` ids, into the list. Returns how many there are. Call: block. Sync:
+   barriers. */
+SPECV_DEVFN int specv_i_block_likeliest(specv_i_cut *c, const specv_i_cut_row *row, int count,
+                                        uint64_t mass) {
+    specv_i_limits l = {0, 0, 0, 0, 0};
+    uint64_t unused = 0, least;
+    l.top_k = count < row->vocab ? count : row->vocab;
+    count = specv_i_block_list(c, row, &l, mass);
+    if (count) return count < l.top_k ? count : l.top_k;
+    least = specv_i_block_cut_flat(c, row, &l, mass);
+    if (least < specv_i_lowest(row)) least = specv_i_lowest(row);
+    const specv_i_ranges ranges = specv_i_ranges_of(least, specv_rank_key(row->max, 0));
+    __syncthreads();
+    if (specv_i_thread() == 0) c->count = 0;
+    __syncthreads();
+    specv_i_block_visit(c, row, SPECV_I_TO_LIST, &ranges, 0, &unused);
+    __syncthreads();
+    specv_i_block_sort_few(c->u.list, c->count);
+    return c->count;
+}
+
+/* How many ids of the row come before the token, as the first pass has counted in each tile. Call:
+   block. Sync: two barriers. */
+SPECV_DEVFN int32_t specv_i_block_sum_before(specv_i_cut *c, const specv_i_cut_row *row) {
+    int32_t before = 0;
+    __syncthreads();
+    if (specv_i_thread() == 0) c->count = 0;
+    __syncthreads();
+    for (int t = specv_i_thread(); t < row->num_tiles; t += SPECV_SAMPLE_THREADS) {
+        const specv_tile tile = row->tiles[t];
+        before += (int32_t)(specv_in_range(tile.max, &row->scale) ? tile.id & ~SPECV_I_NAN_BIT
+                                                                  : (uint32_t)tile.sum);
+    }
+    if (before) atomicAdd(&c->count, before);
+    __syncthreads();
+    return c->count;
+}
+
+/* What is told of column j of a request. Call: block. Sync: barriers. Trips: the token; the
+   tiles beside its score; shares of tiles with the likeliest ids. */
+SPECV_DEVFN void specv_i_block_tell(const specv_verify_sample_desc *d, const specv_i_request *r,
+                                    const specv_i_memory *m, int b, int j, specv_i_cut *c) {
+    const specv_emitted *e = &d->emitted;
+    const specv_i_side side = r->target;
+    const int64_t columns = (int64_t)d->verify.rows.max_draft + 1, at = b * columns + j;
+    const specv_tile *tiles = m->tiles + (r->first_row + j) * m->num_tiles;
+    const int as_they_are =
+        side.dtype == SPECV_I_WEIGHTS_F32 && (e->raw || !specv_i_is_filtered(d));
+    const int thread = specv_i_thread();
+    const float none = specv_bits_float(0xff800000u);
+    float logprob = 0, its = none;
+    int32_t rank = 0, id = -1;
+    int64_t token = -1;
+    if (j < r->target_rows) {
+        uint2 raw = {0, 0};
+        specv_i_load_token(&raw, d->verify.out_tokens, d->verify.token_dtype,
+                           b * d->verify.out_stride_elems + j);
+        token = specv_i_token(raw, d->verify.token_dtype);
+    }
+    if (token >= 0) {
+        uint64_t through;
+        const specv_distribution merged = specv_i_warp_merge(
+            tiles, m->num_tiles, SPECV_TILE_SUM, SPECV_TILE_SUM, side.zero, &side.scale, &through);
+        const specv_i_sieve sieve = specv_i_sieve_of(&side, j);
+        const float score =
+            specv_i_sift(&sieve, specv_i_load_score(specv_i_scores_of(&side, j), side.dtype, token),
+                         (int32_t)token);
+        int num_top = e->top_id || e->top_logprob ? e->max_top : 0;
+        if (num_top && e->num_top) {
+            const int32_t wanted = e->num_top[specv_i_slot_of(d, b)];
+            num_top = wanted < 0 ? 0 : wanted < num_top ? wanted : num_top;
+        }
+        logprob = specv_i_log_p(&merged, &side.scale, as_they_are, score, (int32_t)token);
+        rank = 1;
+        if (merged.kind == SPECV_ONE_HOT) {
+            rank += token != merged.id;
+            if (thread == 0 && num_top) id = merged.id, its = 0;
+        } else if (merged.kind == SPECV_SOFTMAX) {
+            specv_i_cut_row row = specv_i_cut_row_of(d, &side, m, tiles, j, &merged);
+            row.sieve.least = sieve.least;
+            if (num_top) num_top = specv_i_block_likeliest(c, &row, num_top, merged.sum);
+            if (thread < num_top) {
+                const uint64_t key = c->u.list[thread];
+                id = specv_i_id_of_rank_key(key);
+                its = specv_i_log_p(&merged, &side.scale, as_they_are,
+                                    specv_i_score_of_rank_key(key), id);
+            }
+            if (e->rank) rank += specv_i_block_sum_before(c, &row);
+        }
+    }
+    if (thread < e->max_top) {
+        if (e->top_id) e->top_id[at * e->max_top + thread] = id;
+        if (e->top_logprob) e->top_logprob[at * e->max_top + thread] = its;
+    }
+    if (thread == 32 && e->logprob) e->logprob[at] = logprob;
+    if (thread == 64 && e->rank) e->rank[at] = rank;
 }
 
 /* ---- residuals
@@ -4803,7 +6176,8 @@ SPECV_DEVFN void specv_i_load_quads(specv_i_quads *v, const specv_i_request *r,
 
 /* Probabilities that one side gives to four ids from `first` on. */
 SPECV_DEVFN void specv_i_quad_p(float p[4], const specv_i_side *side, const specv_distribution *row,
-                                const uint32_t word[4], int first, int *nan) {
+                                const specv_i_sieve *sieve, const uint32_t word[4], int first,
+                                int vocab, int *nan) {
     if (side->dtype == SPECV_PROBS_F32) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) p[i] = specv_bits_float(word[i]);
@@ -4816,9 +6190,12 @@ SPECV_DEVFN void specv_i_quad_p(float p[4], const specv_i_side *side, const spec
         }
         return;
     }
-    if (side->dtype == SPECV_LOGITS_F32) {
+    if (side->dtype == SPECV_LOGITS_F32 || side->dtype == SPECV_I_WEIGHTS_F32) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) p[i] = specv_bits_float(word[i]);
+        if (side->dtype == SPECV_I_WEIGHTS_F32)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) p[i] = specv_i_weight_score(p[i]);
     } else if (side->dtype == SPECV_LOGITS_F16) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) p[i] = specv_f16_float(word[i / 2] >> 16 * (i % 2) & 0xffffu);
@@ -4827,6 +6204,7 @@ SPECV_DEVFN void specv_i_quad_p(float p[4], const specv_i_side *side, const spec
         for (int i = 0; i < 4; ++i)
             p[i] = specv_bits_float(i % 2 ? word[i / 2] & 0xffff0000u : word[i / 2] << 16);
     }
+    specv_i_sift_some(sieve, p, 4, first, vocab);
     if (row->kind == SPECV_SOFTMAX) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) p[i] = specv_i_softmax_p(row, &side->scale, p[i]);
@@ -4841,10 +6219,10 @@ SPECV_DEVFN void specv_i_quad_gains(float gain[4], const specv_i_request *r,
                                     const specv_i_weights *w, const specv_i_quads *v, int first,
                                     int64_t vocab, int *nan) {
     const int left = (int)vocab - first;
-    specv_i_quad_p(gain, &r->target, &w->p, v->p, first, nan);
+    specv_i_quad_p(gain, &r->target, &w->p, &w->p_sieve, v->p, first, (int)vocab, nan);
     if (w->q_scores) {
         float q[4];
-        specv_i_quad_p(q, &r->draft, &w->q, v->q, first, nan);
+        specv_i_quad_p(q, &r->draft, &w->q, &w->q_sieve, v->q, first, (int)vocab, nan);
 #pragma unroll
         for (int i = 0; i < 4; ++i) gain[i] = specv_fma(w->prefix, gain[i], specv_i_negate(q[i]));
     } else if (w->without >= 0) {
@@ -4929,6 +6307,7 @@ SPECV_DEVFN void specv_i_open_weights(specv_i_weights *w, const specv_i_request 
                                       const specv_i_memory *m, const specv_i_outcome *o, int j) {
     const int64_t row = r->first_row + j;
     w->p_scores = specv_i_scores_of(&r->target, j), w->q_scores = 0;
+    w->p_sieve = specv_i_sieve_of(&r->target, j), w->q_sieve = specv_i_sieve_of(&r->draft, j);
     w->p = w->q = specv_i_plain_distribution();
     if (r->target.dtype != SPECV_PROBS_F32) w->p = m->rows[row];
     if (o->next != SPECV_I_RESIDUAL) return;
@@ -5093,7 +6472,8 @@ typedef struct specv_i_end {
 /* Outputs of a row; status and largest are those of thread 0. Those of the token come from the
    thread that has it. Call: block. */
 SPECV_DEVFN void specv_i_block_store(const specv_verify_sample_desc *d, const specv_i_request *r,
-                                     const specv_distribution *row, int b, const specv_i_end *e) {
+                                     const specv_i_memory *m, const specv_distribution *row, int b,
+                                     const specv_i_end *e) {
     const specv_verify_greedy_desc *v = &d->verify;
     const int k = e->o.accepted, thread = specv_i_thread(), max_draft = v->rows.max_draft;
     const int mismatch = e->o.next > SPECV_I_NO_TOKEN && k < r->row.n_draft;
@@ -5105,10 +6485,11 @@ SPECV_DEVFN void specv_i_block_store(const specv_verify_sample_desc *d, const sp
         if (v->num_emitted) v->num_emitted[b] = k + e->has_token;
         if (v->finished)
             v->finished[b] = (uint8_t)(e->o.next == SPECV_I_NO_TOKEN || specv_i_is_eos(v, e->id));
-        if ((d->logprob || d->lse) && e->o.next > SPECV_I_NO_TOKEN)
+        if ((d->logprob || d->lse || d->emitted.logprob) && e->o.next > SPECV_I_BONUS)
             specv_i_log_probability(r, row, k, e->id, &logprob, &lse);
         if (d->logprob) d->logprob[b] = logprob;
         if (d->lse) d->lse[b] = lse;
+        if (d->emitted.logprob) d->emitted.logprob[b * ((int64_t)max_draft + 1) + k] = logprob;
     }
     if (v->out_tokens) {
 #pragma unroll 1
@@ -5117,6 +6498,7 @@ SPECV_DEVFN void specv_i_block_store(const specv_verify_sample_desc *d, const sp
                 specv_i_store_token(v->out_tokens, v->token_dtype, b * v->out_stride_elems + j,
                                     j < k ? specv_i_draft_token(d, r, (int)j) : -1);
     }
+    if (d->emitted.logprob) specv_i_block_put_logprobs(d, r, m, b, k);
     if (d->target_logprob) {
 #pragma unroll 1
         for (int64_t j = k + thread; j < max_draft; j += SPECV_SAMPLE_THREADS)
@@ -5229,18 +6611,20 @@ SPECV_DEVFN specv_i_end specv_i_end_of(specv_i_outcome o) {
 /* The second pass over one request. Call: block. */
 SPECV_DEVFN void specv_i_block_second_pass(const specv_verify_sample_desc *d,
                                            const specv_i_memory *m, int b, int block,
-                                           int num_blocks) {
+                                           int num_blocks, int filters) {
     __shared__ specv_i_draws draws;
     __shared__ specv_i_request opened;
     const specv_i_outcome o = m->plans[b];
     const int warp = specv_i_thread() / 32;
     if (o.next == SPECV_I_NOTHING) return;
     if (warp == 0) {
-        const specv_i_request of_block = specv_i_open_request(d, b);
+        const specv_i_request of_block =
+            filters ? specv_i_open_filtered_request(d, m, b) : specv_i_open_request(d, b);
         if (specv_i_lane() == 0) opened = of_block;
     }
     __syncthreads();
     specv_i_request r = opened;
+    if (!filters) specv_i_without_filters(&r);
     if (warp == 1) specv_i_warp_make_draws(d, b, &draws); /* read behind the ticket's barrier */
     specv_i_end e = specv_i_end_of(o);
     specv_i_weights w;
@@ -5250,7 +6634,7 @@ SPECV_DEVFN void specv_i_block_second_pass(const specv_verify_sample_desc *d,
     if (r.target_rows && !e.has_token)
         specv_i_block_emit(d, &r, m, b, e.o); /* there are sums of p's tiles */
     else
-        specv_i_block_store(d, &r, &w.p, b, &e);
+        specv_i_block_store(d, &r, m, &w.p, b, &e);
 }
 
 /* ---- verification from probabilities
@@ -5316,7 +6700,7 @@ SPECV_DEVFN void specv_i_warp_judge_probs(const specv_verify_sample_desc *d,
         o->usable = base + first + o->ends_with_eos;
         break;
     }
-    specv_i_accept_all(o);
+    specv_i_accept_all(d, r, o);
 }
 
 /* A4, as far as it goes without the sums over all ids: P of every position (to prefixes), the test
@@ -5362,7 +6746,7 @@ SPECV_DEVFN void specv_i_warp_judge_block_probs(const specv_verify_sample_desc *
         o->usable = base + count;
     }
     if (o->usable == 0 || specv_accept(last_u, 1.f, prefix)) {
-        specv_i_accept_all(o);
+        specv_i_accept_all(d, r, o);
         return;
     }
     o->accepted = tau, o->prefix = prefix_of_tau;
@@ -5377,7 +6761,7 @@ SPECV_DEVFN void specv_i_block_most_probable(const specv_verify_sample_desc *d, 
     __shared__ specv_i_outcome judged;
     const int warp = specv_i_thread() / 32, num_warps = SPECV_SAMPLE_THREADS / 32;
     const int num_items = r->target_rows * m->num_tiles, lane = specv_i_lane();
-    const int most = (num_items + num_warps - 1) / num_warps;
+    const int most = num_items ? (num_items + num_warps - 1) / num_warps : 1;
     specv_i_residual *sums = m->residuals + r->first_row * m->num_tiles;
     specv_distribution *rows = m->rows + r->first_row;
     specv_i_weights w;
@@ -5396,7 +6780,7 @@ SPECV_DEVFN void specv_i_block_most_probable(const specv_verify_sample_desc *d, 
             specv_i_quads v;
             float p[4];
             specv_i_load_quads(&v, r, &w, first, d->verify.vocab);
-            specv_i_quad_p(p, &r->target, 0, v.p, first, &nan);
+            specv_i_quad_p(p, &r->target, 0, 0, v.p, first, (int)d->verify.vocab, &nan);
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
                 const int32_t bits = (int32_t)specv_float_bits(p[i]);
@@ -5447,7 +6831,7 @@ SPECV_DEVFN void specv_i_block_most_probable(const specv_verify_sample_desc *d, 
     }
     __syncthreads();
     e->o = judged, e->emits = 1, e->largest = 1;
-    if (e->o.next <= SPECV_I_NO_TOKEN) return;
+    if (e->o.next <= SPECV_I_BONUS) return;
     const specv_distribution *row = &rows[e->o.accepted];
     e->o.status |= row->status;
     e->has_token = row->id >= 0;
@@ -5489,6 +6873,7 @@ SPECV_DEVFN void specv_i_block_probs(const specv_verify_sample_desc *d, const sp
     }
     __syncthreads();
     specv_i_request r = opened;
+    specv_i_without_filters(&r);
     r.target.dtype = r.draft.dtype = SPECV_PROBS_F32;
     specv_i_weights w;
     w.p = w.q = specv_i_plain_distribution();
@@ -5499,12 +6884,18 @@ SPECV_DEVFN void specv_i_block_probs(const specv_verify_sample_desc *d, const sp
         specv_i_block_most_probable(d, &r, m, b, block, num_blocks, &e);
     } else {
         const float *prefixes = r.row.n_draft <= 32 ? first_prefixes : m->prefixes + r.first_row;
-        e.emits = block == 0 && e.o.next <= SPECV_I_NO_TOKEN;
-        if (e.o.next > SPECV_I_NO_TOKEN)
+        e.emits = block == 0 && e.o.next <= SPECV_I_BONUS;
+        if (e.o.next > SPECV_I_BONUS)
             specv_i_block_finish(d, block_rule ? SPECV_RULE_BLOCK : SPECV_RULE_TOKEN, &r, m, b,
                                  prefixes, &draws, &m->tickets[2 * b], block, num_blocks, &w, &e);
     }
-    if (e.emits) specv_i_block_store(d, &r, &w.p, b, &e);
+    if (!e.emits) return;
+    if (e.o.next == SPECV_I_BONUS) {
+        const int32_t bonus = specv_i_bonus(d, b, &e.o.status);
+        e.has_token = bonus >= 0;
+        if (specv_i_thread() == 0) e.id = bonus;
+    }
+    specv_i_block_store(d, &r, m, &w.p, b, &e);
 }
 
 #endif /* __CUDACC__ */
@@ -8245,20 +9636,6 @@ SPECV_DEVFN void specv_i_load_drafted(const specv_particle_weights_desc *d, int6
     }
 }
 
-/* Sum over the threads up to the own one; *total gets the block's. Call: block. Scratch: 32 words
-   of 8 bytes. Sync: one barrier; put one between two calls that use the same scratch. */
-SPECV_DEVFN uint64_t specv_i_block_inclusive_add(uint64_t value, uint64_t *total,
-                                                 uint64_t *scratch) {
-    const int lane = specv_i_lane(), warp = specv_i_thread() / 32;
-    const int num_warps = specv_i_num_threads() / 32;
-    uint64_t sum = specv_i_warp_inclusive_add(value), warps;
-    if (lane == 31) scratch[warp] = sum;
-    __syncthreads();
-    warps = specv_i_warp_inclusive_add(lane < num_warps ? scratch[lane] : 0);
-    *total = __shfl_sync(SPECV_FULL_WARP, warps, 31);
-    return sum + (warp ? __shfl_sync(SPECV_FULL_WARP, warps, warp - 1) : 0);
-}
-
 /* Sums over the block of four numbers, in all threads, and of the first over the threads up to the
    own one: their shuffles go side by side. Call: block. Scratch: 4 x 32 words of 8 bytes. Sync: one
    barrier; put one between two calls that use the same scratch. */
@@ -8787,8 +10164,8 @@ static int specv_i_launch_grid(const void *kernel, dim3 grid, int threads, const
     return (int)cudaLaunchKernelExC(&config, kernel, args);
 }
 
-static int specv_i_launch(const void *kernel, int64_t blocks, int threads, const void *desc,
-                          int chained, cudaStream_t stream) {
+static SPECV_UNUSED int specv_i_launch(const void *kernel, int64_t blocks, int threads,
+                                       const void *desc, int chained, cudaStream_t stream) {
     return specv_i_launch_grid(kernel, dim3((unsigned)blocks), threads, desc, chained, stream);
 }
 
@@ -8853,47 +10230,88 @@ SPECV_LAUNCHER_BODY int specv_verify_greedy(const specv_verify_greedy_desc *desc
    draw, the sums again (from L1) and four ids a thread. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_GREEDY_BLOCKS)
     specv_greedy_bf16_kernel(const __grid_constant__ specv_sample_task task) {
-    specv_i_block_logits(&task, SPECV_LOGITS_BF16, 0);
+    specv_i_block_logits(&task, SPECV_LOGITS_BF16, 0, 0);
 }
 
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_GREEDY_BLOCKS)
     specv_greedy_f16_kernel(const __grid_constant__ specv_sample_task task) {
-    specv_i_block_logits(&task, SPECV_LOGITS_F16, 0);
+    specv_i_block_logits(&task, SPECV_LOGITS_F16, 0, 0);
 }
 
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_GREEDY_BLOCKS)
     specv_greedy_f32_kernel(const __grid_constant__ specv_sample_task task) {
-    specv_i_block_logits(&task, SPECV_LOGITS_F32, 0);
+    specv_i_block_logits(&task, SPECV_LOGITS_F32, 0, 0);
 }
 
-SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 3)
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_SOFTMAX_BLOCKS)
     specv_softmax_bf16_kernel(const __grid_constant__ specv_sample_task task) {
-    specv_i_block_logits(&task, SPECV_LOGITS_BF16, SPECV_TILE_SUM);
+    specv_i_block_logits(&task, SPECV_LOGITS_BF16, SPECV_TILE_SUM, 0);
 }
 
-SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 3)
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_SOFTMAX_BLOCKS)
     specv_softmax_f16_kernel(const __grid_constant__ specv_sample_task task) {
-    specv_i_block_logits(&task, SPECV_LOGITS_F16, SPECV_TILE_SUM);
+    specv_i_block_logits(&task, SPECV_LOGITS_F16, SPECV_TILE_SUM, 0);
 }
 
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_SOFTMAX_BLOCKS)
     specv_softmax_f32_kernel(const __grid_constant__ specv_sample_task task) {
-    specv_i_block_logits(&task, SPECV_LOGITS_F32, SPECV_TILE_SUM);
+    specv_i_block_logits(&task, SPECV_LOGITS_F32, SPECV_TILE_SUM, 0);
 }
 
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
     specv_noise_bf16_kernel(const __grid_constant__ specv_sample_task task) {
-    specv_i_block_logits(&task, SPECV_LOGITS_BF16, SPECV_TILE_SCORE);
+    specv_i_block_logits(&task, SPECV_LOGITS_BF16, SPECV_TILE_SCORE, 0);
 }
 
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
     specv_noise_f16_kernel(const __grid_constant__ specv_sample_task task) {
-    specv_i_block_logits(&task, SPECV_LOGITS_F16, SPECV_TILE_SCORE);
+    specv_i_block_logits(&task, SPECV_LOGITS_F16, SPECV_TILE_SCORE, 0);
 }
 
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
     specv_noise_f32_kernel(const __grid_constant__ specv_sample_task task) {
-    specv_i_block_logits(&task, SPECV_LOGITS_F32, SPECV_TILE_SCORE);
+    specv_i_block_logits(&task, SPECV_LOGITS_F32, SPECV_TILE_SCORE, 0);
+}
+
+/* The same where there are filters, for all rules and types: what masks leave out is -inf. Requests
+   with rows that top_k, top_p or min_p cut end here with the sums of all tiles; specv_filter_kernel
+   goes on. */
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_FILTERED_BLOCKS)
+    specv_filtered_kernel(const __grid_constant__ specv_sample_task task) {
+    const specv_scores *of = task.sides & SPECV_I_OF_TARGET ? &task.d.target : &task.d.draft;
+    specv_i_block_logits(&task, of->dtype, 0, 1);
+}
+
+/* Rows that top_k, top_p or min_p cut, a block each; then as above. Grid: batch x positions. Bytes:
+   shares of tiles that have ids above the least that may be kept, once; of a row too flat for a
+   list all scores in each histogram, of which there are two to five, and once more for the sums. */
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 1)
+    specv_filter_kernel(const __grid_constant__ specv_sample_task task) {
+    specv_i_begin(task.d.verify.chained);
+    specv_i_block_filter(&task.d, &task.memory, (int)blockIdx.x, (int)blockIdx.y, (int)gridDim.y);
+}
+
+/* A11, behind specv_filtered_kernel over the rows that emitted tokens: a block a token. Grid: batch
+   x positions. Bytes: the tiles of its row, and shares of them that have ids as likely as those
+   that are told. */
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 1)
+    specv_emitted_kernel(const __grid_constant__ specv_sample_task task) {
+    __shared__ specv_i_request opened;
+    __shared__ specv_i_cut cut;
+    const specv_verify_sample_desc *d = &task.d;
+    const int b = (int)blockIdx.x;
+    specv_i_begin(d->verify.chained);
+    if (specv_i_thread() < 32) {
+        const specv_row row = specv_i_open_row(d, b);
+        const specv_i_request of_block = specv_i_open_emitted(d, &task.memory, b, &row);
+        if (specv_i_lane() == 0) opened = of_block;
+    }
+    __syncthreads();
+#pragma unroll 1
+    for (int j = (int)blockIdx.y; j <= d->verify.rows.max_draft; j += (int)gridDim.y) {
+        specv_i_block_tell(d, &opened, &task.memory, b, j, &cut);
+        __syncthreads();
+    }
 }
 
 /* A2 to A5 and A8, first pass where the target gives probabilities. Grid: batch x blocks that share
@@ -8911,7 +10329,15 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
     specv_residual_kernel(const __grid_constant__ specv_sample_task task) {
     specv_i_begin(task.d.verify.chained);
     specv_i_block_second_pass(&task.d, &task.memory, (int)blockIdx.x, (int)blockIdx.y,
-                              (int)gridDim.y);
+                              (int)gridDim.y, 0);
+}
+
+/* The same where there are filters. */
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
+    specv_residual_filtered_kernel(const __grid_constant__ specv_sample_task task) {
+    specv_i_begin(task.d.verify.chained);
+    specv_i_block_second_pass(&task.d, &task.memory, (int)blockIdx.x, (int)blockIdx.y,
+                              (int)gridDim.y, 1);
 }
 
 /* A2, A3, SCORE and A8 (CDF) from probabilities. Grid: batch x blocks that share a row. Bytes: two
@@ -8973,7 +10399,7 @@ static int specv_i_launch_probs(specv_sample_task *task, int num_sms, cudaStream
 
 /* First pass over the logits of `sides`, which have this type. */
 static int specv_i_launch_logits(specv_sample_task *task, int sides, int dtype, int chained,
-                                 int num_sms, cudaStream_t stream) {
+                                 int filters, int num_sms, cudaStream_t stream) {
     static const void *const kernels[3][3] = {
         {(const void *)specv_greedy_f32_kernel, (const void *)specv_greedy_f16_kernel,
          (const void *)specv_greedy_bf16_kernel},
@@ -8983,7 +10409,8 @@ static int specv_i_launch_logits(specv_sample_task *task, int sides, int dtype, 
          (const void *)specv_noise_bf16_kernel}};
     const specv_rows *r = &task->d.verify.rows;
     const int rule = task->d.rule;
-    const int resident = rule == SPECV_RULE_GREEDY ? 4 : rule == SPECV_RULE_COUPLED ? 2 : 3;
+    const int kind = rule == SPECV_RULE_COUPLED ? 2 : rule != SPECV_RULE_GREEDY;
+    const int resident = filters ? 2 : 4 - kind;
     const int64_t pairs = (task->memory.num_tiles + SPECV_I_TILES - 1) / SPECV_I_TILES;
     int64_t positions = 0, most = 65535; /* of a grid */
     dim3 grid((unsigned)r->batch);
@@ -8995,10 +10422,8 @@ static int specv_i_launch_logits(specv_sample_task *task, int sides, int dtype, 
         grid.y = (unsigned)specv_i_blocks_of_row((int64_t)r->batch * grid.z, pairs,
                                                  (int64_t)resident * num_sms);
     }
-    return specv_i_launch_grid(kernels[rule == SPECV_RULE_GREEDY ? 0
-                                       : rule == SPECV_RULE_COUPLED ? 2
-                                                                    : 1][dtype],
-                               grid, SPECV_SAMPLE_THREADS, task, task->d.verify.chained, stream);
+    return specv_i_launch_grid(filters ? (const void *)specv_filtered_kernel : kernels[kind][dtype],
+                               grid, SPECV_SAMPLE_THREADS, task, chained, stream);
 }
 
 /* Where all of it is, once for all threads. */
@@ -9012,42 +10437,70 @@ static specv_i_memory specv_i_open_memory(const specv_verify_sample_desc *d,
     m.tiles = (specv_tile *)(base + s->tiles);
     m.residuals = (specv_i_residual *)(base + s->residuals);
     m.prefixes = (float *)(base + s->prefixes);
+    m.least = (uint64_t *)(base + s->least);
     m.target_rows = s->target_rows;
     m.num_tiles = s->num_tiles;
     return m;
 }
 
+/* A11, behind the verification. */
+static int specv_i_launch_emitted(const specv_verify_sample_desc *desc, cudaStream_t stream) {
+    const specv_rows *r = &desc->verify.rows;
+    specv_sample_task task = SPECV_ZERO;
+    int num_sms, status = specv_i_num_sms(desc->num_sms, &num_sms);
+    task.d = *desc;
+    specv_verify_sample_resolve(&task.d);
+    const specv_i_scratch scratch = specv_i_scratch_layout(&task.d);
+    task.memory = specv_i_open_memory(&task.d, &scratch);
+    if (desc->target.dtype == SPECV_PROBS_F32) task.d.target.dtype = SPECV_I_WEIGHTS_F32;
+    const int chained = specv_i_second_of_two(desc->verify.chained);
+    if (!status)
+        status = specv_i_launch_logits(&task, SPECV_I_OF_TARGET | SPECV_I_OF_EMITTED, 0,
+                                       specv_i_first_of_two(chained), 1, num_sms, stream);
+    if (status) return status;
+    task.d.verify.chained = chained;
+    return specv_i_launch_grid((const void *)specv_emitted_kernel,
+                               specv_i_grid_of_rows(r->batch, (int64_t)r->max_draft + 1),
+                               SPECV_SAMPLE_THREADS, &task, chained, stream);
+}
+
 static int specv_i_launch_sample(const specv_verify_sample_desc *desc, cudaStream_t stream) {
     const specv_rows *r = &desc->verify.rows;
-    const int target = desc->target.dtype, draft = desc->draft.dtype;
+    int target = desc->target.dtype, draft = desc->draft.dtype;
     const int64_t warps = SPECV_SAMPLE_THREADS / 32, drafts = r->max_draft;
     const int ratios = desc->rule != SPECV_RULE_COUPLED && desc->rule != SPECV_RULE_GREEDY;
     specv_sample_task task = SPECV_ZERO;
     specv_i_scratch scratch;
     int64_t tiles, positions = desc->rule == SPECV_RULE_BLOCK && drafts ? drafts : 1;
-    int has_second, chained, num_sms, sides = SPECV_I_OF_TARGET;
+    int has_second, cuts, chained, num_sms, sides = SPECV_I_OF_TARGET;
+    const int filters = specv_i_is_filtered(desc);
     int status = specv_i_num_sms(desc->num_sms, &num_sms);
     if (status) return status;
     task.d = *desc;
     specv_verify_sample_resolve(&task.d);
     scratch = specv_i_scratch_layout(&task.d);
     task.memory = specv_i_open_memory(&task.d, &scratch);
+    if (filters && target == SPECV_PROBS_F32) task.d.target.dtype = target = SPECV_I_WEIGHTS_F32;
+    if (filters && draft == SPECV_PROBS_F32) task.d.draft.dtype = draft = SPECV_I_WEIGHTS_F32;
     if (target == SPECV_PROBS_F32 && desc->rule != SPECV_RULE_COUPLED &&
         (!ratios || !desc->draft.data || draft == SPECV_PROBS_F32))
         return specv_i_launch_probs(&task, num_sms, stream);
     tiles = task.memory.num_tiles;
     has_second = ratios && desc->draft.data;
-    chained = has_second ? specv_i_first_of_two(desc->verify.chained) : desc->verify.chained;
+    cuts = specv_i_cuts(&desc->filters) || specv_i_cuts(&desc->draft_filters);
+    chained =
+        has_second || cuts ? specv_i_first_of_two(desc->verify.chained) : desc->verify.chained;
     if (ratios && scratch.draft_rows && drafts > 0) {
         if (draft == target)
             sides |= SPECV_I_OF_DRAFT;
         else
-            status = specv_i_launch_logits(&task, SPECV_I_OF_DRAFT, draft, 0, num_sms, stream);
+            status =
+                specv_i_launch_logits(&task, SPECV_I_OF_DRAFT, draft, 0, filters, num_sms, stream);
     }
     if (status) return status;
     task.d.verify.chained = chained;
     if (target != SPECV_PROBS_F32)
-        status = specv_i_launch_logits(&task, sides, target, chained, num_sms, stream);
+        status = specv_i_launch_logits(&task, sides, target, chained, filters, num_sms, stream);
     else
         status = specv_i_launch_grid(
             (const void *)specv_verify_sample_kernel,
@@ -9055,20 +10508,36 @@ static int specv_i_launch_sample(const specv_verify_sample_desc *desc, cudaStrea
                 r->batch, specv_i_blocks_of_row(
                               r->batch, (tiles * (drafts + 1) + warps - 1) / warps, 2 * num_sms)),
             SPECV_SAMPLE_THREADS, &task, chained, stream);
+    if (cuts && !status) {
+        task.d.verify.chained = specv_i_second_of_two(has_second ? chained : desc->verify.chained);
+        status = specv_i_launch_grid((const void *)specv_filter_kernel,
+                                     specv_i_grid_of_rows(r->batch, 2 * drafts + 1),
+                                     SPECV_SAMPLE_THREADS, &task, task.d.verify.chained, stream);
+    }
     if (status || !has_second) return status;
     task.d.verify.chained = specv_i_second_of_two(desc->verify.chained);
     return specv_i_launch_grid(
-        (const void *)specv_residual_kernel,
+        filters ? (const void *)specv_residual_filtered_kernel
+                : (const void *)specv_residual_kernel,
         specv_i_grid_of_rows(r->batch,
                              specv_i_blocks_of_row(r->batch, tiles * positions, 2 * num_sms)),
         SPECV_SAMPLE_THREADS, &task, task.d.verify.chained, stream);
+}
+
+/* Verification, and what is told of its tokens. */
+static int specv_i_launch_request(const specv_verify_sample_desc *desc, cudaStream_t stream) {
+    specv_verify_sample_desc d = *desc;
+    if (!specv_i_tells(&desc->emitted)) return specv_i_launch_sample(desc, stream);
+    d.emitted.logprob = 0, d.verify.chained = specv_i_first_of_two(desc->verify.chained);
+    const int status = specv_i_launch_sample(&d, stream);
+    return status ? status : specv_i_launch_emitted(desc, stream);
 }
 
 SPECV_LAUNCHER_BODY int specv_verify_sample(const specv_verify_sample_desc *desc,
                                             struct CUstream_st *stream) {
     int status = SPECV_I_VALIDATE(specv_verify_sample_validate, desc);
     if (status != SPECV_OK || desc->verify.rows.batch == 0) return status;
-    return specv_i_launch_sample(desc, stream);
+    return specv_i_launch_request(desc, stream);
 }
 
 SPECV_LAUNCHER_BODY int specv_sample(const specv_sample_desc *desc, struct CUstream_st *stream) {
@@ -9076,7 +10545,7 @@ SPECV_LAUNCHER_BODY int specv_sample(const specv_sample_desc *desc, struct CUstr
     specv_verify_sample_desc d;
     if (status != SPECV_OK || desc->batch == 0) return status;
     d = specv_sample_as_verify(desc);
-    return specv_i_launch_sample(&d, stream);
+    return specv_i_launch_request(&d, stream);
 }
 
 #endif /* !__CUDACC_RTC__ */

@@ -1,4 +1,4 @@
-/* specverify_ref.h - 0.6.0 - the operations of specverify.cuh in portable C
+/* specverify_ref.h - 0.7.0 - the operations of specverify.cuh in portable C
    SPDX-License-Identifier: MIT-0                              no warranty; use at your own risk
 
    Do this:
@@ -256,19 +256,24 @@ SPECV_REF_BODY int specv_ref_verify_greedy(const specv_verify_greedy_desc *d) {
 /* One position of the target's or the draft's scores, and what sampling needs to know of it. */
 typedef struct specv_ref_i_scores {
     const specv_scores *scores; /* null: no draft scores, q is 1 at the draft */
-    int64_t first;              /* element of id 0 */
+    int probs;     /* probabilities, taken as they are; with filters they are weights */
+    int64_t first; /* element of id 0 */
     int64_t vocab;
-    specv_scale scale; /* logits at a temperature that is not 0 */
+    const uint32_t *mask; /* of this position, or null */
+    uint64_t least;       /* rank key of the last id that filters keep; 0: they keep all */
+    specv_scale scale;    /* logits at a temperature that is not 0 */
     specv_distribution row;
 } specv_ref_i_scores;
 
 static int specv_ref_i_are_probs(const specv_scores *s) { return s->dtype == SPECV_PROBS_F32; }
 
-/* Score of id x as a float. A NaN, or a probability that is none, is as good as absent: -inf. */
+/* Score of id x as a float. A NaN, or a probability that is none, is as good as absent: -inf. So is
+   what filters leave out. */
 static float specv_ref_i_score(specv_ref_i_scores *r, int64_t x) {
     int64_t at = r->first + x;
     const void *data = r->scores->data;
     float score;
+    if (r->mask && !(r->mask[x / 32] >> x % 32 & 1)) return specv_bits_float(0xff800000u);
     if (r->scores->dtype == SPECV_LOGITS_F16)
         score = specv_f16_float(((const uint16_t *)data)[at]);
     else if (r->scores->dtype == SPECV_LOGITS_BF16)
@@ -279,6 +284,9 @@ static float specv_ref_i_score(specv_ref_i_scores *r, int64_t x) {
         r->row.status |= SPECV_ROW_NAN;
         return specv_bits_float(0xff800000u);
     }
+    if (r->scale.of_probs) score = specv_i_weight_score(score);
+    if (r->least && specv_rank_key(score, (int32_t)x) < r->least)
+        return specv_bits_float(0xff800000u);
     return score;
 }
 
@@ -311,6 +319,131 @@ static int specv_ref_i_tile_n(specv_ref_i_scores *r, int64_t begin, int32_t *n) 
     return 1;
 }
 
+/* All weights of a row: those of a tile in its own units, then tiles in the row's. */
+static uint64_t specv_ref_i_sum(specv_ref_i_scores *r) {
+    uint64_t all = 0;
+    for (int64_t begin = 0; begin < r->vocab; begin += SPECV_TILE_IDS) {
+        uint64_t sum = 0;
+        int32_t n;
+        if (!specv_ref_i_tile_n(r, begin, &n)) continue;
+        for (int64_t x = begin; x < specv_ref_i_tile_end(r, begin); ++x) {
+            specv_weight w = specv_ref_i_weight(r, x);
+            sum += specv_weight_units(&w, n);
+        }
+        all += specv_i_shift_right(sum, (uint32_t)(r->row.n - n));
+    }
+    return all;
+}
+
+/* ---- A10 */
+
+static const specv_filters *specv_ref_i_filters(const specv_verify_sample_desc *d, int of_draft) {
+    return of_draft ? &d->draft_filters : &d->filters;
+}
+
+/* Positions of a row of either side's scores, at most. */
+static int64_t specv_ref_i_positions(const specv_verify_sample_desc *d, int of_draft) {
+    return of_draft ? d->verify.rows.max_draft : specv_i_positions(d);
+}
+
+/* Mask of position j, or null. */
+static const uint32_t *specv_ref_i_mask(const specv_verify_sample_desc *d, int b, int64_t j,
+                                        int of_draft) {
+    const specv_rows *rows = &d->verify.rows;
+    const specv_filters *f = specv_ref_i_filters(d, of_draft);
+    int64_t stride = f->mask_stride_words ? f->mask_stride_words : (d->verify.vocab + 31) / 32;
+    int64_t first = b * specv_ref_i_positions(d, of_draft);
+    if (specv_i_is_csr(rows))
+        first = specv_ref_i_row_first(rows, b) + (of_draft || d->bonus_token ? 0 : b);
+    if (f->mask_row) first = f->mask_row[b];
+    return f->mask && first >= 0 ? f->mask + (first + j) * stride : NULL;
+}
+
+/* Can the row's masks be where mask_row says? */
+static int specv_ref_i_mask_is_there(const specv_verify_sample_desc *d, int b, int32_t positions,
+                                     int of_draft) {
+    const specv_filters *f = specv_ref_i_filters(d, of_draft);
+    if (!f->mask_row || f->mask_row[b] == -1) return 1;
+    return f->mask_row[b] >= 0 && (int64_t)f->mask_row[b] + positions <= f->num_mask_rows;
+}
+
+/* Limits of a row, in which bad ones count as not given. */
+static specv_i_limits specv_ref_i_limits_of(const specv_verify_sample_desc *d, int32_t slot,
+                                            int of_draft, uint32_t *status) {
+    const specv_filters *f = specv_ref_i_filters(d, of_draft);
+    return specv_i_limits_of(f->top_k ? f->top_k[slot] : 0, f->top_p ? f->top_p[slot] : 1,
+                             f->min_p ? f->min_p[slot] : 0, f->order, d->verify.vocab, status);
+}
+
+static specv_i_limits specv_ref_i_limits(const specv_verify_sample_desc *d, int b, int of_draft) {
+    const specv_rows *rows = &d->verify.rows;
+    uint32_t reported = 0; /* when the row was opened */
+    int32_t slot = specv_ref_i_slot(rows->slot, rows->slot_dtype, rows->num_slots, b, 0, &reported);
+    return specv_ref_i_limits_of(d, slot, of_draft, &reported);
+}
+
+/* Of the ids that come in the order down to this rank key: their weights, or how many they are. */
+static uint64_t specv_ref_i_down_to(specv_ref_i_scores *r, uint64_t key, int weights) {
+    uint64_t sum = 0;
+    for (int64_t x = 0; x < r->vocab; ++x) {
+        const float score = specv_ref_i_score(r, x);
+        const uint64_t its_key = specv_rank_key(score, (int32_t)x);
+        specv_weight w;
+        if (its_key < key || its_key < SPECV_I_LEAST_RANK) continue;
+        sum += 1;
+        if (!weights) continue;
+        w = specv_ref_i_weight(r, x);
+        sum += specv_weight_units(&w, r->row.n) - 1;
+    }
+    return sum;
+}
+
+/* Rank key of the id at which that reaches the limit: by bisection, without memory to sort in. 0:
+   all ids together have less. */
+static uint64_t specv_ref_i_reaches(specv_ref_i_scores *r, uint64_t limit, int weights) {
+    uint64_t low = 0, high = (uint64_t)1 << 54;
+    while (high - low > 1) {
+        const uint64_t middle = low + (high - low) / 2;
+        if (specv_ref_i_down_to(r, middle, weights) >= limit)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Rank key of the last id that has such a weight. */
+static uint64_t specv_ref_i_last_above(specv_ref_i_scores *r, uint64_t limit) {
+    uint64_t last = (uint64_t)1 << 54;
+    for (int64_t x = 0; x < r->vocab; ++x) {
+        const float score = specv_ref_i_score(r, x);
+        const uint64_t key = specv_rank_key(score, (int32_t)x);
+        specv_weight w = specv_ref_i_weight(r, x);
+        if (specv_weight_units(&w, r->row.n) >= limit && key < last) last = key;
+    }
+    return last;
+}
+
+/* Rank key of the last id that top_k, top_p and min_p keep; 0: all. */
+static uint64_t specv_ref_i_cut(specv_ref_i_scores *r, const specv_i_limits *l) {
+    const specv_weight largest = specv_softmax_weight(r->row.max, &r->scale);
+    uint64_t by_k = 0, by_p = 0, by_min = 0, kept, mass = r->row.sum;
+    if (specv_i_limits_are_off(l, r->vocab)) return 0;
+    if (l->top_k < r->vocab) by_k = specv_ref_i_reaches(r, (uint64_t)l->top_k, 0);
+    if (l->min_p > 0)
+        by_min = specv_ref_i_last_above(
+            r, specv_i_least_weight(l->min_p, specv_weight_units(&largest, r->row.n)));
+    kept = by_k > by_min ? by_k : by_min;
+    if (l->has_top_p) {
+        uint64_t of = l->order == SPECV_TOP_K_TOP_P_MIN_P   ? by_k
+                      : l->order == SPECV_MIN_P_TOP_K_TOP_P ? kept
+                                                            : 0;
+        if (of) mass = specv_ref_i_down_to(r, of, 1);
+        by_p = specv_ref_i_reaches(r, specv_i_part_of(l->top_p, mass), 1);
+    }
+    return kept > by_p ? kept : by_p;
+}
+
 /* Opens position j of row b of the target (or draft) and finds its distribution:
    temperature 0, or a largest logit beyond the format: all on the first id that has it;
    otherwise weights, summed in integers. Probabilities are taken as they are. */
@@ -318,7 +451,7 @@ static specv_ref_i_scores specv_ref_i_open(const specv_verify_sample_desc *d, in
                                            int of_draft, float temperature) {
     const specv_rows *rows = &d->verify.rows;
     const specv_scores *scores = of_draft ? &d->draft : &d->target;
-    const int64_t positions = (int64_t)rows->max_draft + !of_draft;
+    const int64_t positions = specv_ref_i_positions(d, of_draft);
     specv_ref_i_scores r;
     int64_t pos_stride = scores->pos_stride_elems ? scores->pos_stride_elems : d->verify.vocab;
     int64_t seq_stride =
@@ -326,37 +459,35 @@ static specv_ref_i_scores specv_ref_i_open(const specv_verify_sample_desc *d, in
     int zero = specv_temperature_is_0(temperature) || d->rule == SPECV_RULE_GREEDY;
     if (of_draft && specv_ref_i_are_probs(scores)) zero = 0; /* q is what it says */
     r.scores = scores;
+    r.probs = specv_ref_i_are_probs(scores) && !specv_i_is_filtered(d);
     r.vocab = d->verify.vocab;
     r.first = b * seq_stride + j * pos_stride;
     if (specv_i_is_csr(rows))
-        r.first = (specv_ref_i_row_first(rows, b) + (of_draft ? 0 : b) + j) * pos_stride;
+        r.first = (specv_ref_i_row_first(rows, b) + (of_draft || d->bonus_token ? 0 : b) + j) *
+                  pos_stride;
+    r.mask = specv_ref_i_mask(d, b, j, of_draft);
+    r.least = 0;
     r.scale = specv_softmax_scale(zero ? 1.f : temperature);
+    if (specv_ref_i_are_probs(scores) && !r.probs) r.scale = specv_i_probs_scale();
     r.row.sum = 0, r.row.inverse = r.row.inverse_low = 0, r.row.n = 0, r.row.status = 0;
     r.row.kind = SPECV_SOFTMAX;
-    if (specv_ref_i_are_probs(scores) && !zero) {
+    if (r.probs && !zero) {
         r.row.id = -1, r.row.max = 0;
         return r;
     }
     r.row.max = specv_ref_i_largest(&r, 0, r.vocab, &r.row.id);
-    if (r.row.max == specv_bits_float(0xff800000u) ||
-        (specv_ref_i_are_probs(scores) && r.row.max == 0)) {
+    if (r.row.max == specv_bits_float(0xff800000u) || (r.probs && r.row.max == 0)) {
         r.row.kind = SPECV_NO_TOKEN;
         r.row.status |= SPECV_ROW_EMPTY;
     } else if (zero || !specv_in_range(r.row.max, &r.scale)) {
         r.row.kind = SPECV_ONE_HOT;
         if (!zero) r.row.status |= SPECV_ROW_EXTREME;
     } else {
+        specv_i_limits limits = specv_ref_i_limits(d, b, of_draft);
         r.row.n = specv_softmax_weight(r.row.max, &r.scale).n;
-        for (int64_t begin = 0; begin < r.vocab; begin += SPECV_TILE_IDS) {
-            uint64_t sum = 0;
-            int32_t n;
-            if (!specv_ref_i_tile_n(&r, begin, &n)) continue;
-            for (int64_t x = begin; x < specv_ref_i_tile_end(&r, begin); ++x) {
-                specv_weight w = specv_ref_i_weight(&r, x);
-                sum += specv_weight_units(&w, n);
-            }
-            r.row.sum += specv_i_shift_right(sum, (uint32_t)(r.row.n - n));
-        }
+        r.row.sum = specv_ref_i_sum(&r);
+        r.least = specv_ref_i_cut(&r, &limits);
+        if (r.least) r.row.sum = specv_ref_i_sum(&r);
         specv_i_set_inverse(&r.row);
     }
     return r;
@@ -365,8 +496,7 @@ static specv_ref_i_scores specv_ref_i_open(const specv_verify_sample_desc *d, in
 /* Probability of id x. */
 static float specv_ref_i_p(specv_ref_i_scores *r, int64_t x) {
     float score = specv_ref_i_score(r, x);
-    if (specv_ref_i_are_probs(r->scores) && r->row.kind == SPECV_SOFTMAX)
-        return score > 0 ? score : 0;
+    if (r->probs && r->row.kind == SPECV_SOFTMAX) return score > 0 ? score : 0;
     return specv_probability(&r->row, &r->scale, score, (int32_t)x);
 }
 
@@ -387,7 +517,7 @@ static uint64_t specv_ref_i_units(const specv_ref_i_weights *w, int64_t x, int32
         return gain > 0 ? specv_fixed50(gain) : 0;
     }
     if (x == w->without) return 0;
-    if (specv_ref_i_are_probs(w->p->scores)) return specv_fixed50(specv_ref_i_p(w->p, x));
+    if (w->p->probs) return specv_fixed50(specv_ref_i_p(w->p, x));
     weight = specv_ref_i_weight(w->p, x);
     return specv_weight_units(&weight, n);
 }
@@ -396,7 +526,7 @@ static uint64_t specv_ref_i_units(const specv_ref_i_weights *w, int64_t x, int32
 static int specv_ref_i_tile_scale(const specv_ref_i_weights *w, int64_t begin, int32_t *n,
                                   uint32_t *finer) {
     *n = 0, *finer = SPECV_I_FINER_PROBS;
-    if (w->q || specv_ref_i_are_probs(w->p->scores)) return 1;
+    if (w->q || w->p->probs) return 1;
     if (!specv_ref_i_tile_n(w->p, begin, n)) return 0;
     *finer = (uint32_t)(w->p->row.n - *n);
     return 1;
@@ -416,7 +546,7 @@ static uint64_t specv_ref_i_tile_sum(const specv_ref_i_weights *w, int64_t begin
 static uint32_t specv_ref_i_look_at_sums(const specv_ref_i_weights *w) {
     const uint64_t one = (uint64_t)1 << 50;
     uint64_t sum = 0;
-    if (!w->q && !specv_ref_i_are_probs(w->p->scores)) return 0;
+    if (!w->q && !w->p->probs) return 0;
     for (int64_t x = 0; x < w->p->vocab; ++x) {
         float p = specv_ref_i_p(w->p, x), gain = p;
         if (w->q) gain = specv_fma(w->prefix, p, -specv_ref_i_p(w->q, x));
@@ -464,6 +594,7 @@ typedef struct specv_ref_i_judge {
     float temperature, draft_temperature;
     int32_t usable;    /* drafts before the first placeholder, up to and including the first EOS */
     int ends_with_eos; /* the last of these is an EOS: no token follows it */
+    int has_given;     /* the token is the caller's, who alone knows its scores */
     specv_ref_i_outcome o;
     float logprob, lse, max_prob;
 } specv_ref_i_judge;
@@ -516,11 +647,11 @@ static void specv_ref_i_emit(specv_ref_i_judge *g, specv_ref_i_scores *p, int64_
                                               : specv_log_sum_exp(&p->row);
     if (token >= 0 && g->d->max_prob) {
         int32_t id;
-        g->max_prob = specv_i_largest_p(&p->row, &p->scale, specv_ref_i_are_probs(p->scores),
+        g->max_prob = specv_i_largest_p(&p->row, &p->scale, p->probs,
                                         specv_ref_i_largest(p, 0, p->vocab, &id));
     }
     if (token < 0 || p->row.kind != SPECV_SOFTMAX) return;
-    if (specv_ref_i_are_probs(p->scores)) {
+    if (p->probs) {
         int32_t exponent;
         float fraction = specv_i_log2(specv_ref_i_p(p, token), &exponent);
         g->logprob = specv_i_ln(exponent, fraction, 0);
@@ -570,11 +701,23 @@ static void specv_ref_i_emit_residual(specv_ref_i_judge *g, int32_t k, float pre
     }
 }
 
+/* The caller's token follows. */
+static void specv_ref_i_emit_given(specv_ref_i_judge *g) {
+    const specv_verify_greedy_desc *d = &g->d->verify;
+    g->has_given = 1;
+    g->o.next_token = specv_ref_i_get(g->d->bonus_token, d->token_dtype, g->b);
+    if (!specv_ref_i_is_token(d, g->o.next_token))
+        g->o.next_token = -1, g->o.status |= SPECV_ROW_BAD_TARGET;
+    g->o.finished = specv_ref_i_is_eos(d, g->o.next_token);
+}
+
 /* The usable drafts were all accepted. */
 static void specv_ref_i_emit_bonus(specv_ref_i_judge *g, int32_t n_draft) {
     g->o.mismatch = !g->ends_with_eos && g->usable < n_draft;
     if (g->ends_with_eos) {
         g->o.finished = 1;
+    } else if (g->d->bonus_token && g->usable == n_draft) {
+        specv_ref_i_emit_given(g);
     } else {
         specv_ref_i_scores p = specv_ref_i_target_at(g, g->usable);
         specv_ref_i_weights w;
@@ -621,8 +764,8 @@ static void specv_ref_i_score_drafts(specv_ref_i_judge *g, int32_t n_draft) {
         float score = specv_ref_i_score(&p, draft);
         g->o.status |= p.row.status;
         if (g->d->target_logprob)
-            g->d->target_logprob[first + g->o.accepted] = specv_i_log_p(
-                &p.row, &p.scale, specv_ref_i_are_probs(p.scores), score, (int32_t)draft);
+            g->d->target_logprob[first + g->o.accepted] =
+                specv_i_log_p(&p.row, &p.scale, p.probs, score, (int32_t)draft);
     }
     specv_ref_i_emit_bonus(g, n_draft);
 }
@@ -695,7 +838,7 @@ static int64_t specv_ref_i_choose(specv_ref_i_judge *g, specv_ref_i_scores *p, i
         int64_t value;
         if (words.x[x % 4] < 256) finer = specv_noise_finer_words(&from, (uint32_t)x);
         noise = specv_gumbel24(words.x[x % 4], finer.x[x % 4]);
-        if (specv_ref_i_are_probs(p->scores)) {
+        if (p->probs) {
             int32_t exponent;
             float fraction;
             if (score < 1.17549435e-38f) continue; /* 0, or as good as */
@@ -723,6 +866,10 @@ static void specv_ref_i_judge_equal(specv_ref_i_judge *g, int32_t n_draft) {
             g->o.finished = 1;
             return;
         }
+        if (j == n_draft && g->d->bonus_token) {
+            specv_ref_i_emit_given(g);
+            return;
+        }
         p = specv_ref_i_target_at(g, j);
         choice = specv_ref_i_choose(g, &p, j);
         g->o.status |= p.row.status;
@@ -730,6 +877,62 @@ static void specv_ref_i_judge_equal(specv_ref_i_judge *g, int32_t n_draft) {
         g->o.mismatch = j < n_draft;
         specv_ref_i_emit(g, &p, choice);
         return;
+    }
+}
+
+/* ---- A11 */
+
+/* Rank key of an id, 0 if its probability is 0. */
+static uint64_t specv_ref_i_key(specv_ref_i_scores *p, int64_t x) {
+    const float score = specv_ref_i_score(p, x);
+    const uint64_t key = specv_rank_key(score, (int32_t)x);
+    if (key < SPECV_I_LEAST_RANK || (p->probs && score < 1.17549435e-38f)) return 0;
+    return p->row.kind == SPECV_ONE_HOT && x != p->row.id ? 0 : key;
+}
+
+/* What is told of column j. */
+static void specv_ref_i_tell(specv_ref_i_judge *g, int32_t j) {
+    const specv_emitted *e = &g->d->emitted;
+    const int64_t at = g->b * ((int64_t)g->d->verify.rows.max_draft + 1) + j;
+    specv_verify_sample_desc plain = *g->d;
+    const specv_filters none = SPECV_ZERO;
+    specv_ref_i_scores p;
+    uint64_t before = ~(uint64_t)0, of_token; /* before: key of the id that was told last */
+    int64_t token = -1;
+    int32_t rank = 0, num_top = e->max_top;
+    float logprob = 0;
+    if (!e->logprob && !e->rank && !e->top_id && !e->top_logprob) return;
+    if (j < g->o.accepted) token = specv_ref_i_draft(g, j);
+    if (j == g->o.accepted && !g->has_given) token = g->o.next_token;
+    if (token >= 0 && e->num_top) num_top = e->num_top[g->slot];
+    if (num_top > e->max_top) num_top = e->max_top;
+    if (token >= 0) {
+        plain.filters = plain.draft_filters = none, plain.rule = SPECV_RULE_SCORE;
+        p = e->raw ? specv_ref_i_open(&plain, g->b, j, 0, 1) : specv_ref_i_target_at(g, j);
+        logprob =
+            specv_i_log_p(&p.row, &p.scale, p.probs, specv_ref_i_score(&p, token), (int32_t)token);
+        if (specv_i_tells(e) && p.probs && specv_ref_i_score(&p, token) < 1.17549435e-38f)
+            logprob = specv_bits_float(0xff800000u); /* as good as 0, at temperature 0 too */
+        rank = 1, of_token = specv_ref_i_key(&p, token);
+        for (int64_t x = 0; x < p.vocab; ++x) rank += specv_ref_i_key(&p, x) > of_token;
+    }
+    if (e->logprob) e->logprob[at] = logprob;
+    if (e->rank) e->rank[at] = rank;
+    for (int32_t i = 0; i < e->max_top; ++i) {
+        int32_t id = -1;
+        float its = specv_bits_float(0xff800000u);
+        uint64_t best = 0;
+        for (int64_t x = 0; token >= 0 && i < num_top && x < g->d->verify.vocab; ++x) {
+            const uint64_t key = specv_ref_i_key(&p, x);
+            if (key < before && key > best) best = key;
+        }
+        before = best;
+        if (best) {
+            id = specv_i_id_of_rank_key(best);
+            its = specv_i_log_p(&p.row, &p.scale, p.probs, specv_ref_i_score(&p, id), id);
+        }
+        if (e->top_id) e->top_id[at * e->max_top + i] = id;
+        if (e->top_logprob) e->top_logprob[at * e->max_top + i] = its;
     }
 }
 
@@ -745,18 +948,23 @@ static void specv_ref_i_judge_row(const specv_verify_sample_desc *d, int b) {
     const specv_rows *rows = &d->verify.rows;
     int32_t n_draft = -1;
     int sampled = d->rule != SPECV_RULE_COUPLED && d->rule != SPECV_RULE_GREEDY;
-    g.d = d, g.b = b, g.o = nothing, g.usable = 0, g.ends_with_eos = 0,
+    g.d = d, g.b = b, g.o = nothing, g.usable = 0, g.ends_with_eos = g.has_given = 0,
     g.logprob = g.lse = g.max_prob = 0;
     g.slot = -1;
     if (specv_ref_i_is_live(rows, b))
         g.slot = specv_ref_i_slot(rows->slot, rows->slot_dtype, rows->num_slots, b, 0, &g.o.status);
     if (g.slot >= 0) n_draft = specv_ref_i_open_row(&d->verify, b, &g.o.status);
+    if (n_draft >= 0 && (!specv_ref_i_mask_is_there(d, b, n_draft + !d->bonus_token, 0) ||
+                         !specv_ref_i_mask_is_there(d, b, n_draft, 1)))
+        n_draft = -1, g.o.status |= SPECV_ROW_BAD_FILTER;
     if (n_draft >= 0) {
         g.temperature = 0;
         if (d->rule != SPECV_RULE_GREEDY)
             g.temperature = specv_ref_i_temperature(d->temperature, g.slot, &g.o.status);
         g.draft_temperature = g.temperature;
         sampled = sampled && !specv_temperature_is_0(g.temperature);
+        specv_ref_i_limits_of(d, g.slot, 0, &g.o.status);
+        if (d->draft.data && sampled) specv_ref_i_limits_of(d, g.slot, 1, &g.o.status);
         if (sampled && d->draft_temperature && d->draft.data)
             g.draft_temperature =
                 specv_ref_i_temperature(d->draft_temperature, g.slot, &g.o.status);
@@ -783,6 +991,7 @@ static void specv_ref_i_judge_row(const specv_verify_sample_desc *d, int b) {
     specv_ref_i_write_row(&d->verify, b, &g.o);
     for (int32_t j = g.o.accepted; d->target_logprob && j < d->verify.rows.max_draft; ++j)
         d->target_logprob[b * (int64_t)d->verify.rows.max_draft + j] = 0;
+    for (int32_t j = 0; j <= d->verify.rows.max_draft; ++j) specv_ref_i_tell(&g, j);
     if (d->logprob) d->logprob[b] = g.logprob;
     if (d->lse) d->lse[b] = g.lse;
     if (d->max_prob) d->max_prob[b] = g.max_prob;

@@ -34,6 +34,10 @@ static const cycles_case cycles_cases[] = {
     {"A8-rows1", "cdf", 1, 0, 128256, SPECV_LOGITS_BF16, 0, 0},
     {"A8-probs", "cdf-probs", 1, 0, 32000, SPECV_PROBS_F32, 0, 0},
     {"A8-gumbel", "gumbel", 1, 0, 32000, SPECV_LOGITS_BF16, 0, 0},
+    {"A8-k50-p90", "cdf-k50-p90", 1, 0, 128256, SPECV_LOGITS_BF16, 0, 0},
+    {"A8-gumbel-k50", "gumbel-k50", 1, 0, 32000, SPECV_LOGITS_BF16, 0, 0},
+    {"A8-top20", "cdf-top20", 1, 0, 128256, SPECV_LOGITS_BF16, 0, 0},
+    {"A8-p90-flat", "cdf-p90", 1, 0, 128256, SPECV_LOGITS_BF16, 0, 1},
     {"A3-onehot", "one-hot", 1, 4, 128256, SPECV_LOGITS_BF16, 4, 0},
     {"A3-logits", "token", 1, 4, 8192, SPECV_LOGITS_BF16, 2, 0},
     {"A3-b1", "probs", 1, 5, 32000, SPECV_PROBS_F32, 2, 0},
@@ -93,6 +97,9 @@ static const char *cycles_kernels(const cycles_case *c) {
     if (strncmp(c->what, "plan", 4) == 0) return "plan";
     if (strcmp(c->what, "reshuffle") == 0) return "reshuffle";
     if (c->extra == SPECV_PROBS_F32) return "probs";
+    if (strcmp(c->what, "cdf-top20") == 0) return "softmax_bf16 filtered_kernel emitted_kernel";
+    if (strncmp(c->what, "cdf-", 4) == 0) return "filtered_kernel filter_kernel";
+    if (strncmp(c->what, "gumbel-", 7) == 0) return "filtered_kernel filter_kernel";
     if (strcmp(c->what, "greedy") == 0) return "greedy_bf16";
     if (strcmp(c->what, "gumbel") == 0 || strcmp(c->what, "coupled") == 0) return "noise_bf16";
     if (strcmp(c->what, "token") == 0 || strcmp(c->what, "block") == 0)

@@ -13,21 +13,28 @@ typedef struct scores_mode {
     const char *name, *op, *variant;
     int rule, with_q, probs; /* probs: scores are probabilities, else logits */
     int drafts;              /* 0: A8, nothing is drafted */
+    int top_k;               /* 0: none */
+    float top_p;             /* 0: none */
+    int told;                /* likeliest ids that every token comes with, raw, and its rank */
 } scores_mode;
 
 /* For A8 the rule says which method draws: COUPLED is Gumbel-max. */
 static const scores_mode scores_modes[] = {
-    {"greedy", "verify_logits", "5 kit", SPECV_RULE_GREEDY, 0, 0, 1},
-    {"token", "verify_token", "5 kit q", SPECV_RULE_TOKEN, 1, 0, 1},
-    {"one-hot", "verify_token", "5 kit one-hot", SPECV_RULE_TOKEN, 0, 0, 1},
-    {"block", "verify_block", "5 kit q", SPECV_RULE_BLOCK, 1, 0, 1},
-    {"coupled", "verify_coupled", "5 kit", SPECV_RULE_COUPLED, 0, 0, 1},
-    {"probs", "verify_token", "5 kit probs", SPECV_RULE_TOKEN, 1, 1, 1},
-    {"block-probs", "verify_block", "5 kit probs", SPECV_RULE_BLOCK, 1, 1, 1},
-    {"score", "score", "5 kit", SPECV_RULE_SCORE, 0, 0, 1},
-    {"cdf", "sample", "5 kit cdf", SPECV_RULE_TOKEN, 0, 0, 0},
-    {"gumbel", "sample", "5 kit gumbel", SPECV_RULE_COUPLED, 0, 0, 0},
-    {"cdf-probs", "sample", "5 kit probs", SPECV_RULE_TOKEN, 0, 1, 0},
+    {"greedy", "verify_logits", "5 kit", SPECV_RULE_GREEDY, 0, 0, 1, 0, 0, 0},
+    {"token", "verify_token", "5 kit q", SPECV_RULE_TOKEN, 1, 0, 1, 0, 0, 0},
+    {"one-hot", "verify_token", "5 kit one-hot", SPECV_RULE_TOKEN, 0, 0, 1, 0, 0, 0},
+    {"block", "verify_block", "5 kit q", SPECV_RULE_BLOCK, 1, 0, 1, 0, 0, 0},
+    {"coupled", "verify_coupled", "5 kit", SPECV_RULE_COUPLED, 0, 0, 1, 0, 0, 0},
+    {"probs", "verify_token", "5 kit probs", SPECV_RULE_TOKEN, 1, 1, 1, 0, 0, 0},
+    {"block-probs", "verify_block", "5 kit probs", SPECV_RULE_BLOCK, 1, 1, 1, 0, 0, 0},
+    {"score", "score", "5 kit", SPECV_RULE_SCORE, 0, 0, 1, 0, 0, 0},
+    {"cdf", "sample", "5 kit cdf", SPECV_RULE_TOKEN, 0, 0, 0, 0, 0, 0},
+    {"gumbel", "sample", "5 kit gumbel", SPECV_RULE_COUPLED, 0, 0, 0, 0, 0, 0},
+    {"cdf-probs", "sample", "5 kit probs", SPECV_RULE_TOKEN, 0, 1, 0, 0, 0, 0},
+    {"cdf-k50-p90", "sample", "5 kit k50 p90", SPECV_RULE_TOKEN, 0, 0, 0, 50, 0.9f, 0},
+    {"cdf-p90", "sample", "5 kit p90", SPECV_RULE_TOKEN, 0, 0, 0, 0, 0.9f, 0},
+    {"gumbel-k50", "sample", "5 kit gumbel k50", SPECV_RULE_COUPLED, 0, 0, 0, 50, 0, 0},
+    {"cdf-top20", "sample", "5 kit top 20", SPECV_RULE_TOKEN, 0, 0, 0, 0, 0, 20},
 };
 
 enum { NUM_SCORES_MODES = sizeof scores_modes / sizeof scores_modes[0] };
@@ -40,11 +47,16 @@ enum {
     FIELD_POSITION,
     FIELD_DRAFT_SEED, /* the same for every draft, for the A8 that draws them */
     FIELD_DRAFT_POSITION,
+    FIELD_TOP_K,
+    FIELD_TOP_P,
     FIELD_LENS, /* outputs from here */
     FIELD_MISMATCH,
     FIELD_NEXT,
     FIELD_OUT_TOKENS,
     FIELD_LOGPROB, /* of each draft, for rule SCORE */
+    FIELD_RANK,
+    FIELD_TOP_ID,
+    FIELD_TOP_LOGPROB,
     NUM_FIELDS
 };
 
@@ -119,10 +131,24 @@ static const char *score_name(int dtype) {
 }
 
 static scores_layout lay_out_scores(const scores_run *r, int batch) {
-    const int64_t row = r->vocab * score_bytes(r->dtype), gamma = r->gamma;
-    const int64_t each[NUM_FIELDS] = {(gamma + 1) * row, gamma * row, gamma * 4, 8, 4,
-                                      gamma * 8,         gamma * 4,   4,         1, 4,
-                                      (gamma + 1) * 4,   gamma * 4};
+    const int64_t row = r->vocab * score_bytes(r->dtype), gamma = r->gamma, told = 20;
+    const int64_t each[NUM_FIELDS] = {(gamma + 1) * row,
+                                      gamma * row,
+                                      gamma * 4,
+                                      8,
+                                      4,
+                                      gamma * 8,
+                                      gamma * 4,
+                                      4,
+                                      4,
+                                      4,
+                                      1,
+                                      4,
+                                      (gamma + 1) * 4,
+                                      gamma * 4,
+                                      (gamma + 1) * 4,
+                                      (gamma + 1) * told * 4,
+                                      (gamma + 1) * told * 4};
     scores_layout at;
     at.bytes = 0;
     for (int f = 0; f < NUM_FIELDS; ++f) {
@@ -162,9 +188,17 @@ static void describe_scores(const scores_run *r, int batch, const scores_layout 
     d.scratch = r->scratch, d.scratch_bytes = r->scratch_bytes;
     d.rule = mode->rule;
     if (mode->rule == SPECV_RULE_SCORE) d.target_logprob = FIELD(float, FIELD_LOGPROB);
+    if (mode->top_k) d.filters.top_k = FIELD(int32_t, FIELD_TOP_K);
+    if (mode->top_p > 0) d.filters.top_p = FIELD(float, FIELD_TOP_P);
+    if (mode->told) {
+        d.emitted.rank = FIELD(int32_t, FIELD_RANK);
+        d.emitted.top_id = FIELD(int32_t, FIELD_TOP_ID);
+        d.emitted.top_logprob = FIELD(float, FIELD_TOP_LOGPROB);
+        d.emitted.max_top = mode->told, d.emitted.raw = 1;
+    }
 
     s.scores = d.target;
-    s.seed = d.seed, s.position = d.position;
+    s.seed = d.seed, s.position = d.position, s.filters = d.filters, s.emitted = d.emitted;
     s.token = d.verify.next_token;
     s.scratch = d.scratch, s.scratch_bytes = d.scratch_bytes;
     s.vocab = r->vocab, s.batch = batch;
@@ -260,6 +294,18 @@ static void prepare_scores(scores_run *r, int batch, int gamma, int64_t vocab, i
     bench_wait();
 }
 
+/* What every request asks for. */
+static void put_filters(const scores_run *r, char *set) {
+    int32_t top_k[4096];
+    float top_p[4096];
+    if (r->batch > 4096) bench_fail("too many requests", -1);
+    for (int b = 0; b < r->batch; ++b) top_k[b] = r->mode->top_k, top_p[b] = r->mode->top_p;
+    CUDA_CHECK(cudaMemcpy(set + r->of_all.at[FIELD_TOP_K], top_k, (size_t)r->batch * 4,
+                          cudaMemcpyHostToDevice));
+    CUDA_CHECK(cudaMemcpy(set + r->of_all.at[FIELD_TOP_P], top_p, (size_t)r->batch * 4,
+                          cudaMemcpyHostToDevice));
+}
+
 /* Drafts and descriptors of a mode. */
 static void prepare_scores_mode(scores_run *r, const scores_mode *mode) {
     static float *zeros; /* temperatures */
@@ -279,6 +325,7 @@ static void prepare_scores_mode(scores_run *r, const scores_mode *mode) {
     for (int s = 0; s < r->num_sets; ++s) {
         char *set = r->base + s * r->of_all.bytes;
         describe_scores(r, r->batch, &r->of_all, set, &r->verify[s], &r->sample[s]);
+        put_filters(r, set);
         if (!mode->drafts || r->planted) continue;
         drafter = describe_drafter(r, set, zeros);
         int status = specv_sample(&drafter, bench.stream);
@@ -481,7 +528,7 @@ static int64_t asked_bytes_of_scores(const scores_run *r) {
 }
 
 static int num_launches_of_scores(const scores_run *r) {
-    return r->mode->with_q || r->mode->probs ? 2 : 1;
+    return r->mode->with_q || r->mode->probs || r->mode->top_k || r->mode->top_p > 0 ? 2 : 1;
 }
 
 /* --------------------------------------------------------------------------------------- floor */

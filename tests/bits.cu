@@ -386,18 +386,68 @@ static int draw_vocab(void) {
     return chance(2) ? SPECV_TILE_IDS + 6 : T_PICK(vocabs);
 }
 
+/* Parts of 1, sevenths and sixteenths of flat rows among them, and what is none. */
+static float *draw_parts(int count) {
+    static const float odd[] = {0, 1, 0.5f, 0.0625f, 0.25f, 0.14285715f, -1, 1.5f};
+    float *data = (float *)input(4 * (int64_t)count);
+    for (int i = 0; i < count; ++i) data[i] = chance(30) ? T_PICK(odd) : (float)t_uniform();
+    return data;
+}
+
+/* Of A10; rows: positions of all requests. */
+static specv_filters draw_filters(int batch, int positions, int64_t rows, int vocab) {
+    specv_filters f = SPECV_ZERO;
+    const int64_t words_each = (vocab + 31) / 32;
+    if (chance(50)) f.top_k = words(batch, vocab + 2, 10);
+    if (chance(50)) f.top_p = draw_parts(batch);
+    if (chance(40)) f.min_p = draw_parts(batch);
+    f.order = below(3);
+    if (rows == 0 || chance(50)) return f;
+    f.mask_stride_words = chance(60) ? 0 : words_each + below(3);
+    if (chance(50)) f.num_mask_rows = positions + below(4), f.mask_row = words(batch, 4, 10);
+    const int64_t count = f.mask_row ? f.num_mask_rows : rows;
+    const int64_t bytes = 4 * count * (f.mask_stride_words ? f.mask_stride_words : words_each);
+    f.mask = (const uint32_t *)noise(input(bytes), bytes);
+    return f;
+}
+
+/* Of A11. What is told of tokens that are not stored is refused. */
+static specv_emitted draw_emitted(int batch, int columns, const void *tokens) {
+    specv_emitted e = SPECV_ZERO;
+    const int64_t bytes = 4 * (int64_t)batch * columns;
+    e.max_top = chance(15) ? 0 : chance(80) ? between(1, 6) : SPECV_MAX_TOP;
+    e.raw = chance(40);
+    e.logprob = (float *)optional(70, bytes);
+    e.rank = (int32_t *)optional(70, bytes);
+    if (e.max_top) {
+        e.top_id = (int32_t *)optional(80, bytes * e.max_top);
+        e.top_logprob = (float *)optional(80, bytes * e.max_top);
+        if (chance(50)) e.num_top = words(batch, e.max_top, 15);
+    }
+    is_refused |= !tokens;
+    SPOIL(e.max_top, SPECV_MAX_TOP + 1);
+    SPOIL(e.raw, 2);
+    return e;
+}
+
 enum { SCRATCH = 1 << 16 };
+#define FILTERED 64 /* in addition to rule or method and type */
+#define TOLD     128
 
 static void sampled_case(int which) {
     specv_verify_sample_desc d = SPECV_ZERO;
-    const int rule = which / 4, dtype = which % 4;
+    const int told = which & TOLD, dtype = which % 4;
+    const int filtered = which & FILTERED || (told && chance(60));
+    const int rule = filtered || told ? below(5) : which / 4;
     const int vocab = draw_vocab(), batch = draw_batch(4), max_draft = below(vocab > 100 ? 3 : 5);
     const int64_t drafts = (int64_t)batch * max_draft;
+    const int bonus = told && max_draft && chance(15);
     int csr;
     d.verify = draw_verify(batch, max_draft, chance(50), vocab);
     d.rule = rule;
     csr = is_csr(&d.verify.rows);
-    d.target = draw_scores(batch, max_draft + 1, vocab, dtype, csr);
+    d.target = draw_scores(batch, max_draft + !bonus, vocab, dtype, csr);
+    if (bonus) d.bonus_token = ids(batch, d.verify.token_dtype, vocab, 20, 10);
     if (rule != SPECV_RULE_SCORE && chance(70))
         d.draft = draw_scores(batch, max_draft, vocab, chance(80) ? dtype : below(4), csr);
     if (chance(80)) d.temperature = draw_temperatures(batch);
@@ -412,6 +462,15 @@ static void sampled_case(int which) {
     d.lse = (float *)optional(90, 4 * (int64_t)batch);
     if (max_draft == 0) d.max_prob = (float *)optional(70, 4 * (int64_t)batch);
     if (rule == SPECV_RULE_SCORE) d.target_logprob = (float *)output(4 * drafts);
+    if (filtered) {
+        const specv_rows *r = &d.verify.rows;
+        const int64_t rows = csr ? r->num_draft_tokens : drafts;
+        d.filters = draw_filters(batch, max_draft + !bonus, rows + (bonus ? 0 : batch), vocab);
+        if (d.draft.data && d.draft.dtype != SPECV_PROBS_F32)
+            d.draft_filters = draw_filters(batch, max_draft, rows, vocab);
+        if (!told) d.emitted.logprob = (float *)output(4 * (int64_t)batch * (max_draft + 1));
+    }
+    if (told) d.emitted = draw_emitted(batch, max_draft + 1, d.verify.out_tokens);
     d.scratch = scratch(SCRATCH), d.scratch_bytes = SCRATCH;
     SPOIL(d.rule, 5);
     SPOIL(d.seed, NULL);
@@ -423,7 +482,9 @@ static void sampled_case(int which) {
 
 static void sample_case(int which) {
     specv_sample_desc d = SPECV_ZERO;
-    const int method = which / 4, dtype = which % 4;
+    const int told = which & TOLD, dtype = which % 4;
+    const int filtered = which & FILTERED || (told && chance(60));
+    const int method = filtered || told ? below(2) : which / 4;
     const int batch = draw_batch(6), token_dtype = chance(50);
     d.method = method;
     d.batch = batch, d.vocab = draw_vocab(), d.token_dtype = token_dtype;
@@ -442,6 +503,8 @@ static void sample_case(int which) {
     d.lse = (float *)optional(90, 4 * (int64_t)batch);
     d.max_prob = (float *)optional(90, 4 * (int64_t)batch);
     d.row_status = (uint32_t *)optional(95, 4 * (int64_t)batch);
+    if (filtered) d.filters = draw_filters(batch, 1, batch, (int)d.vocab);
+    if (told) d.emitted = draw_emitted(batch, 1, d.token);
     d.scratch = scratch(SCRATCH), d.scratch_bytes = SCRATCH;
     SPOIL(d.canary0, 1);
     SPOIL(d.batch, -1);
@@ -1152,6 +1215,17 @@ static const operation operations[] = {
     OF_TYPES("SCORE", sampled_case, SPECV_RULE_SCORE),
     OF_TYPES("A8 cdf", sample_case, SPECV_SAMPLE_CDF),
     OF_TYPES("A8 gumbel", sample_case, SPECV_SAMPLE_GUMBEL),
+    {"A10 f32", SCORED, sampled_case, FILTERED + SPECV_LOGITS_F32},
+    {"A10 f16", SCORED, sampled_case, FILTERED + SPECV_LOGITS_F16},
+    {"A10 bf16", SCORED, sampled_case, FILTERED + SPECV_LOGITS_BF16},
+    {"A10 sampler f32", SCORED, sample_case, FILTERED + SPECV_LOGITS_F32},
+    {"A10 sampler bf16", SCORED, sample_case, FILTERED + SPECV_LOGITS_BF16},
+    {"A11 f32", SCORED, sampled_case, TOLD + SPECV_LOGITS_F32},
+    {"A11 f16", SCORED, sampled_case, TOLD + SPECV_LOGITS_F16},
+    {"A11 bf16", SCORED, sampled_case, TOLD + SPECV_LOGITS_BF16},
+    {"A11 probs", SCORED, sampled_case, TOLD + SPECV_PROBS_F32},
+    {"A11 sampler f32", SCORED, sample_case, TOLD + SPECV_LOGITS_F32},
+    {"A11 sampler probs", SCORED, sample_case, TOLD + SPECV_PROBS_F32},
     {"C4 score", PLAIN, group_case, 1},
     {"C5", PLAIN, budget_case, 0},
     {"D1", PLAIN, weights_case, 0},

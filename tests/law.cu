@@ -1,12 +1,14 @@
-/* law.cu - A3 to A5 and A8 do not change the law of the text: what a step emits is what the target
-   model alone would have written.
+/* law.cu - A3 to A5, A8 and A10 do not change the law of the text: what a step emits is what the
+   target model alone would have written.
 
    The yardstick is the published rule, written here once more, in doubles. First the rule is shown
    to be right, by adding up the probabilities of everything that can happen. Then the reference's
    decisions are compared with it for given uniforms; the device's have to equal the reference's.
    Last, whole texts are drawn, several steps long and with keys as in production, and counted:
    that is what sees a random number that is used twice. Broken rules and misused keys go the same
-   way and have to be found: a yardstick that cannot see them proves nothing.
+   way and have to be found: a yardstick that cannot see them proves nothing. All of that again for
+   requests with filters (A10), whose law is what they leave of the target's, sorted, cut and
+   renormalised here.
 
    What is counted becomes p-values, which share one budget of false alarms for the whole run: see
    chi2.h. The list of them is printed at the end. */
@@ -163,14 +165,30 @@ static void test_null(void) {
 
 enum { MAX_V = 5, MAX_N = 4, CONTEXTS = 512, TARGET = 0, DRAFT = 1 };
 
+/* What a request asks of one side's scores. */
+typedef struct filters {
+    int masked; /* ids are allowed by masks, one for each text */
+    int order, top_k;
+    float top_p, min_p;
+} filters;
+
+static const filters no_filters = {0, SPECV_TOP_K_TOP_P_MIN_P, 0, 1, 0};
+
+static int are_on(const filters *f) {
+    return f->masked || f->top_k > 0 || f->top_p < 1 || f->min_p > 0;
+}
+
 /* Two models, target and draft, whose distributions depend on the whole text. Texts are numbered
    as the nodes of a tree, the empty one 0; the first CONTEXTS of them have rows of their own,
    longer ones share them. */
 typedef struct model {
     int vocab, dtype;
     float temperature[2];
-    float score[2][CONTEXTS][MAX_V]; /* what the kit gets; half-precision codes can hold it */
-    double prob[2][CONTEXTS][MAX_V]; /* what it means */
+    filters kept[2];
+    uint32_t allowed[2][CONTEXTS];
+    float score[2][CONTEXTS][MAX_V];  /* what the kit gets; half-precision codes can hold it */
+    double whole[2][CONTEXTS][MAX_V]; /* what it means without filters */
+    double prob[2][CONTEXTS][MAX_V];  /* what it means */
 } model;
 
 static uint64_t child(const model *m, uint64_t node, int64_t token) {
@@ -201,8 +219,59 @@ static float fit(int dtype, double logit) {
     return (float)logit;
 }
 
-/* From scores to what they mean. */
-static void set_probs(model *m, int side, int c) {
+typedef struct ranked {
+    double weight;
+    int id;
+} ranked;
+
+static int by_rank(const void *a, const void *b) {
+    const ranked *x = (const ranked *)a, *y = (const ranked *)b;
+    if (x->weight < y->weight || x->weight > y->weight) return x->weight > y->weight ? -1 : 1;
+    return x->id < y->id ? -1 : 1;
+}
+
+static double least(double a, double b) { return a < b ? a : b; }
+
+/* From weights to the law of what is kept of them: sort, cut, renormalise. Returns how close the
+   closest of its comparisons was, so that rounding could have turned it; equal weights are equal
+   whoever computes them. */
+static double keep_law(const filters *f, const uint32_t *allowed, int vocab, double *law) {
+    ranked *ids = (ranked *)more(sizeof *ids * (size_t)vocab);
+    double margin = 1, sum = 0, mass = 0;
+    int count = 0, by_k, by_min = 1, by_p = 0, kept;
+    for (int x = 0; x < vocab; ++x) {
+        const int may = !f->masked || (allowed[x / 32] >> x % 32 & 1);
+        if (may && law[x] > 0) ids[count].weight = law[x], ids[count++].id = x;
+        law[x] = 0;
+    }
+    if (count == 0) t_die(__FILE__, __LINE__, "keep_law", "no id");
+    qsort(ids, (size_t)count, sizeof *ids, by_rank);
+    by_k = f->top_k > 0 && f->top_k < count ? f->top_k : count;
+    for (; by_min < count; ++by_min) {
+        const double part = ids[by_min].weight / ids[0].weight, limit = (double)f->min_p;
+        if (part < 1 && limit > 0) margin = least(margin, fabs(part - limit));
+        if (part < limit) break;
+    }
+    kept = by_k < by_min ? by_k : by_min;
+    const int of = f->order == SPECV_TOP_K_TOP_P_MIN_P   ? by_k
+                   : f->order == SPECV_MIN_P_TOP_K_TOP_P ? kept
+                                                         : count;
+    for (int i = 0; i < of; ++i) mass += ids[i].weight;
+    while (f->top_p < 1 && by_p < count) {
+        sum += ids[by_p++].weight;
+        margin = least(margin, fabs(sum / mass - (double)f->top_p));
+        if (sum >= (double)f->top_p * mass) break;
+    }
+    if (by_p && by_p < kept) kept = by_p;
+    sum = 0;
+    for (int i = 0; i < kept; ++i) sum += ids[i].weight;
+    for (int i = 0; i < kept; ++i) law[ids[i].id] = ids[i].weight / sum;
+    free(ids);
+    return margin;
+}
+
+/* From scores to what they mean. Returns how close a filter was to keeping other ids. */
+static double set_probs(model *m, int side, int c) {
     float *score = m->score[side][c];
     double sum = 0, *prob = m->prob[side][c], largest = -1e300;
     for (int x = 0; x < m->vocab; ++x) largest = score[x] > largest ? (double)score[x] : largest;
@@ -212,7 +281,9 @@ static void set_probs(model *m, int side, int c) {
             prob[x] = exp((prob[x] - largest) / (double)m->temperature[side]);
         sum += prob[x];
     }
-    for (int x = 0; x < m->vocab; ++x) prob[x] /= sum;
+    for (int x = 0; x < m->vocab; ++x) m->whole[side][c][x] = prob[x] /= sum;
+    if (!are_on(&m->kept[side])) return 1;
+    return keep_law(&m->kept[side], &m->allowed[side][c], m->vocab, prob);
 }
 
 /* The same for scores that were changed: probabilities add up to 1 again. */
@@ -227,6 +298,7 @@ static void renew_probs(model *m, int side, int c) {
 static void draw_model(model *m, int vocab, int dtype, int zeros, double likeness) {
     static const float temperatures[] = {1.f, 0.7f, 1.4f};
     m->vocab = vocab, m->dtype = dtype;
+    m->kept[TARGET] = m->kept[DRAFT] = no_filters;
     m->temperature[TARGET] = T_PICK(temperatures);
     m->temperature[DRAFT] = likeness < 1 ? T_PICK(temperatures) : m->temperature[TARGET];
     for (int c = 0; c < CONTEXTS; ++c) {
@@ -294,16 +366,54 @@ static void add_tails(model *m) {
     }
 }
 
+/* Requests have these filters from now on. Masks allow an id that can come; scores that are too
+   close to a limit become others. */
+static void filter_model(model *m, int side, const filters *f) {
+    m->kept[side] = *f;
+    for (int c = 0; c < CONTEXTS; ++c) {
+        float *score = m->score[side][c];
+        int possible = 0;
+        for (int x = 0; x < m->vocab; ++x)
+            if (score[x] > score[possible] || (t_chance(50) && score[x] > -INFINITY)) possible = x;
+        m->allowed[side][c] = (uint32_t)(t_random() | t_random()) | 1u << possible;
+        while (set_probs(m, side, c) < 1e-6) {
+            const int x = (int)t_below(m->vocab);
+            if (score[x] > -INFINITY) score[x] = fit(m->dtype, (double)score[x] * t_uniform());
+        }
+    }
+}
+
+enum { K_P_MIN = SPECV_TOP_K_TOP_P_MIN_P, MIN_K_P = SPECV_MIN_P_TOP_K_TOP_P };
+
+/* Of target and draft. The first three have everything, in each of the orders. */
+static const filters filter_kinds[][2] = {
+    {{1, K_P_MIN, 3, .9f, .05f}, {0, MIN_K_P, 3, .85f, .1f}},
+    {{0, MIN_K_P, 3, .72f, .2f}, {1, SPECV_TOP_P_OF_ALL, 3, .9f, 0}},
+    {{1, SPECV_TOP_P_OF_ALL, 2, .8f, .05f}, {0, K_P_MIN, 2, .9f, .05f}},
+    {{1, K_P_MIN, 0, 1, 0}, {1, K_P_MIN, 0, 1, 0}},
+    {{0, K_P_MIN, 2, 1, 0}, {0, K_P_MIN, 0, 1, 0}},
+    {{0, K_P_MIN, 0, 1, 0}, {0, K_P_MIN, 0, .7f, 0}},
+    {{0, K_P_MIN, 0, 1, .3f}, {0, K_P_MIN, 2, 1, 0}},
+    {{1, MIN_K_P, 0, .7f, .1f}, {1, MIN_K_P, 0, .9f, .25f}},
+};
+
+static void draw_filters(model *m, int kind) {
+    for (int side = TARGET; side <= DRAFT; ++side)
+        filter_model(m, side, &filter_kinds[kind % T_COUNT(filter_kinds)][side]);
+}
+
 /* The same two distributions after every text. */
 static void fixed_model(model *m, int vocab, int dtype, const double *p, const double *q) {
     const int logits = dtype != SPECV_PROBS_F32;
     m->vocab = vocab, m->dtype = dtype;
     m->temperature[TARGET] = m->temperature[DRAFT] = 1;
+    m->kept[TARGET] = m->kept[DRAFT] = no_filters;
     for (int c = 0; c < CONTEXTS; ++c)
         for (int x = 0; x < vocab; ++x) {
             m->score[TARGET][c][x] = (float)(logits ? log(p[x]) : p[x]);
             m->score[DRAFT][c][x] = (float)(logits ? log(q[x]) : q[x]);
-            m->prob[TARGET][c][x] = p[x], m->prob[DRAFT][c][x] = q[x];
+            m->prob[TARGET][c][x] = m->whole[TARGET][c][x] = p[x];
+            m->prob[DRAFT][c][x] = m->whole[DRAFT][c][x] = q[x];
         }
 }
 
@@ -326,13 +436,28 @@ typedef enum fault {
     NO_CLAMP,       /* block: P may exceed 1 */
     PREFIX_AS_H,    /* block: h = P before the end, too */
     LESS_OR_EQUAL,  /* u * q <= p: one number in 2^24, which no count would see */
+    WHOLE_Q,        /* q of all ids, though drafts are drawn from what is kept */
+    WHOLE_TEST,     /* the test has p of all ids */
+    WHOLE_RESIDUAL, /* the residual has it */
+    RAW_RESIDUAL,   /* the residual has it, of ids that are kept: p does not add up to 1 */
     NUM_FAULTS
 } fault;
 
-static const char *const fault_names[] = {
-    "none",        "p and q swapped", "residual is p", "residual of the next row",
-    "stale bonus", "reused uniform",  "first reject",  "no prefix",
-    "no clamp",    "h is P",          "less or equal"};
+static const char *const fault_names[] = {"none",
+                                          "p and q swapped",
+                                          "residual is p",
+                                          "residual of the next row",
+                                          "stale bonus",
+                                          "reused uniform",
+                                          "first reject",
+                                          "no prefix",
+                                          "no clamp",
+                                          "h is P",
+                                          "less or equal",
+                                          "q without filters",
+                                          "test by p without filters",
+                                          "residual without filters",
+                                          "residual of p as it was"};
 
 typedef struct rules {
     int block, one_hot; /* one_hot: q is 1 at the draft */
@@ -351,12 +476,23 @@ typedef struct judged {
     double law[MAX_N + 1], rate[MAX_N]; /* P(tau = i), P(test i passes) */
 } judged;
 
-static double q_of(const judged *g, int row, int x) {
-    if (g->r->one_hot) return g->d[row] == x;
-    return probs(g->m, DRAFT, g->node[row])[x];
+static const double *without_filters(const model *m, int side, uint64_t node) {
+    return m->whole[side][context(node)];
 }
 
-static double least(double a, double b) { return a < b ? a : b; }
+static const double *drafted_by(const judged *g, int row) {
+    if (g->r->broken == WHOLE_Q) return without_filters(g->m, DRAFT, g->node[row]);
+    return probs(g->m, DRAFT, g->node[row]);
+}
+
+static const double *tested_by(const judged *g, int row) {
+    if (g->r->broken == WHOLE_TEST) return without_filters(g->m, TARGET, g->node[row]);
+    return probs(g->m, TARGET, g->node[row]);
+}
+
+static double q_of(const judged *g, int row, int x) {
+    return g->r->one_hot ? g->d[row] == x : drafted_by(g, row)[x];
+}
 
 static judged judge(const model *m, const rules *r, uint64_t node, const int *d, int n) {
     judged g;
@@ -364,7 +500,7 @@ static judged judge(const model *m, const rules *r, uint64_t node, const int *d,
     g.m = m, g.r = r, g.d = d, g.n = n;
     g.node[0] = node, g.prefix[0] = 1;
     for (int i = 0; i < n; ++i) {
-        double p = probs(m, TARGET, g.node[i])[d[i]], q = q_of(&g, i, d[i]);
+        double p = tested_by(&g, i)[d[i]], q = q_of(&g, i, d[i]);
         g.node[i + 1] = child(m, g.node[i], d[i]);
         g.left[i] = r->broken == SWAPPED ? p : q;
         g.right[i] = r->broken == SWAPPED ? q : p;
@@ -373,7 +509,7 @@ static judged judge(const model *m, const rules *r, uint64_t node, const int *d,
         if (r->broken != NO_CLAMP) g.prefix[i + 1] = least(g.prefix[i + 1], 1);
     }
     for (int i = 0; i < n && r->block; ++i) {
-        const double *p = probs(m, TARGET, g.node[i + 1]), prefix = g.prefix[i + 1];
+        const double *p = tested_by(&g, i + 1), prefix = g.prefix[i + 1];
         g.left[i] = 1, g.right[i] = prefix;
         if (i + 1 == n || r->broken == PREFIX_AS_H) continue;
         g.left[i] = g.right[i] = 0;
@@ -404,13 +540,15 @@ static double next_weights(const judged *g, int tau, double *w) {
     int row = rejected && broken == NEXT_ROW ? tau + 1 : tau;
     double total = 0, prefix = g->r->block && broken != NO_PREFIX ? g->prefix[tau] : 1;
     if (!rejected && broken == STALE_BONUS && tau > 0) row = tau - 1;
-    const double *p = probs(g->m, TARGET, g->node[row]);
-    const double *q = probs(g->m, DRAFT, g->node[row]);
+    const double *p = probs(g->m, TARGET, g->node[row]), *kept = p;
+    const double *q = drafted_by(g, row);
+    if (rejected && (broken == WHOLE_RESIDUAL || broken == RAW_RESIDUAL))
+        p = without_filters(g->m, TARGET, g->node[row]);
     for (int x = 0; x < g->m->vocab; ++x) {
         w[x] = p[x];
         if (rejected && broken != RESIDUAL_IS_P) {
             w[x] = g->r->one_hot ? (x == g->d[tau] ? 0 : p[x]) : prefix * p[x] - q[x];
-            if (w[x] < 0) w[x] = 0;
+            if (w[x] < 0 || (broken == RAW_RESIDUAL && !(kept[x] > 0))) w[x] = 0;
         }
         total += w[x];
     }
@@ -432,34 +570,35 @@ static double next_law(const judged *g, int tau, double *law) {
     return total;
 }
 
-/* Adds up everything that a step of n drafts can do, then lets the target go on alone to n + 1
-   tokens. Returns how far the law of the result is from the target's, at worst. */
-static double law_error(const model *m, const rules *r, int n, double *mean_tau) {
-    static double emitted[MAX_N + 2][1024 + 1];
-    int num_texts = 1, d[MAX_N + 1], worst_is_nan = 0;
-    double worst = 0;
+/* What a step emits, by how many tokens it has. */
+typedef struct emission {
+    double of[MAX_N + 2][1024 + 1];
+} emission;
+
+static int num_texts_of(const model *m, int n) {
+    int num_texts = 1;
     for (int i = 0; i < n; ++i) num_texts *= m->vocab;
-    memset(emitted, 0, sizeof emitted);
-    *mean_tau = 0;
-    for (int text = 0; text < num_texts; ++text) {
-        double weight = 1, law[MAX_V];
-        uint64_t node = 0;
-        for (int i = n, rest = text; i-- > 0; rest /= m->vocab) d[i] = rest % m->vocab;
-        for (int i = 0; i < n; ++i) {
-            weight *= probs(m, DRAFT, node)[d[i]];
-            node = child(m, node, d[i]);
-        }
-        if (!(weight > 0)) continue;
-        judged g = judge(m, r, 0, d, n);
-        for (int tau = 0, accepted = 0; tau <= n; ++tau) {
-            if (g.law[tau] > 0) next_law(&g, tau, law);
-            for (int x = 0; x < m->vocab && g.law[tau] > 0; ++x)
-                emitted[tau + 1][accepted * m->vocab + x] += weight * g.law[tau] * law[x];
-            *mean_tau += weight * g.law[tau] * tau;
-            if (tau < n) accepted = accepted * m->vocab + d[tau];
-        }
+    return num_texts;
+}
+
+/* The n tokens of a text, and how likely a model is to draft it. */
+static double spell(const model *m, int text, int n, int *d) {
+    double weight = 1;
+    uint64_t node = 0;
+    for (int i = n, rest = text; i-- > 0; rest /= m->vocab) d[i] = rest % m->vocab;
+    for (int i = 0; i < n; ++i) {
+        weight *= probs(m, DRAFT, node)[d[i]];
+        node = child(m, node, d[i]);
     }
-    for (int text = 0; text < num_texts * m->vocab; ++text) {
+    return weight;
+}
+
+/* Lets the target go on alone to n + 1 tokens. Returns how far the law of the result is from the
+   target's, at worst. */
+static double error_of(const model *m, int n, const emission *emitted) {
+    double worst = 0;
+    int d[MAX_N + 1], worst_is_nan = 0;
+    for (int text = 0; text < num_texts_of(m, n + 1); ++text) {
         double sum = 0, want = 1, error;
         uint64_t node = 0;
         int prefix = 0;
@@ -468,7 +607,7 @@ static double law_error(const model *m, const rules *r, int n, double *mean_tau)
             double p = probs(m, TARGET, node)[d[i]];
             node = child(m, node, d[i]);
             prefix = prefix * m->vocab + d[i];
-            sum = sum * p + emitted[i + 1][prefix]; /* sum over L of law(y_<L) prod p behind L */
+            sum = sum * p + emitted->of[i + 1][prefix]; /* over L of law(y_<L) prod p behind L */
             want *= p;
         }
         error = fabs(sum - want);
@@ -476,6 +615,29 @@ static double law_error(const model *m, const rules *r, int n, double *mean_tau)
         worst_is_nan |= isnan(error) != 0;
     }
     return worst_is_nan ? INFINITY : worst;
+}
+
+/* Adds up everything that a step of n drafts can do. */
+static double law_error(const model *m, const rules *r, int n, double *mean_tau) {
+    static emission emitted;
+    const int num_texts = num_texts_of(m, n);
+    int d[MAX_N + 1];
+    memset(&emitted, 0, sizeof emitted);
+    *mean_tau = 0;
+    for (int text = 0; text < num_texts; ++text) {
+        const double weight = spell(m, text, n, d);
+        double law[MAX_V];
+        if (!(weight > 0)) continue;
+        judged g = judge(m, r, 0, d, n);
+        for (int tau = 0, accepted = 0; tau <= n; ++tau) {
+            if (g.law[tau] > 0) next_law(&g, tau, law);
+            for (int x = 0; x < m->vocab && g.law[tau] > 0; ++x)
+                emitted.of[tau + 1][accepted * m->vocab + x] += weight * g.law[tau] * law[x];
+            *mean_tau += weight * g.law[tau] * tau;
+            if (tau < n) accepted = accepted * m->vocab + d[tau];
+        }
+    }
+    return error_of(m, n, &emitted);
 }
 
 /* The same rule with given uniforms. margin: how close the closest of its comparisons was, so that
@@ -549,6 +711,13 @@ static void test_enumeration(void) {
 
 /* -------------------------------------------------------------------------- running the kit */
 
+/* Filters of one side as the kit gets them. */
+typedef struct kit_filters {
+    t_buf mask, mask_row, sampled_mask, top_k, top_p, min_p;
+    int order;
+    int lost; /* verification does not get them */
+} kit_filters;
+
 /* A batch as the kit gets it. The reference runs always; the device, if wanted, on the same
    inputs, and has to say the same. */
 typedef struct kit {
@@ -561,6 +730,8 @@ typedef struct kit {
     t_buf scores, token, token_status, max_prob; /* of the sampler */
     t_buf confidence, survival;                  /* of the budget */
     t_buf scratch;
+    kit_filters filters[2];
+    int late_masks; /* each position has the mask of the one before */
 } kit;
 
 static int score_bytes(int dtype) {
@@ -579,6 +750,24 @@ static void put_score(const t_buf *b, int dtype, int64_t at, float score) {
 static int32_t *ints(const t_buf *b) { return (int32_t *)(void *)b->host; }
 static float *floats(const t_buf *b) { return (float *)(void *)b->host; }
 static uint64_t *words(const t_buf *b) { return (uint64_t *)(void *)b->host; }
+
+/* Only what some row uses is given. Masks of verification are where mask_row says. */
+static specv_filters filters_desc(const kit *k, int of, int of_sampler, int side) {
+    const kit_filters *f = &k->filters[of];
+    specv_filters d = SPECV_ZERO;
+    if (of_sampler) {
+        d.mask = (const uint32_t *)t_at(&f->sampled_mask, side);
+    } else if (f->mask.host) {
+        d.mask = (const uint32_t *)t_at(&f->mask, side);
+        d.mask_row = (const int32_t *)t_at(&f->mask_row, side);
+        d.num_mask_rows = (int32_t)(f->mask.bytes / 4) / ((k->vocab + 31) / 32);
+    }
+    d.top_k = (const int32_t *)t_at(&f->top_k, side);
+    d.top_p = (const float *)t_at(&f->top_p, side);
+    d.min_p = (const float *)t_at(&f->min_p, side);
+    d.order = f->order;
+    return d;
+}
 
 static specv_verify_sample_desc verify_desc(const kit *k, int side, int rule) {
     specv_verify_sample_desc d = SPECV_ZERO;
@@ -600,6 +789,8 @@ static specv_verify_sample_desc verify_desc(const kit *k, int side, int rule) {
     d.position = (const int32_t *)t_at(&k->position, side);
     if (k->with_accept) d.accept_uniform = (const float *)t_at(&k->accept_uniform, side);
     if (k->with_sample) d.sample_uniform = (const float *)t_at(&k->sample_uniform, side);
+    if (!k->filters[TARGET].lost) d.filters = filters_desc(k, TARGET, 0, side);
+    if (k->with_q && !k->filters[DRAFT].lost) d.draft_filters = filters_desc(k, DRAFT, 0, side);
     d.scratch = t_at(&k->scratch, side);
     d.scratch_bytes = (int64_t)k->scratch.bytes;
     d.rule = rule, d.stream = k->stream;
@@ -615,6 +806,7 @@ static specv_sample_desc sample_desc(const kit *k, int side, int method, int row
     d.seed = (const uint64_t *)t_at(&k->seed, side);
     d.position = (const int32_t *)t_at(&k->position, side);
     if (k->with_sample) d.uniform = (const float *)t_at(&k->sample_uniform, side);
+    d.filters = filters_desc(k, of_draft ? DRAFT : TARGET, 1, side);
     d.token = t_at(&k->token, side);
     d.max_prob = (float *)t_at(&k->max_prob, side);
     d.row_status = (uint32_t *)t_at(&k->token_status, side);
@@ -671,9 +863,52 @@ static kit open_kit(int rows, int vocab, int max_draft, int dtype, int device) {
     return k;
 }
 
+/* Buffers for filters that at most ask for as much as these. */
+static void open_filters(kit *k, const filters *f) {
+    for (int side = TARGET; side <= DRAFT; ++side, ++f) {
+        kit_filters *of = &k->filters[side];
+        const int64_t positions = k->max_draft + (side == TARGET), words = (k->vocab + 31) / 32;
+        if (f->masked) {
+            of->mask = t_in(4 * k->rows * positions * words, 0);
+            of->mask_row = t_in(4 * k->rows, 0);
+            of->sampled_mask = t_in(4 * k->rows * words, 0);
+        }
+        if (f->top_k > 0) of->top_k = t_in(4 * k->rows, 0);
+        if (f->top_p < 1) of->top_p = t_in(4 * k->rows, 0);
+        if (f->min_p > 0) of->min_p = t_in(4 * k->rows, 0);
+        of->order = f->order;
+    }
+}
+
+/* Where the masks of row b begin: the last row's come first. */
+static int64_t first_mask(const kit *k, int side, int b) {
+    return (int64_t)(k->rows - 1 - b) * (k->max_draft + (side == TARGET));
+}
+
+/* What row b asks for. */
+static void put_filters(const kit *k, int b, const filters *f) {
+    for (int side = TARGET; side <= DRAFT; ++side, ++f) {
+        const kit_filters *of = &k->filters[side];
+        if (of->mask_row.host)
+            ints(&of->mask_row)[b] = f->masked ? (int32_t)first_mask(k, side, b) : -1;
+        if (of->top_k.host) ints(&of->top_k)[b] = f->top_k;
+        if (of->top_p.host) floats(&of->top_p)[b] = f->top_p;
+        if (of->min_p.host) floats(&of->min_p)[b] = f->min_p;
+    }
+}
+
 #if T_DEVICE
 static void to_device(const t_buf *b) {
     if (b->bytes) T_CUDA(cudaMemcpy(b->device, b->host, b->bytes, cudaMemcpyHostToDevice));
+}
+
+static void filters_to_device(const kit *k) {
+    for (int side = TARGET; side <= DRAFT; ++side) {
+        const kit_filters *f = &k->filters[side];
+        const t_buf *inputs[] = {&f->mask,  &f->mask_row, &f->sampled_mask,
+                                 &f->top_k, &f->top_p,    &f->min_p};
+        for (int i = 0; i < T_COUNT(inputs); ++i) to_device(inputs[i]);
+    }
 }
 
 static void same_on_device(const t_buf *b) {
@@ -702,6 +937,7 @@ static void run_verify(const kit *k, int rule) {
                              &k->sample_uniform, &k->accept_uniform};
     if (!k->device) return;
     for (int i = 0; i < T_COUNT(inputs); ++i) to_device(inputs[i]);
+    filters_to_device(k);
     d = verify_desc(k, T_DEVICE_SIDE, rule);
     CHECK_EQ(specv_verify_sample(&d, 0), SPECV_OK, -1);
     T_CUDA(cudaDeviceSynchronize());
@@ -720,6 +956,7 @@ static void run_sample(const kit *k, int method, int row, int stream, int of_dra
                              &k->seed,   &k->position,    &k->sample_uniform};
     if (!k->device) return;
     for (int i = 0; i < T_COUNT(inputs); ++i) to_device(inputs[i]);
+    filters_to_device(k);
     d = sample_desc(k, T_DEVICE_SIDE, method, row, stream, of_draft);
     CHECK_EQ(specv_sample(&d, 0), SPECV_OK, -1);
     T_CUDA(cudaDeviceSynchronize());
@@ -735,12 +972,31 @@ static void put_scores(const t_buf *b, int64_t at, const model *m, int side, uin
         put_score(b, m->dtype, at * m->vocab + x, m->score[side][context(node)][x]);
 }
 
-/* Scores of row b of the batch for verification, its drafts being in place. */
+/* The same for the sampler's row b, with its mask. */
+static void put_sampled(const kit *k, int b, const model *m, int side, uint64_t node) {
+    const t_buf *mask = &k->filters[side].sampled_mask;
+    put_scores(&k->scores, b, m, side, node);
+    if (mask->host)
+        put_word(mask, b, m->kept[side].masked ? (int32_t)m->allowed[side][context(node)] : -1);
+}
+
+static void put_mask(const kit *k, int b, int j, const model *m, int side, uint64_t node) {
+    const t_buf *mask = &k->filters[side].mask;
+    if (mask->host)
+        put_word(mask, first_mask(k, side, b) + j, (int32_t)m->allowed[side][context(node)]);
+}
+
+/* Scores and masks of row b of the batch for verification, its drafts being in place. */
 static void put_row(const kit *k, int b, const model *m, uint64_t node) {
+    uint64_t masked = node;
     for (int j = 0; j <= k->max_draft; ++j) {
+        if (!k->late_masks) masked = node;
         put_scores(&k->target, (int64_t)b * (k->max_draft + 1) + j, m, TARGET, node);
+        put_mask(k, b, j, m, TARGET, masked);
         if (j == k->max_draft) return;
         put_scores(&k->draft, (int64_t)b * k->max_draft + j, m, DRAFT, node);
+        put_mask(k, b, j, m, DRAFT, node);
+        masked = node;
         node = child(m, node, ints(&k->draft_tokens)[b * k->max_draft + j]);
     }
 }
@@ -787,6 +1043,7 @@ static long compare_decisions(kit *k, const model *m, const rules *r) {
         floats(&k->temperature)[b] = m->temperature[TARGET];
         floats(&k->draft_temperature)[b] = m->temperature[DRAFT];
         put_row(k, b, m, node[b]);
+        put_filters(k, b, m->kept);
     }
     run_verify(k, r->block ? SPECV_RULE_BLOCK : SPECV_RULE_TOKEN);
     for (int b = 0; b < k->rows; ++b) {
@@ -863,9 +1120,14 @@ typedef enum misuse {
     BITS_8,        /* uniforms of so many bits */
     BITS_12,
     BITS_24,
-    STUCK,      /* in one step of four the position is that of the step before */
-    FEW_SEEDS,  /* 16 seeds for all rows of a batch */
-    MOVED_MASS, /* of the likeliest token 1 % becomes the next likeliest */
+    STUCK,            /* in one step of four the position is that of the step before */
+    FEW_SEEDS,        /* 16 seeds for all rows of a batch */
+    MOVED_MASS,       /* of the likeliest token 1 % becomes the next likeliest */
+    NO_FILTERS,       /* verification does not get the target's */
+    NO_DRAFT_FILTERS, /* nor the draft's, with which drafts were drawn */
+    OTHER_ORDER,      /* of the target's filters */
+    LATE_MASKS,       /* of the position before */
+    RAW_P,            /* residuals have p of before the filters, of what they keep */
     NUM_MISUSES
 } misuse;
 
@@ -880,7 +1142,12 @@ static const char *const misuse_names[] = {"proper keys",
                                            "uniforms of 24 bits",
                                            "position advances in 3 steps of 4",
                                            "seeds repeat",
-                                           "1 % of the likeliest token moved"};
+                                           "1 % of the likeliest token moved",
+                                           "filters not given",
+                                           "draft_filters not given",
+                                           "another order of filters",
+                                           "masks are late",
+                                           "residual of p as it was"};
 
 static int bits_of(misuse keys) {
     return keys == BITS_8 ? 8 : keys == BITS_12 ? 12 : keys == BITS_24 ? 24 : 0;
@@ -894,7 +1161,7 @@ typedef enum budget {
 } budget;
 
 typedef struct chain {
-    const model *m;
+    const model *m, *others;            /* others, or null: of the rows that are_other */
     int rule, max_draft, steps, length; /* length: tokens that are counted; at most steps */
     drafter drafts;
     int method, stream, verify_stream; /* of the draft's sampler, and of verification */
@@ -913,6 +1180,11 @@ static chain make_chain(const model *m, int rule, drafter drafts, int max_draft,
     if (drafts == COUPLED_Q) c.method = SPECV_SAMPLE_GUMBEL, c.stream = SPECV_STREAM_COUPLED;
     return c;
 }
+
+/* Of a batch in which not all requests have filters. */
+static int are_other(const chain *c, int b) { return c->others && b % 4 == 1; }
+
+static const model *model_of(const chain *c, int b) { return are_other(c, b) ? c->others : c->m; }
 
 /* Drafts have the target's noise. */
 static int shares_noise(const chain *c) {
@@ -950,7 +1222,8 @@ typedef struct tally {
     evidence tests[RATE_BINS];               /* of drafts; coupled: first draft accepted */
     evidence serial[NUM_SERIAL];             /* products of a step's with the last one's */
     draws drafts, next;                      /* coupled: next are all tokens */
-    double tau_sum, steps_counted, greedy_rows;
+    double tau_sum, steps_counted, greedy_rows, other_rows;
+    double outside; /* drafts that the target cannot write */
 } tally;
 
 /* The texts of one batch. */
@@ -996,12 +1269,12 @@ static void draw_drafts(const chain *c, kit *k, texts *x) {
     const int given = k->with_sample;
     for (int b = 0; b < k->rows; ++b) x->at[b] = x->node[b];
     for (int j = 0; j < n; ++j) {
-        for (int b = 0; b < k->rows; ++b) put_scores(&k->scores, b, c->m, DRAFT, x->at[b]);
+        for (int b = 0; b < k->rows; ++b) put_sampled(k, b, model_of(c, b), DRAFT, x->at[b]);
         if (c->drafts == BEST || c->drafts == ANY) {
             for (int b = 0; b < k->rows; ++b)
-                ints(&k->token)[b] = c->drafts == ANY
-                                         ? (int)t_below(c->m->vocab)
-                                         : argmax(probs(c->m, DRAFT, x->at[b]), c->m->vocab);
+                ints(&k->token)[b] =
+                    c->drafts == ANY ? (int)t_below(c->m->vocab)
+                                     : argmax(probs(model_of(c, b), DRAFT, x->at[b]), c->m->vocab);
         } else {
             const int absolute = c->keys == ABSOLUTE;
             k->with_sample = 0;
@@ -1081,7 +1354,7 @@ static void add_serial_token(evidence *e, double *last, int step, const double *
 /* P(token behind tau accepted drafts | drafts, tau); rule COUPLED: given the text alone. Returns
    what the weights added up to. */
 static double law_of_next(const chain *c, const judged *g, int tau, double *law) {
-    const double *p = probs(c->m, TARGET, g->node[tau]);
+    const double *p = probs(g->m, TARGET, g->node[tau]);
     switch ((specv_rule)c->rule) {
     case SPECV_RULE_TOKEN:
     case SPECV_RULE_BLOCK: return next_law(g, tau, law);
@@ -1117,8 +1390,8 @@ static void count_tests(const chain *c, const judged *g, int tau, const int *out
             slack += add_test(sum, g, i, i + 1 == tau);
         break;
     case SPECV_RULE_COUPLED:
-        rate = match_rate(probs(c->m, TARGET, g->node[0]), probs(c->m, DRAFT, g->node[0]),
-                          c->m->vocab);
+        rate = match_rate(probs(g->m, TARGET, g->node[0]), probs(g->m, DRAFT, g->node[0]),
+                          g->m->vocab);
         if (g->n > 0 && shares_noise(c) && c->keeps != BY_Q)
             add_trial(&sum->tests[rate_bin(rate)], rate, tau > 0, rounding(1));
         for (int i = 0; i <= tau; ++i) {
@@ -1150,7 +1423,7 @@ static void add_serial(const chain *c, const judged *g, int tau, const int *out,
                        double total, int step, double *last, evidence *e) {
     const int vocab = c->m->vocab, row = c->rule == SPECV_RULE_BLOCK ? g->n - 1 : 0;
     if (has_target_law(c)) {
-        const double *p = probs(c->m, TARGET, g->node[0]);
+        const double *p = probs(g->m, TARGET, g->node[0]);
         add_serial_token(&e[FIRST_TOKEN], &last[FIRST_TOKEN], step, p, 1, vocab, out[0]);
         const int same = (int)last[SAME_TOKEN];
         if (step > 0) add_trial(&e[SAME_TOKEN], p[same], out[0] == same, rounding(1));
@@ -1163,7 +1436,7 @@ static void add_serial(const chain *c, const judged *g, int tau, const int *out,
         return;
     }
     if (draws_drafts(c))
-        add_serial_token(&e[FIRST_DRAFT], &last[FIRST_DRAFT], step, probs(c->m, DRAFT, g->node[0]),
+        add_serial_token(&e[FIRST_DRAFT], &last[FIRST_DRAFT], step, probs(g->m, DRAFT, g->node[0]),
                          1, vocab, g->d[0]);
     if (is_judged(c))
         add_product(&e[ONE_TEST], &last[ONE_TEST], step, (tau > row) - g->rate[row],
@@ -1176,8 +1449,8 @@ static void count_step(const chain *c, const kit *k, const texts *x, int step, i
     const int n = ints(&k->draft_len)[b], vocab = c->m->vocab, tau = ints(&k->accepted)[b];
     const int *drafts = ints(&k->draft_tokens) + b * c->max_draft;
     int *out = ints(&k->out) + b * (c->max_draft + 1);
-    const judged g = judge(c->m, &r, x->node[b], drafts, n);
-    const double *p = probs(c->m, TARGET, x->node[b]);
+    const judged g = judge(model_of(c, b), &r, x->node[b], drafts, n);
+    const double *p = probs(g.m, TARGET, x->node[b]);
     double law[MAX_V];
     if (tau < 0 || tau > n || out[0] < 0 || out[0] >= vocab || out[tau] < 0 || out[tau] >= vocab)
         t_die(__FILE__, __LINE__, "out", "no token");
@@ -1188,6 +1461,14 @@ static void count_step(const chain *c, const kit *k, const texts *x, int step, i
         others[out[tau]] = 0;
         if (others[argmax(others, vocab)] > 0) out[tau] = argmax(others, vocab);
     }
+    if (c->keys == RAW_P && tau < n) {
+        const rules raw = {r.block, r.one_hot, RAW_RESIDUAL};
+        const judged wrong = judge(g.m, &raw, x->node[b], drafts, n);
+        double wrong_law[MAX_V];
+        next_law(&wrong, tau, wrong_law);
+        out[tau] = pick_from(wrong_law, vocab);
+    }
+    for (int i = 0; i < n; ++i) sum->outside += !(probs(g.m, TARGET, g.node[i])[drafts[i]] > 0);
     if (step > 0) {
         sum->observed[step][x->before[b]][out[0]] += 1;
         for (int y = 0; y < vocab; ++y) sum->expected[step][x->before[b]][y] += p[y];
@@ -1197,7 +1478,7 @@ static void count_step(const chain *c, const kit *k, const texts *x, int step, i
     add_serial(c, &g, tau, out, law, total, step, x->serial + b * NUM_SERIAL, sum->serial);
     if (draws_drafts(c))
         for (int i = 0; i < n; ++i)
-            add_draw(&sum->drafts, probs(c->m, DRAFT, g.node[i]), 1, vocab, drafts[i]);
+            add_draw(&sum->drafts, probs(g.m, DRAFT, g.node[i]), 1, vocab, drafts[i]);
     sum->tau_sum += tau;
     sum->steps_counted += 1;
 }
@@ -1220,7 +1501,7 @@ static void run_step(const chain *c, kit *k, texts *x, int step, tally *sum) {
     draw_drafts(c, k, x);
     if (c->keeps) keep_drafts(k);
     for (int b = 0; b < k->rows; ++b) {
-        put_row(k, b, c->m, x->node[b]);
+        put_row(k, b, model_of(c, b), x->node[b]);
         for (int j = 0; j < n && c->keys == ABSOLUTE; ++j) /* what a key without a row would be */
             floats(&k->accept_uniform)[b * n + j] = specv_uniform24(
                 specv_philox(words(&k->seed)[b], (uint32_t)ints(&k->position)[b] + (uint32_t)j, 0,
@@ -1262,6 +1543,13 @@ static void run_step(const chain *c, kit *k, texts *x, int step, tally *sum) {
     }
 }
 
+static void misuse_filters(kit *k, const model *m, misuse keys) {
+    k->filters[TARGET].lost = keys == NO_FILTERS;
+    k->filters[DRAFT].lost = keys == NO_DRAFT_FILTERS;
+    k->filters[TARGET].order = (m->kept[TARGET].order + (keys == OTHER_ORDER)) % 3;
+    k->late_masks = keys == LATE_MASKS;
+}
+
 /* The batch's texts, from scratch. */
 static texts run_texts(const chain *c, kit *k, uint64_t first_seed, tally *sum) {
     texts x = open_texts(k->rows);
@@ -1275,7 +1563,9 @@ static texts run_texts(const chain *c, kit *k, uint64_t first_seed, tally *sum) 
         words(&k->seed)[b] = first_seed + (uint64_t)(c->keys == FEW_SEEDS ? b % 16 : b);
         floats(&k->temperature)[b] = c->greedy && b % 4 == 3 ? 0 : c->m->temperature[TARGET];
         floats(&k->draft_temperature)[b] = c->m->temperature[DRAFT];
+        put_filters(k, b, model_of(c, b)->kept);
     }
+    misuse_filters(k, c->m, c->keys);
     for (int step = 0; step < c->steps; ++step) run_step(c, k, &x, step, sum);
     for (int b = 0; b < k->rows; ++b) {
         int cell = 0;
@@ -1286,6 +1576,10 @@ static texts run_texts(const chain *c, kit *k, uint64_t first_seed, tally *sum) 
                 node = child(c->m, node, x.token[b * TEXT + i]);
             }
             sum->greedy_rows += 1;
+            continue;
+        }
+        if (are_other(c, b)) {
+            sum->other_rows += 1;
             continue;
         }
         for (int i = 0; i < c->length; ++i) cell = cell * c->m->vocab + x.token[b * TEXT + i];
@@ -1374,6 +1668,8 @@ static void note_chain(const chain *c) {
     t_note(" %s, %s, V %d, %d drafts, %d steps, dtype %d%s%s%s", rule_name(c->rule),
            drafter_names[c->drafts], c->m->vocab, c->max_draft, c->steps, c->m->dtype,
            c->ragged ? ", ragged" : "", c->greedy ? ", some greedy" : "", budgets[c->keeps]);
+    if (are_on(&c->m->kept[TARGET]) || are_on(&c->m->kept[DRAFT]))
+        t_note(", filtered%s", c->others ? " but for some" : "");
     if (draws_drafts(c) || shares_noise(c))
         t_note(", %s of stream %s", c->method == SPECV_SAMPLE_GUMBEL ? "Gumbel" : "CDF",
                streams[c->stream]);
@@ -1387,6 +1683,7 @@ static void run_chain(const chain *c, int64_t num_texts, int rows, double second
     const int device = seconds > 0;
     const clock_t start = clock();
     kit k = open_kit(rows, c->m->vocab, c->max_draft, c->m->dtype, device);
+    open_filters(&k, c->m->kept);
     memset(sum, 0, sizeof *sum);
     for (int64_t done = 0; done < num_texts; done += rows) {
         texts x = run_texts(c, &k, first_seed + (uint64_t)done, sum);
@@ -1395,7 +1692,7 @@ static void run_chain(const chain *c, int64_t num_texts, int rows, double second
     }
 }
 
-static double all_texts;
+static double all_texts, all_others, all_outside;
 
 static void check_chain(const chain *c, int64_t num_texts, int rows, double seconds) {
     static tally sum;
@@ -1405,7 +1702,7 @@ static void check_chain(const chain *c, int64_t num_texts, int rows, double seco
     for (int i = 0; i < count; ++i) judge_statistic(s[i], t.quick || seconds > 0);
     printf("%s: %.0f texts, tau %.4f", t.what, sum.texts, sum.tau_sum / sum.steps_counted);
     print_statistics(s, count);
-    all_texts += sum.texts;
+    all_texts += sum.texts, all_others += sum.other_rows, all_outside += sum.outside;
 }
 
 static void check_host_chain(const chain *c, int64_t num_texts) {
@@ -1564,7 +1861,7 @@ static void plain_texts(kit *k, const model *m, uint64_t first_seed, int length,
     }
     for (int i = 0; i < length; ++i) {
         for (int b = 0; b < k->rows; ++b) {
-            put_scores(&k->scores, b, m, TARGET, x->node[b]);
+            put_sampled(k, b, m, TARGET, x->node[b]);
             ints(&k->position)[b] = first_position + (as_steps ? i : 0);
         }
         run_sample(k, SPECV_SAMPLE_GUMBEL, as_steps ? 0 : i, SPECV_STREAM_COUPLED, 0);
@@ -1584,6 +1881,7 @@ static void check_same_text(const model *m, int n, drafter drafts, int rows, int
     note_chain(&c);
     memset(&sum, 0, sizeof sum);
     kit k = open_kit(rows, m->vocab, n, m->dtype, device);
+    open_filters(&k, m->kept);
     texts x = run_texts(&c, &k, first_seed, &sum), plain = open_texts(rows),
           rowed = open_texts(rows);
     k.device = 0;
@@ -1615,23 +1913,37 @@ static void test_coupled(void) {
 /* A8 alone: one distribution, many seeds. Large vocabularies, so that the way from tile to tile
    is counted, too. */
 static void check_sampler(int vocab, int dtype, int method, int stream, int64_t num_draws, int rows,
-                          int device) {
+                          int device, const filters *f) {
     enum { BINS = 64 };
-    double law[BINS] = {0}, observed[BINS] = {0}, sum = 0;
-    char *possible = (char *)more((size_t)vocab);
+    double expected[BINS] = {0}, observed[BINS] = {0};
+    double *law = (double *)more(sizeof *law * (size_t)vocab);
     const float temperature = dtype == SPECV_PROBS_F32 ? 1.f : .8f;
-    const int bins = vocab < BINS ? vocab : BINS;
+    const int mask_words = (vocab + 31) / 32;
+    const int most = num_draws < 64 * BINS ? 1 + (int)num_draws / 64 : BINS; /* some in each */
+    const int bins = vocab < most ? vocab : most;
+    const filters both[] = {*f, no_filters};
+    uint32_t *allowed = (uint32_t *)more(4 * (size_t)mask_words);
     chi2 c = SPECV_ZERO;
     kit k = open_kit(rows, vocab, 0, dtype, device);
-    for (int x = 0; x < vocab; ++x) {
-        float score = fit(dtype, 3 * (t_uniform() + t_uniform() - 1));
-        double p;
-        if (t_chance(10) && x > 0) score = -INFINITY;
-        if (dtype == SPECV_PROBS_F32) score = (float)(exp((double)score) / vocab / 2);
-        p = dtype == SPECV_PROBS_F32 ? (double)score : exp((double)score / (double)temperature);
-        possible[x] = p > 0;
-        law[x * (int64_t)bins / vocab] += p, sum += p;
-        for (int b = 0; b < rows; ++b) put_score(&k.scores, dtype, (int64_t)b * vocab + x, score);
+    open_filters(&k, both);
+    do { /* until no limit is close */
+        for (int x = 0; x < vocab; ++x) {
+            float score = fit(dtype, 3 * (t_uniform() + t_uniform() - 1));
+            if (t_chance(10) && x > 0) score = -INFINITY;
+            if (dtype == SPECV_PROBS_F32) score = (float)(exp((double)score) / vocab / 2);
+            law[x] =
+                dtype == SPECV_PROBS_F32 ? (double)score : exp((double)score / (double)temperature);
+            for (int b = 0; b < rows; ++b)
+                put_score(&k.scores, dtype, (int64_t)b * vocab + x, score);
+        }
+        for (int i = 0; i < mask_words && f->masked; ++i)
+            allowed[i] = (uint32_t)(t_random() | t_random()) | !i;
+    } while (keep_law(f, allowed, vocab, law) < 1e-6);
+    for (int b = 0; b < rows; ++b) {
+        put_filters(&k, b, both);
+        for (int i = 0; i < mask_words && f->masked; ++i)
+            put_word(&k.filters[TARGET].sampled_mask, (int64_t)b * mask_words + i,
+                     (int32_t)allowed[i]);
     }
     for (int64_t done = 0; done < num_draws; done += rows) {
         for (int b = 0; b < rows; ++b) {
@@ -1642,15 +1954,17 @@ static void check_sampler(int vocab, int dtype, int method, int stream, int64_t 
         run_sample(&k, method, 0, stream, 0);
         for (int b = 0; b < rows; ++b) {
             const int x = ints(&k.token)[b];
-            if (CHECK(x >= 0 && x < vocab && possible[x])) observed[x * (int64_t)bins / vocab] += 1;
+            if (CHECK(x >= 0 && x < vocab && law[x] > 0)) observed[x * (int64_t)bins / vocab] += 1;
         }
     }
-    for (int i = 0; i < bins; ++i) law[i] *= (double)((num_draws + rows - 1) / rows * rows) / sum;
-    add_cells(&c, observed, law, bins);
+    for (int x = 0; x < vocab; ++x)
+        expected[x * (int64_t)bins / vocab] +=
+            law[x] * (double)((num_draws + rows - 1) / rows * rows);
+    add_cells(&c, observed, expected, bins);
     const statistic s = of_cells("tokens", &c);
     judge_statistic(s, t.quick || device);
     printf("%s: tokens %.1f of %.0f, p %.2g\n", t.what, s.value, s.df, s.p);
-    free(possible);
+    free(law), free(allowed);
 }
 
 static void test_samplers(void) {
@@ -1663,14 +1977,284 @@ static void test_samplers(void) {
             const int stream = (i + method) % (method == SPECV_SAMPLE_GUMBEL ? 3 : 2);
             t_case("sampler: V %d, dtype %d, %s, stream %d", vocab, dtype,
                    method == SPECV_SAMPLE_GUMBEL ? "Gumbel" : "CDF", stream);
-            check_sampler(vocab, dtype, method, stream, num_draws, rows, 0);
+            check_sampler(vocab, dtype, method, stream, num_draws, rows, 0, &no_filters);
 #if T_DEVICE
             if (t.quick && (i + method) % 4) continue;
             t_case("sampler on the device: V %d, dtype %d, %s, stream %d", vocab, dtype,
                    method == SPECV_SAMPLE_GUMBEL ? "Gumbel" : "CDF", stream);
-            check_sampler(vocab, dtype, method, stream, t.quick ? 16 : 64, t.quick ? 16 : 64, 1);
+            check_sampler(vocab, dtype, method, stream, t.quick ? 16 : 64, t.quick ? 16 : 64, 1,
+                          &no_filters);
 #endif
         }
+    }
+}
+
+/* ------------------------------------------------------------------------------------- filters */
+
+/* The published rule on what filters leave: one more enumeration. */
+static void test_filtered_enumeration(void) {
+    static model m;
+    double worst = 0, block_gain = 0;
+    for (int vocab = 2; vocab <= 4; ++vocab)
+        for (int n = 0; n <= MAX_N; ++n)
+            for (int kind = 0; kind < (t.quick ? 8 : 8 * T_COUNT(filter_kinds)); ++kind) {
+                const rules token = {0, kind & 1, SOUND}, block = {1, kind & 1, SOUND};
+                double token_mean, block_mean;
+                t_case("filtered enumeration: V %d, %d drafts, filters %d, %s", vocab, n, kind / 8,
+                       token.one_hot ? "one-hot" : "with q");
+                draw_model(&m, vocab, SPECV_LOGITS_F32, kind >> 1 & 1, kind & 4 ? .7 : 0);
+                draw_filters(&m, t.quick ? kind + n : kind / 8);
+                worst = fmax(worst, law_error(&m, &token, n, &token_mean));
+                worst = fmax(worst, law_error(&m, &block, n, &block_mean));
+                CHECK(worst < 1e-12);
+                CHECK(block_mean > token_mean - 1e-12);
+                block_gain = fmax(block_gain, block_mean - token_mean);
+            }
+    t_close_case();
+    printf("filtered enumeration: worst error %.1e, block accepts up to %.2f more\n", worst,
+           block_gain);
+}
+
+/* How far the law of what the kit emits is from the target's, for all drafts that there are. The
+   kit is looked at from outside: how many of the 2^24 uniforms pass a test, and at how many the
+   next token becomes another, is found by bisection. outside: texts with a draft that the target
+   cannot write. */
+static double kit_error(const model *m, int block, int one_hot, int n, misuse keys, int device,
+                        int *outside) {
+    enum { ONE = 1 << 24 };
+    static emission emitted;
+    const int places = m->vocab - 1, each = n + (n + 1) * places;
+    int *drafted = (int *)more(sizeof *drafted * (size_t)num_texts_of(m, n)), count = 0, d[MAX_N];
+    for (int text = 0; text < num_texts_of(m, n); ++text)
+        if (spell(m, text, n, d) > 0) drafted[count++] = text;
+    kit k = open_kit(count * each, m->vocab, n, m->dtype, device);
+    int32_t *low = (int32_t *)more(4 * (size_t)k.rows), *high = (int32_t *)more(4 * (size_t)k.rows);
+    k.with_accept = n > 0, k.with_sample = 1, k.with_q = !one_hot && n > 0;
+    open_filters(&k, m->kept);
+    misuse_filters(&k, m, keys);
+    for (int b = 0; b < k.rows; ++b) {
+        spell(m, drafted[b / each], n, ints(&k.draft_tokens) + b * n);
+        floats(&k.temperature)[b] = m->temperature[TARGET];
+        floats(&k.draft_temperature)[b] = m->temperature[DRAFT];
+        put_row(&k, b, m, 0);
+        put_filters(&k, b, m->kept);
+        low[b] = -1, high[b] = ONE;
+    }
+    for (int round = 0; round < 25; ++round) {
+        for (int b = 0; b < k.rows; ++b) {
+            const int at = b % each, tau = at < n ? at : (at - n) / places;
+            const float middle = (float)((low[b] + high[b]) / 2) / ONE;
+            for (int j = 0; j < n; ++j) /* the least one passes whatever can, the largest fails */
+                floats(&k.accept_uniform)[b * n + j] = j < tau ? 0 : 1 - 1.f / ONE;
+            if (at < n)
+                floats(&k.accept_uniform)[b * n + at] = middle;
+            else
+                floats(&k.sample_uniform)[b] = middle;
+        }
+        k.device = device && round == 20;
+        run_verify(&k, block ? SPECV_RULE_BLOCK : SPECV_RULE_TOKEN);
+        for (int b = 0; b < k.rows; ++b) {
+            const int at = b % each, middle = (low[b] + high[b]) / 2;
+            const int passes =
+                at < n ? ints(&k.accepted)[b] > at : ints(&k.next)[b] <= (at - n) % places;
+            if (passes)
+                low[b] = middle;
+            else
+                high[b] = middle;
+        }
+    }
+    memset(&emitted, 0, sizeof emitted);
+    for (int i = 0; i < count; ++i) {
+        const double weight = spell(m, drafted[i], n, d);
+        double rest = 1, law[MAX_N + 1];
+        uint64_t node = 0;
+        int accepted = 0, cannot = 0;
+        for (int at = 0; at < n; ++at) { /* block: backwards, up to the first that passes */
+            const int of = block ? n - 1 - at : at;
+            const double rate = (double)high[i * each + of] / ONE;
+            law[block ? of + 1 : of] = rest * (block ? rate : 1 - rate);
+            rest *= block ? 1 - rate : rate;
+        }
+        law[block ? 0 : n] = rest;
+        for (int tau = 0; tau <= n; ++tau) {
+            const int b = i * each + n + tau * places;
+            int before = 0;
+            for (int x = 0; x < m->vocab; ++x) {
+                const int after = x < places ? high[b + x] : ONE;
+                if (law[tau] > 0) CHECK_EQ(ints(&k.accepted)[b + (x < places ? x : 0)], tau, b);
+                emitted.of[tau + 1][accepted * m->vocab + x] +=
+                    weight * law[tau] * (double)(after - before) / ONE;
+                before = after;
+            }
+            if (tau == n) break;
+            cannot |= !(probs(m, TARGET, node)[d[tau]] > 0);
+            node = child(m, node, d[tau]);
+            accepted = accepted * m->vocab + d[tau];
+        }
+        *outside += cannot;
+    }
+    free(drafted), free(low), free(high);
+    return error_of(m, n, &emitted);
+}
+
+static void test_filtered_kit(void) {
+    static model m;
+    double worst = 0;
+    int outside = 0;
+    for (int kind = 0; kind < (t.quick ? 5 : 4 * T_COUNT(filter_kinds)); ++kind)
+        for (int block = 0; block < 2; ++block) {
+            const int one_hot = kind % 4 == 3, n = t.quick ? 1 + kind % 2 : 1 + kind % 3;
+            const int vocab = n == 1 ? 4 : 3;
+            t_case("filtered kit: %s, %s, V %d, %d drafts, filters %d", block ? "block" : "token",
+                   one_hot ? "one-hot" : "with q", vocab, n, kind % T_COUNT(filter_kinds));
+            draw_model(&m, vocab, kind % 3, kind % 2, kind & 2 ? .6 : 0);
+            draw_filters(&m, kind);
+            const double error =
+                kit_error(&m, block, one_hot, n, PROPER,
+                          T_DEVICE && (!t.quick || (block && kind == 1)), &outside);
+            CHECK(error < 2e-6);
+            worst = fmax(worst, error);
+        }
+    t_case("filtered kit: drafts that the target cannot write");
+    CHECK(outside > 10);
+    t_close_case();
+    printf("filtered kit: worst error %.1e, %d texts with a draft that the target cannot write\n",
+           worst, outside);
+}
+
+static void test_filtered_decisions(void) {
+    static model m;
+    decisions_seen = decisions_close = decisions_different = 0;
+    for (int kind = 0; kind < 4 * T_COUNT(filter_kinds); ++kind)
+        for (int n = 0; n <= MAX_N; ++n) {
+            rules r = {kind & 1, kind >> 1 & 1, SOUND};
+            const int dtype = (kind + n) % 3, vocab = 2 + (kind / 4 + n) % 4;
+            if (t.quick && (kind + n) % 4) continue;
+            t_case("filtered decisions: V %d, %d drafts, %s, %s, dtype %d, filters %d", vocab, n,
+                   r.block ? "block" : "token", r.one_hot ? "one-hot" : "with q", dtype, kind / 4);
+            kit k = decision_kit(16, vocab, n, dtype);
+            open_filters(&k, filter_kinds[kind / 4]);
+            for (int batch = 0; batch < (t.quick ? 1 : 40); ++batch) {
+                draw_model(&m, vocab, dtype, kind & 1, n % 2 ? .7 : 0);
+                draw_filters(&m, kind / 4);
+                k.device = T_DEVICE && batch == 0 && (!t.quick || (n == 2 && kind % 16 == 2));
+                CHECK_EQ(compare_decisions(&k, &m, &r), 0, batch);
+            }
+        }
+    t_close_case();
+    printf("filtered decisions: %ld rows, %ld with a close comparison, %ld of them decided "
+           "otherwise\n",
+           decisions_seen, decisions_close, decisions_different);
+}
+
+static const int filtered_kinds[][11] = {
+    /* rule, drafter, V, drafts, dtype, tails, ragged, mixed, drafts by noise, filters, model */
+    {SPECV_RULE_TOKEN, FROM_Q, 5, 3, SPECV_LOGITS_F32, 0, 0, 0, 0, 0, 21},
+    {SPECV_RULE_BLOCK, FROM_Q, 5, 3, SPECV_LOGITS_BF16, 0, 0, 0, 1, 1, 22},
+    {SPECV_RULE_BLOCK, FROM_Q, 5, 2, SPECV_LOGITS_F32, 0, 1, 1, 0, 2, 23},
+    {SPECV_RULE_TOKEN, FROM_Q, 5, 3, SPECV_LOGITS_F16, 1, 0, 1, 1, 3, 24},
+    {SPECV_RULE_TOKEN, HIDDEN_Q, 5, 2, SPECV_LOGITS_BF16, 0, 1, 1, 0, 7, 25},
+    {SPECV_RULE_BLOCK, HIDDEN_Q, 5, 3, SPECV_LOGITS_F32, 0, 0, 0, 1, 6, 26},
+    {SPECV_RULE_BLOCK, BEST, 5, 3, SPECV_LOGITS_F16, 0, 0, 0, 0, 4, 27},
+    {SPECV_RULE_BLOCK, FROM_Q, 4, 2, SPECV_LOGITS_F32, 1, 0, 0, 0, 5, 28},
+    {SPECV_RULE_COUPLED, COUPLED_Q, 5, 2, SPECV_LOGITS_F32, 0, 0, 1, 0, 1, 29},
+    {SPECV_RULE_COUPLED, COUPLED_Q, 5, 3, SPECV_LOGITS_BF16, 0, 1, 0, 0, 2, 30},
+    {SPECV_RULE_SCORE, HIDDEN_Q, 4, 2, SPECV_LOGITS_F32, 0, 0, 1, 0, 0, 31},
+    {SPECV_RULE_SCORE, HIDDEN_Q, 5, 1, SPECV_LOGITS_F16, 1, 0, 0, 1, 2, 32},
+    {SPECV_RULE_GREEDY, HIDDEN_Q, 4, 3, SPECV_LOGITS_BF16, 0, 0, 0, 0, 7, 33},
+};
+
+/* Mixed: a row of four is another request, without filters, and one has temperature 0. */
+static chain describe_filtered(model *m, model *others, int i) {
+    const int *kind = filtered_kinds[i];
+    const uint64_t random = t.random;
+    t.random = (uint64_t)kind[10];
+    draw_model(m, kind[2], kind[4], 0, i % 3 ? .85 : .3);
+    if (kind[5]) add_tails(m);
+    memcpy(others, m, sizeof *m);
+    draw_filters(m, kind[9]);
+    /* scores were moved */
+    memcpy(others->score, m->score, sizeof m->score);
+    memcpy(others->prob, m->whole, sizeof m->whole);
+    memcpy(others->whole, m->whole, sizeof m->whole);
+    t.random = random;
+    chain c = make_chain(m, kind[0], (drafter)kind[1], kind[3], 3);
+    c.ragged = kind[6];
+    if (kind[7]) c.others = others, c.greedy = kind[0] != SPECV_RULE_SCORE;
+    if (kind[8]) c.method = SPECV_SAMPLE_GUMBEL;
+    return c;
+}
+
+static void test_filtered_texts(void) {
+    static model m, others;
+    all_texts = all_outside = all_others = 0;
+    for (int i = 0; i < T_COUNT(filtered_kinds); ++i) {
+        if (t.quick && i % 2) continue;
+        t_case("filtered texts %d:", i);
+        chain c = describe_filtered(&m, &others, i);
+        note_chain(&c);
+        check_chain(&c, t.quick ? 1 << 7 : 1 << 13, t.quick ? 128 : 1024, 0);
+    }
+    t_case("filtered texts: requests without filters, drafts that the target cannot write");
+    CHECK(all_others > 0 && all_outside > 0);
+    t_close_case();
+    printf("filtered texts: %.0f in all, %.0f beside them without filters; %.0f drafts that the "
+           "target cannot write\n",
+           all_texts, all_others, all_outside);
+}
+
+static void test_filtered_on_device(void) {
+#if T_DEVICE
+    static model m, others;
+    for (int i = 0; i < T_COUNT(filtered_kinds); ++i) {
+        if (t.quick ? i != 2 && i != 8 : i % 2) continue; /* of statistics there is a most */
+        t_case("filtered device texts %d:", i);
+        chain c = describe_filtered(&m, &others, i);
+        if (t.quick) c.steps = 2;
+        check_device_chain(&c);
+    }
+#else
+    t_skip("needs nvcc");
+#endif
+}
+
+/* Filters of both models, and the text is still what the target alone would have written with its
+   own, whoever drafts. */
+static void test_filtered_coupled(void) {
+    static model m;
+    for (int n = 0; n <= MAX_N; n += 1 + t.quick)
+        for (int who = HIDDEN_Q; who < NUM_DRAFTERS; ++who) {
+            t_case("filtered coupled text: filters %d,", n);
+            t.random = 99 + (uint64_t)n; /* the same models for every drafter */
+            draw_model(&m, 3 + n % 3, n % 3, n % 2, .6);
+            draw_filters(&m, n);
+            const int device = T_DEVICE && (!t.quick || (n == 2 && who == COUPLED_Q));
+            check_same_text(&m, n, (drafter)who, t.quick ? 4 : device ? 8 : 64, device);
+        }
+}
+
+static void test_filtered_samplers(void) {
+    static const int vocabs[] = {33, 1500};
+    static const filters all[] = {{1, K_P_MIN, 12, .9f, .1f},
+                                  {0, MIN_K_P, 14, .8f, .2f},
+                                  {1, SPECV_TOP_P_OF_ALL, 9, .6f, .05f}};
+    for (int i = 0; i < 2 * 3 * 3; ++i) {
+        const int vocab = vocabs[i / 9], dtype = i % 3, method = (i / 4 + i / 9) % 2;
+        const int stream = i % (method == SPECV_SAMPLE_GUMBEL ? 3 : 2);
+        filters f = all[i / 3 % 3];
+        if (vocab > 1000) f.top_k *= 20, f.min_p /= 4;
+        if (t.quick && (i % 4 || vocab > 1000)) continue;
+        t_case("filtered sampler: V %d, dtype %d, %s, stream %d, order %d", vocab, dtype,
+               method == SPECV_SAMPLE_GUMBEL ? "Gumbel" : "CDF", stream, f.order);
+        if (vocab > 1000)
+            check_sampler(vocab, dtype, method, stream, 256, 64, 0, &f);
+        else
+            check_sampler(vocab, dtype, method, stream, t.quick ? 512 : 1 << 12, 256, 0, &f);
+#if T_DEVICE
+        if (t.quick && i) continue;
+        t_note(", on the device");
+        check_sampler(vocab, dtype, method, stream, t.quick ? 16 : 64, t.quick ? 16 : 64, 1, &f);
+#endif
     }
 }
 
@@ -1758,20 +2342,25 @@ static void test_certain(void) {
 
 /* ------------------------------------------------------------------------------------- mutants */
 
+static int is_of_filters(int broken) { return broken > LESS_OR_EQUAL; }
+
 /* The sums of test_enumeration have to see each broken rule. */
 static void test_broken_rules(void) {
     static model m;
-    for (int broken = SWAPPED; broken < LESS_OR_EQUAL; ++broken)
+    for (int broken = SWAPPED; broken < NUM_FAULTS; ++broken)
         for (int block = 0; block < 2; ++block) {
             rules r = {block, 0, SOUND}, sound = {block, 0, SOUND};
             double worst = 0, control = 0, mean;
-            if (block ? broken == SWAPPED || broken == REUSED_UNIFORM : broken >= FIRST_REJECT)
+            if (broken == LESS_OR_EQUAL) continue; /* its law is the same */
+            if (block ? broken == SWAPPED || broken == REUSED_UNIFORM
+                      : broken >= FIRST_REJECT && !is_of_filters(broken))
                 continue; /* not a fault of this rule */
             r.broken = (fault)broken;
             t_case("broken rule: %s, %s", block ? "block" : "token", fault_names[broken]);
             for (int turn = 0; turn < 10; ++turn) {
                 double error;
                 draw_model(&m, 3, SPECV_LOGITS_F32, turn % 2, turn < 5 ? .6 : 0);
+                if (is_of_filters(broken)) draw_filters(&m, turn);
                 error = law_error(&m, &r, 3, &mean);
                 worst = error > worst ? error : worst;
                 error = law_error(&m, &sound, 3, &mean);
@@ -1797,8 +2386,10 @@ static void test_broken_decisions(void) {
             r.broken = (fault)broken;
             t_case("broken decision: %s, %s", block ? "block" : "token", fault_names[broken]);
             kit k = decision_kit(64, 3, 3, SPECV_LOGITS_F32);
-            for (int turn = 0; turn < 20; ++turn) {
+            if (is_of_filters(broken)) open_filters(&k, filter_kinds[0]);
+            for (int turn = 0; turn < 20 && !(is_of_filters(broken) && wrong); ++turn) {
                 draw_model(&m, 3, SPECV_LOGITS_F32, 1, turn < 10 ? .6 : 0);
+                if (is_of_filters(broken)) draw_filters(&m, 0);
                 wrong += compare_decisions(&k, &m, &r);
             }
             CHECK(wrong > 0);
@@ -1815,7 +2406,7 @@ static chain textbook_chain(model *m, int rule, drafter drafts) {
 static double catch_chain(const chain *c, int64_t num_texts, int in_text) {
     static tally sum;
     statistic s[MOST_STATISTICS];
-    run_chain(c, num_texts, c->keeps ? 64 : 1024, 0, &sum);
+    run_chain(c, num_texts, c->keeps ? 64 : num_texts < 1024 ? (int)num_texts : 1024, 0, &sum);
     const int count = statistics_of(c, &sum, s);
     const double p = least_p(s, in_text ? 2 : count); /* the first two are the text's */
     CHECK(p < threshold());
@@ -1952,6 +2543,47 @@ static void test_budgets(void) {
         }
 }
 
+/* Filters that verification does not get, or gets wrong: what the kit emits has another law, by
+   enumeration and in what a chain counts. Residuals of a p that the kit does not have are drawn
+   beside it. */
+static void test_lost_filters(void) {
+    static const double p[] = {.22, .2, .2, .19, .19}, q[] = {.42, .15, .145, .145, .14};
+    static const filters of_draft = {0, K_P_MIN, 2, 1, 0};
+    static const struct {
+        misuse keys;
+        int log2_texts, log2_quick;
+        filters of_target;
+    } cases[] = {{NO_DRAFT_FILTERS, 12, 9, {0, K_P_MIN, 3, 1, 0}},
+                 {RAW_P, 12, 9, {0, K_P_MIN, 3, 1, 0}},
+                 {NO_FILTERS, 9, 0, {0, K_P_MIN, 3, 1, 0}},
+                 {OTHER_ORDER, 9, 0, {0, MIN_K_P, 3, .6f, .5f}},
+                 {LATE_MASKS, 9, 0, {1, K_P_MIN, 0, 1, 0}}};
+    static model m;
+    for (int i = 0; i < T_COUNT(cases); ++i)
+        for (int rule = SPECV_RULE_TOKEN; rule <= SPECV_RULE_BLOCK; ++rule) {
+            const misuse keys = cases[i].keys;
+            const int log2_texts = t.quick ? cases[i].log2_quick : cases[i].log2_texts;
+            double worst = 0;
+            int outside = 0;
+            t_case("lost filters: %s,", misuse_names[keys]);
+            for (int turn = 0; turn < 20 && !(worst > 1e-3); ++turn) { /* masks may be alike */
+                fixed_model(&m, 5, SPECV_LOGITS_F32, p, q);
+                filter_model(&m, TARGET, &cases[i].of_target);
+                filter_model(&m, DRAFT, &of_draft);
+                if (keys != RAW_P)
+                    worst = kit_error(&m, rule == SPECV_RULE_BLOCK, 0, 1, keys, 0, &outside);
+                else
+                    worst = 1;
+            }
+            CHECK(worst > 1e-3);
+            chain c = make_chain(&m, rule, FROM_Q, 2, 2);
+            c.keys = keys;
+            note_chain(&c);
+            if (keys != RAW_P) t_note(", error of the kit's law %.1e", worst);
+            if (log2_texts) catch_chain(&c, (int64_t)1 << log2_texts, 0);
+        }
+}
+
 int main(int argc, char **argv) {
     static const t_group groups[] = {
         {"null", test_null},
@@ -1964,6 +2596,13 @@ int main(int argc, char **argv) {
         {"published", test_published},
         {"coupled", test_coupled},
         {"samplers", test_samplers},
+        {"filtered-enumeration", test_filtered_enumeration},
+        {"filtered-kit", test_filtered_kit},
+        {"filtered-decisions", test_filtered_decisions},
+        {"filtered-texts", test_filtered_texts},
+        {"filtered-device", test_filtered_on_device},
+        {"filtered-coupled", test_filtered_coupled},
+        {"filtered-samplers", test_filtered_samplers},
         {"always-never", test_always_never},
         {"certain", test_certain},
         {"broken-rules", test_broken_rules},
@@ -1972,6 +2611,7 @@ int main(int argc, char **argv) {
         {"mutants", test_mutants},
         {"combinations", test_combinations},
         {"budgets", test_budgets},
+        {"lost-filters", test_lost_filters},
     };
     t.at_end = list_statistics;
     return t_main(argc, argv, groups, T_COUNT(groups));

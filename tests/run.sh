@@ -4,13 +4,14 @@
 #   CC=gcc NVCC=nvcc          compilers
 #   TESTS="verify pack"       these programs or scripts only (default: all)
 #   QUICK=1                   a subset of the cases everywhere
-#   ALL_TEXTS=1               the laws of law.cu on ptxrun with all their texts
+#   ALL_TEXTS=1               the laws of law.cu on ptxrun with all their texts, and nothing else
+#   GENERATIONS="75 90"       of PTX, for ptxrun; sm_90 is the one that most run in full
 #   JOBS=2                    runs at a time
 #   SANITIZE=1                on a GPU: compute-sanitizer's four tools as well
 #   OUT=build/tests           where binaries and logs go
 #
 # Without nvcc: the reference alone, plain and under sanitizers. With nvcc and a GPU: the device on
-# it. With nvcc alone: the device on tests/ptxrun, for three generations of PTX, then with schedules
+# it. With nvcc alone: the device on tests/ptxrun, for these generations of PTX, then with schedules
 # that a GPU may choose but seldom does (warps out of lock-step, late stores, random block order).
 cd "$(dirname "$0")/.." || exit 2
 PATH="$PATH:/usr/local/cuda/bin"
@@ -19,11 +20,13 @@ NVCC=${NVCC:-nvcc}
 OUT=${OUT:-build/tests}
 JOBS=${JOBS:-$(nproc 2>/dev/null || echo 2)}
 QUICK=${QUICK:+--quick}
+GENERATIONS=${GENERATIONS:-75 90}
+[ -n "${ALL_TEXTS:-}" ] && TESTS=law GENERATIONS=90
 # In the order of the header's families, then what goes through all of them.
-PROGRAMS="verify numeric sample law pack append pages align gap schedule particles reshuffle \
+PROGRAMS="verify numeric sample filters emitted law pack append pages align gap schedule particles reshuffle \
   stats engines seed bits counters fuzz"
 # Further scripts that end with such a line: one word each.
-SCRIPTS="flags.sh published.sh"
+SCRIPTS="flags.sh published.sh filters.sh"
 TESTS=${TESTS:-$PROGRAMS $SCRIPTS}
 interpreter=tests/ptxrun/build
 mkdir -p "$OUT/logs" && rm -f "$OUT"/logs/*
@@ -79,16 +82,16 @@ build() { # label, command
 if [ -n "$have_gpu" ]; then
   side=gpu
   nvcc="$NVCC -arch=native -O3 -lineinfo"
-else # PTX alone, as ptxrun takes nothing else: three generations in the time of one
+else # PTX alone, as ptxrun takes nothing else
   side=ptx
   nvcc="$NVCC -O3 -lineinfo -cudart shared -no-compress"
-  for cc in 75 90 100; do nvcc="$nvcc -gencode arch=compute_$cc,code=compute_$cc"; done
+  for cc in $GENERATIONS; do nvcc="$nvcc -gencode arch=compute_$cc,code=compute_$cc"; done
 fi
 nvcc="$nvcc -Xcompiler -Wall,-Wextra,-Wconversion,-Wshadow -I."
 [ -n "$have_nvcc" ] &&
   build "kernels-$side" "$nvcc -c tests/compile/kernels.cu -o $OUT/kernels-$side.o"
 for name in $PROGRAMS; do
-  has "$TESTS" "$name" || continue
+  has "$TESTS" "$name" && [ -z "${ALL_TEXTS:-}" ] || continue
   source=tests/$name.cu
   build "$name-c" "$CC -O2 $c $source -o $OUT/$name-c -lm"
   [ -n "$have_asan" ] && build "$name-asan" "$CC -g -O1 $asan $c $source -o $OUT/$name-asan -lm"
@@ -119,7 +122,7 @@ on_ptxrun() { # label, device, schedule, program and arguments
 for script in $SCRIPTS; do
   has "$TESTS" "$script" && add "$(basename "$script" .sh)" "bash tests/$script"
 done
-order="law sample numeric fuzz pack seed verify align schedule reshuffle gap counters bits \
+order="law sample filters emitted numeric fuzz pack seed verify align schedule reshuffle gap counters bits \
   particles stats append engines pages"
 for name in $order; do
   has "$TESTS" "$name" || continue
@@ -132,26 +135,30 @@ for name in $order; do
     done
   else
     few=$QUICK
-    [ $name = law ] && [ -z "${ALL_TEXTS:-}" ] && few=--quick # minutes, for texts like these
+    case $name in law | filters | emitted) few=--quick ;; esac # in full in C: minutes, here
+    [ -n "${ALL_TEXTS:-}" ] && few=
     on_ptxrun "$name-sm_90" cc=90 "" "$OUT/$name-ptx $few"
   fi
 done
 for name in $order; do
   has "$TESTS" "$name" && [ -n "$have_nvcc" ] && [ -z "$have_gpu" ] || continue
-  for cc in 75 100; do on_ptxrun "$name-sm_$cc" cc=$cc "" "$OUT/$name-ptx --quick"; done
+  [ -z "${ALL_TEXTS:-}" ] || continue
+  for cc in $GENERATIONS; do
+    [ $cc = 90 ] || on_ptxrun "$name-sm_$cc" cc=$cc "" "$OUT/$name-ptx --quick"
+  done
   [ "$name" = counters ] && continue # other schedules divide instructions differently
-  for seed in 1 2 3; do
+  for seed in 1 2; do
     device=cc=90
-    [ $seed = 2 ] && device=cc=75
+    [ $seed = 2 ] && device=cc=${GENERATIONS%% *}
     on_ptxrun "$name-seed$seed" $device "seed=$seed weak=1 split=20 order=random" \
       "$OUT/$name-ptx --quick --seed ${seed}000"
   done
 done
 for name in $order; do
-  has "$TESTS" "$name" || continue
+  has "$TESTS" "$name" && [ -z "${ALL_TEXTS:-}" ] || continue
   add "$name-c" "$OUT/$name-c"
   few=""
-  [ $name = law ] && few=--quick # a law needs many texts, a fault of memory does not
+  case $name in law | filters | emitted) few=--quick ;; esac # laws need many texts, faults of memory do not
   if [ -n "$have_asan" ]; then add "$name-asan" "$OUT/$name-asan $few"
   else skip "$name-asan" "$CC has no AddressSanitizer"; fi
   if [ -n "$have_msan" ]; then add "$name-msan" "$OUT/$name-msan $few"

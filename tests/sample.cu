@@ -6,350 +6,9 @@
    shown in law.cu and numeric.cu. */
 
 #define T_INSIDE /* functions of the implementation are called */
-#include "batch.h"
-
-#include <math.h>
-
-/* ------------------------------------------------------------------------------------- scenes */
-
-/* What is unusual about the scores, as bits. */
-enum {
-    ODD_NAN = 1,       /* here and there a NaN */
-    ODD_MASK = 2,      /* most ids are -inf (probability 0) */
-    ODD_TOP = 4,       /* +inf, or a logit beyond the format, or a probability that is none */
-    ODD_EMPTY = 8,     /* rows without any finite entry */
-    ODD_TIES = 16,     /* few different values */
-    ODD_SAME = 32,     /* q = p */
-    ODD_DISJOINT = 64, /* where one has probability the other has none */
-    ODD_LIAR = 128,    /* q says nothing of the draft's origin */
-    ODD_ALL = 255,
-    ODD_ZEROS =
-        256, /* logits are 0, -0 or whole numbers below: the largest is anywhere, many times */
-    ODD_HALF = 512 /* a draft has about half of the weight: where it is rejected is felt */
-};
-
-enum { NO_DRAFT_SCORES = -1, NUM_RULES = SPECV_RULE_SCORE + 1 };
-
-typedef struct scene {
-    shape s;
-    int rule, target_dtype, draft_dtype;
-    unsigned odd;
-    float temperature; /* < 0: mixed, some of them 0 and some bad */
-    float spread;
-    int uniforms;   /* 1: given, 0: from seeds */
-    int gap;        /* elements behind every position's scores */
-    int offset;     /* elements before the first */
-    int null_extra; /* no logprob, no lse */
-    int num_sms;
-    int stream, step_row;
-    int slots; /* 1: the requests' values lie in slots, in any order, with noise between them */
-} scene;
-
-typedef struct stage {
-    scene c;
-    batch b;
-    t_buf target, draft, temperature, draft_temperature, seed, position, accept, sample, logprob,
-        lse, target_logprob, slot;
-    int num_slots; /* entries of per-request arrays */
-    void *scratch[2];
-    int64_t scratch_bytes;
-} stage;
-
-static uint32_t half_bits(float value) { /* toward zero; for test data only */
-    uint32_t bits = specv_float_bits(value), sign = bits >> 16 & 0x8000u;
-    int32_t exponent = (int32_t)(bits >> 23 & 255) - 112;
-    if (specv_i_is_nan(value)) return sign | 0x7e01u;
-    if (exponent >= 31) return sign | (bits << 1 == 0xff000000u ? 0x7c00u : 0x7bffu);
-    if (exponent <= 0) return sign;
-    return sign | (uint32_t)exponent << 10 | (bits >> 13 & 0x3ffu);
-}
-
-static void put_score(const t_buf *b, int dtype, int64_t at, float value) {
-    if (dtype == SPECV_LOGITS_F16)
-        ((uint16_t *)(void *)b->host)[at] = (uint16_t)half_bits(value);
-    else if (dtype == SPECV_LOGITS_BF16)
-        ((uint16_t *)(void *)b->host)[at] = (uint16_t)(specv_float_bits(value) >> 16);
-    else
-        ((float *)(void *)b->host)[at] = value;
-}
-
-static float normal(float deviation) {
-    double sum = 0;
-    for (int i = 0; i < 6; ++i) sum += t_uniform();
-    return (float)((sum - 3) * 1.4142) * deviation;
-}
-
-static float infinity(int sign) { return specv_bits_float(sign < 0 ? 0xff800000u : 0x7f800000u); }
-
-static float odd_top(int dtype) {
-    const float tops[] = {infinity(1), 1e30f, 3e6f, -1e30f};
-    const float no_probs[] = {infinity(1), -0.25f, 2.5f, infinity(-1)};
-    return dtype == SPECV_PROBS_F32 ? T_PICK(no_probs) : T_PICK(tops);
-}
-
-/* Scores of one position: `base` holds logits, `top` is to be the largest of them, or -1. */
-static void put_scores(const scene *c, const t_buf *b, int dtype, int64_t at, const float *base,
-                       int64_t top) {
-    const int probs = dtype == SPECV_PROBS_F32;
-    const int empty = c->odd & ODD_EMPTY && t_chance(15);
-    double sum = 0, largest = -1e30;
-    for (int64_t x = 0; x < c->s.vocab; ++x)
-        if (base[x] > largest) largest = base[x];
-    if (probs)
-        for (int64_t x = 0; x < c->s.vocab; ++x) sum += specv_exp2(base[x] * 0.25f);
-    for (int64_t x = 0; x < c->s.vocab; ++x) {
-        float value = base[x];
-        if (probs) value = (float)(specv_exp2(base[x] * 0.25f) / sum);
-        if (c->odd & ODD_ZEROS && value == 0 && t_chance(50)) value = -0.f;
-        if (x == top) value = probs ? 1.5f : (float)largest + 2;
-        if ((c->odd & ODD_MASK && t_chance(97) && x != top) || empty)
-            value = probs ? 0 : infinity(-1);
-        if (c->odd & ODD_NAN && t_chance(2) && x != top) value = specv_bits_float(0x7fc00000u);
-        put_score(b, dtype, at + x, value);
-    }
-    if (c->odd & ODD_TOP && t_chance(30))
-        for (int i = 0; i < 3; ++i) put_score(b, dtype, at + t_below(c->s.vocab), odd_top(dtype));
-}
-
-static float draw_temperature(const scene *c) {
-    const float odd[] = {0, 0, -0.f, 1e-6f, 0.01f, 0.3f, 0.7f, 1, 1.5f, 30, -1, 1e9f, 0};
-    if (c->temperature >= 0) return c->temperature;
-    return t_chance(10) ? specv_bits_float(0x7fc00000u) : T_PICK(odd);
-}
-
-/* Where position j of a row has its scores. */
-static int64_t scores_at(const stage *g, int row, int j, int of_draft) {
-    const int64_t pos_stride = g->c.s.vocab + g->c.gap;
-    const int64_t seq_stride = (g->c.s.max_draft + !of_draft) * pos_stride + 2 * g->c.gap;
-    if (g->c.s.layout == CSR)
-        return g->c.offset + (g->b.rows[row].first + (of_draft ? 0 : row) + j) * pos_stride;
-    return g->c.offset + row * seq_stride + j * pos_stride;
-}
-
-static t_buf new_scores(const stage *g, int dtype, int of_draft) {
-    const int64_t bytes = dtype == SPECV_LOGITS_F16 || dtype == SPECV_LOGITS_BF16 ? 2 : 4;
-    const int rows = g->c.s.batch, positions = g->c.s.max_draft + !of_draft;
-    int64_t end = 0;
-    if (g->c.s.layout == CSR)
-        end = (g->b.num_draft_tokens + (of_draft ? 0 : rows)) * (g->c.s.vocab + g->c.gap);
-    else if (rows > 0 && positions > 0)
-        end = scores_at(g, rows - 1, positions - 1, of_draft) - g->c.offset + g->c.s.vocab;
-    return t_in((g->c.offset + end) * bytes, 0);
-}
-
-static void put_position(stage *g, float *base, int row, int j, int has_draft) {
-    const scene *c = &g->c;
-    const truth *r = &g->b.rows[row];
-    const int64_t target_first = c->s.layout == CSR ? r->first + row : row * g->b.target_stride;
-    const int64_t token = get_token(&g->b.target, c->s.dtype, target_first + j);
-    const int64_t target_at = scores_at(g, row, j, 0);
-    const int sure = !(c->odd & ODD_ZEROS) && (c->rule == SPECV_RULE_GREEDY || t_chance(30));
-    for (int64_t x = 0; x < c->s.vocab; ++x) {
-        base[x] = normal(c->spread);
-        if (c->odd & (ODD_TIES | ODD_ZEROS)) base[x] = (float)(int)base[x];
-        if (c->odd & ODD_ZEROS && base[x] > 0) base[x] = -base[x];
-        if (c->odd & ODD_DISJOINT && x % 2) base[x] = -60;
-    }
-    if (c->odd & ODD_HALF && has_draft) {
-        const int64_t draft = get_token(&g->b.draft, c->s.dtype, r->first + j);
-        double sum = 0;
-        for (int64_t x = 0; x < c->s.vocab; ++x) sum += exp((double)base[x]);
-        if (draft >= 0 && draft < c->s.vocab) base[draft] = (float)log(sum);
-    }
-    put_scores(c, &g->target, c->target_dtype, target_at, base, sure ? token : -1);
-    if (!has_draft || c->draft_dtype < 0) return;
-    for (int64_t x = 0; x < c->s.vocab; ++x) {
-        if (c->odd & ODD_LIAR) base[x] = normal(c->spread);
-        if (!(c->odd & ODD_SAME)) base[x] += normal(0.3f * c->spread);
-        if (c->odd & ODD_DISJOINT) base[x] = x % 2 ? normal(c->spread) : -60;
-    }
-    put_scores(c, &g->draft, c->draft_dtype, scores_at(g, row, j, 1), base, -1);
-}
-
-/* Distinct slots, from a batch's worth more than there are rows; those of inert rows are noise. */
-static void draw_slots(stage *g) {
-    const int rows = g->c.s.batch;
-    int32_t *slot;
-    g->slot = t_in(4 * (int64_t)rows, 0);
-    g->num_slots = 2 * rows + 1;
-    slot = (int32_t *)(void *)g->slot.host;
-    for (int row = 0; row < rows; ++row) {
-        int again = 1;
-        while (again) {
-            slot[row] = (int32_t)t_below(g->num_slots);
-            again = 0;
-            for (int before = 0; before < row; ++before) again |= slot[before] == slot[row];
-        }
-    }
-    for (int row = 0; row < rows; ++row)
-        if (!g->b.rows[row].live) slot[row] = (int32_t)t_random();
-}
-
-/* Where the row's request has its values; -1: an inert row's, nowhere. */
-static int slot_of(const stage *g, int row) {
-    if (!g->slot.host) return row;
-    return g->b.rows[row].live ? word_at(&g->slot, row) : -1;
-}
-
-/* Per-request values: noise everywhere, then those of the rows. */
-static void put_requests(stage *g) {
-    const uint64_t noise = t_random();
-    for (int slot = 0; slot < g->num_slots; ++slot) {
-        ((float *)(void *)g->temperature.host)[slot] = NAN;
-        if (g->draft_temperature.host) ((float *)(void *)g->draft_temperature.host)[slot] = NAN;
-        ((uint64_t *)(void *)g->seed.host)[slot] = noise + (uint64_t)slot;
-        ((int32_t *)(void *)g->position.host)[slot] = slot;
-    }
-    for (int row = 0; row < g->c.s.batch; ++row) {
-        const int slot = slot_of(g, row);
-        if (slot < 0) continue;
-        ((float *)(void *)g->temperature.host)[slot] = draw_temperature(&g->c);
-        if (g->draft_temperature.host)
-            ((float *)(void *)g->draft_temperature.host)[slot] = draw_temperature(&g->c);
-        ((uint64_t *)(void *)g->seed.host)[slot] = t_random();
-        ((int32_t *)(void *)g->position.host)[slot] = (int32_t)t_below(100000);
-    }
-}
-
-static void stage_make(stage *g, const scene *c) {
-    const int64_t rows = c->s.batch;
-    float *base = (float *)malloc(sizeof(float) * (size_t)(c->s.vocab + 1));
-    if (!base) t_die(__FILE__, __LINE__, "malloc", "no memory");
-    memset(g, 0, sizeof *g);
-    g->c = *c;
-    if (c->rule == SPECV_RULE_SCORE) g->c.draft_dtype = NO_DRAFT_SCORES;
-    c = &g->c;
-    batch_make(&g->b, &c->s);
-    g->target = new_scores(g, c->target_dtype, 0);
-    if (c->draft_dtype >= 0) g->draft = new_scores(g, c->draft_dtype, 1);
-    for (int row = 0; row < rows; ++row)
-        for (int j = 0; g->b.rows[row].first >= 0 && j <= g->b.rows[row].n_draft; ++j)
-            put_position(g, base, row, j, j < g->b.rows[row].n_draft);
-    free(base);
-    g->num_slots = c->s.batch;
-    if (c->slots) draw_slots(g);
-    g->temperature = t_in(4 * (int64_t)g->num_slots, 0);
-    if (t_chance(50)) g->draft_temperature = t_in(4 * (int64_t)g->num_slots, 0);
-    g->seed = t_in(8 * (int64_t)g->num_slots, 0);
-    g->position = t_in(4 * (int64_t)g->num_slots, 0);
-    put_requests(g);
-    if (c->uniforms) {
-        const int64_t count = (int64_t)(g->b.draft.bytes / (c->s.dtype == SPECV_I64 ? 8 : 4));
-        g->accept = t_in(4 * count, 0);
-        g->sample = t_in(4 * rows, 0);
-        for (int64_t i = 0; i < count; ++i)
-            ((float *)(void *)g->accept.host)[i] =
-                t_chance(5) ? 0 : (float)t_below(1 << 24) * 5.9604644775390625e-8f;
-        for (int64_t i = 0; i < rows; ++i)
-            ((float *)(void *)g->sample.host)[i] =
-                t_chance(10) ? (t_chance(50) ? 0 : 1 - 5.9604644775390625e-8f) : (float)t_uniform();
-    }
-    if (!c->null_extra) g->logprob = t_out(4 * rows, 0), g->lse = t_out(4 * rows, 0);
-    if (c->rule == SPECV_RULE_SCORE) g->target_logprob = t_out(4 * rows * c->s.max_draft, 0);
-}
-
-static specv_verify_sample_desc stage_describe(const stage *g, int side) {
-    const int64_t pos_stride = g->c.s.vocab + g->c.gap;
-    specv_verify_sample_desc d = SPECV_ZERO;
-    d.verify = batch_describe(&g->b, side);
-    d.verify.rows.slot = (const int32_t *)t_at(&g->slot, side);
-    d.verify.rows.num_slots = g->slot.host ? g->num_slots : 0;
-    d.verify.target_tokens = NULL;
-    d.verify.target_stride_elems = 0;
-    d.target.dtype = g->c.target_dtype;
-    d.target.data = t_at(&g->target, side);
-    if (d.target.data)
-        d.target.data = (const char *)d.target.data +
-                        g->c.offset * (int64_t)specv_i_score_bytes(g->c.target_dtype);
-    if (g->c.draft_dtype >= 0 && g->draft.host) {
-        d.draft.dtype = g->c.draft_dtype;
-        d.draft.data = (const char *)t_at(&g->draft, side) +
-                       g->c.offset * (int64_t)specv_i_score_bytes(g->c.draft_dtype);
-    }
-    if (g->c.gap) {
-        d.target.pos_stride_elems = d.draft.pos_stride_elems = pos_stride;
-        if (g->c.s.layout != CSR) {
-            d.target.seq_stride_elems = (g->c.s.max_draft + 1) * pos_stride + 2 * g->c.gap;
-            d.draft.seq_stride_elems = g->c.s.max_draft * pos_stride + 2 * g->c.gap;
-        }
-    }
-    d.temperature = (const float *)t_at(&g->temperature, side);
-    d.draft_temperature = (const float *)t_at(&g->draft_temperature, side);
-    d.seed = (const uint64_t *)t_at(&g->seed, side);
-    d.position = (const int32_t *)t_at(&g->position, side);
-    d.accept_uniform = (const float *)t_at(&g->accept, side);
-    d.sample_uniform = (const float *)t_at(&g->sample, side);
-    d.logprob = (float *)t_at(&g->logprob, side);
-    d.lse = (float *)t_at(&g->lse, side);
-    d.target_logprob = (float *)t_at(&g->target_logprob, side);
-    d.rule = g->c.rule;
-    d.num_sms = g->c.num_sms;
-    d.stream = g->c.stream;
-    d.step_row = g->c.step_row;
-    return d;
-}
-
-/* The reference needs no scratch memory, but a descriptor must name some. */
-static void *no_scratch(void) {
-    static char memory[16 + 16];
-    return memory + (16 - (size_t)memory % 16);
-}
-
-static void run_reference(const stage *g) {
-    specv_verify_sample_desc d = stage_describe(g, T_HOST_SIDE);
-    d.scratch = no_scratch();
-    d.scratch_bytes = INT64_MAX;
-    CHECK_EQ(specv_ref_verify_sample(&d), SPECV_OK, -1);
-}
-
-#if T_DEVICE
-enum { SCRATCH_GUARD = 16 }; /* bytes behind scratch memory that nobody may write */
-
-/* Scratch memory as a caller has to prepare it: tickets are zero, the rest was never written, so
-   that the interpreter and initcheck see it if a kernel reads what no kernel wrote. To be freed. */
-static void *new_scratch(int64_t bytes) {
-    char *scratch;
-    T_CUDA(cudaMalloc((void **)&scratch, (size_t)bytes + SCRATCH_GUARD));
-    T_CUDA(cudaMemset(scratch, 0, SPECV_TICKET_BYTES));
-    T_CUDA(cudaMemset(scratch + bytes, T_POISON, SCRATCH_GUARD));
-    return scratch;
-}
-
-/* The device's descriptor, with scratch memory of its own. */
-static specv_verify_sample_desc describe_device(const stage *g) {
-    specv_verify_sample_desc d = stage_describe(g, T_DEVICE_SIDE);
-    d.scratch_bytes =
-        specv_verify_sample_scratch_bytes(g->c.s.batch, g->c.s.max_draft, g->c.s.vocab);
-    d.scratch = new_scratch(d.scratch_bytes);
-    return d;
-}
-#endif
-
-/* The device says what the reference has said. */
-static void run_device(const stage *g) {
-#if T_DEVICE
-    specv_verify_sample_desc d = describe_device(g);
-    CHECK_EQ(specv_verify_sample(&d, 0), SPECV_OK, -1);
-    t_check_device();
-    T_CUDA(cudaFree(d.scratch));
-#else
-    (void)g;
-#endif
-}
+#include "scores.h"
 
 /* ---- rule SCORE against long double */
-
-static float get_score(const t_buf *b, int dtype, int64_t at) {
-    uint32_t code, sign, exponent;
-    if (dtype == SPECV_LOGITS_F32 || dtype == SPECV_PROBS_F32)
-        return ((const float *)(const void *)b->host)[at];
-    code = ((const uint16_t *)(const void *)b->host)[at];
-    if (dtype == SPECV_LOGITS_BF16) return specv_bits_float(code << 16);
-    sign = code >> 15 << 31, exponent = code >> 10 & 31;
-    if (exponent == 0) return 0; /* half_bits makes no others */
-    if (exponent == 31) exponent = 143;
-    return specv_bits_float(sign | (exponent + 112) << 23 | (code & 1023) << 13);
-}
 
 /* ln p(token) at a position; *bound: how far the kit may be from it, -1: anything far below 0. */
 static long double log_p(const stage *g, int row, int j, int64_t token, long double *bound) {
@@ -445,6 +104,32 @@ static void check_scored(const stage *g) {
     CHECK(1);
 }
 
+/* ln p of every emitted token, in long double; 0 where there is none. */
+static void check_out_logprobs(const stage *g) {
+    const int columns = g->c.s.max_draft + 1;
+    for (int row = 0; row < g->c.s.batch; ++row) {
+        const truth *r = &g->b.rows[row];
+        const int accepted = word_at(&g->b.accepted, row);
+        int wrong = -1;
+        for (int j = 0; j < columns; ++j) {
+            const float p =
+                ((const float *)(const void *)g->out_logprob.host)[(int64_t)row * columns + j];
+            long double want = 0, bound = 0;
+            if (j < accepted && g->c.rule != SPECV_RULE_GREEDY) /* then it is 1 */
+                want = log_p(g, row, j, get_token(&g->b.draft, g->c.s.dtype, r->first + j), &bound);
+            else if (j == accepted && g->logprob.host) /* the same number */
+                want = ((const float *)(const void *)g->logprob.host)[row];
+            else if (j == accepted)
+                continue;
+            if (bound < 0     ? !(p < -100000) && p != want
+                : isinf(want) ? !(isinf(p) && p < 0)
+                              : !(fabsl(p - want) <= bound))
+                wrong = j;
+        }
+        CHECK_EQ(wrong, -1, row);
+    }
+}
+
 static void scene_run(const scene *c) {
     static const char *const rules[] = {"token", "block", "coupled", "greedy", "score"};
     stage g;
@@ -469,75 +154,21 @@ static void scene_run(const scene *c) {
         if (!(c->odd & ODD_NAN)) batch_check(&g.b, NULL);
     }
     if (c->rule == SPECV_RULE_SCORE) check_scored(&g);
+    if (g.out_logprob.host) check_out_logprobs(&g);
     t_check_host();
 #if T_DEVICE
     {
         specv_verify_sample_desc d = describe_device(&g);
-        static char tickets[SPECV_TICKET_BYTES];
-        char guard[SCRATCH_GUARD];
-        int sum = 0;
         CHECK_EQ(specv_verify_sample(&d, 0), SPECV_OK, -1);
         if (!(is_known && c->odd & ODD_NAN)) t_check_device();
         batch_poison_device(&g.b); /* again, with the scratch as it was left */
         CHECK_EQ(specv_verify_sample(&d, 0), SPECV_OK, -1);
         if (!(is_known && c->odd & ODD_NAN)) t_check_device();
-        T_CUDA(cudaMemcpy(tickets, d.scratch, sizeof tickets, cudaMemcpyDeviceToHost));
-        for (int i = 0; i < SPECV_TICKET_BYTES; ++i) sum += tickets[i] != 0;
-        CHECK_EQ(sum, 0, -1);
-        T_CUDA(cudaMemcpy(guard, (char *)d.scratch + d.scratch_bytes, sizeof guard,
-                          cudaMemcpyDeviceToHost));
-        for (int i = 0; i < SCRATCH_GUARD; ++i) CHECK_EQ((uint8_t)guard[i], T_POISON, i);
+        check_scratch(d.scratch, d.scratch_bytes);
         T_CUDA(cudaFree(d.scratch));
     }
 #endif
     batch_free(&g.b);
-}
-
-static scene plain_scene(int num_rows, int max_draft, int vocab) {
-    scene c;
-    memset(&c, 0, sizeof c);
-    c.s.batch = num_rows, c.s.max_draft = max_draft, c.s.vocab = vocab;
-    c.draft_dtype = SPECV_LOGITS_F32;
-    c.temperature = 1, c.spread = 3;
-    c.num_sms = 8;
-    return c;
-}
-
-/* Endings that logits can lead to: a target outside the vocabulary is not one of them. */
-enum {
-    SCORE_ENDINGS = ALL_ENDINGS & ~(1 << END_BONUS_BAD | 1 << END_REJECT_BAD | 1 << END_BOTH_BAD)
-};
-
-static const int vocabs[] = {1, 2, 3, 31, 33, 127, 1000, 1023, 1024, 1025, 2048, 2500, 4097};
-
-static scene random_scene(int turn) {
-    scene c = plain_scene((int)t_between(1, 6), (int)t_below(6), 8);
-    c.s.vocab = t_chance(60) ? T_PICK(vocabs) : t_between(1, 1500);
-    c.rule = turn % NUM_RULES;
-    c.target_dtype = (int)t_below(4);
-    c.draft_dtype = (int)t_between(NO_DRAFT_SCORES, 3);
-    c.s.dtype = t_chance(50) ? SPECV_I64 : SPECV_I32;
-    c.s.layout = (layout)t_below(NUM_LAYOUTS);
-    c.s.endings = t_chance(30) ? (unsigned)SCORE_ENDINGS : 0;
-    if (c.s.vocab < 8) c.s.endings = 0; /* too few ids for what those ask for */
-    if (c.s.vocab == 1) c.s.spread = SPREAD_ALL;
-    c.s.num_eos = c.s.vocab >= 8 && t_chance(50) ? (int)t_between(1, 4) : 0;
-    c.s.has_num_active = t_chance(20), c.s.num_active = (int)t_between(-1, c.s.batch + 1);
-    c.s.outputs = t_chance(30) ? (unsigned)t_between(1, OUT_ALL) : 0;
-    if (c.s.layout != CSR && t_chance(30)) c.s.draft_gap = (int)t_below(4), c.s.out_gap = 3;
-    c.temperature = t_chance(40) ? -1.f : t_chance(50) ? 1.f : 0.6f;
-    c.spread = t_chance(30) ? 0.02f : t_chance(20) ? 20 : 3;
-    c.odd = t_chance(50) ? 0 : 1u << t_below(8);
-    if (t_chance(15)) c.odd = (unsigned)t_below(ODD_ALL + 1);
-    c.s.keep_status = !c.odd && t_chance(30);
-    c.uniforms = t_chance(40);
-    c.gap = t_chance(40) ? (int)t_below(20) : 0;
-    c.offset = t_chance(40) ? (int)t_below(16) : 0;
-    c.null_extra = t_chance(20);
-    c.num_sms = t_chance(20) ? 1 : (int)t_between(1, 40);
-    c.stream = t_chance(20), c.step_row = t_chance(20) ? (int)t_below(9) : 0;
-    c.slots = t_chance(40);
-    return c;
 }
 
 static void test_types(void) {
@@ -1467,8 +1098,6 @@ static void test_uniforms(void) {
 
 /* --------------------------------------------------------------------------------- validation */
 
-static double storage[64]; /* something to point to: nothing of it is read or written */
-
 static void *misaligned(void) { return (char *)storage + 1; }
 
 static specv_verify_sample_desc valid_desc(void) {
@@ -1493,22 +1122,6 @@ static specv_verify_sample_desc valid_desc(void) {
         if ((code) != SPECV_OK) CHECK_EQ(specv_ref_verify_sample(&d), code, -1);                   \
         if ((code) != SPECV_OK) CHECK_EQ(launch(&d), code, -1);                                    \
     } while (0)
-
-static int launch(const specv_verify_sample_desc *d) {
-#if T_DEVICE
-    return specv_verify_sample(d, 0);
-#else
-    return specv_ref_verify_sample(d);
-#endif
-}
-
-static int launch_sample(const specv_sample_desc *d) {
-#if T_DEVICE
-    return specv_sample(d, 0);
-#else
-    return specv_ref_sample(d);
-#endif
-}
 
 #define EXPECT_SAMPLE(code, change)                                                                \
     do {                                                                                           \
@@ -1569,6 +1182,34 @@ static void test_validation(void) {
             d.draft.seq_stride_elems = 700));
     EXPECT(SPECV_ERR_SIZE, d.target.pos_stride_elems = INT64_MAX / 64);
     EXPECT(SPECV_ERR_SIZE, d.target.seq_stride_elems = INT64_MAX / 8);
+    EXPECT(SPECV_ERR_LOGPROB, d.emitted.logprob = (float *)misaligned());
+    EXPECT(SPECV_ERR_FILTERS, d.filters.top_k = (int32_t *)misaligned());
+    EXPECT(SPECV_ERR_FILTERS, d.filters.top_p = (float *)misaligned());
+    EXPECT(SPECV_ERR_FILTERS, d.draft_filters.min_p = (float *)misaligned());
+    EXPECT(SPECV_ERR_FILTERS, d.filters.order = 3);
+    EXPECT(SPECV_ERR_FILTERS, d.draft_filters.order = -1);
+    EXPECT(SPECV_OK, (d.filters.top_k = (int32_t *)storage, d.filters.order = 2));
+    EXPECT(SPECV_OK, (d.filters.top_p = (float *)storage, d.target.dtype = SPECV_PROBS_F32));
+    EXPECT(SPECV_ERR_FILTERS, (d.draft_filters.top_k = (int32_t *)storage, d.draft.data = NULL));
+    EXPECT(SPECV_ERR_MASK, d.filters.mask = (uint32_t *)misaligned());
+    EXPECT(SPECV_ERR_MASK, (d.filters.mask = (uint32_t *)storage, d.filters.num_mask_rows = 4,
+                            d.filters.mask_row = (int32_t *)misaligned()));
+    EXPECT(SPECV_ERR_MASK, d.filters.mask_row = (int32_t *)storage);
+    EXPECT(SPECV_ERR_MASK, d.filters.num_mask_rows = 4);
+    EXPECT(SPECV_ERR_MASK, d.filters.mask_stride_words = 4);
+    EXPECT(SPECV_OK, d.filters.mask = (uint32_t *)storage);
+    EXPECT(SPECV_ERR_MASK, (d.filters.mask = (uint32_t *)storage, d.filters.mask_stride_words = 3));
+    EXPECT(SPECV_OK, (d.filters.mask = (uint32_t *)storage, d.filters.mask_stride_words = 4));
+    EXPECT(SPECV_ERR_MASK,
+           (d.filters.mask = (uint32_t *)storage, d.filters.mask_stride_words = -1));
+    EXPECT(SPECV_ERR_MASK, (d.filters.mask = (uint32_t *)storage, d.filters.num_mask_rows = 3));
+    EXPECT(SPECV_ERR_MASK, (d.filters.mask = (uint32_t *)storage, d.filters.num_mask_rows = -1));
+    EXPECT(SPECV_ERR_MASK,
+           (d.filters.mask = (uint32_t *)storage, d.filters.mask_row = (int32_t *)storage));
+    EXPECT(SPECV_OK, (d.filters.mask = (uint32_t *)storage, d.filters.num_mask_rows = 1,
+                      d.filters.mask_row = (int32_t *)storage));
+    EXPECT(SPECV_ERR_SIZE,
+           (d.filters.mask = (uint32_t *)storage, d.filters.mask_stride_words = INT64_MAX / 16));
     EXPECT(SPECV_ERR_TEMPERATURE, d.temperature = (float *)misaligned());
     EXPECT(SPECV_ERR_TEMPERATURE, d.draft_temperature = (float *)misaligned());
     EXPECT(SPECV_ERR_SEED, d.seed = (uint64_t *)misaligned());

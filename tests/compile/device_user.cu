@@ -40,7 +40,10 @@ static __device__ int vocabulary(const int32_t *in) {
     specv_tile tile;
     specv_warp_load_tile(score, in, SPECV_LOGITS_BF16, 2048, 0);
     tile = specv_warp_tile_stats(score, 8, 0, SPECV_TILE_SUM | SPECV_TILE_SCORE, &scale, &noise);
-    return specv_warp_merge_tiles(&tile, 1, SPECV_TILE_SUM | SPECV_TILE_SCORE, 0, &scale).id;
+    const specv_distribution row =
+        specv_warp_merge_tiles(&tile, 1, SPECV_TILE_SUM | SPECV_TILE_SCORE, 0, &scale);
+    const float bound = specv_warp_filter_bound(&tile, 1, &row, &scale, 50, 0.9f, 0.1f);
+    return row.id + (int)specv_float_bits(bound);
 }
 
 /* A KV row in a cache of 64 positions a sequence: what an attention kernel calls. */

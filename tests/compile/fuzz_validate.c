@@ -107,8 +107,9 @@ static void rules_of_scores(const specv_scores *s, const specv_rows *r, int64_t 
     const wide pos = s->pos_stride_elems ? s->pos_stride_elems : vocab;
     const wide sequence = s->seq_stride_elems ? s->seq_stride_elems : positions * pos;
     /* One row of an empty batch, too: its stride is computed. */
+    const wide beyond = positions > r->max_draft ? r->batch : 0; /* rows with one more */
     const wide rows =
-        csr ? (wide)r->num_draft_tokens + r->batch : (r->batch ? r->batch : 1) * positions;
+        csr ? (wide)r->num_draft_tokens + beyond : (r->batch ? r->batch : 1) * positions;
     const int narrow = s->dtype == SPECV_LOGITS_F16 || s->dtype == SPECV_LOGITS_BF16;
     if (!aligned(s->data, narrow ? 2 : 4)) broken[-code] = 1;
     RULE(s->reserved == 0, CANARY);
@@ -122,6 +123,47 @@ static void rules_of_scores(const specv_scores *s, const specv_rows *r, int64_t 
     }
 }
 
+static wide mask_rows(const specv_filters *f, const specv_rows *r, wide positions) {
+    if (f->mask_row) return f->num_mask_rows;
+    return is_csr(r) ? (wide)r->num_draft_tokens + (positions > r->max_draft ? r->batch : 0)
+                     : r->batch * positions;
+}
+
+static int has_filters(const specv_filters *f) {
+    return f->mask || f->top_k || f->top_p || f->min_p;
+}
+
+static void rules_of_filters(const specv_filters *f, const specv_scores *s, const specv_rows *r,
+                             int64_t vocab, wide positions) {
+    const wide words = ((wide)vocab + 31) / 32, rows = mask_rows(f, r, positions);
+    RULE(aligned(f->top_k, 4) && aligned(f->top_p, 4) && aligned(f->min_p, 4), FILTERS);
+    RULE(f->order >= 0 && f->order <= 2, FILTERS);
+    RULE(!has_filters(f) || s->data || r->batch == 0, FILTERS);
+    RULE(aligned(f->mask, 4) && aligned(f->mask_row, 4), MASK);
+    RULE(f->num_mask_rows >= 0 && f->mask_stride_words >= 0, MASK);
+    if (f->mask) {
+        RULE(f->mask_stride_words == 0 || f->mask_stride_words >= words, MASK);
+        RULE(f->mask_row ? f->num_mask_rows || r->batch == 0
+                         : f->num_mask_rows == 0 || f->num_mask_rows >= rows,
+             MASK);
+        RULE((rows ? rows : 1) * (f->mask_stride_words ? f->mask_stride_words : words) <=
+                 INT64_MAX / 4,
+             SIZE);
+    } else {
+        RULE(!f->mask_row && f->num_mask_rows == 0 && f->mask_stride_words == 0, MASK);
+    }
+}
+
+/* tokens: where those are that it tells of. ln p alone of their own law needs them not. */
+static void rules_of_emitted(const specv_emitted *e, const void *tokens, int batch) {
+    const int tells = e->rank || e->top_id || e->top_logprob || (e->logprob && e->raw);
+    RULE(aligned(e->logprob, 4) && aligned(e->rank, 4) && aligned(e->top_id, 4), LOGPROB);
+    RULE(aligned(e->top_logprob, 4) && aligned(e->num_top, 4), LOGPROB);
+    RULE(e->max_top >= (e->top_id || e->top_logprob) && e->max_top <= 32, LOGPROB);
+    RULE(e->raw == 0 || e->raw == 1, LOGPROB);
+    RULE(batch <= 0 || tokens || !tells, LOGPROB);
+}
+
 /* What the descriptors of A2 to A5 and of A8 have in common. */
 #define RULES_OF_REQUEST(d, batch, needs_seed)                                                     \
     RULE(aligned((d)->seed, 8) && ((batch) <= 0 || (d)->seed || !(needs_seed)), SEED);             \
@@ -132,6 +174,12 @@ static void rules_of_scores(const specv_scores *s, const specv_rows *r, int64_t 
     RULE((d)->step_row >= 0, STREAM);                                                              \
     RULE((d)->num_sms >= 0 && (d)->num_sms < 65536, NUM_SMS)
 
+/* Draft rows have statistics: of logits, and of probabilities that filters make weights. */
+static int has_draft_rows(const specv_verify_sample_desc *d) {
+    return d->draft.data && (d->draft.dtype != SPECV_PROBS_F32 || has_filters(&d->filters) ||
+                             has_filters(&d->draft_filters));
+}
+
 /* What a descriptor needs: tickets, plans, prefixes, then rows, tiles and residuals from the next
    multiple of 16 on. */
 static wide scratch_of(const specv_verify_sample_desc *d) {
@@ -139,10 +187,11 @@ static wide scratch_of(const specv_verify_sample_desc *d) {
     const wide rows =
         r->batch + (is_csr(r) ? (wide)r->num_draft_tokens : (wide)r->batch * (wide)r->max_draft);
     const wide tiles = ((wide)d->verify.vocab + 1023) / 1024;
-    const wide all = d->draft.data && d->draft.dtype != SPECV_PROBS_F32 ? 2 * rows : rows;
+    const wide all = has_draft_rows(d) ? 2 * rows : rows;
     wide bytes = SPECV_TICKET_BYTES + r->batch * (wide)sizeof(specv_i_outcome) + rows * 4;
     while (bytes % 16) bytes += 1;
-    bytes += all * (wide)(sizeof(specv_distribution)) + all * tiles * (wide)sizeof(specv_tile);
+    bytes += all * (wide)(sizeof(specv_distribution)) + all * 8; /* where filters end it */
+    bytes += all * tiles * (wide)sizeof(specv_tile);
     if (d->draft.data || d->target.dtype == SPECV_PROBS_F32)
         bytes += rows * tiles * (wide)sizeof(specv_i_residual);
     return bytes;
@@ -156,6 +205,7 @@ static void rules_of_scratch(const specv_verify_sample_desc *d) {
 
 static void rules_of_sampled(const specv_verify_sample_desc *d) {
     const specv_verify_greedy_desc *v = &d->verify;
+    const wide positions = (wide)v->rows.max_draft + (d->bonus_token ? 0 : 1);
     const int judges = d->rule == SPECV_RULE_TOKEN || d->rule == SPECV_RULE_BLOCK;
     const int scores = d->rule == SPECV_RULE_SCORE; /* takes no test, only draws */
     const int draws = (judges || scores) &&
@@ -167,14 +217,18 @@ static void rules_of_sampled(const specv_verify_sample_desc *d) {
     RULE(!scores || !d->draft.data, DRAFT);
     RULE(aligned(d->target_logprob, 4) && (scores || !d->target_logprob), LOGPROB);
     RULE(v->vocab >= 1 && v->vocab <= 1 << 22, VOCAB);
-    rules_of_scores(&d->target, &v->rows, v->vocab, (wide)v->rows.max_draft + 1, SPECV_ERR_TARGET);
+    rules_of_scores(&d->target, &v->rows, v->vocab, positions, SPECV_ERR_TARGET);
     rules_of_scores(&d->draft, &v->rows, v->vocab, v->rows.max_draft, SPECV_ERR_DRAFT);
     RULE(v->rows.batch <= 0 || d->target.data, TARGET);
+    RULE(aligned(d->bonus_token, v->token_dtype == SPECV_I64 ? 8 : 4), TOKEN);
+    rules_of_filters(&d->filters, &d->target, &v->rows, v->vocab, positions);
+    rules_of_filters(&d->draft_filters, &d->draft, &v->rows, v->vocab, v->rows.max_draft);
+    rules_of_emitted(&d->emitted, v->out_tokens, v->rows.batch);
     RULES_OF_REQUEST(d, v->rows.batch, draws || d->rule == SPECV_RULE_COUPLED);
     RULE(aligned(d->draft_temperature, 4), TEMPERATURE);
     RULE(aligned(d->accept_uniform, 4) && aligned(d->sample_uniform, 4), UNIFORM);
     RULE(d->stream == 0 || d->stream == 1, STREAM);
-    RULE(!d->max_prob || v->rows.max_draft == 0, MAX_PROB);
+    RULE(!d->max_prob || (v->rows.max_draft == 0 && !d->bonus_token), MAX_PROB);
     rules_of_scratch(d);
 }
 
@@ -196,6 +250,8 @@ static void rules_of_sample(const specv_sample_desc *d) {
     RULE(d->vocab >= 1 && d->vocab <= 1 << 22, VOCAB);
     rules_of_scores(&d->scores, &rows, d->vocab, 1, SPECV_ERR_TARGET);
     RULE(d->batch <= 0 || d->scores.data, TARGET);
+    rules_of_filters(&d->filters, &d->scores, &rows, d->vocab, 1);
+    rules_of_emitted(&d->emitted, d->token, d->batch);
     RULE(aligned(d->uniform, 4), UNIFORM);
     RULE(d->stream >= 0 && d->stream <= (d->method == SPECV_SAMPLE_GUMBEL ? 2 : 1), STREAM);
     RULES_OF_REQUEST(d, d->batch, d->method == SPECV_SAMPLE_GUMBEL || !d->uniform);
@@ -321,9 +377,15 @@ static void reach_of_verify(const specv_verify_greedy_desc *d) {
 
 static void reach_of_scores(const specv_scores *s, const specv_rows *r, wide positions) {
     const wide sequence = s->seq_stride_elems, pos = s->pos_stride_elems;
-    const wide end = is_csr(r) ? (r->num_draft_tokens + r->batch) * pos : r->batch * sequence;
+    const wide beyond = positions > r->max_draft ? r->batch : 0;
+    const wide end = is_csr(r) ? (r->num_draft_tokens + beyond) * pos : r->batch * sequence;
     if (end > INT64_MAX / 4) fail("a score is out of reach", 0);
     if (!is_csr(r) && positions * pos > sequence + pos) fail("rows of scores overlap", 0);
+}
+
+static void reach_of_masks(const specv_filters *f, const specv_rows *r, wide positions) {
+    if (f->mask && !fits(mask_rows(f, r, positions) * f->mask_stride_words * 4))
+        fail("a mask is out of reach", 0);
 }
 
 /* The areas of scratch memory are aligned, lie one behind the other, and each holds what it is for.
@@ -331,18 +393,19 @@ static void reach_of_scores(const specv_scores *s, const specv_rows *r, wide pos
 static void reach_of_scratch(const specv_verify_sample_desc *d, int64_t enough) {
     const specv_rows *r = &d->verify.rows;
     const specv_i_scratch s = specv_i_scratch_layout(d);
-    const int draft_logits = d->draft.data && d->draft.dtype != SPECV_PROBS_F32;
     const int residuals = d->draft.data || d->target.dtype == SPECV_PROBS_F32;
     const wide drafts = is_csr(r) ? r->num_draft_tokens : (wide)r->batch * r->max_draft;
     const wide rows = drafts + r->batch, tiles = (d->verify.vocab + 1023) / 1024;
-    const wide all = draft_logits ? rows + rows : rows;
-    const wide start[] = {s.plans, s.prefixes, s.rows, s.tiles, s.residuals, s.bytes};
-    const wide size[] = {r->batch * (wide)sizeof(specv_i_outcome), rows * 4,
+    const wide all = has_draft_rows(d) ? rows + rows : rows;
+    const wide start[] = {s.plans, s.prefixes, s.rows, s.least, s.tiles, s.residuals, s.bytes};
+    const wide size[] = {r->batch * (wide)sizeof(specv_i_outcome),
+                         rows * 4,
                          all * (wide)sizeof(specv_distribution),
+                         all * 8,
                          all * tiles * (wide)sizeof(specv_tile),
                          residuals ? rows * tiles * (wide)sizeof(specv_i_residual) : 0};
     if (s.plans < SPECV_TICKET_BYTES || s.num_tiles != tiles) fail("tickets or tiles", 0);
-    for (int i = 0; i < 5; ++i)
+    for (int i = 0; i < 6; ++i)
         if (start[i] % (i < 2 ? 4 : 8) || start[i] + size[i] > start[i + 1])
             fail("scratch memory overlaps or is not aligned", 0);
     if (s.bytes > enough || s.bytes != scratch_of(d)) fail("another size of scratch memory", 0);
@@ -444,20 +507,45 @@ static void fill_scores(specv_scores *s, const specv_rows *r, int64_t vocab, int
     s->reserved = (uint32_t)field(0);
 }
 
+static void fill_filters(specv_filters *f, int64_t vocab) {
+    if (take(1) < 128) return;
+    f->top_k = (const int32_t *)maybe(), f->top_p = (const float *)maybe();
+    f->min_p = (const float *)maybe(), f->order = field32((int32_t)take(1) % 3);
+    if (take(1) < 128) return;
+    f->mask = (const uint32_t *)pointer();
+    if (take(1) < 128) f->mask_row = (const int32_t *)pointer();
+    f->num_mask_rows = field32(f->mask_row || take(1) < 128 ? 1 << (take(1) & 15) : 0);
+    f->mask_stride_words = field((take(1) & 1) * ((vocab & 0x3fffff) / 32 + 1));
+}
+
+static void fill_emitted(specv_emitted *e, void **tokens) {
+    if (take(1) < 128) e->logprob = (float *)pointer();
+    if (take(1) < 128) return;
+    e->rank = (int32_t *)maybe(), e->num_top = (const int32_t *)maybe();
+    e->raw = field32((int32_t)take(1) & 1), e->max_top = field32((int32_t)take(1) % 34);
+    if (e->max_top || take(1) < 8)
+        e->top_id = (int32_t *)maybe(), e->top_logprob = (float *)maybe();
+    if (take(1) < 250) *tokens = pointer();
+}
+
 static void fill_sampled(specv_verify_sample_desc *d) {
     specv_rows *r = &d->verify.rows;
     fill_rows(r), fill_verify(&d->verify);
     d->verify.target_tokens = take(1) < 250 ? NULL : pointer();
-    fill_scores(&d->target, r, d->verify.vocab, (int64_t)r->max_draft + 1);
+    if (take(1) < 64) d->bonus_token = pointer();
+    fill_scores(&d->target, r, d->verify.vocab, (int64_t)r->max_draft + !d->bonus_token);
     fill_scores(&d->draft, r, d->verify.vocab, r->max_draft);
     if (take(1) < 64) d->draft.data = NULL;
+    fill_filters(&d->filters, d->verify.vocab);
+    if (d->draft.data || take(1) < 4) fill_filters(&d->draft_filters, d->verify.vocab);
+    fill_emitted(&d->emitted, &d->verify.out_tokens);
     d->temperature = (const float *)maybe(), d->draft_temperature = (const float *)maybe();
     if (take(1) < 224) d->seed = (const uint64_t *)pointer();
     d->position = (const int32_t *)pointer();
     d->accept_uniform = (const float *)maybe(), d->sample_uniform = (const float *)maybe();
     d->logprob = (float *)maybe(), d->lse = (float *)maybe();
     d->rule = field32((int32_t)take(1) % 5), d->stream = field32((int32_t)take(1) & 1);
-    if (r->max_draft == 0 || take(1) < 4) d->max_prob = (float *)maybe();
+    if ((r->max_draft == 0 && !d->bonus_token) || take(1) < 4) d->max_prob = (float *)maybe();
     if (d->rule == SPECV_RULE_SCORE && take(1) < 250) d->draft.data = NULL;
     if (d->rule == SPECV_RULE_SCORE || take(1) < 4) d->target_logprob = (float *)maybe();
     d->num_sms = field32(132), d->step_row = field32((int32_t)take(1));
@@ -471,7 +559,9 @@ static void fill_sample(specv_sample_desc *d) {
     specv_rows dense = {0};
     d->batch = field32((int32_t)take(1)), d->vocab = field(32000);
     fill_scores(&d->scores, &dense, d->vocab, 1);
+    fill_filters(&d->filters, d->vocab);
     d->token_dtype = field32((int32_t)take(1) & 1), d->token = pointer();
+    fill_emitted(&d->emitted, &d->token);
     d->token_stride_elems = field((int64_t)take(1) & 3), d->num_active = (const int32_t *)maybe();
     d->temperature = (const float *)maybe(), d->uniform = (const float *)maybe();
     if (take(1) < 224) d->seed = (const uint64_t *)pointer();
@@ -584,8 +674,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                                                                          sampled.verify.vocab));
             specv_verify_sample_resolve(&sampled);
             reach_of_verify(&sampled.verify);
-            reach_of_scores(&sampled.target, r, (wide)r->max_draft + 1);
+            reach_of_scores(&sampled.target, r, (wide)r->max_draft + !sampled.bonus_token);
             reach_of_scores(&sampled.draft, r, r->max_draft);
+            reach_of_masks(&sampled.filters, r, (wide)r->max_draft + !sampled.bonus_token);
+            reach_of_masks(&sampled.draft_filters, r, r->max_draft);
             again(is_csr(r), specv_verify_sample_validate(&sampled));
         }
         break;

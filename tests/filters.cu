@@ -1,0 +1,559 @@
+/* filters.cu - A10: masks, top-k, top-p and min-p, in every rule.
+
+   What is kept is found here by sorting; the verification of what is left must then be what it is
+   with every other id's logit at -inf, in every output. That is held against the reference, on rows
+   of every kind, and the device against the reference. Known endings are pinned one by one. */
+
+#define T_INSIDE /* functions of the implementation are called */
+#include "kept.h"
+
+/* ----------------------------------------------------------------------------------- scenes */
+
+/* The reference with filters against the reference on what they leave. */
+static void check_kept(stage *g, const snapshot *before) {
+    snapshot with;
+    specv_verify_sample_desc d;
+    const specv_filters none = SPECV_ZERO;
+    int32_t *off = (int32_t *)calloc(1 << 16, sizeof *off);
+    if (!off || g->c.s.batch > 1 << 12) t_die(__FILE__, __LINE__, "calloc", "no memory");
+    take_snapshot(&with);
+    for (int i = 0; i < t_num_buffers; ++i)
+        if (t_buffers[i].is_output)
+            memcpy(t_buffers[i].host_base, before->of[i], t_buffers[i].total);
+    if (leave_all_kept(g)) {
+        d = stage_describe(g, T_HOST_SIDE);
+        const int filtered = specv_i_is_filtered(&d);
+        d.filters = d.draft_filters = none;
+        if (filtered) d.filters.top_k = off; /* probabilities are weights all the same */
+        d.scratch = no_scratch(), d.scratch_bytes = INT64_MAX;
+        CHECK_EQ(specv_ref_verify_sample(&d), SPECV_OK, -1);
+        for (int i = 0; i < t_num_buffers; ++i) {
+            const t_buf *b = &t_buffers[i];
+            if (!b->is_output) continue;
+            for (int row = 0; b->host == g->b.status.host && b->host && row < g->c.s.batch; ++row) {
+                uint32_t status;
+                memcpy(&status, with.of[i] + b->before + 4 * row, 4);
+                if (!(t_old_status(g->c.s.keep_status, row) & SPECV_ROW_BAD_FILTER))
+                    status &= ~(uint32_t)SPECV_ROW_BAD_FILTER;
+                CHECK_EQ((uint32_t)word_at(b, row), status, row);
+                memcpy(b->host + 4 * row, with.of[i] + b->before + 4 * row, 4);
+            }
+            if (!CHECK(memcmp(b->host_base, with.of[i], b->total) == 0))
+                printf("     output %d of %lld bytes\n", i, (long long)b->bytes);
+        }
+    }
+    drop_snapshot(&with, 1);
+    free(off);
+}
+
+static void note_filters(const scene *c) {
+    static const char *const rules[] = {"token", "block", "coupled", "greedy", "score"};
+    t_note(" %s, scores %d and %d, odd %#x, T %g, spread %g, filters %u and %u, order %d, k %d, "
+           "p %g, min %g, %s%s, gap %d,",
+           rules[c->rule], c->target_dtype, c->draft_dtype, c->odd, (double)c->temperature,
+           (double)c->spread, c->filters, c->draft_filters, c->filter_order, c->top_k,
+           (double)c->top_p, (double)c->min_p, c->uniforms ? "uniforms" : "seeds",
+           c->slots ? ", slots" : "", c->gap);
+    batch_note(&c->s);
+}
+
+static void filtered_run(const scene *c) {
+    snapshot before;
+    stage g;
+    note_filters(c);
+    stage_make(&g, c);
+    t_upload();
+    take_snapshot(&before);
+    run_reference(&g);
+    check_kept(&g, &before);
+    t_check_host();
+    drop_snapshot(&before, 0);
+#if T_DEVICE
+    specv_verify_sample_desc d = describe_device(&g);
+    for (int again = 0; again < 2; ++again) { /* with scratch memory as it was left, too */
+        if (again) batch_poison_device(&g.b);
+        CHECK_EQ(specv_verify_sample(&d, 0), SPECV_OK, -1);
+        t_check_device();
+    }
+    T_CUDA(cudaFree(d.scratch));
+#endif
+    batch_free(&g.b);
+}
+
+static scene filtered_scene(int rows, int max_draft, int vocab) {
+    scene c = plain_scene(rows, max_draft, vocab);
+    c.target_dtype = SPECV_LOGITS_BF16, c.draft_dtype = SPECV_LOGITS_BF16;
+    c.filters = HAS_ALL;
+    return c;
+}
+
+/* Every rule and type, every subset of filters. */
+static void test_types(void) {
+    int turn = 0;
+    for (int rule = 0; rule < NUM_RULES; ++rule)
+        for (int dtype = 0; dtype < 4; ++dtype)
+            for (int draft = -1; draft < 4; ++draft) {
+                scene c = filtered_scene(3, 3, 1500);
+                c.rule = rule, c.target_dtype = dtype, c.draft_dtype = draft;
+                c.filters = 1 + (unsigned)(turn % 15);
+                if (c.filters & HAS_MASK && turn % 4 == 0) c.filters |= HAS_MASK_GAP;
+                c.draft_filters = draft < 0 ? 0 : (unsigned)(turn * 7 % 16);
+                if (rule == SPECV_RULE_SCORE) c.draft_filters = 0;
+                c.filter_order = turn++ % 3;
+                if (t.quick && turn % 3) continue;
+                if (rule == SPECV_RULE_SCORE && draft >= 0) continue;
+                t_case("every rule and type:");
+                filtered_run(&c);
+            }
+}
+
+static void test_random(void) {
+    for (int i = 0; i < (t.cases ? t.cases : t.quick ? 60 : T_DEVICE ? 500 : 3000); ++i) {
+        t_case("random:");
+        scene c = random_scene((int)((t.case_seed + 3) % NUM_RULES));
+        c.filters = (unsigned)t_below(HAS_ALL + 1);
+        if (!(c.filters & HAS_MASK)) c.filters &= ~(unsigned)(HAS_MASK_ROW | HAS_MASK_GAP);
+        if (c.rule != SPECV_RULE_SCORE && c.draft_dtype >= 0)
+            c.draft_filters = (unsigned)t_below(HAS_ALL + 1);
+        if (!(c.draft_filters & HAS_MASK))
+            c.draft_filters &= ~(unsigned)(HAS_MASK_ROW | HAS_MASK_GAP);
+        if (c.s.max_draft == 0) c.draft_filters &= ~(unsigned)HAS_MASK;
+        c.filter_order = (int)t_below(3);
+        filtered_run(&c);
+    }
+}
+
+/* Many ids with one score at every limit: bf16 logits that are whole numbers, 0 and -0 among them;
+   all alike; rows so flat, and k so large, that no list holds what is kept. */
+static void test_ties(void) {
+    static const int32_t ks[] = {1, 2, 700, 1024, 1025, 3000};
+    static const float ps[] = {0.001f, 0.3f, 0.5f, 0.9f, 0.999f, 0.99999994f};
+    for (int i = 0; i < 6; ++i)
+        for (int kind = 0; kind < 4; ++kind)
+            for (int what = HAS_TOP_K; what < HAS_MASK_ROW; what += 2) {
+                scene c = filtered_scene(1, 1, kind == 3 ? 70000 : 9000);
+                if (t.quick && (i + kind + what / 2) % 5) continue;
+                if (kind == 3 && (i + what / 2) % 4) continue;
+                c.rule = (i + kind) % NUM_RULES;
+                if (c.rule == SPECV_RULE_GREEDY) c.rule = SPECV_RULE_TOKEN;
+                c.odd = kind == 0 ? ODD_ZEROS : kind == 1 ? ODD_TIES : 0;
+                c.spread = kind == 2 ? 1e-30f : 1;
+                c.target_dtype = (i + kind) % 3;
+                c.draft_dtype = what % 4 ? NO_DRAFT_SCORES : c.target_dtype;
+                c.filters = (unsigned)what | (i % 2 ? HAS_MASK : 0);
+                c.top_k = ks[i], c.top_p = ps[(i + kind) % 6], c.min_p = ps[(i + what) % 6];
+                c.filter_order = (i + what) % 3;
+                c.num_sms = 20;
+                t_case("ties %d:", kind);
+                filtered_run(&c);
+            }
+}
+
+/* Real vocabularies at the settings of real requests. */
+static void test_vocabularies(void) {
+    static const int real[] = {32000, 50257, 128256, 151936, 262144};
+    static const struct {
+        int32_t k;
+        float p, min;
+    } usual[] = {{50, 0.9f, 0}, {0, 0.95f, 0}, {40, 0, 0}, {0, 0, 0.05f}, {200, 0.8f, 0.02f}};
+    for (int i = 0; i < T_COUNT(real); ++i)
+        for (int u = 0; u < T_COUNT(usual); ++u) {
+            scene c = filtered_scene(1, (i + u) % 2, real[i]);
+            if (t.quick && (i + u) % 5) continue;
+            c.rule = (i + 2 * u) % NUM_RULES;
+            if (c.rule == SPECV_RULE_GREEDY) c.rule = SPECV_RULE_COUPLED;
+            c.draft_dtype = NO_DRAFT_SCORES;
+            c.target_dtype = (i + u) % 3;
+            c.filters = HAS_MASK;
+            if (usual[u].k) c.filters |= HAS_TOP_K;
+            if (usual[u].p > 0) c.filters |= HAS_TOP_P;
+            if (usual[u].min > 0) c.filters |= HAS_MIN_P;
+            if (u > 0) c.filters &= ~(unsigned)HAS_MASK;
+            c.top_k = usual[u].k, c.top_p = usual[u].p, c.min_p = usual[u].min;
+            c.filter_order = i % 3;
+            c.num_sms = 132;
+            t_case("vocabulary %d:", real[i]);
+            filtered_run(&c);
+        }
+}
+
+/* A small vocabulary, every k and many p: at the sums themselves and next to them. */
+static void test_every_limit(void) {
+    for (int i = 0; i < (t.quick ? 12 : 60); ++i) {
+        const int vocab = i % 4 == 0 ? 16 : 1 + i % 20; /* of 16 alike, k / 16 is k of them */
+        scene c = filtered_scene(2, 1, vocab);
+        c.rule = i % 2 ? SPECV_RULE_TOKEN : SPECV_RULE_COUPLED;
+        c.target_dtype = SPECV_LOGITS_F32;
+        c.draft_dtype = i % 2 ? (int)SPECV_LOGITS_F32 : NO_DRAFT_SCORES;
+        c.spread = i % 4 ? 1 : 1e-30f; /* alike: sums are k / vocab */
+        c.filters = i % 3 ? HAS_TOP_P : HAS_TOP_P | HAS_TOP_K;
+        c.draft_filters = c.draft_dtype < 0 ? 0 : HAS_TOP_P;
+        c.top_k = 1 + i % vocab;
+        c.top_p = (float)(1 + i % vocab) / (float)(vocab + (i % 4 != 0));
+        if (i % 5 == 1) c.top_p = specv_bits_float(specv_float_bits(c.top_p) + 1);
+        if (i % 5 == 2) c.top_p = specv_bits_float(specv_float_bits(c.top_p) - 1);
+        c.filter_order = i % 3;
+        t_case("limit %d of %d:", i, vocab);
+        filtered_run(&c);
+    }
+}
+
+/* More rows than tickets have room for, and more drafts than a warp has lanes. */
+static void test_shapes(void) {
+    static const struct {
+        int rows, drafts, vocab;
+    } sizes[] = {{33, 2, 200}, {2, 40, 1100}, {1, 33, 40}, {65, 0, 60}, {0, 3, 50}, {3, 0, 5000}};
+    for (int i = 0; i < T_COUNT(sizes); ++i)
+        for (int rule = 0; rule < NUM_RULES; ++rule) {
+            scene c = filtered_scene(sizes[i].rows, sizes[i].drafts, sizes[i].vocab);
+            if (t.quick && (i + rule) % 3) continue;
+            c.rule = rule;
+            c.odd = i % 2 ? ODD_SAME : 0;
+            c.filter_order = rule % 3;
+            c.s.layout = (layout)((i + rule) % NUM_LAYOUTS);
+            if (rule == SPECV_RULE_SCORE) c.draft_dtype = NO_DRAFT_SCORES;
+            if (c.draft_dtype >= 0 && sizes[i].drafts)
+                c.draft_filters = i % 2 ? HAS_TOP_K | HAS_TOP_P : HAS_ALL;
+            if (c.draft_dtype >= 0 && i == 1) c.draft_filters = c.filters;
+            c.slots = i % 2;
+            t_case("shapes:");
+            filtered_run(&c);
+        }
+}
+
+/* ------------------------------------------------------------------------------- known answers */
+
+/* One row, one position, five ids: 3, 1, 4, 1, -1. */
+static void test_pinned(void) {
+    enum { NONE = -1 };
+    static const struct {
+        uint32_t mask;
+        int32_t k;
+        float p, min, u;
+        int32_t token;
+        uint32_t status;
+    } cases[] = {
+        {31, 1, 1, 0, 0.99f, 2, 0},    /* top_k 1: the largest */
+        {31, 0, 0, 0, 0.99f, 2, 0},    /* top_p 0: the likeliest */
+        {31, 0, 1, 1, 0.99f, 2, 0},    /* min_p 1: the same */
+        {31, 0, 1, 0, 0.9999f, 4, 0},  /* nothing: the last id */
+        {31, 9, 1, 0, 0.9999f, 4, 0},  /* k above the vocabulary: nothing */
+        {31, -3, 1, 0, 0.9999f, 4, 0}, /* k below 1: nothing */
+        {31, 2, 1, 0, 0.01f, 0, 0},    /* ids 2 and 0 */
+        {31, 2, 1, 0, 0.9999f, 2, 0},  /* */
+        {31, 3, 1, 0, 0.99999f, 2, 0}, /* of the equal ones id 1, not 3, is the third */
+        {10, 1, 1, 0, 0.99f, 1, 0},    /* allowed: 1 and 3, equal: the first */
+        {10, 0, 1, 0, 0.99f, 3, 0},    /* */
+        {16, 0, 1, 0, 0.5f, 4, 0},     /* one id is allowed */
+        {0, 0, 1, 0, 0.5f, NONE, SPECV_ROW_EMPTY},
+        {0, 2, 0.5f, 0.5f, 0.5f, NONE, SPECV_ROW_EMPTY},
+        {31, 0, NAN, 0, 0.9999f, 4, SPECV_ROW_BAD_FILTER},
+        {31, 0, -0.5f, 0, 0.9999f, 4, SPECV_ROW_BAD_FILTER},
+        {31, 0, 1.5f, 0, 0.9999f, 4, SPECV_ROW_BAD_FILTER},
+        {31, 0, 1, NAN, 0.9999f, 4, SPECV_ROW_BAD_FILTER},
+        {31, 0, 1, -1, 0.9999f, 4, SPECV_ROW_BAD_FILTER},
+        {31, 1, 2, 2, 0.9999f, 2, SPECV_ROW_BAD_FILTER}, /* what is good holds */
+        /* p of 4 is .678, of 3 .250, of 1 .034 each, of -1 .005 */
+        {31, 0, 0.65f, 0, 0.9999f, 2, 0},
+        {31, 0, 0.68f, 0, 0.0001f, 0, 0},
+        {31, 0, 1, 0.36f, 0.0001f, 0, 0}, /* e^-1 is .368 */
+        {31, 0, 1, 0.37f, 0.0001f, 2, 0},
+        {31, 0, 1, 0.05f, 0.9999f, 2, 0}, /* e^-3 is .0498 */
+        {31, 0, 1, 0.049f, 0.9999f, 3, 0},
+    };
+    for (int i = 0; i < T_COUNT(cases); ++i) {
+        t_case("pinned %d", i);
+        const float logits[5] = {3, 1, 4, 1, -1};
+        specv_sample_desc d = SPECV_ZERO;
+        t_buf scores = t_in(20, 0), mask = t_in(4, 0), k = t_in(4, 0), p = t_in(4, 0),
+              min = t_in(4, 0), u = t_in(4, 0), token = t_out(4, 0), status = t_out(4, 0);
+        memcpy(scores.host, logits, 20);
+        put_word(&mask, 0,
+                 (int32_t)(cases[i].mask | 0xffffff00u)); /* bits behind vocab: anything */
+        put_word(&k, 0, cases[i].k);
+        memcpy(p.host, &cases[i].p, 4), memcpy(min.host, &cases[i].min, 4);
+        memcpy(u.host, &cases[i].u, 4);
+        t_upload();
+        for (int side = T_HOST_SIDE; side <= (T_DEVICE ? T_DEVICE_SIDE : T_HOST_SIDE); ++side) {
+            d.batch = 1, d.vocab = 5;
+            d.scores.data = t_at(&scores, side);
+            d.filters.mask = (const uint32_t *)t_at(&mask, side);
+            d.filters.top_k = (const int32_t *)t_at(&k, side);
+            d.filters.top_p = (const float *)t_at(&p, side);
+            d.filters.min_p = (const float *)t_at(&min, side);
+            d.uniform = (const float *)t_at(&u, side);
+            d.token = t_at(&token, side), d.row_status = (uint32_t *)t_at(&status, side);
+            d.scratch = no_scratch(), d.scratch_bytes = INT64_MAX;
+            if (side == T_HOST_SIDE) {
+                CHECK_EQ(specv_ref_sample(&d), SPECV_OK, -1);
+                CHECK_EQ(word_at(&token, 0), cases[i].token, 0);
+                CHECK_EQ(word_at(&status, 0), cases[i].status, 0);
+                continue;
+            }
+#if T_DEVICE
+            d.scratch_bytes = specv_sample_scratch_bytes(1, 5);
+            d.scratch = new_scratch(d.scratch_bytes);
+            CHECK_EQ(specv_sample(&d, 0), SPECV_OK, -1);
+            t_check_device();
+            T_CUDA(cudaFree(d.scratch));
+#endif
+        }
+    }
+}
+
+/* top_k 1 is greedy, and what is off changes nothing, whatever the row. */
+static void test_equal_to(void) {
+    for (int i = 0; i < (t.quick ? 8 : 40); ++i) {
+        scene c = filtered_scene(4, 2, i % 2 ? 3000 : 40);
+        specv_verify_sample_desc d;
+        const specv_filters none = SPECV_ZERO;
+        int32_t token[4];
+        snapshot with;
+        stage g;
+        c.rule = i % NUM_RULES, c.odd = i % 3 ? 0 : ODD_ZEROS;
+        c.target_dtype = i % 3, c.draft_dtype = NO_DRAFT_SCORES;
+        c.filters = HAS_CUTS, c.top_k = i % 4 < 2 ? 1 : -1, c.top_p = 1, c.min_p = 1e-44f;
+        t_case("equal to greedy, or to nothing:");
+        note_filters(&c);
+        stage_make(&g, &c);
+        for (int row = 0; row < 4; ++row) put_word(&g.filters.min_p, row, 0);
+        t_upload();
+        run_reference(&g);
+        take_snapshot(&with);
+        d = stage_describe(&g, T_HOST_SIDE);
+        d.filters = none, d.scratch = no_scratch(), d.scratch_bytes = INT64_MAX;
+        if (c.top_k == 1 && c.rule != SPECV_RULE_SCORE) d.rule = SPECV_RULE_GREEDY;
+        if (c.top_k == 1) d.temperature = NULL;
+        memcpy(token, g.b.next.host, sizeof token);
+        if (c.top_k < 0) {
+            CHECK_EQ(specv_ref_verify_sample(&d), SPECV_OK, -1);
+            for (int b = 0; b < t_num_buffers; ++b)
+                CHECK(memcmp(with.of[b], t_buffers[b].host_base, t_buffers[b].total) == 0);
+        } else if (d.rule == SPECV_RULE_GREEDY) {
+            CHECK_EQ(specv_ref_verify_sample(&d), SPECV_OK, -1);
+            for (int row = 0; row < 4; ++row) CHECK_EQ(word_at(&g.b.next, row), token[row], row);
+        }
+        drop_snapshot(&with, 1);
+        run_device(&g);
+        batch_free(&g.b);
+    }
+}
+
+/* ------------------------------------------------------------------------------ list and ranges */
+
+#if T_DEVICE
+/* One row, cut from its list and by ranges. tiles: twice. */
+static __global__ void cut_kernel(specv_i_cut_row row, specv_i_limits limits, uint64_t mass,
+                                  specv_noise noise, uint64_t *least, specv_tile *of_list,
+                                  specv_tile *of_row) {
+    __shared__ specv_i_cut c;
+    const int kept = specv_i_block_list(&c, &row, &limits, mass);
+    if (threadIdx.x == 0) least[0] = kept ? c.u.list[kept - 1] : 0, least[2] = (uint64_t)c.count;
+    if (kept) specv_i_block_tiles_of_list(&c, &row, of_list, kept, &noise, 1);
+    __syncthreads();
+    const uint64_t flat = specv_i_block_cut_flat(&c, &row, &limits, mass);
+    if (threadIdx.x == 0) least[1] = flat;
+    row.sieve.least = flat;
+    __syncthreads();
+    specv_i_block_tiles_of_row(&row, of_row, &noise, SPECV_TILE_SUM | SPECV_TILE_SCORE);
+}
+#endif
+
+/* Both ways to cut a row end at the same id and leave the same sums and scores. */
+static void test_both_ways(void) {
+#if T_DEVICE
+    int listed = 0;
+    for (int i = 0; i < (t.quick ? 12 : 80); ++i) {
+        const int vocab = i % 4 == 0 ? 700 : i % 4 == 1 ? 5000 : i % 4 == 2 ? 20000 : 33 * 1024 + 5;
+        t_case("both ways: vocabulary %d, %d", vocab, i);
+        const int num_tiles = (vocab + SPECV_TILE_IDS - 1) / SPECV_TILE_IDS;
+        const int32_t ks[] = {0, 1, 7, 50, 300, 900};
+        const float ps[] = {1, 0.1f, 0.5f, 0.9f}, ms[] = {0, 0.01f, 0.2f};
+        t_buf scores = t_in(4 * vocab, 0), tiles = t_in(24 * num_tiles, 0),
+              list = t_in(24 * num_tiles, 0), flat = t_in(24 * num_tiles, 0), least = t_in(24, 0);
+        specv_tile *t_host = (specv_tile *)(void *)tiles.host;
+        const float *score = (const float *)(const void *)scores.host;
+        const specv_scale scale = specv_softmax_scale(i % 3 ? 1.f : 0.4f);
+        specv_noise noise = {t_random(), 5, 0, SPECV_TAG_COUPLED};
+        uint32_t status = 0;
+        specv_i_cut_row row;
+        uint64_t mass = 0, found[3];
+        float max = infinity(-1);
+        specv_i_limits l =
+            specv_i_limits_of(T_PICK(ks), T_PICK(ps), T_PICK(ms), i % 3, vocab, &status);
+        for (int64_t x = 0; x < vocab; ++x) {
+            float value = normal(3);
+            if (i % 5 == 0) value = (float)(int)value;
+            ((float *)(void *)scores.host)[x] = value;
+            if (value > max) max = value;
+        }
+        row.n = specv_softmax_weight(max, &scale).n;
+        for (int tile = 0; tile < num_tiles; ++tile) {
+            specv_tile *of = &t_host[tile];
+            memset(of, 0, sizeof *of);
+            of->max = infinity(-1), of->score = 0; /* the maxima of its shares */
+            for (int share = 0; share < 4; ++share) {
+                float largest = infinity(-1);
+                for (int x = tile * SPECV_TILE_IDS + share * 256, e = 0; x < vocab && e < 256;
+                     ++e) {
+                    if (score[x] > largest) largest = score[x];
+                    ++x;
+                }
+                if (largest > of->max) of->max = largest;
+                of->score |= (int64_t)((specv_rank_key(largest, 0) >> 38) << 16 * share);
+            }
+            const int32_t n = specv_softmax_weight(of->max, &scale).n;
+            for (int x = tile * SPECV_TILE_IDS; x < vocab && x < (tile + 1) * SPECV_TILE_IDS; ++x) {
+                const specv_weight w = specv_softmax_weight(score[x], &scale);
+                of->sum += specv_weight_units(&w, n);
+            }
+            mass += specv_i_shift_right(of->sum, (uint32_t)(row.n - n));
+        }
+        memcpy(list.host, tiles.host, 24 * (size_t)num_tiles);
+        t_upload();
+        row.scores = scores.device, row.tiles = (const specv_tile *)(void *)tiles.device;
+        row.sieve.mask = NULL, row.sieve.least = 0, row.scale = scale;
+        row.max = max, row.dtype = SPECV_LOGITS_F32, row.num_tiles = num_tiles, row.vocab = vocab;
+        if (specv_i_limits_are_off(&l, vocab)) l.top_k = 50;
+        cut_kernel<<<1, SPECV_SAMPLE_THREADS>>>(
+            row, l, mass, noise, (uint64_t *)(void *)least.device,
+            (specv_tile *)(void *)list.device, (specv_tile *)(void *)flat.device);
+        t_download();
+        memcpy(found, least.host, sizeof found);
+        if (found[0]) {
+            ++listed;
+            specv_tile best[2];
+            CHECK(found[0] == found[1]);
+            best[0].score = best[1].score = SPECV_I_NO_SCORE;
+            for (int tile = 0; tile < num_tiles; ++tile) {
+                const specv_tile *of[2] = {(const specv_tile *)(void *)list.host + tile,
+                                           (const specv_tile *)(void *)flat.host + tile};
+                for (int way = 0; way < 2; ++way)
+                    if (of[way]->score > best[way].score) best[way] = *of[way];
+                CHECK(of[0]->sum == of[1]->sum);
+                if (of[1]->sum) CHECK(specv_float_bits(of[0]->max) == specv_float_bits(of[1]->max));
+            }
+            CHECK(best[0].score == best[1].score && best[0].id == best[1].id);
+        }
+        CHECK(found[1] != 0);
+    }
+    CHECK(listed > 5);
+#else
+    t_skip("the reference knows one way: needs nvcc");
+#endif
+}
+
+/* ----------------------------------------------------------------- what tiles say of filters */
+
+#if T_DEVICE
+__global__ void bound_kernel(const float *scores, int64_t vocab, specv_tile *tiles, int num_tiles,
+                             specv_scale scale, int count, const int32_t *top_k, const float *top_p,
+                             const float *min_p, float *bound) {
+    const specv_noise noise = {0, 0, 0, 0};
+    for (int tile = 0; tile < num_tiles; ++tile) {
+        float score[32];
+        specv_warp_load_tile(score, scores, SPECV_LOGITS_F32, vocab, tile);
+        const specv_tile its =
+            specv_warp_tile_stats(score, 4, tile, SPECV_TILE_SUM, &scale, &noise);
+        if (threadIdx.x == 0) tiles[tile] = its;
+    }
+    __syncwarp();
+    const specv_distribution row =
+        specv_warp_merge_tiles(tiles, num_tiles, SPECV_TILE_SUM, 0, &scale);
+    for (int i = 0; i < count; ++i) {
+        const float its =
+            specv_warp_filter_bound(tiles, num_tiles, &row, &scale, top_k[i], top_p[i], min_p[i]);
+        if (threadIdx.x == 0) bound[i] = its;
+    }
+}
+#endif
+
+/* No id that is kept has a lower score than the tiles' bound, in any order; and the bound is near:
+   that of top_k the k-th largest of the tiles' largest scores, that of min_p within a factor of 4,
+   that of top_p above most ids of a peaked row. */
+static void test_bounds(void) {
+#if T_DEVICE
+    static const int sizes[] = {1, 40, 1024, 5000, 33 * 1024 + 5, 70000};
+    static const float heats[] = {0.3f, 1, 4};
+    enum { LIMITS = 24 };
+    for (int i = 0; i < (t.quick ? 9 : 36); ++i) {
+        const int vocab = sizes[i % 6], num_tiles = (vocab + SPECV_TILE_IDS - 1) / SPECV_TILE_IDS;
+        t_case("bounds: vocabulary %d, %d", vocab, i);
+        const specv_scale scale = specv_softmax_scale(heats[i / 2 % 3]);
+        t_buf scores = t_in(4 * vocab, 0), tiles = t_in(24 * num_tiles, 0),
+              ks = t_in(4 * LIMITS, 0), ps = t_in(4 * LIMITS, 0), ms = t_in(4 * LIMITS, 0),
+              bounds = t_in(4 * LIMITS, 0);
+        float *score = (float *)(void *)scores.host, *p = (float *)(void *)ps.host,
+              *m = (float *)(void *)ms.host;
+        int32_t *k = (int32_t *)(void *)ks.host;
+        for (int64_t x = 0; x < vocab; ++x) score[x] = (float)(int)(normal(4) * 16) / 16;
+        for (int l = 0; l < LIMITS; ++l) {
+            const int only = l % 4; /* top_k, top_p, min_p, all of them */
+            k[l] = only % 3 ? 0 : (int32_t)t_between(1, l % 8 < 4 ? num_tiles : vocab);
+            p[l] = only == 1 || only == 3 ? 1 - (float)exp(-6 * t_uniform()) : 1;
+            m[l] = only >= 2 ? (float)exp(-8 * t_uniform()) : 0;
+        }
+        p[3] = specv_bits_float(0x7fc00000u), m[3] = -1; /* as good as off */
+        t_upload();
+        bound_kernel<<<1, 32>>>(
+            (const float *)(const void *)scores.device, vocab, (specv_tile *)(void *)tiles.device,
+            num_tiles, scale, LIMITS, (const int32_t *)(const void *)ks.device,
+            (const float *)(const void *)ps.device, (const float *)(const void *)ms.device,
+            (float *)(void *)bounds.device);
+        T_CUDA(cudaDeviceSynchronize());
+        t_download();
+        ranked *ids = (ranked *)malloc(sizeof(ranked) * (size_t)vocab);
+        float *largest = (float *)malloc(sizeof(float) * (size_t)num_tiles);
+        if (!ids || !largest) t_die(__FILE__, __LINE__, "malloc", "no memory");
+        for (int tile = 0; tile < num_tiles; ++tile) largest[tile] = infinity(-1);
+        for (int32_t x = 0; x < vocab; ++x) {
+            ids[x].score = score[x], ids[x].id = x;
+            if (score[x] > largest[x / SPECV_TILE_IDS]) largest[x / SPECV_TILE_IDS] = score[x];
+        }
+        qsort(ids, (size_t)vocab, sizeof *ids, by_rank);
+        for (int l = 0; l < LIMITS; ++l) {
+            const float bound = ((const float *)(const void *)bounds.host)[l];
+            specv_ref_i_scores row;
+            specv_scores of = SPECV_ZERO;
+            uint32_t unused = 0;
+            memset(&row, 0, sizeof row);
+            of.data = score, row.scores = &of, row.vocab = vocab, row.scale = scale;
+            row.row.max = ids[0].score;
+            row.row.n = specv_softmax_weight(ids[0].score, &scale).n;
+            row.row.sum = specv_ref_i_sum(&row);
+            for (int order = 0; order < 3; ++order) {
+                const specv_i_limits limits =
+                    specv_i_limits_of(k[l], p[l], m[l], order, vocab, &unused);
+                const uint64_t last = specv_ref_i_cut(&row, &limits);
+                CHECK(!last || bound <= specv_i_score_of_rank_key(last));
+                if (!last) CHECK(bound <= ids[vocab - 1].score);
+            }
+            if (l % 4 == 0 && k[l] <= num_tiles) {
+                int above = 0, from = 0;
+                for (int tile = 0; tile < num_tiles; ++tile)
+                    above += largest[tile] > bound, from += largest[tile] >= bound;
+                CHECK(above < k[l] && from >= k[l]);
+            } else if (l % 4 == 2) {
+                const double factor = exp((double)(bound - ids[0].score) / heats[i / 2 % 3]);
+                CHECK(factor * 4 > m[l] && factor <= m[l]);
+            } else if (l % 4 == 1 && i / 2 % 3 == 0 && vocab > 40 && p[l] < 0.99f) {
+                CHECK(bound > ids[vocab / 2].score);
+            }
+        }
+        free(ids), free(largest);
+    }
+#else
+    t_skip("tiles are the device's: needs nvcc");
+#endif
+}
+
+int main(int argc, char **argv) {
+    static const t_group groups[] = {
+        {"pinned", test_pinned},       {"equal-to", test_equal_to},
+        {"types", test_types},         {"every-limit", test_every_limit},
+        {"ties", test_ties},           {"shapes", test_shapes},
+        {"both-ways", test_both_ways}, {"bounds", test_bounds},
+        {"random", test_random},       {"vocabularies", test_vocabularies},
+    };
+    return t_main(argc, argv, groups, T_COUNT(groups));
+}
