@@ -2781,9 +2781,9 @@ typedef enum specv_stream {
             vLLM's), of all that the mask allows (TOP_P_OF_ALL, FlashInfer's "joint")
      min_p  down to the last id whose weight is at least min_p of the largest id's
    All of them hold at once. An id's weight is exp(logit / T), as an integer in units of 2^-40 of
-   the largest one's power of two, rounded down; a mass is a sum of those, that of a whole row the
-   one that its probabilities are made with. A row then is as if every other id's logit were -inf,
-   for whatever comes of it: p and q, residuals, noise, log-probabilities, max_prob.
+   the largest one's power of two, rounded down; a mass is a sum of those, but where no other limit
+   comes before top_p, what probabilities are divided by. A row then is as if every other id's logit
+   were -inf, for whatever comes of it: p and q, residuals, noise, log-probabilities, max_prob.
    Of probabilities these are the weights themselves, and where a launch has any filter all rows are
    divided by the sum of what they keep; what is below 2^-126 is 0, and BAD_SUM is not asked.
    Not given, or off (top_k <= 0 or >= vocab, top_p 1, min_p 0, mask_row -1): all ids. top_p 0: the
@@ -3020,6 +3020,12 @@ SPECV_NUMFN specv_i_limits specv_i_limits_of(int32_t top_k, float top_p, float m
 
 SPECV_NUMFN int specv_i_limits_are_off(const specv_i_limits *l, int64_t vocab) {
     return l->top_k >= vocab && !l->has_top_p && !specv_i_less(0.f, l->min_p);
+}
+
+/* Is top_p a part of what the other limits keep, not of the whole row? */
+SPECV_NUMFN int specv_i_is_of_kept(const specv_i_limits *l, int64_t vocab) {
+    return (l->order != SPECV_TOP_P_OF_ALL && l->top_k < vocab) ||
+           (l->order == SPECV_MIN_P_TOP_K_TOP_P && specv_i_less(0.f, l->min_p));
 }
 
 /* The smallest integer that is at least part * 2^-64 of sum, and 1. */
@@ -3944,8 +3950,8 @@ typedef struct specv_i_request {
     int32_t cut;                     /* SPECV_I_OF_*: rows that top_k, top_p or min_p cut */
 } specv_i_request;
 
-/* Sides of a request. */
-enum { SPECV_I_OF_TARGET = 1, SPECV_I_OF_DRAFT = 2 };
+/* Sides of a request. SPECV_I_SUMS times one: it is cut, and not without the sums of its tiles. */
+enum { SPECV_I_OF_TARGET = 1, SPECV_I_OF_DRAFT = 2, SPECV_I_SUMS = 4 };
 
 /* In `sides` of a task, in addition: of the target, where tokens were emitted. */
 #define SPECV_I_OF_EMITTED 4
@@ -4047,12 +4053,21 @@ SPECV_DEVFN void specv_i_open_temperatures(const specv_verify_sample_desc *d, in
     if (!r->row.readable) r->target_rows = r->draft_rows = 0;
 }
 
-SPECV_DEVFN specv_i_limits specv_i_limits_at(const specv_verify_sample_desc *d,
-                                             const specv_filters *f, int32_t slot,
-                                             uint32_t *status) {
-    const int32_t top_k = f->top_k ? f->top_k[slot] : 0;
-    const float top_p = f->top_p ? f->top_p[slot] : 1.f, min_p = f->min_p ? f->min_p[slot] : 0.f;
-    return specv_i_limits_of(top_k, top_p, min_p, f->order, d->verify.vocab, status);
+/* What is given of a request, as it is in memory: loaded before anything else is computed. */
+typedef struct specv_i_asked {
+    int32_t top_k;
+    float top_p, min_p;
+} specv_i_asked;
+
+SPECV_DEVFN specv_i_asked specv_i_load_asked(const specv_verify_sample_desc *d,
+                                             const specv_filters *f, const specv_row *row, int b) {
+    specv_i_asked g = {0, 1, 0};
+    if (!row->readable || !specv_i_cuts(f)) return g;
+    const int32_t slot = specv_i_good_slot(d->verify.rows.slot, d->verify.rows.slot_dtype, b);
+    if (f->top_k) g.top_k = f->top_k[slot];
+    if (f->top_p) g.top_p = f->top_p[slot];
+    if (f->min_p) g.min_p = f->min_p[slot];
+    return g;
 }
 
 /* The masks of a side; 0 if they are outside all masks. base: row of position 0 where requests do
@@ -4068,12 +4083,38 @@ SPECV_DEVFN int specv_i_open_mask(specv_i_side *side, const specv_filters *f, in
     return 1;
 }
 
-/* And its filters. m->least holds what was cut off by the time that it is asked for. */
+/* Shares of a tile, each a warp's, whose largest scores the first pass leaves where there are
+   filters. */
+enum { SPECV_I_SHARES = 4 };
+
+/* Are the sums of a row's tiles asked for? Other limits that come before top_p, and of which the
+   shares' largest scores say where they may end, leave so few ids that these are added up. */
+SPECV_DEVFN int specv_i_needs_sums(const specv_i_limits *l, int64_t vocab, int num_tiles) {
+    return l->has_top_p &&
+           !(specv_i_is_of_kept(l, vocab) &&
+             (l->top_k <= num_tiles * SPECV_I_SHARES || specv_i_less(0.f, l->min_p)));
+}
+
+SPECV_DEVFN int specv_i_open_limits(const specv_verify_sample_desc *d, const specv_i_memory *m,
+                                    const specv_filters *f, const specv_i_asked *g, int of_side,
+                                    specv_i_limits *limits, uint32_t *status) {
+    const specv_i_limits l =
+        specv_i_limits_of(g->top_k, g->top_p, g->min_p, f->order, d->verify.vocab, status);
+    if (limits && specv_i_lane() == 0) *limits = l;
+    if (specv_i_limits_are_off(&l, d->verify.vocab)) return 0;
+    return specv_i_needs_sums(&l, d->verify.vocab, m->num_tiles) ? of_side * (1 + SPECV_I_SUMS)
+                                                                 : of_side;
+}
+
+/* Temperatures and filters. m->least holds what was cut off by the time that it is asked for.
+   limits: of target and draft, for lane 0 to fill in, or null. Call: warp. */
 SPECV_DEVFN void specv_i_open_filters(const specv_verify_sample_desc *d, const specv_i_memory *m,
-                                      int b, specv_i_request *r) {
-    const specv_rows *rows = &d->verify.rows;
+                                      int b, specv_i_request *r, specv_i_limits *limits) {
     const int64_t draft_row = r->first_row - b; /* without the bonus of the rows before */
+    const specv_i_asked of_p = specv_i_load_asked(d, &d->filters, &r->row, b);
+    const specv_i_asked of_q = specv_i_load_asked(d, &d->draft_filters, &r->row, b);
     int is_good;
+    specv_i_open_temperatures(d, b, r);
     if (r->target.dtype == SPECV_I_WEIGHTS_F32) r->target.scale = specv_i_probs_scale();
     if (r->draft.dtype == SPECV_I_WEIGHTS_F32)
         r->draft.scale = specv_i_probs_scale(), r->draft.zero = 0;
@@ -4086,14 +4127,15 @@ SPECV_DEVFN void specv_i_open_filters(const specv_verify_sample_desc *d, const s
         r->status = r->row.status | SPECV_ROW_BAD_FILTER; /* nothing else of it is looked at */
         return;
     }
-    const int32_t slot = specv_i_good_slot(rows->slot, rows->slot_dtype, b);
-    const specv_i_limits of_target = specv_i_limits_at(d, &d->filters, slot, &r->status);
-    if (!specv_i_limits_are_off(&of_target, d->verify.vocab) && !r->target.zero && r->target_rows)
-        r->cut |= SPECV_I_OF_TARGET, r->target.least = m->least + r->first_row;
+    const int of_target =
+        specv_i_open_limits(d, m, &d->filters, &of_p, SPECV_I_OF_TARGET, limits, &r->status);
+    if (!r->target.zero && r->target_rows) r->cut |= of_target;
+    if (r->cut) r->target.least = m->least + r->first_row;
     if (!d->draft.data || !r->sampled) return;
-    const specv_i_limits of_draft = specv_i_limits_at(d, &d->draft_filters, slot, &r->status);
-    if (!specv_i_limits_are_off(&of_draft, d->verify.vocab) && r->draft_rows)
-        r->cut |= SPECV_I_OF_DRAFT, r->draft.least = m->least + m->target_rows + r->first_row;
+    const int of_draft = specv_i_open_limits(d, m, &d->draft_filters, &of_q, SPECV_I_OF_DRAFT,
+                                             limits ? limits + 1 : 0, &r->status);
+    if (!of_draft || !r->draft_rows) return;
+    r->cut |= of_draft, r->draft.least = m->least + m->target_rows + r->first_row;
 }
 
 SPECV_DEVFN specv_i_sieve specv_i_sieve_of(const specv_i_side *side, int j) {
@@ -4111,9 +4153,11 @@ SPECV_DEVFN specv_i_request specv_i_open_request(const specv_verify_sample_desc 
 }
 
 SPECV_DEVFN specv_i_request specv_i_open_filtered_request(const specv_verify_sample_desc *d,
-                                                          const specv_i_memory *m, int b) {
-    specv_i_request r = specv_i_open_request(d, b);
-    specv_i_open_filters(d, m, b, &r);
+                                                          const specv_i_memory *m, int b,
+                                                          specv_i_limits *limits) {
+    const specv_row row = specv_i_open_row(d, b);
+    specv_i_request r = specv_i_open_rows(d, b, &row, d->rule);
+    specv_i_open_filters(d, m, b, &r, limits);
     return r;
 }
 
@@ -4124,10 +4168,10 @@ SPECV_DEVFN specv_i_request specv_i_open_emitted(const specv_verify_sample_desc 
     const int greedy = d->rule == SPECV_RULE_GREEDY && !d->emitted.raw;
     const int32_t *accepted = d->verify.accepted_len;
     specv_i_request r = specv_i_open_rows(d, b, row, greedy ? SPECV_RULE_GREEDY : SPECV_RULE_SCORE);
-    specv_i_open_temperatures(d, b, &r);
     if (!d->emitted.raw) {
-        specv_i_open_filters(d, m, b, &r);
+        specv_i_open_filters(d, m, b, &r, 0);
     } else {
+        specv_i_open_temperatures(d, b, &r);
         specv_i_set_temperature(&r.target, 1.f, 0);
         if (r.target.dtype == SPECV_I_WEIGHTS_F32) r.target.scale = specv_i_probs_scale();
     }
@@ -4192,7 +4236,7 @@ SPECV_DEVFN specv_distribution specv_i_plain_distribution(void) {
     specv_distribution row;
     row.sum = 0, row.inverse = row.inverse_low = 0, row.n = 0, row.id = -1,
     row.kind = SPECV_SOFTMAX;
-    row.status = 0, row.max = 0;
+    row.status = row.reserved = 0, row.max = 0;
     return row;
 }
 
@@ -4389,6 +4433,21 @@ SPECV_DEVFN uint64_t specv_i_sample_uniform(const specv_verify_sample_desc *d, i
         return specv_uniform_bits(specv_i_clean_uniform(d->sample_uniform[b], status));
     specv_random x = specv_i_random_of(d, b, k, specv_i_draw_tag(d->stream));
     return (uint64_t)x.x[1] << 32 | x.x[0];
+}
+
+/* The number that draws the token at position `lane`, for all blocks of the row alike; of positions
+   from 32 on it is made where it is used. */
+typedef struct specv_i_draws {
+    uint64_t uniform[32];
+    uint32_t status;
+} specv_i_draws;
+
+SPECV_DEVFN void specv_i_warp_make_draws(const specv_verify_sample_desc *d, int b,
+                                         specv_i_draws *draws) {
+    const int lane = specv_i_lane();
+    uint32_t status = 0;
+    draws->uniform[lane] = specv_i_sample_uniform(d, b, lane, &status);
+    if (lane == 0) draws->status = status;
 }
 
 SPECV_DEVFN int64_t specv_i_draft_token(const specv_verify_sample_desc *d, const specv_i_request *r,
@@ -4661,11 +4720,11 @@ SPECV_DEVFN void specv_i_block_put_logprobs(const specv_verify_sample_desc *d,
 }
 
 /* Emits the row: draws the token from tiles if that is still to be done, then stores all outputs.
-   p: the row there; through, uniform: of specv_i_block_draw, if the token has to be drawn. Call:
-   block. */
+   p: the row there; drawn: a token was drawn from every row by the block that cut it; else through,
+   uniform: of specv_i_block_draw, if one has to be. Call: block. */
 SPECV_DEVFN void specv_i_block_emit_from(const specv_verify_sample_desc *d,
                                          const specv_i_request *r, const specv_i_memory *m, int b,
-                                         specv_i_outcome o, const specv_distribution *p,
+                                         specv_i_outcome o, const specv_distribution *p, int drawn,
                                          uint64_t through, uint64_t uniform) {
     const specv_verify_greedy_desc *v = &d->verify;
     const int k = o.accepted, n_draft = r->row.n_draft, thread = specv_i_thread();
@@ -4675,7 +4734,13 @@ SPECV_DEVFN void specv_i_block_emit_from(const specv_verify_sample_desc *d,
     w.p = *p, w.q = specv_i_plain_distribution();
     int32_t token = w.p.id;
     if (o.next == SPECV_I_BONUS) token = specv_i_bonus(d, b, &o.status);
-    if (o.next > SPECV_I_TOKEN && w.p.kind == SPECV_SOFTMAX) {
+    if (drawn && o.next == SPECV_I_DRAW_WITHOUT && w.p.kind == SPECV_SOFTMAX) {
+        if ((int32_t)w.p.reserved >= 0)
+            token = (int32_t)w.p.reserved;
+        else
+            o.status |= SPECV_ROW_ZERO_RESIDUAL;
+    }
+    if (!drawn && o.next > SPECV_I_TOKEN && w.p.kind == SPECV_SOFTMAX) {
         const specv_tile *tiles = m->tiles + row * m->num_tiles;
         w.p_scores = specv_i_scores_of(&r->target, k), w.p_sieve = specv_i_sieve_of(&r->target, k);
         w.q_scores = 0, w.prefix = 1, w.without = -1;
@@ -4748,10 +4813,10 @@ SPECV_DEVFN void specv_i_block_emit(const specv_verify_sample_desc *d, const spe
     uint64_t through = 0, uniform = 0;
     if (r->target_rows && o.next > SPECV_I_BONUS) p = m->rows[r->first_row + o.accepted];
     if (o.next > SPECV_I_TOKEN && p.kind == SPECV_SOFTMAX) {
-        through = specv_i_load_through(m, r->first_row + o.accepted, p.sum);
+        if (!r->cut) through = specv_i_load_through(m, r->first_row + o.accepted, p.sum);
         uniform = specv_i_sample_uniform(d, b, o.accepted, &o.status);
     }
-    specv_i_block_emit_from(d, r, m, b, o, &p, through, uniform);
+    specv_i_block_emit_from(d, r, m, b, o, &p, r->cut != 0, through, uniform);
 }
 
 /* ---- the first pass over logits
@@ -4759,7 +4824,7 @@ SPECV_DEVFN void specv_i_block_emit(const specv_verify_sample_desc *d, const spe
    A block has two tiles at a time, a tile four warps, a lane eight ids that follow each other: so
    little that a multiprocessor holds two to four blocks, and that one row of 128k ids is work for
    500 warps. dtype and what are constants of a kernel. */
-enum { SPECV_I_SHARES = 4, SPECV_I_TILES = SPECV_SAMPLE_THREADS / 32 / SPECV_I_SHARES };
+enum { SPECV_I_TILES = SPECV_SAMPLE_THREADS / 32 / SPECV_I_SHARES };
 
 /* Eight scores as they are in memory; 16-bit types: low alone. */
 typedef struct specv_i_eight {
@@ -4800,16 +4865,20 @@ SPECV_DEVFN void specv_i_load_share(specv_i_eight *v, const specv_verify_sample_
 SPECV_DEVFN void specv_i_decode_eight(float score[8], const specv_i_eight *v, int dtype) {
     const uint32_t word[8] = {v->low.x,  v->low.y,  v->low.z,  v->low.w,
                               v->high.x, v->high.y, v->high.z, v->high.w};
+    if (dtype == SPECV_LOGITS_BF16) { /* a branch, not one for each */
 #pragma unroll
-    for (int e = 0; e < 8; ++e) {
-        const uint32_t pair = word[e / 2];
-        if (dtype == SPECV_LOGITS_F16)
-            score[e] = specv_f16_float(e % 2 ? pair >> 16 : pair & 0xffffu);
-        else if (dtype == SPECV_LOGITS_BF16)
-            score[e] = specv_bits_float(e % 2 ? pair & 0xffff0000u : pair << 16);
-        else
-            score[e] = specv_bits_float(word[e]);
-        if (dtype == SPECV_I_WEIGHTS_F32) score[e] = specv_i_weight_score(score[e]);
+        for (int e = 0; e < 8; ++e)
+            score[e] = specv_bits_float(e % 2 ? word[e / 2] & 0xffff0000u : word[e / 2] << 16);
+    } else if (dtype == SPECV_LOGITS_F16) {
+#pragma unroll
+        for (int e = 0; e < 8; ++e)
+            score[e] = specv_f16_float(e % 2 ? word[e / 2] >> 16 : word[e / 2] & 0xffffu);
+    } else {
+#pragma unroll
+        for (int e = 0; e < 8; ++e) score[e] = specv_bits_float(word[e]);
+        if (dtype == SPECV_I_WEIGHTS_F32)
+#pragma unroll
+            for (int e = 0; e < 8; ++e) score[e] = specv_i_weight_score(score[e]);
     }
 }
 
@@ -4897,8 +4966,11 @@ SPECV_DEVFN specv_tile specv_i_block_tiles(const float score[8], int first, int 
                                  specv_i_max(specv_i_max(highest[2], highest[3]), none));
         of_tile = specv_i_warp_max(highest[0]);
         /* Before the tile's largest is known; not where noise needs the registers. */
-        if (!(what & SPECV_TILE_SCORE)) specv_i_weights_of_eight(weight, score, scale);
+        if (!(what & SPECV_TILE_SCORE) && what != SPECV_I_SHARE_MAXIMA)
+            specv_i_weights_of_eight(weight, score, scale);
         if (lane == 0) largest[warp] = of_tile;
+        if (lane == 0 && may & SPECV_I_SHARE_MAXIMA && what == SPECV_I_SHARE_MAXIMA)
+            share[warp].before = (uint32_t)has_nan;
         __syncthreads();
 #pragma unroll
         for (int w = 0; w < SPECV_I_SHARES; ++w) {
@@ -4909,7 +4981,14 @@ SPECV_DEVFN specv_tile specv_i_block_tiles(const float score[8], int first, int 
         }
         in_range = specv_in_range(of_tile, scale);
     }
-    if (!in_range) {
+    const int maxima_suffice =
+        may & SPECV_I_SHARE_MAXIMA && what == SPECV_I_SHARE_MAXIMA && in_range;
+    if (maxima_suffice) {
+        uint32_t nan = 0;
+#pragma unroll
+        for (int w = 0; w < SPECV_I_SHARES; ++w) nan |= share[first_warp + w].before;
+        t.score = (int64_t)maxima, t.max = of_tile, t.id = nan ? SPECV_I_NAN_BIT : 0;
+    } else if (!in_range) {
         int at;
         const int32_t key = specv_i_lane_best(score, has_nan, &at),
                       top = specv_warp_reduce_max(key);
@@ -4933,14 +5012,14 @@ SPECV_DEVFN specv_tile specv_i_block_tiles(const float score[8], int first, int 
             own.sum = specv_i_warp_add((units[0] + units[1]) + (units[2] + units[3]));
         }
     }
-    if (lane == owner) {
+    if (lane == owner && !maxima_suffice) {
         share[warp].best = own.best;
         if (may & SPECV_TILE_SUM) share[warp].sum = own.sum;
         if (may & SPECV_TILE_SCORE) share[warp].score = own.score, share[warp].id = own.id;
         if (may & SPECV_I_IDS_BEFORE) share[warp].before = own.before;
     }
     __syncthreads();
-    if (warp == first_warp && lane == 0) {
+    if (warp == first_warp && lane == 0 && !maxima_suffice) {
         uint64_t best[SPECV_I_SHARES], sum[SPECV_I_SHARES], nan = 0;
 #pragma unroll
         for (int w = 0; w < SPECV_I_SHARES; ++w) {
@@ -5050,18 +5129,36 @@ SPECV_DEVFN int specv_i_may(const specv_i_request *r) {
     return r->rule == SPECV_RULE_COUPLED ? SPECV_TILE_SUM | SPECV_TILE_SCORE : SPECV_TILE_SUM;
 }
 
+/* Rows that the blocks which cut them have put together. Call: num_warps warps. */
+SPECV_DEVFN void specv_i_warps_fetch(const specv_i_request *r, const specv_i_memory *m,
+                                     int num_warps, specv_i_evidence *e) {
+    enum { WORDS = sizeof(specv_distribution) / 4 };
+    const int lane = specv_i_lane();
+    if (!specv_i_rows_are_here(r)) return;
+    for (int i = specv_i_thread() / 32; i < r->target_rows + r->draft_rows; i += num_warps) {
+        const int of_draft = i >= r->target_rows;
+        const specv_distribution *row =
+            m->rows + r->first_row + (of_draft ? m->target_rows + i - r->target_rows : i);
+        if (lane < WORDS) ((uint32_t *)&e->rows[i])[lane] = ((const uint32_t *)row)[lane];
+    }
+}
+
 /* While most warps merge rows, the last one loads what is to be judged, and the one before draws
-   the numbers. Call: the last block of a request. Sync: a barrier at the end. Trips: tile sums
-   beside drafts and seeds, scores of the drafts. */
+   the numbers. drawn: rows are complete. Call: the last block of a request. Sync: a barrier at the
+   end. Trips: tile sums beside drafts and seeds, scores of the drafts. */
 SPECV_DEVFN void specv_i_block_gather(const specv_verify_sample_desc *d, const specv_i_request *r,
-                                      const specv_i_memory *m, int b, int may,
+                                      const specv_i_memory *m, int b, int may, int drawn,
                                       specv_i_evidence *e) {
     enum { JUDGE = SPECV_SAMPLE_THREADS / 32 - 1, MERGE = JUDGE - 1 };
     const int warp = specv_i_thread() / 32, lane = specv_i_lane();
     if (warp < MERGE) {
-        specv_i_warps_merge(d, r, m, may, MERGE, e);
+        if (drawn)
+            specv_i_warps_fetch(r, m, MERGE, e);
+        else
+            specv_i_warps_merge(d, r, m, may, MERGE, e);
     } else if (warp < JUDGE) {
-        if (r->sampled && !d->sample_uniform && lane <= r->row.n_draft && r->row.readable) {
+        if (!drawn && r->sampled && !d->sample_uniform && lane <= r->row.n_draft &&
+            r->row.readable) {
             uint32_t none = 0;
             e->uniforms[lane] = specv_i_sample_uniform(d, b, lane, &none);
         }
@@ -5081,7 +5178,8 @@ SPECV_DEVFN void specv_i_block_gather(const specv_verify_sample_desc *d, const s
 /* The row is judged, and finished if no second pass is needed. Call: the same block. Trips: two of
    the draw. */
 SPECV_DEVFN void specv_i_block_decide(const specv_verify_sample_desc *d, const specv_i_request *r,
-                                      const specv_i_memory *m, int b, const specv_i_evidence *e) {
+                                      const specv_i_memory *m, int b, int drawn,
+                                      const specv_i_evidence *e) {
     const int lane = specv_i_lane(), reports = specv_i_thread() / 32 == 0;
     const int here = specv_i_rows_are_here(r), has_second = d->draft.data != 0;
     const specv_distribution *rows = here ? e->rows : m->rows + r->first_row;
@@ -5112,13 +5210,15 @@ SPECV_DEVFN void specv_i_block_decide(const specv_verify_sample_desc *d, const s
     uint64_t through = 0, uniform = 0;
     if (r->target_rows && o.next > SPECV_I_BONUS) p = rows[o.accepted];
     if (o.next > SPECV_I_TOKEN && p.kind == SPECV_SOFTMAX) {
-        through = here ? e->through[o.accepted][lane]
-                       : specv_i_load_through(m, r->first_row + o.accepted, p.sum);
-        uniform = o.accepted < 32 && !d->sample_uniform
-                      ? e->uniforms[o.accepted]
-                      : specv_i_sample_uniform(d, b, o.accepted, &o.status);
+        if (!drawn)
+            through = here ? e->through[o.accepted][lane]
+                           : specv_i_load_through(m, r->first_row + o.accepted, p.sum);
+        if (o.accepted >= 32 || d->sample_uniform)
+            uniform = specv_i_sample_uniform(d, b, o.accepted, &o.status);
+        else if (!drawn)
+            uniform = e->uniforms[o.accepted];
     }
-    specv_i_block_emit_from(d, r, m, b, o, &p, through, uniform);
+    specv_i_block_emit_from(d, r, m, b, o, &p, drawn, through, uniform);
     o.next = SPECV_I_NOTHING;
     if (specv_i_thread() == 0 && has_second) m->plans[b] = o;
 }
@@ -5138,8 +5238,8 @@ SPECV_DEVFN void specv_i_block_judge(const specv_verify_sample_desc *d, const sp
     /* Opened anew: kept in registers over the first half, it would not leave enough there. */
     specv_i_request r = specv_i_open_request(d, b);
     if (arrival == SPECV_I_BAD_TICKET) specv_i_close_request(&r);
-    specv_i_block_gather(d, &r, m, b, SPECV_TILE_SUM | SPECV_TILE_SCORE, &evidence);
-    specv_i_block_decide(d, &r, m, b, &evidence);
+    specv_i_block_gather(d, &r, m, b, SPECV_TILE_SUM | SPECV_TILE_SCORE, 0, &evidence);
+    specv_i_block_decide(d, &r, m, b, 0, &evidence);
 }
 
 /* A request that was put aside, with what is known of it when this is compiled. */
@@ -5230,8 +5330,10 @@ SPECV_DEVFN void specv_i_block_logits(const specv_sample_task *task, int dtype, 
             of_block = specv_i_open_emitted(d, m, b, &row);
         } else {
             of_block = specv_i_open_rows(d, b, &row, rule);
-            specv_i_open_temperatures(d, b, &of_block);
-            if (filters) specv_i_open_filters(d, m, b, &of_block);
+            if (filters)
+                specv_i_open_filters(d, m, b, &of_block, 0);
+            else
+                specv_i_open_temperatures(d, b, &of_block);
             of_block.target.least = of_block.draft.least = 0; /* nothing is cut off yet */
         }
         if (specv_i_lane() == 0) opened = of_block;
@@ -5262,16 +5364,19 @@ SPECV_DEVFN void specv_i_block_logits(const specv_sample_task *task, int dtype, 
         int wanted = side.zero ? 0 : what;
         if (what == SPECV_TILE_SCORE && wanted) /* the rest of it is known to the compiler */
             wanted |= specv_i_wanted(d, &r, &side, of_draft) & SPECV_TILE_SUM;
-        if (filters && wanted &&
-            (emitted || r.cut & (of_draft ? SPECV_I_OF_DRAFT : SPECV_I_OF_TARGET)))
-            wanted = SPECV_TILE_SUM | SPECV_I_SHARE_MAXIMA;
+        const int of_side = of_draft ? SPECV_I_OF_DRAFT : SPECV_I_OF_TARGET;
+        if (filters && wanted && (emitted || r.cut & of_side))
+            wanted = emitted || r.cut & of_side * SPECV_I_SUMS
+                         ? SPECV_TILE_SUM | SPECV_I_SHARE_MAXIMA
+                         : SPECV_I_SHARE_MAXIMA;
         const specv_noise noise = specv_i_noise_of(d, seed, position, at);
         const specv_scale scale = side.scale;
         float score[8];
         specv_tile t;
         tile += step;
         if (tile >= m->num_tiles) tile = base, i += num_rows_at_once;
-        if (i < high) specv_i_load_share(&next, d, &r.row, dtype, b, target_rows, i, tile);
+        if (!filters && i < high)
+            specv_i_load_share(&next, d, &r.row, dtype, b, target_rows, i, tile);
         specv_i_decode_eight(score, &raw, dtype);
         if (filters) {
             const specv_i_sieve sieve = specv_i_sieve_of(&side, of_draft ? at - target_rows : at);
@@ -5289,6 +5394,8 @@ SPECV_DEVFN void specv_i_block_logits(const specv_sample_task *task, int dtype, 
                                 wanted, &scale, &noise, before, share, largest);
         if (specv_i_thread() % (32 * SPECV_I_SHARES) == 0 && own_tile < m->num_tiles) *out = t;
         if (i < high) out = specv_i_place_of(m, &r, target_rows, i, tile);
+        if (filters && i < high) /* there are no registers for it before */
+            specv_i_load_share(&next, d, &r.row, dtype, b, target_rows, i, tile);
         if (!wanted && i < high) __syncthreads(); /* share is read */
     }
     if (!of_target || (filters && (emitted || r.cut))) return;
@@ -5300,9 +5407,9 @@ SPECV_DEVFN void specv_i_block_logits(const specv_sample_task *task, int dtype, 
         __syncthreads();
     }
     r = specv_i_reopen(&opened, dtype, what, rule, filters);
-    specv_i_block_gather(d, &r, m, b, filters ? specv_i_may(&r) : may, &evidence);
+    specv_i_block_gather(d, &r, m, b, filters ? specv_i_may(&r) : may, 0, &evidence);
     r = specv_i_reopen(&opened, dtype, what, rule, filters); /* registers were wanting again */
-    specv_i_block_decide(d, &r, m, b, &evidence);
+    specv_i_block_decide(d, &r, m, b, 0, &evidence);
 }
 
 /* ---- what tiles say of filters */
@@ -5395,24 +5502,46 @@ SPECV_DEVFN float specv_warp_filter_bound(const specv_tile *tiles, int num_tiles
    has one id. Both end at the same id, as all sums are integers. */
 enum {
     SPECV_I_LIST = 1024, /* ids, a power of two and a multiple of the threads; shares of tiles */
+    SPECV_I_FEW = 128,   /* of a list: for each of them there are two threads */
     SPECV_I_RANGES = SPECV_SAMPLE_THREADS
 };
 
 /* The row, as the block that cuts it sees it. Shared. */
 typedef struct specv_i_cut {
     union {
-        uint64_t list[SPECV_I_LIST]; /* rank keys */
-        struct {                     /* of each range */
+        ulonglong2 aligned; /* counts are loaded four at a time */
+        struct {            /* the list: the largest first, when it is sorted */
+            uint64_t key[SPECV_I_LIST];
+            union {
+                uint64_t units[SPECV_I_LIST]; /* weights in units of the row's largest */
+                int32_t ids[SPECV_I_LIST];    /* before: first ids of lanes */
+            } u;
+        } list;
+        struct { /* of each range */
             uint64_t mass[SPECV_I_RANGES], first[SPECV_I_RANGES], last[SPECV_I_RANGES];
             uint32_t count[SPECV_I_RANGES];
         } of;
     } u;
+    struct
+    { /* of a list of few, in ascending order of id; behind the last one they weigh nothing */
+        uint64_t units[SPECV_I_FEW];          /* of its tile's largest */
+        uint64_t through[2][SPECV_I_FEW + 1]; /* sums of those before it; of two warps */
+        int32_t id[SPECV_I_FEW];
+        uint32_t place[SPECV_I_FEW];    /* where it is in the list; SPECV_I_TILE_END */
+        int32_t finer[SPECV_I_FEW];     /* n of the row's largest less that of the tile's */
+        uint32_t unsorted[SPECV_I_FEW]; /* places, in the order in which they were found */
+    } few;
     uint64_t scratch[2][32];
     uint64_t through[2]; /* how many ids there are down to the one that was found, their mass */
     uint64_t found;
-    int32_t count, num_shares, by_p, by_min;
+    int32_t num_shares, num_lanes, count, kept;
     unsigned short shares[SPECV_I_LIST]; /* those that are read again */
 } specv_i_cut;
+
+/* Beside the place, bits 0 to 7: where it is in ascending order of id, and where the first id
+   behind its tile is. */
+#define SPECV_I_BY_ID    8
+#define SPECV_I_TILE_END 16
 
 /* What its threads have in registers. */
 typedef struct specv_i_cut_row {
@@ -5430,70 +5559,165 @@ SPECV_DEVFN uint64_t specv_i_row_units(const specv_i_cut_row *row, float score) 
     return specv_weight_units(&w, row->n);
 }
 
-/* A share's largest score, by its upper half. */
-SPECV_DEVFN uint32_t specv_i_share_key(const specv_i_cut_row *row, int share) {
-    const uint64_t maxima = (uint64_t)row->tiles[share / SPECV_I_SHARES].score;
-    return (uint32_t)(maxima >> 16 * (share % SPECV_I_SHARES)) & 0xffffu;
+/* The largest scores of a tile's shares, by their upper halves, share 0 in the lowest bits. */
+SPECV_DEVFN uint64_t specv_i_share_keys(const specv_i_cut_row *row, int tile) {
+    return (uint64_t)row->tiles[tile].score;
+}
+
+SPECV_DEVFN uint32_t specv_i_share_key(uint64_t keys, int share) {
+    return (uint32_t)(keys >> 16 * (share % SPECV_I_SHARES)) & 0xffffu;
 }
 
 /* Which of 32 shares from `base` on have a score from that of `low` on. Call: warp. */
 SPECV_DEVFN unsigned specv_i_shares_from(const specv_i_cut_row *row, int base, uint64_t low) {
     const int share = base + specv_i_lane();
-    return __ballot_sync(SPECV_FULL_WARP, share < row->num_tiles * SPECV_I_SHARES &&
-                                              specv_i_share_key(row, share) >= low >> 38);
+    return __ballot_sync(
+        SPECV_FULL_WARP,
+        share < row->num_tiles * SPECV_I_SHARES &&
+            specv_i_share_key(specv_i_share_keys(row, share / SPECV_I_SHARES), share) >= low >> 38);
 }
 
 SPECV_DEVFN int specv_i_mask_allows(const specv_i_cut_row *row, int32_t id) {
     return !row->sieve.mask || (row->sieve.mask[(uint32_t)id / 32] >> id % 32 & 1);
 }
 
+/* The largest score of a row that is to be cut and, where tiles have sums, theirs. kind is SOFTMAX,
+   or another, whatever it is, if that score is not in range. Call: block. Sync: a barrier, two with
+   sums. Trips: the tiles. */
+SPECV_DEVFN specv_distribution specv_i_block_merge(specv_i_cut *c, const specv_tile *tiles,
+                                                   int num_tiles, int sums,
+                                                   const specv_scale *scale) {
+    enum { WARPS = SPECV_SAMPLE_THREADS / 32 };
+    const int thread = specv_i_thread(), lane = specv_i_lane();
+    specv_distribution p = specv_i_plain_distribution();
+    int32_t key = specv_i_order_key(0xff800000u);
+    uint32_t marks = 0;
+    for (int t = thread; t < num_tiles; t += SPECV_SAMPLE_THREADS) {
+        const uint2 best = *(const uint2 *)&tiles[t].max;
+        const int32_t its = specv_i_order_key(best.x);
+        key = its > key ? its : key, marks |= best.y;
+    }
+    key = specv_warp_reduce_max(key);
+    marks = __any_sync(SPECV_FULL_WARP, (marks & SPECV_I_NAN_BIT) != 0);
+    if (lane == 0) c->scratch[0][thread / 32] = (uint64_t)marks << 32 | (uint32_t)key;
+    __syncthreads();
+    uint64_t of_warp[WARPS];
+#pragma unroll
+    for (int w = 0; w < WARPS; ++w) of_warp[w] = c->scratch[0][w];
+#pragma unroll
+    for (int w = 0; w < WARPS; ++w) {
+        const int32_t its = (int32_t)(uint32_t)of_warp[w];
+        key = its > key ? its : key, marks |= (uint32_t)(of_warp[w] >> 32);
+    }
+    p.max = specv_i_of_order_key(key);
+    if (marks) p.status = SPECV_ROW_NAN;
+    if (!specv_in_range(p.max, scale)) p.kind = SPECV_ONE_HOT;
+    if (p.kind != SPECV_SOFTMAX) return p;
+    p.n = specv_softmax_weight(p.max, scale).n;
+    if (!sums) return p;
+    for (int t = thread; t < num_tiles; t += SPECV_SAMPLE_THREADS) {
+        const int32_t n = specv_softmax_weight(specv_i_max(tiles[t].max, scale->floor), scale).n;
+        p.sum += specv_i_shift_right(tiles[t].sum, (uint32_t)(p.n - n));
+    }
+    p.sum = specv_i_warp_add(p.sum);
+    if (lane == 0) c->scratch[1][thread / 32] = p.sum;
+    __syncthreads();
+    p.sum = 0;
+#pragma unroll
+    for (int w = 0; w < WARPS; ++w) p.sum += c->scratch[1][w];
+    return p;
+}
+
 /* Ids with scores from that of `low` on, the least of its score, into the list, as far as it has
-   room; how many there are in c->count. Call: block. Sync: two barriers. */
+   room; how many there are in c->count. First shares of tiles are chosen, then of these lanes, with
+   eight ids each, then ids. Call: block. Sync: three barriers. Trips: scores of the shares, scores
+   of the lanes; where there is a mask, its bits behind each. */
 SPECV_DEVFN void specv_i_block_collect(specv_i_cut *c, const specv_i_cut_row *row, uint64_t low) {
     enum { WARPS = SPECV_SAMPLE_THREADS / 32, IDS = SPECV_TILE_IDS / SPECV_I_SHARES, AT_ONCE = 4 };
     const float below = specv_i_score_of_rank_key(low - ((uint64_t)1 << 22)); /* the next one */
     const int warp = specv_i_thread() / 32, lane = specv_i_lane();
-    for (int i = specv_i_thread(); i < row->num_tiles * SPECV_I_SHARES; i += SPECV_SAMPLE_THREADS) {
-        if (specv_i_share_key(row, i) < low >> 38) continue;
-        const int at = atomicAdd(&c->num_shares, 1);
-        if (at < SPECV_I_LIST) c->shares[at] = (unsigned short)i;
+    const int aligned = ((uint64_t)row->scores & 15) == 0 && row->vocab % 8 == 0;
+    int32_t *firsts = c->u.list.u.ids;
+    for (int t = specv_i_thread(); t < row->num_tiles; t += SPECV_SAMPLE_THREADS) {
+        const uint64_t keys = specv_i_share_keys(row, t);
+#pragma unroll
+        for (int share = 0; share < SPECV_I_SHARES; ++share) {
+            if (specv_i_share_key(keys, share) < low >> 38) continue;
+            const int at = atomicAdd(&c->num_shares, 1);
+            if (at < SPECV_I_LIST) c->shares[at] = (unsigned short)(t * SPECV_I_SHARES + share);
+        }
     }
     __syncthreads();
     const int num_shares = c->num_shares;
     if (num_shares > SPECV_I_LIST) { /* so are the ids */
-        if (specv_i_thread() == 0) c->count = num_shares;
+        if (specv_i_thread() == 0) c->num_lanes = num_shares;
     } else {
 #pragma unroll 1
         for (int base = warp; base < num_shares; base += WARPS * AT_ONCE) {
             specv_i_eight raw[AT_ONCE];
             int first[AT_ONCE];
-            uint32_t hits = 0;
 #pragma unroll
-            for (int i = 0; i < AT_ONCE; ++i) {
+            for (int i = 0; i < AT_ONCE; ++i) { /* behind the last share the first one again */
                 const int at = base + i * WARPS;
-                first[i] = row->vocab;
-                if (at < num_shares) first[i] = c->shares[at] * IDS + 8 * lane;
+                first[i] = c->shares[at < num_shares ? at : base];
                 raw[i].high = make_uint4(0, 0, 0, 0); /* of types of 16 bits */
-                specv_i_load_eight(&raw[i], row->scores, row->dtype, row->vocab, first[i]);
+            }
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; ++i) SPECV_I_EARLY("r", first[i]);
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; ++i) first[i] = first[i] * IDS + 8 * lane;
+            if (aligned) { /* no branch in front of a load; behind the row is its beginning */
+#pragma unroll
+                for (int i = 0; i < AT_ONCE; ++i)
+                    raw[i].low = *(const uint4 *)specv_i_score_at(
+                        row->scores, row->dtype, first[i] < row->vocab ? first[i] : 0);
+                if (specv_i_unit(row->dtype) != 8)
+#pragma unroll
+                    for (int i = 0; i < AT_ONCE; ++i)
+                        raw[i].high = *(const uint4 *)specv_i_score_at(
+                            row->scores, row->dtype, first[i] < row->vocab ? first[i] + 4 : 4);
+            } else {
+#pragma unroll
+                for (int i = 0; i < AT_ONCE; ++i)
+                    specv_i_load_eight(&raw[i], row->scores, row->dtype, row->vocab, first[i]);
             }
 #pragma unroll
             for (int i = 0; i < AT_ONCE; ++i) {
                 float score[8];
                 specv_i_decode_eight(score, &raw[i], row->dtype);
+                specv_i_sift_some(&row->sieve, score, 8, first[i], row->vocab);
 #pragma unroll
-                for (int e = 0; e < 8; ++e)
-                    if (specv_i_less(below, score[e])) hits |= 1u << (8 * i + e);
+                for (int step = 1; step < 8; step *= 2)
+#pragma unroll
+                    for (int e = 0; e < 8; e += 2 * step)
+                        score[e] = specv_i_max(score[e], score[e + step]);
+                if (base + i * WARPS >= num_shares || first[i] >= row->vocab ||
+                    !specv_i_less(below, score[0]))
+                    continue;
+                const int at = atomicAdd(&c->num_lanes, 1);
+                if (at < SPECV_I_LIST) firsts[at] = first[i];
             }
+        }
+    }
+    __syncthreads();
+    const int num_lanes = c->num_lanes;
+    if (num_lanes > SPECV_I_LIST) {
+        if (specv_i_thread() == 0) c->count = num_lanes;
+    } else {
 #pragma unroll 1
-            for (; hits; hits &= hits - 1) {
-                const int e = __ffs((int)hits) - 1;
-                const int32_t id = c->shares[base + e / 8 * WARPS] * IDS + 8 * lane + e % 8;
-                if (!specv_i_mask_allows(row, id)) continue;
-                const uint64_t key =
-                    specv_rank_key(specv_i_load_score(row->scores, row->dtype, id), id);
-                if (key < row->sieve.least) continue;
+        for (int i = specv_i_thread(); i < num_lanes; i += SPECV_SAMPLE_THREADS) {
+            const int first = firsts[i];
+            specv_i_eight raw;
+            float score[8];
+            raw.high = make_uint4(0, 0, 0, 0); /* of types of 16 bits */
+            specv_i_load_eight(&raw, row->scores, row->dtype, row->vocab, first);
+            specv_i_decode_eight(score, &raw, row->dtype);
+            specv_i_sift_some(&row->sieve, score, 8, first, row->vocab);
+#pragma unroll
+            for (int e = 0; e < 8; ++e) {
+                if (!specv_i_less(below, score[e])) continue;
                 const int at = atomicAdd(&c->count, 1);
-                if (at < SPECV_I_LIST) c->u.list[at] = key;
+                if (at < SPECV_I_LIST) c->u.list.key[at] = specv_rank_key(score[e], first + e);
             }
         }
     }
@@ -5567,7 +5791,7 @@ SPECV_DEVFN void specv_i_block_visit(specv_i_cut *c, const specv_i_cut_row *row,
                 const uint64_t units = specv_i_row_units(row, value);
                 if (purpose == SPECV_I_TO_LIST) {
                     const int at = atomicAdd(&c->count, 1);
-                    if (at < SPECV_I_LIST) c->u.list[at] = key;
+                    if (at < SPECV_I_LIST) c->u.list.key[at] = key;
                 } else if (purpose == SPECV_I_OF_MIN) {
                     *own += units;
                 } else if (purpose == SPECV_I_BY_MIN) {
@@ -5587,7 +5811,7 @@ SPECV_DEVFN void specv_i_block_visit(specv_i_cut *c, const specv_i_cut_row *row,
 
 /* The range in which the order, from the highest key on, has `limit` ids, or so much mass; -1:
    there is not so much. counted, mass: above the ranges; then c->through is what there is with that
-   range. c->found is 0 by then. Call: block. Sync: barriers. */
+   range, or with all. c->found is 0 by then. Call: block. Sync: barriers. */
 SPECV_DEVFN int specv_i_block_find_range(specv_i_cut *c, uint64_t counted, uint64_t mass,
                                          uint64_t limit, int by_mass) {
     const int range = SPECV_I_RANGES - 1 - specv_i_thread();
@@ -5596,10 +5820,9 @@ SPECV_DEVFN int specv_i_block_find_range(specv_i_cut *c, uint64_t counted, uint6
     counted += specv_i_block_inclusive_add(its_count, &total, c->scratch[0]);
     mass += specv_i_block_inclusive_add(its_mass, &total, c->scratch[1]);
     with = by_mass ? mass : counted, of_range = by_mass ? its_mass : its_count;
-    if (with >= limit && with - of_range < limit) { /* one thread, or none */
-        c->found = (uint64_t)range + 1;
-        c->through[0] = counted, c->through[1] = mass;
-    }
+    const int has = with >= limit && with - of_range < limit; /* one thread, or none */
+    if (has) c->found = (uint64_t)range + 1;
+    if (has || (range == 0 && with < limit)) c->through[0] = counted, c->through[1] = mass;
     __syncthreads();
     return (int)c->found - 1;
 }
@@ -5609,7 +5832,8 @@ SPECV_DEVFN uint64_t specv_i_lowest(const specv_i_cut_row *row) {
     return row->sieve.least > SPECV_I_LEAST_RANK ? row->sieve.least : SPECV_I_LEAST_RANK;
 }
 
-/* The last id that is kept, for a row of any shape; 0: all are. mass: of the row. Call: block. */
+/* The last id that is kept, for a row of any shape; 0: all are. mass: of the row, where top_p is a
+   part of it. Call: block. */
 SPECV_DEVFN uint64_t specv_i_block_cut_flat(specv_i_cut *c, const specv_i_cut_row *row,
                                             const specv_i_limits *l, uint64_t mass) {
     const uint64_t top = specv_rank_key(row->max, 0);
@@ -5654,6 +5878,7 @@ SPECV_DEVFN uint64_t specv_i_block_cut_flat(specv_i_cut *c, const specv_i_cut_ro
             if (purpose == SPECV_I_OF_MIN) mass = c->found;
             if (purpose == SPECV_I_BY_MIN || purpose == SPECV_I_OF_MIN) break;
             const int at = specv_i_block_find_range(c, counted, above, limit, by_mass);
+            if (!by_mass && at < 0 && l->order != SPECV_TOP_P_OF_ALL) mass = c->through[1];
             if (at < 0) break;
             low = c->u.of.first[at], high = c->u.of.last[at];
             if (low == high) { /* one id */
@@ -5683,14 +5908,14 @@ SPECV_DEVFN uint64_t specv_i_block_least_of_top_p(specv_i_cut *c, const specv_i_
     for (int t = thread; t < row->num_tiles; t += SPECV_SAMPLE_THREADS) {
         of_group += specv_i_mass_of_tile(&row->tiles[t], &row->scale, row->n);
     }
-    if (thread < groups) c->u.list[thread] = of_group;
+    if (thread < groups) c->u.list.key[thread] = of_group;
     __syncthreads();
 #pragma unroll 1
     for (int exponent = 40 - lane; exponent >= 0; exponent -= 32) {
         const uint64_t most = (uint64_t)(each * SPECV_TILE_IDS) << exponent;
         uint64_t sum = 0;
 #pragma unroll 4
-        for (int i = 0; i < groups; ++i) sum += c->u.list[i] < most ? c->u.list[i] : most;
+        for (int i = 0; i < groups; ++i) sum += c->u.list.key[i] < most ? c->u.list.key[i] : most;
         if (sum <= left_out && fits < 0) fits = exponent;
     }
     __syncthreads();
@@ -5699,35 +5924,49 @@ SPECV_DEVFN uint64_t specv_i_block_least_of_top_p(specv_i_cut *c, const specv_i_
 }
 
 /* Upper half of the k-th largest of the shares' maxima, or somewhat less; 0: there are fewer. By
-   histograms of how far they are from the largest. Call: block. Sync: barriers. */
+   histograms of how far they are from the largest, in which every warp looks for itself. Call:
+   block. Sync: three barriers, seldom four more. */
 SPECV_DEVFN uint32_t specv_i_block_kth_share(specv_i_cut *c, const specv_i_cut_row *row, int k) {
+    enum { EACH = SPECV_I_RANGES / 32 };
     const uint32_t top = specv_i_upper_key(row->max);
-    const int thread = specv_i_thread();
+    const int thread = specv_i_thread(), lane = specv_i_lane();
 #pragma unroll 1
     for (int shift = 0; shift <= 8; shift += 8) {
-        uint64_t total, with, its;
+        const uint4 *counts = (const uint4 *)&c->u.of.count[lane * EACH];
         c->u.of.count[thread] = 0;
-        if (thread == 0) c->found = 0;
         __syncthreads();
 #pragma unroll 1
-        for (int i = thread; i < row->num_tiles * SPECV_I_SHARES; i += SPECV_SAMPLE_THREADS) {
-            const uint32_t away = (top - specv_i_share_key(row, i)) >> shift;
-            if (away < SPECV_I_RANGES) atomicAdd(&c->u.of.count[away], 1u);
+        for (int t = thread; t < row->num_tiles; t += SPECV_SAMPLE_THREADS) {
+            const uint64_t keys = specv_i_share_keys(row, t);
+#pragma unroll
+            for (int share = 0; share < SPECV_I_SHARES; ++share) {
+                const uint32_t away = (top - specv_i_share_key(keys, share)) >> shift;
+                if (away < SPECV_I_RANGES) atomicAdd(&c->u.of.count[away], 1u);
+            }
         }
         __syncthreads();
-        its = c->u.of.count[thread];
-        with = specv_i_block_inclusive_add(its, &total, c->scratch[0]);
-        if (with >= (uint64_t)k && with - its < (uint64_t)k) c->found = (uint64_t)thread + 1;
-        __syncthreads();
-        const uint32_t away = (uint32_t)c->found << shift;
-        if (away) return top + 1 > away ? top + 1 - away : 0;
-        __syncthreads();
+        const uint4 low = counts[0], high = counts[1];
+        const uint32_t of[EACH] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+        int32_t before = 0, own, away = lane * EACH;
+#pragma unroll
+        for (int e = 0; e < EACH; ++e) before += (int32_t)of[e];
+        own = before;
+        before = specv_warp_inclusive_scan(before) - own;
+        const int at = specv_warp_first_reject(before + own >= k);
+#pragma unroll
+        for (int e = 0; e < EACH; ++e) {
+            before += (int32_t)of[e];
+            if (before < k) ++away;
+        }
+        away = __shfl_sync(SPECV_FULL_WARP, away + 1, at & 31) << shift;
+        __syncthreads(); /* counts are read */
+        if (at < 32) return (int32_t)top + 1 > away ? top + 1 - (uint32_t)away : 0;
     }
     return 0;
 }
 
-/* From the score of which key on ids may be kept, as the tiles say; specv_i_lowest: any. Call:
-   block. */
+/* From the score of which key on ids may be kept, as the tiles say; specv_i_lowest: any. mass: of
+   the row, 0 where tiles have no sums. Call: block. */
 SPECV_DEVFN uint64_t specv_i_block_bound(specv_i_cut *c, const specv_i_cut_row *row,
                                          const specv_i_limits *l, uint64_t mass) {
     uint64_t low = specv_i_lowest(row), key;
@@ -5740,7 +5979,7 @@ SPECV_DEVFN uint64_t specv_i_block_bound(specv_i_cut *c, const specv_i_cut_row *
             &row->scale, row->n, specv_i_least_weight(l->min_p, specv_i_row_units(row, row->max)));
         if (key > low) low = key;
     }
-    if (l->has_top_p && low == specv_i_lowest(row)) {
+    if (l->has_top_p && mass && low == specv_i_lowest(row)) {
         const uint64_t part = specv_i_part_of(l->top_p, mass);
         const uint64_t weight = specv_i_block_least_of_top_p(c, row, part < mass ? mass - part : 0);
         if (weight) low = specv_i_key_of_weight(&row->scale, row->n, weight);
@@ -5748,19 +5987,63 @@ SPECV_DEVFN uint64_t specv_i_block_bound(specv_i_cut *c, const specv_i_cut_row *
     return low;
 }
 
-/* Sorts up to 128 rank keys, the largest first: each is where as many are larger. Call: block.
-   Sync: two barriers. */
-SPECV_DEVFN void specv_i_block_sort_few(uint64_t *list, int count) {
-    const int threads = count <= SPECV_SAMPLE_THREADS / 4 ? 4 : 2; /* for each */
-    const int own = specv_i_thread() / threads;
-    const uint64_t mine = own < count ? list[own] : 0;
-    int before = 0;
-#pragma unroll 4
-    for (int i = specv_i_thread() % threads; i < count; i += threads) before += list[i] > mine;
+/* Sorts a list of few, the largest first, and says of each what it weighs and where its tile is.
+   Each is where as many come before it. Call: block. Sync: two barriers. Trips: largest scores of
+   their tiles. */
+SPECV_DEVFN void specv_i_block_sort_few(specv_i_cut *c, const specv_i_cut_row *row, int count) {
+    enum { AT_ONCE = 4 };
+    const int threads = count <= SPECV_SAMPLE_THREADS / 4 ? 4 : 2;                /* for each */
+    const int thread = specv_i_thread(), own = thread / threads, last = 0x3fffff; /* of all ids */
+    const uint64_t mine = own < count ? c->u.list.key[own] : 0;
+    const int32_t tile = specv_i_id_of_rank_key(mine) / SPECV_TILE_IDS;
+    const int32_t my_id = (int32_t)((uint32_t)mine & 0x3fffffu); /* last - id */
+    const int32_t end = last - (tile + 1) * SPECV_TILE_IDS;
+    uint64_t weighed = 0;
+    float largest[2] = {0, 0};
+    uint32_t before = 0;
+    if (thread < count) {
+        weighed = c->u.list.key[thread];
+        largest[1] = row->tiles[specv_i_id_of_rank_key(weighed) / SPECV_TILE_IDS].max;
+    }
+#pragma unroll 1
+    for (int i = thread % threads; i < count; i += AT_ONCE * threads) {
+        uint64_t other[AT_ONCE];
+        uint32_t comes[AT_ONCE];
+#pragma unroll
+        for (int u = 0; u < AT_ONCE; ++u)
+            other[u] = c->u.list.key[i + u * threads < count ? i + u * threads : i];
+#pragma unroll
+        for (int u = 0; u < AT_ONCE; ++u) SPECV_I_EARLY("l", other[u]);
+#pragma unroll
+        for (int u = 0; u < AT_ONCE; ++u) { /* none waits for another */
+            const int32_t its = (int32_t)((uint32_t)other[u] & 0x3fffffu);
+            comes[u] = (other[u] > mine) + ((uint32_t)(its > my_id) << SPECV_I_BY_ID) +
+                       ((uint32_t)(its > end) << SPECV_I_TILE_END);
+            if (i + u * threads >= count) comes[u] = 0;
+        }
+        before += (comes[0] + comes[1]) + (comes[2] + comes[3]);
+    }
     before += __shfl_xor_sync(SPECV_FULL_WARP, before, 1);
     if (threads == 4) before += __shfl_xor_sync(SPECV_FULL_WARP, before, 2);
+    if (own < count && thread % threads == 0) c->few.unsorted[own] = before;
     __syncthreads();
-    if (own < count && specv_i_thread() % threads == 0) list[before] = mine;
+    if (thread < count) { /* a thread for each is enough for these */
+        specv_weight weight[2];
+        largest[0] = specv_i_max(specv_i_score_of_rank_key(weighed), row->scale.floor);
+        specv_i_softmax_weights(weight, largest, 2, &row->scale);
+        before = c->few.unsorted[thread];
+        const int place = before & 255, by_id = before >> SPECV_I_BY_ID & 255;
+        c->u.list.key[place] = weighed;
+        c->u.list.u.units[place] = specv_weight_units(&weight[0], row->n);
+        c->few.units[by_id] = specv_in_range(largest[1], &row->scale)
+                                  ? specv_weight_units(&weight[0], weight[1].n)
+                                  : 0;
+        c->few.place[by_id] = before, c->few.finer[by_id] = row->n - weight[1].n;
+        c->few.id[by_id] = specv_i_id_of_rank_key(weighed);
+    } else if (thread < SPECV_I_FEW) {
+        c->few.units[thread] = 0, c->few.place[thread] = 255, c->few.finer[thread] = 0;
+        c->few.id[thread] = -1;
+    }
     __syncthreads();
 }
 
@@ -5786,65 +6069,133 @@ SPECV_DEVFN void specv_i_block_sort(uint64_t *list, int count) {
     __syncthreads();
 }
 
-/* How many of the list's ids are kept, which are sorted by then; 0: that cannot be seen from it.
-   Ids that it lacks come behind its own; complete: there are none. Call: block. Sync: barriers. */
-SPECV_DEVFN int specv_i_block_cut_list(specv_i_cut *c, const specv_i_cut_row *row,
-                                       const specv_i_limits *l, uint64_t mass, int complete) {
-    enum { MOST = SPECV_I_LIST / SPECV_SAMPLE_THREADS };
-    const int thread = specv_i_thread(), count = c->count, by_min = specv_i_less(0.f, l->min_p);
-    const int has_k = l->top_k < row->vocab, of_k = has_k && l->top_k <= count ? l->top_k : 0;
-    int padded = 64;
-    if (count > SPECV_I_LIST || count == 0) return 0;
+/* Sorts a longer list, and says of each what it weighs. Call: block. Sync: barriers. */
+SPECV_DEVFN void specv_i_block_sort_list(specv_i_cut *c, const specv_i_cut_row *row, int count) {
+    const int thread = specv_i_thread();
+    int padded = 2 * SPECV_I_FEW;
+    while (padded < count) padded *= 2;
+    for (int i = count + thread; i < padded; i += SPECV_SAMPLE_THREADS) c->u.list.key[i] = 0;
+    __syncthreads();
+    specv_i_block_sort(c->u.list.key, padded);
+    for (int i = thread; i < count; i += SPECV_SAMPLE_THREADS)
+        c->u.list.u.units[i] = specv_i_row_units(row, specv_i_score_of_rank_key(c->u.list.key[i]));
+    __syncthreads();
+}
+
+/* How many of the sorted list's ids are kept; 0: that cannot be seen from it. Ids that it lacks
+   come behind its own; complete: there are none. mass: of the row, where top_p is a part of it.
+   Call: warp. */
+SPECV_DEVFN int specv_i_warp_cut_list(const specv_i_cut *c, const specv_i_cut_row *row,
+                                      const specv_i_limits *l, uint64_t mass, int complete) {
+    const uint64_t *units = c->u.list.u.units;
+    const int count = c->count, by_min = specv_i_less(0.f, l->min_p), has_k = l->top_k < row->vocab;
+    const int of_k = has_k && l->top_k <= count ? l->top_k : 0;
+    const int shift = count > 32 ? 32 - __clz((count - 1) >> 5) : 0; /* 2^shift to a lane */
+    const int first = specv_i_lane() << shift;
     if (has_k && !of_k && !complete &&
         (!by_min || (l->has_top_p && l->order == SPECV_TOP_K_TOP_P_MIN_P)))
         return 0;
-    while (padded < count) padded *= 2;
-    if (thread == 0) c->by_p = SPECV_I_INT_MAX, c->by_min = 0;
-    if (count <= SPECV_SAMPLE_THREADS / 2) {
-        specv_i_block_sort_few(c->u.list, count);
-    } else {
-        for (int i = count + thread; i < padded; i += SPECV_SAMPLE_THREADS) c->u.list[i] = 0;
-        __syncthreads();
-        specv_i_block_sort(c->u.list, padded);
-    }
     if (!by_min && !l->has_top_p) return of_k ? of_k : count;
-    const int each = padded > SPECV_SAMPLE_THREADS ? padded / SPECV_SAMPLE_THREADS : 1;
-    const uint64_t least =
-        by_min ? specv_i_least_weight(l->min_p, specv_i_row_units(row, row->max)) : 0;
-    uint64_t through[MOST], sum = 0, before, total;
-    int last = 0;
-#pragma unroll
-    for (int e = 0; e < MOST; ++e) {
-        const int i = thread * each + e;
-        if (e < each && i < count) {
-            const uint64_t units = specv_i_row_units(row, specv_i_score_of_rank_key(c->u.list[i]));
-            if (units >= least) last = i + 1;
-            sum += units;
-        }
-        through[e] = sum;
+    const int end = first + (1 << shift) < count ? first + (1 << shift) : count;
+    const uint64_t least = by_min ? specv_i_least_weight(l->min_p, units[0]) : 0;
+    uint64_t sum = 0, through, before;
+    int last = 0, at;
+#pragma unroll 4
+    for (int i = first; i < end; ++i) {
+        const uint64_t its = units[i];
+        if (its >= least) last = i + 1;
+        sum += its;
     }
-    if (by_min && last) atomicMax(&c->by_min, last);
-    before = specv_i_block_inclusive_add(sum, &total, c->scratch[0]) - sum;
-    const int of_min = by_min ? c->by_min : 0;
+    const int of_min = by_min ? specv_warp_reduce_max(last) : 0;
     const int of_both = !of_min || (of_k && of_k < of_min) ? of_k : of_min;
     if (!l->has_top_p) return of_both;
-    const int of = l->order == SPECV_TOP_K_TOP_P_MIN_P   ? of_k
-                   : l->order == SPECV_MIN_P_TOP_K_TOP_P ? of_both
-                                                         : 0;
-#pragma unroll
-    for (int e = 0; e < MOST; ++e)
-        if (e < each && thread * each + e == of - 1) c->through[1] = before + through[e];
-    __syncthreads();
-    if (of) mass = c->through[1];
-    mass = specv_i_part_of(l->top_p, mass);
-#pragma unroll
-    for (int e = 0; e < MOST; ++e) {
-        const uint64_t less = before + (e ? through[e - 1] : 0);
-        if (e < each && less < mass && before + through[e] >= mass) c->by_p = thread * each + e + 1;
+    through = specv_i_warp_inclusive_add(sum), before = through - sum;
+    if (specv_i_is_of_kept(l, row->vocab)) {
+        int of = l->order == SPECV_TOP_K_TOP_P_MIN_P ? of_k : of_both;
+        uint64_t up_to = before;
+        if (of == 0) of = count;
+#pragma unroll 4
+        for (int i = first; i < end; ++i) up_to += i < of ? units[i] : 0;
+        mass = __shfl_sync(SPECV_FULL_WARP, up_to, (of - 1) >> shift);
     }
-    __syncthreads();
-    if (c->by_p != SPECV_I_INT_MAX) return of_both && of_both < c->by_p ? of_both : c->by_p;
-    return of_both ? of_both : complete ? count : 0;
+    mass = specv_i_part_of(l->top_p, mass);
+    at = specv_warp_first_reject(through >= mass);
+    if (at == 32) return of_both ? of_both : complete ? count : 0;
+    last = first + 1;
+#pragma unroll 4
+    for (int i = first; i < end; ++i) {
+        before += units[i];
+        if (before < mass) ++last;
+    }
+    last = __shfl_sync(SPECV_FULL_WARP, last, at);
+    return of_both && of_both < last ? of_both : last;
+}
+
+/* Draws from the list of few's first `kept` ids, as specv_i_block_draw does from the tiles of a row
+   that has no others: tiles in ascending order, in units of the row; in the one that is found ids,
+   in its own. without: an id that has no weight, or -1. turn: 0 or 1, the warp's own. Returns the
+   id, -1 if none has weight; *total: of all. Call: warp. */
+SPECV_DEVFN int32_t specv_i_warp_draw_few(specv_i_cut *c, int kept, int32_t without,
+                                          uint64_t uniform, int turn, uint64_t *total) {
+    enum { EACH = SPECV_I_FEW / 32 };
+    const int first = specv_i_lane() * EACH;
+    uint64_t *through = c->few.through[turn];
+    uint64_t units[EACH], part[EACH], sum = 0, before;
+    uint32_t place[EACH], finer[EACH];
+    int32_t id[EACH];
+    int at, e_at = 0;
+#pragma unroll
+    for (int e = 0; e < EACH; ++e) {
+        place[e] = c->few.place[first + e], units[e] = c->few.units[first + e];
+        id[e] = c->few.id[first + e], finer[e] = (uint32_t)c->few.finer[first + e];
+    }
+#pragma unroll
+    for (int e = 0; e < EACH; ++e) {
+        if ((int)(place[e] & 255) >= kept || id[e] == without) units[e] = 0;
+        sum += units[e];
+    }
+    before = specv_i_warp_inclusive_add(sum) - sum;
+#pragma unroll
+    for (int e = 0; e < EACH; ++e) through[first + e] = before, before += units[e];
+    if (specv_i_lane() == 31) through[SPECV_I_FEW] = before;
+    __syncwarp();
+    sum = 0;
+    uint32_t end_before = __shfl_up_sync(SPECV_FULL_WARP, place[EACH - 1] >> SPECV_I_TILE_END, 1);
+    if (specv_i_lane() == 0) end_before = 0;
+#pragma unroll
+    for (int e = 0; e < EACH; ++e) { /* a tile's part is where its first id is */
+        const uint32_t end = place[e] >> SPECV_I_TILE_END;
+        part[e] = specv_i_shift_right(through[end] - through[first + e], finer[e]);
+        if (end <= end_before) part[e] = 0;
+        end_before = end > end_before ? end : end_before;
+        sum += part[e];
+    }
+    before = specv_i_warp_inclusive_add(sum);
+    *total = __shfl_sync(SPECV_FULL_WARP, before, 31);
+    if (*total == 0) return -1;
+    uint64_t left = specv_i_mul_high(uniform, *total);
+    at = specv_warp_first_reject(left < before);
+    before -= sum;
+#pragma unroll
+    for (int e = 0; e < EACH - 1; ++e)
+        if (e_at == e && left >= before + part[e]) before += part[e], e_at = e + 1;
+    /* The tile of lane `at`, and what is left of the point in it. */
+    left -= __shfl_sync(SPECV_FULL_WARP, before, at);
+    at = __shfl_sync(SPECV_FULL_WARP, first + e_at, at);
+    const int end = (int)(c->few.place[at] >> SPECV_I_TILE_END);
+    const uint32_t of_tile = (uint32_t)c->few.finer[at];
+    left = left << of_tile | specv_i_shift_right(uniform * *total, 64 - of_tile);
+    left += through[at];
+    e_at = EACH;
+#pragma unroll
+    for (int e = EACH - 1; e >= 0; --e)
+        if (first + e >= at && first + e < end && left < through[first + e] + units[e]) e_at = e;
+    at = specv_warp_first_reject(e_at < EACH);
+    int32_t drawn = id[EACH - 1];
+#pragma unroll
+    for (int e = EACH - 2; e >= 0; --e)
+        if (e_at == e) drawn = id[e];
+    return __shfl_sync(SPECV_FULL_WARP, drawn, at & 31);
 }
 
 /* Without an index that is not a constant: arrays with one are in memory. */
@@ -5853,31 +6204,43 @@ SPECV_DEVFN uint32_t specv_i_word_of(const specv_random *r, int32_t id) {
     return id & 1 ? odd : even;
 }
 
-/* Statistics of the row's tiles anew, of what is left of them: from the list's first `kept` ids.
-   Call: block. Sync: barriers. */
+/* Sums of the row's tiles anew, of what is left of them: from the list's first `kept` ids. Call:
+   block. Sync: two barriers. */
 SPECV_DEVFN void specv_i_block_tiles_of_list(specv_i_cut *c, const specv_i_cut_row *row,
-                                             specv_tile *tiles, int kept, const specv_noise *noise,
-                                             int scored) {
-    const int thread = specv_i_thread(), lane = specv_i_lane();
-    const uint64_t least = c->u.list[kept - 1];
-    int64_t best = SPECV_I_NO_SCORE;
-    int32_t best_id = SPECV_I_INT_MAX;
+                                             specv_tile *tiles, int kept) {
+    const int thread = specv_i_thread();
+    const uint64_t least = c->u.list.key[kept - 1];
     for (int t = thread; t < row->num_tiles; t += SPECV_SAMPLE_THREADS) {
         tiles[t].sum = 0;
-        if (scored) tiles[t].score = SPECV_I_NO_SCORE;
         if (specv_rank_key(tiles[t].max, 0) < least) tiles[t].max = specv_bits_float(0xff800000u);
     }
     __syncthreads();
 #pragma unroll 1
     for (int i = thread; i < kept; i += SPECV_SAMPLE_THREADS) {
-        const int32_t id = specv_i_id_of_rank_key(c->u.list[i]);
-        const float score = specv_i_score_of_rank_key(c->u.list[i]);
-        specv_tile *tile = &tiles[id / SPECV_TILE_IDS];
+        const float score = specv_i_score_of_rank_key(c->u.list.key[i]);
+        specv_tile *tile = &tiles[specv_i_id_of_rank_key(c->u.list.key[i]) / SPECV_TILE_IDS];
         const int32_t n = specv_softmax_weight(tile->max, &row->scale).n;
+        if (!specv_in_range(tile->max, &row->scale)) continue;
         const specv_weight w =
             specv_softmax_weight(specv_i_max(score, row->scale.floor), &row->scale);
         atomicAdd((unsigned long long *)&tile->sum, (unsigned long long)specv_weight_units(&w, n));
-        if (!scored || !specv_i_less(row->scale.floor, score)) continue;
+    }
+    __syncthreads();
+}
+
+/* The id of the list's first `kept` ones whose score plus noise is the largest; -1: none has
+   weight. Call: block. Sync: two barriers. */
+SPECV_DEVFN int32_t specv_i_block_best_of_list(specv_i_cut *c, const specv_i_cut_row *row, int kept,
+                                               const specv_noise *noise) {
+    const int thread = specv_i_thread(), lane = specv_i_lane();
+    int64_t best = SPECV_I_NO_SCORE;
+    int32_t best_id = SPECV_I_INT_MAX;
+#pragma unroll 1
+    for (int i = thread; i < kept; i += SPECV_SAMPLE_THREADS) {
+        const int32_t id = specv_i_id_of_rank_key(c->u.list.key[i]);
+        const float score = specv_i_score_of_rank_key(c->u.list.key[i]);
+        if (!specv_i_less(row->scale.floor, score)) continue;
+        const specv_weight w = specv_softmax_weight(score, &row->scale);
         const specv_random words = specv_noise_words(noise, (uint32_t)id);
         const specv_random further = specv_noise_finer_words(noise, (uint32_t)id);
         const uint32_t x = specv_i_word_of(&words, id), finer = specv_i_word_of(&further, id);
@@ -5885,24 +6248,20 @@ SPECV_DEVFN void specv_i_block_tiles_of_list(specv_i_cut *c, const specv_i_cut_r
         if (with_noise > best || (with_noise == best && id < best_id))
             best = with_noise, best_id = id;
     }
-    if (!scored) return;
     specv_i_warp_best(&best, &best_id);
     if (lane == 0)
         c->scratch[0][thread / 32] = (uint64_t)best,
                                c->scratch[1][thread / 32] = (uint64_t)(uint32_t)best_id;
     __syncthreads();
-    if (thread >= 32) return;
     best = SPECV_I_NO_SCORE, best_id = SPECV_I_INT_MAX;
     if (lane < SPECV_SAMPLE_THREADS / 32)
         best = (int64_t)c->scratch[0][lane], best_id = (int32_t)(uint32_t)c->scratch[1][lane];
     specv_i_warp_best(&best, &best_id);
-    if (lane == 0 && best_id != SPECV_I_INT_MAX) {
-        specv_tile *tile = &tiles[best_id / SPECV_TILE_IDS];
-        tile->score = best, tile->id = (tile->id & SPECV_I_NAN_BIT) | (uint32_t)best_id;
-    }
+    __syncthreads();
+    return best_id == SPECV_I_INT_MAX ? -1 : best_id;
 }
 
-/* The same from the scores, in two tiles at a time. */
+/* Statistics of the row's tiles anew, from the scores, two tiles at a time. Call: block. */
 SPECV_DEVFN void specv_i_block_tiles_of_row(const specv_i_cut_row *row, specv_tile *tiles,
                                             const specv_noise *noise, int what) {
     __shared__ specv_i_share share[SPECV_SAMPLE_THREADS / 32];
@@ -5925,18 +6284,28 @@ SPECV_DEVFN void specv_i_block_tiles_of_row(const specv_i_cut_row *row, specv_ti
 }
 
 /* How many ids of the row are kept, which then are the first of the list; 0: that is for
-   specv_i_block_cut_flat. Call: block. Sync: barriers. */
+   specv_i_block_cut_flat. mass: 0 where tiles have no sums. Call: block. Sync: barriers. */
 SPECV_DEVFN int specv_i_block_list(specv_i_cut *c, const specv_i_cut_row *row,
                                    const specv_i_limits *l, uint64_t mass) {
     const uint64_t low = specv_i_block_bound(c, row, l, mass);
-    __syncthreads();
-    if (specv_i_thread() == 0) c->count = c->num_shares = 0, c->through[1] = 0;
+    if (specv_i_thread() == 0) c->num_shares = c->num_lanes = c->count = 0;
     __syncthreads();
     specv_i_block_collect(c, row, low);
-    return specv_i_block_cut_list(c, row, l, mass, low == specv_i_lowest(row));
+    const int count = c->count;
+    if (count == 0 || count > SPECV_I_LIST) return 0;
+    if (count <= SPECV_I_FEW)
+        specv_i_block_sort_few(c, row, count);
+    else
+        specv_i_block_sort_list(c, row, count);
+    if (specv_i_thread() < 32) {
+        const int kept = specv_i_warp_cut_list(c, row, l, mass, low == specv_i_lowest(row));
+        if (specv_i_lane() == 0) c->kept = kept;
+    }
+    __syncthreads();
+    return c->kept;
 }
 
-/* Position j of a side, whose tiles have sums and maxima of shares. */
+/* Position j of a side, whose tiles have maxima of shares. */
 SPECV_DEVFN specv_i_cut_row specv_i_cut_row_of(const specv_verify_sample_desc *d,
                                                const specv_i_side *side, const specv_i_memory *m,
                                                const specv_tile *tiles, int j,
@@ -5949,54 +6318,111 @@ SPECV_DEVFN specv_i_cut_row specv_i_cut_row_of(const specv_verify_sample_desc *d
     return row;
 }
 
-/* Cuts row i of a request, first the target's, then the draft's. Its tiles have sums by then. Call:
-   block. Sync: barriers. */
+/* Puts row i of a request together, first the target's, then the draft's: cuts it, if its side is
+   cut, and draws what it would emit, and what without its draft, so that the block which judges has
+   nothing left to look for. limits: of target and draft; draw: of the request. Call: block. Sync:
+   barriers. */
 SPECV_DEVFN void specv_i_block_cut(const specv_verify_sample_desc *d, const specv_i_request *r,
-                                   const specv_i_memory *m, int b, int i, specv_i_cut *c) {
-    const int draft = i >= r->target_rows, j = draft ? i - r->target_rows : i;
-    const int64_t at = (draft ? m->target_rows : 0) + r->first_row + j;
-    const specv_i_side side = draft ? r->draft : r->target;
-    const int scored = r->rule == SPECV_RULE_COUPLED;
+                                   const specv_i_memory *m, const specv_i_limits *limits,
+                                   const specv_i_draws *draw, int b, int i, specv_i_cut *c) {
+    const int of_draft = i >= r->target_rows, j = of_draft ? i - r->target_rows : i;
+    const int64_t at = (of_draft ? m->target_rows : 0) + r->first_row + j;
+    const specv_i_side side = of_draft ? r->draft : r->target;
+    const int of_side = of_draft ? SPECV_I_OF_DRAFT : SPECV_I_OF_TARGET, is_cut = r->cut & of_side;
+    const int coupled = r->rule == SPECV_RULE_COUPLED, draws = !of_draft && !coupled;
+    const int wanted = specv_i_wanted(d, r, &side, of_draft), thread = specv_i_thread();
+    const int sums = r->cut & of_side * SPECV_I_SUMS ? SPECV_TILE_SUM : 0;
     specv_tile *tiles = m->tiles + at * m->num_tiles;
-    uint64_t through, least;
-    uint32_t reported = 0;
-    int kept;
-    if (!(r->cut & (draft ? SPECV_I_OF_DRAFT : SPECV_I_OF_TARGET))) return;
-    const specv_i_limits l = specv_i_limits_at(d, draft ? &d->draft_filters : &d->filters,
-                                               specv_i_slot_of(d, b), &reported);
+    const specv_i_limits l = limits[of_draft];
     specv_noise noise = {0, 0, 0, 0};
-    if (scored) noise = specv_i_noise(d, b, j);
-    const specv_distribution merged = specv_i_warp_merge(
-        tiles, m->num_tiles, SPECV_TILE_SUM, SPECV_TILE_SUM, side.zero, &side.scale, &through);
-    if (merged.kind != SPECV_SOFTMAX) { /* one id has it all, or none has any */
-        if (specv_i_thread() == 0) m->least[at] = 0;
-        return;
+    uint64_t through = 0, uniform = 0, least = 0;
+    uint32_t reported = 0; /* by the block that judges */
+    int32_t without = -1;
+    if (draws) {
+        uniform = draw->uniform[j & 31];
+        if (j >= 32) uniform = specv_i_sample_uniform(d, b, j, &reported);
+        if (!d->draft.data && j < r->row.n_draft) {
+            const int64_t draft = specv_i_draft_token(d, r, j);
+            if (specv_i_is_token(draft, d->verify.vocab)) without = (int32_t)draft;
+        }
+    } else if (coupled) {
+        noise = specv_i_noise(d, b, j);
     }
-    specv_i_cut_row row = specv_i_cut_row_of(d, &side, m, tiles, j, &merged);
-    kept = specv_i_block_list(c, &row, &l, merged.sum);
-    if (kept) {
-        least = c->u.list[kept - 1];
-        specv_i_block_tiles_of_list(c, &row, tiles, kept, &noise, scored);
-    } else {
-        least = specv_i_block_cut_flat(c, &row, &l, merged.sum);
+    specv_distribution p = specv_i_plain_distribution();
+    if (is_cut) p = specv_i_block_merge(c, tiles, m->num_tiles, sums, &side.scale);
+    if (!is_cut || p.kind != SPECV_SOFTMAX)
+        p = specv_i_warp_merge(tiles, m->num_tiles, specv_i_may(r), wanted, side.zero, &side.scale,
+                               &through);
+    specv_i_cut_row row = specv_i_cut_row_of(d, &side, m, tiles, j, &p);
+    int few = 0, kept = 0;
+    if (is_cut && p.kind == SPECV_SOFTMAX) {
+        kept = specv_i_block_list(c, &row, &l, p.sum);
+        least = kept ? c->u.list.key[kept - 1] : specv_i_block_cut_flat(c, &row, &l, p.sum);
+        few = kept && c->count <= SPECV_I_FEW;
+        if (kept && coupled) p.id = specv_i_block_best_of_list(c, &row, kept, &noise);
         row.sieve.least = least;
-        __syncthreads();
-        specv_i_block_tiles_of_row(&row, tiles, &noise,
-                                   scored ? SPECV_TILE_SCORE | SPECV_TILE_SUM : SPECV_TILE_SUM);
+        if (!few) {
+            const int32_t chosen = p.id;
+            if (kept) {
+                specv_i_block_tiles_of_list(c, &row, tiles, kept);
+            } else {
+                __syncthreads();
+                specv_i_block_tiles_of_row(&row, tiles, &noise, wanted | SPECV_TILE_SUM);
+                __syncthreads();
+            }
+            p = specv_i_warp_merge(tiles, m->num_tiles, specv_i_may(r),
+                                   kept ? SPECV_TILE_SUM : wanted | SPECV_TILE_SUM, 0, &side.scale,
+                                   &through);
+            if (kept && coupled) p.id = chosen;
+        }
     }
-    if (specv_i_thread() == 0) m->least[at] = least;
+    p.reserved = (uint32_t)-1;
+    if (few) { /* a warp for each of the two */
+        const int warp = thread / 32;
+        if (warp == 0 || (warp == 1 && without >= 0)) {
+            uint64_t total;
+            const int32_t drawn =
+                specv_i_warp_draw_few(c, kept, warp ? without : -1, uniform, warp, &total);
+            if (warp) p.reserved = (uint32_t)drawn;
+            if (!warp && draws) p.id = drawn;
+            p.sum = total;
+        }
+        if (thread == 32 && draws) m->rows[at].reserved = p.reserved;
+    } else if (draws && p.kind == SPECV_SOFTMAX) {
+        specv_i_weights w;
+        w.p = p, w.q = specv_i_plain_distribution(), w.p_scores = row.scores, w.q_scores = 0;
+        w.p_sieve = row.sieve, w.q_sieve = row.sieve, w.prefix = 1, w.without = -1;
+        p.id = specv_i_block_draw(r, &w, tiles, m->num_tiles, row.vocab, through, uniform);
+        w.without = without;
+        if (without >= 0)
+            p.reserved = (uint32_t)specv_i_block_draw(r, &w, tiles, m->num_tiles, row.vocab,
+                                                      through, uniform);
+    }
+    if (thread == 0) {
+        if (p.sum && (r->row.n_draft > 0 || d->max_prob)) specv_i_set_inverse(&p);
+        specv_distribution *out = &m->rows[at];
+        out->sum = p.sum, out->inverse = p.inverse, out->inverse_low = p.inverse_low;
+        out->n = p.n, out->id = p.id, out->kind = p.kind, out->status = p.status, out->max = p.max;
+        if (!few || !draws) out->reserved = p.reserved;
+        m->least[at] = least;
+    }
 }
 
-/* Behind the first pass: rows that filters cut, a block each, then what the last block of a request
-   does there otherwise. Call: block. */
+/* Behind the first pass, requests with rows that filters cut: their rows, a block each, then what
+   the last block of a request does there otherwise. Call: block. */
 SPECV_DEVFN void specv_i_block_filter(const specv_verify_sample_desc *d, const specv_i_memory *m,
                                       int b, int block, int num_blocks) {
     __shared__ specv_i_request opened;
+    __shared__ specv_i_limits limits[2];
+    __shared__ specv_i_draws draws;
     __shared__ specv_i_cut cut;
     __shared__ specv_i_evidence evidence;
     if (specv_i_thread() < 32) {
-        const specv_i_request of_block = specv_i_open_filtered_request(d, m, b);
+        const specv_i_request of_block = specv_i_open_filtered_request(d, m, b, limits);
         if (specv_i_lane() == 0) opened = of_block;
+    } else if (specv_i_thread() < 64 && d->rule != SPECV_RULE_COUPLED) { /* meanwhile */
+        const specv_row row = specv_i_open_row(d, b);
+        if (row.readable) specv_i_warp_make_draws(d, b, &draws);
     }
     __syncthreads();
     specv_i_request r = opened;
@@ -6006,15 +6432,15 @@ SPECV_DEVFN void specv_i_block_filter(const specv_verify_sample_desc *d, const s
     if (block >= num_blocks) return;
 #pragma unroll 1
     for (int i = block; i < rows; i += num_blocks) {
-        specv_i_block_cut(d, &r, m, b, i, &cut);
+        specv_i_block_cut(d, &r, m, limits, &draws, b, i, &cut);
         __syncthreads();
     }
     const int arrival = specv_i_block_arrives(&m->tickets[2 * b], block, num_blocks);
     if (arrival == SPECV_I_NOT_LAST) return;
     r = opened;
     if (arrival == SPECV_I_BAD_TICKET) specv_i_close_request(&r);
-    specv_i_block_gather(d, &r, m, b, specv_i_may(&r), &evidence);
-    specv_i_block_decide(d, &r, m, b, &evidence);
+    specv_i_block_gather(d, &r, m, b, specv_i_may(&r), 1, &evidence);
+    specv_i_block_decide(d, &r, m, b, 1, &evidence);
 }
 
 /* ---- what is told of emitted tokens
@@ -6039,7 +6465,7 @@ SPECV_DEVFN int specv_i_block_likeliest(specv_i_cut *c, const specv_i_cut_row *r
     __syncthreads();
     specv_i_block_visit(c, row, SPECV_I_TO_LIST, &ranges, 0, &unused);
     __syncthreads();
-    specv_i_block_sort_few(c->u.list, c->count);
+    specv_i_block_sort_few(c, row, c->count);
     return c->count;
 }
 
@@ -6104,7 +6530,7 @@ SPECV_DEVFN void specv_i_block_tell(const specv_verify_sample_desc *d, const spe
             row.sieve.least = sieve.least;
             if (num_top) num_top = specv_i_block_likeliest(c, &row, num_top, merged.sum);
             if (thread < num_top) {
-                const uint64_t key = c->u.list[thread];
+                const uint64_t key = c->u.list.key[thread];
                 id = specv_i_id_of_rank_key(key);
                 its = specv_i_log_p(&merged, &side.scale, as_they_are,
                                     specv_i_score_of_rank_key(key), id);
@@ -6445,21 +6871,6 @@ SPECV_DEVFN specv_i_drawn_tile specv_i_warp_find_tile(const specv_verify_sample_
     return place;
 }
 
-/* The number that draws the token at position `lane`, for all blocks of the row alike; of positions
-   from 32 on it is made where it is used. */
-typedef struct specv_i_draws {
-    uint64_t uniform[32];
-    uint32_t status;
-} specv_i_draws;
-
-SPECV_DEVFN void specv_i_warp_make_draws(const specv_verify_sample_desc *d, int b,
-                                         specv_i_draws *draws) {
-    const int lane = specv_i_lane();
-    uint32_t status = 0;
-    draws->uniform[lane] = specv_i_sample_uniform(d, b, lane, &status);
-    if (lane == 0) draws->status = status;
-}
-
 /* How a block leaves a row. */
 typedef struct specv_i_end {
     specv_i_outcome o;
@@ -6619,7 +7030,7 @@ SPECV_DEVFN void specv_i_block_second_pass(const specv_verify_sample_desc *d,
     if (o.next == SPECV_I_NOTHING) return;
     if (warp == 0) {
         const specv_i_request of_block =
-            filters ? specv_i_open_filtered_request(d, m, b) : specv_i_open_request(d, b);
+            filters ? specv_i_open_filtered_request(d, m, b, 0) : specv_i_open_request(d, b);
         if (specv_i_lane() == 0) opened = of_block;
     }
     __syncthreads();
@@ -10274,17 +10685,20 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
 }
 
 /* The same where there are filters, for all rules and types: what masks leave out is -inf. Requests
-   with rows that top_k, top_p or min_p cut end here with the sums of all tiles; specv_filter_kernel
-   goes on. */
+   with rows that top_k, top_p or min_p cut end here with the largest score of each share of a tile,
+   and with sums where top_p is a part of the whole row; specv_filter_kernel goes on. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_FILTERED_BLOCKS)
     specv_filtered_kernel(const __grid_constant__ specv_sample_task task) {
     const specv_scores *of = task.sides & SPECV_I_OF_TARGET ? &task.d.target : &task.d.draft;
     specv_i_block_logits(&task, of->dtype, 0, 1);
 }
 
-/* Rows that top_k, top_p or min_p cut, a block each; then as above. Grid: batch x positions. Bytes:
-   shares of tiles that have ids above the least that may be kept, once; of a row too flat for a
-   list all scores in each histogram, of which there are two to five, and once more for the sums. */
+/* Rows that top_k, top_p or min_p cut, a block each, which draws from its row, too; then the last
+   one of a request judges. Grid: batch x positions. Bytes: shares of tiles that have ids above the
+   least that may be kept, once; of a row too flat for a list all scores in each histogram, of which
+   there are two to five, and once more for the sums. Dependent round trips: row and slot; filters,
+   temperature and seed; tiles; scores of shares; of lanes in them; largest scores of their tiles;
+   the ticket, if there are more rows; rows and drafts. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 1)
     specv_filter_kernel(const __grid_constant__ specv_sample_task task) {
     specv_i_begin(task.d.verify.chained);

@@ -435,10 +435,8 @@ static uint64_t specv_ref_i_cut(specv_ref_i_scores *r, const specv_i_limits *l) 
             r, specv_i_least_weight(l->min_p, specv_weight_units(&largest, r->row.n)));
     kept = by_k > by_min ? by_k : by_min;
     if (l->has_top_p) {
-        uint64_t of = l->order == SPECV_TOP_K_TOP_P_MIN_P   ? by_k
-                      : l->order == SPECV_MIN_P_TOP_K_TOP_P ? kept
-                                                            : 0;
-        if (of) mass = specv_ref_i_down_to(r, of, 1);
+        if (specv_i_is_of_kept(l, r->vocab))
+            mass = specv_ref_i_down_to(r, l->order == SPECV_TOP_K_TOP_P_MIN_P ? by_k : kept, 1);
         by_p = specv_ref_i_reaches(r, specv_i_part_of(l->top_p, mass), 1);
     }
     return kept > by_p ? kept : by_p;

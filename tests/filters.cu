@@ -342,27 +342,68 @@ static void test_equal_to(void) {
 /* ------------------------------------------------------------------------------ list and ranges */
 
 #if T_DEVICE
-/* One row, cut from its list and by ranges. tiles: twice. */
+/* What comes of a row. */
+typedef struct cut_result {
+    uint64_t of_list, of_ranges;    /* rank key of the last id that is kept; of_list 0: no list */
+    uint64_t few_sum, sum;          /* by the list of few, and by tiles */
+    int32_t count, noisy;           /* ids in the list; the coupled choice */
+    int32_t few[2][4], drawn[2][4]; /* without nothing, without `without`: by few, by tiles */
+} cut_result;
+
+/* One row, cut from its list and by ranges. mass: of the row; exact: it is told. tiles: twice. */
 static __global__ void cut_kernel(specv_i_cut_row row, specv_i_limits limits, uint64_t mass,
-                                  specv_noise noise, uint64_t *least, specv_tile *of_list,
-                                  specv_tile *of_row) {
+                                  specv_noise noise, int32_t without, cut_result *out,
+                                  specv_tile *of_list, specv_tile *of_row) {
     __shared__ specv_i_cut c;
+    const uint64_t uniform[4] = {0, 0x5555555512345678ull, 0xc000000000000001ull, ~0ull};
+    const int thread = (int)threadIdx.x;
+    specv_i_request r;
+    specv_i_weights w;
+    uint64_t through;
     const int kept = specv_i_block_list(&c, &row, &limits, mass);
-    if (threadIdx.x == 0) least[0] = kept ? c.u.list[kept - 1] : 0, least[2] = (uint64_t)c.count;
-    if (kept) specv_i_block_tiles_of_list(&c, &row, of_list, kept, &noise, 1);
+    if (thread == 0) out->of_list = kept ? c.u.list.key[kept - 1] : 0, out->count = c.count;
+    if (kept) {
+        const int32_t noisy = specv_i_block_best_of_list(&c, &row, kept, &noise);
+        if (thread == 0) out->noisy = noisy;
+        if (c.count <= SPECV_I_FEW && thread < 64)
+            for (int i = 0; i < 4; ++i) {
+                uint64_t total;
+                const int32_t id = specv_i_warp_draw_few(&c, kept, thread < 32 ? -1 : without,
+                                                         uniform[i], thread / 32, &total);
+                if (thread % 32 == 0) out->few[thread / 32][i] = id;
+                if (thread == 0) out->few_sum = total;
+                __syncwarp();
+            }
+        __syncthreads();
+        specv_i_block_tiles_of_list(&c, &row, of_list, kept);
+    }
     __syncthreads();
     const uint64_t flat = specv_i_block_cut_flat(&c, &row, &limits, mass);
-    if (threadIdx.x == 0) least[1] = flat;
+    if (thread == 0) out->of_ranges = flat;
     row.sieve.least = flat;
     __syncthreads();
     specv_i_block_tiles_of_row(&row, of_row, &noise, SPECV_TILE_SUM | SPECV_TILE_SCORE);
+    __syncthreads();
+    w.p = specv_i_warp_merge(of_row, row.num_tiles, SPECV_TILE_SUM, SPECV_TILE_SUM, 0, &row.scale,
+                             &through);
+    if (thread == 0) out->sum = w.p.sum;
+    r.target.scale = row.scale, r.target.dtype = row.dtype;
+    w.q = w.p, w.p_scores = row.scores, w.q_scores = 0, w.p_sieve = w.q_sieve = row.sieve;
+    w.prefix = 1;
+    for (int i = 0; i < 8; ++i) {
+        w.without = i < 4 ? -1 : without;
+        const int32_t id =
+            specv_i_block_draw(&r, &w, of_row, row.num_tiles, row.vocab, through, uniform[i % 4]);
+        if (thread == 0) out->drawn[i / 4][i % 4] = id;
+        __syncthreads();
+    }
 }
 #endif
 
 /* Both ways to cut a row end at the same id and leave the same sums and scores. */
 static void test_both_ways(void) {
 #if T_DEVICE
-    int listed = 0;
+    int listed = 0, few = 0;
     for (int i = 0; i < (t.quick ? 12 : 80); ++i) {
         const int vocab = i % 4 == 0 ? 700 : i % 4 == 1 ? 5000 : i % 4 == 2 ? 20000 : 33 * 1024 + 5;
         t_case("both ways: vocabulary %d, %d", vocab, i);
@@ -370,14 +411,17 @@ static void test_both_ways(void) {
         const int32_t ks[] = {0, 1, 7, 50, 300, 900};
         const float ps[] = {1, 0.1f, 0.5f, 0.9f}, ms[] = {0, 0.01f, 0.2f};
         t_buf scores = t_in(4 * vocab, 0), tiles = t_in(24 * num_tiles, 0),
-              list = t_in(24 * num_tiles, 0), flat = t_in(24 * num_tiles, 0), least = t_in(24, 0);
+              list = t_in(24 * num_tiles, 0), flat = t_in(24 * num_tiles, 0),
+              result = t_in(sizeof(cut_result), 0);
         specv_tile *t_host = (specv_tile *)(void *)tiles.host;
         const float *score = (const float *)(const void *)scores.host;
         const specv_scale scale = specv_softmax_scale(i % 3 ? 1.f : 0.4f);
         specv_noise noise = {t_random(), 5, 0, SPECV_TAG_COUPLED};
         uint32_t status = 0;
         specv_i_cut_row row;
-        uint64_t mass = 0, found[3];
+        cut_result found;
+        uint64_t mass = 0;
+        int32_t without = (int32_t)t_below(vocab);
         float max = infinity(-1);
         specv_i_limits l =
             specv_i_limits_of(T_PICK(ks), T_PICK(ps), T_PICK(ms), i % 3, vocab, &status);
@@ -385,7 +429,10 @@ static void test_both_ways(void) {
             float value = normal(3);
             if (i % 5 == 0) value = (float)(int)value;
             ((float *)(void *)scores.host)[x] = value;
-            if (value > max) max = value;
+            if (value > max) {
+                max = value;
+                if (i & 1) without = (int32_t)x;
+            }
         }
         row.n = specv_softmax_weight(max, &scale).n;
         for (int tile = 0; tile < num_tiles; ++tile) {
@@ -415,29 +462,37 @@ static void test_both_ways(void) {
         row.sieve.mask = NULL, row.sieve.least = 0, row.scale = scale;
         row.max = max, row.dtype = SPECV_LOGITS_F32, row.num_tiles = num_tiles, row.vocab = vocab;
         if (specv_i_limits_are_off(&l, vocab)) l.top_k = 50;
+        if (i & 2 && specv_i_is_of_kept(&l, vocab) && (l.top_k <= 4 * num_tiles || l.min_p > 0))
+            mass = 0; /* not asked for, as first passes have it */
         cut_kernel<<<1, SPECV_SAMPLE_THREADS>>>(
-            row, l, mass, noise, (uint64_t *)(void *)least.device,
+            row, l, mass, noise, without, (cut_result *)(void *)result.device,
             (specv_tile *)(void *)list.device, (specv_tile *)(void *)flat.device);
         t_download();
-        memcpy(found, least.host, sizeof found);
-        if (found[0]) {
+        memcpy(&found, result.host, sizeof found);
+        if (found.of_list) {
+            specv_tile best;
             ++listed;
-            specv_tile best[2];
-            CHECK(found[0] == found[1]);
-            best[0].score = best[1].score = SPECV_I_NO_SCORE;
+            CHECK(found.of_list == found.of_ranges);
+            best.score = SPECV_I_NO_SCORE, best.id = 0;
             for (int tile = 0; tile < num_tiles; ++tile) {
                 const specv_tile *of[2] = {(const specv_tile *)(void *)list.host + tile,
                                            (const specv_tile *)(void *)flat.host + tile};
-                for (int way = 0; way < 2; ++way)
-                    if (of[way]->score > best[way].score) best[way] = *of[way];
+                if (of[1]->score > best.score) best = *of[1];
                 CHECK(of[0]->sum == of[1]->sum);
                 if (of[1]->sum) CHECK(specv_float_bits(of[0]->max) == specv_float_bits(of[1]->max));
             }
-            CHECK(best[0].score == best[1].score && best[0].id == best[1].id);
+            CHECK_EQ(found.noisy, (int32_t)best.id, -1);
+            if (found.count <= SPECV_I_FEW) {
+                ++few;
+                CHECK(found.few_sum == found.sum);
+                for (int draw = 0; draw < 8; ++draw)
+                    CHECK_EQ(found.few[draw / 4][draw % 4], found.drawn[draw / 4][draw % 4], draw);
+            }
         }
-        CHECK(found[1] != 0);
+        CHECK(found.of_ranges != 0);
     }
     CHECK(listed > 5);
+    CHECK(few > 1 && few < listed);
 #else
     t_skip("the reference knows one way: needs nvcc");
 #endif

@@ -141,9 +141,11 @@ static int64_t leave_kept(stage *g, int row, int j, int of_draft) {
         if (of_k) kept = of_k;
         if (of_min && of_min < kept) kept = of_min;
         if (top_p < 1) {
-            int64_t of = g->c.filter_order == SPECV_TOP_K_TOP_P_MIN_P                       ? of_k
-                         : g->c.filter_order == SPECV_MIN_P_TOP_K_TOP_P && (of_k || of_min) ? kept
-                                                                                            : 0;
+            const int has_k = top_k > 0 && top_k < vocab; /* of fewer than k: of all of them */
+            const int64_t of =
+                g->c.filter_order == SPECV_TOP_K_TOP_P_MIN_P && has_k ? (of_k ? of_k : count)
+                : g->c.filter_order == SPECV_MIN_P_TOP_K_TOP_P && (has_k || of_min) ? kept
+                                                                                    : 0;
             int64_t i = 0;
             for (int64_t x = 0; x < of; ++x) sum += ids[x].units;
             if (of) whole = sum;
