@@ -4134,7 +4134,7 @@ SPECV_DEVFN void specv_i_open_filters(const specv_verify_sample_desc *d, const s
     if (!d->draft.data || !r->sampled) return;
     const int of_draft = specv_i_open_limits(d, m, &d->draft_filters, &of_q, SPECV_I_OF_DRAFT,
                                              limits ? limits + 1 : 0, &r->status);
-    if (!of_draft || !r->draft_rows) return;
+    if (!of_draft || !r->draft_rows || r->draft.zero) return;
     r->cut |= of_draft, r->draft.least = m->least + m->target_rows + r->first_row;
 }
 
