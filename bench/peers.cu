@@ -9,7 +9,8 @@
    drafts must be ours, and the last token must be the one that the peer's coin points to in the
    distribution; ours gets the same coin in a launch that is not counted, for its token to be
    compared. Peers stop reading where their coin points, so the seed is the one of 64 whose coins
-   have the mean that is nearest to a half. */
+   have the mean that is nearest to a half; of peers that draw until a filter keeps the id, the
+   median of 9 seeds. */
 
 #define SPECVERIFY_IMPLEMENTATION
 #define SPECVERIFY_REF_STATIC
@@ -349,6 +350,159 @@ static void compare_samplers(int what, int batch, int vocab) {
     give_all();
 }
 
+/* ---- top-k and top-p */
+
+/* How FlashInfer filters: in one kernel behind the softmax, over masked rows, over the first k. */
+enum { FILTER_JOINT, FILTER_MASKED, FILTER_FIRST };
+
+static int filter_as_flashinfer(const peer_sample *s, int how) {
+    return how == FILTER_JOINT    ? peer_flashinfer_joint(s, bench.stream)
+           : how == FILTER_MASKED ? peer_flashinfer_masked(s, bench.stream)
+                                  : peer_flashinfer_first(s, bench.stream);
+}
+
+/* Logits times a number, as temperature would have it, but for both sides in the inputs. */
+static void sharpen(float sharpness) {
+    const int64_t count = run.batch * run.vocab;
+    float *rows = (float *)malloc(sizeof *rows * (size_t)count);
+    fetch(rows, ours_at(FIELD_TARGET), count * 4);
+    for (int64_t i = 0; i < count; ++i) rows[i] *= sharpness;
+    CUDA_CHECK(cudaMemcpy(ours_at(FIELD_TARGET), rows, (size_t)count * 4, cudaMemcpyHostToDevice));
+    free(rows);
+}
+
+static const double *ranked_weights;
+
+static int compare_ranks(const void *a, const void *b) {
+    const int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    const double of_x = ranked_weights[x], of_y = ranked_weights[y];
+    return of_x != of_y ? (of_x < of_y ? 1 : -1) : x < y ? -1 : x > y;
+}
+
+/* Weights of what top-k and top-p keep; 0 elsewhere. What top_p is a part of: all, or what top-k
+   keeps. `slack`: ids are kept, too, that lie this part of it behind the end, which sums of floats
+   put a little elsewhere. Returns how many ids are left. */
+static int filter_weights(double *weights, const scores_mode *mode, double slack) {
+    int32_t *ids = (int32_t *)malloc(sizeof *ids * (size_t)run.vocab);
+    const int of_all = mode->order == SPECV_TOP_P_OF_ALL;
+    double total = 0, before = 0;
+    int num_kept = 0;
+    for (int64_t x = 0; x < run.vocab; ++x) ids[x] = (int32_t)x;
+    ranked_weights = weights;
+    qsort(ids, (size_t)run.vocab, sizeof *ids, compare_ranks);
+    for (int64_t i = 0; i < (of_all ? run.vocab : mode->top_k); ++i) total += weights[ids[i]];
+    for (int64_t i = 0; i < run.vocab; ++i) {
+        const double weight = weights[ids[i]];
+        if (i < mode->top_k && before < (mode->top_p + slack) * total)
+            ++num_kept;
+        else
+            weights[ids[i]] = 0;
+        before += weight;
+    }
+    free(ids);
+    return num_kept;
+}
+
+/* The peer draws until an id is kept, each time with another coin: its token must be one of those
+   that are. Ours must be where one coin points in what is kept. Returns how many the last row
+   keeps. */
+static int judge_filtered(const char *pair, const char *shape, const int32_t *tokens,
+                          const float *coins) {
+    double *weights = (double *)malloc(sizeof *weights * (size_t)run.vocab);
+    float *coins_there = (float *)take_copy(coins, (int64_t)run.batch * 4);
+    const int32_t *ours = draw_with_coins(coins_there);
+    int num_kept = 0;
+    for (int b = 0; b < run.batch; ++b) {
+        draw_weights(b, 0, 0, weights);
+        soften(weights, run.vocab);
+        filter_weights(weights, run.mode, 2e-5);
+        if (tokens[b] < 0 || tokens[b] >= run.vocab || !(weights[tokens[b]] > 0))
+            fail_pair(pair, shape, b, "the peer's token is none of those that are kept");
+        draw_weights(b, 0, 0, weights);
+        soften(weights, run.vocab);
+        num_kept = filter_weights(weights, run.mode, 0);
+        if (!is_pointed_at(weights, run.vocab, ours[b], coins[b], 1))
+            fail_pair(pair, shape, b, "our token is not where the coin points");
+    }
+    free(weights);
+    return num_kept;
+}
+
+/* What the peer reads and writes, of `run`. */
+static peer_sample describe_filters_of_peer(void) {
+    const int64_t batch = run.batch;
+    peer_sample s = SPECV_ZERO;
+    s.scores = (float *)(void *)ours_at(FIELD_TARGET);
+    s.probs = (float *)take(batch * run.vocab * 4, 0xa5);
+    s.token = (int32_t *)take(batch * 4, 0xa5);
+    s.valid = (unsigned char *)take(batch, 0);
+    s.workspace_bytes = 1 << 20, s.workspace = take(1 << 20, 0xa5);
+    s.row_states = take(1 << 20, 0);
+    s.batch = run.batch, s.vocab = (int)run.vocab;
+    s.top_k = run.mode->top_k, s.top_p = run.mode->top_p;
+    s.kept = (int32_t *)take(batch * s.top_k * 4, 0xa5);
+    s.kept_score = (float *)take(batch * s.top_k * 4, 0xa5);
+    return s;
+}
+
+/* Its tokens, on the host; PyTorch looks up what is at a place of the first k. */
+static void fetch_filtered(const peer_sample *s, int how, int32_t *tokens) {
+    fetch(tokens, s->token, (int64_t)s->batch * 4);
+    for (int b = 0; b < s->batch && how == FILTER_FIRST; ++b) {
+        if (tokens[b] < 0 || tokens[b] >= s->top_k) bench_fail("no place of the first k", b);
+        fetch(&tokens[b], s->kept + (int64_t)b * s->top_k + tokens[b], 4);
+    }
+}
+
+static int compare_counts(const void *a, const void *b) {
+    const long long x = ((const peers_counts *)a)->threads;
+    const long long y = ((const peers_counts *)b)->threads;
+    return x < y ? -1 : x > y;
+}
+
+/* How often a peer draws is left to its coins, so its counts are those of the median seed. */
+static void compare_filters(int how, int batch, int vocab, float sharpness) {
+    enum { NUM_SEEDS = 9 };
+    static const scores_mode modes[] = {
+        {"cdf-k50-p90-all", "", "", SPECV_RULE_TOKEN, 0, 0, 0, 50, 0.9f, 0, SPECV_TOP_P_OF_ALL},
+        {"cdf-k50-p90", "", "", SPECV_RULE_TOKEN, 0, 0, 0, 50, 0.9f, 0, SPECV_TOP_K_TOP_P_MIN_P}};
+    static const char *const pairs[] = {"FlashInfer joint / A8 top-k top-p of all",
+                                        "FlashInfer masked / A8 top-k top-p",
+                                        "FlashInfer top-k first / A8 top-k top-p"};
+    const char *pair = pairs[how];
+    int32_t tokens[MAX_BATCH];
+    float coins[MAX_BATCH], *coins_there;
+    peers_counts ours, its[NUM_SEEDS];
+    peer_sample s;
+    char shape[64];
+    int status, num_kept = 0;
+    snprintf(shape, sizeof shape, "B%d V%d T%.2g", batch, vocab, 1 / sharpness);
+    if (!is_pair_wanted(pair, shape)) return;
+    prepare_planted_scores(&run, &modes[how != FILTER_JOINT], batch, 0, vocab, SPECV_LOGITS_F32, 0);
+    sharpen(sharpness);
+    ours = count_ours();
+    s = describe_filters_of_peer();
+    coins_there = (float *)take(MAX_BATCH * 4, 0);
+    for (int turn = 0; turn < NUM_SEEDS; ++turn) {
+        s.seed = (uint64_t)turn + 1;
+        status = peer_flashinfer_coins(s.seed, batch, 0, coins_there, bench.stream);
+        if (status) bench_fail("coins", status);
+        CUDA_CHECK(cudaMemsetAsync(s.token, 0xa5, (size_t)batch * 4, bench.stream));
+        start_counting();
+        status = filter_as_flashinfer(&s, how);
+        if (status) bench_fail(pair, status);
+        its[turn] = stop_counting();
+        fetch(coins, coins_there, (int64_t)batch * 4);
+        fetch_filtered(&s, how, tokens);
+        num_kept = judge_filtered(pair, shape, tokens, coins);
+    }
+    fprintf(stderr, "   %s, %s: all tokens are among the %d that are kept\n", pair, shape,
+            num_kept);
+    qsort(its, NUM_SEEDS, sizeof *its, compare_counts);
+    print_pair(pair, shape, "FlashInfer", ours, its[NUM_SEEDS / 2]);
+    give_all();
+}
+
 static void compare_with_flashinfer(void) {
     static const peers_case chains[] = {{1, 5, 32000, 2},
                                         {1, 5, 32000, 5},
@@ -359,6 +513,10 @@ static void compare_with_flashinfer(void) {
     for (int what = OF_LOGITS; what <= BY_NOISE; ++what) {
         compare_samplers(what, 1, 32000);
         compare_samplers(what, 16, 128256);
+    }
+    for (int how = FILTER_JOINT; how <= FILTER_FIRST; ++how) {
+        compare_filters(how, 1, 128256, 1);
+        compare_filters(how, 1, 128256, 4);
     }
 }
 #endif

@@ -36,11 +36,24 @@ typedef struct peer_sample {
     size_t workspace_bytes;
     int batch, vocab;
     uint64_t seed;
+    int top_k; /* from here on for those that filter */
+    float top_p;
+    void *row_states;  /* zeros */
+    float *kept_score; /* [batch][top_k], what their top-k writes */
+    int32_t *kept;
 } peer_sample;
 
 int peer_flashinfer_softmax(const peer_sample *s, struct CUstream_st *stream);
 int peer_flashinfer_cdf(const peer_sample *s, float *probs, struct CUstream_st *stream);
 int peer_flashinfer_gumbel(const peer_sample *s, struct CUstream_st *stream);
+
+/* Logits to a token of those that top_k and top_p keep, three ways. joint: softmax, then draws
+   until both keep one; top_p is a part of all. masked: top-k into masked scores (`probs`, then in
+   place), softmax, draws until top_p keeps one. first: the top_k ids by score into `kept`, softmax
+   of these, the same draws; token is a place in `kept`, and the id there is left to PyTorch. */
+int peer_flashinfer_joint(const peer_sample *s, struct CUstream_st *stream);
+int peer_flashinfer_masked(const peer_sample *s, struct CUstream_st *stream);
+int peer_flashinfer_first(const peer_sample *s, struct CUstream_st *stream);
 
 /* Coin number `which` (from 0) that a row of the two samplers above draws. */
 int peer_flashinfer_coins(uint64_t seed, int batch, int which, float *coins,

@@ -16,25 +16,26 @@ typedef struct scores_mode {
     int top_k;               /* 0: none */
     float top_p;             /* 0: none */
     int told;                /* likeliest ids that every token comes with, raw, and its rank */
+    int order;               /* of the filters */
 } scores_mode;
 
 /* For A8 the rule says which method draws: COUPLED is Gumbel-max. */
 static const scores_mode scores_modes[] = {
-    {"greedy", "verify_logits", "5 kit", SPECV_RULE_GREEDY, 0, 0, 1, 0, 0, 0},
-    {"token", "verify_token", "5 kit q", SPECV_RULE_TOKEN, 1, 0, 1, 0, 0, 0},
-    {"one-hot", "verify_token", "5 kit one-hot", SPECV_RULE_TOKEN, 0, 0, 1, 0, 0, 0},
-    {"block", "verify_block", "5 kit q", SPECV_RULE_BLOCK, 1, 0, 1, 0, 0, 0},
-    {"coupled", "verify_coupled", "5 kit", SPECV_RULE_COUPLED, 0, 0, 1, 0, 0, 0},
-    {"probs", "verify_token", "5 kit probs", SPECV_RULE_TOKEN, 1, 1, 1, 0, 0, 0},
-    {"block-probs", "verify_block", "5 kit probs", SPECV_RULE_BLOCK, 1, 1, 1, 0, 0, 0},
-    {"score", "score", "5 kit", SPECV_RULE_SCORE, 0, 0, 1, 0, 0, 0},
-    {"cdf", "sample", "5 kit cdf", SPECV_RULE_TOKEN, 0, 0, 0, 0, 0, 0},
-    {"gumbel", "sample", "5 kit gumbel", SPECV_RULE_COUPLED, 0, 0, 0, 0, 0, 0},
-    {"cdf-probs", "sample", "5 kit probs", SPECV_RULE_TOKEN, 0, 1, 0, 0, 0, 0},
-    {"cdf-k50-p90", "sample", "5 kit k50 p90", SPECV_RULE_TOKEN, 0, 0, 0, 50, 0.9f, 0},
-    {"cdf-p90", "sample", "5 kit p90", SPECV_RULE_TOKEN, 0, 0, 0, 0, 0.9f, 0},
-    {"gumbel-k50", "sample", "5 kit gumbel k50", SPECV_RULE_COUPLED, 0, 0, 0, 50, 0, 0},
-    {"cdf-top20", "sample", "5 kit top 20", SPECV_RULE_TOKEN, 0, 0, 0, 0, 0, 20},
+    {"greedy", "verify_logits", "5 kit", SPECV_RULE_GREEDY, 0, 0, 1, 0, 0, 0, 0},
+    {"token", "verify_token", "5 kit q", SPECV_RULE_TOKEN, 1, 0, 1, 0, 0, 0, 0},
+    {"one-hot", "verify_token", "5 kit one-hot", SPECV_RULE_TOKEN, 0, 0, 1, 0, 0, 0, 0},
+    {"block", "verify_block", "5 kit q", SPECV_RULE_BLOCK, 1, 0, 1, 0, 0, 0, 0},
+    {"coupled", "verify_coupled", "5 kit", SPECV_RULE_COUPLED, 0, 0, 1, 0, 0, 0, 0},
+    {"probs", "verify_token", "5 kit probs", SPECV_RULE_TOKEN, 1, 1, 1, 0, 0, 0, 0},
+    {"block-probs", "verify_block", "5 kit probs", SPECV_RULE_BLOCK, 1, 1, 1, 0, 0, 0, 0},
+    {"score", "score", "5 kit", SPECV_RULE_SCORE, 0, 0, 1, 0, 0, 0, 0},
+    {"cdf", "sample", "5 kit cdf", SPECV_RULE_TOKEN, 0, 0, 0, 0, 0, 0, 0},
+    {"gumbel", "sample", "5 kit gumbel", SPECV_RULE_COUPLED, 0, 0, 0, 0, 0, 0, 0},
+    {"cdf-probs", "sample", "5 kit probs", SPECV_RULE_TOKEN, 0, 1, 0, 0, 0, 0, 0},
+    {"cdf-k50-p90", "sample", "5 kit k50 p90", SPECV_RULE_TOKEN, 0, 0, 0, 50, 0.9f, 0, 0},
+    {"cdf-p90", "sample", "5 kit p90", SPECV_RULE_TOKEN, 0, 0, 0, 0, 0.9f, 0, 0},
+    {"gumbel-k50", "sample", "5 kit gumbel k50", SPECV_RULE_COUPLED, 0, 0, 0, 50, 0, 0, 0},
+    {"cdf-top20", "sample", "5 kit top 20", SPECV_RULE_TOKEN, 0, 0, 0, 0, 0, 20, 0},
 };
 
 enum { NUM_SCORES_MODES = sizeof scores_modes / sizeof scores_modes[0] };
@@ -190,6 +191,7 @@ static void describe_scores(const scores_run *r, int batch, const scores_layout 
     if (mode->rule == SPECV_RULE_SCORE) d.target_logprob = FIELD(float, FIELD_LOGPROB);
     if (mode->top_k) d.filters.top_k = FIELD(int32_t, FIELD_TOP_K);
     if (mode->top_p > 0) d.filters.top_p = FIELD(float, FIELD_TOP_P);
+    d.filters.order = mode->order;
     if (mode->told) {
         d.emitted.rank = FIELD(int32_t, FIELD_RANK);
         d.emitted.top_id = FIELD(int32_t, FIELD_TOP_ID);
