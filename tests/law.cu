@@ -715,7 +715,8 @@ static void test_enumeration(void) {
 typedef struct kit_filters {
     t_buf mask, mask_row, sampled_mask, top_k, top_p, min_p;
     int order;
-    int lost; /* verification does not get them */
+    int in_place; /* masks are where the scores are, wider apart than they have to be: no mask_row */
+    int lost;     /* verification does not get them */
 } kit_filters;
 
 /* A batch as the kit gets it. The reference runs always; the device, if wanted, on the same
@@ -751,7 +752,12 @@ static int32_t *ints(const t_buf *b) { return (int32_t *)(void *)b->host; }
 static float *floats(const t_buf *b) { return (float *)(void *)b->host; }
 static uint64_t *words(const t_buf *b) { return (uint64_t *)(void *)b->host; }
 
-/* Only what some row uses is given. Masks of verification are where mask_row says. */
+/* Words from one mask of a side to the next. */
+static int64_t mask_stride(const kit *k, int side) {
+    return (k->vocab + 31) / 32 + (k->filters[side].in_place ? 2 : 0);
+}
+
+/* Only what some row uses is given. */
 static specv_filters filters_desc(const kit *k, int of, int of_sampler, int side) {
     const kit_filters *f = &k->filters[of];
     specv_filters d = SPECV_ZERO;
@@ -760,7 +766,10 @@ static specv_filters filters_desc(const kit *k, int of, int of_sampler, int side
     } else if (f->mask.host) {
         d.mask = (const uint32_t *)t_at(&f->mask, side);
         d.mask_row = (const int32_t *)t_at(&f->mask_row, side);
-        d.num_mask_rows = (int32_t)(f->mask.bytes / 4) / ((k->vocab + 31) / 32);
+        if (!f->in_place)
+            d.num_mask_rows = (int32_t)((int64_t)f->mask.bytes / 4 / mask_stride(k, of));
+        else
+            d.mask_stride_words = mask_stride(k, of);
     }
     d.top_k = (const int32_t *)t_at(&f->top_k, side);
     d.top_p = (const float *)t_at(&f->top_p, side);
@@ -868,9 +877,10 @@ static void open_filters(kit *k, const filters *f) {
     for (int side = TARGET; side <= DRAFT; ++side, ++f) {
         kit_filters *of = &k->filters[side];
         const int64_t positions = k->max_draft + (side == TARGET), words = (k->vocab + 31) / 32;
-        if (f->masked) {
-            of->mask = t_in(4 * k->rows * positions * words, 0);
-            of->mask_row = t_in(4 * k->rows, 0);
+        if (f->masked) { /* one side's in one way, the other's in the other */
+            of->in_place = (side + k->max_draft) % 2;
+            of->mask = t_in(4 * k->rows * positions * mask_stride(k, side), 0);
+            if (!of->in_place) of->mask_row = t_in(4 * k->rows, 0);
             of->sampled_mask = t_in(4 * k->rows * words, 0);
         }
         if (f->top_k > 0) of->top_k = t_in(4 * k->rows, 0);
@@ -880,9 +890,10 @@ static void open_filters(kit *k, const filters *f) {
     }
 }
 
-/* Where the masks of row b begin: the last row's come first. */
+/* Where the masks of row b begin: the last row's come first, where that can be said. */
 static int64_t first_mask(const kit *k, int side, int b) {
-    return (int64_t)(k->rows - 1 - b) * (k->max_draft + (side == TARGET));
+    const int row = k->filters[side].in_place ? b : k->rows - 1 - b;
+    return (int64_t)row * (k->max_draft + (side == TARGET));
 }
 
 /* What row b asks for. */
@@ -983,7 +994,8 @@ static void put_sampled(const kit *k, int b, const model *m, int side, uint64_t 
 static void put_mask(const kit *k, int b, int j, const model *m, int side, uint64_t node) {
     const t_buf *mask = &k->filters[side].mask;
     if (mask->host)
-        put_word(mask, first_mask(k, side, b) + j, (int32_t)m->allowed[side][context(node)]);
+        put_word(mask, (first_mask(k, side, b) + j) * mask_stride(k, side),
+                 m->kept[side].masked ? (int32_t)m->allowed[side][context(node)] : -1);
 }
 
 /* Scores and masks of row b of the batch for verification, its drafts being in place. */
