@@ -6802,7 +6802,7 @@ SPECV_DEVFN void specv_i_block_search(const specv_verify_sample_desc *d, const s
     __syncthreads();
     o->accepted = tau;
     o->prefix = prefixes[tau];
-    if (last_nan >= tau) o->status |= SPECV_ROW_NAN;
+    if (last_nan > tau) o->status |= SPECV_ROW_NAN; /* that one is looked at again */
 }
 
 /* What the sums of a row's tiles say. */

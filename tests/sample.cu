@@ -211,6 +211,20 @@ static void test_accidents(void) {
             }
 }
 
+/* Accidents on both sides of one row, of different types: who looks at which row says which bits its
+   status has. */
+static void test_two_accidents(void) {
+    for (int turn = 0; turn < (t.quick ? 60 : 300); ++turn) {
+        scene c = plain_scene(3, 2, 40);
+        c.rule = turn % 4 == 3 ? SPECV_RULE_TOKEN : SPECV_RULE_BLOCK;
+        c.target_dtype = SPECV_LOGITS_F16;
+        c.draft_dtype = turn % 3 ? SPECV_PROBS_F32 : SPECV_LOGITS_F32;
+        c.odd = ODD_TOP | (turn % 5 ? 0 : ODD_NAN), c.spread = 20;
+        t_case("two accidents:");
+        scene_run(&c);
+    }
+}
+
 /* Batch and draft lengths beyond a warp and a block's share. */
 static void test_shapes(void) {
     static const int batches[] = {0, 1, 2, 31, 33, 65}, drafts[] = {0, 1, 8, 31, 32, 33, 65};
@@ -1364,6 +1378,7 @@ int main(int argc, char **argv) {
         {"sample", test_sample},
         {"types", test_types},
         {"accidents", test_accidents},
+        {"two-accidents", test_two_accidents},
         {"shapes", test_shapes},
         {"long-rows", test_long_rows},
         {"vocabularies", test_vocabularies},
