@@ -715,7 +715,7 @@ static void test_enumeration(void) {
 typedef struct kit_filters {
     t_buf mask, mask_row, sampled_mask, top_k, top_p, min_p;
     int order;
-    int in_place; /* masks are where the scores are, wider apart than they have to be: no mask_row */
+    int in_place; /* masks are where the scores are, further apart than they must be: no mask_row */
     int lost;     /* verification does not get them */
 } kit_filters;
 

@@ -211,7 +211,7 @@ static void test_accidents(void) {
             }
 }
 
-/* Accidents on both sides of one row, of different types: who looks at which row says which bits its
+/* Accidents on both sides of a row, of different types: which rows are looked at says which bits the
    status has. */
 static void test_two_accidents(void) {
     for (int turn = 0; turn < (t.quick ? 60 : 300); ++turn) {

@@ -1,0 +1,106 @@
+/* peers_cycles.cu - a token of raw logits with top-k and top-p, ours and FlashInfer's, in one run of
+   the simulator: cycles of each kernel. No source of FlashInfer is here: its headers come from
+   -I$FLASHINFER/include.
+
+     $GPGPUSIM/build bench/peers_cycles.cu OUT -I. -I$FLASHINFER/include -use_fast_math
+     KIT_ONLY="filtered_kernel filter_kernel Softmax TopKTopP" $GPGPUSIM/sim OUT VOCAB SHARP
+
+   One row of VOCAB ids, f32, top_k 50, top_p 0.9 of all that there is (FlashInfer's "joint"), without
+   programmatic launches, which the simulator has not; the second turn, so that all is in L2. SHARP: the
+   logits are multiplied by it. */
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cuda_runtime.h>
+#include <flashinfer/sampling.cuh>
+
+#define SPECVERIFY_IMPLEMENTATION
+#include "specverify.cuh"
+
+namespace sampling = flashinfer::sampling;
+
+static void check(int status, const char *what) {
+    if (status == 0) return;
+    printf("RESULT %s failed: %d\n", what, status);
+    exit(1);
+}
+
+static void *device_memory(size_t bytes) {
+    void *memory = NULL;
+    check(cudaMalloc(&memory, bytes), "cudaMalloc");
+    check(cudaMemset(memory, 0, bytes), "cudaMemset");
+    return memory;
+}
+
+template <typename T> static T *uploaded(const T *from, size_t count) {
+    T *memory = (T *)device_memory(count * sizeof(T));
+    check(cudaMemcpy(memory, from, count * sizeof(T), cudaMemcpyHostToDevice), "cudaMemcpy");
+    return memory;
+}
+
+static uint64_t hash(uint64_t z) {
+    z += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+/* Of variance 1, from four even numbers. */
+static float normal(uint64_t which) {
+    const uint64_t z = hash(which);
+    const int sum =
+        (int)(z & 0xffff) + (int)(z >> 16 & 0xffff) + (int)(z >> 32 & 0xffff) + (int)(z >> 48);
+    return (float)(sum - 131070) / 37837.f;
+}
+
+/* How many ids are likelier than that of `token`. */
+static int rank_of(const float *logits, int vocab, const int32_t *token) {
+    int32_t id = -1;
+    int rank = 0;
+    check(cudaMemcpy(&id, token, 4, cudaMemcpyDeviceToHost), "cudaMemcpy");
+    if (id < 0 || id >= vocab) check(1, "a token");
+    for (int x = 0; x < vocab; ++x) rank += logits[x] > logits[id];
+    return rank;
+}
+
+int main(int argc, char **argv) {
+    const int vocab = argc > 1 ? atoi(argv[1]) : 128256;
+    const float sharp = argc > 2 ? (float)atof(argv[2]) : 1;
+    const int32_t top_k = 50, position = 0;
+    const float top_p = 0.9f;
+    const uint64_t seed = 1;
+    const size_t workspace_bytes = 1 << 20;
+    float *logits = (float *)malloc(4 * (size_t)vocab);
+    specv_sample_desc d = SPECV_ZERO;
+    if (!logits) check(1, "malloc");
+    for (int x = 0; x < vocab; ++x) logits[x] = 3 * sharp * normal((uint64_t)x);
+    float *scores = uploaded(logits, (size_t)vocab);
+    float *probs = (float *)device_memory(4 * (size_t)vocab);
+    int32_t *token = (int32_t *)device_memory(4);
+    bool *valid = (bool *)device_memory(1);
+    void *workspace = device_memory(workspace_bytes);
+    d.batch = 1, d.vocab = vocab;
+    d.scores.data = scores, d.scores.dtype = SPECV_LOGITS_F32;
+    d.filters.top_k = uploaded(&top_k, 1), d.filters.top_p = uploaded(&top_p, 1);
+    d.filters.order = SPECV_TOP_P_OF_ALL;
+    d.seed = uploaded(&seed, 1), d.position = uploaded(&position, 1);
+    d.token = token, d.token_dtype = SPECV_I32;
+    d.scratch_bytes = specv_sample_scratch_bytes(1, vocab);
+    d.scratch = device_memory((size_t)d.scratch_bytes);
+    for (int turn = 0; turn < 2; ++turn) {
+        check(specv_sample(&d, 0), "specv_sample");
+        check(cudaDeviceSynchronize(), "ours");
+        printf("RESULT ours rank %d\n", rank_of(logits, vocab, token));
+        check(sampling::OnlineSoftmax<float>(scores, probs, 1, (uint32_t)vocab, nullptr, 1.f,
+                                             workspace, workspace_bytes, false, 0),
+              "OnlineSoftmax");
+        check(sampling::TopKTopPSamplingFromProb<float, int32_t>(
+                  probs, nullptr, nullptr, token, valid, nullptr, 1, top_k, top_p, (uint32_t)vocab,
+                  true, nullptr, seed, nullptr, 0, 0),
+              "TopKTopPSamplingFromProb");
+        check(cudaDeviceSynchronize(), "theirs");
+        printf("RESULT theirs rank %d\n", rank_of(logits, vocab, token));
+    }
+    return 0;
+}
