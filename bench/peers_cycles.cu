@@ -1,13 +1,13 @@
-/* peers_cycles.cu - a token of raw logits with top-k and top-p, ours and FlashInfer's, in one run of
-   the simulator: cycles of each kernel. No source of FlashInfer is here: its headers come from
+/* peers_cycles.cu - a token of raw logits with top-k and top-p, ours and FlashInfer's, in one run
+   of the simulator: cycles of each kernel. No source of FlashInfer is here: its headers come from
    -I$FLASHINFER/include.
 
      $GPGPUSIM/build bench/peers_cycles.cu OUT -I. -I$FLASHINFER/include -use_fast_math
      KIT_ONLY="filtered_kernel filter_kernel Softmax TopKTopP" $GPGPUSIM/sim OUT VOCAB SHARP
 
-   One row of VOCAB ids, f32, top_k 50, top_p 0.9 of all that there is (FlashInfer's "joint"), without
-   programmatic launches, which the simulator has not; the second turn, so that all is in L2. SHARP: the
-   logits are multiplied by it. */
+   One row of VOCAB ids, f32, top_k 50, top_p 0.9 of all that there is (FlashInfer's "joint"),
+   without programmatic launches, which the simulator has not. SHARP: the logits are multiplied by
+   it. All is in L2 from the second turn on. */
 
 #include <stdio.h>
 #include <stdlib.h>
