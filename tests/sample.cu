@@ -211,8 +211,8 @@ static void test_accidents(void) {
             }
 }
 
-/* Accidents on both sides of a row, of different types: which rows are looked at says which bits the
-   status has. */
+/* Accidents on both sides of a row, of different types: which rows are looked at says which bits
+   the status has. */
 static void test_two_accidents(void) {
     for (int turn = 0; turn < (t.quick ? 60 : 300); ++turn) {
         scene c = plain_scene(3, 2, 40);
