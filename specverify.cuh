@@ -3083,9 +3083,12 @@ typedef struct specv_distribution {
    scores, rows of the draft follow them. */
 typedef struct specv_i_scratch {
     int64_t target_rows, draft_rows; /* positions with statistics of their own */
-    int64_t plans, prefixes, rows, least, tiles, residuals, bytes;
+    int64_t plans, prefixes, rows, least, tiles, residuals, opened, lanes, bytes;
     int32_t num_tiles; /* of one row */
 } specv_i_scratch;
+
+#define SPECV_I_LANES        128 /* of a tile, eight ids each */
+#define SPECV_I_OPENED_BYTES 640 /* specv_i_opened, and room */
 
 /* How a row ended, while it is being decided; what the first pass leaves for the second. */
 typedef struct specv_i_outcome {
@@ -3120,6 +3123,8 @@ typedef struct specv_i_memory {
     specv_i_residual *residuals; /* [target rows][num_tiles] */
     float *prefixes;             /* [target rows]: P of the block rule before each position */
     uint64_t *least;             /* [rows]: rank key of the last id that filters keep; 0: all */
+    char *opened;                /* [batch], of SPECV_I_OPENED_BYTES: requests with filters */
+    unsigned char *lanes;        /* [rows][num_tiles][SPECV_I_LANES]: specv_i_away */
     int64_t target_rows;
     int32_t num_tiles;
 } specv_i_memory;
@@ -3279,10 +3284,11 @@ SPECV_HOSTFN int specv_i_filters_validate(const specv_filters *f, const specv_sc
     return SPECV_OK;
 }
 
-/* rows: of the target, of draft logits (or 0), of residuals (or 0). */
+/* rows: of the target, of draft logits (or 0), of residuals (or 0). lists: is there something to be
+   listed of the rows, the kept or the likeliest ids? */
 SPECV_HOSTFN specv_i_scratch specv_i_scratch_for(int64_t batch, int64_t target_rows,
                                                  int64_t draft_rows, int64_t residual_rows,
-                                                 int64_t vocab) {
+                                                 int64_t vocab, int lists) {
     const int64_t rows = target_rows + draft_rows;
     specv_i_scratch s;
     s.num_tiles = (int32_t)((vocab + SPECV_TILE_IDS - 1) / SPECV_TILE_IDS);
@@ -3294,8 +3300,15 @@ SPECV_HOSTFN specv_i_scratch specv_i_scratch_for(int64_t batch, int64_t target_r
     s.least = s.rows + rows * (int64_t)sizeof(specv_distribution);
     s.tiles = s.least + rows * 8;
     s.residuals = s.tiles + rows * s.num_tiles * (int64_t)sizeof(specv_tile);
-    s.bytes = s.residuals + residual_rows * s.num_tiles * (int64_t)sizeof(specv_i_residual);
+    s.opened = s.residuals + residual_rows * s.num_tiles * (int64_t)sizeof(specv_i_residual);
+    s.lanes = s.opened + (lists ? batch * SPECV_I_OPENED_BYTES : 0);
+    s.bytes = s.lanes + (lists ? rows * s.num_tiles * SPECV_I_LANES : 0);
     return s;
+}
+
+SPECV_HOSTFN int specv_i_lists(const specv_verify_sample_desc *d) {
+    return specv_i_cuts(&d->filters) || specv_i_cuts(&d->draft_filters) || d->emitted.top_id ||
+           d->emitted.top_logprob;
 }
 
 /* What a descriptor itself needs. */
@@ -3307,7 +3320,7 @@ SPECV_HOSTFN specv_i_scratch specv_i_scratch_layout(const specv_verify_sample_de
         d->draft.data && (d->draft.dtype != SPECV_PROBS_F32 || specv_i_is_filtered(d));
     const int residuals = d->draft.data || d->target.dtype == SPECV_PROBS_F32;
     return specv_i_scratch_for(r->batch, rows, draft_logits ? rows : 0, residuals ? rows : 0,
-                               d->verify.vocab);
+                               d->verify.vocab, specv_i_lists(d));
 }
 
 /* Bytes of scratch memory that suffice for every step of at most batch rows, max_draft drafts and
@@ -3323,13 +3336,13 @@ SPECV_HOSTAPI int64_t specv_verify_sample_scratch_bytes(int64_t batch, int64_t m
                 TOO_LARGE);
     SPECV_CHECK(vocab >= 1 && vocab <= 1 << 22, VOCAB);
     rows = batch * (max_draft + 1);
-    return specv_i_scratch_for(batch, rows, rows, rows, vocab).bytes;
+    return specv_i_scratch_for(batch, rows, rows, rows, vocab, 1).bytes;
 }
 
 /* The same for A8. */
 SPECV_HOSTAPI int64_t specv_sample_scratch_bytes(int64_t batch, int64_t vocab) {
     const int64_t enough = specv_verify_sample_scratch_bytes(batch, 0, vocab);
-    return enough < 0 ? enough : specv_i_scratch_for(batch, batch, 0, batch, vocab).bytes;
+    return enough < 0 ? enough : specv_i_scratch_for(batch, batch, 0, batch, vocab, 1).bytes;
 }
 
 SPECV_HOSTFN int specv_i_verify_sample_validate(const specv_verify_sample_desc *d) {
@@ -3941,13 +3954,14 @@ typedef struct specv_i_side {
 
 typedef struct specv_i_request {
     specv_row row;
+    uint32_t status;
     specv_i_side target, draft;
     int64_t first_row;   /* of the target's rows in scratch memory, numbered like its scores */
     int64_t first_draft; /* element of draft_tokens */
-    uint32_t status;
     int32_t target_rows, draft_rows; /* positions that need statistics */
     int32_t rule, sampled;           /* sampled: judged by p and q, not by equality */
     int32_t cut;                     /* SPECV_I_OF_*: rows that top_k, top_p or min_p cut */
+    int32_t reserved;                /* no hole: copied word by word */
 } specv_i_request;
 
 /* Sides of a request. SPECV_I_SUMS times one: it is cut, and not without the sums of its tiles. */
@@ -4010,7 +4024,7 @@ SPECV_DEVFN specv_i_request specv_i_open_rows(const specv_verify_sample_desc *d,
     const specv_rows *rows = &d->verify.rows;
     const int csr = specv_i_is_csr(rows);
     specv_i_request r;
-    r.row = *row, r.status = row->status, r.rule = rule;
+    r.row = *row, r.status = row->status, r.rule = rule, r.reserved = 0;
     specv_i_forget_filters(&r);
     specv_i_open_side(&r.target, &d->target,
                       specv_i_first_score(rows, row, &d->target, b, d->bonus_token != 0));
@@ -4106,6 +4120,12 @@ SPECV_DEVFN int specv_i_open_limits(const specv_verify_sample_desc *d, const spe
                                                                  : of_side;
 }
 
+/* Where what filters have cut off is. */
+SPECV_DEVFN void specv_i_open_least(const specv_i_memory *m, specv_i_request *r) {
+    if (r->cut & SPECV_I_OF_TARGET) r->target.least = m->least + r->first_row;
+    if (r->cut & SPECV_I_OF_DRAFT) r->draft.least = m->least + m->target_rows + r->first_row;
+}
+
 /* Temperatures and filters. m->least holds what was cut off by the time that it is asked for.
    limits: of target and draft, for lane 0 to fill in, or null. Call: warp. */
 SPECV_DEVFN void specv_i_open_filters(const specv_verify_sample_desc *d, const specv_i_memory *m,
@@ -4130,12 +4150,13 @@ SPECV_DEVFN void specv_i_open_filters(const specv_verify_sample_desc *d, const s
     const int of_target =
         specv_i_open_limits(d, m, &d->filters, &of_p, SPECV_I_OF_TARGET, limits, &r->status);
     if (!r->target.zero && r->target_rows) r->cut |= of_target;
-    if (r->cut) r->target.least = m->least + r->first_row;
+    specv_i_open_least(m, r);
     if (!d->draft.data || !r->sampled) return;
     const int of_draft = specv_i_open_limits(d, m, &d->draft_filters, &of_q, SPECV_I_OF_DRAFT,
                                              limits ? limits + 1 : 0, &r->status);
     if (!of_draft || !r->draft_rows || r->draft.zero) return;
-    r->cut |= of_draft, r->draft.least = m->least + m->target_rows + r->first_row;
+    r->cut |= of_draft;
+    specv_i_open_least(m, r);
 }
 
 SPECV_DEVFN specv_i_sieve specv_i_sieve_of(const specv_i_side *side, int j) {
@@ -4153,11 +4174,10 @@ SPECV_DEVFN specv_i_request specv_i_open_request(const specv_verify_sample_desc 
 }
 
 SPECV_DEVFN specv_i_request specv_i_open_filtered_request(const specv_verify_sample_desc *d,
-                                                          const specv_i_memory *m, int b,
-                                                          specv_i_limits *limits) {
+                                                          const specv_i_memory *m, int b) {
     const specv_row row = specv_i_open_row(d, b);
     specv_i_request r = specv_i_open_rows(d, b, &row, d->rule);
-    specv_i_open_filters(d, m, b, &r, limits);
+    specv_i_open_filters(d, m, b, &r, 0);
     return r;
 }
 
@@ -4448,6 +4468,25 @@ SPECV_DEVFN void specv_i_warp_make_draws(const specv_verify_sample_desc *d, int 
     uint32_t status = 0;
     draws->uniform[lane] = specv_i_sample_uniform(d, b, lane, &status);
     if (lane == 0) draws->status = status;
+}
+
+/* A request as the first pass has opened it, for the blocks that cut its rows. */
+typedef struct specv_i_opened {
+    specv_i_request request;
+    specv_i_limits limits[2]; /* of target and draft */
+    specv_i_draws draws;
+} specv_i_opened;
+
+SPECV_DEVFN specv_i_opened *specv_i_opened_at(const specv_i_memory *m, int b) {
+    static_assert(sizeof(specv_i_opened) <= SPECV_I_OPENED_BYTES, "room for it");
+    static_assert(sizeof(specv_i_request) <= 4 * SPECV_SAMPLE_THREADS, "a word a thread");
+    return (specv_i_opened *)(m->opened + (int64_t)b * SPECV_I_OPENED_BYTES);
+}
+
+/* Copies a structure of at most a word a thread. Call: block. */
+SPECV_DEVFN void specv_i_put_word(void *to, const void *from, size_t bytes) {
+    const int thread = specv_i_thread();
+    if (thread < (int)(bytes / 4)) ((uint32_t *)to)[thread] = ((const uint32_t *)from)[thread];
 }
 
 SPECV_DEVFN int64_t specv_i_draft_token(const specv_verify_sample_desc *d, const specv_i_request *r,
@@ -4940,12 +4979,35 @@ SPECV_DEVFN uint32_t specv_i_upper_key(float score) {
     return ((uint32_t)specv_i_order_key(specv_float_bits(score)) ^ 0x80000000u) >> 16;
 }
 
+/* The least score with this upper key. */
+SPECV_DEVFN float specv_i_score_of_upper(uint32_t key) {
+    return specv_i_of_order_key((int32_t)(key << 16 ^ 0x80000000u));
+}
+
+enum { SPECV_I_FAR = 127 };
+
+/* How far a score is below another, in eighths, of probabilities in eighths of octaves: one that is
+   lower is nowhere nearer. */
+SPECV_DEVFN int32_t specv_i_away(float from, float score, int of_probs) {
+    int32_t away;
+    const float eighths = specv_i_mul(specv_i_add(from, specv_i_negate(score)), 8.f);
+    asm("cvt.rzi.s32.f32 %0, %1;" : "=r"(away) : "f"(eighths)); /* whatever -ftz says */
+    if (of_probs)
+        away = specv_i_less(0.f, score)
+                   ? (int32_t)(specv_float_bits(from) - specv_float_bits(score)) >> 20
+                   : SPECV_I_FAR;
+    away = away > 0 ? away : 0;
+    return away < SPECV_I_FAR ? away : SPECV_I_FAR;
+}
+
 /* Statistics of a tile, by the warps that share it; share, largest: of the block's warps. Lane 0 of
-   the first of them gets the tile. may: bits that `what` can have, a constant. Call: block. Sync:
+   the first of them gets the tile. lanes: of the tile, for specv_i_away of each lane from what its
+   share's upper key says; or null. may: bits that `what` can have, a constant. Call: block. Sync:
    two barriers, one of them only where sums or scores are wanted; none between two calls. */
 SPECV_DEVFN specv_tile specv_i_block_tiles(const float score[8], int first, int may, int what,
                                            const specv_scale *scale, const specv_noise *noise,
-                                           uint32_t before, specv_i_share *share, float *largest) {
+                                           uint32_t before, unsigned char *lanes,
+                                           specv_i_share *share, float *largest) {
     const int warp = specv_i_thread() / 32, lane = specv_i_lane();
     const int first_warp = warp / SPECV_I_SHARES * SPECV_I_SHARES;
     const float none = specv_bits_float(0xff800000u);
@@ -4965,6 +5027,9 @@ SPECV_DEVFN specv_tile specv_i_block_tiles(const float score[8], int first, int 
         highest[0] = specv_i_max(specv_i_max(highest[0], highest[1]),
                                  specv_i_max(specv_i_max(highest[2], highest[3]), none));
         of_tile = specv_i_warp_max(highest[0]);
+        if (may & SPECV_I_SHARE_MAXIMA && lanes)
+            lanes[specv_i_thread() % SPECV_I_LANES] = (unsigned char)specv_i_away(
+                specv_i_score_of_upper(specv_i_upper_key(of_tile)), highest[0], scale->of_probs);
         /* Before the tile's largest is known; not where noise needs the registers. */
         if (!(what & SPECV_TILE_SCORE) && what != SPECV_I_SHARE_MAXIMA)
             specv_i_weights_of_eight(weight, score, scale);
@@ -5324,6 +5389,9 @@ SPECV_DEVFN void specv_i_block_logits(const specv_sample_task *task, int dtype, 
     specv_i_eight next;
     if (filters) next.high = make_uint4(0, 0, 0, 0); /* of types of 16 bits */
     if (i < high) specv_i_load_share(&next, d, &row, dtype, b, target_rows, i, tile);
+    specv_i_opened *saved = 0; /* a block's work, for specv_filter_kernel */
+    if (filters && of_target && !emitted && m->opened && (blockIdx.y | blockIdx.z) == 0)
+        saved = specv_i_opened_at(m, b);
     if (warp == SPECV_SAMPLE_THREADS / 32 - 1) { /* one warp for all, while the scores come */
         specv_i_request of_block;
         if (emitted) {
@@ -5331,14 +5399,18 @@ SPECV_DEVFN void specv_i_block_logits(const specv_sample_task *task, int dtype, 
         } else {
             of_block = specv_i_open_rows(d, b, &row, rule);
             if (filters)
-                specv_i_open_filters(d, m, b, &of_block, 0);
+                specv_i_open_filters(d, m, b, &of_block, saved ? saved->limits : 0);
             else
                 specv_i_open_temperatures(d, b, &of_block);
             of_block.target.least = of_block.draft.least = 0; /* nothing is cut off yet */
         }
         if (specv_i_lane() == 0) opened = of_block;
+    } else if (saved && warp == 0 && row.readable && d->rule != SPECV_RULE_COUPLED &&
+               d->rule != SPECV_RULE_GREEDY) {
+        specv_i_warp_make_draws(d, b, &saved->draws);
     }
     __syncthreads();
+    if (saved) specv_i_put_word(&saved->request, &opened, sizeof opened);
     specv_i_request r = specv_i_reopen(&opened, dtype, what, rule, filters);
     if (high > target_rows && r.draft_rows == 0) high = target_rows;
     if (filters && !r.row.readable) high = low;
@@ -5389,9 +5461,12 @@ SPECV_DEVFN void specv_i_block_logits(const specv_sample_task *task, int dtype, 
             before =
                 specv_i_warp_count_before(d, &side, b, at, score, specv_i_first_of_share(own_tile));
         }
+        unsigned char *lanes = 0;
+        if (filters && wanted & SPECV_I_SHARE_MAXIMA && m->lanes && own_tile < m->num_tiles)
+            lanes = m->lanes + (out - m->tiles) * SPECV_I_LANES;
         t = specv_i_block_tiles(score, specv_i_first_of_share(own_tile),
                                 filters ? may | SPECV_I_SHARE_MAXIMA | SPECV_I_IDS_BEFORE : may,
-                                wanted, &scale, &noise, before, share, largest);
+                                wanted, &scale, &noise, before, lanes, share, largest);
         if (specv_i_thread() % (32 * SPECV_I_SHARES) == 0 && own_tile < m->num_tiles) *out = t;
         if (i < high) out = specv_i_place_of(m, &r, target_rows, i, tile);
         if (filters && i < high) /* there are no registers for it before */
@@ -5535,7 +5610,7 @@ typedef struct specv_i_cut {
     uint64_t through[2]; /* how many ids there are down to the one that was found, their mass */
     uint64_t found;
     int32_t num_shares, num_lanes, count, kept;
-    unsigned short shares[SPECV_I_LIST]; /* those that are read again */
+    uint32_t shares[SPECV_I_LIST]; /* whose lanes are looked at; above SPECV_I_LIMIT how far */
 } specv_i_cut;
 
 /* Beside the place, bits 0 to 7: where it is in ascending order of id, and where the first id
@@ -5543,15 +5618,19 @@ typedef struct specv_i_cut {
 #define SPECV_I_BY_ID    8
 #define SPECV_I_TILE_END 16
 
+#define SPECV_I_LIMIT 16 /* bit of a share's number */
+
 /* What its threads have in registers. */
 typedef struct specv_i_cut_row {
     const void *scores;
     const specv_tile *tiles;
+    const unsigned char *lanes; /* of tile 0 */
     specv_i_sieve sieve;
     specv_scale scale;
     int32_t dtype, num_tiles, vocab;
     int32_t n; /* of the largest */
     float max;
+    uint64_t keys; /* of tile specv_i_thread(), if there is one: specv_i_share_keys */
 } specv_i_cut_row;
 
 SPECV_DEVFN uint64_t specv_i_row_units(const specv_i_cut_row *row, float score) {
@@ -5561,7 +5640,7 @@ SPECV_DEVFN uint64_t specv_i_row_units(const specv_i_cut_row *row, float score) 
 
 /* The largest scores of a tile's shares, by their upper halves, share 0 in the lowest bits. */
 SPECV_DEVFN uint64_t specv_i_share_keys(const specv_i_cut_row *row, int tile) {
-    return (uint64_t)row->tiles[tile].score;
+    return tile == specv_i_thread() ? row->keys : (uint64_t)row->tiles[tile].score;
 }
 
 SPECV_DEVFN uint32_t specv_i_share_key(uint64_t keys, int share) {
@@ -5582,11 +5661,11 @@ SPECV_DEVFN int specv_i_mask_allows(const specv_i_cut_row *row, int32_t id) {
 }
 
 /* The largest score of a row that is to be cut and, where tiles have sums, theirs. kind is SOFTMAX,
-   or another, whatever it is, if that score is not in range. Call: block. Sync: a barrier, two with
-   sums. Trips: the tiles. */
+   or another, whatever it is, if that score is not in range. keys: as of specv_i_cut_row. Call:
+   block. Sync: a barrier, two with sums. Trips: the tiles. */
 SPECV_DEVFN specv_distribution specv_i_block_merge(specv_i_cut *c, const specv_tile *tiles,
                                                    int num_tiles, int sums,
-                                                   const specv_scale *scale) {
+                                                   const specv_scale *scale, uint64_t *keys) {
     enum { WARPS = SPECV_SAMPLE_THREADS / 32 };
     const int thread = specv_i_thread(), lane = specv_i_lane();
     specv_distribution p = specv_i_plain_distribution();
@@ -5594,6 +5673,7 @@ SPECV_DEVFN specv_distribution specv_i_block_merge(specv_i_cut *c, const specv_t
     uint32_t marks = 0;
     for (int t = thread; t < num_tiles; t += SPECV_SAMPLE_THREADS) {
         const uint2 best = *(const uint2 *)&tiles[t].max;
+        if (t == thread) *keys = (uint64_t)tiles[t].score;
         const int32_t its = specv_i_order_key(best.x);
         key = its > key ? its : key, marks |= best.y;
     }
@@ -5630,82 +5710,72 @@ SPECV_DEVFN specv_distribution specv_i_block_merge(specv_i_cut *c, const specv_t
 
 /* Ids with scores from that of `low` on, the least of its score, into the list, as far as it has
    room; how many there are in c->count. First shares of tiles are chosen, then of these lanes, with
-   eight ids each, then ids. Call: block. Sync: three barriers. Trips: scores of the shares, scores
-   of the lanes; where there is a mask, its bits behind each. */
+   eight ids each, then ids. Call: block. Sync: three barriers. Trips: how far the lanes are, four
+   times eight of them to a thread; their scores, beside a byte of the mask. */
 SPECV_DEVFN void specv_i_block_collect(specv_i_cut *c, const specv_i_cut_row *row, uint64_t low) {
-    enum { WARPS = SPECV_SAMPLE_THREADS / 32, IDS = SPECV_TILE_IDS / SPECV_I_SHARES, AT_ONCE = 4 };
+    enum { EACH = 8, PARTS = 32 / EACH, AT_ONCE = 4 };
+    const float least = specv_i_score_of_rank_key(low);
     const float below = specv_i_score_of_rank_key(low - ((uint64_t)1 << 22)); /* the next one */
-    const int warp = specv_i_thread() / 32, lane = specv_i_lane();
-    const int aligned = ((uint64_t)row->scores & 15) == 0 && row->vocab % 8 == 0;
+    const int thread = specv_i_thread();
     int32_t *firsts = c->u.list.u.ids;
-    for (int t = specv_i_thread(); t < row->num_tiles; t += SPECV_SAMPLE_THREADS) {
+    for (int t = thread; t < row->num_tiles; t += SPECV_SAMPLE_THREADS) {
         const uint64_t keys = specv_i_share_keys(row, t);
 #pragma unroll
         for (int share = 0; share < SPECV_I_SHARES; ++share) {
-            if (specv_i_share_key(keys, share) < low >> 38) continue;
+            const uint32_t key = specv_i_share_key(keys, share);
+            if (key < low >> 38) continue;
             const int at = atomicAdd(&c->num_shares, 1);
-            if (at < SPECV_I_LIST) c->shares[at] = (unsigned short)(t * SPECV_I_SHARES + share);
+            const int32_t limit =
+                specv_i_away(specv_i_score_of_upper(key), least, row->scale.of_probs);
+            if (at < SPECV_I_LIST)
+                c->shares[at] =
+                    (uint32_t)limit << SPECV_I_LIMIT | (uint32_t)(t * SPECV_I_SHARES + share);
         }
     }
     __syncthreads();
-    const int num_shares = c->num_shares;
+    const int num_shares = c->num_shares, num_parts = num_shares * PARTS;
     if (num_shares > SPECV_I_LIST) { /* so are the ids */
-        if (specv_i_thread() == 0) c->num_lanes = num_shares;
+        if (thread == 0) c->num_lanes = num_shares;
     } else {
 #pragma unroll 1
-        for (int base = warp; base < num_shares; base += WARPS * AT_ONCE) {
-            specv_i_eight raw[AT_ONCE];
-            int first[AT_ONCE];
+        for (int base = thread; base < num_parts; base += SPECV_SAMPLE_THREADS * AT_ONCE) {
+            uint2 away[AT_ONCE];
+            uint32_t share[AT_ONCE];
 #pragma unroll
-            for (int i = 0; i < AT_ONCE; ++i) { /* behind the last share the first one again */
-                const int at = base + i * WARPS;
-                first[i] = c->shares[at < num_shares ? at : base];
-                raw[i].high = make_uint4(0, 0, 0, 0); /* of types of 16 bits */
-            }
-#pragma unroll
-            for (int i = 0; i < AT_ONCE; ++i) SPECV_I_EARLY("r", first[i]);
-#pragma unroll
-            for (int i = 0; i < AT_ONCE; ++i) first[i] = first[i] * IDS + 8 * lane;
-            if (aligned) { /* no branch in front of a load; behind the row is its beginning */
-#pragma unroll
-                for (int i = 0; i < AT_ONCE; ++i)
-                    raw[i].low = *(const uint4 *)specv_i_score_at(
-                        row->scores, row->dtype, first[i] < row->vocab ? first[i] : 0);
-                if (specv_i_unit(row->dtype) != 8)
-#pragma unroll
-                    for (int i = 0; i < AT_ONCE; ++i)
-                        raw[i].high = *(const uint4 *)specv_i_score_at(
-                            row->scores, row->dtype, first[i] < row->vocab ? first[i] + 4 : 4);
-            } else {
-#pragma unroll
-                for (int i = 0; i < AT_ONCE; ++i)
-                    specv_i_load_eight(&raw[i], row->scores, row->dtype, row->vocab, first[i]);
+            for (int i = 0; i < AT_ONCE; ++i) { /* behind the last part none */
+                const int part = base + i * SPECV_SAMPLE_THREADS;
+                if (part >= num_parts) break;
+                share[i] = c->shares[part / PARTS];
+                away[i] =
+                    *(const uint2 *)(row->lanes + (share[i] & 0xffffu) * 32 + part % PARTS * EACH);
             }
 #pragma unroll
             for (int i = 0; i < AT_ONCE; ++i) {
-                float score[8];
-                specv_i_decode_eight(score, &raw[i], row->dtype);
-                specv_i_sift_some(&row->sieve, score, 8, first[i], row->vocab);
-#pragma unroll
-                for (int step = 1; step < 8; step *= 2)
-#pragma unroll
-                    for (int e = 0; e < 8; e += 2 * step)
-                        score[e] = specv_i_max(score[e], score[e + step]);
-                if (base + i * WARPS >= num_shares || first[i] >= row->vocab ||
-                    !specv_i_less(below, score[0]))
-                    continue;
-                const int at = atomicAdd(&c->num_lanes, 1);
-                if (at < SPECV_I_LIST) firsts[at] = first[i];
+                const int part = base + i * SPECV_SAMPLE_THREADS;
+                if (part >= num_parts) break;
+                /* bytes: bit 7 is set where one is farther than the limit */
+                const uint32_t rest = (SPECV_I_FAR - (share[i] >> SPECV_I_LIMIT)) * 0x01010101u;
+                uint32_t near = ~(away[i].x + rest) >> 7 & 0x01010101u;
+                near |= ~(away[i].y + rest) >> 3 & 0x10101010u;
+#pragma unroll 1
+                for (; near; near &= near - 1) { /* bits 0, 8, 16, 24, 4, 12, 20, 28 */
+                    const int bit = __ffs((int)near) - 1, lane = (bit >> 3) + (bit & 4);
+                    const int first =
+                        ((int)(share[i] & 0xffffu) * 32 + part % PARTS * EACH + lane) * 8;
+                    if (first >= row->vocab) continue;
+                    const int at = atomicAdd(&c->num_lanes, 1);
+                    if (at < SPECV_I_LIST) firsts[at] = first;
+                }
             }
         }
     }
     __syncthreads();
     const int num_lanes = c->num_lanes;
     if (num_lanes > SPECV_I_LIST) {
-        if (specv_i_thread() == 0) c->count = num_lanes;
+        if (thread == 0) c->count = num_lanes;
     } else {
 #pragma unroll 1
-        for (int i = specv_i_thread(); i < num_lanes; i += SPECV_SAMPLE_THREADS) {
+        for (int i = thread; i < num_lanes; i += SPECV_SAMPLE_THREADS) {
             const int first = firsts[i];
             specv_i_eight raw;
             float score[8];
@@ -6277,7 +6347,7 @@ SPECV_DEVFN void specv_i_block_tiles_of_row(const specv_i_cut_row *row, specv_ti
         specv_i_decode_eight(score, &raw, row->dtype);
         specv_i_sift_some(&row->sieve, score, 8, first, row->vocab);
         const specv_tile t = specv_i_block_tiles(score, first, SPECV_TILE_SUM | SPECV_TILE_SCORE,
-                                                 what, &row->scale, noise, 0, share, largest);
+                                                 what, &row->scale, noise, 0, 0, share, largest);
         if (specv_i_thread() % (32 * SPECV_I_SHARES) == 0 && tile + own < row->num_tiles)
             tiles[tile + own] = t;
     }
@@ -6312,6 +6382,7 @@ SPECV_DEVFN specv_i_cut_row specv_i_cut_row_of(const specv_verify_sample_desc *d
                                                const specv_distribution *merged) {
     specv_i_cut_row row;
     row.scores = specv_i_scores_of(side, j), row.tiles = tiles;
+    row.lanes = m->lanes + (tiles - m->tiles) * SPECV_I_LANES;
     row.sieve.mask = side->mask ? side->mask + j * side->mask_stride : 0, row.sieve.least = 0;
     row.scale = side->scale, row.dtype = side->dtype, row.n = merged->n, row.max = merged->max;
     row.num_tiles = m->num_tiles, row.vocab = (int32_t)d->verify.vocab;
@@ -6320,11 +6391,11 @@ SPECV_DEVFN specv_i_cut_row specv_i_cut_row_of(const specv_verify_sample_desc *d
 
 /* Puts row i of a request together, first the target's, then the draft's: cuts it, if its side is
    cut, and draws what it would emit, and what without its draft, so that the block which judges has
-   nothing left to look for. limits: of target and draft; draw: of the request. Call: block. Sync:
+   nothing left to look for. saved: the request as the first pass has opened it. Call: block. Sync:
    barriers. */
 SPECV_DEVFN void specv_i_block_cut(const specv_verify_sample_desc *d, const specv_i_request *r,
-                                   const specv_i_memory *m, const specv_i_limits *limits,
-                                   const specv_i_draws *draw, int b, int i, specv_i_cut *c) {
+                                   const specv_i_memory *m, const specv_i_opened *saved, int b,
+                                   int i, specv_i_cut *c) {
     const int of_draft = i >= r->target_rows, j = of_draft ? i - r->target_rows : i;
     const int64_t at = (of_draft ? m->target_rows : 0) + r->first_row + j;
     const specv_i_side side = of_draft ? r->draft : r->target;
@@ -6333,13 +6404,13 @@ SPECV_DEVFN void specv_i_block_cut(const specv_verify_sample_desc *d, const spec
     const int wanted = specv_i_wanted(d, r, &side, of_draft), thread = specv_i_thread();
     const int sums = r->cut & of_side * SPECV_I_SUMS ? SPECV_TILE_SUM : 0;
     specv_tile *tiles = m->tiles + at * m->num_tiles;
-    const specv_i_limits l = limits[of_draft];
+    const specv_i_limits l = saved->limits[of_draft];
     specv_noise noise = {0, 0, 0, 0};
-    uint64_t through = 0, uniform = 0, least = 0;
+    uint64_t through = 0, uniform = 0, least = 0, keys = 0;
     uint32_t reported = 0; /* by the block that judges */
     int32_t without = -1;
     if (draws) {
-        uniform = draw->uniform[j & 31];
+        uniform = saved->draws.uniform[j & 31];
         if (j >= 32) uniform = specv_i_sample_uniform(d, b, j, &reported);
         if (!d->draft.data && j < r->row.n_draft) {
             const int64_t draft = specv_i_draft_token(d, r, j);
@@ -6349,11 +6420,12 @@ SPECV_DEVFN void specv_i_block_cut(const specv_verify_sample_desc *d, const spec
         noise = specv_i_noise(d, b, j);
     }
     specv_distribution p = specv_i_plain_distribution();
-    if (is_cut) p = specv_i_block_merge(c, tiles, m->num_tiles, sums, &side.scale);
+    if (is_cut) p = specv_i_block_merge(c, tiles, m->num_tiles, sums, &side.scale, &keys);
     if (!is_cut || p.kind != SPECV_SOFTMAX)
         p = specv_i_warp_merge(tiles, m->num_tiles, specv_i_may(r), wanted, side.zero, &side.scale,
                                &through);
     specv_i_cut_row row = specv_i_cut_row_of(d, &side, m, tiles, j, &p);
+    row.keys = keys;
     int few = 0, kept = 0;
     if (is_cut && p.kind == SPECV_SOFTMAX) {
         kept = specv_i_block_list(c, &row, &l, p.sum);
@@ -6413,31 +6485,26 @@ SPECV_DEVFN void specv_i_block_cut(const specv_verify_sample_desc *d, const spec
 SPECV_DEVFN void specv_i_block_filter(const specv_verify_sample_desc *d, const specv_i_memory *m,
                                       int b, int block, int num_blocks) {
     __shared__ specv_i_request opened;
-    __shared__ specv_i_limits limits[2];
-    __shared__ specv_i_draws draws;
     __shared__ specv_i_cut cut;
     __shared__ specv_i_evidence evidence;
-    if (specv_i_thread() < 32) {
-        const specv_i_request of_block = specv_i_open_filtered_request(d, m, b, limits);
-        if (specv_i_lane() == 0) opened = of_block;
-    } else if (specv_i_thread() < 64 && d->rule != SPECV_RULE_COUPLED) { /* meanwhile */
-        const specv_row row = specv_i_open_row(d, b);
-        if (row.readable) specv_i_warp_make_draws(d, b, &draws);
-    }
+    const specv_i_opened *saved = specv_i_opened_at(m, b);
+    specv_i_put_word(&opened, &saved->request, sizeof opened);
     __syncthreads();
     specv_i_request r = opened;
     const int rows = r.target_rows + r.draft_rows;
     if (!r.cut) return; /* all is done */
+    specv_i_open_least(m, &r);
     num_blocks = num_blocks < rows ? num_blocks : rows;
     if (block >= num_blocks) return;
 #pragma unroll 1
     for (int i = block; i < rows; i += num_blocks) {
-        specv_i_block_cut(d, &r, m, limits, &draws, b, i, &cut);
+        specv_i_block_cut(d, &r, m, saved, b, i, &cut);
         __syncthreads();
     }
     const int arrival = specv_i_block_arrives(&m->tickets[2 * b], block, num_blocks);
     if (arrival == SPECV_I_NOT_LAST) return;
     r = opened;
+    specv_i_open_least(m, &r);
     if (arrival == SPECV_I_BAD_TICKET) specv_i_close_request(&r);
     specv_i_block_gather(d, &r, m, b, specv_i_may(&r), 1, &evidence);
     specv_i_block_decide(d, &r, m, b, 1, &evidence);
@@ -6527,7 +6594,8 @@ SPECV_DEVFN void specv_i_block_tell(const specv_verify_sample_desc *d, const spe
             if (thread == 0 && num_top) id = merged.id, its = 0;
         } else if (merged.kind == SPECV_SOFTMAX) {
             specv_i_cut_row row = specv_i_cut_row_of(d, &side, m, tiles, j, &merged);
-            row.sieve.least = sieve.least;
+            row.sieve.least = sieve.least, row.keys = 0;
+            if (thread < m->num_tiles) row.keys = (uint64_t)tiles[thread].score;
             if (num_top) num_top = specv_i_block_likeliest(c, &row, num_top, merged.sum);
             if (thread < num_top) {
                 const uint64_t key = c->u.list.key[thread];
@@ -7030,7 +7098,7 @@ SPECV_DEVFN void specv_i_block_second_pass(const specv_verify_sample_desc *d,
     if (o.next == SPECV_I_NOTHING) return;
     if (warp == 0) {
         const specv_i_request of_block =
-            filters ? specv_i_open_filtered_request(d, m, b, 0) : specv_i_open_request(d, b);
+            filters ? specv_i_open_filtered_request(d, m, b) : specv_i_open_request(d, b);
         if (specv_i_lane() == 0) opened = of_block;
     }
     __syncthreads();
@@ -10694,11 +10762,12 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_FILTERED_BLOCK
 }
 
 /* Rows that top_k, top_p or min_p cut, a block each, which draws from its row, too; then the last
-   one of a request judges. Grid: batch x positions. Bytes: shares of tiles that have ids above the
-   least that may be kept, once; of a row too flat for a list all scores in each histogram, of which
-   there are two to five, and once more for the sums. Dependent round trips: row and slot; filters,
-   temperature and seed; tiles; scores of shares; of lanes in them; largest scores of their tiles;
-   the ticket, if there are more rows; rows and drafts. */
+   one of a request judges. Grid: batch x positions. Bytes: a byte for eight ids of shares of tiles
+   that have ids above the least that may be kept, and the scores of those eights that do; of a row
+   too flat for a list all scores in each histogram, of which there are two to five, and once more
+   for the sums. Dependent round trips: the request, as the first pass has opened it; tiles; lanes
+   of shares; their scores; largest scores of their tiles; the ticket, if there are more rows; rows
+   and drafts. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 1)
     specv_filter_kernel(const __grid_constant__ specv_sample_task task) {
     specv_i_begin(task.d.verify.chained);
@@ -10852,6 +10921,7 @@ static specv_i_memory specv_i_open_memory(const specv_verify_sample_desc *d,
     m.residuals = (specv_i_residual *)(base + s->residuals);
     m.prefixes = (float *)(base + s->prefixes);
     m.least = (uint64_t *)(base + s->least);
+    if (specv_i_lists(d)) m.opened = base + s->opened, m.lanes = (unsigned char *)base + s->lanes;
     m.target_rows = s->target_rows;
     m.num_tiles = s->num_tiles;
     return m;

@@ -360,6 +360,7 @@ static __global__ void cut_kernel(specv_i_cut_row row, specv_i_limits limits, ui
     specv_i_request r;
     specv_i_weights w;
     uint64_t through;
+    row.keys = thread < row.num_tiles ? (uint64_t)row.tiles[thread].score : 0;
     const int kept = specv_i_block_list(&c, &row, &limits, mass);
     if (thread == 0) out->of_list = kept ? c.u.list.key[kept - 1] : 0, out->count = c.count;
     if (kept) {
@@ -412,7 +413,7 @@ static void test_both_ways(void) {
         const float ps[] = {1, 0.1f, 0.5f, 0.9f}, ms[] = {0, 0.01f, 0.2f};
         t_buf scores = t_in(4 * vocab, 0), tiles = t_in(24 * num_tiles, 0),
               list = t_in(24 * num_tiles, 0), flat = t_in(24 * num_tiles, 0),
-              result = t_in(sizeof(cut_result), 0);
+              lanes = t_in(SPECV_I_LANES * num_tiles, 0), result = t_in(sizeof(cut_result), 0);
         specv_tile *t_host = (specv_tile *)(void *)tiles.host;
         const float *score = (const float *)(const void *)scores.host;
         const specv_scale scale = specv_softmax_scale(i % 3 ? 1.f : 0.4f);
@@ -449,7 +450,16 @@ static void test_both_ways(void) {
                     ++x;
                 }
                 if (largest > of->max) of->max = largest;
-                of->score |= (int64_t)((specv_rank_key(largest, 0) >> 38) << 16 * share);
+                const uint64_t upper = specv_rank_key(largest, 0) >> 38;
+                of->score |= (int64_t)(upper << 16 * share);
+                for (int lane = 32 * share; lane < 32 * share + 32; ++lane) {
+                    float away = 127.f / 8; /* in eighths, of what the upper key says */
+                    for (int x = tile * SPECV_TILE_IDS + 8 * lane, e = 0; x + e < vocab && e < 8;
+                         ++e)
+                        away = fminf(away, specv_i_score_of_rank_key(upper << 38 | 0x3fffff) -
+                                               score[x + e]);
+                    lanes.host[tile * SPECV_I_LANES + lane] = (unsigned char)(8 * fmaxf(away, 0.f));
+                }
             }
             const int32_t n = specv_softmax_weight(of->max, &scale).n;
             for (int x = tile * SPECV_TILE_IDS; x < vocab && x < (tile + 1) * SPECV_TILE_IDS; ++x) {
@@ -461,6 +471,7 @@ static void test_both_ways(void) {
         memcpy(list.host, tiles.host, 24 * (size_t)num_tiles);
         t_upload();
         row.scores = scores.device, row.tiles = (const specv_tile *)(void *)tiles.device;
+        row.lanes = (const unsigned char *)lanes.device;
         row.sieve.mask = NULL, row.sieve.least = 0, row.scale = scale;
         row.max = max, row.dtype = SPECV_LOGITS_F32, row.num_tiles = num_tiles, row.vocab = vocab;
         if (specv_i_limits_are_off(&l, vocab)) l.top_k = 50;

@@ -1262,7 +1262,8 @@ static void test_validation(void) {
     EXPECT(SPECV_ERR_NUM_SMS, d.num_sms = -1);
     EXPECT(SPECV_ERR_SCRATCH, d.scratch = NULL);
     EXPECT(SPECV_ERR_SCRATCH, d.scratch = (char *)d.scratch + 8);
-    EXPECT(SPECV_ERR_SCRATCH, d.scratch_bytes = specv_verify_sample_scratch_bytes(4, 7, 100) - 1);
+    EXPECT(SPECV_ERR_SCRATCH, (d.filters.top_k = (int32_t *)storage,
+                               d.scratch_bytes = specv_verify_sample_scratch_bytes(4, 7, 100) - 1));
     EXPECT(SPECV_OK, d.scratch_bytes = specv_verify_sample_scratch_bytes(4, 7, 100));
     EXPECT(SPECV_OK, (d.scratch = NULL, d.seed = NULL, d.verify.rows.batch = 0));
 
@@ -1297,7 +1298,8 @@ static void test_validation(void) {
                   (d.stream = SPECV_STREAM_COUPLED, d.method = SPECV_SAMPLE_GUMBEL));
     EXPECT_SAMPLE(SPECV_ERR_MAX_PROB, d.max_prob = (float *)misaligned());
     EXPECT_SAMPLE(SPECV_OK, d.scratch_bytes = specv_sample_scratch_bytes(3, 10));
-    EXPECT_SAMPLE(SPECV_ERR_SCRATCH, (d.scratch_bytes = specv_sample_scratch_bytes(3, 10) - 1,
+    EXPECT_SAMPLE(SPECV_ERR_SCRATCH, (d.filters.top_k = (int32_t *)storage,
+                                      d.scratch_bytes = specv_sample_scratch_bytes(3, 10) - 1,
                                       d.scores.dtype = SPECV_PROBS_F32));
     EXPECT_SAMPLE(SPECV_OK, d.batch = 0);
 }
