@@ -4,13 +4,15 @@
    Do this:
        #define SPECVERIFY_REF_IMPLEMENTATION
    before you include this file in *one* C, C++ or CUDA file. With SPECVERIFY_REF_STATIC defined as
-   well, everything is private to that file.
+   well, everything is private to that file. With SPECVERIFY_REF_PORTABLE it does not look whether
+   the processor that it runs on has more than the compiler may assume: slower, the same bits.
 
    For two readers: the test that wants to know what is right, and the machine without a GPU.
    Every function takes the descriptor of specverify.cuh, with host pointers in it, runs at once,
    and returns the same status codes. Outputs are equal to the device's, bit for bit. The code is
-   the definition written down: one row after the other, one position after the other, nothing
-   shared with the device functions. C99 and C++; no allocation, no state, no library.
+   the definition written down: one row after the other, one position after the other, a tile of ids
+   at a time, nothing shared with the device functions. C99 and C++; no allocation, no state, no
+   library; 64 KiB of stack.
 
    It needs IEEE arithmetic: strict doubles and floats, no -ffast-math.
 
@@ -267,53 +269,192 @@ typedef struct specv_ref_i_scores {
 
 static int specv_ref_i_are_probs(const specv_scores *s) { return s->dtype == SPECV_PROBS_F32; }
 
-/* Score of id x as a float. A NaN, or a probability that is none, is as good as absent: -inf. So is
-   what filters leave out. */
-static float specv_ref_i_score(specv_ref_i_scores *r, int64_t x) {
-    int64_t at = r->first + x;
-    const void *data = r->scores->data;
-    float score;
-    if (r->mask && !(r->mask[x / 32] >> x % 32 & 1)) return specv_bits_float(0xff800000u);
-    if (r->scores->dtype == SPECV_LOGITS_F16)
-        score = specv_f16_float(((const uint16_t *)data)[at]);
-    else if (r->scores->dtype == SPECV_LOGITS_BF16)
-        score = specv_bf16_float(((const uint16_t *)data)[at]);
-    else
-        score = ((const float *)data)[at];
+/* What counts as the score of id x, of which the model said this. A NaN, or a probability that is
+   none, is as good as absent: -inf. So is what filters leave out. */
+static float specv_ref_i_allowed(specv_ref_i_scores *r, int64_t x, float score) {
+    const float absent = specv_bits_float(0xff800000u);
+    if (r->mask && !(r->mask[x / 32] >> x % 32 & 1)) return absent;
     if (score != score || (specv_ref_i_are_probs(r->scores) && !(score >= 0 && score <= 2))) {
         r->row.status |= SPECV_ROW_NAN;
-        return specv_bits_float(0xff800000u);
+        return absent;
     }
     if (r->scale.of_probs) score = specv_i_weight_score(score);
-    if (r->least && specv_rank_key(score, (int32_t)x) < r->least)
-        return specv_bits_float(0xff800000u);
+    if (r->least && specv_rank_key(score, (int32_t)x) < r->least) return absent;
     return score;
 }
 
-/* Largest score of ids begin..end-1, -inf if there is none; *id: the lowest that has it. */
-static float specv_ref_i_largest(specv_ref_i_scores *r, int64_t begin, int64_t end, int32_t *id) {
+static float specv_ref_i_said(const specv_ref_i_scores *r, int64_t x) {
+    const void *data = r->scores->data;
+    if (r->scores->dtype == SPECV_LOGITS_F16)
+        return specv_f16_float(((const uint16_t *)data)[r->first + x]);
+    if (r->scores->dtype == SPECV_LOGITS_BF16)
+        return specv_bf16_float(((const uint16_t *)data)[r->first + x]);
+    return ((const float *)data)[r->first + x];
+}
+
+static float specv_ref_i_score(specv_ref_i_scores *r, int64_t x) {
+    return specv_ref_i_allowed(r, x, specv_ref_i_said(r, x));
+}
+
+/* ---- A tile of a position
+
+   The same is asked of every id: its weight, its probability. Tiles are arrays, gone through step
+   by step with loops that compilers make vectors of; what comes out is what the functions of
+   >>numeric give for each id alone. */
+enum { SPECV_REF_I_STEP = 8 };
+
+/* for (int i = 0; i < count; ++i), in whole steps: loops of a length that compilers know. */
+#define SPECV_REF_I_EACH(i, count)                                                                 \
+    for (int i##_0 = 0; i##_0 < (count); i##_0 += SPECV_REF_I_STEP)                                \
+        for (int i = i##_0; i < i##_0 + SPECV_REF_I_STEP; ++i)
+
+typedef struct specv_ref_i_tile {
+    int64_t begin;
+    int32_t count, padded;       /* ids; with what fills the last step: scores of -inf */
+    float score[SPECV_TILE_IDS]; /* then, if asked for: */
+    float logit[SPECV_TILE_IDS]; /* the score, raised to where a weight is 0 */
+    int32_t n[SPECV_TILE_IDS];   /* of the weight */
+    uint32_t mantissa[SPECV_TILE_IDS];
+} specv_ref_i_tile;
+
+static void specv_ref_i_open_tile(specv_ref_i_scores *r, int64_t begin, specv_ref_i_tile *t) {
+    const int64_t rest = r->vocab - begin, at = r->first + begin;
+    const int count = rest < SPECV_TILE_IDS ? (int)rest : SPECV_TILE_IDS;
+    const int whole = count / SPECV_REF_I_STEP * SPECV_REF_I_STEP;
+    const uint16_t *half =
+        (const uint16_t *)r->scores->data + at; /* one of the two is what it is */
+    const float *full = (const float *)r->scores->data + at;
+    const int are_probs = specv_ref_i_are_probs(r->scores);
+    const uint32_t sign = are_probs ? 0x80000000u : 0,
+                   limit = are_probs ? 0x40000000u : 0x7f800000u;
+    uint32_t odd = r->mask || r->scale.of_probs || r->least ? 0x80000000u : 0;
+    float *score = t->score;
+    t->begin = begin, t->count = count;
+    t->padded = count > whole ? whole + SPECV_REF_I_STEP : whole;
+    if (r->scores->dtype == SPECV_LOGITS_F16)
+        for (int i = 0; i < whole; ++i) score[i] = specv_f16_float(half[i]);
+    else if (r->scores->dtype == SPECV_LOGITS_BF16)
+        SPECV_REF_I_EACH(i, whole) score[i] = specv_bf16_float(half[i]);
+    else
+        for (int i = 0; i < whole; ++i) score[i] = full[i];
+    for (int i = whole; i < count; ++i) score[i] = specv_ref_i_said(r, begin + i);
+    for (int i = 0; i < count;
+         ++i) { /* a NaN, or a probability below 0 or above 2, sets the sign */
+        const uint32_t bits = specv_float_bits(score[i]);
+        odd |= (limit - (bits & 0x7fffffffu)) | (bits & sign);
+    }
+    for (int i = 0; i < count && odd >> 31; ++i)
+        score[i] = specv_ref_i_allowed(r, begin + i, score[i]);
+    for (int i = count; i < t->padded; ++i) score[i] = specv_bits_float(0xff800000u);
+}
+
+/* An x86-64 build that may not assume the instruction that multiplies and adds looks for it when it
+   runs: processors have it since 2013, and without it these two loops are all that costs time.
+   SPECVERIFY_REF_PORTABLE: it does not look. */
+#if defined(__GNUC__) && defined(__x86_64__) && !defined(__FMA__) &&                               \
+    !defined(SPECVERIFY_REF_PORTABLE)
+#define SPECV_REF_I_LOOKS 1
+#define SPECV_REF_I_FUSED static __attribute__((target("avx2,fma"))) void
+SPECV_REF_I_FUSED specv_ref_i_horner_fused(float *__restrict__ w, const float *__restrict__ x,
+                                           float c, int count) {
+    SPECV_REF_I_EACH(i, count) w[i] = __builtin_fmaf(w[i], x[i], c);
+}
+SPECV_REF_I_FUSED specv_ref_i_add_scaled_fused(float *__restrict__ w, const float *__restrict__ x,
+                                               float by, int count) {
+    SPECV_REF_I_EACH(i, count) w[i] = __builtin_fmaf(x[i], by, w[i]);
+}
+static int specv_ref_i_has_fused(void) {
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+#else
+#define SPECV_REF_I_LOOKS 0
+#endif
+
+/* w[i] = w[i] * x[i] + c, and w[i] = x[i] * by + w[i], rounded once, for whole steps of ids. */
+static void specv_ref_i_horner(float *w, const float *x, float c, int count) {
+#if SPECV_REF_I_LOOKS
+    if (specv_ref_i_has_fused()) {
+        specv_ref_i_horner_fused(w, x, c, count);
+        return;
+    }
+#endif
+    SPECV_REF_I_EACH(i, count) w[i] = specv_fma(w[i], x[i], c);
+}
+
+static void specv_ref_i_add_scaled(float *w, const float *x, float by, int count) {
+#if SPECV_REF_I_LOOKS
+    if (specv_ref_i_has_fused()) {
+        specv_ref_i_add_scaled_fused(w, x, by, count);
+        return;
+    }
+#endif
+    SPECV_REF_I_EACH(i, count) w[i] = specv_fma(x[i], by, w[i]);
+}
+
+/* specv_softmax_weight of the tile's ids. */
+static void specv_ref_i_weigh(const specv_scale *s, specv_ref_i_tile *t) {
+    const int count = t->padded;
+    const uint32_t rounder = SPECV_I_ROUNDER_BITS, one = rounder - 0x800000u;
+    float f[SPECV_TILE_IDS], w[SPECV_TILE_IDS];
+    SPECV_REF_I_EACH(i, count) t->logit[i] = t->score[i] > s->floor ? t->score[i] : s->floor;
+    if (s->of_probs) {
+        for (int i = 0; i < count; ++i) {
+            const specv_weight weight = specv_softmax_weight(t->logit[i], s);
+            t->n[i] = weight.n, t->mantissa[i] = weight.mantissa;
+        }
+        return;
+    }
+    SPECV_REF_I_EACH(i, count) f[i] = SPECV_I_ROUNDER;
+    specv_ref_i_add_scaled(f, t->logit, s->hi, count);
+    SPECV_REF_I_EACH(i, count) t->n[i] = (int32_t)(specv_float_bits(f[i]) - rounder);
+    SPECV_REF_I_EACH(i, count) f[i] = SPECV_I_ROUNDER - f[i]; /* exact: -n */
+    specv_ref_i_add_scaled(f, t->logit, s->hi, count);
+    specv_ref_i_add_scaled(f, t->logit, s->lo, count);
+    SPECV_REF_I_EACH(i, count) w[i] = 1287.93335f;
+    specv_ref_i_horner(w, f, 11239.791f, count);
+    specv_ref_i_horner(w, f, 80685.2969f, count);
+    specv_ref_i_horner(w, f, 465595.625f, count);
+    specv_ref_i_horner(w, f, 2015165.75f, count);
+    specv_ref_i_horner(w, f, 5814540.f, count);
+    specv_ref_i_horner(w, f, SPECV_I_ROUNDER, count);
+    SPECV_REF_I_EACH(i, count) t->mantissa[i] = specv_float_bits(w[i]) - one;
+}
+
+static specv_weight specv_ref_i_weight(const specv_ref_i_tile *t, int i) {
+    specv_weight w;
+    w.n = t->n[i], w.f = 0, w.mantissa = t->mantissa[i]; /* f: nobody asks */
+    return w;
+}
+
+/* The weight of an id of the tile, in units of 2^(n - 40). */
+static uint64_t specv_ref_i_weight_units(const specv_ref_i_tile *t, int i, int32_t n) {
+    const specv_weight w = specv_ref_i_weight(t, i);
+    return specv_weight_units(&w, n);
+}
+
+/* Is a score of the tile larger? Then it is, and *id the lowest id that has it. */
+static void specv_ref_i_raise(const specv_ref_i_tile *t, float *largest, int32_t *id) {
+    for (int i = 0; i < t->count; ++i)
+        if (t->score[i] > *largest) *largest = t->score[i], *id = (int32_t)t->begin + i;
+}
+
+/* Largest score of a position, -inf if there is none; *id: the lowest that has it, or 0. */
+static float specv_ref_i_largest(specv_ref_i_scores *r, int32_t *id) {
     float largest = specv_bits_float(0xff800000u);
-    *id = (int32_t)begin;
-    for (int64_t x = begin; x < end; ++x) {
-        float score = specv_ref_i_score(r, x);
-        if (score > largest) largest = score, *id = (int32_t)x;
+    specv_ref_i_tile t;
+    *id = 0;
+    for (int64_t begin = 0; begin < r->vocab; begin += SPECV_TILE_IDS) {
+        specv_ref_i_open_tile(r, begin, &t);
+        specv_ref_i_raise(&t, &largest, id);
     }
     return largest;
 }
 
-static int64_t specv_ref_i_tile_end(const specv_ref_i_scores *r, int64_t begin) {
-    return begin + SPECV_TILE_IDS < r->vocab ? begin + SPECV_TILE_IDS : r->vocab;
-}
-
-static specv_weight specv_ref_i_weight(specv_ref_i_scores *r, int64_t x) {
-    float logit = specv_ref_i_score(r, x);
-    return specv_softmax_weight(logit > r->scale.floor ? logit : r->scale.floor, &r->scale);
-}
-
-/* Does the tile that begins here have weights, and relative to which n? */
-static int specv_ref_i_tile_n(specv_ref_i_scores *r, int64_t begin, int32_t *n) {
+/* Has the tile weights, and relative to which n? */
+static int specv_ref_i_tile_n(const specv_ref_i_scores *r, const specv_ref_i_tile *t, int32_t *n) {
+    float largest = specv_bits_float(0xff800000u);
     int32_t id;
-    float largest = specv_ref_i_largest(r, begin, specv_ref_i_tile_end(r, begin), &id);
+    specv_ref_i_raise(t, &largest, &id);
     if (!specv_in_range(largest, &r->scale)) return 0;
     *n = specv_softmax_weight(largest, &r->scale).n;
     return 1;
@@ -321,15 +462,15 @@ static int specv_ref_i_tile_n(specv_ref_i_scores *r, int64_t begin, int32_t *n) 
 
 /* All weights of a row: those of a tile in its own units, then tiles in the row's. */
 static uint64_t specv_ref_i_sum(specv_ref_i_scores *r) {
+    specv_ref_i_tile t;
     uint64_t all = 0;
     for (int64_t begin = 0; begin < r->vocab; begin += SPECV_TILE_IDS) {
         uint64_t sum = 0;
         int32_t n;
-        if (!specv_ref_i_tile_n(r, begin, &n)) continue;
-        for (int64_t x = begin; x < specv_ref_i_tile_end(r, begin); ++x) {
-            specv_weight w = specv_ref_i_weight(r, x);
-            sum += specv_weight_units(&w, n);
-        }
+        specv_ref_i_open_tile(r, begin, &t);
+        if (!specv_ref_i_tile_n(r, &t, &n)) continue;
+        specv_ref_i_weigh(&r->scale, &t);
+        for (int i = 0; i < t.count; ++i) sum += specv_ref_i_weight_units(&t, i, n);
         all += specv_i_shift_right(sum, (uint32_t)(r->row.n - n));
     }
     return all;
@@ -384,16 +525,16 @@ static specv_i_limits specv_ref_i_limits(const specv_verify_sample_desc *d, int 
 
 /* Of the ids that come in the order down to this rank key: their weights, or how many they are. */
 static uint64_t specv_ref_i_down_to(specv_ref_i_scores *r, uint64_t key, int weights) {
+    specv_ref_i_tile t;
     uint64_t sum = 0;
-    for (int64_t x = 0; x < r->vocab; ++x) {
-        const float score = specv_ref_i_score(r, x);
-        const uint64_t its_key = specv_rank_key(score, (int32_t)x);
-        specv_weight w;
-        if (its_key < key || its_key < SPECV_I_LEAST_RANK) continue;
-        sum += 1;
-        if (!weights) continue;
-        w = specv_ref_i_weight(r, x);
-        sum += specv_weight_units(&w, r->row.n) - 1;
+    for (int64_t begin = 0; begin < r->vocab; begin += SPECV_TILE_IDS) {
+        specv_ref_i_open_tile(r, begin, &t);
+        if (weights) specv_ref_i_weigh(&r->scale, &t);
+        for (int i = 0; i < t.count; ++i) {
+            const uint64_t its_key = specv_rank_key(t.score[i], (int32_t)begin + i);
+            if (its_key < key || its_key < SPECV_I_LEAST_RANK) continue;
+            sum += weights ? specv_ref_i_weight_units(&t, i, r->row.n) : 1;
+        }
     }
     return sum;
 }
@@ -414,12 +555,15 @@ static uint64_t specv_ref_i_reaches(specv_ref_i_scores *r, uint64_t limit, int w
 
 /* Rank key of the last id that has such a weight. */
 static uint64_t specv_ref_i_last_above(specv_ref_i_scores *r, uint64_t limit) {
+    specv_ref_i_tile t;
     uint64_t last = (uint64_t)1 << 54;
-    for (int64_t x = 0; x < r->vocab; ++x) {
-        const float score = specv_ref_i_score(r, x);
-        const uint64_t key = specv_rank_key(score, (int32_t)x);
-        specv_weight w = specv_ref_i_weight(r, x);
-        if (specv_weight_units(&w, r->row.n) >= limit && key < last) last = key;
+    for (int64_t begin = 0; begin < r->vocab; begin += SPECV_TILE_IDS) {
+        specv_ref_i_open_tile(r, begin, &t);
+        specv_ref_i_weigh(&r->scale, &t);
+        for (int i = 0; i < t.count; ++i) {
+            const uint64_t key = specv_rank_key(t.score[i], (int32_t)begin + i);
+            if (specv_ref_i_weight_units(&t, i, r->row.n) >= limit && key < last) last = key;
+        }
     }
     return last;
 }
@@ -473,7 +617,7 @@ static specv_ref_i_scores specv_ref_i_open(const specv_verify_sample_desc *d, in
         r.row.id = -1, r.row.max = 0;
         return r;
     }
-    r.row.max = specv_ref_i_largest(&r, 0, r.vocab, &r.row.id);
+    r.row.max = specv_ref_i_largest(&r, &r.row.id);
     if (r.row.max == specv_bits_float(0xff800000u) || (r.probs && r.row.max == 0)) {
         r.row.kind = SPECV_NO_TOKEN;
         r.row.status |= SPECV_ROW_EMPTY;
@@ -498,6 +642,27 @@ static float specv_ref_i_p(specv_ref_i_scores *r, int64_t x) {
     return specv_probability(&r->row, &r->scale, score, (int32_t)x);
 }
 
+/* The same of a tile. */
+static void specv_ref_i_tile_p(specv_ref_i_scores *r, int64_t begin, specv_ref_i_tile *t,
+                               float *p) {
+    float weight[SPECV_TILE_IDS];
+    specv_ref_i_open_tile(r, begin, t);
+    if (r->row.kind != SPECV_SOFTMAX || r->probs) {
+        for (int i = 0; i < t->padded; ++i) p[i] = r->probs && t->score[i] > 0 ? t->score[i] : 0;
+        if (r->row.kind == SPECV_SOFTMAX) return;
+        for (int i = 0; i < t->padded; ++i)
+            p[i] = r->row.kind == SPECV_ONE_HOT && begin + i == r->row.id ? 1.f : 0.f;
+        return;
+    }
+    specv_ref_i_weigh(&r->scale, t);
+    for (int i = 0; i < t->padded; ++i) {
+        const specv_weight w = specv_ref_i_weight(t, i);
+        weight[i] = specv_weight_float(&w, r->row.n);
+        p[i] = specv_i_mul(weight[i], r->row.inverse_low);
+    }
+    specv_ref_i_add_scaled(p, weight, r->row.inverse, t->padded);
+}
+
 /* ---- A2 to A5 */
 
 /* What the next token is drawn from: weights over the ids. */
@@ -507,48 +672,61 @@ typedef struct specv_ref_i_weights {
     int64_t without; /* p alone: this id has no weight; -1: none */
 } specv_ref_i_weights;
 
-static uint64_t specv_ref_i_units(const specv_ref_i_weights *w, int64_t x, int32_t n) {
-    specv_weight weight;
-    if (w->q) {
-        float p = specv_ref_i_p(w->p, x), q = specv_ref_i_p(w->q, x);
-        float gain = specv_fma(w->prefix, p, -q);
-        return gain > 0 ? specv_fixed50(gain) : 0;
+/* (prefix * p - q) of a tile, or p where q is null. */
+static void specv_ref_i_gains(const specv_ref_i_weights *w, int64_t begin, specv_ref_i_tile *t,
+                              float *gain) {
+    float p[SPECV_TILE_IDS];
+    specv_ref_i_tile_p(w->p, begin, t, w->q ? p : gain);
+    if (!w->q) return;
+    specv_ref_i_tile_p(w->q, begin, t, gain);
+    for (int i = 0; i < t->padded; ++i) gain[i] = specv_i_negate(gain[i]);
+    specv_ref_i_add_scaled(gain, p, w->prefix, t->padded);
+}
+
+/* A tile's weights: each in the tile's units, and the sum in the row's, which are 2^finer of
+   them. */
+typedef struct specv_ref_i_units {
+    uint64_t of[SPECV_TILE_IDS], sum;
+    uint32_t finer;
+    int32_t count;
+} specv_ref_i_units;
+
+static void specv_ref_i_tile_units(const specv_ref_i_weights *w, int64_t begin,
+                                   specv_ref_i_units *u) {
+    specv_ref_i_tile t;
+    float gain[SPECV_TILE_IDS];
+    int32_t n = 0;
+    u->finer = SPECV_I_FINER_PROBS, u->sum = 0;
+    if (w->q || w->p->probs) {
+        specv_ref_i_gains(w, begin, &t, gain);
+        u->count = t.count;
+        for (int i = 0; i < t.count; ++i) u->of[i] = gain[i] > 0 ? specv_fixed50(gain[i]) : 0;
+    } else {
+        specv_ref_i_open_tile(w->p, begin, &t);
+        u->count = specv_ref_i_tile_n(w->p, &t, &n) ? t.count : 0;
+        if (u->count == 0) return;
+        u->finer = (uint32_t)(w->p->row.n - n);
+        specv_ref_i_weigh(&w->p->scale, &t);
+        for (int i = 0; i < t.count; ++i) u->of[i] = specv_ref_i_weight_units(&t, i, n);
     }
-    if (x == w->without) return 0;
-    if (w->p->probs) return specv_fixed50(specv_ref_i_p(w->p, x));
-    weight = specv_ref_i_weight(w->p, x);
-    return specv_weight_units(&weight, n);
-}
-
-/* Units of a tile's weights, and how many bits they are finer than the row's; 0: no weights. */
-static int specv_ref_i_tile_scale(const specv_ref_i_weights *w, int64_t begin, int32_t *n,
-                                  uint32_t *finer) {
-    *n = 0, *finer = SPECV_I_FINER_PROBS;
-    if (w->q || w->p->probs) return 1;
-    if (!specv_ref_i_tile_n(w->p, begin, n)) return 0;
-    *finer = (uint32_t)(w->p->row.n - *n);
-    return 1;
-}
-
-static uint64_t specv_ref_i_tile_sum(const specv_ref_i_weights *w, int64_t begin, int32_t *n,
-                                     uint32_t *finer) {
-    uint64_t sum = 0;
-    if (!specv_ref_i_tile_scale(w, begin, n, finer)) return 0;
-    for (int64_t x = begin; x < specv_ref_i_tile_end(w->p, begin); ++x)
-        sum += specv_ref_i_units(w, x, *n);
-    return sum;
+    if (!w->q && w->without >= begin && w->without < begin + u->count)
+        u->of[w->without - begin] = 0;
+    for (int i = 0; i < u->count; ++i) u->sum += u->of[i];
+    u->sum = specv_i_shift_right(u->sum, u->finer);
 }
 
 /* Do the probabilities that are drawn from have the sums that they should have? p alone: 1; of
    P p - q: P - 1. Only probabilities are added up; of logits it is so by construction. */
 static uint32_t specv_ref_i_look_at_sums(const specv_ref_i_weights *w) {
     const uint64_t one = (uint64_t)1 << 50;
+    specv_ref_i_tile t;
+    float gain[SPECV_TILE_IDS];
     uint64_t sum = 0;
     if (!w->q && !w->p->probs) return 0;
-    for (int64_t x = 0; x < w->p->vocab; ++x) {
-        float p = specv_ref_i_p(w->p, x), gain = p;
-        if (w->q) gain = specv_fma(w->prefix, p, -specv_ref_i_p(w->q, x));
-        sum += gain > 0 ? specv_fixed50(gain) : -specv_fixed50(-gain);
+    for (int64_t begin = 0; begin < w->p->vocab; begin += SPECV_TILE_IDS) {
+        specv_ref_i_gains(w, begin, &t, gain);
+        for (int i = 0; i < t.count; ++i)
+            sum += gain[i] > 0 ? specv_fixed50(gain[i]) : -specv_fixed50(-gain[i]);
     }
     return specv_i_bad_sum(sum, w->q ? specv_fixed50(w->prefix) - one : one) ? SPECV_ROW_BAD_SUM
                                                                              : 0;
@@ -559,26 +737,23 @@ static uint32_t specv_ref_i_look_at_sums(const specv_ref_i_weights *w) {
    tile's finer units: u * W goes on behind the point. -1 if no id has weight. */
 static int64_t specv_ref_i_draw(const specv_ref_i_weights *w, uint64_t uniform) {
     const int64_t vocab = w->p->vocab;
+    specv_ref_i_units u;
     uint64_t total = 0, left;
-    uint32_t finer;
-    int32_t n;
     for (int64_t begin = 0; begin < vocab; begin += SPECV_TILE_IDS) {
-        uint64_t sum = specv_ref_i_tile_sum(w, begin, &n, &finer);
-        total += specv_i_shift_right(sum, finer);
+        specv_ref_i_tile_units(w, begin, &u);
+        total += u.sum;
     }
     left = specv_i_mul_high(uniform, total);
     for (int64_t begin = 0; begin < vocab; begin += SPECV_TILE_IDS) {
-        uint64_t sum = specv_ref_i_tile_sum(w, begin, &n, &finer);
-        uint64_t part = specv_i_shift_right(sum, finer);
-        if (left >= part) {
-            left -= part;
+        specv_ref_i_tile_units(w, begin, &u);
+        if (left >= u.sum) {
+            left -= u.sum;
             continue;
         }
-        left = left << finer | specv_i_shift_right(uniform * total, 64 - finer);
-        for (int64_t x = begin;; ++x) {
-            uint64_t units = specv_ref_i_units(w, x, n);
-            if (left < units) return x;
-            left -= units;
+        left = left << u.finer | specv_i_shift_right(uniform * total, 64 - u.finer);
+        for (int i = 0;; ++i) {
+            if (left < u.of[i]) return begin + i;
+            left -= u.of[i];
         }
     }
     return -1;
@@ -595,6 +770,8 @@ typedef struct specv_ref_i_judge {
     int has_given;     /* the token is the caller's, who alone knows its scores */
     specv_ref_i_outcome o;
     float logprob, lse, max_prob;
+    specv_ref_i_scores opened[2]; /* the last position of the target's scores and of the draft's */
+    int32_t opened_at[2];         /* which one that is, or -1 */
 } specv_ref_i_judge;
 
 static int64_t specv_ref_i_draft(const specv_ref_i_judge *g, int32_t j) {
@@ -628,12 +805,21 @@ static uint64_t specv_ref_i_sample_uniform(specv_ref_i_judge *g, int32_t k) {
     return (uint64_t)r.x[1] << 32 | r.x[0];
 }
 
+/* Rules come back to a position: its distribution is found once. */
+static specv_ref_i_scores specv_ref_i_scores_at(specv_ref_i_judge *g, int32_t j, int of_draft) {
+    if (g->opened_at[of_draft] != j)
+        g->opened[of_draft] = specv_ref_i_open(g->d, g->b, j, of_draft,
+                                               of_draft ? g->draft_temperature : g->temperature);
+    g->opened_at[of_draft] = j;
+    return g->opened[of_draft];
+}
+
 static specv_ref_i_scores specv_ref_i_target_at(specv_ref_i_judge *g, int32_t j) {
-    return specv_ref_i_open(g->d, g->b, j, 0, g->temperature);
+    return specv_ref_i_scores_at(g, j, 0);
 }
 
 static specv_ref_i_scores specv_ref_i_draft_at(specv_ref_i_judge *g, int32_t j) {
-    return specv_ref_i_open(g->d, g->b, j, 1, g->draft_temperature);
+    return specv_ref_i_scores_at(g, j, 1);
 }
 
 /* Position k emits `token`, with its log-probability under p. */
@@ -645,8 +831,7 @@ static void specv_ref_i_emit(specv_ref_i_judge *g, specv_ref_i_scores *p, int64_
                                               : specv_log_sum_exp(&p->row);
     if (token >= 0 && g->d->max_prob) {
         int32_t id;
-        g->max_prob = specv_i_largest_p(&p->row, &p->scale, p->probs,
-                                        specv_ref_i_largest(p, 0, p->vocab, &id));
+        g->max_prob = specv_i_largest_p(&p->row, &p->scale, p->probs, specv_ref_i_largest(p, &id));
     }
     if (token < 0 || p->row.kind != SPECV_SOFTMAX) return;
     if (p->probs) {
@@ -776,6 +961,7 @@ static int specv_ref_i_block_test(specv_ref_i_judge *g, int32_t i, float prefix,
     float u = specv_ref_i_accept_uniform(g, i - 1);
     float q_of_draft, p_of_draft, gained, lost;
     specv_ref_i_scores p, q;
+    specv_ref_i_weights w;
     uint64_t gain = 0, loss = 0;
     int passes;
     if (i == g->usable) {
@@ -790,10 +976,15 @@ static int specv_ref_i_block_test(specv_ref_i_judge *g, int32_t i, float prefix,
     } else {
         p = specv_ref_i_target_at(g, i);
         q = specv_ref_i_draft_at(g, i);
-        for (int64_t x = 0; x < p.vocab; ++x) {
-            gained = specv_fma(prefix, specv_ref_i_p(&p, x), -specv_ref_i_p(&q, x));
-            if (gained > 0) gain += specv_fixed50(gained);
-            if (gained < 0) loss += specv_fixed50(-gained);
+        w.p = &p, w.q = &q, w.prefix = prefix, w.without = -1;
+        for (int64_t begin = 0; begin < p.vocab; begin += SPECV_TILE_IDS) {
+            specv_ref_i_tile t;
+            float gains[SPECV_TILE_IDS];
+            specv_ref_i_gains(&w, begin, &t, gains);
+            for (int k = 0; k < t.count; ++k) {
+                if (gains[k] > 0) gain += specv_fixed50(gains[k]);
+                if (gains[k] < 0) loss += specv_fixed50(-gains[k]);
+            }
         }
         passes = loss == 0 || specv_accept(u, (float)loss, (float)gain);
         *seen |= p.row.status | q.row.status;
@@ -822,32 +1013,52 @@ static void specv_ref_i_judge_block(specv_ref_i_judge *g, int32_t n_draft) {
         specv_ref_i_emit_bonus(g, n_draft);
 }
 
+/* log2 of an id's weight plus its noise, in units of 2^-24; word: of the generator, for the id. */
+static int64_t specv_ref_i_noisy(const specv_ref_i_scores *p, const specv_noise *from, int64_t x,
+                                 float score, uint32_t word) {
+    specv_random finer = {{0, 0, 0, 0}};
+    specv_weight w;
+    int32_t noise;
+    if (word < 256) finer = specv_noise_finer_words(from, (uint32_t)x);
+    noise = specv_gumbel24(word, finer.x[x % 4]);
+    if (p->probs) {
+        if (score < 1.17549435e-38f) return INT64_MIN; /* 0, or as good as */
+        w.f = specv_i_log2(score, &w.n);
+    } else {
+        if (!(score > p->scale.floor)) return INT64_MIN;
+        w = specv_softmax_weight(score, &p->scale);
+    }
+    return specv_i_score(w.n, w.f, noise);
+}
+
+/* What that is at most, in units of 1: an id that cannot be the largest needs no logarithms. The
+   weight is within 1/16 of 2^(score * c), or below 2^(exponent + 1). With v = word / 2^32 the noise
+   is below -log2(v), so at most 32 less the whole part of log2(word); 1 more is for all that is
+   rounded. Below 256 a word has further bits, and no bound. */
+static float specv_ref_i_noisy_bound(const specv_ref_i_scores *p, float score, uint32_t word) {
+    const int32_t log2_word = (int32_t)(specv_float_bits((float)(int32_t)(word >> 8)) >> 23) - 119;
+    const float octaves = (float)(33 - log2_word);
+    if (word < 256) return specv_bits_float(0x7f800000u);
+    if (p->probs) return octaves + (float)((int32_t)(specv_float_bits(score) >> 23) - 126);
+    return specv_i_add(specv_i_mul(score, p->scale.hi), octaves);
+}
+
 /* The only token that position j can have: the largest score (A2), or the largest score plus
    noise (A5); -1 if there is none. */
 static int64_t specv_ref_i_choose(specv_ref_i_judge *g, specv_ref_i_scores *p, int32_t j) {
     int64_t best = INT64_MIN, choice = -1;
+    specv_ref_i_tile t;
     specv_noise from;
+    specv_random words = {{0, 0, 0, 0}}; /* of four ids */
     if (p->row.kind != SPECV_SOFTMAX) return p->row.kind == SPECV_ONE_HOT ? p->row.id : -1;
     from = specv_i_noise_of(g->d, g->d->seed[g->slot], specv_ref_i_position(g), j);
     for (int64_t x = 0; x < p->vocab; ++x) {
-        float score = specv_ref_i_score(p, x);
-        specv_random words = specv_noise_words(&from, (uint32_t)x), finer = {{0, 0, 0, 0}};
-        int32_t noise;
+        const int i = (int)(x % SPECV_TILE_IDS);
         int64_t value;
-        if (words.x[x % 4] < 256) finer = specv_noise_finer_words(&from, (uint32_t)x);
-        noise = specv_gumbel24(words.x[x % 4], finer.x[x % 4]);
-        if (p->probs) {
-            int32_t exponent;
-            float fraction;
-            if (score < 1.17549435e-38f) continue; /* 0, or as good as */
-            fraction = specv_i_log2(score, &exponent);
-            value = specv_i_score(exponent, fraction, noise);
-        } else {
-            specv_weight w;
-            if (!(score > p->scale.floor)) continue;
-            w = specv_softmax_weight(score, &p->scale);
-            value = specv_i_score(w.n, w.f, noise);
-        }
+        if (i == 0) specv_ref_i_open_tile(p, x, &t);
+        if (x % 4 == 0) words = specv_noise_words(&from, (uint32_t)x);
+        if (specv_ref_i_noisy_bound(p, t.score[i], words.x[x % 4]) < (float)(best >> 24)) continue;
+        value = specv_ref_i_noisy(p, &from, x, t.score[i], words.x[x % 4]);
         if (value > best) best = value, choice = x;
     }
     if (choice < 0) p->row.status |= SPECV_ROW_EMPTY;
@@ -948,6 +1159,7 @@ static void specv_ref_i_judge_row(const specv_verify_sample_desc *d, int b) {
     int sampled = d->rule != SPECV_RULE_COUPLED && d->rule != SPECV_RULE_GREEDY;
     g.d = d, g.b = b, g.o = nothing, g.usable = 0, g.ends_with_eos = g.has_given = 0,
     g.logprob = g.lse = g.max_prob = 0;
+    g.opened_at[0] = g.opened_at[1] = -1;
     g.slot = -1;
     if (specv_ref_i_is_live(rows, b))
         g.slot = specv_ref_i_slot(rows->slot, rows->slot_dtype, rows->num_slots, b, 0, &g.o.status);

@@ -641,18 +641,19 @@ static void check_logprobs(const t_buf *data, int dtype, int64_t vocab, float te
    sum is not cut off where the tile's sum was rounded to such units. Returns the row's sum. */
 static long double law_of_draw(const specv_ref_i_weights *w, long double *law) {
     long double total = 0;
+    for (int64_t x = 0; x < w->p->vocab; ++x) law[x] = 0;
     for (int64_t begin = 0; begin < w->p->vocab; begin += SPECV_TILE_IDS) {
-        uint32_t finer;
-        int32_t n;
-        uint64_t running = 0, end = specv_ref_i_tile_sum(w, begin, &n, &finer);
-        end = specv_i_shift_right(end, finer);
-        total += (long double)end;
-        if (end == 0) finer = 0;
-        end <<= finer;
-        for (int64_t x = begin; x < specv_ref_i_tile_end(w->p, begin); ++x) {
+        specv_ref_i_units u;
+        uint64_t running = 0, end;
+        specv_ref_i_tile_units(w, begin, &u);
+        total += (long double)u.sum;
+        if (u.sum == 0) u.finer = 0;
+        end = u.sum << u.finer;
+        for (int i = 0; i < u.count; ++i) {
             const uint64_t first = running < end ? running : end;
-            running += specv_ref_i_units(w, x, n);
-            law[x] = ldexpl((long double)((running < end ? running : end) - first), -(int)finer);
+            running += u.of[i];
+            law[begin + i] =
+                ldexpl((long double)((running < end ? running : end) - first), -(int)u.finer);
         }
     }
     return total;
@@ -977,9 +978,87 @@ static void test_order(void) {
         row = specv_ref_i_open(&d, 0, 0, 0, 0.7f);
         CHECK(row.row.id == 0);
         for (int64_t x = 0; x < vocab; ++x) {
-            specv_weight w = specv_ref_i_weight(&row, x);
+            const specv_weight w = specv_softmax_weight(logits[x], &row.scale);
             CHECK(specv_weight_units(&w, row.row.n) * (uint64_t)vocab == row.row.sum);
             CHECK(fabs(specv_ref_i_p(&row, x) * (double)vocab - 1) < 1e-7);
+        }
+    }
+}
+
+/* -------------------------------------------------------------------------------------- tiles */
+
+static int same_float(float a, float b) { return specv_float_bits(a) == specv_float_bits(b); }
+
+/* Noise bounds of an id: with words at the ends of their octaves, short ones, and random ones. */
+static void check_noisy_bound(const specv_ref_i_scores *p, int64_t x, float score) {
+    static const uint32_t odd[] = {0, 1, 255, 256, 257, 0x7fffffffu, 0x80000000u, 0xffffffffu};
+    specv_noise from;
+    from.seed = t_random(), from.position = from.row = 0, from.tag = SPECV_TAG_COUPLED;
+    for (int i = 0; i < 4; ++i) {
+        const uint32_t word = i == 0   ? T_PICK(odd)
+                              : i == 1 ? (uint32_t)t_random() >> t_below(32)
+                                       : (uint32_t)t_random();
+        const int64_t value = specv_ref_i_noisy(p, &from, x, score, word);
+        const double bound = (double)specv_ref_i_noisy_bound(p, score, word) * 0x1p24;
+        CHECK(value == INT64_MIN || (double)value <= bound);
+    }
+}
+
+/* What the reference finds for a tile is what the functions of one id give: scores, weights,
+   probabilities, gains, the units that are drawn from; and no noise exceeds its bound. */
+static void test_tiles(void) {
+    static const int vocabs[] = {1, 2, 7, 8, 9, 31, 1000, 1023, 1024, 1025, 1031, 2050};
+    static const double spreads[] = {0.01, 1, 4, 30, 4000};
+    static const float odd[] = {NAN, -INFINITY, -0.5f, -0.f, 2.5f};
+    for (int i = 0; i < (t.quick ? 240 : 2400); ++i) {
+        const int64_t vocab = T_PICK(vocabs);
+        const int dtype = i % 4, bad = i % 5 == 0;
+        const float temperature = i % 3 ? 1 : random_temperature();
+        specv_ref_i_scores row[2], alone;
+        specv_scores said[2];
+        specv_ref_i_weights w;
+        t_case("tiles: %lld ids, %s", (long long)vocab, score_names[dtype]);
+        for (int k = 0; k < 2; ++k) {
+            t_buf data = t_in(vocab * score_bytes(dtype), 0);
+            const double spread = T_PICK(spreads);
+            specv_verify_sample_desc d = one_row(data.host, dtype, vocab);
+            for (int64_t x = 0; x < vocab; ++x) {
+                float score = (float)(normal() * spread);
+                if (dtype == SPECV_PROBS_F32)
+                    score = fabsf(score) / (float)(spread * (double)vocab);
+                if (bad && t_chance(1)) score = T_PICK(odd);
+                put_score(data.host, dtype, x, score);
+            }
+            row[k] = specv_ref_i_open(&d, 0, 0, 0, temperature);
+            said[k] = d.target, row[k].scores = &said[k]; /* d goes */
+        }
+        w.p = &row[0], w.q = &row[1], w.without = -1;
+        w.prefix = i % 2 ? 1 : specv_uniform24((uint32_t)t_random());
+        for (int64_t begin = 0; begin < vocab; begin += SPECV_TILE_IDS) {
+            specv_ref_i_tile tile;
+            specv_ref_i_units units;
+            float p[SPECV_TILE_IDS], gain[SPECV_TILE_IDS];
+            uint64_t sum = 0;
+            alone = row[0];
+            specv_ref_i_tile_p(&row[0], begin, &tile, p);
+            specv_ref_i_gains(&w, begin, &tile, gain);
+            specv_ref_i_tile_units(&w, begin, &units);
+            specv_ref_i_open_tile(&row[0], begin, &tile);
+            specv_ref_i_weigh(&row[0].scale, &tile);
+            for (int k = 0; k < tile.count; ++k) {
+                const float score = specv_ref_i_score(&alone, begin + k);
+                const specv_weight weight =
+                    specv_softmax_weight(specv_i_max(score, alone.scale.floor), &alone.scale);
+                CHECK(same_float(tile.score[k], score));
+                CHECK(tile.n[k] == weight.n && tile.mantissa[k] == weight.mantissa);
+                CHECK(same_float(p[k], specv_ref_i_p(&alone, begin + k)));
+                CHECK(same_float(gain[k],
+                                 specv_fma(w.prefix, p[k], -specv_ref_i_p(&row[1], begin + k))));
+                CHECK(units.of[k] == (gain[k] > 0 ? specv_fixed50(gain[k]) : 0));
+                sum += units.of[k];
+                if (alone.row.kind == SPECV_SOFTMAX) check_noisy_bound(&alone, begin + k, score);
+            }
+            CHECK(units.sum == sum >> units.finer && row[0].row.status == alone.row.status);
         }
     }
 }
@@ -1337,16 +1416,27 @@ static void test_digest(void) {
 
 int main(int argc, char **argv) {
     static const t_group groups[] = {
-        {"philox", test_philox},      {"uniforms", test_uniforms},
-        {"half", test_half},          {"fma", test_fma},
-        {"compare", test_compare},    {"integers", test_integers},
-        {"accept", test_accept},      {"temperature", test_temperature},
-        {"exp2", test_exp2},          {"weight", test_weight},
-        {"log2", test_log2},          {"gumbel", test_gumbel},
-        {"bounds", test_score_bound}, {"softmax", test_softmax},
-        {"tails", test_tails},        {"logprob-of-probs", test_logprob_of_probs},
-        {"order", test_order},        {"device-philox", test_device_philox},
-        {"device", test_device},      {"digest", test_digest},
+        {"philox", test_philox},
+        {"uniforms", test_uniforms},
+        {"half", test_half},
+        {"fma", test_fma},
+        {"compare", test_compare},
+        {"integers", test_integers},
+        {"accept", test_accept},
+        {"temperature", test_temperature},
+        {"exp2", test_exp2},
+        {"weight", test_weight},
+        {"log2", test_log2},
+        {"gumbel", test_gumbel},
+        {"bounds", test_score_bound},
+        {"softmax", test_softmax},
+        {"tails", test_tails},
+        {"logprob-of-probs", test_logprob_of_probs},
+        {"order", test_order},
+        {"tiles", test_tiles},
+        {"device-philox", test_device_philox},
+        {"device", test_device},
+        {"digest", test_digest},
     };
     return t_main(argc, argv, groups, T_COUNT(groups));
 }
