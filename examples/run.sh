@@ -1,7 +1,8 @@
 #!/bin/bash
 # run.sh [name pattern]: builds and runs every example here and compares what it prints with
 # NAME.expected, which is also in the first comment of its source.  On a GPU if there is one, else
-# on ptxrun; ref_only needs neither.  Ends with "N passed, N failed, N skipped".
+# on ptxrun; ref_only needs neither.  pytorch brings its own test.  Ends with "N passed, N failed, N
+# skipped".
 #   OUT=build folder  ARCH=compute_90  NVCC=path  PTXRUN_OUT=folder of ptxrun  HEADERS=folder of the kit
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/.." && pwd)
@@ -77,5 +78,19 @@ for name in 01_launch 02_in_your_kernel 03_plain_c 03_ref_only 04_graph 05_sampl
     failed=$((failed + 1)); echo "FAILED  $name"; tail -20 "$out/$name.log"
   fi
 done
+if [[ pytorch =~ ${1:-.} ]]; then
+  if ! command -v python3 >/dev/null; then
+    skipped=$((skipped + 1)); echo "skipped pytorch: no python3"
+  else
+    OUT=$out/pytorch HEADERS=$headers PTXRUN_OUT=$ptxrun \
+      python3 "$here/pytorch/test.py" >"$out/pytorch.log" 2>&1
+    status=$?
+    grep -E '^(passed|skipped) ' "$out/pytorch.log" | sed -E 's/:.*no /: no /; s/^(passed  [^:]*):.*/\1/; s/ +([a-z_]+)/ pytorch \1/'
+    [ $status -eq 0 ] || cat "$out/pytorch.log"
+    counts=($(grep -E '^[0-9]+ passed, ' "$out/pytorch.log" | tail -n 1 | grep -oE '[0-9]+'))
+    [ ${#counts[@]} -eq 3 ] || counts=(0 1 0)
+    passed=$((passed + counts[0])) failed=$((failed + counts[1])) skipped=$((skipped + counts[2]))
+  fi
+fi
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
