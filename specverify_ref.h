@@ -299,8 +299,8 @@ static float specv_ref_i_score(specv_ref_i_scores *r, int64_t x) {
 /* ---- A tile of a position
 
    The same is asked of every id: its weight, its probability. Tiles are arrays, gone through step
-   by step with loops that compilers make vectors of; what comes out is what the functions of
-   >>numeric give for each id alone. */
+   by step with loops that compilers make vectors of; what comes out is what the kit's functions
+   of numbers give for each id alone. */
 enum { SPECV_REF_I_STEP = 8 };
 
 /* for (int i = 0; i < count; ++i), in whole steps: loops of a length that compilers know. */
@@ -539,18 +539,30 @@ static uint64_t specv_ref_i_down_to(specv_ref_i_scores *r, uint64_t key, int wei
     return sum;
 }
 
-/* Rank key of the id at which that reaches the limit: by bisection, without memory to sort in. 0:
-   all ids together have less. */
+/* Rank key of the id at which that reaches the limit: digit by digit, as in a radix sort, without
+   memory to sort in. 0: all ids together have less. */
 static uint64_t specv_ref_i_reaches(specv_ref_i_scores *r, uint64_t limit, int weights) {
-    uint64_t low = 0, high = (uint64_t)1 << 54;
-    while (high - low > 1) {
-        const uint64_t middle = low + (high - low) / 2;
-        if (specv_ref_i_down_to(r, middle, weights) >= limit)
-            low = middle;
-        else
-            high = middle;
+    enum { DIGIT = 9, VALUES = 1 << DIGIT, KEY = 54 };
+    specv_ref_i_tile t;
+    uint64_t key = 0; /* its first digits */
+    for (int shift = KEY - DIGIT; shift >= 0; shift -= DIGIT) {
+        uint64_t sum[VALUES] = {0}; /* of ids with these first digits, by the next one */
+        int digit = VALUES - 1;
+        for (int64_t begin = 0; begin < r->vocab; begin += SPECV_TILE_IDS) {
+            specv_ref_i_open_tile(r, begin, &t);
+            if (weights) specv_ref_i_weigh(&r->scale, &t);
+            for (int i = 0; i < t.count; ++i) {
+                const uint64_t its_key = specv_rank_key(t.score[i], (int32_t)begin + i);
+                if (its_key < SPECV_I_LEAST_RANK || its_key >> shift >> DIGIT != key) continue;
+                sum[its_key >> shift & (VALUES - 1)] +=
+                    weights ? specv_ref_i_weight_units(&t, i, r->row.n) : 1;
+            }
+        }
+        while (digit >= 0 && sum[digit] < limit) limit -= sum[digit--];
+        if (digit < 0) return 0;
+        key = key << DIGIT | (uint64_t)digit;
     }
-    return low;
+    return key;
 }
 
 /* Rank key of the last id that has such a weight. */

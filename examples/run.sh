@@ -85,8 +85,8 @@ if [[ pytorch =~ ${1:-.} ]]; then
     OUT=$out/pytorch HEADERS=$headers PTXRUN_OUT=$ptxrun \
       python3 "$here/pytorch/test.py" >"$out/pytorch.log" 2>&1
     status=$?
-    grep -E '^(passed|skipped) ' "$out/pytorch.log" | sed -E 's/:.*no /: no /; s/^(passed  [^:]*):.*/\1/; s/ +([a-z_]+)/ pytorch \1/'
-    [ $status -eq 0 ] || cat "$out/pytorch.log"
+    if [ $status -eq 0 ]; then grep -E '^(passed|skipped) ' "$out/pytorch.log"
+    else cat "$out/pytorch.log"; fi
     counts=($(grep -E '^[0-9]+ passed, ' "$out/pytorch.log" | tail -n 1 | grep -oE '[0-9]+'))
     [ ${#counts[@]} -eq 3 ] || counts=(0 1 0)
     passed=$((passed + counts[0])) failed=$((failed + counts[1])) skipped=$((skipped + counts[2]))

@@ -322,6 +322,8 @@ def versions():
             (rf"^   {version}  ", section(text, "revisions"), ">>revisions"),
             (rf"\A/\* specverify_ref\.h - {version} - ", read("specverify_ref.h"),
              "the reference's first line"),
+            (rf"^VERSION = {number}\b", read("examples/pytorch/specverify.py"),
+             "examples/pytorch/specverify.py"),
             (rf"^## {version}\b", read("CHANGELOG.md"), "CHANGELOG.md")):
         if not re.search(pattern, source, re.M):
             problems.append(f"{where} does not say {version}")

@@ -292,7 +292,7 @@ def _pointer(array: Any) -> int | None:
     return None if array is None else _address(array)
 
 
-def _scores(array: Any, is_probs: bool) -> Scores:
+def _scores(array: Any, is_probs: bool) -> Any:
     """Scores of [..., positions, vocab], as they lie: ids must be neighbours."""
     if is_probs and _dtype(array) != "float32":
         raise TypeError("probabilities must be float32")
@@ -509,7 +509,8 @@ class _Cached:
     it is padding or a rejected draft, is masked (the kit's gap mode, C2)."""
 
     def __init__(self, model: Any, mask: Any):
-        self.model, self.mask, self.cache = model, mask[:, :0], None
+        self.model, self.mask = model, mask[:, :0]
+        self.cache: Any = None
 
     def __call__(self, tokens: Any, used: Any, positions: Any) -> Any:
         """Logits [batch, columns, vocab] of more columns."""

@@ -14,6 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
+import traceback
 from typing import Any, Callable
 
 import specverify as sv
@@ -538,14 +539,13 @@ def main() -> int:
             function()
         except Skip as reason:
             skipped += 1
-            print(f"skipped {name}: {reason}")
-        except Exception as error:  # whatever it is, the others run
+            print(f"skipped pytorch {name}: {reason}")
+        except Exception:  # whatever it is, the others run
             failed += 1
-            import traceback
-            print(f"FAILED  {name}: {function.__doc__}\n{traceback.format_exc(limit=-3)}")
+            print(f"FAILED  pytorch {name}: {function.__doc__}\n{traceback.format_exc(limit=-3)}")
         else:
             passed += 1
-            print(f"passed  {name}: {function.__doc__}")
+            print(f"passed  pytorch {name}: {function.__doc__}")
     print(f"{passed} passed, {failed} failed, {skipped} skipped")
     return 1 if failed or not passed else 0
 
