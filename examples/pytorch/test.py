@@ -432,15 +432,17 @@ def greedy_is_generate() -> None:
 
 @test
 def drafts_save_passes() -> None:
-    """a target that drafts for itself needs a pass for each five tokens"""
+    """a target that drafts for itself needs a pass for each five tokens, by every rule"""
     torch, llama, _ = models()
     ids, mask = prompts(torch)
-    passes = []
-    handle = llama.register_forward_hook(lambda *_: passes.append(1))
+    passes: list[int] = []
+    llama.register_forward_hook(lambda *_: passes.append(1))
     other = models()[1]  # the same weights, not counted
-    sv.generate(llama, other, ids, attention_mask=mask, max_new_tokens=20, num_draft=4)
-    handle.remove()
-    assert len(passes) == 1 + 4, len(passes)
+    for rule in sv.RULES:
+        passes.clear()
+        sv.generate(llama, other, ids, attention_mask=mask, max_new_tokens=20, num_draft=4,
+                    rule=rule, seed=8)
+        assert len(passes) == 1 + 4, (rule, len(passes))
 
 
 def exact_law(torch: Any, model: Any, ids: Any, count: int, vocab: int, temperature: float,
