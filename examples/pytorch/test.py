@@ -50,10 +50,10 @@ def run(*command: str, **options: Any) -> str:
     return done.stdout
 
 
-def build(name: str, *arguments: str) -> str:
-    run("make", "-s", "-C", HERE, f"OUT={OUT}", f"HEADERS={HEADERS}", f"CC={CC}", f"NVCC={NVCC}",
-        *arguments, os.path.join(OUT, name))
-    return os.path.join(OUT, name)
+def build(name: str, out: str = OUT, *arguments: str) -> str:
+    run("make", "-s", "-C", HERE, f"OUT={out}", f"HEADERS={HEADERS}", f"CC={CC}", f"NVCC={NVCC}",
+        *arguments, os.path.join(out, name))
+    return os.path.join(out, name)
 
 
 def reference() -> sv.Library:
@@ -137,8 +137,8 @@ def complete() -> None:
     text = header()
     for struct in structures():
         name = name_in_c(struct)
-        body = re.search(rf"typedef struct {name} {{(.*?)}} {name};", text, re.S).group(1)
-        fields = re.findall(r"(\w+)(?:\[\w+\])?\s*[,;]", body)
+        body = re.findall(rf"typedef struct {name} {{(.*?)}} {name};", text, re.S)
+        fields = re.findall(r"(\w+)(?:\[\w+\])?\s*[,;]", body[0])
         assert fields == [f for f, *_ in struct._fields_], (name, fields)
     launchers = re.findall(r"^SPECV_LAUNCHER int specv_(\w+)\(const (\w+) \*\w+,\s+struct CUst",
                            text, re.M)
@@ -182,10 +182,11 @@ def kit_on_ptxrun() -> None:
     need(shutil.which(NVCC) and os.path.exists(os.path.join(PTXRUN, "libcudart.so.13")),
          "nvcc and ptxrun")
     need(importlib.util.find_spec("numpy"), "numpy")
+    part = os.path.join(OUT, "ptxrun")  # one family of the kit
     if "on_ptxrun" not in sys.argv:  # the interpreter must be what the library links
         reference()
         others = ("PACK", "CACHE", "COLUMNS", "SCHEDULE", "PARTICLES", "STATS", "SAMPLE")
-        build("libspecverify.so", "ARCH=compute_90",
+        build("libspecverify.so", part, "ARCH=compute_90",
               "KIT=-no-compress " + " ".join(f"-DSPECVERIFY_NO_{family}" for family in others))
         run(sys.executable, os.path.abspath(__file__), "kit_on_ptxrun", "on_ptxrun",
             env={**os.environ, "LD_LIBRARY_PATH": PTXRUN, "PTXRUN_EXIT": "1", "PTXRUN_QUIET": "1"})
@@ -197,7 +198,7 @@ def kit_on_ptxrun() -> None:
     target = random.integers(0, 2, (batch, n + 1)).astype("int32")
     cudart, answers = ctypes.CDLL("libcudart.so.13"), []
     for lib in (sv.use(os.path.join(OUT, "libspecverify_ref.so")),
-                sv.use(os.path.join(OUT, "libspecverify.so"))):
+                sv.use(os.path.join(part, "libspecverify.so"))):
         outputs = [np.full((batch, n + 1), 9, "int32"), np.full(batch, 9, "int32")]
         arrays = [draft, target, *outputs]
         places = [a.ctypes.data if lib.on_host else device_of(cudart, a) for a in arrays]
