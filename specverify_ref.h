@@ -311,10 +311,12 @@ enum { SPECV_REF_I_STEP = 8 };
 typedef struct specv_ref_i_tile {
     int64_t begin;
     int32_t count, padded;       /* ids; with what fills the last step: scores of -inf */
-    float score[SPECV_TILE_IDS]; /* then, if asked for: */
-    float logit[SPECV_TILE_IDS]; /* the score, raised to where a weight is 0 */
-    int32_t n[SPECV_TILE_IDS];   /* of the weight */
+    float score[SPECV_TILE_IDS]; /* the rest is there where it was asked for: */
+    int32_t n[SPECV_TILE_IDS];   /* of the weight, as the mantissa */
     uint32_t mantissa[SPECV_TILE_IDS];
+    float weight[SPECV_TILE_IDS]; /* as a float, relative to the row */
+    float logit[SPECV_TILE_IDS];  /* the score, raised to where a weight is 0 */
+    float f[SPECV_TILE_IDS];      /* of logit * c = n + f */
 } specv_ref_i_tile;
 
 static void specv_ref_i_open_tile(specv_ref_i_scores *r, int64_t begin, specv_ref_i_tile *t) {
@@ -391,11 +393,11 @@ static void specv_ref_i_add_scaled(float *w, const float *x, float by, int count
     SPECV_REF_I_EACH(i, count) w[i] = specv_fma(x[i], by, w[i]);
 }
 
-/* specv_softmax_weight of the tile's ids. */
+/* specv_softmax_weight of the tile's ids, the same steps: n and mantissa. */
 static void specv_ref_i_weigh(const specv_scale *s, specv_ref_i_tile *t) {
     const int count = t->padded;
     const uint32_t rounder = SPECV_I_ROUNDER_BITS, one = rounder - 0x800000u;
-    float f[SPECV_TILE_IDS], w[SPECV_TILE_IDS];
+    float w[SPECV_TILE_IDS], *f = t->f;
     SPECV_REF_I_EACH(i, count) t->logit[i] = t->score[i] > s->floor ? t->score[i] : s->floor;
     if (s->of_probs) {
         for (int i = 0; i < count; ++i) {
@@ -657,7 +659,6 @@ static float specv_ref_i_p(specv_ref_i_scores *r, int64_t x) {
 /* The same of a tile. */
 static void specv_ref_i_tile_p(specv_ref_i_scores *r, int64_t begin, specv_ref_i_tile *t,
                                float *p) {
-    float weight[SPECV_TILE_IDS];
     specv_ref_i_open_tile(r, begin, t);
     if (r->row.kind != SPECV_SOFTMAX || r->probs) {
         for (int i = 0; i < t->padded; ++i) p[i] = r->probs && t->score[i] > 0 ? t->score[i] : 0;
@@ -669,10 +670,10 @@ static void specv_ref_i_tile_p(specv_ref_i_scores *r, int64_t begin, specv_ref_i
     specv_ref_i_weigh(&r->scale, t);
     for (int i = 0; i < t->padded; ++i) {
         const specv_weight w = specv_ref_i_weight(t, i);
-        weight[i] = specv_weight_float(&w, r->row.n);
-        p[i] = specv_i_mul(weight[i], r->row.inverse_low);
+        t->weight[i] = specv_weight_float(&w, r->row.n);
+        p[i] = specv_i_mul(t->weight[i], r->row.inverse_low);
     }
-    specv_ref_i_add_scaled(p, weight, r->row.inverse, t->padded);
+    specv_ref_i_add_scaled(p, t->weight, r->row.inverse, t->padded);
 }
 
 /* ---- A2 to A5 */
