@@ -58,7 +58,7 @@ same_bits() { # source, compiler and flags
   fi
 }
 for flags in -O0 -O3 "-O3 -march=native" "-O2 -ffp-contract=fast -march=native" \
-  "-O2 -fno-builtin -mno-fma"; do
+  "-O2 -fno-builtin -mno-fma -DSPECVERIFY_REF_PORTABLE"; do
   same_bits numeric.cu "$CC" $c99 $flags
 done
 for flags in -O0 -O3 "-O3 -march=native" "-O3 -march=native -ffp-contract=fast"; do
@@ -67,6 +67,7 @@ done
 floats=-DBITS_OF_FLOATS # the other operations take most of the time, and no flag is about them
 for cc in "$CC" $other_compiler; do
   for flags in -O0 "-O1 -march=native $floats" "-O2 $floats" "-O2 -march=native $floats" \
+    "-O2 $floats -DSPECVERIFY_REF_PORTABLE" \
     "-O3 -march=native -ffp-contract=fast"; do
     same_bits bits.cu "$cc" -x c -std=gnu17 $flags
   done
