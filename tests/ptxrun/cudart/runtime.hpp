@@ -49,6 +49,7 @@ struct Runtime {
 
   Runtime();
   ~Runtime();
+  void printSummary() const;
 };
 
 // What CUDA keeps for each host thread.

@@ -45,7 +45,7 @@ struct Options {
 
 struct Report {
   std::string kind; // one of reportKinds(), e.g. "race-shared"
-  std::string text; // where, which instruction, and why
+  std::string text; // kind, source line and why; then, a line each, who, the calls, the instruction
   uint64_t count = 0;
   bool fatal = false; // the launch was abandoned
   bool note = false;  // worth knowing, not counted as a fault
@@ -123,6 +123,7 @@ public:
 
   std::vector<Report> reports() const;
   void clearReports();
+  std::string summary() const; // one line: how many reports of which kinds, what ran, how fast
   const Totals &totals() const;
   void clearProfile();
   // A counter by its name in the CSV, of one kernel or (kernel empty) of all; false: no such

@@ -1,5 +1,6 @@
 // Per-kernel totals and per-instruction lines.
 #include "profile.hpp"
+#include "isa/source.hpp"
 #include <cstdio>
 
 namespace ptxrun {
@@ -43,10 +44,7 @@ std::string quoted(const std::string &text) { // CSV
 }
 
 std::string sourcePlace(const Kernel &kernel, const Instruction &i) {
-  if (!i.sourceLine || i.sourceFile >= kernel.files.size()) return "";
-  std::string file = kernel.files[i.sourceFile];
-  if (file.size() > 1 && file[0] == '"') file = file.substr(1, file.size() - 2);
-  return file + ":" + std::to_string(i.sourceLine);
+  return lineOf(kernel, i.frame, true);
 }
 
 template <class Visit> void forEachLine(const Kernel &kernel, Visit visit) {

@@ -7,6 +7,7 @@
 #include "profile.hpp"
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <fstream>
 #if defined(__GLIBC__)
 #include <malloc.h>
@@ -150,8 +151,11 @@ uint64_t Simulator::allocate(uint64_t bytes, const std::string &name, Initial in
 
 bool Simulator::release(uint64_t address) {
   if (engine->memory.release(address)) return true;
-  engine->reporter.add(Fault::BadFree, "", address, 0,
-                       [&] { return hex(address) + ": " + engine->memory.describe(address); });
+  engine->reporter.add(Fault::BadFree, "", address, 0, Witness(), [&] {
+    Finding finding;
+    finding.what = hex(address) + ": " + engine->memory.describe(address);
+    return finding;
+  });
   return false;
 }
 
@@ -209,7 +213,7 @@ void Simulator::launch(LoadedModule &module, const std::string &name, const Laun
 
   Options &o = engine->options;
   Device device{o, engine->memory, engine->reporter, Random(o.seed), engine->spareBlocks};
-  engine->reporter.fatalSeen = false;
+  engine->reporter.beginLaunch();
   Totals totals;
   const uint8_t *bytes = static_cast<const uint8_t *>(parameters);
   Context context{device,
@@ -235,6 +239,18 @@ void Simulator::launch(LoadedModule &module, const std::string &name, const Laun
 
 std::vector<Report> Simulator::reports() const { return engine->reporter.list(); }
 void Simulator::clearReports() { engine->reporter.clear(); }
+
+std::string Simulator::summary() const {
+  const Totals &t = engine->totals;
+  size_t kernels = 0;
+  engine->forEachLaunched([&](const Kernel &) { kernels++; });
+  char speed[64];
+  std::snprintf(speed, sizeof speed, " in %.3f s (%.1f M/s)", t.seconds,
+                double(t.threadInstructions) / (t.seconds + 1e-9) / 1e6);
+  return reportCounts(reports(), engine->options.maxReports) + "; " + counted(kernels, "kernel") +
+         " launched " + counted(t.launches, "time") + ", " +
+         counted(t.threadInstructions, "thread instruction") + speed;
+}
 const Totals &Simulator::totals() const { return engine->totals; }
 
 void Simulator::clearProfile() {

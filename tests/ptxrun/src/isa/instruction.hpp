@@ -80,7 +80,8 @@ struct Instruction {
   bool checkRegisters = true;          // sources are ordinary registers
   uint64_t Totals::*counter = nullptr; // Collective: what it counts as
 
-  uint32_t line = 0, sourceLine = 0, sourceFile = 0;
+  uint32_t line = 0;  // of the PTX text
+  uint32_t frame = 0; // in Kernel::frames
   std::string text;
 };
 
@@ -143,11 +144,18 @@ struct PresetRegister { // value known before the first instruction
   bool addDynamicBase; // the value is an offset into dynamic shared memory
 };
 
+struct Frame { // a source line, and the line whose call it is part of, inlined or not
+  uint32_t file = 0, line = 0;
+  uint32_t caller = 0;  // a frame with a smaller number; 0: none
+  std::string function; // as the linker knows it
+};
+
 struct Kernel {
   std::string name;
   KernelInfo info;
   std::vector<Instruction> code;
   std::vector<std::string> files;
+  std::vector<Frame> frames{1};               // 0: no -lineinfo
   uint32_t registerUnits = 0, predicates = 2; // two constant predicates
   std::vector<PresetRegister> presets;
   std::vector<std::pair<RegisterOperand, Special>> specials;

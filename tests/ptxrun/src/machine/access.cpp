@@ -35,7 +35,7 @@ bool locateShared(Context &c, const Instruction &i, int lane, uint64_t address, 
   Block *owner = rank == 0 ? c.block : rank <= peers.size() ? peers[rank - 1] : nullptr;
   if (!owner || offset + bytes > owner->shared.size()) {
     c.report(
-        i, lane, Fault::OutOfBoundsShared,
+        i, lane, Fault::OutOfBoundsShared, {address, bytes},
         [&] {
           if (!owner)
             return sized(kind, bytes) + "shared memory of cluster rank " +
@@ -59,7 +59,7 @@ bool locateGlobal(Context &c, const Instruction &i, int lane, uint64_t address, 
     i.lastAllocation = found = c.device.memory.find(address);
   if (!found || !found->holds(address, bytes)) {
     c.report(
-        i, lane, Fault::OutOfBoundsGlobal,
+        i, lane, Fault::OutOfBoundsGlobal, {address, bytes},
         [&] {
           return sized(kind, bytes) + hex(address) + ": " + c.device.memory.describe(address);
         },
@@ -80,14 +80,14 @@ bool locateAnywhere(Context &c, const Instruction &i, int lane, Space space, uin
   place.space = space;
   if (!alignment) alignment = bytes;
   if (address & (alignment - 1)) {
-    c.report(i, lane, Fault::Misaligned,
+    c.report(i, lane, Fault::Misaligned, {address, bytes},
              [&] { return std::to_string(alignment) + "-byte aligned access at " + hex(address); });
     return false;
   }
   auto window = [&](Fault fault, uint8_t *base, uint64_t size) {
     if (address > size || bytes > size - address) {
       c.report(
-          i, lane, fault,
+          i, lane, fault, {address, bytes},
           [&] {
             return sized(kind, bytes) + "offset " + hex(address) + " of " + std::to_string(size);
           },
@@ -146,7 +146,7 @@ void checkSharedRace(Context &c, const Instruction &i, int lane, const Place &pl
   if (!race || repeats(c, race, place, bytes, stored)) return;
   bool afterWrite = race.with == Race::With::Write;
   c.report(
-      i, lane, Fault::RaceShared,
+      i, lane, Fault::RaceShared, {place.address, bytes},
       [&] {
         return std::string(verb(kind)) + " of shared+" + hex(race.at) + " races with " +
                (afterWrite ? "write" : "read") + " by thread " + std::to_string(race.other.thread) +
@@ -161,7 +161,7 @@ void checkEarlierLaunch(Context &c, const Instruction &i, int lane, const Place 
   if (with == Race::With::Nothing) return;
   bool afterWrite = with == Race::With::Write;
   c.report(
-      i, lane, Fault::UnorderedLaunch,
+      i, lane, Fault::UnorderedLaunch, {place.address, bytes},
       [&] {
         return std::string(verb(kind)) + " of '" + place.allocation->name + "'+" +
                std::to_string(place.address - place.allocation->begin) +
@@ -180,7 +180,7 @@ void checkGlobalRace(Context &c, const Instruction &i, int lane, const Place &pl
   if (!race || repeats(c, race, place, bytes, stored)) return;
   bool afterWrite = race.with == Race::With::Write, sameBlock = race.other.block == c.block->id;
   c.report(
-      i, lane, race.mixed ? Fault::RaceGlobalMixed : Fault::RaceGlobal,
+      i, lane, race.mixed ? Fault::RaceGlobalMixed : Fault::RaceGlobal, {place.address, bytes},
       [&] {
         return std::string(verb(kind)) + " of '" + place.allocation->name + "'+" +
                std::to_string(int64_t(race.at - place.allocation->begin)) + " unordered with " +
@@ -211,7 +211,7 @@ void checkInitialised(Context &c, const Instruction &i, int lane, const Place &p
     const auto &flags = place.owner->sharedInitialised;
     if (allSet(&flags[place.address], bytes)) return;
     if (const void *hole = std::memchr(&flags[place.address], 0, bytes))
-      c.report(i, lane, Fault::UninitialisedShared, [&] {
+      c.report(i, lane, Fault::UninitialisedShared, {place.address, bytes}, [&] {
         return std::string(verb(kind)) + " of uninitialised shared+" +
                hex(uint64_t(static_cast<const uint8_t *>(hole) - flags.data()));
       });
@@ -219,7 +219,7 @@ void checkInitialised(Context &c, const Instruction &i, int lane, const Place &p
     if (allSet(c.device.memory.initialisedAt(place.address), bytes)) return;
     uint64_t hole = c.device.memory.firstUninitialised(place.address, bytes);
     if (hole < bytes)
-      c.report(i, lane, Fault::UninitialisedGlobal, [&] {
+      c.report(i, lane, Fault::UninitialisedGlobal, {place.address, bytes}, [&] {
         return std::string(verb(kind)) + " of uninitialised '" + place.allocation->name + "'+" +
                std::to_string(place.address + hole - place.allocation->begin);
       });

@@ -279,16 +279,21 @@ void Grid::run() {
 
 void Grid::checkLimits() {
   if (c.totals.threadInstructions > instructionLimit)
-    c.device.reporter.add(Fault::InstructionLimit, kernel.name, 0, 0, [&] {
-      return "kernel " + kernel.name +
-             " executed more than maxinsn=" + std::to_string(options.maxInstructions) +
-             " thread instructions";
-    });
+    reportLimit(Fault::InstructionLimit,
+                "executed more than maxinsn=" + std::to_string(options.maxInstructions) +
+                    " thread instructions");
   if (options.maxSeconds <= 0) return;
   std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
   if (elapsed.count() > options.maxSeconds)
-    c.device.reporter.add(Fault::TimeLimit, kernel.name, 0, 0,
-                          [&] { return "kernel " + kernel.name + " ran longer than maxseconds"; });
+    reportLimit(Fault::TimeLimit, "ran longer than maxseconds");
+}
+
+void Grid::reportLimit(Fault fault, const std::string &what) {
+  c.device.reporter.add(fault, kernel.name, 0, 0, Witness(), [&] {
+    Finding finding;
+    finding.what = "kernel " + readableName(kernel.name) + " " + what;
+    return finding;
+  });
 }
 
 // ---- who waits where
@@ -301,25 +306,21 @@ void Grid::reportStuck(Fault fault) {
 void Grid::reportStuck(Fault fault, Block &block, Warp &warp) {
   const struct {
     LaneMask lanes;
-    const char *state;
-  } states[] = {{warp.runnable, "running"},
-                {warp.atCollective, "wait at a collective"},
-                {warp.atBarrier, "wait at a barrier"},
-                {warp.atCluster, "wait at the cluster barrier"}};
+    const char *what;
+    bool namesMask;
+  } states[] = {{warp.runnable, "lanes run here, and nothing changes any more", false},
+                {warp.atCollective, "lanes wait here at a collective", true},
+                {warp.atBarrier, "lanes wait here at a barrier", false},
+                {warp.atCluster, "lanes wait here at the cluster barrier", false}};
   for (const auto &state : states) {
     std::map<uint32_t, LaneMask> byPc;
     forEachLane(state.lanes, [&](int lane) { byPc[warp.pc[lane]] |= laneBit(lane); });
     for (const auto &group : byPc) {
-      int lane = firstLane(group.second);
-      std::string text = "block " + std::to_string(block.id) + " warp " +
-                         std::to_string(warp.index) + " lanes " + hex(group.second) + " " +
-                         state.state;
-      if (state.lanes == warp.atCollective)
-        text += " (mask " + hex(warp.collectiveMask[lane]) + ")";
-      text += " " + c.sourceOf(kernel.code[group.first]);
-      uint64_t place = uint64_t(block.id) << 32 | warp.index << 20 | group.first;
-      c.device.reporter.add(fault, kernel.name, place, uint32_t(lane),
-                            [&] { return "kernel " + kernel.name + " " + text; });
+      std::string text = state.what;
+      if (state.namesMask)
+        text += " (mask " + hex(warp.collectiveMask[firstLane(group.second)]) + ")";
+      c.reportFor(kernel.code[group.first], {block.id, warp.index, group.second, {}}, fault,
+                  uint32_t(&state - states), [&] { return text; });
     }
   }
 }

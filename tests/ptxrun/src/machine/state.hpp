@@ -147,14 +147,21 @@ struct Context {
     block = &b;
     warp = &w;
   }
-  std::string where(const Instruction &, int lane) const;
-  std::string sourceOf(const Instruction &) const;
-  // `what` makes the text and is only called for the first report of its kind at this instruction.
+  // `what` makes the words and is only called for the first fault of its kind at this source line.
   template <class F>
-  void report(const Instruction &i, int lane, Fault fault, F &&what, uint32_t variant = 0) const {
-    device.reporter.add(fault, kernel.name, i.line, variant,
-                        [&] { return what() + where(i, lane); });
+  void report(const Instruction &i, int lane, Fault fault, Span span, F &&what,
+              uint32_t variant = 0) const {
+    reportFor(i, {block->id, warp->index, laneBit(lane), span}, fault, variant, what);
   }
+  template <class F> void report(const Instruction &i, int lane, Fault fault, F &&what) const {
+    report(i, lane, fault, Span(), what);
+  }
+  template <class F>
+  void reportLanes(const Instruction &i, LaneMask lanes, Fault fault, F &&what) const {
+    reportFor(i, {block->id, warp->index, lanes, {}}, fault, 0, what);
+  }
+  void reportFor(const Instruction &, const Witness &, Fault, uint32_t variant,
+                 const std::function<std::string()> &what) const;
 };
 
 } // namespace ptxrun

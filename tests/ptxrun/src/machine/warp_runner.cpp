@@ -106,8 +106,8 @@ void WarpRunner::readUndefined(const Instruction &i, int operand, LaneMask activ
   Lanes<uint64_t> fill;
   for (uint64_t &lane : fill.v) lane = registerFill;
   c.writeWide(i.source[operand], fill, active & ~defined);
-  c.report(i, firstLane(active & ~defined), Fault::UndefinedRegister,
-           [&] { return "operand " + std::to_string(operand) + " was never written"; });
+  c.reportLanes(i, active & ~defined, Fault::UndefinedRegister,
+                [&] { return "operand " + std::to_string(operand) + " was never written"; });
   defined |= active;
 }
 
@@ -124,7 +124,7 @@ void WarpRunner::execute(Group &group, const Instruction &i, LaneMask active) {
   case Flow::Barrier: return barrier(group, i, active);
   case Flow::ClusterWait: return clusterWait(group, active);
   case Flow::Trap:
-    c.report(i, firstLane(active), Fault::Trap, [] { return std::string(); });
+    c.reportLanes(i, active, Fault::Trap, [] { return std::string(); });
     group.pc++;
     return;
   default: // Yield
@@ -217,8 +217,8 @@ bool WarpRunner::tryCollective(int first) {
   if ((present & needed) != needed) return false;
   const Instruction &i = code[pc];
   if (needed != named)
-    c.report(i, firstLane(needed), Fault::MaskNamesExitedLane,
-             [&] { return "mask " + hex(named) + " but live lanes are " + hex(warp->live); });
+    c.reportLanes(i, needed, Fault::MaskNamesExitedLane,
+                  [&] { return "mask " + hex(named) + " but live lanes are " + hex(warp->live); });
   runCollective(i, needed);
   forEachLane(needed, [&](int lane) { warp->pc[lane]++; });
   warp->atCollective &= ~needed;
