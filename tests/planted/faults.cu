@@ -278,7 +278,7 @@ const Fault faults[] = {
     {"scratch_overwritten", scratch_overwritten, 1, 32 * rows, "race-global:.* of the same block"},
     {"uninitialised_row", uninitialised_row, 1, 32, "uninit-shared:"},
     {"small_scratch", small_scratch, 1, block, "oob-shared:"},
-    {"divergent_ballot", divergent_ballot, 1, 32, "deadlock:.*wait at a collective"},
+    {"divergent_ballot", divergent_ballot, 1, 32, "deadlock:.*wait here at a collective"},
     {"ballot_after_exit", ballot_after_exit, 1, 32, "mask-names-exited-lane:"},
     {"shuffle_after_exit", shuffle_after_exit, 1, 32, "shfl-inactive-source:"},
     {"half_block_scan", half_block_scan, 1, block, "barrier-after-exit:"},

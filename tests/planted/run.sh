@@ -1,6 +1,7 @@
 #!/bin/bash
-# run.sh: every planted fault of faults.cu must be reported by its kind, and its repaired twin by
-# nothing, with the plain schedule and with adversarial ones.  Ends with "caught N of N".
+# run.sh: every planted fault of faults.cu must be reported by its kind, at a line of faults.cu and
+# not of the kit, and its repaired twin by nothing, with the plain schedule and with adversarial
+# ones.  Ends with "caught N of N".
 #   ARCH=sm_90   PTXRUN_OUT=folder of the built interpreter   OUT=where the binary goes
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -31,7 +32,7 @@ while IFS=$'\t' read -r name kind; do
     { echo "skipped $name: programmatic dependent launch needs sm_90"; skipped=1; continue; }
   total=$((total + 1)); problem=""
   for schedule in "${schedules[@]}"; do
-    run "$schedule" "$name" | grep -qE "REPORT $kind" || problem+=" not reported [$schedule];"
+    run "$schedule" "$name" | grep -qE "REPORT ${kind%%:*}: faults\.cu:[0-9]+:${kind#*:}" || problem+=" not reported [$schedule];"
     clean "$schedule" "$name" fixed || problem+=" twin not clean [$schedule];"
   done
   if [ -z "$problem" ]; then caught=$((caught + 1)); printf 'caught  %-20s %s\n' "$name" "$kind"

@@ -3,8 +3,10 @@
 # A line is   program arguments | options | expectation   where the expectation is
 #   clean          exit status 0 and not a single report
 #   report KIND    the report KIND appears
+#   reports N      there are N reports
 #   fails TEXT     nonzero exit status, and TEXT on the terminal
-#   prints TEXT    TEXT on the terminal
+#   prints TEXT    TEXT on the terminal; @name in it is the number of the line marked @name in
+#                  the program
 # and SEEDS among the options stands for four seeds with weak=1 split=20.  A program whose name
 # ends in _NN needs sm_NN and is skipped below it.
 out=$(cd "$1" && pwd); arch=$2; here=$(cd "$(dirname "$0")" && pwd)
@@ -18,7 +20,7 @@ suits() { # program: may it run on this architecture?
 build() { # name
   suits "$1" || return 0
   local binary="$out/tests/$1-$arch" extra=""
-  [ "$binary" -nt "$here/$1.cu" ] && [ "$binary" -nt "$here/check.h" ] && return 0
+  [ -f "$binary" ] && [ -z "$(find "$here/$1.cu" "$here"/*.h -newer "$binary")" ] && return 0
   [[ $1 == *_rdc ]] && extra="-rdc=true"
   nvcc -arch="$arch" -std=c++17 -Xcompiler -pthread -O3 -lineinfo \
     -cudart shared -no-compress $extra -o "$binary" "$here/$1.cu"
@@ -35,12 +37,16 @@ run() { # program arguments, options, expectation
   local text status want=${3%% *} what=${3#* } good=no
   set -- $1 -- "$2"
   local program=$1; shift
+  while [[ $what =~ @([a-z_]+) ]]; do
+    what=${what/@${BASH_REMATCH[1]}/$(grep -n "// @${BASH_REMATCH[1]}\$" "$here/$program.cu" | cut -d: -f1)}
+  done
   local arguments=(); while [ "$1" != -- ]; do arguments+=("$1"); shift; done
   text=$(LD_PRELOAD="$preload" LD_LIBRARY_PATH="$out:$LD_LIBRARY_PATH" PTXRUN_EXIT=1 PTXRUN_OPTS="$2" \
     timeout 300 "$out/tests/$program-$arch" "${arguments[@]}" 2>&1); status=$?
   case $want in
     clean) [ $status = 0 ] && ! grep -q REPORT <<<"$text" && good=yes ;;
     report) grep -q "REPORT $what:" <<<"$text" && good=yes ;;
+    reports) [ "$(grep -c REPORT <<<"$text")" = "$what" ] && good=yes ;;
     fails) [ $status != 0 ] && grep -qF -- "$what" <<<"$text" && good=yes ;;
     prints) grep -qF -- "$what" <<<"$text" && good=yes ;;
   esac
@@ -90,7 +96,11 @@ approximate_jitter() {
   jittered=$(program PTXRUN_OPTS="approx=jitter seed=1" numeric fragile)
   [ "$exact" = "$seeded" ] && [ "$exact" != "$jittered" ]
 }
-for check in profile_csv job_file newer_device older_device exit_at_first_report approximate_jitter; do
+without_lineinfo() { # the PTX line then is all that is known
+  nvcc -arch="$arch" -std=c++17 -O3 -cudart shared -no-compress -o "$out/tests/plain-$arch" "$here/reports.cu" &&
+    program plain stride 2>&1 | grep -qE "REPORT oob-global: ptx:[0-9]+: read of 4 bytes"
+}
+for check in without_lineinfo profile_csv job_file newer_device older_device exit_at_first_report approximate_jitter; do
   if $check; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "FAILED: $check"; fi
 done
 echo "$passed passed, $failed failed, $skipped skipped"

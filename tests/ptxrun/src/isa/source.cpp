@@ -20,6 +20,11 @@ std::string lineOf(const Kernel &kernel, uint32_t number, bool wholePath) {
   return file + ":" + std::to_string(frame.line);
 }
 
+std::string placeOf(const Kernel &kernel, const Instruction &i) {
+  std::string line = lineOf(kernel, ownFrame(kernel, i.frame), false);
+  return line.empty() ? "ptx:" + std::to_string(i.line) : line;
+}
+
 std::vector<std::string> framesAround(const Kernel &kernel, uint32_t own, uint32_t innermost) {
   std::vector<std::string> inner, outer;
   auto text = [&](const char *relation, uint32_t number) {

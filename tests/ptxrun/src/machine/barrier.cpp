@@ -1,5 +1,6 @@
 // Block barriers and the cluster barrier.
 #include "barrier.hpp"
+#include "../isa/source.hpp"
 #include "access.hpp"
 #include "trips.hpp"
 #include <algorithm>
@@ -11,8 +12,7 @@ namespace {
 
 struct Gathering {                                 // the threads at one barrier number
   uint32_t waiting = 0, arrived = 0, expected = 0; // expected 0: all live threads
-  uint32_t pc = UINT_MAX;
-  bool differentPlaces = false;
+  uint32_t pc = UINT_MAX, otherPc = UINT_MAX;      // otherPc: a second place, where there is one
 };
 
 std::map<uint32_t, Gathering> gather(const Block &block) {
@@ -23,7 +23,7 @@ std::map<uint32_t, Gathering> gather(const Block &block) {
       g.waiting++;
       g.expected = std::max(g.expected, warp.barrierCount[lane]);
       if (g.pc == UINT_MAX) g.pc = warp.pc[lane];
-      g.differentPlaces |= g.pc != warp.pc[lane];
+      if (g.pc != warp.pc[lane]) g.otherPc = warp.pc[lane];
     });
   for (const auto &arrival : block.arrivals) all[arrival.first].arrived = arrival.second;
   return all;
@@ -38,16 +38,18 @@ template <class Visit> void forEachWaiting(Block &block, uint32_t id, Visit visi
 
 void judge(Context &c, Block &block, uint32_t id, const Gathering &g) {
   bool early = !g.expected && block.liveThreads != block.threads;
-  if (!g.differentPlaces && !early) return;
+  bool divergent = g.otherPc != UINT_MAX;
+  if (!divergent && !early) return;
   const Instruction &i = c.kernel.code[g.pc];
   bool first = true;
   forEachWaiting(block, id, [&](Warp &warp, int lane) {
     if (!first) return;
     first = false;
     c.enter(block, warp);
-    if (g.differentPlaces)
-      c.report(i, lane, Fault::BarrierDivergent, [] {
-        return std::string("threads of the block meet at different barrier instructions");
+    if (divergent)
+      c.report(i, lane, Fault::BarrierDivergent, [&] {
+        return "threads of the block meet at different barriers, others at " +
+               placeOf(c.kernel, c.kernel.code[g.otherPc]);
       });
     if (early)
       c.report(i, lane, Fault::BarrierAfterExit, [&] {
