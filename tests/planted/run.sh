@@ -31,8 +31,9 @@ while IFS=$'\t' read -r name kind; do
   [ "$name" = no_grid_wait ] && [ "${arch#sm_}" -lt 90 ] &&
     { echo "skipped $name: programmatic dependent launch needs sm_90"; skipped=1; continue; }
   total=$((total + 1)); problem=""
+  expected="REPORT ${kind%%:*}: faults\.cu:[0-9]+:${kind#*:}"
   for schedule in "${schedules[@]}"; do
-    run "$schedule" "$name" | grep -qE "REPORT ${kind%%:*}: faults\.cu:[0-9]+:${kind#*:}" || problem+=" not reported [$schedule];"
+    run "$schedule" "$name" | grep -qE "$expected" || problem+=" not reported [$schedule];"
     clean "$schedule" "$name" fixed || problem+=" twin not clean [$schedule];"
   done
   if [ -z "$problem" ]; then caught=$((caught + 1)); printf 'caught  %-20s %s\n' "$name" "$kind"

@@ -34,11 +34,12 @@ preload=$(ldd "$out/libcudart.so.13" | awk '/libasan/ {print $3}')
 export ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1
 
 run() { # program arguments, options, expectation
-  local text status want=${3%% *} what=${3#* } good=no
+  local text status line want=${3%% *} what=${3#* } good=no
   set -- $1 -- "$2"
   local program=$1; shift
   while [[ $what =~ @([a-z_]+) ]]; do
-    what=${what/@${BASH_REMATCH[1]}/$(grep -n "// @${BASH_REMATCH[1]}\$" "$here/$program.cu" | cut -d: -f1)}
+    line=$(grep -n "// @${BASH_REMATCH[1]}\$" "$here/$program.cu" | cut -d: -f1)
+    what=${what/@${BASH_REMATCH[1]}/${line:?no line is marked @${BASH_REMATCH[1]}}}
   done
   local arguments=(); while [ "$1" != -- ]; do arguments+=("$1"); shift; done
   text=$(LD_PRELOAD="$preload" LD_LIBRARY_PATH="$out:$LD_LIBRARY_PATH" PTXRUN_EXIT=1 PTXRUN_OPTS="$2" \
@@ -66,7 +67,7 @@ while IFS='|' read -r program options expectation; do
   else run "$program" "$options" "$expectation"; fi
 done < "$here/manifest.txt"
 
-# What the table cannot say: a function for each, which must succeed.
+# What the table cannot say: a function for each, which must succeed; 77: it does not apply here.
 program() { # [NAME=value ...] program arguments
   local settings=(); while [[ $1 == *=* ]]; do settings+=("$1"); shift; done
   local name=$1; shift
@@ -97,11 +98,37 @@ approximate_jitter() {
   [ "$exact" = "$seeded" ] && [ "$exact" != "$jittered" ]
 }
 without_lineinfo() { # the PTX line then is all that is known
-  nvcc -arch="$arch" -std=c++17 -O3 -cudart shared -no-compress -o "$out/tests/plain-$arch" "$here/reports.cu" &&
+  nvcc -arch="$arch" -std=c++17 -O3 -cudart shared -no-compress -o "$out/tests/plain-$arch" \
+    "$here/reports.cu" &&
     program plain stride 2>&1 | grep -qE "REPORT oob-global: ptx:[0-9]+: read of 4 bytes"
 }
-for check in without_lineinfo profile_csv job_file newer_device older_device exit_at_first_report approximate_jitter; do
-  if $check; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "FAILED: $check"; fi
+quick_start() { # README's
+  local run=(env ARCH="$arch" PTXRUN_OUT="$out" PTXRUN_QUIET=1) line
+  [ -z "$preload" ] || return 77
+  line=$(grep -n '= tile' "$here/../example/reverse.cu" | cut -d: -f1)
+  "${run[@]}" "$here/../cuda-run" "$here/../example/reverse.cu" | grep -qx "0 wrong, no error" &&
+    ! "${run[@]}" NVCCFLAGS=-DFORGOTTEN "$here/../cuda-run" "$here/../example/reverse.cu" \
+      > "$out/tests/quick_start.txt" 2>&1 &&
+    grep -q "REPORT race-shared: reverse.cu:$line: read of" "$out/tests/quick_start.txt"
+}
+with_cmake() { # flags: configures, builds and tests the example
+  rm -rf "$out/tests/cmake"
+  cmake -S "$here/../example" -B "$out/tests/cmake" -DPTXRUN_OUT="$out" -DCMAKE_CUDA_FLAGS="$1" &&
+    cmake --build "$out/tests/cmake" &&
+    ctest --test-dir "$out/tests/cmake" --output-on-failure
+}
+cmake_example() {
+  command -v cmake > /dev/null && [ -z "$preload" ] || return 77
+  with_cmake "" > "$out/tests/cmake.txt" 2>&1 &&
+    ! with_cmake -DFORGOTTEN > "$out/tests/cmake.txt" 2>&1 &&
+    grep -q "REPORT race-shared: reverse.cu" "$out/tests/cmake.txt"
+}
+for check in quick_start cmake_example without_lineinfo profile_csv job_file newer_device \
+  older_device exit_at_first_report approximate_jitter; do
+  $check; status=$?
+  if [ $status = 0 ]; then passed=$((passed + 1))
+  elif [ $status = 77 ]; then skipped=$((skipped + 1)); echo "skipped: $check"
+  else failed=$((failed + 1)); echo "FAILED: $check"; fi
 done
 echo "$passed passed, $failed failed, $skipped skipped"
 [ $failed = 0 ]
