@@ -10,6 +10,7 @@ endif
 NVCC ?= $(shell command -v nvcc || echo /usr/local/cuda/bin/nvcc)
 ARCH ?= sm_90
 ARGS ?=
+# Any other folder, absolute or relative to this one: make test BUILD=/tmp/kit
 BUILD := build
 export CC CXX NVCC
 
@@ -35,7 +36,7 @@ LM_PROGRAM := $(BUILD)/tiny_lm
 endif
 
 run: $(LM_PROGRAM) ## batched speculative decoding of real prompts (ARGS="--gamma 6 --batch 16")
-	./$(LM_PROGRAM) $(ARGS)
+	$(LM_PROGRAM) $(ARGS)
 
 $(BUILD)/tiny_lm.o/%.o: $(LM)/%.c
 	@mkdir -p $(@D)
@@ -49,9 +50,10 @@ $(BUILD)/tiny_lm_gpu: $(wildcard $(LM)/*.c $(LM)/*.cu $(LM)/*.h) specverify.cuh 
 
 # ---- tests -----------------------------------------------------------------------------------
 
-FAMILIES ?= lint units compile_quick examples+tiny_lm+tiny_lm_gpu
+# TESTS="verify pack": these programs of tests/ alone.
+FAMILIES ?= $(if $(TESTS),units,lint units compile_quick examples+tiny_lm+tiny_lm_gpu)
 
-test: $(if $(HAVE_NVCC),ptxrun) ## everything that runs without a GPU; ends with "N passed, N failed, N skipped"
+test: $(if $(HAVE_NVCC),ptxrun) ## what runs without a GPU (TESTS="verify pack"); ends "N passed, N failed, N skipped"
 	@bash tests/all.sh $(FAMILIES)
 
 test-gpu: ## the same binaries on a GPU, then compute-sanitizer
@@ -82,6 +84,6 @@ examples: ## build and run all examples
 	@bash examples/run.sh
 
 clean: ## remove everything that was built
-	rm -rf $(BUILD) tests/ptxrun/build tests/planted/build
+	rm -rf $(BUILD) $(addsuffix /build,tests/ptxrun tests/planted tests/compile examples)
 
 .PHONY: help run test test-gpu planted mutate check-nvcc lint ptxrun bench examples clean

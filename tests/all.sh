@@ -2,9 +2,10 @@
 # all.sh FAMILY...: runs families of tests one after the other, ONE+OTHER beside each other (each of
 # these keeps one core busy), and adds up their last lines "N passed, N failed, N skipped". A family
 # that does not end with such a line counts as one failure.
-# Logs: build/logs/FAMILY.log. A family is a line of the table below.
+# Logs: $BUILD/logs/FAMILY.log (build). A family is a line of the table below.
 cd "$(dirname "$0")/.." || exit 2
-mkdir -p build/logs
+export BUILD=${BUILD:-build}
+mkdir -p "$BUILD/logs" || exit 2
 passed=0; failed=0; skipped=0
 
 command_of() {
@@ -29,13 +30,13 @@ command_of() {
 skip() { printf 'skipped %s: no %s\n0 passed, 0 failed, 1 skipped\n' "$1" "$2"; }
 
 run() { # family: its log, and its exit status and seconds beside it
-  local log=build/logs/$1.log start=$SECONDS
+  local log=$BUILD/logs/$1.log start=$SECONDS
   $(command_of "$1") > "$log" 2>&1
   echo "$? $((SECONDS - start))" > "$log.status"
 }
 
 count() { # family that ran
-  local log=build/logs/$1.log status seconds line counts
+  local log=$BUILD/logs/$1.log status seconds line counts
   read -r status seconds < "$log.status"
   line=$(grep -E '^[0-9]+ passed, [0-9]+ failed' "$log" | tail -n 1)
   counts=($(grep -oE '[0-9]+' <<< "$line"))

@@ -2,7 +2,7 @@
 # flags.sh: the same bits under every compiler and flag. The last line is "N passed, N failed, N
 # skipped".
 #   CC=gcc NVCC=nvcc ARCH=sm_90   compilers
-#   OUT=build/tests               where binaries go
+#   BUILD=build  OUT=$BUILD/tests  where binaries go
 # Host: tests/numeric.cu holds digests of all functions and of sampled verification, tests/bits.cu
 # of every operation, and knows what they must be; each build must find the same.
 # Flags that break the arithmetic must be refused. Device: what nvcc makes of the same functions may
@@ -12,7 +12,7 @@ PATH="$PATH:/usr/local/cuda/bin"
 CC=${CC:-gcc}
 NVCC=${NVCC:-nvcc}
 ARCH=${ARCH:-sm_90}
-OUT=${OUT:-build/tests}/flags
+OUT=${OUT:-${BUILD:-build}/tests}/flags
 # Empty: only the functions listed below. Otherwise all of the header's kernels as well.
 KERNELS=-DSPECVERIFY_IMPLEMENTATION
 rm -rf "$OUT" && mkdir -p "$OUT" || exit 2

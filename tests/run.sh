@@ -8,7 +8,7 @@
 #   GENERATIONS="75 90"       of PTX, for ptxrun; sm_90 is the one that most run in full
 #   JOBS=2                    runs at a time
 #   SANITIZE=1                on a GPU: compute-sanitizer's four tools as well
-#   OUT=build/tests           where binaries and logs go
+#   BUILD=build  OUT=$BUILD/tests  where binaries and logs go
 #
 # Without nvcc: the reference alone, plain and under sanitizers. With nvcc and a GPU: the device on
 # it. With nvcc alone: the device on tests/ptxrun, for these generations of PTX, then with schedules
@@ -17,7 +17,7 @@ cd "$(dirname "$0")/.." || exit 2
 PATH="$PATH:/usr/local/cuda/bin"
 CC=${CC:-gcc}
 NVCC=${NVCC:-nvcc}
-OUT=${OUT:-build/tests}
+OUT=${OUT:-${BUILD:-build}/tests}
 JOBS=${JOBS:-$(nproc 2>/dev/null || echo 2)}
 QUICK=${QUICK:+--quick}
 GENERATIONS=${GENERATIONS:-75 90}

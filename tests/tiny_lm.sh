@@ -7,11 +7,11 @@
 # weights without bias; what is told of tokens must be that of plain decoding; damaged input must be
 # refused; a broken commit or a random number used twice must be noticed.
 #
-# usage: tests/tiny_lm.sh [build folder]     (build/tiny_lm-tests); CC, CLANG choose compilers. The
-# CUDA backend is tiny_lm_gpu.sh's.
+# usage: tests/tiny_lm.sh [build folder]     ($BUILD/tiny_lm-tests; BUILD is build)
+# CC, CLANG choose compilers. The CUDA backend is tiny_lm_gpu.sh's.
 
 cd "$(dirname "$0")/.." || exit 2
-out=${1:-build/tiny_lm-tests}
+out=${1:-${BUILD:-build}/tiny_lm-tests}
 . tests/tiny_lm_common.sh
 
 # ---- the C backend in many settings -------------------------------------------------------------

@@ -4,11 +4,11 @@
 # tiny_lm_gpu.sh - examples/tiny_lm with the CUDA backend on tests/ptxrun: texts, drafts, what is told
 # of tokens and the bits of KV caches are those of the C backend.
 #
-# usage: tests/tiny_lm_gpu.sh [build folder]     (build/tiny_lm_gpu-tests)
+# usage: tests/tiny_lm_gpu.sh [build folder]     ($BUILD/tiny_lm_gpu-tests; BUILD is build)
 # CC, NVCC choose compilers; PTXRUN_OUT is where tests/ptxrun was built.
 
 cd "$(dirname "$0")/.." || exit 2
-out=${1:-build/tiny_lm_gpu-tests}
+out=${1:-${BUILD:-build}/tiny_lm_gpu-tests}
 . tests/tiny_lm_common.sh
 
 if command -v "${NVCC:-nvcc}" >/dev/null; then

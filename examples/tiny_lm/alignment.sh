@@ -5,12 +5,12 @@
 # drafts, on the C backend. Shares of time are medians of RUNS (3) runs, tokens a second the best of
 # them; the rest are counts, which are the same on every machine.
 #
-# usage: examples/tiny_lm/alignment.sh [program]   (build/tiny_lm, which it makes)
+# usage: examples/tiny_lm/alignment.sh [program]   ($BUILD/tiny_lm, which it makes; BUILD is build)
 
 cd "$(dirname "$0")/../.." || exit 2
-program=${1:-build/tiny_lm}
+program=${1:-${BUILD:-build}/tiny_lm}
 runs=$(seq "${RUNS:-3}")
-[ $# -gt 0 ] || make -s "$program" || exit 2
+[ $# -gt 0 ] || make -s BUILD="${BUILD:-build}" "$program" || exit 2
 
 # figures OPTIONS...: "grouping rate, share of time, KV rows moved, tokens a second"
 figures() {

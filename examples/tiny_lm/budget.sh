@@ -5,11 +5,11 @@
 # for every sequence, at the same number of verified drafts. All prompts, 64 tokens each, batch 8,
 # --continuous; a sampled row is the mean over 4 seeds. Counts, so every machine prints the same.
 #
-# usage: examples/tiny_lm/budget.sh [program]   (build/tiny_lm, which it makes)
+# usage: examples/tiny_lm/budget.sh [program]   ($BUILD/tiny_lm, which it makes; BUILD is build)
 
 cd "$(dirname "$0")/../.." || exit 2
-program=${1:-build/tiny_lm}
-[ $# -gt 0 ] || make -s "$program" || exit 2
+program=${1:-${BUILD:-build}/tiny_lm}
+[ $# -gt 0 ] || make -s BUILD="${BUILD:-build}" "$program" || exit 2
 
 # figures OPTIONS...: "drafts verified a step, tokens per target pass, tokens a step", over all seeds
 figures() {

@@ -5,11 +5,11 @@
 # tokens per target pass of a sequence. The first 8 prompts, 40 tokens each, gamma 4; a sampled row
 # is the mean over 4 seeds. Counts and sums of the same bits, so every machine prints the same.
 #
-# usage: examples/tiny_lm/particles.sh [program]   (build/tiny_lm, which it makes)
+# usage: examples/tiny_lm/particles.sh [program]   ($BUILD/tiny_lm, which it makes; BUILD is build)
 
 cd "$(dirname "$0")/../.." || exit 2
-program=${1:-build/tiny_lm}
-[ $# -gt 0 ] || make -s "$program" || exit 2
+program=${1:-${BUILD:-build}/tiny_lm}
+[ $# -gt 0 ] || make -s BUILD="${BUILD:-build}" "$program" || exit 2
 prompts=$(mktemp) || exit 2
 trap 'rm -f "$prompts"' EXIT
 head -n 8 examples/tiny_lm/prompts.txt >"$prompts"

@@ -5,11 +5,11 @@
 # tokens per step of a batch of 8, for gamma 4 and 8. Counts, so every machine prints the same. A
 # sampled row is the mean over 8 seeds: with one, differences between rules would be noise.
 #
-# usage: examples/tiny_lm/table.sh [program]   (build/tiny_lm, which it makes)
+# usage: examples/tiny_lm/table.sh [program]   ($BUILD/tiny_lm, which it makes; BUILD is build)
 
 cd "$(dirname "$0")/../.." || exit 2
-program=${1:-build/tiny_lm}
-[ $# -gt 0 ] || make -s "$program" || exit 2
+program=${1:-${BUILD:-build}/tiny_lm}
+[ $# -gt 0 ] || make -s BUILD="${BUILD:-build}" "$program" || exit 2
 
 # cell OPTIONS...: "a / b", both as tokens by passes over all seeds
 cell() {
