@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_NGRAM = 4 };
+enum { MAX_NGRAM = 4, MIN_PASS_ROWS = 64 };
 
 void die(const char *subject, const char *problem) {
     fflush(stdout);
@@ -58,6 +58,55 @@ void progress(engine *e, const char *phase, int32_t done, int32_t total, const c
 void clear_progress(engine *e) {
     if (e->progress_on_screen) fprintf(stderr, "\r%60s\r", "");
     e->progress_on_screen = 0;
+}
+
+/* ---- memory --------------------------------------------------------------------------------- */
+
+specv_emitted new_told(const engine *e, size_t num_tokens) {
+    const size_t bytes = lm_emitted_bytes(&e->sampling, num_tokens);
+    return lm_emitted_in(bytes ? allocate(bytes, 1) : NULL, &e->sampling, num_tokens);
+}
+
+/* Memory for every layout that will be used. */
+static void add_layout(lm_limits *limits, const lm_layout *layout) {
+    const int32_t columns = layout->num_pages * layout->page_size;
+    const int32_t table = (layout->max_columns + layout->page_size - 1) / layout->page_size;
+    if (limits->cache_columns < columns) limits->cache_columns = columns;
+    if (limits->text_stride < layout->max_columns) limits->text_stride = layout->max_columns;
+    if (limits->num_pages < layout->num_pages) limits->num_pages = layout->num_pages;
+    if (limits->table_size < limits->slots * table) limits->table_size = limits->slots * table;
+    if (layout->copies) limits->copies = 1;
+}
+
+void open_engine(engine *e, const lm_model *models) {
+    lm_limits *limits = &e->limits;
+    e->target = models[LM_TARGET].dims;
+    e->draft = models[LM_DRAFT].dims;
+    limits->max_rows = limits->batch * (limits->gamma + 1);
+    if (limits->max_rows < MIN_PASS_ROWS) limits->max_rows = MIN_PASS_ROWS;
+    if (!limits->particles) add_layout(limits, &e->plain);
+    add_layout(limits, &e->speculative);
+    limits->prompt_at = limits->slots * limits->text_stride;
+    limits->draft_at = limits->prompt_at + limits->slots * limits->max_seq;
+    limits->target_at = limits->draft_at + limits->batch * limits->gamma;
+    limits->board_size = limits->target_at + limits->batch * (limits->gamma + 1);
+    e->rows = (lm_row *)allocate((size_t)limits->max_rows, sizeof *e->rows);
+    e->told = new_told(e, (size_t)limits->batch * ((size_t)limits->gamma + 1));
+    e->kv = (float *)allocate((size_t)limits->max_seq * (size_t)e->target.d_model, sizeof *e->kv);
+    e->text = (int32_t *)allocate((size_t)limits->text_stride, sizeof *e->text);
+    e->columns =
+        (int32_t *)allocate((size_t)limits->slots * (size_t)limits->max_seq, sizeof *e->columns);
+    must(e, e->backend.open(&e->backend, models, limits, &e->sampling));
+    e->last_progress = e->backend.seconds(&e->backend);
+}
+
+void close_engine(engine *e) {
+    e->backend.close(&e->backend);
+    free(e->rows);
+    free(e->told.logprob);
+    free(e->kv);
+    free(e->text);
+    free(e->columns);
 }
 
 /* ---- rows of a pass ------------------------------------------------------------------------- */

@@ -13,6 +13,10 @@
 
 #include "lm_emitted.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum { EXIT_DIFFERENT = 1, EXIT_UNUSABLE = 2 };
 enum { DRAFTER_MODEL, DRAFTER_NGRAM, DRAFTER_RANDOM, NUM_DRAFTERS };
 
@@ -90,6 +94,13 @@ lm_pick pick_of(const engine *e, int32_t stream, int32_t step_row);
 uint64_t request_seed(const engine *e, uint32_t request);
 uint64_t fold(uint64_t hash, const void *bytes, size_t num_words);
 
+/* Memory on the host and in the backend. Set before: the backend's functions, sampling, both
+ * layouts, and of the limits batch, gamma, budget, slots, max_seq and particles. */
+void open_engine(engine *e, const lm_model *models);
+void close_engine(engine *e);
+/* Room for what is told of so many tokens. */
+specv_emitted new_told(const engine *e, size_t num_tokens);
+
 /* Prompts first .. first+count-1, at most a batch. */
 void decode_plainly(engine *e, const prompts *p, int32_t first, int32_t count,
                     const outcome *result);
@@ -107,4 +118,7 @@ void plain_steps(engine *e, sequence *seqs, int32_t num_seqs, lm_pick pick, cons
 int32_t step_and_leave(engine *e, sequence *seqs, int32_t num_seqs, const outcome *result);
 void read_text(engine *e, const sequence *s, int32_t *text);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -5,7 +5,9 @@
  * Kernels are plain: a thread per output where outputs are many, a warp per row where a row is
  * reduced. What each output sums, and in which order, is that of cpu.c, operation by operation.
  */
+#ifndef TINY_LM_KIT_ELSEWHERE /* defined: another .cu of the program has the kit */
 #define SPECVERIFY_IMPLEMENTATION
+#endif
 #include "specverify.cuh"
 
 #include "lm.h"
@@ -404,22 +406,26 @@ static specv_sample_desc sample_desc(const gpu_state *s, int which) {
     return d;
 }
 
-/* s->rows + first are these rows on the device. */
-static int sample(lm_backend *backend, int which, const lm_row *rows, int32_t num_rows,
-                  int32_t first, lm_pick pick) {
+/* What random numbers the rows of a pass are to be drawn with. */
+static int send_sample(lm_backend *backend, const lm_row *rows, int32_t num_rows, lm_pick pick) {
     const gpu_state *s = (const gpu_state *)backend->state;
-    specv_sample_desc d = sample_desc(s, which);
     sample_in in;
     note(backend, "sample", num_rows, 0);
-    if (s->limits.particles && pick.stream == SPECV_STREAM_DRAFT)
-        d.logprob = s->particles.draft_logprob + times(pick.step_row, s->limits.batch);
     memset(&in, 0, sizeof in);
     in.num_active = num_rows;
     for (int32_t r = 0; r < num_rows; r++) {
         in.seed[r] = rows[r].seed;
         in.position[r] = rows[r].pos + 1 - pick.step_row; /* of the first token of the step */
     }
-    if (send(backend, s->sample, &in, sizeof in) != 0) return -1;
+    return send(backend, s->sample, &in, sizeof in);
+}
+
+/* The rows are s->rows + first. */
+static int draw(lm_backend *backend, specv_sample_desc d, int32_t num_rows, int32_t first,
+                lm_pick pick) {
+    const gpu_state *s = (const gpu_state *)backend->state;
+    if (s->limits.particles && pick.stream == SPECV_STREAM_DRAFT)
+        d.logprob = s->particles.draft_logprob + times(pick.step_row, s->limits.batch);
     d.method = pick.method == LM_PICK_GUMBEL ? SPECV_SAMPLE_GUMBEL : SPECV_SAMPLE_CDF;
     d.stream = pick.stream;
     d.step_row = pick.step_row;
@@ -443,14 +449,13 @@ static int keep_confidence(lm_backend *backend, int32_t num_rows, int32_t first)
     return check(backend, cudaGetLastError());
 }
 
-static int gpu_forward(lm_backend *backend, int which, const lm_row *rows, int32_t num_rows,
-                       int32_t num_silent, lm_pick pick) {
+/* The rows are in s->rows. keeps: their logits are kept. */
+static int run_pass(lm_backend *backend, int which, int32_t num_rows, int32_t num_silent,
+                    lm_pick pick, int keeps) {
     const gpu_state *s = (const gpu_state *)backend->state;
     const gpu_model *m = &s->models[which];
     const lm_view view = lm_view_of(&m->dims, m->weights);
     const int32_t d = m->dims.d_model, vocab = m->dims.vocab, num_loud = num_rows - num_silent;
-    note(backend, which == LM_TARGET ? "target" : "draft", num_loud, num_silent);
-    if (send(backend, s->rows, rows, (size_t)num_rows * sizeof *rows) != 0) return -1;
     embed_kernel<<<(unsigned)num_rows, ELEMENT_THREADS, 0, s->stream>>>(
         s->x, view.tok_emb, s->cache.board, s->rows, vocab, d);
     for (int32_t l = 0; l < m->dims.num_layers; l++) layer_forward(s, m, l, num_rows);
@@ -461,13 +466,25 @@ static int gpu_forward(lm_backend *backend, int which, const lm_row *rows, int32
         if (pick.method == LM_PICK_LARGEST)
             argmax_kernel<<<(unsigned)num_loud, WARP, 0, s->stream>>>(s->cache.board, s->logits,
                                                                       s->rows + num_silent, vocab);
-        if (rows[num_silent].keep_at >= 0) /* all rows of a pass, or none */
+        if (keeps)
             keep_kernel<<<(unsigned)num_loud, ELEMENT_THREADS, 0, s->stream>>>(
                 m->kept, s->logits, s->rows + num_silent, vocab);
     }
-    if (check(backend, cudaGetLastError()) != 0) return -1;
+    return check(backend, cudaGetLastError());
+}
+
+static int gpu_forward(lm_backend *backend, int which, const lm_row *rows, int32_t num_rows,
+                       int32_t num_silent, lm_pick pick) {
+    const gpu_state *s = (const gpu_state *)backend->state;
+    const int32_t num_loud = num_rows - num_silent;
+    const int keeps = num_loud > 0 && rows[num_silent].keep_at >= 0; /* all of a pass, or none */
+    note(backend, which == LM_TARGET ? "target" : "draft", num_loud, num_silent);
+    if (send(backend, s->rows, rows, (size_t)num_rows * sizeof *rows) != 0 ||
+        run_pass(backend, which, num_rows, num_silent, pick, keeps) != 0)
+        return -1;
     if ((pick.method == LM_PICK_CDF || pick.method == LM_PICK_GUMBEL) &&
-        sample(backend, which, rows + num_silent, num_loud, num_silent, pick) != 0)
+        (send_sample(backend, rows + num_silent, num_loud, pick) != 0 ||
+         draw(backend, sample_desc(s, which), num_loud, num_silent, pick) != 0))
         return -1;
     if (which == LM_DRAFT && s->limits.budget && num_loud > 0)
         return keep_confidence(backend, num_loud, num_silent);
@@ -528,10 +545,26 @@ static int gpu_spend(lm_backend *backend, int32_t num_seqs, int32_t *draft_len) 
     return fetch(backend, draft_len, s->cache.draft_len, (size_t)num_seqs * sizeof *draft_len);
 }
 
+/* The step is in s->in. */
+static int judge_and_count(lm_backend *backend, int32_t num_seqs) {
+    const gpu_state *s = (const gpu_state *)backend->state;
+    specv_accept_stats_desc stats = SPECV_ZERO;
+    note(backend, "verify", num_seqs, 0);
+    if (check_kit(backend, judge(s)) != 0) return -1;
+
+    stats.accumulate = 1;
+    stats.rows = verify_desc(s).rows;
+    stats.accepted_len = s->cache.accepted_len;
+    stats.num_emitted = s->cache.num_emitted;
+    stats.histogram = s->histogram;
+    stats.totals = s->totals;
+    note(backend, "accept_stats", num_seqs, 0);
+    return check_kit(backend, specv_accept_stats(&stats, s->stream));
+}
+
 static int gpu_verify(lm_backend *backend, const lm_step *step) {
     const gpu_state *s = (const gpu_state *)backend->state;
     const size_t bytes = (size_t)step->num_seqs * sizeof(int32_t);
-    specv_accept_stats_desc stats = SPECV_ZERO;
     step_in in;
     memset(&in, 0, sizeof in);
     in.num_active = step->num_seqs;
@@ -541,17 +574,7 @@ static int gpu_verify(lm_backend *backend, const lm_step *step) {
     memcpy(in.text_at, step->text_at, bytes);
     memcpy(in.seed, step->seed, (size_t)step->num_seqs * sizeof *in.seed);
     if (send(backend, s->in, &in, sizeof in) != 0) return -1;
-    note(backend, "verify", step->num_seqs, 0);
-    if (check_kit(backend, judge(s)) != 0) return -1;
-
-    stats.accumulate = 1;
-    stats.rows = verify_desc(s).rows;
-    stats.accepted_len = s->cache.accepted_len;
-    stats.num_emitted = s->cache.num_emitted;
-    stats.histogram = s->histogram;
-    stats.totals = s->totals;
-    note(backend, "accept_stats", step->num_seqs, 0);
-    return check_kit(backend, specv_accept_stats(&stats, s->stream));
+    return judge_and_count(backend, step->num_seqs);
 }
 
 /* ---- host: caches: the kit's work, but for the texts of FIXED, RAGGED, PAGED ----------------- */

@@ -199,19 +199,24 @@ static int32_t p_draft_pending(const lm_cycle *cycle) {
     return cycle->num_drafts > 0 ? cycle->behind : 0;
 }
 
-/* Pages for what the cycle will add. */
-static int p_reserve(lm_backend *backend, const lm_cycle *cycle) {
+/* Pages for what the cycle will add. What the host knows of it is in p->in. */
+static int p_take_pages(lm_backend *backend, const lm_cycle *cycle) {
     const lm_state *s = (const lm_state *)backend->state;
     const lm_particles *p = &s->particles;
-    const lm_cycle_in in = p_cycle_in(s, cycle);
-    if (send(backend, p->in, &in, sizeof in) != 0) return -1;
     for (int which = 0; which < LM_NUM_MODELS; which++) {
         specv_page_resize_desc d = lm_pool_resize(&s->cache, p, which, &s->models[which].kv);
         d.reserve =
             which == LM_TARGET ? 1 + cycle->num_drafts : p_draft_pending(cycle) + cycle->num_drafts;
-        if (P_CALL(page_resize, in.num_active, &d) != 0) return -1;
+        if (P_CALL(page_resize, cycle->num_groups * s->limits.particles, &d) != 0) return -1;
     }
     return 0;
+}
+
+static int p_reserve(lm_backend *backend, const lm_cycle *cycle) {
+    const lm_state *s = (const lm_state *)backend->state;
+    const lm_cycle_in in = p_cycle_in(s, cycle);
+    if (send(backend, s->particles.in, &in, sizeof in) != 0) return -1;
+    return p_take_pages(backend, cycle);
 }
 
 /* The bonus token comes from p^alpha: it takes the place of the one that rule SCORE drew from p,
@@ -239,17 +244,22 @@ static int p_draw_bonus(lm_backend *backend, const lm_cycle *cycle) {
 static int p_commit(lm_backend *backend, const lm_cycle *cycle) {
     const lm_state *s = (const lm_state *)backend->state;
     const lm_particles *p = &s->particles;
-    const int32_t n = s->limits.particles, rows = cycle->num_groups * n;
+    const int32_t rows = cycle->num_groups * s->limits.particles;
     const specv_append_kv_desc draft = lm_append_draft(&s->cache, p, p_draft_pending(cycle));
     const specv_append_kv_desc target =
         lm_append_target(&s->cache, p, &s->models[LM_TARGET].kv, s->scratch_planes);
+    if (P_CALL(append_kv, rows, &draft) != 0 || P_CALL(append_kv, rows, &target) != 0) return -1;
+    return commit_text(backend, rows);
+}
+
+/* How long texts are after the cycle. */
+static int p_send_text_len(lm_backend *backend, const lm_cycle *cycle) {
+    const lm_state *s = (const lm_state *)backend->state;
+    const int32_t n = s->limits.particles, rows = cycle->num_groups * n;
     int32_t text_len[LM_MAX_BATCH];
     for (int32_t row = 0; row < rows; row++)
         text_len[row] = cycle->len[row / n] + cycle->num_drafts + 1;
-    if (P_CALL(append_kv, rows, &draft) != 0 || P_CALL(append_kv, rows, &target) != 0 ||
-        commit_text(backend, rows) != 0)
-        return -1;
-    return p_send_ints(backend, p->text_len, text_len, rows);
+    return p_send_ints(backend, s->particles.text_len, text_len, rows);
 }
 
 /* Whatever went wrong in the cycle; and what its report wants. */
@@ -275,7 +285,8 @@ static int p_report(lm_backend *backend, lm_cycle *cycle) {
     return 0;
 }
 
-static int p_resample(lm_backend *backend, lm_cycle *cycle) {
+/* From scores to the particles of the next cycle. */
+static int p_select(lm_backend *backend, const lm_cycle *cycle) {
     const lm_state *s = (const lm_state *)backend->state;
     const lm_particles *p = &s->particles;
     const int32_t rows = cycle->num_groups * s->limits.particles;
@@ -284,9 +295,13 @@ static int p_resample(lm_backend *backend, lm_cycle *cycle) {
     const specv_reshuffle_desc reshuffle = lm_reshuffle(&s->cache, p);
     if (p->is_tempered && p_draw_bonus(backend, cycle) != 0) return -1;
     if (p_commit(backend, cycle) != 0 || P_CALL(particle_weights, rows, &weights) != 0 ||
-        P_CALL(resample_plan, cycle->num_groups, &plan) != 0 ||
-        P_CALL(reshuffle, cycle->num_groups, &reshuffle) != 0)
+        P_CALL(resample_plan, cycle->num_groups, &plan) != 0)
         return -1;
+    return P_CALL(reshuffle, cycle->num_groups, &reshuffle);
+}
+
+static int p_resample(lm_backend *backend, lm_cycle *cycle) {
+    if (p_send_text_len(backend, cycle) != 0 || p_select(backend, cycle) != 0) return -1;
     return p_report(backend, cycle);
 }
 

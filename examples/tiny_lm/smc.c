@@ -16,16 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct batch {
-    lm_cycle cycle;
-    int32_t num_particles, first; /* first: number of the first prompt */
-    int32_t len[LM_MAX_BATCH];    /* of the groups */
-    uint64_t seed[LM_MAX_BATCH], particle_seed[LM_MAX_BATCH];
-    double ess[LM_MAX_BATCH];
-    int32_t num_jobs[LM_MAX_BATCH], num_emitted[LM_MAX_BATCH];
-} batch;
-
-static int32_t num_slots(const batch *b) { return b->cycle.num_groups * b->num_particles; }
+static int32_t num_slots(const particle_batch *b) { return b->cycle.num_groups * b->num_particles; }
 
 /* Two particles must differ, and one must not draw its bonus tokens with the numbers that resampled
  * its request. A seed belongs to a place, not to the particle that is there. */
@@ -34,7 +25,7 @@ static uint64_t particle_seed(uint64_t request, int32_t particle) {
     return (uint64_t)r.x[1] << 32 | r.x[0];
 }
 
-static lm_row row_of(const engine *e, const batch *b, int32_t slot, int32_t pos) {
+static lm_row row_of(const engine *e, const particle_batch *b, int32_t slot, int32_t pos) {
     lm_row row;
     row.token_at = slot * e->limits.text_stride + pos;
     row.pick_at = row.keep_at = -1;
@@ -53,7 +44,7 @@ static const lm_pick no_pick = {LM_PICK_NONE, 0, 0};
 
 /* ---- a batch begins ------------------------------------------------------------------------- */
 
-static void prefill(engine *e, const batch *b, int which) {
+static void prefill(engine *e, const particle_batch *b, int which) {
     int32_t num_rows = 0;
     for (int32_t g = 0; g < b->cycle.num_groups; g++)
         for (int32_t pos = 0; pos + 1 < b->len[g]; pos++) {
@@ -65,7 +56,8 @@ static void prefill(engine *e, const batch *b, int which) {
     if (num_rows > 0) pass(e, which, num_rows, num_rows, no_pick);
 }
 
-static void start(engine *e, batch *b, const prompts *p, int32_t first, int32_t num_groups) {
+void start_particles(engine *e, particle_batch *b, const prompts *p, int32_t first,
+                     int32_t num_groups) {
     const int32_t n = e->limits.particles;
     memset(b, 0, sizeof *b);
     b->num_particles = n;
@@ -99,7 +91,7 @@ static void start(engine *e, batch *b, const prompts *p, int32_t first, int32_t 
 
 /* The first pass takes what the draft model lacks: the pending token, and before it the last draft
  * of the cycle before. */
-static void draft(engine *e, const batch *b) {
+static void draft(engine *e, const particle_batch *b) {
     for (int32_t k = 0; k < b->cycle.num_drafts; k++) {
         const lm_pick pick = {LM_PICK_CDF, SPECV_STREAM_DRAFT, k};
         int32_t num_rows = 0, num_silent;
@@ -119,7 +111,7 @@ static void draft(engine *e, const batch *b) {
 }
 
 /* The pending token and all drafts, whose KV rows wait in the scratch. */
-static void score(engine *e, const batch *b) {
+static void score(engine *e, const particle_batch *b) {
     int32_t draft_len[LM_MAX_BATCH], position[LM_MAX_BATCH], text_at[LM_MAX_BATCH];
     int32_t unused[LM_MAX_BATCH] = {0}, num_rows = 0;
     const lm_step step = {num_slots(b),     draft_len, position, unused, text_at,
@@ -143,7 +135,7 @@ static void score(engine *e, const batch *b) {
 }
 
 /* Every particle's caches against those of a fresh plain prefill of its text. */
-static void compare_caches(engine *e, engine *judge, const batch *b, smc_report *report) {
+static void compare_caches(engine *e, engine *judge, const particle_batch *b, smc_report *report) {
     for (int32_t slot = 0; slot < num_slots(b); slot++) {
         const int32_t len = b->len[slot / b->num_particles];
         must(e, e->backend.read_board(&e->backend, slot * e->limits.text_stride, e->text, len));
@@ -165,7 +157,8 @@ static void compare_caches(engine *e, engine *judge, const batch *b, smc_report 
     }
 }
 
-static void run_cycle(engine *e, engine *judge, batch *b, int32_t num_drafts, smc_report *report) {
+void run_cycle(engine *e, engine *judge, particle_batch *b, int32_t num_drafts,
+               smc_report *report) {
     lm_cycle *cycle = &b->cycle;
     cycle->num_drafts = num_drafts;
     must(e, e->backend.reserve(&e->backend, cycle));
@@ -191,7 +184,7 @@ static void run_cycle(engine *e, engine *judge, batch *b, int32_t num_drafts, sm
 
 /* ---- the end -------------------------------------------------------------------------------- */
 
-static void finish(engine *e, batch *b, int32_t *text, smc_report *report) {
+void finish_particles(engine *e, particle_batch *b, int32_t *text, smc_report *report) {
     int32_t picked[LM_MAX_BATCH], founder[LM_MAX_BATCH], whole;
     double log_z[LM_MAX_BATCH];
     const int32_t n = b->num_particles;
@@ -214,11 +207,11 @@ static void finish(engine *e, batch *b, int32_t *text, smc_report *report) {
 void decode_with_particles(engine *e, engine *judge, const prompts *p, int32_t first, int32_t count,
                            int32_t *text, smc_report *report) {
     const int32_t num_new = p->num_new[first]; /* of all */
-    batch b;
-    start(e, &b, p, first, count);
+    particle_batch b;
+    start_particles(e, &b, p, first, count);
     for (int32_t left = num_new, drafts; left > 0; left -= drafts + 1) {
         drafts = left - 1 < e->limits.gamma ? left - 1 : e->limits.gamma;
         run_cycle(e, judge, &b, drafts, report);
     }
-    finish(e, &b, text, report);
+    finish_particles(e, &b, text, report);
 }

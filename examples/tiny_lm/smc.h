@@ -8,6 +8,10 @@
 
 #include "engine.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef struct smc_report {
     int64_t cycles;                    /* of a request */
     int64_t resampled, replaced;       /* cycles that resampled; particles that were replaced */
@@ -28,6 +32,22 @@ typedef struct smc_report {
 void decode_with_particles(engine *e, engine *judge, const prompts *p, int32_t first, int32_t count,
                            int32_t *text, smc_report *report);
 
+/* Parts of that. Requests begin, with caches that hold all but the ends of their prompts; a cycle
+ * adds num_drafts + 1 tokens to all particles; a particle of each request is drawn, all leave. */
+typedef struct particle_batch {
+    lm_cycle cycle;
+    int32_t num_particles, first; /* first: number of the first prompt */
+    int32_t len[LM_MAX_BATCH];    /* of the groups */
+    uint64_t seed[LM_MAX_BATCH], particle_seed[LM_MAX_BATCH];
+    double ess[LM_MAX_BATCH];
+    int32_t num_jobs[LM_MAX_BATCH], num_emitted[LM_MAX_BATCH];
+} particle_batch;
+
+void start_particles(engine *e, particle_batch *b, const prompts *p, int32_t first,
+                     int32_t num_groups);
+void run_cycle(engine *e, engine *judge, particle_batch *b, int32_t num_drafts, smc_report *report);
+void finish_particles(engine *e, particle_batch *b, int32_t *text, smc_report *report);
+
 /* Another state of e's backend, for texts of e's: 8 at a time. */
 void open_judge(engine *judge, const engine *e, const lm_model *models);
 void close_judge(engine *judge);
@@ -40,4 +60,7 @@ double log_likelihood(engine *judge, const int32_t *text, const int32_t *from,
 uint64_t plain_fingerprint(engine *judge, int which, const int32_t *text, int32_t count);
 uint64_t slot_fingerprint(engine *e, int which, int32_t slot, int32_t count);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

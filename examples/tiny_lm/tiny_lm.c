@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_GAMMA = LM_MAX_GAMMA, MAX_TOKENS = 4095, MIN_PASS_ROWS = 64, MAX_PAGE_SIZE = 256 };
+enum { MAX_GAMMA = LM_MAX_GAMMA, MAX_TOKENS = 4095, MAX_PAGE_SIZE = 256 };
 enum { SMC_PARTICLES = 8, MAX_PROMPTS = 65536 };
 enum { LAW_TOKENS = 2, MIN_LAW_TEXTS = 20, MAX_LAW_TEXTS = 1000000 };
 
@@ -529,11 +529,6 @@ static int has_one_text(const engine *e) {
 }
 
 /* Zeroed, on the host. */
-static specv_emitted new_told(const engine *e, size_t num_tokens) {
-    const size_t bytes = lm_emitted_bytes(&e->sampling, num_tokens);
-    return lm_emitted_in(bytes ? allocate(bytes, 1) : NULL, &e->sampling, num_tokens);
-}
-
 static outcome new_outcome(const engine *e, int32_t count) {
     const size_t num_tokens = (size_t)count * (size_t)e->limits.max_seq;
     outcome result;
@@ -957,19 +952,8 @@ static lm_layout layout_of(const options *o, const lm_limits *limits, int32_t ki
     return layout;
 }
 
-/* Memory for every layout that will be used. */
-static void add_layout(lm_limits *limits, const lm_layout *layout) {
-    const int32_t columns = layout->num_pages * layout->page_size;
-    const int32_t table = (layout->max_columns + layout->page_size - 1) / layout->page_size;
-    if (limits->cache_columns < columns) limits->cache_columns = columns;
-    if (limits->text_stride < layout->max_columns) limits->text_stride = layout->max_columns;
-    if (limits->num_pages < layout->num_pages) limits->num_pages = layout->num_pages;
-    if (limits->table_size < limits->slots * table) limits->table_size = limits->slots * table;
-    if (layout->copies) limits->copies = 1;
-}
-
 static void lay_out(engine *e, const options *o, const prompts *p) {
-    lm_limits *limits = &e->limits;
+    const lm_limits *limits = &e->limits;
     int32_t max_text = 0, max_new = 0;
     for (int32_t i = 0; i < p->count; i++) {
         const int32_t length = p->length[i] + p->num_new[i];
@@ -978,22 +962,13 @@ static void lay_out(engine *e, const options *o, const prompts *p) {
     }
     if (!limits->particles) e->plain = layout_of(o, limits, LM_FIXED, max_text, max_new);
     e->speculative = layout_of(o, limits, o->window ? LM_FIXED : o->cache, max_text, max_new);
-    if (!limits->particles) add_layout(limits, &e->plain);
-    add_layout(limits, &e->speculative);
-    limits->prompt_at = limits->slots * limits->text_stride;
-    limits->draft_at = limits->prompt_at + limits->slots * limits->max_seq;
-    limits->target_at = limits->draft_at + limits->batch * limits->gamma;
-    limits->board_size = limits->target_at + limits->batch * (limits->gamma + 1);
 }
 
-static void open_engine(engine *e, const options *o, const lm_model *models, const prompts *p,
-                        int32_t max_seq) {
+static void set_engine(engine *e, const options *o, const prompts *p, int32_t max_seq) {
     const int32_t num_texts = o->check_law ? o->check_law : p->count;
     lm_limits *limits = &e->limits;
     choose_backend(e, o->backend);
     e->show_progress = !o->quiet;
-    e->target = models[LM_TARGET].dims;
-    e->draft = models[LM_DRAFT].dims;
     e->drafter = o->drafter;
     e->seed = o->seed;
     if (o->continuous) e->schedule = SCHEDULE_CONTINUOUS;
@@ -1018,16 +993,7 @@ static void open_engine(engine *e, const options *o, const lm_model *models, con
     limits->gamma = o->gamma;
     limits->budget = o->budget;
     limits->max_seq = max_seq;
-    limits->max_rows = limits->batch * (limits->gamma + 1);
-    if (limits->max_rows < MIN_PASS_ROWS) limits->max_rows = MIN_PASS_ROWS;
     lay_out(e, o, p);
-    e->rows = (lm_row *)allocate((size_t)limits->max_rows, sizeof *e->rows);
-    e->told = new_told(e, (size_t)limits->batch * ((size_t)limits->gamma + 1));
-    e->kv = (float *)allocate((size_t)max_seq * (size_t)e->target.d_model, sizeof *e->kv);
-    e->text = (int32_t *)allocate((size_t)limits->text_stride, sizeof *e->text);
-    e->columns = (int32_t *)allocate((size_t)limits->slots * (size_t)max_seq, sizeof *e->columns);
-    must(e, e->backend.open(&e->backend, models, limits, &e->sampling));
-    e->last_progress = e->backend.seconds(&e->backend);
 }
 
 int main(int argc, char **argv) {
@@ -1048,7 +1014,8 @@ int main(int argc, char **argv) {
     for (int32_t i = 0; i < p.count && o.vary_tokens; i++) p.num_new[i] -= o.tokens * (i % 4) / 5;
     if (o.sort) sort_prompts(&p);
     repeat_prompts(&p, o.replicates);
-    open_engine(&e, &o, models, &p, max_seq);
+    set_engine(&e, &o, &p, max_seq);
+    open_engine(&e, models);
 
     if (o.likelihood) open_judge(&judge, &e, models);
     if (o.rule == SPECV_RULE_SCORE)
@@ -1057,12 +1024,7 @@ int main(int argc, char **argv) {
         status = o.check_law ? check_law(&e, &o, &p) : decode_all(&e, &judge, &o, &p);
     if (o.likelihood) close_judge(&judge);
 
-    e.backend.close(&e.backend);
-    free(e.rows);
-    free(e.told.logprob);
-    free(e.kv);
-    free(e.text);
-    free(e.columns);
+    close_engine(&e);
     free(p.bytes);
     free((void *)p.start);
     free(p.length);
