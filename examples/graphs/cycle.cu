@@ -223,6 +223,15 @@ int cycle_step_particles(void *what, int rows, cudaStream_t stream) {
 
 /* ---- before and after ------------------------------------------------------------------------ */
 
+void cycle_load_models(lm_model models[LM_NUM_MODELS], const char *folder) {
+    const char *const names[] = {"target.bin", "draft.bin"};
+    char path[4096], message[256];
+    for (int i = 0; i < LM_NUM_MODELS; i++) {
+        (void)snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        if (lm_load(&models[i], path, message, sizeof message) != 0) die("", message);
+    }
+}
+
 void cycle_set_engine(engine *e, int on_gpu, int32_t rule, int32_t requests, int32_t particles,
                       int32_t gamma, int32_t max_text) {
     lm_limits *limits = &e->limits;
@@ -296,6 +305,12 @@ int cycle_lengths(const cycle *c, int32_t *len) {
     lm_backend *backend = &c->e->backend;
     const size_t bytes = (size_t)c->s->limits.slots * sizeof *len;
     return say(backend, fetch(backend, len, c->state->len, bytes));
+}
+
+int cycle_free_pages(const cycle *c, int32_t *num_free, int32_t *all) {
+    lm_backend *backend = &c->e->backend;
+    *all = c->s->cache.layout.num_pages;
+    return say(backend, fetch(backend, num_free, c->s->cache.num_free, sizeof *num_free));
 }
 
 int cycle_leave(cycle *c, const uint8_t *leave, cudaStream_t stream) {

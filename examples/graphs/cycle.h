@@ -27,6 +27,8 @@ enum {
 
 typedef struct cycle cycle;
 
+/* target.bin and draft.bin of that folder. */
+void cycle_load_models(lm_model models[LM_NUM_MODELS], const char *folder);
 /* An engine for `requests` at once, of texts up to max_text tokens, or with particles for that many
    requests of so many particles. Drafts come from the small model; caches are paged. */
 void cycle_set_engine(engine *e, int on_gpu, int32_t rule, int32_t requests, int32_t particles,
@@ -41,6 +43,8 @@ const cycle_report *cycle_report_of(const cycle *c); /* device memory */
 
 /* The sequences that start_batch has made become the live rows; nobody else is there. */
 int cycle_admit(cycle *c, const sequence *seqs, int32_t count);
+/* Pages of the pool that nobody owns, when all work is done; *all: how many there are. */
+int cycle_free_pages(const cycle *c, int32_t *num_free, int32_t *all);
 /* Length of each slot's text, when all work is done. */
 int cycle_lengths(const cycle *c, int32_t *len);
 /* In stream order: rows of slots with leave[slot] are gone from the next step on. leave: [slots] in

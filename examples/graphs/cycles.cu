@@ -237,14 +237,9 @@ static int particles(const lm_model *models) {
 }
 
 int main(int argc, char **argv) {
-    const char *const names[] = {"target.bin", "draft.bin"};
     lm_model models[LM_NUM_MODELS];
-    char path[4096], message[256];
     if (argc != 2) die("usage", "graphs_cycles FOLDER_OF_tiny_lm");
-    for (int i = 0; i < LM_NUM_MODELS; ++i) {
-        (void)snprintf(path, sizeof path, "%s/%s", argv[1], names[i]);
-        if (lm_load(&models[i], path, message, sizeof message) != 0) die("", message);
-    }
+    cycle_load_models(models, argv[1]);
     const int good = rejection(models) & particles(models);
     printf(good ? "OK\n" : "MISMATCH\n");
     for (int i = 0; i < LM_NUM_MODELS; ++i) lm_free(&models[i]);

@@ -45,6 +45,8 @@ struct Stream {
 
 struct Event {
   std::chrono::steady_clock::time_point time;
+  cudaStream_t stream = nullptr; // that it was recorded in
+  uint64_t copies = 0;           // the mark of those before it
   bool recorded = false, timing = true;
   std::shared_ptr<Capture> capture;
   Nodes last;
@@ -74,6 +76,8 @@ cudaError_t refuseImplicit() {
     }
   return cudaSuccess;
 }
+
+cudaStream_t taskStream = nullptr;
 
 cudaError_t runTask(const std::string &kind, const Task &task) {
   cudaError_t error = task();
@@ -134,6 +138,12 @@ cudaError_t synchronise() {
 
 } // namespace
 
+cudaStream_t runningStream() { return taskStream; }
+bool waitsFor(cudaStream_t stream, cudaStream_t other) {
+  return &streamOf(stream) == &streamOf(other) ||
+         (streamOf(stream).isLegacy && streamOf(other).isBlocking);
+}
+
 bool isCapturing(cudaStream_t stream) { return streamOf(stream).capture != nullptr; }
 
 cudaError_t refuseDuringCapture(const char *what) {
@@ -154,7 +164,10 @@ cudaError_t enqueue(cudaStream_t handle, const char *kind, Task task) {
   Stream &stream = streamOf(handle);
   if (stream.isLegacy)
     if (cudaError_t error = refuseImplicit()) return error;
-  if (!stream.capture) return runTask(kind, task);
+  if (!stream.capture) {
+    taskStream = handle;
+    return runTask(kind, task);
+  }
   if (stream.capture->invalid) return result(cudaErrorStreamCaptureInvalidated);
   std::vector<Node> &nodes = stream.capture->graph.nodes;
   nodes.push_back({kind, std::move(task), stream.last});
@@ -193,6 +206,7 @@ cudaError_t cudaStreamGetFlags(cudaStream_t stream, unsigned *flags) {
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   if (!stream || streamOf(stream).isLegacy) return result(cudaErrorInvalidResourceHandle);
   if (Stream *s = reinterpret_cast<Stream *>(stream); s->capture) s->capture->streams.erase(s);
+  deliverCopies(stream, copiesOnTheirWay());
   delete reinterpret_cast<Stream *>(stream);
   return cudaSuccess;
 }
@@ -201,11 +215,13 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     streamOf(stream).capture->invalid = true;
     return result(cudaErrorStreamCaptureUnsupported);
   }
+  deliverCopies(stream, copiesOnTheirWay());
   return synchronise();
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) { return cudaStreamSynchronize(stream); }
 cudaError_t cudaDeviceSynchronize() {
   if (cudaError_t error = refuseDuringCapture("cudaDeviceSynchronize")) return error;
+  deliverAllCopies();
   return synchronise();
 }
 
@@ -232,6 +248,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle) {
   e.last = stream.last;
   if (!stream.capture) {
     e.time = std::chrono::steady_clock::now();
+    e.stream = handle;
+    e.copies = copiesOnTheirWay();
     e.recorded = true;
   }
   return cudaSuccess;
@@ -244,6 +262,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     eventOf(event).capture->invalid = true;
     return result(cudaErrorCapturedEvent);
   }
+  deliverCopies(eventOf(event).stream, eventOf(event).copies);
   return synchronise();
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) { return cudaEventSynchronize(event); }
@@ -258,7 +277,10 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned
   Turn turn;
   Stream &stream = streamOf(handle);
   const Event &e = eventOf(event);
-  if (!e.capture && !stream.capture) return cudaSuccess; // everything before is done already
+  if (!e.capture && !stream.capture) { // everything before is done already
+    shareCopies(e.stream, e.copies, handle);
+    return cudaSuccess;
+  }
   if (!e.capture) { // a capturing stream must not wait for uncaptured work
     stream.capture->invalid = true;
     return result(cudaErrorStreamCaptureIsolation);

@@ -82,6 +82,15 @@ cudaError_t enqueue(cudaStream_t stream, const char *kind, Task task);
 bool isCapturing(cudaStream_t stream);
 cudaError_t refuseDuringCapture(const char *what); // cudaSuccess when nothing is being captured
 
+cudaStream_t runningStream();                           // of the task that runs now
+bool waitsFor(cudaStream_t stream, cudaStream_t other); // without being told to
+
+// memory.cpp: the copies of option late=1 that have not arrived, oldest first.
+uint64_t copiesOnTheirWay();                            // a mark: of all that were made until now
+void deliverCopies(cudaStream_t stream, uint64_t mark); // that it waits for, older than the mark
+void shareCopies(cudaStream_t from, uint64_t mark, cudaStream_t with); // it waits for them, too
+void deliverAllCopies();
+
 // launch.cpp
 KernelHandle *kernelFor(const void *function);
 

@@ -27,6 +27,7 @@ struct Options {
   uint32_t residentBlocks = 16;
   BlockOrder order = BlockOrder::Ascending;
   bool weakMemory = false; // global stores reach other blocks late and out of order unless fenced
+  bool lateCopies = false; // asynchronous copies reach pinned memory when the host waits for them
   bool sharedRaces = true;
   bool globalRaces = true;
   bool uninitialised = true;
