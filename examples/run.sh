@@ -27,10 +27,13 @@ else
   backend="none: neither a GPU nor ptxrun"
 fi
 
-build() { # name, sources...: strict, so that an example never is somebody's first warning
-  local name=$1; shift
+compile() { # strict, so that an example never is somebody's first warning
   nvcc -arch="$arch" -std=c++17 -O2 ${interpretable:-} -Werror all-warnings \
-    -Xcompiler "${warnings// /,}" -I "$headers" -o "$out/$name" "$@"
+    -Xcompiler "${warnings// /,}" -I "$headers" "$@"
+}
+build() { # name, sources...
+  local name=$1; shift
+  compile -o "$out/$name" "$@"
 }
 # What most of the compiler's time goes to, where it is not called.
 fewer=-DSPECVERIFY_NO_SAMPLE
@@ -53,10 +56,37 @@ build_07_lm_head() { build "$1" "$here/07_lm_head.cu"; }
 build_08_step() { build "$1" "$here/08_step.cu"; }
 build_09_api_request() { build "$1" "$here/09_api_request.cu"; }
 
+# Programs of several files share the kit, and what they have of tiny_lm; built when the first of them
+# is.
+have() { # name, command...: builds $out/name.o, once a run
+  local name=$1; shift
+  [ -n "${built[$name]:-}" ] || { "$@" -c -o "$out/$name.o" && built[$name]=1; }
+}
+declare -A built
+have_kit() { have kit compile "$here/graphs/kit.cu"; }
+have_cycle() {
+  local part
+  for part in model cpu engine smc judge; do
+    have $part gcc -std=c99 -O3 -ffp-contract=off $warnings -Werror -I "$headers" \
+      "$here/tiny_lm/$part.c" || return
+  done
+  have cycle compile -Xcompiler -ffp-contract=off "$here/graphs/cycle.cu"
+}
+build_with_cycle() { # name, source
+  have_kit && have_cycle &&
+    build "$1" "$2" "$out"/{kit,cycle,model,cpu,engine,smc,judge}.o
+}
+build_graphs_verify() { have_kit && build "$1" "$here/graphs/verify.cu" "$out/kit.o"; }
+build_graphs_cycles() { build_with_cycle "$1" "$here/graphs/cycles.cu"; }
+build_overlap_overlap() { build_with_cycle "$1" "$here/overlap/overlap.cu"; }
+arguments_graphs_cycles=$here/tiny_lm
+arguments_overlap_overlap=$here/tiny_lm
+
 execute() {
   if [ "$backend" = ptxrun ]; then
-    # ptxrun asks for and returns much memory: let malloc keep it.
-    LD_LIBRARY_PATH="$ptxrun:${LD_LIBRARY_PATH:-}" PTXRUN_EXIT=1 PTXRUN_QUIET=1 \
+    # late=1: who does not wait for a copy, does not have it. ptxrun asks for and returns much memory:
+    # let malloc keep it.
+    LD_LIBRARY_PATH="$ptxrun:${LD_LIBRARY_PATH:-}" PTXRUN_EXIT=1 PTXRUN_QUIET=1 PTXRUN_OPTS=late=1 \
       MALLOC_MMAP_THRESHOLD_=1073741824 MALLOC_TRIM_THRESHOLD_=4294967296 "$@"
   else
     "$@"
@@ -65,17 +95,18 @@ execute() {
 
 passed=0 failed=0 skipped=0
 for name in 01_launch 02_in_your_kernel 03_plain_c 03_ref_only 04_graph 05_sample 06_replay \
-  07_lm_head 08_step 09_api_request; do
+  07_lm_head 08_step 09_api_request graphs/verify graphs/cycles overlap/overlap; do
   [[ $name =~ ${1:-.} ]] || continue
   if [ $name != 03_ref_only ] && [[ $backend == none* ]]; then
     skipped=$((skipped + 1)); echo "skipped $name: ${backend#none: }"; continue
   fi
-  if "build_$name" $name >"$out/$name.log" 2>&1 &&
-    execute "$out/$name" >"$out/$name.stdout" 2>>"$out/$name.log" &&
-    diff -u "$here/$name.expected" "$out/$name.stdout" >>"$out/$name.log"; then
+  id=${name//\//_} arguments=arguments_${name//\//_}
+  if "build_$id" $id >"$out/$id.log" 2>&1 &&
+    execute "$out/$id" ${!arguments:+"${!arguments}"} >"$out/$id.stdout" 2>>"$out/$id.log" &&
+    diff -u "$here/$name.expected" "$out/$id.stdout" >>"$out/$id.log"; then
     passed=$((passed + 1)); echo "passed  $name"
   else
-    failed=$((failed + 1)); echo "FAILED  $name"; tail -20 "$out/$name.log"
+    failed=$((failed + 1)); echo "FAILED  $name"; tail -20 "$out/$id.log"
   fi
 done
 if [[ pytorch =~ ${1:-.} ]]; then

@@ -59,10 +59,10 @@ static __global__ void begin_step(cycle_state *state, step_in *in, cycle_report 
     in->seed[row] = state->seed[slot];
 }
 
-/* The rows of a pass: the target's, [rows][gamma + 1], or those of draft k. Before draft 0 the draft
-   model is fed the token before the pending one, which it lacks if all drafts were accepted; if not,
-   it makes the KV row that is there once more, the same bits. Rows of padding run beside the others
-   in the part of the verify scratch that is theirs. slot null: row r is in slot r. */
+/* The rows of a pass: the target's, [rows][gamma + 1], or those of draft k. Before draft 0 the
+   draft model is fed the token before the pending one, which it lacks if all drafts were accepted;
+   if not, it makes the KV row that is there once more, the same bits. Rows of padding run beside
+   the others in the part of the verify scratch that is theirs. slots null: row r is in slot r. */
 static __global__ void make_rows(lm_row *rows, const step_in *in, const int32_t *slots,
                                  lm_limits limits, int num_rows, int which, int k, int keeps) {
     const int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
@@ -245,7 +245,7 @@ void cycle_set_engine(engine *e, int on_gpu, int32_t rule, int32_t requests, int
     e->sampling.by_choice = rule == SPECV_RULE_GREEDY;
     e->sampling.temperature = e->sampling.by_choice ? 0 : 0.8f;
     e->sampling.use_draft_logits = rule == SPECV_RULE_TOKEN || rule == SPECV_RULE_BLOCK;
-    if (particles) e->sampling.alpha = 1, e->sampling.threshold = 0.7;
+    if (particles) e->sampling.alpha = 1, e->sampling.threshold = 0.9;
     limits->batch = limits->slots = particles ? requests * particles : requests;
     limits->particles = particles, limits->gamma = gamma;
     limits->max_seq = max_text + gamma; /* drafts behind a text's end are made, and not judged */

@@ -47,12 +47,12 @@ int cycle_admit(cycle *c, const sequence *seqs, int32_t count);
 int cycle_free_pages(const cycle *c, int32_t *num_free, int32_t *all);
 /* Length of each slot's text, when all work is done. */
 int cycle_lengths(const cycle *c, int32_t *len);
-/* In stream order: rows of slots with leave[slot] are gone from the next step on. leave: [slots] in
-   pinned memory, unchanged until the copy is done. */
+/* In stream order: rows of slots with leave[slot] are gone from the next step on. leave [slots]:
+   pinned, unchanged until the copy is done. */
 int cycle_leave(cycle *c, const uint8_t *leave, cudaStream_t stream);
 
-/* Both are a graph_step of buckets.h; what: the cycle. A step of up to `rows` live rows; rows beyond
-   the live ones are padding. */
+/* Both are a graph_step of buckets.h; what: the cycle. A step of up to `rows` live rows; those
+   beyond the live ones are padding. */
 int cycle_step(void *what, int rows, cudaStream_t stream);
 /* The same for particles, of rows / particles requests; run_cycle has been called once, with gamma
    drafts, so the draft model lacks two tokens of each, always. */

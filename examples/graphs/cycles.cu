@@ -2,9 +2,16 @@
    graph for each power of two, replayed without a word to or from the host, against eager cycles of
    the exact batch and against tiny_lm's own engine on the CPU.
 
-       ../run.sh graphs_cycles      builds it; ./graphs_cycles FOLDER_OF_tiny_lm
+       bash ../run.sh graphs/cycles (README.md has the command alone); ./cycles FOLDER_OF_tiny_lm
 
-EXPECTED */
+   rule token:
+     batch 1:  9 tokens, eager rows 1 1 1, 4 replays of 1 rows, 100 nodes: same texts, clean loop
+     batch 2: 13 tokens, eager rows 2 2 1, 4 replays of 2 rows, 100 nodes: same texts, clean loop
+     batch 3: 20 tokens, eager rows 3 3 2, 4 replays of 4 rows, 100 nodes: same texts, clean loop
+   particles:
+     batch 1: 2 replays of 2 rows, 84 nodes, at last 1 of 2 particles replaced: the same, clean loop
+     batch 3: 2 replays of 8 rows, 84 nodes, at last 3 of 6 particles replaced: the same, clean loop
+   OK */
 #include <cuda_runtime.h>
 #include "watch.h"
 #include "buckets.h"
@@ -12,10 +19,10 @@ EXPECTED */
 #include <stdlib.h>
 #include <string.h>
 
-enum { REQUESTS = 3, GAMMA = 3, PARTICLES = 3, SMC_GAMMA = 2, SMC_STEPS = 2, MAX_TEXT = 24 };
+enum { REQUESTS = 3, GAMMA = 3, PARTICLES = 2, SMC_GAMMA = 2, SMC_STEPS = 2, MAX_TEXT = 24 };
 
 static const char *starts[REQUESTS] = {"And", "Who is", "Let us"};
-static int32_t lengths[REQUESTS] = {3, 6, 6}, new_tokens[REQUESTS] = {12, 6, 9};
+static int32_t lengths[REQUESTS] = {3, 6, 6}, new_tokens[REQUESTS] = {9, 4, 7};
 static int32_t particle_tokens[REQUESTS]; /* SMC: all requests as many */
 
 static const prompts requests = {NULL, starts, lengths, new_tokens, REQUESTS};
@@ -78,7 +85,7 @@ static size_t nodes_of(runner *r, int rows) {
     return count;
 }
 
-/* ---- rule TOKEN: accepted lengths differ, requests end and leave ------------------------------ */
+/* ---- rule TOKEN: accepted lengths differ, requests end and leave ----------------------------- */
 
 typedef struct texts {
     int32_t text[REQUESTS][MAX_TEXT + GAMMA]; /* as outcome.text of an engine for such texts */
@@ -158,10 +165,10 @@ static int rejection(const lm_model *models) {
         for (int t = 0; t < steps; ++t) rows += live[t];
         for (int i = 0; i < count; ++i) tokens += new_tokens[i];
         good = good && equal && clean && report->fault == 0 && report->num_rows == 0;
-        printf("  batch %d: %d tokens in %d cycles of", count, tokens, steps);
+        printf("  batch %d: %2d tokens, eager rows", count, tokens);
         for (int t = 0; t < steps; ++t) printf(" %d", live[t]);
-        printf(" rows, %d replays of the graph of %d (%zu nodes): %s, %s\n", steps + 1, bucket,
-               nodes_of(&gpu, bucket), equal ? "the same texts" : "OTHER texts",
+        printf(", %d replays of %d rows, %zu nodes: %s, %s\n", steps + 1, bucket,
+               nodes_of(&gpu, bucket), equal ? "same texts" : "OTHER texts",
                clean ? "clean loop" : "UNCLEAN loop");
     }
     free(report);
@@ -170,7 +177,7 @@ static int rejection(const lm_model *models) {
     return good;
 }
 
-/* ---- particles: lengths are the same for all, weights and pages are not ------------------------ */
+/* ---- particles: lengths are the same for all, weights and pages are not ---------------------- */
 
 typedef struct clouds {
     int32_t board[REQUESTS * PARTICLES]
@@ -225,10 +232,11 @@ static int particles(const lm_model *models) {
         clean = decode(&gpu, count, REPLAYED, bucket * PARTICLES, &replayed) && clean;
         const int equal = same(&host, &alone) && same(&alone, &replayed);
         good = good && equal && clean;
-        printf("  batch %d: %d of %d particles replaced in cycle %d, %d replays of the graph of %d "
-               "(%zu nodes): %s, %s\n",
-               count, (int)alone.replaced, count * PARTICLES, SMC_STEPS + 1, SMC_STEPS, bucket,
-               nodes_of(&gpu, bucket * PARTICLES), equal ? "the same particles" : "OTHER particles",
+        printf("  batch %d: %d replays of %d rows, %zu nodes, at last %d of %d particles replaced: "
+               "%s, "
+               "%s\n",
+               count, SMC_STEPS, bucket * PARTICLES, nodes_of(&gpu, bucket * PARTICLES),
+               (int)alone.replaced, count * PARTICLES, equal ? "the same" : "OTHERS",
                clean ? "clean loop" : "UNCLEAN loop");
     }
     close_runner(&gpu);
@@ -238,7 +246,7 @@ static int particles(const lm_model *models) {
 
 int main(int argc, char **argv) {
     lm_model models[LM_NUM_MODELS];
-    if (argc != 2) die("usage", "graphs_cycles FOLDER_OF_tiny_lm");
+    if (argc != 2) die("usage", "cycles FOLDER_OF_tiny_lm");
     cycle_load_models(models, argv[1]);
     const int good = rejection(models) & particles(models);
     printf(good ? "OK\n" : "MISMATCH\n");

@@ -3,9 +3,17 @@
    request that the host ends (a stop string: the device knows no text) has one step more in flight,
    of which nothing is emitted and nobody else notices.
 
-       ../run.sh overlap            builds it; ./overlap FOLDER_OF_tiny_lm
+       bash ../run.sh overlap (README.md has the command alone); ./overlap FOLDER_OF_tiny_lm
 
-EXPECTED */
+   one deep: graphs of 4 4 2 2 2, 0 rows late with 0 tokens, clean loop
+   two deep: graphs of 4 4 4 2 2 2, 2 rows late with 5 tokens, clean loop
+   two deep: the same texts as one deep, those of plain requests up to their stop strings
+   what came late: not emitted, its pages free
+     And they were u
+     Who is the
+     Let us God
+     But thy glory.
+   OK */
 #include <cuda_runtime.h>
 #include "../graphs/watch.h"
 #include "../graphs/buckets.h"
@@ -19,7 +27,9 @@ static const char *starts[REQUESTS] = {"And", "Who is", "Let us", "But"};
 static int32_t lengths[REQUESTS] = {3, 6, 6, 3};
 static int32_t new_tokens[REQUESTS] = {NEW_TOKENS, NEW_TOKENS, NEW_TOKENS, NEW_TOKENS};
 static const prompts requests = {NULL, starts, lengths, new_tokens, REQUESTS};
-static const char *const stop[REQUESTS] = {"", "", "", ""};
+/* Where the host ends a text; the device goes on until it has all new tokens. */
+static const char *const stops[REQUESTS] = {NULL, "the", "God", "."};
+static const char *const no_stops[REQUESTS] = {NULL, NULL, NULL, NULL};
 
 #define CUDA(call)                                                                                 \
     do {                                                                                           \
@@ -82,7 +92,7 @@ static void enqueue(pipeline *p, int t, int rows, const uint8_t *gone, int slots
 }
 
 /* The results of step t, when they are there: text, and who has come to an end. */
-static void handle(pipeline *p, int t, run *r, uint8_t *gone) {
+static void handle(pipeline *p, int t, const char *const *stop, run *r, uint8_t *gone) {
     const cycle_report *report = p->report[t % MAX_DEPTH];
     CUDA(cudaEventSynchronize(p->done[t % MAX_DEPTH]));
     if (report->fault) die("step", "fault");
@@ -96,45 +106,78 @@ static void handle(pipeline *p, int t, run *r, uint8_t *gone) {
         for (int j = 0; j < count && !gone[slot]; ++j) {
             const size_t len = strlen(text);
             text[len] = (char)report->token[row * (GAMMA + 1) + j];
-            gone[slot] = (stop[slot][0] && strstr(text + lengths[slot], stop[slot])) ||
+            gone[slot] = (stop[slot] && strstr(text + lengths[slot], stop[slot])) ||
                          (int)len + 1 == lengths[slot] + new_tokens[slot];
         }
     }
 }
 
-static int bucket_for(const uint8_t *gone, int count) {
+static int bucket_for(const uint8_t *gone) {
     int live = 0;
-    for (int slot = 0; slot < count; ++slot) live += !gone[slot];
+    for (int slot = 0; slot < REQUESTS; ++slot) live += !gone[slot];
     return live ? bucket_of(POWERS_OF_TWO, live) : 0;
 }
 
-/* Requests 0 .. count-1. depth 1: each step's results are handled before the next step begins. */
-static void decode(engine *e, pipeline *p, int count, int depth, run *r) {
+/* All requests. depth 1: each step's results are handled before the next step begins. */
+static void decode(engine *e, pipeline *p, int depth, const char *const *stop, run *r) {
     uint8_t gone[LM_MAX_BATCH] = {0};
     int before[WATCH_KINDS], t, rows;
     sequence seqs[LM_MAX_BATCH];
     memset(r, 0, sizeof *r);
-    start_batch(e, &e->speculative, &requests, 0, count, seqs);
-    if (cycle_admit(p->c, seqs, count) != 0) die("cycle_admit", "failed");
-    for (int slot = 0; slot < count; ++slot) strcpy(r->text[slot], starts[slot]);
+    start_batch(e, &e->speculative, &requests, 0, REQUESTS, seqs);
+    if (cycle_admit(p->c, seqs, REQUESTS) != 0) die("cycle_admit", "failed");
+    for (int slot = 0; slot < REQUESTS; ++slot) strcpy(r->text[slot], starts[slot]);
     CUDA(cudaStreamSynchronize(p->stream));
-    for (rows = 1; rows <= bucket_of(POWERS_OF_TWO, count); rows *= 2) {
+    for (rows = 1; rows <= bucket_of(POWERS_OF_TWO, REQUESTS); rows *= 2) {
         cudaGraphExec_t exec;
         CUDA(pool_get(&p->graphs, rows, cycle_step, p->c, p->stream, &exec));
     }
     memcpy(before, watched, sizeof before);
-    for (t = 0; (rows = bucket_for(gone, count)) > 0; ++t) {
+    for (t = 0; (rows = bucket_for(gone)) > 0; ++t) {
         r->rows[t] = rows;
         enqueue(p, t, rows, gone, e->limits.slots);
-        if (t >= depth - 1) handle(p, t - depth + 1, r, gone);
+        if (t >= depth - 1) handle(p, t - depth + 1, stop, r, gone);
     }
     for (int rest = t - depth + 1; rest < t; ++rest)
-        if (rest >= 0) handle(p, rest, r, gone);
+        if (rest >= 0) handle(p, rest, stop, r, gone);
     r->steps = t;
     r->clean = watched[WATCH_MEMORY] == before[WATCH_MEMORY] &&
                watched[WATCH_GRAPH] == before[WATCH_GRAPH] &&
                watched[WATCH_COPY] - before[WATCH_COPY] == 2 * t &&
                watched[WATCH_WAIT] - before[WATCH_WAIT] == t;
+}
+
+/* Is every page free once the last ones have left? One more step, of nobody, lets them. */
+static int all_pages_free(engine *e, pipeline *p, int t) {
+    uint8_t gone[LM_MAX_BATCH];
+    int32_t num_free, all;
+    memset(gone, 1, sizeof gone);
+    enqueue(p, t, 1, gone, e->limits.slots);
+    if (cycle_free_pages(p->c, &num_free, &all) != 0) die("cycle_free_pages", "failed");
+    return num_free == all && p->report[t % MAX_DEPTH]->num_rows == 0;
+}
+
+/* The text as it was without stop strings, up to the first one. */
+static int is_cut(const char *text, const char *whole, int prompt, const char *stop) {
+    const char *const found = stop ? strstr(whole + prompt, stop) : NULL;
+    const size_t len = found ? (size_t)(found - whole) + strlen(stop) : strlen(whole);
+    return strlen(text) == len && memcmp(text, whole, len) == 0;
+}
+
+/* What tiny_lm's own engine writes on the CPU, which knows no stop strings either. */
+static int is_of_engine(const lm_model *models, const run *whole) {
+    static int32_t text[REQUESTS][MAX_TEXT + GAMMA];
+    const outcome result = {0, text[0], NULL, SPECV_ZERO};
+    engine cpu;
+    int same = 1;
+    cycle_set_engine(&cpu, 0, SPECV_RULE_TOKEN, REQUESTS, 0, GAMMA, MAX_TEXT);
+    open_engine(&cpu, models);
+    decode_speculatively(&cpu, &requests, 0, REQUESTS, &result);
+    close_engine(&cpu);
+    for (int i = 0; i < REQUESTS; ++i)
+        for (int pos = 0; pos < lengths[i] + new_tokens[i]; ++pos)
+            same = same && text[i][pos] == (unsigned char)whole->text[i][pos];
+    return same;
 }
 
 static void print_run(const char *name, const run *r) {
@@ -146,7 +189,7 @@ static void print_run(const char *name, const run *r) {
 
 int main(int argc, char **argv) {
     lm_model models[LM_NUM_MODELS];
-    static run one_deep, two_deep;
+    static run whole, one_deep, two_deep; /* whole: without stop strings */
     engine e;
     pipeline p;
     if (argc != 2) die("usage", "overlap FOLDER_OF_tiny_lm");
@@ -154,12 +197,27 @@ int main(int argc, char **argv) {
     cycle_set_engine(&e, 1, SPECV_RULE_TOKEN, REQUESTS, 0, GAMMA, MAX_TEXT);
     open_engine(&e, models);
     open_pipeline(&p, &e);
-    decode(&e, &p, REQUESTS, 1, &one_deep);
-    decode(&e, &p, REQUESTS, 2, &two_deep);
+    decode(&e, &p, 1, no_stops, &whole);
+    decode(&e, &p, 1, stops, &one_deep);
+    decode(&e, &p, 2, stops, &two_deep);
+    const int freed = all_pages_free(&e, &p, two_deep.steps);
+
+    int cut = is_of_engine(models, &whole);
+    for (int i = 0; i < REQUESTS; ++i)
+        cut = cut && is_cut(two_deep.text[i], whole.text[i], lengths[i], stops[i]);
+    const int same = memcmp(one_deep.text, two_deep.text, sizeof one_deep.text) == 0;
+    const int harmless = one_deep.late_tokens == 0 && two_deep.late_tokens > 0 && freed;
     print_run("one deep", &one_deep);
     print_run("two deep", &two_deep);
-    for (int i = 0; i < REQUESTS; ++i) printf("[%s]\n", two_deep.text[i]);
+    printf("two deep: %s as one deep, %s\n", same ? "the same texts" : "OTHER texts",
+           cut ? "those of plain requests up to their stop strings"
+               : "NOT cut where they should be");
+    printf("what came late: %s\n", harmless ? "not emitted, its pages free" : "NOT harmless");
+    for (int i = 0; i < REQUESTS; ++i) printf("  %s\n", two_deep.text[i]);
+    const int good = same && cut && harmless && one_deep.clean && two_deep.clean;
+    printf(good ? "OK\n" : "MISMATCH\n");
     close_pipeline(&p);
     close_engine(&e);
-    return 0;
+    for (int i = 0; i < LM_NUM_MODELS; ++i) lm_free(&models[i]);
+    return good ? 0 : 1;
 }

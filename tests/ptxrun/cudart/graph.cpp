@@ -376,6 +376,18 @@ cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t 
   *count = g.nodes.size();
   return cudaSuccess;
 }
+// What allocation nodes hold; there are none.
+cudaError_t cudaDeviceGetGraphMemAttribute(int number, cudaGraphMemAttributeType attribute,
+                                           void *value) {
+  if (number) return result(cudaErrorInvalidDevice);
+  if (attribute < cudaGraphMemAttrUsedMemCurrent || attribute > cudaGraphMemAttrReservedMemHigh)
+    return result(cudaErrorInvalidValue);
+  *static_cast<uint64_t *>(value) = 0;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGraphMemTrim(int number) {
+  return result(number ? cudaErrorInvalidDevice : cudaSuccess);
+}
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   delete reinterpret_cast<Graph *>(graph);
   return cudaSuccess;
