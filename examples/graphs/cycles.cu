@@ -9,8 +9,8 @@
      batch 2: 13 tokens, eager rows 2 2 1, 4 replays of 2 rows, 100 nodes: same texts, clean loop
      batch 3: 20 tokens, eager rows 3 3 2, 4 replays of 4 rows, 100 nodes: same texts, clean loop
    particles:
-     batch 1: 2 replays of 2 rows, 84 nodes, at last 1 of 2 particles replaced: the same, clean loop
-     batch 3: 2 replays of 8 rows, 84 nodes, at last 3 of 6 particles replaced: the same, clean loop
+     batch 1: 3 replays of 3 rows, 69 nodes, at last 1 of 3 particles replaced: the same, clean loop
+     batch 3: 3 replays of 12 rows, 69 nodes, at last 2 of 9 particles replaced: the same, clean loop
    OK */
 #include <cuda_runtime.h>
 #include "watch.h"
@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { REQUESTS = 3, GAMMA = 3, PARTICLES = 2, SMC_GAMMA = 2, SMC_STEPS = 2, MAX_TEXT = 24 };
+enum { REQUESTS = 3, GAMMA = 3, PARTICLES = 3, SMC_GAMMA = 1, SMC_STEPS = 3, MAX_TEXT = 24 };
 
 static const char *starts[REQUESTS] = {"And", "Who is", "Let us"};
 static int32_t lengths[REQUESTS] = {3, 6, 6}, new_tokens[REQUESTS] = {9, 4, 7};
