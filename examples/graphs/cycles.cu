@@ -9,8 +9,8 @@
      batch 2: 13 tokens, eager rows 2 2 1, 4 replays of 2 rows, 100 nodes: same texts, clean loop
      batch 3: 20 tokens, eager rows 3 3 2, 4 replays of 4 rows, 100 nodes: same texts, clean loop
    particles:
-     batch 1: 3 replays of 3 rows, 69 nodes, at last 1 of 3 particles replaced: the same, clean loop
-     batch 3: 3 replays of 12 rows, 69 nodes, at last 2 of 9 particles replaced: the same, clean loop
+     batch 1: 3 replays of 3 rows, 69 nodes, then 1 of 3 particles replaced: the same, clean loop
+     batch 3: 3 replays of 12 rows, 69 nodes, then 2 of 9 particles replaced: the same, clean loop
    OK */
 #include <cuda_runtime.h>
 #include "watch.h"
@@ -232,7 +232,7 @@ static int particles(const lm_model *models) {
         clean = decode(&gpu, count, REPLAYED, bucket * PARTICLES, &replayed) && clean;
         const int equal = same(&host, &alone) && same(&alone, &replayed);
         good = good && equal && clean;
-        printf("  batch %d: %d replays of %d rows, %zu nodes, at last %d of %d particles replaced: "
+        printf("  batch %d: %d replays of %d rows, %zu nodes, then %d of %d particles replaced: "
                "%s, "
                "%s\n",
                count, SMC_STEPS, bucket * PARTICLES, nodes_of(&gpu, bucket * PARTICLES),
