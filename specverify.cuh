@@ -5755,11 +5755,11 @@ SPECV_DEVFN void specv_i_block_collect(specv_i_cut *c, const specv_i_cut_row *ro
                 if (part >= num_parts) break;
                 /* bytes: bit 7 is set where one is farther than the limit */
                 const uint32_t rest = (SPECV_I_FAR - (share[i] >> SPECV_I_LIMIT)) * 0x01010101u;
-                uint32_t near = ~(away[i].x + rest) >> 7 & 0x01010101u;
-                near |= ~(away[i].y + rest) >> 3 & 0x10101010u;
+                uint32_t hits = ~(away[i].x + rest) >> 7 & 0x01010101u;
+                hits |= ~(away[i].y + rest) >> 3 & 0x10101010u;
 #pragma unroll 1
-                for (; near; near &= near - 1) { /* bits 0, 8, 16, 24, 4, 12, 20, 28 */
-                    const int bit = __ffs((int)near) - 1, lane = (bit >> 3) + (bit & 4);
+                for (; hits; hits &= hits - 1) { /* bits 0, 8, 16, 24, 4, 12, 20, 28 */
+                    const int bit = __ffs((int)hits) - 1, lane = (bit >> 3) + (bit & 4);
                     const int first =
                         ((int)(share[i] & 0xffffu) * 32 + part % PARTS * EACH + lane) * 8;
                     if (first >= row->vocab) continue;

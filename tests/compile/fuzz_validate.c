@@ -180,8 +180,15 @@ static int has_draft_rows(const specv_verify_sample_desc *d) {
                              has_filters(&d->draft_filters));
 }
 
-/* What a descriptor needs: tickets, plans, prefixes, then rows, tiles and residuals from the next
-   multiple of 16 on. */
+/* Are ids of its rows listed? Then requests have 640 bytes, and eight ids a byte. */
+static int lists(const specv_verify_sample_desc *d) {
+    const specv_filters *p = &d->filters, *q = &d->draft_filters;
+    return p->top_k || p->top_p || p->min_p || q->top_k || q->top_p || q->min_p ||
+           d->emitted.top_id || d->emitted.top_logprob;
+}
+
+/* What a descriptor needs: tickets, plans, prefixes, then rows, tiles, residuals and what lists
+   need from the next multiple of 16 on. */
 static wide scratch_of(const specv_verify_sample_desc *d) {
     const specv_rows *r = &d->verify.rows;
     const wide rows =
@@ -194,6 +201,7 @@ static wide scratch_of(const specv_verify_sample_desc *d) {
     bytes += all * tiles * (wide)sizeof(specv_tile);
     if (d->draft.data || d->target.dtype == SPECV_PROBS_F32)
         bytes += rows * tiles * (wide)sizeof(specv_i_residual);
+    if (lists(d)) bytes += (wide)r->batch * 640 + all * tiles * 128;
     return bytes;
 }
 
@@ -397,15 +405,18 @@ static void reach_of_scratch(const specv_verify_sample_desc *d, int64_t enough) 
     const wide drafts = is_csr(r) ? r->num_draft_tokens : (wide)r->batch * r->max_draft;
     const wide rows = drafts + r->batch, tiles = (d->verify.vocab + 1023) / 1024;
     const wide all = has_draft_rows(d) ? rows + rows : rows;
-    const wide start[] = {s.plans, s.prefixes, s.rows, s.least, s.tiles, s.residuals, s.bytes};
+    const wide start[] = {s.plans,     s.prefixes, s.rows,  s.least, s.tiles,
+                          s.residuals, s.opened,   s.lanes, s.bytes};
     const wide size[] = {r->batch * (wide)sizeof(specv_i_outcome),
                          rows * 4,
                          all * (wide)sizeof(specv_distribution),
                          all * 8,
                          all * tiles * (wide)sizeof(specv_tile),
-                         residuals ? rows * tiles * (wide)sizeof(specv_i_residual) : 0};
+                         residuals ? rows * tiles * (wide)sizeof(specv_i_residual) : 0,
+                         lists(d) ? (wide)r->batch * 640 : 0,
+                         lists(d) ? all * tiles * 128 : 0};
     if (s.plans < SPECV_TICKET_BYTES || s.num_tiles != tiles) fail("tickets or tiles", 0);
-    for (int i = 0; i < 6; ++i)
+    for (int i = 0; i < 8; ++i)
         if (start[i] % (i < 2 ? 4 : 8) || start[i] + size[i] > start[i + 1])
             fail("scratch memory overlaps or is not aligned", 0);
     if (s.bytes > enough || s.bytes != scratch_of(d)) fail("another size of scratch memory", 0);
