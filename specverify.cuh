@@ -3936,9 +3936,13 @@ SPECV_DEVFN specv_distribution specv_warp_merge_tiles(const specv_tile *tiles, i
 #define SPECV_I_SOFTMAX_BLOCKS  2 /* 80 are too few */
 #define SPECV_I_FILTERED_BLOCKS 1 /* 128 are */
 #else
-#define SPECV_I_GREEDY_BLOCKS   4
-#define SPECV_I_SOFTMAX_BLOCKS  3
+#define SPECV_I_GREEDY_BLOCKS  4
+#define SPECV_I_SOFTMAX_BLOCKS 3
+#if __CUDA_ARCH__ < 800 || __CUDA_ARCH__ == 900
 #define SPECV_I_FILTERED_BLOCKS 2
+#else
+#define SPECV_I_FILTERED_BLOCKS 1 /* there the compiler spills at 128 registers */
+#endif
 #endif
 
 typedef struct specv_i_side {
