@@ -883,14 +883,29 @@ typedef struct specv_random {
     uint32_t x[4];
 } specv_random;
 
+/* Both halves of a product: as 64-bit numbers, compilers would mask and shift them round after
+   round. */
+SPECV_NUMFN void specv_i_mul_wide(uint32_t a, uint32_t b, uint32_t *high, uint32_t *low) {
+#if defined(__CUDA_ARCH__)
+    asm("{ .reg .b64 t; mul.wide.u32 t, %2, %3; mov.b64 {%0, %1}, t; }"
+        : "=r"(*low), "=r"(*high)
+        : "r"(a), "r"(b));
+#else
+    const uint64_t product = (uint64_t)a * b;
+    *high = (uint32_t)(product >> 32), *low = (uint32_t)product;
+#endif
+}
+
 SPECV_NUMFN specv_random specv_philox(uint64_t key, uint32_t c0, uint32_t c1, uint32_t c2,
                                       uint32_t c3) {
     uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
     specv_random r;
     for (int round = 0; round < 10; ++round) {
-        const uint64_t a = (uint64_t)0xD2511F53u * c0, b = (uint64_t)0xCD9E8D57u * c2;
-        c0 = (uint32_t)(b >> 32) ^ (c1 ^ k0), c1 = (uint32_t)b;
-        c2 = (uint32_t)(a >> 32) ^ (c3 ^ k1), c3 = (uint32_t)a;
+        uint32_t high[2], low[2];
+        specv_i_mul_wide(0xD2511F53u, c0, &high[0], &low[0]);
+        specv_i_mul_wide(0xCD9E8D57u, c2, &high[1], &low[1]);
+        c0 = high[1] ^ (c1 ^ k0), c1 = low[1];
+        c2 = high[0] ^ (c3 ^ k1), c3 = low[0];
         k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
     }
     r.x[0] = c0, r.x[1] = c1, r.x[2] = c2, r.x[3] = c3;
@@ -4078,9 +4093,9 @@ typedef struct specv_i_asked {
 } specv_i_asked;
 
 SPECV_DEVFN specv_i_asked specv_i_load_asked(const specv_verify_sample_desc *d,
-                                             const specv_filters *f, const specv_row *row, int b) {
+                                             const specv_filters *f, int readable, int b) {
     specv_i_asked g = {0, 1, 0};
-    if (!row->readable || !specv_i_cuts(f)) return g;
+    if (!readable || !specv_i_cuts(f)) return g;
     const int32_t slot = specv_i_good_slot(d->verify.rows.slot, d->verify.rows.slot_dtype, b);
     if (f->top_k) g.top_k = f->top_k[slot];
     if (f->top_p) g.top_p = f->top_p[slot];
@@ -4113,9 +4128,16 @@ SPECV_DEVFN int specv_i_needs_sums(const specv_i_limits *l, int64_t vocab, int n
              (l->top_k <= num_tiles * SPECV_I_SHARES || specv_i_less(0.f, l->min_p)));
 }
 
+/* What follows from what is given of a request's two sides, whatever else it is. */
+typedef struct specv_i_cuts_asked {
+    int32_t cut;                            /* as of specv_i_request */
+    uint32_t of_target, of_draft, reserved; /* status bits; no hole */
+} specv_i_cuts_asked;
+
 SPECV_DEVFN int specv_i_open_limits(const specv_verify_sample_desc *d, const specv_i_memory *m,
-                                    const specv_filters *f, const specv_i_asked *g, int of_side,
-                                    specv_i_limits *limits, uint32_t *status) {
+                                    const specv_i_asked *g, int of_side, specv_i_limits *limits,
+                                    uint32_t *status) {
+    const specv_filters *f = of_side == SPECV_I_OF_TARGET ? &d->filters : &d->draft_filters;
     const specv_i_limits l =
         specv_i_limits_of(g->top_k, g->top_p, g->min_p, f->order, d->verify.vocab, status);
     if (limits && specv_i_lane() == 0) *limits = l;
@@ -4124,19 +4146,39 @@ SPECV_DEVFN int specv_i_open_limits(const specv_verify_sample_desc *d, const spe
                                                                  : of_side;
 }
 
+/* limits: of target and draft, for lane 0 to fill in, or null. Call: warp. */
+SPECV_DEVFN specv_i_cuts_asked specv_i_open_cuts(const specv_verify_sample_desc *d,
+                                                 const specv_i_memory *m, int b, int readable,
+                                                 specv_i_limits *limits) {
+    const specv_i_asked of_p = specv_i_load_asked(d, &d->filters, readable, b);
+    const specv_i_asked of_q = specv_i_load_asked(d, &d->draft_filters, readable, b);
+    specv_i_cuts_asked asked = {0, 0, 0, 0};
+    asked.cut = specv_i_open_limits(d, m, &of_p, SPECV_I_OF_TARGET, limits, &asked.of_target);
+    asked.cut |= specv_i_open_limits(d, m, &of_q, SPECV_I_OF_DRAFT, limits ? limits + 1 : 0,
+                                     &asked.of_draft);
+    return asked;
+}
+
+/* And of the request, which is open but for this. */
+SPECV_DEVFN void specv_i_cut_as_asked(specv_i_request *r, const specv_i_cuts_asked *asked) {
+    int sides = 0;
+    if (!r->row.readable) return;
+    r->status |= asked->of_target;
+    if (r->draft.scores && r->sampled) r->status |= asked->of_draft;
+    if (r->target_rows && !r->target.zero) sides |= SPECV_I_OF_TARGET * (1 + SPECV_I_SUMS);
+    if (r->draft_rows && !r->draft.zero) sides |= SPECV_I_OF_DRAFT * (1 + SPECV_I_SUMS);
+    r->cut |= asked->cut & sides;
+}
+
 /* Where what filters have cut off is. */
 SPECV_DEVFN void specv_i_open_least(const specv_i_memory *m, specv_i_request *r) {
     if (r->cut & SPECV_I_OF_TARGET) r->target.least = m->least + r->first_row;
     if (r->cut & SPECV_I_OF_DRAFT) r->draft.least = m->least + m->target_rows + r->first_row;
 }
 
-/* Temperatures and filters. m->least holds what was cut off by the time that it is asked for.
-   limits: of target and draft, for lane 0 to fill in, or null. Call: warp. */
-SPECV_DEVFN void specv_i_open_filters(const specv_verify_sample_desc *d, const specv_i_memory *m,
-                                      int b, specv_i_request *r, specv_i_limits *limits) {
+/* Temperatures and masks. Call: warp. */
+SPECV_DEVFN void specv_i_open_masks(const specv_verify_sample_desc *d, int b, specv_i_request *r) {
     const int64_t draft_row = r->first_row - b; /* without the bonus of the rows before */
-    const specv_i_asked of_p = specv_i_load_asked(d, &d->filters, &r->row, b);
-    const specv_i_asked of_q = specv_i_load_asked(d, &d->draft_filters, &r->row, b);
     int is_good;
     specv_i_open_temperatures(d, b, r);
     if (r->target.dtype == SPECV_I_WEIGHTS_F32) r->target.scale = specv_i_probs_scale();
@@ -4146,20 +4188,18 @@ SPECV_DEVFN void specv_i_open_filters(const specv_verify_sample_desc *d, const s
     is_good = specv_i_open_mask(&r->target, &d->filters, b, specv_i_target_positions(d, &r->row),
                                 d->bonus_token ? draft_row : r->first_row);
     is_good &= specv_i_open_mask(&r->draft, &d->draft_filters, b, r->row.n_draft, draft_row);
-    if (!is_good) {
-        r->row.readable = r->row.n_draft = 0, r->target_rows = r->draft_rows = 0;
-        r->status = r->row.status | SPECV_ROW_BAD_FILTER; /* nothing else of it is looked at */
-        return;
-    }
-    const int of_target =
-        specv_i_open_limits(d, m, &d->filters, &of_p, SPECV_I_OF_TARGET, limits, &r->status);
-    if (!r->target.zero && r->target_rows) r->cut |= of_target;
-    specv_i_open_least(m, r);
-    if (!d->draft.data || !r->sampled) return;
-    const int of_draft = specv_i_open_limits(d, m, &d->draft_filters, &of_q, SPECV_I_OF_DRAFT,
-                                             limits ? limits + 1 : 0, &r->status);
-    if (!of_draft || !r->draft_rows || r->draft.zero) return;
-    r->cut |= of_draft;
+    if (is_good) return;
+    r->row.readable = r->row.n_draft = 0, r->target_rows = r->draft_rows = 0;
+    r->status = r->row.status | SPECV_ROW_BAD_FILTER; /* nothing else of it is looked at */
+}
+
+/* Temperatures and filters. m->least holds what was cut off by the time that it is asked for.
+   Call: warp. */
+SPECV_DEVFN void specv_i_open_filters(const specv_verify_sample_desc *d, const specv_i_memory *m,
+                                      int b, specv_i_request *r) {
+    const specv_i_cuts_asked asked = specv_i_open_cuts(d, m, b, r->row.readable, 0);
+    specv_i_open_masks(d, b, r);
+    specv_i_cut_as_asked(r, &asked);
     specv_i_open_least(m, r);
 }
 
@@ -4181,7 +4221,7 @@ SPECV_DEVFN specv_i_request specv_i_open_filtered_request(const specv_verify_sam
                                                           const specv_i_memory *m, int b) {
     const specv_row row = specv_i_open_row(d, b);
     specv_i_request r = specv_i_open_rows(d, b, &row, d->rule);
-    specv_i_open_filters(d, m, b, &r, 0);
+    specv_i_open_filters(d, m, b, &r);
     return r;
 }
 
@@ -4193,7 +4233,7 @@ SPECV_DEVFN specv_i_request specv_i_open_emitted(const specv_verify_sample_desc 
     const int32_t *accepted = d->verify.accepted_len;
     specv_i_request r = specv_i_open_rows(d, b, row, greedy ? SPECV_RULE_GREEDY : SPECV_RULE_SCORE);
     if (!d->emitted.raw) {
-        specv_i_open_filters(d, m, b, &r, 0);
+        specv_i_open_filters(d, m, b, &r);
     } else {
         specv_i_open_temperatures(d, b, &r);
         specv_i_set_temperature(&r.target, 1.f, 0);
@@ -4463,27 +4503,29 @@ SPECV_DEVFN uint64_t specv_i_sample_uniform(const specv_verify_sample_desc *d, i
    from 32 on it is made where it is used. */
 typedef struct specv_i_draws {
     uint64_t uniform[32];
-    uint32_t status;
+    uint32_t status, reserved;
 } specv_i_draws;
 
-SPECV_DEVFN void specv_i_warp_make_draws(const specv_verify_sample_desc *d, int b,
+/* draw: 0 if the row has no use for numbers, and they are 0. */
+SPECV_DEVFN void specv_i_warp_make_draws(const specv_verify_sample_desc *d, int b, int draw,
                                          specv_i_draws *draws) {
     const int lane = specv_i_lane();
     uint32_t status = 0;
-    draws->uniform[lane] = specv_i_sample_uniform(d, b, lane, &status);
-    if (lane == 0) draws->status = status;
+    draws->uniform[lane] = draw ? specv_i_sample_uniform(d, b, lane, &status) : 0;
+    if (lane == 0) draws->status = status, draws->reserved = 0;
 }
 
 /* A request as the first pass has opened it, for the blocks that cut its rows. */
 typedef struct specv_i_opened {
     specv_i_request request;
+    specv_i_cuts_asked asked;
     specv_i_limits limits[2]; /* of target and draft */
     specv_i_draws draws;
 } specv_i_opened;
 
 SPECV_DEVFN specv_i_opened *specv_i_opened_at(const specv_i_memory *m, int b) {
     static_assert(sizeof(specv_i_opened) <= SPECV_I_OPENED_BYTES, "room for it");
-    static_assert(sizeof(specv_i_request) <= 4 * SPECV_SAMPLE_THREADS, "a word a thread");
+    static_assert(sizeof(specv_i_opened) <= 4 * SPECV_SAMPLE_THREADS, "a word a thread");
     return (specv_i_opened *)(m->opened + (int64_t)b * SPECV_I_OPENED_BYTES);
 }
 
@@ -5198,6 +5240,8 @@ SPECV_DEVFN int specv_i_may(const specv_i_request *r) {
     return r->rule == SPECV_RULE_COUPLED ? SPECV_TILE_SUM | SPECV_TILE_SCORE : SPECV_TILE_SUM;
 }
 
+enum { SPECV_I_ROWS_DRAWN = 1, SPECV_I_ROWS_FETCHED = 2 };
+
 /* Rows that the blocks which cut them have put together. Call: num_warps warps. */
 SPECV_DEVFN void specv_i_warps_fetch(const specv_i_request *r, const specv_i_memory *m,
                                      int num_warps, specv_i_evidence *e) {
@@ -5213,17 +5257,17 @@ SPECV_DEVFN void specv_i_warps_fetch(const specv_i_request *r, const specv_i_mem
 }
 
 /* While most warps merge rows, the last one loads what is to be judged, and the one before draws
-   the numbers. drawn: rows are complete. Call: the last block of a request. Sync: a barrier at the
-   end. Trips: tile sums beside drafts and seeds, scores of the drafts. */
+   the numbers. drawn: rows are complete, in scratch memory or, FETCHED, here as far as there is
+   room. Call: the last block of a request. Sync: a barrier at the end. Trips: tile sums beside drafts and seeds, scores of the drafts. */
 SPECV_DEVFN void specv_i_block_gather(const specv_verify_sample_desc *d, const specv_i_request *r,
                                       const specv_i_memory *m, int b, int may, int drawn,
                                       specv_i_evidence *e) {
     enum { JUDGE = SPECV_SAMPLE_THREADS / 32 - 1, MERGE = JUDGE - 1 };
     const int warp = specv_i_thread() / 32, lane = specv_i_lane();
     if (warp < MERGE) {
-        if (drawn)
+        if (drawn == SPECV_I_ROWS_DRAWN)
             specv_i_warps_fetch(r, m, MERGE, e);
-        else
+        else if (!drawn)
             specv_i_warps_merge(d, r, m, may, MERGE, e);
     } else if (warp < JUDGE) {
         if (!drawn && r->sampled && !d->sample_uniform && lane <= r->row.n_draft &&
@@ -5312,10 +5356,14 @@ SPECV_DEVFN void specv_i_block_judge(const specv_verify_sample_desc *d, const sp
 }
 
 /* A request that was put aside, with what is known of it when this is compiled. */
-SPECV_DEVFN specv_i_request specv_i_reopen(const specv_i_request *opened, int dtype, int what,
+SPECV_DEVFN specv_i_request specv_i_reopen(const specv_i_request *opened,
+                                           const specv_i_cuts_asked *asked, int dtype, int what,
                                            int rule, int filters) {
     specv_i_request r = *opened;
-    if (!filters) specv_i_without_filters(&r);
+    if (filters)
+        specv_i_cut_as_asked(&r, asked);
+    else
+        specv_i_without_filters(&r);
     r.target.dtype = dtype, r.rule = rule;
     if (!what) r.target.zero = 1;
     if (what != SPECV_TILE_SUM) r.sampled = r.draft_rows = 0;
@@ -5366,6 +5414,7 @@ SPECV_DEVFN void specv_i_block_logits(const specv_sample_task *task, int dtype, 
     __shared__ specv_i_share share[SPECV_SAMPLE_THREADS / 32];
     __shared__ float largest[SPECV_SAMPLE_THREADS / 32];
     __shared__ specv_i_request opened;
+    __shared__ specv_i_cuts_asked asked;
     __shared__ specv_i_evidence evidence;
     const specv_verify_sample_desc *d = &task->d;
     const specv_i_memory *m = &task->memory;
@@ -5403,19 +5452,24 @@ SPECV_DEVFN void specv_i_block_logits(const specv_sample_task *task, int dtype, 
         } else {
             of_block = specv_i_open_rows(d, b, &row, rule);
             if (filters)
-                specv_i_open_filters(d, m, b, &of_block, saved ? saved->limits : 0);
+                specv_i_open_masks(d, b, &of_block);
             else
                 specv_i_open_temperatures(d, b, &of_block);
-            of_block.target.least = of_block.draft.least = 0; /* nothing is cut off yet */
         }
         if (specv_i_lane() == 0) opened = of_block;
-    } else if (saved && warp == 0 && row.readable && d->rule != SPECV_RULE_COUPLED &&
-               d->rule != SPECV_RULE_GREEDY) {
-        specv_i_warp_make_draws(d, b, &saved->draws);
+    } else if (filters && warp == SPECV_SAMPLE_THREADS / 32 - 2) { /* and one for its filters */
+        const specv_i_cuts_asked of_block =
+            specv_i_open_cuts(d, m, b, row.readable && !emitted, saved ? saved->limits : 0);
+        if (specv_i_lane() == 0) asked = of_block;
+        if (specv_i_lane() == 0 && saved) saved->asked = of_block;
+    } else if (saved && warp == 0) {
+        specv_i_warp_make_draws(
+            d, b, row.readable && d->rule != SPECV_RULE_COUPLED && d->rule != SPECV_RULE_GREEDY,
+            &saved->draws);
     }
     __syncthreads();
     if (saved) specv_i_put_word(&saved->request, &opened, sizeof opened);
-    specv_i_request r = specv_i_reopen(&opened, dtype, what, rule, filters);
+    specv_i_request r = specv_i_reopen(&opened, &asked, dtype, what, rule, filters);
     if (high > target_rows && r.draft_rows == 0) high = target_rows;
     if (filters && !r.row.readable) high = low;
     if (emitted && high > r.target_rows) high = r.target_rows;
@@ -5485,9 +5539,10 @@ SPECV_DEVFN void specv_i_block_logits(const specv_sample_task *task, int dtype, 
         if (specv_i_thread() == 0) specv_i_close_request(&opened);
         __syncthreads();
     }
-    r = specv_i_reopen(&opened, dtype, what, rule, filters);
+    r = specv_i_reopen(&opened, &asked, dtype, what, rule, filters);
     specv_i_block_gather(d, &r, m, b, filters ? specv_i_may(&r) : may, 0, &evidence);
-    r = specv_i_reopen(&opened, dtype, what, rule, filters); /* registers were wanting again */
+    r = specv_i_reopen(&opened, &asked, dtype, what, rule,
+                       filters); /* registers were wanting again */
     specv_i_block_decide(d, &r, m, b, 0, &evidence);
 }
 
@@ -5592,8 +5647,8 @@ typedef struct specv_i_cut {
         struct {            /* the list: the largest first, when it is sorted */
             uint64_t key[SPECV_I_LIST];
             union {
-                uint64_t units[SPECV_I_LIST]; /* weights in units of the row's largest */
-                int32_t ids[SPECV_I_LIST];    /* before: first ids of lanes */
+                uint64_t through[SPECV_I_LIST]; /* weights down to this one, in units of the row */
+                int32_t ids[SPECV_I_LIST];      /* before: first ids of lanes */
             } u;
         } list;
         struct { /* of each range */
@@ -5604,17 +5659,21 @@ typedef struct specv_i_cut {
     struct
     { /* of a list of few, in ascending order of id; behind the last one they weigh nothing */
         uint64_t units[SPECV_I_FEW];          /* of its tile's largest */
-        uint64_t through[2][SPECV_I_FEW + 1]; /* sums of those before it; of two warps */
+        uint64_t through[2][SPECV_I_FEW + 1]; /* sums of those before it; of two draws */
         int32_t id[SPECV_I_FEW];
-        uint32_t place[SPECV_I_FEW];    /* where it is in the list; SPECV_I_TILE_END */
-        int32_t finer[SPECV_I_FEW];     /* n of the row's largest less that of the tile's */
-        uint32_t unsorted[SPECV_I_FEW]; /* places, in the order in which they were found */
+        uint32_t place[SPECV_I_FEW]; /* where it is in the list; SPECV_I_TILE_END */
+        int32_t finer[SPECV_I_FEW];  /* n of the row's largest less that of the tile's */
+        uint64_t point[2];           /* of two draws: what is left of it in the tile */
+        int32_t at[2], drawn[2];     /* the tile's first id, by its number here; the id */
     } few;
     uint64_t scratch[2][32];
     uint64_t through[2]; /* how many ids there are down to the one that was found, their mass */
     uint64_t found;
-    int32_t num_shares, num_lanes, count, kept;
+    int32_t num_shares, num_lanes, count;
+    int32_t kept[2];               /* ids of a list: by min_p, by top_p */
     uint32_t shares[SPECV_I_LIST]; /* whose lanes are looked at; above SPECV_I_LIMIT how far */
+    uint64_t keys[SPECV_I_RANGES]; /* of the first tiles: specv_i_share_key */
+    int32_t largest[SPECV_SAMPLE_THREADS / 32];
 } specv_i_cut;
 
 /* Beside the place, bits 0 to 7: where it is in ascending order of id, and where the first id
@@ -5623,6 +5682,12 @@ typedef struct specv_i_cut {
 #define SPECV_I_TILE_END 16
 
 #define SPECV_I_LIMIT 16 /* bit of a share's number */
+
+/* What a thread knows of the tile of its number; of none where there is none. */
+typedef struct specv_i_cut_tile {
+    uint2 best; /* the largest score, the id */
+    uint64_t keys;
+} specv_i_cut_tile;
 
 /* What its threads have in registers. */
 typedef struct specv_i_cut_row {
@@ -5634,7 +5699,6 @@ typedef struct specv_i_cut_row {
     int32_t dtype, num_tiles, vocab;
     int32_t n; /* of the largest */
     float max;
-    uint64_t keys; /* of tile specv_i_thread(), if there is one: specv_i_share_keys */
 } specv_i_cut_row;
 
 SPECV_DEVFN uint64_t specv_i_row_units(const specv_i_cut_row *row, float score) {
@@ -5642,22 +5706,21 @@ SPECV_DEVFN uint64_t specv_i_row_units(const specv_i_cut_row *row, float score) 
     return specv_weight_units(&w, row->n);
 }
 
-/* The largest scores of a tile's shares, by their upper halves, share 0 in the lowest bits. */
-SPECV_DEVFN uint64_t specv_i_share_keys(const specv_i_cut_row *row, int tile) {
-    return tile == specv_i_thread() ? row->keys : (uint64_t)row->tiles[tile].score;
-}
-
-SPECV_DEVFN uint32_t specv_i_share_key(uint64_t keys, int share) {
+/* The largest score of a share, by its upper half. */
+SPECV_DEVFN uint32_t specv_i_share_key(const specv_i_cut *c, const specv_i_cut_row *row,
+                                       int share) {
+    const uint64_t keys = share / SPECV_I_SHARES < SPECV_I_RANGES
+                              ? c->keys[share / SPECV_I_SHARES]
+                              : (uint64_t)row->tiles[share / SPECV_I_SHARES].score;
     return (uint32_t)(keys >> 16 * (share % SPECV_I_SHARES)) & 0xffffu;
 }
 
 /* Which of 32 shares from `base` on have a score from that of `low` on. Call: warp. */
-SPECV_DEVFN unsigned specv_i_shares_from(const specv_i_cut_row *row, int base, uint64_t low) {
+SPECV_DEVFN unsigned specv_i_shares_from(const specv_i_cut *c, const specv_i_cut_row *row, int base,
+                                         uint64_t low) {
     const int share = base + specv_i_lane();
-    return __ballot_sync(
-        SPECV_FULL_WARP,
-        share < row->num_tiles * SPECV_I_SHARES &&
-            specv_i_share_key(specv_i_share_keys(row, share / SPECV_I_SHARES), share) >= low >> 38);
+    return __ballot_sync(SPECV_FULL_WARP, share < row->num_tiles * SPECV_I_SHARES &&
+                                              specv_i_share_key(c, row, share) >= low >> 38);
 }
 
 SPECV_DEVFN int specv_i_mask_allows(const specv_i_cut_row *row, int32_t id) {
@@ -5665,36 +5728,32 @@ SPECV_DEVFN int specv_i_mask_allows(const specv_i_cut_row *row, int32_t id) {
 }
 
 /* The largest score of a row that is to be cut and, where tiles have sums, theirs. kind is SOFTMAX,
-   or another, whatever it is, if that score is not in range. keys: as of specv_i_cut_row. Call:
-   block. Sync: a barrier, two with sums. Trips: the tiles. */
+   or another, whatever it is, if that score is not in range. c->keys are there behind it. first: of
+   tile specv_i_thread(). Call: block. Sync: a barrier, two with sums. Trips: the tiles. */
 SPECV_DEVFN specv_distribution specv_i_block_merge(specv_i_cut *c, const specv_tile *tiles,
                                                    int num_tiles, int sums,
-                                                   const specv_scale *scale, uint64_t *keys) {
+                                                   const specv_scale *scale,
+                                                   const specv_i_cut_tile *first) {
     enum { WARPS = SPECV_SAMPLE_THREADS / 32 };
     const int thread = specv_i_thread(), lane = specv_i_lane();
     specv_distribution p = specv_i_plain_distribution();
-    int32_t key = specv_i_order_key(0xff800000u);
-    uint32_t marks = 0;
-    for (int t = thread; t < num_tiles; t += SPECV_SAMPLE_THREADS) {
+    int32_t key = specv_i_order_key(first->best.x), of_warp[WARPS];
+    uint32_t marks = first->best.y;
+#pragma unroll 1
+    for (int t = thread + SPECV_SAMPLE_THREADS; t < num_tiles; t += SPECV_SAMPLE_THREADS) {
         const uint2 best = *(const uint2 *)&tiles[t].max;
-        if (t == thread) *keys = (uint64_t)tiles[t].score;
         const int32_t its = specv_i_order_key(best.x);
         key = its > key ? its : key, marks |= best.y;
     }
     key = specv_warp_reduce_max(key);
-    marks = __any_sync(SPECV_FULL_WARP, (marks & SPECV_I_NAN_BIT) != 0);
-    if (lane == 0) c->scratch[0][thread / 32] = (uint64_t)marks << 32 | (uint32_t)key;
-    __syncthreads();
-    uint64_t of_warp[WARPS];
+    if (lane == 0) c->largest[thread / 32] = key;
+    c->keys[thread] = first->keys;
+    if (__syncthreads_or((marks & SPECV_I_NAN_BIT) != 0)) p.status = SPECV_ROW_NAN;
 #pragma unroll
-    for (int w = 0; w < WARPS; ++w) of_warp[w] = c->scratch[0][w];
+    for (int w = 0; w < WARPS; ++w) of_warp[w] = c->largest[w];
 #pragma unroll
-    for (int w = 0; w < WARPS; ++w) {
-        const int32_t its = (int32_t)(uint32_t)of_warp[w];
-        key = its > key ? its : key, marks |= (uint32_t)(of_warp[w] >> 32);
-    }
+    for (int w = 0; w < WARPS; ++w) key = of_warp[w] > key ? of_warp[w] : key;
     p.max = specv_i_of_order_key(key);
-    if (marks) p.status = SPECV_ROW_NAN;
     if (!specv_in_range(p.max, scale)) p.kind = SPECV_ONE_HOT;
     if (p.kind != SPECV_SOFTMAX) return p;
     p.n = specv_softmax_weight(p.max, scale).n;
@@ -5712,6 +5771,14 @@ SPECV_DEVFN specv_distribution specv_i_block_merge(specv_i_cut *c, const specv_t
     return p;
 }
 
+/* One of eight, without an index that is not a constant: arrays with one are in memory. */
+SPECV_DEVFN float specv_i_score_of(const float score[8], int e) {
+    const float a = e & 1 ? score[1] : score[0], b = e & 1 ? score[3] : score[2];
+    const float c = e & 1 ? score[5] : score[4], d = e & 1 ? score[7] : score[6];
+    const float low = e & 2 ? b : a, high = e & 2 ? d : c;
+    return e & 4 ? high : low;
+}
+
 /* Ids with scores from that of `low` on, the least of its score, into the list, as far as it has
    room; how many there are in c->count. First shares of tiles are chosen, then of these lanes, with
    eight ids each, then ids. Call: block. Sync: three barriers. Trips: how far the lanes are, four
@@ -5722,19 +5789,14 @@ SPECV_DEVFN void specv_i_block_collect(specv_i_cut *c, const specv_i_cut_row *ro
     const float below = specv_i_score_of_rank_key(low - ((uint64_t)1 << 22)); /* the next one */
     const int thread = specv_i_thread();
     int32_t *firsts = c->u.list.u.ids;
-    for (int t = thread; t < row->num_tiles; t += SPECV_SAMPLE_THREADS) {
-        const uint64_t keys = specv_i_share_keys(row, t);
-#pragma unroll
-        for (int share = 0; share < SPECV_I_SHARES; ++share) {
-            const uint32_t key = specv_i_share_key(keys, share);
-            if (key < low >> 38) continue;
-            const int at = atomicAdd(&c->num_shares, 1);
-            const int32_t limit =
-                specv_i_away(specv_i_score_of_upper(key), least, row->scale.of_probs);
-            if (at < SPECV_I_LIST)
-                c->shares[at] =
-                    (uint32_t)limit << SPECV_I_LIMIT | (uint32_t)(t * SPECV_I_SHARES + share);
-        }
+#pragma unroll 1
+    for (int share = thread; share < row->num_tiles * SPECV_I_SHARES;
+         share += SPECV_SAMPLE_THREADS) {
+        const uint32_t key = specv_i_share_key(c, row, share);
+        if (key < low >> 38) continue;
+        const int at = atomicAdd(&c->num_shares, 1);
+        const int32_t limit = specv_i_away(specv_i_score_of_upper(key), least, row->scale.of_probs);
+        if (at < SPECV_I_LIST) c->shares[at] = (uint32_t)limit << SPECV_I_LIMIT | (uint32_t)share;
     }
     __syncthreads();
     const int num_shares = c->num_shares, num_parts = num_shares * PARTS;
@@ -5787,11 +5849,15 @@ SPECV_DEVFN void specv_i_block_collect(specv_i_cut *c, const specv_i_cut_row *ro
             specv_i_load_eight(&raw, row->scores, row->dtype, row->vocab, first);
             specv_i_decode_eight(score, &raw, row->dtype);
             specv_i_sift_some(&row->sieve, score, 8, first, row->vocab);
+            unsigned hits = 0;
 #pragma unroll
-            for (int e = 0; e < 8; ++e) {
-                if (!specv_i_less(below, score[e])) continue;
-                const int at = atomicAdd(&c->count, 1);
-                if (at < SPECV_I_LIST) c->u.list.key[at] = specv_rank_key(score[e], first + e);
+            for (int e = 0; e < 8; ++e)
+                if (specv_i_less(below, score[e])) hits |= 1u << e;
+#pragma unroll 1
+            for (; hits; hits &= hits - 1) {
+                const int e = __ffs((int)hits) - 1, at = atomicAdd(&c->count, 1);
+                if (at < SPECV_I_LIST)
+                    c->u.list.key[at] = specv_rank_key(specv_i_score_of(score, e), first + e);
             }
         }
     }
@@ -5840,7 +5906,7 @@ SPECV_DEVFN void specv_i_block_visit(specv_i_cut *c, const specv_i_cut_row *row,
 #pragma unroll 1
     for (int base = specv_i_thread() / 32 * 32; base < row->num_tiles * SPECV_I_SHARES;
          base += SPECV_SAMPLE_THREADS) {
-        unsigned shares = specv_i_shares_from(row, base, r->low);
+        unsigned shares = specv_i_shares_from(c, row, base, r->low);
 #pragma unroll 1
         while (shares) {
             const int share = base + __ffs((int)shares) - 1;
@@ -6010,13 +6076,10 @@ SPECV_DEVFN uint32_t specv_i_block_kth_share(specv_i_cut *c, const specv_i_cut_r
         c->u.of.count[thread] = 0;
         __syncthreads();
 #pragma unroll 1
-        for (int t = thread; t < row->num_tiles; t += SPECV_SAMPLE_THREADS) {
-            const uint64_t keys = specv_i_share_keys(row, t);
-#pragma unroll
-            for (int share = 0; share < SPECV_I_SHARES; ++share) {
-                const uint32_t away = (top - specv_i_share_key(keys, share)) >> shift;
-                if (away < SPECV_I_RANGES) atomicAdd(&c->u.of.count[away], 1u);
-            }
+        for (int share = thread; share < row->num_tiles * SPECV_I_SHARES;
+             share += SPECV_SAMPLE_THREADS) {
+            const uint32_t away = (top - specv_i_share_key(c, row, share)) >> shift;
+            if (away < SPECV_I_RANGES) atomicAdd(&c->u.of.count[away], 1u);
         }
         __syncthreads();
         const uint4 low = counts[0], high = counts[1];
@@ -6061,60 +6124,66 @@ SPECV_DEVFN uint64_t specv_i_block_bound(specv_i_cut *c, const specv_i_cut_row *
     return low;
 }
 
-/* Sorts a list of few, the largest first, and says of each what it weighs and where its tile is.
-   Each is where as many come before it. Call: block. Sync: two barriers. Trips: largest scores of
-   their tiles. */
+/* Sorts a list of few, the largest first, and says of each what it weighs, what those weigh down to
+   it, and where its tile is. Each is where as many come before it. Call: block. Sync: three
+   barriers. Trips: largest scores of their tiles. */
 SPECV_DEVFN void specv_i_block_sort_few(specv_i_cut *c, const specv_i_cut_row *row, int count) {
-    enum { AT_ONCE = 4 };
-    const int threads = count <= SPECV_SAMPLE_THREADS / 4 ? 4 : 2;                /* for each */
-    const int thread = specv_i_thread(), own = thread / threads, last = 0x3fffff; /* of all ids */
-    const uint64_t mine = own < count ? c->u.list.key[own] : 0;
-    const int32_t tile = specv_i_id_of_rank_key(mine) / SPECV_TILE_IDS;
-    const int32_t my_id = (int32_t)((uint32_t)mine & 0x3fffffu); /* last - id */
-    const int32_t end = last - (tile + 1) * SPECV_TILE_IDS;
-    uint64_t weighed = 0;
-    float largest[2] = {0, 0};
-    uint32_t before = 0;
-    if (thread < count) {
-        weighed = c->u.list.key[thread];
-        largest[1] = row->tiles[specv_i_id_of_rank_key(weighed) / SPECV_TILE_IDS].max;
-    }
-#pragma unroll 1
-    for (int i = thread % threads; i < count; i += AT_ONCE * threads) {
-        uint64_t other[AT_ONCE];
-        uint32_t comes[AT_ONCE];
-#pragma unroll
-        for (int u = 0; u < AT_ONCE; ++u)
-            other[u] = c->u.list.key[i + u * threads < count ? i + u * threads : i];
-#pragma unroll
-        for (int u = 0; u < AT_ONCE; ++u) SPECV_I_EARLY("l", other[u]);
-#pragma unroll
-        for (int u = 0; u < AT_ONCE; ++u) { /* none waits for another */
-            const int32_t its = (int32_t)((uint32_t)other[u] & 0x3fffffu);
-            comes[u] = (other[u] > mine) + ((uint32_t)(its > my_id) << SPECV_I_BY_ID) +
-                       ((uint32_t)(its > end) << SPECV_I_TILE_END);
-            if (i + u * threads >= count) comes[u] = 0;
-        }
-        before += (comes[0] + comes[1]) + (comes[2] + comes[3]);
-    }
-    before += __shfl_xor_sync(SPECV_FULL_WARP, before, 1);
-    if (threads == 4) before += __shfl_xor_sync(SPECV_FULL_WARP, before, 2);
-    if (own < count && thread % threads == 0) c->few.unsorted[own] = before;
-    __syncthreads();
-    if (thread < count) { /* a thread for each is enough for these */
+    const int shift = count <= SPECV_SAMPLE_THREADS / 8   ? 3
+                      : count <= SPECV_SAMPLE_THREADS / 4 ? 2
+                                                          : 1;
+    const int threads = 1 << shift; /* for each */
+    const int thread = specv_i_thread(), own = thread >> shift, part = thread & (threads - 1);
+    const int last = 0x3fffff; /* of all ids */
+    uint64_t mine = 0, units = 0, of_tile = 0, through = 0;
+    int32_t finer = 0;
+    if (own < count) { /* all its threads alike: none waits for another's */
+        float largest[2];
         specv_weight weight[2];
-        largest[0] = specv_i_max(specv_i_score_of_rank_key(weighed), row->scale.floor);
+        mine = c->u.list.key[own];
+        largest[1] = row->tiles[specv_i_id_of_rank_key(mine) / SPECV_TILE_IDS].max;
+        largest[0] = specv_i_max(specv_i_score_of_rank_key(mine), row->scale.floor);
         specv_i_softmax_weights(weight, largest, 2, &row->scale);
-        before = c->few.unsorted[thread];
+        units = specv_weight_units(&weight[0], row->n);
+        if (specv_in_range(largest[1], &row->scale))
+            of_tile = specv_weight_units(&weight[0], weight[1].n);
+        finer = row->n - weight[1].n;
+    }
+    if (part == 0) c->few.units[own] = units;
+    if (part == 0 && own >= count)
+        c->u.list.key[own] = 0; /* comes behind all, and weighs nothing */
+    __syncthreads();
+    const int32_t my_id = (int32_t)((uint32_t)mine & 0x3fffffu); /* last - id */
+    const int32_t end = last - (specv_i_id_of_rank_key(mine) / SPECV_TILE_IDS + 1) * SPECV_TILE_IDS;
+    uint32_t before = 0;
+    const ulonglong2 *keys = (const ulonglong2 *)c->u.list.key + part;
+    const ulonglong2 *weights = (const ulonglong2 *)c->few.units + part;
+#pragma unroll 2
+    for (int left = (count - 2 * part + 2 * threads - 1) >> (shift + 1); left > 0; --left) {
+        const ulonglong2 key = *keys, its = *weights;
+        keys += threads, weights += threads;
+        const int32_t x = (int32_t)((uint32_t)key.x & 0x3fffffu);
+        const int32_t y = (int32_t)((uint32_t)key.y & 0x3fffffu);
+        if (key.x > mine) through += its.x, before += 1;
+        if (key.y > mine) through += its.y, before += 1;
+        if (x > my_id) before += 1u << SPECV_I_BY_ID;
+        if (y > my_id) before += 1u << SPECV_I_BY_ID;
+        if (x > end) before += 1u << SPECV_I_TILE_END;
+        if (y > end) before += 1u << SPECV_I_TILE_END;
+    }
+#pragma unroll
+    for (int step = 1; step < 8; step *= 2) {
+        if (step >= threads) break;
+        before += __shfl_xor_sync(SPECV_FULL_WARP, before, step);
+        through += __shfl_xor_sync(SPECV_FULL_WARP, through, step);
+    }
+    __syncthreads(); /* the list is read */
+    if (part == 0 && own < count) {
         const int place = before & 255, by_id = before >> SPECV_I_BY_ID & 255;
-        c->u.list.key[place] = weighed;
-        c->u.list.u.units[place] = specv_weight_units(&weight[0], row->n);
-        c->few.units[by_id] = specv_in_range(largest[1], &row->scale)
-                                  ? specv_weight_units(&weight[0], weight[1].n)
-                                  : 0;
-        c->few.place[by_id] = before, c->few.finer[by_id] = row->n - weight[1].n;
-        c->few.id[by_id] = specv_i_id_of_rank_key(weighed);
-    } else if (thread < SPECV_I_FEW) {
+        c->u.list.key[place] = mine, c->u.list.u.through[place] = through + units;
+        c->few.units[by_id] = of_tile, c->few.place[by_id] = before, c->few.finer[by_id] = finer;
+        c->few.id[by_id] = specv_i_id_of_rank_key(mine);
+    }
+    if (thread >= count && thread < SPECV_I_FEW) {
         c->few.units[thread] = 0, c->few.place[thread] = 255, c->few.finer[thread] = 0;
         c->few.id[thread] = -1;
     }
@@ -6143,136 +6212,129 @@ SPECV_DEVFN void specv_i_block_sort(uint64_t *list, int count) {
     __syncthreads();
 }
 
-/* Sorts a longer list, and says of each what it weighs. Call: block. Sync: barriers. */
+/* Sorts a longer list, and says what all down to each weigh. Call: block. Sync: barriers. */
 SPECV_DEVFN void specv_i_block_sort_list(specv_i_cut *c, const specv_i_cut_row *row, int count) {
+    enum { EACH = SPECV_I_LIST / SPECV_SAMPLE_THREADS };
     const int thread = specv_i_thread();
     int padded = 2 * SPECV_I_FEW;
     while (padded < count) padded *= 2;
     for (int i = count + thread; i < padded; i += SPECV_SAMPLE_THREADS) c->u.list.key[i] = 0;
     __syncthreads();
     specv_i_block_sort(c->u.list.key, padded);
-    for (int i = thread; i < count; i += SPECV_SAMPLE_THREADS)
-        c->u.list.u.units[i] = specv_i_row_units(row, specv_i_score_of_rank_key(c->u.list.key[i]));
+    uint64_t units[EACH], sum = 0, unused;
+#pragma unroll
+    for (int e = 0; e < EACH; ++e) {
+        const int i = thread * EACH + e;
+        units[e] =
+            i < count ? specv_i_row_units(row, specv_i_score_of_rank_key(c->u.list.key[i])) : 0;
+        sum += units[e];
+    }
+    sum = specv_i_block_inclusive_add(sum, &unused, c->scratch[0]) - sum;
+#pragma unroll
+    for (int e = 0; e < EACH; ++e) {
+        sum += units[e];
+        c->u.list.u.through[thread * EACH + e] = sum;
+    }
     __syncthreads();
 }
 
 /* How many of the sorted list's ids are kept; 0: that cannot be seen from it. Ids that it lacks
    come behind its own; complete: there are none. mass: of the row, where top_p is a part of it.
-   Call: warp. */
-SPECV_DEVFN int specv_i_warp_cut_list(const specv_i_cut *c, const specv_i_cut_row *row,
-                                      const specv_i_limits *l, uint64_t mass, int complete) {
-    const uint64_t *units = c->u.list.u.units;
+   Call: block. Sync: a barrier of min_p, one of top_p. */
+SPECV_DEVFN int specv_i_block_cut_list(specv_i_cut *c, const specv_i_cut_row *row,
+                                       const specv_i_limits *l, uint64_t mass, int complete) {
+    const uint64_t *through = c->u.list.u.through;
     const int count = c->count, by_min = specv_i_less(0.f, l->min_p), has_k = l->top_k < row->vocab;
     const int of_k = has_k && l->top_k <= count ? l->top_k : 0;
-    const int shift = count > 32 ? 32 - __clz((count - 1) >> 5) : 0; /* 2^shift to a lane */
-    const int first = specv_i_lane() << shift;
     if (has_k && !of_k && !complete &&
         (!by_min || (l->has_top_p && l->order == SPECV_TOP_K_TOP_P_MIN_P)))
         return 0;
     if (!by_min && !l->has_top_p) return of_k ? of_k : count;
-    const int end = first + (1 << shift) < count ? first + (1 << shift) : count;
-    const uint64_t least = by_min ? specv_i_least_weight(l->min_p, units[0]) : 0;
-    uint64_t sum = 0, through, before;
-    int last = 0, at;
-#pragma unroll 4
-    for (int i = first; i < end; ++i) {
-        const uint64_t its = units[i];
-        if (its >= least) last = i + 1;
-        sum += its;
+    int of_min = 0, of_p;
+    if (by_min) { /* weights fall: one thread has the last that is enough */
+        const uint64_t least = specv_i_least_weight(l->min_p, through[0]);
+#pragma unroll 1
+        for (int i = specv_i_thread(); i < count; i += SPECV_SAMPLE_THREADS) {
+            const uint64_t before = i ? through[i - 1] : 0;
+            const uint64_t next = i + 1 < count ? through[i + 1] - through[i] : 0;
+            if (through[i] - before >= least && next < least) c->kept[0] = i + 1;
+        }
+        __syncthreads();
+        of_min = c->kept[0];
     }
-    const int of_min = by_min ? specv_warp_reduce_max(last) : 0;
     const int of_both = !of_min || (of_k && of_k < of_min) ? of_k : of_min;
     if (!l->has_top_p) return of_both;
-    through = specv_i_warp_inclusive_add(sum), before = through - sum;
     if (specv_i_is_of_kept(l, row->vocab)) {
-        int of = l->order == SPECV_TOP_K_TOP_P_MIN_P ? of_k : of_both;
-        uint64_t up_to = before;
-        if (of == 0) of = count;
-#pragma unroll 4
-        for (int i = first; i < end; ++i) up_to += i < of ? units[i] : 0;
-        mass = __shfl_sync(SPECV_FULL_WARP, up_to, (of - 1) >> shift);
+        const int of = l->order == SPECV_TOP_K_TOP_P_MIN_P ? of_k : of_both;
+        mass = through[(of ? of : count) - 1];
     }
     mass = specv_i_part_of(l->top_p, mass);
-    at = specv_warp_first_reject(through >= mass);
-    if (at == 32) return of_both ? of_both : complete ? count : 0;
-    last = first + 1;
-#pragma unroll 4
-    for (int i = first; i < end; ++i) {
-        before += units[i];
-        if (before < mass) ++last;
+    if (through[count - 1] < mass) return of_both ? of_both : complete ? count : 0;
+#pragma unroll 1
+    for (int i = specv_i_thread(); i < count; i += SPECV_SAMPLE_THREADS)
+        if (through[i] >= mass && (i ? through[i - 1] : 0) < mass) c->kept[1] = i + 1;
+    __syncthreads();
+    of_p = c->kept[1];
+    return of_both && of_both < of_p ? of_both : of_p;
+}
+
+/* Sum over the threads up to the own one, of as many as a list of few has ids; *total gets that of
+   them all. Call: block. Sync: a barrier. */
+SPECV_DEVFN uint64_t specv_i_half_inclusive_add(uint64_t value, uint64_t *total,
+                                                uint64_t *scratch) {
+    enum { WARPS = SPECV_I_FEW / 32 };
+    const int warp = specv_i_thread() / 32, first = warp / WARPS * WARPS;
+    uint64_t sum = specv_i_warp_inclusive_add(value), of_warp[WARPS];
+    if (specv_i_lane() == 31) scratch[warp] = sum;
+    __syncthreads();
+#pragma unroll
+    for (int w = 0; w < WARPS; ++w) {
+        of_warp[w] = scratch[first + w];
+        if (first + w < warp) sum += of_warp[w];
     }
-    last = __shfl_sync(SPECV_FULL_WARP, last, at);
-    return of_both && of_both < last ? of_both : last;
+    *total = (of_warp[0] + of_warp[1]) + (of_warp[2] + of_warp[3]);
+    return sum;
 }
 
 /* Draws from the list of few's first `kept` ids, as specv_i_block_draw does from the tiles of a row
    that has no others: tiles in ascending order, in units of the row; in the one that is found ids,
-   in its own. without: an id that has no weight, or -1. turn: 0 or 1, the warp's own. Returns the
-   id, -1 if none has weight; *total: of all. Call: warp. */
-SPECV_DEVFN int32_t specv_i_warp_draw_few(specv_i_cut *c, int kept, int32_t without,
-                                          uint64_t uniform, int turn, uint64_t *total) {
-    enum { EACH = SPECV_I_FEW / 32 };
-    const int first = specv_i_lane() * EACH;
+   in its own. Two draws, by half of the block each, a thread an id: from all, and without an id
+   that then has no weight. c->few.drawn: the ids, -1 if none has weight. Returns the sum of all of
+   the own draw. Call: block. Sync: five barriers. */
+SPECV_DEVFN uint64_t specv_i_block_draw_few(specv_i_cut *c, int kept, int32_t without,
+                                            uint64_t uniform) {
+    const int turn = specv_i_thread() / SPECV_I_FEW, i = specv_i_thread() % SPECV_I_FEW;
+    const uint32_t place = c->few.place[i], end = place >> SPECV_I_TILE_END;
+    const uint32_t end_before = i ? c->few.place[i - 1] >> SPECV_I_TILE_END : 0;
+    const uint32_t finer = (uint32_t)c->few.finer[i];
+    const int32_t id = c->few.id[i];
     uint64_t *through = c->few.through[turn];
-    uint64_t units[EACH], part[EACH], sum = 0, before;
-    uint32_t place[EACH], finer[EACH];
-    int32_t id[EACH];
-    int at, e_at = 0;
-#pragma unroll
-    for (int e = 0; e < EACH; ++e) {
-        place[e] = c->few.place[first + e], units[e] = c->few.units[first + e];
-        id[e] = c->few.id[first + e], finer[e] = (uint32_t)c->few.finer[first + e];
+    uint64_t units = c->few.units[i], part = 0, before, total, left;
+    if ((int)(place & 255) >= kept || (turn && id == without)) units = 0;
+    before = specv_i_half_inclusive_add(units, &total, c->scratch[0]) - units;
+    through[i] = before;
+    if (i == SPECV_I_FEW - 1) {
+        through[SPECV_I_FEW] = total;
+        c->few.point[turn] = 0, c->few.at[turn] = 0, c->few.drawn[turn] = -1;
     }
-#pragma unroll
-    for (int e = 0; e < EACH; ++e) {
-        if ((int)(place[e] & 255) >= kept || id[e] == without) units[e] = 0;
-        sum += units[e];
+    __syncthreads();
+    if (end > end_before) /* a tile's part is where its first id is */
+        part = specv_i_shift_right(through[end] - before, finer);
+    const uint64_t up_to = specv_i_half_inclusive_add(part, &total, c->scratch[1]);
+    left = specv_i_mul_high(uniform, total);
+    if (left < up_to && left >= up_to - part) { /* the tile, and what is left of the point in it */
+        left = (left - (up_to - part)) << finer | specv_i_shift_right(uniform * total, 64 - finer);
+        c->few.point[turn] = left + before, c->few.at[turn] = i;
     }
-    before = specv_i_warp_inclusive_add(sum) - sum;
-#pragma unroll
-    for (int e = 0; e < EACH; ++e) through[first + e] = before, before += units[e];
-    if (specv_i_lane() == 31) through[SPECV_I_FEW] = before;
-    __syncwarp();
-    sum = 0;
-    uint32_t end_before = __shfl_up_sync(SPECV_FULL_WARP, place[EACH - 1] >> SPECV_I_TILE_END, 1);
-    if (specv_i_lane() == 0) end_before = 0;
-#pragma unroll
-    for (int e = 0; e < EACH; ++e) { /* a tile's part is where its first id is */
-        const uint32_t end = place[e] >> SPECV_I_TILE_END;
-        part[e] = specv_i_shift_right(through[end] - through[first + e], finer[e]);
-        if (end <= end_before) part[e] = 0;
-        end_before = end > end_before ? end : end_before;
-        sum += part[e];
-    }
-    before = specv_i_warp_inclusive_add(sum);
-    *total = __shfl_sync(SPECV_FULL_WARP, before, 31);
-    if (*total == 0) return -1;
-    uint64_t left = specv_i_mul_high(uniform, *total);
-    at = specv_warp_first_reject(left < before);
-    before -= sum;
-#pragma unroll
-    for (int e = 0; e < EACH - 1; ++e)
-        if (e_at == e && left >= before + part[e]) before += part[e], e_at = e + 1;
-    /* The tile of lane `at`, and what is left of the point in it. */
-    left -= __shfl_sync(SPECV_FULL_WARP, before, at);
-    at = __shfl_sync(SPECV_FULL_WARP, first + e_at, at);
-    const int end = (int)(c->few.place[at] >> SPECV_I_TILE_END);
-    const uint32_t of_tile = (uint32_t)c->few.finer[at];
-    left = left << of_tile | specv_i_shift_right(uniform * *total, 64 - of_tile);
-    left += through[at];
-    e_at = EACH;
-#pragma unroll
-    for (int e = EACH - 1; e >= 0; --e)
-        if (first + e >= at && first + e < end && left < through[first + e] + units[e]) e_at = e;
-    at = specv_warp_first_reject(e_at < EACH);
-    int32_t drawn = id[EACH - 1];
-#pragma unroll
-    for (int e = EACH - 2; e >= 0; --e)
-        if (e_at == e) drawn = id[e];
-    return __shfl_sync(SPECV_FULL_WARP, drawn, at & 31);
+    __syncthreads();
+    left = c->few.point[turn];
+    if (total && i >= c->few.at[turn] && left >= before && left < before + units)
+        c->few.drawn[turn] = id;
+    __syncthreads();
+    return total;
 }
 
-/* Without an index that is not a constant: arrays with one are in memory. */
+/* One of four, in the same way. */
 SPECV_DEVFN uint32_t specv_i_word_of(const specv_random *r, int32_t id) {
     const uint32_t even = id & 2 ? r->x[2] : r->x[0], odd = id & 2 ? r->x[3] : r->x[1];
     return id & 1 ? odd : even;
@@ -6371,12 +6433,7 @@ SPECV_DEVFN int specv_i_block_list(specv_i_cut *c, const specv_i_cut_row *row,
         specv_i_block_sort_few(c, row, count);
     else
         specv_i_block_sort_list(c, row, count);
-    if (specv_i_thread() < 32) {
-        const int kept = specv_i_warp_cut_list(c, row, l, mass, low == specv_i_lowest(row));
-        if (specv_i_lane() == 0) c->kept = kept;
-    }
-    __syncthreads();
-    return c->kept;
+    return specv_i_block_cut_list(c, row, l, mass, low == specv_i_lowest(row));
 }
 
 /* Position j of a side, whose tiles have maxima of shares. */
@@ -6393,15 +6450,33 @@ SPECV_DEVFN specv_i_cut_row specv_i_cut_row_of(const specv_verify_sample_desc *d
     return row;
 }
 
+/* Row i of a request, first the target's, then the draft's, in scratch memory. */
+SPECV_DEVFN int64_t specv_i_row_of(const specv_i_request *r, const specv_i_memory *m, int i) {
+    return r->first_row + i + (i >= r->target_rows ? m->target_rows - r->target_rows : 0);
+}
+
+/* Of row i, what the thread looks at first. */
+SPECV_DEVFN specv_i_cut_tile specv_i_load_cut_tile(const specv_i_request *r,
+                                                   const specv_i_memory *m, int i) {
+    specv_i_cut_tile t = {{0xff800000u, 0}, 0};
+    if (specv_i_thread() < m->num_tiles) {
+        const specv_tile *tile =
+            m->tiles + specv_i_row_of(r, m, i) * m->num_tiles + specv_i_thread();
+        t.best = *(const uint2 *)&tile->max, t.keys = (uint64_t)tile->score;
+    }
+    return t;
+}
+
 /* Puts row i of a request together, first the target's, then the draft's: cuts it, if its side is
    cut, and draws what it would emit, and what without its draft, so that the block which judges has
-   nothing left to look for. saved: the request as the first pass has opened it. Call: block. Sync:
-   barriers. */
+   nothing left to look for. saved: the request as the first pass has opened it; first: of the row; out: shared. Call:
+   block. Sync: barriers. */
 SPECV_DEVFN void specv_i_block_cut(const specv_verify_sample_desc *d, const specv_i_request *r,
                                    const specv_i_memory *m, const specv_i_opened *saved, int b,
-                                   int i, specv_i_cut *c) {
+                                   int i, const specv_i_cut_tile *first, specv_i_cut *c,
+                                   specv_distribution *out) {
     const int of_draft = i >= r->target_rows, j = of_draft ? i - r->target_rows : i;
-    const int64_t at = (of_draft ? m->target_rows : 0) + r->first_row + j;
+    const int64_t at = specv_i_row_of(r, m, i);
     const specv_i_side side = of_draft ? r->draft : r->target;
     const int of_side = of_draft ? SPECV_I_OF_DRAFT : SPECV_I_OF_TARGET, is_cut = r->cut & of_side;
     const int coupled = r->rule == SPECV_RULE_COUPLED, draws = !of_draft && !coupled;
@@ -6410,7 +6485,7 @@ SPECV_DEVFN void specv_i_block_cut(const specv_verify_sample_desc *d, const spec
     specv_tile *tiles = m->tiles + at * m->num_tiles;
     const specv_i_limits l = saved->limits[of_draft];
     specv_noise noise = {0, 0, 0, 0};
-    uint64_t through = 0, uniform = 0, least = 0, keys = 0;
+    uint64_t through = 0, uniform = 0, least = 0;
     uint32_t reported = 0; /* by the block that judges */
     int32_t without = -1;
     if (draws) {
@@ -6424,12 +6499,11 @@ SPECV_DEVFN void specv_i_block_cut(const specv_verify_sample_desc *d, const spec
         noise = specv_i_noise(d, b, j);
     }
     specv_distribution p = specv_i_plain_distribution();
-    if (is_cut) p = specv_i_block_merge(c, tiles, m->num_tiles, sums, &side.scale, &keys);
+    if (is_cut) p = specv_i_block_merge(c, tiles, m->num_tiles, sums, &side.scale, first);
     if (!is_cut || p.kind != SPECV_SOFTMAX)
         p = specv_i_warp_merge(tiles, m->num_tiles, specv_i_may(r), wanted, side.zero, &side.scale,
                                &through);
     specv_i_cut_row row = specv_i_cut_row_of(d, &side, m, tiles, j, &p);
-    row.keys = keys;
     int few = 0, kept = 0;
     if (is_cut && p.kind == SPECV_SOFTMAX) {
         kept = specv_i_block_list(c, &row, &l, p.sum);
@@ -6453,17 +6527,10 @@ SPECV_DEVFN void specv_i_block_cut(const specv_verify_sample_desc *d, const spec
         }
     }
     p.reserved = (uint32_t)-1;
-    if (few) { /* a warp for each of the two */
-        const int warp = thread / 32;
-        if (warp == 0 || (warp == 1 && without >= 0)) {
-            uint64_t total;
-            const int32_t drawn =
-                specv_i_warp_draw_few(c, kept, warp ? without : -1, uniform, warp, &total);
-            if (warp) p.reserved = (uint32_t)drawn;
-            if (!warp && draws) p.id = drawn;
-            p.sum = total;
-        }
-        if (thread == 32 && draws) m->rows[at].reserved = p.reserved;
+    if (few) {
+        p.sum = specv_i_block_draw_few(c, kept, without, uniform);
+        if (draws) p.id = c->few.drawn[0];
+        if (draws && without >= 0) p.reserved = (uint32_t)c->few.drawn[1];
     } else if (draws && p.kind == SPECV_SOFTMAX) {
         specv_i_weights w;
         w.p = p, w.q = specv_i_plain_distribution(), w.p_scores = row.scores, w.q_scores = 0;
@@ -6476,10 +6543,7 @@ SPECV_DEVFN void specv_i_block_cut(const specv_verify_sample_desc *d, const spec
     }
     if (thread == 0) {
         if (p.sum && (r->row.n_draft > 0 || d->max_prob)) specv_i_set_inverse(&p);
-        specv_distribution *out = &m->rows[at];
-        out->sum = p.sum, out->inverse = p.inverse, out->inverse_low = p.inverse_low;
-        out->n = p.n, out->id = p.id, out->kind = p.kind, out->status = p.status, out->max = p.max;
-        if (!few || !draws) out->reserved = p.reserved;
+        m->rows[at] = *out = p;
         m->least[at] = least;
     }
 }
@@ -6488,29 +6552,35 @@ SPECV_DEVFN void specv_i_block_cut(const specv_verify_sample_desc *d, const spec
    the last block of a request does there otherwise. Call: block. */
 SPECV_DEVFN void specv_i_block_filter(const specv_verify_sample_desc *d, const specv_i_memory *m,
                                       int b, int block, int num_blocks) {
-    __shared__ specv_i_request opened;
+    __shared__ specv_i_opened saved;
     __shared__ specv_i_cut cut;
     __shared__ specv_i_evidence evidence;
-    const specv_i_opened *saved = specv_i_opened_at(m, b);
-    specv_i_put_word(&opened, &saved->request, sizeof opened);
+    specv_i_put_word(&saved, specv_i_opened_at(m, b), sizeof saved);
     __syncthreads();
-    specv_i_request r = opened;
+    specv_i_request r = saved.request;
     const int rows = r.target_rows + r.draft_rows;
+    specv_i_cut_as_asked(&r, &saved.asked);
     if (!r.cut) return; /* all is done */
     specv_i_open_least(m, &r);
     num_blocks = num_blocks < rows ? num_blocks : rows;
     if (block >= num_blocks) return;
+    /* On its way before anything else is looked at. */
+    specv_i_cut_tile first = specv_i_load_cut_tile(&r, m, block);
 #pragma unroll 1
     for (int i = block; i < rows; i += num_blocks) {
-        specv_i_block_cut(d, &r, m, saved, b, i, &cut);
+        specv_i_block_cut(d, &r, m, &saved, b, i, &first, &cut,
+                          &evidence.rows[i < SPECV_I_ROWS_HERE ? i : 0]);
         __syncthreads();
+        if (i + num_blocks < rows) first = specv_i_load_cut_tile(&r, m, i + num_blocks);
     }
     const int arrival = specv_i_block_arrives(&m->tickets[2 * b], block, num_blocks);
     if (arrival == SPECV_I_NOT_LAST) return;
-    r = opened;
+    r = saved.request;
+    specv_i_cut_as_asked(&r, &saved.asked);
     specv_i_open_least(m, &r);
     if (arrival == SPECV_I_BAD_TICKET) specv_i_close_request(&r);
-    specv_i_block_gather(d, &r, m, b, specv_i_may(&r), 1, &evidence);
+    specv_i_block_gather(d, &r, m, b, specv_i_may(&r),
+                         num_blocks > 1 ? SPECV_I_ROWS_DRAWN : SPECV_I_ROWS_FETCHED, &evidence);
     specv_i_block_decide(d, &r, m, b, 1, &evidence);
 }
 
@@ -6598,8 +6668,9 @@ SPECV_DEVFN void specv_i_block_tell(const specv_verify_sample_desc *d, const spe
             if (thread == 0 && num_top) id = merged.id, its = 0;
         } else if (merged.kind == SPECV_SOFTMAX) {
             specv_i_cut_row row = specv_i_cut_row_of(d, &side, m, tiles, j, &merged);
-            row.sieve.least = sieve.least, row.keys = 0;
-            if (thread < m->num_tiles) row.keys = (uint64_t)tiles[thread].score;
+            row.sieve.least = sieve.least;
+            if (thread < m->num_tiles) c->keys[thread] = (uint64_t)tiles[thread].score;
+            __syncthreads();
             if (num_top) num_top = specv_i_block_likeliest(c, &row, num_top, merged.sum);
             if (thread < num_top) {
                 const uint64_t key = c->u.list.key[thread];
@@ -7108,7 +7179,7 @@ SPECV_DEVFN void specv_i_block_second_pass(const specv_verify_sample_desc *d,
     __syncthreads();
     specv_i_request r = opened;
     if (!filters) specv_i_without_filters(&r);
-    if (warp == 1) specv_i_warp_make_draws(d, b, &draws); /* read behind the ticket's barrier */
+    if (warp == 1) specv_i_warp_make_draws(d, b, 1, &draws); /* read behind the ticket's barrier */
     specv_i_end e = specv_i_end_of(o);
     specv_i_weights w;
     specv_i_block_finish(d, d->rule, &r, m, b, m->prefixes + r.first_row, &draws,
@@ -7352,7 +7423,7 @@ SPECV_DEVFN void specv_i_block_probs(const specv_verify_sample_desc *d, const sp
         }
         if (specv_i_lane() == 0) judged = o;
     } else if (warp == 1 && specv_i_open_row(d, b).readable) {
-        specv_i_warp_make_draws(d, b, &draws);
+        specv_i_warp_make_draws(d, b, 1, &draws);
     }
     __syncthreads();
     specv_i_request r = opened;

@@ -360,22 +360,19 @@ static __global__ void cut_kernel(specv_i_cut_row row, specv_i_limits limits, ui
     specv_i_request r;
     specv_i_weights w;
     uint64_t through;
-    row.keys = thread < row.num_tiles ? (uint64_t)row.tiles[thread].score : 0;
+    if (thread < row.num_tiles) c.keys[thread] = (uint64_t)row.tiles[thread].score;
+    __syncthreads();
     const int kept = specv_i_block_list(&c, &row, &limits, mass);
     if (thread == 0) out->of_list = kept ? c.u.list.key[kept - 1] : 0, out->count = c.count;
     if (kept) {
         const int32_t noisy = specv_i_block_best_of_list(&c, &row, kept, &noise);
         if (thread == 0) out->noisy = noisy;
-        if (c.count <= SPECV_I_FEW && thread < 64)
-            for (int i = 0; i < 4; ++i) {
-                uint64_t total;
-                const int32_t id = specv_i_warp_draw_few(&c, kept, thread < 32 ? -1 : without,
-                                                         uniform[i], thread / 32, &total);
-                if (thread % 32 == 0) out->few[thread / 32][i] = id;
-                if (thread == 0) out->few_sum = total;
-                __syncwarp();
-            }
-        __syncthreads();
+        for (int i = 0; c.count <= SPECV_I_FEW && i < 4; ++i) {
+            const uint64_t total = specv_i_block_draw_few(&c, kept, without, uniform[i]);
+            if (thread < 2) out->few[thread][i] = c.few.drawn[thread];
+            if (thread == 0) out->few_sum = total;
+            __syncthreads();
+        }
         specv_i_block_tiles_of_list(&c, &row, of_list, kept);
     }
     __syncthreads();
