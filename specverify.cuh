@@ -5258,7 +5258,8 @@ SPECV_DEVFN void specv_i_warps_fetch(const specv_i_request *r, const specv_i_mem
 
 /* While most warps merge rows, the last one loads what is to be judged, and the one before draws
    the numbers. drawn: rows are complete, in scratch memory or, FETCHED, here as far as there is
-   room. Call: the last block of a request. Sync: a barrier at the end. Trips: tile sums beside drafts and seeds, scores of the drafts. */
+   room. Call: the last block of a request. Sync: a barrier at the end. Trips: tile sums beside
+   drafts and seeds, scores of the drafts. */
 SPECV_DEVFN void specv_i_block_gather(const specv_verify_sample_desc *d, const specv_i_request *r,
                                       const specv_i_memory *m, int b, int may, int drawn,
                                       specv_i_evidence *e) {
@@ -6469,8 +6470,8 @@ SPECV_DEVFN specv_i_cut_tile specv_i_load_cut_tile(const specv_i_request *r,
 
 /* Puts row i of a request together, first the target's, then the draft's: cuts it, if its side is
    cut, and draws what it would emit, and what without its draft, so that the block which judges has
-   nothing left to look for. saved: the request as the first pass has opened it; first: of the row; out: shared. Call:
-   block. Sync: barriers. */
+   nothing left to look for. saved: the request as the first pass has opened it; first: of the row;
+   out: shared. Call: block. Sync: barriers. */
 SPECV_DEVFN void specv_i_block_cut(const specv_verify_sample_desc *d, const specv_i_request *r,
                                    const specv_i_memory *m, const specv_i_opened *saved, int b,
                                    int i, const specv_i_cut_tile *first, specv_i_cut *c,
