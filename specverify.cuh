@@ -16,6 +16,7 @@
                          validation, device functions       >>implementation
            A1                >>greedy                           >>greedy-kernels
            A2-A5 A8 A10 A11  >>sample                           >>sample-kernels
+           A9                >>shards                           >>shards-kernels
            B1 B2             >>pack                             >>pack-kernels
            B3 B5 D4          >>cache                            >>cache-kernels
            C1 C2             >>columns                          >>columns-kernels
@@ -157,6 +158,8 @@
                  SPECV_ROW_BAD_FILTER  a top_p or min_p that is NaN, negative or above 1 counts as
                                        not given. A mask_row outside -1..num_mask_rows - positions:
                                        the row is treated as an inert one, but for this bit.
+                 SPECV_ROW_BAD_RECORD  records of ranks that do not belong together (A9): the row is
+                                       treated as an inert one, but for this bit, on every rank.
                  SPECV_ROW_BAD_SLOT    a live row's slot is outside 0..num_slots-1, or, where an
                                        operation writes state of the request, an earlier row has
                                        the same: the row is treated as an inert one, but for this
@@ -220,6 +223,14 @@
    A8 sampler           specv_sample          those of A3, A5               specv_ref_sample
    A11 log-probs        those of A2-A5, A8    specv_filtered_kernel,        the same
                                               then specv_emitted_kernel
+   A9 sharded           specv_verify_shard    of step 0                     specv_ref_verify_shard
+                                              specv_shard_greedy_bf16_kernel,
+                                              specv_shard_greedy_f16_kernel,
+                                              specv_shard_greedy_f32_kernel,
+                                              specv_shard_noise_bf16_kernel,
+                                              specv_shard_noise_f16_kernel,
+                                              specv_shard_noise_f32_kernel,
+                                              then specv_shard_judge_kernel
    B1 pack KV           specv_pack_kv         specv_pack_kv_kernel          specv_ref_pack_kv
    B2 verify and pack   specv_verify_pack_kv  specv_verify_pack_kv_kernel,  specv_ref_verify_pack_kv
                                               of a small step
@@ -259,10 +270,11 @@
    SPECVERIFY_NO_SHORT_NAMES   anywhere: no warp_ballot_accept, warp_copy_kv, ...; only specv_*.
    SPECVERIFY_NO_GREEDY        with the implementation: no kernels and launchers of that family, for
    SPECVERIFY_NO_SAMPLE        less code and compile time (README: what each costs). What part I
-   SPECVERIFY_NO_PACK          has of it stays: descriptors, validation, device functions. A
-   SPECVERIFY_NO_CACHE         launcher that is called all the same does not link. >>pack starts the
-   SPECVERIFY_NO_COLUMNS       kernel of >>greedy: that family is there as long as either is asked
-   SPECVERIFY_NO_SCHEDULE      for.
+   SPECVERIFY_NO_SHARDS        has of it stays: descriptors, validation, device functions. A
+   SPECVERIFY_NO_PACK          launcher that is called all the same does not link. >>pack starts the
+   SPECVERIFY_NO_CACHE         kernel of >>greedy: that family is there as long as either is asked
+   SPECVERIFY_NO_COLUMNS       for.
+   SPECVERIFY_NO_SCHEDULE      (the same)
    SPECVERIFY_NO_PARTICLES     (the same)
    SPECVERIFY_NO_STATS         (the same)
    SPECVERIFY_NO_VALIDATE      with the implementation: launchers skip the host-side checks. All
@@ -562,7 +574,15 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
       "num_mask_rows is too small, or one of them comes without mask")                             \
     X(ERR_FILTERS, -104,                                                                           \
       "top_k, top_p or min_p is not 4-byte aligned, order is not a specv_filter_order, or "        \
-      "filters or draft_filters come with scores that are not logits")
+      "filters or draft_filters come with scores that are not logits")                             \
+    X(ERR_SHARD, -105,                                                                             \
+      "num_shards is not in 1..SPECV_MAX_SHARDS, or first_id or num_ids is not a multiple of "     \
+      "SPECV_TILE_IDS or outside the vocabulary")                                                  \
+    X(ERR_RECORD, -106,                                                                            \
+      "record or gathered is not 16-byte aligned, null where the step needs it, given where not, " \
+      "or record_stride_bytes is below specv_shard_record_bytes or no multiple of 16")             \
+    X(ERR_STEP, -107,                                                                              \
+      "step is negative or behind the last one of the rule, or epoch is not 8-byte aligned")
 
 #define SPECV_I_ENUM(name, value, text) SPECV_##name = value,
 typedef enum specv_status { SPECV_STATUS_TABLE(SPECV_I_ENUM) SPECV_STATUS_END = 1 } specv_status;
@@ -585,7 +605,8 @@ enum {
     SPECV_ROW_BAD_UNIFORM = 1u << 12,
     SPECV_ROW_BAD_TICKET = 1u << 13,
     SPECV_ROW_BAD_SLOT = 1u << 14,
-    SPECV_ROW_BAD_FILTER = 1u << 15
+    SPECV_ROW_BAD_FILTER = 1u << 15,
+    SPECV_ROW_BAD_RECORD = 1u << 16
 };
 
 typedef enum specv_dtype { SPECV_I32 = 0, SPECV_I64 = 1 } specv_dtype;
@@ -5405,32 +5426,47 @@ SPECV_DEVFN uint32_t specv_i_warp_count_before(const specv_verify_sample_desc *d
     return (uint32_t)specv_warp_reduce_add(count);
 }
 
-/* First pass over the logits of a request: statistics of its rows and, in the block that comes
-   last, what follows from them. Block (b, y, z): of request b tiles 2 y and 2 y + 1 of row z, first
-   the target's rows, then the draft's; then those that a whole grid further would be. The scores
-   are on their way while the temperature is loaded. dtype and what: constants where there are no
-   filters; where there are, what follows from the rule. Call: block. */
-SPECV_DEVFN void specv_i_block_logits(const specv_sample_task *task, int dtype, int what,
-                                      int filters) {
+/* What a first pass over logits is about, of which the compiler knows most: what is wanted of
+   tiles, bits that it can have, the rule. what: a constant, or with filters what follows from the
+   rule; emitted: of the rows of emitted tokens. */
+typedef struct specv_i_pass {
+    int dtype, what, may, rule, filters, emitted;
+} specv_i_pass;
+
+SPECV_DEVFN specv_i_pass specv_i_pass_of(const specv_sample_task *task, int dtype, int what,
+                                         int filters) {
+    const specv_verify_sample_desc *d = &task->d;
+    specv_i_pass pass;
+    pass.dtype = dtype, pass.filters = filters;
+    pass.emitted = filters && task->sides & SPECV_I_OF_EMITTED;
+    if (filters)
+        what = d->rule == SPECV_RULE_COUPLED && !pass.emitted ? SPECV_TILE_SCORE : SPECV_TILE_SUM;
+    pass.what = what;
+    pass.may = filters || what == SPECV_TILE_SCORE ? SPECV_TILE_SCORE | SPECV_TILE_SUM : what;
+    pass.rule = filters                                                      ? d->rule
+                : !what                                                      ? SPECV_RULE_GREEDY
+                : what == SPECV_TILE_SCORE                                   ? SPECV_RULE_COUPLED
+                : d->rule == SPECV_RULE_BLOCK || d->rule == SPECV_RULE_SCORE ? d->rule
+                                                                             : SPECV_RULE_TOKEN;
+    return pass;
+}
+
+/* First pass over the logits of a request: statistics of its rows. 1: this block came last, and all
+   of them are there. Block (b, y, z): of request b tiles 2 y and 2 y + 1 of row z, first the
+   target's rows, then the draft's; then those that a whole grid further would be. The scores are on
+   their way while the temperature is loaded. first_id: that the first column stands for. opened,
+   asked: shared; the request, for specv_i_reopen; asked is null without filters. Call: block. */
+SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_i_pass *pass,
+                                     int first_id, specv_i_request *opened,
+                                     specv_i_cuts_asked *asked) {
     __shared__ specv_i_share share[SPECV_SAMPLE_THREADS / 32];
     __shared__ float largest[SPECV_SAMPLE_THREADS / 32];
-    __shared__ specv_i_request opened;
-    __shared__ specv_i_cuts_asked asked;
-    __shared__ specv_i_evidence evidence;
     const specv_verify_sample_desc *d = &task->d;
     const specv_i_memory *m = &task->memory;
     specv_i_begin(d->verify.chained);
     const int warp = specv_i_thread() / 32, b = (int)blockIdx.x;
-    const int emitted = filters && task->sides & SPECV_I_OF_EMITTED;
-    if (filters)
-        what = d->rule == SPECV_RULE_COUPLED && !emitted ? SPECV_TILE_SCORE : SPECV_TILE_SUM;
-    const int may = filters || what == SPECV_TILE_SCORE ? SPECV_TILE_SCORE | SPECV_TILE_SUM : what;
-    const int rule = filters                    ? d->rule
-                     : !what                    ? SPECV_RULE_GREEDY
-                     : what == SPECV_TILE_SCORE ? SPECV_RULE_COUPLED
-                     : d->rule == SPECV_RULE_BLOCK || d->rule == SPECV_RULE_SCORE
-                         ? d->rule
-                         : SPECV_RULE_TOKEN;
+    const int dtype = pass->dtype, what = pass->what, may = pass->may, rule = pass->rule;
+    const int filters = pass->filters, emitted = pass->emitted;
     const int num_rows_at_once = (int)gridDim.z, step = (int)gridDim.y * SPECV_I_TILES;
     const int base = (int)blockIdx.y * SPECV_I_TILES;
     const specv_row row = specv_i_open_row(d, b);
@@ -5457,11 +5493,11 @@ SPECV_DEVFN void specv_i_block_logits(const specv_sample_task *task, int dtype, 
             else
                 specv_i_open_temperatures(d, b, &of_block);
         }
-        if (specv_i_lane() == 0) opened = of_block;
+        if (specv_i_lane() == 0) *opened = of_block;
     } else if (filters && warp == SPECV_SAMPLE_THREADS / 32 - 2) { /* and one for its filters */
         const specv_i_cuts_asked of_block =
             specv_i_open_cuts(d, m, b, row.readable && !emitted, saved ? saved->limits : 0);
-        if (specv_i_lane() == 0) asked = of_block;
+        if (specv_i_lane() == 0) *asked = of_block;
         if (specv_i_lane() == 0 && saved) saved->asked = of_block;
     } else if (saved && warp == 0) {
         specv_i_warp_make_draws(
@@ -5469,8 +5505,8 @@ SPECV_DEVFN void specv_i_block_logits(const specv_sample_task *task, int dtype, 
             &saved->draws);
     }
     __syncthreads();
-    if (saved) specv_i_put_word(&saved->request, &opened, sizeof opened);
-    specv_i_request r = specv_i_reopen(&opened, &asked, dtype, what, rule, filters);
+    if (saved) specv_i_put_word(&saved->request, opened, sizeof *opened);
+    specv_i_request r = specv_i_reopen(opened, asked, dtype, what, rule, filters);
     if (high > target_rows && r.draft_rows == 0) high = target_rows;
     if (filters && !r.row.readable) high = low;
     if (emitted && high > r.target_rows) high = r.target_rows;
@@ -5478,7 +5514,7 @@ SPECV_DEVFN void specv_i_block_logits(const specv_sample_task *task, int dtype, 
     const int num_blocks =
         (int)gridDim.y * (num_rows < num_rows_at_once ? num_rows : num_rows_at_once);
     const int block = (int)(blockIdx.z * gridDim.y + blockIdx.y);
-    if (block >= (num_blocks ? num_blocks : 1)) return;
+    if (block >= (num_blocks ? num_blocks : 1)) return 0;
     uint64_t seed = 0;
     uint32_t position = 0;
     if (what & SPECV_TILE_SCORE && r.row.readable) {
@@ -5523,7 +5559,7 @@ SPECV_DEVFN void specv_i_block_logits(const specv_sample_task *task, int dtype, 
         unsigned char *lanes = 0;
         if (filters && wanted & SPECV_I_SHARE_MAXIMA && m->lanes && own_tile < m->num_tiles)
             lanes = m->lanes + (out - m->tiles) * SPECV_I_LANES;
-        t = specv_i_block_tiles(score, specv_i_first_of_share(own_tile),
+        t = specv_i_block_tiles(score, first_id + specv_i_first_of_share(own_tile),
                                 filters ? may | SPECV_I_SHARE_MAXIMA | SPECV_I_IDS_BEFORE : may,
                                 wanted, &scale, &noise, before, lanes, share, largest);
         if (specv_i_thread() % (32 * SPECV_I_SHARES) == 0 && own_tile < m->num_tiles) *out = t;
@@ -5532,19 +5568,33 @@ SPECV_DEVFN void specv_i_block_logits(const specv_sample_task *task, int dtype, 
             specv_i_load_share(&next, d, &r.row, dtype, b, target_rows, i, tile);
         if (!wanted && i < high) __syncthreads(); /* share is read */
     }
-    if (!of_target || (filters && (emitted || r.cut))) return;
+    if (!of_target || (filters && (emitted || r.cut))) return 0;
     const int arrival =
         specv_i_block_arrives(&m->tickets[2 * b], block, num_blocks ? num_blocks : 1);
-    if (arrival == SPECV_I_NOT_LAST) return;
+    if (arrival == SPECV_I_NOT_LAST) return 0;
     if (arrival == SPECV_I_BAD_TICKET) {
-        if (specv_i_thread() == 0) specv_i_close_request(&opened);
+        if (specv_i_thread() == 0) specv_i_close_request(opened);
         __syncthreads();
     }
-    r = specv_i_reopen(&opened, &asked, dtype, what, rule, filters);
-    specv_i_block_gather(d, &r, m, b, filters ? specv_i_may(&r) : may, 0, &evidence);
-    r = specv_i_reopen(&opened, &asked, dtype, what, rule,
-                       filters); /* registers were wanting again */
-    specv_i_block_decide(d, &r, m, b, 0, &evidence);
+    return 1;
+}
+
+/* The same, then what follows from the statistics. dtype and what: constants where there are no
+   filters. Call: block. */
+SPECV_DEVFN void specv_i_block_verify_logits(const specv_sample_task *task, int dtype, int what,
+                                             int filters) {
+    __shared__ specv_i_request opened;
+    __shared__ specv_i_cuts_asked asked;
+    __shared__ specv_i_evidence evidence;
+    const specv_i_pass pass = specv_i_pass_of(task, dtype, what, filters);
+    const int b = (int)blockIdx.x;
+    if (!specv_i_block_logits(task, &pass, 0, &opened, &asked)) return;
+    specv_i_request r = specv_i_reopen(&opened, &asked, dtype, pass.what, pass.rule, filters);
+    specv_i_block_gather(&task->d, &r, &task->memory, b, filters ? specv_i_may(&r) : pass.may, 0,
+                         &evidence);
+    /* registers were wanting again */
+    r = specv_i_reopen(&opened, &asked, dtype, pass.what, pass.rule, filters);
+    specv_i_block_decide(&task->d, &r, &task->memory, b, 0, &evidence);
 }
 
 /* ---- what tiles say of filters */
@@ -7451,6 +7501,486 @@ SPECV_DEVFN void specv_i_block_probs(const specv_verify_sample_desc *d, const sp
         if (specv_i_thread() == 0) e.id = bonus;
     }
     specv_i_block_store(d, &r, m, &w.p, b, &e);
+}
+
+#endif /* __CUDACC__ */
+
+/* ================================================================================== >>shards
+
+   Verification where ranks hold parts of the vocabulary (tensor parallelism), without gathering
+   scores: what A2 to A5 say of all columns, bit for bit, on every rank.
+     A9  specv_verify_shard   a step of it; between two steps ranks exchange records
+   A rank reads its own columns once. What a row is made of are integers, so they can be put
+   together from any parts: the largest score and id of each part, and with the row's exponent known
+   the part's sum. A part of the vocabulary then is what a tile is in >>sample, and the same
+   functions merge, judge and emit. The kit moves nothing between ranks: the caller's NCCL or MPI
+   gathers records (all-gather, in rank order).
+     d.step = 0;
+     for (;;) {
+         specv_verify_shard(&d, stream);
+         bytes = specv_shard_record_bytes(&d);      // > 0: to be gathered; 0: done, outputs stand
+         if (bytes == 0) break;
+         ncclAllGather(record, gathered, bytes, ncclChar, comm, stream);
+         d.step += 1;
+     }
+   Needs: >>greedy, >>sample. */
+
+/* A9. One step of a verification by several ranks. `sample` is the descriptor of A2 to A5 and the
+   same on all ranks (vocab that of all of them), but for what is the rank's own: addresses, and
+   target and draft, which have the columns of its ids alone (their strides 0: num_ids). What of a
+   request is in device memory (lengths, drafts, seeds, positions, temperatures, ...) has to be the
+   same on all ranks, too: they judge for themselves. Records say so with a digest: of rows where
+   ranks differ in one of these, all ranks emit nothing and say BAD_RECORD; if they differ in the
+   descriptor or in the step, or if their ids are not those of the vocabulary, it is so of all rows.
+   Nothing else of such a row is used.
+   Rule GREEDY and rule COUPLED need one exchange; so far there are no other rules here, no scores
+   that are probabilities, no filters, and with COUPLED nothing that needs a sum (logprob, lse,
+   max_prob, emitted). */
+typedef struct specv_verify_shard_desc {
+    uint32_t canary0;
+    int32_t step; /* 0, and 1 more for each launch: the first one reads scores, the last one stores
+                     the outputs. The same scratch memory in all of them */
+    specv_verify_sample_desc sample; /* scratch_bytes: specv_shard_scratch_bytes */
+    void *record; /* out [specv_shard_record_bytes], 16-byte aligned; null in the last step */
+    const void *gathered; /* the records of the step before of all ranks, in rank order; null in
+                             step 0. It may not be where `record` is */
+    int64_t record_stride_bytes; /* between the records in `gathered`; 0: as large as they are */
+    const int64_t *epoch; /* device scalar, or null: the same on all ranks, another one in each
+                             verification. A record of another one, with the same lengths, drafts
+                             and positions, is known as such by this alone */
+    int32_t first_id;   /* of the rank's ids: a multiple of SPECV_TILE_IDS; without ids anything */
+    int32_t num_ids;    /* a multiple, too, unless it ends with the vocabulary; 0: none */
+    int32_t num_shards; /* ranks, 1..SPECV_MAX_SHARDS */
+    uint32_t canary1;
+} specv_verify_shard_desc;
+
+#define SPECV_MAX_SHARDS 256
+
+/* What a step leaves to the others. */
+enum { SPECV_I_RECORD_STATS, SPECV_I_NO_RECORD };
+
+/* Where it is in a record, in bytes. Rows of the target are numbered like its scores. */
+typedef struct specv_i_record {
+    int64_t best;   /* uint2 [rows]: max and id of the tile that the rank's ids are */
+    int64_t scores; /* int64 [rows]: its score; rule COUPLED */
+    int64_t rows;   /* uint32 [batch]: digest of what is known of the request */
+    int64_t bytes;
+    int32_t kind, reserved;
+} specv_i_record;
+
+typedef struct specv_i_record_head {
+    uint64_t digest; /* of descriptor and step */
+    int32_t first_id, num_ids;
+} specv_i_record_head;
+
+/* A rank's place among the others. */
+typedef struct specv_i_shard {
+    specv_i_memory merged; /* rows as they are put together: tiles are shards */
+    specv_i_record to, from;
+    char *record;
+    const char *gathered;
+    const int64_t *epoch;
+    uint32_t *marks; /* [batch]: a fault that was found in an earlier step */
+    int64_t stride;
+    uint64_t digest, digest_before;
+    int64_t vocab; /* of all ranks */
+    int32_t first_id, num_ids, num_shards, reserved;
+} specv_i_shard;
+
+typedef struct specv_shard_task {
+    specv_sample_task sample; /* resolved; vocab: num_ids in the first step, then that of all */
+    specv_i_shard shard;
+} specv_shard_task;
+
+/* Of thing i of a row or a descriptor: digests are sums of these. */
+SPECV_NUMFN uint64_t specv_i_digest_of(uint32_t i, uint64_t value) {
+    uint64_t x = value ^ ((uint64_t)i + 1) * 0x9E3779B97F4A7C15u;
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ x >> 27) * 0x94D049BB133111EBu;
+    return x ^ x >> 31;
+}
+
+/* Things of a row: these, then draft and uniform of each position. */
+enum {
+    SPECV_I_DIGEST_LENGTH,
+    SPECV_I_DIGEST_EPOCH,
+    SPECV_I_DIGEST_SEED,
+    SPECV_I_DIGEST_POSITION,
+    SPECV_I_DIGEST_TEMPERATURE,
+    SPECV_I_DIGEST_DRAFT_TEMPERATURE,
+    SPECV_I_DIGEST_BONUS,
+    SPECV_I_DIGEST_UNIFORM,
+    SPECV_I_DIGEST_DRAFTS
+};
+
+SPECV_NUMFN uint32_t specv_i_fold_digest(uint64_t sum, uint32_t mark) {
+    const uint32_t folded = (uint32_t)(sum >> 32) ^ (uint32_t)sum;
+    return mark ? ~folded : folded; /* the others shall see it */
+}
+
+#if !defined(__CUDACC_RTC__)
+
+/* The descriptor as A2 to A5 would have it of the rank's columns alone. */
+SPECV_HOSTFN specv_verify_sample_desc specv_i_shard_local(const specv_verify_shard_desc *d) {
+    specv_verify_sample_desc v = d->sample;
+    v.verify.vocab = d->num_ids;
+    return v;
+}
+
+/* What the launch of this step leaves to the others. */
+SPECV_HOSTFN int specv_i_record_kind(const specv_verify_shard_desc *d, int32_t step) {
+    (void)d;
+    return step == 0 ? SPECV_I_RECORD_STATS : SPECV_I_NO_RECORD;
+}
+
+SPECV_HOSTFN specv_i_record specv_i_record_of(const specv_verify_shard_desc *d, int32_t step) {
+    const specv_rows *r = &d->sample.verify.rows;
+    const int64_t rows = specv_i_is_csr(r) ? r->num_draft_tokens + r->batch
+                                           : (int64_t)r->batch * ((int64_t)r->max_draft + 1);
+    const int has_scores = d->sample.rule == SPECV_RULE_COUPLED;
+    specv_i_record at = SPECV_ZERO;
+    at.kind = step < 0 ? SPECV_I_NO_RECORD : specv_i_record_kind(d, step);
+    if (at.kind == SPECV_I_NO_RECORD) return at;
+    at.best = (int64_t)sizeof(specv_i_record_head);
+    at.scores = at.best + 8 * rows;
+    at.rows = at.scores + (has_scores ? 8 * rows : 0);
+    at.bytes = (at.rows + 4 * (int64_t)r->batch + 15) / 16 * 16;
+    return at;
+}
+
+/* Of what has to be alike on all ranks. */
+SPECV_HOSTFN uint64_t specv_i_shard_digest(const specv_verify_shard_desc *d, int32_t step) {
+    const specv_verify_sample_desc *s = &d->sample;
+    const specv_verify_greedy_desc *v = &s->verify;
+    const uint64_t things[] = {
+        SPECVERIFY_VERSION,
+        (uint64_t)step,
+        (uint64_t)d->num_shards,
+        (uint64_t)v->vocab,
+        (uint64_t)v->rows.batch,
+        (uint64_t)v->rows.max_draft,
+        (uint64_t)v->rows.num_draft_tokens,
+        (uint64_t)(specv_i_is_csr(&v->rows) != 0),
+        (uint64_t)s->rule,
+        (uint64_t)s->stream,
+        (uint64_t)s->step_row,
+        (uint64_t)s->target.dtype,
+        (uint64_t)(s->draft.data ? 1 + s->draft.dtype : 0),
+        (uint64_t)((s->bonus_token != 0) + 2 * (s->temperature != 0) +
+                   4 * (s->draft_temperature != 0) + 8 * (s->accept_uniform != 0) +
+                   16 * (s->sample_uniform != 0) + 32 * (s->seed != 0) + 64 * (d->epoch != 0)),
+        (uint64_t)v->num_eos};
+    uint64_t digest = 0;
+    uint32_t count = (uint32_t)(sizeof things / sizeof things[0]);
+    for (uint32_t i = 0; i < count; ++i) digest += specv_i_digest_of(i, things[i]);
+    for (int i = 0; i < v->num_eos && i < SPECV_MAX_EOS; ++i)
+        digest += specv_i_digest_of(count++, (uint64_t)v->eos_token[i]);
+    return digest;
+}
+
+/* Scratch memory of one rank. */
+typedef struct specv_i_shard_scratch {
+    specv_i_scratch local;
+    int64_t marks, tiles, bytes;
+} specv_i_shard_scratch;
+
+SPECV_HOSTFN specv_i_shard_scratch specv_i_shard_scratch_for(specv_i_scratch local, int64_t batch,
+                                                             int64_t num_shards) {
+    specv_i_shard_scratch s;
+    s.local = local;
+    s.marks = (local.bytes + 15) / 16 * 16;
+    s.tiles = (s.marks + 4 * batch + 15) / 16 * 16;
+    s.bytes =
+        s.tiles + (local.target_rows + local.draft_rows) * num_shards * (int64_t)sizeof(specv_tile);
+    return s;
+}
+
+/* Bytes of scratch memory that suffice for every step of at most batch rows, max_draft drafts,
+   num_ids ids of the rank and num_shards ranks; or SPECV_ERR_*. */
+SPECV_HOSTAPI int64_t specv_shard_scratch_bytes(int64_t batch, int64_t max_draft, int64_t num_ids,
+                                                int64_t num_shards) {
+    const int64_t ids = num_ids ? num_ids : 1, rows = batch * (max_draft + 1);
+    const int64_t local = specv_verify_sample_scratch_bytes(batch, max_draft, ids);
+    SPECV_CHECK(num_shards >= 1 && num_shards <= SPECV_MAX_SHARDS, SHARD);
+    if (local < 0) return local;
+    return specv_i_shard_scratch_for(specv_i_scratch_for(batch, rows, rows, rows, ids, 1), batch,
+                                     num_shards)
+        .bytes;
+}
+
+SPECV_HOSTFN int specv_i_shard_has_rule(const specv_verify_shard_desc *d) {
+    return d->sample.rule == SPECV_RULE_GREEDY || d->sample.rule == SPECV_RULE_COUPLED;
+}
+
+SPECV_HOSTFN int specv_i_shard_validate(const specv_verify_shard_desc *d) {
+    const specv_verify_sample_desc *s = &d->sample;
+    const int64_t end = (int64_t)d->first_id + d->num_ids;
+    specv_verify_sample_desc v;
+    uint32_t any = 0;
+    int status;
+    SPECV_CHECK(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    SPECV_CHECK(s->verify.vocab >= 1 && s->verify.vocab <= 1 << 22, VOCAB);
+    SPECV_CHECK(d->num_shards >= 1 && d->num_shards <= SPECV_MAX_SHARDS, SHARD);
+    SPECV_CHECK(d->num_ids >= 0 && (d->num_ids == 0 || d->first_id % SPECV_TILE_IDS == 0), SHARD);
+    SPECV_CHECK(d->first_id >= 0 && (d->num_ids == 0 || end <= s->verify.vocab), SHARD);
+    SPECV_CHECK(d->num_ids % SPECV_TILE_IDS == 0 || end == s->verify.vocab, SHARD);
+    if ((status = specv_i_verify_validate(&s->verify)) != SPECV_OK) return status;
+    v = specv_i_shard_local(d), v.verify.num_eos = 0;
+    if (d->num_ids == 0) { /* no columns to point to */
+        v.verify.vocab = 1;
+        if (!v.target.data) v.target.data = &any;
+    }
+    if ((status = specv_verify_sample_validate(&v)) != SPECV_OK) return status;
+    SPECV_CHECK(specv_i_shard_has_rule(d), RULE);
+    SPECV_CHECK(s->target.dtype != SPECV_PROBS_F32, SCORE_DTYPE);
+    SPECV_CHECK(!specv_i_is_filtered(s), FILTERS);
+    SPECV_CHECK(!specv_i_tells(&s->emitted), LOGPROB);
+    SPECV_CHECK(s->rule == SPECV_RULE_GREEDY ||
+                    (!s->logprob && !s->lse && !s->emitted.logprob && !s->max_prob),
+                LOGPROB);
+    return SPECV_OK;
+}
+
+SPECV_HOSTFN specv_i_shard_scratch specv_i_shard_layout(const specv_verify_shard_desc *d) {
+    const specv_verify_sample_desc v = specv_i_shard_local(d);
+    return specv_i_shard_scratch_for(specv_i_scratch_layout(&v), v.verify.rows.batch,
+                                     d->num_shards);
+}
+
+SPECV_HOSTFN int specv_verify_shard_validate(const specv_verify_shard_desc *d) {
+    int status;
+    int64_t before, bytes;
+    SPECV_CHECK(d, NULL_DESC);
+    if ((status = specv_i_shard_validate(d)) != SPECV_OK) return status;
+    SPECV_CHECK(d->step >= 0, STEP);
+    SPECV_CHECK(d->step == 0 || specv_i_record_kind(d, d->step - 1) != SPECV_I_NO_RECORD, STEP);
+    SPECV_CHECK(specv_i_aligned(d->epoch, 8), STEP);
+    if (d->sample.verify.rows.batch == 0) return SPECV_OK;
+    SPECV_CHECK(d->sample.scratch_bytes >= specv_i_shard_layout(d).bytes, SCRATCH);
+    before = specv_i_record_of(d, d->step - 1).bytes, bytes = specv_i_record_of(d, d->step).bytes;
+    SPECV_CHECK(specv_i_aligned(d->record, 16) && !d->record == !bytes, RECORD);
+    SPECV_CHECK(specv_i_aligned(d->gathered, 16) && !d->gathered == !before, RECORD);
+    SPECV_CHECK(d->record_stride_bytes == 0 ||
+                    (d->record_stride_bytes >= before && d->record_stride_bytes % 16 == 0),
+                RECORD);
+    SPECV_CHECK(specv_i_fits(d->num_shards, d->record_stride_bytes, 0), SIZE);
+    return SPECV_OK;
+}
+
+/* Bytes of what the launch of d->step leaves to the other ranks, on every rank alike; 0: it is the
+   last one, and leaves nothing; or SPECV_ERR_*. A multiple of 16. Of the descriptor rows, rule and
+   step matter: buffers need not exist. */
+SPECV_HOSTAPI int64_t specv_shard_record_bytes(const specv_verify_shard_desc *d) {
+    int status;
+    SPECV_CHECK(d, NULL_DESC);
+    if ((status = specv_i_rows_validate(&d->sample.verify.rows)) != SPECV_OK) return status;
+    SPECV_CHECK(specv_i_shard_has_rule(d), RULE);
+    SPECV_CHECK(d->step >= 0, STEP);
+    return d->sample.verify.rows.batch ? specv_i_record_of(d, d->step).bytes : 0;
+}
+
+#if SPECV_I_LAUNCHERS
+/* A9. One launch a step. Step 0 is the first pass of A2 or A5 over the rank's columns, and costs
+   what that does; the last step reads no scores, but the records of all ranks. Record of a row: 8
+   bytes a position and 4, rule COUPLED 16 a position and 4. */
+SPECV_LAUNCHER int specv_verify_shard(const specv_verify_shard_desc *d, struct CUstream_st *stream)
+    SPECV_AS(specv_verify_shard);
+#endif
+
+#endif /* !__CUDACC_RTC__ */
+
+#if defined(__CUDACC__)
+
+/* Digest of what is known of the request. Call: warp; the same in all lanes. */
+SPECV_DEVFN uint32_t specv_i_warp_digest(const specv_verify_sample_desc *d, const specv_i_shard *s,
+                                         const specv_row *row, int b, uint32_t mark) {
+    const int lane = specv_i_lane();
+    const int csr = specv_i_is_csr(&d->verify.rows);
+    const int64_t first = row->first + (csr ? 0 : b * d->verify.draft_stride_elems);
+    uint64_t value = 0, sum = 0;
+    if (row->readable) {
+        const int32_t slot = specv_i_slot_of(d, b);
+        int has = 1;
+        if (lane == SPECV_I_DIGEST_LENGTH)
+            value = (uint32_t)row->n_draft;
+        else if (lane == SPECV_I_DIGEST_EPOCH && s->epoch)
+            value = (uint64_t)*s->epoch;
+        else if (lane == SPECV_I_DIGEST_SEED && d->seed)
+            value = d->seed[slot];
+        else if (lane == SPECV_I_DIGEST_POSITION && d->position)
+            value = (uint32_t)d->position[slot];
+        else if (lane == SPECV_I_DIGEST_TEMPERATURE && d->temperature)
+            value = specv_float_bits(d->temperature[slot]);
+        else if (lane == SPECV_I_DIGEST_DRAFT_TEMPERATURE && d->draft_temperature)
+            value = specv_float_bits(d->draft_temperature[slot]);
+        else if (lane == SPECV_I_DIGEST_BONUS && d->bonus_token)
+            value = (uint64_t)specv_i_one_token(d->bonus_token, d->verify.token_dtype, b);
+        else if (lane == SPECV_I_DIGEST_UNIFORM && d->sample_uniform)
+            value = specv_float_bits(d->sample_uniform[b]);
+        else
+            has = 0;
+        if (has) sum = specv_i_digest_of((uint32_t)lane, value);
+        for (int j = lane; j < row->n_draft; j += 32) {
+            const uint32_t i = SPECV_I_DIGEST_DRAFTS + 2 * (uint32_t)j;
+            sum +=
+                specv_i_digest_of(i, (uint64_t)specv_i_one_token(d->verify.draft_tokens,
+                                                                 d->verify.token_dtype, first + j));
+            if (d->accept_uniform)
+                sum += specv_i_digest_of(i + 1, specv_float_bits(d->accept_uniform[first + j]));
+        }
+    }
+    return specv_i_fold_digest(specv_i_warp_add(sum), row->status | mark);
+}
+
+/* Do the records of all ranks belong together, and to what this rank has of the row? Call: warp;
+   the same in all lanes. Trips: heads and digests, together. */
+SPECV_DEVFN int specv_i_warp_records_agree(const specv_i_shard *s, int b, uint32_t digest) {
+    const int lane = specv_i_lane();
+    int32_t end = 0;
+    int good = 1;
+#pragma unroll 1
+    for (int base = 0; base < s->num_shards; base += 32) {
+        const int rank = base + lane;
+        specv_i_record_head head = {s->digest_before, end, 0};
+        uint32_t its = digest;
+        if (rank < s->num_shards) {
+            const char *record = s->gathered + rank * s->stride;
+            head = *(const specv_i_record_head *)record;
+            its = ((const uint32_t *)(record + s->from.rows))[b];
+        }
+        if (head.num_ids < 0 || head.num_ids > 1 << 22) head.num_ids = 0, good = 0;
+        const int32_t up_to = specv_warp_inclusive_scan(head.num_ids);
+        good &= head.digest == s->digest_before && its == digest;
+        good &= head.num_ids == 0 || head.first_id == end + up_to - head.num_ids;
+        end += __shfl_sync(SPECV_FULL_WARP, up_to, 31);
+        if (end > 1 << 22) end = 0, good = 0;
+    }
+    return __all_sync(SPECV_FULL_WARP, good) && end == s->vocab;
+}
+
+/* The tile that all tiles of a row are: largest score and id, as one of SPECV_TILE_IDS has them.
+   Call: warp; the same in all lanes. */
+SPECV_DEVFN specv_tile specv_i_warp_tile_of_row(const specv_tile *tiles, int num_tiles, int may,
+                                                int what, const specv_scale *scale) {
+    const float none = specv_bits_float(0xff800000u);
+    int64_t best = specv_i_order_key(specv_float_bits(none)), score = SPECV_I_NO_SCORE;
+    int32_t id = SPECV_I_INT_MAX, score_id = SPECV_I_INT_MAX;
+    uint32_t nan = 0;
+    specv_tile t;
+#pragma unroll 4
+    for (int i = specv_i_lane(); i < num_tiles; i += 32) {
+        const specv_tile *tile = specv_i_tile_at(tiles, i);
+        const int32_t key = specv_i_order_key(specv_float_bits(tile->max));
+        const int32_t its_id = (int32_t)(tile->id & ~SPECV_I_NAN_BIT);
+        nan |= tile->id & SPECV_I_NAN_BIT;
+        if (key > best) best = key, id = its_id;
+        if (may & SPECV_TILE_SCORE && tile->score > score) score = tile->score, score_id = its_id;
+    }
+    specv_i_warp_best(&best, &id);
+    t.sum = 0, t.score = SPECV_I_NO_SCORE, t.max = specv_i_of_order_key((int32_t)best);
+    if (!specv_i_less(none, t.max)) id = 0;
+    if (what && specv_in_range(t.max, scale)) id = 0;
+    if (may & what & SPECV_TILE_SCORE) {
+        specv_i_warp_best(&score, &score_id);
+        if (score > SPECV_I_NO_SCORE && specv_in_range(t.max, scale))
+            t.score = score, id = score_id;
+    }
+    t.id = (uint32_t)id | specv_i_warp_or(nan);
+    return t;
+}
+
+/* Beginning of a record, and the digest of the row. Call: block. */
+SPECV_DEVFN void specv_i_block_begin_record(const specv_verify_sample_desc *d,
+                                            const specv_i_shard *s, const specv_row *row, int b,
+                                            uint32_t mark) {
+    const int warp = specv_i_thread() / 32, lane = specv_i_lane();
+    if (warp == 0) {
+        const uint32_t digest = specv_i_warp_digest(d, s, row, b, mark);
+        if (lane == 0) ((uint32_t *)(s->record + s->to.rows))[b] = digest;
+        if (lane == 0) s->marks[b] = mark;
+    }
+    if (b == 0 && specv_i_thread() == 0) {
+        const specv_i_record_head head = {s->digest, s->first_id, s->num_ids};
+        *(specv_i_record_head *)s->record = head;
+    }
+}
+
+/* Step 0: first pass over the rank's columns; of each row the tile that it is. Call: block. */
+SPECV_DEVFN void specv_i_block_shard_stats(const specv_shard_task *task, int dtype, int what) {
+    __shared__ specv_i_request opened;
+    const specv_sample_task *sample = &task->sample;
+    const specv_verify_sample_desc *d = &sample->d;
+    const specv_i_memory *m = &sample->memory;
+    const specv_i_shard *s = &task->shard;
+    const specv_i_pass pass = specv_i_pass_of(sample, dtype, what, 0);
+    const int b = (int)blockIdx.x, lane = specv_i_lane();
+    if (!specv_i_block_logits(sample, &pass, s->first_id, &opened, 0)) return;
+    const specv_i_request r = specv_i_reopen(&opened, 0, dtype, pass.what, pass.rule, 0);
+    specv_row row = r.row;
+    specv_i_block_begin_record(d, s, &row, b, r.status & SPECV_ROW_BAD_TICKET);
+    for (int i = specv_i_thread() / 32; i < r.target_rows; i += SPECV_SAMPLE_THREADS / 32) {
+        const int64_t at = r.first_row + i;
+        const int wanted = specv_i_wanted(d, &r, &r.target, 0);
+        const specv_tile t = specv_i_warp_tile_of_row(m->tiles + at * m->num_tiles, m->num_tiles,
+                                                      pass.may, wanted, &r.target.scale);
+        if (lane != 0) continue;
+        ((uint2 *)(s->record + s->to.best))[at] = make_uint2(specv_float_bits(t.max), t.id);
+        if (pass.what == SPECV_TILE_SCORE) ((int64_t *)(s->record + s->to.scores))[at] = t.score;
+    }
+}
+
+/* The rows of a request, each shard a tile. Call: block. Sync: a barrier at the end. */
+SPECV_DEVFN void specv_i_block_take_stats(const specv_i_shard *s, const specv_i_request *r,
+                                          int has_scores) {
+    const int num_items = r->target_rows * s->num_shards;
+#pragma unroll 1
+    for (int item = specv_i_thread(); item < num_items; item += SPECV_SAMPLE_THREADS) {
+        const int i = item / s->num_shards, rank = item - i * s->num_shards;
+        const int64_t row = r->first_row + i;
+        const char *record = s->gathered + rank * s->stride;
+        const uint2 best = ((const uint2 *)(record + s->from.best))[row];
+        specv_tile t = {0, SPECV_I_NO_SCORE, specv_bits_float(best.x), best.y};
+        if (has_scores) t.score = ((const int64_t *)(record + s->from.scores))[row];
+        s->merged.tiles[row * s->num_shards + rank] = t;
+    }
+    __syncthreads();
+}
+
+/* Opens a request behind an exchange: closed if the records do not belong together. Call: block.
+   Sync: a barrier at the end. */
+SPECV_DEVFN void specv_i_block_open_shard(const specv_verify_sample_desc *d, const specv_i_shard *s,
+                                          int b, specv_i_request *opened) {
+    if (specv_i_thread() < 32) {
+        /* of a rank whose descriptor was another one it may be anything */
+        const uint32_t mark = s->marks[b] == SPECV_ROW_BAD_TICKET ? SPECV_ROW_BAD_TICKET : 0;
+        specv_i_request r = specv_i_open_request(d, b);
+        const uint32_t digest = specv_i_warp_digest(d, s, &r.row, b, mark);
+        const int good = specv_i_warp_records_agree(s, b, digest);
+        specv_i_without_filters(&r);
+        if (!good || mark) {
+            specv_i_close_request(&r);
+            r.row.n_draft = 0;
+            r.status = (good ? 0u : (uint32_t)SPECV_ROW_BAD_RECORD) | mark;
+        }
+        if (specv_i_lane() == 0) opened[0] = r;
+    }
+    __syncthreads();
+}
+
+/* The last step of rules that have one exchange: rows are put together, judged and emitted as where
+   tiles are a rank's own. Call: block. */
+SPECV_DEVFN void specv_i_block_shard_judge(const specv_shard_task *task) {
+    __shared__ specv_i_request opened;
+    __shared__ specv_i_evidence evidence;
+    const specv_verify_sample_desc *d = &task->sample.d;
+    const specv_i_shard *s = &task->shard;
+    const int b = (int)blockIdx.x, coupled = d->rule == SPECV_RULE_COUPLED;
+    specv_i_begin(d->verify.chained);
+    specv_i_block_open_shard(d, s, b, &opened);
+    const specv_i_request r = opened;
+    specv_i_block_take_stats(s, &r, coupled);
+    specv_i_block_gather(d, &r, &s->merged, b, coupled ? SPECV_TILE_SCORE : 0, 0, &evidence);
+    specv_i_block_decide(d, &r, &s->merged, b, 0, &evidence);
 }
 
 #endif /* __CUDACC__ */
@@ -10772,6 +11302,65 @@ SPECV_LAUNCHER_BODY int specv_verify_greedy(const specv_verify_greedy_desc *desc
 
 /* ========================================================================== >>sample-kernels */
 
+#if !defined(SPECVERIFY_NO_SAMPLE) || !defined(SPECVERIFY_NO_SHARDS) /* A9 has such grids, too */
+#if !defined(__CUDACC_RTC__)
+
+/* Blocks that share a row: with `resident` of them on the GPU at a time, as few waves as leave at
+   most an eighth of the last one idle; not more than there is work for. */
+static int specv_i_blocks_of_row(int64_t rows, int64_t most, int64_t resident) {
+    int64_t waves = 0, blocks = 0;
+    while (++waves <= 8) {
+        blocks = resident * waves / rows;
+        if (blocks * rows * 8 >= resident * waves * 7) break;
+    }
+    blocks = blocks < most ? blocks : most;
+    return (int)(blocks < 1 ? 1 : blocks);
+}
+
+/* Blocks that share a row meet at its ticket. */
+static dim3 specv_i_grid_of_rows(int64_t batch, int64_t blocks) {
+    dim3 grid((unsigned)batch);
+    if (batch <= SPECV_TICKET_ROWS) grid.y = (unsigned)(blocks < 65535 ? blocks : 65535);
+    return grid;
+}
+
+/* Where all of it is, once for all threads. */
+static specv_i_memory specv_i_open_memory(const specv_verify_sample_desc *d,
+                                          const specv_i_scratch *s) {
+    char *base = (char *)d->scratch;
+    specv_i_memory m = SPECV_ZERO;
+    m.tickets = (uint32_t *)base;
+    m.plans = (specv_i_outcome *)(base + s->plans);
+    m.rows = (specv_distribution *)(base + s->rows);
+    m.tiles = (specv_tile *)(base + s->tiles);
+    m.residuals = (specv_i_residual *)(base + s->residuals);
+    m.prefixes = (float *)(base + s->prefixes);
+    m.least = (uint64_t *)(base + s->least);
+    if (specv_i_lists(d)) m.opened = base + s->opened, m.lanes = (unsigned char *)base + s->lanes;
+    m.target_rows = s->target_rows;
+    m.num_tiles = s->num_tiles;
+    return m;
+}
+
+/* Grid of a first pass over the logits of `sides`, of `resident` blocks to a multiprocessor. */
+static dim3 specv_i_grid_of_logits(const specv_sample_task *task, int sides, int resident,
+                                   int num_sms) {
+    const specv_rows *r = &task->d.verify.rows;
+    const int64_t pairs = (task->memory.num_tiles + SPECV_I_TILES - 1) / SPECV_I_TILES;
+    int64_t positions = 0, most = 65535; /* of a grid */
+    dim3 grid((unsigned)r->batch);
+    if (sides & SPECV_I_OF_TARGET) positions += (int64_t)r->max_draft + 1;
+    if (sides & SPECV_I_OF_DRAFT) positions += r->max_draft;
+    if (r->batch > SPECV_TICKET_ROWS) return grid;
+    grid.z = (unsigned)(positions < most ? positions : most);
+    grid.y = (unsigned)specv_i_blocks_of_row((int64_t)r->batch * grid.z, pairs,
+                                             (int64_t)resident * num_sms);
+    return grid;
+}
+
+#endif /* !__CUDACC_RTC__ */
+#endif
+
 #if !defined(SPECVERIFY_NO_SAMPLE)
 
 /* A2 to A5 and A8, first pass over logits of one type: greedy (rule GREEDY), softmax (TOKEN, BLOCK,
@@ -10785,47 +11374,47 @@ SPECV_LAUNCHER_BODY int specv_verify_greedy(const specv_verify_greedy_desc *desc
    draw, the sums again (from L1) and four ids a thread. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_GREEDY_BLOCKS)
     specv_greedy_bf16_kernel(const __grid_constant__ specv_sample_task task) {
-    specv_i_block_logits(&task, SPECV_LOGITS_BF16, 0, 0);
+    specv_i_block_verify_logits(&task, SPECV_LOGITS_BF16, 0, 0);
 }
 
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_GREEDY_BLOCKS)
     specv_greedy_f16_kernel(const __grid_constant__ specv_sample_task task) {
-    specv_i_block_logits(&task, SPECV_LOGITS_F16, 0, 0);
+    specv_i_block_verify_logits(&task, SPECV_LOGITS_F16, 0, 0);
 }
 
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_GREEDY_BLOCKS)
     specv_greedy_f32_kernel(const __grid_constant__ specv_sample_task task) {
-    specv_i_block_logits(&task, SPECV_LOGITS_F32, 0, 0);
+    specv_i_block_verify_logits(&task, SPECV_LOGITS_F32, 0, 0);
 }
 
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_SOFTMAX_BLOCKS)
     specv_softmax_bf16_kernel(const __grid_constant__ specv_sample_task task) {
-    specv_i_block_logits(&task, SPECV_LOGITS_BF16, SPECV_TILE_SUM, 0);
+    specv_i_block_verify_logits(&task, SPECV_LOGITS_BF16, SPECV_TILE_SUM, 0);
 }
 
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_SOFTMAX_BLOCKS)
     specv_softmax_f16_kernel(const __grid_constant__ specv_sample_task task) {
-    specv_i_block_logits(&task, SPECV_LOGITS_F16, SPECV_TILE_SUM, 0);
+    specv_i_block_verify_logits(&task, SPECV_LOGITS_F16, SPECV_TILE_SUM, 0);
 }
 
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_SOFTMAX_BLOCKS)
     specv_softmax_f32_kernel(const __grid_constant__ specv_sample_task task) {
-    specv_i_block_logits(&task, SPECV_LOGITS_F32, SPECV_TILE_SUM, 0);
+    specv_i_block_verify_logits(&task, SPECV_LOGITS_F32, SPECV_TILE_SUM, 0);
 }
 
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
     specv_noise_bf16_kernel(const __grid_constant__ specv_sample_task task) {
-    specv_i_block_logits(&task, SPECV_LOGITS_BF16, SPECV_TILE_SCORE, 0);
+    specv_i_block_verify_logits(&task, SPECV_LOGITS_BF16, SPECV_TILE_SCORE, 0);
 }
 
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
     specv_noise_f16_kernel(const __grid_constant__ specv_sample_task task) {
-    specv_i_block_logits(&task, SPECV_LOGITS_F16, SPECV_TILE_SCORE, 0);
+    specv_i_block_verify_logits(&task, SPECV_LOGITS_F16, SPECV_TILE_SCORE, 0);
 }
 
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
     specv_noise_f32_kernel(const __grid_constant__ specv_sample_task task) {
-    specv_i_block_logits(&task, SPECV_LOGITS_F32, SPECV_TILE_SCORE, 0);
+    specv_i_block_verify_logits(&task, SPECV_LOGITS_F32, SPECV_TILE_SCORE, 0);
 }
 
 /* The same where there are filters, for all rules and types: what masks leave out is -inf. Requests
@@ -10834,7 +11423,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_FILTERED_BLOCKS)
     specv_filtered_kernel(const __grid_constant__ specv_sample_task task) {
     const specv_scores *of = task.sides & SPECV_I_OF_TARGET ? &task.d.target : &task.d.draft;
-    specv_i_block_logits(&task, of->dtype, 0, 1);
+    specv_i_block_verify_logits(&task, of->dtype, 0, 1);
 }
 
 /* Rows that top_k, top_p or min_p cut, a block each, which draws from its row, too; then the last
@@ -10919,25 +11508,6 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_PROBS_BLOCKS -
 
 #if !defined(__CUDACC_RTC__)
 
-/* Blocks that share a row: with `resident` of them on the GPU at a time, as few waves as leave at
-   most an eighth of the last one idle; not more than there is work for. */
-static int specv_i_blocks_of_row(int64_t rows, int64_t most, int64_t resident) {
-    int64_t waves = 0, blocks = 0;
-    while (++waves <= 8) {
-        blocks = resident * waves / rows;
-        if (blocks * rows * 8 >= resident * waves * 7) break;
-    }
-    blocks = blocks < most ? blocks : most;
-    return (int)(blocks < 1 ? 1 : blocks);
-}
-
-/* Blocks that share a row meet at its ticket. */
-static dim3 specv_i_grid_of_rows(int64_t batch, int64_t blocks) {
-    dim3 grid((unsigned)batch);
-    if (batch <= SPECV_TICKET_ROWS) grid.y = (unsigned)(blocks < 65535 ? blocks : 65535);
-    return grid;
-}
-
 /* From probabilities: a block a tile, or even shares of several. */
 static int specv_i_launch_probs(specv_sample_task *task, int num_sms, cudaStream_t stream) {
     const specv_verify_sample_desc *d = &task->d;
@@ -10966,41 +11536,13 @@ static int specv_i_launch_logits(specv_sample_task *task, int sides, int dtype, 
          (const void *)specv_softmax_bf16_kernel},
         {(const void *)specv_noise_f32_kernel, (const void *)specv_noise_f16_kernel,
          (const void *)specv_noise_bf16_kernel}};
-    const specv_rows *r = &task->d.verify.rows;
     const int rule = task->d.rule;
     const int kind = rule == SPECV_RULE_COUPLED ? 2 : rule != SPECV_RULE_GREEDY;
     const int resident = filters ? 2 : 4 - kind;
-    const int64_t pairs = (task->memory.num_tiles + SPECV_I_TILES - 1) / SPECV_I_TILES;
-    int64_t positions = 0, most = 65535; /* of a grid */
-    dim3 grid((unsigned)r->batch);
-    if (sides & SPECV_I_OF_TARGET) positions += (int64_t)r->max_draft + 1;
-    if (sides & SPECV_I_OF_DRAFT) positions += r->max_draft;
+    const dim3 grid = specv_i_grid_of_logits(task, sides, resident, num_sms);
     task->sides = sides, task->d.verify.chained = chained;
-    if (r->batch <= SPECV_TICKET_ROWS) {
-        grid.z = (unsigned)(positions < most ? positions : most);
-        grid.y = (unsigned)specv_i_blocks_of_row((int64_t)r->batch * grid.z, pairs,
-                                                 (int64_t)resident * num_sms);
-    }
     return specv_i_launch_grid(filters ? (const void *)specv_filtered_kernel : kernels[kind][dtype],
                                grid, SPECV_SAMPLE_THREADS, task, chained, stream);
-}
-
-/* Where all of it is, once for all threads. */
-static specv_i_memory specv_i_open_memory(const specv_verify_sample_desc *d,
-                                          const specv_i_scratch *s) {
-    char *base = (char *)d->scratch;
-    specv_i_memory m = SPECV_ZERO;
-    m.tickets = (uint32_t *)base;
-    m.plans = (specv_i_outcome *)(base + s->plans);
-    m.rows = (specv_distribution *)(base + s->rows);
-    m.tiles = (specv_tile *)(base + s->tiles);
-    m.residuals = (specv_i_residual *)(base + s->residuals);
-    m.prefixes = (float *)(base + s->prefixes);
-    m.least = (uint64_t *)(base + s->least);
-    if (specv_i_lists(d)) m.opened = base + s->opened, m.lanes = (unsigned char *)base + s->lanes;
-    m.target_rows = s->target_rows;
-    m.num_tiles = s->num_tiles;
-    return m;
 }
 
 /* A11, behind the verification. */
@@ -11110,6 +11652,98 @@ SPECV_LAUNCHER_BODY int specv_sample(const specv_sample_desc *desc, struct CUstr
 
 #endif /* !__CUDACC_RTC__ */
 #endif /* SPECVERIFY_NO_SAMPLE */
+
+/* ========================================================================== >>shards-kernels */
+
+#if !defined(SPECVERIFY_NO_SHARDS)
+
+/* A9, step 0: grid, blocks and trips as in the kernels of A2 and A5 of the type; the last block of
+   a request writes what the ranks exchange, where theirs judges. */
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_GREEDY_BLOCKS)
+    specv_shard_greedy_bf16_kernel(const __grid_constant__ specv_shard_task task) {
+    specv_i_block_shard_stats(&task, SPECV_LOGITS_BF16, 0);
+}
+
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_GREEDY_BLOCKS)
+    specv_shard_greedy_f16_kernel(const __grid_constant__ specv_shard_task task) {
+    specv_i_block_shard_stats(&task, SPECV_LOGITS_F16, 0);
+}
+
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_GREEDY_BLOCKS)
+    specv_shard_greedy_f32_kernel(const __grid_constant__ specv_shard_task task) {
+    specv_i_block_shard_stats(&task, SPECV_LOGITS_F32, 0);
+}
+
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
+    specv_shard_noise_bf16_kernel(const __grid_constant__ specv_shard_task task) {
+    specv_i_block_shard_stats(&task, SPECV_LOGITS_BF16, SPECV_TILE_SCORE);
+}
+
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
+    specv_shard_noise_f16_kernel(const __grid_constant__ specv_shard_task task) {
+    specv_i_block_shard_stats(&task, SPECV_LOGITS_F16, SPECV_TILE_SCORE);
+}
+
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
+    specv_shard_noise_f32_kernel(const __grid_constant__ specv_shard_task task) {
+    specv_i_block_shard_stats(&task, SPECV_LOGITS_F32, SPECV_TILE_SCORE);
+}
+
+/* Behind the exchange: a block a request. Bytes: the records of all ranks. Trips: lengths; seeds,
+   drafts and temperatures; digests and heads; what shards say of rows; drafts again. */
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
+    specv_shard_judge_kernel(const __grid_constant__ specv_shard_task task) {
+    specv_i_block_shard_judge(&task);
+}
+
+#if !defined(__CUDACC_RTC__)
+
+static void specv_i_open_shard_task(const specv_verify_shard_desc *desc, specv_shard_task *task) {
+    const specv_i_shard_scratch scratch = specv_i_shard_layout(desc);
+    specv_i_shard *s = &task->shard;
+    char *base = (char *)desc->sample.scratch;
+    task->sample.d = specv_i_shard_local(desc);
+    specv_verify_sample_resolve(&task->sample.d);
+    task->sample.memory = specv_i_open_memory(&task->sample.d, &scratch.local);
+    task->sample.sides = SPECV_I_OF_TARGET;
+    s->merged = task->sample.memory;
+    s->merged.tiles = (specv_tile *)(base + scratch.tiles), s->merged.num_tiles = desc->num_shards;
+    s->to = specv_i_record_of(desc, desc->step), s->from = specv_i_record_of(desc, desc->step - 1);
+    s->record = (char *)desc->record, s->gathered = (const char *)desc->gathered;
+    s->epoch = desc->epoch, s->marks = (uint32_t *)(base + scratch.marks);
+    s->stride = desc->record_stride_bytes ? desc->record_stride_bytes : s->from.bytes;
+    s->digest = specv_i_shard_digest(desc, desc->step);
+    s->digest_before = specv_i_shard_digest(desc, desc->step - 1);
+    s->vocab = desc->sample.verify.vocab;
+    s->first_id = desc->first_id, s->num_ids = desc->num_ids, s->num_shards = desc->num_shards;
+}
+
+SPECV_LAUNCHER_BODY int specv_verify_shard(const specv_verify_shard_desc *desc,
+                                           struct CUstream_st *stream) {
+    static const void *const kernels[2][3] = {
+        {(const void *)specv_shard_greedy_f32_kernel, (const void *)specv_shard_greedy_f16_kernel,
+         (const void *)specv_shard_greedy_bf16_kernel},
+        {(const void *)specv_shard_noise_f32_kernel, (const void *)specv_shard_noise_f16_kernel,
+         (const void *)specv_shard_noise_bf16_kernel}};
+    int status = SPECV_I_VALIDATE(specv_verify_shard_validate, desc), num_sms, chained;
+    specv_shard_task task = SPECV_ZERO;
+    if (status != SPECV_OK || desc->sample.verify.rows.batch == 0) return status;
+    if ((status = specv_i_num_sms(desc->sample.num_sms, &num_sms)) != 0) return status;
+    const int coupled = desc->sample.rule == SPECV_RULE_COUPLED;
+    specv_i_open_shard_task(desc, &task);
+    chained = desc->sample.verify.chained;
+    if (desc->step == 0)
+        return specv_i_launch_grid(
+            kernels[coupled][desc->sample.target.dtype],
+            specv_i_grid_of_logits(&task.sample, SPECV_I_OF_TARGET, coupled ? 2 : 4, num_sms),
+            SPECV_SAMPLE_THREADS, &task, chained, stream);
+    task.sample.d.verify.vocab = desc->sample.verify.vocab;
+    return specv_i_launch((const void *)specv_shard_judge_kernel, desc->sample.verify.rows.batch,
+                          SPECV_SAMPLE_THREADS, &task, chained, stream);
+}
+
+#endif /* !__CUDACC_RTC__ */
+#endif /* SPECVERIFY_NO_SHARDS */
 
 /* ============================================================================ >>pack-kernels */
 

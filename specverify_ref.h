@@ -16,8 +16,8 @@
 
    It needs IEEE arithmetic: strict doubles and floats, no -ffast-math.
 
-   Contents: >>api, >>rows; the families of specverify.cuh: >>greedy, >>sample, >>pack, >>cache,
-   >>columns, >>schedule, >>particles, >>stats; >>diff. Licence as in specverify.cuh.
+   Contents: >>api, >>rows; the families of specverify.cuh: >>greedy, >>sample, >>shards, >>pack,
+   >>cache, >>columns, >>schedule, >>particles, >>stats; >>diff. Licence as in specverify.cuh.
 */
 
 #ifndef SPECVERIFY_REF_H_INCLUDED
@@ -47,13 +47,15 @@
 
 #if !defined(SPECVERIFY_REF_STATIC) || defined(SPECVERIFY_REF_IMPLEMENTATION)
 
-/* A1 to A8, B1 to B5, C1 to C5, D1 to D3, E: see the launchers of the same name. Call: any thread;
+/* A1 to A9, B1 to B5, C1 to C5, D1 to D3, E: see the launchers of the same name. Call: any thread;
    no two calls that share an output. Return 0 or SPECV_ERR_*. */
 SPECV_REF_API int specv_ref_verify_greedy(const specv_verify_greedy_desc *d)
     SPECV_AS(specv_ref_verify_greedy);
 SPECV_REF_API int specv_ref_verify_sample(const specv_verify_sample_desc *d)
     SPECV_AS(specv_ref_verify_sample);
 SPECV_REF_API int specv_ref_sample(const specv_sample_desc *d) SPECV_AS(specv_ref_sample);
+SPECV_REF_API int specv_ref_verify_shard(const specv_verify_shard_desc *d)
+    SPECV_AS(specv_ref_verify_shard);
 SPECV_REF_API int specv_ref_pack_kv(const specv_pack_kv_desc *d) SPECV_AS(specv_ref_pack_kv);
 SPECV_REF_API int specv_ref_verify_pack_kv(const specv_verify_pack_kv_desc *d)
     SPECV_AS(specv_ref_verify_pack_kv);
@@ -263,6 +265,8 @@ typedef struct specv_ref_i_scores {
     int64_t vocab;
     const uint32_t *mask; /* of this position, or null */
     uint64_t least;       /* rank key of the last id that filters keep; 0: they keep all */
+    int is_told;          /* scores are with other ranks: that of one id is known, */
+    float told;           /* this, and no other id is asked for */
     specv_scale scale;    /* logits at a temperature that is not 0 */
     specv_distribution row;
 } specv_ref_i_scores;
@@ -285,6 +289,7 @@ static float specv_ref_i_allowed(specv_ref_i_scores *r, int64_t x, float score) 
 
 static float specv_ref_i_said(const specv_ref_i_scores *r, int64_t x) {
     const void *data = r->scores->data;
+    if (r->is_told) return r->told;
     if (r->scores->dtype == SPECV_LOGITS_F16)
         return specv_f16_float(((const uint16_t *)data)[r->first + x]);
     if (r->scores->dtype == SPECV_LOGITS_BF16)
@@ -600,11 +605,10 @@ static uint64_t specv_ref_i_cut(specv_ref_i_scores *r, const specv_i_limits *l) 
     return kept > by_p ? kept : by_p;
 }
 
-/* Opens position j of row b of the target (or draft) and finds its distribution:
-   temperature 0, or a largest logit beyond the format: all on the first id that has it;
-   otherwise weights, summed in integers. Probabilities are taken as they are. */
-static specv_ref_i_scores specv_ref_i_open(const specv_verify_sample_desc *d, int b, int64_t j,
-                                           int of_draft, float temperature) {
+/* Position j of row b of the target (or draft) before any score is looked at; *zero: all of its
+   weight is on one id. */
+static specv_ref_i_scores specv_ref_i_frame(const specv_verify_sample_desc *d, int b, int64_t j,
+                                            int of_draft, float temperature, int *zero) {
     const specv_rows *rows = &d->verify.rows;
     const specv_scores *scores = of_draft ? &d->draft : &d->target;
     const int64_t positions = specv_ref_i_positions(d, of_draft);
@@ -612,8 +616,8 @@ static specv_ref_i_scores specv_ref_i_open(const specv_verify_sample_desc *d, in
     int64_t pos_stride = scores->pos_stride_elems ? scores->pos_stride_elems : d->verify.vocab;
     int64_t seq_stride =
         scores->seq_stride_elems ? scores->seq_stride_elems : positions * pos_stride;
-    int zero = specv_temperature_is_0(temperature) || d->rule == SPECV_RULE_GREEDY;
-    if (of_draft && specv_ref_i_are_probs(scores)) zero = 0; /* q is what it says */
+    *zero = specv_temperature_is_0(temperature) || d->rule == SPECV_RULE_GREEDY;
+    if (of_draft && specv_ref_i_are_probs(scores)) *zero = 0; /* q is what it says */
     r.scores = scores;
     r.probs = specv_ref_i_are_probs(scores) && !specv_i_is_filtered(d);
     r.vocab = d->verify.vocab;
@@ -622,25 +626,39 @@ static specv_ref_i_scores specv_ref_i_open(const specv_verify_sample_desc *d, in
         r.first = (specv_ref_i_row_first(rows, b) + (of_draft || d->bonus_token ? 0 : b) + j) *
                   pos_stride;
     r.mask = specv_ref_i_mask(d, b, j, of_draft);
-    r.least = 0;
-    r.scale = specv_softmax_scale(zero ? 1.f : temperature);
+    r.least = 0, r.is_told = 0, r.told = 0;
+    r.scale = specv_softmax_scale(*zero ? 1.f : temperature);
     if (specv_ref_i_are_probs(scores) && !r.probs) r.scale = specv_i_probs_scale();
     r.row.sum = 0, r.row.inverse = r.row.inverse_low = 0, r.row.n = 0, r.row.status = 0;
-    r.row.kind = SPECV_SOFTMAX;
-    if (r.probs && !zero) {
-        r.row.id = -1, r.row.max = 0;
-        return r;
-    }
-    r.row.max = specv_ref_i_largest(&r, &r.row.id);
-    if (r.row.max == specv_bits_float(0xff800000u) || (r.probs && r.row.max == 0)) {
-        r.row.kind = SPECV_NO_TOKEN;
-        r.row.status |= SPECV_ROW_EMPTY;
-    } else if (zero || !specv_in_range(r.row.max, &r.scale)) {
-        r.row.kind = SPECV_ONE_HOT;
-        if (!zero) r.row.status |= SPECV_ROW_EXTREME;
+    r.row.kind = SPECV_SOFTMAX, r.row.id = -1, r.row.max = 0;
+    return r;
+}
+
+/* What follows from the largest score and its id, already there. */
+static void specv_ref_i_set_kind(specv_ref_i_scores *r, int zero) {
+    if (r->row.max == specv_bits_float(0xff800000u) || (r->probs && r->row.max == 0)) {
+        r->row.kind = SPECV_NO_TOKEN;
+        r->row.status |= SPECV_ROW_EMPTY;
+    } else if (zero || !specv_in_range(r->row.max, &r->scale)) {
+        r->row.kind = SPECV_ONE_HOT;
+        if (!zero) r->row.status |= SPECV_ROW_EXTREME;
     } else {
+        r->row.n = specv_softmax_weight(r->row.max, &r->scale).n;
+    }
+}
+
+/* Opens position j of row b of the target (or draft) and finds its distribution:
+   temperature 0, or a largest logit beyond the format: all on the first id that has it;
+   otherwise weights, summed in integers. Probabilities are taken as they are. */
+static specv_ref_i_scores specv_ref_i_open(const specv_verify_sample_desc *d, int b, int64_t j,
+                                           int of_draft, float temperature) {
+    int zero;
+    specv_ref_i_scores r = specv_ref_i_frame(d, b, j, of_draft, temperature, &zero);
+    if (r.probs && !zero) return r;
+    r.row.max = specv_ref_i_largest(&r, &r.row.id);
+    specv_ref_i_set_kind(&r, zero);
+    if (r.row.kind == SPECV_SOFTMAX) {
         specv_i_limits limits = specv_ref_i_limits(d, b, of_draft);
-        r.row.n = specv_softmax_weight(r.row.max, &r.scale).n;
         r.row.sum = specv_ref_i_sum(&r);
         r.least = specv_ref_i_cut(&r, &limits);
         if (r.least) r.row.sum = specv_ref_i_sum(&r);
@@ -775,6 +793,7 @@ static int64_t specv_ref_i_draw(const specv_ref_i_weights *w, uint64_t uniform) 
 /* A row while it is judged. */
 typedef struct specv_ref_i_judge {
     const specv_verify_sample_desc *d;
+    const struct specv_ref_i_shard *shard; /* null: all scores are here */
     int b;
     int32_t slot; /* where the request's own values are */
     float temperature, draft_temperature;
@@ -818,9 +837,14 @@ static uint64_t specv_ref_i_sample_uniform(specv_ref_i_judge *g, int32_t k) {
     return (uint64_t)r.x[1] << 32 | r.x[0];
 }
 
+/* The same from what ranks say of their parts: >>shards. */
+static specv_ref_i_scores specv_ref_i_put_together(specv_ref_i_judge *g, int32_t j, int of_draft);
+
 /* Rules come back to a position: its distribution is found once. */
 static specv_ref_i_scores specv_ref_i_scores_at(specv_ref_i_judge *g, int32_t j, int of_draft) {
-    if (g->opened_at[of_draft] != j)
+    if (g->opened_at[of_draft] != j && g->shard)
+        g->opened[of_draft] = specv_ref_i_put_together(g, j, of_draft);
+    else if (g->opened_at[of_draft] != j)
         g->opened[of_draft] = specv_ref_i_open(g->d, g->b, j, of_draft,
                                                of_draft ? g->draft_temperature : g->temperature);
     g->opened_at[of_draft] = j;
@@ -844,7 +868,8 @@ static void specv_ref_i_emit(specv_ref_i_judge *g, specv_ref_i_scores *p, int64_
                                               : specv_log_sum_exp(&p->row);
     if (token >= 0 && g->d->max_prob) {
         int32_t id;
-        g->max_prob = specv_i_largest_p(&p->row, &p->scale, p->probs, specv_ref_i_largest(p, &id));
+        const float largest = g->shard ? p->row.max : specv_ref_i_largest(p, &id);
+        g->max_prob = specv_i_largest_p(&p->row, &p->scale, p->probs, largest);
     }
     if (token < 0 || p->row.kind != SPECV_SOFTMAX) return;
     if (p->probs) {
@@ -1056,24 +1081,35 @@ static float specv_ref_i_noisy_bound(const specv_ref_i_scores *p, float score, u
     return specv_i_add(specv_i_mul(score, p->scale.hi), octaves);
 }
 
-/* The only token that position j can have: the largest score (A2), or the largest score plus
-   noise (A5); -1 if there is none. */
-static int64_t specv_ref_i_choose(specv_ref_i_judge *g, specv_ref_i_scores *p, int32_t j) {
-    int64_t best = INT64_MIN, choice = -1;
+/* The id with the largest score plus noise of position j, -1 if there is none, and that number.
+   first_id: that the first score is of. */
+static int64_t specv_ref_i_loudest(const specv_ref_i_judge *g, specv_ref_i_scores *p, int32_t j,
+                                   int64_t first_id, int64_t *best) {
+    int64_t choice = -1;
     specv_ref_i_tile t;
     specv_noise from;
     specv_random words = {{0, 0, 0, 0}}; /* of four ids */
-    if (p->row.kind != SPECV_SOFTMAX) return p->row.kind == SPECV_ONE_HOT ? p->row.id : -1;
+    *best = INT64_MIN;
     from = specv_i_noise_of(g->d, g->d->seed[g->slot], specv_ref_i_position(g), j);
     for (int64_t x = 0; x < p->vocab; ++x) {
         const int i = (int)(x % SPECV_TILE_IDS);
+        const int64_t id = first_id + x;
         int64_t value;
         if (i == 0) specv_ref_i_open_tile(p, x, &t);
-        if (x % 4 == 0) words = specv_noise_words(&from, (uint32_t)x);
-        if (specv_ref_i_noisy_bound(p, t.score[i], words.x[x % 4]) < (float)(best >> 24)) continue;
-        value = specv_ref_i_noisy(p, &from, x, t.score[i], words.x[x % 4]);
-        if (value > best) best = value, choice = x;
+        if (x % 4 == 0) words = specv_noise_words(&from, (uint32_t)id);
+        if (specv_ref_i_noisy_bound(p, t.score[i], words.x[x % 4]) < (float)(*best >> 24)) continue;
+        value = specv_ref_i_noisy(p, &from, id, t.score[i], words.x[x % 4]);
+        if (value > *best) *best = value, choice = id;
     }
+    return choice;
+}
+
+/* The only token that position j can have: the largest score (A2), or the largest score plus
+   noise (A5); -1 if there is none. */
+static int64_t specv_ref_i_choose(specv_ref_i_judge *g, specv_ref_i_scores *p, int32_t j) {
+    int64_t value, choice;
+    if (p->row.kind != SPECV_SOFTMAX) return p->row.kind == SPECV_ONE_HOT ? p->row.id : -1;
+    choice = g->shard ? p->row.id : specv_ref_i_loudest(g, p, j, 0, &value);
     if (choice < 0) p->row.status |= SPECV_ROW_EMPTY;
     return choice;
 }
@@ -1135,8 +1171,8 @@ static void specv_ref_i_tell(specv_ref_i_judge *g, int32_t j) {
             specv_i_log_p(&p.row, &p.scale, p.probs, specv_ref_i_score(&p, token), (int32_t)token);
         if (specv_i_tells(e) && p.probs && specv_ref_i_score(&p, token) < 1.17549435e-38f)
             logprob = specv_bits_float(0xff800000u); /* as good as 0, at temperature 0 too */
-        rank = 1, of_token = specv_ref_i_key(&p, token);
-        for (int64_t x = 0; x < p.vocab; ++x) rank += specv_ref_i_key(&p, x) > of_token;
+        rank = 1, of_token = e->rank ? specv_ref_i_key(&p, token) : 0;
+        for (int64_t x = 0; e->rank && x < p.vocab; ++x) rank += specv_ref_i_key(&p, x) > of_token;
     }
     if (e->logprob) e->logprob[at] = logprob;
     if (e->rank) e->rank[at] = rank;
@@ -1164,60 +1200,82 @@ static float specv_ref_i_temperature(const float *temperatures, int32_t slot, ui
     return temperature;
 }
 
-static void specv_ref_i_judge_row(const specv_verify_sample_desc *d, int b) {
-    specv_ref_i_judge g;
-    specv_ref_i_outcome nothing = {0, 0, 0, -1, 0};
+/* Opens row b; drafts that it has, -1 if nothing of it may be used. */
+static int32_t specv_ref_i_open_judge(specv_ref_i_judge *g, const specv_verify_sample_desc *d,
+                                      int b) {
+    const specv_ref_i_outcome nothing = {0, 0, 0, -1, 0};
     const specv_rows *rows = &d->verify.rows;
     int32_t n_draft = -1;
-    int sampled = d->rule != SPECV_RULE_COUPLED && d->rule != SPECV_RULE_GREEDY;
-    g.d = d, g.b = b, g.o = nothing, g.usable = 0, g.ends_with_eos = g.has_given = 0,
-    g.logprob = g.lse = g.max_prob = 0;
-    g.opened_at[0] = g.opened_at[1] = -1;
-    g.slot = -1;
+    g->d = d, g->shard = NULL, g->b = b, g->o = nothing, g->usable = 0;
+    g->ends_with_eos = g->has_given = 0, g->logprob = g->lse = g->max_prob = 0;
+    g->opened_at[0] = g->opened_at[1] = -1;
+    g->slot = -1;
     if (specv_ref_i_is_live(rows, b))
-        g.slot = specv_ref_i_slot(rows->slot, rows->slot_dtype, rows->num_slots, b, 0, &g.o.status);
-    if (g.slot >= 0) n_draft = specv_ref_i_open_row(&d->verify, b, &g.o.status);
+        g->slot =
+            specv_ref_i_slot(rows->slot, rows->slot_dtype, rows->num_slots, b, 0, &g->o.status);
+    if (g->slot >= 0) n_draft = specv_ref_i_open_row(&d->verify, b, &g->o.status);
+    return n_draft;
+}
+
+/* Its temperatures and limits. Is it judged by p and q? */
+static int specv_ref_i_open_values(specv_ref_i_judge *g) {
+    const specv_verify_sample_desc *d = g->d;
+    int sampled = d->rule != SPECV_RULE_COUPLED && d->rule != SPECV_RULE_GREEDY;
+    g->temperature = 0;
+    if (d->rule != SPECV_RULE_GREEDY)
+        g->temperature = specv_ref_i_temperature(d->temperature, g->slot, &g->o.status);
+    g->draft_temperature = g->temperature;
+    sampled = sampled && !specv_temperature_is_0(g->temperature);
+    specv_ref_i_limits_of(d, g->slot, 0, &g->o.status);
+    if (d->draft.data && sampled) specv_ref_i_limits_of(d, g->slot, 1, &g->o.status);
+    if (sampled && d->draft_temperature && d->draft.data)
+        g->draft_temperature = specv_ref_i_temperature(d->draft_temperature, g->slot, &g->o.status);
+    return sampled;
+}
+
+static void specv_ref_i_judge_drafts(specv_ref_i_judge *g, int32_t n_draft, int sampled) {
+    const specv_verify_sample_desc *d = g->d;
+    while (g->usable < n_draft && !g->ends_with_eos) {
+        int64_t draft = specv_ref_i_draft(g, g->usable);
+        if (!specv_ref_i_is_token(&d->verify, draft)) break;
+        g->ends_with_eos = specv_ref_i_is_eos(&d->verify, draft);
+        g->usable += 1;
+    }
+    if (d->rule == SPECV_RULE_SCORE)
+        specv_ref_i_score_drafts(g, n_draft);
+    else if (!sampled)
+        specv_ref_i_judge_equal(g, n_draft);
+    else if (d->rule == SPECV_RULE_BLOCK)
+        specv_ref_i_judge_block(g, n_draft);
+    else
+        specv_ref_i_judge_token(g, n_draft);
+    if (g->o.mismatch && g->o.accepted == g->usable) {
+        int64_t draft = specv_ref_i_draft(g, g->usable);
+        if (draft != -1 && !specv_ref_i_is_token(&d->verify, draft))
+            g->o.status |= SPECV_ROW_BAD_DRAFT;
+    }
+}
+
+static void specv_ref_i_write_judged(specv_ref_i_judge *g) {
+    const specv_verify_sample_desc *d = g->d;
+    const int b = g->b;
+    specv_ref_i_write_row(&d->verify, b, &g->o);
+    for (int32_t j = g->o.accepted; d->target_logprob && j < d->verify.rows.max_draft; ++j)
+        d->target_logprob[b * (int64_t)d->verify.rows.max_draft + j] = 0;
+    for (int32_t j = 0; j <= d->verify.rows.max_draft; ++j) specv_ref_i_tell(g, j);
+    if (d->logprob) d->logprob[b] = g->logprob;
+    if (d->lse) d->lse[b] = g->lse;
+    if (d->max_prob) d->max_prob[b] = g->max_prob;
+}
+
+static void specv_ref_i_judge_row(const specv_verify_sample_desc *d, int b) {
+    specv_ref_i_judge g;
+    int32_t n_draft = specv_ref_i_open_judge(&g, d, b);
     if (n_draft >= 0 && (!specv_ref_i_mask_is_there(d, b, n_draft + !d->bonus_token, 0) ||
                          !specv_ref_i_mask_is_there(d, b, n_draft, 1)))
         n_draft = -1, g.o.status |= SPECV_ROW_BAD_FILTER;
-    if (n_draft >= 0) {
-        g.temperature = 0;
-        if (d->rule != SPECV_RULE_GREEDY)
-            g.temperature = specv_ref_i_temperature(d->temperature, g.slot, &g.o.status);
-        g.draft_temperature = g.temperature;
-        sampled = sampled && !specv_temperature_is_0(g.temperature);
-        specv_ref_i_limits_of(d, g.slot, 0, &g.o.status);
-        if (d->draft.data && sampled) specv_ref_i_limits_of(d, g.slot, 1, &g.o.status);
-        if (sampled && d->draft_temperature && d->draft.data)
-            g.draft_temperature =
-                specv_ref_i_temperature(d->draft_temperature, g.slot, &g.o.status);
-        while (g.usable < n_draft && !g.ends_with_eos) {
-            int64_t draft = specv_ref_i_draft(&g, g.usable);
-            if (!specv_ref_i_is_token(&d->verify, draft)) break;
-            g.ends_with_eos = specv_ref_i_is_eos(&d->verify, draft);
-            g.usable += 1;
-        }
-        if (d->rule == SPECV_RULE_SCORE)
-            specv_ref_i_score_drafts(&g, n_draft);
-        else if (!sampled)
-            specv_ref_i_judge_equal(&g, n_draft);
-        else if (d->rule == SPECV_RULE_BLOCK)
-            specv_ref_i_judge_block(&g, n_draft);
-        else
-            specv_ref_i_judge_token(&g, n_draft);
-        if (g.o.mismatch && g.o.accepted == g.usable) {
-            int64_t draft = specv_ref_i_draft(&g, g.usable);
-            if (draft != -1 && !specv_ref_i_is_token(&d->verify, draft))
-                g.o.status |= SPECV_ROW_BAD_DRAFT;
-        }
-    }
-    specv_ref_i_write_row(&d->verify, b, &g.o);
-    for (int32_t j = g.o.accepted; d->target_logprob && j < d->verify.rows.max_draft; ++j)
-        d->target_logprob[b * (int64_t)d->verify.rows.max_draft + j] = 0;
-    for (int32_t j = 0; j <= d->verify.rows.max_draft; ++j) specv_ref_i_tell(&g, j);
-    if (d->logprob) d->logprob[b] = g.logprob;
-    if (d->lse) d->lse[b] = g.lse;
-    if (d->max_prob) d->max_prob[b] = g.max_prob;
+    if (n_draft >= 0) specv_ref_i_judge_drafts(&g, n_draft, specv_ref_i_open_values(&g));
+    specv_ref_i_write_judged(&g);
 }
 
 SPECV_REF_BODY int specv_ref_verify_sample(const specv_verify_sample_desc *d) {
@@ -1235,6 +1293,161 @@ SPECV_REF_BODY int specv_ref_sample(const specv_sample_desc *d) {
     if (status != SPECV_OK) return status;
     v = specv_sample_as_verify(d);
     for (int b = 0; b < d->batch; ++b) specv_ref_i_judge_row(&v, b);
+    return SPECV_OK;
+}
+
+/* ================================================================================== >>shards */
+
+/* A step of a rank. */
+typedef struct specv_ref_i_shard {
+    const specv_verify_shard_desc *d;
+    specv_i_record to, from; /* records: this step's, the one's before */
+    int64_t stride;
+} specv_ref_i_shard;
+
+/* Of a row: a number that says what the rank knows of the request. */
+static uint32_t specv_ref_i_digest(const specv_ref_i_judge *g, const int64_t *epoch,
+                                   int32_t n_draft) {
+    const specv_verify_sample_desc *d = g->d;
+    const int64_t first = specv_ref_i_first_draft(&d->verify, g->b);
+    const float *of_draft = d->draft_temperature ? d->draft_temperature : d->temperature;
+    uint64_t sum = 0;
+    if (n_draft < 0) return specv_i_fold_digest(0, g->o.status);
+    sum += specv_i_digest_of(SPECV_I_DIGEST_LENGTH, (uint64_t)n_draft);
+    if (epoch) sum += specv_i_digest_of(SPECV_I_DIGEST_EPOCH, (uint64_t)*epoch);
+    if (d->seed) sum += specv_i_digest_of(SPECV_I_DIGEST_SEED, d->seed[g->slot]);
+    if (d->position)
+        sum += specv_i_digest_of(SPECV_I_DIGEST_POSITION, (uint32_t)d->position[g->slot]);
+    if (d->temperature)
+        sum += specv_i_digest_of(SPECV_I_DIGEST_TEMPERATURE,
+                                 specv_float_bits(d->temperature[g->slot]));
+    if (of_draft)
+        sum += specv_i_digest_of(SPECV_I_DIGEST_DRAFT_TEMPERATURE,
+                                 specv_float_bits(of_draft[g->slot]));
+    if (d->bonus_token)
+        sum += specv_i_digest_of(
+            SPECV_I_DIGEST_BONUS,
+            (uint64_t)specv_ref_i_get(d->bonus_token, d->verify.token_dtype, g->b));
+    if (d->sample_uniform)
+        sum += specv_i_digest_of(SPECV_I_DIGEST_UNIFORM, specv_float_bits(d->sample_uniform[g->b]));
+    for (int32_t j = 0; j < n_draft; ++j) {
+        const uint32_t i = SPECV_I_DIGEST_DRAFTS + 2 * (uint32_t)j;
+        sum += specv_i_digest_of(i, (uint64_t)specv_ref_i_draft(g, j));
+        if (d->accept_uniform)
+            sum += specv_i_digest_of(i + 1, specv_float_bits(d->accept_uniform[first + j]));
+    }
+    return specv_i_fold_digest(sum, g->o.status);
+}
+
+static const char *specv_ref_i_record(const specv_ref_i_shard *s, int rank) {
+    return (const char *)s->d->gathered + rank * s->stride;
+}
+
+/* Do the records of all ranks belong together, and to this row? */
+static int specv_ref_i_records_agree(const specv_ref_i_shard *s, int b, uint32_t digest) {
+    int64_t end = 0;
+    for (int rank = 0; rank < s->d->num_shards; ++rank) {
+        const char *record = specv_ref_i_record(s, rank);
+        const specv_i_record_head *head = (const specv_i_record_head *)(const void *)record;
+        const uint32_t *rows = (const uint32_t *)(const void *)(record + s->from.rows);
+        if (head->digest != specv_i_shard_digest(s->d, s->d->step - 1) || rows[b] != digest)
+            return 0;
+        if (head->num_ids < 0 || (head->num_ids > 0 && head->first_id != end)) return 0;
+        end += head->num_ids;
+    }
+    return end == s->d->sample.verify.vocab;
+}
+
+/* Number of position j of row b of the target, as its scores. */
+static int64_t specv_ref_i_row_of(const specv_verify_sample_desc *d, int b, int32_t j) {
+    const specv_rows *rows = &d->verify.rows;
+    if (specv_i_is_csr(rows)) return specv_ref_i_row_first(rows, b) + b + j;
+    return b * ((int64_t)rows->max_draft + 1) + j;
+}
+
+/* The largest score of all ranks, the lowest id that has it, and for A5 the loudest id. */
+static specv_ref_i_scores specv_ref_i_put_together(specv_ref_i_judge *g, int32_t j, int of_draft) {
+    const specv_ref_i_shard *s = g->shard;
+    const int64_t row = specv_ref_i_row_of(g->d, g->b, j);
+    int64_t best = SPECV_I_NO_SCORE;
+    int32_t choice = -1;
+    int zero;
+    specv_ref_i_scores r = specv_ref_i_frame(g->d, g->b, j, of_draft, g->temperature, &zero);
+    r.row.max = specv_bits_float(0xff800000u), r.is_told = 1;
+    for (int rank = 0; rank < s->d->num_shards; ++rank) {
+        const char *record = specv_ref_i_record(s, rank);
+        const uint32_t *of = (const uint32_t *)(const void *)(record + s->from.best) + 2 * row;
+        const int64_t *scores = (const int64_t *)(const void *)(record + s->from.scores);
+        const float max = specv_bits_float(of[0]);
+        const int32_t id = (int32_t)(of[1] & ~SPECV_I_NAN_BIT);
+        if (of[1] & SPECV_I_NAN_BIT) r.row.status |= SPECV_ROW_NAN;
+        if (max > r.row.max) r.row.max = max, r.row.id = id;
+        if (g->d->rule == SPECV_RULE_COUPLED && scores[row] > best) best = scores[row], choice = id;
+    }
+    specv_ref_i_set_kind(&r, zero);
+    if (r.row.kind == SPECV_SOFTMAX) r.row.id = choice;
+    return r;
+}
+
+/* Step 0: what this rank says of position j. */
+static void specv_ref_i_put_stats(specv_ref_i_judge *g, const specv_ref_i_shard *s, int32_t j) {
+    const int64_t row = specv_ref_i_row_of(g->d, g->b, j);
+    char *record = (char *)s->d->record;
+    uint32_t *of = (uint32_t *)(void *)(record + s->to.best) + 2 * row;
+    int zero;
+    specv_ref_i_scores p = specv_ref_i_frame(g->d, g->b, j, 0, g->temperature, &zero);
+    int64_t score = SPECV_I_NO_SCORE, value;
+    int32_t id;
+    p.row.max = specv_ref_i_largest(&p, &id);
+    specv_ref_i_set_kind(&p, zero);
+    if (p.row.kind != SPECV_NO_TOKEN) id += s->d->first_id;
+    if (p.row.kind == SPECV_SOFTMAX) {
+        id = 0;
+        if (g->d->rule == SPECV_RULE_COUPLED) {
+            const int64_t choice = specv_ref_i_loudest(g, &p, j, s->d->first_id, &value);
+            if (choice >= 0) id = (int32_t)choice, score = value;
+        }
+    }
+    of[0] = specv_float_bits(specv_i_add(p.row.max, 0.f)); /* no -0 */
+    of[1] = (uint32_t)id | (p.row.status & SPECV_ROW_NAN ? SPECV_I_NAN_BIT : 0);
+    if (g->d->rule == SPECV_RULE_COUPLED) ((int64_t *)(void *)(record + s->to.scores))[row] = score;
+}
+
+static void specv_ref_i_shard_row(const specv_ref_i_shard *s, const specv_verify_sample_desc *d,
+                                  int b) {
+    specv_ref_i_judge g;
+    int32_t n_draft = specv_ref_i_open_judge(&g, d, b);
+    const uint32_t digest = specv_ref_i_digest(&g, s->d->epoch, n_draft);
+    if (s->to.bytes) ((uint32_t *)(void *)((char *)s->d->record + s->to.rows))[b] = digest;
+    if (s->from.bytes && !specv_ref_i_records_agree(s, b, digest))
+        n_draft = -1, g.o.status = SPECV_ROW_BAD_RECORD;
+    if (n_draft >= 0) {
+        const int sampled = specv_ref_i_open_values(&g);
+        if (s->d->step == 0) {
+            for (int32_t j = 0; j < n_draft + !d->bonus_token; ++j) specv_ref_i_put_stats(&g, s, j);
+        } else {
+            g.shard = s;
+            specv_ref_i_judge_drafts(&g, n_draft, sampled);
+        }
+    }
+    if (!s->to.bytes) specv_ref_i_write_judged(&g);
+}
+
+SPECV_REF_BODY int specv_ref_verify_shard(const specv_verify_shard_desc *d) {
+    int status = specv_verify_shard_validate(d);
+    specv_verify_sample_desc sample;
+    specv_ref_i_shard s;
+    if (status != SPECV_OK || d->sample.verify.rows.batch == 0) return status;
+    sample = d->step == 0 ? specv_i_shard_local(d) : d->sample;
+    s.d = d;
+    s.to = specv_i_record_of(d, d->step), s.from = specv_i_record_of(d, d->step - 1);
+    s.stride = d->record_stride_bytes ? d->record_stride_bytes : s.from.bytes;
+    if (s.to.bytes) {
+        specv_i_record_head *head = (specv_i_record_head *)d->record;
+        head->digest = specv_i_shard_digest(d, d->step);
+        head->first_id = d->first_id, head->num_ids = d->num_ids;
+    }
+    for (int b = 0; b < d->sample.verify.rows.batch; ++b) specv_ref_i_shard_row(&s, &sample, b);
     return SPECV_OK;
 }
 

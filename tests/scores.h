@@ -6,6 +6,9 @@
 #define SCORES_H_INCLUDED
 
 #define SPECVERIFY_NO_GREEDY /* only >>sample is launched: less to compile */
+#if !defined(WITH_SHARDS)
+#define SPECVERIFY_NO_SHARDS
+#endif
 #define SPECVERIFY_NO_PACK
 #define SPECVERIFY_NO_CACHE
 #define SPECVERIFY_NO_COLUMNS
@@ -117,7 +120,7 @@ static void put_score(const t_buf *b, int dtype, int64_t at, float value) {
         ((float *)(void *)b->host)[at] = value;
 }
 
-static float get_score(const t_buf *b, int dtype, int64_t at) {
+T_FN float get_score(const t_buf *b, int dtype, int64_t at) {
     uint32_t code, sign, exponent;
     if (dtype == SPECV_LOGITS_F32 || dtype == SPECV_PROBS_F32)
         return ((const float *)(const void *)b->host)[at];
@@ -516,7 +519,7 @@ T_FN void check_scratch(const void *scratch, int64_t bytes) {
 #endif
 
 /* The device says what the reference has said. */
-static void run_device(const stage *g) {
+T_FN void run_device(const stage *g) {
 #if T_DEVICE
     specv_verify_sample_desc d = describe_device(g);
     CHECK_EQ(specv_verify_sample(&d, 0), SPECV_OK, -1);

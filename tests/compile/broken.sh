@@ -140,7 +140,7 @@ nvcc -DSPECVERIFY_STATIC -std=c++17
 
 more shared memory than a block may have
 s/__shared__ int32_t bins\[/&99 * /
-architecture sm_90a -DSPECVERIFY_NO_SAMPLE
+architecture sm_90a -DSPECVERIFY_NO_SAMPLE -DSPECVERIFY_NO_SHARDS
 
 a macro in the device layer
 s/^#define SPECV_FULL_WARP.*/&\n#define WARP_SIZE 32/

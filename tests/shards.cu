@@ -1,0 +1,593 @@
+/* shards.cu - A9: ranks with parts of the vocabulary say what one with all of it does, bit for bit,
+   each of them; records that do not belong together are seen by all. Ranks are a loop here, and the
+   all-gather is that their records lie behind each other. */
+
+#define WITH_SHARDS
+#include "scores.h"
+
+enum { MAX_RANKS = 16, MAX_EXCHANGES = 4 };
+
+/* How the vocabulary is divided. */
+typedef struct parts {
+    int count;
+    int32_t first[MAX_RANKS], ids[MAX_RANKS];
+} parts;
+
+/* Ranks with any number of tiles, also none: `even`, or wherever the dice fall. */
+static parts draw_parts(int count, int64_t vocab, int even) {
+    const int32_t tiles = (int32_t)((vocab + SPECV_TILE_IDS - 1) / SPECV_TILE_IDS);
+    int32_t cut[MAX_RANKS + 1];
+    parts p;
+    p.count = count;
+    cut[0] = 0, cut[count] = tiles;
+    for (int i = 1; i < count; ++i)
+        cut[i] = even ? (int32_t)((int64_t)tiles * i / count) : (int32_t)t_between(0, tiles);
+    for (int i = 1; i < count; ++i) /* in order */
+        for (int k = i; k > 1 && cut[k - 1] > cut[k]; --k) {
+            const int32_t other = cut[k];
+            cut[k] = cut[k - 1], cut[k - 1] = other;
+        }
+    for (int i = 0; i < count; ++i) {
+        const int64_t end = (int64_t)cut[i + 1] * SPECV_TILE_IDS;
+        p.first[i] = cut[i] * SPECV_TILE_IDS;
+        p.ids[i] = (int32_t)(end < vocab ? end : vocab) - p.first[i];
+        if (p.ids[i] <= 0) p.ids[i] = 0;
+    }
+    return p;
+}
+
+/* A step's records: what the ranks of one side wrote, and before that. */
+typedef struct exchange {
+    char *gathered[2]; /* of this step, of the one before */
+    void *scratch[MAX_RANKS];
+    int64_t bytes[2], stride[2];
+    int64_t num_ids; /* of the largest rank */
+} exchange;
+
+/* What goes wrong between the ranks, for those who test it. */
+typedef struct mischief {
+    int rank, step; /* whose descriptor `spoil` gets before a step; -1: every step */
+    void (*spoil)(specv_verify_shard_desc *d, int side);
+    void (*shuffle)(char *gathered, int64_t stride, int count, int64_t bytes, int side);
+} mischief;
+
+static int64_t calls, bytes_sent; /* of one rank, in the last run */
+
+static char *new_bytes(int64_t bytes, int side) {
+    char *p = NULL;
+#if T_DEVICE
+    if (side == T_DEVICE_SIDE) {
+        T_CUDA(cudaMalloc((void **)&p, (size_t)bytes));
+        T_CUDA(cudaMemset(p, T_POISON, (size_t)bytes));
+        return p;
+    }
+#endif
+    (void)side;
+    p = (char *)malloc((size_t)bytes);
+    if (!p) t_die(__FILE__, __LINE__, "new_bytes", "no memory");
+    memset(p, T_POISON, (size_t)bytes);
+    return p;
+}
+
+static void free_bytes(void *p, int side) {
+#if T_DEVICE
+    if (side == T_DEVICE_SIDE) {
+        T_CUDA(cudaFree(p));
+        return;
+    }
+#endif
+    (void)side;
+    free(p);
+}
+
+static int run_step(const specv_verify_shard_desc *d, int side) {
+#if T_DEVICE
+    if (side == T_DEVICE_SIDE) return specv_verify_shard(d, 0);
+#endif
+    (void)side;
+    return specv_ref_verify_shard(d);
+}
+
+/* The rank's own view of a step: its columns lie inside the scores of all. */
+static specv_verify_shard_desc describe_rank(const stage *g, const parts *p, int rank, int side) {
+    specv_verify_shard_desc d = SPECV_ZERO;
+    const int64_t stride = g->c.s.vocab + g->c.gap;
+    specv_scores *of[2];
+    d.sample = stage_describe(g, side);
+    of[0] = &d.sample.target, of[1] = &d.sample.draft;
+    for (int i = 0; i < 2; ++i) {
+        if (!of[i]->data) continue;
+        of[i]->data =
+            (const char *)of[i]->data + p->first[rank] * (int64_t)specv_i_score_bytes(of[i]->dtype);
+        if (p->ids[rank] == 0) of[i]->data = NULL;
+        of[i]->pos_stride_elems = stride;
+        if (g->c.s.layout != CSR)
+            of[i]->seq_stride_elems =
+                (g->c.s.max_draft + (i == 0 && !g->c.bonus)) * stride + 2 * g->c.gap;
+    }
+    if (p->ids[rank] == 0 && g->draft.host) d.sample.draft.data = t_at(&g->draft, side);
+    d.first_id = p->first[rank], d.num_ids = p->ids[rank], d.num_shards = p->count;
+    return d;
+}
+
+/* Outputs of the host, one behind the other; to be freed. */
+static char *copy_outputs(size_t *bytes) {
+    char *copy, *to;
+    *bytes = 0;
+    for (int i = 0; i < t_num_buffers; ++i)
+        if (t_buffers[i].is_output) *bytes += t_buffers[i].total;
+    copy = to = (char *)malloc(*bytes + 1);
+    if (!copy) t_die(__FILE__, __LINE__, "malloc", "no memory");
+    for (int i = 0; i < t_num_buffers; ++i)
+        if (t_buffers[i].is_output) {
+            memcpy(to, t_buffers[i].host_base, t_buffers[i].total);
+            to += t_buffers[i].total;
+        }
+    return copy;
+}
+
+static void poison_outputs(void) {
+    for (int i = 0; i < t_num_buffers; ++i)
+        if (t_buffers[i].is_output) memset(t_buffers[i].host_base, T_POISON, t_buffers[i].total);
+}
+
+/* All ranks, step by step. What each says in the end must be what the host's outputs are now. The
+   records of the reference's ranks go to *records, or are compared with these; to be freed. */
+static void run_ranks(const stage *g, const parts *p, const mischief *m, int side,
+                      char *records[MAX_EXCHANGES]) {
+    size_t bytes;
+    char *want = copy_outputs(&bytes);
+    exchange x;
+    memset(&x, 0, sizeof x);
+    const int64_t scratch_bytes =
+        specv_shard_scratch_bytes(g->c.s.batch, g->c.s.max_draft, g->c.s.vocab, p->count);
+    for (int rank = 0; rank < p->count; ++rank) {
+        x.scratch[rank] = new_bytes(scratch_bytes, side);
+#if T_DEVICE
+        if (side == T_DEVICE_SIDE) T_CUDA(cudaMemset(x.scratch[rank], 0, SPECV_TICKET_BYTES));
+#endif
+    }
+    calls = bytes_sent = 0;
+    for (int step = 0;; ++step) {
+        specv_verify_shard_desc d = describe_rank(g, p, 0, side);
+        d.step = step;
+        x.bytes[0] = specv_shard_record_bytes(&d);
+        x.stride[0] = x.bytes[0] + (g->c.gap ? 32 : 0);
+        CHECK(x.bytes[0] >= 0 && x.bytes[0] % 16 == 0);
+        CHECK(step < MAX_EXCHANGES + 1);
+        if (x.bytes[0] > 0) x.gathered[0] = new_bytes(x.stride[0] * p->count, side);
+        for (int rank = 0; rank < p->count; ++rank) {
+            d = describe_rank(g, p, rank, side);
+            d.step = step;
+            d.sample.scratch = x.scratch[rank], d.sample.scratch_bytes = scratch_bytes;
+            if (x.bytes[0] > 0) d.record = x.gathered[0] + rank * x.stride[0];
+            d.gathered = x.gathered[1];
+            d.record_stride_bytes = g->c.gap ? x.stride[1] : 0;
+            if (m && m->spoil && m->rank == rank && (m->step < 0 || m->step == step))
+                m->spoil(&d, side);
+            if (side == T_HOST_SIDE) poison_outputs();
+            if (side == T_DEVICE_SIDE) t_poison_device();
+            CHECK_EQ(run_step(&d, side), SPECV_OK, rank);
+            if (x.bytes[0] > 0) continue;
+            if (side == T_HOST_SIDE) {
+                size_t same;
+                char *seen = copy_outputs(&same);
+                size_t at = 0;
+                while (at < bytes && seen[at] == want[at]) ++at;
+                CHECK_EQ(at, bytes, rank);
+                free(seen);
+                t_check_host();
+            } else {
+                t_check_device();
+            }
+        }
+        if (x.gathered[1]) free_bytes(x.gathered[1], side);
+        x.gathered[1] = x.gathered[0], x.gathered[0] = NULL;
+        x.bytes[1] = x.bytes[0], x.stride[1] = x.stride[0];
+        if (x.bytes[0] <= 0) break;
+        calls += 1, bytes_sent += x.bytes[0];
+        if (side == T_HOST_SIDE) {
+            records[step] = (char *)malloc((size_t)(x.stride[1] * p->count));
+            memcpy(records[step], x.gathered[1], (size_t)(x.stride[1] * p->count));
+        }
+#if T_DEVICE
+        if (side == T_DEVICE_SIDE) {
+            char *seen = (char *)malloc((size_t)(x.stride[1] * p->count));
+            T_CUDA(cudaMemcpy(seen, x.gathered[1], (size_t)(x.stride[1] * p->count),
+                              cudaMemcpyDeviceToHost));
+            int64_t at = 0, all = x.stride[1] * p->count;
+            while (at < all && seen[at] == records[step][at]) ++at;
+            CHECK_EQ(at, all, step); /* the first byte that differs */
+            free(seen);
+        }
+#endif
+        if (m && m->shuffle && (m->step < 0 || m->step == step))
+            m->shuffle(x.gathered[1], x.stride[1], p->count, x.bytes[1], side);
+    }
+    for (int rank = 0; rank < p->count; ++rank) free_bytes(x.scratch[rank], side);
+    free(want);
+}
+
+/* The host's outputs are what every rank has to say. */
+static void run_both_sides(const stage *g, const parts *p, const mischief *m) {
+    char *records[MAX_EXCHANGES] = {NULL};
+    run_ranks(g, p, m, T_HOST_SIDE, records);
+#if T_DEVICE
+    run_ranks(g, p, m, T_DEVICE_SIDE, records);
+#endif
+    for (int i = 0; i < MAX_EXCHANGES; ++i) free(records[i]);
+}
+
+static int has_sums(const scene *c) {
+    return c->rule != SPECV_RULE_GREEDY && c->rule != SPECV_RULE_COUPLED;
+}
+
+static void run_scene(scene *c, int ranks, int even) {
+    parts p = draw_parts(ranks, c->s.vocab, even);
+    stage g;
+    c->s.keep_status = 0;
+    if (c->rule == SPECV_RULE_COUPLED) c->null_extra = 1, c->tell = TELL_NUM_TOP;
+    t_note(" rule %d, %d ranks%s, type %d, odd %#x, T %g, gap %d,", c->rule, ranks,
+           even ? "" : " uneven", c->target_dtype, c->odd, (double)c->temperature, c->gap);
+    batch_note(&c->s);
+    stage_make(&g, c);
+    t_upload();
+    run_reference(&g);
+    run_both_sides(&g, &p, NULL);
+    CHECK_EQ(calls, has_sums(c) ? 3 : 1, c->rule);
+    batch_free(&g.b);
+}
+
+static const int some_rules[] = {SPECV_RULE_GREEDY, SPECV_RULE_COUPLED};
+
+/* Any step, any division. */
+static void test_equal(void) {
+    for (int i = 0; i < (t.cases ? t.cases : t.quick ? 24 : T_DEVICE ? 160 : 1500); ++i) {
+        t_case("equal:");
+        scene c = random_scene((int)(t.case_seed % NUM_RULES));
+        c.rule = T_PICK(some_rules);
+        c.target_dtype = (int)t_below(3), c.draft_dtype = NO_DRAFT_SCORES;
+        c.s.vocab = t_chance(20) ? T_PICK(vocabs) : t_between(1, 9000);
+        if (c.s.vocab < 8) c.s.endings = 0, c.s.num_eos = 0;
+        if (c.s.vocab == 1) c.s.spread = SPREAD_ALL;
+        c.bonus = t_chance(20);
+        run_scene(&c, 1 + (int)t_below(MAX_RANKS), t_chance(40));
+    }
+}
+
+/* Vocabularies of models, 1 to 16 ranks. */
+static void test_vocabularies(void) {
+    static const int sizes[] = {1024, 32000, 128256, 151936, 262144}, ranks[] = {1, 2, 3, 8, 16};
+    for (int i = 0; i < T_COUNT(sizes); ++i)
+        for (int rule = 0; rule < T_COUNT(some_rules); ++rule) {
+            scene c = plain_scene(2, 2, sizes[i]);
+            if (t.quick && (i + rule) % 3) continue;
+            c.rule = some_rules[rule], c.draft_dtype = NO_DRAFT_SCORES;
+            c.target_dtype = (i + rule) % 3;
+            t_case("vocabulary %d:", sizes[i]);
+            run_scene(&c, ranks[(i + 2 * rule) % T_COUNT(ranks)], i % 2);
+        }
+}
+
+/* Rows with accidents, one kind at a time: NaN on one rank is said by all, ranks whose ids are all
+   -inf, rows without any score, equal scores on several ranks. */
+static void test_accidents(void) {
+    for (int bit = 0; bit < 10; ++bit)
+        for (int rule = 0; rule < T_COUNT(some_rules); ++rule) {
+            scene c = plain_scene(5, 3, 5000);
+            if (t.quick && (bit + rule) % 2) continue;
+            c.rule = some_rules[rule], c.draft_dtype = NO_DRAFT_SCORES, c.odd = 1u << bit;
+            c.target_dtype = bit % 3, c.temperature = bit % 2 ? -1.f : 1.f;
+            t_case("accident %d:", bit);
+            run_scene(&c, 2 + bit % 5, bit % 2);
+        }
+}
+
+/* One row without drafts, its scores given: what ranks say by themselves, no other run asked. */
+static void run_known(const parts *p, int64_t vocab, const float *score, int64_t token,
+                      uint32_t status) {
+    scene c = plain_scene(1, 0, (int)vocab);
+    stage g;
+    c.rule = SPECV_RULE_GREEDY, c.draft_dtype = NO_DRAFT_SCORES, c.null_extra = 1;
+    c.tell = TELL_NUM_TOP;
+    stage_make(&g, &c);
+    memcpy(g.target.host, score, sizeof(float) * (size_t)vocab);
+    put_token(&g.b.next, c.s.dtype, 0, token);
+    put_token(&g.b.tokens, c.s.dtype, 0, token);
+    put_word(&g.b.accepted, 0, 0), put_word(&g.b.emitted, 0, token >= 0);
+    g.b.mismatch.host[0] = 0, g.b.finished.host[0] = 0;
+    put_word(&g.b.status, 0, (int32_t)status);
+    t_upload();
+    run_both_sides(&g, p, NULL);
+    batch_free(&g.b);
+}
+
+/* The largest score on either side of each border between ranks, on several ranks at once, nowhere:
+   the lowest id that has it, by construction. */
+static void test_borders(void) {
+    enum { VOCAB = 5 * 1024 + 77 };
+    static float score[VOCAB];
+    const float none = infinity(-1), nan = specv_bits_float(0x7fc00000u);
+    for (int turn = 0; turn < (t.quick ? 12 : 60); ++turn) {
+        const int ranks = 1 + turn % 7;
+        int64_t token = -1;
+        uint32_t status = 0;
+        t_case("border: %d ranks, turn %d", ranks, turn);
+        const parts p = draw_parts(ranks, VOCAB, turn % 2);
+        for (int i = 0; i < VOCAB; ++i) score[i] = t_chance(50) ? none : -normal(1) - 9;
+        for (int i = 0; i < ranks && turn % 5; ++i) {
+            const int32_t at = p.first[i] + (t_chance(50) ? 0 : p.ids[i] - 1);
+            if (p.ids[i] == 0 || (turn % 5 == 1 && i != turn % ranks)) continue;
+            score[at] = turn % 3 ? 40 : i % 2 ? 0.f : -0.f; /* equal ones */
+            if (turn % 3 == 0) score[at] += 0;
+        }
+        if (turn % 5 == 0)
+            for (int i = 0; i < VOCAB; ++i) score[i] = none;
+        for (int i = 0; i < VOCAB; ++i)
+            if (score[i] > (token < 0 ? none : score[token])) token = i;
+        if (turn % 4 == 3) {
+            const int64_t at = t_below(VOCAB);
+            if (at != token) score[at] = nan, status |= SPECV_ROW_NAN;
+        }
+        if (token < 0) status |= SPECV_ROW_EMPTY;
+        run_known(&p, VOCAB, score, token, status);
+    }
+}
+
+/* ------------------------------------------------------------------------ what does not belong */
+
+static uint64_t other_seeds[2][64];
+static int32_t other_positions[2][64];
+
+static void *on_side(void *host, void *device, size_t bytes, int side) {
+#if T_DEVICE
+    if (side == T_DEVICE_SIDE) {
+        T_CUDA(cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice));
+        return device;
+    }
+#endif
+    (void)device, (void)bytes, (void)side;
+    return host;
+}
+
+static void *faults_on_device; /* room for what a spoiled descriptor points to */
+
+static void spoil_seed(specv_verify_shard_desc *d, int side) {
+    d->sample.seed =
+        (const uint64_t *)on_side(other_seeds[0], faults_on_device, sizeof other_seeds[0], side);
+}
+static void spoil_position(specv_verify_shard_desc *d, int side) {
+    d->sample.position = (const int32_t *)on_side(other_positions[0], faults_on_device,
+                                                  sizeof other_positions[0], side);
+}
+static void spoil_batch(specv_verify_shard_desc *d, int side) {
+    (void)side;
+    d->sample.verify.rows.batch -= 1;
+}
+static void spoil_length(specv_verify_shard_desc *d, int side) {
+    (void)side;
+    d->sample.step_row += 1;
+}
+static void spoil_ids(specv_verify_shard_desc *d, int side) {
+    (void)side;
+    d->first_id = 0, d->num_ids = SPECV_TILE_IDS;
+}
+static void spoil_last(specv_verify_shard_desc *d, int side) {
+    (void)side;
+    d->num_ids = 0;
+}
+static void spoil_eos(specv_verify_shard_desc *d, int side) {
+    (void)side;
+    d->sample.verify.num_eos = 1, d->sample.verify.eos_token[0] = 5;
+}
+static int64_t old_epoch[1] = {41};
+static void spoil_epoch(specv_verify_shard_desc *d, int side) {
+    d->epoch = (const int64_t *)on_side(old_epoch, faults_on_device, sizeof old_epoch, side);
+}
+
+/* A rank's record never came: what is there is another one. */
+static void keep_stale(char *gathered, int64_t stride, int count, int64_t bytes, int side) {
+    (void)stride, (void)count;
+#if T_DEVICE
+    if (side == T_DEVICE_SIDE) {
+        T_CUDA(cudaMemset(gathered, 0, (size_t)bytes));
+        return;
+    }
+#endif
+    (void)side;
+    memset(gathered, 0, (size_t)bytes);
+}
+
+/* Gathered in another order than that of ranks. */
+static void swap_ranks(char *gathered, int64_t stride, int count, int64_t bytes, int side) {
+    char *copy = (char *)malloc((size_t)(stride * count));
+    (void)bytes;
+#if T_DEVICE
+    if (side == T_DEVICE_SIDE) {
+        T_CUDA(cudaMemcpy(copy, gathered, (size_t)(stride * count), cudaMemcpyDeviceToHost));
+        T_CUDA(cudaMemcpy(gathered, copy + stride, (size_t)stride, cudaMemcpyHostToDevice));
+        T_CUDA(cudaMemcpy(gathered + stride, copy, (size_t)stride, cudaMemcpyHostToDevice));
+        free(copy);
+        return;
+    }
+#endif
+    (void)side;
+    memcpy(copy, gathered, (size_t)(stride * count));
+    memcpy(gathered, copy + stride, (size_t)stride),
+        memcpy(gathered + stride, copy, (size_t)stride);
+    free(copy);
+}
+
+/* The outputs of a row that is as good as inert, but for BAD_RECORD. */
+static void expect_bad_record(const stage *g, int row) {
+    const int64_t columns = g->c.s.max_draft + 1;
+    put_word(&g->b.accepted, row, 0), put_word(&g->b.emitted, row, 0);
+    g->b.mismatch.host[row] = g->b.finished.host[row] = 0;
+    put_token(&g->b.next, g->c.s.dtype, row, -1);
+    for (int64_t j = 0; j < columns; ++j)
+        put_token(&g->b.tokens, g->c.s.dtype, row * g->b.out_stride + j, -1);
+    put_word(&g->b.status, row, SPECV_ROW_BAD_RECORD);
+    for (int64_t j = 0; j < columns - 1 && g->target_logprob.host; ++j)
+        ((float *)(void *)g->target_logprob.host)[row * (columns - 1) + j] = 0;
+}
+
+/* Every rank, the one at fault as well, gives up the rows that it is about, and no others. */
+static void test_faults(void) {
+    static const struct {
+        const char *what;
+        mischief m;
+        int row;     /* -1: all */
+    } faults[] = {{"seed", {1, -1, spoil_seed, NULL}, 2},
+                  {"position", {1, -1, spoil_position, NULL}, 1},
+                  {"another step", {2, -1, spoil_length, NULL}, -1},
+                  {"eos", {0, -1, spoil_eos, NULL}, -1},
+                  {"batch", {1, 0, spoil_batch, NULL}, -1},
+                  {"ids", {2, 0, spoil_ids, NULL}, -1},
+                  {"ids of nobody", {2, 0, spoil_last, NULL}, -1},
+                  {"epoch", {1, 0, spoil_epoch, NULL}, -1},
+                  {"never came", {-1, 0, NULL, keep_stale}, -1},
+                  {"order", {-1, 0, NULL, swap_ranks}, -1}};
+#if T_DEVICE
+    T_CUDA(cudaMalloc(&faults_on_device, 1024));
+#endif
+    for (int i = 0; i < T_COUNT(faults); ++i)
+        for (int turn = 0; turn < (t.quick ? 1 : 4); ++turn) {
+            const int rule = some_rules[(i + turn) % T_COUNT(some_rules)];
+            scene c = plain_scene(4, 2, 4000);
+            parts p;
+            stage g;
+            c.rule = rule, c.draft_dtype = NO_DRAFT_SCORES, c.null_extra = 1;
+            c.tell = TELL_NUM_TOP;
+            t_case("fault: %s, rule %d, turn %d", faults[i].what, rule, turn);
+            p = draw_parts(3, c.s.vocab, 1);
+            stage_make(&g, &c);
+            for (int row = 0; row < 4; ++row) {
+                other_seeds[0][row] = ((const uint64_t *)(void *)g.seed.host)[row];
+                other_positions[0][row] = word_at(&g.position, row);
+            }
+            other_seeds[0][2] ^= (uint64_t)1 << t_below(64);
+            other_positions[0][1] += 1;
+            t_upload();
+            run_reference(&g);
+            for (int row = 0; row < 4; ++row)
+                if (faults[i].row < 0 || faults[i].row == row) expect_bad_record(&g, row);
+            run_both_sides(&g, &p, &faults[i].m);
+            batch_free(&g.b);
+        }
+#if T_DEVICE
+    T_CUDA(cudaFree(faults_on_device));
+#endif
+}
+
+/* What is sent, counted, is what the contract says: of a row 4 bytes and 8 or 16 a position; behind
+   a head of 16 bytes, rounded up to 16. */
+static void test_bytes(void) {
+    for (int i = 0; i < 12; ++i) {
+        const int rows = 1 + (int)t_below(40), drafts = (int)t_below(9);
+        const int rule = some_rules[i % T_COUNT(some_rules)];
+        specv_verify_shard_desc d = SPECV_ZERO;
+        t_case("bytes: %d rows, %d drafts, rule %d", rows, drafts, rule);
+        d.sample.verify.rows.batch = rows, d.sample.verify.rows.max_draft = drafts;
+        d.sample.rule = rule;
+        const int64_t each = rule == SPECV_RULE_COUPLED ? 16 : 8;
+        const int64_t want = 16 + rows * (4 + each * (drafts + 1));
+        CHECK_EQ(specv_shard_record_bytes(&d), (want + 15) / 16 * 16, i);
+        d.step = 1;
+        CHECK_EQ(specv_shard_record_bytes(&d), 0, i);
+    }
+}
+
+/* -------------------------------------------------------------------------- what is refused */
+
+#define EXPECT(code, change)                                                                       \
+    do {                                                                                           \
+        specv_verify_shard_desc d = valid_desc();                                                  \
+        change;                                                                                    \
+        CHECK_EQ(specv_verify_shard_validate(&d), code, __LINE__);                                 \
+        if ((code) != SPECV_OK) CHECK_EQ(run_step(&d, T_DEVICE), code, __LINE__);                  \
+    } while (0)
+
+static specv_verify_shard_desc valid_desc(void) {
+    specv_verify_shard_desc d = SPECV_ZERO;
+    void *at = (void *)(((uintptr_t)storage + 15) & ~(uintptr_t)15);
+    d.sample.verify.rows.batch = 2, d.sample.verify.rows.max_draft = 1;
+    d.sample.verify.draft_tokens = at, d.sample.verify.accepted_len = (int32_t *)at;
+    d.sample.verify.vocab = 4000;
+    d.sample.target.data = at;
+    d.sample.rule = SPECV_RULE_GREEDY;
+    d.sample.scratch = at, d.sample.scratch_bytes = INT64_MAX;
+    d.record = at;
+    d.first_id = 1024, d.num_ids = 2048, d.num_shards = 3;
+    return d;
+}
+
+static void test_validation(void) {
+    t_case("validation");
+    CHECK_EQ(specv_verify_shard_validate(NULL), SPECV_ERR_NULL_DESC, -1);
+    CHECK_EQ(specv_shard_record_bytes(NULL), SPECV_ERR_NULL_DESC, -1);
+    EXPECT(SPECV_OK, (void)0);
+    EXPECT(SPECV_ERR_CANARY, d.canary0 = 1);
+    EXPECT(SPECV_ERR_CANARY, d.canary1 = 1);
+    EXPECT(SPECV_ERR_CANARY, d.sample.canary1 = 1);
+    EXPECT(SPECV_ERR_VOCAB, d.sample.verify.vocab = 0);
+    EXPECT(SPECV_ERR_SHARD, d.num_shards = 0);
+    EXPECT(SPECV_ERR_SHARD, d.num_shards = SPECV_MAX_SHARDS + 1);
+    EXPECT(SPECV_OK, d.num_shards = SPECV_MAX_SHARDS);
+    EXPECT(SPECV_ERR_SHARD, d.first_id = 1000);
+    EXPECT(SPECV_ERR_SHARD, d.first_id = -1024);
+    EXPECT(SPECV_ERR_SHARD, d.first_id = 2048);
+    EXPECT(SPECV_ERR_SHARD, d.num_ids = -1);
+    EXPECT(SPECV_ERR_SHARD, d.num_ids = 1000);
+    EXPECT(SPECV_OK, (d.first_id = 3072, d.num_ids = 928));
+    EXPECT(SPECV_OK, (d.num_ids = 0, d.sample.target.data = NULL));
+    EXPECT(SPECV_OK, (d.num_ids = 0, d.first_id = 4000));
+    EXPECT(SPECV_OK, (d.num_ids = 0, d.first_id = 5000));
+    EXPECT(SPECV_ERR_SHARD, (d.num_ids = 0, d.first_id = -1));
+    EXPECT(SPECV_ERR_TARGET, d.sample.target.data = NULL);
+    EXPECT(SPECV_ERR_RULE, d.sample.rule = -1);
+    EXPECT(SPECV_ERR_SCORE_DTYPE, d.sample.target.dtype = SPECV_PROBS_F32);
+    EXPECT(SPECV_ERR_FILTERS, d.sample.filters.top_k = (const int32_t *)d.record);
+    EXPECT(SPECV_ERR_LOGPROB,
+           (d.sample.emitted.rank = (int32_t *)d.record, d.sample.verify.out_tokens = d.record));
+    EXPECT(SPECV_ERR_SEED, d.sample.rule = SPECV_RULE_COUPLED);
+    EXPECT(SPECV_ERR_SCRATCH, d.sample.scratch_bytes = 100);
+    EXPECT(SPECV_ERR_STEP, d.step = -1);
+    EXPECT(SPECV_ERR_STEP, d.step = 2);
+    EXPECT(SPECV_ERR_STEP, d.epoch = (const int64_t *)(const void *)((const char *)d.record + 4));
+    EXPECT(SPECV_ERR_RECORD, d.record = NULL);
+    EXPECT(SPECV_ERR_RECORD, d.record = (char *)d.record + 8);
+    EXPECT(SPECV_ERR_RECORD, d.gathered = d.record);
+    EXPECT(SPECV_ERR_RECORD, d.step = 1);
+    EXPECT(SPECV_ERR_RECORD, (d.step = 1, d.gathered = d.record));
+    EXPECT(SPECV_OK, (d.step = 1, d.gathered = d.record, d.record = NULL));
+    EXPECT(SPECV_ERR_RECORD,
+           (d.step = 1, d.gathered = d.record, d.record = NULL, d.record_stride_bytes = 16));
+    EXPECT(SPECV_ERR_RECORD,
+           (d.step = 1, d.gathered = d.record, d.record = NULL, d.record_stride_bytes = 1000));
+    EXPECT(SPECV_OK,
+           (d.step = 1, d.gathered = d.record, d.record = NULL, d.record_stride_bytes = 1008));
+    EXPECT(SPECV_OK, (d.sample.verify.rows.batch = 0, d.record = NULL));
+    EXPECT(SPECV_ERR_BATCH, d.sample.verify.rows.batch = -1);
+    EXPECT(SPECV_ERR_EOS_TOKEN, (d.sample.verify.num_eos = 1, d.sample.verify.eos_token[0] = 4000));
+    EXPECT(SPECV_OK, (d.sample.verify.num_eos = 1, d.sample.verify.eos_token[0] = 3999));
+    CHECK_EQ(specv_shard_scratch_bytes(-1, 1, 100, 1), SPECV_ERR_BATCH, -1);
+    CHECK_EQ(specv_shard_scratch_bytes(1, 1, 100, 0), SPECV_ERR_SHARD, -1);
+    CHECK(specv_shard_scratch_bytes(1, 1, 0, 1) > 0);
+    {
+        specv_verify_shard_desc d = valid_desc(); /* what the function says suffices */
+        d.num_shards = 16;
+        d.sample.scratch_bytes = specv_shard_scratch_bytes(2, 1, 2048, 16);
+        CHECK_EQ(specv_verify_shard_validate(&d), SPECV_OK, -1);
+        d.num_ids = 0, d.sample.scratch_bytes = specv_shard_scratch_bytes(2, 1, 0, 16);
+        CHECK_EQ(specv_verify_shard_validate(&d), SPECV_OK, -1);
+    }
+}
+
+int main(int argc, char **argv) {
+    static const t_group groups[] = {
+        {"equal", test_equal},          {"vocabularies", test_vocabularies},
+        {"accidents", test_accidents},  {"borders", test_borders},
+        {"faults", test_faults},        {"bytes", test_bytes},
+        {"validation", test_validation}};
+    return t_main(argc, argv, groups, T_COUNT(groups));
+}
