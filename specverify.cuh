@@ -230,7 +230,15 @@
                                               specv_shard_noise_bf16_kernel,
                                               specv_shard_noise_f16_kernel,
                                               specv_shard_noise_f32_kernel,
-                                              then specv_shard_judge_kernel
+                                              specv_shard_softmax_bf16_kernel,
+                                              specv_shard_softmax_f16_kernel,
+                                              specv_shard_softmax_f32_kernel,
+                                              then, as the rule needs,
+                                              specv_shard_sums_kernel,
+                                              specv_shard_judge_kernel,
+                                              specv_shard_gains_kernel,
+                                              specv_shard_draw_kernel,
+                                              specv_shard_emit_kernel
    B1 pack KV           specv_pack_kv         specv_pack_kv_kernel          specv_ref_pack_kv
    B2 verify and pack   specv_verify_pack_kv  specv_verify_pack_kv_kernel,  specv_ref_verify_pack_kv
                                               of a small step
@@ -4373,16 +4381,26 @@ SPECV_DEVFN void specv_i_load_four(float score[4], const void *scores, int dtype
     }
 }
 
-/* ln p of the token that position k emits, and ln sum exp(logit / T) there. */
+/* Scores that others have told, where those of a row are not all here: of the drafts (COUPLED: of
+   the row's choice) by the target and by the draft model, and of the token that follows. */
+typedef struct specv_i_said {
+    const float *p, *q; /* [target rows of the request] */
+    float next;
+} specv_i_said;
+
+/* ln p of the token that position k emits, and ln sum exp(logit / T) there. said: null where all
+   scores are here. */
 SPECV_DEVFN void specv_i_log_probability(const specv_i_request *r, const specv_distribution *row,
-                                         int k, int32_t token, float *logprob, float *lse) {
+                                         int k, int32_t token, const specv_i_said *said,
+                                         float *logprob, float *lse) {
     float score;
     if (r->target.dtype < SPECV_PROBS_F32) {
         *lse = row->kind == SPECV_ONE_HOT ? specv_i_add(row->max, 0.f) /* no -0 */
                                           : specv_log_sum_exp(row);
     }
     if (token < 0 || row->kind != SPECV_SOFTMAX) return;
-    score = specv_i_load_score(specv_i_scores_of(&r->target, k), r->target.dtype, token);
+    score = said ? said->next
+                 : specv_i_load_score(specv_i_scores_of(&r->target, k), r->target.dtype, token);
     if (r->target.dtype == SPECV_PROBS_F32) {
         int32_t exponent;
         float fraction = specv_i_log2(score, &exponent);
@@ -4451,26 +4469,20 @@ SPECV_DEVFN specv_i_chosen specv_i_warp_choose_tile(const specv_i_request *r,
     return c;
 }
 
-/* The first id whose running weight exceeds floor(uniform * W / 2^64), W all weight; -1 if W is 0.
-   The tile first, by every warp for itself, then the four ids of each thread: in the tile's own,
+/* The id of a tile that the place in it is of: the four ids of each thread, in the tile's own,
    finer units, in which what is behind the point goes on. Call: block of SPECV_SAMPLE_THREADS.
-   Sync: two barriers, none if W is 0. Trips: a few tiles, then the scores of one, one load a
-   thread. */
-SPECV_DEVFN int32_t specv_i_block_draw(const specv_i_request *r, const specv_i_weights *w,
-                                       const specv_tile *tiles, int num_tiles, int64_t vocab,
-                                       uint64_t through, uint64_t uniform) {
+   Sync: two barriers. Trips: one load a thread. */
+SPECV_DEVFN int32_t specv_i_block_draw_in(const specv_i_request *r, const specv_i_weights *w,
+                                          specv_i_chosen chosen, int64_t vocab) {
     enum { WARPS = SPECV_SAMPLE_THREADS / 32 };
     __shared__ ulonglong2 of_warps[WARPS / 2];
     __shared__ int32_t drawn;
     uint64_t *of_warp = (uint64_t *)of_warps;
     const int thread = specv_i_thread(), lane = specv_i_lane(), warp = thread / 32;
-    const specv_i_chosen chosen =
-        specv_i_warp_choose_tile(r, w, tiles, num_tiles, through, uniform);
     const int first = chosen.tile * SPECV_TILE_IDS + 4 * thread, n = chosen.n;
     uint64_t left = chosen.left, before, mine, units[4];
     float score[4];
     specv_weight weight[4];
-    if (chosen.tile < 0) return -1;
     specv_i_load_four(score, w->p_scores, r->target.dtype, first, (int)vocab);
     specv_i_sift_some(&w->p_sieve, score, 4, first, (int)vocab);
 #pragma unroll
@@ -4501,6 +4513,17 @@ SPECV_DEVFN int32_t specv_i_block_draw(const specv_i_request *r, const specv_i_w
     }
     __syncthreads();
     return drawn;
+}
+
+/* The first id whose running weight exceeds floor(uniform * W / 2^64), W all weight; -1 if W is 0.
+   The tile first, by every warp for itself. Call, Sync: the same; none if W is 0. Trips: a few
+   tiles before. */
+SPECV_DEVFN int32_t specv_i_block_draw(const specv_i_request *r, const specv_i_weights *w,
+                                       const specv_tile *tiles, int num_tiles, int64_t vocab,
+                                       uint64_t through, uint64_t uniform) {
+    const specv_i_chosen chosen =
+        specv_i_warp_choose_tile(r, w, tiles, num_tiles, through, uniform);
+    return chosen.tile < 0 ? -1 : specv_i_block_draw_in(r, w, chosen, vocab);
 }
 
 /* The row's numbers: u of the test of draft j, and the one that draws the token at position k. */
@@ -4616,14 +4639,20 @@ typedef struct specv_i_claim {
     uint32_t status;
 } specv_i_claim;
 
-/* Call: any thread. Trips: draft and number together, then the two scores. */
+/* said: null where all scores are here. Call: any thread. Trips: draft and number together, then
+   the two scores. */
 SPECV_DEVFN specv_i_claim specv_i_load_claim(const specv_verify_sample_desc *d,
-                                             const specv_i_request *r, int b, int j, int usable) {
+                                             const specv_i_request *r, int b, int j, int usable,
+                                             const specv_i_said *said) {
     const int judged_by_p = r->sampled || r->rule == SPECV_RULE_SCORE;
     const int of_u = j - (r->rule == SPECV_RULE_BLOCK);
     specv_i_claim c = {-1, 0, 1, 0, 0};
     if (j < usable) {
         c.draft = (int32_t)specv_i_draft_token(d, r, j);
+        if (said && judged_by_p) c.of_p = said->p[j];
+        if (said && judged_by_p && d->draft.data) c.of_q = said->q[j];
+    }
+    if (j < usable && !said) {
         const specv_i_sieve p_sieve = specv_i_sieve_of(&r->target, j);
         const specv_i_sieve q_sieve = specv_i_sieve_of(&r->draft, j);
         if (judged_by_p)
@@ -4643,12 +4672,12 @@ SPECV_DEVFN specv_i_claim specv_i_load_claim(const specv_verify_sample_desc *d,
 SPECV_DEVFN void specv_i_warp_score_drafts(const specv_verify_sample_desc *d,
                                            const specv_i_request *r, int b,
                                            const specv_distribution *rows,
-                                           const specv_i_claim *first, int reports,
-                                           specv_i_outcome *o) {
+                                           const specv_i_claim *first, const specv_i_said *said,
+                                           int reports, specv_i_outcome *o) {
     const int probs = r->target.dtype == SPECV_PROBS_F32;
     uint32_t status = 0;
     for (int j = specv_i_lane(); j < o->usable; j += 32) {
-        const specv_i_claim c = j < 32 ? *first : specv_i_load_claim(d, r, b, j, o->usable);
+        const specv_i_claim c = j < 32 ? *first : specv_i_load_claim(d, r, b, j, o->usable, said);
         specv_distribution row = specv_i_plain_distribution();
         if (r->target_rows) row = rows[j];
         status |= row.status;
@@ -4666,7 +4695,8 @@ SPECV_DEVFN void specv_i_warp_score_drafts(const specv_verify_sample_desc *d,
 SPECV_DEVFN void specv_i_warp_judge_equal(const specv_verify_sample_desc *d,
                                           const specv_i_request *r, int b,
                                           const specv_distribution *rows,
-                                          const specv_i_claim *first, specv_i_outcome *o) {
+                                          const specv_i_claim *first, const specv_i_said *said,
+                                          specv_i_outcome *o) {
     const int lane = specv_i_lane();
     for (int base = 0;; base += 32) {
         const int j = base + lane;
@@ -4675,7 +4705,7 @@ SPECV_DEVFN void specv_i_warp_judge_equal(const specv_verify_sample_desc *d,
         int stops = j >= o->usable, at;
         if (j < o->usable ||
             (j == o->usable && !o->ends_with_eos && !(d->bonus_token && j == r->row.n_draft))) {
-            const specv_i_claim c = base ? specv_i_load_claim(d, r, b, j, o->usable) : *first;
+            const specv_i_claim c = base ? specv_i_load_claim(d, r, b, j, o->usable, said) : *first;
             choice = rows[j].id, status = rows[j].status;
             if (j < o->usable) stops = choice != c.draft;
         }
@@ -4714,11 +4744,10 @@ SPECV_DEVFN void specv_i_reject(const specv_verify_sample_desc *d, const specv_i
 }
 
 /* A3. Call: warp. */
-SPECV_DEVFN void specv_i_warp_judge_token(const specv_verify_sample_desc *d,
-                                          const specv_i_request *r, int b,
-                                          const specv_distribution *rows,
-                                          const specv_distribution *draft_rows,
-                                          const specv_i_claim *first, specv_i_outcome *o) {
+SPECV_DEVFN void
+specv_i_warp_judge_token(const specv_verify_sample_desc *d, const specv_i_request *r, int b,
+                         const specv_distribution *rows, const specv_distribution *draft_rows,
+                         const specv_i_claim *first, const specv_i_said *said, specv_i_outcome *o) {
     const int lane = specv_i_lane();
     o->prefix = 1;
     for (int base = 0; base < o->usable; base += 32) {
@@ -4726,7 +4755,7 @@ SPECV_DEVFN void specv_i_warp_judge_token(const specv_verify_sample_desc *d,
         uint32_t status = 0;
         int rejected = 0, at;
         if (j < o->usable) {
-            const specv_i_claim c = base ? specv_i_load_claim(d, r, b, j, o->usable) : *first;
+            const specv_i_claim c = base ? specv_i_load_claim(d, r, b, j, o->usable, said) : *first;
             float p, q;
             specv_i_pair(d, r, rows, draft_rows, j, &c, &p, &q, &status);
             rejected = !specv_accept(c.u, q, p);
@@ -4747,7 +4776,8 @@ SPECV_DEVFN void specv_i_warp_judge_block(const specv_verify_sample_desc *d,
                                           const specv_i_request *r, int b,
                                           const specv_distribution *rows,
                                           const specv_distribution *draft_rows, float *prefixes,
-                                          const specv_i_claim *first, specv_i_outcome *o) {
+                                          const specv_i_claim *first, const specv_i_said *said,
+                                          specv_i_outcome *o) {
     const int lane = specv_i_lane();
     float prefix = 1, prefix_of_tau = 1, last_u = 0;
     int tau = 0;
@@ -4758,7 +4788,7 @@ SPECV_DEVFN void specv_i_warp_judge_block(const specv_verify_sample_desc *d,
         int passes = 0;
         unsigned mask;
         if (j < o->usable) {
-            const specv_i_claim c = base ? specv_i_load_claim(d, r, b, j, o->usable) : *first;
+            const specv_i_claim c = base ? specv_i_load_claim(d, r, b, j, o->usable, said) : *first;
             specv_i_pair(d, r, rows, draft_rows, j, &c, &p, &q, &status);
             u = c.u;
         }
@@ -4805,7 +4835,7 @@ SPECV_DEVFN void specv_i_warp_judge_block(const specv_verify_sample_desc *d,
 /* emitted.logprob of all columns but k, that of the token. Call: block. */
 SPECV_DEVFN void specv_i_block_put_logprobs(const specv_verify_sample_desc *d,
                                             const specv_i_request *r, const specv_i_memory *m,
-                                            int b, int k) {
+                                            int b, int k, const specv_i_said *said) {
     const int probs = r->target.dtype == SPECV_PROBS_F32, columns = d->verify.rows.max_draft + 1;
 #pragma unroll 1
     for (int64_t j = specv_i_thread(); j < columns; j += SPECV_SAMPLE_THREADS) {
@@ -4815,10 +4845,15 @@ SPECV_DEVFN void specv_i_block_put_logprobs(const specv_verify_sample_desc *d,
             const int32_t token = (int32_t)specv_i_draft_token(d, r, (int)j);
             const specv_i_sieve sieve = specv_i_sieve_of(&r->target, (int)j);
             specv_distribution row = specv_i_plain_distribution();
-            float score =
-                specv_i_load_score(specv_i_scores_of(&r->target, (int)j), r->target.dtype, token);
+            float score;
+            if (said)
+                score = said->p[j];
+            else
+                score = specv_i_sift(&sieve,
+                                     specv_i_load_score(specv_i_scores_of(&r->target, (int)j),
+                                                        r->target.dtype, token),
+                                     token);
             if (r->target_rows) row = m->rows[r->first_row + j];
-            score = specv_i_sift(&sieve, score, token);
             logprob = specv_i_log_p(&row, &r->target.scale, probs, score, token);
         }
         d->emitted.logprob[b * (int64_t)columns + j] = logprob;
@@ -4831,7 +4866,8 @@ SPECV_DEVFN void specv_i_block_put_logprobs(const specv_verify_sample_desc *d,
 SPECV_DEVFN void specv_i_block_emit_from(const specv_verify_sample_desc *d,
                                          const specv_i_request *r, const specv_i_memory *m, int b,
                                          specv_i_outcome o, const specv_distribution *p, int drawn,
-                                         uint64_t through, uint64_t uniform) {
+                                         uint64_t through, uint64_t uniform,
+                                         const specv_i_said *said) {
     const specv_verify_greedy_desc *v = &d->verify;
     const int k = o.accepted, n_draft = r->row.n_draft, thread = specv_i_thread();
     const int probs = r->target.dtype == SPECV_PROBS_F32;
@@ -4869,7 +4905,7 @@ SPECV_DEVFN void specv_i_block_emit_from(const specv_verify_sample_desc *d,
                                 j < k    ? specv_i_draft_token(d, r, j)
                                 : j == k ? token
                                          : -1);
-    if (d->emitted.logprob) specv_i_block_put_logprobs(d, r, m, b, k);
+    if (d->emitted.logprob) specv_i_block_put_logprobs(d, r, m, b, k, said);
     /* Each output has a thread in a warp of its own, which waits for no other. */
     const int mismatch = o.next > SPECV_I_NO_TOKEN && k < n_draft;
     if (thread == 0) {
@@ -4889,7 +4925,8 @@ SPECV_DEVFN void specv_i_block_emit_from(const specv_verify_sample_desc *d,
             v->finished[b] = (uint8_t)(o.next == SPECV_I_NO_TOKEN || specv_i_is_eos(v, token));
     } else if (thread == 128 && (d->logprob || d->lse || d->emitted.logprob)) {
         float logprob = 0, lse = 0;
-        if (o.next > SPECV_I_BONUS) specv_i_log_probability(r, &w.p, k, token, &logprob, &lse);
+        if (o.next > SPECV_I_BONUS)
+            specv_i_log_probability(r, &w.p, k, token, said, &logprob, &lse);
         if (d->logprob) d->logprob[b] = logprob;
         if (d->lse) d->lse[b] = lse;
         if (d->emitted.logprob)
@@ -4922,7 +4959,7 @@ SPECV_DEVFN void specv_i_block_emit(const specv_verify_sample_desc *d, const spe
         if (!r->cut) through = specv_i_load_through(m, r->first_row + o.accepted, p.sum);
         uniform = specv_i_sample_uniform(d, b, o.accepted, &o.status);
     }
-    specv_i_block_emit_from(d, r, m, b, o, &p, r->cut != 0, through, uniform);
+    specv_i_block_emit_from(d, r, m, b, o, &p, r->cut != 0, through, uniform, 0);
 }
 
 /* ---- the first pass over logits
@@ -5283,7 +5320,7 @@ SPECV_DEVFN void specv_i_warps_fetch(const specv_i_request *r, const specv_i_mem
    drafts and seeds, scores of the drafts. */
 SPECV_DEVFN void specv_i_block_gather(const specv_verify_sample_desc *d, const specv_i_request *r,
                                       const specv_i_memory *m, int b, int may, int drawn,
-                                      specv_i_evidence *e) {
+                                      const specv_i_said *said, specv_i_evidence *e) {
     enum { JUDGE = SPECV_SAMPLE_THREADS / 32 - 1, MERGE = JUDGE - 1 };
     const int warp = specv_i_thread() / 32, lane = specv_i_lane();
     if (warp < MERGE) {
@@ -5302,7 +5339,7 @@ SPECV_DEVFN void specv_i_block_gather(const specv_verify_sample_desc *d, const s
         specv_i_claim claim = {-1, 0, 1, 0, 0};
         if (r->row.readable && r->row.n_draft > 0) {
             specv_i_warp_find_usable(d, r, &o);
-            claim = specv_i_load_claim(d, r, b, lane, o.usable);
+            claim = specv_i_load_claim(d, r, b, lane, o.usable, said);
         }
         e->claims[lane] = claim;
         if (lane == 0) e->found = o;
@@ -5310,33 +5347,46 @@ SPECV_DEVFN void specv_i_block_gather(const specv_verify_sample_desc *d, const s
     __syncthreads();
 }
 
+/* The row is judged, by every warp alike: nobody waits for what another one found. The first one
+   reports, but not of drafts whose scores others have said: who emits the row does. Call: the same
+   block. */
+SPECV_DEVFN specv_i_outcome specv_i_block_verdict(const specv_verify_sample_desc *d,
+                                                  const specv_i_request *r, const specv_i_memory *m,
+                                                  int b, const specv_i_evidence *e,
+                                                  const specv_i_said *said) {
+    const int lane = specv_i_lane(), reports = specv_i_thread() / 32 == 0;
+    const int here = specv_i_rows_are_here(r);
+    const specv_distribution *rows = here ? e->rows : m->rows + r->first_row;
+    const specv_distribution *draft_rows =
+        here ? e->rows + r->target_rows : m->rows + m->target_rows + r->first_row;
+    specv_i_outcome o = e->found;
+    if (r->row.readable) {
+        const specv_i_claim claim = e->claims[lane];
+        if (r->rule == SPECV_RULE_SCORE)
+            specv_i_warp_score_drafts(d, r, b, rows, &claim, said, reports && !said, &o);
+        else if (!r->sampled)
+            specv_i_warp_judge_equal(d, r, b, rows, &claim, said, &o);
+        else if (r->rule == SPECV_RULE_BLOCK)
+            specv_i_warp_judge_block(d, r, b, rows, draft_rows,
+                                     reports ? m->prefixes + r->first_row : 0, &claim, said, &o);
+        else
+            specv_i_warp_judge_token(d, r, b, rows, draft_rows, &claim, said, &o);
+    }
+    if (d->target_logprob && reports && !said)
+        for (int j = o.accepted + lane; j < d->verify.rows.max_draft; j += 32)
+            d->target_logprob[b * (int64_t)d->verify.rows.max_draft + j] = 0;
+    return o;
+}
+
 /* The row is judged, and finished if no second pass is needed. Call: the same block. Trips: two of
    the draw. */
 SPECV_DEVFN void specv_i_block_decide(const specv_verify_sample_desc *d, const specv_i_request *r,
                                       const specv_i_memory *m, int b, int drawn,
                                       const specv_i_evidence *e) {
-    const int lane = specv_i_lane(), reports = specv_i_thread() / 32 == 0;
-    const int here = specv_i_rows_are_here(r), has_second = d->draft.data != 0;
+    const int lane = specv_i_lane(), here = specv_i_rows_are_here(r);
+    const int has_second = d->draft.data != 0;
     const specv_distribution *rows = here ? e->rows : m->rows + r->first_row;
-    const specv_distribution *draft_rows =
-        here ? e->rows + r->target_rows : m->rows + m->target_rows + r->first_row;
-    /* Every warp judges alike: nobody waits for what another one found. */
-    specv_i_outcome o = e->found;
-    if (r->row.readable) {
-        const specv_i_claim claim = e->claims[lane];
-        if (r->rule == SPECV_RULE_SCORE)
-            specv_i_warp_score_drafts(d, r, b, rows, &claim, reports, &o);
-        else if (!r->sampled)
-            specv_i_warp_judge_equal(d, r, b, rows, &claim, &o);
-        else if (r->rule == SPECV_RULE_BLOCK)
-            specv_i_warp_judge_block(d, r, b, rows, draft_rows,
-                                     reports ? m->prefixes + r->first_row : 0, &claim, &o);
-        else
-            specv_i_warp_judge_token(d, r, b, rows, draft_rows, &claim, &o);
-    }
-    if (d->target_logprob && reports)
-        for (int j = o.accepted + lane; j < d->verify.rows.max_draft; j += 32)
-            d->target_logprob[b * (int64_t)d->verify.rows.max_draft + j] = 0;
+    specv_i_outcome o = specv_i_block_verdict(d, r, m, b, e, 0);
     if (o.next == SPECV_I_RESIDUAL || (o.next > SPECV_I_TOKEN && r->target_rows == 0)) {
         if (specv_i_thread() == 0) m->plans[b] = o; /* for the second pass */
         return;
@@ -5353,7 +5403,7 @@ SPECV_DEVFN void specv_i_block_decide(const specv_verify_sample_desc *d, const s
         else if (!drawn)
             uniform = e->uniforms[o.accepted];
     }
-    specv_i_block_emit_from(d, r, m, b, o, &p, drawn, through, uniform);
+    specv_i_block_emit_from(d, r, m, b, o, &p, drawn, through, uniform, 0);
     o.next = SPECV_I_NOTHING;
     if (specv_i_thread() == 0 && has_second) m->plans[b] = o;
 }
@@ -5373,7 +5423,7 @@ SPECV_DEVFN void specv_i_block_judge(const specv_verify_sample_desc *d, const sp
     /* Opened anew: kept in registers over the first half, it would not leave enough there. */
     specv_i_request r = specv_i_open_request(d, b);
     if (arrival == SPECV_I_BAD_TICKET) specv_i_close_request(&r);
-    specv_i_block_gather(d, &r, m, b, SPECV_TILE_SUM | SPECV_TILE_SCORE, 0, &evidence);
+    specv_i_block_gather(d, &r, m, b, SPECV_TILE_SUM | SPECV_TILE_SCORE, 0, 0, &evidence);
     specv_i_block_decide(d, &r, m, b, 0, &evidence);
 }
 
@@ -5590,7 +5640,7 @@ SPECV_DEVFN void specv_i_block_verify_logits(const specv_sample_task *task, int 
     const int b = (int)blockIdx.x;
     if (!specv_i_block_logits(task, &pass, 0, &opened, &asked)) return;
     specv_i_request r = specv_i_reopen(&opened, &asked, dtype, pass.what, pass.rule, filters);
-    specv_i_block_gather(&task->d, &r, &task->memory, b, filters ? specv_i_may(&r) : pass.may, 0,
+    specv_i_block_gather(&task->d, &r, &task->memory, b, filters ? specv_i_may(&r) : pass.may, 0, 0,
                          &evidence);
     /* registers were wanting again */
     r = specv_i_reopen(&opened, &asked, dtype, pass.what, pass.rule, filters);
@@ -6631,7 +6681,7 @@ SPECV_DEVFN void specv_i_block_filter(const specv_verify_sample_desc *d, const s
     specv_i_open_least(m, &r);
     if (arrival == SPECV_I_BAD_TICKET) specv_i_close_request(&r);
     specv_i_block_gather(d, &r, m, b, specv_i_may(&r),
-                         num_blocks > 1 ? SPECV_I_ROWS_DRAWN : SPECV_I_ROWS_FETCHED, &evidence);
+                         num_blocks > 1 ? SPECV_I_ROWS_DRAWN : SPECV_I_ROWS_FETCHED, 0, &evidence);
     specv_i_block_decide(d, &r, m, b, 1, &evidence);
 }
 
@@ -7091,7 +7141,7 @@ SPECV_DEVFN void specv_i_block_store(const specv_verify_sample_desc *d, const sp
         if (v->finished)
             v->finished[b] = (uint8_t)(e->o.next == SPECV_I_NO_TOKEN || specv_i_is_eos(v, e->id));
         if ((d->logprob || d->lse || d->emitted.logprob) && e->o.next > SPECV_I_BONUS)
-            specv_i_log_probability(r, row, k, e->id, &logprob, &lse);
+            specv_i_log_probability(r, row, k, e->id, 0, &logprob, &lse);
         if (d->logprob) d->logprob[b] = logprob;
         if (d->lse) d->lse[b] = lse;
         if (d->emitted.logprob) d->emitted.logprob[b * ((int64_t)max_draft + 1) + k] = logprob;
@@ -7103,7 +7153,7 @@ SPECV_DEVFN void specv_i_block_store(const specv_verify_sample_desc *d, const sp
                 specv_i_store_token(v->out_tokens, v->token_dtype, b * v->out_stride_elems + j,
                                     j < k ? specv_i_draft_token(d, r, (int)j) : -1);
     }
-    if (d->emitted.logprob) specv_i_block_put_logprobs(d, r, m, b, k);
+    if (d->emitted.logprob) specv_i_block_put_logprobs(d, r, m, b, k, 0);
     if (d->target_logprob) {
 #pragma unroll 1
         for (int64_t j = k + thread; j < max_draft; j += SPECV_SAMPLE_THREADS)
@@ -7426,11 +7476,11 @@ SPECV_DEVFN void specv_i_block_most_probable(const specv_verify_sample_desc *d, 
         specv_i_outcome o = {0, 0, 0, SPECV_I_NOTHING, 1, r->status};
         if (r->row.readable) {
             specv_i_warp_find_usable(d, r, &o);
-            const specv_i_claim claim = specv_i_load_claim(d, r, b, lane, o.usable);
+            const specv_i_claim claim = specv_i_load_claim(d, r, b, lane, o.usable, 0);
             if (r->rule == SPECV_RULE_SCORE)
-                specv_i_warp_score_drafts(d, r, b, rows, &claim, 1, &o);
+                specv_i_warp_score_drafts(d, r, b, rows, &claim, 0, 1, &o);
             else
-                specv_i_warp_judge_equal(d, r, b, rows, &claim, &o);
+                specv_i_warp_judge_equal(d, r, b, rows, &claim, 0, &o);
         }
         if (lane == 0) judged = o;
     }
@@ -7533,9 +7583,11 @@ SPECV_DEVFN void specv_i_block_probs(const specv_verify_sample_desc *d, const sp
    ranks differ in one of these, all ranks emit nothing and say BAD_RECORD; if they differ in the
    descriptor or in the step, or if their ids are not those of the vocabulary, it is so of all rows.
    Nothing else of such a row is used.
-   Rule GREEDY and rule COUPLED need one exchange; so far there are no other rules here, no scores
-   that are probabilities, no filters, and with COUPLED nothing that needs a sum (logprob, lse,
-   max_prob, emitted). */
+   Exchanges: rules GREEDY and COUPLED 1, COUPLED with outputs that need sums (logprob, lse,
+   max_prob, emitted.logprob) 2; TOKEN and BLOCK without draft scores and SCORE 3; with draft scores
+   4. They are of the largest scores; of sums, with the drafts' scores; of what p has more of than
+   q; of the token. So far there are no scores here that are probabilities, no filters, and of
+   `emitted` only logprob of the law that is drawn from. */
 typedef struct specv_verify_shard_desc {
     uint32_t canary0;
     int32_t step; /* 0, and 1 more for each launch: the first one reads scores, the last one stores
@@ -7556,13 +7608,38 @@ typedef struct specv_verify_shard_desc {
 
 #define SPECV_MAX_SHARDS 256
 
-/* What a step leaves to the others. */
-enum { SPECV_I_RECORD_STATS, SPECV_I_NO_RECORD };
+/* What a step leaves to the others: largest scores; sums in the row's units and scores of drafts;
+   sums of (P p - q)+ and (q - P p)+; the token. */
+enum {
+    SPECV_I_RECORD_STATS,
+    SPECV_I_RECORD_SUMS,
+    SPECV_I_RECORD_GAINS,
+    SPECV_I_RECORD_TOKENS,
+    SPECV_I_NO_RECORD
+};
 
-/* Where it is in a record, in bytes. Rows of the target are numbered like its scores. */
+/* A position's sums of one rank, in units of 2^-50; weight: what tokens are drawn from, of each
+   tile in units of 2^-40. */
+typedef struct specv_i_gains {
+    uint64_t weight, gain, rest;
+} specv_i_gains;
+
+/* The token that a rank has drawn, -1 if another one does, and what its scores say of it. */
+typedef struct specv_i_drawn {
+    int32_t token;
+    float score;
+} specv_i_drawn;
+
+/* Where it is in a record, in bytes. Rows are the target's, numbered like its scores, then, where
+   draft scores matter, the draft's. */
 typedef struct specv_i_record {
-    int64_t best;   /* uint2 [rows]: max and id of the tile that the rank's ids are */
-    int64_t scores; /* int64 [rows]: its score; rule COUPLED */
+    int64_t best;   /* STATS: uint2 [rows]: max and id of the tile that the rank's ids are */
+    int64_t scores; /* STATS, rule COUPLED: int64 [target rows]: its score */
+    int64_t sums;   /* SUMS: uint64 [rows] */
+    int64_t lost;   /* SUMS, drafts without scores: uint64 [target rows]: of sums, by the draft */
+    int64_t p, q;   /* SUMS: float [target rows]: of the draft, where it is the rank's */
+    int64_t gains;  /* GAINS: specv_i_gains [rule BLOCK: target rows, else batch] */
+    int64_t tokens; /* TOKENS: specv_i_drawn [batch] */
     int64_t rows;   /* uint32 [batch]: digest of what is known of the request */
     int64_t bytes;
     int32_t kind, reserved;
@@ -7575,12 +7652,15 @@ typedef struct specv_i_record_head {
 
 /* A rank's place among the others. */
 typedef struct specv_i_shard {
-    specv_i_memory merged; /* rows as they are put together: tiles are shards */
+    specv_i_memory merged; /* rows as they are put together: tiles are shards. Those of the rank's
+                              own memory are the same, with ids counted from its first one */
     specv_i_record to, from;
     char *record;
     const char *gathered;
     const int64_t *epoch;
-    uint32_t *marks; /* [batch]: a fault that was found in an earlier step */
+    uint32_t *marks; /* [batch]: faults that were found in earlier steps */
+    float *p, *q;    /* [target rows]: of specv_i_said */
+    uint64_t *lost;  /* [target rows]: what the draft's rank has less without it */
     int64_t stride;
     uint64_t digest, digest_before;
     int64_t vocab; /* of all ranks */
@@ -7627,24 +7707,63 @@ SPECV_HOSTFN specv_verify_sample_desc specv_i_shard_local(const specv_verify_sha
     return v;
 }
 
+/* Do draft scores matter? */
+SPECV_HOSTFN int specv_i_shard_has_q(const specv_verify_sample_desc *s) {
+    return s->draft.data && (s->rule == SPECV_RULE_TOKEN || s->rule == SPECV_RULE_BLOCK);
+}
+
+SPECV_HOSTFN int specv_i_shard_has_sums(const specv_verify_sample_desc *s) {
+    if (s->rule == SPECV_RULE_COUPLED)
+        return s->logprob || s->lse || s->max_prob || s->emitted.logprob;
+    return s->rule != SPECV_RULE_GREEDY;
+}
+
 /* What the launch of this step leaves to the others. */
 SPECV_HOSTFN int specv_i_record_kind(const specv_verify_shard_desc *d, int32_t step) {
-    (void)d;
-    return step == 0 ? SPECV_I_RECORD_STATS : SPECV_I_NO_RECORD;
+    const specv_verify_sample_desc *s = &d->sample;
+    const int draws = s->rule != SPECV_RULE_COUPLED && s->rule != SPECV_RULE_GREEDY;
+    int32_t at = 0;
+    if (step == at++) return SPECV_I_RECORD_STATS;
+    if (specv_i_shard_has_sums(s) && step == at++) return SPECV_I_RECORD_SUMS;
+    if (specv_i_shard_has_q(s) && step == at++) return SPECV_I_RECORD_GAINS;
+    if (draws && step == at) return SPECV_I_RECORD_TOKENS;
+    return SPECV_I_NO_RECORD;
+}
+
+/* Room for so many bytes of a record that has `bytes` so far. */
+SPECV_HOSTFN int64_t specv_i_room(int64_t *bytes, int64_t more) {
+    const int64_t at = *bytes;
+    *bytes += more;
+    return at;
 }
 
 SPECV_HOSTFN specv_i_record specv_i_record_of(const specv_verify_shard_desc *d, int32_t step) {
-    const specv_rows *r = &d->sample.verify.rows;
+    const specv_verify_sample_desc *s = &d->sample;
+    const specv_rows *r = &s->verify.rows;
     const int64_t rows = specv_i_is_csr(r) ? r->num_draft_tokens + r->batch
                                            : (int64_t)r->batch * ((int64_t)r->max_draft + 1);
-    const int has_scores = d->sample.rule == SPECV_RULE_COUPLED;
+    const int has_q = specv_i_shard_has_q(s), block = s->rule == SPECV_RULE_BLOCK;
+    const int64_t all = has_q ? 2 * rows : rows;
+    int64_t end = (int64_t)sizeof(specv_i_record_head);
     specv_i_record at = SPECV_ZERO;
     at.kind = step < 0 ? SPECV_I_NO_RECORD : specv_i_record_kind(d, step);
     if (at.kind == SPECV_I_NO_RECORD) return at;
-    at.best = (int64_t)sizeof(specv_i_record_head);
-    at.scores = at.best + 8 * rows;
-    at.rows = at.scores + (has_scores ? 8 * rows : 0);
-    at.bytes = (at.rows + 4 * (int64_t)r->batch + 15) / 16 * 16;
+    if (at.kind == SPECV_I_RECORD_STATS) {
+        at.best = specv_i_room(&end, 8 * all);
+        if (s->rule == SPECV_RULE_COUPLED) at.scores = specv_i_room(&end, 8 * rows);
+    } else if (at.kind == SPECV_I_RECORD_SUMS) {
+        at.sums = specv_i_room(&end, 8 * all);
+        if (!has_q && (block || s->rule == SPECV_RULE_TOKEN))
+            at.lost = specv_i_room(&end, 8 * rows);
+        at.p = specv_i_room(&end, 4 * rows);
+        if (has_q) at.q = specv_i_room(&end, 4 * rows);
+    } else if (at.kind == SPECV_I_RECORD_GAINS) {
+        at.gains = specv_i_room(&end, (int64_t)sizeof(specv_i_gains) * (block ? rows : r->batch));
+    } else {
+        at.tokens = specv_i_room(&end, (int64_t)sizeof(specv_i_drawn) * r->batch);
+    }
+    at.rows = specv_i_room(&end, 4 * (int64_t)r->batch);
+    at.bytes = (end + 15) / 16 * 16;
     return at;
 }
 
@@ -7669,6 +7788,7 @@ SPECV_HOSTFN uint64_t specv_i_shard_digest(const specv_verify_shard_desc *d, int
         (uint64_t)((s->bonus_token != 0) + 2 * (s->temperature != 0) +
                    4 * (s->draft_temperature != 0) + 8 * (s->accept_uniform != 0) +
                    16 * (s->sample_uniform != 0) + 32 * (s->seed != 0) + 64 * (d->epoch != 0)),
+        (uint64_t)specv_i_shard_has_sums(s),
         (uint64_t)v->num_eos};
     uint64_t digest = 0;
     uint32_t count = (uint32_t)(sizeof things / sizeof things[0]);
@@ -7681,17 +7801,24 @@ SPECV_HOSTFN uint64_t specv_i_shard_digest(const specv_verify_shard_desc *d, int
 /* Scratch memory of one rank. */
 typedef struct specv_i_shard_scratch {
     specv_i_scratch local;
-    int64_t marks, tiles, bytes;
+    int64_t rows, tiles, residuals, lost, p, q, marks, bytes;
 } specv_i_shard_scratch;
 
 SPECV_HOSTFN specv_i_shard_scratch specv_i_shard_scratch_for(specv_i_scratch local, int64_t batch,
                                                              int64_t num_shards) {
+    const int64_t rows = local.target_rows + local.draft_rows;
+    int64_t end = (local.bytes + 15) / 16 * 16;
     specv_i_shard_scratch s;
     s.local = local;
-    s.marks = (local.bytes + 15) / 16 * 16;
-    s.tiles = (s.marks + 4 * batch + 15) / 16 * 16;
-    s.bytes =
-        s.tiles + (local.target_rows + local.draft_rows) * num_shards * (int64_t)sizeof(specv_tile);
+    s.rows = specv_i_room(&end, rows * (int64_t)sizeof(specv_distribution));
+    s.tiles = specv_i_room(&end, rows * num_shards * (int64_t)sizeof(specv_tile));
+    s.residuals =
+        specv_i_room(&end, local.target_rows * num_shards * (int64_t)sizeof(specv_i_residual));
+    s.lost = specv_i_room(&end, 8 * local.target_rows);
+    s.p = specv_i_room(&end, 4 * local.target_rows);
+    s.q = specv_i_room(&end, 4 * local.target_rows);
+    s.marks = specv_i_room(&end, 4 * batch);
+    s.bytes = end;
     return s;
 }
 
@@ -7706,10 +7833,6 @@ SPECV_HOSTAPI int64_t specv_shard_scratch_bytes(int64_t batch, int64_t max_draft
     return specv_i_shard_scratch_for(specv_i_scratch_for(batch, rows, rows, rows, ids, 1), batch,
                                      num_shards)
         .bytes;
-}
-
-SPECV_HOSTFN int specv_i_shard_has_rule(const specv_verify_shard_desc *d) {
-    return d->sample.rule == SPECV_RULE_GREEDY || d->sample.rule == SPECV_RULE_COUPLED;
 }
 
 SPECV_HOSTFN int specv_i_shard_validate(const specv_verify_shard_desc *d) {
@@ -7731,13 +7854,10 @@ SPECV_HOSTFN int specv_i_shard_validate(const specv_verify_shard_desc *d) {
         if (!v.target.data) v.target.data = &any;
     }
     if ((status = specv_verify_sample_validate(&v)) != SPECV_OK) return status;
-    SPECV_CHECK(specv_i_shard_has_rule(d), RULE);
     SPECV_CHECK(s->target.dtype != SPECV_PROBS_F32, SCORE_DTYPE);
+    SPECV_CHECK(!specv_i_shard_has_q(s) || s->draft.dtype != SPECV_PROBS_F32, SCORE_DTYPE);
     SPECV_CHECK(!specv_i_is_filtered(s), FILTERS);
     SPECV_CHECK(!specv_i_tells(&s->emitted), LOGPROB);
-    SPECV_CHECK(s->rule == SPECV_RULE_GREEDY ||
-                    (!s->logprob && !s->lse && !s->emitted.logprob && !s->max_prob),
-                LOGPROB);
     return SPECV_OK;
 }
 
@@ -7768,21 +7888,28 @@ SPECV_HOSTFN int specv_verify_shard_validate(const specv_verify_shard_desc *d) {
 }
 
 /* Bytes of what the launch of d->step leaves to the other ranks, on every rank alike; 0: it is the
-   last one, and leaves nothing; or SPECV_ERR_*. A multiple of 16. Of the descriptor rows, rule and
-   step matter: buffers need not exist. */
+   last one, and leaves nothing; or SPECV_ERR_*. A multiple of 16. Of the descriptor only rows,
+   rule, step and what is null matter: buffers need not be of any size yet. */
 SPECV_HOSTAPI int64_t specv_shard_record_bytes(const specv_verify_shard_desc *d) {
     int status;
     SPECV_CHECK(d, NULL_DESC);
     if ((status = specv_i_rows_validate(&d->sample.verify.rows)) != SPECV_OK) return status;
-    SPECV_CHECK(specv_i_shard_has_rule(d), RULE);
+    SPECV_CHECK(d->sample.rule >= SPECV_RULE_TOKEN && d->sample.rule <= SPECV_RULE_SCORE, RULE);
     SPECV_CHECK(d->step >= 0, STEP);
     return d->sample.verify.rows.batch ? specv_i_record_of(d, d->step).bytes : 0;
 }
 
 #if SPECV_I_LAUNCHERS
-/* A9. One launch a step. Step 0 is the first pass of A2 or A5 over the rank's columns, and costs
-   what that does; the last step reads no scores, but the records of all ranks. Record of a row: 8
-   bytes a position and 4, rule COUPLED 16 a position and 4. */
+/* A9. One launch a step; two in the step that makes sums of what p has more of than q, and in step
+   0 if draft scores are of another type. Step 0 is the first pass of A2 to A5 over the rank's
+   columns, and costs what that does; with draft scores the rejected request's p row and q row
+   (BLOCK: all of them) are read once more. Bytes of a rank's record: 16, and of each row of n
+   drafts and m = n + 1 positions
+     1st  8 m + 4; COUPLED 16 m + 4; with draft scores 16 m + 4
+     2nd  SCORE and COUPLED 12 m + 4; without draft scores 20 m + 4; with them 24 m + 4
+     3rd  with draft scores 28; BLOCK 24 m + 4
+     last 12; not of GREEDY and COUPLED
+   rounded up to 16. */
 SPECV_LAUNCHER int specv_verify_shard(const specv_verify_shard_desc *d, struct CUstream_st *stream)
     SPECV_AS(specv_verify_shard);
 #endif
@@ -7905,6 +8032,11 @@ SPECV_DEVFN void specv_i_block_begin_record(const specv_verify_sample_desc *d,
     }
 }
 
+/* Number of row i of a request, first the target's. */
+SPECV_DEVFN int64_t specv_i_shard_row_at(const specv_i_memory *m, const specv_i_request *r, int i) {
+    return r->first_row + (i < r->target_rows ? i : m->target_rows + i - r->target_rows);
+}
+
 /* Step 0: first pass over the rank's columns; of each row the tile that it is. Call: block. */
 SPECV_DEVFN void specv_i_block_shard_stats(const specv_shard_task *task, int dtype, int what) {
     __shared__ specv_i_request opened;
@@ -7918,11 +8050,14 @@ SPECV_DEVFN void specv_i_block_shard_stats(const specv_shard_task *task, int dty
     const specv_i_request r = specv_i_reopen(&opened, 0, dtype, pass.what, pass.rule, 0);
     specv_row row = r.row;
     specv_i_block_begin_record(d, s, &row, b, r.status & SPECV_ROW_BAD_TICKET);
-    for (int i = specv_i_thread() / 32; i < r.target_rows; i += SPECV_SAMPLE_THREADS / 32) {
-        const int64_t at = r.first_row + i;
-        const int wanted = specv_i_wanted(d, &r, &r.target, 0);
+    for (int i = specv_i_thread() / 32; i < r.target_rows + r.draft_rows;
+         i += SPECV_SAMPLE_THREADS / 32) {
+        const int of_draft = i >= r.target_rows;
+        const int64_t at = specv_i_shard_row_at(m, &r, i);
+        const specv_i_side side = of_draft ? r.draft : r.target;
+        const int wanted = specv_i_wanted(d, &r, &side, of_draft);
         const specv_tile t = specv_i_warp_tile_of_row(m->tiles + at * m->num_tiles, m->num_tiles,
-                                                      pass.may, wanted, &r.target.scale);
+                                                      pass.may, wanted, &side.scale);
         if (lane != 0) continue;
         ((uint2 *)(s->record + s->to.best))[at] = make_uint2(specv_float_bits(t.max), t.id);
         if (pass.what == SPECV_TILE_SCORE) ((int64_t *)(s->record + s->to.scores))[at] = t.score;
@@ -7932,11 +8067,11 @@ SPECV_DEVFN void specv_i_block_shard_stats(const specv_shard_task *task, int dty
 /* The rows of a request, each shard a tile. Call: block. Sync: a barrier at the end. */
 SPECV_DEVFN void specv_i_block_take_stats(const specv_i_shard *s, const specv_i_request *r,
                                           int has_scores) {
-    const int num_items = r->target_rows * s->num_shards;
+    const int num_items = (r->target_rows + r->draft_rows) * s->num_shards;
 #pragma unroll 1
     for (int item = specv_i_thread(); item < num_items; item += SPECV_SAMPLE_THREADS) {
         const int i = item / s->num_shards, rank = item - i * s->num_shards;
-        const int64_t row = r->first_row + i;
+        const int64_t row = specv_i_shard_row_at(&s->merged, r, i);
         const char *record = s->gathered + rank * s->stride;
         const uint2 best = ((const uint2 *)(record + s->from.best))[row];
         specv_tile t = {0, SPECV_I_NO_SCORE, specv_bits_float(best.x), best.y};
@@ -7946,13 +8081,15 @@ SPECV_DEVFN void specv_i_block_take_stats(const specv_i_shard *s, const specv_i_
     __syncthreads();
 }
 
+#define SPECV_I_SHARD_MARKS ((uint32_t)(SPECV_ROW_BAD_TICKET | SPECV_ROW_BAD_RECORD))
+
 /* Opens a request behind an exchange: closed if the records do not belong together. Call: block.
    Sync: a barrier at the end. */
 SPECV_DEVFN void specv_i_block_open_shard(const specv_verify_sample_desc *d, const specv_i_shard *s,
                                           int b, specv_i_request *opened) {
     if (specv_i_thread() < 32) {
-        /* of a rank whose descriptor was another one it may be anything */
-        const uint32_t mark = s->marks[b] == SPECV_ROW_BAD_TICKET ? SPECV_ROW_BAD_TICKET : 0;
+        uint32_t mark = s->marks[b];
+        if (mark & ~SPECV_I_SHARD_MARKS) mark = 0; /* the descriptor of step 0 was another one */
         specv_i_request r = specv_i_open_request(d, b);
         const uint32_t digest = specv_i_warp_digest(d, s, &r.row, b, mark);
         const int good = specv_i_warp_records_agree(s, b, digest);
@@ -7962,25 +8099,480 @@ SPECV_DEVFN void specv_i_block_open_shard(const specv_verify_sample_desc *d, con
             r.row.n_draft = 0;
             r.status = (good ? 0u : (uint32_t)SPECV_ROW_BAD_RECORD) | mark;
         }
-        if (specv_i_lane() == 0) opened[0] = r;
+        if (specv_i_lane() == 0) *opened = r;
     }
     __syncthreads();
 }
 
-/* The last step of rules that have one exchange: rows are put together, judged and emitted as where
-   tiles are a rank's own. Call: block. */
+/* Of which rank is an id? -1: of none. */
+SPECV_DEVFN int specv_i_owner_of(const specv_i_shard *s, int64_t id) {
+#pragma unroll 1
+    for (int rank = 0; rank < s->num_shards; ++rank) {
+        const specv_i_record_head *head =
+            (const specv_i_record_head *)(s->gathered + rank * s->stride);
+        if (id >= head->first_id && id < (int64_t)head->first_id + head->num_ids) return rank;
+    }
+    return -1;
+}
+
+/* The id of which a rank says the score of row j of the target: the draft, with noise the choice;
+   -1: of none. */
+SPECV_DEVFN int64_t specv_i_asked_id(const specv_verify_sample_desc *d, const specv_i_shard *s,
+                                     const specv_i_request *r, int j) {
+    if (d->rule == SPECV_RULE_COUPLED) return s->merged.rows[r->first_row + j].id;
+    if (j >= r->row.n_draft) return -1;
+    const int64_t draft = specv_i_draft_token(d, r, j);
+    return specv_i_is_token(draft, s->vocab) ? draft : -1;
+}
+
+/* What a side's scores say of a column of the rank; -inf for NaN. */
+SPECV_DEVFN float specv_i_own_score(const specv_i_side *side, int j, int column) {
+    const specv_i_sieve sieve = specv_i_sieve_of(side, j);
+    const float score = specv_i_sift(
+        &sieve, specv_i_load_score(specv_i_scores_of(side, j), side->dtype, column), column);
+    return specv_i_max(score, specv_bits_float(0xff800000u));
+}
+
+/* Where a row's scores are, for p alone. */
+SPECV_DEVFN specv_i_weights specv_i_weights_of_p(const specv_i_request *r,
+                                                 const specv_distribution *p, int j) {
+    specv_i_weights w;
+    w.p = *p, w.q = specv_i_plain_distribution(), w.q_scores = 0, w.prefix = 1, w.without = -1;
+    w.p_scores = specv_i_scores_of(&r->target, j);
+    w.p_sieve = specv_i_sieve_of(&r->target, j), w.q_sieve = w.p_sieve;
+    return w;
+}
+
+/* The rank's part of a row's sum, in the row's units: what its tiles have when the row is put
+   together. Call: warp. */
+SPECV_DEVFN uint64_t specv_i_warp_sum_of_shard(const specv_tile *tiles, int num_tiles,
+                                               const specv_scale *scale, int32_t n) {
+    uint64_t sum = 0;
+#pragma unroll 4
+    for (int t = specv_i_lane(); t < num_tiles; t += 32) {
+        const float raised = specv_i_max(tiles[t].max, scale->floor);
+        const int32_t its_n = specv_softmax_weight(raised, scale).n;
+        sum += specv_i_shift_right(tiles[t].sum, (uint32_t)(n - its_n));
+    }
+    return specv_i_warp_add(sum);
+}
+
+/* What of that is lost without a column. Call: any thread. */
+SPECV_DEVFN uint64_t specv_i_lost_without(const specv_i_request *r, const specv_tile *tiles,
+                                          const specv_distribution *row, int j, int column) {
+    const specv_i_weights w = specv_i_weights_of_p(r, row, j);
+    const specv_tile *tile = tiles + column / SPECV_TILE_IDS;
+    const float raised = specv_i_max(tile->max, r->target.scale.floor);
+    const int32_t n = specv_softmax_weight(raised, &r->target.scale).n;
+    const uint32_t finer = (uint32_t)(row->n - n);
+    if (!tile->sum) return 0;
+    return specv_i_shift_right(tile->sum, finer) -
+           specv_i_shift_right(tile->sum - specv_i_units(r, &w, column, n), finer);
+}
+
+/* Behind the first exchange: the rank's sums, and what it knows of drafts. Call: block. */
+SPECV_DEVFN void specv_i_block_shard_sums(const specv_shard_task *task) {
+    __shared__ specv_i_request opened;
+    const specv_verify_sample_desc *d = &task->sample.d;
+    const specv_i_memory *m = &task->sample.memory;
+    const specv_i_shard *s = &task->shard;
+    const int b = (int)blockIdx.x, lane = specv_i_lane(), coupled = d->rule == SPECV_RULE_COUPLED;
+    specv_i_begin(d->verify.chained);
+    specv_i_block_open_shard(d, s, b, &opened);
+    const specv_i_request r = opened;
+    specv_i_block_begin_record(d, s, &r.row, b, r.status & SPECV_I_SHARD_MARKS);
+    specv_i_block_take_stats(s, &r, coupled);
+    for (int i = specv_i_thread() / 32; i < r.target_rows + r.draft_rows;
+         i += SPECV_SAMPLE_THREADS / 32) {
+        const int of_draft = i >= r.target_rows;
+        const int64_t at = specv_i_shard_row_at(m, &r, i);
+        const specv_i_side side = of_draft ? r.draft : r.target;
+        const int what = specv_i_wanted(d, &r, &side, of_draft);
+        const specv_tile *tiles = m->tiles + at * m->num_tiles;
+        uint64_t through, sum = 0, lost = 0;
+        float of_p = 0, of_q = 0;
+        specv_distribution row = specv_i_warp_merge(s->merged.tiles + at * s->num_shards,
+                                                    s->num_shards, coupled ? SPECV_TILE_SCORE : 0,
+                                                    what, side.zero, &side.scale, &through);
+        if (row.kind == SPECV_SOFTMAX && what & SPECV_TILE_SUM) {
+            row.n = specv_softmax_weight(row.max, &side.scale).n;
+            sum = specv_i_warp_sum_of_shard(tiles, m->num_tiles, &side.scale, row.n);
+        }
+        if (lane != 0) continue;
+        s->merged.rows[at] = row;
+        ((uint64_t *)(s->record + s->to.sums))[at] = sum;
+        if (of_draft) continue;
+        const int64_t column = specv_i_asked_id(d, s, &r, i) - s->first_id;
+        if (column >= 0 && column < s->num_ids) {
+            of_p = specv_i_own_score(&r.target, i, (int)column);
+            if (d->draft.data) of_q = specv_i_own_score(&r.draft, i, (int)column);
+            if (s->to.lost && sum) lost = specv_i_lost_without(&r, tiles, &row, i, (int)column);
+        }
+        ((float *)(s->record + s->to.p))[at] = of_p;
+        if (s->to.q) ((float *)(s->record + s->to.q))[at] = of_q;
+        if (s->to.lost) ((uint64_t *)(s->record + s->to.lost))[at] = lost;
+    }
+}
+
+/* Sums of all ranks, and what those that own drafts say of them. Call: block. Sync: a barrier at
+   the end. */
+SPECV_DEVFN void specv_i_block_take_sums(const specv_verify_sample_desc *d, const specv_i_shard *s,
+                                         const specv_i_request *r) {
+    const int num_items = (r->target_rows + r->draft_rows) * s->num_shards;
+#pragma unroll 1
+    for (int item = specv_i_thread(); item < num_items; item += SPECV_SAMPLE_THREADS) {
+        const int i = item / s->num_shards, rank = item - i * s->num_shards;
+        const int64_t at = specv_i_shard_row_at(&s->merged, r, i);
+        const char *record = s->gathered + rank * s->stride;
+        const uint64_t sum = ((const uint64_t *)(record + s->from.sums))[at];
+        specv_tile *tile = s->merged.tiles + at * s->num_shards + rank;
+        tile->sum = sum;
+        if (sum) tile->max = s->merged.rows[at].max; /* it is in the row's units */
+        if (rank > 0 || i >= r->target_rows) continue;
+        const int owner = specv_i_owner_of(s, specv_i_asked_id(d, s, r, i));
+        float p = 0, q = 0;
+        uint64_t lost = 0;
+        if (owner >= 0) {
+            record = s->gathered + owner * s->stride;
+            p = ((const float *)(record + s->from.p))[at];
+            if (s->from.q) q = ((const float *)(record + s->from.q))[at];
+            if (s->from.lost) lost = ((const uint64_t *)(record + s->from.lost))[at];
+        }
+        s->p[at] = p, s->q[at] = q, s->lost[at] = lost;
+    }
+    __syncthreads();
+}
+
+/* In which rank's part of a row the place is. */
+typedef struct specv_i_place_of_rank {
+    uint64_t left, low; /* from where that part begins; what is behind the point */
+    int32_t rank;       /* -1: there is no weight */
+} specv_i_place_of_rank;
+
+/* weight of rank i at *(first + i * stride) bytes; that of `less_of` is less by `lost`. Call: any
+   thread. */
+SPECV_DEVFN specv_i_place_of_rank specv_i_choose_rank(const void *first, int64_t stride,
+                                                      int num_shards, int less_of, uint64_t lost,
+                                                      uint64_t uniform) {
+    specv_i_place_of_rank place = {0, 0, -1};
+    uint64_t total = 0;
+#pragma unroll 4
+    for (int i = 0; i < num_shards; ++i)
+        total += *(const uint64_t *)((const char *)first + i * stride) - (i == less_of ? lost : 0);
+    if (total == 0) return place;
+    place.left = specv_i_mul_high(uniform, total), place.low = uniform * total;
+    for (place.rank = 0;; ++place.rank) {
+        const uint64_t weight = *(const uint64_t *)((const char *)first + place.rank * stride) -
+                                (place.rank == less_of ? lost : 0);
+        if (place.left < weight || place.rank == num_shards - 1) return place;
+        place.left -= weight;
+    }
+}
+
+/* The tile of the rank that the place is in. Call: warp. */
+SPECV_DEVFN specv_i_chosen specv_i_warp_choose_own_tile(const specv_i_request *r,
+                                                        const specv_i_weights *w,
+                                                        const specv_i_memory *m, int64_t row,
+                                                        specv_i_place_of_rank place) {
+    const int of_without = w->without < 0 ? -1 : w->without / SPECV_TILE_IDS;
+    specv_i_chosen c = {place.left, -1, 0};
+#pragma unroll 1
+    for (int base = 0; base < m->num_tiles; base += 32) {
+        const int t = base + specv_i_lane();
+        uint64_t part = 0;
+        uint32_t finer = SPECV_I_FINER_PROBS;
+        int32_t n = 0;
+        if (t < m->num_tiles && w->q_scores) {
+            part = m->residuals[row * m->num_tiles + t].gain >> SPECV_I_FINER_PROBS;
+        } else if (t < m->num_tiles) {
+            const specv_tile *tile = m->tiles + row * m->num_tiles + t;
+            uint64_t sum = tile->sum;
+            n = specv_softmax_weight(specv_i_max(tile->max, r->target.scale.floor),
+                                     &r->target.scale)
+                    .n;
+            finer = (uint32_t)(w->p.n - n);
+            if (t == of_without && sum) sum -= specv_i_units(r, w, w->without, n);
+            part = specv_i_shift_right(sum, finer);
+        }
+        const uint64_t up_to = specv_i_warp_inclusive_add(part);
+        const int at = specv_warp_first_reject(c.left < up_to);
+        if (at == 32) {
+            c.left -= __shfl_sync(SPECV_FULL_WARP, up_to, 31);
+            continue;
+        }
+        c.left -= __shfl_sync(SPECV_FULL_WARP, up_to - part, at);
+        finer = __shfl_sync(SPECV_FULL_WARP, finer, at);
+        c.n = __shfl_sync(SPECV_FULL_WARP, n, at), c.tile = base + at;
+        c.left = c.left << finer | specv_i_shift_right(place.low, 64 - finer);
+        return c;
+    }
+    return c; /* another wrote our scratch */
+}
+
+/* Is this rank the one? */
+SPECV_DEVFN int specv_i_is_own_rank(const specv_i_shard *s, int rank) {
+    const specv_i_record_head *head = (const specv_i_record_head *)(s->gathered + rank * s->stride);
+    return s->num_ids > 0 && head->num_ids == s->num_ids && head->first_id == s->first_id;
+}
+
+/* Stores what this rank has drawn; column -1: nothing. Call: the thread that has it. */
+SPECV_DEVFN void specv_i_put_drawn(const specv_i_shard *s, const specv_i_request *r, int b, int k,
+                                   int column) {
+    specv_i_drawn drawn = {-1, 0};
+    if (column >= 0) {
+        drawn.token = s->first_id + column;
+        drawn.score = specv_i_own_score(&r->target, k, column);
+    }
+    ((specv_i_drawn *)(s->record + s->to.tokens))[b] = drawn;
+}
+
+/* Draws the token from p at position o->accepted, without the draft there if the outcome says so,
+   if it is the rank's. Call: block. */
+SPECV_DEVFN void specv_i_block_draw_from_p(const specv_verify_sample_desc *d,
+                                           const specv_i_memory *m, const specv_i_shard *s,
+                                           const specv_i_request *r, int b, specv_i_outcome *o) {
+    const int k = o->accepted;
+    const int64_t row = r->first_row + k;
+    const specv_tile *shards = s->merged.tiles + row * s->num_shards;
+    const uint64_t uniform = specv_i_sample_uniform(d, b, k, &o->status);
+    specv_i_weights w = specv_i_weights_of_p(r, &s->merged.rows[row], k);
+    int less_of = -1, column = -1;
+    if (o->next == SPECV_I_DRAW_WITHOUT) {
+        less_of = specv_i_owner_of(s, specv_i_draft_token(d, r, k));
+        if (less_of >= 0 && specv_i_is_own_rank(s, less_of))
+            w.without = (int32_t)specv_i_draft_token(d, r, k) - s->first_id;
+    }
+    specv_i_place_of_rank place =
+        specv_i_choose_rank(&shards->sum, (int64_t)sizeof(specv_tile), s->num_shards, less_of,
+                            less_of < 0 ? 0 : s->lost[row], uniform);
+    if (place.rank < 0 && o->next == SPECV_I_DRAW_WITHOUT) {
+        o->status |= SPECV_ROW_ZERO_RESIDUAL;
+        w.without = -1;
+        place = specv_i_choose_rank(&shards->sum, (int64_t)sizeof(specv_tile), s->num_shards, -1, 0,
+                                    uniform);
+    }
+    o->next = SPECV_I_DRAW;
+    if (place.rank >= 0 && specv_i_is_own_rank(s, place.rank)) {
+        const specv_i_chosen chosen = specv_i_warp_choose_own_tile(r, &w, m, row, place);
+        if (chosen.tile >= 0) column = specv_i_block_draw_in(r, &w, chosen, s->num_ids);
+    }
+    if (specv_i_thread() == 0) specv_i_put_drawn(s, r, b, k, column);
+}
+
+/* Behind the exchange that says all of rows: they are put together and judged as where tiles are a
+   rank's own. Without further exchanges, emitted, too. Call: block. */
 SPECV_DEVFN void specv_i_block_shard_judge(const specv_shard_task *task) {
     __shared__ specv_i_request opened;
     __shared__ specv_i_evidence evidence;
     const specv_verify_sample_desc *d = &task->sample.d;
+    const specv_i_memory *m = &task->sample.memory;
     const specv_i_shard *s = &task->shard;
-    const int b = (int)blockIdx.x, coupled = d->rule == SPECV_RULE_COUPLED;
+    const int b = (int)blockIdx.x, thread = specv_i_thread();
     specv_i_begin(d->verify.chained);
     specv_i_block_open_shard(d, s, b, &opened);
     const specv_i_request r = opened;
-    specv_i_block_take_stats(s, &r, coupled);
-    specv_i_block_gather(d, &r, &s->merged, b, coupled ? SPECV_TILE_SCORE : 0, 0, &evidence);
-    specv_i_block_decide(d, &r, &s->merged, b, 0, &evidence);
+    specv_i_said said = {s->p + r.first_row, s->q + r.first_row, 0};
+    if (s->from.kind == SPECV_I_RECORD_STATS)
+        specv_i_block_take_stats(s, &r, d->rule == SPECV_RULE_COUPLED);
+    else
+        specv_i_block_take_sums(d, s, &r);
+    specv_i_block_gather(d, &r, &s->merged, b, specv_i_may(&r), 0, &said, &evidence);
+    specv_i_outcome o = specv_i_block_verdict(d, &r, &s->merged, b, &evidence, &said);
+    const int here = specv_i_rows_are_here(&r);
+    for (int i = thread; i < r.target_rows + r.draft_rows; i += SPECV_SAMPLE_THREADS) {
+        const int64_t at = specv_i_shard_row_at(m, &r, i);
+        specv_distribution row = here ? evidence.rows[i] : s->merged.rows[at];
+        if (here) s->merged.rows[at] = row;
+        row.id -= s->first_id; /* of those that are one id */
+        m->rows[at] = row;
+    }
+    __syncthreads();
+    specv_distribution p = specv_i_plain_distribution();
+    if (r.target_rows && o.next > SPECV_I_BONUS) p = s->merged.rows[r.first_row + o.accepted];
+    if (s->to.kind == SPECV_I_NO_RECORD) {
+        if (s->from.p && r.target_rows && o.next > SPECV_I_BONUS) said.next = said.p[o.accepted];
+        specv_i_block_emit_from(d, &r, &s->merged, b, o, &p, 1, 0, 0, &said);
+        return;
+    }
+    specv_i_block_begin_record(d, s, &r.row, b, r.status & SPECV_I_SHARD_MARKS);
+    if (o.next > SPECV_I_TOKEN && o.next != SPECV_I_RESIDUAL && p.kind == SPECV_SOFTMAX &&
+        s->to.kind == SPECV_I_RECORD_TOKENS)
+        specv_i_block_draw_from_p(d, m, s, &r, b, &o);
+    else if (s->to.kind == SPECV_I_RECORD_TOKENS && thread == 0)
+        specv_i_put_drawn(s, &r, b, 0, -1);
+    if (thread == 0) m->plans[b] = o;
+}
+
+/* Sums of the rank over what may emit the token, where drafts have scores and one was rejected.
+   Call: block. */
+SPECV_DEVFN void specv_i_block_shard_gains(const specv_shard_task *task, int b, int block,
+                                           int num_blocks) {
+    __shared__ specv_i_request opened;
+    const specv_verify_sample_desc *d = &task->sample.d;
+    const specv_i_memory *m = &task->sample.memory;
+    const specv_i_shard *s = &task->shard;
+    const int lane = specv_i_lane(), searching = d->rule == SPECV_RULE_BLOCK;
+    specv_i_begin(d->verify.chained);
+    const specv_i_outcome o = m->plans[b];
+    if (o.next != SPECV_I_RESIDUAL) return;
+    if (specv_i_thread() < 32) {
+        specv_i_request of_block = specv_i_open_request(d, b);
+        specv_i_without_filters(&of_block);
+        if (lane == 0) opened = of_block;
+    }
+    __syncthreads();
+    const specv_i_request r = opened;
+    const int positions = searching ? o.usable : 1, num_items = positions * m->num_tiles;
+    const float *prefixes = m->prefixes + r.first_row;
+    num_blocks = num_blocks < num_items ? num_blocks : num_items;
+    if (block >= (num_blocks ? num_blocks : 1)) return;
+    specv_i_weights w;
+    w.without = -1;
+    specv_i_block_residuals(d, &r, m, &o, prefixes, searching, &w, block, num_blocks);
+    const int arrival =
+        specv_i_block_arrives(&m->tickets[2 * b + 1], block, num_blocks ? num_blocks : 1);
+    if (arrival == SPECV_I_NOT_LAST) return;
+    if (arrival == SPECV_I_BAD_TICKET)
+        specv_i_block_begin_record(d, s, &r.row, b, SPECV_ROW_BAD_TICKET);
+    for (int i = specv_i_thread() / 32; i < positions; i += SPECV_SAMPLE_THREADS / 32) {
+        const int64_t row = r.first_row + (searching ? i : o.accepted);
+        specv_i_gains sum = {0, 0, 0};
+        const int has = !searching || specv_i_less(0.f, prefixes[i]);
+        for (int t = lane; has && t < m->num_tiles; t += 32) {
+            const specv_i_residual of_tile = m->residuals[row * m->num_tiles + t];
+            sum.weight += of_tile.gain >> SPECV_I_FINER_PROBS, sum.gain += of_tile.gain;
+            sum.rest += of_tile.rest & ~SPECV_I_NAN_IN_TILE;
+        }
+        sum.weight = specv_i_warp_add(sum.weight), sum.gain = specv_i_warp_add(sum.gain);
+        sum.rest = specv_i_warp_add(sum.rest);
+        if (lane == 0)
+            ((specv_i_gains *)(s->record + s->to.gains))[searching ? row : (int64_t)b] = sum;
+    }
+}
+
+/* Behind that exchange: the token from (P p - q)+, or from p. Call: block. */
+SPECV_DEVFN void specv_i_block_draw_residual(const specv_verify_sample_desc *d,
+                                             const specv_i_memory *m, const specv_i_shard *s,
+                                             specv_i_request *r, int b, specv_i_outcome *o) {
+    const int block_rule = d->rule == SPECV_RULE_BLOCK, thread = specv_i_thread();
+    const float *prefixes = m->prefixes + r->first_row;
+    const int64_t one = (int64_t)1 << 50;
+    if (block_rule) {
+        for (int item = thread; item < o->usable * s->num_shards; item += SPECV_SAMPLE_THREADS) {
+            const int i = item / s->num_shards, rank = item - i * s->num_shards;
+            const int64_t row = r->first_row + i;
+            const specv_i_gains *of =
+                (const specv_i_gains *)(s->gathered + rank * s->stride + s->from.gains) + row;
+            const specv_i_residual sums = {of->gain, of->rest};
+            s->merged.residuals[row * s->num_shards + rank] = sums;
+        }
+        __syncthreads();
+        specv_i_block_search(d, r, &s->merged, b, prefixes, o);
+    }
+    const int k = o->accepted;
+    const int64_t row = r->first_row + k;
+    specv_i_weights w;
+    specv_i_open_weights(&w, r, m, o, k);
+    w.prefix = o->prefix, w.without = -1;
+    if (w.p.kind != SPECV_SOFTMAX) {
+        if (thread == 0) specv_i_put_drawn(s, r, b, k, -1);
+        return;
+    }
+    const char *first = s->gathered + s->from.gains +
+                        (int64_t)sizeof(specv_i_gains) * (block_rule ? row : (int64_t)b);
+    const uint64_t uniform = specv_i_sample_uniform(d, b, k, &o->status);
+    uint64_t all = 0;
+    for (int rank = 0; rank < s->num_shards; ++rank) {
+        const specv_i_gains *of = (const specv_i_gains *)(first + rank * s->stride);
+        all += of->gain - of->rest;
+    }
+    if (specv_i_bad_sum(all, specv_fixed50(w.prefix) - (uint64_t)one))
+        o->status |= SPECV_ROW_BAD_SUM;
+    const specv_i_place_of_rank place =
+        specv_i_choose_rank(first, s->stride, s->num_shards, -1, 0, uniform);
+    if (place.rank < 0) {
+        o->status |= SPECV_ROW_ZERO_RESIDUAL, o->next = SPECV_I_DRAW;
+        specv_i_block_draw_from_p(d, m, s, r, b, o);
+        return;
+    }
+    specv_i_chosen chosen = {0, -1, 0};
+    if (specv_i_is_own_rank(s, place.rank))
+        chosen = specv_i_warp_choose_own_tile(r, &w, m, row, place);
+    if (chosen.tile < 0) {
+        if (thread == 0) specv_i_put_drawn(s, r, b, k, -1);
+        return;
+    }
+    const int at = chosen.tile * SPECV_TILE_IDS + 4 * thread;
+    specv_i_quads v;
+    float gain[4];
+    int unused = 0;
+    specv_i_load_quads(&v, r, &w, at, s->num_ids);
+    specv_i_quad_gains(gain, r, &w, &v, at, s->num_ids, &unused);
+    const int32_t column = specv_i_block_find_id(gain, at, chosen.left);
+    if (column >= 0) specv_i_put_drawn(s, r, b, k, column);
+}
+
+/* The step behind the exchange of sums over what p has more of than q. Call: block. */
+SPECV_DEVFN void specv_i_block_shard_draw(const specv_shard_task *task) {
+    __shared__ specv_i_request opened;
+    const specv_verify_sample_desc *d = &task->sample.d;
+    const specv_i_memory *m = &task->sample.memory;
+    const specv_i_shard *s = &task->shard;
+    const int b = (int)blockIdx.x, thread = specv_i_thread();
+    specv_i_begin(d->verify.chained);
+    specv_i_block_open_shard(d, s, b, &opened);
+    specv_i_request r = opened;
+    specv_i_outcome o = m->plans[b];
+    specv_i_block_begin_record(d, s, &r.row, b, r.status & SPECV_I_SHARD_MARKS);
+    const int64_t row = r.first_row + o.accepted;
+    if (!r.row.readable || o.next <= SPECV_I_TOKEN) {
+        if (thread == 0) specv_i_put_drawn(s, &r, b, 0, -1);
+        return;
+    }
+    if (o.next == SPECV_I_RESIDUAL)
+        specv_i_block_draw_residual(d, m, s, &r, b, &o);
+    else if (s->merged.rows[row].kind == SPECV_SOFTMAX)
+        specv_i_block_draw_from_p(d, m, s, &r, b, &o);
+    else if (thread == 0)
+        specv_i_put_drawn(s, &r, b, 0, -1);
+    __syncthreads(); /* the plan is read */
+    if (thread == 0) m->plans[b] = o;
+}
+
+/* The last step: outputs. Call: block. */
+SPECV_DEVFN void specv_i_block_shard_emit(const specv_shard_task *task) {
+    __shared__ specv_i_request opened;
+    const specv_verify_sample_desc *d = &task->sample.d;
+    const specv_i_memory *m = &task->sample.memory;
+    const specv_i_shard *s = &task->shard;
+    const int b = (int)blockIdx.x, lane = specv_i_lane(), max_draft = d->verify.rows.max_draft;
+    specv_i_begin(d->verify.chained);
+    specv_i_block_open_shard(d, s, b, &opened);
+    const specv_i_request r = opened;
+    specv_i_said said = {s->p + r.first_row, s->q + r.first_row, 0};
+    specv_distribution p = specv_i_plain_distribution();
+    specv_i_outcome o = {0, 0, 0, SPECV_I_NOTHING, 1, r.status};
+    if (r.row.readable) o = m->plans[b];
+    if (r.target_rows && o.next > SPECV_I_BONUS) p = s->merged.rows[r.first_row + o.accepted];
+    if (o.next > SPECV_I_TOKEN && p.kind == SPECV_SOFTMAX) {
+        p.id = -1;
+        for (int rank = 0; rank < s->num_shards; ++rank) {
+            const specv_i_drawn drawn =
+                ((const specv_i_drawn *)(s->gathered + rank * s->stride + s->from.tokens))[b];
+            if (drawn.token >= 0) p.id = drawn.token, said.next = drawn.score;
+        }
+    }
+    if (d->target_logprob && specv_i_thread() < 32) {
+        specv_i_outcome scored = o;
+        if (r.row.readable) {
+            const specv_i_claim claim = specv_i_load_claim(d, &r, b, lane, o.usable, &said);
+            specv_i_warp_score_drafts(d, &r, b, s->merged.rows + r.first_row, &claim, &said, 1,
+                                      &scored);
+        }
+        for (int j = o.accepted + lane; j < max_draft; j += 32)
+            d->target_logprob[b * (int64_t)max_draft + j] = 0;
+    }
+    specv_i_block_emit_from(d, &r, &s->merged, b, o, &p, 1, 0, 0, &said);
 }
 
 #endif /* __CUDACC__ */
@@ -11674,6 +12266,21 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_GREEDY_BLOCKS)
     specv_i_block_shard_stats(&task, SPECV_LOGITS_F32, 0);
 }
 
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_SOFTMAX_BLOCKS)
+    specv_shard_softmax_bf16_kernel(const __grid_constant__ specv_shard_task task) {
+    specv_i_block_shard_stats(&task, SPECV_LOGITS_BF16, SPECV_TILE_SUM);
+}
+
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_SOFTMAX_BLOCKS)
+    specv_shard_softmax_f16_kernel(const __grid_constant__ specv_shard_task task) {
+    specv_i_block_shard_stats(&task, SPECV_LOGITS_F16, SPECV_TILE_SUM);
+}
+
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_SOFTMAX_BLOCKS)
+    specv_shard_softmax_f32_kernel(const __grid_constant__ specv_shard_task task) {
+    specv_i_block_shard_stats(&task, SPECV_LOGITS_F32, SPECV_TILE_SUM);
+}
+
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
     specv_shard_noise_bf16_kernel(const __grid_constant__ specv_shard_task task) {
     specv_i_block_shard_stats(&task, SPECV_LOGITS_BF16, SPECV_TILE_SCORE);
@@ -11689,11 +12296,38 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
     specv_i_block_shard_stats(&task, SPECV_LOGITS_F32, SPECV_TILE_SCORE);
 }
 
-/* Behind the exchange: a block a request. Bytes: the records of all ranks. Trips: lengths; seeds,
-   drafts and temperatures; digests and heads; what shards say of rows; drafts again. */
+/* Behind the first exchange, where rows need sums: a block a request. Bytes: records; the tiles of
+   the rank; a score a draft. Trips: lengths; seeds, drafts and temperatures; digests and heads;
+   what shards say of rows; tiles. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
+    specv_shard_sums_kernel(const __grid_constant__ specv_shard_task task) {
+    specv_i_block_shard_sums(&task);
+}
+
+/* Behind the exchange that says all of rows: judges; the end of rules GREEDY and COUPLED. Without
+   draft scores the rank whose token it is draws it. Grid: as before. Bytes: records; a tile. */
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 1)
     specv_shard_judge_kernel(const __grid_constant__ specv_shard_task task) {
     specv_i_block_shard_judge(&task);
+}
+
+/* Where drafts have scores, behind the judge: sums of what p has more of than q. Grid: batch x
+   blocks that share a row. Bytes: as specv_residual_kernel. */
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
+    specv_shard_gains_kernel(const __grid_constant__ specv_shard_task task) {
+    specv_i_block_shard_gains(&task, (int)blockIdx.x, (int)blockIdx.y, (int)gridDim.y);
+}
+
+/* Behind the exchange of those: rule BLOCK decides; the rank whose token it is draws it. */
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 1)
+    specv_shard_draw_kernel(const __grid_constant__ specv_shard_task task) {
+    specv_i_block_shard_draw(&task);
+}
+
+/* Behind the exchange of tokens: outputs. */
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 1)
+    specv_shard_emit_kernel(const __grid_constant__ specv_shard_task task) {
+    specv_i_block_shard_emit(&task);
 }
 
 #if !defined(__CUDACC_RTC__)
@@ -11705,9 +12339,13 @@ static void specv_i_open_shard_task(const specv_verify_shard_desc *desc, specv_s
     task->sample.d = specv_i_shard_local(desc);
     specv_verify_sample_resolve(&task->sample.d);
     task->sample.memory = specv_i_open_memory(&task->sample.d, &scratch.local);
-    task->sample.sides = SPECV_I_OF_TARGET;
+    if (!specv_i_shard_has_q(&task->sample.d)) task->sample.d.draft.data = 0;
     s->merged = task->sample.memory;
     s->merged.tiles = (specv_tile *)(base + scratch.tiles), s->merged.num_tiles = desc->num_shards;
+    s->merged.rows = (specv_distribution *)(base + scratch.rows);
+    s->merged.residuals = (specv_i_residual *)(base + scratch.residuals);
+    s->lost = (uint64_t *)(base + scratch.lost);
+    s->p = (float *)(base + scratch.p), s->q = (float *)(base + scratch.q);
     s->to = specv_i_record_of(desc, desc->step), s->from = specv_i_record_of(desc, desc->step - 1);
     s->record = (char *)desc->record, s->gathered = (const char *)desc->gathered;
     s->epoch = desc->epoch, s->marks = (uint32_t *)(base + scratch.marks);
@@ -11718,28 +12356,81 @@ static void specv_i_open_shard_task(const specv_verify_shard_desc *desc, specv_s
     s->first_id = desc->first_id, s->num_ids = desc->num_ids, s->num_shards = desc->num_shards;
 }
 
-SPECV_LAUNCHER_BODY int specv_verify_shard(const specv_verify_shard_desc *desc,
-                                           struct CUstream_st *stream) {
-    static const void *const kernels[2][3] = {
+/* Step 0 over the logits of `sides`, which have this type. */
+static int specv_i_launch_shard_stats(specv_shard_task *task, int sides, int dtype, int chained,
+                                      int num_sms, cudaStream_t stream) {
+    static const void *const kernels[3][3] = {
         {(const void *)specv_shard_greedy_f32_kernel, (const void *)specv_shard_greedy_f16_kernel,
          (const void *)specv_shard_greedy_bf16_kernel},
+        {(const void *)specv_shard_softmax_f32_kernel, (const void *)specv_shard_softmax_f16_kernel,
+         (const void *)specv_shard_softmax_bf16_kernel},
         {(const void *)specv_shard_noise_f32_kernel, (const void *)specv_shard_noise_f16_kernel,
          (const void *)specv_shard_noise_bf16_kernel}};
-    int status = SPECV_I_VALIDATE(specv_verify_shard_validate, desc), num_sms, chained;
+    const int rule = task->sample.d.rule;
+    const int kind = rule == SPECV_RULE_COUPLED ? 2 : rule != SPECV_RULE_GREEDY;
+    task->sample.sides = sides, task->sample.d.verify.chained = chained;
+    return specv_i_launch_grid(kernels[kind][dtype],
+                               specv_i_grid_of_logits(&task->sample, sides, 4 - kind, num_sms),
+                               SPECV_SAMPLE_THREADS, task, chained, stream);
+}
+
+/* A block a request. */
+static int specv_i_launch_shard(specv_shard_task *task, const void *kernel, int chained,
+                                cudaStream_t stream) {
+    task->sample.d.verify.chained = chained;
+    task->sample.d.verify.vocab = task->shard.vocab;
+    return specv_i_launch(kernel, task->sample.d.verify.rows.batch, SPECV_SAMPLE_THREADS, task,
+                          chained, stream);
+}
+
+/* Where draft scores matter: the judge, then the sums. */
+static int specv_i_launch_shard_gains(specv_shard_task *task, int chained, int num_sms,
+                                      cudaStream_t stream) {
+    const specv_rows *r = &task->sample.d.verify.rows;
+    const int64_t positions =
+        task->sample.d.rule == SPECV_RULE_BLOCK && r->max_draft ? r->max_draft : 1;
+    const int64_t items = positions * task->sample.memory.num_tiles;
+    const int status = specv_i_launch_shard(task, (const void *)specv_shard_judge_kernel,
+                                            specv_i_first_of_two(chained), stream);
+    if (status) return status;
+    chained = specv_i_second_of_two(chained);
+    task->sample.d.verify.chained = chained, task->sample.d.verify.vocab = task->shard.num_ids;
+    return specv_i_launch_grid(
+        (const void *)specv_shard_gains_kernel,
+        specv_i_grid_of_rows(r->batch, specv_i_blocks_of_row(r->batch, items, 2 * num_sms)),
+        SPECV_SAMPLE_THREADS, task, chained, stream);
+}
+
+SPECV_LAUNCHER_BODY int specv_verify_shard(const specv_verify_shard_desc *desc,
+                                           struct CUstream_st *stream) {
+    int status = SPECV_I_VALIDATE(specv_verify_shard_validate, desc), num_sms, chained, kind;
+    int sides = SPECV_I_OF_TARGET;
     specv_shard_task task = SPECV_ZERO;
     if (status != SPECV_OK || desc->sample.verify.rows.batch == 0) return status;
     if ((status = specv_i_num_sms(desc->sample.num_sms, &num_sms)) != 0) return status;
-    const int coupled = desc->sample.rule == SPECV_RULE_COUPLED;
     specv_i_open_shard_task(desc, &task);
-    chained = desc->sample.verify.chained;
-    if (desc->step == 0)
-        return specv_i_launch_grid(
-            kernels[coupled][desc->sample.target.dtype],
-            specv_i_grid_of_logits(&task.sample, SPECV_I_OF_TARGET, coupled ? 2 : 4, num_sms),
-            SPECV_SAMPLE_THREADS, &task, chained, stream);
-    task.sample.d.verify.vocab = desc->sample.verify.vocab;
-    return specv_i_launch((const void *)specv_shard_judge_kernel, desc->sample.verify.rows.batch,
-                          SPECV_SAMPLE_THREADS, &task, chained, stream);
+    chained = desc->sample.verify.chained, kind = task.shard.to.kind;
+    if (kind == SPECV_I_RECORD_STATS) {
+        const int target = desc->sample.target.dtype, draft = desc->sample.draft.dtype;
+        if (task.sample.d.draft.data && desc->sample.verify.rows.max_draft > 0) {
+            if (draft == target)
+                sides |= SPECV_I_OF_DRAFT;
+            else
+                status =
+                    specv_i_launch_shard_stats(&task, SPECV_I_OF_DRAFT, draft, 0, num_sms, stream);
+        }
+        if (status) return status;
+        return specv_i_launch_shard_stats(&task, sides, target, chained, num_sms, stream);
+    }
+    if (kind == SPECV_I_RECORD_SUMS)
+        return specv_i_launch_shard(&task, (const void *)specv_shard_sums_kernel, chained, stream);
+    if (kind == SPECV_I_RECORD_GAINS)
+        return specv_i_launch_shard_gains(&task, chained, num_sms, stream);
+    if (task.shard.from.kind == SPECV_I_RECORD_GAINS)
+        return specv_i_launch_shard(&task, (const void *)specv_shard_draw_kernel, chained, stream);
+    if (task.shard.from.kind == SPECV_I_RECORD_TOKENS)
+        return specv_i_launch_shard(&task, (const void *)specv_shard_emit_kernel, chained, stream);
+    return specv_i_launch_shard(&task, (const void *)specv_shard_judge_kernel, chained, stream);
 }
 
 #endif /* !__CUDACC_RTC__ */

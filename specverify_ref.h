@@ -763,25 +763,29 @@ static uint32_t specv_ref_i_look_at_sums(const specv_ref_i_weights *w) {
                                                                              : 0;
 }
 
-/* Inverse CDF in id order: the first id whose running sum exceeds floor(u * W), W the sum of all
-   weights, u = uniform / 2^64. First the tile is found that way, then the id inside it, in the
-   tile's finer units: u * W goes on behind the point. -1 if no id has weight. */
-static int64_t specv_ref_i_draw(const specv_ref_i_weights *w, uint64_t uniform) {
-    const int64_t vocab = w->p->vocab;
+/* All weights. */
+static uint64_t specv_ref_i_total(const specv_ref_i_weights *w) {
     specv_ref_i_units u;
-    uint64_t total = 0, left;
-    for (int64_t begin = 0; begin < vocab; begin += SPECV_TILE_IDS) {
+    uint64_t total = 0;
+    for (int64_t begin = 0; begin < w->p->vocab; begin += SPECV_TILE_IDS) {
         specv_ref_i_tile_units(w, begin, &u);
         total += u.sum;
     }
-    left = specv_i_mul_high(uniform, total);
-    for (int64_t begin = 0; begin < vocab; begin += SPECV_TILE_IDS) {
+    return total;
+}
+
+/* The id at which the running sum exceeds left + low / 2^64: first the tile is found that way, then
+   the id inside it, in the tile's finer units, in which what is behind the point goes on. -1 if no
+   sum does. */
+static int64_t specv_ref_i_find(const specv_ref_i_weights *w, uint64_t left, uint64_t low) {
+    specv_ref_i_units u;
+    for (int64_t begin = 0; begin < w->p->vocab; begin += SPECV_TILE_IDS) {
         specv_ref_i_tile_units(w, begin, &u);
         if (left >= u.sum) {
             left -= u.sum;
             continue;
         }
-        left = left << u.finer | specv_i_shift_right(uniform * total, 64 - u.finer);
+        left = left << u.finer | specv_i_shift_right(low, 64 - u.finer);
         for (int i = 0;; ++i) {
             if (left < u.of[i]) return begin + i;
             left -= u.of[i];
@@ -790,10 +794,17 @@ static int64_t specv_ref_i_draw(const specv_ref_i_weights *w, uint64_t uniform) 
     return -1;
 }
 
+/* Inverse CDF in id order: the first id whose running sum exceeds u * W, W the sum of all weights,
+   u = uniform / 2^64. -1 if no id has weight. */
+static int64_t specv_ref_i_draw(const specv_ref_i_weights *w, uint64_t uniform) {
+    const uint64_t total = specv_ref_i_total(w);
+    return specv_ref_i_find(w, specv_i_mul_high(uniform, total), uniform * total);
+}
+
 /* A row while it is judged. */
 typedef struct specv_ref_i_judge {
     const specv_verify_sample_desc *d;
-    const struct specv_ref_i_shard *shard; /* null: all scores are here */
+    struct specv_ref_i_shard *shard; /* null: all scores are here */
     int b;
     int32_t slot; /* where the request's own values are */
     float temperature, draft_temperature;
@@ -837,8 +848,13 @@ static uint64_t specv_ref_i_sample_uniform(specv_ref_i_judge *g, int32_t k) {
     return (uint64_t)r.x[1] << 32 | r.x[0];
 }
 
-/* The same from what ranks say of their parts: >>shards. */
+/* The same from what ranks say of their parts, then what else needs all scores: >>shards. */
 static specv_ref_i_scores specv_ref_i_put_together(specv_ref_i_judge *g, int32_t j, int of_draft);
+static int64_t specv_ref_i_draw_together(specv_ref_i_judge *g, const specv_ref_i_weights *w,
+                                         int32_t k, uint64_t uniform);
+static int specv_ref_i_gains_together(specv_ref_i_judge *g, int32_t k, uint64_t *gain,
+                                      uint64_t *loss);
+static int specv_ref_i_lacks_gains(specv_ref_i_judge *g);
 
 /* Rules come back to a position: its distribution is found once. */
 static specv_ref_i_scores specv_ref_i_scores_at(specv_ref_i_judge *g, int32_t j, int of_draft) {
@@ -859,6 +875,10 @@ static specv_ref_i_scores specv_ref_i_draft_at(specv_ref_i_judge *g, int32_t j) 
     return specv_ref_i_scores_at(g, j, 1);
 }
 
+/* What the target says of the token that position k emits. */
+static float specv_ref_i_score_of_next(const specv_ref_i_judge *g, specv_ref_i_scores *p,
+                                       int64_t token);
+
 /* Position k emits `token`, with its log-probability under p. */
 static void specv_ref_i_emit(specv_ref_i_judge *g, specv_ref_i_scores *p, int64_t token) {
     g->o.next_token = token;
@@ -877,8 +897,25 @@ static void specv_ref_i_emit(specv_ref_i_judge *g, specv_ref_i_scores *p, int64_
         float fraction = specv_i_log2(specv_ref_i_p(p, token), &exponent);
         g->logprob = specv_i_ln(exponent, fraction, 0);
     } else {
-        g->logprob = specv_log_probability(&p->row, &p->scale, specv_ref_i_score(p, token));
+        g->logprob =
+            specv_log_probability(&p->row, &p->scale, specv_ref_i_score_of_next(g, p, token));
     }
+}
+
+/* A token of position k. */
+static int64_t specv_ref_i_draw_at(specv_ref_i_judge *g, const specv_ref_i_weights *w, int32_t k) {
+    const uint64_t uniform = specv_ref_i_sample_uniform(g, k);
+    return g->shard ? specv_ref_i_draw_together(g, w, k, uniform) : specv_ref_i_draw(w, uniform);
+}
+
+/* Do what p and q are drawn from have the sums that they should have? Where ranks say their sums of
+   p and q, those do. */
+static uint32_t specv_ref_i_sums_at(specv_ref_i_judge *g, const specv_ref_i_weights *w, int32_t k) {
+    const uint64_t one = (uint64_t)1 << 50;
+    uint64_t gain, loss;
+    if (!g->shard) return specv_ref_i_look_at_sums(w);
+    if (!w->q || !specv_ref_i_gains_together(g, k, &gain, &loss)) return 0;
+    return specv_i_bad_sum(gain - loss, specv_fixed50(w->prefix) - one) ? SPECV_ROW_BAD_SUM : 0;
 }
 
 /* Position k emits a token drawn from p. */
@@ -886,8 +923,7 @@ static void specv_ref_i_emit_from(specv_ref_i_judge *g, specv_ref_i_scores *p, i
     specv_ref_i_weights w;
     int64_t token = p->row.id;
     w.p = p, w.q = NULL, w.prefix = 1, w.without = -1;
-    if (p->row.kind == SPECV_SOFTMAX)
-        token = specv_ref_i_draw(&w, specv_ref_i_sample_uniform(g, k));
+    if (p->row.kind == SPECV_SOFTMAX) token = specv_ref_i_draw_at(g, &w, k);
     if (p->row.kind == SPECV_NO_TOKEN) token = -1;
     if (token < 0) g->o.status |= SPECV_ROW_EMPTY;
     g->o.status |= p->row.status;
@@ -910,8 +946,8 @@ static void specv_ref_i_emit_residual(specv_ref_i_judge *g, int32_t k, float pre
         q = specv_ref_i_draft_at(g, k);
         w.q = &q, w.without = -1;
     }
-    token = specv_ref_i_draw(&w, specv_ref_i_sample_uniform(g, k));
-    g->o.status |= specv_ref_i_look_at_sums(&w);
+    token = specv_ref_i_draw_at(g, &w, k);
+    g->o.status |= specv_ref_i_sums_at(g, &w, k);
     if (w.q) g->o.status |= q.row.status;
     g->o.status |= p.row.status;
     if (token >= 0) {
@@ -943,7 +979,7 @@ static void specv_ref_i_emit_bonus(specv_ref_i_judge *g, int32_t n_draft) {
         specv_ref_i_scores p = specv_ref_i_target_at(g, g->usable);
         specv_ref_i_weights w;
         w.p = &p, w.q = NULL, w.prefix = 1, w.without = -1;
-        if (p.row.kind == SPECV_SOFTMAX) g->o.status |= specv_ref_i_look_at_sums(&w);
+        if (p.row.kind == SPECV_SOFTMAX) g->o.status |= specv_ref_i_sums_at(g, &w, g->usable);
         specv_ref_i_emit_from(g, &p, g->usable);
     }
 }
@@ -991,6 +1027,18 @@ static void specv_ref_i_score_drafts(specv_ref_i_judge *g, int32_t n_draft) {
     specv_ref_i_emit_bonus(g, n_draft);
 }
 
+/* What p has more of than q in a tile, and less. */
+static void specv_ref_i_add_gains(const specv_ref_i_weights *w, int64_t begin, uint64_t *gain,
+                                  uint64_t *loss) {
+    specv_ref_i_tile t;
+    float gains[SPECV_TILE_IDS];
+    specv_ref_i_gains(w, begin, &t, gains);
+    for (int k = 0; k < t.count; ++k) {
+        if (gains[k] > 0) *gain += specv_fixed50(gains[k]);
+        if (gains[k] < 0) *loss += specv_fixed50(-gains[k]);
+    }
+}
+
 /* A4, with P_0 = 1, P_i = min(1, P_(i-1) * p(d_i) / q(d_i)):
        h_i = Z_i / D_i,  Z_i = sum (P_i p - q)+,  D_i = sum (q - P_i p)+   at position i < n,
        h_n = P_n;   tau = the largest i with u_i < h_i, or 0
@@ -1015,15 +1063,9 @@ static int specv_ref_i_block_test(specv_ref_i_judge *g, int32_t i, float prefix,
         p = specv_ref_i_target_at(g, i);
         q = specv_ref_i_draft_at(g, i);
         w.p = &p, w.q = &q, w.prefix = prefix, w.without = -1;
-        for (int64_t begin = 0; begin < p.vocab; begin += SPECV_TILE_IDS) {
-            specv_ref_i_tile t;
-            float gains[SPECV_TILE_IDS];
-            specv_ref_i_gains(&w, begin, &t, gains);
-            for (int k = 0; k < t.count; ++k) {
-                if (gains[k] > 0) gain += specv_fixed50(gains[k]);
-                if (gains[k] < 0) loss += specv_fixed50(-gains[k]);
-            }
-        }
+        if (g->shard && !specv_ref_i_gains_together(g, i, &gain, &loss)) return 0;
+        for (int64_t begin = 0; begin < p.vocab && !g->shard; begin += SPECV_TILE_IDS)
+            specv_ref_i_add_gains(&w, begin, &gain, &loss);
         passes = loss == 0 || specv_accept(u, (float)loss, (float)gain);
         *seen |= p.row.status | q.row.status;
     }
@@ -1045,6 +1087,7 @@ static void specv_ref_i_judge_block(specv_ref_i_judge *g, int32_t n_draft) {
         if (specv_ref_i_block_test(g, i, prefix, &seen)) g->o.accepted = i, prefix_of_tau = prefix;
     }
     g->o.status |= seen;
+    if (g->o.accepted < g->usable && g->shard && specv_ref_i_lacks_gains(g)) return;
     if (g->o.accepted < g->usable)
         specv_ref_i_emit_residual(g, g->o.accepted, prefix_of_tau);
     else
@@ -1167,8 +1210,10 @@ static void specv_ref_i_tell(specv_ref_i_judge *g, int32_t j) {
     if (token >= 0) {
         plain.filters = plain.draft_filters = none, plain.rule = SPECV_RULE_SCORE;
         p = e->raw ? specv_ref_i_open(&plain, g->b, j, 0, 1) : specv_ref_i_target_at(g, j);
-        logprob =
-            specv_i_log_p(&p.row, &p.scale, p.probs, specv_ref_i_score(&p, token), (int32_t)token);
+        logprob = specv_i_log_p(&p.row, &p.scale, p.probs,
+                                j < g->o.accepted ? specv_ref_i_score(&p, token)
+                                                  : specv_ref_i_score_of_next(g, &p, token),
+                                (int32_t)token);
         if (specv_i_tells(e) && p.probs && specv_ref_i_score(&p, token) < 1.17549435e-38f)
             logprob = specv_bits_float(0xff800000u); /* as good as 0, at temperature 0 too */
         rank = 1, of_token = e->rank ? specv_ref_i_key(&p, token) : 0;
@@ -1298,21 +1343,39 @@ SPECV_REF_BODY int specv_ref_sample(const specv_sample_desc *d) {
 
 /* ================================================================================== >>shards */
 
-/* A step of a rank. */
+/* A step of a rank. What is judged again in each step, with more to go by each time, is in scratch
+   memory. */
 typedef struct specv_ref_i_shard {
     const specv_verify_shard_desc *d;
+    specv_verify_sample_desc local; /* of the rank's columns alone */
+    specv_verify_sample_desc
+        sample;              /* of all; without outputs that others than the last step have */
     specv_i_record to, from; /* records: this step's, the one's before */
     int64_t stride;
+    int64_t target_rows;
+    specv_tile *tiles;         /* [rows][num_shards]: what ranks say of rows */
+    specv_i_residual *gains;   /* [target rows][num_shards], but of the token's rule the first */
+    uint64_t *lost;            /* [target rows]: without the draft; where q matters: the weight of
+                                all ranks that the token was drawn from */
+    float *p, *q;              /* [target rows] */
+    uint32_t *marks;           /* [batch] */
+    int lacks;                 /* how far a judgement gets: 0, or what it ended for, a record */
+    int has_drawn;             /* the next token was drawn by a rank, */
+    float score;               /* which says this of it */
+    specv_ref_i_weights drawn; /* what this step draws from; p and q are not here any more */
+    int32_t drawn_at;
+    int drawn_q, owner; /* the rank that draws, -1: none */
+    uint64_t left, low;
 } specv_ref_i_shard;
 
 /* Of a row: a number that says what the rank knows of the request. */
 static uint32_t specv_ref_i_digest(const specv_ref_i_judge *g, const int64_t *epoch,
-                                   int32_t n_draft) {
+                                   int32_t n_draft, uint32_t mark) {
     const specv_verify_sample_desc *d = g->d;
     const int64_t first = specv_ref_i_first_draft(&d->verify, g->b);
     const float *of_draft = d->draft_temperature ? d->draft_temperature : d->temperature;
     uint64_t sum = 0;
-    if (n_draft < 0) return specv_i_fold_digest(0, g->o.status);
+    if (n_draft < 0) return specv_i_fold_digest(0, g->o.status | mark);
     sum += specv_i_digest_of(SPECV_I_DIGEST_LENGTH, (uint64_t)n_draft);
     if (epoch) sum += specv_i_digest_of(SPECV_I_DIGEST_EPOCH, (uint64_t)*epoch);
     if (d->seed) sum += specv_i_digest_of(SPECV_I_DIGEST_SEED, d->seed[g->slot]);
@@ -1336,7 +1399,7 @@ static uint32_t specv_ref_i_digest(const specv_ref_i_judge *g, const int64_t *ep
         if (d->accept_uniform)
             sum += specv_i_digest_of(i + 1, specv_float_bits(d->accept_uniform[first + j]));
     }
-    return specv_i_fold_digest(sum, g->o.status);
+    return specv_i_fold_digest(sum, g->o.status | mark);
 }
 
 static const char *specv_ref_i_record(const specv_ref_i_shard *s, int rank) {
@@ -1365,37 +1428,241 @@ static int64_t specv_ref_i_row_of(const specv_verify_sample_desc *d, int b, int3
     return b * ((int64_t)rows->max_draft + 1) + j;
 }
 
-/* The largest score of all ranks, the lowest id that has it, and for A5 the loudest id. */
+static int64_t specv_ref_i_row_of_side(const specv_ref_i_judge *g, const specv_ref_i_shard *s,
+                                       int32_t j, int of_draft) {
+    return specv_ref_i_row_of(g->d, g->b, j) + (of_draft ? s->target_rows : 0);
+}
+
+/* Puts a position together: the largest score of all ranks, the lowest id that has it, for A5 the
+   loudest id, the sum of sums if they are there. */
 static specv_ref_i_scores specv_ref_i_put_together(specv_ref_i_judge *g, int32_t j, int of_draft) {
     const specv_ref_i_shard *s = g->shard;
-    const int64_t row = specv_ref_i_row_of(g->d, g->b, j);
+    const int64_t row = specv_ref_i_row_of_side(g, s, j, of_draft);
+    const specv_tile *tiles = s->tiles + row * s->d->num_shards;
     int64_t best = SPECV_I_NO_SCORE;
     int32_t choice = -1;
     int zero;
-    specv_ref_i_scores r = specv_ref_i_frame(g->d, g->b, j, of_draft, g->temperature, &zero);
-    r.row.max = specv_bits_float(0xff800000u), r.is_told = 1;
+    specv_ref_i_scores r = specv_ref_i_frame(
+        g->d, g->b, j, of_draft, of_draft ? g->draft_temperature : g->temperature, &zero);
+    r.row.max = specv_bits_float(0xff800000u);
     for (int rank = 0; rank < s->d->num_shards; ++rank) {
-        const char *record = specv_ref_i_record(s, rank);
-        const uint32_t *of = (const uint32_t *)(const void *)(record + s->from.best) + 2 * row;
-        const int64_t *scores = (const int64_t *)(const void *)(record + s->from.scores);
-        const float max = specv_bits_float(of[0]);
-        const int32_t id = (int32_t)(of[1] & ~SPECV_I_NAN_BIT);
-        if (of[1] & SPECV_I_NAN_BIT) r.row.status |= SPECV_ROW_NAN;
-        if (max > r.row.max) r.row.max = max, r.row.id = id;
-        if (g->d->rule == SPECV_RULE_COUPLED && scores[row] > best) best = scores[row], choice = id;
+        const specv_tile *t = &tiles[rank];
+        const int32_t id = (int32_t)(t->id & ~SPECV_I_NAN_BIT);
+        if (t->id & SPECV_I_NAN_BIT) r.row.status |= SPECV_ROW_NAN;
+        if (t->max > r.row.max) r.row.max = t->max, r.row.id = id;
+        if (t->score > best) best = t->score, choice = id;
     }
     specv_ref_i_set_kind(&r, zero);
-    if (r.row.kind == SPECV_SOFTMAX) r.row.id = choice;
+    if (r.row.kind == SPECV_SOFTMAX) {
+        r.row.id = choice;
+        for (int rank = 0; rank < s->d->num_shards; ++rank) r.row.sum += tiles[rank].sum;
+        if (r.row.sum) specv_i_set_inverse(&r.row);
+    }
+    r.is_told = 1, r.told = of_draft ? s->q[row - s->target_rows] : s->p[row];
     return r;
 }
 
+static float specv_ref_i_score_of_next(const specv_ref_i_judge *g, specv_ref_i_scores *p,
+                                       int64_t token) {
+    return g->shard && g->shard->has_drawn ? g->shard->score : specv_ref_i_score(p, token);
+}
+
+static int specv_ref_i_lacks_gains(specv_ref_i_judge *g) {
+    if (!specv_i_shard_has_q(g->d) || g->shard->from.kind >= SPECV_I_RECORD_GAINS) return 0;
+    g->shard->lacks = SPECV_I_RECORD_GAINS;
+    return 1;
+}
+
+static int64_t specv_ref_i_gains_row(const specv_ref_i_judge *g, int32_t k) {
+    return g->d->rule == SPECV_RULE_BLOCK ? specv_ref_i_row_of(g->d, g->b, k) : g->b;
+}
+
+static const specv_i_gains *specv_ref_i_gains_of(const specv_ref_i_judge *g, int rank, int32_t k) {
+    const char *gains =
+        (const char *)g->shard->d->gathered + rank * g->shard->stride + g->shard->from.gains;
+    return (const specv_i_gains *)(const void *)gains + specv_ref_i_gains_row(g, k);
+}
+
+/* 0: nobody has said them yet. */
+static int specv_ref_i_gains_together(specv_ref_i_judge *g, int32_t k, uint64_t *gain,
+                                      uint64_t *loss) {
+    const specv_ref_i_shard *s = g->shard;
+    *gain = *loss = 0;
+    if (s->from.kind < SPECV_I_RECORD_GAINS) return 0;
+    for (int rank = 0; rank < s->d->num_shards; ++rank) {
+        if (s->from.kind == SPECV_I_RECORD_GAINS) {
+            *gain += specv_ref_i_gains_of(g, rank, k)->gain;
+            *loss += specv_ref_i_gains_of(g, rank, k)->rest;
+        } else { /* kept from then */
+            const specv_i_residual *kept =
+                s->gains + specv_ref_i_row_of(g->d, g->b, k) * s->d->num_shards + rank;
+            *gain += kept->gain, *loss += kept->rest;
+        }
+    }
+    return 1;
+}
+
+/* The rank whose columns an id is among, -1: none's. */
+static int specv_ref_i_owner(const specv_ref_i_shard *s, int64_t id) {
+    for (int rank = 0; rank < s->d->num_shards; ++rank) {
+        const specv_i_record_head *head =
+            (const specv_i_record_head *)(const void *)specv_ref_i_record(s, rank);
+        if (id >= head->first_id && id - head->first_id < head->num_ids) return rank;
+    }
+    return -1;
+}
+
+/* A token by the rank in whose part of the sum the place is: known in the last step, before it is
+   found out who draws it; -1: there is no weight. */
+static int64_t specv_ref_i_draw_together(specv_ref_i_judge *g, const specv_ref_i_weights *w,
+                                         int32_t k, uint64_t uniform) {
+    specv_ref_i_shard *s = g->shard;
+    const int64_t row = specv_ref_i_row_of(g->d, g->b, k);
+    const int of_lost = w->without < 0 ? -1 : specv_ref_i_owner(s, w->without);
+    uint64_t total = 0;
+    if (w->q && specv_ref_i_lacks_gains(g)) return 0;
+    if (s->from.kind == SPECV_I_RECORD_TOKENS) {
+        for (int rank = 0; rank < s->d->num_shards; ++rank) {
+            const specv_i_drawn *drawn =
+                (const specv_i_drawn *)(const void *)(specv_ref_i_record(s, rank) +
+                                                      s->from.tokens) +
+                g->b;
+            if (drawn->token >= 0) {
+                s->has_drawn = 1, s->score = drawn->score;
+                total = (uint64_t)drawn->token + 1;
+            }
+        }
+        if (w->q) { /* was it drawn from these? */
+            if (!s->lost[row]) return -1;
+        } else {
+            uint64_t sum = 0;
+            for (int rank = 0; rank < s->d->num_shards; ++rank)
+                sum += s->tiles[row * s->d->num_shards + rank].sum;
+            if (of_lost >= 0) sum -= s->lost[row];
+            if (sum == 0) return -1;
+        }
+        return (int64_t)total - 1;
+    }
+    s->lacks = SPECV_I_RECORD_TOKENS;
+    s->drawn = *w, s->drawn_at = k, s->drawn_q = w->q != NULL, s->owner = -1;
+    if (s->drawn_q) s->lost[row] = 0;
+    for (int turn = 0; turn < 2; ++turn)
+        for (int rank = 0; rank < s->d->num_shards; ++rank) {
+            uint64_t weight = s->drawn_q ? specv_ref_i_gains_of(g, rank, k)->weight
+                                         : s->tiles[row * s->d->num_shards + rank].sum;
+            if (rank == of_lost) weight -= s->lost[row];
+            if (turn == 0) {
+                total += weight;
+                s->left = specv_i_mul_high(uniform, total), s->low = uniform * total;
+            } else if (s->owner < 0 && s->left < weight) {
+                s->owner = rank;
+            } else if (s->owner < 0) {
+                s->left -= weight;
+            }
+        }
+    if (s->drawn_q) s->lost[row] = total; /* is there any, for the last step */
+    return total == 0 ? -1 : 0;
+}
+
+/* Position j of the rank's own columns, with the distribution of all. */
+static specv_ref_i_scores specv_ref_i_own_columns(specv_ref_i_judge *g, const specv_ref_i_shard *s,
+                                                  int32_t j, int of_draft) {
+    int zero;
+    specv_ref_i_scores r = specv_ref_i_frame(
+        &s->local, g->b, j, of_draft, of_draft ? g->draft_temperature : g->temperature, &zero);
+    r.row = specv_ref_i_put_together(g, j, of_draft).row;
+    r.row.id -= s->d->first_id; /* of those that are one id */
+    return r;
+}
+
+/* The step behind the largest scores: the rank's sum, and what it knows of the draft (A5: of the
+   choice). */
+static void specv_ref_i_put_sums(specv_ref_i_judge *g, const specv_ref_i_shard *s, int32_t j,
+                                 int32_t n_draft, int of_draft) {
+    const int64_t row = specv_ref_i_row_of_side(g, s, j, of_draft);
+    char *record = (char *)s->d->record;
+    specv_ref_i_scores own = specv_ref_i_own_columns(g, s, j, of_draft);
+    int64_t column = -1;
+    uint64_t sum = 0, lost = 0;
+    float of_p = 0, of_q = 0;
+    if (own.row.kind == SPECV_SOFTMAX) sum = specv_ref_i_sum(&own);
+    ((uint64_t *)(void *)(record + s->to.sums))[row] = sum;
+    if (of_draft) return;
+    if (g->d->rule == SPECV_RULE_COUPLED)
+        column = own.row.id;
+    else if (j < n_draft && specv_ref_i_is_token(&g->d->verify, specv_ref_i_draft(g, j)))
+        column = specv_ref_i_draft(g, j) - s->d->first_id;
+    if (column < 0 || column >= s->d->num_ids) column = -1;
+    if (column >= 0 && sum) {
+        specv_ref_i_weights w;
+        w.p = &own, w.q = NULL, w.prefix = 1, w.without = column;
+        lost = sum - specv_ref_i_total(&w);
+    }
+    if (column >= 0) of_p = specv_ref_i_score(&own, column);
+    if (column >= 0 && s->to.q) {
+        own = specv_ref_i_own_columns(g, s, j, 1);
+        of_q = specv_ref_i_score(&own, column);
+    }
+    ((float *)(void *)(record + s->to.p))[row] = of_p;
+    if (s->to.q) ((float *)(void *)(record + s->to.q))[row] = of_q;
+    if (s->to.lost) ((uint64_t *)(void *)(record + s->to.lost))[row] = lost;
+}
+
+/* The rank's sums of what p has more of than q, where it was found out that these are needed. */
+static void specv_ref_i_put_gains(specv_ref_i_judge *g, const specv_ref_i_shard *s) {
+    const int block = g->d->rule == SPECV_RULE_BLOCK;
+    const int32_t last = block ? g->usable - 1 : g->o.accepted;
+    float prefix = 1;
+    for (int32_t j = block ? 0 : last; j <= last; ++j) {
+        specv_i_gains *to = (specv_i_gains *)(void *)((char *)s->d->record + s->to.gains) +
+                            specv_ref_i_gains_row(g, j);
+        specv_i_gains sum = {0, 0, 0};
+        specv_ref_i_scores p = specv_ref_i_own_columns(g, s, j, 0);
+        specv_ref_i_scores q = specv_ref_i_own_columns(g, s, j, 1);
+        specv_ref_i_weights w;
+        w.p = &p, w.q = &q, w.prefix = prefix, w.without = -1;
+        for (int64_t begin = 0; begin < p.vocab && prefix > 0; begin += SPECV_TILE_IDS)
+            specv_ref_i_add_gains(&w, begin, &sum.gain, &sum.rest);
+        if (prefix > 0) sum.weight = specv_ref_i_total(&w);
+        *to = sum;
+        if (block) prefix = specv_ref_i_next_prefix(g, j, prefix);
+    }
+}
+
+/* The token, if it is this rank's. */
+static void specv_ref_i_put_token(specv_ref_i_judge *g, const specv_ref_i_shard *s) {
+    specv_i_drawn drawn = {-1, 0};
+    if (s->lacks == SPECV_I_RECORD_TOKENS && s->owner >= 0) {
+        const specv_i_record_head *head =
+            (const specv_i_record_head *)(const void *)specv_ref_i_record(s, s->owner);
+        if (s->d->num_ids > 0 && head->first_id == s->d->first_id &&
+            head->num_ids == s->d->num_ids) {
+            const int32_t k = s->drawn_at;
+            specv_ref_i_scores p = specv_ref_i_own_columns(g, s, k, 0), q;
+            specv_ref_i_weights w = s->drawn;
+            int64_t column;
+            w.p = &p;
+            if (s->drawn_q) q = specv_ref_i_own_columns(g, s, k, 1), w.q = &q;
+            if (w.without >= 0) w.without -= s->d->first_id;
+            column = specv_ref_i_find(&w, s->left, s->low);
+            if (column >= 0) {
+                drawn.token = s->d->first_id + (int32_t)column;
+                drawn.score = specv_ref_i_score(&p, column);
+            }
+        }
+    }
+    ((specv_i_drawn *)(void *)((char *)s->d->record + s->to.tokens))[g->b] = drawn;
+}
+
 /* Step 0: what this rank says of position j. */
-static void specv_ref_i_put_stats(specv_ref_i_judge *g, const specv_ref_i_shard *s, int32_t j) {
-    const int64_t row = specv_ref_i_row_of(g->d, g->b, j);
+static void specv_ref_i_put_stats(specv_ref_i_judge *g, const specv_ref_i_shard *s, int32_t j,
+                                  int of_draft) {
+    const int64_t row = specv_ref_i_row_of_side(g, s, j, of_draft);
     char *record = (char *)s->d->record;
     uint32_t *of = (uint32_t *)(void *)(record + s->to.best) + 2 * row;
     int zero;
-    specv_ref_i_scores p = specv_ref_i_frame(g->d, g->b, j, 0, g->temperature, &zero);
+    specv_ref_i_scores p = specv_ref_i_frame(
+        &s->local, g->b, j, of_draft, of_draft ? g->draft_temperature : g->temperature, &zero);
     int64_t score = SPECV_I_NO_SCORE, value;
     int32_t id;
     p.row.max = specv_ref_i_largest(&p, &id);
@@ -1413,41 +1680,109 @@ static void specv_ref_i_put_stats(specv_ref_i_judge *g, const specv_ref_i_shard 
     if (g->d->rule == SPECV_RULE_COUPLED) ((int64_t *)(void *)(record + s->to.scores))[row] = score;
 }
 
-static void specv_ref_i_shard_row(const specv_ref_i_shard *s, const specv_verify_sample_desc *d,
-                                  int b) {
+/* What all ranks have said of position j, for this step and the next ones. */
+static void specv_ref_i_hear(const specv_ref_i_judge *g, const specv_ref_i_shard *s, int32_t j,
+                             int32_t n_draft, int of_draft) {
+    const int64_t row = specv_ref_i_row_of_side(g, s, j, of_draft);
+    int64_t id = -1;
+    float max = specv_bits_float(0xff800000u);
+    int64_t best = SPECV_I_NO_SCORE;
+    int owner;
+    for (int rank = 0; rank < s->d->num_shards; ++rank) {
+        const char *record = specv_ref_i_record(s, rank);
+        specv_tile *t = s->tiles + row * s->d->num_shards + rank;
+        if (s->from.kind == SPECV_I_RECORD_STATS) {
+            const uint32_t *of = (const uint32_t *)(const void *)(record + s->from.best) + 2 * row;
+            const int64_t *scores = (const int64_t *)(const void *)(record + s->from.scores);
+            t->sum = 0, t->max = specv_bits_float(of[0]), t->id = of[1];
+            t->score = s->from.scores ? scores[row] : SPECV_I_NO_SCORE;
+        } else if (s->from.kind == SPECV_I_RECORD_SUMS) {
+            t->sum = ((const uint64_t *)(const void *)(record + s->from.sums))[row];
+        }
+        if (t->max > max) max = t->max;
+        if (g->d->rule == SPECV_RULE_COUPLED && t->score > best)
+            best = t->score, id = t->id & ~SPECV_I_NAN_BIT;
+    }
+    if (of_draft) return;
+    if (s->from.kind == SPECV_I_RECORD_STATS) s->p[row] = s->q[row] = 0, s->lost[row] = 0;
+    if (s->from.kind == SPECV_I_RECORD_GAINS && j < n_draft)
+        for (int rank = 0; rank < s->d->num_shards; ++rank) {
+            specv_i_residual *kept = s->gains + row * s->d->num_shards + rank;
+            const specv_i_gains *of = specv_ref_i_gains_of(g, rank, j);
+            kept->gain = of->gain, kept->rest = of->rest;
+        }
+    if (s->from.kind != SPECV_I_RECORD_SUMS) return;
+    if (g->d->rule != SPECV_RULE_COUPLED && j < n_draft) {
+        id = specv_ref_i_draft(g, j);
+        if (!specv_ref_i_is_token(&g->d->verify, id)) id = -1;
+    }
+    owner = id < 0 ? -1 : specv_ref_i_owner(s, id);
+    if (owner >= 0) {
+        const char *record = specv_ref_i_record(s, owner);
+        s->p[row] = ((const float *)(const void *)(record + s->from.p))[row];
+        if (s->from.q) s->q[row] = ((const float *)(const void *)(record + s->from.q))[row];
+        if (s->from.lost)
+            s->lost[row] = ((const uint64_t *)(const void *)(record + s->from.lost))[row];
+    }
+}
+
+static void specv_ref_i_shard_row(specv_ref_i_shard *s, int b) {
     specv_ref_i_judge g;
-    int32_t n_draft = specv_ref_i_open_judge(&g, d, b);
-    const uint32_t digest = specv_ref_i_digest(&g, s->d->epoch, n_draft);
+    int32_t n_draft = specv_ref_i_open_judge(&g, &s->sample, b);
+    const int32_t positions = n_draft + !g.d->bonus_token;
+    uint32_t mark = s->d->step > 0 ? s->marks[b] & SPECV_ROW_BAD_RECORD : 0;
+    uint32_t digest = specv_ref_i_digest(&g, s->d->epoch, n_draft, mark);
+    if (s->from.bytes && (!specv_ref_i_records_agree(s, b, digest) || mark)) {
+        n_draft = -1, g.o.status = mark = SPECV_ROW_BAD_RECORD;
+        g.slot = -1;
+        digest = specv_ref_i_digest(&g, s->d->epoch, n_draft, mark);
+    }
+    s->marks[b] = mark, s->lacks = s->has_drawn = 0;
     if (s->to.bytes) ((uint32_t *)(void *)((char *)s->d->record + s->to.rows))[b] = digest;
-    if (s->from.bytes && !specv_ref_i_records_agree(s, b, digest))
-        n_draft = -1, g.o.status = SPECV_ROW_BAD_RECORD;
     if (n_draft >= 0) {
         const int sampled = specv_ref_i_open_values(&g);
-        if (s->d->step == 0) {
-            for (int32_t j = 0; j < n_draft + !d->bonus_token; ++j) specv_ref_i_put_stats(&g, s, j);
-        } else {
-            g.shard = s;
-            specv_ref_i_judge_drafts(&g, n_draft, sampled);
+        const int32_t of_q = sampled && specv_i_shard_has_q(g.d) ? n_draft : 0;
+        g.shard = s;
+        for (int32_t i = 0; s->from.bytes && i < positions + of_q; ++i)
+            specv_ref_i_hear(&g, s, i < positions ? i : i - positions, n_draft, i >= positions);
+        for (int32_t i = 0; i < positions + of_q; ++i) {
+            const int32_t j = i < positions ? i : i - positions;
+            if (s->to.kind == SPECV_I_RECORD_STATS) specv_ref_i_put_stats(&g, s, j, i >= positions);
+            if (s->to.kind == SPECV_I_RECORD_SUMS)
+                specv_ref_i_put_sums(&g, s, j, n_draft, i >= positions);
         }
+        if (s->to.kind > SPECV_I_RECORD_SUMS) specv_ref_i_judge_drafts(&g, n_draft, sampled);
+        if (s->to.kind == SPECV_I_RECORD_GAINS && s->lacks == SPECV_I_RECORD_GAINS)
+            specv_ref_i_put_gains(&g, s);
     }
+    if (s->to.kind == SPECV_I_RECORD_TOKENS) specv_ref_i_put_token(&g, s);
     if (!s->to.bytes) specv_ref_i_write_judged(&g);
 }
 
 SPECV_REF_BODY int specv_ref_verify_shard(const specv_verify_shard_desc *d) {
     int status = specv_verify_shard_validate(d);
-    specv_verify_sample_desc sample;
+    specv_i_shard_scratch scratch;
     specv_ref_i_shard s;
+    char *base;
     if (status != SPECV_OK || d->sample.verify.rows.batch == 0) return status;
-    sample = d->step == 0 ? specv_i_shard_local(d) : d->sample;
-    s.d = d;
+    scratch = specv_i_shard_layout(d), base = (char *)d->sample.scratch;
+    s.d = d, s.local = specv_i_shard_local(d), s.sample = d->sample;
     s.to = specv_i_record_of(d, d->step), s.from = specv_i_record_of(d, d->step - 1);
     s.stride = d->record_stride_bytes ? d->record_stride_bytes : s.from.bytes;
+    s.target_rows = scratch.local.target_rows;
+    s.tiles = (specv_tile *)(void *)(base + scratch.tiles);
+    s.gains = (specv_i_residual *)(void *)(base + scratch.residuals);
+    s.lost = (uint64_t *)(void *)(base + scratch.lost);
+    s.p = (float *)(void *)(base + scratch.p), s.q = (float *)(void *)(base + scratch.q);
+    s.marks = (uint32_t *)(void *)(base + scratch.marks);
+    s.lacks = s.has_drawn = 0;
     if (s.to.bytes) {
+        s.sample.target_logprob = NULL;
         specv_i_record_head *head = (specv_i_record_head *)d->record;
         head->digest = specv_i_shard_digest(d, d->step);
         head->first_id = d->first_id, head->num_ids = d->num_ids;
     }
-    for (int b = 0; b < d->sample.verify.rows.batch; ++b) specv_ref_i_shard_row(&s, &sample, b);
+    for (int b = 0; b < d->sample.verify.rows.batch; ++b) specv_ref_i_shard_row(&s, b);
     return SPECV_OK;
 }
 

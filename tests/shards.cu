@@ -5,7 +5,7 @@
 #define WITH_SHARDS
 #include "scores.h"
 
-enum { MAX_RANKS = 16, MAX_EXCHANGES = 4 };
+enum { MAX_RANKS = 16, MAX_EXCHANGES = 6 };
 
 /* How the vocabulary is divided. */
 typedef struct parts {
@@ -218,15 +218,20 @@ static void run_both_sides(const stage *g, const parts *p, const mischief *m) {
     for (int i = 0; i < MAX_EXCHANGES; ++i) free(records[i]);
 }
 
-static int has_sums(const scene *c) {
-    return c->rule != SPECV_RULE_GREEDY && c->rule != SPECV_RULE_COUPLED;
+/* How often ranks exchange records. */
+static int exchanges_of(const stage *g) {
+    const int has_q = g->c.draft_dtype >= 0 && g->draft.host;
+    if (g->c.rule == SPECV_RULE_GREEDY) return 1;
+    if (g->c.rule == SPECV_RULE_COUPLED)
+        return 1 + (g->logprob.host || g->lse.host || g->out_logprob.host);
+    return g->c.rule == SPECV_RULE_SCORE ? 3 : 3 + has_q;
 }
 
 static void run_scene(scene *c, int ranks, int even) {
     parts p = draw_parts(ranks, c->s.vocab, even);
     stage g;
     c->s.keep_status = 0;
-    if (c->rule == SPECV_RULE_COUPLED) c->null_extra = 1, c->tell = TELL_NUM_TOP;
+    if (c->rule == SPECV_RULE_COUPLED && t_chance(50)) c->null_extra = 1, c->tell = TELL_NUM_TOP;
     t_note(" rule %d, %d ranks%s, type %d, odd %#x, T %g, gap %d,", c->rule, ranks,
            even ? "" : " uneven", c->target_dtype, c->odd, (double)c->temperature, c->gap);
     batch_note(&c->s);
@@ -234,11 +239,12 @@ static void run_scene(scene *c, int ranks, int even) {
     t_upload();
     run_reference(&g);
     run_both_sides(&g, &p, NULL);
-    CHECK_EQ(calls, has_sums(c) ? 3 : 1, c->rule);
+    CHECK_EQ(calls, c->s.batch ? exchanges_of(&g) : 0, c->rule);
     batch_free(&g.b);
 }
 
-static const int some_rules[] = {SPECV_RULE_GREEDY, SPECV_RULE_COUPLED};
+static const int some_rules[] = {SPECV_RULE_GREEDY, SPECV_RULE_COUPLED, SPECV_RULE_TOKEN,
+                                 SPECV_RULE_BLOCK, SPECV_RULE_SCORE};
 
 /* Any step, any division. */
 static void test_equal(void) {
@@ -246,7 +252,8 @@ static void test_equal(void) {
         t_case("equal:");
         scene c = random_scene((int)(t.case_seed % NUM_RULES));
         c.rule = T_PICK(some_rules);
-        c.target_dtype = (int)t_below(3), c.draft_dtype = NO_DRAFT_SCORES;
+        c.target_dtype = (int)t_below(3), c.draft_dtype = (int)t_between(NO_DRAFT_SCORES, 2);
+        if (t_chance(30)) c.odd |= ODD_HALF;
         c.s.vocab = t_chance(20) ? T_PICK(vocabs) : t_between(1, 9000);
         if (c.s.vocab < 8) c.s.endings = 0, c.s.num_eos = 0;
         if (c.s.vocab == 1) c.s.spread = SPREAD_ALL;
@@ -262,7 +269,7 @@ static void test_vocabularies(void) {
         for (int rule = 0; rule < T_COUNT(some_rules); ++rule) {
             scene c = plain_scene(2, 2, sizes[i]);
             if (t.quick && (i + rule) % 3) continue;
-            c.rule = some_rules[rule], c.draft_dtype = NO_DRAFT_SCORES;
+            c.rule = some_rules[rule], c.draft_dtype = i % 2 ? (i + rule) % 3 : NO_DRAFT_SCORES;
             c.target_dtype = (i + rule) % 3;
             t_case("vocabulary %d:", sizes[i]);
             run_scene(&c, ranks[(i + 2 * rule) % T_COUNT(ranks)], i % 2);
@@ -276,11 +283,24 @@ static void test_accidents(void) {
         for (int rule = 0; rule < T_COUNT(some_rules); ++rule) {
             scene c = plain_scene(5, 3, 5000);
             if (t.quick && (bit + rule) % 2) continue;
-            c.rule = some_rules[rule], c.draft_dtype = NO_DRAFT_SCORES, c.odd = 1u << bit;
+            c.rule = some_rules[rule], c.draft_dtype = rule % 2 ? NO_DRAFT_SCORES : bit % 3;
+            c.odd = 1u << bit;
             c.target_dtype = bit % 3, c.temperature = bit % 2 ? -1.f : 1.f;
             t_case("accident %d:", bit);
             run_scene(&c, 2 + bit % 5, bit % 2);
         }
+}
+
+/* More drafts than lanes, and more rows than a block keeps at hand. */
+static void test_long_rows(void) {
+    for (int turn = 0; turn < (t.quick ? 4 : 16); ++turn) {
+        scene c = plain_scene(2, turn % 2 ? 70 : 35, 2100);
+        c.rule = some_rules[turn % T_COUNT(some_rules)];
+        c.draft_dtype = turn % 3 - 1, c.target_dtype = turn / 3 % 3;
+        c.odd = turn % 4 ? (unsigned)ODD_SAME : (unsigned)ODD_HALF;
+        t_case("long rows:");
+        run_scene(&c, 1 + turn % 4, turn % 2);
+    }
 }
 
 /* One row without drafts, its scores given: what ranks say by themselves, no other run asked. */
@@ -436,7 +456,7 @@ static void test_faults(void) {
     static const struct {
         const char *what;
         mischief m;
-        int row;     /* -1: all */
+        int row; /* -1: all */
     } faults[] = {{"seed", {1, -1, spoil_seed, NULL}, 2},
                   {"position", {1, -1, spoil_position, NULL}, 1},
                   {"another step", {2, -1, spoil_length, NULL}, -1},
@@ -446,18 +466,25 @@ static void test_faults(void) {
                   {"ids of nobody", {2, 0, spoil_last, NULL}, -1},
                   {"epoch", {1, 0, spoil_epoch, NULL}, -1},
                   {"never came", {-1, 0, NULL, keep_stale}, -1},
+                  {"sums never came", {-1, 1, NULL, keep_stale}, -1},
+                  {"the third", {-1, 2, NULL, keep_stale}, -1},
+                  {"seed of sums", {1, 1, spoil_seed, NULL}, 2},
+                  {"seed of the judge", {0, 2, spoil_seed, NULL}, 2},
+                  {"step behind sums", {2, 2, spoil_length, NULL}, -1},
                   {"order", {-1, 0, NULL, swap_ranks}, -1}};
 #if T_DEVICE
     T_CUDA(cudaMalloc(&faults_on_device, 1024));
 #endif
     for (int i = 0; i < T_COUNT(faults); ++i)
         for (int turn = 0; turn < (t.quick ? 1 : 4); ++turn) {
-            const int rule = some_rules[(i + turn) % T_COUNT(some_rules)];
+            /* one that has the step at fault */
+            const int rule = faults[i].m.step > 0 ? some_rules[2 + (i + turn) % 3]
+                                                  : some_rules[(i + turn) % T_COUNT(some_rules)];
             scene c = plain_scene(4, 2, 4000);
             parts p;
             stage g;
-            c.rule = rule, c.draft_dtype = NO_DRAFT_SCORES, c.null_extra = 1;
-            c.tell = TELL_NUM_TOP;
+            c.rule = rule, c.draft_dtype = turn % 2 - 1; /* logits, or none */
+            c.null_extra = 1, c.tell = TELL_NUM_TOP;
             t_case("fault: %s, rule %d, turn %d", faults[i].what, rule, turn);
             p = draw_parts(3, c.s.vocab, 1);
             stage_make(&g, &c);
@@ -479,21 +506,30 @@ static void test_faults(void) {
 #endif
 }
 
-/* What is sent, counted, is what the contract says: of a row 4 bytes and 8 or 16 a position; behind
-   a head of 16 bytes, rounded up to 16. */
+/* What is sent, counted, is what the contract says of each exchange, behind a head of 16 bytes,
+   rounded up to 16. */
 static void test_bytes(void) {
-    for (int i = 0; i < 12; ++i) {
+    for (int i = 0; i < 45; ++i) {
         const int rows = 1 + (int)t_below(40), drafts = (int)t_below(9);
         const int rule = some_rules[i % T_COUNT(some_rules)];
         specv_verify_shard_desc d = SPECV_ZERO;
         t_case("bytes: %d rows, %d drafts, rule %d", rows, drafts, rule);
         d.sample.verify.rows.batch = rows, d.sample.verify.rows.max_draft = drafts;
         d.sample.rule = rule;
-        const int64_t each = rule == SPECV_RULE_COUPLED ? 16 : 8;
-        const int64_t want = 16 + rows * (4 + each * (drafts + 1));
-        CHECK_EQ(specv_shard_record_bytes(&d), (want + 15) / 16 * 16, i);
-        d.step = 1;
-        CHECK_EQ(specv_shard_record_bytes(&d), 0, i);
+        const int has_q = i % 3 == 0 && rule <= SPECV_RULE_BLOCK, m = drafts + 1;
+        const int all = has_q ? 2 * m : m, block = rule == SPECV_RULE_BLOCK;
+        int64_t want[6] = {8 * m + 4, 0, 0, 0, 0, 0}; /* of a row */
+        if (has_q) d.sample.draft.data = storage;
+        if (rule == SPECV_RULE_COUPLED) want[0] = 16 * m + 4;
+        if (rule != SPECV_RULE_COUPLED && rule != SPECV_RULE_GREEDY) {
+            want[0] = 8 * all + 4;
+            want[1] = 8 * all + 4 * m + 4 + (has_q ? 4 * m : rule == SPECV_RULE_SCORE ? 0 : 8 * m);
+            if (has_q) want[2] = (block ? 24 * m : 24) + 4;
+            want[2 + has_q] = 12;
+        }
+        for (d.step = 0; d.step < 6; ++d.step)
+            CHECK_EQ(specv_shard_record_bytes(&d),
+                     want[d.step] ? (16 + rows * want[d.step] + 15) / 16 * 16 : 0, d.step);
     }
 }
 
@@ -545,6 +581,7 @@ static void test_validation(void) {
     EXPECT(SPECV_ERR_SHARD, (d.num_ids = 0, d.first_id = -1));
     EXPECT(SPECV_ERR_TARGET, d.sample.target.data = NULL);
     EXPECT(SPECV_ERR_RULE, d.sample.rule = -1);
+    EXPECT(SPECV_ERR_RULE, d.sample.rule = SPECV_RULE_SCORE + 1);
     EXPECT(SPECV_ERR_SCORE_DTYPE, d.sample.target.dtype = SPECV_PROBS_F32);
     EXPECT(SPECV_ERR_FILTERS, d.sample.filters.top_k = (const int32_t *)d.record);
     EXPECT(SPECV_ERR_LOGPROB,
@@ -585,9 +622,9 @@ static void test_validation(void) {
 
 int main(int argc, char **argv) {
     static const t_group groups[] = {
-        {"equal", test_equal},          {"vocabularies", test_vocabularies},
-        {"accidents", test_accidents},  {"borders", test_borders},
-        {"faults", test_faults},        {"bytes", test_bytes},
-        {"validation", test_validation}};
+        {"equal", test_equal},         {"vocabularies", test_vocabularies},
+        {"accidents", test_accidents}, {"long-rows", test_long_rows},
+        {"borders", test_borders},     {"faults", test_faults},
+        {"bytes", test_bytes},         {"validation", test_validation}};
     return t_main(argc, argv, groups, T_COUNT(groups));
 }
