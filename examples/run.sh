@@ -1,8 +1,8 @@
 #!/bin/bash
 # run.sh [name pattern]: builds and runs every example here and compares what it prints with
 # NAME.expected, which is also in the first comment of its source.  On a GPU if there is one, else
-# on ptxrun; ref_only needs neither.  pytorch brings its own test.  Ends with "N passed, N failed, N
-# skipped".
+# on ptxrun; ref_only and shards/mpi need neither, the latter mpicc.  pytorch brings its own test.
+# Ends with "N passed, N failed, N skipped".
 #   OUT=build folder  ARCH=compute_90  NVCC=path  PTXRUN_OUT=folder of ptxrun  HEADERS=folder of the kit
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/.." && pwd)
@@ -109,6 +109,25 @@ for name in 01_launch 02_in_your_kernel 03_plain_c 03_ref_only 04_graph 05_sampl
     failed=$((failed + 1)); echo "FAILED  $name"; tail -20 "$out/$id.log"
   fi
 done
+# Processes are ranks; any number of them prints the same.
+run_shards_mpi() {
+  local ranks
+  for ranks in 1 2 3 4 8; do
+    mpirun --allow-run-as-root --oversubscribe -n $ranks "$out/shards_mpi" >"$out/shards_mpi.stdout" &&
+      diff -u "$here/shards/mpi.expected" "$out/shards_mpi.stdout" || return
+  done
+}
+if [[ shards/mpi =~ ${1:-.} ]]; then
+  if ! command -v mpicc >/dev/null || ! command -v mpirun >/dev/null; then
+    skipped=$((skipped + 1)); echo "skipped shards/mpi: no mpicc"
+  elif mpicc -std=c99 -O2 $warnings -Werror -I "$headers" -o "$out/shards_mpi" "$here/shards/mpi.c" \
+      >"$out/shards_mpi.log" 2>&1 &&
+    run_shards_mpi >>"$out/shards_mpi.log" 2>&1; then
+    passed=$((passed + 1)); echo "passed  shards/mpi"
+  else
+    failed=$((failed + 1)); echo "FAILED  shards/mpi"; tail -20 "$out/shards_mpi.log"
+  fi
+fi
 if [[ pytorch =~ ${1:-.} ]]; then
   if ! command -v python3 >/dev/null; then
     skipped=$((skipped + 1)); echo "skipped pytorch: no python3"

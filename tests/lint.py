@@ -405,7 +405,7 @@ def expected_output():
         found += 1
         stem = name.removesuffix(".expected")
         folder = stem.rsplit("/", 1)[0]
-        candidates = [stem + ".cu", stem + "/main.c", f"{folder}/03_plain_c/ref_only.c"]
+        candidates = [stem + ".cu", stem + ".c", stem + "/main.c", f"{folder}/03_plain_c/ref_only.c"]
         source = next((c for c in candidates if os.path.isfile(os.path.join(ROOT, c))), None)
         if source is None:
             problems.append(f"{name} belongs to no example")
