@@ -233,6 +233,7 @@
                                               specv_shard_softmax_bf16_kernel,
                                               specv_shard_softmax_f16_kernel,
                                               specv_shard_softmax_f32_kernel,
+                                              specv_shard_masked_kernel,
                                               then, as the rule needs,
                                               specv_shard_sums_kernel,
                                               specv_shard_judge_kernel,
@@ -7586,8 +7587,9 @@ SPECV_DEVFN void specv_i_block_probs(const specv_verify_sample_desc *d, const sp
    Exchanges: rules GREEDY and COUPLED 1, COUPLED with outputs that need sums (logprob, lse,
    max_prob, emitted.logprob) 2; TOKEN and BLOCK without draft scores and SCORE 3; with draft scores
    4. They are of the largest scores; of sums, with the drafts' scores; of what p has more of than
-   q; of the token. So far there are no scores here that are probabilities, no filters, and of
-   `emitted` only logprob of the law that is drawn from. */
+   q; of the token. Masks are those of all ids, on every rank. So far there are no scores here that
+   are probabilities, no top_k, top_p or min_p (FILTERS: what they keep is not known from one part),
+   and of `emitted` only logprob of the law that is drawn from. */
 typedef struct specv_verify_shard_desc {
     uint32_t canary0;
     int32_t step; /* 0, and 1 more for each launch: the first one reads scores, the last one stores
@@ -7690,6 +7692,8 @@ enum {
     SPECV_I_DIGEST_DRAFT_TEMPERATURE,
     SPECV_I_DIGEST_BONUS,
     SPECV_I_DIGEST_UNIFORM,
+    SPECV_I_DIGEST_MASK,
+    SPECV_I_DIGEST_DRAFT_MASK,
     SPECV_I_DIGEST_DRAFTS
 };
 
@@ -7704,6 +7708,10 @@ SPECV_NUMFN uint32_t specv_i_fold_digest(uint64_t sum, uint32_t mark) {
 SPECV_HOSTFN specv_verify_sample_desc specv_i_shard_local(const specv_verify_shard_desc *d) {
     specv_verify_sample_desc v = d->sample;
     v.verify.vocab = d->num_ids;
+    specv_i_filters_resolve(&v.filters, d->sample.verify.vocab);
+    specv_i_filters_resolve(&v.draft_filters, d->sample.verify.vocab);
+    if (v.filters.mask && d->num_ids) v.filters.mask += d->first_id / 32;
+    if (v.draft_filters.mask && d->num_ids) v.draft_filters.mask += d->first_id / 32;
     return v;
 }
 
@@ -7787,7 +7795,11 @@ SPECV_HOSTFN uint64_t specv_i_shard_digest(const specv_verify_shard_desc *d, int
         (uint64_t)(s->draft.data ? 1 + s->draft.dtype : 0),
         (uint64_t)((s->bonus_token != 0) + 2 * (s->temperature != 0) +
                    4 * (s->draft_temperature != 0) + 8 * (s->accept_uniform != 0) +
-                   16 * (s->sample_uniform != 0) + 32 * (s->seed != 0) + 64 * (d->epoch != 0)),
+                   16 * (s->sample_uniform != 0) + 32 * (s->seed != 0) + 64 * (d->epoch != 0) +
+                   128 * (s->filters.mask != 0) + 256 * (s->draft_filters.mask != 0) +
+                   512 * (s->filters.mask_row != 0) + 1024 * (s->draft_filters.mask_row != 0)),
+        (uint64_t)s->filters.num_mask_rows,
+        (uint64_t)s->draft_filters.num_mask_rows,
         (uint64_t)specv_i_shard_has_sums(s),
         (uint64_t)v->num_eos};
     uint64_t digest = 0;
@@ -7856,7 +7868,13 @@ SPECV_HOSTFN int specv_i_shard_validate(const specv_verify_shard_desc *d) {
     if ((status = specv_verify_sample_validate(&v)) != SPECV_OK) return status;
     SPECV_CHECK(s->target.dtype != SPECV_PROBS_F32, SCORE_DTYPE);
     SPECV_CHECK(!specv_i_shard_has_q(s) || s->draft.dtype != SPECV_PROBS_F32, SCORE_DTYPE);
-    SPECV_CHECK(!specv_i_is_filtered(s), FILTERS);
+    SPECV_CHECK(!specv_i_cuts(&s->filters) && !specv_i_cuts(&s->draft_filters), FILTERS);
+    SPECV_CHECK(!s->filters.mask || !s->filters.mask_stride_words ||
+                    s->filters.mask_stride_words >= (s->verify.vocab + 31) / 32,
+                MASK);
+    SPECV_CHECK(!s->draft_filters.mask || !s->draft_filters.mask_stride_words ||
+                    s->draft_filters.mask_stride_words >= (s->verify.vocab + 31) / 32,
+                MASK);
     SPECV_CHECK(!specv_i_tells(&s->emitted), LOGPROB);
     return SPECV_OK;
 }
@@ -7944,6 +7962,10 @@ SPECV_DEVFN uint32_t specv_i_warp_digest(const specv_verify_sample_desc *d, cons
             value = (uint64_t)specv_i_one_token(d->bonus_token, d->verify.token_dtype, b);
         else if (lane == SPECV_I_DIGEST_UNIFORM && d->sample_uniform)
             value = specv_float_bits(d->sample_uniform[b]);
+        else if (lane == SPECV_I_DIGEST_MASK && d->filters.mask_row)
+            value = (uint32_t)d->filters.mask_row[b];
+        else if (lane == SPECV_I_DIGEST_DRAFT_MASK && d->draft_filters.mask_row)
+            value = (uint32_t)d->draft_filters.mask_row[b];
         else
             has = 0;
         if (has) sum = specv_i_digest_of((uint32_t)lane, value);
@@ -8032,28 +8054,25 @@ SPECV_DEVFN void specv_i_block_begin_record(const specv_verify_sample_desc *d,
     }
 }
 
-/* Number of row i of a request, first the target's. */
-SPECV_DEVFN int64_t specv_i_shard_row_at(const specv_i_memory *m, const specv_i_request *r, int i) {
-    return r->first_row + (i < r->target_rows ? i : m->target_rows + i - r->target_rows);
-}
-
 /* Step 0: first pass over the rank's columns; of each row the tile that it is. Call: block. */
-SPECV_DEVFN void specv_i_block_shard_stats(const specv_shard_task *task, int dtype, int what) {
+SPECV_DEVFN void specv_i_block_shard_stats(const specv_shard_task *task, int dtype, int what,
+                                           int filters) {
     __shared__ specv_i_request opened;
+    __shared__ specv_i_cuts_asked asked;
     const specv_sample_task *sample = &task->sample;
     const specv_verify_sample_desc *d = &sample->d;
     const specv_i_memory *m = &sample->memory;
     const specv_i_shard *s = &task->shard;
-    const specv_i_pass pass = specv_i_pass_of(sample, dtype, what, 0);
+    const specv_i_pass pass = specv_i_pass_of(sample, dtype, what, filters);
     const int b = (int)blockIdx.x, lane = specv_i_lane();
-    if (!specv_i_block_logits(sample, &pass, s->first_id, &opened, 0)) return;
-    const specv_i_request r = specv_i_reopen(&opened, 0, dtype, pass.what, pass.rule, 0);
+    if (!specv_i_block_logits(sample, &pass, s->first_id, &opened, &asked)) return;
+    const specv_i_request r = specv_i_reopen(&opened, &asked, dtype, pass.what, pass.rule, filters);
     specv_row row = r.row;
     specv_i_block_begin_record(d, s, &row, b, r.status & SPECV_ROW_BAD_TICKET);
     for (int i = specv_i_thread() / 32; i < r.target_rows + r.draft_rows;
          i += SPECV_SAMPLE_THREADS / 32) {
         const int of_draft = i >= r.target_rows;
-        const int64_t at = specv_i_shard_row_at(m, &r, i);
+        const int64_t at = specv_i_row_of(&r, m, i);
         const specv_i_side side = of_draft ? r.draft : r.target;
         const int wanted = specv_i_wanted(d, &r, &side, of_draft);
         const specv_tile t = specv_i_warp_tile_of_row(m->tiles + at * m->num_tiles, m->num_tiles,
@@ -8071,7 +8090,7 @@ SPECV_DEVFN void specv_i_block_take_stats(const specv_i_shard *s, const specv_i_
 #pragma unroll 1
     for (int item = specv_i_thread(); item < num_items; item += SPECV_SAMPLE_THREADS) {
         const int i = item / s->num_shards, rank = item - i * s->num_shards;
-        const int64_t row = specv_i_shard_row_at(&s->merged, r, i);
+        const int64_t row = specv_i_row_of(r, &s->merged, i);
         const char *record = s->gathered + rank * s->stride;
         const uint2 best = ((const uint2 *)(record + s->from.best))[row];
         specv_tile t = {0, SPECV_I_NO_SCORE, specv_bits_float(best.x), best.y};
@@ -8079,6 +8098,15 @@ SPECV_DEVFN void specv_i_block_take_stats(const specv_i_shard *s, const specv_i_
         s->merged.tiles[row * s->num_shards + rank] = t;
     }
     __syncthreads();
+}
+
+/* A request with its masks, if there are any. Call: warp. */
+SPECV_DEVFN specv_i_request specv_i_open_masked(const specv_verify_sample_desc *d,
+                                                const specv_i_memory *m, int b) {
+    if (specv_i_is_filtered(d)) return specv_i_open_filtered_request(d, m, b);
+    specv_i_request r = specv_i_open_request(d, b);
+    specv_i_without_filters(&r);
+    return r;
 }
 
 #define SPECV_I_SHARD_MARKS ((uint32_t)(SPECV_ROW_BAD_TICKET | SPECV_ROW_BAD_RECORD))
@@ -8090,10 +8118,9 @@ SPECV_DEVFN void specv_i_block_open_shard(const specv_verify_sample_desc *d, con
     if (specv_i_thread() < 32) {
         uint32_t mark = s->marks[b];
         if (mark & ~SPECV_I_SHARD_MARKS) mark = 0; /* the descriptor of step 0 was another one */
-        specv_i_request r = specv_i_open_request(d, b);
+        specv_i_request r = specv_i_open_masked(d, &s->merged, b);
         const uint32_t digest = specv_i_warp_digest(d, s, &r.row, b, mark);
         const int good = specv_i_warp_records_agree(s, b, digest);
-        specv_i_without_filters(&r);
         if (!good || mark) {
             specv_i_close_request(&r);
             r.row.n_draft = 0;
@@ -8185,7 +8212,7 @@ SPECV_DEVFN void specv_i_block_shard_sums(const specv_shard_task *task) {
     for (int i = specv_i_thread() / 32; i < r.target_rows + r.draft_rows;
          i += SPECV_SAMPLE_THREADS / 32) {
         const int of_draft = i >= r.target_rows;
-        const int64_t at = specv_i_shard_row_at(m, &r, i);
+        const int64_t at = specv_i_row_of(&r, m, i);
         const specv_i_side side = of_draft ? r.draft : r.target;
         const int what = specv_i_wanted(d, &r, &side, of_draft);
         const specv_tile *tiles = m->tiles + at * m->num_tiles;
@@ -8222,7 +8249,7 @@ SPECV_DEVFN void specv_i_block_take_sums(const specv_verify_sample_desc *d, cons
 #pragma unroll 1
     for (int item = specv_i_thread(); item < num_items; item += SPECV_SAMPLE_THREADS) {
         const int i = item / s->num_shards, rank = item - i * s->num_shards;
-        const int64_t at = specv_i_shard_row_at(&s->merged, r, i);
+        const int64_t at = specv_i_row_of(r, &s->merged, i);
         const char *record = s->gathered + rank * s->stride;
         const uint64_t sum = ((const uint64_t *)(record + s->from.sums))[at];
         specv_tile *tile = s->merged.tiles + at * s->num_shards + rank;
@@ -8380,7 +8407,7 @@ SPECV_DEVFN void specv_i_block_shard_judge(const specv_shard_task *task) {
     specv_i_outcome o = specv_i_block_verdict(d, &r, &s->merged, b, &evidence, &said);
     const int here = specv_i_rows_are_here(&r);
     for (int i = thread; i < r.target_rows + r.draft_rows; i += SPECV_SAMPLE_THREADS) {
-        const int64_t at = specv_i_shard_row_at(m, &r, i);
+        const int64_t at = specv_i_row_of(&r, m, i);
         specv_distribution row = here ? evidence.rows[i] : s->merged.rows[at];
         if (here) s->merged.rows[at] = row;
         row.id -= s->first_id; /* of those that are one id */
@@ -8416,8 +8443,7 @@ SPECV_DEVFN void specv_i_block_shard_gains(const specv_shard_task *task, int b, 
     const specv_i_outcome o = m->plans[b];
     if (o.next != SPECV_I_RESIDUAL) return;
     if (specv_i_thread() < 32) {
-        specv_i_request of_block = specv_i_open_request(d, b);
-        specv_i_without_filters(&of_block);
+        const specv_i_request of_block = specv_i_open_masked(d, m, b);
         if (lane == 0) opened = of_block;
     }
     __syncthreads();
@@ -12253,47 +12279,55 @@ SPECV_LAUNCHER_BODY int specv_sample(const specv_sample_desc *desc, struct CUstr
    a request writes what the ranks exchange, where theirs judges. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_GREEDY_BLOCKS)
     specv_shard_greedy_bf16_kernel(const __grid_constant__ specv_shard_task task) {
-    specv_i_block_shard_stats(&task, SPECV_LOGITS_BF16, 0);
+    specv_i_block_shard_stats(&task, SPECV_LOGITS_BF16, 0, 0);
 }
 
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_GREEDY_BLOCKS)
     specv_shard_greedy_f16_kernel(const __grid_constant__ specv_shard_task task) {
-    specv_i_block_shard_stats(&task, SPECV_LOGITS_F16, 0);
+    specv_i_block_shard_stats(&task, SPECV_LOGITS_F16, 0, 0);
 }
 
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_GREEDY_BLOCKS)
     specv_shard_greedy_f32_kernel(const __grid_constant__ specv_shard_task task) {
-    specv_i_block_shard_stats(&task, SPECV_LOGITS_F32, 0);
+    specv_i_block_shard_stats(&task, SPECV_LOGITS_F32, 0, 0);
 }
 
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_SOFTMAX_BLOCKS)
     specv_shard_softmax_bf16_kernel(const __grid_constant__ specv_shard_task task) {
-    specv_i_block_shard_stats(&task, SPECV_LOGITS_BF16, SPECV_TILE_SUM);
+    specv_i_block_shard_stats(&task, SPECV_LOGITS_BF16, SPECV_TILE_SUM, 0);
 }
 
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_SOFTMAX_BLOCKS)
     specv_shard_softmax_f16_kernel(const __grid_constant__ specv_shard_task task) {
-    specv_i_block_shard_stats(&task, SPECV_LOGITS_F16, SPECV_TILE_SUM);
+    specv_i_block_shard_stats(&task, SPECV_LOGITS_F16, SPECV_TILE_SUM, 0);
 }
 
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_SOFTMAX_BLOCKS)
     specv_shard_softmax_f32_kernel(const __grid_constant__ specv_shard_task task) {
-    specv_i_block_shard_stats(&task, SPECV_LOGITS_F32, SPECV_TILE_SUM);
+    specv_i_block_shard_stats(&task, SPECV_LOGITS_F32, SPECV_TILE_SUM, 0);
 }
 
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
     specv_shard_noise_bf16_kernel(const __grid_constant__ specv_shard_task task) {
-    specv_i_block_shard_stats(&task, SPECV_LOGITS_BF16, SPECV_TILE_SCORE);
+    specv_i_block_shard_stats(&task, SPECV_LOGITS_BF16, SPECV_TILE_SCORE, 0);
 }
 
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
     specv_shard_noise_f16_kernel(const __grid_constant__ specv_shard_task task) {
-    specv_i_block_shard_stats(&task, SPECV_LOGITS_F16, SPECV_TILE_SCORE);
+    specv_i_block_shard_stats(&task, SPECV_LOGITS_F16, SPECV_TILE_SCORE, 0);
 }
 
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
     specv_shard_noise_f32_kernel(const __grid_constant__ specv_shard_task task) {
-    specv_i_block_shard_stats(&task, SPECV_LOGITS_F32, SPECV_TILE_SCORE);
+    specv_i_block_shard_stats(&task, SPECV_LOGITS_F32, SPECV_TILE_SCORE, 0);
+}
+
+/* The same where there are masks, for all rules and types. */
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_FILTERED_BLOCKS)
+    specv_shard_masked_kernel(const __grid_constant__ specv_shard_task task) {
+    const specv_scores *of =
+        task.sample.sides & SPECV_I_OF_TARGET ? &task.sample.d.target : &task.sample.d.draft;
+    specv_i_block_shard_stats(&task, of->dtype, 0, 1);
 }
 
 /* Behind the first exchange, where rows need sums: a block a request. Bytes: records; the tiles of
@@ -12368,10 +12402,12 @@ static int specv_i_launch_shard_stats(specv_shard_task *task, int sides, int dty
          (const void *)specv_shard_noise_bf16_kernel}};
     const int rule = task->sample.d.rule;
     const int kind = rule == SPECV_RULE_COUPLED ? 2 : rule != SPECV_RULE_GREEDY;
+    const int masked = specv_i_is_filtered(&task->sample.d);
     task->sample.sides = sides, task->sample.d.verify.chained = chained;
-    return specv_i_launch_grid(kernels[kind][dtype],
-                               specv_i_grid_of_logits(&task->sample, sides, 4 - kind, num_sms),
-                               SPECV_SAMPLE_THREADS, task, chained, stream);
+    return specv_i_launch_grid(
+        masked ? (const void *)specv_shard_masked_kernel : kernels[kind][dtype],
+        specv_i_grid_of_logits(&task->sample, sides, masked ? 2 : 4 - kind, num_sms),
+        SPECV_SAMPLE_THREADS, task, chained, stream);
 }
 
 /* A block a request. */

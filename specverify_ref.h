@@ -515,6 +515,11 @@ static int specv_ref_i_mask_is_there(const specv_verify_sample_desc *d, int b, i
     return f->mask_row[b] >= 0 && (int64_t)f->mask_row[b] + positions <= f->num_mask_rows;
 }
 
+static int specv_ref_i_masks_are_there(const specv_verify_sample_desc *d, int b, int32_t n_draft) {
+    return specv_ref_i_mask_is_there(d, b, n_draft + !d->bonus_token, 0) &&
+           specv_ref_i_mask_is_there(d, b, n_draft, 1);
+}
+
 /* Limits of a row, in which bad ones count as not given. */
 static specv_i_limits specv_ref_i_limits_of(const specv_verify_sample_desc *d, int32_t slot,
                                             int of_draft, uint32_t *status) {
@@ -1316,8 +1321,7 @@ static void specv_ref_i_write_judged(specv_ref_i_judge *g) {
 static void specv_ref_i_judge_row(const specv_verify_sample_desc *d, int b) {
     specv_ref_i_judge g;
     int32_t n_draft = specv_ref_i_open_judge(&g, d, b);
-    if (n_draft >= 0 && (!specv_ref_i_mask_is_there(d, b, n_draft + !d->bonus_token, 0) ||
-                         !specv_ref_i_mask_is_there(d, b, n_draft, 1)))
+    if (n_draft >= 0 && !specv_ref_i_masks_are_there(d, b, n_draft))
         n_draft = -1, g.o.status |= SPECV_ROW_BAD_FILTER;
     if (n_draft >= 0) specv_ref_i_judge_drafts(&g, n_draft, specv_ref_i_open_values(&g));
     specv_ref_i_write_judged(&g);
@@ -1393,6 +1397,11 @@ static uint32_t specv_ref_i_digest(const specv_ref_i_judge *g, const int64_t *ep
             (uint64_t)specv_ref_i_get(d->bonus_token, d->verify.token_dtype, g->b));
     if (d->sample_uniform)
         sum += specv_i_digest_of(SPECV_I_DIGEST_UNIFORM, specv_float_bits(d->sample_uniform[g->b]));
+    if (d->filters.mask_row)
+        sum += specv_i_digest_of(SPECV_I_DIGEST_MASK, (uint32_t)d->filters.mask_row[g->b]);
+    if (d->draft_filters.mask_row)
+        sum +=
+            specv_i_digest_of(SPECV_I_DIGEST_DRAFT_MASK, (uint32_t)d->draft_filters.mask_row[g->b]);
     for (int32_t j = 0; j < n_draft; ++j) {
         const uint32_t i = SPECV_I_DIGEST_DRAFTS + 2 * (uint32_t)j;
         sum += specv_i_digest_of(i, (uint64_t)specv_ref_i_draft(g, j));
@@ -1730,8 +1739,10 @@ static void specv_ref_i_shard_row(specv_ref_i_shard *s, int b) {
     specv_ref_i_judge g;
     int32_t n_draft = specv_ref_i_open_judge(&g, &s->sample, b);
     const int32_t positions = n_draft + !g.d->bonus_token;
+    const int has_masks = n_draft < 0 || specv_ref_i_masks_are_there(g.d, b, n_draft);
     uint32_t mark = s->d->step > 0 ? s->marks[b] & SPECV_ROW_BAD_RECORD : 0;
-    uint32_t digest = specv_ref_i_digest(&g, s->d->epoch, n_draft, mark);
+    uint32_t digest = specv_ref_i_digest(&g, s->d->epoch, has_masks ? n_draft : -1, mark);
+    if (!has_masks) n_draft = -1, g.o.status |= SPECV_ROW_BAD_FILTER;
     if (s->from.bytes && (!specv_ref_i_records_agree(s, b, digest) || mark)) {
         n_draft = -1, g.o.status = mark = SPECV_ROW_BAD_RECORD;
         g.slot = -1;

@@ -258,6 +258,9 @@ static void test_equal(void) {
         if (c.s.vocab < 8) c.s.endings = 0, c.s.num_eos = 0;
         if (c.s.vocab == 1) c.s.spread = SPREAD_ALL;
         c.bonus = t_chance(20);
+        if (t_chance(30)) c.filters = HAS_MASK | (unsigned)t_below(4) << 4;
+        if (t_chance(20) && c.draft_dtype >= 0 && c.s.max_draft > 0)
+            c.draft_filters = HAS_MASK | (unsigned)t_below(4) << 4;
         run_scene(&c, 1 + (int)t_below(MAX_RANKS), t_chance(40));
     }
 }
@@ -586,6 +589,11 @@ static void test_validation(void) {
     EXPECT(SPECV_ERR_FILTERS, d.sample.filters.top_k = (const int32_t *)d.record);
     EXPECT(SPECV_ERR_LOGPROB,
            (d.sample.emitted.rank = (int32_t *)d.record, d.sample.verify.out_tokens = d.record));
+    EXPECT(SPECV_OK, d.sample.filters.mask = (const uint32_t *)d.record);
+    EXPECT(SPECV_ERR_MASK, (d.sample.filters.mask = (const uint32_t *)d.record,
+                            d.sample.filters.mask_stride_words = 124));
+    EXPECT(SPECV_OK, (d.sample.filters.mask = (const uint32_t *)d.record,
+                      d.sample.filters.mask_stride_words = 125));
     EXPECT(SPECV_ERR_SEED, d.sample.rule = SPECV_RULE_COUPLED);
     EXPECT(SPECV_ERR_SCRATCH, d.sample.scratch_bytes = 100);
     EXPECT(SPECV_ERR_STEP, d.step = -1);
