@@ -536,6 +536,46 @@ static void test_bytes(void) {
     }
 }
 
+/* Counted: of the same columns step 0 executes at most 1.05 times the thread instructions of the
+   launch that does the whole of the operation. */
+static void test_cost(void) {
+    for (int i = 0; i < T_COUNT(some_rules); ++i) {
+        scene c = plain_scene(2, 2, 16384);
+        c.rule = some_rules[i], c.draft_dtype = NO_DRAFT_SCORES, c.null_extra = 1;
+        c.target_dtype = i % 3, c.tell = TELL_NUM_TOP, c.num_sms = 132;
+        t_case("cost: rule %d, type %d", c.rule, c.target_dtype);
+#if T_DEVICE
+        stage g;
+        const parts p = draw_parts(1, c.s.vocab, 1);
+        long long of[2];
+        stage_make(&g, &c);
+        t_upload();
+        for (int sharded = 0; sharded < 2; ++sharded) {
+            specv_verify_shard_desc d = describe_rank(&g, &p, 0, T_DEVICE_SIDE);
+            d.sample.scratch_bytes =
+                specv_shard_scratch_bytes(c.s.batch, c.s.max_draft, c.s.vocab, 1);
+            d.sample.scratch = new_scratch(d.sample.scratch_bytes);
+            d.record = new_bytes(specv_shard_record_bytes(&d), T_DEVICE_SIDE);
+            T_CUDA(cudaProfilerStart());
+            CHECK_EQ(sharded ? specv_verify_shard(&d, 0) : specv_verify_sample(&d.sample, 0), 0, i);
+            T_CUDA(cudaDeviceSynchronize());
+            T_CUDA(cudaProfilerStop());
+            of[sharded] = ptxrun_count(NULL, "thread_instructions");
+            free_bytes(d.record, T_DEVICE_SIDE);
+            T_CUDA(cudaFree(d.sample.scratch));
+        }
+        if (of[0] < 0)
+            t_skip("no counters");
+        else
+            CHECK(of[0] > 0 && of[1] > 0 && (double)of[1] <= 1.05 * (double)of[0]);
+        batch_free(&g.b);
+#else
+        t_skip("nothing to count");
+        return;
+#endif
+    }
+}
+
 /* -------------------------------------------------------------------------- what is refused */
 
 #define EXPECT(code, change)                                                                       \
@@ -630,9 +670,10 @@ static void test_validation(void) {
 
 int main(int argc, char **argv) {
     static const t_group groups[] = {
-        {"equal", test_equal},         {"vocabularies", test_vocabularies},
-        {"accidents", test_accidents}, {"long-rows", test_long_rows},
-        {"borders", test_borders},     {"faults", test_faults},
-        {"bytes", test_bytes},         {"validation", test_validation}};
+        {"equal", test_equal},          {"vocabularies", test_vocabularies},
+        {"accidents", test_accidents},  {"long-rows", test_long_rows},
+        {"borders", test_borders},      {"faults", test_faults},
+        {"bytes", test_bytes},          {"cost", test_cost},
+        {"validation", test_validation}};
     return t_main(argc, argv, groups, T_COUNT(groups));
 }
