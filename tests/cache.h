@@ -92,12 +92,7 @@ T_FN int has_tag(const char *data, const grid *g, int64_t outer, int64_t pos, in
 }
 
 /* A buffer against its expected bytes, all of them. */
-T_FN void check_image(const t_buf *b, const char *expected) {
-    size_t at = 0;
-    if (CHECK(memcmp(b->host, expected, b->bytes) == 0)) return;
-    while (b->host[at] == expected[at]) ++at;
-    CHECK_EQ((uint8_t)b->host[at], (uint8_t)expected[at], at); /* the first wrong byte */
-}
+#define check_image(b, expected) CHECK_BYTES((b)->host, expected, (b)->bytes)
 
 /* A table of planes, with an entry per side. Null entries are skipped by the operation. */
 typedef struct plane_table {

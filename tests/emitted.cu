@@ -578,7 +578,7 @@ static void test_alone(void) {
         d.scratch = no_scratch(), d.scratch_bytes = INT64_MAX;
         d.emitted.rank = NULL, d.emitted.logprob = (float *)(void *)copy.host;
         CHECK_EQ(specv_ref_verify_sample(&d), SPECV_OK, -1);
-        CHECK(memcmp(copy.host, g.out_logprob.host, copy.bytes) == 0);
+        CHECK_BYTES(copy.host, g.out_logprob.host, copy.bytes);
         t_check_host();
 #if T_DEVICE
         d = describe_device(&g);
@@ -622,7 +622,7 @@ static void test_tickets(void) {
         for (int k = 0; k < T_COUNT(told); ++k) {
             char seen[4 * ROWS * COLUMNS * TOP];
             T_CUDA(cudaMemcpy(seen, told[k]->device, told[k]->bytes, cudaMemcpyDeviceToHost));
-            CHECK(memcmp(seen, told[k]->host, told[k]->bytes) == 0);
+            CHECK_BYTES(seen, told[k]->host, told[k]->bytes);
         }
         T_CUDA(cudaFree(d.scratch));
         batch_free(&g.b);

@@ -297,6 +297,8 @@ static float *floats(const t_buf *b) { return (float *)(void *)b->host; }
 
 static t_buf of_words(int64_t count) { return t_in(4 * count, 0); }
 static t_buf out_words(int64_t count) { return t_out(4 * count, 0); }
+#define of_words(count)  (T_SITE(of_words, 4), of_words(count))
+#define out_words(count) (T_SITE(out_words, 4), out_words(count))
 
 /* The first draft, the first target row. A row of plain columns or, in CSR, what was before it. */
 static int64_t first_draft(const world *w, const step *s, int row) {
@@ -618,8 +620,8 @@ static void check_verdict(const world *w, const step *s, int b, const verdict *o
     for (int j = 0; j < columns; ++j)
         CHECK_EQ(get_token(&s->tokens, w->e.dtype, b * columns + j), o->tokens[j], b);
     if (w->form == TOKENS) return;
-    CHECK(memcmp(s->logprob.host + 4 * b, &o->logprob, 4) == 0);
-    CHECK(memcmp(s->lse.host + 4 * b, &o->lse, 4) == 0);
+    CHECK_BYTES(s->logprob.host + 4 * b, &o->logprob, 4);
+    CHECK_BYTES(s->lse.host + 4 * b, &o->lse, 4);
 }
 
 /* What greedy rules of all three engines write: the target's tokens up to the first that differs
@@ -708,7 +710,7 @@ static void check_steps(const world *w) {
         taken[w->requests[i].slot] = 1;
     }
     for (int i = 0; i < w->num_slots; ++i)
-        if (!taken[i]) CHECK(memcmp(w->cache_len.host + 4 * i, "\xCA\xCA\xCA\xCA", 4) == 0);
+        if (!taken[i]) CHECK_BYTES(w->cache_len.host + 4 * i, "\xCA\xCA\xCA\xCA", 4);
     if (w->hands_out) check_pages(w);
     draw_pool(w, expected, 1);
     if (!w->in_place) check_image(&w->pool, expected);

@@ -38,8 +38,8 @@ static void check_kept(stage *g, const snapshot *before) {
                 CHECK_EQ((uint32_t)word_at(b, row), status, row);
                 memcpy(b->host + 4 * row, with.of[i] + b->before + 4 * row, 4);
             }
-            if (!CHECK(memcmp(b->host_base, with.of[i], b->total) == 0))
-                printf("     output %d of %lld bytes\n", i, (long long)b->bytes);
+            CHECK_BYTES(b->host, with.of[i] + b->before, b->bytes);
+            t_check_around(b, b->host_base, with.of[i], "around", __FILE__, __LINE__);
         }
     }
     drop_snapshot(&with, 1);
@@ -328,7 +328,7 @@ static void test_equal_to(void) {
         if (c.top_k < 0) {
             CHECK_EQ(specv_ref_verify_sample(&d), SPECV_OK, -1);
             for (int b = 0; b < t_num_buffers; ++b)
-                CHECK(memcmp(with.of[b], t_buffers[b].host_base, t_buffers[b].total) == 0);
+                CHECK_BYTES(with.of[b], t_buffers[b].host_base, t_buffers[b].total);
         } else if (d.rule == SPECV_RULE_GREEDY) {
             CHECK_EQ(specv_ref_verify_sample(&d), SPECV_OK, -1);
             for (int row = 0; row < 4; ++row) CHECK_EQ(word_at(&g.b.next, row), token[row], row);

@@ -379,7 +379,7 @@ static void test_far(void) {
         CHECK_EQ(near[2 * FAR_ROWS * FAR_COLUMNS + 9], is_gap ? 6 : 4, -1); /* the new width */
         for (int side = 0; side <= T_DEVICE && ok; ++side) {
             far_run(side == T_HOST_SIDE ? (char *)host : device, stride, side, is_gap, far);
-            CHECK(memcmp(near, far, sizeof far) == 0);
+            CHECK_BYTES(near, far, sizeof far);
         }
     }
     if (host != MAP_FAILED) munmap(host, (size_t)bytes);

@@ -31,6 +31,7 @@ T_FN io *io_new(int64_t bytes, int64_t offset) {
     memset(b->want, T_POISON, (size_t)bytes + 1);
     return b;
 }
+#define io_new(bytes, offset) (T_SITE(io_new, t_unit_of(#bytes)), io_new(bytes, offset))
 
 T_FN void io_free(void) {
     while (io_count > 0) free(io_list[--io_count].want);
@@ -51,19 +52,16 @@ T_FN void io_accept(void) {
 }
 
 /* After the reference ran: everything is as wanted, guards are whole, inputs unchanged. */
-T_FN void io_check(void) {
+T_FN void io_check_at(const char *file, int line) {
     for (int i = 0; i < io_count; ++i) {
         const io *b = &io_list[i];
-        size_t at = 0;
-        if (CHECK(memcmp(b->buf.host, b->want, b->buf.bytes) == 0)) continue;
-        while (b->buf.host[at] == b->want[at]) ++at;
-        printf("     io %d of %lld bytes: byte %lld is %02x, not %02x\n", i,
-               (long long)b->buf.bytes, (long long)at, (uint8_t)b->buf.host[at],
-               (uint8_t)b->want[at]);
+        t_check_bytes(b->buf.host, b->want, b->buf.bytes, &b->buf, "reference, not as wanted:", "",
+                      file, line);
     }
     io_accept();
-    t_check_host();
+    t_check_host_at(file, line);
 }
+#define io_check() io_check_at(__FILE__, __LINE__)
 
 /* Where a descriptor points; null for a buffer that there is not. */
 T_FN void *io_at(const io *b, int side) { return b ? t_at(&b->buf, side) : NULL; }

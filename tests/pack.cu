@@ -501,7 +501,7 @@ static void test_long_rows(void) {
     T_CUDA(cudaGetLastError());
     T_CUDA(cudaMemcpy(moved, (char *)dst + row_bytes - LONG_SIDE, sizeof moved,
                       cudaMemcpyDeviceToHost));
-    CHECK(memcmp(moved, expected, sizeof moved) == 0);
+    CHECK_BYTES(moved, expected, sizeof moved);
     T_CUDA(cudaFree(src));
     T_CUDA(cudaFree(dst));
 }

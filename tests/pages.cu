@@ -241,6 +241,7 @@ static t_buf words(const int32_t *from, int64_t count) {
     memcpy(b.host, from, 4 * (size_t)count);
     return b;
 }
+#define words(from, count) (T_SITE(words, 4), words(from, count))
 
 static void tables_make(tables *w, const state *s, int num_rows) {
     memset(w, 0, sizeof *w);
@@ -252,27 +253,22 @@ static void tables_make(tables *w, const state *s, int num_rows) {
     w->cache_len = words(s->cache_len, num_rows);
 }
 
-static void check_words(const t_buf *b, const int32_t *want, int64_t count, const char *what) {
-    for (int64_t i = 0; i < count; ++i)
-        if (word_at(b, i) != want[i]) {
-            printf("     %s[%lld]\n", what, (long long)i);
-            CHECK_EQ(word_at(b, i), want[i], i);
-        }
-    CHECK(1);
+static void check_words(const t_buf *b, const int32_t *want, int64_t count) {
+    CHECK_BYTES(b->host, want, 4 * count);
 }
 
 static void check_pool(const tables *w, const state *s) {
     const int known = s->num_free < 0 || s->num_free > PAGES ? 0 : s->num_free;
-    check_words(&w->page_refs, s->page_refs, PAGES, "page_refs");
-    check_words(&w->num_free, &s->num_free, 1, "num_free");
-    check_words(&w->free_pages, s->free_pages, known, "free_pages");
+    check_words(&w->page_refs, s->page_refs, PAGES);
+    check_words(&w->num_free, &s->num_free, 1);
+    check_words(&w->free_pages, s->free_pages, known);
 }
 
 static void check_state(const tables *w, const state *s, int num_rows) {
     check_pool(w, s);
-    check_words(&w->table, s->table, num_rows * ENTRIES, "table");
-    check_words(&w->num_row_pages, s->num_row_pages, num_rows, "num_row_pages");
-    check_words(&w->cache_len, s->cache_len, num_rows, "cache_len");
+    check_words(&w->table, s->table, num_rows * ENTRIES);
+    check_words(&w->num_row_pages, s->num_row_pages, num_rows);
+    check_words(&w->cache_len, s->cache_len, num_rows);
 }
 
 static specv_page_resize_desc describe_tables(const tables *w, int num_rows, int side) {
@@ -388,14 +384,15 @@ static void scatter(int32_t *to, const int32_t *from, const slots *s, int num_ro
 static t_buf scattered(const int32_t *from, const slots *s, int num_rows, int entries) {
     int32_t to[MOST_SLOTS * ENTRIES] = {0};
     scatter(to, from, s, num_rows, entries);
-    return words(to, s->count * entries);
+    return (words)(to, s->count * entries);
 }
+#define scattered(from, s, rows, entries) (T_SITE(scattered, 4), scattered(from, s, rows, entries))
 
 static void check_scattered(const t_buf *b, const int32_t *from, const slots *s, int num_rows,
-                            int entries, const char *what) {
+                            int entries) {
     int32_t want[MOST_SLOTS * ENTRIES] = {0};
     scatter(want, from, s, num_rows, entries);
-    check_words(b, want, s->count * entries, what);
+    check_words(b, want, s->count * entries);
 }
 
 /* The same with slots. Behind each of the case's rows a live one that would give back all its
@@ -439,9 +436,9 @@ static void run_slots(const resize_case *c, int way) {
         run_resize(&d, side);
     }
     check_pool(&w, after);
-    check_scattered(&w.table, after->table, &s, c->batch, ENTRIES, "table");
-    check_scattered(&w.num_row_pages, after->num_row_pages, &s, c->batch, 1, "num_row_pages");
-    check_scattered(&w.cache_len, after->cache_len, &s, c->batch, 1, "cache_len");
+    check_scattered(&w.table, after->table, &s, c->batch, ENTRIES);
+    check_scattered(&w.num_row_pages, after->num_row_pages, &s, c->batch, 1);
+    check_scattered(&w.cache_len, after->cache_len, &s, c->batch, 1);
     for (int i = 0; i < all; ++i) {
         const int row = i / 2, is_case = i < active && i % 2 == 0;
         const uint32_t bits = is_case ? c->status[row] : i < active ? SLOT : 0;
@@ -648,7 +645,7 @@ static void run_owners(int with_slots) {
         run_resize(&d, side);
     }
     CHECK_EQ(word_at(&w.num_free, 0), PAGES, -1);
-    check_words(&w.free_pages, stack, PAGES, "free_pages");
+    check_words(&w.free_pages, stack, PAGES);
     for (int page = 0; page < PAGES; ++page) CHECK_EQ(word_at(&w.page_refs, page), 0, page);
     for (int row = 0; row < ALL; ++row) {
         CHECK_EQ((uint32_t)word_at(&w.status, row), row % 2 ? PAGE : 0, row);

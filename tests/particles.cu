@@ -179,18 +179,17 @@ static void test_slots(void) {
         for (int b = 0; b < rows; ++b) {
             const int64_t slot = slot_of(&v.slots, b);
             CHECK_EQ(v.finished.host[slot], w.finished.host[b], b);
-            CHECK(memcmp(v.log_weight.host + 8 * slot, w.log_weight.host + 8 * b, 8) == 0);
-            CHECK(memcmp(v.interval.host + 8 * slot, w.interval.host + 8 * b, 8) == 0);
+            CHECK_BYTES(v.log_weight.host + 8 * slot, w.log_weight.host + 8 * b, 8);
+            CHECK_BYTES(v.interval.host + 8 * slot, w.interval.host + 8 * b, 8);
         }
         CHECK(same_bytes(&v.emitted, &w.emitted));
         CHECK(same_bytes(&v.status, &w.status));
         for (int g = 0; g < groups; ++g) {
             const int64_t slot = slot_of(&r.slots, g), bytes = 8 * (int64_t)n;
-            CHECK(memcmp(r.log_z.host + 8 * slot, p.log_z.host + 8 * g, 8) == 0);
-            CHECK(memcmp(r.weight.host + bytes * slot, p.weight.host + bytes * g, (size_t)bytes) ==
-                  0);
-            CHECK(memcmp(r.log_weight.host + bytes * slot, p.log_weight.host + bytes * g,
-                         (size_t)bytes) == 0);
+            CHECK_BYTES(r.log_z.host + 8 * slot, p.log_z.host + 8 * g, 8);
+            CHECK_BYTES(r.weight.host + bytes * slot, p.weight.host + bytes * g, (size_t)bytes);
+            CHECK_BYTES(r.log_weight.host + bytes * slot, p.log_weight.host + bytes * g,
+                        (size_t)bytes);
         }
         CHECK(same_bytes(&r.jobs, &p.jobs));
         CHECK(same_bytes(&r.num_jobs, &p.num_jobs));
@@ -279,8 +278,8 @@ static void test_order(void) {
             plan_reference(&r);
             for (int g = 0; g < groups; ++g) {
                 const int64_t to = (g * 4 + turn) % groups;
-                CHECK(memcmp(p.counts.host + 4 * (int64_t)g * n, r.counts.host + 4 * to * n,
-                             4 * (size_t)n) == 0);
+                CHECK_BYTES(p.counts.host + 4 * (int64_t)g * n, r.counts.host + 4 * to * n,
+                            4 * (size_t)n);
                 CHECK_EQ(word_at(&p.num_jobs, g), word_at(&r.num_jobs, to), g);
                 CHECK_EQ(word_at(&p.drawn_row, g) - g * n, word_at(&r.drawn_row, to) - to * n, g);
                 for (int j = 0; j < 2 * word_at(&p.num_jobs, g); ++j)

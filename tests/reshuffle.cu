@@ -413,7 +413,7 @@ static void check_crowd(crowd *c, const uint32_t *status) {
     }
     CHECK_EQ(wrong, -1, wrong);
     for (int i = 0; i < CARRIES; ++i)
-        CHECK(memcmp(c->carry[i].host, c->want_carry[i], c->carry[i].bytes) == 0);
+        CHECK_BYTES(c->carry[i].host, c->want_carry[i], c->carry[i].bytes);
     for (int64_t j = 0; j < (int64_t)c->groups * (c->n - 1); ++j)
         CHECK_EQ((uint32_t)word_at(&c->status, j), status[j], j);
     for (int i = 0; i < 2; ++i) check_model(&c->e[i], 0);
@@ -592,7 +592,7 @@ static void run_graph(int bad) {
             copied += was[src] != was[dst];
         }
         for (int k = 0; k < io_count; ++k)
-            CHECK(memcmp(io_list[k].buf.host, io_list[k].want, io_list[k].buf.bytes) == 0);
+            CHECK_BYTES(io_list[k].buf.host, io_list[k].want, io_list[k].buf.bytes);
     }
     CHECK_EQ(any > 0, 1, any), CHECK_EQ(copied > 0, 1, copied);
 #if T_DEVICE

@@ -26,7 +26,7 @@ GENERATIONS=${GENERATIONS:-75 90}
 PROGRAMS="verify numeric sample filters emitted law shards pack append pages align gap schedule particles \
   reshuffle stats engines seed bits counters fuzz"
 # Further scripts that end with such a line: one word each.
-SCRIPTS="flags.sh published.sh filters.sh"
+SCRIPTS="flags.sh published.sh filters.sh failures.sh"
 TESTS=${TESTS:-$PROGRAMS $SCRIPTS}
 interpreter=tests/ptxrun/build
 mkdir -p "$OUT/logs" && rm -f "$OUT"/logs/*
@@ -168,7 +168,20 @@ run_plan
 
 # ---- the sum ------------------------------------------------------------------------------------
 
-grep -hE '^(FAIL|\[ptxrun\] REPORT|SUMMARY)' "$OUT"/logs/* | sort | uniq -c | sort -rn | head -n 40
+# Every failure once: in how many runs, what was seen, in which case, and the first run's log.
+awk '
+  FNR == 1 { details = 0 }
+  /^(FAIL|\[ptxrun\] REPORT|SUMMARY)/ {
+    if (!runs[$0]++) { order[++num] = $0; log_of[$0] = FILENAME; details = 2; last = $0; next }
+    details = 0
+  }
+  details > 0 && /^     / { seen[last] = seen[last] "\n        " $0; --details; next }
+  { details = 0 }
+  END {
+    for (i = 1; i <= num && i <= 40; ++i)
+      printf "%7d %s%s\n             first in %s\n", runs[order[i]], order[i], seen[order[i]], log_of[order[i]]
+    if (num > 40) printf "        and %d failures more\n", num - 40
+  }' "$OUT"/logs/*
 grep -hE '^skipped ' "$OUT"/logs/* | sort -u
 cat "$OUT"/logs/* | awk '
   /^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$/ { passed += $1; failed += $3; skipped += $5 }

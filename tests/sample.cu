@@ -64,8 +64,8 @@ static void check_next(const stage *g, int row, int k) {
     d.step_row = g->c.step_row + k, d.stream = g->c.stream;
     CHECK_EQ(specv_ref_verify_sample(&d), SPECV_OK, row);
     if (g->b.next.host) CHECK_EQ(get_token(&g->b.next, g->c.s.dtype, row), token, row);
-    if (g->logprob.host) CHECK(memcmp(g->logprob.host + 4 * row, &logprob, 4) == 0);
-    if (g->lse.host) CHECK(memcmp(g->lse.host + 4 * row, &lse, 4) == 0);
+    if (g->logprob.host) CHECK_BYTES(g->logprob.host + 4 * row, &logprob, 4);
+    if (g->lse.host) CHECK_BYTES(g->lse.host + 4 * row, &lse, 4);
     if (g->b.status.host) CHECK_EQ(status & ~(uint32_t)word_at(&g->b.status, row), 0, row);
 }
 
@@ -988,11 +988,11 @@ static void test_sample_slots(void) {
 #endif
             CHECK_EQ(specv_ref_sample(&d), SPECV_OK, -1);
             t_check_host();
-            CHECK(memcmp(out[0].host, token, sizeof token) == 0);
-            CHECK(memcmp(out[1].host, logprob, sizeof logprob) == 0);
-            CHECK(memcmp(out[2].host, lse, sizeof lse) == 0);
-            CHECK(memcmp(out[3].host, max_prob, sizeof max_prob) == 0);
-            CHECK(memcmp(out[4].host, status, sizeof status) == 0);
+            CHECK_BYTES(out[0].host, token, sizeof token);
+            CHECK_BYTES(out[1].host, logprob, sizeof logprob);
+            CHECK_BYTES(out[2].host, lse, sizeof lse);
+            CHECK_BYTES(out[3].host, max_prob, sizeof max_prob);
+            CHECK_BYTES(out[4].host, status, sizeof status);
         }
     }
 }

@@ -200,6 +200,7 @@ static t_buf new_scores(const stage *g, int dtype, int of_draft) {
         end = scores_at(g, rows - 1, positions - 1, of_draft) - g->c.offset + g->c.s.vocab;
     return t_in((g->c.offset + end) * bytes, 0);
 }
+#define new_scores(g, dtype, of_draft) (T_SITE(new_scores, 1), new_scores(g, dtype, of_draft))
 
 static void put_position(stage *g, float *base, int row, int j, int has_draft) {
     const scene *c = &g->c;

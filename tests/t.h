@@ -50,7 +50,7 @@ static struct {
     uint64_t seed, case_seed, random;
     long cases, passed, failed, skipped, in_group;
     long checks, bad; /* of the open case */
-    int quick, open, shown;
+    int quick, open;
     void (*at_end)(void); /* what a program prints before the last line */
     const char *group;
     char what[256];
@@ -106,22 +106,75 @@ T_FN void t_skip(const char *reason) {
 
 /* ------------------------------------------------------------------------------------ checks */
 
+/* A broken kernel fails in every case and in every row. So what is printed of a check is the first
+   time that it fails, with the case that shows it, and that of the first few checks; all are
+   counted, and the counts come at the end. `what` is the same each time, the values are in
+   `detail`. */
+typedef struct t_failure {
+    const char *file;
+    int line;
+    char what[128];
+    long times, cases, last_case;
+} t_failure;
+
+enum { T_SHOWN = 8, T_MAX_FAILURES = 40 };
+
+static t_failure t_failures[T_MAX_FAILURES];
+static int t_num_failures;
+static long t_failures_beyond; /* of checks that are not in the list any more */
+
+T_FN void t_fail(const char *file, int line, const char *what, const char *detail) {
+    const long this_case = t.passed + t.failed;
+    t_failure *f = t_failures;
+    t.bad += 1;
+    while (f < t_failures + t_num_failures && (f->line != line || strcmp(f->file, file) != 0 ||
+                                               strncmp(f->what, what, sizeof f->what - 1) != 0))
+        ++f;
+    if (f == t_failures + T_MAX_FAILURES) {
+        t_failures_beyond += 1;
+        return;
+    }
+    if (f == t_failures + t_num_failures) {
+        t_num_failures += 1;
+        f->file = file, f->line = line, f->last_case = -1;
+        snprintf(f->what, sizeof f->what, "%s", what);
+        if (t_num_failures <= T_SHOWN) {
+            printf("FAIL %s:%d: %s\n", file, line, what);
+            if (detail[0]) printf("     %s\n", detail);
+            printf("     in %s: %s, seed %llu\n", t.group, t.what, (unsigned long long)t.case_seed);
+        }
+    }
+    f->times += 1;
+    f->cases += f->last_case != this_case;
+    f->last_case = this_case;
+}
+
+/* Before the last line: how often what was shown happened. */
+T_FN void t_print_counts(void) {
+    for (const t_failure *f = t_failures; f < t_failures + t_num_failures; ++f)
+        if (f->times > 1 || f >= t_failures + T_SHOWN)
+            printf("     %ld time%s, in %ld case%s: %s:%d: %s\n", f->times,
+                   f->times == 1 ? "" : "s", f->cases, f->cases == 1 ? "" : "s", f->file, f->line,
+                   f->what);
+    if (t_failures_beyond) printf("     %ld times: other checks\n", t_failures_beyond);
+}
+
 T_FN int t_check(int ok, const char *file, int line, const char *text) {
     t.checks += 1;
-    if (ok) return 1;
-    if (t.bad++ < 3 && t.shown++ < 40) /* a broken kernel fails everywhere: some are enough */
-        printf("FAIL %s:%d: %s\n     in %s: %s, seed %llu\n", file, line, text, t.group, t.what,
-               (unsigned long long)t.case_seed);
-    return 0;
+    if (!ok) t_fail(file, line, text, "");
+    return ok;
 }
 
 T_FN int t_check_eq(int64_t actual, int64_t expected, int64_t row, const char *file, int line,
                     const char *text) {
-    char message[256];
-    if (actual == expected) return t_check(1, file, line, text);
-    snprintf(message, sizeof message, "%s is %lld, not %lld, at row %lld", text, (long long)actual,
+    char detail[128];
+    t.checks += 1;
+    if (actual == expected) return 1;
+    snprintf(detail, sizeof detail,
+             row < 0 ? "is %lld, not %lld" : "is %lld, not %lld, at row %lld", (long long)actual,
              (long long)expected, (long long)row);
-    return t_check(0, file, line, message);
+    t_fail(file, line, text, detail);
+    return 0;
 }
 
 #define CHECK(condition) t_check(!!(condition), __FILE__, __LINE__, #condition)
@@ -132,6 +185,7 @@ T_FN int t_check_eq(int64_t actual, int64_t expected, int64_t row, const char *f
 T_FN void t_die(const char *file, int line, const char *what, const char *why) {
     printf("FAIL %s:%d: %s: %s\n     in %s: %s, seed %llu\n", file, line, what, why, t.group,
            t.what, (unsigned long long)t.case_seed);
+    t_print_counts();
     printf("%ld passed, %ld failed, %ld skipped\n", t.passed, t.failed + 1, t.skipped);
     exit(1);
 }
@@ -167,6 +221,12 @@ T_FN double t_uniform(void) { return (double)(t_random() >> 11) / 90071992547409
    one that nobody should have written are both seen. */
 enum { T_HOST_SIDE, T_DEVICE_SIDE, T_POISON = 0xCA, T_GUARD = 64, T_MAX_BUFFERS = 256 };
 
+/* A call that makes a buffer, how it is written (`maker`), and the bytes of an element. */
+typedef struct t_site {
+    const char *file, *maker;
+    int line, unit;
+} t_site;
+
 typedef struct t_buf {
     char *host, *device; /* what a descriptor points to; null if the buffer has no bytes */
     char *host_base, *device_base;
@@ -174,10 +234,31 @@ typedef struct t_buf {
     uint64_t hash;
     int is_output;
     int is_private; /* each side has its own bytes there: nothing to compare */
+    t_site site;
 } t_buf;
 
 static t_buf t_buffers[T_MAX_BUFFERS];
 static int t_num_buffers;
+static t_site t_next_site; /* of the next buffer, if it has a file */
+
+/* Bytes of an element, from the text of a size: "4 * rows" has words. 1 where it does not tell. */
+T_FN int t_unit_of(const char *size) {
+    const long first = strtol(size, NULL, 10);
+    if (first == 2 || first == 8) return (int)first;
+    return first > 0 && first % 4 == 0 ? 4 : 1;
+}
+
+/* What goes around a helper that makes one buffer: its caller's line, not the helper's own, is the
+   buffer's.  #define words(count) (T_SITE(words, 4), words(count))  behind the helper. */
+T_FN void t_here(const char *file, int line, const char *maker, int unit) {
+    t_next_site.file = file, t_next_site.line = line;
+    t_next_site.maker = maker, t_next_site.unit = unit;
+}
+#define T_SITE(maker, unit) t_here(__FILE__, __LINE__, #maker, unit)
+
+T_FN void t_here_unless_known(const char *file, int line, const char *maker, const char *size) {
+    if (!t_next_site.file) t_here(file, line, maker, t_unit_of(size));
+}
 
 T_FN uint64_t t_hash(const char *data, size_t bytes) {
     uint64_t hash = bytes;
@@ -196,6 +277,8 @@ T_FN t_buf t_new_buffer(size_t bytes, size_t offset, int is_output) {
     t_buf b;
     memset(&b, 0, sizeof b);
     b.bytes = bytes, b.is_output = is_output;
+    b.site = t_next_site;
+    t_next_site.file = NULL;
     if (bytes == 0 && !is_output) return b;
     b.before = offset + (is_output ? T_GUARD : 0);
     b.total = b.before + bytes + (is_output ? T_GUARD : 0);
@@ -219,6 +302,10 @@ T_FN t_buf t_in(int64_t bytes, int64_t offset) {
 T_FN t_buf t_out(int64_t bytes, int64_t offset) {
     return t_new_buffer((size_t)bytes, (size_t)offset, 1);
 }
+#define t_in(bytes, offset)                                                                        \
+    (t_here_unless_known(__FILE__, __LINE__, "t_in", #bytes), t_in(bytes, offset))
+#define t_out(bytes, offset)                                                                       \
+    (t_here_unless_known(__FILE__, __LINE__, "t_out", #bytes), t_out(bytes, offset))
 
 T_FN int32_t word_at(const t_buf *b, int64_t index) {
     int32_t word;
@@ -285,46 +372,176 @@ T_FN void t_poison_device(void) {
 #endif
 }
 
-/* The host side after the reference ran: inputs unchanged, guards whole. */
-T_FN void t_check_host(void) {
-    for (int i = 0; i < t_num_buffers; ++i) {
-        const t_buf *b = &t_buffers[i];
-        if (!b->is_output) {
-            CHECK(t_hash(b->host_base, b->total) == b->hash);
-            continue;
-        }
-        for (size_t at = 0; at < b->total; ++at) {
-            if (at == b->before) at += b->bytes;
-            if ((uint8_t)b->host_base[at] != T_POISON) {
-                CHECK_EQ((uint8_t)b->host_base[at], T_POISON, (int64_t)at - (int64_t)b->before);
-                break;
-            }
-        }
+/* Where `needle` begins in a line as a name of its own, for time n from 0; null: seldomer. */
+T_FN const char *t_nth(const char *line, const char *needle, int n) {
+    const char *at = line;
+    for (; (at = strstr(at, needle)) != NULL; ++at) {
+        const char before = at == line ? ' ' : at[-1];
+        if (before == '_' || (before >= 'a' && before <= 'z')) continue;
+        if (n-- == 0) return at;
+    }
+    return NULL;
+}
+
+/* What a buffer is called where it was made: "w->tokens" of "w->tokens = t_in(". Without the
+   source, or where it is not assigned there, how it was made: "t_in". */
+T_FN void t_name_of(const t_buf *b, char *name, size_t size) {
+    const t_site *s = &b->site;
+    char line[512], before[512] = "", call[64];
+    int nth = 0, same = 0;
+    const char *at = NULL, *from;
+    FILE *f = s->file ? fopen(s->file, "r") : NULL;
+    snprintf(name, size, "%s", s->file ? s->maker : "buffer");
+    if (!f) return;
+    snprintf(call, sizeof call, "%s(", s->maker);
+    for (int i = 0; i < s->line; ++i) {
+        if (i) memcpy(before, line, sizeof before);
+        if (!fgets(line, sizeof line, f)) break;
+    }
+    fclose(f);
+    for (int i = 0; i < t_num_buffers && t_buffers[i].host_base != b->host_base; ++i)
+        nth += t_buffers[i].site.line == s->line && !strcmp(t_buffers[i].site.maker, s->maker) &&
+               !strcmp(t_buffers[i].site.file, s->file);
+    while (t_nth(line, call, same)) ++same;
+    if (same) at = t_nth(line, call, nth % same);
+    if (!at) return;
+    for (int of_line = 0; of_line < 2; ++of_line) { /* what is assigned to may end the line above */
+        const char *start = of_line ? before : line;
+        if (of_line) at = before + strlen(before);
+        while (at > start && strchr(" =\n", at[-1])) --at;
+        for (from = at; from > start && !strchr(" ,;({*&", from[-1]); --from) continue;
+        if (from == at) continue;
+        snprintf(name, size, "%.*s", (int)(at - from), from);
+        return;
     }
 }
 
+/* The number of an element in a failure: of bytes as they are, else decimal and in bits. */
+T_FN void t_print_element(char *text, size_t size, const char *data, size_t unit) {
+    int32_t word = 0;
+    int64_t wide = 0;
+    uint16_t half = 0;
+    memcpy(&half, data, unit == 2 ? 2 : 0), memcpy(&word, data, unit == 4 ? 4 : 0);
+    memcpy(&wide, data, unit == 8 ? 8 : 0);
+    if (unit == 8)
+        snprintf(text, size, "%lld (0x%016llx)", (long long)wide, (unsigned long long)wide);
+    else if (unit == 4)
+        snprintf(text, size, "%ld (0x%08lx)", (long)word, (unsigned long)(uint32_t)word);
+    else if (unit == 2)
+        snprintf(text, size, "0x%04x", half);
+    else
+        snprintf(text, size, "0x%02x", (uint8_t)data[0]);
+}
+
+/* "WHOSE NAME (made at FILE:LINE)": the same for all buffers of a call. */
+T_FN void t_label(const t_buf *b, const char *whose, char *label, size_t size, char name[64]) {
+    t_name_of(b, name, 64);
+    snprintf(label, size, "%s %s (made at %s:%d)", whose, name,
+             b->site.file ? b->site.file : "an unknown line", b->site.line);
+}
+
+/* Byte `at`, from element 0 on, is not as it was: it is outside of what was asked for. */
+T_FN void t_fail_outside(const t_buf *b, int64_t at, char is, char should, const char *whose,
+                         const char *file, int line) {
+    char label[128], name[64], detail[256];
+    t_label(b, whose, label, sizeof label, name);
+    snprintf(detail, sizeof detail, "byte %lld is 0x%02x, not 0x%02x, and %s has bytes 0 to %lld",
+             (long long)at, (uint8_t)is, (uint8_t)should, name, (long long)b->bytes - 1);
+    t_fail(file, line, label, detail);
+}
+
+/* The only way in which bytes are compared. What they are called is `text`, or, where the buffer b
+   is known, its name after `whose`. */
+T_FN int t_check_bytes(const char *actual, const char *expected, size_t bytes, const t_buf *b,
+                       const char *whose, const char *text, const char *file, int line) {
+    const int inside = b && actual >= b->host && actual < b->host + b->bytes;
+    const size_t start = inside ? (size_t)(actual - b->host) : 0; /* rows of a buffer count on */
+    size_t unit = b && b->site.file ? (size_t)b->site.unit : 1, first = 0;
+    char label[128], name[64], is[40], should[40], detail[256];
+    long bad = 0;
+    t.checks += 1;
+    if (bytes == 0 || memcmp(actual, expected, bytes) == 0) return 1;
+    if (bytes % unit || start % unit) unit = 1;
+    for (size_t at = 0; at < bytes; at += unit)
+        if (memcmp(actual + at, expected + at, unit) != 0 && bad++ == 0) first = at;
+    snprintf(name, sizeof name, "it");
+    snprintf(label, sizeof label, "%s", text);
+    if (b) t_label(b, whose, label, sizeof label, name);
+    t_print_element(is, sizeof is, actual + first, unit);
+    t_print_element(should, sizeof should, expected + first, unit);
+    snprintf(detail, sizeof detail, "%s[%lld] is %s, not %s; %ld of %lld %s differ", name,
+             (long long)((start + first) / unit), is, should, bad, (long long)(bytes / unit),
+             unit == 1 ? "bytes" : "elements");
+    t_fail(file, line, label, detail);
+    return 0;
+}
+
+/* The buffer whose bytes on the host begin there or before, or null. */
+T_FN const t_buf *t_buffer_at(const void *host) {
+    for (const t_buf *b = t_buffers; b < t_buffers + t_num_buffers; ++b)
+        if ((const char *)host >= b->host && (const char *)host < b->host + b->bytes) return b;
+    return NULL;
+}
+
+/* `bytes` bytes from `actual` on, in a buffer or anything else, are as expected. */
+#define CHECK_BYTES(actual, expected, bytes)                                                       \
+    t_check_bytes((const char *)(actual), (const char *)(expected), (size_t)(bytes),               \
+                  t_buffer_at(actual), "not as expected:", #actual, __FILE__, __LINE__)
+
+/* Of what is around a buffer's elements, the first byte that is not as expected; null: poison. */
+T_FN void t_check_around(const t_buf *b, const char *actual, const char *expected,
+                         const char *whose, const char *file, int line) {
+    for (size_t at = 0; at < b->total; ++at) {
+        char should = (char)T_POISON;
+        if (at == b->before) at += b->bytes;
+        if (at == b->total) return;
+        if (expected) should = expected[at];
+        if (actual[at] == should) continue;
+        t_fail_outside(b, (int64_t)at - (int64_t)b->before, actual[at], should, whose, file, line);
+        return;
+    }
+}
+
+/* The host side after the reference ran: inputs unchanged, guards whole. */
+T_FN void t_check_host_at(const char *file, int line) {
+    for (int i = 0; i < t_num_buffers; ++i) {
+        const t_buf *b = &t_buffers[i];
+        char label[128], name[64];
+        if (b->is_output) {
+            t_check_around(b, b->host_base, NULL, "the reference, around", file, line);
+            continue;
+        }
+        t.checks += 1;
+        if (t_hash(b->host_base, b->total) == b->hash) continue;
+        t_label(b, "the reference changed its input", label, sizeof label, name);
+        t_fail(file, line, label, "");
+    }
+}
+#define t_check_host() t_check_host_at(__FILE__, __LINE__)
+
 /* Both sides of every buffer, inputs, outputs, gaps and guards, have the same bytes. */
-T_FN void t_check_device(void) {
+T_FN void t_check_device_at(const char *file, int line) {
 #if T_DEVICE
-    static char chunk[1 << 20];
-    const size_t most = sizeof chunk;
+    static char few[1 << 16];
     T_CUDA(cudaDeviceSynchronize());
     for (int i = 0; i < t_num_buffers; ++i) {
         const t_buf *b = &t_buffers[i];
-        for (size_t at = 0; at < b->total && !b->is_private; at += most) {
-            size_t bytes = b->total - at < most ? b->total - at : most, first = 0;
-            T_CUDA(cudaMemcpy(chunk, b->device_base + at, bytes, cudaMemcpyDeviceToHost));
-            if (CHECK(memcmp(chunk, b->host_base + at, bytes) == 0)) continue;
-            while (chunk[first] == b->host_base[at + first]) ++first;
-            printf("     %s %d of %lld bytes: byte %lld is %02x on the device, %02x on the host\n",
-                   b->is_output ? "output" : "input", i, (long long)b->bytes,
-                   (long long)(at + first) - (long long)b->before, (uint8_t)chunk[first],
-                   (uint8_t)b->host_base[at + first]);
-            break;
-        }
+        char *seen = few;
+        if (b->is_private) continue;
+        if (b->total > sizeof few) seen = (char *)malloc(b->total);
+        if (!seen) t_die(file, line, "t_check_device", "no memory");
+        T_CUDA(cudaMemcpy(seen, b->device_base, b->total, cudaMemcpyDeviceToHost));
+        t_check_bytes(seen + b->before, b->host, b->bytes, b,
+                      b->is_output ? "device, not reference: output" : "device: changed input", "",
+                      file, line);
+        t_check_around(b, seen, b->host_base, "device, around", file, line);
+        if (seen != few) free(seen);
     }
+#else
+    (void)file, (void)line;
 #endif
 }
+#define t_check_device() t_check_device_at(__FILE__, __LINE__)
 
 /* ------------------------------------------------------------------------------------ streams */
 
@@ -441,6 +658,7 @@ T_FN int t_main(int argc, char **argv, const t_group *groups, int num_groups) {
         t_close_case();
     }
     if (list) return 0;
+    t_print_counts();
     if (t.at_end) t.at_end();
     if (t.passed + t.failed + t.skipped == 0) {
         printf("FAIL: no case ran\n");
