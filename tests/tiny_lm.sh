@@ -66,6 +66,33 @@ if ${CC:-gcc} -march=native -E -x c /dev/null >/dev/null 2>&1; then
 else
     skip native "${CC:-gcc} has no -march=native"
 fi
+# The C backend chooses the width of its vectors when it runs; other compilers have none.
+for lanes in 4 8; do
+    runs "lanes-$lanes" "$all32" env TINY_LM_LANES=$lanes "$out/tiny_lm" --backend cpu --tokens 24 &&
+        equals "lanes-$lanes" g1-b1
+done
+if ${CC:-gcc} -O2 $flags -DTINY_LM_PLAIN $sources -lm -o "$out/tiny_lm_plain"; then
+    runs plain "$all32" "$out/tiny_lm_plain" --backend cpu --tokens 24 && equals plain g1-b1
+else
+    fail "it does not compile without vectors"
+fi
+# A fused multiply-add would be other bits: the program must see it, in the width that it runs.
+if ${CC:-gcc} -mfma -E -x c /dev/null >/dev/null 2>&1 && grep -qw fma /proc/cpuinfo 2>/dev/null; then
+    if ${CC:-gcc} -O2 -std=gnu99 -mfma -ffp-contract=fast -I. $sources -lm -o "$out/tiny_lm_fused"; then
+        for lanes in 4 8 16; do
+            refuses 2 "fused multiply-add" env TINY_LM_LANES=$lanes "$out/tiny_lm_fused" --backend cpu
+        done
+    else
+        fail "it does not compile with -mfma"
+    fi
+else
+    skip fused "no fused multiply-add here"
+fi
+# It says why where speculation does not pay: drafts that nobody accepts.
+if "$out/tiny_lm" --backend cpu --tokens 24 --rule coupled --temperature 1 --drafter random --gamma 8 |
+    grep -q '^it does not pay .* a step costs'; then pass; else
+    fail "it does not say why speculation does not pay"
+fi
 passes="the law of plain sampling: pass"
 tiny_lm=$out/tiny_lm
 if ${CC:-gcc} -O2 -g -fsanitize=address,undefined -fno-sanitize-recover=all $flags $sources -lm \

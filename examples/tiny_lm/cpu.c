@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT-0
  *
- * cpu.c - the C backend of tiny_lm. One thread; every loop over outputs is innermost, so that the
- * compiler can vectorise it without touching the order of a sum.
+ * cpu.c - the C backend of tiny_lm. One thread; every loop over outputs is innermost, so that
+ * vectors do not touch the order of a sum. The forward pass is compiled for several widths of them
+ * (cpu_pass.h), and the widest that the machine has is chosen at run time.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "lm.h"
@@ -20,7 +21,7 @@
 
 typedef struct cpu_model {
     lm_dims dims;
-    const float *weights;
+    const float *weights; /* as in lm_view and lm_layer, but matrices are as width.store has them */
     lm_kv kv;
     float *kept;  /* [batch * (gamma + 1)][vocab] logits that verification asks for */
     float *spare; /* what a cache is copied to, if the layout says so; then the two change places */
@@ -28,7 +29,19 @@ typedef struct cpu_model {
 
 enum { MAX_BLOCKS = 128 };
 
-typedef struct cpu_state {
+typedef struct cpu_state cpu_state;
+
+/* The forward pass for one width of vectors. */
+typedef struct cpu_width {
+    /* All layers for all rows, from s->x; s->logits of all but the first num_silent. */
+    void (*pass)(const cpu_state *s, const cpu_model *m, const lm_row *rows, int32_t num_rows,
+                 int32_t num_silent);
+    void (*store)(float *to, const float *from, int32_t size_in, int32_t size_out); /* a matrix */
+    int (*fuses)(void);
+} cpu_width;
+
+struct cpu_state {
+    cpu_width width;
     lm_limits limits;
     lm_sampling sampling;
     lm_cache cache;
@@ -37,7 +50,8 @@ typedef struct cpu_state {
 
     /* activations, [max_rows][...] */
     float *x, *normed, *qkv, *attended, *hidden, *gated, *logits;
-    float *scores;                  /* [max_seq] */
+    float *scores;                  /* [ABREAST_ROWS][max_seq] */
+    float *q_rows;                  /* [d_model][ABREAST_ROWS]: rows of a head's q */
     const float **seen_k, **seen_v; /* [max_seq] KV rows that a row sees, by position */
 
     /* sampling; one scratch memory, as the kit's launches come one after the other */
@@ -57,7 +71,7 @@ typedef struct cpu_state {
 
     void *blocks[MAX_BLOCKS]; /* all of the above, to free */
     int num_blocks, out_of_memory;
-} cpu_state;
+};
 
 static size_t times(int32_t a, int32_t b) { return (size_t)a * (size_t)b; }
 
@@ -73,58 +87,22 @@ static int check(lm_backend *backend, int status) {
 
 /* ---- forward pass --------------------------------------------------------------------------- */
 
-/* Sizes of a model are multiples of 32, so columns need no remainder. */
-enum { TILE_ROWS = 4, TILE_COLUMNS = 32 };
+/* Rows of a tile of outputs; columns of a row alone. Sizes of a model are multiples of ALONE, so
+ * there is no remainder. */
+enum { TILE_ROWS = 6, ALONE = 32 };
 
-/* num_rows x TILE_COLUMNS outputs: sums in registers, ascending k. num_rows is a constant in every
- * caller, so the loops unroll. */
-static inline void matmul_tile(float *y, const float *residual, const float *x, const float *w,
-                               int num_rows, int32_t size_in, int32_t size_out) {
-    float sum[TILE_ROWS][TILE_COLUMNS] = {{0}};
-    for (int32_t k = 0; k < size_in; k++)
-        for (int r = 0; r < num_rows; r++)
-            for (int c = 0; c < TILE_COLUMNS; c++)
-                sum[r][c] = lm_mac(sum[r][c], x[times(r, size_in) + (size_t)k],
-                                   w[times(k, size_out) + (size_t)c]);
-    for (int r = 0; r < num_rows; r++)
-        for (int c = 0; c < TILE_COLUMNS; c++) {
-            size_t at = times(r, size_out) + (size_t)c;
-            y[at] = residual ? lm_add(residual[at], sum[r][c]) : sum[r][c];
-        }
-}
+/* How many rows of a tile's weights are asked for before they are needed, floats of a cache line:
+ * they come from far away, and the sums of several rows keep the machine too busy to look ahead. */
+enum { AHEAD = 64, LINE = 16 };
 
-/* y[r] = x[r] w (+ residual[r], which may be y). */
-static void matmul(float *y, const float *residual, const float *x, const float *w,
-                   int32_t num_rows, int32_t size_in, int32_t size_out) {
-    for (int32_t c = 0; c < size_out; c += TILE_COLUMNS) {
-        int32_t r = 0;
-        for (; r + TILE_ROWS <= num_rows; r += TILE_ROWS) {
-            size_t at = times(r, size_out) + (size_t)c;
-            matmul_tile(y + at, residual ? residual + at : NULL, x + times(r, size_in), w + c,
-                        TILE_ROWS, size_in, size_out);
-        }
-        for (; r < num_rows; r++) {
-            size_t at = times(r, size_out) + (size_t)c;
-            matmul_tile(y + at, residual ? residual + at : NULL, x + times(r, size_in), w + c, 1,
-                        size_in, size_out);
-        }
-    }
-}
+/* Rows and positions that attention goes through side by side. */
+enum { ABREAST = 8, ABREAST_ROWS = 8 };
 
 static float halving_tree(float partial[LM_LANES]) {
     for (int half = LM_LANES / 2; half > 0; half /= 2)
         for (int lane = 0; lane < half; lane++)
             partial[lane] = lm_add(partial[lane], partial[lane + half]);
     return partial[0];
-}
-
-static void rms_norm(float *out, const float *x, const float *weight, int32_t size) {
-    float partial[LM_LANES] = {0}, scale;
-    for (int32_t i = 0; i < size; i += LM_LANES) /* size is a multiple of LM_LANES */
-        for (int lane = 0; lane < LM_LANES; lane++)
-            partial[lane] = lm_mac(partial[lane], x[i + lane], x[i + lane]);
-    scale = lm_rms_scale(halving_tree(partial), size);
-    for (int32_t i = 0; i < size; i++) out[i] = lm_mul(lm_mul(x[i], scale), weight[i]);
 }
 
 /* Where the KV row of a column is: in the cache, or in the verify scratch. */
@@ -157,70 +135,77 @@ static void rotate_and_store(const cpu_state *s, const cpu_model *m, int32_t lay
     memcpy(kv_row(s, m, 2 * layer + 1, row, row->column), qkv + 2 * d, (size_t)d * sizeof(float));
 }
 
-/* The KV rows that a row may see, in the order of the text. Returns how many. */
+/* The KV rows that a row may see, in the order of the text. Returns how many. Columns of a page are
+ * one behind the other, and so are those of the scratch. */
 static int32_t look_back(const cpu_state *s, const cpu_model *m, int32_t layer, const lm_row *row) {
-    int32_t num_pos = 0;
+    const int32_t size = s->cache.layout.page_size;
+    const float *k = NULL, *v = NULL;
+    int32_t num_pos = 0, behind = 0; /* columns that follow in the same page */
     for (int32_t column = 0; column <= row->column; column++) {
         const int32_t pos = lm_position(s->cache, row->slot, column);
+        if (behind > 0 && column != row->scratch_from) {
+            k += m->dims.d_model, v += m->dims.d_model, behind--;
+        } else {
+            k = kv_row(s, m, 2 * layer, row, column);
+            v = kv_row(s, m, 2 * layer + 1, row, column);
+            behind = (column < row->scratch_from ? size - column % size : INT32_MAX) - 1;
+        }
         if (pos < 0) continue;
-        s->seen_k[pos] = kv_row(s, m, 2 * layer, row, column);
-        s->seen_v[pos] = kv_row(s, m, 2 * layer + 1, row, column);
+        s->seen_k[pos] = k;
+        s->seen_v[pos] = v;
         num_pos = pos + 1;
     }
     return num_pos;
 }
 
-static void attend(const cpu_state *s, const cpu_model *m, int32_t layer, const lm_row *row,
-                   const float *q, float *out) {
-    const int32_t head_dim = m->dims.d_model / m->dims.num_heads;
-    const int32_t num_pos = look_back(s, m, layer, row);
-    const float scale = lm_div(1.0f, lm_sqrt((float)head_dim));
-    for (int32_t first = 0; first < m->dims.d_model; first += head_dim) {
-        float partial[LM_LANES] = {0}, top = -INFINITY, inverse;
-        for (int32_t pos = 0; pos < num_pos; pos++) {
-            const float *k = s->seen_k[pos] + first;
-            float sum = 0;
-            for (int32_t i = 0; i < head_dim; i++) sum = lm_mac(sum, q[first + i], k[i]);
-            s->scores[pos] = lm_mul(sum, scale);
-            if (s->scores[pos] > top) top = s->scores[pos];
-        }
-        for (int32_t pos = 0; pos < num_pos; pos++)
-            s->scores[pos] = lm_exp(lm_add(s->scores[pos], -top));
-        for (int32_t pos = 0; pos < num_pos; pos++)
-            partial[pos % LM_LANES] = lm_add(partial[pos % LM_LANES], s->scores[pos]);
-        inverse = lm_div(1.0f, halving_tree(partial));
-        for (int32_t i = 0; i < head_dim; i++) out[first + i] = 0;
-        for (int32_t pos = 0; pos < num_pos; pos++) {
-            const float *v = s->seen_v[pos] + first;
-            for (int32_t i = 0; i < head_dim; i++)
-                out[first + i] = lm_mac(out[first + i], s->scores[pos], v[i]);
-        }
-        for (int32_t i = 0; i < head_dim; i++) out[first + i] = lm_mul(out[first + i], inverse);
-    }
+/* How many of these rows, up to ABREAST_ROWS, see the KV rows of one sequence. */
+static int32_t rows_of_one(const lm_row *rows, int32_t num_rows) {
+    int32_t num = 1;
+    while (num < num_rows && num < ABREAST_ROWS && rows[num].slot == rows[0].slot &&
+           rows[num].seq == rows[0].seq && rows[num].scratch_from == rows[0].scratch_from &&
+           rows[num].column > rows[num - 1].column)
+        ++num;
+    return num;
 }
 
-static void layer_forward(const cpu_state *s, const cpu_model *m, int32_t index, const lm_row *rows,
-                          int32_t num_rows) {
-    const int32_t d = m->dims.d_model, ff = m->dims.d_ff;
-    const lm_layer layer = lm_layer_of(&m->dims, m->weights, index);
-    for (int32_t r = 0; r < num_rows; r++)
-        rms_norm(s->normed + times(r, d), s->x + times(r, d), layer.attn_norm, d);
-    matmul(s->qkv, NULL, s->normed, layer.wqkv, num_rows, d, 3 * d);
-    for (int32_t r = 0; r < num_rows; r++)
-        rotate_and_store(s, m, index, rows + r, s->qkv + times(r, 3 * d));
-    for (int32_t r = 0; r < num_rows; r++)
-        attend(s, m, index, rows + r, s->qkv + times(r, 3 * d), s->attended + times(r, d));
-    matmul(s->x, s->x, s->attended, layer.wo, num_rows, d, d);
+/* Vectors as gcc and clang know them; TINY_LM_PLAIN: without, as for any other compiler. */
+#if defined(__GNUC__) && !defined(TINY_LM_PLAIN)
+#define HAS_VECTORS 1
+#define INLINED     static inline __attribute__((always_inline))
+#else
+#define INLINED static inline
+#endif
 
-    for (int32_t r = 0; r < num_rows; r++)
-        rms_norm(s->normed + times(r, d), s->x + times(r, d), layer.ffn_norm, d);
-    matmul(s->hidden, NULL, s->normed, layer.w_gate_up, num_rows, d, 2 * ff);
-    for (int32_t r = 0; r < num_rows; r++)
-        for (int32_t i = 0; i < ff; i++)
-            s->gated[times(r, ff) + (size_t)i] =
-                lm_swiglu(s->hidden[times(r, 2 * ff) + (size_t)i],
-                          s->hidden[times(r, 2 * ff) + (size_t)(ff + i)]);
-    matmul(s->x, s->x, s->gated, layer.w_down, num_rows, ff, d);
+#define NAME(function) function##_4
+#define LANES          4
+#define TARGET
+#include "cpu_pass.h"
+
+#if defined(HAS_VECTORS) && (defined(__x86_64__) || defined(__i386__))
+#define NAME(function) function##_8
+#define LANES          8
+#define TARGET         __attribute__((target("avx2")))
+#include "cpu_pass.h"
+
+#define NAME(function) function##_16
+#define LANES          16
+#define TARGET         __attribute__((target("avx512f")))
+#include "cpu_pass.h"
+#define HAS_WIDTH(lanes)                                                                           \
+    ((lanes) == 16 ? __builtin_cpu_supports("avx512f") : __builtin_cpu_supports("avx2"))
+#endif
+
+/* The widest vectors of this machine; TINY_LM_LANES in the environment: not wider than that. */
+static cpu_width widest(void) {
+    const cpu_width narrow = {pass_4, store_4, fuses_4};
+#if defined(HAS_WIDTH)
+    const cpu_width avx2 = {pass_8, store_8, fuses_8}, avx512 = {pass_16, store_16, fuses_16};
+    const char *wanted = getenv("TINY_LM_LANES");
+    const long most = wanted ? strtol(wanted, NULL, 10) : 16;
+    if (most >= 16 && HAS_WIDTH(16)) return avx512;
+    if (most >= 8 && HAS_WIDTH(8)) return avx2;
+#endif
+    return narrow;
 }
 
 /* The lowest id among the largest logits; NaN is never larger. All NaN: -1, no token. */
@@ -311,11 +296,8 @@ static int cpu_forward(lm_backend *backend, int which, const lm_row *rows, int32
         if (token < 0 || token >= vocab) token = 0; /* an argmax over NaN: the draft is rejected */
         memcpy(s->x + times(r, d), view.tok_emb + times(token, d), (size_t)d * sizeof(float));
     }
-    for (int32_t l = 0; l < m->dims.num_layers; l++) layer_forward(s, m, l, rows, num_rows);
+    s->width.pass(s, m, rows, num_rows, num_silent);
     rows += num_silent, num_rows -= num_silent;
-    for (int32_t r = 0; r < num_rows; r++)
-        rms_norm(s->normed + times(r, d), s->x + times(num_silent + r, d), view.final_norm, d);
-    matmul(s->logits, NULL, s->normed, view.head, num_rows, d, vocab);
     for (int32_t r = 0; r < num_rows; r++) {
         const float *logits = s->logits + times(r, vocab);
         if (pick.method == LM_PICK_LARGEST) s->cache.board[rows[r].pick_at] = argmax(logits, vocab);
@@ -695,16 +677,37 @@ static void allocate_activations(cpu_state *s) {
     s->hidden = floats(s, rows * 2 * ff);
     s->gated = floats(s, rows * ff);
     s->logits = floats(s, rows * (size_t)a->vocab);
-    s->scores = floats(s, (size_t)s->limits.max_seq);
+    s->scores = floats(s, times(ABREAST_ROWS, s->limits.max_seq));
+    s->q_rows = floats(s, d * ABREAST_ROWS);
     s->seen_k = (const float **)zeroed(s, (size_t)s->limits.max_seq, sizeof(float *));
     s->seen_v = (const float **)zeroed(s, (size_t)s->limits.max_seq, sizeof(float *));
+}
+
+/* A copy of the weights, matrices as this width of vectors wants them. */
+static const float *tile_weights(cpu_state *s, const lm_model *model) {
+    const lm_dims *m = &model->dims;
+    const int32_t d = m->d_model, ff = m->d_ff;
+    float *const to = floats(s, model->num_weights);
+    const float *const from = model->weights;
+    const lm_view view = lm_view_of(m, from);
+    if (!to) return NULL;
+    memcpy(to, from, model->num_weights * sizeof(float));
+    s->width.store(to + (view.head - from), view.head, d, m->vocab);
+    for (int32_t l = 0; l < m->num_layers; l++) {
+        const lm_layer layer = lm_layer_of(m, from, l);
+        s->width.store(to + (layer.wqkv - from), layer.wqkv, d, 3 * d);
+        s->width.store(to + (layer.wo - from), layer.wo, d, d);
+        s->width.store(to + (layer.w_gate_up - from), layer.w_gate_up, d, 2 * ff);
+        s->width.store(to + (layer.w_down - from), layer.w_down, ff, d);
+    }
+    return to;
 }
 
 static void allocate_models(cpu_state *s, const lm_model models[LM_NUM_MODELS]) {
     for (int which = 0; which < LM_NUM_MODELS; which++) {
         cpu_model *m = &s->models[which];
         m->dims = models[which].dims;
-        m->weights = models[which].weights;
+        m->weights = tile_weights(s, &models[which]);
         m->kv.num_planes = 2 * m->dims.num_layers;
         m->kv.d_model = m->dims.d_model;
         m->kv.data = floats(s, cache_size(s, m));
@@ -790,20 +793,14 @@ static int commit_text(lm_backend *backend, int32_t num_rows) {
 
 /* ---- open ----------------------------------------------------------------------------------- */
 
-/* Did the compiler fuse lm_mac's multiply and add? The two roundings cancel here, one does not. */
-static int fuses_multiply_add(void) {
-    volatile float factor = 1.0f + 1.0f / 4096.0f;
-    volatile float product = factor * factor;
-    return lm_mac(-product, factor, factor) != 0;
-}
-
 static int cpu_open(lm_backend *backend, const lm_model models[LM_NUM_MODELS],
                     const lm_limits *limits, const lm_sampling *sampling) {
     cpu_state *s = (cpu_state *)calloc(1, sizeof *s);
     int status;
     if (!s) return fail(backend, "out of memory");
     backend->state = s;
-    if (fuses_multiply_add()) {
+    s->width = widest();
+    if (s->width.fuses()) {
         cpu_close(backend);
         return fail(backend, "built with fused multiply-add: compile with -ffp-contract=off");
     }

@@ -3,7 +3,8 @@
  * lm.h - the parts of tiny_lm: a model file, a backend that runs it, an engine that decodes.
  *
  *   model.c     loads a model: checks the file, decodes fp16, lays the weights out for the backends
- *   cpu.c       backend in plain C, verification and cache by specverify_ref.h
+ *   cpu.c       backend in plain C, verification and cache by specverify_ref.h; its forward pass,
+ *               for each width of vectors, is cpu_pass.h
  *   gpu.cu      backend in CUDA, verification and cache by specverify.cuh
  *   lm_cache.h  what both tell the kit about their caches; lm_filters.h: about filters;
  *               lm_emitted.h: what they want to know of tokens

@@ -626,6 +626,18 @@ static void print_filters(const lm_filters *f) {
     if (f->given) putchar('\n');
 }
 
+/* Why speculation is slower than plain decoding here, if it is. */
+static void print_why(const engine *e, double steps_time, double tokens, double target_cost) {
+    const double plain = per_pass(e, PLAIN);
+    const double cost = plain > 0 ? steps_time / (double)e->steps / plain : 0;
+    if (cost <= tokens) return;
+    printf(
+        "it does not pay   a step costs %.2f plain passes and brings %.2f tokens a sequence: %s\n",
+        cost, tokens,
+        target_cost > tokens ? "more rows a pass take as much longer"
+                             : "the target's passes alone would pay, drafts and the rest do not");
+}
+
 static void print_report(engine *e, uint64_t kv) {
     int64_t histogram[MAX_GAMMA + 1], totals[SPECV_STAT_COUNT];
     const double steps_time = e->seconds[DRAFT] + e->seconds[TARGET] + e->seconds[VERIFY] +
@@ -673,6 +685,8 @@ static void print_report(engine *e, uint64_t kv) {
     printf("%-18s%.2f measured on backend %s: plain %.3f s, speculative %.3f s\n",
            e->limits.budget ? "speed-up" : "", steps_time > 0 ? e->seconds[PLAIN] / steps_time : 0,
            e->backend.name, e->seconds[PLAIN], steps_time);
+    if (e->seconds[PLAIN] > 0 && e->seconds[PLAIN] < steps_time)
+        print_why(e, steps_time, specv_block_efficiency(totals), target_cost);
     printf("target's KV       fingerprint %016llx\n\n", (unsigned long long)kv);
 }
 

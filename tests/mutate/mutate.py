@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Changes specverify.cuh in one place at a time and sees whether a test notices.
 
-    python3 tests/mutate/mutate.py                  every mutant: most of an hour on two cores
+    python3 tests/mutate/mutate.py                  every mutant: hours on two cores
+    python3 tests/mutate/mutate.py --sample 20      some of them, chosen at random
     python3 tests/mutate/mutate.py --only barrier   barriers, fences and lane masks alone
     python3 tests/mutate/mutate.py --list           what would be tried
     python3 tests/mutate/mutate.py --line-range 700:800 --verbose
@@ -15,6 +16,9 @@ the run.  Kinds of mutants: see mutants.py, or --help.
 Most mutants touch device code only.  For these, nvcc makes the PTX of the header's kernels alone, and
 the test binaries built from the unchanged header run it (PTXRUN_PTX) instead of their own: a third of
 the time of a whole build, once for all programs.
+
+Every phase says how far it is and how long the rest will take.  --tests verify,pack builds and runs
+these programs alone, and is what to use while writing one of them.
 """
 import argparse
 import csv
@@ -73,6 +77,47 @@ def kill(process):
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
         pass  # it has just ended by itself
+
+
+class Progress:
+    """How far a phase is, with the seconds that it took and those that are left if the rest is like
+    it: on a terminal one line that is written anew, in a log a line now and then."""
+
+    EVERY = 30  # seconds between two lines of a log
+
+    def __init__(self, what, total):
+        self.what, self.total, self.done = what, total, 0
+        self.begin = self.said = time.monotonic()
+        self.rewrites = sys.stderr.isatty()
+        self.say('')
+
+    def say(self, note):
+        now = time.monotonic()
+        spent = now - self.begin
+        left = ', about %s to go' % duration(spent / self.done * (self.total - self.done)) \
+            if 0 < self.done < self.total else ''
+        line = '%s: %d of %d, %s%s%s' % (self.what, self.done, self.total, duration(spent), left,
+                                         note and '; ' + note)
+        if self.rewrites:
+            print('\r\033[K' + line, end='\n' if self.done == self.total else '', file=sys.stderr,
+                  flush=True)
+        elif self.done in (0, self.total) or now - self.said >= self.EVERY:
+            self.said = now
+            print(line, flush=True)
+
+    def step(self, note=''):
+        self.done += 1
+        self.say(note)
+
+    def print(self, text):
+        """A line of output, not through the one that is written anew."""
+        if self.rewrites:
+            print('\r\033[K', end='', file=sys.stderr, flush=True)
+        print(text, flush=True)
+
+
+def duration(seconds):
+    return '%d s' % seconds if seconds < 120 else '%d min' % (seconds / 60 + 0.5)
 
 
 class Toolchain:
@@ -377,31 +422,41 @@ def prepare_groups(tools, options, header, folder):
     for place, text in ((original, header), (broken, '#error this header is the one in use\n')):
         place.mkdir()
         place_header(place, text)
-    groups = []
-    for program in (Program(source, original) for source in sources):
-        groups += program.prepare(tools, original)
-        if tools.ptx(program.source, broken, broken / 'none.ptx')[0]:
-            sys.exit('%s does not take %s from the include path' % (program.name, HEADER))
-    if not groups:
+    if not sources:
         sys.exit('no test program in tests/*.cu')
+
+    def prepare(program):
+        found = program.prepare(tools, original)
+        if tools.ptx(program.source, broken, broken / (program.name + '.ptx'))[0]:
+            raise SystemExit('%s does not take %s from the include path' % (program.name, HEADER))
+        return found
+
+    groups = []
     with ThreadPoolExecutor(options.jobs) as pool:
+        progress = Progress('programs built', len(sources))
+        for found in pool.map(prepare, [Program(source, original) for source in sources]):
+            groups += found
+            progress.step()
+        progress = Progress('groups run without a mutant', len(groups))
         for trouble in pool.map(lambda g: g.measure(tools, original), groups):
             if trouble:
                 sys.exit(trouble)
+            progress.step()
     return groups
 
 
 def try_all(judge, chosen, options):
-    verdicts = []
+    verdicts, counts = [], Counter()
+    progress = Progress('mutants', len(chosen))
     with ThreadPoolExecutor(options.jobs) as pool:
         results = pool.map(judge.judge, range(len(chosen)), chosen)
-        for number, (mutant, (verdict, why)) in enumerate(zip(chosen, results), 1):
+        for mutant, (verdict, why) in zip(chosen, results):
             verdicts.append((mutant, verdict, why))
+            counts[verdict] += 1
             if options.verbose:
-                print('%-9s %s%s' % (verdict, describe(mutant), '\n    ' + why if why else ''))
-            elif number % 100 == 0:
-                print('%d of %d tried' % (number, len(chosen)))
-            sys.stdout.flush()
+                progress.print('%-9s %s%s' % (verdict, describe(mutant),
+                                              '\n    ' + why if why else ''))
+            progress.step('%d killed, %d survived' % (counts[KILLED], counts[SURVIVED]))
     return verdicts
 
 
