@@ -3,6 +3,9 @@
 # these keeps one core busy), and adds up their last lines "N passed, N failed, N skipped". A family
 # that does not end with such a line counts as one failure.
 # Logs: $BUILD/logs/FAMILY.log (build). A family is a line of the table below.
+# While they run, a line says which, for how long and how far: on a terminal one that is written
+# anew, in a log one a minute. How long they take is said before: what they took here last time
+# ($BUILD/logs/FAMILY.seconds), or what the table has of two cores that did nothing else.
 cd "$(dirname "$0")/.." || exit 2
 export BUILD=${BUILD:-build}
 mkdir -p "$BUILD/logs" || exit 2
@@ -27,12 +30,65 @@ command_of() {
   esac
 }
 
+# Seconds of a family, two cores, if it never ran here. What keeps one core busy says so by its place
+# in a group, ONE+OTHER.
+expected_of() {
+  local log=$BUILD/logs/$1.seconds
+  if [ -z "${TESTS:-}${QUICK:-}" ] && [ -s "$log" ]; then cat "$log"; return; fi
+  [ -z "${TESTS:-}" ] || { echo 0; return; } # a choice of programs: who knows
+  case $1 in
+    units) [ -n "${QUICK:-}" ] && echo 240 || echo 480 ;;
+    compile) echo 600 ;;
+    compile_quick | tiny_lm) echo 150 ;;
+    compile_rest) echo 480 ;;
+    tiny_lm_gpu | ptxrun | planted | examples) echo 90 ;;
+    broken | cycles) echo 240 ;;
+    bench) echo 60 ;;
+    *) echo 10 ;;
+  esac
+}
+about() { # seconds
+  if [ "$1" -lt 100 ]; then echo "$1 s"; else echo "$((($1 + 30) / 60)) min"; fi
+}
+
 skip() { printf 'skipped %s: no %s\n0 passed, 0 failed, 1 skipped\n' "$1" "$2"; }
 
 run() { # family: its log, and its exit status and seconds beside it
   local log=$BUILD/logs/$1.log start=$SECONDS
   $(command_of "$1") > "$log" 2>&1
   echo "$? $((SECONDS - start))" > "$log.status"
+  [ -n "${TESTS:-}${QUICK:-}" ] || echo "$((SECONDS - start))" > "$BUILD/logs/$1.seconds"
+}
+
+# "units: 21 of 96 runs, law-c", from what a family writes about itself, or its log's last line.
+state_of() {
+  local log=$BUILD/logs/$1.log
+  if [ "$1" = units ] && [ -s "$BUILD/tests/progress" ]; then
+    echo "$1: $(< "$BUILD/tests/progress")"
+  else
+    echo "$1: $(tail -n 1 "$log" 2> /dev/null | tr -d '\r' | cut -c1-40)"
+  fi
+}
+
+# Until the jobs are done. Not a job of theirs, so `wait` does not wait for it.
+watch() { # seconds expected, family...
+  local expected=$1 start=$SECONDS said=$SECONDS family line left
+  shift
+  while sleep "${WATCH_S:-2}"; do
+    line=""
+    for family; do
+      [ -e "$BUILD/logs/$family.log.status" ] || line="$line  $(state_of "$family")"
+    done
+    [ -n "$line" ] || return
+    left=$((expected - SECONDS + start))
+    line="   $((SECONDS - start)) s$([ $left -gt 0 ] && echo ", about $(about $left) to go"):$line"
+    if [ -t 1 ]; then
+      printf '\r\033[K%.*s' "$((${COLUMNS:-100} - 1))" "$line"
+    elif [ $((SECONDS - said)) -ge "${WATCH_LOG_S:-60}" ]; then
+      said=$SECONDS
+      echo "$line"
+    fi
+  done
 }
 
 count() { # family that ran
@@ -53,13 +109,35 @@ count() { # family that ran
   passed=$((passed + counts[0])); failed=$((failed + counts[1])); skipped=$((skipped + ${counts[2]:-0}))
 }
 
+longest=0 total=0
 for families in "$@"; do
   for family in ${families//+/ }; do
     command_of "$family" > /dev/null || { echo "all.sh: no family '$family'"; exit 2; }
+    seconds=$(expected_of "$family")
+    [ "$seconds" -le "$longest" ] || longest=$seconds
   done
-  echo "== $families"
-  for family in ${families//+/ }; do run "$family" & done
-  wait
+  total=$((total + longest)) longest=0
+done
+[ $total -lt 20 ] || echo "about $(about $total) on two cores that do nothing else, or as last time here"
+for families in "$@"; do
+  longest=0
+  for family in ${families//+/ }; do
+    seconds=$(expected_of "$family")
+    [ "$seconds" -le "$longest" ] || longest=$seconds
+    rm -f "$BUILD/logs/$family.log.status"
+  done
+  echo "== $families$([ $longest -lt 20 ] || echo " (about $(about $longest))")"
+  jobs=""
+  for family in ${families//+/ }; do
+    run "$family" &
+    jobs="$jobs $!"
+  done
+  watch $longest ${families//+/ } &
+  watcher=$!
+  wait $jobs
+  kill $watcher 2> /dev/null
+  wait $watcher 2> /dev/null
+  [ ! -t 1 ] || printf '\r\033[K'
   for family in ${families//+/ }; do count "$family"; done
 done
 echo "$passed passed, $failed failed, $skipped skipped"

@@ -53,10 +53,20 @@ run_one() {
   fi
   printf '%-28s %s (%d s)\n' "$label" \
     "$(grep -E '^[0-9]+ passed, [0-9]+ failed' "$log" | tail -n 1)" $((SECONDS - start))
+  echo >> "$OUT/done"
+  progress "$label"
 }
-run_plan() {
-  export OUT LIMIT
-  export -f run_one
+# What tests/all.sh shows while this runs: how many of this plan's runs are done, and the last one.
+progress() {
+  echo "$(wc -l < "$OUT/done") of $of $phase${1:+, $1}" > "$OUT/progress.$$"
+  mv "$OUT/progress.$$" "$OUT/progress"
+}
+run_plan() { # what its lines are
+  phase=$1 of=$(wc -l < "$plan")
+  : > "$OUT/done"
+  progress
+  export OUT LIMIT phase of
+  export -f run_one progress
   [ -s "$plan" ] && tr '\n' '\0' < "$plan" | xargs -0 -P "$JOBS" -n 1 bash -c 'run_one "$0"'
   : > "$plan"
 }
@@ -104,14 +114,14 @@ if [ -n "$have_nvcc" ] && [ -z "$have_gpu" ] && [ ! -f $interpreter/libcudart.so
     exit 1
   fi
 fi
-run_plan | grep -v ' 0 failed'
+run_plan builds | grep -v ' 0 failed'
 for name in $PROGRAMS; do
   has "$TESTS" "$name" && [ -n "$have_nvcc" ] || continue
   kernels="-DT_LINKED $OUT/kernels-$side.o"
   grep -q '^#define T_INSIDE' tests/$name.cu && kernels="" # it calls what only the header knows
   build "$name-$side" "$nvcc tests/$name.cu $kernels -o $OUT/$name-$side"
 done
-run_plan | grep -v ' 0 failed'
+run_plan builds | grep -v ' 0 failed'
 grep -hE 'warning' "$OUT"/logs/build-* | sort | uniq -c | sort -rn | head -n 10
 
 # ---- runs, the longest first --------------------------------------------------------------------
@@ -164,7 +174,7 @@ for name in $order; do
   if [ -n "$have_msan" ]; then add "$name-msan" "$OUT/$name-msan $few"
   else skip "$name-msan" "no clang with MemorySanitizer"; fi
 done
-run_plan
+run_plan runs
 
 # ---- the sum ------------------------------------------------------------------------------------
 
