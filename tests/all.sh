@@ -101,7 +101,7 @@ count() { # family that ran
   [ "$status" -eq 0 ] || [ "${counts[1]}" -gt 0 ] || counts[1]=1
   if [ "${counts[1]}" -gt 0 ]; then
     grep -E '^(FAIL|FAILED) ' "$log" | head -n 40
-    tail -n 40 "$log"
+    tail -n 70 "$log"
   else
     grep -iE '^ *skipped?\b' "$log" | sort -u | head -n 12
   fi

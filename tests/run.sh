@@ -178,19 +178,21 @@ run_plan runs
 
 # ---- the sum ------------------------------------------------------------------------------------
 
-# Every failure once: in how many runs, what was seen, in which case, and the first run's log.
+# Every failure once: in how many runs; of the first ones what was seen, in which case, in which log.
 awk '
   FNR == 1 { details = 0 }
   /^(FAIL|\[ptxrun\] REPORT|SUMMARY)/ {
     if (!runs[$0]++) { order[++num] = $0; log_of[$0] = FILENAME; details = 2; last = $0; next }
     details = 0
   }
-  details > 0 && /^     / { seen[last] = seen[last] "\n        " $0; --details; next }
+  details > 0 && /^     / { seen[last] = seen[last] "        " $0 "\n"; --details; next }
   { details = 0 }
   END {
-    for (i = 1; i <= num && i <= 40; ++i)
-      printf "%7d %s%s\n             first in %s\n", runs[order[i]], order[i], seen[order[i]], log_of[order[i]]
-    if (num > 40) printf "        and %d failures more\n", num - 40
+    for (i = 1; i <= num && i <= 40; ++i) {
+      printf "%7d %s\n", runs[order[i]], order[i]
+      if (i <= 8) printf "%s             first in %s\n", seen[order[i]], log_of[order[i]]
+    }
+    if (num > 40) printf "        and %d others\n", num - 40
   }' "$OUT"/logs/*
 grep -hE '^skipped ' "$OUT"/logs/* | sort -u
 cat "$OUT"/logs/* | awk '
