@@ -198,10 +198,11 @@ class Group:
         self.seconds = time.monotonic() - begin
         if status != 0:
             return '%s fails without a mutant:\n%s' % (self, text[-2000:])
-        count = re.search(r'thread_instructions=(\d+)', text)
-        self.instructions = int(count.group(1)) if count else 0
         with open(counts, newline='') as file:
-            self.launched = {row[1] for row in csv.reader(file) if row[0] == 'kernel'}
+            header, *rows = csv.reader(file)
+        kernels = [row for row in rows if row[0] == 'kernel' and len(row) == len(header)]
+        self.instructions = sum(int(row[header.index('thread_instructions')]) for row in kernels)
+        self.launched = {row[header.index('kernel')] for row in kernels}
         return ''
 
     def complaint(self, tools, schedule, binary, ptx=None):
@@ -218,13 +219,24 @@ class Group:
         return why if self.passes.get(schedule, True) else ''
 
 
+def source_name(symbol):
+    """What the counts of ptxrun call a kernel: as the source does, without tags and parameters."""
+    mangled = re.match(r'_ZL?(\d+)', symbol)
+    if not mangled:
+        return symbol
+    begin = mangled.end()
+    end = begin + int(mangled.group(1))
+    return symbol if symbol[end:end + 1] == 'I' else symbol[begin:end]  # I: of a template
+
+
 def kernels_of(ptx):
     """{kernel: its text}, and under None what is not part of a kernel."""
     parts = {None: ''}
     for part in re.split(r'^(?=(?:\.visible |\.weak |\.extern )*\.(?:entry|func)\b)', ptx, flags=re.M):
         entry = re.match(r'(?:\.visible |\.weak )*\.entry\s+(\w+)', part)
-        if entry:
-            parts[entry.group(1)] = part
+        if entry:  # overloads are one
+            name = source_name(entry.group(1))
+            parts[name] = parts.get(name, '') + part
         else:
             parts[None] += part
     return parts
@@ -442,6 +454,11 @@ def prepare_groups(tools, options, header, folder):
             if trouble:
                 sys.exit(trouble)
             progress.step()
+    for group in groups:  # else no mutant would concern it, and all would survive
+        unknown = group.launched - group.program.kernels.keys()
+        if unknown:
+            sys.exit('%s launches what its PTX has under another name: %s' % (
+                group, ', '.join(sorted(unknown))))
     return groups
 
 
