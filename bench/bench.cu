@@ -5,6 +5,7 @@
    bench floors                 empty kernel, latency probes, device-to-device copy
    bench verify                 A1: variants 0, 1, 5
    bench sample                 A2 to A5 and A8, from scores over the vocabulary
+   bench filters                the same with what requests ask for: A10, A11
    bench pack                   B1: variants 2, 5
    bench verify_pack            B2: variants 2 to 5 over the grid of the seed
    bench wide                   B2 beyond it: batch to 1024, planes to 64, one launch or two
@@ -431,7 +432,32 @@ static const char *dtype_name(const bench_case *c) {
     return c->dtype == SPECV_I64 ? "int64" : "int32";
 }
 
+/* Lines of comment in front of every CSV: what its columns are. */
+static void print_legend(void) {
+    printf(
+        "# op, variant: variants.cuh, scores.cuh, moves.cuh say what they are; floor: what nothing "
+        "can beat\n"
+        "# b: rows of the batch; gamma: drafts of a row; alpha: share of drafts accepted; "
+        "kv_bytes: "
+        "of a KV row, or of a row of scores\n"
+        "# planes: K or V of a layer, packed or copied at once; generator: how accepted lengths "
+        "are "
+        "drawn; dtype: of tokens or scores\n"
+        "# cache: warm, the same inputs again; rotate, sets in turn that exceed the L2; flush, L2 "
+        "overwritten before; num_sms: what the descriptor says\n");
+}
+
 static void print_header(void) {
+    print_legend();
+    printf(
+        "# us_*: a launch between two events, launch included, percentiles; graph_us_*: a launch "
+        "of "
+        "a replayed graph\n"
+        "# bytes: asked for, re-reads included; min_bytes: what nobody can avoid; gb_s: min_bytes "
+        "over the time; launches: of kernels\n"
+        "# floor, floor_us: the larger of loads that must wait for each other and a copy or read "
+        "of "
+        "the bytes; ratio: time over floor\n");
     printf("op,variant,b,gamma,alpha,kv_bytes,planes,generator,dtype,cache,num_sms,"
            "us_p10,us_p50,us_p90,us_p95,graph_us_p10,graph_us_p50,graph_us_p90,"
            "bytes,min_bytes,gb_s,launches,floor,floor_us,ratio\n");
@@ -697,12 +723,18 @@ static void measure_scores(scores_run *r, const scores_mode *mode) {
               min_bytes_of_scores(r), num_launches_of_scores(r), bound);
 }
 
+/* A10 or A11. */
+static int is_of_request(const scores_mode *mode) {
+    return mode->top_k || mode->top_p > 0 || mode->mask || mode->told;
+}
+
 static int is_mode_of(const scores_mode *mode, const scores_run *r) {
     return mode->drafts == (r->gamma > 0) && mode->probs == (r->dtype == SPECV_PROBS_F32);
 }
 
-/* The interpreter looks at what is small alone. */
-static void sweep_scores(void) {
+/* The interpreter looks at what is small alone. What requests ask for is looked at with bf16 and up
+   to 4 drafts. */
+static void sweep_scores(int of_request) {
     static const int batches[] = {1, 8, 64}, gammas[] = {0, 4, 8}, vocabs[] = {32000, 128256};
     static const int dtypes[] = {SPECV_LOGITS_BF16, SPECV_LOGITS_F32, SPECV_PROBS_F32};
     static scores_run run;
@@ -718,10 +750,12 @@ static void sweep_scores(void) {
                 for (int t = 0; t < COUNT(dtypes); ++t) {
                     if (bench.quick && (v || b || g > 1)) continue;
                     if (bench.interpreted && (v || b)) continue;
+                    if (of_request && (g > 1 || t)) continue;
                     prepare_scores(&run, batches[b], gammas[g],
                                    bench.interpreted ? 2500 : vocabs[v], dtypes[t]);
                     for (int m = 0; m < NUM_SCORES_MODES; ++m)
-                        if (is_mode_of(&scores_modes[m], &run))
+                        if (is_mode_of(&scores_modes[m], &run) &&
+                            is_of_request(&scores_modes[m]) == of_request)
                             measure_scores(&run, &scores_modes[m]);
                 }
 }
@@ -881,6 +915,16 @@ static int count_variants(void) {
         fprintf(stderr, "bench: these counts come from ptxrun; on a GPU, see device.sh for ncu\n");
         return 0;
     }
+    print_legend();
+    printf(
+        "# min_bytes: what nobody can avoid; asked_bytes: what the variant asks for, re-reads "
+        "included; of one launch of it:\n"
+        "# launches; instructions of warps and of their active lanes; branches that part a warp; "
+        "barriers, ballots, shuffles of warps or blocks\n"
+        "# requests: loads, stores of warps; bytes of lanes; sectors of 32 bytes that they touch, "
+        "ideal_sectors if every one were used in full\n"
+        "# shared_accesses, bank_conflicts: of shared memory; atomics; serial_trips: longest chain "
+        "of loads and atomics that wait for each other\n");
     printf("op,variant,b,gamma,alpha,kv_bytes,planes,generator,dtype,min_bytes,asked_bytes");
     for (int i = 0; i < COUNT(counter_names); ++i) printf(",%s", counter_names[i]);
     printf("\n");
@@ -986,7 +1030,8 @@ static int run_command(int count, char **words) {
     }
     COMMAND("floors", sweep_floors())
     COMMAND("verify", sweep_verify())
-    COMMAND("sample", sweep_scores())
+    COMMAND("sample", sweep_scores(0))
+    COMMAND("filters", sweep_scores(1))
     COMMAND("pack", sweep_kv(OP_PACK))
     COMMAND("verify_pack", sweep_kv(OP_VERIFY_PACK))
     COMMAND("wide", sweep_wide())

@@ -72,11 +72,33 @@ static double cycles_alpha = 0.8;
 
 static const char *cycles_name; /* of the case in hand */
 
-/* The study's grid of B2, as far as the simulator copes: names are B2-b4-g64-a30-r256. */
-static const int cycles_grid[4][4] = {
-    {1, 4, 16, 32}, {8, 64, 128}, {30, 60, 90}, {256, 1024, 2048, 4096}};
+/* The study's grid, as far as the simulator copes, for plot.py: A1 at all of its points and at more
+   batches; B1 and B2 where little KV moves (a megabyte is minutes); what reads scores over the
+   vocabulary. 0 ends a list. Names are A1-b32-g8-a30, B2-b4-g8-a30-r256, A8-v32000. */
+typedef struct cycles_grid {
+    const char *name, *what; /* the part of the name before "-b" or "-v" */
+    int batches[5], gammas[4], percents[4], rows[5];
+} cycles_grid;
 
-enum { CYCLES_GRID_BYTES = 2 << 20 }; /* of KV, all drafts */
+static const cycles_grid cycles_grids[] = {
+    {"A1", "verify", {1, 4, 16, 32, 0}, {8, 64, 128, 0}, {30, 60, 90, 0}, {0}},
+    {"A1", "verify", {32, 0}, {4, 16, 32, 0}, {30, 60, 90, 0}, {0}},
+    {"A1", "verify", {64, 128, 256, 0}, {8, 0}, {60, 0}, {0}},
+    {"B1", "pack", {32, 0}, {8, 0}, {90, 0}, {256, 1024, 2048, 0}},
+    {"B2", "verify_pack", {4, 0}, {8, 0}, {30, 0}, {256, 0}},
+    {"B2", "verify_pack", {32, 0}, {8, 0}, {30, 60, 90, 0}, {256, 1024, 2048, 0}},
+};
+
+typedef struct cycles_curve {
+    const char *name, *what;
+    int vocabs[5];
+} cycles_curve;
+
+static const cycles_curve cycles_curves[] = {
+    {"A2", "greedy", {8192, 32000, 65536, 128256, 0}},
+    {"A8", "cdf", {8192, 32000, 65536, 128256, 0}},
+    {"A10", "cdf-k50-p90", {8192, 32000, 65536, 128256, 0}},
+};
 
 /* Names of the kernels that a case launches, or parts of them: the simulator reads no others, and
    ends the program at the launch of one that it has not read. */
@@ -250,24 +272,49 @@ static int run_cycles_case(const cycles_case *c) {
     return 0;
 }
 
+static void list_grid(const cycles_grid *grid) {
+    for (const int *b = grid->batches; *b; ++b)
+        for (const int *g = grid->gammas; *g; ++g)
+            for (const int *a = grid->percents; *a; ++a) {
+                cycles_case c = {"", grid->what, *b, *g, 0, 1, 0, 0};
+                if (!grid->rows[0])
+                    printf("RESULT case %s-b%d-g%d-a%d grid %s\n", grid->name, *b, *g, *a,
+                           cycles_kernels(&c));
+                for (const int *row = grid->rows; *row; ++row)
+                    printf("RESULT case %s-b%d-g%d-a%d-r%d grid %s\n", grid->name, *b, *g, *a, *row,
+                           cycles_kernels(&c));
+            }
+}
+
 static void list_cycles(void) {
     for (int i = 0; i < COUNT(cycles_cases); ++i)
         printf("RESULT case %s %s %s\n", cycles_cases[i].name,
                cycles_cases[i].large ? "large" : "usual", cycles_kernels(&cycles_cases[i]));
-    for (int i = 0; i < 4 * 4 * 4 * 4; ++i) {
-        const int b = cycles_grid[0][i / 64], gamma = cycles_grid[1][i / 16 % 4];
-        const int alpha = cycles_grid[2][i / 4 % 4], row = cycles_grid[3][i % 4];
-        cycles_case c = {"", "verify_pack", b, gamma, row, 1, 0, 0};
-        if (gamma && alpha && b * gamma * row <= CYCLES_GRID_BYTES)
-            printf("RESULT case B2-b%d-g%d-a%d-r%d grid %s\n", b, gamma, alpha, row,
+    for (int i = 0; i < COUNT(cycles_grids); ++i) list_grid(&cycles_grids[i]);
+    for (int i = 0; i < COUNT(cycles_curves); ++i)
+        for (const int *vocab = cycles_curves[i].vocabs; *vocab; ++vocab) {
+            cycles_case c = {"", cycles_curves[i].what, 1, 0, *vocab, SPECV_LOGITS_BF16, 0, 0};
+            printf("RESULT case %s-v%d grid %s\n", cycles_curves[i].name, *vocab,
                    cycles_kernels(&c));
-    }
+        }
 }
 
+/* A case of the grid by its name. */
 static int run_grid_case(const char *name) {
-    cycles_case c = {name, "verify_pack", 0, 0, 0, 1, 0, 0};
-    int percent;
-    if (sscanf(name, "B2-b%d-g%d-a%d-r%d", &c.batch, &c.gamma, &percent, &c.size) != 4) return 0;
+    cycles_case c = {name, "", 0, 0, 0, 1, 0, 0};
+    int percent = 0, vocab = 0;
+    const char *rest = strchr(name, '-');
+    if (!rest) return 0;
+    for (int i = 0; i < COUNT(cycles_curves); ++i) {
+        const cycles_curve *curve = &cycles_curves[i];
+        if (strncmp(name, curve->name, (size_t)(rest - name)) != 0) continue;
+        if (strlen(curve->name) != (size_t)(rest - name)) continue;
+        if (sscanf(rest, "-v%d", &vocab) != 1) continue;
+        c.what = curve->what, c.batch = 1, c.size = vocab, c.extra = SPECV_LOGITS_BF16;
+        return run_cycles_case(&c);
+    }
+    if (sscanf(rest, "-b%d-g%d-a%d-r%d", &c.batch, &c.gamma, &percent, &c.size) < 3) return 0;
+    c.what = name[0] == 'A' ? "verify" : name[1] == '1' ? "pack" : "verify_pack";
     cycles_alpha = percent / 100.0;
     return run_cycles_case(&c);
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""cycles.py --show|--check|--accept|--grid FOLDER FAILED: what cycles.sh has made in FOLDER, as
-tables and against bench/results/gate.csv. FAILED: witnesses that broke down. --self-test: the rules
-of the gate, on made-up figures.
+"""cycles.py --show|--check|--accept|--grid FOLDER FAILED [--update]: what cycles.sh has made in
+FOLDER, as tables and against bench/results/gate.csv. FAILED: witnesses that broke down. --update:
+into the committed files, too. --self-test: the rules of the gate, on made-up figures.
 
 gate.csv has a line for each figure: kind, name, figure, value, base, why.
   counted    a case of bench/cycles.cuh; its kit row's warp instructions, thread instructions, trips,
@@ -87,6 +87,20 @@ def write_csv(path, rows):
         out = csv.DictWriter(file, rows[0].keys(), lineterminator="\n")
         out.writeheader()
         out.writerows(rows)
+
+
+def merged(path, rows):
+    """The rows of a file, those of the same cases replaced."""
+    cases = collections.OrderedDict()
+    old = list(csv.DictReader(open(path, encoding="utf-8"))) if os.path.exists(path) else []
+    fresh = {row["case"] for row in rows}
+    for row in [r for r in old if r["case"] not in fresh] + rows:
+        cases.setdefault(row["case"], []).append(row)
+    return [row for name in sorted(cases, key=case_order) for row in cases[name]]
+
+
+def case_order(name):
+    return [int(w) if w.isdigit() else w for w in re.split(r"(\d+)", name)]
 
 
 def put_table(path, lines):
@@ -332,18 +346,25 @@ def main():
     if sys.argv[1:] == ["--self-test"]:
         return self_test()
     mode, folder, failed = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    update = "--update" in sys.argv[4:] or mode == "--accept"
     log = os.path.join(folder, "simulated.log")
     if mode == "--check":
         return check(folder, failed)
     if os.path.exists(log) and not failed:
         rows = simulated(log)
-        name = "grid.csv" if mode == "--grid" else "cycles.csv"
         lines = table_of(rows)
         print("\n".join(lines))
-        if mode != "--show" or not os.environ.get("CASES"):
-            write_csv(os.path.join(RESULTS, "gpgpusim", name), rows)
-        if mode == "--accept" and not os.environ.get("CASES"):
-            put_table(os.path.join(RESULTS, "gpgpusim", "README.md"), lines)
+        committed = os.path.join(RESULTS, "gpgpusim")
+        if mode == "--grid":
+            write_csv(os.path.join(folder, "grid.csv"), rows)
+            if update:
+                path = os.path.join(committed, "grid.csv")
+                write_csv(path, merged(path, rows))
+        elif update and os.environ.get("CASES"):
+            print("cycles.csv stays: only some cases were simulated")
+        elif update:
+            write_csv(os.path.join(committed, "cycles.csv"), rows)
+            put_table(os.path.join(committed, "README.md"), lines)
     if mode == "--accept":
         return accept(folder, failed)
     for key, value in figures(folder)[0].items():

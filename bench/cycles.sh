@@ -5,15 +5,17 @@
 #   counted     instructions and round trips of ptxrun: what the program asks for
 #   SASS        registers, bytes, the hot loop's instructions: what the compiler makes of it
 #
-#   bench/cycles.sh            all three; the first into bench/results/gpgpusim/, where the others'
-#                              figures stand that --check compares: bench/results/gate.csv
-#   bench/cycles.sh --check    counts and SASS as in gate.csv, cycles within 5 %; ends with
-#                              "N passed, N failed, N skipped"
-#   bench/cycles.sh --accept   writes gate.csv anew, from what is here. A kernel whose code has grown
-#                              by more than a tenth needs a word: WHY="..."
-#   bench/cycles.sh --grid     simulates A1 and B2 over batch, drafts, acceptance, bytes of a row
-#                              (an hour), into bench/results/gpgpusim/grid.csv
-#   CASES="A1-b32 D2" bench/cycles.sh   only these are simulated; `bench cycles list` has them all
+#   bench/cycles.sh            all three, on the screen; no committed file changes
+#   bench/cycles.sh --update   the first into bench/results/gpgpusim/cycles.csv, and the table there
+#   bench/cycles.sh --check    counts and SASS as in bench/results/gate.csv, cycles within 5 %; ends
+#                              with "N passed, N failed, N skipped"
+#   bench/cycles.sh --accept   writes gate.csv anew, from what is here, and does what --update does. A
+#                              kernel whose code has grown by more than a tenth needs a word: WHY="..."
+#   bench/cycles.sh --grid [--update]
+#                              simulates curves for plot.py: A1, B1, B2 over the study's grid, scores
+#                              over the vocabulary (a quarter of an hour); bench/results/gpgpusim/grid.csv
+#   CASES="A1-b32 D2" bench/cycles.sh   only these are simulated; `bench cycles list` has them all;
+#                              with --grid and --update, the others stay as they were
 #
 #   GPGPUSIM=folder   with `build PROGRAM.cu OUT [flags]` and `sim PROGRAM args`, which prints a
 #                     line "KIT kernel=... cycles=..." for each kernel; none: skipped
@@ -24,7 +26,14 @@ cd "$(dirname "$0")/.." || exit 1
 export PATH="$PATH:/usr/local/cuda/bin"
 BUILD=${BUILD:-build} JOBS=${JOBS:-2} NVCC=${NVCC:-nvcc} GPGPUSIM=${GPGPUSIM:-}
 ptxrun=${PTXRUN_OUT:-$PWD/tests/ptxrun/build}
-out=$BUILD/cycles mode=${1:-}
+out=$BUILD/cycles mode=--show update=
+for word in "$@"; do
+    case $word in
+    --update) update=--update ;;
+    --check | --accept | --grid) mode=$word ;;
+    *) sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    esac
+done
 mkdir -p "$out/logs"
 rm -f "$out"/*.txt "$out"/*.csv "$out"/*.cubin "$out"/logs/*
 
@@ -61,11 +70,11 @@ simulate() {
 
 list_cases() {
     local word=usual
-    [ -n "${LARGE:-}" ] && word=
+    [ -n "${LARGE:-}${CASES:-}" ] && word='[ul]'
     [ "$mode" = --grid ] && word=grid
     # The program itself cannot start without the simulator.
     KIT_ONLY=none "$GPGPUSIM/sim" "$out/simulated" cycles list | sed -n 's/^RESULT case //p' |
-        if [ -n "${CASES:-}" ]; then grep -E "^(${CASES// /|}) "; else grep "^[^ ]* $word"; fi
+        grep "^[^ ]* $word" | grep -E "^(${CASES:+(${CASES// /|}) })"
 }
 
 compile_sass() {
@@ -77,13 +86,13 @@ compile_sass() {
 failed=0
 case $mode in
 --grid) simulate || failed=1 ;;
-"" | --check | --accept)
+*)
     count &
     counting=$!
     compile_sass || { echo "FAILED compile_sass"; failed=1; }
     wait $counting || { echo "FAILED count"; failed=1; }
     simulate || { echo "FAILED simulate"; failed=1; }
     ;;
-*) sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
-python3 bench/cycles.py "${mode:---show}" "$out" $failed
+# shellcheck disable=SC2086
+python3 bench/cycles.py "$mode" "$out" $failed $update

@@ -1,23 +1,34 @@
 #!/bin/bash
 # bench/device.sh - everything that needs a GPU, in one call of under nine minutes.
 #
-#   bench/device.sh              results into $OUT if that is set, else bench/results/<gpu>/
+#   bench/device.sh              results into $OUT if that is set, else build/device/results/<gpu>
+#   bench/device.sh --update     results into bench/results/<gpu>, which is for committing
 #   bench/device.sh --dry-run    every stage on tests/ptxrun with tiny settings: shows that the
 #                                script works; the figures it leaves in build/dry-run are empty
 #
 #   ONLY="verify counters"       only these stages; without "build", with what was built before
 #
-# Each stage has a time budget of its own and what is left of LIMIT (520 s), whichever is less: a
-# stage that hangs costs its budget, not the stages behind it. What matters most runs first. Eight
-# files come out, none of them deep:
+# Time: each stage has a budget of its own and what is left of LIMIT (500 s), whichever is less: a
+# stage that hangs costs its budget, not the stages behind it. So the end is at LIMIT + 5 s for a
+# stage that must be killed + 20 s for the summary and its pictures: 525 s, under nine minutes. What
+# matters most runs first: if every stage took all of its budget, those up to "moves" would run in
+# full (455 s) and "examples" for the rest. What was not reached says so; ONLY runs it in a second
+# call. Eight files come out, none of them deep, and pictures beside them:
 #   machine.txt  log.txt  tests.txt  sanitizer.txt  bench.csv  peers.csv  ncu.csv  summary.md
 # The clocks and modes of the card are left as they are.
 set -u
 cd "$(dirname "$0")/.." || exit 1
-dry=0
-[ "${1:-}" = --dry-run ] && dry=1
-LIMIT=${LIMIT:-520} ARCH=${ARCH:-sm_90} BUILD=${BUILD:-build/device}
+dry=0 update=0
+for word in "$@"; do
+    case $word in
+    --dry-run) dry=1 ;;
+    --update) update=1 ;;
+    *) sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    esac
+done
+LIMIT=${LIMIT:-500} ARCH=${ARCH:-sm_90} BUILD=${BUILD:-build/device}
 NVCC=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
+FLASHINFER=${FLASHINFER:-}
 SECONDS=0
 
 has() { command -v "$1" > /dev/null 2>&1; }
@@ -30,12 +41,14 @@ if [ $dry = 1 ]; then
     export LD_LIBRARY_PATH=$ptxrun PTXRUN_EXIT=1 PTXRUN_QUIET=1
     settings="--quick --warmup 0 --iters 1 --graph 2 --replays 1"
 else
-    if ! nvidia-smi -L 2> /dev/null | grep -q GPU; then
+    if ! timeout 10 nvidia-smi -L 2> /dev/null | grep -q GPU; then
         echo "device.sh: no GPU here; try bench/device.sh --dry-run"
         exit 1
     fi
-    gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1)
-    out=${OUT:-bench/results/$(tr -cs 'A-Za-z0-9\n' - <<< "$gpu" | sed 's/-$//')}
+    gpu=$(timeout 10 nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1)
+    gpu=$(tr -cs 'A-Za-z0-9\n' - <<< "$gpu" | sed 's/-$//')
+    out=${OUT:-$BUILD/results/$gpu}
+    [ $update = 0 ] || out=bench/results/$gpu
     cuda=$(dirname "$(dirname "$NVCC")")
     export LD_LIBRARY_PATH=$cuda/lib64:$cuda/lib:${LD_LIBRARY_PATH:-}
     settings=
@@ -95,8 +108,8 @@ collect_rows() {
 # ------------------------------------------------------------------------------------- machine
 
 machine() {
-    nvidia-smi 2> /dev/null || echo "no nvidia-smi"
-    nvidia-smi -q -d CLOCK 2> /dev/null
+    timeout 10 nvidia-smi 2> /dev/null || echo "no nvidia-smi"
+    timeout 10 nvidia-smi -q -d CLOCK 2> /dev/null
     "$NVCC" --version | tail -n 2
     python3 --version
     git log -1 --format='commit %H' 2> /dev/null || true
@@ -118,6 +131,10 @@ build() {
     build_one bench/bench.cu bench -Xptxas -v & pids+=($!)
     build_one bench/cub_compare.cu cub_compare & pids+=($!)
     build_one bench/kit_abi.cu libkit_abi.so -shared -Xcompiler -fPIC & pids+=($!)
+    if [ -f "$FLASHINFER/include/flashinfer/sampling.cuh" ]; then
+        build_one bench/peers_cycles.cu peers_timed -DPEERS_TIMED -I. -I"$FLASHINFER/include" \
+            -use_fast_math & pids+=($!)
+    fi
     # The kit with other launch shapes, from edited copies: how good are the constants?
     for threads in 256 384 512 1024; do
         mkdir -p "$BUILD/threads$threads/bench" "$BUILD/threads$threads/tests/ptxrun"
@@ -152,12 +169,34 @@ run_tests() {
     return $code
 }
 
+# What is new beside the operations: graphs of whole cycles, two steps deep, an API request, Python.
+# Side by side, for they are mostly the compiler's time; each compares its output with what is
+# committed.
+examples() {
+    local patterns="graphs/ overlap 08_step 09_api_request pytorch" pattern pids=() pid failed=0
+    [ $dry = 0 ] || patterns="01_launch 03_ref_only"
+    for pattern in $patterns; do
+        mkdir -p "$BUILD/examples/${pattern%/}"
+        OUT=$BUILD/examples/${pattern%/} bash examples/run.sh "$pattern" \
+            > "$BUILD/examples/${pattern%/}.txt" 2>&1 & pids+=($!)
+    done
+    for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
+    for pattern in $patterns; do
+        echo "== examples/run.sh $pattern"
+        cat "$BUILD/examples/${pattern%/}.txt"
+    done | tee -a "$out/tests.txt"
+    return $failed
+}
+
 # One launch of every operation under each tool, with an error in any of them an error here. The
 # tools run side by side.
 sanitize_with() {
     local tool=$1 words failed=0
     for words in "verify kit 32 128 0.9 0 1 int32" "verify kit 33 8 0.6 0 1 int64" \
         "sample token 2 4 5000 bf16" "sample block 2 4 5000 f32" "sample coupled 2 4 5000 bf16" \
+        "sample token-k50-p90 2 4 5000 bf16" "sample coupled-k50 2 4 5000 f32" \
+        "sample cdf-p90 2 0 5000 bf16" "sample cdf-mask 2 0 5000 bf16" \
+        "sample cdf-top20 2 0 5000 bf16" "sample token-top20 2 4 5000 f32" \
         "pack kit 32 8 0.9 250 1 int64" "verify_pack one 32 8 0.6 1024 4 int32" \
         "verify_pack two 64 64 0.9 512 1 int64" "stats kit 100 8 0.6 0 1 int64" \
         "move append-hnd 33 8 3 64" "move append-numbers 128 8 0 128" "move resize 128 8 0 512" \
@@ -233,6 +272,20 @@ peers_cub() {
     return $code
 }
 
+# FlashInfer's sampler with top-k and top-p beside ours, where its headers are.
+peers_flashinfer() {
+    local vocab code=0
+    [ -n "$FLASHINFER" ] || skip "FLASHINFER names no checkout"
+    [ -x "$BUILD/peers_timed" ] || skip "peers_timed was not built"
+    for vocab in 32000 128256; do
+        [ $dry = 0 ] || vocab=2500
+        "$BUILD/peers_timed" $vocab 1 > "$BUILD/flashinfer.csv" || code=1
+        grep -v '^RESULT' "$BUILD/flashinfer.csv" >> "$out/peers.csv"
+        [ $dry = 0 ] || break
+    done
+    return $code
+}
+
 peers_torch() {
     python3 bench/compare.py "$BUILD/libkit_abi.so" --iters 100 > "$BUILD/torch.csv"
     local code=$?
@@ -257,6 +310,9 @@ counters() {
         "verify ballot 32 128 0.9" "verify kit 32 128 0.3" "verify kit 32 128 0.9" \
         "verify_pack one 32 8 0.9 4096" "verify_pack one 32 128 0.9 4096" \
         "verify_pack two 32 128 0.9 4096" "move append-hnd 32 8 16 128" \
+        "sample cdf 1 0 128256 bf16" "sample cdf-k50-p90 1 0 128256 bf16" \
+        "sample cdf-top20 1 0 128256 bf16" "sample token 8 4 32000 bf16" \
+        "sample token-k50-p90 8 4 32000 bf16" "sample token-top20 8 4 32000 bf16" \
         "move realign 8 8 16 1024" "move group 1024 0 0 64" "move weights 1024 8 0 64" \
         "move plan-1024 4096 0 0 64" "move reshuffle 1024 0 0 512"; do
         echo "# bench one $words" >> "$out/ncu.csv"
@@ -279,33 +335,37 @@ whole_program() {
     fi
 }
 
-export BUILD NVCC ARCH out settings dry
+export BUILD NVCC ARCH FLASHINFER out settings dry
 export -f has skip build_one collect_rows sweep sanitize_with
 rm -f "$BUILD/rows.csv"
 if [ -z "${ONLY:-}" ]; then rm -f "$out/bench.csv" "$out/peers.csv" "$BUILD/bench"; fi
 
 machine > "$out/machine.txt" 2>&1
-if stage build 120 build; then
-    stage tests 90 run_tests
-    stage floors 20 sweep bench floors
-    stage verify 70 sweep bench verify
-    stage verify_pack 100 sweep bench verify_pack
-    stage sample 45 sweep bench sample
-    stage moves 45 moves
-    stage wide 50 sweep bench wide
+if stage build 110 build; then
+    stage tests 80 run_tests
+    stage floors 15 sweep bench floors
+    stage verify 60 sweep bench verify
+    stage verify_pack 60 sweep bench verify_pack
+    stage sample 50 sweep bench sample
+    stage filters 40 sweep bench filters
+    stage moves 40 moves
+    stage examples 90 examples
     stage counters 50 counters
-    stage torch 100 peers_torch
-    stage cub 50 peers_cub
+    stage flashinfer 30 peers_flashinfer
+    stage torch 60 peers_torch
+    stage cub 40 peers_cub
+    stage program 40 whole_program
+    stage sanitize 90 sanitize
+    stage wide 50 sweep bench wide
     stage pack 40 sweep bench pack
     stage stats 15 sweep bench stats
     stage tune 30 sweep bench tune
     stage shapes 50 tune_shapes
-    stage program 40 whole_program
-    stage sanitize 90 sanitize
 fi
 
-python3 bench/plot.py summary "$out" > "$out/summary.md" 2>> "$out/log.txt" ||
+timeout 10 python3 bench/plot.py summary "$out" > "$out/summary.md" 2>> "$out/log.txt" ||
     echo "no summary: see log.txt" >> "$out/summary.md"
+timeout 10 python3 bench/plot.py plots "$out" >> "$out/log.txt" 2>&1
 echo
 cat "$out/summary.md"
 echo

@@ -1,8 +1,8 @@
 #!/bin/bash
 # bench/peers.sh - kernels of other projects beside ours, on the same inputs, counted by ptxrun.
 #
-# A table on the screen, and bench/results/ptxrun/peers.csv. Instructions, bytes and round trips, not
-# times. No source of a peer is in this repository, and none is fetched: name the folders.
+# A table on the screen; with --update into bench/results/ptxrun/peers.csv, too. Instructions, bytes
+# and round trips, not times. No source of a peer is in this repository, and none is fetched: name the folders.
 #
 #   FLASHINFER=folder   a checkout of FlashInfer
 #   SGLANG=folder       a checkout of SGLang; its kernel is written on FlashInfer's headers
@@ -17,7 +17,8 @@ cd "$(dirname "$0")/.." || exit 1
 BUILD=${BUILD:-build}/peers ARCH=${ARCH:-90}
 NVCC=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
 FLASHINFER=${FLASHINFER:-} SGLANG=${SGLANG:-} VLLM=${VLLM:-} PYTHON=${PYTHON:-python3}
-ptxrun=${PTXRUN_OUT:-$PWD/tests/ptxrun/build}
+ptxrun=${PTXRUN_OUT:-$PWD/tests/ptxrun/build} update=
+[ "${1:-}" = --update ] && update=1 && shift
 out=bench/results/ptxrun/peers.csv
 
 has() { command -v "$1" > /dev/null 2>&1; }
@@ -89,6 +90,10 @@ LD_LIBRARY_PATH=$ptxrun PTXRUN_OPTS=${PTXRUN_OPTS:-checks=0} PTXRUN_QUIET=1 \
 cat "$BUILD/head" "$BUILD/rows.csv" > "$BUILD/peers.csv"
 
 cat "$BUILD/head"
+echo "insn, warp insn: PTX instructions of threads, of warps; bytes: that lanes ask for; ratio: ours over"
+echo "the peer's; trips: longest chain of loads and atomics that wait for each other, ours and theirs;"
+echo "launches: ours and theirs. All counted. More instructions in many warps can take less time than few"
+echo "that wait for one another: see trips."
 awk -F, '
     NR == 1 {
         for (i = 1; i <= NF; ++i) column[$i] = i
@@ -104,7 +109,9 @@ awk -F, '
                $column["ours_launches"], $column["peer_launches"]
     }' "$BUILD/rows.csv"
 [ $# = 0 ] || exit 0
-if [ ${#objects[@]} = 3 ]; then
+if [ -z "$update" ]; then
+    echo "all: $BUILD/peers.csv; $out takes --update"
+elif [ ${#objects[@]} = 3 ]; then
     cp "$BUILD/peers.csv" "$out"
     echo "all: $out"
 else

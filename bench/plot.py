@@ -1,19 +1,28 @@
 #!/usr/bin/env python3
 """From result files to tables and plots; nothing here measures.
 
+    plot.py --update           all that is made of committed files: the pictures of
+                               bench/results/plots, the tables of both READMEs
+    plot.py screen FILE        counters.csv on one screen, beside the study's figures and cycles
     plot.py summary FOLDER     short Markdown summary of a results folder, on stdout
-    plot.py plots FOLDER       PNG files beside the CSV files (matplotlib; skipped without it)
-    plot.py readme [--check]   rewrite the tables of README.md between the comments
+    plot.py plots FOLDER       pictures of a GPU's results beside them, SVG and PNG (matplotlib;
+                               skipped without it)
+    plot.py readme [--check]   rewrite the tables of README.md and bench/README.md between
                                <!-- bench:NAME --> and <!-- /bench:NAME -->, for the names below;
-                               --check: only say whether they are up to date
+                               --check: only say whether they are up to date, and whether the
+                               other figures of README.md are those of bench/results
 
 README gets figures from committed files alone: a results folder with uncommitted changes is left
 out, and without any the text between the comments says that nothing was measured."""
 
 import csv
+import math
 import os
+import re
 import subprocess
 import sys
+
+import pictures
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 RESULTS = os.path.join(ROOT, "bench", "results")
@@ -191,6 +200,86 @@ def table_counts(rows):
                      "moved / minimum"], lines)
 
 
+def table_score_counts(rows):
+    """Instructions of a thread per score of the first pass, and sectors read over the least bytes:
+    batch 1, 32000 ids, 4 drafts (A8: none)."""
+    bytes_of = {"bf16": 2, "f32": 4}
+    found = {}
+    for row in rows:
+        if row["generator"] != "scores" or row["dtype"] not in bytes_of or row["b"] != 1:
+            continue
+        if row["kv_bytes"] != 32000 * bytes_of[row["dtype"]]:
+            continue
+        # All that min_bytes holds besides scores is less than a row of them.
+        scores = int(row["min_bytes"] / row["kv_bytes"]) * 32000
+        found.setdefault((row["op"], row["variant"].removeprefix("5 ")), {})[row["dtype"]] = (
+            row["thread_instructions"] / scores, 32 * row["load_sectors"] / row["min_bytes"],
+            row["serial_trips"])
+    return markdown(["operation", "instructions a score, bf16", "fp32", "read / least, bf16", "fp32",
+                     "trips"],
+                    [[f"`{op}` {variant}", f"{c['bf16'][0]:.1f}", f"{c['f32'][0]:.1f}",
+                      f"{c['bf16'][1]:.2f}", f"{c['f32'][1]:.2f}", f"{c['bf16'][2]:.0f}"]
+                     for (op, variant), c in found.items()])
+
+
+def table_copy_counts(rows):
+    """What 16 bytes cost and what a launch costs, from two counts of planes."""
+    lines, last = [], None
+    for row in rows:
+        if row["generator"] != "moves" or row["kv_bytes"] == 0:
+            continue
+        if last and (last["op"], last["variant"]) == (row["op"], row["variant"]) \
+                and row["min_bytes"] > last["min_bytes"]:
+            units = (row["min_bytes"] - last["min_bytes"]) / 32
+            each = (row["thread_instructions"] - last["thread_instructions"]) / units
+            rest = row["thread_instructions"] - each * row["min_bytes"] / 32
+            sectors = row["load_sectors"] + row["store_sectors"]
+            lines.append([f"`{row['op']}` {row['variant'].removeprefix('5 ')}", f"{each:.0f}",
+                          f"{32 * sectors / row['min_bytes']:.2f}", f"{rest / 1e6:.1f} million"])
+        last = row
+    return markdown(["", "instructions for 16 bytes", "moved / least, 8 planes",
+                     "instructions of the launch"], lines)
+
+
+def table_small_counts(rows):
+    """What moves no KV."""
+    lines = []
+    for row in rows:
+        if row["generator"] == "moves" and row["kv_bytes"] == 0:
+            sectors = row["load_sectors"] + row["store_sectors"]
+            lines.append([f"`{row['op']}` {row['variant'].removeprefix('5 ')}", f"{row['b']:,.0f}",
+                          f"{row['warp_instructions']:,.0f}", f"{row['serial_trips']:.0f}",
+                          f"{row['asked_bytes'] / row['min_bytes']:.2f}",
+                          f"{32 * sectors / row['min_bytes']:.1f}"])
+    return markdown(["", "rows", "warp instructions", "trips", "asked / least", "moved / least"], lines)
+
+
+def table_drafts(rows):
+    """What greedy verification accepts of tiny_lm's drafts, by their number."""
+    lines = [[f"{r['gamma']:.0f}", f"{r['proposed']:.0f} / {r['accepted']:.0f}", f"{r['rate']:.3f}",
+              f"{r['efficiency']:.2f}", f"{r['tokens_per_step']:.1f}"]
+             for r in rows if r["rule"] == "greedy"]
+    return markdown(["`--gamma`", "drafts proposed / accepted", "acceptance rate",
+                     "block efficiency", "tokens per step"], lines) if lines else None
+
+
+def table_rules(rows):
+    """By rule and temperature: tokens by passes and by steps over all seeds, which are harmonic
+    means, for every run has the same number of tokens."""
+    lines = {}
+    for row in rows:
+        name = row["rule"] + (f", {row['temperature']:.1f}" if row["temperature"] else "")
+        lines.setdefault(name, {}).setdefault(row["gamma"], []).append(row)
+
+    def cell(found):
+        passes = sum(1 / r["efficiency"] for r in found)
+        steps = sum(1 / r["tokens_per_step"] for r in found)
+        return f"{len(found) / passes:.2f} / {len(found) / steps:.1f}"
+
+    return markdown(["`--rule`, `--temperature`", "`--gamma 4`", "`--gamma 8`"],
+                    [[name, cell(runs[4]), cell(runs[8])] for name, runs in lines.items()])
+
+
 # --------------------------------------------------------------------------------------- summary
 
 
@@ -316,102 +405,87 @@ def summary(folder):
             print(f"## {title}\n\n{table}\n")
 
 
-# ----------------------------------------------------------------------------------------- plots
+# ---------------------------------------------------------------------------------------- screen
+
+# The cases of the screen: op, b, gamma, alpha, bytes of a row, type; None: whatever it is.
+SCREEN = ((("verify", 32, 128, 0.3, 0, "int64"), ("PyTorch", "0 naive", "1 ballot", "5 kit")),
+          (("verify", 32, 128, 0.9, 0, "int64"), ("PyTorch", "0 naive", "1 ballot", "5 kit")),
+          (("verify_pack", 32, 8, 0.3, 256, "int64"), ("PyTorch", "2 pack", "3 single", "5 kit")),
+          (("verify_pack", 32, 8, 0.9, 4096, "int64"), ("PyTorch", "2 pack", "3 single", "5 kit")),
+          (("sample", 1, 0, None, 64000, "bf16"),
+           ("5 kit cdf", "5 kit k50 p90", "5 kit top 20")),
+          (("verify_token", 1, 4, None, 64000, "bf16"), ("5 kit q",)))
+COLUMNS = {"op, variant": 21, "b": 2, "gamma": 5, "alpha": 5, "row": 5, "launch": 6, "warp insn": 9,
+           "lanes": 5, "trips": 5, "moved/min": 9, "cycles": 7, "study us": 8, "ours us": 7}
+LEGEND = """\
+b rows of the batch; gamma drafts a row; alpha share accepted; row bytes of a KV row or row of scores
+counted, tests/ptxrun, exact: launch, launches; warp insn, PTX instructions that warps issue; lanes
+  of 32 that take part, mean; trips, the longest chain of loads and atomics that wait for each other;
+  moved/min, 32 bytes for each sector that warps touch, over the bytes that nobody can avoid
+simulated: cycles of GPGPU-Sim's V100, kernels alone, int32 tokens (results/gpgpusim/grid.csv)
+measured: study us, L40S, launch included (results/study/study.csv); ours us, {ours}
+More instructions can be less time: a launch ends when its longest chain of waiting does, so many
+warps that issue more side by side are done before one that issues little and waits at each step."""
 
 
-def plot_verify(plt, rows, folder):
-    gammas = (4, 8, 16, 32, 64, 128)
-    figure, panels = plt.subplots(1, 3, figsize=(12, 3.6), sharey=True)
-    drawn = False
-    for panel, alpha in zip(panels, (0.3, 0.6, 0.9)):
-        for name in ("0 naive", "1 ballot", "5 kit"):
-            found = {row["gamma"]: time_of(row) for row in
-                     select(rows, op="verify", variant=name, b=32, alpha=alpha, dtype="int64",
-                            generator="binomial", cache="warm")}
-            points = [(g, found[g]) for g in gammas if g in found]
-            if points:
-                drawn = True
-                panel.plot(*zip(*points), marker="o", label=name)
-        panel.set_xscale("log", base=2)
-        panel.set_title(f"alpha = {alpha}")
-        panel.set_xlabel("drafts per sequence")
-    panels[0].set_ylabel("us per launch, graph replay")
-    save(plt, figure, panels[0], drawn, os.path.join(folder, "verify.png"))
+def measured_folders():
+    """Names of the folders that hold times of a GPU."""
+    folders = sorted(os.listdir(RESULTS)) if os.path.isdir(RESULTS) else []
+    return [name for name in folders
+            if any(time_of(r) for r in read_csv(os.path.join(RESULTS, name, "bench.csv"))[0])]
 
 
-def plot_verify_pack(plt, rows, folder):
-    figure, panels = plt.subplots(1, 2, figsize=(10, 3.8))
-    drawn = False
-    for panel, gamma in zip(panels, (8, 128)):
-        for name in ("2 pack", "3 single", "3 single16", "4 two", "5 one", "5 kit"):
-            found = sorted((row["min_bytes"], time_of(row)) for row in
-                           select(rows, op="verify_pack", variant=name, b=32, gamma=gamma,
-                                  generator="binomial", planes=1, num_sms=0)
-                           if row["cache"] in ("warm", "rotate"))
-            if found:
-                drawn = True
-                panel.plot(*zip(*found), marker="o", label=name)
-        panel.set_xscale("log")
-        panel.set_yscale("log")
-        panel.set_title(f"b = 32, gamma = {gamma}")
-        panel.set_xlabel("bytes that must move")
-    panels[0].set_ylabel("us per launch, graph replay")
-    save(plt, figure, panels[0], drawn, os.path.join(folder, "verify_pack.png"))
+def screen_line(columns, cells):
+    return " ".join(f"{cells.get(name, ''):<{COLUMNS[name]}}" if name == columns[0]
+                    else f"{cells.get(name, ''):>{COLUMNS[name]}}" for name in columns).rstrip()
 
 
-def one_launch_limit():
-    """SPECV_ONE_LAUNCH_DRAFTS of the header beside us."""
-    with open(os.path.join(ROOT, "specverify.cuh")) as file:
-        for line in file:
-            if line.startswith("#define SPECV_ONE_LAUNCH_DRAFTS"):
-                return int(line.split()[2])
-    return None
+def screen(path):
+    """At most 40 lines of at most 100 columns, with what bench/run.sh says around it."""
+    rows, comments = read_csv(path)
+    grid = pictures.read(pictures.GRID) + pictures.read(pictures.CYCLES)
+    study, folders = pictures.read(pictures.STUDY), measured_folders()
+    timed = read_csv(os.path.join(RESULTS, folders[0], "bench.csv"))[0] if folders else []
+    # With times there is less room for counts.
+    columns = [c for c in COLUMNS if c not in (("launch", "lanes") if folders else ("ours us",))]
+    version = [c.rsplit("specverify: ", 1)[1] for c in comments if "specverify: " in c]
+    print(f"specverify {version[0] if version else ''}, one launch of each; all: bench/run.sh --all")
+    print(screen_line(columns, {name: name for name in columns}))
+    for (op, b, gamma, alpha, size, dtype), variants in SCREEN:
+        if op != "verify_token":
+            print()
+        for variant in variants:
+            at = {"op": op, "variant": variant, "b": b, "gamma": gamma}
+            if alpha is not None:
+                at["alpha"] = alpha
+            counts = first(pictures.where(rows, kv_bytes=size, dtype=dtype, **at))
+            published = first(pictures.where(study, kv_bytes=size, **at))
+            cycles = first(pictures.where(grid, size=size, **at))
+            ours = first(select(timed, kv_bytes=size, dtype=dtype, **at))
+            cells = {"op, variant": f"{op} {variant.removeprefix('5 ')}", "b": b, "gamma": gamma,
+                     "row": size, "alpha": f"{counts['alpha'] if counts else alpha:.1f}"}
+            if counts:
+                sectors = counts["load_sectors"] + counts["store_sectors"]
+                lanes = counts["thread_instructions"] / counts["warp_instructions"]
+                cells.update({"launch": int(counts["launches"]), "lanes": f"{lanes:.1f}",
+                              "warp insn": int(counts["warp_instructions"]),
+                              "trips": int(counts["serial_trips"]),
+                              "moved/min": f"{32 * sectors / counts['min_bytes']:.2f}"})
+            if cycles:
+                cells["cycles"] = f"{cycles['cycles']:,.0f}"
+            if published:
+                cells["study us"] = f"{published['us']:.2f}"
+            if ours:
+                cells["ours us"] = us(ours)
+            print(screen_line(columns, cells))
+    print()
+    print(LEGEND.format(ours=f"{folders[0]}, graph replay" if folders else "no GPU yet"))
 
 
-def plot_rule(plt, rows, folder):
-    figure, panel = plt.subplots(figsize=(6, 3.8))
-    drawn = False
-    for name in ("4 two", "4 plain2", "5 one"):
-        for dtype in ("int32", "int64"):
-            found = sorted((row["b"] * row["gamma"], time_of(row)) for row in
-                           select(rows, op="verify_pack", variant=name, dtype=dtype, kv_bytes=256,
-                                  alpha=0.6, planes=1, cache="warm") if row["b"] >= 64)
-            if found:
-                drawn = True
-                panel.plot(*zip(*found), "o-", label=f"{name}, {dtype}")
-    limit = one_launch_limit()
-    if limit:
-        panel.axvline(limit, color="grey", linestyle=":")
-    panel.set_xscale("log", base=2)
-    panel.set_xlabel("drafts that every block compares again")
-    panel.set_ylabel("us per launch, graph replay")
-    save(plt, figure, panel, drawn, os.path.join(folder, "one_or_two.png"))
-
-
-def save(plt, figure, panel, drawn, path):
-    if drawn:
-        panel.legend(fontsize="small")
-        figure.tight_layout()
-        figure.savefig(path, dpi=150)
-        print(path)
-    plt.close(figure)
-
-
-def plots(folder):
-    try:
-        import matplotlib
-        matplotlib.use("Agg")
-        import matplotlib.pyplot as plt
-    except ImportError:
-        print("plot.py: skipped, matplotlib is not installed")
-        return
-    rows, _ = read_csv(os.path.join(folder, "bench.csv"))
-    if not any(time_of(row) is not None for row in rows):
-        print(f"plot.py: skipped, {folder} has no times")
-        return
-    plot_verify(plt, rows, folder)
-    plot_verify_pack(plt, rows, folder)
-    plot_rule(plt, rows, folder)
+def update():
+    """All that is made of committed files."""
+    drawn = pictures.update()
+    return 0 if readme(False) and drawn == 0 else 1
 
 
 # ---------------------------------------------------------------------------------------- readme
@@ -431,8 +505,34 @@ def result_folders():
     return [folder for folder in folders if is_committed(folder)]
 
 
+def results_text(name):
+    path = os.path.join(RESULTS, name)
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def families_block():
+    """The table that tests/compile/families.py printed."""
+    lines = [line for line in results_text("compile/families.txt").splitlines() if line[:1] == "|"]
+    names = {"pack": "PACK (with GREEDY)", "all": "all"}
+    out = []
+    for line in lines[2:]:
+        name, figures = [cell.strip() for cell in line.strip("|").split("|")]
+        out.append([names.get(name, name.upper()), figures])
+    return markdown(["alone", "sm_90: s, KiB"], out)
+
+
 def readme_block(name):
     """The text for one pair of comments, or None if the name is not one of ours."""
+    if name == "families":
+        return families_block()
+    of_header = {"scores": table_score_counts, "copies": table_copy_counts,
+                 "small": table_small_counts}
+    if name in of_header:
+        return of_header[name](read_csv(os.path.join(RESULTS, "ptxrun", "counters.csv"))[0])
+    counted = {"drafts": table_drafts, "rules": table_rules}
+    if name in counted:
+        return counted[name](pictures.read(pictures.RULES))
     tables = {"verify": ("bench.csv", table_verify),
               "verify_pack": ("bench.csv", table_verify_pack),
               "rule": ("bench.csv", table_rule), "targets": ("bench.csv", targets),
@@ -452,6 +552,73 @@ def readme_block(name):
     return "\n\n".join(parts) if parts else "Not measured yet: there is no result file."
 
 
+def rounded_up(text, digits=2):
+    """Two digits, never less than it is: 5.347e-08 is 5.4e-8."""
+    value = float(text)
+    exponent = math.floor(math.log10(value)) - digits + 1
+    scaled = math.ceil(value / 10 ** exponent - 1e-9)
+    if exponent >= -5:
+        return f"{scaled * 10 ** exponent:.{max(-exponent, 0)}f}"
+    return f"{scaled / 10:.1f}e{exponent + 1}"
+
+
+def found_in(file, pattern, groups=lambda *g: g):
+    """What a result file says, as the text of README has it."""
+    match = re.search(pattern, results_text(file), re.M)
+    return groups(*match.groups()) if match else (f"nothing like {pattern} in {file}",)
+
+
+def slowest_rule():
+    seconds = [line.split()[7] for line in results_text("reference/rules.txt").splitlines()
+               if re.match(r"(token|block|coupled|greedy) ", line)]
+    return (rounded_up(max(seconds, key=float)),)
+
+
+def texts_of_chains():
+    """As many texts of each chain, of which the file has statistics."""
+    text = results_text("reference/law.txt")
+    chains = set(re.findall(r" (chain: .*)$", text, re.M))
+    texts = re.search(r"uniforms of 12 bits, .*: (\d+) texts,", text).group(1)
+    return with_commas(len(chains) * int(texts)) + (str(len(chains)),)
+
+
+def with_commas(*numbers):
+    return tuple(f"{int(n):,}" for n in numbers)
+
+
+FILTERS = (r"(\d+) kept sets,.* the kit rounded (\d+),(?:.|\n)*definitions in floats rounded (\d+),")
+
+# The other figures of README.md: where it says them, and what the results say.
+CLAIMS = (
+    (r"take the reference at most ([\d.]+) s of one core", slowest_rule),
+    (r"The worst rows that could be made: ([\d.e-]+)", lambda: found_in(
+        "reference/numeric.txt", r"every row: total variation of a draw (\S+),",
+        lambda v: (rounded_up(v),))),
+    (r"262,144 ids\): a draw within ([\d.e-]+)", lambda: found_in(
+        "reference/numeric.txt", r"softmax: total variation of the draw (\S+),",
+        lambda v: (rounded_up(v),))),
+    (r"([\d,]+) texts, (\d+) chains", texts_of_chains),
+    (r"in NumPy float64: ([\d,]+) rows", lambda: found_in(
+        "reference/published.txt", r"^published: (\d+) rows", with_commas)),
+    (r"what filters keep: ([\d,]+) sets .* but for (\d+) of the requests .* in floats miss (\d+)",
+     lambda: found_in("reference/filters.txt", FILTERS, lambda *g: with_commas(g[0]) + g[1:])),
+    (r"two steps: ([\d,]+) texts", lambda: found_in(
+        "ptxrun/law.txt", r"^device chains: (\d+) texts in all", with_commas)),
+)
+
+
+def claims(text):
+    """Figures of README.md that no result file says, as lines."""
+    text, faults = " ".join(text.split()), []
+    for pattern, results in CLAIMS:
+        match = re.search(pattern, text)
+        if not match:
+            faults.append(f"no \"{pattern}\"")
+        elif match.groups() != results():
+            faults.append(f"\"{match.group(0)}\", and the results say {', '.join(results())}")
+    return faults
+
+
 def rewrite(text):
     lines, out, index = text.split("\n"), [], 0
     while index < len(lines):
@@ -463,7 +630,7 @@ def rewrite(text):
         name = line[len("<!-- bench:"):-len(" -->")]
         closing, block = f"<!-- /bench:{name} -->", readme_block(name)
         if closing not in lines[index:]:
-            raise SystemExit(f"plot.py: README.md has no {closing}")
+            raise SystemExit(f"plot.py: a README has no {closing}")
         if block is not None:
             end = lines.index(closing, index)
             out.append(block)
@@ -472,25 +639,36 @@ def rewrite(text):
 
 
 def readme(check):
-    path = os.path.join(ROOT, "README.md")
-    with open(path) as file:
-        old = file.read()
-    new = rewrite(old)
-    if check:
-        print("README.md is up to date" if new == old else "README.md differs: plot.py readme")
-        return new == old
-    if new != old:
-        with open(path, "w") as file:
-            file.write(new)
-    print("README.md rewritten" if new != old else "README.md was up to date")
-    return True
+    """README.md's and bench/README.md's tables; the figures of the former besides."""
+    fine = True
+    for name in ("README.md", "bench/README.md"):
+        path = os.path.join(ROOT, name)
+        with open(path, encoding="utf-8") as file:
+            old = file.read()
+        new = rewrite(old)
+        if check:
+            print(f"{name} is up to date" if new == old else f"{name} differs: plot.py --update")
+            fine = fine and new == old
+        elif new != old:
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(new)
+            print(f"{name} rewritten")
+        if name == "README.md":
+            for fault in claims(new):
+                print(f"{name}: {fault}")
+                fine = False
+    return fine
 
 
 def main(words):
     if len(words) == 2 and words[0] == "summary":
         summary(words[1])
     elif len(words) == 2 and words[0] == "plots":
-        plots(words[1])
+        return 1 if pictures.of_a_gpu(words[1]) else 0
+    elif len(words) == 2 and words[0] == "screen":
+        screen(words[1])
+    elif words == ["--update"]:
+        return update()
     elif words in (["readme"], ["readme", "--check"]):
         return 0 if readme(len(words) == 2) else 1
     else:

@@ -17,25 +17,31 @@ typedef struct scores_mode {
     float top_p;             /* 0: none */
     int told;                /* likeliest ids that every token comes with, raw, and its rank */
     int order;               /* of the filters */
+    int mask;                /* a row of bits for each request; A8 alone */
 } scores_mode;
 
 /* For A8 the rule says which method draws: COUPLED is Gumbel-max. */
 static const scores_mode scores_modes[] = {
-    {"greedy", "verify_logits", "5 kit", SPECV_RULE_GREEDY, 0, 0, 1, 0, 0, 0, 0},
-    {"token", "verify_token", "5 kit q", SPECV_RULE_TOKEN, 1, 0, 1, 0, 0, 0, 0},
-    {"one-hot", "verify_token", "5 kit one-hot", SPECV_RULE_TOKEN, 0, 0, 1, 0, 0, 0, 0},
-    {"block", "verify_block", "5 kit q", SPECV_RULE_BLOCK, 1, 0, 1, 0, 0, 0, 0},
-    {"coupled", "verify_coupled", "5 kit", SPECV_RULE_COUPLED, 0, 0, 1, 0, 0, 0, 0},
-    {"probs", "verify_token", "5 kit probs", SPECV_RULE_TOKEN, 1, 1, 1, 0, 0, 0, 0},
-    {"block-probs", "verify_block", "5 kit probs", SPECV_RULE_BLOCK, 1, 1, 1, 0, 0, 0, 0},
-    {"score", "score", "5 kit", SPECV_RULE_SCORE, 0, 0, 1, 0, 0, 0, 0},
-    {"cdf", "sample", "5 kit cdf", SPECV_RULE_TOKEN, 0, 0, 0, 0, 0, 0, 0},
-    {"gumbel", "sample", "5 kit gumbel", SPECV_RULE_COUPLED, 0, 0, 0, 0, 0, 0, 0},
-    {"cdf-probs", "sample", "5 kit probs", SPECV_RULE_TOKEN, 0, 1, 0, 0, 0, 0, 0},
-    {"cdf-k50-p90", "sample", "5 kit k50 p90", SPECV_RULE_TOKEN, 0, 0, 0, 50, 0.9f, 0, 0},
-    {"cdf-p90", "sample", "5 kit p90", SPECV_RULE_TOKEN, 0, 0, 0, 0, 0.9f, 0, 0},
-    {"gumbel-k50", "sample", "5 kit gumbel k50", SPECV_RULE_COUPLED, 0, 0, 0, 50, 0, 0, 0},
-    {"cdf-top20", "sample", "5 kit top 20", SPECV_RULE_TOKEN, 0, 0, 0, 0, 0, 20, 0},
+    {"greedy", "verify_logits", "5 kit", SPECV_RULE_GREEDY, 0, 0, 1, 0, 0, 0, 0, 0},
+    {"token", "verify_token", "5 kit q", SPECV_RULE_TOKEN, 1, 0, 1, 0, 0, 0, 0, 0},
+    {"one-hot", "verify_token", "5 kit one-hot", SPECV_RULE_TOKEN, 0, 0, 1, 0, 0, 0, 0, 0},
+    {"block", "verify_block", "5 kit q", SPECV_RULE_BLOCK, 1, 0, 1, 0, 0, 0, 0, 0},
+    {"coupled", "verify_coupled", "5 kit", SPECV_RULE_COUPLED, 0, 0, 1, 0, 0, 0, 0, 0},
+    {"probs", "verify_token", "5 kit probs", SPECV_RULE_TOKEN, 1, 1, 1, 0, 0, 0, 0, 0},
+    {"block-probs", "verify_block", "5 kit probs", SPECV_RULE_BLOCK, 1, 1, 1, 0, 0, 0, 0, 0},
+    {"score", "score", "5 kit", SPECV_RULE_SCORE, 0, 0, 1, 0, 0, 0, 0, 0},
+    {"cdf", "sample", "5 kit cdf", SPECV_RULE_TOKEN, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"gumbel", "sample", "5 kit gumbel", SPECV_RULE_COUPLED, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"cdf-probs", "sample", "5 kit probs", SPECV_RULE_TOKEN, 0, 1, 0, 0, 0, 0, 0, 0},
+    {"cdf-k50-p90", "sample", "5 kit k50 p90", SPECV_RULE_TOKEN, 0, 0, 0, 50, 0.9f, 0, 0, 0},
+    {"cdf-p90", "sample", "5 kit p90", SPECV_RULE_TOKEN, 0, 0, 0, 0, 0.9f, 0, 0, 0},
+    {"gumbel-k50", "sample", "5 kit gumbel k50", SPECV_RULE_COUPLED, 0, 0, 0, 50, 0, 0, 0, 0},
+    {"cdf-mask", "sample", "5 kit mask", SPECV_RULE_TOKEN, 0, 0, 0, 0, 0, 0, 0, 1},
+    {"token-k50-p90", "verify_token", "5 kit q k50 p90", SPECV_RULE_TOKEN, 1, 0, 1, 50, 0.9f, 0, 0,
+     0},
+    {"coupled-k50", "verify_coupled", "5 kit k50", SPECV_RULE_COUPLED, 0, 0, 1, 50, 0, 0, 0, 0},
+    {"token-top20", "verify_token", "5 kit q top 20", SPECV_RULE_TOKEN, 1, 0, 1, 0, 0, 20, 0, 0},
+    {"cdf-top20", "sample", "5 kit top 20", SPECV_RULE_TOKEN, 0, 0, 0, 0, 0, 20, 0, 0},
 };
 
 enum { NUM_SCORES_MODES = sizeof scores_modes / sizeof scores_modes[0] };
@@ -49,7 +55,8 @@ enum {
     FIELD_DRAFT_SEED, /* the same for every draft, for the A8 that draws them */
     FIELD_DRAFT_POSITION,
     FIELD_TOP_K,
-    FIELD_TOP_P,
+    FIELD_TOP_P, /* these two: of each draft, for the A8 that draws them; of each request */
+    FIELD_MASK,
     FIELD_LENS, /* outputs from here */
     FIELD_MISMATCH,
     FIELD_NEXT,
@@ -131,8 +138,11 @@ static const char *score_name(int dtype) {
     return dtype == SPECV_LOGITS_BF16 ? "bf16" : dtype == SPECV_LOGITS_F32 ? "f32" : "probs-f32";
 }
 
+static int64_t mask_bytes(const scores_run *r) { return (r->vocab + 31) / 32 * 4; }
+
 static scores_layout lay_out_scores(const scores_run *r, int batch) {
     const int64_t row = r->vocab * score_bytes(r->dtype), gamma = r->gamma, told = 20;
+    const int64_t limits = 4 * (gamma ? gamma : 1);
     const int64_t each[NUM_FIELDS] = {(gamma + 1) * row,
                                       gamma * row,
                                       gamma * 4,
@@ -140,8 +150,9 @@ static scores_layout lay_out_scores(const scores_run *r, int batch) {
                                       4,
                                       gamma * 8,
                                       gamma * 4,
-                                      4,
-                                      4,
+                                      limits,
+                                      limits,
+                                      gamma ? 0 : mask_bytes(r),
                                       4,
                                       1,
                                       4,
@@ -192,6 +203,8 @@ static void describe_scores(const scores_run *r, int batch, const scores_layout 
     if (mode->top_k) d.filters.top_k = FIELD(int32_t, FIELD_TOP_K);
     if (mode->top_p > 0) d.filters.top_p = FIELD(float, FIELD_TOP_P);
     d.filters.order = mode->order;
+    if (mode->mask) d.filters.mask = FIELD(uint32_t, FIELD_MASK);
+    if (mode->with_q) d.draft_filters = d.filters;
     if (mode->told) {
         d.emitted.rank = FIELD(int32_t, FIELD_RANK);
         d.emitted.top_id = FIELD(int32_t, FIELD_TOP_ID);
@@ -220,6 +233,9 @@ static specv_sample_desc describe_drafter(const scores_run *r, char *base, const
     s.position = (const int32_t *)(void *)(base + at->at[FIELD_DRAFT_POSITION]);
     s.token = base + at->at[FIELD_DRAFT_TOKENS];
     s.scratch = r->scratch, s.scratch_bytes = r->scratch_bytes;
+    if (r->mode->top_k) s.filters.top_k = (const int32_t *)(void *)(base + at->at[FIELD_TOP_K]);
+    if (r->mode->top_p > 0) s.filters.top_p = (const float *)(void *)(base + at->at[FIELD_TOP_P]);
+    s.filters.order = r->mode->order;
     s.vocab = r->vocab, s.batch = r->batch * r->gamma;
     sample_as(&s, r->mode->rule, SPECV_STREAM_DRAFT);
     return s;
@@ -272,6 +288,10 @@ static void shape_scores(scores_run *r, int batch, int gamma, int64_t vocab, int
             HOST(uint64_t, FIELD_DRAFT_SEED)[b * gamma + j] = seed;
             HOST(int32_t, FIELD_DRAFT_POSITION)[b * gamma + j] = position + j;
         }
+        /* A grammar's: three in four ids are forbidden. The first one is allowed. */
+        for (int64_t w = 0; w < r->of_all.each[FIELD_MASK] / 4; ++w) HOST(uint32_t, FIELD_MASK)
+        [b * (r->of_all.each[FIELD_MASK] / 4) + w] =
+            (uint32_t)(bench_random() & bench_random()) | (w == 0);
 #undef HOST
     }
 }
@@ -300,11 +320,12 @@ static void prepare_scores(scores_run *r, int batch, int gamma, int64_t vocab, i
 static void put_filters(const scores_run *r, char *set) {
     int32_t top_k[4096];
     float top_p[4096];
-    if (r->batch > 4096) bench_fail("too many requests", -1);
-    for (int b = 0; b < r->batch; ++b) top_k[b] = r->mode->top_k, top_p[b] = r->mode->top_p;
-    CUDA_CHECK(cudaMemcpy(set + r->of_all.at[FIELD_TOP_K], top_k, (size_t)r->batch * 4,
+    const int count = r->batch * (r->gamma ? r->gamma : 1);
+    if (count > 4096) bench_fail("too many requests", -1);
+    for (int i = 0; i < count; ++i) top_k[i] = r->mode->top_k, top_p[i] = r->mode->top_p;
+    CUDA_CHECK(cudaMemcpy(set + r->of_all.at[FIELD_TOP_K], top_k, (size_t)count * 4,
                           cudaMemcpyHostToDevice));
-    CUDA_CHECK(cudaMemcpy(set + r->of_all.at[FIELD_TOP_P], top_p, (size_t)r->batch * 4,
+    CUDA_CHECK(cudaMemcpy(set + r->of_all.at[FIELD_TOP_P], top_p, (size_t)count * 4,
                           cudaMemcpyHostToDevice));
 }
 
@@ -506,6 +527,7 @@ static int64_t min_bytes_of_scores(const scores_run *r) {
     const int64_t b = r->batch, gamma = r->gamma;
     int64_t bytes = rows_of_scores(r) * r->vocab * score_bytes(r->dtype);
     if (r->mode->rule != SPECV_RULE_GREEDY) bytes += 12 * b; /* seeds and positions */
+    if (r->mode->mask) bytes += b * mask_bytes(r);
     if (!r->mode->drafts) return bytes + 4 * b;
     if (r->mode->probs) bytes += 2 * 4 * b * gamma; /* p and q at each draft */
     return bytes + b * (4 * gamma + 4 + 1 + 4 + 4 * (gamma + 1));
@@ -530,7 +552,9 @@ static int64_t asked_bytes_of_scores(const scores_run *r) {
 }
 
 static int num_launches_of_scores(const scores_run *r) {
-    return r->mode->with_q || r->mode->probs || r->mode->top_k || r->mode->top_p > 0 ? 2 : 1;
+    const scores_mode *mode = r->mode;
+    return 1 + (mode->with_q && !mode->probs) + (mode->top_k || mode->top_p > 0) +
+           2 * (mode->told > 0);
 }
 
 /* --------------------------------------------------------------------------------------- floor */

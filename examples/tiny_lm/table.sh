@@ -1,42 +1,75 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
 #
-# table.sh - README.md's table of rules and temperatures: tokens per target pass of a sequence and
-# tokens per step of a batch of 8, for gamma 4 and 8. Counts, so every machine prints the same. A
-# sampled row is the mean over 8 seeds: with one, differences between rules would be noise.
+# table.sh - README.md's tables of rules, temperatures and drafts: tokens per target pass of a sequence
+# and tokens per step of a batch of 8. Counts, so every machine prints the same. Sampled rules are
+# run with 8 seeds: with one, differences between rules would be noise.
 #
-# usage: examples/tiny_lm/table.sh [program]   ($BUILD/tiny_lm, which it makes; BUILD is build)
+# usage: examples/tiny_lm/table.sh [--csv] [program]   ($BUILD/tiny_lm, which it makes; BUILD is build)
+#   --csv   a line for each run; bench/results/tiny_lm/rules.csv is this, and bench/plot.py draws it
 
 cd "$(dirname "$0")/../.." || exit 2
+csv=
+[ "${1:-}" = --csv ] && csv=1 && shift
 program=${1:-${BUILD:-build}/tiny_lm}
-[ $# -gt 0 ] || make -s BUILD="${BUILD:-build}" "$program" || exit 2
+[ $# -gt 0 ] || make -s BUILD="${BUILD:-build}" "$program" >&2 || exit 2
 
-# cell OPTIONS...: "a / b", both as tokens by passes over all seeds
-cell() {
-    for seed in $seeds; do
-        "$program" --backend cpu --batch 8 --seed $seed "$@" 2>/dev/null || echo "failed"
-    done | awk '
-        /^block efficiency/ { passes += 1 / $3; runs++ }
-        /^tokens per step/ { steps += 1 / $4 }
-        /^failed/ { failed = 1 }
-        END { if (failed || !runs) exit 1; printf "%.2f / %.1f", runs / passes, runs / steps }'
+# run RULE TEMPERATURE GAMMA SEED OPTIONS...: a line of numbers
+run() {
+    line="$1,$2,$3,$4"
+    gamma=$3 seed=$4
+    shift 4
+    "$program" --backend cpu --batch 8 --gamma "$gamma" --seed "$seed" "$@" 2>/dev/null | awk -v line="$line" '
+        /^drafts  / { proposed = $2; accepted = $4 }
+        /^acceptance rate/ { rate = $3 }
+        /^block efficiency/ { efficiency = $3 }
+        /^tokens per step/ { tokens = $4; steps = $8 }
+        END {
+            if (!efficiency || !tokens) exit 1
+            printf "%s,%d,%d,%.3f,%.3f,%.2f,%d\n", line, proposed, accepted, rate, efficiency,
+                   tokens, steps
+        }' || { echo "table.sh: $line failed" >&2; exit 2; }
 }
 
-# row NAME OPTIONS...
-row() {
-    name=$1
-    shift
-    four=$(cell --gamma 4 "$@") && eight=$(cell --gamma 8 "$@") || exit 2
-    echo "| $name | $four | $eight |"
-}
-
-echo "| \`--rule\`, \`--temperature\` | \`--gamma 4\` | \`--gamma 8\` |"
-echo "|---|---|---|"
-seeds=1
-row "greedy" --rule greedy
-seeds="1 2 3 4 5 6 7 8"
-for temperature in 0.5 0.8 1.0; do
-    for rule in token block coupled; do
-        row "$rule, $temperature" --rule $rule --temperature $temperature
+rows() {
+    for gamma in 1 2 4 8; do run greedy 0 $gamma 1 --rule greedy || exit 2; done
+    for temperature in 0.5 0.8 1.0; do
+        for rule in token block coupled; do
+            for gamma in 4 8; do
+                for seed in 1 2 3 4 5 6 7 8; do
+                    run $rule $temperature $gamma $seed --rule $rule --temperature $temperature ||
+                        exit 2
+                done
+            done
+        done
     done
-done
+}
+
+if [ -n "$csv" ]; then
+    echo "# counted on tiny_lm's model pair, 32 prompts, 64 tokens each, batch 8; examples/tiny_lm/table.sh --csv"
+    echo "rule,temperature,gamma,seed,proposed,accepted,rate,efficiency,tokens_per_step,steps"
+    rows
+    exit
+fi
+
+# Means over seeds as tokens by passes over all of them.
+rows | awk -F, '
+    {
+        name = $1 ($2 > 0 ? ", " $2 : "")
+        if (!(name in seen)) names[++count] = name
+        seen[name] = 1
+        key = name SUBSEP $3
+        passes[key] += 1 / $8
+        steps[key] += 1 / $9
+        ++runs[key]
+    }
+    function cell(name, gamma, key) {
+        key = name SUBSEP gamma
+        return sprintf("%.2f / %.1f", runs[key] / passes[key], runs[key] / steps[key])
+    }
+    END {
+        print "| `--rule`, `--temperature` | `--gamma 4` | `--gamma 8` |"
+        print "|---|---|---|"
+        for (i = 1; i <= count; ++i)
+            print "| " names[i] " | " cell(names[i], 4) " | " cell(names[i], 8) " |"
+    }'
