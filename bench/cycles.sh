@@ -9,11 +9,13 @@
 #   bench/cycles.sh --update   the first into bench/results/gpgpusim/cycles.csv, and the table there
 #   bench/cycles.sh --check    counts and SASS as in bench/results/gate.csv, cycles within 5 %; ends
 #                              with "N passed, N failed, N skipped"
-#   bench/cycles.sh --accept   writes gate.csv anew, from what is here, and does what --update does. A
-#                              kernel whose code has grown by more than a tenth needs a word: WHY="..."
+#   bench/cycles.sh --accept   writes gate.csv anew, from what is here, and does what --update does.
+#                              A kernel whose code has grown by more than a tenth needs a word:
+#                              WHY="..."
 #   bench/cycles.sh --grid [--update]
-#                              simulates curves for plot.py: A1, B1, B2 over the study's grid, scores
-#                              over the vocabulary (a quarter of an hour); bench/results/gpgpusim/grid.csv
+#                              simulates curves for plot.py: A1, B1, B2 over the study's grid,
+#                              scores over the vocabulary (73 cases, half an hour of two cores), into
+#                              bench/results/gpgpusim/grid.csv
 #   CASES="A1-b32 D2" bench/cycles.sh   only these are simulated; `bench cycles list` has them all;
 #                              with --grid and --update, the others stay as they were
 #

@@ -2,7 +2,8 @@
 # bench/peers.sh - kernels of other projects beside ours, on the same inputs, counted by ptxrun.
 #
 # A table on the screen; with --update into bench/results/ptxrun/peers.csv, too. Instructions, bytes
-# and round trips, not times. No source of a peer is in this repository, and none is fetched: name the folders.
+# and round trips, not times. No source of a peer is in this repository, and none is fetched: name
+# the folders.
 #
 #   FLASHINFER=folder   a checkout of FlashInfer
 #   SGLANG=folder       a checkout of SGLang; its kernel is written on FlashInfer's headers
@@ -90,10 +91,10 @@ LD_LIBRARY_PATH=$ptxrun PTXRUN_OPTS=${PTXRUN_OPTS:-checks=0} PTXRUN_QUIET=1 \
 cat "$BUILD/head" "$BUILD/rows.csv" > "$BUILD/peers.csv"
 
 cat "$BUILD/head"
-echo "insn, warp insn: PTX instructions of threads, of warps; bytes: that lanes ask for; ratio: ours over"
-echo "the peer's; trips: longest chain of loads and atomics that wait for each other, ours and theirs;"
-echo "launches: ours and theirs. All counted. More instructions in many warps can take less time than few"
-echo "that wait for one another: see trips."
+echo "insn, warp insn: PTX instructions of threads, of warps; bytes: that lanes ask for; ratio: ours"
+echo "over the peer's; trips: longest chain of loads and atomics that wait for each other, ours and"
+echo "theirs; launches: ours and theirs. All counted. More instructions in many warps can take less"
+echo "time than few that wait for one another: see trips."
 awk -F, '
     NR == 1 {
         for (i = 1; i <= NF; ++i) column[$i] = i

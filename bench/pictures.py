@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Pictures of the result files; plot.py calls it. Nothing here measures.
 
-    pictures.py --update       all pictures of committed files, SVG and PNG, into bench/results/plots
+    pictures.py --update       all pictures of committed files, SVG and PNG, in bench/results/plots
     pictures.py --check        the committed ones show what the committed files hold (needs no
-                               matplotlib); with matplotlib all are drawn into a scratch folder, too,
-                               and no text may lie on another or outside
+                               matplotlib); with matplotlib all are drawn into a scratch folder,
+                               too, and no text may lie on another or outside
     pictures.py FOLDER [OUT]   pictures of a GPU's bench.csv, into that folder or OUT
     pictures.py --self-test    the same of made-up figures, for their text; nothing is kept
 
@@ -30,8 +30,9 @@ STUDIED = "measured by the study: L40S, launch included"
 COLORS = {"PyTorch": "#888888", "0 naive": "#d55e00", "1 ballot": "#e69f00", "2 pack": "#56b4e9",
           "3 single": "#cc79a7", "3 single16": "#999933", "4 two": "#44aa99", "5 one": "#882255",
           "5 kit": "#0072b2", "floor": "#000000"}
-NAMES = {"PyTorch": "PyTorch", "0 naive": "naive", "1 ballot": "ballot", "2 pack": "pack (3 launches)",
-         "3 single": "single block", "3 single16": "single block, 16-byte copies",
+NAMES = {"PyTorch": "PyTorch", "0 naive": "naive", "1 ballot": "ballot",
+         "2 pack": "pack (3 launches)", "3 single": "single block",
+         "3 single16": "single block, 16-byte copies",
          "4 two": "kit, two launches", "5 one": "kit, one launch", "5 kit": "kit"}
 
 
@@ -95,6 +96,10 @@ def commas(axis, count=5):
     from matplotlib.ticker import MaxNLocator
     axis.set_major_locator(MaxNLocator(count))
     axis.set_major_formatter(lambda value, _: f"{value:,.10g}")
+
+
+def from_zero(panel):
+    panel.set_ylim(0, 1.06 * panel.dataLim.y1)
 
 
 def line(panel, rows, variant, x, y, **wanted):
@@ -189,12 +194,12 @@ def verify_alpha(plt):
         floor(panels[2 + i], grid, "probe1", "alpha", "floor: one load, one store", b=32.0,
               gamma=gamma, size=0.0)
         finish(panels[2 + i], f"ours, gamma {gamma:.0f}", "acceptance, alpha", "cycles")
-        panels[2 + i].set_ylim(0)
+        from_zero(panels[2 + i])
         commas(panels[2 + i].yaxis)
     for panel in panels:
         panel.set_xticks((0.3, 0.6, 0.9))
-    figure.suptitle(f"A1, verify, batch 32.  Study: {STUDIED.replace('measured by the study: ', '')}"
-                    f" (measured).  Ours {SIMULATED}")
+    figure.suptitle("A1, verify, batch 32.  Study: L40S, launch included (measured).  "
+                    f"Ours {SIMULATED}")
     legend(figure, panels, 4)
     return figure
 
@@ -237,7 +242,8 @@ def verify_speedup(plt):
     heat(panels[0][0], table(study, "us", "1 ballot"), gammas, alphas,
          "study, batch 32\nnaive / ballot", (0.8, 2))
     panels[1][0].axis("off")
-    tables = [[table(grid, "cycles", other, b=b) for b in batches] for other in ("1 ballot", "5 kit")]
+    tables = [[table(grid, "cycles", other, b=b) for b in batches]
+              for other in ("1 ballot", "5 kit")]
     top = max(v for row in tables for t in row for r in t for v in r if not math.isnan(v))
     for i, other in enumerate(("ballot", "kit")):
         for j, b in enumerate(batches):
@@ -269,12 +275,13 @@ def pack_rows(plt):
                     if r["case"] in cases and r["op"] == "floor" and r["variant"] == "copy")
     if copies:
         panels[1].plot(*zip(*copies), ":", color="#000000", label="floor: a copy of what moves")
-    finish(panels[0], STUDIED + "\nbatch 32, gamma 128, alpha 0.9", "bytes of a KV row", "us (median)")
-    finish(panels[1], SIMULATED + "\nbatch 32, gamma 8, alpha 0.9", "bytes of a KV row", "cycles")
+    kv = "bytes of a KV row"
+    finish(panels[0], STUDIED + "\nbatch 32, gamma 128, alpha 0.9", kv, "us (median)")
+    finish(panels[1], SIMULATED + "\nbatch 32, gamma 8, alpha 0.9", kv, "cycles")
     plain_log(panels[0].xaxis, (256, 1024, 2048, 4096))
     plain_log(panels[1].xaxis, (256, 1024, 2048))
     for panel in panels:
-        panel.set_ylim(0)
+        from_zero(panel)
         commas(panel.yaxis)
     figure.suptitle("B1, pack")
     legend(figure, panels, 4)
@@ -290,7 +297,7 @@ def fused_rows(plt):
         line(panels[0], stress, variant, "kv_bytes", "us")
     finish(panels[0], "study: L40S (measured)\ngamma 128, alpha 0.9", "bytes of a KV row",
            "us (median), launches included")
-    panels[0].set_ylim(0)
+    from_zero(panels[0])
     plain_log(panels[0].xaxis, (1024, 2048, 4096))
     ours = where(grid, op="verify_pack", b=32.0, gamma=8.0)
     for panel, alpha in zip(panels[1:], (0.3, 0.6, 0.9)):
@@ -322,7 +329,7 @@ def verify_batch(plt):
     floor(panel, grid, "probe1", "b", "floor: one load, one store")
     finish(panel, f"A1, verify, gamma 8, alpha 0.6\n{SIMULATED}", "batch", "cycles")
     plain_log(panel.xaxis, (1, 4, 16, 32, 64, 128, 256))
-    panel.set_ylim(0)
+    from_zero(panel)
     commas(panel.yaxis)
     legend(figure, [panel], 2)
     return figure
@@ -331,19 +338,20 @@ def verify_batch(plt):
 def vocabulary(plt):
     grid = [r for r in read(GRID) if "-v" in r["case"]]
     figure, panel = plt.subplots(figsize=(6.8, 4.6))
-    for name, label, color in (("A2", "A2: argmax", "#009e73"), ("A8", "A8: a token drawn", "#0072b2"),
+    grid = [dict(r, ids=r["size"] / 2) for r in grid]
+    for name, label, color in (("A2", "A2: argmax", "#009e73"),
+                               ("A8", "A8: a token drawn", "#0072b2"),
                                ("A10", "A8 with top-k 50, top-p 0.9 (A10)", "#cc79a7")):
         rows = [r for r in grid if r["case"].startswith(name + "-")]
-        xs, ys = series([dict(r, v=r["size"] / 2) for r in rows if r["op"] != "floor"], "v", "cycles")
+        xs, ys = series([r for r in rows if r["op"] != "floor"], "ids", "cycles")
         if xs:
             panel.plot(xs, ys, "o-", color=color, label=label, markersize=4)
-        if name == "A8":
-            xs, ys = series([dict(r, v=r["size"] / 2) for r in rows if r["variant"] == "read"], "v",
-                            "cycles")
+        if name == "A2":
+            xs, ys = series(rows, "ids", "cycles", variant="read")
             panel.plot(xs, ys, ":", color="#000000", label="floor: the scores read once")
     finish(panel, f"One row of bf16 logits\n{SIMULATED}", "ids of the vocabulary", "cycles")
     panel.set_xticks((8192, 32000, 65536, 128256), ("8,192", "32,000", "65,536", "128,256"))
-    panel.set_ylim(0)
+    from_zero(panel)
     commas(panel.yaxis, 8)
     legend(figure, [panel], 2)
     return figure
@@ -379,7 +387,8 @@ def cases(plt):
 def acceptance(plt):
     rows = read(RULES)
     figure, panels = plt.subplots(1, 2, figsize=(9.5, 4.3), sharey=True)
-    rules = (("greedy", "#888888"), ("token", "#0072b2"), ("block", "#d55e00"), ("coupled", "#009e73"))
+    rules = (("greedy", "#888888"), ("token", "#0072b2"), ("block", "#d55e00"),
+             ("coupled", "#009e73"))
     temperatures = (0.0, 0.5, 0.8, 1.0)
     for panel, gamma in zip(panels, (4.0, 8.0)):
         for r, (rule, color) in enumerate(rules):
@@ -393,9 +402,10 @@ def acceptance(plt):
                 plain = sum(found) / len(found)
                 xs.append(place + (0 if rule == "greedy" else 0.26 * (r - 2)))
                 means.append(mean)
-                spreads.append(math.sqrt(sum((e - plain) ** 2 for e in found) / max(len(found) - 1, 1)))
-            panel.bar(xs, means, 0.24, color=color, label=rule, yerr=None if rule == "greedy" else spreads,
-                      capsize=3, ecolor="#333333")
+                square = sum((e - plain) ** 2 for e in found) / max(len(found) - 1, 1)
+                spreads.append(math.sqrt(square))
+            panel.bar(xs, means, 0.24, color=color, label=rule, capsize=3, ecolor="#333333",
+                      yerr=None if rule == "greedy" else spreads)
         panel.set_xticks(range(len(temperatures)), ["greedy", "0.5", "0.8", "1.0"])
         finish(panel, f"{gamma:.0f} drafts a step", "temperature",
                "tokens per target pass" if gamma == 4 else None)
@@ -422,8 +432,8 @@ def peers_cycles(plt):
     panel.invert_yaxis()
     panel.set_xlim(0, 1.15 * max(sum(k["cycles"] for k in where(rows, side=s)) for s in sides))
     commas(panel.xaxis)
-    finish(panel, "A token with top-k 50 and top-p 0.9, one row of 128,256 f32 logits\n" + SIMULATED,
-           "cycles")
+    finish(panel, "A token with top-k 50 and top-p 0.9, one row of 128,256 f32 logits\n"
+           + SIMULATED, "cycles")
     legend(figure, [panel], 2)
     return figure
 
@@ -443,7 +453,8 @@ def peers_counts(plt):
     panel.axvline(1, color="#000000", linewidth=1)
     panel.set_yticks(range(len(rows)), labels)
     panel.set_ylim(len(rows) - 0.4, -0.6)
-    finish(panel, "Ours over theirs, left of 1 is less (counted on ptxrun, not time)", "ours / peer")
+    finish(panel, "Ours over theirs, left of 1 is less (counted on ptxrun, not time)",
+           "ours / peer")
     plain_log(panel.xaxis, (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3), 10)
     legend(figure, [panel], 3)
     return figure
@@ -501,7 +512,7 @@ def gpu_verify(plt, rows, gpu):
         finish(panel, f"batch 32, alpha {alpha}", "drafts of a row, gamma",
                "us per launch, graph replay" if alpha == 0.3 else None)
         plain_log(panel.xaxis, (4, 8, 16, 32, 64, 128))
-        panel.set_ylim(0)
+        from_zero(panel)
     for variant in ("0 naive", "1 ballot", "5 kit"):
         drawn |= timed_line(panels[3], rows, variant, "b", gamma=8.0, alpha=0.6, **at)
     finish(panels[3], "gamma 8, alpha 0.6", "batch")
@@ -519,8 +530,8 @@ def gpu_speedup(plt, rows, gpu):
     for b in batches:
         found = {(r["alpha"], r["gamma"], r["variant"]): time_columns(r)[0]
                  for r in where(rows, b=b, **at) if time_columns(r)}
-        tables.append([[found.get((a, g, "0 naive"), math.nan) / found.get((a, g, "5 kit"), math.nan)
-                        for g in gammas] for a in alphas])
+        tables.append([[found.get((a, g, "0 naive"), math.nan)
+                        / found.get((a, g, "5 kit"), math.nan) for g in gammas] for a in alphas])
     values = [v for t in tables for r in t for v in r if not math.isnan(v)]
     for panel, table, b in zip(panels, tables, batches):
         heat(panel, table, gammas, alphas, f"batch {b:.0f}", (0, max(values, default=1)))
@@ -542,7 +553,7 @@ def gpu_fused(plt, rows, gpu):
         finish(panel, f"batch 32, gamma {gamma:.0f}, alpha {alpha}", "bytes of a KV row",
                "us per launch, graph replay" if panel is panels[0] else None)
         plain_log(panel.xaxis, (256, 1024, 2048, 4096))
-        panel.set_ylim(0)
+        from_zero(panel)
     figure.suptitle(f"B2, verify and pack, measured on {gpu}; whiskers p10 to p90")
     legend(figure, panels, 5)
     return figure if drawn else None
@@ -585,7 +596,7 @@ def gpu_vocabulary(plt, rows, gpu):
             drawn |= timed_line(panel, found, variant, "vocab", variant[6:], color)
         finish(panel, f"batch {batch:.0f}", "ids of the vocabulary", "us per launch, graph replay")
         panel.set_xticks((32000, 128256), ("32,000", "128,256"))
-        panel.set_ylim(0)
+        from_zero(panel)
     figure.suptitle(f"A8 from bf16 logits, measured on {gpu}; whiskers p10 to p90")
     legend(figure, panels, 5)
     return figure if drawn else None
@@ -732,8 +743,8 @@ def check():
 
 def made_up():
     """Rows with every column that bench.csv has, of times that nobody measured."""
-    columns = ("op,variant,b,gamma,alpha,kv_bytes,planes,generator,dtype,cache,num_sms,us_p10,us_p50,"
-               "us_p90,us_p95,graph_us_p10,graph_us_p50,graph_us_p90,bytes,min_bytes,gb_s,launches,"
+    columns = ("op,variant,b,gamma,alpha,kv_bytes,planes,generator,dtype,cache,num_sms,us_p10,"
+               "us_p50,us_p90,us_p95,graph_us_p10,graph_us_p50,graph_us_p90,bytes,min_bytes,gb_s,launches,"
                "floor,floor_us,ratio")
     shapes = [("verify", v, b, g, a, 0, "int64", "warm") for v in ("0 naive", "1 ballot", "5 kit")
               for b in (1, 4, 16, 32, 64, 128, 256) for g in (4, 8, 16, 32, 64, 128)
@@ -749,8 +760,9 @@ def made_up():
     for i, (op, variant, b, gamma, alpha, kv, dtype, cache) in enumerate(shapes):
         us = 2 + (b * gamma / 512 + kv / 2048) * (6 - int(variant[0])) + i % 3
         times = [f"{us * f:.3f}" for f in (0.9, 1, 1.2, 1.3, 0.95, 1, 1.1)]
-        lines.append(",".join(map(str, [op, variant, b, gamma, alpha, kv, 1, "binomial", dtype, cache,
-                                        0] + times + [1, 1, 1, 1, "probe1", 1.5, us / 1.5])))
+        lines.append(",".join(map(str, [op, variant, b, gamma, alpha, kv, 1, "binomial", dtype,
+                                        cache, 0] + times
+                                  + [1, 1, 1, 1, "probe1", 1.5, us / 1.5])))
     return "\n".join(lines) + "\n"
 
 

@@ -215,8 +215,8 @@ def table_score_counts(rows):
         found.setdefault((row["op"], row["variant"].removeprefix("5 ")), {})[row["dtype"]] = (
             row["thread_instructions"] / scores, 32 * row["load_sectors"] / row["min_bytes"],
             row["serial_trips"])
-    return markdown(["operation", "instructions a score, bf16", "fp32", "read / least, bf16", "fp32",
-                     "trips"],
+    return markdown(["operation", "instructions a score, bf16", "fp32", "read / least, bf16",
+                     "fp32", "trips"],
                     [[f"`{op}` {variant}", f"{c['bf16'][0]:.1f}", f"{c['f32'][0]:.1f}",
                       f"{c['bf16'][1]:.2f}", f"{c['f32'][1]:.2f}", f"{c['bf16'][2]:.0f}"]
                      for (op, variant), c in found.items()])
@@ -251,7 +251,8 @@ def table_small_counts(rows):
                           f"{row['warp_instructions']:,.0f}", f"{row['serial_trips']:.0f}",
                           f"{row['asked_bytes'] / row['min_bytes']:.2f}",
                           f"{32 * sectors / row['min_bytes']:.1f}"])
-    return markdown(["", "rows", "warp instructions", "trips", "asked / least", "moved / least"], lines)
+    return markdown(["", "rows", "warp instructions", "trips", "asked / least", "moved / least"],
+                    lines)
 
 
 def table_drafts(rows):
@@ -418,9 +419,9 @@ SCREEN = ((("verify", 32, 128, 0.3, 0, "int64"), ("PyTorch", "0 naive", "1 ballo
 COLUMNS = {"op, variant": 21, "b": 2, "gamma": 5, "alpha": 5, "row": 5, "launch": 6, "warp insn": 9,
            "lanes": 5, "trips": 5, "moved/min": 9, "cycles": 7, "study us": 8, "ours us": 7}
 LEGEND = """\
-b rows of the batch; gamma drafts a row; alpha share accepted; row bytes of a KV row or row of scores
+b rows of the batch; gamma drafts a row; alpha share accepted; row bytes of a KV or score row
 counted, tests/ptxrun, exact: launch, launches; warp insn, PTX instructions that warps issue; lanes
-  of 32 that take part, mean; trips, the longest chain of loads and atomics that wait for each other;
+  of 32 that take part, mean; trips, longest chain of loads and atomics that wait for each other;
   moved/min, 32 bytes for each sector that warps touch, over the bytes that nobody can avoid
 simulated: cycles of GPGPU-Sim's V100, kernels alone, int32 tokens (results/gpgpusim/grid.csv)
 measured: study us, L40S, launch included (results/study/study.csv); ours us, {ours}
@@ -449,7 +450,7 @@ def screen(path):
     # With times there is less room for counts.
     columns = [c for c in COLUMNS if c not in (("launch", "lanes") if folders else ("ours us",))]
     version = [c.rsplit("specverify: ", 1)[1] for c in comments if "specverify: " in c]
-    print(f"specverify {version[0] if version else ''}, one launch of each; all: bench/run.sh --all")
+    print(f"specverify {''.join(version[:1])}, one launch of each; all: bench/run.sh --all")
     print(screen_line(columns, {name: name for name in columns}))
     for (op, b, gamma, alpha, size, dtype), variants in SCREEN:
         if op != "verify_token":
@@ -586,7 +587,8 @@ def with_commas(*numbers):
     return tuple(f"{int(n):,}" for n in numbers)
 
 
-FILTERS = (r"(\d+) kept sets,.* the kit rounded (\d+),(?:.|\n)*definitions in floats rounded (\d+),")
+FILTERS = (r"(\d+) kept sets,.* the kit rounded (\d+),(?:.|\n)*"
+           r"definitions in floats rounded (\d+),")
 
 # The other figures of README.md: where it says them, and what the results say.
 CLAIMS = (

@@ -4,7 +4,8 @@
 # With a GPU this is bench/device.sh. Without one there is no time of a kernel to be had, so it does
 # the two things that mean something: it times the reference (hyperfine), and it counts what every
 # variant does (tests/ptxrun: instructions, sectors, bytes, collectives), which is exact and the
-# same on every machine. One screen of it, beside what the study measured; nothing committed changes.
+# same on every machine. One screen of it, beside what the study measured; no committed file
+# changes.
 #
 #   bench/run.sh --all     every count, in long tables
 #   bench/run.sh --update  the counts into bench/results/ptxrun/counters.csv
@@ -71,7 +72,8 @@ count() {
 }
 
 say_what_changed() {
-    [ -n "${update:-}" ] || echo "No committed file has changed: that takes --update. With a GPU: bench/device.sh"
+    [ -n "${update:-}" ] ||
+        echo "No committed file has changed: that takes --update. With a GPU: bench/device.sh"
 }
 
 show_counts() {
@@ -99,8 +101,8 @@ show_counts() {
 
 print_counts() {
     echo "lanes: of 32 that take part in an instruction, mean; diverge: branches that part a warp;"
-    echo "ideal: sectors if every one were used in full; moved/min: 32 bytes a sector over the least"
-    echo "bytes; kv: bytes of a KV row. Counted, one launch."
+    echo "ideal: sectors if every one were used in full; moved/min: 32 bytes a sector over the"
+    echo "least bytes; kv: bytes of a KV row. Counted, one launch."
     awk -F, '
         /^#/ { next }
         $1 == "op" {
@@ -152,8 +154,8 @@ print_score_counts() {
 # direction, and the rest what the launch costs. `copied` is what the published way moves beside.
 print_move_counts() {
     echo
-    echo "insn/16 bytes: instructions of a thread for 16 bytes that it moves, from two counts of planes;"
-    echo "insn of a launch: the rest. Counted, one launch."
+    echo "insn/16 bytes: instructions of a thread for 16 bytes that it moves, from two counts of"
+    echo "planes; insn of a launch: the rest. Counted, one launch."
     awk -F, '
         $1 == "op" {
             for (i = 1; i <= NF; ++i) column[$i] = i
@@ -224,9 +226,12 @@ check_counts() {
     count || return 1
     here=$(sed -n 's/.*compiler: \([0-9.]*\),.*/\1/p' "$BUILD/counters.csv")
     there=$(sed -n 's/.*compiler: \([0-9.]*\),.*/\1/p' "$committed")
-    [ "$here" = "$there" ] || { echo "the committed counts are of nvcc $there, here is $here"; return 77; }
-    diff <(grep -v '^#' "$committed") <(grep -v '^#' "$BUILD/counters.csv") > "$BUILD/counts.diff" &&
-        return
+    if [ "$here" != "$there" ]; then
+        echo "the committed counts are of nvcc $there, here is $here"
+        return 77
+    fi
+    diff <(grep -v '^#' "$committed") <(grep -v '^#' "$BUILD/counters.csv") \
+        > "$BUILD/counts.diff" && return
     echo "$(grep -c '^[<>]' "$BUILD/counts.diff") lines differ: bench/run.sh --update"
     head -n 4 "$BUILD/counts.diff"
     return 1
@@ -240,7 +245,8 @@ check_screen() {
     { python3 bench/plot.py screen "$BUILD/counters.csv" && NO_INSTALL=1 time_reference &&
         say_what_changed; } > "$shown" || return 1
     [ "$(wc -l < "$shown")" -le 40 ] || { echo "$(wc -l < "$shown") lines"; return 1; }
-    awk 'length($0) > 100 { print "too wide: " $0; wide = 1 } END { exit wide }' "$shown" || return 1
+    awk 'length($0) > 100 { print "too wide: " $0; wide = 1 } END { exit wide }' "$shown" ||
+        return 1
     for word in b gamma alpha row launch "warp insn" lanes trips moved/min cycles "study us"; do
         grep -qE "^.* $word( |$)" <(sed -n 2p "$shown") || { echo "no column $word"; return 1; }
         grep -qE "(^|[ ;])$word[ ,]" <(sed '1,/^b rows/{/^b rows/!d}' "$shown") ||
@@ -277,7 +283,7 @@ check_all() {
     git rev-parse HEAD > /dev/null 2>&1 && before=$(state_of_tree)
     for script in bench/*.sh; do check "$script" bash -n "$script"; done
     check "bench_ref" check_reference
-    rm -f "$BUILD/counters.csv" "$BUILD/bench" "$BUILD/cub_compare" "$BUILD/peers_of_toolkit" "$BUILD/libkit_abi.so"
+    rm -f "$BUILD"/{counters.csv,bench,cub_compare,peers_of_toolkit,libkit_abi.so}
     check "build bench" check_build bench/bench.cu -o "$BUILD/bench"
     check "build kit_abi" check_build -shared -Xcompiler -fPIC bench/kit_abi.cu \
         -o "$BUILD/libkit_abi.so"

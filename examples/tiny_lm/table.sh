@@ -1,11 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
 #
-# table.sh - README.md's tables of rules, temperatures and drafts: tokens per target pass of a sequence
-# and tokens per step of a batch of 8. Counts, so every machine prints the same. Sampled rules are
-# run with 8 seeds: with one, differences between rules would be noise.
+# table.sh - README.md's tables of rules, temperatures and drafts: tokens per target pass of a
+# sequence and tokens per step of a batch of 8. Counts, so every machine prints the same. Sampled
+# rules are run with 8 seeds: with one, differences between rules would be noise.
 #
-# usage: examples/tiny_lm/table.sh [--csv] [program]   ($BUILD/tiny_lm, which it makes; BUILD is build)
+# usage: examples/tiny_lm/table.sh [--csv] [program]   ($BUILD/tiny_lm, which it makes)
 #   --csv   a line for each run; bench/results/tiny_lm/rules.csv is this, and bench/plot.py draws it
 
 cd "$(dirname "$0")/../.." || exit 2
@@ -19,7 +19,8 @@ run() {
     line="$1,$2,$3,$4"
     gamma=$3 seed=$4
     shift 4
-    "$program" --backend cpu --batch 8 --gamma "$gamma" --seed "$seed" "$@" 2>/dev/null | awk -v line="$line" '
+    "$program" --backend cpu --batch 8 --gamma "$gamma" --seed "$seed" "$@" 2>/dev/null |
+        awk -v line="$line" '
         /^drafts  / { proposed = $2; accepted = $4 }
         /^acceptance rate/ { rate = $3 }
         /^block efficiency/ { efficiency = $3 }
@@ -46,7 +47,7 @@ rows() {
 }
 
 if [ -n "$csv" ]; then
-    echo "# counted on tiny_lm's model pair, 32 prompts, 64 tokens each, batch 8; examples/tiny_lm/table.sh --csv"
+    echo "# counted: tiny_lm's models, 32 prompts, 64 tokens each, batch 8; table.sh --csv"
     echo "rule,temperature,gamma,seed,proposed,accepted,rate,efficiency,tokens_per_step,steps"
     rows
     exit
