@@ -74,6 +74,11 @@ def us(row):
     return "-" if row is None or time_of(row) is None else f"{time_of(row):.2f}"
 
 
+def pair_us(row):
+    """Of an event before and after each launch, as the study timed."""
+    return "-" if row is None or not row.get("us_p50") else f"{row['us_p50']:.2f}"
+
+
 def ratio(row):
     return "-" if row is None or row.get("ratio") is None else f"{row['ratio']:.2f}"
 
@@ -85,9 +90,35 @@ def first(rows):
 # ---------------------------------------------------------------------------------------- tables
 
 
+def study_us(study, **at):
+    """What the study published, or a dash."""
+    found = first(pictures.where(study, **at))
+    return f"{found['us']:.2f}" if found else "-"
+
+
+def table_study():
+    """Every point of the study's tables: its times, and cycles that we simulated there."""
+    study, grid, lines = pictures.read(pictures.STUDY), pictures.read(pictures.GRID), []
+    points = dict.fromkeys((r["op"], r["b"], r["gamma"], r["alpha"], r["kv_bytes"]) for r in study)
+    for op, b, gamma, alpha, kv_bytes in points:
+        at = dict(b=b, gamma=gamma, alpha=alpha)
+        cycles = {r["variant"]: f"{r['cycles']:,.0f}"
+                  for r in pictures.where(grid, size=kv_bytes, **at) if r["op"] in (op, "floor")}
+        measured = [study_us(study, op=op, variant=name, kv_bytes=kv_bytes, **at)
+                    for name in ("PyTorch", "0 naive", "1 ballot", "2 pack", "3 single")]
+        simulated = [cycles.get(name, "-") for name in ("0 naive", "1 ballot", "2 pack", "3 single",
+                                                        "5 kit")]
+        simulated.append(cycles.get("probe1" if op == "verify" else "probe2", "-"))
+        lines.append([f"`{op}`", f"{b:.0f}", f"{gamma:.0f}", alpha, f"{kv_bytes:.0f}"] + measured
+                     + simulated)
+    return markdown(["", "b", "gamma", "alpha", "row", "PyTorch us", "naive us", "ballot us",
+                     "pack us", "single us", "naive cycles", "ballot", "pack", "single", "kit",
+                     "probe"], lines)
+
+
 def table_verify(rows):
-    """A1 at b = 32: the seed's table 1, with ours, and the floor."""
-    lines = []
+    """A1 at b = 32: the study's table 1, with ours, and the floor."""
+    lines, study = [], pictures.read(pictures.STUDY)
     for gamma in (8, 64, 128):
         for alpha in (0.3, 0.6, 0.9):
             at = dict(op="verify", b=32, gamma=gamma, alpha=alpha, dtype="int64",
@@ -95,14 +126,20 @@ def table_verify(rows):
             found = [first(select(rows, variant=name, **at))
                      for name in ("0 naive", "1 ballot", "5 kit")]
             if any(found):
-                lines.append([gamma, alpha] + [us(row) for row in found] + [ratio(found[2])])
+                published = [study_us(study, op="verify", variant=name, gamma=gamma, alpha=alpha)
+                             for name in ("PyTorch", "0 naive", "1 ballot")]
+                lines.append([gamma, alpha] + [us(row) for row in found] + [ratio(found[2])]
+                             + [pair_us(row) for row in found] + published)
     if not lines:
         return None
-    return markdown(["gamma", "alpha", "naive us", "ballot us", "kit us", "kit / probe"], lines)
+    return markdown(["gamma", "alpha", "naive us", "ballot us", "kit us", "kit / probe",
+                     "naive, pair us", "ballot, pair us", "kit, pair us", "study: PyTorch us",
+                     "study: naive us", "study: ballot us"], lines)
 
 
 def table_verify_pack(rows):
-    """B2 at the points of the seed's table 3."""
+    """B2 at the points of the study's table 3."""
+    study = pictures.read(pictures.STUDY)
     points = ((4, 8, 256, 0.3), (32, 8, 256, 0.3), (32, 8, 4096, 0.9), (32, 128, 256, 0.3),
               (32, 128, 1024, 0.9), (32, 128, 2048, 0.9), (32, 128, 4096, 0.9))
     names = ("2 pack", "3 single", "3 single16", "4 two", "5 one", "5 kit")
@@ -114,12 +151,16 @@ def table_verify_pack(rows):
                         if row["cache"] in ("rotate", "warm")]) for name in names]
         if any(found):
             kit = found[-1] or {}
+            at = dict(op="verify_pack", b=b, gamma=gamma, kv_bytes=kv_bytes, alpha=alpha)
             lines.append([b, gamma, kv_bytes, alpha] + [us(row) for row in found]
-                         + [f"{ratio(kit)} x {kit.get('floor', '')}"])
+                         + [f"{ratio(kit)} x {kit.get('floor', '')}", pair_us(found[-1]),
+                            study_us(study, variant="PyTorch", **at),
+                            study_us(study, variant="3 single", **at)])
     if not lines:
         return None
-    return markdown(["b", "gamma", "row bytes", "alpha", "pack", "single", "single16", "two", "one",
-                     "kit us", "kit / floor"], lines)
+    return markdown(["b", "gamma", "row bytes", "alpha", "pack us", "single us", "single16 us",
+                     "two us", "one us", "kit us", "kit / floor", "kit, pair us",
+                     "study: ballot + PyTorch us", "study: single us"], lines)
 
 
 def table_rule(rows):
@@ -394,8 +435,13 @@ def summary(folder):
     print(f"{len(rows)} rows, {len(timed)} of them timed; every row equal to the reference.\n")
     if not timed:
         print("No times: this run was interpreted, or no sweep finished.\n")
+    if timed:
+        print("us: measured here, p50 of a launch in a replayed graph, where there is one; pair us: "
+              "between two events,\nlaunch included, as the study timed on its L40S (study: "
+              "`bench/results/study/study.csv`); / floor, / probe:\ntime over the larger of loads "
+              "that must wait for each other and a copy or read of the bytes.\n")
     for title, table in (("Promises", targets(rows)), ("A1, b = 32, int64", table_verify(rows)),
-                         ("B2, the seed's points", table_verify_pack(rows)),
+                         ("B2, the study's points", table_verify_pack(rows)),
                          ("One launch or two", table_rule(rows)),
                          ("A2 to A5 and A8", table_scores(rows)),
                          ("B3, B5, C1 to C5, D1 to D3", table_moves(rows)),
@@ -527,6 +573,8 @@ def readme_block(name):
     """The text for one pair of comments, or None if the name is not one of ours."""
     if name == "families":
         return families_block()
+    if name == "study":
+        return table_study()
     of_header = {"scores": table_score_counts, "copies": table_copy_counts,
                  "small": table_small_counts}
     if name in of_header:
