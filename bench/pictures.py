@@ -280,6 +280,7 @@ def pack_rows(plt):
     finish(panels[1], SIMULATED + "\nbatch 32, gamma 8, alpha 0.9", kv, "cycles")
     plain_log(panels[0].xaxis, (256, 1024, 2048, 4096))
     plain_log(panels[1].xaxis, (256, 1024, 2048))
+    panels[1].set_xlim(200, 2600)
     for panel in panels:
         from_zero(panel)
         commas(panel.yaxis)
@@ -314,6 +315,7 @@ def fused_rows(plt):
         finish(panel, f"ours, simulated V100\ngamma 8, alpha {alpha}", "bytes of a KV row",
                "cycles, kernels alone" if alpha == 0.3 else None)
         plain_log(panel.xaxis, (256, 1024, 2048))
+        panel.set_xlim(200, 2600)
         plain_log(panel.yaxis, (500, 1000, 2000, 5000, 10000, 20000, 50000), 10)
         panel.set_ylim(500, 70000)
     figure.suptitle("B2, verify and pack, batch 32")
