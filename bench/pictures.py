@@ -31,7 +31,7 @@ COLORS = {"PyTorch": "#888888", "0 naive": "#d55e00", "1 ballot": "#e69f00", "2 
           "3 single": "#cc79a7", "3 single16": "#999933", "4 two": "#44aa99", "5 one": "#882255",
           "5 kit": "#0072b2", "floor": "#000000"}
 NAMES = {"PyTorch": "PyTorch", "0 naive": "naive", "1 ballot": "ballot",
-         "2 pack": "pack (3 launches)", "3 single": "single block",
+         "2 pack": "pack (the study's)", "3 single": "single block",
          "3 single16": "single block, 16-byte copies",
          "4 two": "kit, two launches", "5 one": "kit, one launch", "5 kit": "kit"}
 
