@@ -14,7 +14,7 @@
 #                              WHY="..."
 #   bench/cycles.sh --grid [--update]
 #                              simulates curves for plot.py: A1, B1, B2 over the study's grid,
-#                              scores over the vocabulary (73 cases, half an hour of two cores), into
+#                              scores over the vocabulary; a case takes seconds to minutes; into
 #                              bench/results/gpgpusim/grid.csv
 #   CASES="A1-b32 D2" bench/cycles.sh   only these are simulated; `bench cycles list` has them all;
 #                              with --grid and --update, the others stay as they were
