@@ -283,7 +283,9 @@ peers_flashinfer() {
     [ -x "$BUILD/peers_timed" ] || skip "peers_timed was not built"
     for vocab in 32000 128256; do
         [ $dry = 0 ] || vocab=2500
-        "$BUILD/peers_timed" $vocab 1 > "$BUILD/flashinfer.csv" || code=1
+        # In a dry run the interpreter's checks are for our kernels; theirs are not ours to judge.
+        env -u PTXRUN_EXIT PTXRUN_OPTS=checks=0 "$BUILD/peers_timed" $vocab 1 \
+            > "$BUILD/flashinfer.csv" || code=1
         grep -v '^RESULT' "$BUILD/flashinfer.csv" >> "$out/peers.csv"
         [ $dry = 0 ] || break
     done
