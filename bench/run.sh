@@ -237,6 +237,18 @@ check_counts() {
     return 1
 }
 
+# The same of the one peer that nvcc brings along.
+check_peers() {
+    local committed=bench/results/ptxrun/peers.csv here
+    check_run "$BUILD/peers_of_toolkit" "rows of 4096" > "$BUILD/peers.csv" || return $?
+    cat "$BUILD/peers.csv"
+    here=$("$NVCC" --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')
+    grep -q "of nvcc $here\$" "$committed" ||
+        { echo "the committed counts are not of nvcc $here"; return 77; }
+    here=$(grep '^CUB' "$BUILD/peers.csv") && [ -n "$here" ] || return 1
+    grep -qxF "$here" "$committed" || { echo "other counts than $committed has"; return 1; }
+}
+
 # What a person sees: one screen, every column explained, the study's figures beside ours.
 check_screen() {
     local shown=$BUILD/screen.txt word
@@ -297,7 +309,7 @@ check_all() {
     done
     # shellcheck disable=SC2086
     check "cub_compare" check_run "$BUILD/cub_compare" $tiny
-    check "peers" check_run "$BUILD/peers_of_toolkit" "rows of 4096"
+    check "peers, counts as committed" check_peers
     check "compare.py" check_python bench/compare.py "$BUILD/libkit_abi.so"
     check "plot.py summary" check_python bench/plot.py summary bench/results/ptxrun
     check "cycles.py" check_python bench/cycles.py --self-test
