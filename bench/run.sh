@@ -215,7 +215,7 @@ check_run() {
 check_python() {
     has python3 || { echo "no python3"; return 77; }
     python3 "$@" || return 1
-    ! grep -q skipped "$BUILD/check.log" || return 77
+    ! grep -v '[0-9] skipped$' "$BUILD/check.log" | grep -q skipped || return 77
 }
 
 # The counts that are committed are those of this header, where the compiler is the same.
