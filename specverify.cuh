@@ -3641,9 +3641,9 @@ SPECV_DEVFN uint4 specv_i_load_unit_of_scores(const void *p, int whole, int is_1
     return make_uint4(word[0], word[1], word[2], word[3]);
 }
 
-/* `count` halves of a tile from `half` on, 16 scores each. The loads come first, in one run. */
+/* `count` halves of a tile from `part` on, 16 scores each. The loads come first, in one run. */
 SPECV_DEVFN void specv_i_load_halves(float *score, const void *row, int dtype, int64_t vocab,
-                                     int tile, int half, int count) {
+                                     int tile, int part, int count) {
     const int lane = specv_i_lane();
     const int64_t first = (int64_t)tile * SPECV_TILE_IDS;
     const char *p = (const char *)specv_i_score_at(row, dtype, first);
@@ -3654,7 +3654,7 @@ SPECV_DEVFN void specv_i_load_halves(float *score, const void *row, int dtype, i
         const uint32_t absent = specv_i_absent(dtype); /* -inf */
 #pragma unroll
         for (int t = 0; t < 2 * count; ++t) {
-            int unit = (2 * half + t) * 32 + lane;
+            int unit = (2 * part + t) * 32 + lane;
             raw[t] = specv_i_load_unit_of_scores(p + 16 * unit, whole, 1, absent, left - 8 * unit);
         }
 #pragma unroll
@@ -3670,7 +3670,7 @@ SPECV_DEVFN void specv_i_load_halves(float *score, const void *row, int dtype, i
         const int probs = dtype == SPECV_PROBS_F32;
 #pragma unroll
         for (int t = 0; t < 4 * count; ++t) {
-            int unit = (4 * half + t) * 32 + lane;
+            int unit = (4 * part + t) * 32 + lane;
             raw[t] = specv_i_load_unit_of_scores(p + 16 * unit, whole, 0, probs ? 0 : 0xff800000u,
                                                  left - 4 * unit);
         }
@@ -4371,11 +4371,11 @@ SPECV_DEVFN void specv_i_load_four(float score[4], const void *scores, int dtype
     const uint32_t word[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-        const uint32_t half = i % 2 ? word[i / 2] >> 16 : word[i / 2] & 0xffffu;
+        const uint32_t code = i % 2 ? word[i / 2] >> 16 : word[i / 2] & 0xffffu;
         if (dtype == SPECV_LOGITS_F16)
-            score[i] = specv_f16_float(half);
+            score[i] = specv_f16_float(code);
         else if (dtype == SPECV_LOGITS_BF16)
-            score[i] = specv_bf16_float(half);
+            score[i] = specv_bf16_float(code);
         else
             score[i] = specv_bits_float(word[i]);
         if (dtype == SPECV_I_WEIGHTS_F32) score[i] = specv_i_weight_score(score[i]);
@@ -6912,8 +6912,8 @@ SPECV_DEVFN void specv_i_quad_gains(float gain[4], const specv_i_request *r,
 /* Sums over a warp of two numbers of at most 54 bits: as halves of 27, so that nothing is carried
    and no sum waits for another. */
 SPECV_DEVFN void specv_i_warp_add_two(uint64_t *a, uint64_t *b) {
-    const uint32_t half = (1u << 27) - 1;
-    uint32_t word[4] = {(uint32_t)*a & half, (uint32_t)(*a >> 27), (uint32_t)*b & half,
+    const uint32_t low = (1u << 27) - 1;
+    uint32_t word[4] = {(uint32_t)*a & low, (uint32_t)(*a >> 27), (uint32_t)*b & low,
                         (uint32_t)(*b >> 27)};
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
 #pragma unroll

@@ -328,7 +328,7 @@ static void specv_ref_i_open_tile(specv_ref_i_scores *r, int64_t begin, specv_re
     const int64_t rest = r->vocab - begin, at = r->first + begin;
     const int count = rest < SPECV_TILE_IDS ? (int)rest : SPECV_TILE_IDS;
     const int whole = count / SPECV_REF_I_STEP * SPECV_REF_I_STEP;
-    const uint16_t *half =
+    const uint16_t *code =
         (const uint16_t *)r->scores->data + at; /* one of the two is what it is */
     const float *full = (const float *)r->scores->data + at;
     const int are_probs = specv_ref_i_are_probs(r->scores);
@@ -339,9 +339,9 @@ static void specv_ref_i_open_tile(specv_ref_i_scores *r, int64_t begin, specv_re
     t->begin = begin, t->count = count;
     t->padded = count > whole ? whole + SPECV_REF_I_STEP : whole;
     if (r->scores->dtype == SPECV_LOGITS_F16)
-        for (int i = 0; i < whole; ++i) score[i] = specv_f16_float(half[i]);
+        for (int i = 0; i < whole; ++i) score[i] = specv_f16_float(code[i]);
     else if (r->scores->dtype == SPECV_LOGITS_BF16)
-        SPECV_REF_I_EACH(i, whole) score[i] = specv_bf16_float(half[i]);
+        SPECV_REF_I_EACH(i, whole) score[i] = specv_bf16_float(code[i]);
     else
         for (int i = 0; i < whole; ++i) score[i] = full[i];
     for (int i = whole; i < count; ++i) score[i] = specv_ref_i_said(r, begin + i);

@@ -12,6 +12,7 @@
 #define small          HOSTILE MACRO
 #define near           HOSTILE MACRO
 #define far            HOSTILE MACRO
+#define half           HOSTILE MACRO /* a type of cuda_fp16.h, which -Wshadow sees */
 #define unix           HOSTILE MACRO
 #define linux          HOSTILE MACRO
 #define tid            HOSTILE MACRO
