@@ -44,7 +44,7 @@ $(BUILD)/tiny_lm.o/%.o: $(LM)/%.c
 	@mkdir -p $(@D)
 	$(CC) $(LM_FLAGS) -c $< -o $@
 $(BUILD)/tiny_lm: $(LM_OBJECTS)
-	$(CC) $^ -o $@ -lm
+	$(CC) $^ -o $@ -pthread -lm
 $(BUILD)/tiny_lm_gpu: $(wildcard $(LM)/*.c $(LM)/*.cu $(LM)/*.h) specverify.cuh specverify_ref.h
 	@mkdir -p $(@D)
 	bash $(LM)/build_gpu.sh $@ $(ARCH)

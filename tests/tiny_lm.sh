@@ -47,7 +47,7 @@ runs odd-bytes "identical to plain decoding: 3 of 3" \
 # ---- other compilers, sanitizers ----------------------------------------------------------------
 
 if command -v "${CLANG:-clang}" >/dev/null; then
-    if ${CLANG:-clang} -O2 $flags $sources -lm -o "$out/tiny_lm_clang"; then
+    if ${CLANG:-clang} -O2 $flags $sources -pthread -lm -o "$out/tiny_lm_clang"; then
         runs clang "$all32" "$out/tiny_lm_clang" --backend cpu --tokens 24 && equals clang g1-b1
     else
         fail "clang does not compile it"
@@ -58,7 +58,7 @@ fi
 native=
 if ${CC:-gcc} -march=native -E -x c /dev/null >/dev/null 2>&1; then
     native=-march=native
-    if ${CC:-gcc} -O3 $native $flags $sources -lm -o "$out/tiny_lm_native"; then
+    if ${CC:-gcc} -O3 $native $flags $sources -pthread -lm -o "$out/tiny_lm_native"; then
         runs native "$all32" "$out/tiny_lm_native" --backend cpu --tokens 24 && equals native g1-b1
     else
         fail "it does not compile with -march=native"
@@ -71,14 +71,23 @@ for lanes in 4 8; do
     runs "lanes-$lanes" "$all32" env TINY_LM_LANES=$lanes "$out/tiny_lm" --backend cpu --tokens 24 &&
         equals "lanes-$lanes" g1-b1
 done
-if ${CC:-gcc} -O2 $flags -DTINY_LM_PLAIN $sources -lm -o "$out/tiny_lm_plain"; then
+# Two threads share matrices by columns: no sum is another one. With eight rows a pass, too.
+runs threads "$all32" env TINY_LM_THREADS=2 "$out/tiny_lm" --backend cpu --tokens 24 && equals threads g1-b1
+runs threads-b8 "$all32" env TINY_LM_THREADS=2 "$out/tiny_lm" --backend cpu --tokens 24 --batch 8 &&
+    equals threads-b8 g1-b1
+if ${CC:-gcc} -O1 -g -fsanitize=thread $flags $sources -pthread -lm -o "$out/tiny_lm_tsan" 2>/dev/null; then
+    runs tsan "$all32" env TINY_LM_THREADS=2 "$out/tiny_lm_tsan" --backend cpu --tokens 2 --batch 8
+else
+    skip tsan "${CC:-gcc} has no -fsanitize=thread"
+fi
+if ${CC:-gcc} -O2 $flags -DTINY_LM_PLAIN $sources -pthread -lm -o "$out/tiny_lm_plain"; then
     runs plain "$all32" "$out/tiny_lm_plain" --backend cpu --tokens 24 && equals plain g1-b1
 else
     fail "it does not compile without vectors"
 fi
 # A fused multiply-add would be other bits: the program must see it, in the width that it runs.
 if ${CC:-gcc} -mfma -E -x c /dev/null >/dev/null 2>&1 && grep -qw fma /proc/cpuinfo 2>/dev/null; then
-    if ${CC:-gcc} -O2 -std=gnu99 -mfma -ffp-contract=fast -I. $sources -lm -o "$out/tiny_lm_fused"; then
+    if ${CC:-gcc} -O2 -std=gnu99 -mfma -ffp-contract=fast -I. $sources -pthread -lm -o "$out/tiny_lm_fused"; then
         for lanes in 4 8 16; do
             refuses 2 "fused multiply-add" env TINY_LM_LANES=$lanes "$out/tiny_lm_fused" --backend cpu
         done
@@ -95,7 +104,7 @@ if "$out/tiny_lm" --backend cpu --tokens 24 --rule coupled --temperature 1 --dra
 fi
 passes="the law of plain sampling: pass"
 tiny_lm=$out/tiny_lm
-if ${CC:-gcc} -O2 -g -fsanitize=address,undefined -fno-sanitize-recover=all $flags $sources -lm \
+if ${CC:-gcc} -O2 -g -fsanitize=address,undefined -fno-sanitize-recover=all $flags $sources -pthread -lm \
     -o "$out/tiny_lm_san" 2>"$out/san.err"; then
     tiny_lm=$out/tiny_lm_san
     few="--backend cpu --prompts $out/prompts-4 --batch 3"
@@ -744,7 +753,7 @@ links() {
         name=$(basename "$source")
         [ "$name" = "$2" ] || objects="$objects $out/$name.o"
     done
-    $compile "$3" $objects -lm -o "$out/$1" || fail "$1"
+    $compile "$3" $objects -pthread -lm -o "$out/$1" || fail "$1"
 }
 
 # mutant NAME FILE SED_SCRIPT: the program with one line changed

@@ -68,27 +68,38 @@ static TARGET void NAME(store)(float *to, const float *from, int32_t size_in, in
 
 /* y[r] = x[r] w (+ residual[r], which may be y). The sums of TILE_ROWS rows of a tile fit into
  * registers. A row alone takes the tiles of ALONE columns, or each addition would wait for the last
- * one. Every tile is read for all rows before the next. */
-static TARGET void NAME(matmul)(float *y, const float *residual, const float *x, const float *w,
-                                int32_t num_rows, int32_t size_in, int32_t size_out) {
+ * one. Every tile is read for all rows before the next. Half 0 is the first half of the columns. */
+static TARGET void NAME(matmul_half)(const void *job, int half) {
+    const matmul_job j = *(const matmul_job *)job;
+    const int32_t num_rows = j.num_rows, size_in = j.size_in, size_out = j.size_out;
     const int32_t step = num_rows == 1 ? ALONE : COLUMNS;
-    for (int32_t c = 0; c < size_out; c += step, w += times(size_in, step))
+    const int32_t middle = size_out / ALONE / 2 * ALONE, end = half ? size_out : middle;
+    const float *w = j.w + times(half ? middle : 0, size_in);
+    for (int32_t c = half ? middle : 0; c < end; c += step, w += times(size_in, step))
         for (int32_t row = 0, num; row < num_rows; row += num) {
             const int32_t groups = (num_rows - row + TILE_ROWS - 1) / TILE_ROWS;
             const size_t at = times(row, size_out) + (size_t)c;
-            const float *const from = x + times(row, size_in);
-            const float *const add = residual ? residual + at : NULL;
+            const float *const from = j.x + times(row, size_in);
+            const float *const add = j.residual ? j.residual + at : NULL;
             num = (num_rows - row + groups - 1) / groups;
             switch (num_rows == 1 ? 0 : num) {
-            case 0: NAME(tile)(y + at, add, from, w, 1, ALONE / COLUMNS, size_in, size_out); break;
-            case 1: NAME(tile)(y + at, add, from, w, 1, 1, size_in, size_out); break;
-            case 2: NAME(tile)(y + at, add, from, w, 2, 1, size_in, size_out); break;
-            case 3: NAME(tile)(y + at, add, from, w, 3, 1, size_in, size_out); break;
-            case 4: NAME(tile)(y + at, add, from, w, 4, 1, size_in, size_out); break;
-            case 5: NAME(tile)(y + at, add, from, w, 5, 1, size_in, size_out); break;
-            default: NAME(tile)(y + at, add, from, w, 6, 1, size_in, size_out); break;
+            case 0:
+                NAME(tile)(j.y + at, add, from, w, 1, ALONE / COLUMNS, size_in, size_out);
+                break;
+            case 1: NAME(tile)(j.y + at, add, from, w, 1, 1, size_in, size_out); break;
+            case 2: NAME(tile)(j.y + at, add, from, w, 2, 1, size_in, size_out); break;
+            case 3: NAME(tile)(j.y + at, add, from, w, 3, 1, size_in, size_out); break;
+            case 4: NAME(tile)(j.y + at, add, from, w, 4, 1, size_in, size_out); break;
+            case 5: NAME(tile)(j.y + at, add, from, w, 5, 1, size_in, size_out); break;
+            default: NAME(tile)(j.y + at, add, from, w, 6, 1, size_in, size_out); break;
             }
         }
+}
+
+static void NAME(matmul)(const cpu_state *s, float *y, const float *residual, const float *x,
+                         const float *w, int32_t num_rows, int32_t size_in, int32_t size_out) {
+    const matmul_job job = {y, residual, x, w, num_rows, size_in, size_out};
+    team_do(s->team, NAME(matmul_half), &job);
 }
 
 static TARGET void NAME(rms_norm)(float *out, const float *x, const float *weight, int32_t size) {
@@ -229,7 +240,7 @@ static TARGET void NAME(layer)(const cpu_state *s, const cpu_model *m, int32_t i
     const lm_layer layer = lm_layer_of(&m->dims, m->weights, index);
     for (int32_t r = 0; r < num_rows; r++)
         NAME(rms_norm)(s->normed + times(r, d), s->x + times(r, d), layer.attn_norm, d);
-    NAME(matmul)(s->qkv, NULL, s->normed, layer.wqkv, num_rows, d, 3 * d);
+    NAME(matmul)(s, s->qkv, NULL, s->normed, layer.wqkv, num_rows, d, 3 * d);
     for (int32_t r = 0; r < num_rows; r++)
         rotate_and_store(s, m, index, rows + r, s->qkv + times(r, 3 * d));
     for (int32_t r = 0, num; r < num_rows; r += num) {
@@ -237,17 +248,17 @@ static TARGET void NAME(layer)(const cpu_state *s, const cpu_model *m, int32_t i
         NAME(attend)
         (s, m, index, rows + r, num, s->qkv + times(r, 3 * d), s->attended + times(r, d));
     }
-    NAME(matmul)(s->x, s->x, s->attended, layer.wo, num_rows, d, d);
+    NAME(matmul)(s, s->x, s->x, s->attended, layer.wo, num_rows, d, d);
 
     for (int32_t r = 0; r < num_rows; r++)
         NAME(rms_norm)(s->normed + times(r, d), s->x + times(r, d), layer.ffn_norm, d);
-    NAME(matmul)(s->hidden, NULL, s->normed, layer.w_gate_up, num_rows, d, 2 * ff);
+    NAME(matmul)(s, s->hidden, NULL, s->normed, layer.w_gate_up, num_rows, d, 2 * ff);
     for (int32_t r = 0; r < num_rows; r++) {
         const float *gate = s->hidden + times(r, 2 * ff), *up = gate + ff;
         float *gated = s->gated + times(r, ff);
         for (int32_t i = 0; i < ff; i++) gated[i] = lm_swiglu(gate[i], up[i]);
     }
-    NAME(matmul)(s->x, s->x, s->gated, layer.w_down, num_rows, ff, d);
+    NAME(matmul)(s, s->x, s->x, s->gated, layer.w_down, num_rows, ff, d);
 }
 
 static TARGET void NAME(pass)(const cpu_state *s, const cpu_model *m, const lm_row *rows,
@@ -257,7 +268,7 @@ static TARGET void NAME(pass)(const cpu_state *s, const cpu_model *m, const lm_r
     for (int32_t l = 0; l < m->dims.num_layers; l++) NAME(layer)(s, m, l, rows, num_rows);
     for (int32_t r = num_silent; r < num_rows; r++) NAME(rms_norm)
     (s->normed + times(r - num_silent, d), s->x + times(r, d), view.final_norm, d);
-    NAME(matmul)(s->logits, NULL, s->normed, view.head, num_rows - num_silent, d, m->dims.vocab);
+    NAME(matmul)(s, s->logits, NULL, s->normed, view.head, num_rows - num_silent, d, m->dims.vocab);
 }
 
 /* Did the compiler fuse a multiply and an add? The two roundings cancel here, one does not. */
