@@ -409,6 +409,7 @@ static int64_t asked_bytes(const bench_run *r, const bench_variant *v) {
 
 #include "scores.cuh" /* these use the arena and the floors from above */
 #include "moves.cuh"
+#include "shards.cuh"
 
 /* --------------------------------------------------------------------------------------- rows */
 

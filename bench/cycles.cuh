@@ -15,7 +15,7 @@
 /* `what`: an operation of bench.cu, or a mode of scores.cuh or moves.cuh. `size`: bytes of a row,
    ids of a vocabulary, positions. `extra`: planes, or the type of scores. `stop`: the draft that
    every request is rejected at, for scores. `large`: minutes on the simulator, only where asked
-   for. */
+   for. "shard-1-token": step 1 of A9 in one of two ranks, mode token. */
 typedef struct cycles_case {
     const char *name, *what;
     int batch, gamma, size, extra, stop, large;
@@ -50,6 +50,13 @@ static const cycles_case cycles_cases[] = {
     {"A5-b16", "coupled", 16, 4, 32000, SPECV_LOGITS_BF16, 2, 1},
     {"A8-rows80", "cdf", 80, 0, 32000, SPECV_LOGITS_BF16, 0, 1},
     {"score", "score", 1, 4, 8192, SPECV_LOGITS_BF16, 4, 0},
+    {"A9-greedy-step0", "shard-0-greedy", 1, 4, 65536, SPECV_LOGITS_BF16, 4, 0},
+    {"A9-onehot-step0", "shard-0-one-hot", 1, 4, 65536, SPECV_LOGITS_BF16, 4, 0},
+    {"A9-onehot-step1", "shard-1-one-hot", 1, 4, 65536, SPECV_LOGITS_BF16, 4, 0},
+    {"A9-onehot-step2", "shard-2-one-hot", 1, 4, 65536, SPECV_LOGITS_BF16, 4, 0},
+    {"A9-onehot-step3", "shard-3-one-hot", 1, 4, 65536, SPECV_LOGITS_BF16, 4, 0},
+    {"A9-token-step2", "shard-2-token", 1, 4, 8192, SPECV_LOGITS_BF16, 2, 0},
+    {"A9-columns", "one-hot", 1, 4, 32768, SPECV_LOGITS_BF16, 4, 0},
     {"B3", "append-paged", 8, 8, 64, 2, 0, 0},
     {"B3-hnd", "append-hnd", 8, 8, 64, 2, 0, 0},
     {"B3-b32", "append-paged", 32, 8, 64, 16, 0, 1},
@@ -119,6 +126,10 @@ static const char *cycles_kernels(const cycles_case *c) {
     if (strncmp(c->what, "plan", 4) == 0) return "plan";
     if (strcmp(c->what, "reshuffle") == 0) return "reshuffle";
     if (c->extra == SPECV_PROBS_F32) return "probs";
+    if (strcmp(c->what, "shard-0-greedy") == 0) return "shard_greedy_bf16";
+    if (strncmp(c->what, "shard-0-", 8) == 0) return "shard_softmax_bf16";
+    if (strncmp(c->what, "shard-", 6) == 0)
+        return "shard_sums shard_judge shard_gains shard_draw shard_emit";
     if (strcmp(c->what, "cdf-top20") == 0) return "softmax_bf16 filtered_kernel emitted_kernel";
     if (strncmp(c->what, "cdf-", 4) == 0) return "filtered_kernel filter_kernel";
     if (strncmp(c->what, "gumbel-", 7) == 0) return "filtered_kernel filter_kernel";
@@ -239,6 +250,24 @@ static void cycle_scores(const cycles_case *c, const scores_mode *mode) {
     cycle_launch(mode->op, mode->variant, &b, launch_scores, &run, min_bytes_of_scores(&run));
 }
 
+static void cycle_shard(const cycles_case *c, const scores_mode *mode, int step) {
+    static scores_run run;
+    static shards_run shards;
+    char variant[40];
+    bench_case b;
+    prepare_planted_scores(&run, mode, c->batch, c->gamma, c->size, c->extra, c->stop);
+    verify_scores(&run);
+    prepare_shards(&shards, &run);
+    verify_shards(&shards, &run);
+    run_shards(&shards, step);
+    b = case_of_scores(&run);
+    b.row_bytes /= NUM_SHARDS;
+    snprintf(variant, sizeof variant, "5 kit step %d %s", step, mode->name);
+    cycle_probes(&b, run.num_sms, SPECV_SAMPLE_THREADS);
+    cycle_launch("shards", variant, &b, launch_shard, &shards,
+                 step ? 0 : min_bytes_of_scores(&run) / NUM_SHARDS);
+}
+
 static void cycle_move(const cycles_case *c, const moves_mode *mode) {
     static moves_run run;
     bench_case b;
@@ -269,6 +298,9 @@ static int run_cycles_case(const cycles_case *c) {
         if (strcmp(c->what, scores_modes[m].name) == 0) return cycle_scores(c, &scores_modes[m]), 1;
     for (int m = 0; m < NUM_MOVES_MODES; ++m)
         if (strcmp(c->what, moves_modes[m].name) == 0) return cycle_move(c, &moves_modes[m]), 1;
+    for (int m = 0; m < NUM_SCORES_MODES && strncmp(c->what, "shard-", 6) == 0; ++m)
+        if (strcmp(c->what + 8, scores_modes[m].name) == 0)
+            return cycle_shard(c, &scores_modes[m], c->what[6] - '0'), 1;
     return 0;
 }
 
