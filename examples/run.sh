@@ -9,6 +9,7 @@ root=$(cd "$here/.." && pwd)
 headers=$(cd "${HEADERS:-$root}" && pwd)
 out=${OUT:-$here/build}
 ptxrun=${PTXRUN_OUT:-$root/tests/ptxrun/build}
+export TINY_LM_THREADS=${TINY_LM_THREADS:-1} # other tests run beside these
 mkdir -p "$out" && out=$(cd "$out" && pwd) || exit 2
 warnings="-Wall -Wextra -Wconversion -Wshadow"
 strict_c="-std=c99 -Wpedantic -Wsign-conversion $warnings -Werror"
@@ -74,7 +75,16 @@ have_cycle() {
 }
 build_with_cycle() { # name, source
   have_kit && have_cycle &&
-    build "$1" "$2" "$out"/{kit,cycle,model,cpu,engine,smc,judge}.o
+    build "$1" "$2" "$out"/{kit,cycle,model,cpu,engine,smc,judge}.o -Xcompiler -pthread
+}
+build_shards_nccl() { # a rank alone; against NCCL itself as well, where it is
+  have_kit && build "$1" -I "$here/shards/alone" "$here/shards/nccl.cu" "$out/kit.o" || return
+  echo '#include <nccl.h>' >"$out/has_nccl.cu"
+  if compile -c -o "$out/has_nccl.o" "$out/has_nccl.cu" 2>/dev/null; then
+    build "$1_linked" "$here/shards/nccl.cu" "$out/kit.o" -lnccl
+  else
+    echo "not linked with NCCL itself: no nccl.h"
+  fi
 }
 build_graphs_verify() { have_kit && build "$1" "$here/graphs/verify.cu" "$out/kit.o"; }
 build_graphs_cycles() { build_with_cycle "$1" "$here/graphs/cycles.cu"; }
@@ -95,7 +105,7 @@ execute() {
 
 passed=0 failed=0 skipped=0
 for name in 01_launch 02_in_your_kernel 03_plain_c 03_ref_only 04_graph 05_sample 06_replay \
-  07_lm_head 08_step 09_api_request graphs/verify graphs/cycles overlap/overlap; do
+  07_lm_head 08_step 09_api_request graphs/verify graphs/cycles overlap/overlap shards/nccl; do
   [[ $name =~ ${1:-.} ]] || continue
   if [ $name != 03_ref_only ] && [[ $backend == none* ]]; then
     skipped=$((skipped + 1)); echo "skipped $name: ${backend#none: }"; continue
