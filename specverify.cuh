@@ -7704,14 +7704,21 @@ SPECV_NUMFN uint32_t specv_i_fold_digest(uint64_t sum, uint32_t mark) {
 
 #if !defined(__CUDACC_RTC__)
 
+/* As a number: nobody has looked at the pointer yet. */
+SPECV_HOSTFN void specv_i_skip_words(specv_filters *f, int64_t words) {
+    if (f->mask) f->mask = (const uint32_t *)((uintptr_t)f->mask + 4 * (uintptr_t)words);
+}
+
 /* The descriptor as A2 to A5 would have it of the rank's columns alone. */
 SPECV_HOSTFN specv_verify_sample_desc specv_i_shard_local(const specv_verify_shard_desc *d) {
     specv_verify_sample_desc v = d->sample;
     v.verify.vocab = d->num_ids;
     specv_i_filters_resolve(&v.filters, d->sample.verify.vocab);
     specv_i_filters_resolve(&v.draft_filters, d->sample.verify.vocab);
-    if (v.filters.mask && d->num_ids) v.filters.mask += d->first_id / 32;
-    if (v.draft_filters.mask && d->num_ids) v.draft_filters.mask += d->first_id / 32;
+    if (d->num_ids) {
+        specv_i_skip_words(&v.filters, d->first_id / 32);
+        specv_i_skip_words(&v.draft_filters, d->first_id / 32);
+    }
     return v;
 }
 
@@ -7838,10 +7845,11 @@ SPECV_HOSTFN specv_i_shard_scratch specv_i_shard_scratch_for(specv_i_scratch loc
    num_ids ids of the rank and num_shards ranks; or SPECV_ERR_*. */
 SPECV_HOSTAPI int64_t specv_shard_scratch_bytes(int64_t batch, int64_t max_draft, int64_t num_ids,
                                                 int64_t num_shards) {
-    const int64_t ids = num_ids ? num_ids : 1, rows = batch * (max_draft + 1);
+    const int64_t ids = num_ids ? num_ids : 1;
     const int64_t local = specv_verify_sample_scratch_bytes(batch, max_draft, ids);
     SPECV_CHECK(num_shards >= 1 && num_shards <= SPECV_MAX_SHARDS, SHARD);
     if (local < 0) return local;
+    const int64_t rows = batch * (max_draft + 1); /* both are in range */
     return specv_i_shard_scratch_for(specv_i_scratch_for(batch, rows, rows, rows, ids, 1), batch,
                                      num_shards)
         .bytes;

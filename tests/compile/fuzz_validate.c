@@ -13,7 +13,7 @@
 #include "specverify_ref.h"
 
 typedef __int128 wide;
-enum { NUM_CODES = 128, NUM_KINDS = 19 };
+enum { NUM_CODES = 128, NUM_KINDS = 20 };
 static unsigned char broken[NUM_CODES]; /* by -status */
 
 #define RULE(condition, code)                                                                      \
@@ -265,6 +265,104 @@ static void rules_of_sample(const specv_sample_desc *d) {
     RULES_OF_REQUEST(d, d->batch, d->method == SPECV_SAMPLE_GUMBEL || !d->uniform);
     as_verify = specv_sample_as_verify(d);
     rules_of_scratch(&as_verify);
+}
+
+/* A9. How many exchanges a rule needs. */
+static int exchanges_of(const specv_verify_sample_desc *s) {
+    const int has_q = s->draft.data && (s->rule == SPECV_RULE_TOKEN || s->rule == SPECV_RULE_BLOCK);
+    if (s->rule == SPECV_RULE_GREEDY) return 1;
+    if (s->rule == SPECV_RULE_COUPLED)
+        return s->logprob || s->lse || s->max_prob || s->emitted.logprob ? 2 : 1;
+    return 3 + has_q;
+}
+
+/* Bytes of the record that a step leaves; 0: it leaves none. */
+static wide record_of(const specv_verify_sample_desc *s, wide step) {
+    const specv_rows *r = &s->verify.rows;
+    const wide rows =
+        r->batch + (is_csr(r) ? (wide)r->num_draft_tokens : (wide)r->batch * (wide)r->max_draft);
+    const int judges = s->rule == SPECV_RULE_TOKEN || s->rule == SPECV_RULE_BLOCK;
+    const int has_q = s->draft.data && judges;
+    wide bytes = 16 + 4 * (wide)r->batch;
+    if (step < 0 || step >= exchanges_of(s)) return 0;
+    if (step == 0)
+        bytes += 8 * rows * (1 + (has_q || s->rule == SPECV_RULE_COUPLED));
+    else if (step == 1)
+        bytes +=
+            8 * rows * (1 + has_q) + 4 * rows * (1 + has_q) + (judges && !has_q ? 8 * rows : 0);
+    else if (step == 2 && has_q)
+        bytes += 24 * (s->rule == SPECV_RULE_BLOCK ? rows : r->batch);
+    else
+        bytes += 8 * (wide)r->batch;
+    return (bytes + 15) / 16 * 16;
+}
+
+/* A9 as A2 to A5 of the columns that are here. */
+static specv_verify_sample_desc columns_of(const specv_verify_shard_desc *d) {
+    specv_verify_sample_desc v = d->sample;
+    const int64_t words = (int64_t)(((wide)d->sample.verify.vocab + 31) / 32); /* of all ids */
+    static uint32_t nothing;
+    v.verify.vocab = d->num_ids ? d->num_ids : 1, v.verify.num_eos = 0;
+    if (v.filters.mask && !v.filters.mask_stride_words) v.filters.mask_stride_words = words;
+    if (v.draft_filters.mask && !v.draft_filters.mask_stride_words)
+        v.draft_filters.mask_stride_words = words;
+    if (!d->num_ids && !v.target.data) v.target.data = &nothing;
+    return v;
+}
+
+static wide scratch_of_shard(const specv_verify_shard_desc *d) {
+    const specv_verify_sample_desc v = columns_of(d);
+    const specv_rows *r = &v.verify.rows;
+    const wide rows =
+        r->batch + (is_csr(r) ? (wide)r->num_draft_tokens : (wide)r->batch * r->max_draft);
+    const wide all = has_draft_rows(&v) ? 2 * rows : rows;
+    wide bytes = (scratch_of(&v) + 15) / 16 * 16 + 16 * rows + 4 * (wide)r->batch;
+    bytes += all * (wide)sizeof(specv_distribution);
+    bytes += all * (wide)d->num_shards * (wide)sizeof(specv_tile);
+    return bytes + rows * (wide)d->num_shards * (wide)sizeof(specv_i_residual);
+}
+
+static int cuts(const specv_filters *f) { return f->top_k || f->top_p || f->min_p; }
+
+static void rules_of_verify_shard(const specv_verify_shard_desc *d) {
+    const specv_verify_sample_desc *s = &d->sample;
+    const specv_rows *r = &s->verify.rows;
+    const wide vocab = s->verify.vocab, words = (vocab + 31) / 32;
+    const wide end = (wide)d->first_id + d->num_ids, step = d->step;
+    const specv_filters *const masks[2] = {&s->filters, &s->draft_filters};
+    RULE(d->canary0 == 0 && d->canary1 == 0, CANARY);
+    RULE(vocab >= 1 && vocab <= 1 << 22, VOCAB);
+    RULE(d->num_shards >= 1 && d->num_shards <= 256, SHARD);
+    RULE(d->first_id >= 0 && d->num_ids >= 0, SHARD);
+    RULE(!d->num_ids || (d->first_id % 1024 == 0 && end <= vocab), SHARD);
+    RULE(d->num_ids % 1024 == 0 || end == vocab, SHARD);
+    RULE(step >= 0 && step <= exchanges_of(s), STEP);
+    RULE(aligned(d->epoch, 8), STEP);
+    rules_of_drafts(&s->verify);
+    for (int i = 0; i < 2; ++i) {
+        RULE(!cuts(masks[i]), FILTERS);
+        RULE(!masks[i]->mask || !masks[i]->mask_stride_words ||
+                 masks[i]->mask_stride_words >= words,
+             MASK);
+    }
+    RULE(s->target.dtype != SPECV_PROBS_F32, SCORE_DTYPE);
+    if (s->rule == SPECV_RULE_TOKEN || s->rule == SPECV_RULE_BLOCK)
+        RULE(!s->draft.data || s->draft.dtype != SPECV_PROBS_F32, SCORE_DTYPE);
+    RULE(!s->emitted.rank && !s->emitted.top_id && !s->emitted.top_logprob &&
+             !(s->emitted.raw && s->emitted.logprob),
+         LOGPROB);
+    if (vocab >= 1 && d->num_ids >= 0) {
+        const specv_verify_sample_desc v = columns_of(d);
+        rules_of_sampled(&v);
+        if (r->batch > 0) RULE(s->scratch_bytes >= scratch_of_shard(d), SCRATCH);
+    }
+    if (r->batch <= 0) return;
+    RULE(aligned(d->record, 16) && (d->record != NULL) == (record_of(s, step) > 0), RECORD);
+    RULE(aligned(d->gathered, 16) && (d->gathered != NULL) == (record_of(s, step - 1) > 0), RECORD);
+    RULE(!d->record_stride_bytes ||
+             (d->record_stride_bytes >= record_of(s, step - 1) && d->record_stride_bytes % 16 == 0),
+         RECORD);
+    RULE(fits((wide)d->num_shards * d->record_stride_bytes), SIZE);
 }
 
 /* Of the sizes of scratch memory. */
@@ -592,6 +690,40 @@ static void fill_sample(specv_sample_desc *d) {
     }
 }
 
+static void fill_verify_shard(specv_verify_shard_desc *d) {
+    specv_verify_sample_desc *s = &d->sample;
+    const unsigned shape = (unsigned)take(1);
+    int64_t tiles;
+    fill_sampled(s);
+    for (int i = 0; i < 2 && take(1) < 250; ++i) { /* what is not there for shards */
+        specv_filters *f = i ? &s->draft_filters : &s->filters;
+        f->top_k = NULL, f->top_p = f->min_p = NULL;
+        if (f->mask && f->mask_stride_words) f->mask_stride_words = s->verify.vocab / 32 + 1;
+    }
+    if (s->target.dtype == SPECV_PROBS_F32) s->target.dtype = field32((int32_t)take(1) % 3);
+    if (s->draft.dtype == SPECV_PROBS_F32) s->draft.dtype = field32((int32_t)take(1) % 3);
+    if (take(1) < 250) {
+        s->emitted.rank = NULL, s->emitted.top_id = NULL, s->emitted.top_logprob = NULL;
+        s->emitted.raw = 0, s->emitted.max_top = 0, s->emitted.num_top = NULL;
+    }
+    s->scratch_bytes = field(INT64_MAX / 2);
+    tiles = s->verify.vocab > 0 && s->verify.vocab <= 1 << 22 ? s->verify.vocab / 1024 : 0;
+    d->first_id = field32((int32_t)(1024 * (tiles ? (int64_t)take(2) % (tiles + 1) : 0)));
+    d->num_ids =
+        field32((int32_t)(shape & 1 ? (int64_t)((uint64_t)s->verify.vocab - (uint64_t)d->first_id)
+                          : shape & 2 && tiles > (int64_t)d->first_id / 1024 ? 1024
+                                                                             : 0));
+    d->num_shards = field32(1 + (int32_t)take(1));
+    d->step = field32((int32_t)(take(1) % (uint64_t)(exchanges_of(s) + 1)));
+    d->record_stride_bytes = field(take(1) & 1 ? (int64_t)record_of(s, (wide)d->step - 1) : 0);
+    if (record_of(s, d->step) > 0 || take(1) < 4) d->record = pointer();
+    if (record_of(s, (wide)d->step - 1) > 0 || take(1) < 4) d->gathered = pointer();
+    d->epoch = (const int64_t *)maybe();
+    d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
+    if (take(1) < 64 && s->verify.vocab > 0 && d->num_ids >= 0)
+        s->scratch_bytes = (int64_t)(scratch_of_shard(d) - (wide)(take(1) & 1));
+}
+
 #include "fuzz_state.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -742,6 +874,22 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     case 15: TRY(particle_weights);
     case 16: TRY(resample_plan);
     case 17: TRY(reshuffle);
+    case 18: {
+        static specv_verify_shard_desc d;
+        memset(&d, 0, sizeof d);
+        RAW(d);
+        if (!raw) fill_verify_shard(&d);
+        rules_of_verify_shard(&d);
+        compare(status = specv_verify_shard_validate(&d));
+        if (status == SPECV_OK && d.sample.verify.rows.batch > 0) {
+            const specv_rows *r = &d.sample.verify.rows;
+            if (specv_shard_record_bytes(&d) != record_of(&d.sample, d.step)) fail("record", 0);
+            if (specv_shard_scratch_bytes(r->batch, r->max_draft, d.num_ids, d.num_shards) <
+                specv_i_shard_layout(&d).bytes)
+                fail("another size of scratch memory", 0);
+        }
+        break;
+    }
     default: {
         const int64_t a = field((int64_t)take(2)), b = field((int64_t)take(1)), c = field(32000);
         const int64_t bytes = specv_verify_sample_scratch_bytes(a, b, c);
@@ -751,6 +899,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         rules_of_numbers(a, 0, c);
         compare(specv_sample_scratch_bytes(a, c) < 0 ? (int)specv_sample_scratch_bytes(a, c)
                                                      : SPECV_OK);
+        memset(broken, 0, sizeof broken);
+        const int64_t ids = (int64_t)take(3) & 0x3fffff, shards = field(1 + (int64_t)take(1));
+        rules_of_numbers(a, b, ids ? ids : 1);
+        RULE(shards >= 1 && shards <= 256, SHARD);
+        const int64_t of_shards = specv_shard_scratch_bytes(a, b, ids, shards);
+        compare(of_shards < 0 ? (int)of_shards : SPECV_OK);
     }
     }
     return status == SPECV_OK ? 1 : 0;
