@@ -311,8 +311,9 @@ static specv_verify_sample_desc columns_of(const specv_verify_shard_desc *d) {
 }
 
 static wide scratch_of_shard(const specv_verify_shard_desc *d) {
-    const specv_verify_sample_desc v = columns_of(d);
+    specv_verify_sample_desc v = columns_of(d);
     const specv_rows *r = &v.verify.rows;
+    v.verify.vocab = d->num_ids;
     const wide rows =
         r->batch + (is_csr(r) ? (wide)r->num_draft_tokens : (wide)r->batch * r->max_draft);
     const wide all = has_draft_rows(&v) ? 2 * rows : rows;
