@@ -76,6 +76,9 @@ VerifySampleDesc = _struct("VerifySampleDesc", """VerifyGreedyDesc verify; Score
     ptr bonus_token temperature draft_temperature seed position accept_uniform sample_uniform
     logprob lse max_prob target_logprob scratch; i64 scratch_bytes; i32 rule num_sms step_row
     stream; Emitted emitted; Filters filters draft_filters; u32 reserved canary1""")
+VerifyShardDesc = _struct("VerifyShardDesc", """u32 canary0; i32 step; VerifySampleDesc sample;
+    ptr record gathered; i64 record_stride_bytes; ptr epoch; i32 first_id num_ids num_shards;
+    u32 canary1""")
 SampleDesc = _struct("SampleDesc", """u32 canary0; i32 token_dtype; ptr num_active slot;
     Scores scores; ptr temperature seed position; Filters filters; ptr uniform token logprob;
     Emitted emitted; ptr lse max_prob row_status scratch; i64 scratch_bytes vocab
@@ -149,8 +152,8 @@ AcceptStatsDesc = _struct("AcceptStatsDesc", """u32 canary0; i32 accumulate; Row
 
 # specv_verify_greedy, of the reference specv_ref_verify_greedy
 OPERATIONS = {
-    "verify_greedy": VerifyGreedyDesc, "verify_sample": VerifySampleDesc, "sample": SampleDesc,
-    "pack_kv": PackKvDesc, "verify_pack_kv": VerifyPackKvDesc, "append_kv": AppendKvDesc,
+    "verify_greedy": VerifyGreedyDesc, "verify_sample": VerifySampleDesc,
+    "verify_shard": VerifyShardDesc, "sample": SampleDesc, "pack_kv": PackKvDesc, "verify_pack_kv": VerifyPackKvDesc, "append_kv": AppendKvDesc,
     "page_resize": PageResizeDesc, "page_fork": PageForkDesc, "realign": RealignDesc,
     "shift_kv": ShiftKvDesc, "gap_commit": GapCommitDesc, "compact": CompactDesc,
     "group": GroupDesc, "draft_budget": DraftBudgetDesc, "particle_weights": ParticleWeightsDesc,
@@ -177,8 +180,9 @@ class Library:
         if version // 100 != VERSION // 100:
             raise ImportError(f"{path} is version {version}, specverify.py of {VERSION}")
         self.lib.specv_status_string.restype = ctypes.c_char_p
-        for name in ("verify_sample", "sample", "reshuffle"):
-            size = getattr(self.lib, f"specv_{name}_scratch_bytes", None)
+        for name in ("verify_sample_scratch", "sample_scratch", "reshuffle_scratch",
+                     "shard_scratch", "shard_record"):
+            size = getattr(self.lib, f"specv_{name}_bytes", None)
             if size:
                 size.restype = ctypes.c_int64
         self._scratch: dict[Any, Any] = {}
