@@ -153,7 +153,8 @@ AcceptStatsDesc = _struct("AcceptStatsDesc", """u32 canary0; i32 accumulate; Row
 # specv_verify_greedy, of the reference specv_ref_verify_greedy
 OPERATIONS = {
     "verify_greedy": VerifyGreedyDesc, "verify_sample": VerifySampleDesc,
-    "verify_shard": VerifyShardDesc, "sample": SampleDesc, "pack_kv": PackKvDesc, "verify_pack_kv": VerifyPackKvDesc, "append_kv": AppendKvDesc,
+    "verify_shard": VerifyShardDesc, "sample": SampleDesc, "pack_kv": PackKvDesc,
+    "verify_pack_kv": VerifyPackKvDesc, "append_kv": AppendKvDesc,
     "page_resize": PageResizeDesc, "page_fork": PageForkDesc, "realign": RealignDesc,
     "shift_kv": ShiftKvDesc, "gap_commit": GapCommitDesc, "compact": CompactDesc,
     "group": GroupDesc, "draft_budget": DraftBudgetDesc, "particle_weights": ParticleWeightsDesc,
