@@ -20,7 +20,8 @@ for threads in 1 2; do
     for lanes in 4 8 16; do
         for batch in 1 8; do
             for run in $runs; do
-                TINY_LM_THREADS=$threads TINY_LM_LANES=$lanes "$program" --backend cpu --batch $batch --gamma 4 || echo failed
+                TINY_LM_THREADS=$threads TINY_LM_LANES=$lanes "$program" --backend cpu --batch $batch \
+                    --gamma 4 || echo failed
             done | awk -v threads=$threads -v lanes=$lanes -v batch=$batch '
                 /^failed/ { failed = 1 }
                 / measured on backend cpu: / {
@@ -33,8 +34,8 @@ for threads in 1 2; do
                     for (i = 1; i <= n; i++)
                         for (j = i + 1; j <= n; j++)
                             if (gain[j] < gain[i]) { t = gain[i]; gain[i] = gain[j]; gain[j] = t }
-                    printf "%7d %5d %5d %5d %8.2f %7.2f %7.2f %9.3f %9.3f\n", threads, lanes, batch, 4,
-                        gain[int((n + 1) / 2)], gain[1], gain[n], plain, steps
+                    printf "%7d %5d %5d %5d %8.2f %7.2f %7.2f %9.3f %9.3f\n", threads, lanes,
+                        batch, 4, gain[int((n + 1) / 2)], gain[1], gain[n], plain, steps
                 }' || exit 1
         done
     done
