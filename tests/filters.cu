@@ -424,6 +424,8 @@ static void test_both_ways(void) {
         specv_i_limits l =
             specv_i_limits_of(T_PICK(ks), T_PICK(ps), T_PICK(ms), i % 3, vocab, &status);
         if (i % 7 == 5) l = specv_i_limits_of(i % 2 ? 0 : 8, 0.5f, 0, i % 3, vocab, &status);
+        if (i % 10 == 0)
+            l = specv_i_limits_of(0, 1, 1, i % 3, vocab, &status); /* the ties of the largest */
         const int at_ends = i % 8 == 6; /* the likeliest are first and last ids of tiles */
         if (at_ends) l = specv_i_limits_of(50, i % 16 == 6 ? 1 : 0.9f, 0, i % 3, vocab, &status);
         for (int64_t x = 0; x < vocab; ++x) {
