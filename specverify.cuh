@@ -5763,10 +5763,11 @@ typedef struct specv_i_cut {
         uint64_t units[SPECV_I_FEW];          /* of its tile's largest */
         uint64_t through[2][SPECV_I_FEW + 1]; /* sums of those before it; of two draws */
         int32_t id[SPECV_I_FEW];
-        uint32_t place[SPECV_I_FEW]; /* where it is in the list; SPECV_I_TILE_END */
-        int32_t finer[SPECV_I_FEW];  /* n of the row's largest less that of the tile's */
-        uint64_t point[2];           /* of two draws: what is left of it in the tile */
-        int32_t at[2], drawn[2];     /* the tile's first id, by its number here; the id */
+        int32_t place[SPECV_I_FEW];           /* where it is in the list */
+        int32_t finer[SPECV_I_FEW];           /* n of the row's largest less that of the tile's */
+        uint64_t point[2];                    /* of two draws: what is left of it in the tile */
+        int32_t at[2], drawn[2];              /* the tile's first id, by its number here; the id */
+        uint32_t firsts[2][SPECV_I_FEW / 32]; /* which are the first ids of their tiles */
     } few;
     uint64_t scratch[2][32];
     uint64_t through[2]; /* how many ids there are down to the one that was found, their mass */
@@ -5778,10 +5779,7 @@ typedef struct specv_i_cut {
     int32_t largest[SPECV_SAMPLE_THREADS / 32];
 } specv_i_cut;
 
-/* Beside the place, bits 0 to 7: where it is in ascending order of id, and where the first id
-   behind its tile is. */
-#define SPECV_I_BY_ID    8
-#define SPECV_I_TILE_END 16
+#define SPECV_I_BY_ID 8 /* beside a place, bits 0 to 7: that in ascending order of id */
 
 #define SPECV_I_LIMIT 16 /* bit of a share's number */
 
@@ -6230,12 +6228,9 @@ SPECV_DEVFN uint64_t specv_i_block_bound(specv_i_cut *c, const specv_i_cut_row *
    it, and where its tile is. Each is where as many come before it. Call: block. Sync: three
    barriers. Trips: largest scores of their tiles. */
 SPECV_DEVFN void specv_i_block_sort_few(specv_i_cut *c, const specv_i_cut_row *row, int count) {
-    const int shift = count <= SPECV_SAMPLE_THREADS / 8   ? 3
-                      : count <= SPECV_SAMPLE_THREADS / 4 ? 2
-                                                          : 1;
+    const int shift = count <= SPECV_SAMPLE_THREADS / 4 ? 2 : 1;
     const int threads = 1 << shift; /* for each */
     const int thread = specv_i_thread(), own = thread >> shift, part = thread & (threads - 1);
-    const int last = 0x3fffff; /* of all ids */
     uint64_t mine = 0, units = 0, of_tile = 0, through = 0;
     int32_t finer = 0;
     if (own < count) { /* all its threads alike: none waits for another's */
@@ -6254,35 +6249,35 @@ SPECV_DEVFN void specv_i_block_sort_few(specv_i_cut *c, const specv_i_cut_row *r
     if (part == 0 && own >= count)
         c->u.list.key[own] = 0; /* comes behind all, and weighs nothing */
     __syncthreads();
-    const int32_t my_id = (int32_t)((uint32_t)mine & 0x3fffffu); /* last - id */
-    const int32_t end = last - (specv_i_id_of_rank_key(mine) / SPECV_TILE_IDS + 1) * SPECV_TILE_IDS;
+    const int32_t my_id = (int32_t)((uint32_t)mine & 0x3fffffu); /* the last one less the id */
     uint32_t before = 0;
     const ulonglong2 *keys = (const ulonglong2 *)c->u.list.key + part;
     const ulonglong2 *weights = (const ulonglong2 *)c->few.units + part;
-#pragma unroll 2
-    for (int left = (count - 2 * part + 2 * threads - 1) >> (shift + 1); left > 0; --left) {
-        const ulonglong2 key = *keys, its = *weights;
-        keys += threads, weights += threads;
-        const int32_t x = (int32_t)((uint32_t)key.x & 0x3fffffu);
-        const int32_t y = (int32_t)((uint32_t)key.y & 0x3fffffu);
-        if (key.x > mine) through += its.x, before += 1;
-        if (key.y > mine) through += its.y, before += 1;
-        if (x > my_id) before += 1u << SPECV_I_BY_ID;
-        if (y > my_id) before += 1u << SPECV_I_BY_ID;
-        if (x > end) before += 1u << SPECV_I_TILE_END;
-        if (y > end) before += 1u << SPECV_I_TILE_END;
+#pragma unroll 1
+    for (int i = 0; i < count; i += 4 * 2 * threads) { /* as many for each; behind them are zeros */
+#pragma unroll
+        for (int turn = 0; turn < 4; ++turn) {
+            const ulonglong2 key = *keys, its = *weights;
+            const int32_t x = (int32_t)((uint32_t)key.x & 0x3fffffu);
+            const int32_t y = (int32_t)((uint32_t)key.y & 0x3fffffu);
+            keys += threads, weights += threads;
+            if (key.x > mine) through += its.x, before += 1;
+            if (key.y > mine) through += its.y, before += 1;
+            if (x > my_id) before += 1u << SPECV_I_BY_ID;
+            if (y > my_id) before += 1u << SPECV_I_BY_ID;
+        }
     }
 #pragma unroll
-    for (int step = 1; step < 8; step *= 2) {
+    for (int step = 1; step < 4; step *= 2) {
         if (step >= threads) break;
         before += __shfl_xor_sync(SPECV_FULL_WARP, before, step);
         through += __shfl_xor_sync(SPECV_FULL_WARP, through, step);
     }
     __syncthreads(); /* the list is read */
     if (part == 0 && own < count) {
-        const int place = before & 255, by_id = before >> SPECV_I_BY_ID & 255;
+        const int place = before & 255, by_id = before >> SPECV_I_BY_ID;
         c->u.list.key[place] = mine, c->u.list.u.through[place] = through + units;
-        c->few.units[by_id] = of_tile, c->few.place[by_id] = before, c->few.finer[by_id] = finer;
+        c->few.units[by_id] = of_tile, c->few.place[by_id] = place, c->few.finer[by_id] = finer;
         c->few.id[by_id] = specv_i_id_of_rank_key(mine);
     }
     if (thread >= count && thread < SPECV_I_FEW) {
@@ -6406,13 +6401,15 @@ SPECV_DEVFN uint64_t specv_i_half_inclusive_add(uint64_t value, uint64_t *total,
 SPECV_DEVFN uint64_t specv_i_block_draw_few(specv_i_cut *c, int kept, int32_t without,
                                             uint64_t uniform) {
     const int turn = specv_i_thread() / SPECV_I_FEW, i = specv_i_thread() % SPECV_I_FEW;
-    const uint32_t place = c->few.place[i], end = place >> SPECV_I_TILE_END;
-    const uint32_t end_before = i ? c->few.place[i - 1] >> SPECV_I_TILE_END : 0;
     const uint32_t finer = (uint32_t)c->few.finer[i];
     const int32_t id = c->few.id[i];
+    const int first =
+        i == 0 || (uint32_t)(id ^ c->few.id[i - 1]) >= SPECV_TILE_IDS; /* of its tile */
+    uint32_t *firsts = c->few.firsts[turn];
     uint64_t *through = c->few.through[turn];
     uint64_t units = c->few.units[i], part = 0, before, total, left;
-    if ((int)(place & 255) >= kept || (turn && id == without)) units = 0;
+    if (c->few.place[i] >= kept || (turn && id == without)) units = 0;
+    firsts[i / 32] = __ballot_sync(SPECV_FULL_WARP, first);
     before = specv_i_half_inclusive_add(units, &total, c->scratch[0]) - units;
     through[i] = before;
     if (i == SPECV_I_FEW - 1) {
@@ -6420,8 +6417,13 @@ SPECV_DEVFN uint64_t specv_i_block_draw_few(specv_i_cut *c, int kept, int32_t wi
         c->few.point[turn] = 0, c->few.at[turn] = 0, c->few.drawn[turn] = -1;
     }
     __syncthreads();
-    if (end > end_before) /* a tile's part is where its first id is */
+    if (first) { /* a tile's part is where its first id is: up to that of the next one */
+        int word = i / 32;
+        uint32_t later = firsts[word] & ~((2u << (i & 31)) - 1u);
+        while (!later && ++word < SPECV_I_FEW / 32) later = firsts[word];
+        const int end = later ? word * 32 + __ffs((int)later) - 1 : SPECV_I_FEW;
         part = specv_i_shift_right(through[end] - before, finer);
+    }
     const uint64_t up_to = specv_i_half_inclusive_add(part, &total, c->scratch[1]);
     left = specv_i_mul_high(uniform, total);
     if (left < up_to && left >= up_to - part) { /* the tile, and what is left of the point in it */

@@ -5,6 +5,15 @@
    of every kind, and the device against the reference. Known endings are pinned one by one. */
 
 #define T_INSIDE /* functions of the implementation are called */
+/* so that it has kernels of its own, those that it starts */
+#define SPECVERIFY_NO_GREEDY
+#define SPECVERIFY_NO_SHARDS
+#define SPECVERIFY_NO_PACK
+#define SPECVERIFY_NO_CACHE
+#define SPECVERIFY_NO_COLUMNS
+#define SPECVERIFY_NO_SCHEDULE
+#define SPECVERIFY_NO_PARTICLES
+#define SPECVERIFY_NO_STATS
 #include "kept.h"
 
 /* ----------------------------------------------------------------------------------- scenes */

@@ -24,7 +24,7 @@ GENERATIONS=${GENERATIONS:-75 90}
 [ -n "${ALL_TEXTS:-}" ] && TESTS=law GENERATIONS=90
 # In the order of the header's families, then what goes through all of them.
 PROGRAMS="verify numeric sample filters emitted law shards pack append pages align gap schedule particles \
-  reshuffle stats engines seed bits counters fuzz"
+  reshuffle stats engines chained seed bits counters fuzz"
 # Further scripts that end with such a line: one word each.
 SCRIPTS="flags.sh published.sh filters.sh failures.sh"
 TESTS=${TESTS:-$PROGRAMS $SCRIPTS}
@@ -133,7 +133,7 @@ for script in $SCRIPTS; do
   has "$TESTS" "$script" && add "$(basename "$script" .sh)" "bash tests/$script"
 done
 order="law sample filters emitted shards numeric fuzz pack seed verify align schedule reshuffle gap counters \
-  bits particles stats append engines pages"
+  bits particles stats append engines pages chained"
 for name in $order; do
   has "$TESTS" "$name" || continue
   if [ -z "$have_nvcc" ]; then

@@ -6,6 +6,15 @@
    shown in law.cu and numeric.cu. */
 
 #define T_INSIDE /* functions of the implementation are called */
+/* so that it has kernels of its own, those that it starts */
+#define SPECVERIFY_NO_GREEDY
+#define SPECVERIFY_NO_SHARDS
+#define SPECVERIFY_NO_PACK
+#define SPECVERIFY_NO_CACHE
+#define SPECVERIFY_NO_COLUMNS
+#define SPECVERIFY_NO_SCHEDULE
+#define SPECVERIFY_NO_PARTICLES
+#define SPECVERIFY_NO_STATS
 #include "scores.h"
 
 /* ---- rule SCORE against long double */
