@@ -62,6 +62,75 @@ static void test_a1(void) {
         }
 }
 
+static void *device_copy(const void *of, int64_t bytes) {
+    t_buf b = t_in(bytes, 0);
+    memcpy(b.host, of, b.bytes);
+    T_CUDA(cudaMemcpy(b.device, b.host, b.bytes, cudaMemcpyHostToDevice));
+    return b.device;
+}
+
+static void *device_ints(const int32_t *numbers, int count) {
+    return device_copy(numbers, 4 * count);
+}
+
+static void *device_zeros(int64_t bytes) {
+    t_buf b = t_in(bytes, 0);
+    T_CUDA(cudaMemset(b.device, 0, b.bytes));
+    return b.device;
+}
+
+/* A8 over one row of bf16 scores. Returns sectors that are loaded, of all kernels together. */
+static int64_t count_sample(const uint16_t *scores, const uint32_t *mask, int vocab, int top_k,
+                            float top_p) {
+    static const uint64_t seed = 7;
+    static const int32_t position = 3;
+    specv_sample_desc d = SPECV_ZERO;
+    const int64_t bytes = specv_sample_scratch_bytes(1, vocab);
+    d.scores.data = device_copy(scores, 2 * (int64_t)vocab), d.scores.dtype = SPECV_LOGITS_BF16;
+    d.vocab = vocab, d.batch = 1;
+    d.seed = (const uint64_t *)device_copy(&seed, sizeof seed);
+    d.position = (const int32_t *)device_copy(&position, sizeof position);
+    if (mask) d.filters.mask = (const uint32_t *)device_copy(mask, 4 * ceil_div(vocab, 32));
+    if (top_k) d.filters.top_k = (const int32_t *)device_copy(&top_k, sizeof top_k);
+    if (top_k) d.filters.top_p = (const float *)device_copy(&top_p, sizeof top_p);
+    d.token = device_zeros(4), d.scratch = device_zeros(bytes), d.scratch_bytes = bytes;
+    T_CUDA(cudaProfilerStart());
+    CHECK_EQ(specv_sample(&d, 0), SPECV_OK, -1);
+    T_CUDA(cudaDeviceSynchronize());
+    T_CUDA(cudaProfilerStop());
+    t_free_buffers();
+    return ptxrun_count(NULL, "load_sectors");
+}
+
+/* A10: a mask is read once, and what filters cost beside it is a part of a read of the row. */
+static void test_filters(void) {
+    static uint16_t scores[128256];
+    static uint32_t mask[128256 / 32];
+    static const int vocabs[] = {32000, 128256};
+    if (!can_count()) return;
+    for (int i = 0; i < T_COUNT(vocabs); ++i) {
+        const int vocab = vocabs[i];
+        const int64_t of_row = vocab / 16, of_mask = ceil_div(vocab, 256);
+        t_case("A8 with filters, vocabulary %d", vocab);
+        for (int x = 0; x < vocab; ++x) { /* -16 to 16, as a logit: few are likely */
+            uint32_t bits;
+            const float score = (float)(t_below(4096) + t_below(4096) + t_below(4096)) / 384 - 16;
+            memcpy(&bits, &score, 4);
+            scores[x] = (uint16_t)(bits >> 16);
+        }
+        for (int w = 0; w < vocab / 32; ++w) mask[w] = w % 3 ? 0xffffffffu : 0x0f0f0f0fu;
+        const int64_t plain = count_sample(scores, NULL, vocab, 0, 1);
+        const int64_t masked = count_sample(scores, mask, vocab, 0, 1);
+        const int64_t cut = count_sample(scores, NULL, vocab, 50, 0.9f);
+        const int64_t both = count_sample(scores, mask, vocab, 50, 0.9f);
+        CHECK(plain >= of_row && plain <= of_row + 400); /* statistics of tiles */
+        CHECK(masked - plain >= of_mask && masked - plain <= of_mask + 16);
+        CHECK(cut - plain <= of_row / 20);  /* of shares with likely ids, once more */
+        CHECK(both - cut <= of_mask + 128); /* a byte of the mask for each lane with such ids */
+        CHECK(both <= of_row * 23 / 10);
+    }
+}
+
 typedef struct cost {
     int64_t load_bytes, load_sectors, store_bytes, store_sectors, store_requests;
 } cost;
@@ -282,19 +351,6 @@ static void test_stats(void) {
 enum { MOVE_ROWS = 6, MOVE_PLANES = 3, MOVE_POSITIONS = 64, MOVE_HEADS = 4, PAGE = 16 };
 
 /* Small device arrays of a descriptor, from the host's numbers. */
-static void *device_ints(const int32_t *numbers, int count) {
-    t_buf b = t_in(4 * count, 0);
-    memcpy(b.host, numbers, b.bytes);
-    T_CUDA(cudaMemcpy(b.device, b.host, b.bytes, cudaMemcpyHostToDevice));
-    return b.device;
-}
-
-static void *device_zeros(int64_t bytes) {
-    t_buf b = t_in(bytes, 0);
-    T_CUDA(cudaMemset(b.device, 0, b.bytes));
-    return b.device;
-}
-
 /* MOVE_PLANES planes of `bytes` bytes, and the table of their addresses. */
 static void **device_planes(int64_t bytes) {
     void *planes[MOVE_PLANES];
@@ -579,6 +635,7 @@ static void test_reshuffle(void) {
 int main(int argc, char **argv) {
     static const t_group groups[] = {
         {"a1", test_a1},
+        {"filters", test_filters},
         {"pack", test_pack},
         {"outputs-once", test_outputs_once},
         {"gather", test_gather},
