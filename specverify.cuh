@@ -4565,7 +4565,6 @@ typedef struct specv_i_opened {
     specv_i_request request;
     specv_i_cuts_asked asked;
     specv_i_limits limits[2]; /* of target and draft */
-    specv_i_draws draws;
 } specv_i_opened;
 
 SPECV_DEVFN specv_i_opened *specv_i_opened_at(const specv_i_memory *m, int b) {
@@ -5550,10 +5549,6 @@ SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_
             specv_i_open_cuts(d, m, b, row.readable && !emitted, saved ? saved->limits : 0);
         if (specv_i_lane() == 0) *asked = of_block;
         if (specv_i_lane() == 0 && saved) saved->asked = of_block;
-    } else if (saved && warp == 0) {
-        specv_i_warp_make_draws(
-            d, b, row.readable && d->rule != SPECV_RULE_COUPLED && d->rule != SPECV_RULE_GREEDY,
-            &saved->draws);
     }
     __syncthreads();
     if (saved) specv_i_put_word(&saved->request, opened, sizeof *opened);
@@ -5772,6 +5767,7 @@ typedef struct specv_i_cut {
     uint64_t scratch[2][32];
     uint64_t through[2]; /* how many ids there are down to the one that was found, their mass */
     uint64_t found;
+    uint64_t uniform; /* that the row draws with */
     int32_t num_shares, num_lanes, count;
     int32_t kept[2];               /* ids of a list: by min_p, by top_p */
     uint32_t shares[SPECV_I_LIST]; /* whose lanes are looked at; above SPECV_I_LIMIT how far */
@@ -5879,11 +5875,24 @@ SPECV_DEVFN float specv_i_score_of(const float score[8], int e) {
     return e & 4 ? high : low;
 }
 
+/* The number that position j of a request draws with; of no request: none. */
+typedef struct specv_i_coin {
+    const specv_verify_sample_desc *d;
+    int b, j;
+} specv_i_coin;
+
+SPECV_DEVFN uint64_t specv_i_toss(const specv_i_coin *coin) {
+    uint32_t reported = 0; /* by the block that judges */
+    return coin->d ? specv_i_sample_uniform(coin->d, coin->b, coin->j, &reported) : 0;
+}
+
 /* Ids with scores from that of `low` on, the least of its score, into the list, as far as it has
    room; how many there are in c->count. First shares of tiles are chosen, then of these lanes, with
-   eight ids each, then ids. Call: block. Sync: three barriers. Trips: how far the lanes are, four
-   times eight of them to a thread; their scores, beside a byte of the mask. */
-SPECV_DEVFN void specv_i_block_collect(specv_i_cut *c, const specv_i_cut_row *row, uint64_t low) {
+   eight ids each, then ids; a warp that seldom has one of those makes c->uniform. Call: block. Sync:
+   three barriers. Trips: how far the lanes are, four times eight of them to a thread; their scores,
+   beside a byte of the mask. */
+SPECV_DEVFN void specv_i_block_collect(specv_i_cut *c, const specv_i_cut_row *row, uint64_t low,
+                                       const specv_i_coin *coin) {
     enum { EACH = 8, PARTS = 32 / EACH, AT_ONCE = 4 };
     const float least = specv_i_score_of_rank_key(low);
     const float below = specv_i_score_of_rank_key(low - ((uint64_t)1 << 22)); /* the next one */
@@ -5937,6 +5946,7 @@ SPECV_DEVFN void specv_i_block_collect(specv_i_cut *c, const specv_i_cut_row *ro
     }
     __syncthreads();
     const int num_lanes = c->num_lanes;
+    if (thread == SPECV_SAMPLE_THREADS - 1) c->uniform = specv_i_toss(coin);
     if (num_lanes > SPECV_I_LIST) {
         if (thread == 0) c->count = num_lanes;
     } else {
@@ -6524,13 +6534,15 @@ SPECV_DEVFN void specv_i_block_tiles_of_row(const specv_i_cut_row *row, specv_ti
 }
 
 /* How many ids of the row are kept, which then are the first of the list; 0: that is for
-   specv_i_block_cut_flat. mass: 0 where tiles have no sums. Call: block. Sync: barriers. */
+   specv_i_block_cut_flat. mass: 0 where tiles have no sums. c->uniform: of the coin. Call: block.
+   Sync: barriers. */
 SPECV_DEVFN int specv_i_block_list(specv_i_cut *c, const specv_i_cut_row *row,
-                                   const specv_i_limits *l, uint64_t mass) {
+                                   const specv_i_limits *l, uint64_t mass,
+                                   const specv_i_coin *coin) {
     const uint64_t low = specv_i_block_bound(c, row, l, mass);
     if (specv_i_thread() == 0) c->num_shares = c->num_lanes = c->count = 0;
     __syncthreads();
-    specv_i_block_collect(c, row, low);
+    specv_i_block_collect(c, row, low, coin);
     const int count = c->count;
     if (count == 0 || count > SPECV_I_LIST) return 0;
     if (count <= SPECV_I_FEW)
@@ -6589,12 +6601,10 @@ SPECV_DEVFN void specv_i_block_cut(const specv_verify_sample_desc *d, const spec
     specv_tile *tiles = m->tiles + at * m->num_tiles;
     const specv_i_limits l = saved->limits[of_draft];
     specv_noise noise = {0, 0, 0, 0};
+    const specv_i_coin coin = {draws ? d : 0, b, j};
     uint64_t through = 0, uniform = 0, least = 0;
-    uint32_t reported = 0; /* by the block that judges */
     int32_t without = -1;
     if (draws) {
-        uniform = saved->draws.uniform[j & 31];
-        if (j >= 32) uniform = specv_i_sample_uniform(d, b, j, &reported);
         if (!d->draft.data && j < r->row.n_draft) {
             const int64_t draft = specv_i_draft_token(d, r, j);
             if (specv_i_is_token(draft, d->verify.vocab)) without = (int32_t)draft;
@@ -6610,7 +6620,8 @@ SPECV_DEVFN void specv_i_block_cut(const specv_verify_sample_desc *d, const spec
     specv_i_cut_row row = specv_i_cut_row_of(d, &side, m, tiles, j, &p);
     int few = 0, kept = 0;
     if (is_cut && p.kind == SPECV_SOFTMAX) {
-        kept = specv_i_block_list(c, &row, &l, p.sum);
+        kept = specv_i_block_list(c, &row, &l, p.sum, &coin);
+        uniform = c->uniform;
         least = kept ? c->u.list.key[kept - 1] : specv_i_block_cut_flat(c, &row, &l, p.sum);
         few = kept && c->count <= SPECV_I_FEW;
         if (kept && coupled) p.id = specv_i_block_best_of_list(c, &row, kept, &noise);
@@ -6639,6 +6650,7 @@ SPECV_DEVFN void specv_i_block_cut(const specv_verify_sample_desc *d, const spec
         specv_i_weights w;
         w.p = p, w.q = specv_i_plain_distribution(), w.p_scores = row.scores, w.q_scores = 0;
         w.p_sieve = row.sieve, w.q_sieve = row.sieve, w.prefix = 1, w.without = -1;
+        if (!is_cut) uniform = specv_i_toss(&coin);
         p.id = specv_i_block_draw(r, &w, tiles, m->num_tiles, row.vocab, through, uniform);
         w.without = without;
         if (without >= 0)
@@ -6698,9 +6710,10 @@ SPECV_DEVFN void specv_i_block_filter(const specv_verify_sample_desc *d, const s
 SPECV_DEVFN int specv_i_block_likeliest(specv_i_cut *c, const specv_i_cut_row *row, int count,
                                         uint64_t mass) {
     specv_i_limits l = {0, 0, 0, 0, 0};
+    const specv_i_coin no_coin = {0, 0, 0};
     uint64_t unused = 0, least;
     l.top_k = count < row->vocab ? count : row->vocab;
-    count = specv_i_block_list(c, row, &l, mass);
+    count = specv_i_block_list(c, row, &l, mass, &no_coin);
     if (count) return count < l.top_k ? count : l.top_k;
     least = specv_i_block_cut_flat(c, row, &l, mass);
     if (least < specv_i_lowest(row)) least = specv_i_lowest(row);
