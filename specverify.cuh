@@ -5888,9 +5888,9 @@ SPECV_DEVFN uint64_t specv_i_toss(const specv_i_coin *coin) {
 
 /* Ids with scores from that of `low` on, the least of its score, into the list, as far as it has
    room; how many there are in c->count. First shares of tiles are chosen, then of these lanes, with
-   eight ids each, then ids; a warp that seldom has one of those makes c->uniform. Call: block. Sync:
-   three barriers. Trips: how far the lanes are, four times eight of them to a thread; their scores,
-   beside a byte of the mask. */
+   eight ids each, then ids; a warp that seldom has one of those makes c->uniform. Call: block.
+   Sync: three barriers. Trips: how far the lanes are, four times eight of them to a thread; their
+   scores, beside a byte of the mask. */
 SPECV_DEVFN void specv_i_block_collect(specv_i_cut *c, const specv_i_cut_row *row, uint64_t low,
                                        const specv_i_coin *coin) {
     enum { EACH = 8, PARTS = 32 / EACH, AT_ONCE = 4 };
