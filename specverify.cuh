@@ -19,6 +19,7 @@
            A9                >>shards                           >>shards-kernels
            B1 B2             >>pack                             >>pack-kernels
            B3 B5 D4          >>cache                            >>cache-kernels
+           A7                >>trees                            >>trees-kernels
            C1 C2             >>columns                          >>columns-kernels
            C3-C5             >>schedule                         >>schedule-kernels
            D1-D3             >>particles                        >>particles-kernels
@@ -160,6 +161,9 @@
                                        the row is treated as an inert one, but for this bit.
                  SPECV_ROW_BAD_RECORD  records of ranks that do not belong together (A9): the row is
                                        treated as an inert one, but for this bit, on every rank.
+                 SPECV_ROW_BAD_TREE    the root has a parent, a node none that comes before it, or
+                                       equal siblings where the rule allows none: the row counts as
+                                       its root alone.
                  SPECV_ROW_BAD_SLOT    a live row's slot is outside 0..num_slots-1, or, where an
                                        operation writes state of the request, an earlier row has
                                        the same: the row is treated as an inert one, but for this
@@ -250,6 +254,7 @@
                                               with planes then
                                               specv_copy_pages_kernel
       share pages       specv_page_fork       specv_page_fork_kernel        specv_ref_page_fork
+   A7 trees             specv_verify_tree     specv_tree_ids_kernel         specv_ref_verify_tree
    C1 realign           specv_realign         specv_realign_kernel, with    specv_ref_realign
                                               planes then
                                               specv_shift_kv_kernel
@@ -282,7 +287,8 @@
    SPECVERIFY_NO_SHARDS        has of it stays: descriptors, validation, device functions. A
    SPECVERIFY_NO_PACK          launcher that is called all the same does not link. >>pack starts the
    SPECVERIFY_NO_CACHE         kernel of >>greedy: that family is there as long as either is asked
-   SPECVERIFY_NO_COLUMNS       for.
+   SPECVERIFY_NO_TREES         for.
+   SPECVERIFY_NO_COLUMNS       (the same)
    SPECVERIFY_NO_SCHEDULE      (the same)
    SPECVERIFY_NO_PARTICLES     (the same)
    SPECVERIFY_NO_STATS         (the same)
@@ -591,7 +597,13 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
       "record or gathered is not 16-byte aligned, null where the step needs it, given where not, " \
       "or record_stride_bytes is below specv_shard_record_bytes or no multiple of 16")             \
     X(ERR_STEP, -107,                                                                              \
-      "step is negative or behind the last one of the rule, or epoch is not 8-byte aligned")
+      "step is negative or behind the last one of the rule, or epoch is not 8-byte aligned")       \
+    X(ERR_TREE, -108,                                                                              \
+      "max_nodes is not in 1..SPECV_MAX_NODES, parent is null, parent or num_nodes is not 4-byte " \
+      "aligned, or parent_stride_elems or token_stride_elems is below max_nodes")                  \
+    X(ERR_PATH, -109,                                                                              \
+      "path, accept_index or predicts is not aligned to its element, or max_depth is not in "      \
+      "0..max_nodes - 1")
 
 #define SPECV_I_ENUM(name, value, text) SPECV_##name = value,
 typedef enum specv_status { SPECV_STATUS_TABLE(SPECV_I_ENUM) SPECV_STATUS_END = 1 } specv_status;
@@ -615,7 +627,8 @@ enum {
     SPECV_ROW_BAD_TICKET = 1u << 13,
     SPECV_ROW_BAD_SLOT = 1u << 14,
     SPECV_ROW_BAD_FILTER = 1u << 15,
-    SPECV_ROW_BAD_RECORD = 1u << 16
+    SPECV_ROW_BAD_RECORD = 1u << 16,
+    SPECV_ROW_BAD_TREE = 1u << 17
 };
 
 typedef enum specv_dtype { SPECV_I32 = 0, SPECV_I64 = 1 } specv_dtype;
@@ -10070,6 +10083,320 @@ SPECV_KERNEL __launch_bounds__(SPECV_FORK_THREADS)
 
 #endif /* __CUDACC__ */
 
+/* =================================================================================== >>trees
+
+   Draft trees: several continuations of a text, verified in one step.
+     A7  specv_verify_tree   one launch: a warp per tree
+   Needs: >>greedy (outputs, EOS), >>sample (scores, distributions, what random numbers are for). */
+
+#define SPECV_MAX_NODES 1024
+
+/* The trees of a step. Node 0 is the root, the last token that the text has; every other node is a
+   draft for the place behind its parent, a node with a smaller number. Children of a node are tried
+   in the order of their numbers. parent[i] = i - 1 is a chain: its drafts are those of A1 to A5,
+   draft j in node j + 1. A draft of -1 is a placeholder: nobody accepts it, nor what is behind it.
+   A row whose num_nodes is outside 1..max_nodes (BAD_LENGTH), or whose parents are not as said
+   (BAD_TREE), counts as its root alone. */
+typedef struct specv_trees {
+    const int32_t *num_active;   /* as in specv_rows */
+    const int32_t *num_nodes;    /* [batch], or null: max_nodes in every row; the root is one */
+    const int32_t *parent;       /* [batch][max_nodes]: parent[0] is -1, parent[i] in 0..i-1 */
+    const void *token;           /* [batch][max_nodes]; the root's is not looked at */
+    const void *slot;            /* as in specv_rows */
+    int64_t parent_stride_elems; /* 0 = max_nodes */
+    int64_t token_stride_elems;  /* 0 = max_nodes */
+    int32_t batch;               /* rows, live and inert: a tree each */
+    int32_t max_nodes;           /* upper bound of nodes in a row, at most SPECV_MAX_NODES */
+    int32_t token_dtype;         /* specv_dtype of all token buffers; 0 = SPECV_I32 */
+    int32_t slot_dtype;          /* as in specv_rows */
+    int32_t num_slots;           /* as in specv_rows */
+    uint32_t reserved;           /* must be 0 */
+} specv_trees;
+
+/* How nodes are judged. p: target's distribution at a node, for the place behind it.
+   GREEDY   the target's choice goes on to the first child that has it. */
+typedef enum specv_tree_rule { SPECV_TREE_GREEDY = 0 } specv_tree_rule;
+
+/* A7. A row emits the drafts on a path from the root, and what the target says behind its last
+   node, if that is not an EOS. */
+typedef struct specv_verify_tree_desc {
+    uint32_t canary0;
+    int32_t rule; /* specv_tree_rule */
+    specv_trees trees;
+    const void *target_tokens;   /* [batch][max_nodes]: the target's choice behind each node */
+    int32_t *accepted_len;       /* out [batch]; drafts on the path, an accepted EOS counts */
+    uint8_t *mismatch;           /* out [batch], or null; 1 = the last node has children, and is no
+                                    EOS: they were rejected */
+    void *next_token;            /* out [batch], or null; -1 behind an EOS */
+    void *out_tokens;            /* out [batch][max_depth + 1], or null; emitted tokens, then -1 */
+    int32_t *num_emitted;        /* out [batch], or null; accepted_len + (next_token >= 0) */
+    uint8_t *finished;           /* out [batch], or null; 1 = an emitted token is an EOS */
+    uint32_t *row_status;        /* out [batch], or null; SPECV_ROW_* bits */
+    int32_t *path;               /* out [batch][max_depth + 1], or null: accepted_len + 1 nodes from
+                                    the root, 0, on; then -1 */
+    int32_t *accept_index;       /* out, the same, or null: b * max_nodes + node; then -1. SGLang's,
+                                    whose accept_token_num is accepted_len */
+    void *predicts;              /* out [batch][max_nodes], or null: at the nodes of the path the
+                                    token that was emitted behind them, at others -1 */
+    int64_t target_stride_elems; /* of target_tokens; 0 = max_nodes */
+    int64_t out_stride_elems;    /* of out_tokens; 0 = max_depth + 1 */
+    int64_t vocab;               /* ids are 0..vocab-1; 0 = unknown, only negative ids are bad */
+    int64_t eos_token[SPECV_MAX_EOS];
+    int32_t num_eos;     /* how many of eos_token count; 0 = none */
+    int32_t max_depth;   /* 0 = max_nodes - 1; children of a node at this depth are not tried */
+    int32_t keep_status; /* 1 = add bits to row_status; 0 = store it */
+    int32_t chained;     /* specv_chained bits; 0: neither */
+    uint32_t reserved;   /* must be 0 */
+    uint32_t canary1;
+} specv_verify_tree_desc;
+
+#define SPECV_TREE_THREADS 128 /* specv_tree_ids_kernel: a warp per tree */
+
+#if !defined(__CUDACC_RTC__)
+
+SPECV_HOSTFN int specv_i_trees_validate(const specv_trees *t) {
+    const size_t token_bytes = t->token_dtype == SPECV_I64 ? 8 : 4;
+    SPECV_CHECK(t->reserved == 0, CANARY);
+    SPECV_CHECK(t->batch >= 0, BATCH);
+    SPECV_CHECK(t->max_nodes >= 1 && t->max_nodes <= SPECV_MAX_NODES, TREE);
+    SPECV_CHECK((int64_t)t->batch * t->max_nodes <= INT64_C(1) << 30, TOO_LARGE);
+    SPECV_CHECK(specv_i_aligned(t->num_active, 4), NUM_ACTIVE);
+    SPECV_CHECK(specv_i_aligned(t->num_nodes, 4) && specv_i_aligned(t->parent, 4), TREE);
+    SPECV_CHECK(t->parent || t->batch == 0, TREE);
+    SPECV_CHECK(t->token_dtype == SPECV_I32 || t->token_dtype == SPECV_I64, TOKEN_DTYPE);
+    SPECV_CHECK(t->token || t->batch == 0 || t->max_nodes == 1, DRAFT_TOKENS);
+    SPECV_CHECK(specv_i_aligned(t->token, token_bytes), DRAFT_TOKENS);
+    SPECV_CHECK(!t->parent_stride_elems || t->parent_stride_elems >= t->max_nodes, TREE);
+    SPECV_CHECK(!t->token_stride_elems || t->token_stride_elems >= t->max_nodes, TREE);
+    SPECV_CHECK(specv_i_fits((int64_t)t->batch * 8, t->parent_stride_elems, 0), SIZE);
+    SPECV_CHECK(specv_i_fits((int64_t)t->batch * 8, t->token_stride_elems, 0), SIZE);
+    return specv_i_slot_validate(t->slot, t->slot_dtype, t->num_slots);
+}
+
+SPECV_HOSTFN void specv_i_trees_resolve(specv_trees *t) {
+    if (!t->parent_stride_elems) t->parent_stride_elems = t->max_nodes;
+    if (!t->token_stride_elems) t->token_stride_elems = t->max_nodes;
+}
+
+/* What A7 writes. */
+SPECV_HOSTFN int specv_i_tree_outputs_validate(const specv_verify_tree_desc *d) {
+    const size_t token_bytes = d->trees.token_dtype == SPECV_I64 ? 8 : 4;
+    const int64_t columns = (d->max_depth ? d->max_depth : d->trees.max_nodes - 1) + INT64_C(1);
+    SPECV_CHECK(d->accepted_len || d->trees.batch == 0, ACCEPTED_LEN);
+    SPECV_CHECK(specv_i_aligned(d->accepted_len, 4), ACCEPTED_LEN);
+    SPECV_CHECK(specv_i_aligned(d->next_token, token_bytes), NEXT_TOKEN);
+    SPECV_CHECK(specv_i_aligned(d->out_tokens, token_bytes), OUT_TOKENS);
+    SPECV_CHECK(specv_i_aligned(d->num_emitted, 4), NUM_EMITTED);
+    SPECV_I_CHECK_STATUS(d, row_status);
+    SPECV_CHECK(specv_i_aligned(d->path, 4) && specv_i_aligned(d->accept_index, 4), PATH);
+    SPECV_CHECK(specv_i_aligned(d->predicts, token_bytes), PATH);
+    if (d->out_stride_elems) SPECV_CHECK(d->out_stride_elems >= columns, OUT_STRIDE);
+    SPECV_CHECK(specv_i_fits((int64_t)d->trees.batch * 8, d->out_stride_elems, 0), SIZE);
+    return SPECV_OK;
+}
+
+SPECV_HOSTFN int specv_verify_tree_validate(const specv_verify_tree_desc *d) {
+    int status;
+    SPECV_I_CHECK_DESC(d);
+    SPECV_CHECK(d->reserved == 0, CANARY);
+    SPECV_CHECK(d->rule == SPECV_TREE_GREEDY, RULE);
+    if ((status = specv_i_trees_validate(&d->trees)) != SPECV_OK) return status;
+    SPECV_CHECK(d->max_depth >= 0 && d->max_depth < d->trees.max_nodes, PATH);
+    SPECV_CHECK(d->trees.batch == 0 || d->target_tokens, TARGET_TOKENS);
+    SPECV_CHECK(specv_i_aligned(d->target_tokens, d->trees.token_dtype == SPECV_I64 ? 8 : 4),
+                TARGET_TOKENS);
+    if ((status = specv_i_tree_outputs_validate(d)) != SPECV_OK) return status;
+    if (d->target_stride_elems)
+        SPECV_CHECK(d->target_stride_elems >= d->trees.max_nodes, TARGET_STRIDE);
+    SPECV_CHECK(specv_i_fits((int64_t)d->trees.batch * 8, d->target_stride_elems, 0), SIZE);
+    SPECV_CHECK(d->vocab >= 0, VOCAB);
+    SPECV_CHECK(d->num_eos >= 0 && d->num_eos <= SPECV_MAX_EOS, NUM_EOS);
+    for (int i = 0; i < d->num_eos; ++i) {
+        SPECV_CHECK(d->eos_token[i] >= 0, EOS_TOKEN);
+        SPECV_CHECK(d->vocab == 0 || d->eos_token[i] < d->vocab, EOS_TOKEN);
+    }
+    return SPECV_OK;
+}
+
+SPECV_HOSTFN void specv_verify_tree_resolve(specv_verify_tree_desc *d) {
+    specv_i_trees_resolve(&d->trees);
+    if (!d->max_depth) d->max_depth = d->trees.max_nodes - 1;
+    if (!d->target_stride_elems) d->target_stride_elems = d->trees.max_nodes;
+    if (!d->out_stride_elems) d->out_stride_elems = (int64_t)d->max_depth + 1;
+}
+
+#if SPECV_I_LAUNCHERS
+/* A7. One launch, a warp per tree. Reads parents, tokens and target ids once: one dependent round
+   trip for trees of up to 128 nodes, one more for every 128. */
+SPECV_LAUNCHER int specv_verify_tree(const specv_verify_tree_desc *d, struct CUstream_st *stream)
+    SPECV_AS(specv_verify_tree);
+#endif
+
+#endif /* !__CUDACC_RTC__ */
+
+#if defined(__CUDACC__)
+
+/* What a batch of trees says of one row. */
+typedef struct specv_i_tree {
+    int64_t first_parent, first_token; /* elements */
+    int32_t num_nodes;                 /* 1 if the length is bad, 0 if nothing of it may be read */
+    uint32_t status;
+} specv_i_tree;
+
+/* Call: any thread. The slot is looked at where the caller has use for it. */
+SPECV_DEVFN specv_i_tree specv_i_open_tree(const specv_trees *t, int b, int has_slot) {
+    specv_i_tree r;
+    int32_t num_active = t->batch;
+    int in_range;
+    r.status = 0, r.num_nodes = t->max_nodes;
+    specv_i_load_given(&r.num_nodes, t->num_nodes, b);
+    specv_i_load_given(&num_active, t->num_active, 0);
+    r.first_parent = b * t->parent_stride_elems, r.first_token = b * t->token_stride_elems;
+    in_range = r.num_nodes >= 1 && r.num_nodes <= t->max_nodes;
+    if (!in_range) r.num_nodes = 1, r.status = SPECV_ROW_BAD_LENGTH;
+    if (has_slot && b < num_active) {
+        uint32_t bad = 0;
+        specv_thread_slot(t->slot, t->slot_dtype, t->num_slots, b, &bad);
+        if (bad) r.num_nodes = 0, r.status = bad;
+    }
+    if (b >= num_active) r.num_nodes = 0, r.status = 0;
+    return r;
+}
+
+/* How a tree ended. */
+typedef struct specv_i_tree_end {
+    int64_t next_token;
+    int32_t accepted, mismatch, finished, readable;
+    uint32_t status;
+} specv_i_tree_end;
+
+/* All outputs of a row. path: accepted + 1 nodes, visible to all. Call: the threads 0..count-1 of a
+   warp (count 32) or a block, together. */
+SPECV_DEVFN void specv_i_put_tree(const specv_verify_tree_desc *d, const specv_i_tree *tree, int b,
+                                  const specv_i_tree_end *end, const unsigned short *path,
+                                  int thread, int count) {
+    const int dtype = d->trees.token_dtype, k = end->readable ? end->accepted : -1;
+    const int64_t columns = (int64_t)d->max_depth + 1, nodes = (int64_t)b * d->trees.max_nodes;
+    if (thread == 0) {
+        d->accepted_len[b] = end->accepted;
+        if (d->mismatch) d->mismatch[b] = (uint8_t)end->mismatch;
+        if (d->next_token) specv_i_store_token(d->next_token, dtype, b, end->next_token);
+        if (d->num_emitted) d->num_emitted[b] = end->accepted + (end->next_token >= 0);
+        if (d->finished) d->finished[b] = (uint8_t)end->finished;
+        specv_i_put_status(d->row_status, b, end->status, d->keep_status);
+    }
+    if (d->predicts) {
+        for (int i = thread; i < d->trees.max_nodes; i += count)
+            specv_i_store_token(d->predicts, dtype, nodes + i, -1);
+        if (count == 32)
+            __syncwarp();
+        else
+            __syncthreads();
+    }
+    if (!d->path && !d->accept_index && !d->out_tokens && !d->predicts) return;
+    for (int i = thread; i <= d->max_depth; i += count) {
+        const int on_path = i <= k;
+        int64_t token = -1;
+        if (i < k)
+            token = specv_i_one_token(d->trees.token, dtype, tree->first_token + path[i + 1]);
+        else if (i == k)
+            token = end->next_token;
+        if (d->path) d->path[b * columns + i] = on_path ? path[i] : -1;
+        if (d->accept_index)
+            d->accept_index[b * columns + i] = on_path ? (int32_t)(nodes + path[i]) : -1;
+        if (d->out_tokens)
+            specv_i_store_token(d->out_tokens, dtype, b * d->out_stride_elems + i, token);
+        if (d->predicts && on_path) specv_i_store_token(d->predicts, dtype, nodes + path[i], token);
+    }
+}
+
+SPECV_DEVFN int specv_i_is_tree_eos(const specv_verify_tree_desc *d, int64_t token) {
+    return specv_i_is_one_of(d->eos_token, d->num_eos, token);
+}
+
+/* Is it what parent[i] may be? */
+SPECV_DEVFN int specv_i_is_parent(int32_t parent, int i) {
+    return i == 0 ? parent == -1 : parent >= 0 && parent < i;
+}
+
+/* The greedy walk along target ids, for a dtype that is a constant. Children have greater numbers,
+   so that the nodes go by once, 128 at a time in registers: a ballot for each of 32, and one for
+   each step down. path: SPECV_MAX_NODES entries of the warp's own. Call: warp. */
+SPECV_DEVFN specv_i_tree_end specv_i_warp_walk_tree(const specv_verify_tree_desc *d,
+                                                    const specv_i_tree *tree, int b, int dtype,
+                                                    unsigned short *path) {
+    const int lane = specv_i_lane(), n = tree->num_nodes;
+    const int64_t first_target = b * d->target_stride_elems;
+    specv_i_tree_end end = {-1, 0, 0, 0, n > 0, tree->status};
+    int64_t wanted = -1, at_root = -1;
+    int at = 0, ended = 0, bad = 0, children = 0;
+    uint32_t odd = 0; /* of a child of `at`: neither a token nor a placeholder */
+    if (lane == 0) path[0] = 0;
+#pragma unroll 1
+    for (int base = 0; base < n; base += 128) {
+        int32_t parent[4];
+        uint2 token[4] = {}, target[4] = {};
+#pragma unroll
+        for (int c = 0; c < 4; ++c) {
+            const int i = base + 32 * c + lane;
+            parent[c] = -2;
+            if (i < n) parent[c] = d->trees.parent[tree->first_parent + i];
+            specv_i_load_token_below(i, i ? n : 0, 0, &token[c], d->trees.token, dtype,
+                                     tree->first_token + i);
+            specv_i_load_token_below(i, n, 0, &target[c], d->target_tokens, dtype,
+                                     first_target + i);
+        }
+#pragma unroll
+        for (int c = 0; c < 4; ++c) {
+            const int first = base + 32 * c, i = first + lane;
+            const int64_t draft = specv_i_token(token[c], dtype);
+            const int is_token = specv_i_is_token(draft, d->vocab) & (i > 0);
+            if (first >= n) break;
+            bad |= i < n && !specv_i_is_parent(parent[c], i);
+            if (first == 0) {
+                wanted = at_root =
+                    __shfl_sync(SPECV_FULL_WARP, (long long)specv_i_token(target[0], dtype), 0);
+            }
+#pragma unroll 1
+            while (!ended) { /* `at` and what is wanted there are the same in all lanes */
+                const int is_child = i < n && parent[c] == at && i > at;
+                const unsigned hits =
+                    __ballot_sync(SPECV_FULL_WARP, is_child && is_token && draft == wanted);
+                children |= is_child;
+                if (is_child && !is_token && draft != -1) odd = SPECV_ROW_BAD_DRAFT;
+                if (!hits || end.accepted == d->max_depth) break;
+                at = first + __ffs((int)hits) - 1, children = 0, odd = 0;
+                end.accepted += 1;
+                if (lane == 0) path[end.accepted] = (unsigned short)at;
+                ended = specv_i_is_tree_eos(d, wanted);
+                wanted = __shfl_sync(SPECV_FULL_WARP, (long long)specv_i_token(target[c], dtype),
+                                     at - first);
+            }
+        }
+    }
+    if (__any_sync(SPECV_FULL_WARP, bad)) {
+        end.accepted = 0, end.status |= SPECV_ROW_BAD_TREE;
+        ended = children = 0, odd = 0, wanted = at_root;
+    }
+    if (n == 0) return end;
+    end.finished = ended;
+    end.mismatch = !ended && __any_sync(SPECV_FULL_WARP, children);
+    if (__any_sync(SPECV_FULL_WARP, odd != 0) && !ended) end.status |= SPECV_ROW_BAD_DRAFT;
+    if (!ended) {
+        end.next_token = specv_i_is_token(wanted, d->vocab) ? wanted : -1;
+        if (end.next_token < 0) end.status |= SPECV_ROW_BAD_TARGET;
+        end.finished = specv_i_is_tree_eos(d, end.next_token);
+    }
+    return end;
+}
+
+#if !defined(SPECVERIFY_STATIC)
+SPECV_KERNEL __launch_bounds__(SPECV_TREE_THREADS)
+    specv_tree_ids_kernel(const __grid_constant__ specv_verify_tree_desc d);
+#endif
+
+#endif /* __CUDACC__ */
+
 /* ================================================================================= >>columns
 
    A batch whose sequences share columns, as batched models without ragged attention need it.
@@ -12889,6 +13216,49 @@ SPECV_LAUNCHER_BODY int specv_page_fork(const specv_page_fork_desc *desc,
 
 #endif /* !__CUDACC_RTC__ */
 #endif /* SPECVERIFY_NO_CACHE */
+
+/* =========================================================================== >>trees-kernels */
+
+#if !defined(SPECVERIFY_NO_TREES)
+
+/* A7, target ids. Grid: ceil(batch / 4) blocks of SPECV_TREE_THREADS; warp w of block x has tree
+   4 x + w. Bytes: parents, tokens and target ids of all nodes, once; outputs once. Round trips:
+   num_active with num_nodes, then 128 nodes at a time; tokens of the path again, if out_tokens or
+   predicts are asked for. */
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_TREE_THREADS)
+    specv_tree_ids_kernel(const __grid_constant__ specv_verify_tree_desc d) {
+    __shared__ unsigned short paths[SPECV_TREE_THREADS / 32][SPECV_MAX_NODES];
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x & 31;
+    const int b = (int)blockIdx.x * (SPECV_TREE_THREADS / 32) + warp;
+    specv_i_begin(d.chained);
+    if (b >= d.trees.batch) return;
+    const specv_i_tree tree = specv_i_open_tree(&d.trees, b, 0);
+    specv_i_tree_end end;
+    if (d.trees.token_dtype == SPECV_I64)
+        end = specv_i_warp_walk_tree(&d, &tree, b, SPECV_I64, paths[warp]);
+    else
+        end = specv_i_warp_walk_tree(&d, &tree, b, SPECV_I32, paths[warp]);
+    __syncwarp();
+    specv_i_put_tree(&d, &tree, b, &end, paths[warp], lane, 32);
+}
+
+#if !defined(__CUDACC_RTC__)
+
+SPECV_LAUNCHER_BODY int specv_verify_tree(const specv_verify_tree_desc *desc,
+                                          struct CUstream_st *stream) {
+    const int64_t trees_per_block = SPECV_TREE_THREADS / 32;
+    int status = SPECV_I_VALIDATE(specv_verify_tree_validate, desc);
+    specv_verify_tree_desc d;
+    if (status != SPECV_OK || desc->trees.batch == 0) return status;
+    d = *desc;
+    specv_verify_tree_resolve(&d);
+    return specv_i_launch((const void *)specv_tree_ids_kernel,
+                          (d.trees.batch + trees_per_block - 1) / trees_per_block,
+                          SPECV_TREE_THREADS, &d, d.chained, stream);
+}
+
+#endif /* !__CUDACC_RTC__ */
+#endif /* SPECVERIFY_NO_TREES */
 
 /* ========================================================================= >>columns-kernels */
 

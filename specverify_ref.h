@@ -17,7 +17,8 @@
    It needs IEEE arithmetic: strict doubles and floats, no -ffast-math.
 
    Contents: >>api, >>rows; the families of specverify.cuh: >>greedy, >>sample, >>shards, >>pack,
-   >>cache, >>columns, >>schedule, >>particles, >>stats; >>diff. Licence as in specverify.cuh.
+   >>cache, >>trees, >>columns, >>schedule, >>particles, >>stats; >>diff. Licence as in
+   specverify.cuh.
 */
 
 #ifndef SPECVERIFY_REF_H_INCLUDED
@@ -63,6 +64,8 @@ SPECV_REF_API int specv_ref_append_kv(const specv_append_kv_desc *d) SPECV_AS(sp
 SPECV_REF_API int specv_ref_page_resize(const specv_page_resize_desc *d)
     SPECV_AS(specv_ref_page_resize);
 SPECV_REF_API int specv_ref_page_fork(const specv_page_fork_desc *d) SPECV_AS(specv_ref_page_fork);
+SPECV_REF_API int specv_ref_verify_tree(const specv_verify_tree_desc *d)
+    SPECV_AS(specv_ref_verify_tree);
 SPECV_REF_API int specv_ref_realign(const specv_realign_desc *d) SPECV_AS(specv_ref_realign);
 SPECV_REF_API int specv_ref_shift_kv(const specv_shift_kv_desc *d) SPECV_AS(specv_ref_shift_kv);
 SPECV_REF_API int specv_ref_gap_commit(const specv_gap_commit_desc *d)
@@ -2194,6 +2197,159 @@ SPECV_REF_BODY int specv_ref_page_fork(const specv_page_fork_desc *desc) {
     for (int i = 0; i < d.num_forks; ++i) {
         uint32_t bits = i < live ? specv_ref_i_fork(&d, live, i) : 0;
         specv_i_put_status(d.fork_status, i, bits, d.keep_status);
+    }
+    return SPECV_OK;
+}
+
+/* =================================================================================== >>trees */
+
+/* A tree while it is walked. */
+typedef struct specv_ref_i_tree {
+    const specv_verify_tree_desc *d;
+    int b;
+    int32_t slot, num_nodes, max_depth; /* num_nodes 0: nothing of it may be read */
+    specv_ref_i_outcome o;
+    int32_t path[SPECV_MAX_NODES]; /* o.accepted + 1 nodes */
+} specv_ref_i_tree;
+
+static int32_t specv_ref_i_parent(const specv_ref_i_tree *t, int32_t node) {
+    const specv_trees *trees = &t->d->trees;
+    const int64_t stride =
+        trees->parent_stride_elems ? trees->parent_stride_elems : trees->max_nodes;
+    return trees->parent[t->b * stride + node];
+}
+
+static int64_t specv_ref_i_node_token(const specv_ref_i_tree *t, int32_t node) {
+    const specv_trees *trees = &t->d->trees;
+    const int64_t stride = trees->token_stride_elems ? trees->token_stride_elems : trees->max_nodes;
+    return specv_ref_i_get(trees->token, trees->token_dtype, t->b * stride + node);
+}
+
+static int specv_ref_i_is_tree_token(const specv_ref_i_tree *t, int64_t token) {
+    return token >= 0 && (t->d->vocab == 0 || token < t->d->vocab);
+}
+
+static int specv_ref_i_is_tree_eos(const specv_ref_i_tree *t, int64_t token) {
+    for (int i = 0; i < t->d->num_eos; ++i)
+        if (t->d->eos_token[i] == token) return 1;
+    return 0;
+}
+
+/* The child of a node behind `after`, any; 0 if there is none. */
+static int32_t specv_ref_i_child(const specv_ref_i_tree *t, int32_t node, int32_t after) {
+    for (int32_t i = after + 1; i < t->num_nodes; ++i)
+        if (specv_ref_i_parent(t, i) == node) return i;
+    return 0;
+}
+
+static int specv_ref_i_is_tree(const specv_ref_i_tree *t) {
+    if (specv_ref_i_parent(t, 0) != -1) return 0;
+    for (int32_t i = 1; i < t->num_nodes; ++i)
+        if (specv_ref_i_parent(t, i) < 0 || specv_ref_i_parent(t, i) >= i) return 0;
+    return 1;
+}
+
+/* The slot is asked for where the request has values of its own. */
+static void specv_ref_i_open_tree(specv_ref_i_tree *t, const specv_verify_tree_desc *d, int b,
+                                  int has_values) {
+    const specv_ref_i_outcome nothing = {0, 0, 0, -1, 0};
+    const specv_trees *trees = &d->trees;
+    t->d = d, t->b = b, t->o = nothing, t->slot = b, t->num_nodes = 0, t->path[0] = 0;
+    t->max_depth = d->max_depth ? d->max_depth : trees->max_nodes - 1;
+    if (trees->num_active && b >= *trees->num_active) return;
+    if (has_values)
+        t->slot =
+            specv_ref_i_slot(trees->slot, trees->slot_dtype, trees->num_slots, b, 0, &t->o.status);
+    if (t->slot < 0) return;
+    t->num_nodes = trees->num_nodes ? trees->num_nodes[b] : trees->max_nodes;
+    if (t->num_nodes < 1 || t->num_nodes > trees->max_nodes)
+        t->num_nodes = 1, t->o.status |= SPECV_ROW_BAD_LENGTH;
+    if (!specv_ref_i_is_tree(t)) t->num_nodes = 1, t->o.status |= SPECV_ROW_BAD_TREE;
+}
+
+/* Behind the last node of the path: were there children, and what of them is no token at all? */
+static void specv_ref_i_look_behind(specv_ref_i_tree *t) {
+    const int32_t last = t->path[t->o.accepted];
+    for (int32_t x = specv_ref_i_child(t, last, last); x; x = specv_ref_i_child(t, last, x)) {
+        const int64_t draft = specv_ref_i_node_token(t, x);
+        t->o.mismatch = 1;
+        if (draft != -1 && !specv_ref_i_is_tree_token(t, draft)) t->o.status |= SPECV_ROW_BAD_DRAFT;
+    }
+}
+
+/* The path goes on to a child. */
+static void specv_ref_i_step_down(specv_ref_i_tree *t, int32_t child) {
+    t->path[++t->o.accepted] = child;
+    t->o.finished = specv_ref_i_is_tree_eos(t, specv_ref_i_node_token(t, child));
+}
+
+/* The first child of the path's last node that has this token; 0: none, or too deep. */
+static int32_t specv_ref_i_child_with(const specv_ref_i_tree *t, int64_t token) {
+    const int32_t last = t->path[t->o.accepted];
+    int32_t x = specv_ref_i_child(t, last, last);
+    if (t->o.accepted == t->max_depth || !specv_ref_i_is_tree_token(t, token)) return 0;
+    while (x && specv_ref_i_node_token(t, x) != token) x = specv_ref_i_child(t, last, x);
+    return x;
+}
+
+/* GREEDY, target ids: from the root to the child that is the target's token, as long as there is
+   one. */
+static void specv_ref_i_walk_ids(specv_ref_i_tree *t) {
+    const specv_verify_tree_desc *d = t->d;
+    const int64_t stride = d->target_stride_elems ? d->target_stride_elems : d->trees.max_nodes;
+    int64_t token;
+    int32_t child;
+    do {
+        token = specv_ref_i_get(d->target_tokens, d->trees.token_dtype,
+                                t->b * stride + t->path[t->o.accepted]);
+        child = specv_ref_i_child_with(t, token);
+        if (child) specv_ref_i_step_down(t, child);
+    } while (child && !t->o.finished);
+    if (t->o.finished) return;
+    specv_ref_i_look_behind(t);
+    if (specv_ref_i_is_tree_token(t, token))
+        t->o.next_token = token;
+    else
+        t->o.status |= SPECV_ROW_BAD_TARGET;
+    t->o.finished = specv_ref_i_is_tree_eos(t, t->o.next_token);
+}
+
+static void specv_ref_i_write_tree(const specv_ref_i_tree *t) {
+    const specv_verify_tree_desc *d = t->d;
+    const int dtype = d->trees.token_dtype;
+    const int64_t columns = (int64_t)t->max_depth + 1;
+    const int64_t out = t->b * (d->out_stride_elems ? d->out_stride_elems : columns);
+    const int64_t nodes = (int64_t)t->b * d->trees.max_nodes;
+    const int32_t path_len = t->num_nodes > 0 ? t->o.accepted + 1 : 0;
+    d->accepted_len[t->b] = t->o.accepted;
+    if (d->mismatch) d->mismatch[t->b] = (uint8_t)t->o.mismatch;
+    if (d->next_token) specv_ref_i_put(d->next_token, dtype, t->b, t->o.next_token);
+    if (d->num_emitted) d->num_emitted[t->b] = t->o.accepted + (t->o.next_token >= 0 ? 1 : 0);
+    if (d->finished) d->finished[t->b] = (uint8_t)t->o.finished;
+    specv_i_put_status(d->row_status, t->b, t->o.status, d->keep_status);
+    for (int32_t i = 0; d->predicts && i < d->trees.max_nodes; ++i)
+        specv_ref_i_put(d->predicts, dtype, nodes + i, -1);
+    for (int32_t i = 0; i < columns; ++i) {
+        int64_t token = -1;
+        if (i + 1 < path_len) token = specv_ref_i_node_token(t, t->path[i + 1]);
+        if (i + 1 == path_len) token = t->o.next_token;
+        if (d->path) d->path[t->b * columns + i] = i < path_len ? t->path[i] : -1;
+        if (d->accept_index)
+            d->accept_index[t->b * columns + i] = i < path_len ? (int32_t)(nodes + t->path[i]) : -1;
+        if (d->out_tokens) specv_ref_i_put(d->out_tokens, dtype, out + i, token);
+        if (d->predicts && i < path_len)
+            specv_ref_i_put(d->predicts, dtype, nodes + t->path[i], token);
+    }
+}
+
+SPECV_REF_BODY int specv_ref_verify_tree(const specv_verify_tree_desc *d) {
+    int status = specv_verify_tree_validate(d);
+    if (status != SPECV_OK) return status;
+    for (int b = 0; b < d->trees.batch; ++b) {
+        specv_ref_i_tree t;
+        specv_ref_i_open_tree(&t, d, b, 0);
+        if (t.num_nodes > 0) specv_ref_i_walk_ids(&t);
+        specv_ref_i_write_tree(&t);
     }
     return SPECV_OK;
 }

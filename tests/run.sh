@@ -23,7 +23,7 @@ QUICK=${QUICK:+--quick}
 GENERATIONS=${GENERATIONS:-75 90}
 [ -n "${ALL_TEXTS:-}" ] && TESTS=law GENERATIONS=90
 # In the order of the header's families, then what goes through all of them.
-PROGRAMS="verify numeric sample filters emitted law shards pack append pages align gap schedule particles \
+PROGRAMS="verify numeric sample filters emitted law shards pack append pages trees align gap schedule particles \
   reshuffle stats engines seed bits counters fuzz"
 # Further scripts that end with such a line: one word each.
 SCRIPTS="flags.sh published.sh filters.sh failures.sh"
@@ -132,7 +132,7 @@ on_ptxrun() { # label, device, schedule, program and arguments
 for script in $SCRIPTS; do
   has "$TESTS" "$script" && add "$(basename "$script" .sh)" "bash tests/$script"
 done
-order="law sample filters emitted shards numeric fuzz pack seed verify align schedule reshuffle gap counters \
+order="law sample filters emitted shards numeric fuzz trees pack seed verify align schedule reshuffle gap counters \
   bits particles stats append engines pages"
 for name in $order; do
   has "$TESTS" "$name" || continue
