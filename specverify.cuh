@@ -19,7 +19,7 @@
            A9                >>shards                           >>shards-kernels
            B1 B2             >>pack                             >>pack-kernels
            B3 B5 D4          >>cache                            >>cache-kernels
-           A7                >>trees                            >>trees-kernels
+           A7 B4             >>trees                            >>trees-kernels
            C1 C2             >>columns                          >>columns-kernels
            C3-C5             >>schedule                         >>schedule-kernels
            D1-D3             >>particles                        >>particles-kernels
@@ -163,7 +163,8 @@
                                        treated as an inert one, but for this bit, on every rank.
                  SPECV_ROW_BAD_TREE    the root has a parent, a node none that comes before it, or
                                        equal siblings where the rule allows none: the row counts as
-                                       its root alone.
+                                       its root alone. Of B4, a path that does not ascend from the
+                                       root, or leaves the tree: nothing of the row changes.
                  SPECV_ROW_BAD_SLOT    a live row's slot is outside 0..num_slots-1, or, where an
                                        operation writes state of the request, an earlier row has
                                        the same: the row is treated as an inert one, but for this
@@ -255,6 +256,7 @@
                                               specv_copy_pages_kernel
       share pages       specv_page_fork       specv_page_fork_kernel        specv_ref_page_fork
    A7 trees             specv_verify_tree     specv_tree_ids_kernel         specv_ref_verify_tree
+   B4 commit of a path  specv_commit_path     specv_commit_path_kernel      specv_ref_commit_path
    C1 realign           specv_realign         specv_realign_kernel, with    specv_ref_realign
                                               planes then
                                               specv_shift_kv_kernel
@@ -602,8 +604,8 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
       "max_nodes is not in 1..SPECV_MAX_NODES, parent is null, parent or num_nodes is not 4-byte " \
       "aligned, or parent_stride_elems or token_stride_elems is below max_nodes")                  \
     X(ERR_PATH, -109,                                                                              \
-      "path, accept_index or predicts is not aligned to its element, or max_depth is not in "      \
-      "0..max_nodes - 1")
+      "path, accept_index or predicts is not aligned to its element, path is null where it is an " \
+      "input, path_stride_elems is below max_depth + 1, or max_depth is not in 0..max_nodes - 1")
 
 #define SPECV_I_ENUM(name, value, text) SPECV_##name = value,
 typedef enum specv_status { SPECV_STATUS_TABLE(SPECV_I_ENUM) SPECV_STATUS_END = 1 } specv_status;
@@ -2045,6 +2047,14 @@ typedef struct specv_i_shape {
     specv_i_divisor row_units, head_units, planes;
 } specv_i_shape;
 
+/* A row as units of what fits, if has_units. */
+SPECV_DEVFN void specv_i_cut_units(specv_i_shape *s, int64_t row_bytes, int has_units) {
+    s->has_units = has_units;
+    s->shift = has_units ? __ffs(s->fits) - 1 : 4;
+    s->row_units = specv_i_divisor_of((uint32_t)(row_bytes >> s->shift) | !has_units);
+    s->head_units = specv_i_divisor_of((uint32_t)(s->run_bytes >> s->shift) | !has_units);
+}
+
 SPECV_DEVFN specv_i_shape specv_i_copy_shape(const specv_i_ragged *r) {
     enum { LONG_RUN = 512 };
     const specv_i_places *from = &r->from, *to = &r->to;
@@ -2061,10 +2071,9 @@ SPECV_DEVFN specv_i_shape specv_i_copy_shape(const specv_i_ragged *r) {
                            (uint64_t)from->head_stride_bytes | (uint64_t)from->page_stride_bytes |
                            (uint64_t)to->seq_stride_bytes | (uint64_t)to->pos_stride_bytes |
                            (uint64_t)to->head_stride_bytes | (uint64_t)to->page_stride_bytes);
-    s.has_units = (!s.rows_join && s.run_bytes < LONG_RUN) || (s.fits == 16 && row_bytes < 1 << 30);
-    s.shift = s.has_units ? __ffs(s.fits) - 1 : 4;
-    s.row_units = specv_i_divisor_of((uint32_t)(row_bytes >> s.shift) | !s.has_units);
-    s.head_units = specv_i_divisor_of((uint32_t)(s.run_bytes >> s.shift) | !s.has_units);
+    specv_i_cut_units(&s, row_bytes,
+                      (!s.rows_join && s.run_bytes < LONG_RUN) ||
+                          (s.fits == 16 && row_bytes < 1 << 30));
     s.planes = specv_i_divisor_of((uint32_t)r->num_planes);
     return s;
 }
@@ -2101,14 +2110,15 @@ SPECV_DEVFN specv_plane_share specv_i_plane_share(const specv_i_places *from,
 }
 
 #define SPECV_I_UNITS (SPECV_PIECE_BYTES / 512) /* that a lane copies at a time */
+#define SPECV_I_MOVES 8 /* that it does where they are of different rows, which are few */
 
-/* The wanted ones of a lane's units, at most SPECV_I_UNITS: all loads are in flight before the
+/* The wanted ones of a lane's units, at most SPECV_I_MOVES: all loads are in flight before the
    first store. A unit that the plane's addresses do not allow is copied in parts of `width` bytes.
    Planes are in global memory; units of 16 bytes are copied without a branch. */
 SPECV_DEVFN void specv_i_copy_piece(char *dst, const char *src, const int64_t *dst_at,
                                     const int64_t *src_at, const int *wanted, int units, int unit,
                                     int width) {
-    uint4 v[SPECV_I_UNITS];
+    uint4 v[SPECV_I_MOVES];
     if (width == 16) {
 #pragma unroll
         for (int u = 0; u < units; ++u) specv_i_load_16_if(wanted[u], &v[u], src + src_at[u]);
@@ -10087,7 +10097,9 @@ SPECV_KERNEL __launch_bounds__(SPECV_FORK_THREADS)
 
    Draft trees: several continuations of a text, verified in one step.
      A7  specv_verify_tree   one launch: a warp per tree
-   Needs: >>greedy (outputs, EOS), >>sample (scores, distributions, what random numbers are for). */
+     B4  specv_commit_path   the rows of an accepted path go to consecutive positions: one launch
+   Needs: >>greedy (outputs, EOS), >>sample (scores, distributions, what random numbers are for),
+   >>cache (specv_kv_cache). */
 
 #define SPECV_MAX_NODES 1024
 
@@ -10393,6 +10405,346 @@ SPECV_DEVFN specv_i_tree_end specv_i_warp_walk_tree(const specv_verify_tree_desc
 #if !defined(SPECVERIFY_STATIC)
 SPECV_KERNEL __launch_bounds__(SPECV_TREE_THREADS)
     specv_tree_ids_kernel(const __grid_constant__ specv_verify_tree_desc d);
+#endif
+
+#endif /* __CUDACC__ */
+
+/* B4. Commit of an accepted path. A pass over a tree wrote the KV rows of node i to position
+   cache_len + i of the sequence's cache, node 0 (the root, the last token that the text had) at
+   cache_len itself. The rows of the path's nodes go to the positions cache_len, cache_len + 1, ...:
+   in place, in every plane. Rejected rows need no more than the new length. */
+typedef struct specv_commit_path_desc {
+    uint32_t canary0;
+    int32_t keep_status;         /* 1 = add bits to row_status (after A7); 0 = store it */
+    const int32_t *num_active;   /* as in specv_rows */
+    const void *slot;            /* as in specv_rows */
+    const int32_t *accepted_len; /* [batch]: nodes of the path without the root */
+    const int32_t *path;         /* [batch][max_depth + 1]: accepted_len + 1 nodes from the root, 0,
+                                    on, ascending; A7's. What is behind them is not looked at */
+    const int32_t *num_nodes;    /* [batch], or null: max_nodes in every row; the root is one */
+    const int32_t *cache_len;    /* [slot]: positions in the cache before the pass */
+    int32_t *new_cache_len;      /* out [slot], or null: cache_len + accepted_len + 1; cache_len of
+                                    a row with a fault. May be cache_len itself: of several caches
+                                    of the same sequences (a draft model's, scales) the last one
+                                    that is committed writes it */
+    const int32_t *src_block_table; /* [slot], or null: kv.block_table. The table as it was when the
+                                       pass wrote, where kv.block_table is another by now */
+    const int32_t *page_refs; /* [num_pages], or null: a page that is written must have one owner */
+    uint32_t *row_status;     /* out [batch], or null */
+    uint32_t *ticket;         /* one per stream, 0: see B3; for new_cache_len */
+    specv_kv_cache kv;
+    int64_t path_stride_elems;      /* 0 = max_depth + 1 */
+    int64_t src_table_stride_elems; /* 0 = that of kv */
+    int32_t batch;
+    int32_t max_nodes;  /* upper bound of nodes in a row, at most SPECV_MAX_NODES */
+    int32_t max_depth;  /* upper bound of accepted_len; 0 = max_nodes - 1 */
+    int32_t slot_dtype; /* as in specv_rows */
+    int32_t num_slots;  /* as in specv_rows */
+    int32_t num_sms;    /* 0 = ask the runtime for the current device */
+    int32_t chained;    /* specv_chained bits; 0: neither */
+    uint32_t canary1;
+} specv_commit_path_desc;
+
+#if !defined(__CUDACC_RTC__)
+
+SPECV_HOSTFN void specv_commit_path_resolve(specv_commit_path_desc *d) {
+    specv_i_cache_resolve(&d->kv);
+    if (!d->max_depth) d->max_depth = d->max_nodes - 1;
+    if (!d->path_stride_elems) d->path_stride_elems = (int64_t)d->max_depth + 1;
+    if (!d->src_table_stride_elems) d->src_table_stride_elems = d->kv.table_stride_elems;
+}
+
+SPECV_HOSTFN int specv_commit_path_validate(const specv_commit_path_desc *d) {
+    int status;
+    int64_t num_slots;
+    specv_commit_path_desc full;
+    SPECV_I_CHECK_DESC(d);
+    SPECV_CHECK(d->batch >= 0, BATCH);
+    SPECV_CHECK(d->max_nodes >= 1 && d->max_nodes <= SPECV_MAX_NODES, TREE);
+    SPECV_CHECK(d->max_depth >= 0 && d->max_depth < d->max_nodes, PATH);
+    SPECV_CHECK((int64_t)d->batch * d->max_nodes <= 1 << 30, TOO_LARGE);
+    SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
+    if ((status = specv_i_slot_validate(d->slot, d->slot_dtype, d->num_slots)) != SPECV_OK)
+        return status;
+    SPECV_CHECK(specv_i_aligned(d->accepted_len, 4) && (d->accepted_len || d->batch == 0),
+                ACCEPTED_LEN);
+    SPECV_CHECK(specv_i_aligned(d->path, 4) && (d->path || d->batch == 0), PATH);
+    SPECV_CHECK(specv_i_aligned(d->num_nodes, 4), TREE);
+    SPECV_CHECK(specv_i_aligned(d->cache_len, 4) && (d->cache_len || d->batch == 0), CACHE_LEN);
+    SPECV_CHECK(specv_i_aligned(d->new_cache_len, 4), CACHE_LEN);
+    SPECV_CHECK(specv_i_aligned(d->src_block_table, 4), BLOCK_TABLE);
+    SPECV_CHECK(!d->src_block_table || d->kv.block_table, BLOCK_TABLE);
+    SPECV_CHECK(specv_i_aligned(d->page_refs, 4) && (!d->page_refs || d->kv.block_table),
+                PAGE_REFS);
+    SPECV_I_CHECK_STATUS(d, row_status);
+    SPECV_CHECK(specv_i_aligned(d->ticket, 4), TICKET);
+    SPECV_CHECK(d->ticket || !d->new_cache_len || d->batch == 0, TICKET);
+    num_slots = specv_i_num_slots(d->slot, d->num_slots, d->batch);
+    if ((status = specv_i_cache_validate(&d->kv, num_slots, -1)) != SPECV_OK) return status;
+    full = *d;
+    specv_commit_path_resolve(&full);
+    SPECV_CHECK(full.path_stride_elems > full.max_depth, PATH);
+    SPECV_CHECK(specv_i_times((int64_t)d->batch * 4, full.path_stride_elems) < SPECV_I_HUGE, SIZE);
+    SPECV_CHECK(d->src_block_table || d->src_table_stride_elems == 0, TABLE_STRIDE);
+    if (d->src_block_table) {
+        SPECV_CHECK(full.src_table_stride_elems >= specv_i_row_pages(&d->kv), TABLE_STRIDE);
+        SPECV_CHECK(specv_i_times(num_slots * 4, full.src_table_stride_elems) < SPECV_I_HUGE, SIZE);
+    }
+    SPECV_CHECK(d->num_sms >= 0 && d->num_sms <= 65535, NUM_SMS);
+    return SPECV_OK;
+}
+
+#if SPECV_I_LAUNCHERS
+/* B4. One launch, after A7 on the same stream: the host need not know what was accepted. Each block
+   looks at all paths and moves an equal share of the bytes; a row that moves is read and written
+   once, one that lies where it belongs is not touched. Rows' tables must not name the same page
+   where they write (page_refs finds that out).
+   Row faults, each of which leaves all of the row as it is: BAD_LENGTH (accepted_len, num_nodes or
+   cache_len out of range); BAD_TREE (a path that does not begin with 0, does not ascend, or leaves
+   the tree); NO_SPACE (a node behind max_positions); BAD_PAGE (a page id of the path out of range,
+   in either table; tables between which a row would be written over a later node's); SHARED_PAGE.
+   */
+SPECV_LAUNCHER int specv_commit_path(const specv_commit_path_desc *d, struct CUstream_st *stream)
+    SPECV_AS(specv_commit_path);
+#endif
+
+#endif /* !__CUDACC_RTC__ */
+
+#if defined(__CUDACC__)
+
+/* What B4 does for one row. */
+typedef struct specv_i_commit {
+    int32_t slot;  /* of the request; -1 if the row is not live or its slot is bad */
+    int32_t len;   /* positions in the cache now, whatever is there */
+    int32_t first; /* of the path's nodes this one and those behind it may move */
+    int32_t count; /* nodes of the path; 0 if the row stays as it is */
+    uint32_t status;
+} specv_i_commit;
+
+/* Is a node's row to be stored where a later node's is still to be loaded from? Only between two
+   tables: within one, positions tell, see specv_i_warp_move_paths. Node i of the path is at `from`;
+   only every page_size-th of those before it goes to the same place in a page. */
+SPECV_DEVFN int specv_i_overwrites(const specv_commit_path_desc *d, specv_i_divisor page_size,
+                                   const int32_t *table, int32_t len, int i, int32_t from_page,
+                                   uint32_t from_at) {
+    uint32_t first_at;
+    specv_i_divide((uint32_t)len, page_size, &first_at);
+    int j = (int)(from_at - first_at);
+    if (j < 0) j += d->kv.page_size;
+    for (; j < i; j += d->kv.page_size) {
+        uint32_t in_page;
+        if (table[specv_i_divide((uint32_t)(len + j), page_size, &in_page)] == from_page) return 1;
+    }
+    return 0;
+}
+
+/* The pages of a row's path, both where its nodes are and where they go. Sets c->first. */
+SPECV_DEVFN uint32_t specv_i_path_pages(const specv_commit_path_desc *d, specv_i_divisor page_size,
+                                        const int32_t *path, specv_i_commit *c) {
+    const specv_kv_cache *kv = &d->kv;
+    const int32_t *to = kv->block_table + c->slot * kv->table_stride_elems, *from = to;
+    uint32_t status = 0;
+    int32_t first = c->count;
+    if (d->src_block_table) from = d->src_block_table + c->slot * d->src_table_stride_elems;
+#pragma unroll 4
+    for (int j = 0; j < c->count; ++j) {
+        uint32_t to_at, from_at;
+        const int32_t to_page = to[specv_i_divide((uint32_t)(c->len + j), page_size, &to_at)];
+        const int32_t from_page =
+            from[specv_i_divide((uint32_t)(c->len + path[j]), page_size, &from_at)];
+        const int moves = to_page != from_page || to_at != from_at;
+        if (moves && first > j) first = j;
+        if (to_page < 0 || to_page >= kv->num_pages || from_page < 0 || from_page >= kv->num_pages)
+            status |= SPECV_ROW_BAD_PAGE;
+        else if (moves && d->page_refs && d->page_refs[to_page] != 1)
+            status |= SPECV_ROW_SHARED_PAGE;
+        if (from != to && specv_i_overwrites(d, page_size, to, c->len, j, from_page, from_at))
+            status |= SPECV_ROW_BAD_PAGE;
+    }
+    c->first = first;
+    return status;
+}
+
+/* Call: any thread, where rows have slots behind specv_i_block_seat. */
+SPECV_DEVFN specv_i_commit specv_i_commit_row(const specv_commit_path_desc *d,
+                                              specv_i_divisor page_size, int b, int live,
+                                              const int32_t *seats) {
+    enum { AHEAD = 8 }; /* nodes that are asked for at a time, the first of them with the lengths */
+    const int32_t *path = d->path + b * d->path_stride_elems;
+    const int32_t accepted = d->accepted_len[b];
+    int32_t nodes = d->max_nodes, node[AHEAD], before = -1;
+    specv_i_commit c = {-1, 0, 0, 0, 0};
+    int bad = 0;
+    if (b >= live) return c;
+    if (d->num_nodes) nodes = d->num_nodes[b];
+    if (!d->slot) c.len = d->cache_len[b];
+#pragma unroll
+    for (int u = 0; u < AHEAD; ++u) node[u] = u <= d->max_depth ? path[u] : 0;
+    c.slot = specv_i_seat(d->slot, d->slot_dtype, d->num_slots, b, seats, &c.status);
+    if (c.slot < 0) return c;
+    if (d->slot) c.len = d->cache_len[c.slot];
+    if (accepted < 0 || accepted > d->max_depth || nodes > d->max_nodes || accepted >= nodes ||
+        c.len < 0 || c.len > d->kv.max_positions) {
+        c.status = SPECV_ROW_BAD_LENGTH;
+        return c;
+    }
+    c.first = accepted + 1;
+#pragma unroll 1
+    for (int j0 = 0; j0 <= accepted; j0 += AHEAD) {
+        if (j0 > 0) {
+#pragma unroll
+            for (int u = 0; u < AHEAD; ++u) node[u] = j0 + u <= accepted ? path[j0 + u] : 0;
+        }
+#pragma unroll
+        for (int u = 0; u < AHEAD; ++u) {
+            if (j0 + u > accepted) continue;
+            bad |= node[u] <= before || (j0 + u == 0 && node[u] != 0);
+            before = node[u];
+            if (before != j0 + u && c.first > j0 + u) c.first = j0 + u;
+        }
+    }
+    if (bad || before >= nodes) {
+        c.status = SPECV_ROW_BAD_TREE;
+        return c;
+    }
+    if (before >= d->kv.max_positions - c.len) {
+        c.status = SPECV_ROW_NO_SPACE;
+        return c;
+    }
+    c.count = accepted + 1;
+    if (d->kv.block_table) c.status = specv_i_path_pages(d, page_size, path, &c);
+    if (c.status) c.count = 0;
+    return c;
+}
+
+/* Shared memory of B4: rows row0.. of the batch, one per thread of a block. */
+typedef struct specv_i_path_tile {
+    specv_i_commit row[SPECV_MOVE_ROWS];
+    int32_t movers[SPECV_MOVE_ROWS]; /* the rows in which something moves */
+    int32_t scratch[SPECV_BLOCK_SCAN_SMEM_WORDS];
+} specv_i_path_tile;
+
+/* Call: block. Returns how many rows move. Sync: a barrier at the end; put one before a tile is
+   loaded over another. */
+SPECV_DEVFN int specv_i_block_path_tile(const specv_commit_path_desc *d, specv_i_divisor page_size,
+                                        int row0, int live, const int32_t *seats,
+                                        specv_i_path_tile *t) {
+    const int i = specv_i_thread(), b = row0 + i;
+    int32_t num_movers, moves = 0;
+    if (i < SPECV_MOVE_ROWS && b < d->batch) {
+        t->row[i] = specv_i_commit_row(d, page_size, b, live, seats);
+        moves = t->row[i].first < t->row[i].count;
+    }
+    const int at = specv_block_exclusive_scan(moves, &num_movers, t->scratch);
+    if (moves) t->movers[at] = i;
+    __syncthreads();
+    return num_movers;
+}
+
+/* Moves this warp's part. A row is units at the same places in each of its rows: a column of units.
+   The columns of all rows that move, in one plane, are dealt to lanes, 32 to a warp, whose planes
+   are dealt as those of a ragged copy are.
+   Why no barrier is needed: all moves of a column are one lane's, no other touches its bytes, and
+   within a lane what is stored over has been loaded. For the path ascends from 0, so node(j) >= j:
+   what move j stores to, position cache_len + j, is the source of a move i only if node(i) = j,
+   hence i <= j; and a lane loads for its moves in order, SPECV_I_MOVES at a time, before it stores
+   for them. With two tables it is the places that are compared: specv_i_overwrites.
+   Call: warp. In: planes in global memory. Sync: none. */
+SPECV_DEVFN void specv_i_warp_move_paths(const specv_commit_path_desc *d, const specv_i_ragged *r,
+                                         const specv_i_shape *shape, const specv_i_path_tile *t,
+                                         int row0, int num_movers, specv_plane_share share) {
+    const specv_i_places *from = &r->from, *to = &r->to;
+    const uint64_t columns = (uint64_t)num_movers * shape->row_units.by;
+    const uint64_t items = (columns + 31) / 32 * (unsigned)r->num_planes;
+    const uint64_t num_warps = (uint64_t)share.num_warps;
+    const int unit = 1 << shape->shift;
+    uint64_t item = (uint64_t)share.warp, column;
+    uint32_t first_plane;
+    int left = 1;
+    if (item >= items) return;
+    if (items > num_warps) {
+        const uint64_t each = items / num_warps, more = items - each * num_warps;
+        left = (int)(each + (item < more)); /* the first warps have one more */
+        item = item * each + (item < more ? item : more);
+    }
+    column = specv_i_divide(item, shape->planes, &first_plane) * 32 + (unsigned)specv_i_lane();
+    int plane = (int)first_plane;
+#pragma unroll 1
+    for (; left > 0; column += 32, plane = 0) {
+        const int stop = left < r->num_planes - plane ? plane + left : r->num_planes;
+        uint32_t in_row, in_head;
+        const int has = column < columns;
+        const int i = t->movers[specv_i_divide(has ? column : 0, shape->row_units, &in_row)];
+        const specv_i_commit c = t->row[i];
+        const int32_t *path = d->path + (row0 + i) * d->path_stride_elems;
+        const int64_t in_unit = (int64_t)specv_i_divide(in_row, shape->head_units, &in_head);
+        const int64_t at = in_unit * from->head_stride_bytes + ((int64_t)in_head << shape->shift);
+        const int count = has ? c.count : 0;
+        left -= stop - plane;
+#pragma unroll 1
+        for (int j0 = c.first; j0 < count; j0 += SPECV_I_MOVES) {
+            int64_t src_at[SPECV_I_MOVES], dst_at[SPECV_I_MOVES];
+            int moves[SPECV_I_MOVES];
+#pragma unroll
+            for (int u = 0; u < SPECV_I_MOVES; ++u) {
+                const int j = j0 + u;
+                src_at[u] = dst_at[u] = 0;
+                if (j < count) {
+                    src_at[u] = specv_i_place(from, c.slot, c.len + path[j]) + at;
+                    dst_at[u] = specv_i_place(to, c.slot, c.len + j) + at;
+                }
+                moves[u] = src_at[u] != dst_at[u];
+            }
+#pragma unroll 1
+            for (int p = plane; p < stop; ++p) {
+                if (share.plane != p) specv_i_load_plane(from, to, p, &share);
+                const char *src = share.src;
+                char *dst = share.dst;
+                const int more = j0 + SPECV_I_MOVES < count;
+                if (r->num_planes > 1 && (p + 1 < stop || more || left > 0))
+                    specv_i_load_plane(from, to, p + 1 < stop ? p + 1 : more ? plane : 0, &share);
+                if (!src) continue;
+                __builtin_assume(__isGlobal(src)), __builtin_assume(__isGlobal(dst));
+                const int width = specv_i_unit_bytes((uint64_t)src | (uint64_t)shape->fits);
+                if (width == 16) {
+                    specv_i_copy_piece(dst, src, dst_at, src_at, moves, SPECV_I_MOVES, unit, 16);
+                    continue;
+                }
+#pragma unroll
+                for (int u = 0; u < SPECV_I_MOVES; u += 4) /* registers */
+                    specv_i_copy_piece(dst, src, dst_at + u, src_at + u, moves + u, 4, unit, width);
+            }
+        }
+    }
+}
+
+/* Lengths and status of all rows, by the one block that is left when all have read the old ones, or
+   by any if none are written. The tile holds the last rows; those before them are looked at again.
+   Call: block. Sync: barriers, none before the first write. */
+SPECV_DEVFN void specv_i_block_commit_numbers(const specv_commit_path_desc *d,
+                                              specv_i_divisor page_size, int live,
+                                              const int32_t *seats, specv_i_path_tile *t,
+                                              int bad_ticket) {
+    const int i = specv_i_thread();
+    for (int row0 = (d->batch - 1) / SPECV_MOVE_ROWS * SPECV_MOVE_ROWS;;) {
+        if (row0 + i < d->batch && i < SPECV_MOVE_ROWS) {
+            const specv_i_commit c = t->row[i];
+            uint32_t status = c.status;
+            if (bad_ticket && row0 + i < live) status |= SPECV_ROW_BAD_TICKET;
+            if (d->new_cache_len && c.slot >= 0 && !bad_ticket)
+                d->new_cache_len[c.slot] = c.len + c.count;
+            specv_i_put_status(d->row_status, row0 + i, status, d->keep_status);
+        }
+        if (row0 == 0) return;
+        row0 -= SPECV_MOVE_ROWS;
+        __syncthreads(); /* the tile is loaded over */
+        specv_i_block_path_tile(d, page_size, row0, live, seats, t);
+    }
+}
+
+#if !defined(SPECVERIFY_STATIC)
+SPECV_KERNEL __launch_bounds__(SPECV_MOVE_THREADS, 1)
+    specv_commit_path_kernel(const __grid_constant__ specv_commit_path_desc d);
 #endif
 
 #endif /* __CUDACC__ */
@@ -12997,6 +13349,20 @@ SPECV_LAUNCHER_BODY int specv_verify_pack_kv(const specv_verify_pack_kv_desc *de
 
 /* =========================================================================== >>cache-kernels */
 
+#if !defined(__CUDACC_RTC__)
+/* Blocks that copy up to `positions` positions of every plane: at most one per SM, fewer when there
+   would not be a piece for every fourth warp; one if there is nothing to copy. */
+static SPECV_UNUSED int specv_i_move_blocks(const specv_kv_cache *kv, int64_t positions,
+                                            int num_sms) {
+    int64_t most = num_sms, pieces, blocks;
+    if (!specv_i_has_planes(kv)) return 1;
+    pieces = specv_i_times(positions, kv->num_heads * kv->head_bytes) / SPECV_PIECE_BYTES + 1;
+    pieces = pieces < 4 * most ? pieces : 4 * most;
+    blocks = (pieces * kv->num_planes + 3) / 4;
+    return (int)(blocks < most ? blocks : most);
+}
+#endif
+
 #if !defined(SPECVERIFY_NO_CACHE)
 
 /* B3. Grid: any number of blocks of SPECV_MOVE_THREADS; one if there are no planes.
@@ -13156,17 +13522,6 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_FORK_THREADS)
 
 #if !defined(__CUDACC_RTC__)
 
-/* Blocks that copy up to `positions` positions of every plane: at most one per SM, fewer when there
-   would not be a piece for every fourth warp; one if there is nothing to copy. */
-static int specv_i_move_blocks(const specv_kv_cache *kv, int64_t positions, int num_sms) {
-    int64_t most = num_sms, pieces, blocks;
-    if (!specv_i_has_planes(kv)) return 1;
-    pieces = specv_i_times(positions, kv->num_heads * kv->head_bytes) / SPECV_PIECE_BYTES + 1;
-    pieces = pieces < 4 * most ? pieces : 4 * most;
-    blocks = (pieces * kv->num_planes + 3) / 4;
-    return (int)(blocks < most ? blocks : most);
-}
-
 SPECV_LAUNCHER_BODY int specv_append_kv(const specv_append_kv_desc *desc,
                                         struct CUstream_st *stream) {
     int num_sms, status = SPECV_I_VALIDATE(specv_append_kv_validate, desc);
@@ -13242,6 +13597,50 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_TREE_THREADS)
     specv_i_put_tree(&d, &tree, b, &end, paths[warp], lane, 32);
 }
 
+/* B4. Grid: any number of blocks of SPECV_MOVE_THREADS; one if there are no planes.
+   Bytes: per block 8 a row and 4 a node of its path, its pages' ids; per KV row that moves its
+   bytes read and written. Round trips: (num_active;) lengths, the path's first 8 nodes and plane
+   addresses, (slots, and cache_len behind them;) page ids; (owners;) KV, one for each SPECV_I_MOVES
+   nodes; paths and page ids again, from the L1 cache. The ticket protects the old lengths alone. */
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_MOVE_THREADS, 1)
+    specv_commit_path_kernel(const __grid_constant__ specv_commit_path_desc d) {
+    __shared__ specv_i_path_tile tile;
+    __shared__ int32_t seats[SPECV_I_SEATS];
+    __shared__ specv_i_shape shape;
+    const int num_blocks = (int)gridDim.x, writes = d.new_cache_len != 0;
+    specv_i_ragged r = specv_i_cache_copy(&d.kv);
+    const specv_i_divisor page_size = r.to.page_size;
+    uint32_t now = 0;
+    if (d.src_block_table) {
+        r.from.block_table = d.src_block_table;
+        r.from.table_stride_elems = d.src_table_stride_elems;
+    }
+    specv_i_begin(d.chained);
+    const specv_plane_share share = specv_i_plane_share(
+        &r.from, &r.to, r.num_planes, specv_i_thread() / 32 * num_blocks + (int)blockIdx.x,
+        num_blocks * (SPECV_MOVE_THREADS / 32));
+    const int live = specv_i_num_live(d.num_active, d.batch);
+    if (specv_i_thread() == SPECV_MOVE_THREADS - 1) { /* the last warp seldom has rows */
+        shape = specv_i_copy_shape(&r);
+        specv_i_cut_units(&shape, r.head_bytes * r.num_heads, 1);
+    }
+    specv_i_block_seat(d.slot, d.slot_dtype, d.num_slots, live, seats);
+#pragma unroll 1
+    for (int row0 = 0; row0 < d.batch; row0 += SPECV_MOVE_ROWS) {
+        if (row0 > 0) __syncthreads(); /* the tile is loaded over */
+        const int num_movers = specv_i_block_path_tile(&d, page_size, row0, live, seats, &tile);
+        if (writes && specv_i_thread() == 0 && d.batch - row0 <= SPECV_MOVE_ROWS)
+            now = specv_i_arrive(d.ticket, (int)blockIdx.x, num_blocks);
+        if (specv_i_has_planes(&d.kv))
+            specv_i_warp_move_paths(&d, &r, &shape, &tile, row0, num_movers, share);
+    }
+    int arrival = blockIdx.x == 0 ? SPECV_I_LAST : SPECV_I_NOT_LAST;
+    if (writes) arrival = specv_i_block_leaves(d.ticket, now, num_blocks);
+    if (arrival != SPECV_I_NOT_LAST)
+        specv_i_block_commit_numbers(&d, page_size, live, seats, &tile,
+                                     arrival == SPECV_I_BAD_TICKET);
+}
+
 #if !defined(__CUDACC_RTC__)
 
 SPECV_LAUNCHER_BODY int specv_verify_tree(const specv_verify_tree_desc *desc,
@@ -13255,6 +13654,20 @@ SPECV_LAUNCHER_BODY int specv_verify_tree(const specv_verify_tree_desc *desc,
     return specv_i_launch((const void *)specv_tree_ids_kernel,
                           (d.trees.batch + trees_per_block - 1) / trees_per_block,
                           SPECV_TREE_THREADS, &d, d.chained, stream);
+}
+
+SPECV_LAUNCHER_BODY int specv_commit_path(const specv_commit_path_desc *desc,
+                                          struct CUstream_st *stream) {
+    int num_sms, status = SPECV_I_VALIDATE(specv_commit_path_validate, desc);
+    specv_commit_path_desc d;
+    if (status != SPECV_OK || desc->batch == 0) return status;
+    status = specv_i_num_sms(desc->num_sms, &num_sms);
+    if (status) return status;
+    d = *desc;
+    specv_commit_path_resolve(&d);
+    return specv_i_launch((const void *)specv_commit_path_kernel,
+                          specv_i_move_blocks(&d.kv, (int64_t)d.batch * d.max_depth, num_sms),
+                          SPECV_MOVE_THREADS, &d, d.chained, stream);
 }
 
 #endif /* !__CUDACC_RTC__ */

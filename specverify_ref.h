@@ -66,6 +66,8 @@ SPECV_REF_API int specv_ref_page_resize(const specv_page_resize_desc *d)
 SPECV_REF_API int specv_ref_page_fork(const specv_page_fork_desc *d) SPECV_AS(specv_ref_page_fork);
 SPECV_REF_API int specv_ref_verify_tree(const specv_verify_tree_desc *d)
     SPECV_AS(specv_ref_verify_tree);
+SPECV_REF_API int specv_ref_commit_path(const specv_commit_path_desc *d)
+    SPECV_AS(specv_ref_commit_path);
 SPECV_REF_API int specv_ref_realign(const specv_realign_desc *d) SPECV_AS(specv_ref_realign);
 SPECV_REF_API int specv_ref_shift_kv(const specv_shift_kv_desc *d) SPECV_AS(specv_ref_shift_kv);
 SPECV_REF_API int specv_ref_gap_commit(const specv_gap_commit_desc *d)
@@ -2351,6 +2353,101 @@ SPECV_REF_BODY int specv_ref_verify_tree(const specv_verify_tree_desc *d) {
         if (t.num_nodes > 0) specv_ref_i_walk_ids(&t);
         specv_ref_i_write_tree(&t);
     }
+    return SPECV_OK;
+}
+
+/* ---- B4 */
+
+/* Where head h of position x starts, by one of the tables; kv is resolved. */
+static int64_t specv_ref_i_place_by(const specv_commit_path_desc *d, int is_src, int64_t slot,
+                                    int64_t x, int64_t h) {
+    specv_kv_cache kv = d->kv;
+    if (is_src && d->src_block_table) {
+        kv.block_table = (int32_t *)d->src_block_table;
+        kv.table_stride_elems = d->src_table_stride_elems;
+    }
+    return specv_ref_i_place(&kv, slot, x, h);
+}
+
+/* How many nodes the path of row b has, 0 if it has a fault. */
+static int32_t specv_ref_i_path_len(const specv_commit_path_desc *d, int b, int64_t slot,
+                                    uint32_t *status) {
+    const int32_t *path = d->path + b * d->path_stride_elems;
+    const int32_t nodes = d->num_nodes ? d->num_nodes[b] : d->max_nodes;
+    const int32_t accepted = d->accepted_len[b], len = d->cache_len[slot];
+    const specv_kv_cache *kv = &d->kv;
+    if (len < 0 || len > kv->max_positions || nodes < 1 || nodes > d->max_nodes || accepted < 0 ||
+        accepted > d->max_depth || accepted >= nodes) {
+        *status |= SPECV_ROW_BAD_LENGTH;
+        return 0;
+    }
+    for (int j = 0; j <= accepted; ++j)
+        if (path[j] >= nodes || (j == 0 ? path[0] != 0 : path[j] <= path[j - 1])) {
+            *status |= SPECV_ROW_BAD_TREE;
+            return 0;
+        }
+    if ((int64_t)len + path[accepted] >= kv->max_positions) {
+        *status |= SPECV_ROW_NO_SPACE;
+        return 0;
+    }
+    if (!kv->block_table) return accepted + 1;
+    for (int j = 0; j <= accepted; ++j) {
+        const int32_t *to = kv->block_table + slot * kv->table_stride_elems, *from = to;
+        const int32_t at = (len + path[j]) % kv->page_size;
+        int32_t to_page = to[(len + j) / kv->page_size], from_page;
+        if (d->src_block_table) from = d->src_block_table + slot * d->src_table_stride_elems;
+        from_page = from[(len + path[j]) / kv->page_size];
+        if (!specv_ref_i_is_page(kv, to_page) || !specv_ref_i_is_page(kv, from_page))
+            *status |= SPECV_ROW_BAD_PAGE;
+        else if ((to_page != from_page || (len + j) % kv->page_size != at) && d->page_refs &&
+                 d->page_refs[to_page] != 1)
+            *status |= SPECV_ROW_SHARED_PAGE;
+        for (int i = 0; i < j && from != to; ++i) /* an earlier node's row would come here first */
+            if (to[(len + i) / kv->page_size] == from_page && (len + i) % kv->page_size == at)
+                *status |= SPECV_ROW_BAD_PAGE;
+    }
+    return *status ? 0 : accepted + 1;
+}
+
+/* Byte by byte of a row: all nodes are read, then all are written, so that order does not matter.
+   */
+static void specv_ref_i_move_path(const specv_commit_path_desc *d, int b, int64_t slot,
+                                  int32_t count) {
+    const int32_t *path = d->path + b * d->path_stride_elems, len = d->cache_len[slot];
+    char nodes[SPECV_MAX_NODES];
+    for (int plane = 0; plane < d->kv.num_planes; ++plane) {
+        char *data = (char *)(d->kv.planes ? d->kv.planes[plane] : d->kv.plane);
+        if (!data) continue;
+        for (int64_t h = 0; h < d->kv.num_heads; ++h)
+            for (int64_t byte = 0; byte < d->kv.head_bytes; ++byte) {
+                for (int32_t j = 0; j < count; ++j)
+                    nodes[j] = data[specv_ref_i_place_by(d, 1, slot, len + path[j], h) + byte];
+                for (int32_t j = 0; j < count; ++j)
+                    data[specv_ref_i_place_by(d, 0, slot, len + j, h) + byte] = nodes[j];
+            }
+    }
+}
+
+static void specv_ref_i_commit(const specv_commit_path_desc *d, int b) {
+    int32_t slot = -1, count;
+    uint32_t status = 0;
+    if (b < specv_ref_i_num_live(d->num_active, d->batch))
+        slot = specv_ref_i_slot(d->slot, d->slot_dtype, d->num_slots, b, 1, &status);
+    if (slot >= 0) {
+        count = specv_ref_i_path_len(d, b, slot, &status);
+        if (count > 0 && specv_i_has_planes(&d->kv)) specv_ref_i_move_path(d, b, slot, count);
+        if (d->new_cache_len) d->new_cache_len[slot] = d->cache_len[slot] + count;
+    }
+    specv_i_put_status(d->row_status, b, status, d->keep_status);
+}
+
+SPECV_REF_BODY int specv_ref_commit_path(const specv_commit_path_desc *desc) {
+    int status = specv_commit_path_validate(desc);
+    specv_commit_path_desc d;
+    if (status != SPECV_OK) return status;
+    d = *desc;
+    specv_commit_path_resolve(&d);
+    for (int b = 0; b < d.batch; ++b) specv_ref_i_commit(&d, b);
     return SPECV_OK;
 }
 
