@@ -257,6 +257,7 @@
       share pages       specv_page_fork       specv_page_fork_kernel        specv_ref_page_fork
    A7 trees             specv_verify_tree     specv_tree_ids_kernel         specv_ref_verify_tree
    B4 commit of a path  specv_commit_path     specv_commit_path_kernel      specv_ref_commit_path
+      layouts of trees  specv_tree_layout     specv_tree_layout_kernel      specv_ref_tree_layout
    C1 realign           specv_realign         specv_realign_kernel, with    specv_ref_realign
                                               planes then
                                               specv_shift_kv_kernel
@@ -503,7 +504,8 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
       "a stride of target or draft is too small, or seq_stride_elems is given with CSR")           \
     X(ERR_TEMPERATURE, -45, "temperature or draft_temperature is not 4-byte aligned")              \
     X(ERR_SEED, -46, "seed is not 8-byte aligned, or needed and null")                             \
-    X(ERR_POSITION, -47, "position is not 4-byte aligned, or null where seed is given")            \
+    X(ERR_POSITION, -47,                                                                           \
+      "position is not 4-byte aligned, or null where seed or position_ids is given")               \
     X(ERR_UNIFORM, -48, "accept_uniform or sample_uniform is not 4-byte aligned")                  \
     X(ERR_LOGPROB, -49,                                                                            \
       "logprob, lse, out_, draft_ or target_logprob is not 4-byte aligned, is null "               \
@@ -544,7 +546,7 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
     X(ERR_COLUMNS, -72, "tokens, mask or position_ids is not aligned to its element")              \
     X(ERR_WIDTH, -73, "width is null or not 4-byte aligned")                                       \
     X(ERR_MAX_COLUMNS, -74, "max_columns is not in 1..2^29, or above stride_elems")                \
-    X(ERR_INDEX_DTYPE, -75, "index_dtype is neither SPECV_I32 nor SPECV_I64")                      \
+    X(ERR_INDEX_DTYPE, -75, "index_dtype or link_dtype is neither SPECV_I32 nor SPECV_I64")        \
     X(ERR_PAD_LEN, -76, "pad_len is null or not 4-byte aligned")                                   \
     X(ERR_SHIFTS, -77, "shifts is null or not 16-byte aligned")                                    \
     X(ERR_END, -78, "end is not 4-byte aligned")                                                   \
@@ -587,8 +589,9 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
       "or num_slots or num_group_slots is not positive where it is needed")                        \
     X(ERR_CHAINED, -102, "chained is not a sum of specv_chained bits")                             \
     X(ERR_MASK, -103,                                                                              \
-      "mask or mask_row is not 4-byte aligned, mask_stride_words does not hold vocab bits, or "    \
-      "num_mask_rows is too small, or one of them comes without mask")                             \
+      "mask, given_mask or mask_row is not 4-byte aligned, or null where it is an input, "         \
+      "mask_stride_words does not hold vocab, or max_nodes, bits, or num_mask_rows is too small, " \
+      "or one of them comes without mask")                                                         \
     X(ERR_FILTERS, -104,                                                                           \
       "top_k, top_p or min_p is not 4-byte aligned, order is not a specv_filter_order, or "        \
       "filters or draft_filters come with scores that are not logits")                             \
@@ -601,11 +604,13 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
     X(ERR_STEP, -107,                                                                              \
       "step is negative or behind the last one of the rule, or epoch is not 8-byte aligned")       \
     X(ERR_TREE, -108,                                                                              \
-      "max_nodes is not in 1..SPECV_MAX_NODES, parent is null, parent or num_nodes is not 4-byte " \
-      "aligned, or parent_stride_elems or token_stride_elems is below max_nodes")                  \
+      "max_nodes is not in 1..SPECV_MAX_NODES, parent, or what form says is given, is null, one "  \
+      "of these, num_nodes or depth is not aligned to its element, a stride of trees does not "    \
+      "hold max_nodes, form is not a specv_tree_form, or one_tree is neither 0 nor 1")             \
     X(ERR_PATH, -109,                                                                              \
-      "path, accept_index or predicts is not aligned to its element, path is null where it is an " \
-      "input, path_stride_elems is below max_depth + 1, or max_depth is not in 0..max_nodes - 1")
+      "path, paths, accept_index or predicts is not aligned to its element, or null where it is "  \
+      "an input, path_stride_elems is below max_depth + 1, max_depth is not in 0..max_nodes - 1, " \
+      "or num_paths or path_len is negative")
 
 #define SPECV_I_ENUM(name, value, text) SPECV_##name = value,
 typedef enum specv_status { SPECV_STATUS_TABLE(SPECV_I_ENUM) SPECV_STATUS_END = 1 } specv_status;
@@ -10098,6 +10103,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_FORK_THREADS)
    Draft trees: several continuations of a text, verified in one step.
      A7  specv_verify_tree   one launch: a warp per tree
      B4  specv_commit_path   the rows of an accepted path go to consecutive positions: one launch
+         specv_tree_layout   layouts of trees, masks, depths, position ids: one launch
    Needs: >>greedy (outputs, EOS), >>sample (scores, distributions, what random numbers are for),
    >>cache (specv_kv_cache). */
 
@@ -10745,6 +10751,344 @@ SPECV_DEVFN void specv_i_block_commit_numbers(const specv_commit_path_desc *d,
 #if !defined(SPECVERIFY_STATIC)
 SPECV_KERNEL __launch_bounds__(SPECV_MOVE_THREADS, 1)
     specv_commit_path_kernel(const __grid_constant__ specv_commit_path_desc d);
+#endif
+
+#endif /* __CUDACC__ */
+
+/* What a tree is given as.
+   PARENTS  the canonical layout of specv_trees
+   LINKS    first child and next sibling of each node, -1 where there is none (SGLang's
+            retrieve_next_token and retrieve_next_sibling)
+   PATHS    nodes from the root, 0, on to a leaf, path by path, -1 behind the last (TensorRT-LLM's
+            and Medusa's); a path that begins with -1 is none
+   MASK     packed rows of bits: bit j of row i says that node j is an ancestor of node i; whether
+            a node is its own does not matter
+   In each, nodes have greater numbers than their parents, and siblings follow each other in the
+   order of their numbers, in which they are tried: no node changes its number. */
+typedef enum specv_tree_form {
+    SPECV_TREE_PARENTS = 0,
+    SPECV_TREE_LINKS = 1,
+    SPECV_TREE_PATHS = 2,
+    SPECV_TREE_MASK = 3
+} specv_tree_form;
+
+/* Layouts: from any of them the canonical one, and what the target's pass over a tree needs. A row
+   whose num_nodes is outside 1..max_nodes (BAD_LENGTH), or whose tree is none (BAD_TREE: a node
+   without a parent, with two, or with one that does not come before it; a cycle; a number outside
+   the tree), is written as its root alone. */
+typedef struct specv_tree_layout_desc {
+    uint32_t canary0;
+    int32_t form;                /* specv_tree_form; which of the next five are read */
+    const int32_t *given_parent; /* PARENTS: [batch][max_nodes] */
+    const void *first_child;     /* LINKS: [batch][max_nodes], of link_dtype */
+    const void *next_sibling;    /* LINKS: the same; the root has none */
+    const int32_t *paths;        /* PATHS: [batch][num_paths][path_len] */
+    const uint32_t *given_mask;  /* MASK: [batch][max_nodes][ceil(max_nodes / 32)] */
+    const int32_t *num_active;   /* as in specv_rows */
+    const int32_t *num_nodes;    /* [batch], or null: max_nodes in every row; the root is one */
+    const void *slot;            /* as in specv_rows; for position */
+    const int32_t *position;     /* [slot], or null: of the root, in the text */
+    int32_t *parent;             /* out [batch][max_nodes], or null; -1 behind the last node */
+    int32_t *depth;              /* out [batch][max_nodes], or null; 0 behind the last node */
+    void *position_ids;          /* out [batch][max_nodes], or null: position + depth; 0 behind the
+                                    last node; of index_dtype */
+    uint32_t *mask;              /* out [batch][max_nodes][mask_stride_words], or null: bit j % 32
+                                    of word j / 32 of row i is 1 if j is i or an ancestor of it;
+                                    0 behind the last node */
+    uint32_t *row_status;        /* out [batch], or null */
+    int64_t given_stride_elems;  /* from a given tree to the next; 0 = that of the arrays above */
+    int64_t mask_stride_words;   /* 0 = ceil(max_nodes / 32); words behind those are not written */
+    int32_t one_tree;            /* 1 = one tree is given, for all rows */
+    int32_t batch;
+    int32_t max_nodes;   /* upper bound of nodes in a row, at most SPECV_MAX_NODES */
+    int32_t num_paths;   /* PATHS */
+    int32_t path_len;    /* PATHS */
+    int32_t link_dtype;  /* specv_dtype */
+    int32_t index_dtype; /* specv_dtype */
+    int32_t slot_dtype;  /* as in specv_rows */
+    int32_t num_slots;   /* as in specv_rows */
+    int32_t keep_status; /* 1 = add bits to row_status; 0 = store it */
+    int32_t chained;     /* specv_chained bits; 0: neither */
+    uint32_t canary1;
+} specv_tree_layout_desc;
+
+#define SPECV_LAYOUT_THREADS 256 /* specv_tree_layout_kernel: a block per tree */
+
+SPECV_NUMFN int32_t specv_i_mask_words(int32_t nodes) { return (nodes + 31) / 32; }
+
+#if !defined(__CUDACC_RTC__)
+
+SPECV_HOSTFN void specv_tree_layout_resolve(specv_tree_layout_desc *d) {
+    if (!d->mask_stride_words) d->mask_stride_words = specv_i_mask_words(d->max_nodes);
+    if (d->given_stride_elems) return;
+    d->given_stride_elems = d->max_nodes;
+    if (d->form == SPECV_TREE_PATHS)
+        d->given_stride_elems = specv_i_times(d->num_paths, d->path_len);
+    if (d->form == SPECV_TREE_MASK)
+        d->given_stride_elems = (int64_t)d->max_nodes * specv_i_mask_words(d->max_nodes);
+}
+
+/* What the form says is given. */
+SPECV_HOSTFN int specv_i_given_validate(const specv_tree_layout_desc *d) {
+    const size_t link_bytes = d->link_dtype == SPECV_I64 ? 8 : 4;
+    if (d->form == SPECV_TREE_PARENTS) {
+        SPECV_CHECK(d->given_parent || d->batch == 0, TREE);
+        SPECV_CHECK(specv_i_aligned(d->given_parent, 4), TREE);
+    } else if (d->form == SPECV_TREE_LINKS) {
+        SPECV_CHECK(d->link_dtype == SPECV_I32 || d->link_dtype == SPECV_I64, INDEX_DTYPE);
+        SPECV_CHECK((d->first_child && d->next_sibling) || d->batch == 0, TREE);
+        SPECV_CHECK(specv_i_aligned(d->first_child, link_bytes), TREE);
+        SPECV_CHECK(specv_i_aligned(d->next_sibling, link_bytes), TREE);
+    } else if (d->form == SPECV_TREE_PATHS) {
+        SPECV_CHECK(d->num_paths >= 0 && d->path_len >= 0, PATH);
+        SPECV_CHECK(specv_i_times(d->num_paths, d->path_len) <= 1 << 30, TOO_LARGE);
+        SPECV_CHECK(d->paths || d->batch == 0 || d->num_paths == 0 || d->path_len == 0, PATH);
+        SPECV_CHECK(specv_i_aligned(d->paths, 4), PATH);
+    } else {
+        SPECV_CHECK(d->given_mask || d->batch == 0, MASK);
+        SPECV_CHECK(specv_i_aligned(d->given_mask, 4), MASK);
+    }
+    return SPECV_OK;
+}
+
+SPECV_HOSTFN int specv_tree_layout_validate(const specv_tree_layout_desc *d) {
+    int status;
+    specv_tree_layout_desc full, packed;
+    SPECV_I_CHECK_DESC(d);
+    SPECV_CHECK(d->form >= SPECV_TREE_PARENTS && d->form <= SPECV_TREE_MASK, TREE);
+    SPECV_CHECK(d->batch >= 0, BATCH);
+    SPECV_CHECK(d->max_nodes >= 1 && d->max_nodes <= SPECV_MAX_NODES, TREE);
+    SPECV_CHECK((int64_t)d->batch * d->max_nodes <= 1 << 30, TOO_LARGE);
+    if ((status = specv_i_given_validate(d)) != SPECV_OK) return status;
+    SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
+    SPECV_CHECK(specv_i_aligned(d->num_nodes, 4), TREE);
+    if ((status = specv_i_slot_validate(d->slot, d->slot_dtype, d->num_slots)) != SPECV_OK)
+        return status;
+    SPECV_CHECK(d->index_dtype == SPECV_I32 || d->index_dtype == SPECV_I64, INDEX_DTYPE);
+    SPECV_CHECK(specv_i_aligned(d->position, 4), POSITION);
+    SPECV_CHECK(d->position || !d->position_ids || d->batch == 0, POSITION);
+    SPECV_CHECK(specv_i_aligned(d->parent, 4) && specv_i_aligned(d->depth, 4), TREE);
+    SPECV_CHECK(specv_i_aligned(d->position_ids, d->index_dtype == SPECV_I64 ? 8 : 4), COLUMNS);
+    SPECV_CHECK(specv_i_aligned(d->mask, 4), MASK);
+    SPECV_I_CHECK_STATUS(d, row_status);
+    SPECV_CHECK(d->one_tree == 0 || d->one_tree == 1, TREE);
+    full = packed = *d;
+    packed.given_stride_elems = 0;
+    specv_tree_layout_resolve(&full);
+    specv_tree_layout_resolve(&packed);
+    SPECV_CHECK(full.given_stride_elems >= packed.given_stride_elems, TREE);
+    SPECV_CHECK(specv_i_times((int64_t)d->batch * 8, full.given_stride_elems) < SPECV_I_HUGE, SIZE);
+    SPECV_CHECK(full.mask_stride_words >= specv_i_mask_words(d->max_nodes), MASK);
+    SPECV_CHECK(specv_i_times((int64_t)d->batch * d->max_nodes * 4, full.mask_stride_words) <
+                    SPECV_I_HUGE,
+                SIZE);
+    return SPECV_OK;
+}
+
+#if SPECV_I_LAUNCHERS
+/* Layouts. One launch, a block per tree. Reads what is given once (MASK: a node's row and its
+   parent's); time grows with the logarithm of a tree's depth, not with its depth. */
+SPECV_LAUNCHER int specv_tree_layout(const specv_tree_layout_desc *d, struct CUstream_st *stream)
+    SPECV_AS(specv_tree_layout);
+#endif
+
+#endif /* !__CUDACC_RTC__ */
+
+#if defined(__CUDACC__)
+
+/* Shared memory of a layout. */
+typedef struct specv_i_layout {
+    int32_t low[SPECV_MAX_NODES];   /* of what names a node, the first; in the end its parent */
+    int32_t high[SPECV_MAX_NODES];  /* and the last: another one, if there are two or none */
+    uint32_t seen[SPECV_MAX_NODES]; /* of the 32 nodes to which a node belongs, its ancestors */
+    short beyond[SPECV_MAX_NODES];  /* its nearest ancestor that is none of these 32; -1: none */
+} specv_i_layout;
+
+/* `what` names node c: it is its parent, or stands for it. Returns whether c may be named so. */
+SPECV_DEVFN int specv_i_name_node(specv_i_layout *t, int64_t c, int after, int n, int32_t what) {
+    if (c <= after || c >= n) return 0;
+    atomicMin(&t->low[c], what);
+    atomicMax(&t->high[c], what);
+    return 1;
+}
+
+/* Links name nodes with greater numbers, each of all but the root is named once: so no chain of
+   them has a cycle, and it ends at the root, whose only link is to a child. Siblings take their
+   parent from those before them; each round doubles how far that is. Call: block. Returns whether
+   something is wrong. Sync: barriers, one at the end. */
+SPECV_DEVFN int specv_i_block_links(const specv_tree_layout_desc *d, int64_t first, int n,
+                                    specv_i_layout *t) {
+    enum { OF_SIBLING = 1 << 16 };
+    const int thread = specv_i_thread();
+    int bad = 0, rest = 1;
+    for (int i = thread; i < n; i += SPECV_LAYOUT_THREADS) {
+        const int64_t child = specv_i_one_token(d->first_child, d->link_dtype, first + i);
+        const int64_t sibling = specv_i_one_token(d->next_sibling, d->link_dtype, first + i);
+        if (child != -1) bad |= !specv_i_name_node(t, child, i, n, i);
+        if (sibling != -1) bad |= i == 0 || !specv_i_name_node(t, sibling, i, n, OF_SIBLING + i);
+    }
+    __syncthreads();
+    for (int i = 1 + thread; i < n; i += SPECV_LAYOUT_THREADS) bad |= t->low[i] != t->high[i];
+    bad = __syncthreads_or(bad);
+    while (rest && !bad) { /* low is read, high is written */
+        rest = 0;
+        for (int i = 1 + thread; i < n; i += SPECV_LAYOUT_THREADS) {
+            const int32_t from = t->low[i];
+            t->high[i] = from < OF_SIBLING ? from : t->low[from - OF_SIBLING];
+        }
+        __syncthreads();
+        for (int i = 1 + thread; i < n; i += SPECV_LAYOUT_THREADS) {
+            t->low[i] = t->high[i];
+            rest |= t->low[i] >= OF_SIBLING;
+        }
+        rest = __syncthreads_or(rest);
+    }
+    return bad;
+}
+
+/* Lanes look at the entries of a path side by side, in as many paths of a warp as fit. Call: block.
+   Returns as above. Sync: barriers, one at the end. */
+SPECV_DEVFN int specv_i_block_paths(const specv_tree_layout_desc *d, int64_t first, int n,
+                                    specv_i_layout *t) {
+    const int lane = specv_i_lane(), warp = specv_i_thread() / 32;
+    int width = 1, bad = 0;
+    while (width < 32 && width < d->path_len) width *= 2;
+    const int each = 32 / width, in_path = lane % width;
+    const unsigned lanes = SPECV_FULL_WARP >> (32 - width);
+#pragma unroll 1
+    for (int p0 = warp * each; p0 < d->num_paths; p0 += SPECV_LAYOUT_THREADS / 32 * each) {
+        const int p = p0 + lane / width;
+        int32_t before = 0; /* in front of these entries */
+        int ended = p >= d->num_paths;
+#pragma unroll 1
+        for (int e0 = 0; e0 < d->path_len; e0 += width) {
+            const int e = e0 + in_path;
+            int32_t node = -1, up;
+            if (!ended && e < d->path_len) node = d->paths[first + (int64_t)p * d->path_len + e];
+            up = __shfl_up_sync(SPECV_FULL_WARP, node, 1, width);
+            if (in_path == 0) up = before;
+            const unsigned stops =
+                __ballot_sync(SPECV_FULL_WARP, node == -1) >> (lane - in_path) & lanes;
+            before = __shfl_sync(SPECV_FULL_WARP, node, width - 1, width);
+            if (!(stops & ((2u << in_path) - 1))) {
+                if (e == 0)
+                    bad |= node != 0;
+                else
+                    bad |= up < 0 || !specv_i_name_node(t, node, up, n, up);
+            }
+            ended |= stops != 0;
+            if (__all_sync(SPECV_FULL_WARP, ended)) break;
+        }
+    }
+    __syncthreads();
+    for (int i = 1 + specv_i_thread(); i < n; i += SPECV_LAYOUT_THREADS)
+        bad |= t->low[i] != t->high[i];
+    return __syncthreads_or(bad);
+}
+
+/* The bits of word w that belong to nodes before i. */
+SPECV_DEVFN uint32_t specv_i_bits_before(int i, int w) {
+    return w < i / 32 ? 0xffffffffu : w > i / 32 ? 0 : (1u << i % 32) - 1;
+}
+
+/* A parent is the last of the ancestors; its own and itself must be all of them. Call: block.
+   Returns as above. Sync: a barrier at the end. */
+SPECV_DEVFN int specv_i_block_mask(const specv_tree_layout_desc *d, int64_t first, int n,
+                                   specv_i_layout *t) {
+    const int words = specv_i_mask_words(d->max_nodes);
+    const uint32_t *rows = d->given_mask + first;
+    int bad = 0;
+#pragma unroll 1
+    for (int i = specv_i_thread(); i < n; i += SPECV_LAYOUT_THREADS) {
+        const uint32_t *row = rows + i * words, *above;
+        int32_t parent = -1;
+#pragma unroll 4
+        for (int w = 0; w < words; ++w) {
+            const uint32_t all = row[w], before = all & specv_i_bits_before(i, w);
+            bad |= (all & ~before & ~(w == i / 32 ? 1u << i % 32 : 0)) != 0;
+            if (before) parent = 32 * w + 31 - __clz((int)before);
+        }
+        t->low[i] = parent;
+        if (parent < 0) bad |= i > 0;
+        if (parent < 0) continue;
+        above = rows + parent * words;
+#pragma unroll 4
+        for (int w = 0; w <= i / 32; ++w) {
+            uint32_t expected = above[w] & specv_i_bits_before(parent, w);
+            if (w == parent / 32) expected |= 1u << parent % 32;
+            bad |= (row[w] & specv_i_bits_before(i, w)) != expected;
+        }
+    }
+    return __syncthreads_or(bad);
+}
+
+/* t->low[i] = the parent of each of n nodes. Call: block. Returns whether it is no tree. Sync:
+   barriers, one at the end. */
+SPECV_DEVFN int specv_i_block_parents(const specv_tree_layout_desc *d, int b, int n,
+                                      specv_i_layout *t) {
+    const int64_t first = d->one_tree ? 0 : b * d->given_stride_elems;
+    int bad = 0;
+    if (d->form == SPECV_TREE_MASK) return specv_i_block_mask(d, first, n, t);
+    if (d->form == SPECV_TREE_PARENTS) {
+        for (int i = specv_i_thread(); i < n; i += SPECV_LAYOUT_THREADS) {
+            t->low[i] = d->given_parent[first + i];
+            bad |= !specv_i_is_parent(t->low[i], i);
+        }
+        return __syncthreads_or(bad);
+    }
+    for (int i = specv_i_thread(); i < n; i += SPECV_LAYOUT_THREADS)
+        t->low[i] = i ? SPECV_I_INT_MAX : -1, t->high[i] = -1;
+    __syncthreads();
+    return d->form == SPECV_TREE_LINKS ? specv_i_block_links(d, first, n, t)
+                                       : specv_i_block_paths(d, first, n, t);
+}
+
+/* Ancestors 32 at a time: a warp finds those among its own 32 nodes in five steps, each of which
+   doubles how far a lane looks; from there a node goes on to the next 32, at most 31 times. Call:
+   block. Sync: a barrier at the end. */
+SPECV_DEVFN void specv_i_block_ancestors_of(int n, specv_i_layout *t) {
+    const int lane = specv_i_lane();
+    for (int base = specv_i_thread() & ~31; base < n; base += SPECV_LAYOUT_THREADS) {
+        const int i = base + lane;
+        const int32_t parent = i < n ? t->low[i] : -1;
+        uint32_t mine = 1u << lane;
+        int next = parent >= base ? parent - base : -1;
+#pragma unroll
+        for (int step = 0; step < 5; ++step) {
+            const uint32_t more = __shfl_sync(SPECV_FULL_WARP, mine, next & 31);
+            const int behind = __shfl_sync(SPECV_FULL_WARP, next, next & 31);
+            if (next >= 0) mine |= more, next = behind;
+        }
+        const int32_t beyond = __shfl_sync(SPECV_FULL_WARP, parent, __ffs((int)mine) - 1);
+        if (i < n) t->seen[i] = mine, t->beyond[i] = (short)beyond;
+    }
+    __syncthreads();
+}
+
+/* Outputs of nodes; those from n on are none. Call: block. */
+SPECV_DEVFN void specv_i_block_put_layout(const specv_tree_layout_desc *d, int b, int n,
+                                          int64_t position, const specv_i_layout *t) {
+    const int words = specv_i_mask_words(d->max_nodes);
+    for (int i = specv_i_thread(); i < d->max_nodes; i += SPECV_LAYOUT_THREADS) {
+        const int64_t at = (int64_t)b * d->max_nodes + i;
+        int depth = -1, node = i < n ? i : -1;
+#pragma unroll 1
+        for (int w = words - 1; w >= 0; --w) {
+            uint32_t word = 0;
+            if (node >= 0 && node / 32 == w) word = t->seen[node], node = t->beyond[node];
+            depth += __popc(word);
+            if (d->mask) d->mask[at * d->mask_stride_words + w] = word;
+        }
+        if (d->parent) d->parent[at] = i < n ? t->low[i] : -1;
+        if (d->depth) d->depth[at] = i < n ? depth : 0;
+        if (d->position_ids)
+            specv_i_store_token(d->position_ids, d->index_dtype, at, i < n ? position + depth : 0);
+    }
+}
+
+#if !defined(SPECVERIFY_STATIC)
+SPECV_KERNEL __launch_bounds__(SPECV_LAYOUT_THREADS)
+    specv_tree_layout_kernel(const __grid_constant__ specv_tree_layout_desc d);
 #endif
 
 #endif /* __CUDACC__ */
@@ -13641,6 +13985,41 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_MOVE_THREADS, 1)
                                      arrival == SPECV_I_BAD_TICKET);
 }
 
+/* Layouts. Grid: batch blocks of SPECV_LAYOUT_THREADS, a block per tree.
+   Bytes: what is given, once (MASK: twice); outputs once. Round trips: num_active, num_nodes (and
+   slots, then position); what is given, of LINKS and PARENTS all at once, of PATHS 32 / path_len
+   paths for each warp at a time, of MASK four words of a node at a time. */
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_LAYOUT_THREADS)
+    specv_tree_layout_kernel(const __grid_constant__ specv_tree_layout_desc d) {
+    __shared__ specv_i_layout layout;
+    const int b = (int)blockIdx.x;
+    int32_t num_active = d.batch, n = d.max_nodes, slot = b;
+    int64_t position = 0;
+    uint32_t status = 0;
+    specv_i_begin(d.chained);
+    specv_i_load_given(&num_active, d.num_active, 0);
+    specv_i_load_given(&n, d.num_nodes, b);
+    if (b >= num_active)
+        n = 0;
+    else if (d.position)
+        slot = specv_thread_slot(d.slot, d.slot_dtype, d.num_slots, b, &status);
+    if (slot < 0) n = 0;
+    if (b < num_active && slot >= 0) {
+        const int in_range = n >= 1 && n <= d.max_nodes;
+        if (d.position) position = d.position[slot];
+        if (!in_range) status = SPECV_ROW_BAD_LENGTH;
+        if (in_range && specv_i_block_parents(&d, b, n, &layout)) status = SPECV_ROW_BAD_TREE;
+        if (status) {
+            n = 1;
+            if (threadIdx.x == 0) layout.low[0] = -1;
+            __syncthreads();
+        }
+        specv_i_block_ancestors_of(n, &layout);
+    }
+    specv_i_block_put_layout(&d, b, n, position, &layout);
+    if (threadIdx.x == 0) specv_i_put_status(d.row_status, b, status, d.keep_status);
+}
+
 #if !defined(__CUDACC_RTC__)
 
 SPECV_LAUNCHER_BODY int specv_verify_tree(const specv_verify_tree_desc *desc,
@@ -13668,6 +14047,17 @@ SPECV_LAUNCHER_BODY int specv_commit_path(const specv_commit_path_desc *desc,
     return specv_i_launch((const void *)specv_commit_path_kernel,
                           specv_i_move_blocks(&d.kv, (int64_t)d.batch * d.max_depth, num_sms),
                           SPECV_MOVE_THREADS, &d, d.chained, stream);
+}
+
+SPECV_LAUNCHER_BODY int specv_tree_layout(const specv_tree_layout_desc *desc,
+                                          struct CUstream_st *stream) {
+    int status = SPECV_I_VALIDATE(specv_tree_layout_validate, desc);
+    specv_tree_layout_desc d;
+    if (status != SPECV_OK || desc->batch == 0) return status;
+    d = *desc;
+    specv_tree_layout_resolve(&d);
+    return specv_i_launch((const void *)specv_tree_layout_kernel, d.batch, SPECV_LAYOUT_THREADS, &d,
+                          d.chained, stream);
 }
 
 #endif /* !__CUDACC_RTC__ */

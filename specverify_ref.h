@@ -66,6 +66,8 @@ SPECV_REF_API int specv_ref_page_resize(const specv_page_resize_desc *d)
 SPECV_REF_API int specv_ref_page_fork(const specv_page_fork_desc *d) SPECV_AS(specv_ref_page_fork);
 SPECV_REF_API int specv_ref_verify_tree(const specv_verify_tree_desc *d)
     SPECV_AS(specv_ref_verify_tree);
+SPECV_REF_API int specv_ref_tree_layout(const specv_tree_layout_desc *d)
+    SPECV_AS(specv_ref_tree_layout);
 SPECV_REF_API int specv_ref_commit_path(const specv_commit_path_desc *d)
     SPECV_AS(specv_ref_commit_path);
 SPECV_REF_API int specv_ref_realign(const specv_realign_desc *d) SPECV_AS(specv_ref_realign);
@@ -2448,6 +2450,127 @@ SPECV_REF_BODY int specv_ref_commit_path(const specv_commit_path_desc *desc) {
     d = *desc;
     specv_commit_path_resolve(&d);
     for (int b = 0; b < d.batch; ++b) specv_ref_i_commit(&d, b);
+    return SPECV_OK;
+}
+
+/* ---- layouts */
+
+enum { SPECV_REF_I_NO_PARENT = -2 };
+
+/* Gives node c a parent, that must not differ from one that it has. */
+static int specv_ref_i_adopt(int32_t *parent, int64_t c, int32_t its, int again) {
+    if (parent[c] != SPECV_REF_I_NO_PARENT && !(again && parent[c] == its)) return 0;
+    parent[c] = its;
+    return 1;
+}
+
+/* Child after child of each node. */
+static int specv_ref_i_from_links(const specv_tree_layout_desc *d, int64_t first, int32_t n,
+                                  int32_t *parent) {
+    if (specv_ref_i_get(d->next_sibling, d->link_dtype, first) != -1) return 0;
+    for (int32_t i = 0; i < n; ++i) {
+        int64_t before = i, c = specv_ref_i_get(d->first_child, d->link_dtype, first + i);
+        while (c != -1) {
+            if (c <= before || c >= n || !specv_ref_i_adopt(parent, c, i, 0)) return 0;
+            before = c, c = specv_ref_i_get(d->next_sibling, d->link_dtype, first + c);
+        }
+    }
+    return 1;
+}
+
+static int specv_ref_i_from_paths(const specv_tree_layout_desc *d, int64_t first, int32_t n,
+                                  int32_t *parent) {
+    for (int32_t p = 0; p < d->num_paths; ++p) {
+        const int32_t *path = d->paths + first + (int64_t)p * d->path_len;
+        for (int32_t e = 0; e < d->path_len && path[e] != -1; ++e) {
+            if (e == 0 && path[e] != 0) return 0;
+            if (e == 0) continue;
+            if (path[e] <= path[e - 1] || path[e] >= n) return 0;
+            if (!specv_ref_i_adopt(parent, path[e], path[e - 1], 1)) return 0;
+        }
+    }
+    return 1;
+}
+
+static int specv_ref_i_has_bit(const uint32_t *row, int32_t j) {
+    return (int)(row[j / 32] >> j % 32 & 1);
+}
+
+static int specv_ref_i_from_mask(const specv_tree_layout_desc *d, int64_t first, int32_t n,
+                                 int32_t *parent) {
+    const int32_t words = specv_i_mask_words(d->max_nodes);
+    for (int32_t i = 0; i < n; ++i) {
+        const uint32_t *row = d->given_mask + first + (int64_t)i * words;
+        for (int32_t j = 0; j < 32 * words; ++j) {
+            if (j > i && specv_ref_i_has_bit(row, j)) return 0;
+            if (j < i && specv_ref_i_has_bit(row, j)) parent[i] = j; /* the last one counts */
+        }
+        for (int32_t j = 0, its = parent[i]; j < i && its >= 0; ++j) {
+            const uint32_t *above = d->given_mask + first + (int64_t)its * words;
+            const int expected = j == its || (j < its && specv_ref_i_has_bit(above, j));
+            if (specv_ref_i_has_bit(row, j) != expected) return 0;
+        }
+    }
+    return 1;
+}
+
+/* The parents of row b's n nodes; returns 0 if it is no tree. */
+static int specv_ref_i_parents(const specv_tree_layout_desc *d, int b, int32_t n, int32_t *parent) {
+    const int64_t first = d->one_tree ? 0 : b * d->given_stride_elems;
+    int ok = 1;
+    for (int32_t i = 0; i < n; ++i) parent[i] = i ? SPECV_REF_I_NO_PARENT : -1;
+    if (d->form == SPECV_TREE_PARENTS)
+        for (int32_t i = 0; i < n; ++i) parent[i] = d->given_parent[first + i];
+    if (d->form == SPECV_TREE_LINKS) ok = specv_ref_i_from_links(d, first, n, parent);
+    if (d->form == SPECV_TREE_PATHS) ok = specv_ref_i_from_paths(d, first, n, parent);
+    if (d->form == SPECV_TREE_MASK) ok = specv_ref_i_from_mask(d, first, n, parent);
+    for (int32_t i = 0; i < n; ++i)
+        ok = ok && (i == 0 ? parent[i] == -1 : parent[i] >= 0 && parent[i] < i);
+    return ok;
+}
+
+static void specv_ref_i_layout(const specv_tree_layout_desc *d, int b) {
+    const int live = b < specv_ref_i_num_live(d->num_active, d->batch);
+    const int32_t words = specv_i_mask_words(d->max_nodes);
+    int32_t parent[SPECV_MAX_NODES], n = live ? d->max_nodes : 0, slot = b;
+    int64_t position = 0;
+    uint32_t status = 0;
+    if (live && d->num_nodes) n = d->num_nodes[b];
+    if (live && d->position)
+        slot = specv_ref_i_slot(d->slot, d->slot_dtype, d->num_slots, b, 0, &status);
+    if (slot < 0) n = 0;
+    if (live && slot >= 0) {
+        if (d->position) position = d->position[slot];
+        if (n < 1 || n > d->max_nodes)
+            status = SPECV_ROW_BAD_LENGTH;
+        else if (!specv_ref_i_parents(d, b, n, parent))
+            status = SPECV_ROW_BAD_TREE;
+        if (status) n = 1, parent[0] = -1;
+    }
+    for (int32_t i = 0; i < d->max_nodes; ++i) {
+        const int64_t at = (int64_t)b * d->max_nodes + i;
+        uint32_t *row = d->mask ? d->mask + at * d->mask_stride_words : NULL;
+        int32_t depth = 0;
+        for (int32_t w = 0; w < words && row; ++w) row[w] = 0;
+        for (int32_t j = i; i < n && j >= 0; j = parent[j]) {
+            if (row) row[j / 32] |= 1u << j % 32;
+            depth += j > 0;
+        }
+        if (d->parent) d->parent[at] = i < n ? parent[i] : -1;
+        if (d->depth) d->depth[at] = depth;
+        if (d->position_ids)
+            specv_ref_i_put(d->position_ids, d->index_dtype, at, i < n ? position + depth : 0);
+    }
+    specv_i_put_status(d->row_status, b, status, d->keep_status);
+}
+
+SPECV_REF_BODY int specv_ref_tree_layout(const specv_tree_layout_desc *desc) {
+    int status = specv_tree_layout_validate(desc);
+    specv_tree_layout_desc d;
+    if (status != SPECV_OK) return status;
+    d = *desc;
+    specv_tree_layout_resolve(&d);
+    for (int b = 0; b < d.batch; ++b) specv_ref_i_layout(&d, b);
     return SPECV_OK;
 }
 

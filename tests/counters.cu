@@ -506,7 +506,7 @@ static cost count_commit(int64_t head_bytes, int paged, int two_tables, int64_t 
     return count_kernel("specv_commit_path_kernel");
 }
 
-/* Without outputs of its own a commit stores the rows that move, each byte once, and loads those. */
+/* Without outputs of its own a commit stores the rows that move, each byte once, no others. */
 static void test_commit(void) {
     if (!can_count()) return;
     for (int form = 0; form < 3; ++form) {
