@@ -10451,6 +10451,10 @@ typedef struct specv_commit_path_desc {
     uint32_t canary1;
 } specv_commit_path_desc;
 
+/* specv_commit_path_kernel, which looks at as many rows at a time, a thread each. Fewer than in B3:
+   a thread has twice as many loads in flight. */
+#define SPECV_COMMIT_THREADS 384
+
 #if !defined(__CUDACC_RTC__)
 
 SPECV_HOSTFN void specv_commit_path_resolve(specv_commit_path_desc *d) {
@@ -10458,6 +10462,7 @@ SPECV_HOSTFN void specv_commit_path_resolve(specv_commit_path_desc *d) {
     if (!d->max_depth) d->max_depth = d->max_nodes - 1;
     if (!d->path_stride_elems) d->path_stride_elems = (int64_t)d->max_depth + 1;
     if (!d->src_table_stride_elems) d->src_table_stride_elems = d->kv.table_stride_elems;
+    if (!d->src_block_table) d->src_block_table = d->kv.block_table;
 }
 
 SPECV_HOSTFN int specv_commit_path_validate(const specv_commit_path_desc *d) {
@@ -10492,7 +10497,7 @@ SPECV_HOSTFN int specv_commit_path_validate(const specv_commit_path_desc *d) {
     SPECV_CHECK(full.path_stride_elems > full.max_depth, PATH);
     SPECV_CHECK(specv_i_times((int64_t)d->batch * 4, full.path_stride_elems) < SPECV_I_HUGE, SIZE);
     SPECV_CHECK(d->src_block_table || d->src_table_stride_elems == 0, TABLE_STRIDE);
-    if (d->src_block_table) {
+    if (full.src_block_table) {
         SPECV_CHECK(full.src_table_stride_elems >= specv_i_row_pages(&d->kv), TABLE_STRIDE);
         SPECV_CHECK(specv_i_times(num_slots * 4, full.src_table_stride_elems) < SPECV_I_HUGE, SIZE);
     }
@@ -10544,30 +10549,49 @@ SPECV_DEVFN int specv_i_overwrites(const specv_commit_path_desc *d, specv_i_divi
     return 0;
 }
 
-/* The pages of a row's path, both where its nodes are and where they go. Sets c->first. */
+/* Nodes of a path that are looked at together: their loads are in flight at once. */
+#define SPECV_I_NODES 8
+
+/* The pages of nodes j0.. of a row's path, `count` of them, where they are and where they go. Sets
+   c->first if it is behind the first of them that moves. */
 SPECV_DEVFN uint32_t specv_i_path_pages(const specv_commit_path_desc *d, specv_i_divisor page_size,
-                                        const int32_t *path, specv_i_commit *c) {
+                                        const int32_t *node, int j0, int count, specv_i_commit *c) {
     const specv_kv_cache *kv = &d->kv;
-    const int32_t *to = kv->block_table + c->slot * kv->table_stride_elems, *from = to;
-    uint32_t status = 0;
-    int32_t first = c->count;
-    if (d->src_block_table) from = d->src_block_table + c->slot * d->src_table_stride_elems;
-#pragma unroll 4
-    for (int j = 0; j < c->count; ++j) {
-        uint32_t to_at, from_at;
-        const int32_t to_page = to[specv_i_divide((uint32_t)(c->len + j), page_size, &to_at)];
-        const int32_t from_page =
-            from[specv_i_divide((uint32_t)(c->len + path[j]), page_size, &from_at)];
-        const int moves = to_page != from_page || to_at != from_at;
-        if (moves && first > j) first = j;
-        if (to_page < 0 || to_page >= kv->num_pages || from_page < 0 || from_page >= kv->num_pages)
-            status |= SPECV_ROW_BAD_PAGE;
-        else if (moves && d->page_refs && d->page_refs[to_page] != 1)
-            status |= SPECV_ROW_SHARED_PAGE;
-        if (from != to && specv_i_overwrites(d, page_size, to, c->len, j, from_page, from_at))
-            status |= SPECV_ROW_BAD_PAGE;
+    const int32_t *to = kv->block_table + c->slot * kv->table_stride_elems;
+    const int32_t *from = d->src_block_table + c->slot * d->src_table_stride_elems;
+    int32_t to_page[SPECV_I_NODES], from_page[SPECV_I_NODES];
+    uint32_t from_at[SPECV_I_NODES], status = 0;
+    int moves = 0;
+#pragma unroll
+    for (int u = 0; u < SPECV_I_NODES; ++u) {
+        uint32_t to_at;
+        if (u >= count) continue;
+        to_page[u] = to[specv_i_divide((uint32_t)(c->len + j0 + u), page_size, &to_at)];
+        from_page[u] = from[specv_i_divide((uint32_t)(c->len + node[u]), page_size, &from_at[u])];
+        moves |= (to_at != from_at[u]) << u;
     }
-    c->first = first;
+#pragma unroll
+    for (int u = SPECV_I_NODES - 1; u >= 0; --u) {
+        if (u >= count) continue;
+        moves |= (to_page[u] != from_page[u]) << u;
+        if (to_page[u] < 0 || to_page[u] >= kv->num_pages || from_page[u] < 0 ||
+            from_page[u] >= kv->num_pages)
+            status |= SPECV_ROW_BAD_PAGE, moves &= ~(1 << u), to_page[u] = 0;
+    }
+    if (moves && c->first > j0 + __ffs(moves) - 1) c->first = j0 + __ffs(moves) - 1;
+    if (d->page_refs) {
+        int shared = 0;
+#pragma unroll
+        for (int u = 0; u < SPECV_I_NODES; ++u)
+            if (u < count) shared |= (d->page_refs[to_page[u]] != 1) << u;
+        if (shared & moves) status |= SPECV_ROW_SHARED_PAGE;
+    }
+    if (from != to)
+#pragma unroll
+        for (int u = 0; u < SPECV_I_NODES; ++u)
+            if (u < count &&
+                specv_i_overwrites(d, page_size, to, c->len, j0 + u, from_page[u], from_at[u]))
+                status |= SPECV_ROW_BAD_PAGE;
     return status;
 }
 
@@ -10575,17 +10599,17 @@ SPECV_DEVFN uint32_t specv_i_path_pages(const specv_commit_path_desc *d, specv_i
 SPECV_DEVFN specv_i_commit specv_i_commit_row(const specv_commit_path_desc *d,
                                               specv_i_divisor page_size, int b, int live,
                                               const int32_t *seats) {
-    enum { AHEAD = 8 }; /* nodes that are asked for at a time, the first of them with the lengths */
     const int32_t *path = d->path + b * d->path_stride_elems;
     const int32_t accepted = d->accepted_len[b];
-    int32_t nodes = d->max_nodes, node[AHEAD], before = -1;
+    int32_t nodes = d->max_nodes, node[SPECV_I_NODES], before = -1;
     specv_i_commit c = {-1, 0, 0, 0, 0};
     int bad = 0;
     if (b >= live) return c;
     if (d->num_nodes) nodes = d->num_nodes[b];
     if (!d->slot) c.len = d->cache_len[b];
 #pragma unroll
-    for (int u = 0; u < AHEAD; ++u) node[u] = u <= d->max_depth ? path[u] : 0;
+    for (int u = 0; u < SPECV_I_NODES; ++u) /* before it is known how many there are */
+        node[u] = u <= d->max_depth ? path[u] : 0;
     c.slot = specv_i_seat(d->slot, d->slot_dtype, d->num_slots, b, seats, &c.status);
     if (c.slot < 0) return c;
     if (d->slot) c.len = d->cache_len[c.slot];
@@ -10594,39 +10618,37 @@ SPECV_DEVFN specv_i_commit specv_i_commit_row(const specv_commit_path_desc *d,
         c.status = SPECV_ROW_BAD_LENGTH;
         return c;
     }
+    const int32_t room = d->kv.max_positions - c.len;
     c.first = accepted + 1;
 #pragma unroll 1
-    for (int j0 = 0; j0 <= accepted; j0 += AHEAD) {
+    for (int j0 = 0; j0 <= accepted; j0 += SPECV_I_NODES) {
+        const int count = accepted + 1 - j0 < SPECV_I_NODES ? accepted + 1 - j0 : SPECV_I_NODES;
         if (j0 > 0) {
 #pragma unroll
-            for (int u = 0; u < AHEAD; ++u) node[u] = j0 + u <= accepted ? path[j0 + u] : 0;
+            for (int u = 0; u < SPECV_I_NODES; ++u)
+                if (u < count) node[u] = path[j0 + u];
         }
 #pragma unroll
-        for (int u = 0; u < AHEAD; ++u) {
-            if (j0 + u > accepted) continue;
+        for (int u = 0; u < SPECV_I_NODES; ++u) {
+            if (u >= count) continue;
             bad |= node[u] <= before || (j0 + u == 0 && node[u] != 0);
             before = node[u];
-            if (before != j0 + u && c.first > j0 + u) c.first = j0 + u;
+            if (!d->kv.block_table && before != j0 + u && c.first > j0 + u) c.first = j0 + u;
         }
+        bad |= before >= nodes;
+        if (!bad && before < room && d->kv.block_table)
+            c.status |= specv_i_path_pages(d, page_size, node, j0, count, &c);
     }
-    if (bad || before >= nodes) {
-        c.status = SPECV_ROW_BAD_TREE;
-        return c;
-    }
-    if (before >= d->kv.max_positions - c.len) {
-        c.status = SPECV_ROW_NO_SPACE;
-        return c;
-    }
-    c.count = accepted + 1;
-    if (d->kv.block_table) c.status = specv_i_path_pages(d, page_size, path, &c);
-    if (c.status) c.count = 0;
+    if (before >= room) c.status = SPECV_ROW_NO_SPACE;
+    if (bad) c.status = SPECV_ROW_BAD_TREE;
+    if (!c.status) c.count = accepted + 1;
     return c;
 }
 
 /* Shared memory of B4: rows row0.. of the batch, one per thread of a block. */
 typedef struct specv_i_path_tile {
-    specv_i_commit row[SPECV_MOVE_ROWS];
-    int32_t movers[SPECV_MOVE_ROWS]; /* the rows in which something moves */
+    specv_i_commit row[SPECV_COMMIT_THREADS];
+    int32_t movers[SPECV_COMMIT_THREADS]; /* the rows in which something moves */
     int32_t scratch[SPECV_BLOCK_SCAN_SMEM_WORDS];
 } specv_i_path_tile;
 
@@ -10637,7 +10659,7 @@ SPECV_DEVFN int specv_i_block_path_tile(const specv_commit_path_desc *d, specv_i
                                         specv_i_path_tile *t) {
     const int i = specv_i_thread(), b = row0 + i;
     int32_t num_movers, moves = 0;
-    if (i < SPECV_MOVE_ROWS && b < d->batch) {
+    if (b < d->batch) {
         t->row[i] = specv_i_commit_row(d, page_size, b, live, seats);
         moves = t->row[i].first < t->row[i].count;
     }
@@ -10681,14 +10703,14 @@ SPECV_DEVFN void specv_i_warp_move_paths(const specv_commit_path_desc *d, const 
         uint32_t in_row, in_head;
         const int has = column < columns;
         const int i = t->movers[specv_i_divide(has ? column : 0, shape->row_units, &in_row)];
-        const specv_i_commit c = t->row[i];
+        const specv_i_commit *c = &t->row[i];
         const int32_t *path = d->path + (row0 + i) * d->path_stride_elems;
         const int64_t in_unit = (int64_t)specv_i_divide(in_row, shape->head_units, &in_head);
         const int64_t at = in_unit * from->head_stride_bytes + ((int64_t)in_head << shape->shift);
-        const int count = has ? c.count : 0;
+        const int count = has ? c->count : 0;
         left -= stop - plane;
 #pragma unroll 1
-        for (int j0 = c.first; j0 < count; j0 += SPECV_I_MOVES) {
+        for (int j0 = c->first; j0 < count; j0 += SPECV_I_MOVES) {
             int64_t src_at[SPECV_I_MOVES], dst_at[SPECV_I_MOVES];
             int moves[SPECV_I_MOVES];
 #pragma unroll
@@ -10696,8 +10718,8 @@ SPECV_DEVFN void specv_i_warp_move_paths(const specv_commit_path_desc *d, const 
                 const int j = j0 + u;
                 src_at[u] = dst_at[u] = 0;
                 if (j < count) {
-                    src_at[u] = specv_i_place(from, c.slot, c.len + path[j]) + at;
-                    dst_at[u] = specv_i_place(to, c.slot, c.len + j) + at;
+                    src_at[u] = specv_i_place(from, c->slot, c->len + path[j]) + at;
+                    dst_at[u] = specv_i_place(to, c->slot, c->len + j) + at;
                 }
                 moves[u] = src_at[u] != dst_at[u];
             }
@@ -10732,8 +10754,8 @@ SPECV_DEVFN void specv_i_block_commit_numbers(const specv_commit_path_desc *d,
                                               const int32_t *seats, specv_i_path_tile *t,
                                               int bad_ticket) {
     const int i = specv_i_thread();
-    for (int row0 = (d->batch - 1) / SPECV_MOVE_ROWS * SPECV_MOVE_ROWS;;) {
-        if (row0 + i < d->batch && i < SPECV_MOVE_ROWS) {
+    for (int row0 = (d->batch - 1) / SPECV_COMMIT_THREADS * SPECV_COMMIT_THREADS;;) {
+        if (row0 + i < d->batch) {
             const specv_i_commit c = t->row[i];
             uint32_t status = c.status;
             if (bad_ticket && row0 + i < live) status |= SPECV_ROW_BAD_TICKET;
@@ -10742,14 +10764,14 @@ SPECV_DEVFN void specv_i_block_commit_numbers(const specv_commit_path_desc *d,
             specv_i_put_status(d->row_status, row0 + i, status, d->keep_status);
         }
         if (row0 == 0) return;
-        row0 -= SPECV_MOVE_ROWS;
+        row0 -= SPECV_COMMIT_THREADS;
         __syncthreads(); /* the tile is loaded over */
         specv_i_block_path_tile(d, page_size, row0, live, seats, t);
     }
 }
 
 #if !defined(SPECVERIFY_STATIC)
-SPECV_KERNEL __launch_bounds__(SPECV_MOVE_THREADS, 1)
+SPECV_KERNEL __launch_bounds__(SPECV_COMMIT_THREADS, 1)
     specv_commit_path_kernel(const __grid_constant__ specv_commit_path_desc d);
 #endif
 
@@ -10974,7 +10996,7 @@ SPECV_DEVFN int specv_i_block_paths(const specv_tree_layout_desc *d, int64_t fir
                 if (e == 0)
                     bad |= node != 0;
                 else
-                    bad |= up < 0 || !specv_i_name_node(t, node, up, n, up);
+                    bad |= !specv_i_name_node(t, node, up, n, up);
             }
             ended |= stops != 0;
             if (__all_sync(SPECV_FULL_WARP, ended)) break;
@@ -13941,12 +13963,12 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_TREE_THREADS)
     specv_i_put_tree(&d, &tree, b, &end, paths[warp], lane, 32);
 }
 
-/* B4. Grid: any number of blocks of SPECV_MOVE_THREADS; one if there are no planes.
+/* B4. Grid: any number of blocks of SPECV_COMMIT_THREADS; one if there are no planes.
    Bytes: per block 8 a row and 4 a node of its path, its pages' ids; per KV row that moves its
    bytes read and written. Round trips: (num_active;) lengths, the path's first 8 nodes and plane
    addresses, (slots, and cache_len behind them;) page ids; (owners;) KV, one for each SPECV_I_MOVES
    nodes; paths and page ids again, from the L1 cache. The ticket protects the old lengths alone. */
-SPECV_KERNEL_BODY __launch_bounds__(SPECV_MOVE_THREADS, 1)
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_COMMIT_THREADS, 1)
     specv_commit_path_kernel(const __grid_constant__ specv_commit_path_desc d) {
     __shared__ specv_i_path_tile tile;
     __shared__ int32_t seats[SPECV_I_SEATS];
@@ -13955,25 +13977,23 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_MOVE_THREADS, 1)
     specv_i_ragged r = specv_i_cache_copy(&d.kv);
     const specv_i_divisor page_size = r.to.page_size;
     uint32_t now = 0;
-    if (d.src_block_table) {
-        r.from.block_table = d.src_block_table;
-        r.from.table_stride_elems = d.src_table_stride_elems;
-    }
+    r.from.block_table = d.src_block_table;
+    r.from.table_stride_elems = d.src_table_stride_elems;
     specv_i_begin(d.chained);
     const specv_plane_share share = specv_i_plane_share(
         &r.from, &r.to, r.num_planes, specv_i_thread() / 32 * num_blocks + (int)blockIdx.x,
-        num_blocks * (SPECV_MOVE_THREADS / 32));
+        num_blocks * (SPECV_COMMIT_THREADS / 32));
     const int live = specv_i_num_live(d.num_active, d.batch);
-    if (specv_i_thread() == SPECV_MOVE_THREADS - 1) { /* the last warp seldom has rows */
+    if (specv_i_thread() == SPECV_COMMIT_THREADS - 1) { /* the last warp seldom has rows */
         shape = specv_i_copy_shape(&r);
         specv_i_cut_units(&shape, r.head_bytes * r.num_heads, 1);
     }
     specv_i_block_seat(d.slot, d.slot_dtype, d.num_slots, live, seats);
 #pragma unroll 1
-    for (int row0 = 0; row0 < d.batch; row0 += SPECV_MOVE_ROWS) {
+    for (int row0 = 0; row0 < d.batch; row0 += SPECV_COMMIT_THREADS) {
         if (row0 > 0) __syncthreads(); /* the tile is loaded over */
         const int num_movers = specv_i_block_path_tile(&d, page_size, row0, live, seats, &tile);
-        if (writes && specv_i_thread() == 0 && d.batch - row0 <= SPECV_MOVE_ROWS)
+        if (writes && specv_i_thread() == 0 && d.batch - row0 <= SPECV_COMMIT_THREADS)
             now = specv_i_arrive(d.ticket, (int)blockIdx.x, num_blocks);
         if (specv_i_has_planes(&d.kv))
             specv_i_warp_move_paths(&d, &r, &shape, &tile, row0, num_movers, share);
@@ -14046,7 +14066,7 @@ SPECV_LAUNCHER_BODY int specv_commit_path(const specv_commit_path_desc *desc,
     specv_commit_path_resolve(&d);
     return specv_i_launch((const void *)specv_commit_path_kernel,
                           specv_i_move_blocks(&d.kv, (int64_t)d.batch * d.max_depth, num_sms),
-                          SPECV_MOVE_THREADS, &d, d.chained, stream);
+                          SPECV_COMMIT_THREADS, &d, d.chained, stream);
 }
 
 SPECV_LAUNCHER_BODY int specv_tree_layout(const specv_tree_layout_desc *desc,
