@@ -1,4 +1,5 @@
-/* moves.cuh - B3 to B5, layouts of trees, C1 to C5, D1 to D3: operations on the caches and the numbers of a batch.
+/* moves.cuh - B3 to B5, layouts of trees, C1 to C5, D1 to D3: operations on the caches and the
+   numbers of a batch.
 
    Most of them change what they read, so that a second launch would find other lengths, pages,
    pads or weights. Hence slots: each launch of a round of up to MAX_SETS has numbers of its own,

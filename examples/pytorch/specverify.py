@@ -107,6 +107,14 @@ PageResizeDesc = _struct("PageResizeDesc", """u32 canary0; i32 keep_status; ptr 
 PageForkDesc = _struct("PageForkDesc", """u32 canary0; i32 keep_status; ptr page_refs block_table
     num_row_pages cache_len num_active_forks src_slot dst_slot fork_status; i64 table_stride_elems;
     i32 num_slots num_forks page_size num_pages max_row_pages chained; u32 reserved canary1""")
+CommitPathDesc = _struct("CommitPathDesc", """u32 canary0; i32 keep_status; ptr num_active slot
+    accepted_len path num_nodes cache_len new_cache_len src_block_table page_refs row_status ticket;
+    KvCache kv; i64 path_stride_elems src_table_stride_elems; i32 batch max_nodes max_depth
+    slot_dtype num_slots num_sms chained; u32 canary1""")
+TreeLayoutDesc = _struct("TreeLayoutDesc", """u32 canary0; i32 form; ptr given_parent first_child
+    next_sibling paths given_mask num_active num_nodes slot position parent depth position_ids mask
+    row_status; i64 given_stride_elems mask_stride_words; i32 one_tree batch max_nodes num_paths
+    path_len link_dtype index_dtype slot_dtype num_slots keep_status chained; u32 canary1""")
 Columns = _struct("Columns", """ptr tokens mask position_ids width; i64 stride_elems pad_token;
     i32 index_dtype max_columns""")
 RealignDesc = _struct("RealignDesc", """u32 canary0; i32 token_dtype; ptr num_active slot
@@ -155,7 +163,8 @@ OPERATIONS = {
     "verify_greedy": VerifyGreedyDesc, "verify_sample": VerifySampleDesc,
     "verify_shard": VerifyShardDesc, "sample": SampleDesc, "pack_kv": PackKvDesc,
     "verify_pack_kv": VerifyPackKvDesc, "append_kv": AppendKvDesc,
-    "page_resize": PageResizeDesc, "page_fork": PageForkDesc, "realign": RealignDesc,
+    "page_resize": PageResizeDesc, "page_fork": PageForkDesc, "commit_path": CommitPathDesc,
+    "tree_layout": TreeLayoutDesc, "realign": RealignDesc,
     "shift_kv": ShiftKvDesc, "gap_commit": GapCommitDesc, "compact": CompactDesc,
     "group": GroupDesc, "draft_budget": DraftBudgetDesc, "particle_weights": ParticleWeightsDesc,
     "resample_plan": ResamplePlanDesc, "reshuffle": ReshuffleDesc, "accept_stats": AcceptStatsDesc}

@@ -13,7 +13,7 @@
 #include "specverify_ref.h"
 
 typedef __int128 wide;
-enum { NUM_CODES = 128, NUM_KINDS = 20 };
+enum { NUM_CODES = 128, NUM_KINDS = 22 };
 static unsigned char broken[NUM_CODES]; /* by -status */
 
 #define RULE(condition, code)                                                                      \
@@ -891,6 +891,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         }
         break;
     }
+    case 19: TRY(commit_path);
+    case 20: TRY(tree_layout);
     default: {
         const int64_t a = field((int64_t)take(2)), b = field((int64_t)take(1)), c = field(32000);
         const int64_t bytes = specv_verify_sample_scratch_bytes(a, b, c);
