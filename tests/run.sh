@@ -23,8 +23,8 @@ QUICK=${QUICK:+--quick}
 GENERATIONS=${GENERATIONS:-75 90}
 [ -n "${ALL_TEXTS:-}" ] && TESTS=law GENERATIONS=90
 # In the order of the header's families, then what goes through all of them.
-PROGRAMS="verify numeric sample filters emitted law shards pack append pages trees align gap schedule particles \
-  reshuffle stats engines seed bits counters fuzz"
+PROGRAMS="verify numeric sample filters emitted law shards pack append pages trees tree_law align gap \
+  schedule particles reshuffle stats engines seed bits counters fuzz"
 # Further scripts that end with such a line: one word each.
 SCRIPTS="flags.sh published.sh filters.sh failures.sh"
 TESTS=${TESTS:-$PROGRAMS $SCRIPTS}
