@@ -10191,6 +10191,9 @@ SPECV_NUMFN float specv_i_tree_rest(const specv_i_tree_sums *s, int traverses) {
     return specv_i_div((float)s->gain, (float)s->loss);
 }
 
+/* ONE_COIN: does the number fall on children that weigh this together? Never on nothing. */
+SPECV_NUMFN int specv_i_coin_falls(uint64_t coin, uint64_t so_far) { return coin < so_far; }
+
 /* One of the sums of p and q that were compared is off. prefix: P before. */
 SPECV_NUMFN uint32_t specv_i_tree_bad_sum(const specv_i_tree_sums *s, float prefix) {
     const uint64_t one = (uint64_t)1 << 50;
@@ -10329,10 +10332,11 @@ SPECV_HOSTFN int specv_i_tree_scores_validate(const specv_verify_tree_desc *d) {
     rows.batch = d->trees.batch, rows.max_draft = d->trees.max_nodes - 1;
     SPECV_CHECK(from_scores || (d->rule == SPECV_TREE_GREEDY && !d->target.data), TARGET_TOKENS);
     SPECV_CHECK(d->vocab >= from_scores && (!from_scores || d->vocab <= 1 << 22), VOCAB);
-    status = specv_i_scores_validate(&d->target, &rows, d->vocab, d->trees.max_nodes);
-    if (status != SPECV_OK) return status;
-    status = specv_i_scores_validate(&d->draft, &rows, d->vocab, d->trees.max_nodes);
-    if (status != SPECV_OK) return status;
+    for (int i = 0; i < 2 && from_scores; ++i) {
+        const specv_scores *of = i ? &d->draft : &d->target;
+        status = specv_i_scores_validate(of, &rows, d->vocab, d->trees.max_nodes);
+        if (status != SPECV_OK) return status;
+    }
     SPECV_CHECK(d->target.data || !from_scores || !has_batch, TARGET);
     SPECV_CHECK(specv_i_aligned(d->target.data, specv_i_score_bytes(d->target.dtype)), TARGET);
     SPECV_CHECK(specv_i_aligned(d->draft.data, specv_i_score_bytes(d->draft.dtype)), DRAFT);
@@ -10379,7 +10383,7 @@ SPECV_HOSTFN int specv_verify_tree_validate(const specv_verify_tree_desc *d) {
 SPECV_HOSTFN void specv_verify_tree_resolve(specv_verify_tree_desc *d) {
     specv_scores *of[2];
     of[0] = &d->target, of[1] = &d->draft;
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < 2 && !d->target_tokens; ++i) {
         if (!of[i]->pos_stride_elems) of[i]->pos_stride_elems = d->vocab;
         if (!of[i]->seq_stride_elems)
             of[i]->seq_stride_elems = d->trees.max_nodes * of[i]->pos_stride_elems;
@@ -11131,7 +11135,7 @@ SPECV_DEVFN specv_i_tree_leaf specv_i_block_walk_coin(const specv_i_walk *w,
             up_to = x;
             if (specv_i_warp_child(w, node, 0, token) != x) continue;
             so_far += specv_i_coin_units(w, node, token, &nan);
-            if (coin < so_far) accepted = x;
+            if (specv_i_coin_falls(coin, so_far)) accepted = x;
         }
         if (nan) end->status |= SPECV_ROW_NAN;
         end->status |= w->g->p.status;

@@ -2376,21 +2376,15 @@ typedef struct specv_ref_i_law {
     int without;
 } specv_ref_i_law;
 
-/* r of one id: that of the child x behind those before it, from p and q of its token. *q: q for it
-   by then. */
-static float specv_ref_i_law_of(const specv_ref_i_law *l, int64_t token, float p, float *q) {
+/* r of one id, from p and q of it. Where children are distinct it is none of those before. */
+static float specv_ref_i_law_of(const specv_ref_i_law *l, float p, float q) {
     const specv_ref_i_tree *t = l->t;
-    const int distinct = specv_i_tree_is_distinct(t->d->rule);
-    int gone = 0;
     if (l->last == 0) return p;
     for (int32_t x = specv_ref_i_tried(t, l->node, l->depth, 0); x && x <= l->last;
          x = specv_ref_i_tried(t, l->node, l->depth, x)) {
-        const float its = gone ? 0 : specv_i_tree_q(*q, t->q_scale[x]);
-        const float gain = specv_fma(p, t->scale[x], -its);
+        const float gain = specv_fma(p, t->scale[x], -specv_i_tree_q(q, t->q_scale[x]));
         p = gain > 0 ? gain : 0;
-        gone |= distinct && specv_ref_i_node_token(t, x) == token;
     }
-    if (gone) *q = 0;
     return p;
 }
 
@@ -2501,7 +2495,7 @@ static void specv_ref_i_walk_coin(specv_ref_i_tree *t) {
             const int64_t token = specv_ref_i_node_token(t, x);
             if (specv_ref_i_child_with(t, token) != x) continue;
             so_far += specv_ref_i_coin_units(&p, token);
-            if (coin < so_far) accepted = x;
+            if (specv_i_coin_falls(coin, so_far)) accepted = x;
         }
         t->g.o.status |= p.row.status;
         if (!accepted) {
@@ -2557,7 +2551,7 @@ static void specv_ref_i_walk_pairs(specv_ref_i_tree *t) {
             p = specv_ref_i_target_at(&t->g, node), q = specv_ref_i_draft_at(&t->g, node);
             its_p = specv_ref_i_p(&p, token), its_q = specv_ref_i_p(&q, token);
             t->g.o.status |= p.row.status | q.row.status;
-            its_p = specv_i_mul(specv_ref_i_law_of(&law, token, its_p, &its_q), c);
+            its_p = specv_i_mul(specv_ref_i_law_of(&law, its_p, its_q), c);
             its_q = specv_i_tree_q(its_q, q_scale);
             t->scale[x] = c, t->q_scale[x] = q_scale, t->rest[x] = rest;
             if (traverses) {

@@ -462,6 +462,9 @@ static void test_same_text(void) {
 /* ONE_COIN never accepts what p has nothing of, also where it comes first. */
 static void test_impossible(void) {
     const tree *star = &trees[1];
+    t_case("a coin of 0");
+    CHECK(!specv_i_coin_falls(0, 0)), CHECK(specv_i_coin_falls(0, 1)),
+        CHECK(!specv_i_coin_falls(1, 1));
     for (int logits = 0; logits < 2; ++logits) {
         drafted d;
         t_case("drafts of probability 0, %s", logits ? "logits" : "probabilities");
