@@ -255,7 +255,9 @@
                                               with planes then
                                               specv_copy_pages_kernel
       share pages       specv_page_fork       specv_page_fork_kernel        specv_ref_page_fork
-   A7 trees             specv_verify_tree     specv_tree_ids_kernel         specv_ref_verify_tree
+   A7 trees             specv_verify_tree     specv_tree_ids_kernel,        specv_ref_verify_tree
+                                              specv_tree_equal_kernel or
+                                              specv_tree_kernel
    B4 commit of a path  specv_commit_path     specv_commit_path_kernel      specv_ref_commit_path
       layouts of trees  specv_tree_layout     specv_tree_layout_kernel      specv_ref_tree_layout
    C1 realign           specv_realign         specv_realign_kernel, with    specv_ref_realign
@@ -10101,9 +10103,11 @@ SPECV_KERNEL __launch_bounds__(SPECV_FORK_THREADS)
 /* =================================================================================== >>trees
 
    Draft trees: several continuations of a text, verified in one step.
-     A7  specv_verify_tree   one launch: a warp per tree
+     A7  specv_verify_tree   one launch: a warp per tree where target ids are given, else a block
      B4  specv_commit_path   the rows of an accepted path go to consecutive positions: one launch
          specv_tree_layout   layouts of trees, masks, depths, position ids: one launch
+   Where scores are given, only rows of nodes are read that the walk comes to: of a tree of 60 nodes
+   that is 8 deep 9 rows, one after the other, not 60.
    Needs: >>greedy (outputs, EOS), >>sample (scores, distributions, what random numbers are for),
    >>cache (specv_kv_cache). */
 
@@ -10131,9 +10135,88 @@ typedef struct specv_trees {
     uint32_t reserved;           /* must be 0 */
 } specv_trees;
 
-/* How nodes are judged. p: target's distribution at a node, for the place behind it.
-   GREEDY   the target's choice goes on to the first child that has it. */
-typedef enum specv_tree_rule { SPECV_TREE_GREEDY = 0 } specv_tree_rule;
+/* How nodes are judged. p: target's distribution at a node, for the place behind it, q: the draft
+   model's, which the node's children were drawn from.
+   GREEDY      the target's choice goes on to the first child that has it.
+   COUPLED     the same with the choice of A5: noise of the seed and the absolute position, so that
+               any tree gives the text that the seed gives.
+   ONE_COIN    one number a node: the first child is accepted with which the sum of p over the
+               children so far exceeds it; else a token of p without them. Of equal siblings only
+               the first counts. Takes no draft scores: any drafter, the law is the target's.
+   RECURSIVE   child after child: accept while u * q(x) < r(x), r = p at first; behind a rejected
+               one r becomes (r - q)+, normalised; then draw from r. Children are independent draws
+               from q. Miao et al. 2023 (arXiv 2305.09781). On a chain A3 with the same numbers.
+   RECURSIVE_DISTINCT  the same for children drawn without replacement: q is without those before,
+               normalised (where that leaves nothing: uniform over the others). Chen et al. 2024
+               (arXiv 2402.12374). Equal siblings: BAD_TREE.
+   TRAVERSAL   from the leaves to the root: a node is judged behind all that is below it, so that
+               more is accepted, the same law of the text. Weng et al. 2025 (arXiv 2505.12398). On a
+               chain A4 with the same numbers.
+   TRAVERSAL_DISTINCT  the same for children drawn without replacement.
+   At temperature 0 all are GREEDY. */
+typedef enum specv_tree_rule {
+    SPECV_TREE_GREEDY = 0,
+    SPECV_TREE_COUPLED = 1,
+    SPECV_TREE_ONE_COIN = 2,
+    SPECV_TREE_RECURSIVE = 3,
+    SPECV_TREE_RECURSIVE_DISTINCT = 4,
+    SPECV_TREE_TRAVERSAL = 5,
+    SPECV_TREE_TRAVERSAL_DISTINCT = 6
+} specv_tree_rule;
+
+/* Which rules compare with q, judge from the leaves, and take siblings for distinct? */
+SPECV_NUMFN int specv_i_tree_needs_draft(int rule) { return rule >= SPECV_TREE_RECURSIVE; }
+SPECV_NUMFN int specv_i_tree_traverses(int rule) { return rule >= SPECV_TREE_TRAVERSAL; }
+SPECV_NUMFN int specv_i_tree_is_distinct(int rule) {
+    return rule == SPECV_TREE_RECURSIVE_DISTINCT || rule == SPECV_TREE_TRAVERSAL_DISTINCT;
+}
+
+/* What is left of a node's law behind a rejected child: sums over the vocabulary, in units of
+   2^-50, of (c r - q)+, of (q - c r)+, and of q over ids that are not among the children so far. */
+typedef struct specv_i_tree_sums {
+    uint64_t gain, loss, untried;
+} specv_i_tree_sums;
+
+/* c of the next child: r / gain is a distribution, and times P = gain / loss where nodes are judged
+   from the leaves. 0: nothing is left. */
+SPECV_NUMFN float specv_i_tree_scale(const specv_i_tree_sums *s, int traverses) {
+    const uint64_t by = traverses ? s->loss : s->gain;
+    if (s->gain == 0 || by == 0) return 0;
+    return specv_i_div(1125899906842624.f, (float)by);
+}
+
+/* What q is multiplied by for the next child; below 0: what q is at every other id, negated. */
+SPECV_NUMFN float specv_i_tree_q_scale(const specv_i_tree_sums *s, int distinct, int64_t others) {
+    if (!distinct) return 1;
+    if (s->untried) return specv_i_div(1125899906842624.f, (float)s->untried);
+    return others > 0 ? specv_i_div(-1.f, (float)others) : 0;
+}
+
+SPECV_NUMFN float specv_i_tree_q(float q, float q_scale) {
+    if (specv_i_less(q_scale, 0.f)) return specv_i_negate(q_scale);
+    return specv_i_mul(q, q_scale);
+}
+
+/* P of a child, where nodes are judged from the leaves. */
+SPECV_NUMFN float specv_i_tree_prefix(float p, float q) {
+    if (!specv_i_less(0.f, p)) return 0;
+    return specv_i_less(p, q) ? specv_i_div(p, q) : 1.f;
+}
+
+/* P behind a rejected child: how much p and q of such sums may differ is known from it. */
+SPECV_NUMFN float specv_i_tree_rest(const specv_i_tree_sums *s, int traverses) {
+    if (!traverses || s->gain >= s->loss) return 1;
+    return specv_i_div((float)s->gain, (float)s->loss);
+}
+
+/* ONE_COIN: does the number fall on children that weigh this together? Never on nothing. */
+SPECV_NUMFN int specv_i_coin_falls(uint64_t coin, uint64_t so_far) { return coin < so_far; }
+
+/* One of the sums of p and q that were compared is off. prefix: P before. */
+SPECV_NUMFN uint32_t specv_i_tree_bad_sum(const specv_i_tree_sums *s, float prefix) {
+    const uint64_t one = (uint64_t)1 << 50;
+    return specv_i_bad_sum(s->gain - s->loss, specv_fixed50(prefix) - one) ? SPECV_ROW_BAD_SUM : 0;
+}
 
 /* A7. A row emits the drafts on a path from the root, and what the target says behind its last
    node, if that is not an EOS. */
@@ -10141,8 +10224,17 @@ typedef struct specv_verify_tree_desc {
     uint32_t canary0;
     int32_t rule; /* specv_tree_rule */
     specv_trees trees;
-    const void *target_tokens;   /* [batch][max_nodes]: the target's choice behind each node */
-    int32_t *accepted_len;       /* out [batch]; drafts on the path, an accepted EOS counts */
+    const void *target_tokens;      /* GREEDY: [batch][max_nodes], the target's choice behind each
+                                    node; or null, then from `target` */
+    specv_scores target;            /* max_nodes positions a row: of what follows each node */
+    specv_scores draft;             /* the same of the draft model, RECURSIVE and TRAVERSAL; where a
+                                    node has children, q that they were drawn from */
+    const float *temperature;       /* [slot], or null: 1; 0 = greedy. Of probs only 0 counts */
+    const float *draft_temperature; /* [slot], or null: temperature; for draft logits */
+    const uint64_t *seed;           /* [slot]; null with GREEDY */
+    const int32_t *position;        /* [slot]: where in the text what follows the root is; see
+                                    specv_verify_sample_desc */
+    int32_t *accepted_len;          /* out [batch]; drafts on the path, an accepted EOS counts */
     uint8_t *mismatch;           /* out [batch], or null; 1 = the last node has children, and is no
                                     EOS: they were rejected */
     void *next_token;            /* out [batch], or null; -1 behind an EOS */
@@ -10156,19 +10248,44 @@ typedef struct specv_verify_tree_desc {
                                     whose accept_token_num is accepted_len */
     void *predicts;              /* out [batch][max_nodes], or null: at the nodes of the path the
                                     token that was emitted behind them, at others -1 */
+    float *logprob;              /* out [batch], or null; ln p(next_token) of the target, 0 without
+                                    a token; from scores */
+    void *scratch;               /* 16-byte aligned; from scores. Needs no preparation */
+    int64_t scratch_bytes;       /* specv_verify_tree_scratch_bytes(batch, max_nodes, vocab) */
     int64_t target_stride_elems; /* of target_tokens; 0 = max_nodes */
     int64_t out_stride_elems;    /* of out_tokens; 0 = max_depth + 1 */
-    int64_t vocab;               /* ids are 0..vocab-1; 0 = unknown, only negative ids are bad */
+    int64_t vocab;               /* ids are 0..vocab-1; target ids: 0 = unknown, only negative ids
+                                    are bad */
     int64_t eos_token[SPECV_MAX_EOS];
     int32_t num_eos;     /* how many of eos_token count; 0 = none */
     int32_t max_depth;   /* 0 = max_nodes - 1; children of a node at this depth are not tried */
     int32_t keep_status; /* 1 = add bits to row_status; 0 = store it */
     int32_t chained;     /* specv_chained bits; 0: neither */
+    int32_t step_row;    /* as in specv_verify_sample_desc */
+    int32_t stream;      /* specv_stream: TARGET or DRAFT; COUPLED has its own noise */
     uint32_t reserved;   /* must be 0 */
     uint32_t canary1;
 } specv_verify_tree_desc;
 
-#define SPECV_TREE_THREADS 128 /* specv_tree_ids_kernel: a warp per tree */
+#define SPECV_TREE_THREADS  128 /* specv_tree_ids_kernel: a warp per tree */
+#define SPECV_GROVE_THREADS 512 /* specv_tree_kernel: a block per tree */
+
+/* Scratch memory of a tree: statistics of the node that is looked at, sums of its tiles, and of
+   nodes that the walk comes back to. Offsets in bytes. */
+typedef struct specv_i_tree_scratch {
+    int64_t tiles, sums, rows, bytes;
+    int32_t num_tiles;
+} specv_i_tree_scratch;
+
+SPECV_NUMFN specv_i_tree_scratch specv_i_tree_scratch_for(int64_t max_nodes, int64_t vocab) {
+    specv_i_tree_scratch s;
+    s.num_tiles = (int32_t)((vocab + SPECV_TILE_IDS - 1) / SPECV_TILE_IDS);
+    s.tiles = 0;
+    s.sums = s.tiles + s.num_tiles * (int64_t)sizeof(specv_tile);
+    s.rows = (s.sums + s.num_tiles * (int64_t)8 + 15) / 16 * 16;
+    s.bytes = s.rows + 2 * max_nodes * (int64_t)sizeof(specv_distribution);
+    return s;
+}
 
 #if !defined(__CUDACC_RTC__)
 
@@ -10213,21 +10330,66 @@ SPECV_HOSTFN int specv_i_tree_outputs_validate(const specv_verify_tree_desc *d) 
     return SPECV_OK;
 }
 
+/* Bytes of scratch memory that suffice for every step of at most batch trees of max_nodes nodes and
+   vocab ids, from scores; or SPECV_ERR_*. */
+SPECV_HOSTAPI int64_t specv_verify_tree_scratch_bytes(int64_t batch, int64_t max_nodes,
+                                                      int64_t vocab) {
+    SPECV_CHECK(batch >= 0, BATCH);
+    SPECV_CHECK(max_nodes >= 1 && max_nodes <= SPECV_MAX_NODES, TREE);
+    SPECV_CHECK(batch <= (INT64_C(1) << 30) / max_nodes, TOO_LARGE);
+    SPECV_CHECK(vocab >= 1 && vocab <= 1 << 22, VOCAB);
+    return batch * specv_i_tree_scratch_for(max_nodes, vocab).bytes;
+}
+
+/* What it is given of models. */
+SPECV_HOSTFN int specv_i_tree_scores_validate(const specv_verify_tree_desc *d) {
+    const int from_scores = !d->target_tokens, needs_draft = specv_i_tree_needs_draft(d->rule);
+    const int has_batch = d->trees.batch > 0;
+    specv_rows rows = SPECV_ZERO;
+    int status;
+    rows.batch = d->trees.batch, rows.max_draft = d->trees.max_nodes - 1;
+    SPECV_CHECK(from_scores || (d->rule == SPECV_TREE_GREEDY && !d->target.data), TARGET_TOKENS);
+    SPECV_CHECK(d->vocab >= from_scores && (!from_scores || d->vocab <= 1 << 22), VOCAB);
+    for (int i = 0; i < 2 && from_scores; ++i) {
+        const specv_scores *of = i ? &d->draft : &d->target;
+        status = specv_i_scores_validate(of, &rows, d->vocab, d->trees.max_nodes);
+        if (status != SPECV_OK) return status;
+    }
+    SPECV_CHECK(d->target.data || !from_scores || !has_batch, TARGET);
+    SPECV_CHECK(specv_i_aligned(d->target.data, specv_i_score_bytes(d->target.dtype)), TARGET);
+    SPECV_CHECK(specv_i_aligned(d->draft.data, specv_i_score_bytes(d->draft.dtype)), DRAFT);
+    SPECV_CHECK(needs_draft ? d->draft.data || !has_batch : !d->draft.data, DRAFT);
+    SPECV_CHECK(specv_i_aligned(d->temperature, 4), TEMPERATURE);
+    SPECV_CHECK(specv_i_aligned(d->draft_temperature, 4), TEMPERATURE);
+    SPECV_CHECK(specv_i_aligned(d->seed, 8), SEED);
+    SPECV_CHECK(d->seed || d->rule == SPECV_TREE_GREEDY || !has_batch, SEED);
+    SPECV_CHECK(specv_i_aligned(d->position, 4), POSITION);
+    SPECV_CHECK(d->position || !d->seed || !has_batch, POSITION);
+    SPECV_CHECK(specv_i_aligned(d->logprob, 4) && (!d->logprob || from_scores), LOGPROB);
+    SPECV_CHECK(d->step_row >= 0, STREAM);
+    SPECV_CHECK(d->stream == SPECV_STREAM_TARGET || d->stream == SPECV_STREAM_DRAFT, STREAM);
+    if (!has_batch || !from_scores) return SPECV_OK;
+    SPECV_CHECK(d->scratch && specv_i_aligned(d->scratch, 16), SCRATCH);
+    SPECV_CHECK(d->scratch_bytes >=
+                    specv_verify_tree_scratch_bytes(d->trees.batch, d->trees.max_nodes, d->vocab),
+                SCRATCH);
+    return SPECV_OK;
+}
+
 SPECV_HOSTFN int specv_verify_tree_validate(const specv_verify_tree_desc *d) {
     int status;
     SPECV_I_CHECK_DESC(d);
     SPECV_CHECK(d->reserved == 0, CANARY);
-    SPECV_CHECK(d->rule == SPECV_TREE_GREEDY, RULE);
+    SPECV_CHECK(d->rule >= SPECV_TREE_GREEDY && d->rule <= SPECV_TREE_TRAVERSAL_DISTINCT, RULE);
     if ((status = specv_i_trees_validate(&d->trees)) != SPECV_OK) return status;
     SPECV_CHECK(d->max_depth >= 0 && d->max_depth < d->trees.max_nodes, PATH);
-    SPECV_CHECK(d->trees.batch == 0 || d->target_tokens, TARGET_TOKENS);
     SPECV_CHECK(specv_i_aligned(d->target_tokens, d->trees.token_dtype == SPECV_I64 ? 8 : 4),
                 TARGET_TOKENS);
+    if ((status = specv_i_tree_scores_validate(d)) != SPECV_OK) return status;
     if ((status = specv_i_tree_outputs_validate(d)) != SPECV_OK) return status;
     if (d->target_stride_elems)
         SPECV_CHECK(d->target_stride_elems >= d->trees.max_nodes, TARGET_STRIDE);
     SPECV_CHECK(specv_i_fits((int64_t)d->trees.batch * 8, d->target_stride_elems, 0), SIZE);
-    SPECV_CHECK(d->vocab >= 0, VOCAB);
     SPECV_CHECK(d->num_eos >= 0 && d->num_eos <= SPECV_MAX_EOS, NUM_EOS);
     for (int i = 0; i < d->num_eos; ++i) {
         SPECV_CHECK(d->eos_token[i] >= 0, EOS_TOKEN);
@@ -10237,6 +10399,13 @@ SPECV_HOSTFN int specv_verify_tree_validate(const specv_verify_tree_desc *d) {
 }
 
 SPECV_HOSTFN void specv_verify_tree_resolve(specv_verify_tree_desc *d) {
+    specv_scores *of[2];
+    of[0] = &d->target, of[1] = &d->draft;
+    for (int i = 0; i < 2 && !d->target_tokens; ++i) {
+        if (!of[i]->pos_stride_elems) of[i]->pos_stride_elems = d->vocab;
+        if (!of[i]->seq_stride_elems)
+            of[i]->seq_stride_elems = d->trees.max_nodes * of[i]->pos_stride_elems;
+    }
     specv_i_trees_resolve(&d->trees);
     if (!d->max_depth) d->max_depth = d->trees.max_nodes - 1;
     if (!d->target_stride_elems) d->target_stride_elems = d->trees.max_nodes;
@@ -10244,8 +10413,9 @@ SPECV_HOSTFN void specv_verify_tree_resolve(specv_verify_tree_desc *d) {
 }
 
 #if SPECV_I_LAUNCHERS
-/* A7. One launch, a warp per tree. Reads parents, tokens and target ids once: one dependent round
-   trip for trees of up to 128 nodes, one more for every 128. */
+/* A7. One launch. Target ids: a warp per tree, which reads parents, tokens and target ids once: one
+   dependent round trip for trees of up to 128 nodes, one more for every 128. Scores: a block per
+   tree, which reads the rows of the nodes that it comes to. */
 SPECV_LAUNCHER int specv_verify_tree(const specv_verify_tree_desc *d, struct CUstream_st *stream)
     SPECV_AS(specv_verify_tree);
 #endif
@@ -10408,9 +10578,771 @@ SPECV_DEVFN specv_i_tree_end specv_i_warp_walk_tree(const specv_verify_tree_desc
     return end;
 }
 
+/* ---- trees and what models say
+
+   A block works on a tree. What decides is computed by all its threads alike, from what is in
+   shared memory, so that few barriers are needed. */
+
+/* A tree that is walked. Registers are scarce: it is in shared memory, too, written once. */
+typedef struct specv_i_walk {
+    const specv_verify_tree_desc *d;
+    struct specv_i_grove *g;
+    specv_i_side target, draft;
+    specv_tile *tiles;
+    unsigned long long *sums; /* of tiles */
+    specv_distribution *rows; /* [max_nodes][2] */
+    uint64_t seed;
+    uint32_t position, reserved; /* no hole: copied word by word */
+    int32_t num_nodes, num_tiles;
+} specv_i_walk;
+
+/* What the kernel has in shared memory. By child: what r and q of its parent were multiplied by
+   when it was tried, P of the parent by then; by node: P. */
+typedef struct specv_i_grove {
+    specv_i_walk walk;
+    specv_distribution p, q;
+    unsigned long long sums[3];     /* specv_i_tree_sums */
+    int32_t token[SPECV_MAX_NODES]; /* -1: a placeholder, or the root; -2: none at all */
+    float scale[SPECV_MAX_NODES], q_scale[SPECV_MAX_NODES], rest[SPECV_MAX_NODES];
+    float prefix[SPECV_MAX_NODES];
+    short parent[SPECV_MAX_NODES];
+    unsigned short tried[SPECV_MAX_NODES]; /* children of the node that is looked at */
+    unsigned short path[SPECV_MAX_NODES];
+    int32_t num_tried, bad, nan, drawn;
+} specv_i_grove;
+
+/* Of a row whose values may be read. */
+SPECV_DEVFN specv_random specv_i_tree_random(const specv_i_walk *w, int j, uint32_t use) {
+    return specv_philox(w->seed, w->position, (uint32_t)(w->d->step_row + j), 0,
+                        specv_i_tag(use, w->d->stream));
+}
+
+/* The child of a node behind `after`, or with a token; 0: none. kind: -2 for any, -1 for any that
+   is a token, else the token. Call: warp; the same in all lanes. */
+SPECV_DEVFN int specv_i_warp_child(const specv_i_walk *w, int node, int after, int32_t kind) {
+    const int lane = specv_i_lane(), from = (after < node ? node : after) + 1;
+#pragma unroll 1
+    for (int base = from & ~31; base < w->num_nodes; base += 32) {
+        const int i = base + lane;
+        int is = i >= from && i < w->num_nodes;
+        if (is) {
+            const int32_t token = w->g->token[i];
+            is = w->g->parent[i] == node &&
+                 (kind == -2 || (kind == -1 ? token >= 0 : token == kind));
+        }
+        const unsigned found = __ballot_sync(SPECV_FULL_WARP, is);
+        if (found) return base + __ffs((int)found) - 1;
+    }
+    return 0;
+}
+
+SPECV_DEVFN int specv_i_is_eos_node(const specv_i_walk *w, int node) {
+    return node > 0 && specv_i_is_tree_eos(w->d, w->g->token[node]);
+}
+
+/* The same among those that are tried. */
+SPECV_DEVFN int specv_i_warp_tried(const specv_i_walk *w, int node, int depth, int after) {
+    if (depth == w->d->max_depth || specv_i_is_eos_node(w, node)) return 0;
+    return specv_i_warp_child(w, node, after, -1);
+}
+
+SPECV_DEVFN int specv_i_warp_child_with(const specv_i_walk *w, int node, int depth, int32_t token) {
+    if (depth == w->d->max_depth || token < 0) return 0;
+    return specv_i_warp_child(w, node, 0, token);
+}
+
+/* Parents and tokens into shared memory; is it a tree? Call: block. Sync: two barriers. */
+SPECV_DEVFN int specv_i_block_load_tree(const specv_i_walk *w, const specv_i_tree *tree) {
+    const specv_verify_tree_desc *d = w->d;
+    const int thread = specv_i_thread(), n = w->num_nodes;
+    specv_i_grove *g = w->g;
+    int bad = 0;
+    if (thread == 0) g->bad = 0, g->nan = 0, g->num_tried = 0;
+#pragma unroll 1
+    for (int i = thread; i < n; i += SPECV_GROVE_THREADS) {
+        const int32_t parent = d->trees.parent[tree->first_parent + i];
+        int64_t token = -1;
+        if (i)
+            token = specv_i_one_token(d->trees.token, d->trees.token_dtype, tree->first_token + i);
+        if (!specv_i_is_token(token, d->vocab)) token = token == -1 ? -1 : -2;
+        bad |= !specv_i_is_parent(parent, i);
+        g->parent[i] = (short)(specv_i_is_parent(parent, i) ? parent : -1);
+        g->token[i] = (int32_t)token;
+    }
+    __syncthreads();
+    if (specv_i_tree_is_distinct(d->rule))
+#pragma unroll 1
+        for (int i = thread; i < n; i += SPECV_GROVE_THREADS)
+#pragma unroll 1
+            for (int k = 1; k < i; ++k)
+                bad |=
+                    g->token[i] >= 0 && g->token[k] == g->token[i] && g->parent[k] == g->parent[i];
+    if (bad) atomicOr(&g->bad, 1);
+    __syncthreads();
+    return !g->bad;
+}
+
+/* 32 scores a lane, of a type that is known where they are loaded. */
+SPECV_DEVFN void specv_i_load_any_tile(float score[32], const void *row, int dtype, int64_t vocab,
+                                       int tile) {
+    if (dtype == SPECV_LOGITS_BF16)
+        specv_warp_load_tile(score, row, SPECV_LOGITS_BF16, vocab, tile);
+    else if (dtype == SPECV_LOGITS_F16)
+        specv_warp_load_tile(score, row, SPECV_LOGITS_F16, vocab, tile);
+    else
+        specv_warp_load_tile(
+            score, row, dtype == SPECV_PROBS_F32 ? SPECV_PROBS_F32 : SPECV_LOGITS_F32, vocab, tile);
+}
+
+/* A node's row of one side, put together of its tiles, into *row of shared memory. what:
+   SPECV_TILE_* bits, those of may, a constant. Call: block. Sync: three barriers. Trips: a tile a
+   warp at a time, then the tiles. */
+SPECV_DEVFN void specv_i_block_open_row(const specv_i_walk *w, const specv_i_side *side, int node,
+                                        int depth, int may, int what, specv_distribution *row) {
+    const int warp = specv_i_thread() / 32;
+    const void *scores = specv_i_scores_of(side, node);
+    specv_noise noise;
+    uint64_t through;
+    if (side->dtype == SPECV_PROBS_F32) what |= SPECV_TILE_PROBS;
+    noise.seed = w->seed, noise.tag = SPECV_TAG_COUPLED, noise.row = 0;
+    noise.position = w->position + (uint32_t)(w->d->step_row + depth);
+    __syncthreads(); /* tiles and *row may be looked at until here */
+#pragma unroll 1
+    for (int t = warp; t < w->num_tiles; t += SPECV_GROVE_THREADS / 32) {
+        float score[32];
+        specv_i_load_any_tile(score, scores, side->dtype, w->d->vocab, t);
+        specv_tile tile; /* the sum first: noise takes the scores apart */
+        uint64_t sum = 0;
+        if (!(may & SPECV_TILE_SCORE) || what & SPECV_TILE_SUM || !(what & SPECV_TILE_SCORE)) {
+            tile = specv_warp_tile_stats(score, specv_i_unit(side->dtype), t,
+                                         what & ~SPECV_TILE_SCORE, &side->scale, &noise);
+            sum = tile.sum;
+        }
+        if (may & what & SPECV_TILE_SCORE) {
+            tile = specv_warp_tile_stats(score, specv_i_unit(side->dtype), t,
+                                         SPECV_TILE_SCORE | (what & SPECV_TILE_PROBS), &side->scale,
+                                         &noise);
+            tile.sum = sum;
+        }
+        if (specv_i_lane() == 0) w->tiles[t] = tile;
+    }
+    __syncthreads();
+    if (warp == 0) {
+        specv_distribution its = specv_i_warp_merge(w->tiles, w->num_tiles, may, what, side->zero,
+                                                    &side->scale, &through);
+        if (its.sum) specv_i_set_inverse(&its);
+        if (specv_i_lane() == 0) *row = its;
+    }
+    __syncthreads();
+}
+
+/* p and, if has_q, q of a node, in shared memory. Probabilities are taken as they are. Of a node
+   that the walk comes back to they were kept. Call: block. */
+SPECV_DEVFN void specv_i_block_open_node(const specv_i_walk *w, int node, int has_q, int again) {
+    const int thread = specv_i_thread(), keeps = has_q && specv_i_tree_traverses(w->d->rule);
+    const specv_distribution plain = specv_i_plain_distribution();
+    specv_i_grove *g = w->g;
+    if (again) {
+        __syncthreads();
+        if (thread == 0) g->p = w->rows[2 * node], g->q = w->rows[2 * node + 1];
+        __syncthreads();
+        return;
+    }
+#pragma unroll 1
+    for (int i = 0; i <= has_q; ++i) {
+        const specv_i_side *side = i ? &w->draft : &w->target;
+        specv_distribution *row = i ? &g->q : &g->p;
+        if (side->dtype != SPECV_PROBS_F32) {
+            specv_i_block_open_row(w, side, node, 0, SPECV_TILE_SUM,
+                                   side->zero ? 0 : SPECV_TILE_SUM, row);
+        } else {
+            __syncthreads();
+            if (thread == 0) *row = plain;
+        }
+    }
+    __syncthreads();
+    if (thread == 0 && keeps) w->rows[2 * node] = g->p, w->rows[2 * node + 1] = g->q;
+}
+
+/* Children of a node up to `last` that were tried, in their order; without repeats of a token where
+   `once`. Call: block. Sync: two barriers. */
+SPECV_DEVFN void specv_i_block_list_tried(const specv_i_walk *w, int node, int depth, int last,
+                                          int once) {
+    specv_i_grove *g = w->g;
+    __syncthreads();
+    if (specv_i_thread() < 32) {
+        int count = 0;
+#pragma unroll 1
+        for (int x = last ? specv_i_warp_tried(w, node, depth, 0) : 0; x && x <= last;
+             x = specv_i_warp_tried(w, node, depth, x)) {
+            if (once && specv_i_warp_child(w, node, 0, g->token[x]) != x) continue;
+            if (specv_i_lane() == 0) g->tried[count] = (unsigned short)x;
+            ++count;
+        }
+        if (specv_i_lane() == 0) g->num_tried = count;
+    }
+    __syncthreads();
+}
+
+/* p and q of four ids of a node from `first` on; what is behind the vocabulary is 0. */
+SPECV_DEVFN void specv_i_tree_pair(const specv_i_walk *w, int node, int has_q, int first,
+                                   float p[4], float q[4], int *nan) {
+    const specv_i_sieve all = {0, 0};
+    const int left = (int)w->d->vocab - first, vocab = (int)w->d->vocab;
+    const char *of_p =
+        (const char *)specv_i_score_at(specv_i_scores_of(&w->target, node), w->target.dtype, first);
+    const char *of_q =
+        (const char *)specv_i_score_at(specv_i_scores_of(&w->draft, node), w->draft.dtype, first);
+    const int p_16_bit = specv_i_unit(w->target.dtype) == 8;
+    const int q_16_bit = specv_i_unit(w->draft.dtype) == 8;
+    const int aligned = ((uint64_t)of_p & (p_16_bit ? 7 : 15)) == 0 &&
+                        (!has_q || ((uint64_t)of_q & (q_16_bit ? 7 : 15)) == 0);
+    uint32_t p_word[4] = {0, 0, 0, 0}, q_word[4] = {0, 0, 0, 0};
+    if (aligned && left >= 4) {
+        specv_i_load_quad(p_word, of_p, p_16_bit);
+        if (has_q) specv_i_load_quad(q_word, of_q, q_16_bit);
+    } else {
+        specv_i_load_some(p_word, of_p, p_16_bit, left);
+        if (has_q) specv_i_load_some(q_word, of_q, q_16_bit, left);
+    }
+    specv_i_quad_p(p, &w->target, &w->g->p, &all, p_word, first, vocab, nan);
+    if (has_q) specv_i_quad_p(q, &w->draft, &w->g->q, &all, q_word, first, vocab, nan);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        if (i >= left) p[i] = 0;
+        if (i >= left || !has_q) q[i] = 0;
+    }
+}
+
+/* What the children that were tried leave of `count` ids from `first` on: p becomes c r - q of the
+   last one, q that of ids which are not among the children. */
+SPECV_DEVFN void specv_i_tree_law(const specv_i_walk *w, int count, int first, float *p, float *q) {
+    const specv_i_grove *g = w->g;
+    const int distinct = specv_i_tree_is_distinct(w->d->rule), n = g->num_tried;
+    uint32_t gone = 0;
+#pragma unroll 1
+    for (int k = 0; k < n; ++k) {
+        const int x = g->tried[k], at = g->token[x] - first;
+        const float scale = g->scale[x], q_scale = g->q_scale[x];
+#pragma unroll
+        for (int i = 0; i < count; ++i) {
+            const float its = gone >> i & 1 ? 0.f : specv_i_tree_q(q[i], q_scale);
+            p[i] = specv_fma(specv_i_max(p[i], 0.f), scale, specv_i_negate(its));
+        }
+        if (distinct && at >= 0 && at < count) gone |= 1u << at;
+    }
+#pragma unroll
+    for (int i = 0; i < count; ++i)
+        if (gone >> i & 1) q[i] = 0;
+}
+
+/* Sums of the tiles of what is drawn from: of (c r - q)+ behind the children that were tried, or of
+   p where there are none. Call: block. Sync: two barriers. */
+SPECV_DEVFN void specv_i_block_tree_sums(const specv_i_walk *w, int node, int has_q,
+                                         specv_i_tree_sums *out) {
+    const int lane = specv_i_lane(), thread = specv_i_thread();
+    specv_i_grove *g = w->g;
+    int nan = 0;
+    __syncthreads();
+    if (thread < 3) g->sums[thread] = 0;
+    __syncthreads();
+    uint64_t all_loss = 0, all_gain = 0, all_untried = 0;
+#pragma unroll 1
+    for (int t = thread / 32; t < w->num_tiles; t += SPECV_GROVE_THREADS / 32) {
+        uint64_t of_tile = 0;
+#pragma unroll 1
+        for (int part = 0; part < SPECV_TILE_IDS; part += 128) {
+            const int first = t * SPECV_TILE_IDS + part + 4 * lane;
+            float p[4], q[4];
+            if (first >= w->d->vocab) break;
+            specv_i_tree_pair(w, node, has_q, first, p, q, &nan);
+            if (has_q) specv_i_tree_law(w, 4, first, p, q);
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                if (first + i >= w->d->vocab) continue; /* 0 - q of an even law is below 0 */
+                const uint64_t units =
+                    specv_fixed50(specv_bits_float(specv_float_bits(p[i]) & 0x7fffffffu));
+                if ((int32_t)specv_float_bits(p[i]) >= 0)
+                    of_tile += units;
+                else
+                    all_loss += units;
+                all_untried += specv_fixed50(q[i]);
+            }
+        }
+        of_tile = specv_i_warp_add(of_tile);
+        if (lane == 0) w->sums[t] = of_tile;
+        all_gain += of_tile;
+    }
+    all_loss = specv_i_warp_add(all_loss), all_untried = specv_i_warp_add(all_untried);
+    if (lane == 0) {
+        atomicAdd(&g->sums[0], (unsigned long long)all_gain);
+        atomicAdd(&g->sums[1], (unsigned long long)all_loss);
+        atomicAdd(&g->sums[2], (unsigned long long)all_untried);
+    }
+    if (nan) atomicOr(&g->nan, 1);
+    __syncthreads();
+    out->gain = g->sums[0], out->loss = g->sums[1], out->untried = g->sums[2];
+}
+
+/* Weights of four ids in the units of their tile; n: of the tile, where logits are drawn from. */
+SPECV_DEVFN void specv_i_tree_units(const specv_i_walk *w, int node, int has_law, int without,
+                                    int32_t n, int first, uint64_t units[4]) {
+    const specv_i_grove *g = w->g;
+    const int vocab = (int)w->d->vocab;
+    int nan = 0;
+    if (has_law || w->target.dtype == SPECV_PROBS_F32) {
+        float p[4], q[4];
+        specv_i_tree_pair(w, node, has_law, first, p, q, &nan);
+        if (has_law) specv_i_tree_law(w, 4, first, p, q);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) units[i] = specv_i_less(0.f, p[i]) ? specv_fixed50(p[i]) : 0;
+    } else {
+        float score[4];
+        specv_weight weight[4];
+        specv_i_load_four(score, specv_i_scores_of(&w->target, node), w->target.dtype, first,
+                          vocab);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) score[i] = specv_i_max(score[i], w->target.scale.floor);
+        specv_i_softmax_weights(weight, score, 4, &w->target.scale);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) units[i] = specv_weight_units(&weight[i], n);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+        if (first + i >= vocab) units[i] = 0;
+    if (!without) return;
+#pragma unroll 1
+    for (int k = 0; k < g->num_tried; ++k) {
+        const int at = g->token[g->tried[k]] - first;
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            if (i == at) units[i] = 0;
+    }
+}
+
+/* Of a tile: n that its sum is relative to, and how much finer than the row's units its own are. */
+SPECV_DEVFN uint32_t specv_i_tree_finer(const specv_i_walk *w, int of_units, int t, int32_t *n) {
+    *n = 0;
+    if (of_units) return SPECV_I_FINER_PROBS;
+    const float largest = specv_i_max(w->tiles[t].max, w->target.scale.floor);
+    *n = specv_softmax_weight(largest, &w->target.scale).n;
+    return (uint32_t)(w->g->p.n - *n);
+}
+
+/* The id at which the running sum of w->sums exceeds uniform * W / 2^64; -1: W is 0. has_law: of
+   (c r - q)+; without: of p but for children that were tried. Call: block. Sync: a barrier before,
+   one behind. */
+SPECV_DEVFN int specv_i_block_tree_draw(const specv_i_walk *w, int node, int has_law, int without,
+                                        uint64_t uniform) {
+    const int lane = specv_i_lane(), of_units = has_law || w->target.dtype == SPECV_PROBS_F32;
+    specv_i_grove *g = w->g;
+    __syncthreads();
+    if (specv_i_thread() < 32) {
+        uint64_t total = 0, left, through = 0, part = 0, low;
+        int tile = -1, drawn = -1;
+        uint32_t finer = 0;
+        int32_t n = 0;
+#pragma unroll 1
+        for (int t = lane; t < w->num_tiles; t += 32) {
+            finer = specv_i_tree_finer(w, of_units, t, &n);
+            if (w->sums[t]) total += specv_i_shift_right(w->sums[t], finer);
+        }
+        total = specv_i_warp_add(total);
+        left = specv_i_mul_high(uniform, total), low = uniform * total;
+#pragma unroll 1
+        for (int base = 0; base < w->num_tiles && total; base += 32) {
+            const int t = base + lane;
+            part = 0;
+            if (t < w->num_tiles) {
+                finer = specv_i_tree_finer(w, of_units, t, &n);
+                if (w->sums[t]) part = specv_i_shift_right(w->sums[t], finer);
+            }
+            through = specv_i_warp_inclusive_add(part);
+            const int at = specv_warp_first_reject(left < through);
+            if (at < 32) {
+                tile = base + at;
+                left -= __shfl_sync(SPECV_FULL_WARP, through - part, at);
+                break;
+            }
+            left -= __shfl_sync(SPECV_FULL_WARP, through, 31);
+        }
+        if (tile >= 0) {
+            finer = specv_i_tree_finer(w, of_units, tile, &n);
+            left = left << finer | specv_i_shift_right(low, 64 - finer);
+        }
+#pragma unroll 1
+        for (int part_of = 0; part_of < SPECV_TILE_IDS && tile >= 0; part_of += 128) {
+            const int first = tile * SPECV_TILE_IDS + part_of + 4 * lane;
+            uint64_t units[4] = {0, 0, 0, 0}, mine;
+            if (first < w->d->vocab) specv_i_tree_units(w, node, has_law, without, n, first, units);
+            mine = units[0] + units[1] + units[2] + units[3];
+            through = specv_i_warp_inclusive_add(mine);
+            const int at = specv_warp_first_reject(left < through);
+            if (at < 32) {
+                int i = 0;
+                left -= through - mine;
+#pragma unroll
+                for (int next = 0; next < 3; ++next)
+                    if (i == next && left >= units[next]) left -= units[next], ++i;
+                drawn = __shfl_sync(SPECV_FULL_WARP, first + i, at);
+                break;
+            }
+            left -= __shfl_sync(SPECV_FULL_WARP, through, 31);
+        }
+        if (lane == 0) g->drawn = drawn;
+    }
+    __syncthreads();
+    return g->drawn;
+}
+
+/* Sums of p's own tiles; `without` those children that were tried. Call: block. Sync: three
+   barriers. */
+SPECV_DEVFN void specv_i_block_plain_sums(const specv_i_walk *w, int node, int without,
+                                          specv_i_tree_sums *sums) {
+    const int thread = specv_i_thread(), probs = w->target.dtype == SPECV_PROBS_F32;
+    const specv_i_grove *g = w->g;
+    if (probs) {
+        specv_i_block_tree_sums(w, node, 0, sums);
+    } else {
+        __syncthreads();
+#pragma unroll 1
+        for (int t = thread; t < w->num_tiles; t += SPECV_GROVE_THREADS)
+            w->sums[t] = w->tiles[t].sum;
+    }
+    __syncthreads();
+    if (!without) return;
+#pragma unroll 1
+    for (int k = thread; k < g->num_tried; k += SPECV_GROVE_THREADS) {
+        const int32_t token = g->token[g->tried[k]], t = token / SPECV_TILE_IDS;
+        const float score =
+            specv_i_load_score(specv_i_scores_of(&w->target, node), w->target.dtype, token);
+        uint64_t units;
+        int32_t n;
+        if (probs) {
+            units = specv_i_less(0.f, score) ? specv_fixed50(score) : 0;
+        } else {
+            specv_i_tree_finer(w, 0, t, &n);
+            const specv_weight weight =
+                specv_softmax_weight(specv_i_max(score, w->target.scale.floor), &w->target.scale);
+            units = w->tiles[t].sum ? specv_weight_units(&weight, n) : 0;
+        }
+        atomicAdd(&w->sums[t], (unsigned long long)(0 - units));
+    }
+    __syncthreads();
+}
+
+/* ln p of a token that a node emits. */
+SPECV_DEVFN float specv_i_tree_logprob(const specv_i_walk *w, int node, int64_t token) {
+    const specv_distribution *p = &w->g->p;
+    if (token < 0 || p->kind != SPECV_SOFTMAX) return 0;
+    const float score =
+        specv_i_load_score(specv_i_scores_of(&w->target, node), w->target.dtype, token);
+    if (w->target.dtype != SPECV_PROBS_F32)
+        return specv_log_probability(p, &w->target.scale, score);
+    int32_t exponent;
+    const float fraction = specv_i_log2(score, &exponent);
+    return specv_i_ln(exponent, fraction, 0);
+}
+
+/* How a path ended that emits a token: of r behind children that were tried (has_law; sums of its
+   tiles are there), or of p, `without` these; is that p in shared memory? */
+typedef struct specv_i_tree_leaf {
+    int node, emits, has_law, without, opened;
+    uint32_t bad_sum;
+} specv_i_tree_leaf;
+
+/* The token of the path's last node. Where r is nothing: of p. Call: block. */
+SPECV_DEVFN int specv_i_block_emit_node(const specv_i_walk *w, specv_i_tree_leaf leaf,
+                                        uint32_t *status) {
+    const specv_random r = specv_i_tree_random(w, leaf.node, SPECV_TAG_SAMPLE);
+    const uint64_t uniform = (uint64_t)r.x[1] << 32 | r.x[0], one = (uint64_t)1 << 50;
+    const specv_distribution *p = &w->g->p;
+    int token = -1, again = 0;
+#pragma unroll 1
+    for (;; again = 1) {
+        specv_i_tree_sums sums = {0, 0, 0};
+        if (!leaf.opened) specv_i_block_open_node(w, leaf.node, 0, 0);
+        __syncthreads();
+        *status |= p->status;
+        if (p->kind != SPECV_SOFTMAX) {
+            token = p->kind == SPECV_ONE_HOT ? p->id : -1;
+            break;
+        }
+        *status |= leaf.bad_sum;
+        if (!leaf.has_law) {
+            specv_i_block_plain_sums(w, leaf.node, leaf.without, &sums);
+            if (!again && w->target.dtype == SPECV_PROBS_F32 && specv_i_bad_sum(sums.gain, one))
+                *status |= SPECV_ROW_BAD_SUM;
+        }
+        token = specv_i_block_tree_draw(w, leaf.node, leaf.has_law, leaf.without, uniform);
+        if (token >= 0 || again) break;
+        if (leaf.has_law || leaf.without) *status |= SPECV_ROW_ZERO_RESIDUAL;
+        leaf.opened = !leaf.has_law, leaf.has_law = leaf.without = 0, leaf.bad_sum = 0;
+    }
+    if (token < 0) *status |= SPECV_ROW_EMPTY;
+    return token;
+}
+
+/* One step down. */
+SPECV_DEVFN void specv_i_put_path(const specv_i_walk *w, int depth, int node) {
+    if (specv_i_thread() == 0) w->g->path[depth] = (unsigned short)node;
+}
+
+/* GREEDY, COUPLED, and every rule at temperature 0. A row a step. noisy: a constant, 0 where no
+   temperature but 0 comes here. */
+SPECV_DEVFN void specv_i_block_walk_equal(const specv_i_walk *w, int noisy, specv_i_tree_end *end,
+                                          int *last, float *logprob) {
+    int what = 0, node = 0, depth = 0;
+    if (noisy && !w->target.zero) what = SPECV_TILE_SCORE | (w->d->logprob ? SPECV_TILE_SUM : 0);
+#pragma unroll 1
+    for (;;) {
+        int child = 0;
+        specv_i_block_open_row(w, &w->target, node, depth,
+                               noisy ? SPECV_TILE_SUM | SPECV_TILE_SCORE : 0, what, &w->g->p);
+        const int32_t choice = w->g->p.kind == SPECV_NO_TOKEN ? -1 : w->g->p.id;
+        end->status |= w->g->p.status;
+        child = specv_i_warp_child_with(w, node, depth, choice);
+        if (!child) {
+            end->next_token = choice;
+            if (w->d->logprob) *logprob = specv_i_tree_logprob(w, node, choice);
+            break;
+        }
+        node = child, depth += 1;
+        specv_i_put_path(w, depth, node);
+        if (specv_i_is_eos_node(w, node)) break;
+    }
+    end->accepted = depth, *last = node;
+}
+
+/* ONE_COIN: what an id weighs, in units of the row's sum. */
+SPECV_DEVFN uint64_t specv_i_coin_units(const specv_i_walk *w, int node, int32_t token, int *nan) {
+    const float score =
+        specv_i_load_score(specv_i_scores_of(&w->target, node), w->target.dtype, token);
+    if (w->target.dtype == SPECV_PROBS_F32) {
+        *nan |= specv_i_is_nan(score);
+        return specv_i_less(0.f, score) ? specv_fixed50(score) >> SPECV_I_FINER_PROBS : 0;
+    }
+    const specv_weight weight =
+        specv_softmax_weight(specv_i_max(score, w->target.scale.floor), &w->target.scale);
+    return specv_weight_units(&weight, w->g->p.n);
+}
+
+/* ONE_COIN. A row of logits a step; of probabilities only the children's, and the last row. */
+SPECV_DEVFN specv_i_tree_leaf specv_i_block_walk_coin(const specv_i_walk *w,
+                                                      specv_i_tree_end *end) {
+    const int probs = w->target.dtype == SPECV_PROBS_F32;
+    specv_i_tree_leaf leaf = {0, 1, 0, 0, 1, 0};
+    int node = 0, depth = 0;
+#pragma unroll 1
+    for (;;) {
+        const specv_random r = specv_i_tree_random(w, node, SPECV_TAG_ACCEPT);
+        int accepted = 0, nan = 0;
+        specv_i_block_open_node(w, node, 0, 0);
+        const uint64_t all = probs ? (uint64_t)1 << 40 : w->g->p.sum;
+        const uint64_t coin = specv_i_mul_high((uint64_t)r.x[1] << 32 | r.x[0], all);
+        uint64_t so_far = 0;
+        int first = specv_i_warp_tried(w, node, depth, 0), x = first, up_to = 0;
+        if (w->g->p.kind != SPECV_SOFTMAX) {
+            if (w->g->p.kind == SPECV_ONE_HOT)
+                accepted = specv_i_warp_child_with(w, node, depth, w->g->p.id);
+            x = 0;
+        }
+#pragma unroll 1
+        for (; x && !accepted; x = specv_i_warp_tried(w, node, depth, x)) {
+            const int32_t token = w->g->token[x];
+            up_to = x;
+            if (specv_i_warp_child(w, node, 0, token) != x) continue;
+            so_far += specv_i_coin_units(w, node, token, &nan);
+            if (specv_i_coin_falls(coin, so_far)) accepted = x;
+        }
+        if (nan) end->status |= SPECV_ROW_NAN;
+        end->status |= w->g->p.status;
+        if (!accepted) {
+            if (first) specv_i_block_list_tried(w, node, depth, up_to, 1);
+            leaf.without = first != 0;
+            break;
+        }
+        node = accepted, depth += 1;
+        specv_i_put_path(w, depth, node);
+        leaf.emits = !specv_i_is_eos_node(w, node);
+        if (!leaf.emits) break;
+    }
+    end->accepted = depth, leaf.node = node;
+    return leaf;
+}
+
+/* r and q of child x of a node when it is tried. */
+SPECV_DEVFN void specv_i_tree_look(const specv_i_walk *w, int node, int x, float c, float q_scale,
+                                   float *its_p, float *its_q, uint32_t *status) {
+    const int32_t token = w->g->token[x];
+    const float p_score =
+        specv_i_load_score(specv_i_scores_of(&w->target, node), w->target.dtype, token);
+    const float q_score =
+        specv_i_load_score(specv_i_scores_of(&w->draft, node), w->draft.dtype, token);
+    float p = specv_i_p(&w->target, &w->g->p, p_score, token, status);
+    float q = specv_i_p(&w->draft, &w->g->q, q_score, token, status);
+    specv_i_tree_law(w, 1, token, &p, &q);
+    *its_p = specv_i_mul(specv_i_max(p, 0.f), c);
+    *its_q = specv_i_tree_q(q, q_scale);
+    *status |= w->g->p.status | w->g->q.status;
+}
+
+/* RECURSIVE and TRAVERSAL, see the reference. A row of p and one of q for each node that has
+   children, once; both again for each rejected child. */
+SPECV_DEVFN specv_i_tree_leaf specv_i_block_walk_pairs(const specv_i_walk *w,
+                                                       specv_i_tree_end *end) {
+    const specv_verify_tree_desc *d = w->d;
+    const int traverses = specv_i_tree_traverses(d->rule);
+    const int distinct = specv_i_tree_is_distinct(d->rule);
+    specv_i_grove *g = w->g;
+    specv_i_tree_sums sums = {0, 0, 0};
+    specv_i_tree_leaf leaf = {0, 1, 0, 0, 0, 0};
+    int node = 0, depth = 0, after = 0, opened = -1; /* opened: whose p and q are in *g */
+    float c = 1, q_scale = 1, rest = 1;
+    if (specv_i_thread() == 0) g->prefix[0] = 1;
+#pragma unroll 1
+    for (;;) {
+        const int x = specv_i_warp_tried(w, node, depth, after);
+        int rejected = 0;
+        if (!x && traverses && node) {
+            const specv_random r = specv_i_tree_random(w, node - 1, SPECV_TAG_ACCEPT);
+            const float u = specv_uniform(&r);
+            const int passes =
+                after ? sums.loss == 0 || specv_accept(u, (float)sums.loss, (float)sums.gain)
+                      : specv_accept(u, 1.f, g->prefix[node]);
+            if (!passes) rejected = node, node = g->parent[node], depth -= 1;
+        }
+        if (!x && !rejected) break;
+        if (opened != node) {
+            specv_i_block_open_node(w, node, 1, rejected);
+            if (!rejected) specv_i_block_list_tried(w, node, depth, 0, 0);
+            opened = node;
+        }
+        if (x) {
+            float its_p, its_q;
+            __syncthreads();
+            specv_i_tree_look(w, node, x, c, q_scale, &its_p, &its_q, &end->status);
+            const float prefix = specv_i_tree_prefix(its_p, its_q);
+            int accepted = traverses && specv_i_less(0.f, prefix);
+            if (!traverses) {
+                const specv_random r = specv_i_tree_random(w, x - 1, SPECV_TAG_ACCEPT);
+                accepted = specv_accept(specv_uniform(&r), its_q, its_p);
+            }
+            __syncthreads();
+            if (specv_i_thread() == 0) {
+                g->scale[x] = c, g->q_scale[x] = q_scale, g->rest[x] = rest;
+                g->prefix[x] = prefix;
+            }
+            __syncthreads();
+            if (accepted) {
+                node = x, depth += 1, after = 0, q_scale = 1;
+                c = rest = traverses ? prefix : 1.f;
+                specv_i_put_path(w, depth, node);
+                continue;
+            }
+            rejected = x;
+        }
+        after = rejected;
+        specv_i_block_list_tried(w, node, depth, rejected, 0);
+        specv_i_block_tree_sums(w, node, 1, &sums);
+        end->status |= g->p.status | g->q.status;
+        leaf.bad_sum = specv_i_less(0.f, g->scale[rejected])
+                           ? specv_i_tree_bad_sum(&sums, g->rest[rejected])
+                           : 0;
+        c = specv_i_tree_scale(&sums, traverses), rest = specv_i_tree_rest(&sums, traverses);
+        q_scale = specv_i_tree_q_scale(&sums, distinct, d->vocab - g->num_tried);
+    }
+    end->accepted = depth, leaf.node = node;
+    leaf.emits = !specv_i_is_eos_node(w, node);
+    leaf.has_law = leaf.opened = after != 0;
+    return leaf;
+}
+
+/* What a tree's request says of it; its temperatures' faults. Call: any thread. */
+SPECV_DEVFN specv_i_walk specv_i_open_walk(const specv_verify_tree_desc *d, int b,
+                                           const specv_i_tree *tree, specv_i_grove *g,
+                                           uint32_t *status) {
+    const specv_i_tree_scratch s = specv_i_tree_scratch_for(d->trees.max_nodes, d->vocab);
+    char *scratch = (char *)d->scratch + b * s.bytes;
+    const int32_t slot = specv_i_good_slot(d->trees.slot, d->trees.slot_dtype, b);
+    const int greedy = d->rule == SPECV_TREE_GREEDY;
+    float temperature = 1;
+    specv_i_walk w;
+    w.d = d, w.g = g, w.num_nodes = tree->num_nodes, w.num_tiles = s.num_tiles;
+    w.tiles = (specv_tile *)(scratch + s.tiles);
+    w.sums = (unsigned long long *)(scratch + s.sums);
+    w.rows = (specv_distribution *)(scratch + s.rows);
+    w.seed = 0, w.position = w.reserved = 0;
+    if (d->temperature && !greedy) temperature = d->temperature[slot];
+    if (!specv_temperature_ok(temperature)) *status |= SPECV_ROW_BAD_TEMPERATURE;
+    specv_i_open_side(&w.target, &d->target, b * d->target.seq_stride_elems);
+    specv_i_set_temperature(&w.target, temperature, greedy);
+    w.target.mask = 0, w.target.least = 0, w.target.mask_stride = 0;
+    w.draft = w.target;
+    if (d->seed) w.seed = d->seed[slot], w.position = (uint32_t)d->position[slot];
+    if (!d->draft.data || w.target.zero) return w;
+    if (d->draft_temperature) temperature = d->draft_temperature[slot];
+    if (!specv_temperature_ok(temperature)) *status |= SPECV_ROW_BAD_TEMPERATURE;
+    specv_i_open_side(&w.draft, &d->draft, b * d->draft.seq_stride_elems);
+    specv_i_set_temperature(&w.draft, temperature, 0);
+    return w;
+}
+
+/* A7 of one tree from scores. equal: a constant, GREEDY and COUPLED or all others. Call: block of
+   SPECV_GROVE_THREADS. */
+SPECV_DEVFN void specv_i_block_verify_tree(const specv_verify_tree_desc *d, int b, int equal,
+                                           specv_i_grove *g) {
+    const specv_i_tree tree = specv_i_open_tree(&d->trees, b, 1);
+    const specv_i_walk *w = &g->walk;
+    specv_i_tree_end end = {-1, 0, 0, 0, tree.num_nodes > 0, tree.status};
+    float logprob = 0;
+    int last = 0;
+    if (specv_i_thread() == 0) g->path[0] = 0;
+    if (end.readable) {
+        const specv_i_walk opened = specv_i_open_walk(d, b, &tree, g, &end.status);
+        if (specv_i_thread() == 0) g->walk = opened;
+        __syncthreads();
+        if (!specv_i_block_load_tree(w, &tree)) {
+            __syncthreads();
+            if (specv_i_thread() == 0) g->walk.num_nodes = 1;
+            end.status |= SPECV_ROW_BAD_TREE;
+            __syncthreads();
+        }
+        if (equal || w->target.zero) {
+            specv_i_block_walk_equal(w, equal, &end, &last, &logprob);
+        } else {
+            const specv_i_tree_leaf leaf = d->rule == SPECV_TREE_ONE_COIN
+                                               ? specv_i_block_walk_coin(w, &end)
+                                               : specv_i_block_walk_pairs(w, &end);
+            last = leaf.node;
+            if (leaf.emits) end.next_token = specv_i_block_emit_node(w, leaf, &end.status);
+            if (d->logprob) logprob = specv_i_tree_logprob(w, last, end.next_token);
+        }
+        end.finished = specv_i_is_eos_node(w, last);
+        if (!end.finished) { /* what was behind it */
+#pragma unroll 1
+            for (int x = specv_i_warp_child(w, last, 0, -2); x;
+                 x = specv_i_warp_child(w, last, x, -2)) {
+                end.mismatch = 1;
+                if (g->token[x] == -2) end.status |= SPECV_ROW_BAD_DRAFT;
+            }
+            end.finished = specv_i_is_tree_eos(d, end.next_token);
+        }
+        __syncthreads();
+        if (g->nan) end.status |= SPECV_ROW_NAN;
+    }
+    __syncthreads();
+    if (specv_i_thread() == 0 && d->logprob) d->logprob[b] = logprob;
+    specv_i_put_tree(d, &tree, b, &end, g->path, specv_i_thread(), SPECV_GROVE_THREADS);
+}
+
 #if !defined(SPECVERIFY_STATIC)
 SPECV_KERNEL __launch_bounds__(SPECV_TREE_THREADS)
     specv_tree_ids_kernel(const __grid_constant__ specv_verify_tree_desc d);
+SPECV_KERNEL __launch_bounds__(SPECV_GROVE_THREADS, 1)
+    specv_tree_equal_kernel(const __grid_constant__ specv_verify_tree_desc d);
+SPECV_KERNEL __launch_bounds__(SPECV_GROVE_THREADS, 1)
+    specv_tree_kernel(const __grid_constant__ specv_verify_tree_desc d);
 #endif
 
 #endif /* __CUDACC__ */
@@ -13963,6 +14895,27 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_TREE_THREADS)
     specv_i_put_tree(&d, &tree, b, &end, paths[warp], lane, 32);
 }
 
+/* A7, scores. Grid: a block of SPECV_GROVE_THREADS per tree. Bytes: parents and tokens of all nodes
+   once; for each node that the walk comes to its row of the target's scores, once more (from L2) a
+   tile of the last one's; with draft scores that row, too, and both again for each child that is
+   rejected. Round trips: num_active with num_nodes and the slot, then parents with temperature and
+   seed; for each node ceil(tiles / 16) of rows, which are in flight 16 tiles at a time, the tiles'
+   statistics 1, the token's tile 2. So the chain is as long as the path, and rows of other nodes
+   are not read: a pass over all of them would read 60 rows of a tree of 60 nodes for about 9. */
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_GROVE_THREADS, 1)
+    specv_tree_equal_kernel(const __grid_constant__ specv_verify_tree_desc d) {
+    __shared__ specv_i_grove grove;
+    specv_i_begin(d.chained);
+    specv_i_block_verify_tree(&d, (int)blockIdx.x, 1, &grove);
+}
+
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_GROVE_THREADS, 1)
+    specv_tree_kernel(const __grid_constant__ specv_verify_tree_desc d) {
+    __shared__ specv_i_grove grove;
+    specv_i_begin(d.chained);
+    specv_i_block_verify_tree(&d, (int)blockIdx.x, 0, &grove);
+}
+
 /* B4. Grid: any number of blocks of SPECV_COMMIT_THREADS; one if there are no planes.
    Bytes: per block 8 a row and 4 a node of its path, its pages' ids; per KV row that moves its
    bytes read and written. Round trips: (num_active;) lengths, the path's first 8 nodes and plane
@@ -14050,6 +15003,10 @@ SPECV_LAUNCHER_BODY int specv_verify_tree(const specv_verify_tree_desc *desc,
     if (status != SPECV_OK || desc->trees.batch == 0) return status;
     d = *desc;
     specv_verify_tree_resolve(&d);
+    if (!d.target_tokens)
+        return specv_i_launch(d.rule < SPECV_TREE_ONE_COIN ? (const void *)specv_tree_equal_kernel
+                                                           : (const void *)specv_tree_kernel,
+                              d.trees.batch, SPECV_GROVE_THREADS, &d, d.chained, stream);
     return specv_i_launch((const void *)specv_tree_ids_kernel,
                           (d.trees.batch + trees_per_block - 1) / trees_per_block,
                           SPECV_TREE_THREADS, &d, d.chained, stream);

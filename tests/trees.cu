@@ -3,6 +3,8 @@
 
 #include "t.h"
 
+#include <math.h>
+
 /* -------------------------------------------------------------------------------------- trees */
 
 /* What is unusual about a batch, as bits. */
@@ -243,7 +245,9 @@ static void test_ids(void) {
             forest f = plain_forest(nodes[i] > 300 ? 5 : 13, nodes[i], turn);
             f.odd = turn < 2 ? turn * TREE_ALL : (int)t_below(TREE_ALL + 1);
             f.num_eos = f.odd & TREE_EOS ? (int)t_between(1, 2) : 0;
-            f.max_depth = t_chance(30) && nodes[i] > 1 ? (int)t_between(1, nodes[i] - 1) : 0;
+            f.max_depth = nodes[i] > 1 && t_chance(50)
+                              ? (int)t_between(1, nodes[i] > 4 ? 3 : nodes[i] - 1)
+                              : 0;
             f.keep = t_chance(30);
             t_case("%d nodes, odd %d, depth %d", nodes[i], f.odd, f.max_depth);
             run_forest(&f);
@@ -330,6 +334,284 @@ static void test_chain_ids(void) {
     }
 }
 
+/* ------------------------------------------------------------------------------------- scores */
+
+/* What is unusual about scores, as bits. */
+enum {
+    ODD_NAN = 1,
+    ODD_MASK = 2,
+    ODD_TOP = 4,
+    ODD_EMPTY = 8,
+    ODD_SAME = 16,
+    ODD_TEMPERATURE = 32,
+    ODD_ALL = 63
+};
+
+/* Trees with what models say of them. */
+typedef struct grove {
+    forest f;
+    int rule, dtypes[2], strange, num_slots, step_row, stream, own_temperature;
+    int64_t pos_stride[2];
+    t_buf scores[2], temperature[2], seed, position, slot, logprob, scratch;
+    int64_t scratch_bytes;
+} grove;
+
+static size_t score_bytes(int dtype) {
+    return dtype == SPECV_LOGITS_F16 || dtype == SPECV_LOGITS_BF16 ? 2 : 4;
+}
+
+/* One position: logits of about -8 to 8, or probabilities, as they are in memory. */
+static void draw_row(char *at, int dtype, int vocab, int strange) {
+    float *p = (float *)malloc(sizeof(float) * (size_t)vocab);
+    const int masked = strange & ODD_MASK && t_chance(30),
+              none = strange & ODD_EMPTY && t_chance(10);
+    const float sharp = t_chance(50) ? 1.f : 4.f;
+    double sum = 0;
+    if (!p) t_die(__FILE__, __LINE__, "draw_row", "no memory");
+    for (int i = 0; i < vocab; ++i) {
+        p[i] = (float)(t_below(4096) - 2048) / 1024.f * sharp;
+        if (dtype == SPECV_PROBS_F32) sum += p[i] = (float)exp((double)p[i]);
+        if (none || (masked && t_chance(70))) {
+            if (dtype == SPECV_PROBS_F32) sum -= p[i];
+            p[i] = dtype == SPECV_PROBS_F32 ? 0.f : -INFINITY;
+        }
+    }
+    if (dtype == SPECV_PROBS_F32)
+        for (int i = 0; i < vocab && sum > 1e-6; ++i) p[i] = (float)(p[i] / sum);
+    if (strange & ODD_NAN && t_chance(10)) p[t_below(vocab)] = NAN;
+    if (strange & ODD_TOP && t_chance(10)) p[t_below(vocab)] = t_chance(50) ? INFINITY : 60000.f;
+    for (int i = 0; i < vocab; ++i) {
+        uint32_t bits;
+        uint16_t code;
+        memcpy(&bits, &p[i], 4);
+        if (score_bytes(dtype) == 4) {
+            memcpy(at + 4 * i, &bits, 4);
+            continue;
+        }
+        code = (uint16_t)(bits >> 16);   /* bf16 */
+        if (dtype == SPECV_LOGITS_F16) { /* rounded down: what it is of does not matter here */
+            const int exponent = (int)(bits >> 23 & 255) - 112;
+            code = (uint16_t)(bits >> 16 & 0x8000u);
+            if (exponent >= 31)
+                code =
+                    (uint16_t)(code | 0x7c00u | ((bits & 0x7fffffu) && exponent == 143 ? 1u : 0u));
+            else if (exponent > 0)
+                code = (uint16_t)(code | (uint32_t)exponent << 10 | (bits >> 13 & 0x3ffu));
+        }
+        memcpy(at + 2 * i, &code, 2);
+    }
+    free(p);
+}
+
+static void put_float(const t_buf *b, int64_t i, float value) {
+    memcpy(b->host + 4 * i, &value, 4);
+}
+
+static void grove_make(grove *g) {
+    forest *f = &g->f;
+    const int needs_draft = specv_i_tree_needs_draft(g->rule), batch = f->batch;
+    const int slots = g->num_slots ? g->num_slots : batch;
+    forest_make(f);
+    for (int side = 0; side < 1 + needs_draft; ++side) {
+        const int64_t bytes = (int64_t)score_bytes(g->dtypes[side]);
+        g->pos_stride[side] = f->vocab + (t_chance(50) ? 0 : t_below(9));
+        g->scores[side] = t_in(bytes * batch * f->max_nodes * g->pos_stride[side],
+                               t_chance(50) ? 0 : bytes * t_below(16 / bytes));
+        for (int64_t row = 0; row < (int64_t)batch * f->max_nodes; ++row) {
+            char *at = g->scores[side].host + bytes * row * g->pos_stride[side];
+            if (side && g->strange & ODD_SAME && g->dtypes[0] == g->dtypes[1] && t_chance(50))
+                memcpy(at, g->scores[0].host + bytes * row * g->pos_stride[0],
+                       (size_t)(bytes * f->vocab));
+            else
+                draw_row(at, g->dtypes[side], f->vocab, g->strange);
+        }
+    }
+    for (int b = 0; b < batch; ++b) /* drafts over all of the vocabulary */
+        for (int i = 1; i < f->max_nodes && f->vocab > 8; ++i)
+            if (token_at(&f->token, f->dtype, b * f->token_stride + i) >= 0 && t_chance(80))
+                put_token(&f->token, f->dtype, b * f->token_stride + i, t_below(f->vocab));
+    for (int b = 0; b < batch && specv_i_tree_is_distinct(g->rule); ++b) /* most trees are valid */
+        for (int i = 1; i < f->max_nodes && b % 4; ++i)
+            for (int k = 1, tries = 0; k < i && tries < 30; ++k) {
+                const int64_t mine = b * f->token_stride + i, its = b * f->token_stride + k;
+                if (word_at(&f->parent, b * f->parent_stride + i) !=
+                        word_at(&f->parent, b * f->parent_stride + k) ||
+                    token_at(&f->token, f->dtype, mine) != token_at(&f->token, f->dtype, its))
+                    continue;
+                put_token(&f->token, f->dtype, mine, ++tries < 30 ? t_below(f->vocab) : -1);
+                k = 0;
+            }
+    for (int i = 0; i < 2; ++i) {
+        const float odd[] = {0.f, -1.f, NAN, 1e-5f, 9000.f};
+        g->temperature[i] = t_in(4 * (int64_t)slots, 0);
+        for (int k = 0; k < slots; ++k)
+            put_float(&g->temperature[i], k,
+                      g->strange & ODD_TEMPERATURE && t_chance(20) ? T_PICK(odd)
+                                                                   : 0.5f + (float)t_uniform());
+    }
+    g->seed = t_in(8 * (int64_t)slots, 0), g->position = t_in(4 * (int64_t)slots, 0);
+    for (int k = 0; k < slots; ++k) {
+        const uint64_t seed = t_random();
+        memcpy(g->seed.host + 8 * k, &seed, 8);
+        put_word(&g->position, k, (int32_t)t_below(100000));
+    }
+    g->slot = t_in(g->num_slots ? 4 * (int64_t)batch : 0, 0);
+    for (int b = 0; b < batch && g->num_slots; ++b)
+        put_word(&g->slot, b,
+                 t_chance(10) ? (t_chance(50) ? -1 : g->num_slots)
+                              : (int32_t)t_below(g->num_slots));
+    g->logprob = t_out(4 * (int64_t)batch, 0);
+    g->scratch_bytes = specv_verify_tree_scratch_bytes(batch, f->max_nodes, f->vocab);
+    g->scratch = t_out(g->scratch_bytes, 0);
+    for (int i = 0; i < t_num_buffers; ++i)
+        if (t_buffers[i].host == g->scratch.host) t_buffers[i].is_private = 1;
+}
+
+static specv_verify_tree_desc grove_describe(const grove *g, int side) {
+    specv_verify_tree_desc d = forest_describe(&g->f, side);
+    d.rule = g->rule, d.target_tokens = NULL, d.target_stride_elems = 0;
+    d.target.data = t_at(&g->scores[0], side), d.target.dtype = g->dtypes[0];
+    d.target.pos_stride_elems = g->pos_stride[0];
+    if (specv_i_tree_needs_draft(g->rule)) {
+        d.draft.data = t_at(&g->scores[1], side), d.draft.dtype = g->dtypes[1];
+        d.draft.pos_stride_elems = g->pos_stride[1];
+    }
+    d.temperature = (const float *)t_at(&g->temperature[0], side);
+    if (g->own_temperature) d.draft_temperature = (const float *)t_at(&g->temperature[1], side);
+    d.seed = (const uint64_t *)t_at(&g->seed, side);
+    d.position = (const int32_t *)t_at(&g->position, side);
+    if (g->num_slots) d.trees.slot = t_at(&g->slot, side), d.trees.num_slots = g->num_slots;
+    d.logprob = (float *)t_at(&g->logprob, side);
+    d.scratch = t_at(&g->scratch, side), d.scratch_bytes = g->scratch_bytes;
+    d.step_row = g->step_row, d.stream = g->stream;
+    return d;
+}
+
+static grove plain_grove(int rule, int batch, int max_nodes, int vocab, int turn) {
+    grove g;
+    memset(&g, 0, sizeof g);
+    g.f = plain_forest(batch, max_nodes, turn);
+    g.f.vocab = vocab, g.rule = rule;
+    g.dtypes[0] = turn % 4, g.dtypes[1] = turn / 4 % 4;
+    return g;
+}
+
+/* What holds of any path, whatever the rule: it is one of the tree, its tokens are emitted. */
+static void check_path(const grove *g, int b) {
+    const forest *f = &g->f;
+    const int depth = word_at(&f->accepted, b);
+    const int64_t columns = (f->max_depth ? f->max_depth : f->max_nodes - 1) + 1;
+    for (int i = 0; i < columns && word_at(&f->path, b * columns) == 0; ++i) {
+        const int node = word_at(&f->path, b * columns + i);
+        CHECK_EQ(node >= 0, i <= depth, b);
+        if (i == 0 || node < 0) continue;
+        CHECK_EQ(word_at(&f->parent, b * f->parent_stride + node),
+                 word_at(&f->path, b * columns + i - 1), b);
+        CHECK_EQ(token_at(&f->out, f->dtype, b * f->out_stride + i - 1),
+                 token_at(&f->token, f->dtype, b * f->token_stride + node), b);
+    }
+}
+
+/* Every rule, type, accident: the device has to leave what the reference leaves. */
+static void test_scored(void) {
+    static const int vocabs[] = {3, 8, 1025, 3, 40, 8, 3000, 1, 3, 1024, 8, 5003, 4, 1000};
+    static const int nodes[] = {9, 1, 5, 33, 2, 64};
+    for (int rule = 0; rule <= SPECV_TREE_TRAVERSAL_DISTINCT; ++rule)
+        for (int turn = 0; turn < (t.quick ? 28 : 168); ++turn) {
+            const int vocab = vocabs[turn % T_COUNT(vocabs)];
+            grove g = plain_grove(rule, vocab <= 8 ? 24 : 4, nodes[(turn / 3) % T_COUNT(nodes)],
+                                  vocab, turn);
+            t_case("rule %d, vocabulary %d, %d nodes, types %d and %d", rule, vocab, g.f.max_nodes,
+                   g.dtypes[0], g.dtypes[1]);
+            g.f.odd = turn % 2 ? (int)t_below(TREE_ALL + 1) : 0;
+            g.strange = turn % 3 ? (int)t_below(ODD_ALL + 1) : ODD_SAME;
+            g.f.num_eos = g.f.odd & TREE_EOS && vocab > 3 ? 2 : 0;
+            g.f.max_depth = g.f.max_nodes > 1 && t_chance(20) ? 1 : 0;
+            g.f.keep = t_chance(30), g.num_slots = t_chance(50) ? 11 : 0;
+            g.step_row = (int)t_below(3), g.stream = (int)t_below(2);
+            g.own_temperature = t_chance(50);
+            grove_make(&g);
+            t_upload();
+            for (int side = 0; side <= T_DEVICE; ++side) {
+                specv_verify_tree_desc d = grove_describe(&g, side);
+                run_tree(&d, side);
+            }
+            for (int b = 0; b < g.f.batch; ++b) check_path(&g, b);
+            t_check_device();
+        }
+}
+
+/* A chain is what A2 to A5 verify, with the same random numbers. */
+static void test_chain_rules(void) {
+    static const int rules[][2] = {{SPECV_TREE_GREEDY, SPECV_RULE_GREEDY},
+                                   {SPECV_TREE_COUPLED, SPECV_RULE_COUPLED},
+                                   {SPECV_TREE_RECURSIVE, SPECV_RULE_TOKEN},
+                                   {SPECV_TREE_RECURSIVE_DISTINCT, SPECV_RULE_TOKEN},
+                                   {SPECV_TREE_TRAVERSAL, SPECV_RULE_BLOCK},
+                                   {SPECV_TREE_TRAVERSAL_DISTINCT, SPECV_RULE_BLOCK}};
+    for (int turn = 0; turn < (t.quick ? 36 : 480); ++turn) {
+        enum { BATCH = 6 };
+        const int *rule = rules[turn % 6], nodes = (int)t_between(2, 9);
+        grove g = plain_grove(rule[0], BATCH, nodes, turn % 5 ? 12 : 2100, turn / 6);
+        t_case("chain of %d, rules %d and %d", nodes, rule[0], rule[1]);
+        g.f.odd = (TREE_PLACEHOLDERS | TREE_BAD_TOKENS | TREE_EOS | TREE_INERT) & (int)t_random();
+        g.f.num_eos = g.f.odd & TREE_EOS ? 2 : 0;
+        g.strange = (ODD_MASK | ODD_SAME | ODD_TEMPERATURE | ODD_TOP) & (int)t_random();
+        g.own_temperature = t_chance(50), g.step_row = (int)t_below(3), g.stream = turn / 6 % 2;
+        grove_make(&g);
+        t_buf len = t_in(4 * BATCH, 0);
+        for (int b = 0; b < BATCH; ++b) {
+            put_word(&len, b, word_at(&g.f.num_nodes, b) - 1);
+            for (int i = 0; i < nodes; ++i) put_word(&g.f.parent, b * g.f.parent_stride + i, i - 1);
+        }
+        t_upload();
+        for (int side = 0; side <= T_DEVICE; ++side) {
+            specv_verify_tree_desc d = grove_describe(&g, side);
+            run_tree(&d, side);
+        }
+        {
+            specv_verify_tree_desc d = grove_describe(&g, T_HOST_SIDE);
+            specv_verify_sample_desc v = SPECV_ZERO;
+            int32_t accepted[BATCH];
+            uint8_t mismatch[BATCH], finished[BATCH];
+            uint32_t status[BATCH];
+            float logprob[BATCH];
+            char next[BATCH * 8];
+            void *scratch;
+            v.verify.rows.batch = BATCH, v.verify.rows.max_draft = nodes - 1;
+            v.verify.rows.num_active = d.trees.num_active, v.verify.token_dtype = g.f.dtype;
+            v.verify.rows.draft_len = (int32_t *)t_at(&len, 0);
+            v.verify.draft_tokens = (const char *)d.trees.token + (g.f.dtype == SPECV_I64 ? 8 : 4);
+            v.verify.draft_stride_elems = g.f.token_stride, v.verify.vocab = g.f.vocab;
+            v.verify.num_eos = g.f.num_eos, v.verify.eos_token[0] = 1, v.verify.eos_token[1] = 2;
+            v.verify.accepted_len = accepted, v.verify.mismatch = mismatch;
+            v.verify.finished = finished, v.verify.row_status = status, v.verify.next_token = next;
+            v.target = d.target, v.draft = d.draft, v.logprob = logprob;
+            v.draft.seq_stride_elems = nodes * g.pos_stride[1];
+            if (!v.draft.data) v.draft.seq_stride_elems = 0;
+            v.temperature = d.temperature, v.draft_temperature = d.draft_temperature;
+            v.seed = d.seed, v.position = d.position, v.rule = rule[1];
+            v.step_row = d.step_row, v.stream = d.stream;
+            v.scratch_bytes = specv_verify_sample_scratch_bytes(BATCH, nodes - 1, v.verify.vocab);
+            v.scratch = scratch = malloc(v.scratch_bytes > 0 ? (size_t)v.scratch_bytes : 1);
+            CHECK_EQ(specv_ref_verify_sample(&v), SPECV_OK, -1);
+            free(scratch);
+            for (int b = 0; b < BATCH; ++b) {
+                CHECK_EQ(word_at(&g.f.accepted, b), accepted[b], b);
+                /* A4 also looks at rows behind a draft that p has nothing for, A3 not at all of q
+                   where p is one token. */
+                const uint32_t more = SPECV_ROW_NAN | (rule[1] == SPECV_RULE_BLOCK ? status[b] : 0);
+                CHECK_EQ((uint32_t)word_at(&g.f.status, b) | more, status[b] | more, b);
+            }
+            CHECK_BYTES(g.f.mismatch.host, (char *)mismatch, sizeof mismatch);
+            CHECK_BYTES(g.f.finished.host, (char *)finished, sizeof finished);
+            CHECK_BYTES(g.f.next.host, next, g.f.next.bytes);
+            CHECK_BYTES(g.logprob.host, (char *)logprob, sizeof logprob);
+        }
+        t_check_device();
+    }
+}
+
 /* --------------------------------------------------------------------------------- validation */
 
 static int64_t storage[64]; /* something to point to: nothing of it is read or written */
@@ -407,9 +689,10 @@ static void test_validation(void) {
 
 int main(int argc, char **argv) {
     static const t_group groups[] = {
-        {"validation", test_validation}, {"ids", test_ids},
-        {"batches", test_batches},       {"malformed", test_malformed},
-        {"chain-ids", test_chain_ids},
+        {"validation", test_validation},   {"ids", test_ids},
+        {"batches", test_batches},         {"malformed", test_malformed},
+        {"chain-ids", test_chain_ids},     {"scored", test_scored},
+        {"chain-rules", test_chain_rules},
     };
     return t_main(argc, argv, groups, T_COUNT(groups));
 }
