@@ -2054,12 +2054,11 @@ typedef struct specv_i_shape {
     specv_i_divisor row_units, head_units, planes;
 } specv_i_shape;
 
-/* A row as units of what fits, if has_units. */
-SPECV_DEVFN void specv_i_cut_units(specv_i_shape *s, int64_t row_bytes, int has_units) {
-    s->has_units = has_units;
-    s->shift = has_units ? __ffs(s->fits) - 1 : 4;
-    s->row_units = specv_i_divisor_of((uint32_t)(row_bytes >> s->shift) | !has_units);
-    s->head_units = specv_i_divisor_of((uint32_t)(s->run_bytes >> s->shift) | !has_units);
+/* A row as units of what fits, if it has_units. */
+SPECV_DEVFN void specv_i_cut_units(specv_i_shape *s, int64_t row_bytes) {
+    s->shift = s->has_units ? __ffs(s->fits) - 1 : 4;
+    s->row_units = specv_i_divisor_of((uint32_t)(row_bytes >> s->shift) | !s->has_units);
+    s->head_units = specv_i_divisor_of((uint32_t)(s->run_bytes >> s->shift) | !s->has_units);
 }
 
 SPECV_DEVFN specv_i_shape specv_i_copy_shape(const specv_i_ragged *r) {
@@ -2078,9 +2077,8 @@ SPECV_DEVFN specv_i_shape specv_i_copy_shape(const specv_i_ragged *r) {
                            (uint64_t)from->head_stride_bytes | (uint64_t)from->page_stride_bytes |
                            (uint64_t)to->seq_stride_bytes | (uint64_t)to->pos_stride_bytes |
                            (uint64_t)to->head_stride_bytes | (uint64_t)to->page_stride_bytes);
-    specv_i_cut_units(&s, row_bytes,
-                      (!s.rows_join && s.run_bytes < LONG_RUN) ||
-                          (s.fits == 16 && row_bytes < 1 << 30));
+    s.has_units = (!s.rows_join && s.run_bytes < LONG_RUN) || (s.fits == 16 && row_bytes < 1 << 30);
+    specv_i_cut_units(&s, row_bytes);
     s.planes = specv_i_divisor_of((uint32_t)r->num_planes);
     return s;
 }
@@ -2117,15 +2115,14 @@ SPECV_DEVFN specv_plane_share specv_i_plane_share(const specv_i_places *from,
 }
 
 #define SPECV_I_UNITS (SPECV_PIECE_BYTES / 512) /* that a lane copies at a time */
-#define SPECV_I_MOVES 8 /* that it does where they are of different rows, which are few */
 
-/* The wanted ones of a lane's units, at most SPECV_I_MOVES: all loads are in flight before the
+/* The wanted ones of a lane's units, at most SPECV_I_UNITS: all loads are in flight before the
    first store. A unit that the plane's addresses do not allow is copied in parts of `width` bytes.
    Planes are in global memory; units of 16 bytes are copied without a branch. */
 SPECV_DEVFN void specv_i_copy_piece(char *dst, const char *src, const int64_t *dst_at,
                                     const int64_t *src_at, const int *wanted, int units, int unit,
                                     int width) {
-    uint4 v[SPECV_I_MOVES];
+    uint4 v[SPECV_I_UNITS];
     if (width == 16) {
 #pragma unroll
         for (int u = 0; u < units; ++u) specv_i_load_16_if(wanted[u], &v[u], src + src_at[u]);
@@ -11601,6 +11598,8 @@ SPECV_DEVFN int specv_i_block_path_tile(const specv_commit_path_desc *d, specv_i
     return num_movers;
 }
 
+#define SPECV_I_MOVES 8 /* of a lane, whose loads are in flight together */
+
 /* Moves this warp's part. A row is units at the same places in each of its rows: a column of units.
    The columns of all rows that move, in one plane, are dealt to lanes, 32 to a warp, whose planes
    are dealt as those of a ragged copy are.
@@ -11667,12 +11666,19 @@ SPECV_DEVFN void specv_i_warp_move_paths(const specv_commit_path_desc *d, const 
                 __builtin_assume(__isGlobal(src)), __builtin_assume(__isGlobal(dst));
                 const int width = specv_i_unit_bytes((uint64_t)src | (uint64_t)shape->fits);
                 if (width == 16) {
-                    specv_i_copy_piece(dst, src, dst_at, src_at, moves, SPECV_I_MOVES, unit, 16);
+                    uint4 v[SPECV_I_MOVES];
+#pragma unroll
+                    for (int u = 0; u < SPECV_I_MOVES; ++u)
+                        specv_i_load_16_if(moves[u], &v[u], src + src_at[u]);
+#pragma unroll
+                    for (int u = 0; u < SPECV_I_MOVES; ++u)
+                        specv_i_store_16_if(moves[u], dst + dst_at[u], v[u]);
                     continue;
                 }
 #pragma unroll
-                for (int u = 0; u < SPECV_I_MOVES; u += 4) /* registers */
-                    specv_i_copy_piece(dst, src, dst_at + u, src_at + u, moves + u, 4, unit, width);
+                for (int u = 0; u < SPECV_I_MOVES; u += SPECV_I_UNITS)
+                    specv_i_copy_piece(dst, src, dst_at + u, src_at + u, moves + u, SPECV_I_UNITS,
+                                       unit, width);
             }
         }
     }
@@ -14939,7 +14945,8 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_COMMIT_THREADS, 1)
     const int live = specv_i_num_live(d.num_active, d.batch);
     if (specv_i_thread() == SPECV_COMMIT_THREADS - 1) { /* the last warp seldom has rows */
         shape = specv_i_copy_shape(&r);
-        specv_i_cut_units(&shape, r.head_bytes * r.num_heads, 1);
+        shape.has_units = 1;
+        specv_i_cut_units(&shape, r.head_bytes * r.num_heads);
     }
     specv_i_block_seat(d.slot, d.slot_dtype, d.num_slots, live, seats);
 #pragma unroll 1
