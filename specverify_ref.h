@@ -2672,15 +2672,15 @@ SPECV_REF_BODY int specv_ref_verify_tree(const specv_verify_tree_desc *d) {
 
 /* ---- B4 */
 
-/* Where head h of position x starts, by one of the tables; kv is resolved. */
-static int64_t specv_ref_i_place_by(const specv_commit_path_desc *d, int is_src, int64_t slot,
-                                    int64_t x, int64_t h) {
-    specv_kv_cache kv = d->kv;
-    if (is_src && d->src_block_table) {
-        kv.block_table = (int32_t *)d->src_block_table;
-        kv.table_stride_elems = d->src_table_stride_elems;
-    }
-    return specv_ref_i_place(&kv, slot, x, h);
+/* Where head h of position x was when the pass wrote it; d is resolved. */
+static int64_t specv_ref_i_src_place(const specv_commit_path_desc *d, int64_t slot, int64_t x,
+                                     int64_t h) {
+    const specv_kv_cache *kv = &d->kv;
+    int64_t page;
+    if (!d->src_block_table) return specv_ref_i_place(kv, slot, x, h);
+    page = d->src_block_table[slot * d->src_table_stride_elems + x / kv->page_size];
+    return page * kv->page_stride_bytes + x % kv->page_size * kv->pos_stride_bytes +
+           h * kv->head_stride_bytes;
 }
 
 /* How many nodes the path of row b has, 0 if it has a fault. */
@@ -2735,9 +2735,9 @@ static void specv_ref_i_move_path(const specv_commit_path_desc *d, int b, int64_
         for (int64_t h = 0; h < d->kv.num_heads; ++h)
             for (int64_t byte = 0; byte < d->kv.head_bytes; ++byte) {
                 for (int32_t j = 0; j < count; ++j)
-                    nodes[j] = data[specv_ref_i_place_by(d, 1, slot, len + path[j], h) + byte];
+                    nodes[j] = data[specv_ref_i_src_place(d, slot, len + path[j], h) + byte];
                 for (int32_t j = 0; j < count; ++j)
-                    data[specv_ref_i_place_by(d, 0, slot, len + j, h) + byte] = nodes[j];
+                    data[specv_ref_i_place(&d->kv, slot, len + j, h) + byte] = nodes[j];
             }
     }
 }
