@@ -19,6 +19,7 @@
            A9                >>shards                           >>shards-kernels
            B1 B2             >>pack                             >>pack-kernels
            B3 B5 D4          >>cache                            >>cache-kernels
+           A7 B4             >>trees                            >>trees-kernels
            C1 C2             >>columns                          >>columns-kernels
            C3-C5             >>schedule                         >>schedule-kernels
            D1-D3             >>particles                        >>particles-kernels
@@ -160,6 +161,10 @@
                                        the row is treated as an inert one, but for this bit.
                  SPECV_ROW_BAD_RECORD  records of ranks that do not belong together (A9): the row is
                                        treated as an inert one, but for this bit, on every rank.
+                 SPECV_ROW_BAD_TREE    the root has a parent, a node none that comes before it, or
+                                       equal siblings where the rule allows none: the row counts as
+                                       its root alone. Of B4, a path that does not ascend from the
+                                       root, or leaves the tree: nothing of the row changes.
                  SPECV_ROW_BAD_SLOT    a live row's slot is outside 0..num_slots-1, or, where an
                                        operation writes state of the request, an earlier row has
                                        the same: the row is treated as an inert one, but for this
@@ -250,6 +255,11 @@
                                               with planes then
                                               specv_copy_pages_kernel
       share pages       specv_page_fork       specv_page_fork_kernel        specv_ref_page_fork
+   A7 trees             specv_verify_tree     specv_tree_ids_kernel,        specv_ref_verify_tree
+                                              specv_tree_equal_kernel or
+                                              specv_tree_kernel
+   B4 commit of a path  specv_commit_path     specv_commit_path_kernel      specv_ref_commit_path
+      layouts of trees  specv_tree_layout     specv_tree_layout_kernel      specv_ref_tree_layout
    C1 realign           specv_realign         specv_realign_kernel, with    specv_ref_realign
                                               planes then
                                               specv_shift_kv_kernel
@@ -282,7 +292,8 @@
    SPECVERIFY_NO_SHARDS        has of it stays: descriptors, validation, device functions. A
    SPECVERIFY_NO_PACK          launcher that is called all the same does not link. >>pack starts the
    SPECVERIFY_NO_CACHE         kernel of >>greedy: that family is there as long as either is asked
-   SPECVERIFY_NO_COLUMNS       for.
+   SPECVERIFY_NO_TREES         for.
+   SPECVERIFY_NO_COLUMNS       (the same)
    SPECVERIFY_NO_SCHEDULE      (the same)
    SPECVERIFY_NO_PARTICLES     (the same)
    SPECVERIFY_NO_STATS         (the same)
@@ -495,7 +506,8 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
       "a stride of target or draft is too small, or seq_stride_elems is given with CSR")           \
     X(ERR_TEMPERATURE, -45, "temperature or draft_temperature is not 4-byte aligned")              \
     X(ERR_SEED, -46, "seed is not 8-byte aligned, or needed and null")                             \
-    X(ERR_POSITION, -47, "position is not 4-byte aligned, or null where seed is given")            \
+    X(ERR_POSITION, -47,                                                                           \
+      "position is not 4-byte aligned, or null where seed or position_ids is given")               \
     X(ERR_UNIFORM, -48, "accept_uniform or sample_uniform is not 4-byte aligned")                  \
     X(ERR_LOGPROB, -49,                                                                            \
       "logprob, lse, out_, draft_ or target_logprob is not 4-byte aligned, is null "               \
@@ -536,7 +548,7 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
     X(ERR_COLUMNS, -72, "tokens, mask or position_ids is not aligned to its element")              \
     X(ERR_WIDTH, -73, "width is null or not 4-byte aligned")                                       \
     X(ERR_MAX_COLUMNS, -74, "max_columns is not in 1..2^29, or above stride_elems")                \
-    X(ERR_INDEX_DTYPE, -75, "index_dtype is neither SPECV_I32 nor SPECV_I64")                      \
+    X(ERR_INDEX_DTYPE, -75, "index_dtype or link_dtype is neither SPECV_I32 nor SPECV_I64")        \
     X(ERR_PAD_LEN, -76, "pad_len is null or not 4-byte aligned")                                   \
     X(ERR_SHIFTS, -77, "shifts is null or not 16-byte aligned")                                    \
     X(ERR_END, -78, "end is not 4-byte aligned")                                                   \
@@ -579,8 +591,9 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
       "or num_slots or num_group_slots is not positive where it is needed")                        \
     X(ERR_CHAINED, -102, "chained is not a sum of specv_chained bits")                             \
     X(ERR_MASK, -103,                                                                              \
-      "mask or mask_row is not 4-byte aligned, mask_stride_words does not hold vocab bits, or "    \
-      "num_mask_rows is too small, or one of them comes without mask")                             \
+      "mask, given_mask or mask_row is not 4-byte aligned, or null where it is an input, "         \
+      "mask_stride_words does not hold vocab, or max_nodes, bits, or num_mask_rows is too small, " \
+      "or one of them comes without mask")                                                         \
     X(ERR_FILTERS, -104,                                                                           \
       "top_k, top_p or min_p is not 4-byte aligned, order is not a specv_filter_order, or "        \
       "filters or draft_filters come with scores that are not logits")                             \
@@ -591,7 +604,15 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
       "record or gathered is not 16-byte aligned, null where the step needs it, given where not, " \
       "or record_stride_bytes is below specv_shard_record_bytes or no multiple of 16")             \
     X(ERR_STEP, -107,                                                                              \
-      "step is negative or behind the last one of the rule, or epoch is not 8-byte aligned")
+      "step is negative or behind the last one of the rule, or epoch is not 8-byte aligned")       \
+    X(ERR_TREE, -108,                                                                              \
+      "max_nodes is not in 1..SPECV_MAX_NODES, parent, or what form says is given, is null, one "  \
+      "of these, num_nodes or depth is not aligned to its element, a stride of trees does not "    \
+      "hold max_nodes, form is not a specv_tree_form, or one_tree is neither 0 nor 1")             \
+    X(ERR_PATH, -109,                                                                              \
+      "path, paths, accept_index or predicts is not aligned to its element, or null where it is "  \
+      "an input, path_stride_elems is below max_depth + 1, max_depth is not in 0..max_nodes - 1, " \
+      "or num_paths or path_len is negative")
 
 #define SPECV_I_ENUM(name, value, text) SPECV_##name = value,
 typedef enum specv_status { SPECV_STATUS_TABLE(SPECV_I_ENUM) SPECV_STATUS_END = 1 } specv_status;
@@ -615,7 +636,8 @@ enum {
     SPECV_ROW_BAD_TICKET = 1u << 13,
     SPECV_ROW_BAD_SLOT = 1u << 14,
     SPECV_ROW_BAD_FILTER = 1u << 15,
-    SPECV_ROW_BAD_RECORD = 1u << 16
+    SPECV_ROW_BAD_RECORD = 1u << 16,
+    SPECV_ROW_BAD_TREE = 1u << 17
 };
 
 typedef enum specv_dtype { SPECV_I32 = 0, SPECV_I64 = 1 } specv_dtype;
@@ -2032,6 +2054,13 @@ typedef struct specv_i_shape {
     specv_i_divisor row_units, head_units, planes;
 } specv_i_shape;
 
+/* A row as units of what fits, if it has_units. */
+SPECV_DEVFN void specv_i_cut_units(specv_i_shape *s, int64_t row_bytes) {
+    s->shift = s->has_units ? __ffs(s->fits) - 1 : 4;
+    s->row_units = specv_i_divisor_of((uint32_t)(row_bytes >> s->shift) | !s->has_units);
+    s->head_units = specv_i_divisor_of((uint32_t)(s->run_bytes >> s->shift) | !s->has_units);
+}
+
 SPECV_DEVFN specv_i_shape specv_i_copy_shape(const specv_i_ragged *r) {
     enum { LONG_RUN = 512 };
     const specv_i_places *from = &r->from, *to = &r->to;
@@ -2049,9 +2078,7 @@ SPECV_DEVFN specv_i_shape specv_i_copy_shape(const specv_i_ragged *r) {
                            (uint64_t)to->seq_stride_bytes | (uint64_t)to->pos_stride_bytes |
                            (uint64_t)to->head_stride_bytes | (uint64_t)to->page_stride_bytes);
     s.has_units = (!s.rows_join && s.run_bytes < LONG_RUN) || (s.fits == 16 && row_bytes < 1 << 30);
-    s.shift = s.has_units ? __ffs(s.fits) - 1 : 4;
-    s.row_units = specv_i_divisor_of((uint32_t)(row_bytes >> s.shift) | !s.has_units);
-    s.head_units = specv_i_divisor_of((uint32_t)(s.run_bytes >> s.shift) | !s.has_units);
+    specv_i_cut_units(&s, row_bytes);
     s.planes = specv_i_divisor_of((uint32_t)r->num_planes);
     return s;
 }
@@ -10085,6 +10112,1962 @@ SPECV_KERNEL __launch_bounds__(SPECV_FORK_THREADS)
 
 #endif /* __CUDACC__ */
 
+/* =================================================================================== >>trees
+
+   Draft trees: several continuations of a text, verified in one step.
+     A7  specv_verify_tree   one launch: a warp per tree where target ids are given, else a block
+     B4  specv_commit_path   the rows of an accepted path go to consecutive positions: one launch
+         specv_tree_layout   layouts of trees, masks, depths, position ids: one launch
+   Where scores are given, only rows of nodes are read that the walk comes to: of a tree of 60 nodes
+   that is 8 deep 9 rows, one after the other, not 60.
+   Needs: >>greedy (outputs, EOS), >>sample (scores, distributions, what random numbers are for),
+   >>cache (specv_kv_cache). */
+
+#define SPECV_MAX_NODES 1024
+
+/* The trees of a step. Node 0 is the root, the last token that the text has; every other node is a
+   draft for the place behind its parent, a node with a smaller number. Children of a node are tried
+   in the order of their numbers. parent[i] = i - 1 is a chain: its drafts are those of A1 to A5,
+   draft j in node j + 1. A draft of -1 is a placeholder: nobody accepts it, nor what is behind it.
+   A row whose num_nodes is outside 1..max_nodes (BAD_LENGTH), or whose parents are not as said
+   (BAD_TREE), counts as its root alone. */
+typedef struct specv_trees {
+    const int32_t *num_active;   /* as in specv_rows */
+    const int32_t *num_nodes;    /* [batch], or null: max_nodes in every row; the root is one */
+    const int32_t *parent;       /* [batch][max_nodes]: parent[0] is -1, parent[i] in 0..i-1 */
+    const void *token;           /* [batch][max_nodes]; the root's is not looked at */
+    const void *slot;            /* as in specv_rows */
+    int64_t parent_stride_elems; /* 0 = max_nodes */
+    int64_t token_stride_elems;  /* 0 = max_nodes */
+    int32_t batch;               /* rows, live and inert: a tree each */
+    int32_t max_nodes;           /* upper bound of nodes in a row, at most SPECV_MAX_NODES */
+    int32_t token_dtype;         /* specv_dtype of all token buffers; 0 = SPECV_I32 */
+    int32_t slot_dtype;          /* as in specv_rows */
+    int32_t num_slots;           /* as in specv_rows */
+    uint32_t reserved;           /* must be 0 */
+} specv_trees;
+
+/* How nodes are judged. p: target's distribution at a node, for the place behind it, q: the draft
+   model's, which the node's children were drawn from.
+   GREEDY      the target's choice goes on to the first child that has it.
+   COUPLED     the same with the choice of A5: noise of the seed and the absolute position, so that
+               any tree gives the text that the seed gives.
+   ONE_COIN    one number a node: the first child is accepted with which the sum of p over the
+               children so far exceeds it; else a token of p without them. Of equal siblings only
+               the first counts. Takes no draft scores: any drafter, the law is the target's.
+   RECURSIVE   child after child: accept while u * q(x) < r(x), r = p at first; behind a rejected
+               one r becomes (r - q)+, normalised; then draw from r. Children are independent draws
+               from q. Miao et al. 2023 (arXiv 2305.09781). On a chain A3 with the same numbers.
+   RECURSIVE_DISTINCT  the same for children drawn without replacement: q is without those before,
+               normalised (where that leaves nothing: uniform over the others). Chen et al. 2024
+               (arXiv 2402.12374). Equal siblings: BAD_TREE.
+   TRAVERSAL   from the leaves to the root: a node is judged behind all that is below it, so that
+               more is accepted, the same law of the text. Weng et al. 2025 (arXiv 2505.12398). On a
+               chain A4 with the same numbers.
+   TRAVERSAL_DISTINCT  the same for children drawn without replacement.
+   At temperature 0 all are GREEDY. */
+typedef enum specv_tree_rule {
+    SPECV_TREE_GREEDY = 0,
+    SPECV_TREE_COUPLED = 1,
+    SPECV_TREE_ONE_COIN = 2,
+    SPECV_TREE_RECURSIVE = 3,
+    SPECV_TREE_RECURSIVE_DISTINCT = 4,
+    SPECV_TREE_TRAVERSAL = 5,
+    SPECV_TREE_TRAVERSAL_DISTINCT = 6
+} specv_tree_rule;
+
+/* Which rules compare with q, judge from the leaves, and take siblings for distinct? */
+SPECV_NUMFN int specv_i_tree_needs_draft(int rule) { return rule >= SPECV_TREE_RECURSIVE; }
+SPECV_NUMFN int specv_i_tree_traverses(int rule) { return rule >= SPECV_TREE_TRAVERSAL; }
+SPECV_NUMFN int specv_i_tree_is_distinct(int rule) {
+    return rule == SPECV_TREE_RECURSIVE_DISTINCT || rule == SPECV_TREE_TRAVERSAL_DISTINCT;
+}
+
+/* What is left of a node's law behind a rejected child: sums over the vocabulary, in units of
+   2^-50, of (c r - q)+, of (q - c r)+, and of q over ids that are not among the children so far. */
+typedef struct specv_i_tree_sums {
+    uint64_t gain, loss, untried;
+} specv_i_tree_sums;
+
+/* c of the next child: r / gain is a distribution, and times P = gain / loss where nodes are judged
+   from the leaves. 0: nothing is left. */
+SPECV_NUMFN float specv_i_tree_scale(const specv_i_tree_sums *s, int traverses) {
+    const uint64_t by = traverses ? s->loss : s->gain;
+    if (s->gain == 0 || by == 0) return 0;
+    return specv_i_div(1125899906842624.f, (float)by);
+}
+
+/* What q is multiplied by for the next child; below 0: what q is at every other id, negated. */
+SPECV_NUMFN float specv_i_tree_q_scale(const specv_i_tree_sums *s, int distinct, int64_t others) {
+    if (!distinct) return 1;
+    if (s->untried) return specv_i_div(1125899906842624.f, (float)s->untried);
+    return others > 0 ? specv_i_div(-1.f, (float)others) : 0;
+}
+
+SPECV_NUMFN float specv_i_tree_q(float q, float q_scale) {
+    if (specv_i_less(q_scale, 0.f)) return specv_i_negate(q_scale);
+    return specv_i_mul(q, q_scale);
+}
+
+/* P of a child, where nodes are judged from the leaves. */
+SPECV_NUMFN float specv_i_tree_prefix(float p, float q) {
+    if (!specv_i_less(0.f, p)) return 0;
+    return specv_i_less(p, q) ? specv_i_div(p, q) : 1.f;
+}
+
+/* P behind a rejected child: how much p and q of such sums may differ is known from it. */
+SPECV_NUMFN float specv_i_tree_rest(const specv_i_tree_sums *s, int traverses) {
+    if (!traverses || s->gain >= s->loss) return 1;
+    return specv_i_div((float)s->gain, (float)s->loss);
+}
+
+/* ONE_COIN: does the number fall on children that weigh this together? Never on nothing. */
+SPECV_NUMFN int specv_i_coin_falls(uint64_t coin, uint64_t so_far) { return coin < so_far; }
+
+/* One of the sums of p and q that were compared is off. prefix: P before. */
+SPECV_NUMFN uint32_t specv_i_tree_bad_sum(const specv_i_tree_sums *s, float prefix) {
+    const uint64_t one = (uint64_t)1 << 50;
+    return specv_i_bad_sum(s->gain - s->loss, specv_fixed50(prefix) - one) ? SPECV_ROW_BAD_SUM : 0;
+}
+
+/* A7. A row emits the drafts on a path from the root, and what the target says behind its last
+   node, if that is not an EOS. */
+typedef struct specv_verify_tree_desc {
+    uint32_t canary0;
+    int32_t rule; /* specv_tree_rule */
+    specv_trees trees;
+    const void *target_tokens;      /* GREEDY: [batch][max_nodes], the target's choice behind each
+                                    node; or null, then from `target` */
+    specv_scores target;            /* max_nodes positions a row: of what follows each node */
+    specv_scores draft;             /* the same of the draft model, RECURSIVE and TRAVERSAL; where a
+                                    node has children, q that they were drawn from */
+    const float *temperature;       /* [slot], or null: 1; 0 = greedy. Of probs only 0 counts */
+    const float *draft_temperature; /* [slot], or null: temperature; for draft logits */
+    const uint64_t *seed;           /* [slot]; null with GREEDY */
+    const int32_t *position;        /* [slot]: where in the text what follows the root is; see
+                                    specv_verify_sample_desc */
+    int32_t *accepted_len;          /* out [batch]; drafts on the path, an accepted EOS counts */
+    uint8_t *mismatch;           /* out [batch], or null; 1 = the last node has children, and is no
+                                    EOS: they were rejected */
+    void *next_token;            /* out [batch], or null; -1 behind an EOS */
+    void *out_tokens;            /* out [batch][max_depth + 1], or null; emitted tokens, then -1 */
+    int32_t *num_emitted;        /* out [batch], or null; accepted_len + (next_token >= 0) */
+    uint8_t *finished;           /* out [batch], or null; 1 = an emitted token is an EOS */
+    uint32_t *row_status;        /* out [batch], or null; SPECV_ROW_* bits */
+    int32_t *path;               /* out [batch][max_depth + 1], or null: accepted_len + 1 nodes from
+                                    the root, 0, on; then -1 */
+    int32_t *accept_index;       /* out, the same, or null: b * max_nodes + node; then -1. SGLang's,
+                                    whose accept_token_num is accepted_len */
+    void *predicts;              /* out [batch][max_nodes], or null: at the nodes of the path the
+                                    token that was emitted behind them, at others -1 */
+    float *logprob;              /* out [batch], or null; ln p(next_token) of the target, 0 without
+                                    a token; from scores */
+    void *scratch;               /* 16-byte aligned; from scores. Needs no preparation */
+    int64_t scratch_bytes;       /* specv_verify_tree_scratch_bytes(batch, max_nodes, vocab) */
+    int64_t target_stride_elems; /* of target_tokens; 0 = max_nodes */
+    int64_t out_stride_elems;    /* of out_tokens; 0 = max_depth + 1 */
+    int64_t vocab;               /* ids are 0..vocab-1; target ids: 0 = unknown, only negative ids
+                                    are bad */
+    int64_t eos_token[SPECV_MAX_EOS];
+    int32_t num_eos;     /* how many of eos_token count; 0 = none */
+    int32_t max_depth;   /* 0 = max_nodes - 1; children of a node at this depth are not tried */
+    int32_t keep_status; /* 1 = add bits to row_status; 0 = store it */
+    int32_t chained;     /* specv_chained bits; 0: neither */
+    int32_t step_row;    /* as in specv_verify_sample_desc */
+    int32_t stream;      /* specv_stream: TARGET or DRAFT; COUPLED has its own noise */
+    uint32_t reserved;   /* must be 0 */
+    uint32_t canary1;
+} specv_verify_tree_desc;
+
+#define SPECV_TREE_THREADS  128 /* specv_tree_ids_kernel: a warp per tree */
+#define SPECV_GROVE_THREADS 512 /* specv_tree_kernel: a block per tree */
+
+/* Scratch memory of a tree: statistics of the node that is looked at, sums of its tiles, and of
+   nodes that the walk comes back to. Offsets in bytes. */
+typedef struct specv_i_tree_scratch {
+    int64_t tiles, sums, rows, bytes;
+    int32_t num_tiles;
+} specv_i_tree_scratch;
+
+SPECV_NUMFN specv_i_tree_scratch specv_i_tree_scratch_for(int64_t max_nodes, int64_t vocab) {
+    specv_i_tree_scratch s;
+    s.num_tiles = (int32_t)((vocab + SPECV_TILE_IDS - 1) / SPECV_TILE_IDS);
+    s.tiles = 0;
+    s.sums = s.tiles + s.num_tiles * (int64_t)sizeof(specv_tile);
+    s.rows = (s.sums + s.num_tiles * (int64_t)8 + 15) / 16 * 16;
+    s.bytes = s.rows + 2 * max_nodes * (int64_t)sizeof(specv_distribution);
+    return s;
+}
+
+#if !defined(__CUDACC_RTC__)
+
+SPECV_HOSTFN int specv_i_trees_validate(const specv_trees *t) {
+    const size_t token_bytes = t->token_dtype == SPECV_I64 ? 8 : 4;
+    SPECV_CHECK(t->reserved == 0, CANARY);
+    SPECV_CHECK(t->batch >= 0, BATCH);
+    SPECV_CHECK(t->max_nodes >= 1 && t->max_nodes <= SPECV_MAX_NODES, TREE);
+    SPECV_CHECK((int64_t)t->batch * t->max_nodes <= INT64_C(1) << 30, TOO_LARGE);
+    SPECV_CHECK(specv_i_aligned(t->num_active, 4), NUM_ACTIVE);
+    SPECV_CHECK(specv_i_aligned(t->num_nodes, 4) && specv_i_aligned(t->parent, 4), TREE);
+    SPECV_CHECK(t->parent || t->batch == 0, TREE);
+    SPECV_CHECK(t->token_dtype == SPECV_I32 || t->token_dtype == SPECV_I64, TOKEN_DTYPE);
+    SPECV_CHECK(t->token || t->batch == 0 || t->max_nodes == 1, DRAFT_TOKENS);
+    SPECV_CHECK(specv_i_aligned(t->token, token_bytes), DRAFT_TOKENS);
+    SPECV_CHECK(!t->parent_stride_elems || t->parent_stride_elems >= t->max_nodes, TREE);
+    SPECV_CHECK(!t->token_stride_elems || t->token_stride_elems >= t->max_nodes, TREE);
+    SPECV_CHECK(specv_i_fits((int64_t)t->batch * 8, t->parent_stride_elems, 0), SIZE);
+    SPECV_CHECK(specv_i_fits((int64_t)t->batch * 8, t->token_stride_elems, 0), SIZE);
+    return specv_i_slot_validate(t->slot, t->slot_dtype, t->num_slots);
+}
+
+SPECV_HOSTFN void specv_i_trees_resolve(specv_trees *t) {
+    if (!t->parent_stride_elems) t->parent_stride_elems = t->max_nodes;
+    if (!t->token_stride_elems) t->token_stride_elems = t->max_nodes;
+}
+
+/* What A7 writes. */
+SPECV_HOSTFN int specv_i_tree_outputs_validate(const specv_verify_tree_desc *d) {
+    const size_t token_bytes = d->trees.token_dtype == SPECV_I64 ? 8 : 4;
+    const int64_t columns = (d->max_depth ? d->max_depth : d->trees.max_nodes - 1) + INT64_C(1);
+    SPECV_CHECK(d->accepted_len || d->trees.batch == 0, ACCEPTED_LEN);
+    SPECV_CHECK(specv_i_aligned(d->accepted_len, 4), ACCEPTED_LEN);
+    SPECV_CHECK(specv_i_aligned(d->next_token, token_bytes), NEXT_TOKEN);
+    SPECV_CHECK(specv_i_aligned(d->out_tokens, token_bytes), OUT_TOKENS);
+    SPECV_CHECK(specv_i_aligned(d->num_emitted, 4), NUM_EMITTED);
+    SPECV_I_CHECK_STATUS(d, row_status);
+    SPECV_CHECK(specv_i_aligned(d->path, 4) && specv_i_aligned(d->accept_index, 4), PATH);
+    SPECV_CHECK(specv_i_aligned(d->predicts, token_bytes), PATH);
+    if (d->out_stride_elems) SPECV_CHECK(d->out_stride_elems >= columns, OUT_STRIDE);
+    SPECV_CHECK(specv_i_fits((int64_t)d->trees.batch * 8, d->out_stride_elems, 0), SIZE);
+    return SPECV_OK;
+}
+
+/* Bytes of scratch memory that suffice for every step of at most batch trees of max_nodes nodes and
+   vocab ids, from scores; or SPECV_ERR_*. */
+SPECV_HOSTAPI int64_t specv_verify_tree_scratch_bytes(int64_t batch, int64_t max_nodes,
+                                                      int64_t vocab) {
+    SPECV_CHECK(batch >= 0, BATCH);
+    SPECV_CHECK(max_nodes >= 1 && max_nodes <= SPECV_MAX_NODES, TREE);
+    SPECV_CHECK(batch <= (INT64_C(1) << 30) / max_nodes, TOO_LARGE);
+    SPECV_CHECK(vocab >= 1 && vocab <= 1 << 22, VOCAB);
+    return batch * specv_i_tree_scratch_for(max_nodes, vocab).bytes;
+}
+
+/* What it is given of models. */
+SPECV_HOSTFN int specv_i_tree_scores_validate(const specv_verify_tree_desc *d) {
+    const int from_scores = !d->target_tokens, needs_draft = specv_i_tree_needs_draft(d->rule);
+    const int has_batch = d->trees.batch > 0;
+    specv_rows rows = SPECV_ZERO;
+    int status;
+    rows.batch = d->trees.batch, rows.max_draft = d->trees.max_nodes - 1;
+    SPECV_CHECK(from_scores || (d->rule == SPECV_TREE_GREEDY && !d->target.data), TARGET_TOKENS);
+    SPECV_CHECK(d->vocab >= from_scores && (!from_scores || d->vocab <= 1 << 22), VOCAB);
+    for (int i = 0; i < 2 && from_scores; ++i) {
+        const specv_scores *of = i ? &d->draft : &d->target;
+        status = specv_i_scores_validate(of, &rows, d->vocab, d->trees.max_nodes);
+        if (status != SPECV_OK) return status;
+    }
+    SPECV_CHECK(d->target.data || !from_scores || !has_batch, TARGET);
+    SPECV_CHECK(specv_i_aligned(d->target.data, specv_i_score_bytes(d->target.dtype)), TARGET);
+    SPECV_CHECK(specv_i_aligned(d->draft.data, specv_i_score_bytes(d->draft.dtype)), DRAFT);
+    SPECV_CHECK(needs_draft ? d->draft.data || !has_batch : !d->draft.data, DRAFT);
+    SPECV_CHECK(specv_i_aligned(d->temperature, 4), TEMPERATURE);
+    SPECV_CHECK(specv_i_aligned(d->draft_temperature, 4), TEMPERATURE);
+    SPECV_CHECK(specv_i_aligned(d->seed, 8), SEED);
+    SPECV_CHECK(d->seed || d->rule == SPECV_TREE_GREEDY || !has_batch, SEED);
+    SPECV_CHECK(specv_i_aligned(d->position, 4), POSITION);
+    SPECV_CHECK(d->position || !d->seed || !has_batch, POSITION);
+    SPECV_CHECK(specv_i_aligned(d->logprob, 4) && (!d->logprob || from_scores), LOGPROB);
+    SPECV_CHECK(d->step_row >= 0, STREAM);
+    SPECV_CHECK(d->stream == SPECV_STREAM_TARGET || d->stream == SPECV_STREAM_DRAFT, STREAM);
+    if (!has_batch || !from_scores) return SPECV_OK;
+    SPECV_CHECK(d->scratch && specv_i_aligned(d->scratch, 16), SCRATCH);
+    SPECV_CHECK(d->scratch_bytes >=
+                    specv_verify_tree_scratch_bytes(d->trees.batch, d->trees.max_nodes, d->vocab),
+                SCRATCH);
+    return SPECV_OK;
+}
+
+SPECV_HOSTFN int specv_verify_tree_validate(const specv_verify_tree_desc *d) {
+    int status;
+    SPECV_I_CHECK_DESC(d);
+    SPECV_CHECK(d->reserved == 0, CANARY);
+    SPECV_CHECK(d->rule >= SPECV_TREE_GREEDY && d->rule <= SPECV_TREE_TRAVERSAL_DISTINCT, RULE);
+    if ((status = specv_i_trees_validate(&d->trees)) != SPECV_OK) return status;
+    SPECV_CHECK(d->max_depth >= 0 && d->max_depth < d->trees.max_nodes, PATH);
+    SPECV_CHECK(specv_i_aligned(d->target_tokens, d->trees.token_dtype == SPECV_I64 ? 8 : 4),
+                TARGET_TOKENS);
+    if ((status = specv_i_tree_scores_validate(d)) != SPECV_OK) return status;
+    if ((status = specv_i_tree_outputs_validate(d)) != SPECV_OK) return status;
+    if (d->target_stride_elems)
+        SPECV_CHECK(d->target_stride_elems >= d->trees.max_nodes, TARGET_STRIDE);
+    SPECV_CHECK(specv_i_fits((int64_t)d->trees.batch * 8, d->target_stride_elems, 0), SIZE);
+    SPECV_CHECK(d->num_eos >= 0 && d->num_eos <= SPECV_MAX_EOS, NUM_EOS);
+    for (int i = 0; i < d->num_eos; ++i) {
+        SPECV_CHECK(d->eos_token[i] >= 0, EOS_TOKEN);
+        SPECV_CHECK(d->vocab == 0 || d->eos_token[i] < d->vocab, EOS_TOKEN);
+    }
+    return SPECV_OK;
+}
+
+SPECV_HOSTFN void specv_verify_tree_resolve(specv_verify_tree_desc *d) {
+    specv_scores *of[2];
+    of[0] = &d->target, of[1] = &d->draft;
+    for (int i = 0; i < 2 && !d->target_tokens; ++i) {
+        if (!of[i]->pos_stride_elems) of[i]->pos_stride_elems = d->vocab;
+        if (!of[i]->seq_stride_elems)
+            of[i]->seq_stride_elems = d->trees.max_nodes * of[i]->pos_stride_elems;
+    }
+    specv_i_trees_resolve(&d->trees);
+    if (!d->max_depth) d->max_depth = d->trees.max_nodes - 1;
+    if (!d->target_stride_elems) d->target_stride_elems = d->trees.max_nodes;
+    if (!d->out_stride_elems) d->out_stride_elems = (int64_t)d->max_depth + 1;
+}
+
+#if SPECV_I_LAUNCHERS
+/* A7. One launch. Target ids: a warp per tree, which reads parents, tokens and target ids once: one
+   dependent round trip for trees of up to 128 nodes, one more for every 128. Scores: a block per
+   tree, which reads the rows of the nodes that it comes to. */
+SPECV_LAUNCHER int specv_verify_tree(const specv_verify_tree_desc *d, struct CUstream_st *stream)
+    SPECV_AS(specv_verify_tree);
+#endif
+
+#endif /* !__CUDACC_RTC__ */
+
+#if defined(__CUDACC__)
+
+/* What a batch of trees says of one row. */
+typedef struct specv_i_tree {
+    int64_t first_parent, first_token; /* elements */
+    int32_t num_nodes;                 /* 1 if the length is bad, 0 if nothing of it may be read */
+    uint32_t status;
+} specv_i_tree;
+
+/* Call: any thread. The slot is looked at where the caller has use for it. */
+SPECV_DEVFN specv_i_tree specv_i_open_tree(const specv_trees *t, int b, int has_slot) {
+    specv_i_tree r;
+    int32_t num_active = t->batch;
+    int in_range;
+    r.status = 0, r.num_nodes = t->max_nodes;
+    specv_i_load_given(&r.num_nodes, t->num_nodes, b);
+    specv_i_load_given(&num_active, t->num_active, 0);
+    r.first_parent = b * t->parent_stride_elems, r.first_token = b * t->token_stride_elems;
+    in_range = r.num_nodes >= 1 && r.num_nodes <= t->max_nodes;
+    if (!in_range) r.num_nodes = 1, r.status = SPECV_ROW_BAD_LENGTH;
+    if (has_slot && b < num_active) {
+        uint32_t bad = 0;
+        specv_thread_slot(t->slot, t->slot_dtype, t->num_slots, b, &bad);
+        if (bad) r.num_nodes = 0, r.status = bad;
+    }
+    if (b >= num_active) r.num_nodes = 0, r.status = 0;
+    return r;
+}
+
+/* How a tree ended. */
+typedef struct specv_i_tree_end {
+    int64_t next_token;
+    int32_t accepted, mismatch, finished, readable;
+    uint32_t status;
+} specv_i_tree_end;
+
+/* All outputs of a row. path: accepted + 1 nodes, visible to all. Call: the threads 0..count-1 of a
+   warp (count 32) or a block, together. */
+SPECV_DEVFN void specv_i_put_tree(const specv_verify_tree_desc *d, const specv_i_tree *tree, int b,
+                                  const specv_i_tree_end *end, const unsigned short *path,
+                                  int thread, int count) {
+    const int dtype = d->trees.token_dtype, k = end->readable ? end->accepted : -1;
+    const int64_t columns = (int64_t)d->max_depth + 1, nodes = (int64_t)b * d->trees.max_nodes;
+    if (thread == 0) {
+        d->accepted_len[b] = end->accepted;
+        if (d->mismatch) d->mismatch[b] = (uint8_t)end->mismatch;
+        if (d->next_token) specv_i_store_token(d->next_token, dtype, b, end->next_token);
+        if (d->num_emitted) d->num_emitted[b] = end->accepted + (end->next_token >= 0);
+        if (d->finished) d->finished[b] = (uint8_t)end->finished;
+        specv_i_put_status(d->row_status, b, end->status, d->keep_status);
+    }
+    if (d->predicts) {
+        for (int i = thread; i < d->trees.max_nodes; i += count)
+            specv_i_store_token(d->predicts, dtype, nodes + i, -1);
+        if (count == 32)
+            __syncwarp();
+        else
+            __syncthreads();
+    }
+    if (!d->path && !d->accept_index && !d->out_tokens && !d->predicts) return;
+    for (int i = thread; i <= d->max_depth; i += count) {
+        const int on_path = i <= k;
+        int64_t token = -1;
+        if (i < k)
+            token = specv_i_one_token(d->trees.token, dtype, tree->first_token + path[i + 1]);
+        else if (i == k)
+            token = end->next_token;
+        if (d->path) d->path[b * columns + i] = on_path ? path[i] : -1;
+        if (d->accept_index)
+            d->accept_index[b * columns + i] = on_path ? (int32_t)(nodes + path[i]) : -1;
+        if (d->out_tokens)
+            specv_i_store_token(d->out_tokens, dtype, b * d->out_stride_elems + i, token);
+        if (d->predicts && on_path) specv_i_store_token(d->predicts, dtype, nodes + path[i], token);
+    }
+}
+
+SPECV_DEVFN int specv_i_is_tree_eos(const specv_verify_tree_desc *d, int64_t token) {
+    return specv_i_is_one_of(d->eos_token, d->num_eos, token);
+}
+
+/* Is it what parent[i] may be? */
+SPECV_DEVFN int specv_i_is_parent(int32_t parent, int i) {
+    return i == 0 ? parent == -1 : parent >= 0 && parent < i;
+}
+
+/* The greedy walk along target ids, for a dtype that is a constant. Children have greater numbers,
+   so that the nodes go by once, 128 at a time in registers: a ballot for each of 32, and one for
+   each step down. path: SPECV_MAX_NODES entries of the warp's own. Call: warp. */
+SPECV_DEVFN specv_i_tree_end specv_i_warp_walk_tree(const specv_verify_tree_desc *d,
+                                                    const specv_i_tree *tree, int b, int dtype,
+                                                    unsigned short *path) {
+    const int lane = specv_i_lane(), n = tree->num_nodes;
+    const int64_t first_target = b * d->target_stride_elems;
+    specv_i_tree_end end = {-1, 0, 0, 0, n > 0, tree->status};
+    int64_t wanted = -1, at_root = -1;
+    int at = 0, ended = 0, bad = 0, children = 0;
+    uint32_t odd = 0; /* of a child of `at`: neither a token nor a placeholder */
+    if (lane == 0) path[0] = 0;
+#pragma unroll 1
+    for (int base = 0; base < n; base += 128) {
+        int32_t parent[4];
+        uint2 token[4] = {}, target[4] = {};
+#pragma unroll
+        for (int c = 0; c < 4; ++c) {
+            const int i = base + 32 * c + lane;
+            parent[c] = -2;
+            if (i < n) parent[c] = d->trees.parent[tree->first_parent + i];
+            specv_i_load_token_below(i, i ? n : 0, 0, &token[c], d->trees.token, dtype,
+                                     tree->first_token + i);
+            specv_i_load_token_below(i, n, 0, &target[c], d->target_tokens, dtype,
+                                     first_target + i);
+        }
+#pragma unroll
+        for (int c = 0; c < 4; ++c) {
+            const int first = base + 32 * c, i = first + lane;
+            const int64_t draft = specv_i_token(token[c], dtype);
+            const int is_token = specv_i_is_token(draft, d->vocab) & (i > 0);
+            if (first >= n) break;
+            bad |= i < n && !specv_i_is_parent(parent[c], i);
+            if (first == 0) {
+                wanted = at_root =
+                    __shfl_sync(SPECV_FULL_WARP, (long long)specv_i_token(target[0], dtype), 0);
+            }
+#pragma unroll 1
+            while (!ended) { /* `at` and what is wanted there are the same in all lanes */
+                const int is_child = i < n && parent[c] == at && i > at;
+                const unsigned hits =
+                    __ballot_sync(SPECV_FULL_WARP, is_child && is_token && draft == wanted);
+                children |= is_child;
+                if (is_child && !is_token && draft != -1) odd = SPECV_ROW_BAD_DRAFT;
+                if (!hits || end.accepted == d->max_depth) break;
+                at = first + __ffs((int)hits) - 1, children = 0, odd = 0;
+                end.accepted += 1;
+                if (lane == 0) path[end.accepted] = (unsigned short)at;
+                ended = specv_i_is_tree_eos(d, wanted);
+                wanted = __shfl_sync(SPECV_FULL_WARP, (long long)specv_i_token(target[c], dtype),
+                                     at - first);
+            }
+        }
+    }
+    if (__any_sync(SPECV_FULL_WARP, bad)) {
+        end.accepted = 0, end.status |= SPECV_ROW_BAD_TREE;
+        ended = children = 0, odd = 0, wanted = at_root;
+    }
+    if (n == 0) return end;
+    end.finished = ended;
+    end.mismatch = !ended && __any_sync(SPECV_FULL_WARP, children);
+    if (__any_sync(SPECV_FULL_WARP, odd != 0) && !ended) end.status |= SPECV_ROW_BAD_DRAFT;
+    if (!ended) {
+        end.next_token = specv_i_is_token(wanted, d->vocab) ? wanted : -1;
+        if (end.next_token < 0) end.status |= SPECV_ROW_BAD_TARGET;
+        end.finished = specv_i_is_tree_eos(d, end.next_token);
+    }
+    return end;
+}
+
+/* ---- trees and what models say
+
+   A block works on a tree. What decides is computed by all its threads alike, from what is in
+   shared memory, so that few barriers are needed. */
+
+/* A tree that is walked. Registers are scarce: it is in shared memory, too, written once. */
+typedef struct specv_i_walk {
+    const specv_verify_tree_desc *d;
+    struct specv_i_grove *g;
+    specv_i_side target, draft;
+    specv_tile *tiles;
+    unsigned long long *sums; /* of tiles */
+    specv_distribution *rows; /* [max_nodes][2] */
+    uint64_t seed;
+    uint32_t position, reserved; /* no hole: copied word by word */
+    int32_t num_nodes, num_tiles;
+} specv_i_walk;
+
+/* What the kernel has in shared memory. By child: what r and q of its parent were multiplied by
+   when it was tried, P of the parent by then; by node: P. */
+typedef struct specv_i_grove {
+    specv_i_walk walk;
+    specv_distribution p, q;
+    unsigned long long sums[3];     /* specv_i_tree_sums */
+    int32_t token[SPECV_MAX_NODES]; /* -1: a placeholder, or the root; -2: none at all */
+    float scale[SPECV_MAX_NODES], q_scale[SPECV_MAX_NODES], rest[SPECV_MAX_NODES];
+    float prefix[SPECV_MAX_NODES];
+    short parent[SPECV_MAX_NODES];
+    unsigned short tried[SPECV_MAX_NODES]; /* children of the node that is looked at */
+    unsigned short path[SPECV_MAX_NODES];
+    int32_t num_tried, bad, nan, drawn;
+} specv_i_grove;
+
+/* Of a row whose values may be read. */
+SPECV_DEVFN specv_random specv_i_tree_random(const specv_i_walk *w, int j, uint32_t use) {
+    return specv_philox(w->seed, w->position, (uint32_t)(w->d->step_row + j), 0,
+                        specv_i_tag(use, w->d->stream));
+}
+
+/* The child of a node behind `after`, or with a token; 0: none. kind: -2 for any, -1 for any that
+   is a token, else the token. Call: warp; the same in all lanes. */
+SPECV_DEVFN int specv_i_warp_child(const specv_i_walk *w, int node, int after, int32_t kind) {
+    const int lane = specv_i_lane(), from = (after < node ? node : after) + 1;
+#pragma unroll 1
+    for (int base = from & ~31; base < w->num_nodes; base += 32) {
+        const int i = base + lane;
+        int is = i >= from && i < w->num_nodes;
+        if (is) {
+            const int32_t token = w->g->token[i];
+            is = w->g->parent[i] == node &&
+                 (kind == -2 || (kind == -1 ? token >= 0 : token == kind));
+        }
+        const unsigned found = __ballot_sync(SPECV_FULL_WARP, is);
+        if (found) return base + __ffs((int)found) - 1;
+    }
+    return 0;
+}
+
+SPECV_DEVFN int specv_i_is_eos_node(const specv_i_walk *w, int node) {
+    return node > 0 && specv_i_is_tree_eos(w->d, w->g->token[node]);
+}
+
+/* The same among those that are tried. */
+SPECV_DEVFN int specv_i_warp_tried(const specv_i_walk *w, int node, int depth, int after) {
+    if (depth == w->d->max_depth || specv_i_is_eos_node(w, node)) return 0;
+    return specv_i_warp_child(w, node, after, -1);
+}
+
+SPECV_DEVFN int specv_i_warp_child_with(const specv_i_walk *w, int node, int depth, int32_t token) {
+    if (depth == w->d->max_depth || token < 0) return 0;
+    return specv_i_warp_child(w, node, 0, token);
+}
+
+/* Parents and tokens into shared memory; is it a tree? Call: block. Sync: two barriers. */
+SPECV_DEVFN int specv_i_block_load_tree(const specv_i_walk *w, const specv_i_tree *tree) {
+    const specv_verify_tree_desc *d = w->d;
+    const int thread = specv_i_thread(), n = w->num_nodes;
+    specv_i_grove *g = w->g;
+    int bad = 0;
+    if (thread == 0) g->bad = 0, g->nan = 0, g->num_tried = 0;
+#pragma unroll 1
+    for (int i = thread; i < n; i += SPECV_GROVE_THREADS) {
+        const int32_t parent = d->trees.parent[tree->first_parent + i];
+        int64_t token = -1;
+        if (i)
+            token = specv_i_one_token(d->trees.token, d->trees.token_dtype, tree->first_token + i);
+        if (!specv_i_is_token(token, d->vocab)) token = token == -1 ? -1 : -2;
+        bad |= !specv_i_is_parent(parent, i);
+        g->parent[i] = (short)(specv_i_is_parent(parent, i) ? parent : -1);
+        g->token[i] = (int32_t)token;
+    }
+    __syncthreads();
+    if (specv_i_tree_is_distinct(d->rule))
+#pragma unroll 1
+        for (int i = thread; i < n; i += SPECV_GROVE_THREADS)
+#pragma unroll 1
+            for (int k = 1; k < i; ++k)
+                bad |=
+                    g->token[i] >= 0 && g->token[k] == g->token[i] && g->parent[k] == g->parent[i];
+    if (bad) atomicOr(&g->bad, 1);
+    __syncthreads();
+    return !g->bad;
+}
+
+/* 32 scores a lane, of a type that is known where they are loaded. */
+SPECV_DEVFN void specv_i_load_any_tile(float score[32], const void *row, int dtype, int64_t vocab,
+                                       int tile) {
+    if (dtype == SPECV_LOGITS_BF16)
+        specv_warp_load_tile(score, row, SPECV_LOGITS_BF16, vocab, tile);
+    else if (dtype == SPECV_LOGITS_F16)
+        specv_warp_load_tile(score, row, SPECV_LOGITS_F16, vocab, tile);
+    else
+        specv_warp_load_tile(
+            score, row, dtype == SPECV_PROBS_F32 ? SPECV_PROBS_F32 : SPECV_LOGITS_F32, vocab, tile);
+}
+
+/* A node's row of one side, put together of its tiles, into *row of shared memory. what:
+   SPECV_TILE_* bits, those of may, a constant. Call: block. Sync: three barriers. Trips: a tile a
+   warp at a time, then the tiles. */
+SPECV_DEVFN void specv_i_block_open_row(const specv_i_walk *w, const specv_i_side *side, int node,
+                                        int depth, int may, int what, specv_distribution *row) {
+    const int warp = specv_i_thread() / 32;
+    const void *scores = specv_i_scores_of(side, node);
+    specv_noise noise;
+    uint64_t through;
+    if (side->dtype == SPECV_PROBS_F32) what |= SPECV_TILE_PROBS;
+    noise.seed = w->seed, noise.tag = SPECV_TAG_COUPLED, noise.row = 0;
+    noise.position = w->position + (uint32_t)(w->d->step_row + depth);
+    __syncthreads(); /* tiles and *row may be looked at until here */
+#pragma unroll 1
+    for (int t = warp; t < w->num_tiles; t += SPECV_GROVE_THREADS / 32) {
+        float score[32];
+        specv_i_load_any_tile(score, scores, side->dtype, w->d->vocab, t);
+        specv_tile tile; /* the sum first: noise takes the scores apart */
+        uint64_t sum = 0;
+        if (!(may & SPECV_TILE_SCORE) || what & SPECV_TILE_SUM || !(what & SPECV_TILE_SCORE)) {
+            tile = specv_warp_tile_stats(score, specv_i_unit(side->dtype), t,
+                                         what & ~SPECV_TILE_SCORE, &side->scale, &noise);
+            sum = tile.sum;
+        }
+        if (may & what & SPECV_TILE_SCORE) {
+            tile = specv_warp_tile_stats(score, specv_i_unit(side->dtype), t,
+                                         SPECV_TILE_SCORE | (what & SPECV_TILE_PROBS), &side->scale,
+                                         &noise);
+            tile.sum = sum;
+        }
+        if (specv_i_lane() == 0) w->tiles[t] = tile;
+    }
+    __syncthreads();
+    if (warp == 0) {
+        specv_distribution its = specv_i_warp_merge(w->tiles, w->num_tiles, may, what, side->zero,
+                                                    &side->scale, &through);
+        if (its.sum) specv_i_set_inverse(&its);
+        if (specv_i_lane() == 0) *row = its;
+    }
+    __syncthreads();
+}
+
+/* p and, if has_q, q of a node, in shared memory. Probabilities are taken as they are. Of a node
+   that the walk comes back to they were kept. Call: block. */
+SPECV_DEVFN void specv_i_block_open_node(const specv_i_walk *w, int node, int has_q, int again) {
+    const int thread = specv_i_thread(), keeps = has_q && specv_i_tree_traverses(w->d->rule);
+    const specv_distribution plain = specv_i_plain_distribution();
+    specv_i_grove *g = w->g;
+    if (again) {
+        __syncthreads();
+        if (thread == 0) g->p = w->rows[2 * node], g->q = w->rows[2 * node + 1];
+        __syncthreads();
+        return;
+    }
+#pragma unroll 1
+    for (int i = 0; i <= has_q; ++i) {
+        const specv_i_side *side = i ? &w->draft : &w->target;
+        specv_distribution *row = i ? &g->q : &g->p;
+        if (side->dtype != SPECV_PROBS_F32) {
+            specv_i_block_open_row(w, side, node, 0, SPECV_TILE_SUM,
+                                   side->zero ? 0 : SPECV_TILE_SUM, row);
+        } else {
+            __syncthreads();
+            if (thread == 0) *row = plain;
+        }
+    }
+    __syncthreads();
+    if (thread == 0 && keeps) w->rows[2 * node] = g->p, w->rows[2 * node + 1] = g->q;
+}
+
+/* Children of a node up to `last` that were tried, in their order; without repeats of a token where
+   `once`. Call: block. Sync: two barriers. */
+SPECV_DEVFN void specv_i_block_list_tried(const specv_i_walk *w, int node, int depth, int last,
+                                          int once) {
+    specv_i_grove *g = w->g;
+    __syncthreads();
+    if (specv_i_thread() < 32) {
+        int count = 0;
+#pragma unroll 1
+        for (int x = last ? specv_i_warp_tried(w, node, depth, 0) : 0; x && x <= last;
+             x = specv_i_warp_tried(w, node, depth, x)) {
+            if (once && specv_i_warp_child(w, node, 0, g->token[x]) != x) continue;
+            if (specv_i_lane() == 0) g->tried[count] = (unsigned short)x;
+            ++count;
+        }
+        if (specv_i_lane() == 0) g->num_tried = count;
+    }
+    __syncthreads();
+}
+
+/* p and q of four ids of a node from `first` on; what is behind the vocabulary is 0. */
+SPECV_DEVFN void specv_i_tree_pair(const specv_i_walk *w, int node, int has_q, int first,
+                                   float p[4], float q[4], int *nan) {
+    const specv_i_sieve all = {0, 0};
+    const int left = (int)w->d->vocab - first, vocab = (int)w->d->vocab;
+    const char *of_p =
+        (const char *)specv_i_score_at(specv_i_scores_of(&w->target, node), w->target.dtype, first);
+    const char *of_q =
+        (const char *)specv_i_score_at(specv_i_scores_of(&w->draft, node), w->draft.dtype, first);
+    const int p_16_bit = specv_i_unit(w->target.dtype) == 8;
+    const int q_16_bit = specv_i_unit(w->draft.dtype) == 8;
+    const int aligned = ((uint64_t)of_p & (p_16_bit ? 7 : 15)) == 0 &&
+                        (!has_q || ((uint64_t)of_q & (q_16_bit ? 7 : 15)) == 0);
+    uint32_t p_word[4] = {0, 0, 0, 0}, q_word[4] = {0, 0, 0, 0};
+    if (aligned && left >= 4) {
+        specv_i_load_quad(p_word, of_p, p_16_bit);
+        if (has_q) specv_i_load_quad(q_word, of_q, q_16_bit);
+    } else {
+        specv_i_load_some(p_word, of_p, p_16_bit, left);
+        if (has_q) specv_i_load_some(q_word, of_q, q_16_bit, left);
+    }
+    specv_i_quad_p(p, &w->target, &w->g->p, &all, p_word, first, vocab, nan);
+    if (has_q) specv_i_quad_p(q, &w->draft, &w->g->q, &all, q_word, first, vocab, nan);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        if (i >= left) p[i] = 0;
+        if (i >= left || !has_q) q[i] = 0;
+    }
+}
+
+/* What the children that were tried leave of `count` ids from `first` on: p becomes c r - q of the
+   last one, q that of ids which are not among the children. */
+SPECV_DEVFN void specv_i_tree_law(const specv_i_walk *w, int count, int first, float *p, float *q) {
+    const specv_i_grove *g = w->g;
+    const int distinct = specv_i_tree_is_distinct(w->d->rule), n = g->num_tried;
+    uint32_t gone = 0;
+#pragma unroll 1
+    for (int k = 0; k < n; ++k) {
+        const int x = g->tried[k], at = g->token[x] - first;
+        const float scale = g->scale[x], q_scale = g->q_scale[x];
+#pragma unroll
+        for (int i = 0; i < count; ++i) {
+            const float its = gone >> i & 1 ? 0.f : specv_i_tree_q(q[i], q_scale);
+            p[i] = specv_fma(specv_i_max(p[i], 0.f), scale, specv_i_negate(its));
+        }
+        if (distinct && at >= 0 && at < count) gone |= 1u << at;
+    }
+#pragma unroll
+    for (int i = 0; i < count; ++i)
+        if (gone >> i & 1) q[i] = 0;
+}
+
+/* Sums of the tiles of what is drawn from: of (c r - q)+ behind the children that were tried, or of
+   p where there are none. Call: block. Sync: two barriers. */
+SPECV_DEVFN void specv_i_block_tree_sums(const specv_i_walk *w, int node, int has_q,
+                                         specv_i_tree_sums *out) {
+    const int lane = specv_i_lane(), thread = specv_i_thread();
+    specv_i_grove *g = w->g;
+    int nan = 0;
+    __syncthreads();
+    if (thread < 3) g->sums[thread] = 0;
+    __syncthreads();
+    uint64_t all_loss = 0, all_gain = 0, all_untried = 0;
+#pragma unroll 1
+    for (int t = thread / 32; t < w->num_tiles; t += SPECV_GROVE_THREADS / 32) {
+        uint64_t of_tile = 0;
+#pragma unroll 1
+        for (int part = 0; part < SPECV_TILE_IDS; part += 128) {
+            const int first = t * SPECV_TILE_IDS + part + 4 * lane;
+            float p[4], q[4];
+            if (first >= w->d->vocab) break;
+            specv_i_tree_pair(w, node, has_q, first, p, q, &nan);
+            if (has_q) specv_i_tree_law(w, 4, first, p, q);
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                if (first + i >= w->d->vocab) continue; /* 0 - q of an even law is below 0 */
+                const uint64_t units =
+                    specv_fixed50(specv_bits_float(specv_float_bits(p[i]) & 0x7fffffffu));
+                if ((int32_t)specv_float_bits(p[i]) >= 0)
+                    of_tile += units;
+                else
+                    all_loss += units;
+                all_untried += specv_fixed50(q[i]);
+            }
+        }
+        of_tile = specv_i_warp_add(of_tile);
+        if (lane == 0) w->sums[t] = of_tile;
+        all_gain += of_tile;
+    }
+    all_loss = specv_i_warp_add(all_loss), all_untried = specv_i_warp_add(all_untried);
+    if (lane == 0) {
+        atomicAdd(&g->sums[0], (unsigned long long)all_gain);
+        atomicAdd(&g->sums[1], (unsigned long long)all_loss);
+        atomicAdd(&g->sums[2], (unsigned long long)all_untried);
+    }
+    if (nan) atomicOr(&g->nan, 1);
+    __syncthreads();
+    out->gain = g->sums[0], out->loss = g->sums[1], out->untried = g->sums[2];
+}
+
+/* Weights of four ids in the units of their tile; n: of the tile, where logits are drawn from. */
+SPECV_DEVFN void specv_i_tree_units(const specv_i_walk *w, int node, int has_law, int without,
+                                    int32_t n, int first, uint64_t units[4]) {
+    const specv_i_grove *g = w->g;
+    const int vocab = (int)w->d->vocab;
+    int nan = 0;
+    if (has_law || w->target.dtype == SPECV_PROBS_F32) {
+        float p[4], q[4];
+        specv_i_tree_pair(w, node, has_law, first, p, q, &nan);
+        if (has_law) specv_i_tree_law(w, 4, first, p, q);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) units[i] = specv_i_less(0.f, p[i]) ? specv_fixed50(p[i]) : 0;
+    } else {
+        float score[4];
+        specv_weight weight[4];
+        specv_i_load_four(score, specv_i_scores_of(&w->target, node), w->target.dtype, first,
+                          vocab);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) score[i] = specv_i_max(score[i], w->target.scale.floor);
+        specv_i_softmax_weights(weight, score, 4, &w->target.scale);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) units[i] = specv_weight_units(&weight[i], n);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+        if (first + i >= vocab) units[i] = 0;
+    if (!without) return;
+#pragma unroll 1
+    for (int k = 0; k < g->num_tried; ++k) {
+        const int at = g->token[g->tried[k]] - first;
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            if (i == at) units[i] = 0;
+    }
+}
+
+/* Of a tile: n that its sum is relative to, and how much finer than the row's units its own are. */
+SPECV_DEVFN uint32_t specv_i_tree_finer(const specv_i_walk *w, int of_units, int t, int32_t *n) {
+    *n = 0;
+    if (of_units) return SPECV_I_FINER_PROBS;
+    const float largest = specv_i_max(w->tiles[t].max, w->target.scale.floor);
+    *n = specv_softmax_weight(largest, &w->target.scale).n;
+    return (uint32_t)(w->g->p.n - *n);
+}
+
+/* The id at which the running sum of w->sums exceeds uniform * W / 2^64; -1: W is 0. has_law: of
+   (c r - q)+; without: of p but for children that were tried. Call: block. Sync: a barrier before,
+   one behind. */
+SPECV_DEVFN int specv_i_block_tree_draw(const specv_i_walk *w, int node, int has_law, int without,
+                                        uint64_t uniform) {
+    const int lane = specv_i_lane(), of_units = has_law || w->target.dtype == SPECV_PROBS_F32;
+    specv_i_grove *g = w->g;
+    __syncthreads();
+    if (specv_i_thread() < 32) {
+        uint64_t total = 0, left, through = 0, part = 0, low;
+        int tile = -1, drawn = -1;
+        uint32_t finer = 0;
+        int32_t n = 0;
+#pragma unroll 1
+        for (int t = lane; t < w->num_tiles; t += 32) {
+            finer = specv_i_tree_finer(w, of_units, t, &n);
+            if (w->sums[t]) total += specv_i_shift_right(w->sums[t], finer);
+        }
+        total = specv_i_warp_add(total);
+        left = specv_i_mul_high(uniform, total), low = uniform * total;
+#pragma unroll 1
+        for (int base = 0; base < w->num_tiles && total; base += 32) {
+            const int t = base + lane;
+            part = 0;
+            if (t < w->num_tiles) {
+                finer = specv_i_tree_finer(w, of_units, t, &n);
+                if (w->sums[t]) part = specv_i_shift_right(w->sums[t], finer);
+            }
+            through = specv_i_warp_inclusive_add(part);
+            const int at = specv_warp_first_reject(left < through);
+            if (at < 32) {
+                tile = base + at;
+                left -= __shfl_sync(SPECV_FULL_WARP, through - part, at);
+                break;
+            }
+            left -= __shfl_sync(SPECV_FULL_WARP, through, 31);
+        }
+        if (tile >= 0) {
+            finer = specv_i_tree_finer(w, of_units, tile, &n);
+            left = left << finer | specv_i_shift_right(low, 64 - finer);
+        }
+#pragma unroll 1
+        for (int part_of = 0; part_of < SPECV_TILE_IDS && tile >= 0; part_of += 128) {
+            const int first = tile * SPECV_TILE_IDS + part_of + 4 * lane;
+            uint64_t units[4] = {0, 0, 0, 0}, mine;
+            if (first < w->d->vocab) specv_i_tree_units(w, node, has_law, without, n, first, units);
+            mine = units[0] + units[1] + units[2] + units[3];
+            through = specv_i_warp_inclusive_add(mine);
+            const int at = specv_warp_first_reject(left < through);
+            if (at < 32) {
+                int i = 0;
+                left -= through - mine;
+#pragma unroll
+                for (int next = 0; next < 3; ++next)
+                    if (i == next && left >= units[next]) left -= units[next], ++i;
+                drawn = __shfl_sync(SPECV_FULL_WARP, first + i, at);
+                break;
+            }
+            left -= __shfl_sync(SPECV_FULL_WARP, through, 31);
+        }
+        if (lane == 0) g->drawn = drawn;
+    }
+    __syncthreads();
+    return g->drawn;
+}
+
+/* Sums of p's own tiles; `without` those children that were tried. Call: block. Sync: three
+   barriers. */
+SPECV_DEVFN void specv_i_block_plain_sums(const specv_i_walk *w, int node, int without,
+                                          specv_i_tree_sums *sums) {
+    const int thread = specv_i_thread(), probs = w->target.dtype == SPECV_PROBS_F32;
+    const specv_i_grove *g = w->g;
+    if (probs) {
+        specv_i_block_tree_sums(w, node, 0, sums);
+    } else {
+        __syncthreads();
+#pragma unroll 1
+        for (int t = thread; t < w->num_tiles; t += SPECV_GROVE_THREADS)
+            w->sums[t] = w->tiles[t].sum;
+    }
+    __syncthreads();
+    if (!without) return;
+#pragma unroll 1
+    for (int k = thread; k < g->num_tried; k += SPECV_GROVE_THREADS) {
+        const int32_t token = g->token[g->tried[k]], t = token / SPECV_TILE_IDS;
+        const float score =
+            specv_i_load_score(specv_i_scores_of(&w->target, node), w->target.dtype, token);
+        uint64_t units;
+        int32_t n;
+        if (probs) {
+            units = specv_i_less(0.f, score) ? specv_fixed50(score) : 0;
+        } else {
+            specv_i_tree_finer(w, 0, t, &n);
+            const specv_weight weight =
+                specv_softmax_weight(specv_i_max(score, w->target.scale.floor), &w->target.scale);
+            units = w->tiles[t].sum ? specv_weight_units(&weight, n) : 0;
+        }
+        atomicAdd(&w->sums[t], (unsigned long long)(0 - units));
+    }
+    __syncthreads();
+}
+
+/* ln p of a token that a node emits. */
+SPECV_DEVFN float specv_i_tree_logprob(const specv_i_walk *w, int node, int64_t token) {
+    const specv_distribution *p = &w->g->p;
+    if (token < 0 || p->kind != SPECV_SOFTMAX) return 0;
+    const float score =
+        specv_i_load_score(specv_i_scores_of(&w->target, node), w->target.dtype, token);
+    if (w->target.dtype != SPECV_PROBS_F32)
+        return specv_log_probability(p, &w->target.scale, score);
+    int32_t exponent;
+    const float fraction = specv_i_log2(score, &exponent);
+    return specv_i_ln(exponent, fraction, 0);
+}
+
+/* How a path ended that emits a token: of r behind children that were tried (has_law; sums of its
+   tiles are there), or of p, `without` these; is that p in shared memory? */
+typedef struct specv_i_tree_leaf {
+    int node, emits, has_law, without, opened;
+    uint32_t bad_sum;
+} specv_i_tree_leaf;
+
+/* The token of the path's last node. Where r is nothing: of p. Call: block. */
+SPECV_DEVFN int specv_i_block_emit_node(const specv_i_walk *w, specv_i_tree_leaf leaf,
+                                        uint32_t *status) {
+    const specv_random r = specv_i_tree_random(w, leaf.node, SPECV_TAG_SAMPLE);
+    const uint64_t uniform = (uint64_t)r.x[1] << 32 | r.x[0], one = (uint64_t)1 << 50;
+    const specv_distribution *p = &w->g->p;
+    int token = -1, again = 0;
+#pragma unroll 1
+    for (;; again = 1) {
+        specv_i_tree_sums sums = {0, 0, 0};
+        if (!leaf.opened) specv_i_block_open_node(w, leaf.node, 0, 0);
+        __syncthreads();
+        *status |= p->status;
+        if (p->kind != SPECV_SOFTMAX) {
+            token = p->kind == SPECV_ONE_HOT ? p->id : -1;
+            break;
+        }
+        *status |= leaf.bad_sum;
+        if (!leaf.has_law) {
+            specv_i_block_plain_sums(w, leaf.node, leaf.without, &sums);
+            if (!again && w->target.dtype == SPECV_PROBS_F32 && specv_i_bad_sum(sums.gain, one))
+                *status |= SPECV_ROW_BAD_SUM;
+        }
+        token = specv_i_block_tree_draw(w, leaf.node, leaf.has_law, leaf.without, uniform);
+        if (token >= 0 || again) break;
+        if (leaf.has_law || leaf.without) *status |= SPECV_ROW_ZERO_RESIDUAL;
+        leaf.opened = !leaf.has_law, leaf.has_law = leaf.without = 0, leaf.bad_sum = 0;
+    }
+    if (token < 0) *status |= SPECV_ROW_EMPTY;
+    return token;
+}
+
+/* One step down. */
+SPECV_DEVFN void specv_i_put_path(const specv_i_walk *w, int depth, int node) {
+    if (specv_i_thread() == 0) w->g->path[depth] = (unsigned short)node;
+}
+
+/* GREEDY, COUPLED, and every rule at temperature 0. A row a step. noisy: a constant, 0 where no
+   temperature but 0 comes here. */
+SPECV_DEVFN void specv_i_block_walk_equal(const specv_i_walk *w, int noisy, specv_i_tree_end *end,
+                                          int *last, float *logprob) {
+    int what = 0, node = 0, depth = 0;
+    if (noisy && !w->target.zero) what = SPECV_TILE_SCORE | (w->d->logprob ? SPECV_TILE_SUM : 0);
+#pragma unroll 1
+    for (;;) {
+        int child = 0;
+        specv_i_block_open_row(w, &w->target, node, depth,
+                               noisy ? SPECV_TILE_SUM | SPECV_TILE_SCORE : 0, what, &w->g->p);
+        const int32_t choice = w->g->p.kind == SPECV_NO_TOKEN ? -1 : w->g->p.id;
+        end->status |= w->g->p.status;
+        child = specv_i_warp_child_with(w, node, depth, choice);
+        if (!child) {
+            end->next_token = choice;
+            if (w->d->logprob) *logprob = specv_i_tree_logprob(w, node, choice);
+            break;
+        }
+        node = child, depth += 1;
+        specv_i_put_path(w, depth, node);
+        if (specv_i_is_eos_node(w, node)) break;
+    }
+    end->accepted = depth, *last = node;
+}
+
+/* ONE_COIN: what an id weighs, in units of the row's sum. */
+SPECV_DEVFN uint64_t specv_i_coin_units(const specv_i_walk *w, int node, int32_t token, int *nan) {
+    const float score =
+        specv_i_load_score(specv_i_scores_of(&w->target, node), w->target.dtype, token);
+    if (w->target.dtype == SPECV_PROBS_F32) {
+        *nan |= specv_i_is_nan(score);
+        return specv_i_less(0.f, score) ? specv_fixed50(score) >> SPECV_I_FINER_PROBS : 0;
+    }
+    const specv_weight weight =
+        specv_softmax_weight(specv_i_max(score, w->target.scale.floor), &w->target.scale);
+    return specv_weight_units(&weight, w->g->p.n);
+}
+
+/* ONE_COIN. A row of logits a step; of probabilities only the children's, and the last row. */
+SPECV_DEVFN specv_i_tree_leaf specv_i_block_walk_coin(const specv_i_walk *w,
+                                                      specv_i_tree_end *end) {
+    const int probs = w->target.dtype == SPECV_PROBS_F32;
+    specv_i_tree_leaf leaf = {0, 1, 0, 0, 1, 0};
+    int node = 0, depth = 0;
+#pragma unroll 1
+    for (;;) {
+        const specv_random r = specv_i_tree_random(w, node, SPECV_TAG_ACCEPT);
+        int accepted = 0, nan = 0;
+        specv_i_block_open_node(w, node, 0, 0);
+        const uint64_t all = probs ? (uint64_t)1 << 40 : w->g->p.sum;
+        const uint64_t coin = specv_i_mul_high((uint64_t)r.x[1] << 32 | r.x[0], all);
+        uint64_t so_far = 0;
+        int first = specv_i_warp_tried(w, node, depth, 0), x = first, up_to = 0;
+        if (w->g->p.kind != SPECV_SOFTMAX) {
+            if (w->g->p.kind == SPECV_ONE_HOT)
+                accepted = specv_i_warp_child_with(w, node, depth, w->g->p.id);
+            x = 0;
+        }
+#pragma unroll 1
+        for (; x && !accepted; x = specv_i_warp_tried(w, node, depth, x)) {
+            const int32_t token = w->g->token[x];
+            up_to = x;
+            if (specv_i_warp_child(w, node, 0, token) != x) continue;
+            so_far += specv_i_coin_units(w, node, token, &nan);
+            if (specv_i_coin_falls(coin, so_far)) accepted = x;
+        }
+        if (nan) end->status |= SPECV_ROW_NAN;
+        end->status |= w->g->p.status;
+        if (!accepted) {
+            if (first) specv_i_block_list_tried(w, node, depth, up_to, 1);
+            leaf.without = first != 0;
+            break;
+        }
+        node = accepted, depth += 1;
+        specv_i_put_path(w, depth, node);
+        leaf.emits = !specv_i_is_eos_node(w, node);
+        if (!leaf.emits) break;
+    }
+    end->accepted = depth, leaf.node = node;
+    return leaf;
+}
+
+/* r and q of child x of a node when it is tried. */
+SPECV_DEVFN void specv_i_tree_look(const specv_i_walk *w, int node, int x, float c, float q_scale,
+                                   float *its_p, float *its_q, uint32_t *status) {
+    const int32_t token = w->g->token[x];
+    const float p_score =
+        specv_i_load_score(specv_i_scores_of(&w->target, node), w->target.dtype, token);
+    const float q_score =
+        specv_i_load_score(specv_i_scores_of(&w->draft, node), w->draft.dtype, token);
+    float p = specv_i_p(&w->target, &w->g->p, p_score, token, status);
+    float q = specv_i_p(&w->draft, &w->g->q, q_score, token, status);
+    specv_i_tree_law(w, 1, token, &p, &q);
+    *its_p = specv_i_mul(specv_i_max(p, 0.f), c);
+    *its_q = specv_i_tree_q(q, q_scale);
+    *status |= w->g->p.status | w->g->q.status;
+}
+
+/* RECURSIVE and TRAVERSAL, see the reference. A row of p and one of q for each node that has
+   children, once; both again for each rejected child. */
+SPECV_DEVFN specv_i_tree_leaf specv_i_block_walk_pairs(const specv_i_walk *w,
+                                                       specv_i_tree_end *end) {
+    const specv_verify_tree_desc *d = w->d;
+    const int traverses = specv_i_tree_traverses(d->rule);
+    const int distinct = specv_i_tree_is_distinct(d->rule);
+    specv_i_grove *g = w->g;
+    specv_i_tree_sums sums = {0, 0, 0};
+    specv_i_tree_leaf leaf = {0, 1, 0, 0, 0, 0};
+    int node = 0, depth = 0, after = 0, opened = -1; /* opened: whose p and q are in *g */
+    float c = 1, q_scale = 1, rest = 1;
+    if (specv_i_thread() == 0) g->prefix[0] = 1;
+#pragma unroll 1
+    for (;;) {
+        const int x = specv_i_warp_tried(w, node, depth, after);
+        int rejected = 0;
+        if (!x && traverses && node) {
+            const specv_random r = specv_i_tree_random(w, node - 1, SPECV_TAG_ACCEPT);
+            const float u = specv_uniform(&r);
+            const int passes =
+                after ? sums.loss == 0 || specv_accept(u, (float)sums.loss, (float)sums.gain)
+                      : specv_accept(u, 1.f, g->prefix[node]);
+            if (!passes) rejected = node, node = g->parent[node], depth -= 1;
+        }
+        if (!x && !rejected) break;
+        if (opened != node) {
+            specv_i_block_open_node(w, node, 1, rejected);
+            if (!rejected) specv_i_block_list_tried(w, node, depth, 0, 0);
+            opened = node;
+        }
+        if (x) {
+            float its_p, its_q;
+            __syncthreads();
+            specv_i_tree_look(w, node, x, c, q_scale, &its_p, &its_q, &end->status);
+            const float prefix = specv_i_tree_prefix(its_p, its_q);
+            int accepted = traverses && specv_i_less(0.f, prefix);
+            if (!traverses) {
+                const specv_random r = specv_i_tree_random(w, x - 1, SPECV_TAG_ACCEPT);
+                accepted = specv_accept(specv_uniform(&r), its_q, its_p);
+            }
+            __syncthreads();
+            if (specv_i_thread() == 0) {
+                g->scale[x] = c, g->q_scale[x] = q_scale, g->rest[x] = rest;
+                g->prefix[x] = prefix;
+            }
+            __syncthreads();
+            if (accepted) {
+                node = x, depth += 1, after = 0, q_scale = 1;
+                c = rest = traverses ? prefix : 1.f;
+                specv_i_put_path(w, depth, node);
+                continue;
+            }
+            rejected = x;
+        }
+        after = rejected;
+        specv_i_block_list_tried(w, node, depth, rejected, 0);
+        specv_i_block_tree_sums(w, node, 1, &sums);
+        end->status |= g->p.status | g->q.status;
+        leaf.bad_sum = specv_i_less(0.f, g->scale[rejected])
+                           ? specv_i_tree_bad_sum(&sums, g->rest[rejected])
+                           : 0;
+        c = specv_i_tree_scale(&sums, traverses), rest = specv_i_tree_rest(&sums, traverses);
+        q_scale = specv_i_tree_q_scale(&sums, distinct, d->vocab - g->num_tried);
+    }
+    end->accepted = depth, leaf.node = node;
+    leaf.emits = !specv_i_is_eos_node(w, node);
+    leaf.has_law = leaf.opened = after != 0;
+    return leaf;
+}
+
+/* What a tree's request says of it; its temperatures' faults. Call: any thread. */
+SPECV_DEVFN specv_i_walk specv_i_open_walk(const specv_verify_tree_desc *d, int b,
+                                           const specv_i_tree *tree, specv_i_grove *g,
+                                           uint32_t *status) {
+    const specv_i_tree_scratch s = specv_i_tree_scratch_for(d->trees.max_nodes, d->vocab);
+    char *scratch = (char *)d->scratch + b * s.bytes;
+    const int32_t slot = specv_i_good_slot(d->trees.slot, d->trees.slot_dtype, b);
+    const int greedy = d->rule == SPECV_TREE_GREEDY;
+    float temperature = 1;
+    specv_i_walk w;
+    w.d = d, w.g = g, w.num_nodes = tree->num_nodes, w.num_tiles = s.num_tiles;
+    w.tiles = (specv_tile *)(scratch + s.tiles);
+    w.sums = (unsigned long long *)(scratch + s.sums);
+    w.rows = (specv_distribution *)(scratch + s.rows);
+    w.seed = 0, w.position = w.reserved = 0;
+    if (d->temperature && !greedy) temperature = d->temperature[slot];
+    if (!specv_temperature_ok(temperature)) *status |= SPECV_ROW_BAD_TEMPERATURE;
+    specv_i_open_side(&w.target, &d->target, b * d->target.seq_stride_elems);
+    specv_i_set_temperature(&w.target, temperature, greedy);
+    w.target.mask = 0, w.target.least = 0, w.target.mask_stride = 0;
+    w.draft = w.target;
+    if (d->seed) w.seed = d->seed[slot], w.position = (uint32_t)d->position[slot];
+    if (!d->draft.data || w.target.zero) return w;
+    if (d->draft_temperature) temperature = d->draft_temperature[slot];
+    if (!specv_temperature_ok(temperature)) *status |= SPECV_ROW_BAD_TEMPERATURE;
+    specv_i_open_side(&w.draft, &d->draft, b * d->draft.seq_stride_elems);
+    specv_i_set_temperature(&w.draft, temperature, 0);
+    return w;
+}
+
+/* A7 of one tree from scores. equal: a constant, GREEDY and COUPLED or all others. Call: block of
+   SPECV_GROVE_THREADS. */
+SPECV_DEVFN void specv_i_block_verify_tree(const specv_verify_tree_desc *d, int b, int equal,
+                                           specv_i_grove *g) {
+    const specv_i_tree tree = specv_i_open_tree(&d->trees, b, 1);
+    const specv_i_walk *w = &g->walk;
+    specv_i_tree_end end = {-1, 0, 0, 0, tree.num_nodes > 0, tree.status};
+    float logprob = 0;
+    int last = 0;
+    if (specv_i_thread() == 0) g->path[0] = 0;
+    if (end.readable) {
+        const specv_i_walk opened = specv_i_open_walk(d, b, &tree, g, &end.status);
+        if (specv_i_thread() == 0) g->walk = opened;
+        __syncthreads();
+        if (!specv_i_block_load_tree(w, &tree)) {
+            __syncthreads();
+            if (specv_i_thread() == 0) g->walk.num_nodes = 1;
+            end.status |= SPECV_ROW_BAD_TREE;
+            __syncthreads();
+        }
+        if (equal || w->target.zero) {
+            specv_i_block_walk_equal(w, equal, &end, &last, &logprob);
+        } else {
+            const specv_i_tree_leaf leaf = d->rule == SPECV_TREE_ONE_COIN
+                                               ? specv_i_block_walk_coin(w, &end)
+                                               : specv_i_block_walk_pairs(w, &end);
+            last = leaf.node;
+            if (leaf.emits) end.next_token = specv_i_block_emit_node(w, leaf, &end.status);
+            if (d->logprob) logprob = specv_i_tree_logprob(w, last, end.next_token);
+        }
+        end.finished = specv_i_is_eos_node(w, last);
+        if (!end.finished) { /* what was behind it */
+#pragma unroll 1
+            for (int x = specv_i_warp_child(w, last, 0, -2); x;
+                 x = specv_i_warp_child(w, last, x, -2)) {
+                end.mismatch = 1;
+                if (g->token[x] == -2) end.status |= SPECV_ROW_BAD_DRAFT;
+            }
+            end.finished = specv_i_is_tree_eos(d, end.next_token);
+        }
+        __syncthreads();
+        if (g->nan) end.status |= SPECV_ROW_NAN;
+    }
+    __syncthreads();
+    if (specv_i_thread() == 0 && d->logprob) d->logprob[b] = logprob;
+    specv_i_put_tree(d, &tree, b, &end, g->path, specv_i_thread(), SPECV_GROVE_THREADS);
+}
+
+#if !defined(SPECVERIFY_STATIC)
+SPECV_KERNEL __launch_bounds__(SPECV_TREE_THREADS)
+    specv_tree_ids_kernel(const __grid_constant__ specv_verify_tree_desc d);
+SPECV_KERNEL __launch_bounds__(SPECV_GROVE_THREADS, 1)
+    specv_tree_equal_kernel(const __grid_constant__ specv_verify_tree_desc d);
+SPECV_KERNEL __launch_bounds__(SPECV_GROVE_THREADS, 1)
+    specv_tree_kernel(const __grid_constant__ specv_verify_tree_desc d);
+#endif
+
+#endif /* __CUDACC__ */
+
+/* B4. Commit of an accepted path. A pass over a tree wrote the KV rows of node i to position
+   cache_len + i of the sequence's cache, node 0 (the root, the last token that the text had) at
+   cache_len itself. The rows of the path's nodes go to the positions cache_len, cache_len + 1, ...:
+   in place, in every plane. Rejected rows need no more than the new length. */
+typedef struct specv_commit_path_desc {
+    uint32_t canary0;
+    int32_t keep_status;         /* 1 = add bits to row_status (after A7); 0 = store it */
+    const int32_t *num_active;   /* as in specv_rows */
+    const void *slot;            /* as in specv_rows */
+    const int32_t *accepted_len; /* [batch]: nodes of the path without the root */
+    const int32_t *path;         /* [batch][max_depth + 1]: accepted_len + 1 nodes from the root, 0,
+                                    on, ascending; A7's. What is behind them is not looked at */
+    const int32_t *num_nodes;    /* [batch], or null: max_nodes in every row; the root is one */
+    const int32_t *cache_len;    /* [slot]: positions in the cache before the pass */
+    int32_t *new_cache_len;      /* out [slot], or null: cache_len + accepted_len + 1; cache_len of
+                                    a row with a fault. May be cache_len itself: of several caches
+                                    of the same sequences (a draft model's, scales) the last one
+                                    that is committed writes it */
+    const int32_t *src_block_table; /* [slot], or null: kv.block_table. The table as it was when the
+                                       pass wrote, where kv.block_table is another by now */
+    const int32_t *page_refs; /* [num_pages], or null: a page that is written must have one owner */
+    uint32_t *row_status;     /* out [batch], or null */
+    uint32_t *ticket;         /* one per stream, 0: see B3; for new_cache_len */
+    specv_kv_cache kv;
+    int64_t path_stride_elems;      /* 0 = max_depth + 1 */
+    int64_t src_table_stride_elems; /* 0 = that of kv */
+    int32_t batch;
+    int32_t max_nodes;  /* upper bound of nodes in a row, at most SPECV_MAX_NODES */
+    int32_t max_depth;  /* upper bound of accepted_len; 0 = max_nodes - 1 */
+    int32_t slot_dtype; /* as in specv_rows */
+    int32_t num_slots;  /* as in specv_rows */
+    int32_t num_sms;    /* 0 = ask the runtime for the current device */
+    int32_t chained;    /* specv_chained bits; 0: neither */
+    uint32_t canary1;
+} specv_commit_path_desc;
+
+/* specv_commit_path_kernel, which looks at as many rows at a time, a thread each. Fewer than in B3:
+   a thread has twice as many loads in flight. */
+#define SPECV_COMMIT_THREADS 384
+
+#if !defined(__CUDACC_RTC__)
+
+SPECV_HOSTFN void specv_commit_path_resolve(specv_commit_path_desc *d) {
+    specv_i_cache_resolve(&d->kv);
+    if (!d->max_depth) d->max_depth = d->max_nodes - 1;
+    if (!d->path_stride_elems) d->path_stride_elems = (int64_t)d->max_depth + 1;
+    if (!d->src_table_stride_elems) d->src_table_stride_elems = d->kv.table_stride_elems;
+    if (!d->src_block_table) d->src_block_table = d->kv.block_table;
+}
+
+SPECV_HOSTFN int specv_commit_path_validate(const specv_commit_path_desc *d) {
+    int status;
+    int64_t num_slots;
+    specv_commit_path_desc full;
+    SPECV_I_CHECK_DESC(d);
+    SPECV_CHECK(d->batch >= 0, BATCH);
+    SPECV_CHECK(d->max_nodes >= 1 && d->max_nodes <= SPECV_MAX_NODES, TREE);
+    SPECV_CHECK(d->max_depth >= 0 && d->max_depth < d->max_nodes, PATH);
+    SPECV_CHECK((int64_t)d->batch * d->max_nodes <= 1 << 30, TOO_LARGE);
+    SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
+    if ((status = specv_i_slot_validate(d->slot, d->slot_dtype, d->num_slots)) != SPECV_OK)
+        return status;
+    SPECV_CHECK(specv_i_aligned(d->accepted_len, 4) && (d->accepted_len || d->batch == 0),
+                ACCEPTED_LEN);
+    SPECV_CHECK(specv_i_aligned(d->path, 4) && (d->path || d->batch == 0), PATH);
+    SPECV_CHECK(specv_i_aligned(d->num_nodes, 4), TREE);
+    SPECV_CHECK(specv_i_aligned(d->cache_len, 4) && (d->cache_len || d->batch == 0), CACHE_LEN);
+    SPECV_CHECK(specv_i_aligned(d->new_cache_len, 4), CACHE_LEN);
+    SPECV_CHECK(specv_i_aligned(d->src_block_table, 4), BLOCK_TABLE);
+    SPECV_CHECK(!d->src_block_table || d->kv.block_table, BLOCK_TABLE);
+    SPECV_CHECK(specv_i_aligned(d->page_refs, 4) && (!d->page_refs || d->kv.block_table),
+                PAGE_REFS);
+    SPECV_I_CHECK_STATUS(d, row_status);
+    SPECV_CHECK(specv_i_aligned(d->ticket, 4), TICKET);
+    SPECV_CHECK(d->ticket || !d->new_cache_len || d->batch == 0, TICKET);
+    num_slots = specv_i_num_slots(d->slot, d->num_slots, d->batch);
+    if ((status = specv_i_cache_validate(&d->kv, num_slots, -1)) != SPECV_OK) return status;
+    full = *d;
+    specv_commit_path_resolve(&full);
+    SPECV_CHECK(full.path_stride_elems > full.max_depth, PATH);
+    SPECV_CHECK(specv_i_times((int64_t)d->batch * 4, full.path_stride_elems) < SPECV_I_HUGE, SIZE);
+    SPECV_CHECK(d->src_block_table || d->src_table_stride_elems == 0, TABLE_STRIDE);
+    if (full.src_block_table) {
+        SPECV_CHECK(full.src_table_stride_elems >= specv_i_row_pages(&d->kv), TABLE_STRIDE);
+        SPECV_CHECK(specv_i_times(num_slots * 4, full.src_table_stride_elems) < SPECV_I_HUGE, SIZE);
+    }
+    SPECV_CHECK(d->num_sms >= 0 && d->num_sms <= 65535, NUM_SMS);
+    return SPECV_OK;
+}
+
+#if SPECV_I_LAUNCHERS
+/* B4. One launch, after A7 on the same stream: the host need not know what was accepted. Each block
+   looks at all paths and moves an equal share of the bytes; a row that moves is read and written
+   once, one that lies where it belongs is not touched. Rows' tables must not name the same page
+   where they write (page_refs finds that out).
+   Row faults, each of which leaves all of the row as it is: BAD_LENGTH (accepted_len, num_nodes or
+   cache_len out of range); BAD_TREE (a path that does not begin with 0, does not ascend, or leaves
+   the tree); NO_SPACE (a node behind max_positions); BAD_PAGE (a page id of the path out of range,
+   in either table; tables between which a row would be written over a later node's); SHARED_PAGE.
+   */
+SPECV_LAUNCHER int specv_commit_path(const specv_commit_path_desc *d, struct CUstream_st *stream)
+    SPECV_AS(specv_commit_path);
+#endif
+
+#endif /* !__CUDACC_RTC__ */
+
+#if defined(__CUDACC__)
+
+/* What B4 does for one row. */
+typedef struct specv_i_commit {
+    int32_t slot;  /* of the request; -1 if the row is not live or its slot is bad */
+    int32_t len;   /* positions in the cache now, whatever is there */
+    int32_t first; /* of the path's nodes this one and those behind it may move */
+    int32_t count; /* nodes of the path; 0 if the row stays as it is */
+    uint32_t status;
+} specv_i_commit;
+
+/* Is a node's row to be stored where a later node's is still to be loaded from? Only between two
+   tables: within one, positions tell, see specv_i_warp_move_paths. Node i of the path is at `from`;
+   only every page_size-th of those before it goes to the same place in a page. */
+SPECV_DEVFN int specv_i_overwrites(const specv_commit_path_desc *d, specv_i_divisor page_size,
+                                   const int32_t *table, int32_t len, int i, int32_t from_page,
+                                   uint32_t from_at) {
+    uint32_t first_at;
+    specv_i_divide((uint32_t)len, page_size, &first_at);
+    int j = (int)(from_at - first_at);
+    if (j < 0) j += d->kv.page_size;
+    for (; j < i; j += d->kv.page_size) {
+        uint32_t in_page;
+        if (table[specv_i_divide((uint32_t)(len + j), page_size, &in_page)] == from_page) return 1;
+    }
+    return 0;
+}
+
+/* Nodes of a path that are looked at together: their loads are in flight at once. */
+#define SPECV_I_NODES 8
+
+/* The pages of nodes j0.. of a row's path, `count` of them, where they are and where they go. Sets
+   c->first if it is behind the first of them that moves. */
+SPECV_DEVFN uint32_t specv_i_path_pages(const specv_commit_path_desc *d, specv_i_divisor page_size,
+                                        const int32_t *node, int j0, int count, specv_i_commit *c) {
+    const specv_kv_cache *kv = &d->kv;
+    const int32_t *to = kv->block_table + c->slot * kv->table_stride_elems;
+    const int32_t *from = d->src_block_table + c->slot * d->src_table_stride_elems;
+    int32_t to_page[SPECV_I_NODES], from_page[SPECV_I_NODES];
+    uint32_t from_at[SPECV_I_NODES], status = 0;
+    int moves = 0;
+#pragma unroll
+    for (int u = 0; u < SPECV_I_NODES; ++u) {
+        uint32_t to_at;
+        if (u >= count) continue;
+        to_page[u] = to[specv_i_divide((uint32_t)(c->len + j0 + u), page_size, &to_at)];
+        from_page[u] = from[specv_i_divide((uint32_t)(c->len + node[u]), page_size, &from_at[u])];
+        moves |= (to_at != from_at[u]) << u;
+    }
+#pragma unroll
+    for (int u = SPECV_I_NODES - 1; u >= 0; --u) {
+        if (u >= count) continue;
+        moves |= (to_page[u] != from_page[u]) << u;
+        if (to_page[u] < 0 || to_page[u] >= kv->num_pages || from_page[u] < 0 ||
+            from_page[u] >= kv->num_pages)
+            status |= SPECV_ROW_BAD_PAGE, moves &= ~(1 << u), to_page[u] = 0;
+    }
+    if (moves && c->first > j0 + __ffs(moves) - 1) c->first = j0 + __ffs(moves) - 1;
+    if (d->page_refs) {
+        int shared = 0;
+#pragma unroll
+        for (int u = 0; u < SPECV_I_NODES; ++u)
+            if (u < count) shared |= (d->page_refs[to_page[u]] != 1) << u;
+        if (shared & moves) status |= SPECV_ROW_SHARED_PAGE;
+    }
+    if (from != to)
+#pragma unroll
+        for (int u = 0; u < SPECV_I_NODES; ++u)
+            if (u < count &&
+                specv_i_overwrites(d, page_size, to, c->len, j0 + u, from_page[u], from_at[u]))
+                status |= SPECV_ROW_BAD_PAGE;
+    return status;
+}
+
+/* Call: any thread, where rows have slots behind specv_i_block_seat. */
+SPECV_DEVFN specv_i_commit specv_i_commit_row(const specv_commit_path_desc *d,
+                                              specv_i_divisor page_size, int b, int live,
+                                              const int32_t *seats) {
+    const int32_t *path = d->path + b * d->path_stride_elems;
+    const int32_t accepted = d->accepted_len[b];
+    int32_t nodes = d->max_nodes, node[SPECV_I_NODES], before = -1;
+    specv_i_commit c = {-1, 0, 0, 0, 0};
+    int bad = 0;
+    if (b >= live) return c;
+    if (d->num_nodes) nodes = d->num_nodes[b];
+    if (!d->slot) c.len = d->cache_len[b];
+#pragma unroll
+    for (int u = 0; u < SPECV_I_NODES; ++u) /* before it is known how many there are */
+        node[u] = u <= d->max_depth ? path[u] : 0;
+    c.slot = specv_i_seat(d->slot, d->slot_dtype, d->num_slots, b, seats, &c.status);
+    if (c.slot < 0) return c;
+    if (d->slot) c.len = d->cache_len[c.slot];
+    if (accepted < 0 || accepted > d->max_depth || nodes > d->max_nodes || accepted >= nodes ||
+        c.len < 0 || c.len > d->kv.max_positions) {
+        c.status = SPECV_ROW_BAD_LENGTH;
+        return c;
+    }
+    const int32_t room = d->kv.max_positions - c.len;
+    c.first = accepted + 1;
+#pragma unroll 1
+    for (int j0 = 0; j0 <= accepted; j0 += SPECV_I_NODES) {
+        const int count = accepted + 1 - j0 < SPECV_I_NODES ? accepted + 1 - j0 : SPECV_I_NODES;
+        if (j0 > 0) {
+#pragma unroll
+            for (int u = 0; u < SPECV_I_NODES; ++u)
+                if (u < count) node[u] = path[j0 + u];
+        }
+#pragma unroll
+        for (int u = 0; u < SPECV_I_NODES; ++u) {
+            if (u >= count) continue;
+            bad |= node[u] <= before || (j0 + u == 0 && node[u] != 0);
+            before = node[u];
+            if (!d->kv.block_table && before != j0 + u && c.first > j0 + u) c.first = j0 + u;
+        }
+        bad |= before >= nodes;
+        if (!bad && before < room && d->kv.block_table)
+            c.status |= specv_i_path_pages(d, page_size, node, j0, count, &c);
+    }
+    if (before >= room) c.status = SPECV_ROW_NO_SPACE;
+    if (bad) c.status = SPECV_ROW_BAD_TREE;
+    if (!c.status) c.count = accepted + 1;
+    return c;
+}
+
+/* Shared memory of B4: rows row0.. of the batch, one per thread of a block. */
+typedef struct specv_i_path_tile {
+    specv_i_commit row[SPECV_COMMIT_THREADS];
+    int32_t movers[SPECV_COMMIT_THREADS]; /* the rows in which something moves */
+    int32_t scratch[SPECV_BLOCK_SCAN_SMEM_WORDS];
+} specv_i_path_tile;
+
+/* Call: block. Returns how many rows move. Sync: a barrier at the end; put one before a tile is
+   loaded over another. */
+SPECV_DEVFN int specv_i_block_path_tile(const specv_commit_path_desc *d, specv_i_divisor page_size,
+                                        int row0, int live, const int32_t *seats,
+                                        specv_i_path_tile *t) {
+    const int i = specv_i_thread(), b = row0 + i;
+    int32_t num_movers, moves = 0;
+    if (b < d->batch) {
+        t->row[i] = specv_i_commit_row(d, page_size, b, live, seats);
+        moves = t->row[i].first < t->row[i].count;
+    }
+    const int at = specv_block_exclusive_scan(moves, &num_movers, t->scratch);
+    if (moves) t->movers[at] = i;
+    __syncthreads();
+    return num_movers;
+}
+
+#define SPECV_I_MOVES 8 /* of a lane, whose loads are in flight together */
+
+/* Moves this warp's part. A row is units at the same places in each of its rows: a column of units.
+   The columns of all rows that move, in one plane, are dealt to lanes, 32 to a warp, whose planes
+   are dealt as those of a ragged copy are.
+   Why no barrier is needed: all moves of a column are one lane's, no other touches its bytes, and
+   within a lane what is stored over has been loaded. For the path ascends from 0, so node(j) >= j:
+   what move j stores to, position cache_len + j, is the source of a move i only if node(i) = j,
+   hence i <= j; and a lane loads for its moves in order, SPECV_I_MOVES at a time, before it stores
+   for them. With two tables it is the places that are compared: specv_i_overwrites.
+   Call: warp. In: planes in global memory. Sync: none. */
+SPECV_DEVFN void specv_i_warp_move_paths(const specv_commit_path_desc *d, const specv_i_ragged *r,
+                                         const specv_i_shape *shape, const specv_i_path_tile *t,
+                                         int row0, int num_movers, specv_plane_share share) {
+    const specv_i_places *from = &r->from, *to = &r->to;
+    const uint64_t columns = (uint64_t)num_movers * shape->row_units.by;
+    const uint64_t items = (columns + 31) / 32 * (unsigned)r->num_planes;
+    const uint64_t num_warps = (uint64_t)share.num_warps;
+    const int unit = 1 << shape->shift;
+    uint64_t item = (uint64_t)share.warp, column;
+    uint32_t first_plane;
+    int left = 1;
+    if (item >= items) return;
+    if (items > num_warps) {
+        const uint64_t each = items / num_warps, more = items - each * num_warps;
+        left = (int)(each + (item < more)); /* the first warps have one more */
+        item = item * each + (item < more ? item : more);
+    }
+    column = specv_i_divide(item, shape->planes, &first_plane) * 32 + (unsigned)specv_i_lane();
+    int plane = (int)first_plane;
+#pragma unroll 1
+    for (; left > 0; column += 32, plane = 0) {
+        const int stop = left < r->num_planes - plane ? plane + left : r->num_planes;
+        uint32_t in_row, in_head;
+        const int has = column < columns;
+        const int i = t->movers[specv_i_divide(has ? column : 0, shape->row_units, &in_row)];
+        const specv_i_commit *c = &t->row[i];
+        const int32_t *path = d->path + (row0 + i) * d->path_stride_elems;
+        const int64_t in_unit = (int64_t)specv_i_divide(in_row, shape->head_units, &in_head);
+        const int64_t at = in_unit * from->head_stride_bytes + ((int64_t)in_head << shape->shift);
+        const int count = has ? c->count : 0;
+        left -= stop - plane;
+#pragma unroll 1
+        for (int j0 = c->first; j0 < count; j0 += SPECV_I_MOVES) {
+            int64_t src_at[SPECV_I_MOVES], dst_at[SPECV_I_MOVES];
+            int moves[SPECV_I_MOVES];
+#pragma unroll
+            for (int u = 0; u < SPECV_I_MOVES; ++u) {
+                const int j = j0 + u;
+                src_at[u] = dst_at[u] = 0;
+                if (j < count) {
+                    src_at[u] = specv_i_place(from, c->slot, c->len + path[j]) + at;
+                    dst_at[u] = specv_i_place(to, c->slot, c->len + j) + at;
+                }
+                moves[u] = src_at[u] != dst_at[u];
+            }
+#pragma unroll 1
+            for (int p = plane; p < stop; ++p) {
+                if (share.plane != p) specv_i_load_plane(from, to, p, &share);
+                const char *src = share.src;
+                char *dst = share.dst;
+                const int more = j0 + SPECV_I_MOVES < count;
+                if (r->num_planes > 1 && (p + 1 < stop || more || left > 0))
+                    specv_i_load_plane(from, to, p + 1 < stop ? p + 1 : more ? plane : 0, &share);
+                if (!src) continue;
+                __builtin_assume(__isGlobal(src)), __builtin_assume(__isGlobal(dst));
+                const int width = specv_i_unit_bytes((uint64_t)src | (uint64_t)shape->fits);
+                if (width == 16) {
+                    uint4 v[SPECV_I_MOVES];
+#pragma unroll
+                    for (int u = 0; u < SPECV_I_MOVES; ++u)
+                        specv_i_load_16_if(moves[u], &v[u], src + src_at[u]);
+#pragma unroll
+                    for (int u = 0; u < SPECV_I_MOVES; ++u)
+                        specv_i_store_16_if(moves[u], dst + dst_at[u], v[u]);
+                    continue;
+                }
+#pragma unroll
+                for (int u = 0; u < SPECV_I_MOVES; u += SPECV_I_UNITS)
+                    specv_i_copy_piece(dst, src, dst_at + u, src_at + u, moves + u, SPECV_I_UNITS,
+                                       unit, width);
+            }
+        }
+    }
+}
+
+/* Lengths and status of all rows, by the one block that is left when all have read the old ones, or
+   by any if none are written. The tile holds the last rows; those before them are looked at again.
+   Call: block. Sync: barriers, none before the first write. */
+SPECV_DEVFN void specv_i_block_commit_numbers(const specv_commit_path_desc *d,
+                                              specv_i_divisor page_size, int live,
+                                              const int32_t *seats, specv_i_path_tile *t,
+                                              int bad_ticket) {
+    const int i = specv_i_thread();
+    for (int row0 = (d->batch - 1) / SPECV_COMMIT_THREADS * SPECV_COMMIT_THREADS;;) {
+        if (row0 + i < d->batch) {
+            const specv_i_commit c = t->row[i];
+            uint32_t status = c.status;
+            if (bad_ticket && row0 + i < live) status |= SPECV_ROW_BAD_TICKET;
+            if (d->new_cache_len && c.slot >= 0 && !bad_ticket)
+                d->new_cache_len[c.slot] = c.len + c.count;
+            specv_i_put_status(d->row_status, row0 + i, status, d->keep_status);
+        }
+        if (row0 == 0) return;
+        row0 -= SPECV_COMMIT_THREADS;
+        __syncthreads(); /* the tile is loaded over */
+        specv_i_block_path_tile(d, page_size, row0, live, seats, t);
+    }
+}
+
+#if !defined(SPECVERIFY_STATIC)
+SPECV_KERNEL __launch_bounds__(SPECV_COMMIT_THREADS, 1)
+    specv_commit_path_kernel(const __grid_constant__ specv_commit_path_desc d);
+#endif
+
+#endif /* __CUDACC__ */
+
+/* What a tree is given as.
+   PARENTS  the canonical layout of specv_trees
+   LINKS    first child and next sibling of each node, -1 where there is none (SGLang's
+            retrieve_next_token and retrieve_next_sibling)
+   PATHS    nodes from the root, 0, on to a leaf, path by path, -1 behind the last (TensorRT-LLM's
+            and Medusa's); a path that begins with -1 is none
+   MASK     packed rows of bits: bit j of row i says that node j is an ancestor of node i; whether
+            a node is its own does not matter
+   In each, nodes have greater numbers than their parents, and siblings follow each other in the
+   order of their numbers, in which they are tried: no node changes its number. */
+typedef enum specv_tree_form {
+    SPECV_TREE_PARENTS = 0,
+    SPECV_TREE_LINKS = 1,
+    SPECV_TREE_PATHS = 2,
+    SPECV_TREE_MASK = 3
+} specv_tree_form;
+
+/* Layouts: from any of them the canonical one, and what the target's pass over a tree needs. A row
+   whose num_nodes is outside 1..max_nodes (BAD_LENGTH), or whose tree is none (BAD_TREE: a node
+   without a parent, with two, or with one that does not come before it; a cycle; a number outside
+   the tree), is written as its root alone. */
+typedef struct specv_tree_layout_desc {
+    uint32_t canary0;
+    int32_t form;                /* specv_tree_form; which of the next five are read */
+    const int32_t *given_parent; /* PARENTS: [batch][max_nodes] */
+    const void *first_child;     /* LINKS: [batch][max_nodes], of link_dtype */
+    const void *next_sibling;    /* LINKS: the same; the root has none */
+    const int32_t *paths;        /* PATHS: [batch][num_paths][path_len] */
+    const uint32_t *given_mask;  /* MASK: [batch][max_nodes][ceil(max_nodes / 32)] */
+    const int32_t *num_active;   /* as in specv_rows */
+    const int32_t *num_nodes;    /* [batch], or null: max_nodes in every row; the root is one */
+    const void *slot;            /* as in specv_rows; for position */
+    const int32_t *position;     /* [slot], or null: of the root, in the text */
+    int32_t *parent;             /* out [batch][max_nodes], or null; -1 behind the last node */
+    int32_t *depth;              /* out [batch][max_nodes], or null; 0 behind the last node */
+    void *position_ids;          /* out [batch][max_nodes], or null: position + depth; 0 behind the
+                                    last node; of index_dtype */
+    uint32_t *mask;              /* out [batch][max_nodes][mask_stride_words], or null: bit j % 32
+                                    of word j / 32 of row i is 1 if j is i or an ancestor of it;
+                                    0 behind the last node */
+    uint32_t *row_status;        /* out [batch], or null */
+    int64_t given_stride_elems;  /* from a given tree to the next; 0 = that of the arrays above */
+    int64_t mask_stride_words;   /* 0 = ceil(max_nodes / 32); words behind those are not written */
+    int32_t one_tree;            /* 1 = one tree is given, for all rows */
+    int32_t batch;
+    int32_t max_nodes;   /* upper bound of nodes in a row, at most SPECV_MAX_NODES */
+    int32_t num_paths;   /* PATHS */
+    int32_t path_len;    /* PATHS */
+    int32_t link_dtype;  /* specv_dtype */
+    int32_t index_dtype; /* specv_dtype */
+    int32_t slot_dtype;  /* as in specv_rows */
+    int32_t num_slots;   /* as in specv_rows */
+    int32_t keep_status; /* 1 = add bits to row_status; 0 = store it */
+    int32_t chained;     /* specv_chained bits; 0: neither */
+    uint32_t canary1;
+} specv_tree_layout_desc;
+
+#define SPECV_LAYOUT_THREADS 256 /* specv_tree_layout_kernel: a block per tree */
+
+SPECV_NUMFN int32_t specv_i_mask_words(int32_t nodes) { return (nodes + 31) / 32; }
+
+#if !defined(__CUDACC_RTC__)
+
+SPECV_HOSTFN void specv_tree_layout_resolve(specv_tree_layout_desc *d) {
+    if (!d->mask_stride_words) d->mask_stride_words = specv_i_mask_words(d->max_nodes);
+    if (d->given_stride_elems) return;
+    d->given_stride_elems = d->max_nodes;
+    if (d->form == SPECV_TREE_PATHS)
+        d->given_stride_elems = specv_i_times(d->num_paths, d->path_len);
+    if (d->form == SPECV_TREE_MASK)
+        d->given_stride_elems = (int64_t)d->max_nodes * specv_i_mask_words(d->max_nodes);
+}
+
+/* What the form says is given. */
+SPECV_HOSTFN int specv_i_given_validate(const specv_tree_layout_desc *d) {
+    const size_t link_bytes = d->link_dtype == SPECV_I64 ? 8 : 4;
+    if (d->form == SPECV_TREE_PARENTS) {
+        SPECV_CHECK(d->given_parent || d->batch == 0, TREE);
+        SPECV_CHECK(specv_i_aligned(d->given_parent, 4), TREE);
+    } else if (d->form == SPECV_TREE_LINKS) {
+        SPECV_CHECK(d->link_dtype == SPECV_I32 || d->link_dtype == SPECV_I64, INDEX_DTYPE);
+        SPECV_CHECK((d->first_child && d->next_sibling) || d->batch == 0, TREE);
+        SPECV_CHECK(specv_i_aligned(d->first_child, link_bytes), TREE);
+        SPECV_CHECK(specv_i_aligned(d->next_sibling, link_bytes), TREE);
+    } else if (d->form == SPECV_TREE_PATHS) {
+        SPECV_CHECK(d->num_paths >= 0 && d->path_len >= 0, PATH);
+        SPECV_CHECK(specv_i_times(d->num_paths, d->path_len) <= 1 << 30, TOO_LARGE);
+        SPECV_CHECK(d->paths || d->batch == 0 || d->num_paths == 0 || d->path_len == 0, PATH);
+        SPECV_CHECK(specv_i_aligned(d->paths, 4), PATH);
+    } else {
+        SPECV_CHECK(d->given_mask || d->batch == 0, MASK);
+        SPECV_CHECK(specv_i_aligned(d->given_mask, 4), MASK);
+    }
+    return SPECV_OK;
+}
+
+SPECV_HOSTFN int specv_tree_layout_validate(const specv_tree_layout_desc *d) {
+    int status;
+    specv_tree_layout_desc full, packed;
+    SPECV_I_CHECK_DESC(d);
+    SPECV_CHECK(d->form >= SPECV_TREE_PARENTS && d->form <= SPECV_TREE_MASK, TREE);
+    SPECV_CHECK(d->batch >= 0, BATCH);
+    SPECV_CHECK(d->max_nodes >= 1 && d->max_nodes <= SPECV_MAX_NODES, TREE);
+    SPECV_CHECK((int64_t)d->batch * d->max_nodes <= 1 << 30, TOO_LARGE);
+    if ((status = specv_i_given_validate(d)) != SPECV_OK) return status;
+    SPECV_CHECK(specv_i_aligned(d->num_active, 4), NUM_ACTIVE);
+    SPECV_CHECK(specv_i_aligned(d->num_nodes, 4), TREE);
+    if ((status = specv_i_slot_validate(d->slot, d->slot_dtype, d->num_slots)) != SPECV_OK)
+        return status;
+    SPECV_CHECK(d->index_dtype == SPECV_I32 || d->index_dtype == SPECV_I64, INDEX_DTYPE);
+    SPECV_CHECK(specv_i_aligned(d->position, 4), POSITION);
+    SPECV_CHECK(d->position || !d->position_ids || d->batch == 0, POSITION);
+    SPECV_CHECK(specv_i_aligned(d->parent, 4) && specv_i_aligned(d->depth, 4), TREE);
+    SPECV_CHECK(specv_i_aligned(d->position_ids, d->index_dtype == SPECV_I64 ? 8 : 4), COLUMNS);
+    SPECV_CHECK(specv_i_aligned(d->mask, 4), MASK);
+    SPECV_I_CHECK_STATUS(d, row_status);
+    SPECV_CHECK(d->one_tree == 0 || d->one_tree == 1, TREE);
+    full = packed = *d;
+    packed.given_stride_elems = 0;
+    specv_tree_layout_resolve(&full);
+    specv_tree_layout_resolve(&packed);
+    SPECV_CHECK(full.given_stride_elems >= packed.given_stride_elems, TREE);
+    SPECV_CHECK(specv_i_times((int64_t)d->batch * 8, full.given_stride_elems) < SPECV_I_HUGE, SIZE);
+    SPECV_CHECK(full.mask_stride_words >= specv_i_mask_words(d->max_nodes), MASK);
+    SPECV_CHECK(specv_i_times((int64_t)d->batch * d->max_nodes * 4, full.mask_stride_words) <
+                    SPECV_I_HUGE,
+                SIZE);
+    return SPECV_OK;
+}
+
+#if SPECV_I_LAUNCHERS
+/* Layouts. One launch, a block per tree. Reads what is given once (MASK: a node's row and its
+   parent's); time grows with the logarithm of a tree's depth, not with its depth. */
+SPECV_LAUNCHER int specv_tree_layout(const specv_tree_layout_desc *d, struct CUstream_st *stream)
+    SPECV_AS(specv_tree_layout);
+#endif
+
+#endif /* !__CUDACC_RTC__ */
+
+#if defined(__CUDACC__)
+
+/* Shared memory of a layout. */
+typedef struct specv_i_layout {
+    int32_t low[SPECV_MAX_NODES];   /* of what names a node, the first; in the end its parent */
+    int32_t high[SPECV_MAX_NODES];  /* and the last: another one, if there are two or none */
+    uint32_t seen[SPECV_MAX_NODES]; /* of the 32 nodes to which a node belongs, its ancestors */
+    short beyond[SPECV_MAX_NODES];  /* its nearest ancestor that is none of these 32; -1: none */
+} specv_i_layout;
+
+/* `what` names node c: it is its parent, or stands for it. Returns whether c may be named so. */
+SPECV_DEVFN int specv_i_name_node(specv_i_layout *t, int64_t c, int after, int n, int32_t what) {
+    if (c <= after || c >= n) return 0;
+    atomicMin(&t->low[c], what);
+    atomicMax(&t->high[c], what);
+    return 1;
+}
+
+/* Links name nodes with greater numbers, each of all but the root is named once: so no chain of
+   them has a cycle, and it ends at the root, whose only link is to a child. Siblings take their
+   parent from those before them; each round doubles how far that is. Call: block. Returns whether
+   something is wrong. Sync: barriers, one at the end. */
+SPECV_DEVFN int specv_i_block_links(const specv_tree_layout_desc *d, int64_t first, int n,
+                                    specv_i_layout *t) {
+    enum { OF_SIBLING = 1 << 16 };
+    const int thread = specv_i_thread();
+    int bad = 0, rest = 1;
+    for (int i = thread; i < n; i += SPECV_LAYOUT_THREADS) {
+        const int64_t child = specv_i_one_token(d->first_child, d->link_dtype, first + i);
+        const int64_t sibling = specv_i_one_token(d->next_sibling, d->link_dtype, first + i);
+        if (child != -1) bad |= !specv_i_name_node(t, child, i, n, i);
+        if (sibling != -1) bad |= i == 0 || !specv_i_name_node(t, sibling, i, n, OF_SIBLING + i);
+    }
+    __syncthreads();
+    for (int i = 1 + thread; i < n; i += SPECV_LAYOUT_THREADS) bad |= t->low[i] != t->high[i];
+    bad = __syncthreads_or(bad);
+    while (rest && !bad) { /* low is read, high is written */
+        rest = 0;
+        for (int i = 1 + thread; i < n; i += SPECV_LAYOUT_THREADS) {
+            const int32_t from = t->low[i];
+            t->high[i] = from < OF_SIBLING ? from : t->low[from - OF_SIBLING];
+        }
+        __syncthreads();
+        for (int i = 1 + thread; i < n; i += SPECV_LAYOUT_THREADS) {
+            t->low[i] = t->high[i];
+            rest |= t->low[i] >= OF_SIBLING;
+        }
+        rest = __syncthreads_or(rest);
+    }
+    return bad;
+}
+
+/* Lanes look at the entries of a path side by side, in as many paths of a warp as fit. Call: block.
+   Returns as above. Sync: barriers, one at the end. */
+SPECV_DEVFN int specv_i_block_paths(const specv_tree_layout_desc *d, int64_t first, int n,
+                                    specv_i_layout *t) {
+    const int lane = specv_i_lane(), warp = specv_i_thread() / 32;
+    int width = 1, bad = 0;
+    while (width < 32 && width < d->path_len) width *= 2;
+    const int each = 32 / width, in_path = lane % width;
+    const unsigned lanes = SPECV_FULL_WARP >> (32 - width);
+#pragma unroll 1
+    for (int p0 = warp * each; p0 < d->num_paths; p0 += SPECV_LAYOUT_THREADS / 32 * each) {
+        const int p = p0 + lane / width;
+        int32_t before = 0; /* in front of these entries */
+        int ended = p >= d->num_paths;
+#pragma unroll 1
+        for (int e0 = 0; e0 < d->path_len; e0 += width) {
+            const int e = e0 + in_path;
+            int32_t node = -1, up;
+            if (!ended && e < d->path_len) node = d->paths[first + (int64_t)p * d->path_len + e];
+            up = __shfl_up_sync(SPECV_FULL_WARP, node, 1, width);
+            if (in_path == 0) up = before;
+            const unsigned stops =
+                __ballot_sync(SPECV_FULL_WARP, node == -1) >> (lane - in_path) & lanes;
+            before = __shfl_sync(SPECV_FULL_WARP, node, width - 1, width);
+            if (!(stops & ((2u << in_path) - 1))) {
+                if (e == 0)
+                    bad |= node != 0;
+                else
+                    bad |= !specv_i_name_node(t, node, up, n, up);
+            }
+            ended |= stops != 0;
+            if (__all_sync(SPECV_FULL_WARP, ended)) break;
+        }
+    }
+    __syncthreads();
+    for (int i = 1 + specv_i_thread(); i < n; i += SPECV_LAYOUT_THREADS)
+        bad |= t->low[i] != t->high[i];
+    return __syncthreads_or(bad);
+}
+
+/* The bits of word w that belong to nodes before i. */
+SPECV_DEVFN uint32_t specv_i_bits_before(int i, int w) {
+    return w < i / 32 ? 0xffffffffu : w > i / 32 ? 0 : (1u << i % 32) - 1;
+}
+
+/* A parent is the last of the ancestors; its own and itself must be all of them. Call: block.
+   Returns as above. Sync: a barrier at the end. */
+SPECV_DEVFN int specv_i_block_mask(const specv_tree_layout_desc *d, int64_t first, int n,
+                                   specv_i_layout *t) {
+    const int words = specv_i_mask_words(d->max_nodes);
+    const uint32_t *rows = d->given_mask + first;
+    int bad = 0;
+#pragma unroll 1
+    for (int i = specv_i_thread(); i < n; i += SPECV_LAYOUT_THREADS) {
+        const uint32_t *row = rows + i * words, *above;
+        int32_t parent = -1;
+#pragma unroll 4
+        for (int w = 0; w < words; ++w) {
+            const uint32_t all = row[w], before = all & specv_i_bits_before(i, w);
+            bad |= (all & ~before & ~(w == i / 32 ? 1u << i % 32 : 0)) != 0;
+            if (before) parent = 32 * w + 31 - __clz((int)before);
+        }
+        t->low[i] = parent;
+        if (parent < 0) bad |= i > 0;
+        if (parent < 0) continue;
+        above = rows + parent * words;
+#pragma unroll 4
+        for (int w = 0; w <= i / 32; ++w) {
+            uint32_t expected = above[w] & specv_i_bits_before(parent, w);
+            if (w == parent / 32) expected |= 1u << parent % 32;
+            bad |= (row[w] & specv_i_bits_before(i, w)) != expected;
+        }
+    }
+    return __syncthreads_or(bad);
+}
+
+/* t->low[i] = the parent of each of n nodes. Call: block. Returns whether it is no tree. Sync:
+   barriers, one at the end. */
+SPECV_DEVFN int specv_i_block_parents(const specv_tree_layout_desc *d, int b, int n,
+                                      specv_i_layout *t) {
+    const int64_t first = d->one_tree ? 0 : b * d->given_stride_elems;
+    int bad = 0;
+    if (d->form == SPECV_TREE_MASK) return specv_i_block_mask(d, first, n, t);
+    if (d->form == SPECV_TREE_PARENTS) {
+        for (int i = specv_i_thread(); i < n; i += SPECV_LAYOUT_THREADS) {
+            t->low[i] = d->given_parent[first + i];
+            bad |= !specv_i_is_parent(t->low[i], i);
+        }
+        return __syncthreads_or(bad);
+    }
+    for (int i = specv_i_thread(); i < n; i += SPECV_LAYOUT_THREADS)
+        t->low[i] = i ? SPECV_I_INT_MAX : -1, t->high[i] = -1;
+    __syncthreads();
+    return d->form == SPECV_TREE_LINKS ? specv_i_block_links(d, first, n, t)
+                                       : specv_i_block_paths(d, first, n, t);
+}
+
+/* Ancestors 32 at a time: a warp finds those among its own 32 nodes in five steps, each of which
+   doubles how far a lane looks; from there a node goes on to the next 32, at most 31 times. Call:
+   block. Sync: a barrier at the end. */
+SPECV_DEVFN void specv_i_block_ancestors_of(int n, specv_i_layout *t) {
+    const int lane = specv_i_lane();
+    for (int base = specv_i_thread() & ~31; base < n; base += SPECV_LAYOUT_THREADS) {
+        const int i = base + lane;
+        const int32_t parent = i < n ? t->low[i] : -1;
+        uint32_t mine = 1u << lane;
+        int next = parent >= base ? parent - base : -1;
+#pragma unroll
+        for (int step = 0; step < 5; ++step) {
+            const uint32_t more = __shfl_sync(SPECV_FULL_WARP, mine, next & 31);
+            const int behind = __shfl_sync(SPECV_FULL_WARP, next, next & 31);
+            if (next >= 0) mine |= more, next = behind;
+        }
+        const int32_t beyond = __shfl_sync(SPECV_FULL_WARP, parent, __ffs((int)mine) - 1);
+        if (i < n) t->seen[i] = mine, t->beyond[i] = (short)beyond;
+    }
+    __syncthreads();
+}
+
+/* Outputs of nodes; those from n on are none. Call: block. */
+SPECV_DEVFN void specv_i_block_put_layout(const specv_tree_layout_desc *d, int b, int n,
+                                          int64_t position, const specv_i_layout *t) {
+    const int words = specv_i_mask_words(d->max_nodes);
+    for (int i = specv_i_thread(); i < d->max_nodes; i += SPECV_LAYOUT_THREADS) {
+        const int64_t at = (int64_t)b * d->max_nodes + i;
+        int depth = -1, node = i < n ? i : -1;
+#pragma unroll 1
+        for (int w = words - 1; w >= 0; --w) {
+            uint32_t word = 0;
+            if (node >= 0 && node / 32 == w) word = t->seen[node], node = t->beyond[node];
+            depth += __popc(word);
+            if (d->mask) d->mask[at * d->mask_stride_words + w] = word;
+        }
+        if (d->parent) d->parent[at] = i < n ? t->low[i] : -1;
+        if (d->depth) d->depth[at] = i < n ? depth : 0;
+        if (d->position_ids)
+            specv_i_store_token(d->position_ids, d->index_dtype, at, i < n ? position + depth : 0);
+    }
+}
+
+#if !defined(SPECVERIFY_STATIC)
+SPECV_KERNEL __launch_bounds__(SPECV_LAYOUT_THREADS)
+    specv_tree_layout_kernel(const __grid_constant__ specv_tree_layout_desc d);
+#endif
+
+#endif /* __CUDACC__ */
+
 /* ================================================================================= >>columns
 
    A batch whose sequences share columns, as batched models without ragged attention need it.
@@ -12685,6 +14668,20 @@ SPECV_LAUNCHER_BODY int specv_verify_pack_kv(const specv_verify_pack_kv_desc *de
 
 /* =========================================================================== >>cache-kernels */
 
+#if !defined(__CUDACC_RTC__)
+/* Blocks that copy up to `positions` positions of every plane: at most one per SM, fewer when there
+   would not be a piece for every fourth warp; one if there is nothing to copy. */
+static SPECV_UNUSED int specv_i_move_blocks(const specv_kv_cache *kv, int64_t positions,
+                                            int num_sms) {
+    int64_t most = num_sms, pieces, blocks;
+    if (!specv_i_has_planes(kv)) return 1;
+    pieces = specv_i_times(positions, kv->num_heads * kv->head_bytes) / SPECV_PIECE_BYTES + 1;
+    pieces = pieces < 4 * most ? pieces : 4 * most;
+    blocks = (pieces * kv->num_planes + 3) / 4;
+    return (int)(blocks < most ? blocks : most);
+}
+#endif
+
 #if !defined(SPECVERIFY_NO_CACHE)
 
 /* B3. Grid: any number of blocks of SPECV_MOVE_THREADS; one if there are no planes.
@@ -12844,17 +14841,6 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_FORK_THREADS)
 
 #if !defined(__CUDACC_RTC__)
 
-/* Blocks that copy up to `positions` positions of every plane: at most one per SM, fewer when there
-   would not be a piece for every fourth warp; one if there is nothing to copy. */
-static int specv_i_move_blocks(const specv_kv_cache *kv, int64_t positions, int num_sms) {
-    int64_t most = num_sms, pieces, blocks;
-    if (!specv_i_has_planes(kv)) return 1;
-    pieces = specv_i_times(positions, kv->num_heads * kv->head_bytes) / SPECV_PIECE_BYTES + 1;
-    pieces = pieces < 4 * most ? pieces : 4 * most;
-    blocks = (pieces * kv->num_planes + 3) / 4;
-    return (int)(blocks < most ? blocks : most);
-}
-
 SPECV_LAUNCHER_BODY int specv_append_kv(const specv_append_kv_desc *desc,
                                         struct CUstream_st *stream) {
     int num_sms, status = SPECV_I_VALIDATE(specv_append_kv_validate, desc);
@@ -12904,6 +14890,177 @@ SPECV_LAUNCHER_BODY int specv_page_fork(const specv_page_fork_desc *desc,
 
 #endif /* !__CUDACC_RTC__ */
 #endif /* SPECVERIFY_NO_CACHE */
+
+/* =========================================================================== >>trees-kernels */
+
+#if !defined(SPECVERIFY_NO_TREES)
+
+/* A7, target ids. Grid: ceil(batch / 4) blocks of SPECV_TREE_THREADS; warp w of block x has tree
+   4 x + w. Bytes: parents, tokens and target ids of all nodes, once; outputs once. Round trips:
+   num_active with num_nodes, then 128 nodes at a time; tokens of the path again, if out_tokens or
+   predicts are asked for. */
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_TREE_THREADS)
+    specv_tree_ids_kernel(const __grid_constant__ specv_verify_tree_desc d) {
+    __shared__ unsigned short paths[SPECV_TREE_THREADS / 32][SPECV_MAX_NODES];
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x & 31;
+    const int b = (int)blockIdx.x * (SPECV_TREE_THREADS / 32) + warp;
+    specv_i_begin(d.chained);
+    if (b >= d.trees.batch) return;
+    const specv_i_tree tree = specv_i_open_tree(&d.trees, b, 0);
+    specv_i_tree_end end;
+    if (d.trees.token_dtype == SPECV_I64)
+        end = specv_i_warp_walk_tree(&d, &tree, b, SPECV_I64, paths[warp]);
+    else
+        end = specv_i_warp_walk_tree(&d, &tree, b, SPECV_I32, paths[warp]);
+    __syncwarp();
+    specv_i_put_tree(&d, &tree, b, &end, paths[warp], lane, 32);
+}
+
+/* A7, scores. Grid: a block of SPECV_GROVE_THREADS per tree. Bytes: parents and tokens of all nodes
+   once; for each node that the walk comes to its row of the target's scores, once more (from L2) a
+   tile of the last one's; with draft scores that row, too, and both again for each child that is
+   rejected. Round trips: num_active with num_nodes and the slot, then parents with temperature and
+   seed; for each node ceil(tiles / 16) of rows, which are in flight 16 tiles at a time, the tiles'
+   statistics 1, the token's tile 2. So the chain is as long as the path, and rows of other nodes
+   are not read: a pass over all of them would read 60 rows of a tree of 60 nodes for about 9. */
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_GROVE_THREADS, 1)
+    specv_tree_equal_kernel(const __grid_constant__ specv_verify_tree_desc d) {
+    __shared__ specv_i_grove grove;
+    specv_i_begin(d.chained);
+    specv_i_block_verify_tree(&d, (int)blockIdx.x, 1, &grove);
+}
+
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_GROVE_THREADS, 1)
+    specv_tree_kernel(const __grid_constant__ specv_verify_tree_desc d) {
+    __shared__ specv_i_grove grove;
+    specv_i_begin(d.chained);
+    specv_i_block_verify_tree(&d, (int)blockIdx.x, 0, &grove);
+}
+
+/* B4. Grid: any number of blocks of SPECV_COMMIT_THREADS; one if there are no planes.
+   Bytes: per block 8 a row and 4 a node of its path, its pages' ids; per KV row that moves its
+   bytes read and written. Round trips: (num_active;) lengths, the path's first 8 nodes and plane
+   addresses, (slots, and cache_len behind them;) page ids; (owners;) KV, one for each SPECV_I_MOVES
+   nodes; paths and page ids again, from the L1 cache. The ticket protects the old lengths alone. */
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_COMMIT_THREADS, 1)
+    specv_commit_path_kernel(const __grid_constant__ specv_commit_path_desc d) {
+    __shared__ specv_i_path_tile tile;
+    __shared__ int32_t seats[SPECV_I_SEATS];
+    __shared__ specv_i_shape shape;
+    const int num_blocks = (int)gridDim.x, writes = d.new_cache_len != 0;
+    specv_i_ragged r = specv_i_cache_copy(&d.kv);
+    const specv_i_divisor page_size = r.to.page_size;
+    uint32_t now = 0;
+    r.from.block_table = d.src_block_table;
+    r.from.table_stride_elems = d.src_table_stride_elems;
+    specv_i_begin(d.chained);
+    const specv_plane_share share = specv_i_plane_share(
+        &r.from, &r.to, r.num_planes, specv_i_thread() / 32 * num_blocks + (int)blockIdx.x,
+        num_blocks * (SPECV_COMMIT_THREADS / 32));
+    const int live = specv_i_num_live(d.num_active, d.batch);
+    if (specv_i_thread() == SPECV_COMMIT_THREADS - 1) { /* the last warp seldom has rows */
+        shape = specv_i_copy_shape(&r);
+        shape.has_units = 1;
+        specv_i_cut_units(&shape, r.head_bytes * r.num_heads);
+    }
+    specv_i_block_seat(d.slot, d.slot_dtype, d.num_slots, live, seats);
+#pragma unroll 1
+    for (int row0 = 0; row0 < d.batch; row0 += SPECV_COMMIT_THREADS) {
+        if (row0 > 0) __syncthreads(); /* the tile is loaded over */
+        const int num_movers = specv_i_block_path_tile(&d, page_size, row0, live, seats, &tile);
+        if (writes && specv_i_thread() == 0 && d.batch - row0 <= SPECV_COMMIT_THREADS)
+            now = specv_i_arrive(d.ticket, (int)blockIdx.x, num_blocks);
+        if (specv_i_has_planes(&d.kv))
+            specv_i_warp_move_paths(&d, &r, &shape, &tile, row0, num_movers, share);
+    }
+    int arrival = blockIdx.x == 0 ? SPECV_I_LAST : SPECV_I_NOT_LAST;
+    if (writes) arrival = specv_i_block_leaves(d.ticket, now, num_blocks);
+    if (arrival != SPECV_I_NOT_LAST)
+        specv_i_block_commit_numbers(&d, page_size, live, seats, &tile,
+                                     arrival == SPECV_I_BAD_TICKET);
+}
+
+/* Layouts. Grid: batch blocks of SPECV_LAYOUT_THREADS, a block per tree.
+   Bytes: what is given, once (MASK: twice); outputs once. Round trips: num_active, num_nodes (and
+   slots, then position); what is given, of LINKS and PARENTS all at once, of PATHS 32 / path_len
+   paths for each warp at a time, of MASK four words of a node at a time. */
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_LAYOUT_THREADS)
+    specv_tree_layout_kernel(const __grid_constant__ specv_tree_layout_desc d) {
+    __shared__ specv_i_layout layout;
+    const int b = (int)blockIdx.x;
+    int32_t num_active = d.batch, n = d.max_nodes, slot = b;
+    int64_t position = 0;
+    uint32_t status = 0;
+    specv_i_begin(d.chained);
+    specv_i_load_given(&num_active, d.num_active, 0);
+    specv_i_load_given(&n, d.num_nodes, b);
+    if (b >= num_active)
+        n = 0;
+    else if (d.position)
+        slot = specv_thread_slot(d.slot, d.slot_dtype, d.num_slots, b, &status);
+    if (slot < 0) n = 0;
+    if (b < num_active && slot >= 0) {
+        const int in_range = n >= 1 && n <= d.max_nodes;
+        if (d.position) position = d.position[slot];
+        if (!in_range) status = SPECV_ROW_BAD_LENGTH;
+        if (in_range && specv_i_block_parents(&d, b, n, &layout)) status = SPECV_ROW_BAD_TREE;
+        if (status) {
+            n = 1;
+            if (threadIdx.x == 0) layout.low[0] = -1;
+            __syncthreads();
+        }
+        specv_i_block_ancestors_of(n, &layout);
+    }
+    specv_i_block_put_layout(&d, b, n, position, &layout);
+    if (threadIdx.x == 0) specv_i_put_status(d.row_status, b, status, d.keep_status);
+}
+
+#if !defined(__CUDACC_RTC__)
+
+SPECV_LAUNCHER_BODY int specv_verify_tree(const specv_verify_tree_desc *desc,
+                                          struct CUstream_st *stream) {
+    const int64_t trees_per_block = SPECV_TREE_THREADS / 32;
+    int status = SPECV_I_VALIDATE(specv_verify_tree_validate, desc);
+    specv_verify_tree_desc d;
+    if (status != SPECV_OK || desc->trees.batch == 0) return status;
+    d = *desc;
+    specv_verify_tree_resolve(&d);
+    if (!d.target_tokens)
+        return specv_i_launch(d.rule < SPECV_TREE_ONE_COIN ? (const void *)specv_tree_equal_kernel
+                                                           : (const void *)specv_tree_kernel,
+                              d.trees.batch, SPECV_GROVE_THREADS, &d, d.chained, stream);
+    return specv_i_launch((const void *)specv_tree_ids_kernel,
+                          (d.trees.batch + trees_per_block - 1) / trees_per_block,
+                          SPECV_TREE_THREADS, &d, d.chained, stream);
+}
+
+SPECV_LAUNCHER_BODY int specv_commit_path(const specv_commit_path_desc *desc,
+                                          struct CUstream_st *stream) {
+    int num_sms, status = SPECV_I_VALIDATE(specv_commit_path_validate, desc);
+    specv_commit_path_desc d;
+    if (status != SPECV_OK || desc->batch == 0) return status;
+    status = specv_i_num_sms(desc->num_sms, &num_sms);
+    if (status) return status;
+    d = *desc;
+    specv_commit_path_resolve(&d);
+    return specv_i_launch((const void *)specv_commit_path_kernel,
+                          specv_i_move_blocks(&d.kv, (int64_t)d.batch * d.max_depth, num_sms),
+                          SPECV_COMMIT_THREADS, &d, d.chained, stream);
+}
+
+SPECV_LAUNCHER_BODY int specv_tree_layout(const specv_tree_layout_desc *desc,
+                                          struct CUstream_st *stream) {
+    int status = SPECV_I_VALIDATE(specv_tree_layout_validate, desc);
+    specv_tree_layout_desc d;
+    if (status != SPECV_OK || desc->batch == 0) return status;
+    d = *desc;
+    specv_tree_layout_resolve(&d);
+    return specv_i_launch((const void *)specv_tree_layout_kernel, d.batch, SPECV_LAYOUT_THREADS, &d,
+                          d.chained, stream);
+}
+
+#endif /* !__CUDACC_RTC__ */
+#endif /* SPECVERIFY_NO_TREES */
 
 /* ========================================================================= >>columns-kernels */
 

@@ -12,12 +12,13 @@
    and returns the same status codes. Outputs are equal to the device's, bit for bit. The code is
    the definition written down: one row after the other, one position after the other, a tile of ids
    at a time, nothing shared with the device functions. C99 and C++; no allocation, no state, no
-   library; 64 KiB of stack.
+   library; 64 KiB of stack, for trees 128.
 
    It needs IEEE arithmetic: strict doubles and floats, no -ffast-math.
 
    Contents: >>api, >>rows; the families of specverify.cuh: >>greedy, >>sample, >>shards, >>pack,
-   >>cache, >>columns, >>schedule, >>particles, >>stats; >>diff. Licence as in specverify.cuh.
+   >>cache, >>trees, >>columns, >>schedule, >>particles, >>stats; >>diff. Licence as in
+   specverify.cuh.
 */
 
 #ifndef SPECVERIFY_REF_H_INCLUDED
@@ -63,6 +64,12 @@ SPECV_REF_API int specv_ref_append_kv(const specv_append_kv_desc *d) SPECV_AS(sp
 SPECV_REF_API int specv_ref_page_resize(const specv_page_resize_desc *d)
     SPECV_AS(specv_ref_page_resize);
 SPECV_REF_API int specv_ref_page_fork(const specv_page_fork_desc *d) SPECV_AS(specv_ref_page_fork);
+SPECV_REF_API int specv_ref_verify_tree(const specv_verify_tree_desc *d)
+    SPECV_AS(specv_ref_verify_tree);
+SPECV_REF_API int specv_ref_tree_layout(const specv_tree_layout_desc *d)
+    SPECV_AS(specv_ref_tree_layout);
+SPECV_REF_API int specv_ref_commit_path(const specv_commit_path_desc *d)
+    SPECV_AS(specv_ref_commit_path);
 SPECV_REF_API int specv_ref_realign(const specv_realign_desc *d) SPECV_AS(specv_ref_realign);
 SPECV_REF_API int specv_ref_shift_kv(const specv_shift_kv_desc *d) SPECV_AS(specv_ref_shift_kv);
 SPECV_REF_API int specv_ref_gap_commit(const specv_gap_commit_desc *d)
@@ -705,13 +712,21 @@ static void specv_ref_i_tile_p(specv_ref_i_scores *r, int64_t begin, specv_ref_i
 typedef struct specv_ref_i_weights {
     specv_ref_i_scores *p, *q; /* (prefix * p - q)+, or p alone where q is null */
     float prefix;
-    int64_t without; /* p alone: this id has no weight; -1: none */
+    int64_t without;                   /* p alone: this id has no weight; -1: none */
+    const struct specv_ref_i_law *law; /* of a node of a tree, or null */
 } specv_ref_i_weights;
+
+/* What >>trees has in their place: r of a node's rejected children, 0 if there is none; and p alone
+   without some ids. */
+static int specv_ref_i_law_gains(const specv_ref_i_weights *w, int64_t begin, specv_ref_i_tile *t,
+                                 float *gain);
+static int specv_ref_i_law_has_not(const specv_ref_i_weights *w, int64_t id);
 
 /* (prefix * p - q) of a tile, or p where q is null. */
 static void specv_ref_i_gains(const specv_ref_i_weights *w, int64_t begin, specv_ref_i_tile *t,
                               float *gain) {
     float p[SPECV_TILE_IDS];
+    if (w->law && specv_ref_i_law_gains(w, begin, t, gain)) return;
     specv_ref_i_tile_p(w->p, begin, t, w->q ? p : gain);
     if (!w->q) return;
     specv_ref_i_tile_p(w->q, begin, t, gain);
@@ -747,6 +762,8 @@ static void specv_ref_i_tile_units(const specv_ref_i_weights *w, int64_t begin,
     }
     if (!w->q && w->without >= begin && w->without < begin + u->count)
         u->of[w->without - begin] = 0;
+    for (int i = 0; w->law && i < u->count; ++i)
+        if (specv_ref_i_law_has_not(w, begin + i)) u->of[i] = 0;
     for (int i = 0; i < u->count; ++i) u->sum += u->of[i];
     u->sum = specv_i_shift_right(u->sum, u->finer);
 }
@@ -927,7 +944,7 @@ static uint32_t specv_ref_i_sums_at(specv_ref_i_judge *g, const specv_ref_i_weig
 static void specv_ref_i_emit_from(specv_ref_i_judge *g, specv_ref_i_scores *p, int32_t k) {
     specv_ref_i_weights w;
     int64_t token = p->row.id;
-    w.p = p, w.q = NULL, w.prefix = 1, w.without = -1;
+    w.p = p, w.q = NULL, w.prefix = 1, w.without = -1, w.law = NULL;
     if (p->row.kind == SPECV_SOFTMAX) token = specv_ref_i_draw_at(g, &w, k);
     if (p->row.kind == SPECV_NO_TOKEN) token = -1;
     if (token < 0) g->o.status |= SPECV_ROW_EMPTY;
@@ -946,7 +963,7 @@ static void specv_ref_i_emit_residual(specv_ref_i_judge *g, int32_t k, float pre
         specv_ref_i_emit_from(g, &p, k);
         return;
     }
-    w.p = &p, w.q = NULL, w.prefix = prefix, w.without = specv_ref_i_draft(g, k);
+    w.p = &p, w.q = NULL, w.prefix = prefix, w.without = specv_ref_i_draft(g, k), w.law = NULL;
     if (g->d->draft.data) {
         q = specv_ref_i_draft_at(g, k);
         w.q = &q, w.without = -1;
@@ -983,7 +1000,7 @@ static void specv_ref_i_emit_bonus(specv_ref_i_judge *g, int32_t n_draft) {
     } else {
         specv_ref_i_scores p = specv_ref_i_target_at(g, g->usable);
         specv_ref_i_weights w;
-        w.p = &p, w.q = NULL, w.prefix = 1, w.without = -1;
+        w.p = &p, w.q = NULL, w.prefix = 1, w.without = -1, w.law = NULL;
         if (p.row.kind == SPECV_SOFTMAX) g->o.status |= specv_ref_i_sums_at(g, &w, g->usable);
         specv_ref_i_emit_from(g, &p, g->usable);
     }
@@ -1067,7 +1084,7 @@ static int specv_ref_i_block_test(specv_ref_i_judge *g, int32_t i, float prefix,
     } else {
         p = specv_ref_i_target_at(g, i);
         q = specv_ref_i_draft_at(g, i);
-        w.p = &p, w.q = &q, w.prefix = prefix, w.without = -1;
+        w.p = &p, w.q = &q, w.prefix = prefix, w.without = -1, w.law = NULL;
         if (g->shard && !specv_ref_i_gains_together(g, i, &gain, &loss)) return 0;
         for (int64_t begin = 0; begin < p.vocab && !g->shard; begin += SPECV_TILE_IDS)
             specv_ref_i_add_gains(&w, begin, &gain, &loss);
@@ -1604,7 +1621,7 @@ static void specv_ref_i_put_sums(specv_ref_i_judge *g, const specv_ref_i_shard *
     if (column < 0 || column >= s->d->num_ids) column = -1;
     if (column >= 0 && sum) {
         specv_ref_i_weights w;
-        w.p = &own, w.q = NULL, w.prefix = 1, w.without = column;
+        w.p = &own, w.q = NULL, w.prefix = 1, w.without = column, w.law = NULL;
         lost = sum - specv_ref_i_total(&w);
     }
     if (column >= 0) of_p = specv_ref_i_score(&own, column);
@@ -1629,7 +1646,7 @@ static void specv_ref_i_put_gains(specv_ref_i_judge *g, const specv_ref_i_shard 
         specv_ref_i_scores p = specv_ref_i_own_columns(g, s, j, 0);
         specv_ref_i_scores q = specv_ref_i_own_columns(g, s, j, 1);
         specv_ref_i_weights w;
-        w.p = &p, w.q = &q, w.prefix = prefix, w.without = -1;
+        w.p = &p, w.q = &q, w.prefix = prefix, w.without = -1, w.law = NULL;
         for (int64_t begin = 0; begin < p.vocab && prefix > 0; begin += SPECV_TILE_IDS)
             specv_ref_i_add_gains(&w, begin, &sum.gain, &sum.rest);
         if (prefix > 0) sum.weight = specv_ref_i_total(&w);
@@ -2195,6 +2212,677 @@ SPECV_REF_BODY int specv_ref_page_fork(const specv_page_fork_desc *desc) {
         uint32_t bits = i < live ? specv_ref_i_fork(&d, live, i) : 0;
         specv_i_put_status(d.fork_status, i, bits, d.keep_status);
     }
+    return SPECV_OK;
+}
+
+/* =================================================================================== >>trees */
+
+/* A tree while it is walked. What a rule needs of scores is asked of a judge, as of a row's, with
+   nodes for positions; its outcome is the tree's. */
+typedef struct specv_ref_i_tree {
+    const specv_verify_tree_desc *d;
+    specv_verify_sample_desc v; /* scores, values of the request */
+    specv_ref_i_judge g;
+    int b;
+    int32_t num_nodes, max_depth;  /* num_nodes 0: nothing of it may be read */
+    int32_t path[SPECV_MAX_NODES]; /* g.o.accepted + 1 nodes */
+    /* Of a child that was tried: what r and q of its parent were multiplied by, P of the parent by
+       then; and P of a node. */
+    float scale[SPECV_MAX_NODES], q_scale[SPECV_MAX_NODES], rest[SPECV_MAX_NODES];
+    float prefix[SPECV_MAX_NODES];
+} specv_ref_i_tree;
+
+static int32_t specv_ref_i_parent(const specv_ref_i_tree *t, int32_t node) {
+    const specv_trees *trees = &t->d->trees;
+    const int64_t stride =
+        trees->parent_stride_elems ? trees->parent_stride_elems : trees->max_nodes;
+    return trees->parent[t->b * stride + node];
+}
+
+static int64_t specv_ref_i_node_token(const specv_ref_i_tree *t, int32_t node) {
+    const specv_trees *trees = &t->d->trees;
+    const int64_t stride = trees->token_stride_elems ? trees->token_stride_elems : trees->max_nodes;
+    return specv_ref_i_get(trees->token, trees->token_dtype, t->b * stride + node);
+}
+
+/* The child of a node behind `after`, any; 0 if there is none. */
+static int32_t specv_ref_i_child(const specv_ref_i_tree *t, int32_t node, int32_t after) {
+    for (int32_t i = (after < node ? node : after) + 1; i < t->num_nodes; ++i)
+        if (specv_ref_i_parent(t, i) == node) return i;
+    return 0;
+}
+
+/* The same among those that are tried: tokens, not too deep, nothing behind an EOS. */
+static int32_t specv_ref_i_tried(const specv_ref_i_tree *t, int32_t node, int32_t depth,
+                                 int32_t after) {
+    int32_t x = specv_ref_i_child(t, node, after);
+    if (depth == t->max_depth) return 0;
+    if (node && specv_ref_i_is_eos(&t->v.verify, specv_ref_i_node_token(t, node))) return 0;
+    while (x && !specv_ref_i_is_token(&t->v.verify, specv_ref_i_node_token(t, x)))
+        x = specv_ref_i_child(t, node, x);
+    return x;
+}
+
+static int specv_ref_i_is_tree(const specv_ref_i_tree *t) {
+    if (specv_ref_i_parent(t, 0) != -1) return 0;
+    for (int32_t i = 1; i < t->num_nodes; ++i)
+        if (specv_ref_i_parent(t, i) < 0 || specv_ref_i_parent(t, i) >= i) return 0;
+    for (int32_t i = 1; i < t->num_nodes && specv_i_tree_is_distinct(t->d->rule); ++i)
+        for (int32_t k = 1; k < i; ++k)
+            if (specv_ref_i_parent(t, i) == specv_ref_i_parent(t, k) &&
+                specv_ref_i_is_token(&t->v.verify, specv_ref_i_node_token(t, i)) &&
+                specv_ref_i_node_token(t, i) == specv_ref_i_node_token(t, k))
+                return 0;
+    return 1;
+}
+
+/* Scores and values as A2 to A5 have them, with a position for each node. */
+static specv_verify_sample_desc specv_ref_i_tree_as_rows(const specv_verify_tree_desc *desc) {
+    specv_verify_tree_desc d = *desc;
+    specv_verify_sample_desc v = SPECV_ZERO;
+    specv_verify_tree_resolve(&d);
+    v.verify.rows.batch = d.trees.batch, v.verify.rows.max_draft = d.trees.max_nodes - 1;
+    v.verify.rows.slot = d.trees.slot, v.verify.rows.slot_dtype = d.trees.slot_dtype;
+    v.verify.rows.num_slots = d.trees.num_slots, v.verify.rows.num_active = d.trees.num_active;
+    v.verify.vocab = d.vocab, v.verify.num_eos = d.num_eos;
+    for (int i = 0; i < SPECV_MAX_EOS; ++i) v.verify.eos_token[i] = d.eos_token[i];
+    v.target = d.target, v.draft = d.draft;
+    v.temperature = d.temperature, v.draft_temperature = d.draft_temperature;
+    v.seed = d.seed, v.position = d.position, v.step_row = d.step_row, v.stream = d.stream;
+    v.rule = d.rule == SPECV_TREE_GREEDY    ? SPECV_RULE_GREEDY
+             : d.rule == SPECV_TREE_COUPLED ? SPECV_RULE_COUPLED
+                                            : SPECV_RULE_TOKEN;
+    return v;
+}
+
+static void specv_ref_i_open_tree(specv_ref_i_tree *t, const specv_verify_tree_desc *d, int b) {
+    const specv_trees *trees = &d->trees;
+    uint32_t bad_slot = 0;
+    t->d = d, t->b = b, t->v = specv_ref_i_tree_as_rows(d), t->num_nodes = 0, t->path[0] = 0;
+    if (d->target_tokens) t->v.verify.rows.slot = NULL; /* the request has no values here */
+    t->max_depth = d->max_depth ? d->max_depth : trees->max_nodes - 1;
+    specv_ref_i_open_judge(&t->g, &t->v, b);
+    bad_slot = t->g.o.status;
+    if (trees->num_active && b >= *trees->num_active) return;
+    if (bad_slot) return;
+    t->num_nodes = trees->num_nodes ? trees->num_nodes[b] : trees->max_nodes;
+    if (t->num_nodes < 1 || t->num_nodes > trees->max_nodes)
+        t->num_nodes = 1, t->g.o.status |= SPECV_ROW_BAD_LENGTH;
+    if (!specv_ref_i_is_tree(t)) t->num_nodes = 1, t->g.o.status |= SPECV_ROW_BAD_TREE;
+}
+
+/* Behind the last node of the path: were there children, and what of them is no token at all? */
+static void specv_ref_i_look_behind(specv_ref_i_tree *t) {
+    const int32_t last = t->path[t->g.o.accepted];
+    for (int32_t x = specv_ref_i_child(t, last, 0); x; x = specv_ref_i_child(t, last, x)) {
+        const int64_t draft = specv_ref_i_node_token(t, x);
+        t->g.o.mismatch = 1;
+        if (draft != -1 && !specv_ref_i_is_token(&t->v.verify, draft))
+            t->g.o.status |= SPECV_ROW_BAD_DRAFT;
+    }
+}
+
+/* The path goes on to a child; is that an EOS? */
+static int specv_ref_i_step_down(specv_ref_i_tree *t, int32_t child) {
+    t->path[++t->g.o.accepted] = child;
+    t->g.o.finished = specv_ref_i_is_eos(&t->v.verify, specv_ref_i_node_token(t, child));
+    return t->g.o.finished;
+}
+
+/* The first child of the path's last node that has this token; 0: none. */
+static int32_t specv_ref_i_child_with(const specv_ref_i_tree *t, int64_t token) {
+    const int32_t last = t->path[t->g.o.accepted], depth = t->g.o.accepted;
+    int32_t x = specv_ref_i_tried(t, last, depth, 0);
+    while (x && specv_ref_i_node_token(t, x) != token) x = specv_ref_i_tried(t, last, depth, x);
+    return x;
+}
+
+/* GREEDY, target ids: from the root to the child that is the target's token, as long as there is
+   one. */
+static void specv_ref_i_walk_ids(specv_ref_i_tree *t) {
+    const specv_verify_tree_desc *d = t->d;
+    const int64_t stride = d->target_stride_elems ? d->target_stride_elems : d->trees.max_nodes;
+    int64_t token;
+    int32_t child;
+    do {
+        token = specv_ref_i_get(d->target_tokens, d->trees.token_dtype,
+                                t->b * stride + t->path[t->g.o.accepted]);
+        child = specv_ref_i_child_with(t, token);
+        if (child && specv_ref_i_step_down(t, child)) return;
+    } while (child);
+    if (specv_ref_i_is_token(&t->v.verify, token))
+        t->g.o.next_token = token;
+    else
+        t->g.o.status |= SPECV_ROW_BAD_TARGET;
+    t->g.o.finished = specv_ref_i_is_eos(&t->v.verify, t->g.o.next_token);
+}
+
+/* GREEDY, COUPLED, and every rule at temperature 0: the same with the target's only choice. */
+static void specv_ref_i_walk_equal(specv_ref_i_tree *t) {
+    for (;;) {
+        specv_ref_i_scores p = specv_ref_i_target_at(&t->g, t->path[t->g.o.accepted]);
+        const int64_t choice = specv_ref_i_choose(&t->g, &p, t->g.o.accepted);
+        const int32_t child = choice < 0 ? 0 : specv_ref_i_child_with(t, choice);
+        t->g.o.status |= p.row.status;
+        if (!child) {
+            specv_ref_i_emit(&t->g, &p, choice);
+            return;
+        }
+        if (specv_ref_i_step_down(t, child)) return;
+    }
+}
+
+/* The law of what follows a node: p, or r behind rejected children, the last of which is `last`
+   (0: none); or p without all children, ONE_COIN. */
+typedef struct specv_ref_i_law {
+    const specv_ref_i_tree *t;
+    int32_t node, depth, last;
+    int without;
+} specv_ref_i_law;
+
+/* r of one id, from p and q of it. Where children are distinct it is none of those before. */
+static float specv_ref_i_law_of(const specv_ref_i_law *l, float p, float q) {
+    const specv_ref_i_tree *t = l->t;
+    if (l->last == 0) return p;
+    for (int32_t x = specv_ref_i_tried(t, l->node, l->depth, 0); x && x <= l->last;
+         x = specv_ref_i_tried(t, l->node, l->depth, x)) {
+        const float gain = specv_fma(p, t->scale[x], -specv_i_tree_q(q, t->q_scale[x]));
+        p = gain > 0 ? gain : 0;
+    }
+    return p;
+}
+
+/* Goes through the rejected children of a node, a tile at a time: gain is what the last of them
+   leaves, below 0 where q had more. q: of ids that are not among the children. */
+static void specv_ref_i_law_tile(const specv_ref_i_weights *w, int64_t begin, specv_ref_i_tile *t,
+                                 float *gain, float *q) {
+    const specv_ref_i_law *l = w->law;
+    const specv_ref_i_tree *tree = l->t;
+    const int distinct = specv_i_tree_is_distinct(tree->d->rule);
+    unsigned char gone[SPECV_TILE_IDS] = {0};
+    specv_ref_i_tile_p(w->q, begin, t, q);
+    specv_ref_i_tile_p(w->p, begin, t, gain);
+    for (int32_t x = specv_ref_i_tried(tree, l->node, l->depth, 0); x && x <= l->last;
+         x = specv_ref_i_tried(tree, l->node, l->depth, x)) {
+        const int64_t at = specv_ref_i_node_token(tree, x) - begin;
+        for (int i = 0; i < t->count; ++i) {
+            const float its = gone[i] ? 0 : specv_i_tree_q(q[i], tree->q_scale[x]);
+            gain[i] = specv_fma(gain[i] > 0 ? gain[i] : 0, tree->scale[x], -its);
+        }
+        if (distinct && at >= 0 && at < t->count) gone[at] = 1;
+    }
+    for (int i = 0; i < t->count; ++i)
+        if (gone[i]) q[i] = 0;
+    for (int i = t->count; i < t->padded; ++i) gain[i] = q[i] = 0;
+}
+
+static int specv_ref_i_law_gains(const specv_ref_i_weights *w, int64_t begin, specv_ref_i_tile *t,
+                                 float *gain) {
+    float q[SPECV_TILE_IDS];
+    if (w->law->last == 0 || w->law->without) return 0;
+    specv_ref_i_law_tile(w, begin, t, gain, q);
+    return 1;
+}
+
+static int specv_ref_i_law_has_not(const specv_ref_i_weights *w, int64_t id) {
+    const specv_ref_i_law *l = w->law;
+    if (!l->without) return 0;
+    for (int32_t x = specv_ref_i_tried(l->t, l->node, l->depth, 0); x;
+         x = specv_ref_i_tried(l->t, l->node, l->depth, x))
+        if (specv_ref_i_node_token(l->t, x) == id) return 1;
+    return 0;
+}
+
+/* Child x was rejected: what that leaves of its parent's law. */
+static specv_i_tree_sums specv_ref_i_law_sums(specv_ref_i_weights *w) {
+    specv_i_tree_sums sums = {0, 0, 0};
+    specv_ref_i_tile t;
+    float gain[SPECV_TILE_IDS], q[SPECV_TILE_IDS];
+    for (int64_t begin = 0; begin < w->p->vocab; begin += SPECV_TILE_IDS) {
+        specv_ref_i_law_tile(w, begin, &t, gain, q);
+        for (int i = 0; i < t.count; ++i) {
+            if (gain[i] > 0) sums.gain += specv_fixed50(gain[i]);
+            if (gain[i] < 0) sums.loss += specv_fixed50(-gain[i]);
+            sums.untried += specv_fixed50(q[i]);
+        }
+    }
+    return sums;
+}
+
+/* The path ends here, and its last node emits a token of its law. */
+static void specv_ref_i_emit_law(specv_ref_i_tree *t, specv_ref_i_weights *w, uint32_t bad_sum) {
+    const int32_t node = w->law->node;
+    int64_t token;
+    if (w->p->row.kind != SPECV_SOFTMAX) {
+        specv_ref_i_emit_from(&t->g, w->p, node);
+        return;
+    }
+    token = specv_ref_i_draw_at(&t->g, w, node);
+    t->g.o.status |= bad_sum;
+    if (w->law->last == 0) t->g.o.status |= specv_ref_i_look_at_sums(w);
+    t->g.o.status |= w->p->row.status;
+    if (w->q) t->g.o.status |= w->q->row.status;
+    if (token >= 0) {
+        specv_ref_i_emit(&t->g, w->p, token);
+    } else {
+        if (w->law->last || w->law->without) t->g.o.status |= SPECV_ROW_ZERO_RESIDUAL;
+        specv_ref_i_emit_from(&t->g, w->p, node);
+    }
+}
+
+/* ONE_COIN: what an id weighs, in units of the row's sum. */
+static uint64_t specv_ref_i_coin_units(specv_ref_i_scores *p, int64_t token) {
+    const float score = specv_ref_i_score(p, token);
+    specv_weight w;
+    if (p->probs) return score > 0 ? specv_fixed50(score) >> SPECV_I_FINER_PROBS : 0;
+    w = specv_softmax_weight(specv_i_max(score, p->scale.floor), &p->scale);
+    return specv_weight_units(&w, p->row.n);
+}
+
+/* Children behind one number: SGLang's TreeSpeculativeSamplingTargetOnly. */
+static void specv_ref_i_walk_coin(specv_ref_i_tree *t) {
+    for (;;) {
+        const int32_t node = t->path[t->g.o.accepted], depth = t->g.o.accepted;
+        specv_ref_i_scores p = specv_ref_i_target_at(&t->g, node);
+        const specv_random r = specv_philox(t->v.seed[t->g.slot], specv_ref_i_position(&t->g),
+                                            (uint32_t)(t->v.step_row + node), 0,
+                                            specv_i_tag(SPECV_TAG_ACCEPT, t->v.stream));
+        const uint64_t all = p.probs ? (uint64_t)1 << 40 : p.row.sum;
+        const uint64_t coin = specv_i_mul_high((uint64_t)r.x[1] << 32 | r.x[0], all);
+        uint64_t so_far = 0;
+        int32_t x = specv_ref_i_tried(t, node, depth, 0), accepted = 0;
+        if (p.row.kind != SPECV_SOFTMAX) {
+            accepted = p.row.kind == SPECV_ONE_HOT ? specv_ref_i_child_with(t, p.row.id) : 0;
+            x = 0;
+        }
+        for (; x && !accepted; x = specv_ref_i_tried(t, node, depth, x)) {
+            const int64_t token = specv_ref_i_node_token(t, x);
+            if (specv_ref_i_child_with(t, token) != x) continue;
+            so_far += specv_ref_i_coin_units(&p, token);
+            if (specv_i_coin_falls(coin, so_far)) accepted = x;
+        }
+        t->g.o.status |= p.row.status;
+        if (!accepted) {
+            const specv_ref_i_law law = {t, node, depth, 0,
+                                         specv_ref_i_tried(t, node, depth, 0) != 0};
+            specv_ref_i_weights w;
+            w.p = &p, w.q = NULL, w.prefix = 1, w.without = -1, w.law = &law;
+            specv_ref_i_emit_law(t, &w, 0);
+            return;
+        }
+        if (specv_ref_i_step_down(t, accepted)) return;
+    }
+}
+
+/* Where a path from the root to this node is long. */
+static void specv_ref_i_set_path(specv_ref_i_tree *t, int32_t node, int32_t depth) {
+    t->g.o.accepted = depth;
+    for (; depth >= 0; node = specv_ref_i_parent(t, node), --depth) t->path[depth] = node;
+}
+
+/* Children that were rejected. */
+static int64_t specv_ref_i_num_tried(const specv_ref_i_law *l) {
+    int64_t count = 0;
+    for (int32_t x = specv_ref_i_tried(l->t, l->node, l->depth, 0); x && x <= l->last;
+         x = specv_ref_i_tried(l->t, l->node, l->depth, x))
+        count += 1;
+    return count;
+}
+
+/* RECURSIVE and TRAVERSAL. Child x of a node is tried with
+       r = p, then r <- (c r - q)+ behind each rejected child,  c = 1 / sum of r
+   as SpecInfer has it; from the leaves (Weng et al. 2025, algorithm 2) with
+       c = P / sum of r,  P_x = min(1, c r(x) / q(x)),  P <- sum (c r - q)+ / sum (q - c r)+
+   behind a rejected subtree, and the node itself is accepted with P behind its last child. */
+static void specv_ref_i_walk_pairs(specv_ref_i_tree *t) {
+    const int traverses = specv_i_tree_traverses(t->d->rule);
+    const int distinct = specv_i_tree_is_distinct(t->d->rule);
+    specv_i_tree_sums sums = {0, 0, 0};
+    int32_t node = 0, depth = 0, after = 0; /* `after`: its last child that was tried */
+    float c = 1, q_scale = 1, rest = 1;     /* rest: P of the node by now */
+    uint32_t bad_sum = 0;
+    t->prefix[0] = 1;
+    for (;;) {
+        const int32_t x = specv_ref_i_tried(t, node, depth, after);
+        specv_ref_i_law law = {t, node, depth, after, 0};
+        specv_ref_i_scores p, q;
+        specv_ref_i_weights w;
+        int32_t rejected = 0;
+        w.p = &p, w.q = NULL, w.prefix = 1, w.without = -1, w.law = &law;
+        if (x) {
+            const int64_t token = specv_ref_i_node_token(t, x);
+            float its_q, its_p;
+            p = specv_ref_i_target_at(&t->g, node), q = specv_ref_i_draft_at(&t->g, node);
+            its_p = specv_ref_i_p(&p, token), its_q = specv_ref_i_p(&q, token);
+            t->g.o.status |= p.row.status | q.row.status;
+            its_p = specv_i_mul(specv_ref_i_law_of(&law, its_p, its_q), c);
+            its_q = specv_i_tree_q(its_q, q_scale);
+            t->scale[x] = c, t->q_scale[x] = q_scale, t->rest[x] = rest;
+            if (traverses) {
+                t->prefix[x] = specv_i_tree_prefix(its_p, its_q);
+                if (t->prefix[x] > 0) {
+                    node = x, depth += 1, after = 0, q_scale = 1, c = rest = t->prefix[x];
+                    continue;
+                }
+                rejected = x;
+            } else if (specv_accept(specv_ref_i_accept_uniform(&t->g, x - 1), its_q, its_p)) {
+                node = x, depth += 1, after = 0, c = q_scale = 1;
+                specv_ref_i_set_path(t, node, depth);
+                continue;
+            } else {
+                rejected = x;
+            }
+        } else if (traverses && node) {
+            const float u = specv_ref_i_accept_uniform(&t->g, node - 1);
+            const int passes =
+                after ? sums.loss == 0 || specv_accept(u, (float)sums.loss, (float)sums.gain)
+                      : specv_accept(u, 1, t->prefix[node]);
+            if (!passes) {
+                rejected = node, node = specv_ref_i_parent(t, node), depth -= 1;
+            }
+        }
+        if (rejected) {
+            p = specv_ref_i_target_at(&t->g, node), q = specv_ref_i_draft_at(&t->g, node);
+            law.node = node, law.depth = depth, law.last = after = rejected;
+            w.q = &q;
+            sums = specv_ref_i_law_sums(&w);
+            t->g.o.status |= p.row.status | q.row.status;
+            bad_sum = t->scale[rejected] > 0 ? specv_i_tree_bad_sum(&sums, t->rest[rejected]) : 0;
+            c = specv_i_tree_scale(&sums, traverses);
+            rest = specv_i_tree_rest(&sums, traverses);
+            q_scale =
+                specv_i_tree_q_scale(&sums, distinct, t->d->vocab - specv_ref_i_num_tried(&law));
+            continue;
+        }
+        specv_ref_i_set_path(t, node, depth);
+        if (node && specv_ref_i_is_eos(&t->v.verify, specv_ref_i_node_token(t, node))) {
+            t->g.o.finished = 1;
+            return;
+        }
+        p = specv_ref_i_target_at(&t->g, node);
+        if (after) {
+            q = specv_ref_i_draft_at(&t->g, node);
+            w.q = &q;
+        }
+        specv_ref_i_emit_law(t, &w, bad_sum);
+        return;
+    }
+}
+
+static void specv_ref_i_walk_tree(specv_ref_i_tree *t) {
+    int sampled, is_eos;
+    int32_t last;
+    if (t->d->target_tokens) {
+        specv_ref_i_walk_ids(t);
+    } else {
+        sampled = specv_ref_i_open_values(&t->g);
+        if (!sampled)
+            specv_ref_i_walk_equal(t);
+        else if (t->d->rule == SPECV_TREE_ONE_COIN)
+            specv_ref_i_walk_coin(t);
+        else
+            specv_ref_i_walk_pairs(t);
+    }
+    last = t->path[t->g.o.accepted];
+    is_eos = last && specv_ref_i_is_eos(&t->v.verify, specv_ref_i_node_token(t, last));
+    if (!is_eos) specv_ref_i_look_behind(t);
+}
+
+static void specv_ref_i_write_tree(const specv_ref_i_tree *t) {
+    const specv_verify_tree_desc *d = t->d;
+    const specv_ref_i_outcome *o = &t->g.o;
+    const int dtype = d->trees.token_dtype;
+    const int64_t columns = (int64_t)t->max_depth + 1;
+    const int64_t out = t->b * (d->out_stride_elems ? d->out_stride_elems : columns);
+    const int64_t nodes = (int64_t)t->b * d->trees.max_nodes;
+    const int32_t path_len = t->num_nodes > 0 ? o->accepted + 1 : 0;
+    d->accepted_len[t->b] = o->accepted;
+    if (d->mismatch) d->mismatch[t->b] = (uint8_t)o->mismatch;
+    if (d->next_token) specv_ref_i_put(d->next_token, dtype, t->b, o->next_token);
+    if (d->num_emitted) d->num_emitted[t->b] = o->accepted + (o->next_token >= 0 ? 1 : 0);
+    if (d->finished) d->finished[t->b] = (uint8_t)o->finished;
+    if (d->logprob) d->logprob[t->b] = t->g.logprob;
+    specv_i_put_status(d->row_status, t->b, o->status, d->keep_status);
+    for (int32_t i = 0; d->predicts && i < d->trees.max_nodes; ++i)
+        specv_ref_i_put(d->predicts, dtype, nodes + i, -1);
+    for (int32_t i = 0; i < columns; ++i) {
+        int64_t token = -1;
+        if (i + 1 < path_len) token = specv_ref_i_node_token(t, t->path[i + 1]);
+        if (i + 1 == path_len) token = o->next_token;
+        if (d->path) d->path[t->b * columns + i] = i < path_len ? t->path[i] : -1;
+        if (d->accept_index)
+            d->accept_index[t->b * columns + i] = i < path_len ? (int32_t)(nodes + t->path[i]) : -1;
+        if (d->out_tokens) specv_ref_i_put(d->out_tokens, dtype, out + i, token);
+        if (d->predicts && i < path_len)
+            specv_ref_i_put(d->predicts, dtype, nodes + t->path[i], token);
+    }
+}
+
+SPECV_REF_BODY int specv_ref_verify_tree(const specv_verify_tree_desc *d) {
+    int status = specv_verify_tree_validate(d);
+    if (status != SPECV_OK) return status;
+    for (int b = 0; b < d->trees.batch; ++b) {
+        specv_ref_i_tree t;
+        specv_ref_i_open_tree(&t, d, b);
+        if (t.num_nodes > 0) specv_ref_i_walk_tree(&t);
+        specv_ref_i_write_tree(&t);
+    }
+    return SPECV_OK;
+}
+
+/* ---- B4 */
+
+/* Where head h of position x was when the pass wrote it; d is resolved. */
+static int64_t specv_ref_i_src_place(const specv_commit_path_desc *d, int64_t slot, int64_t x,
+                                     int64_t h) {
+    const specv_kv_cache *kv = &d->kv;
+    int64_t page;
+    if (!d->src_block_table) return specv_ref_i_place(kv, slot, x, h);
+    page = d->src_block_table[slot * d->src_table_stride_elems + x / kv->page_size];
+    return page * kv->page_stride_bytes + x % kv->page_size * kv->pos_stride_bytes +
+           h * kv->head_stride_bytes;
+}
+
+/* How many nodes the path of row b has, 0 if it has a fault. */
+static int32_t specv_ref_i_path_len(const specv_commit_path_desc *d, int b, int64_t slot,
+                                    uint32_t *status) {
+    const int32_t *path = d->path + b * d->path_stride_elems;
+    const int32_t nodes = d->num_nodes ? d->num_nodes[b] : d->max_nodes;
+    const int32_t accepted = d->accepted_len[b], len = d->cache_len[slot];
+    const specv_kv_cache *kv = &d->kv;
+    if (len < 0 || len > kv->max_positions || nodes < 1 || nodes > d->max_nodes || accepted < 0 ||
+        accepted > d->max_depth || accepted >= nodes) {
+        *status |= SPECV_ROW_BAD_LENGTH;
+        return 0;
+    }
+    for (int j = 0; j <= accepted; ++j)
+        if (path[j] >= nodes || (j == 0 ? path[0] != 0 : path[j] <= path[j - 1])) {
+            *status |= SPECV_ROW_BAD_TREE;
+            return 0;
+        }
+    if ((int64_t)len + path[accepted] >= kv->max_positions) {
+        *status |= SPECV_ROW_NO_SPACE;
+        return 0;
+    }
+    if (!kv->block_table) return accepted + 1;
+    for (int j = 0; j <= accepted; ++j) {
+        const int32_t *to = kv->block_table + slot * kv->table_stride_elems, *from = to;
+        const int32_t at = (len + path[j]) % kv->page_size;
+        int32_t to_page = to[(len + j) / kv->page_size], from_page;
+        if (d->src_block_table) from = d->src_block_table + slot * d->src_table_stride_elems;
+        from_page = from[(len + path[j]) / kv->page_size];
+        if (!specv_ref_i_is_page(kv, to_page) || !specv_ref_i_is_page(kv, from_page))
+            *status |= SPECV_ROW_BAD_PAGE;
+        else if ((to_page != from_page || (len + j) % kv->page_size != at) && d->page_refs &&
+                 d->page_refs[to_page] != 1)
+            *status |= SPECV_ROW_SHARED_PAGE;
+        for (int i = 0; i < j && from != to; ++i) /* an earlier node's row would come here first */
+            if (to[(len + i) / kv->page_size] == from_page && (len + i) % kv->page_size == at)
+                *status |= SPECV_ROW_BAD_PAGE;
+    }
+    return *status ? 0 : accepted + 1;
+}
+
+/* Byte by byte of a row: all nodes are read, then all are written, so that order does not matter.
+   */
+static void specv_ref_i_move_path(const specv_commit_path_desc *d, int b, int64_t slot,
+                                  int32_t count) {
+    const int32_t *path = d->path + b * d->path_stride_elems, len = d->cache_len[slot];
+    char nodes[SPECV_MAX_NODES];
+    for (int plane = 0; plane < d->kv.num_planes; ++plane) {
+        char *data = (char *)(d->kv.planes ? d->kv.planes[plane] : d->kv.plane);
+        if (!data) continue;
+        for (int64_t h = 0; h < d->kv.num_heads; ++h)
+            for (int64_t byte = 0; byte < d->kv.head_bytes; ++byte) {
+                for (int32_t j = 0; j < count; ++j)
+                    nodes[j] = data[specv_ref_i_src_place(d, slot, len + path[j], h) + byte];
+                for (int32_t j = 0; j < count; ++j)
+                    data[specv_ref_i_place(&d->kv, slot, len + j, h) + byte] = nodes[j];
+            }
+    }
+}
+
+static void specv_ref_i_commit(const specv_commit_path_desc *d, int b) {
+    int32_t slot = -1, count;
+    uint32_t status = 0;
+    if (b < specv_ref_i_num_live(d->num_active, d->batch))
+        slot = specv_ref_i_slot(d->slot, d->slot_dtype, d->num_slots, b, 1, &status);
+    if (slot >= 0) {
+        count = specv_ref_i_path_len(d, b, slot, &status);
+        if (count > 0 && specv_i_has_planes(&d->kv)) specv_ref_i_move_path(d, b, slot, count);
+        if (d->new_cache_len) d->new_cache_len[slot] = d->cache_len[slot] + count;
+    }
+    specv_i_put_status(d->row_status, b, status, d->keep_status);
+}
+
+SPECV_REF_BODY int specv_ref_commit_path(const specv_commit_path_desc *desc) {
+    int status = specv_commit_path_validate(desc);
+    specv_commit_path_desc d;
+    if (status != SPECV_OK) return status;
+    d = *desc;
+    specv_commit_path_resolve(&d);
+    for (int b = 0; b < d.batch; ++b) specv_ref_i_commit(&d, b);
+    return SPECV_OK;
+}
+
+/* ---- layouts */
+
+enum { SPECV_REF_I_NO_PARENT = -2 };
+
+/* Gives node c a parent, that must not differ from one that it has. */
+static int specv_ref_i_adopt(int32_t *parent, int64_t c, int32_t its, int again) {
+    if (parent[c] != SPECV_REF_I_NO_PARENT && !(again && parent[c] == its)) return 0;
+    parent[c] = its;
+    return 1;
+}
+
+/* Child after child of each node. */
+static int specv_ref_i_from_links(const specv_tree_layout_desc *d, int64_t first, int32_t n,
+                                  int32_t *parent) {
+    if (specv_ref_i_get(d->next_sibling, d->link_dtype, first) != -1) return 0;
+    for (int32_t i = 0; i < n; ++i) {
+        int64_t before = i, c = specv_ref_i_get(d->first_child, d->link_dtype, first + i);
+        while (c != -1) {
+            if (c <= before || c >= n || !specv_ref_i_adopt(parent, c, i, 0)) return 0;
+            before = c, c = specv_ref_i_get(d->next_sibling, d->link_dtype, first + c);
+        }
+    }
+    return 1;
+}
+
+static int specv_ref_i_from_paths(const specv_tree_layout_desc *d, int64_t first, int32_t n,
+                                  int32_t *parent) {
+    for (int32_t p = 0; p < d->num_paths; ++p) {
+        const int32_t *path = d->paths + first + (int64_t)p * d->path_len;
+        for (int32_t e = 0; e < d->path_len && path[e] != -1; ++e) {
+            if (e == 0 && path[e] != 0) return 0;
+            if (e == 0) continue;
+            if (path[e] <= path[e - 1] || path[e] >= n) return 0;
+            if (!specv_ref_i_adopt(parent, path[e], path[e - 1], 1)) return 0;
+        }
+    }
+    return 1;
+}
+
+static int specv_ref_i_has_bit(const uint32_t *row, int32_t j) {
+    return (int)(row[j / 32] >> j % 32 & 1);
+}
+
+static int specv_ref_i_from_mask(const specv_tree_layout_desc *d, int64_t first, int32_t n,
+                                 int32_t *parent) {
+    const int32_t words = specv_i_mask_words(d->max_nodes);
+    for (int32_t i = 0; i < n; ++i) {
+        const uint32_t *row = d->given_mask + first + (int64_t)i * words;
+        for (int32_t j = 0; j < 32 * words; ++j) {
+            if (j > i && specv_ref_i_has_bit(row, j)) return 0;
+            if (j < i && specv_ref_i_has_bit(row, j)) parent[i] = j; /* the last one counts */
+        }
+        for (int32_t j = 0, its = parent[i]; j < i && its >= 0; ++j) {
+            const uint32_t *above = d->given_mask + first + (int64_t)its * words;
+            const int expected = j == its || (j < its && specv_ref_i_has_bit(above, j));
+            if (specv_ref_i_has_bit(row, j) != expected) return 0;
+        }
+    }
+    return 1;
+}
+
+/* The parents of row b's n nodes; returns 0 if it is no tree. */
+static int specv_ref_i_parents(const specv_tree_layout_desc *d, int b, int32_t n, int32_t *parent) {
+    const int64_t first = d->one_tree ? 0 : b * d->given_stride_elems;
+    int ok = 1;
+    for (int32_t i = 0; i < n; ++i) parent[i] = i ? SPECV_REF_I_NO_PARENT : -1;
+    if (d->form == SPECV_TREE_PARENTS)
+        for (int32_t i = 0; i < n; ++i) parent[i] = d->given_parent[first + i];
+    if (d->form == SPECV_TREE_LINKS) ok = specv_ref_i_from_links(d, first, n, parent);
+    if (d->form == SPECV_TREE_PATHS) ok = specv_ref_i_from_paths(d, first, n, parent);
+    if (d->form == SPECV_TREE_MASK) ok = specv_ref_i_from_mask(d, first, n, parent);
+    for (int32_t i = 0; i < n; ++i)
+        ok = ok && (i == 0 ? parent[i] == -1 : parent[i] >= 0 && parent[i] < i);
+    return ok;
+}
+
+static void specv_ref_i_layout(const specv_tree_layout_desc *d, int b) {
+    const int live = b < specv_ref_i_num_live(d->num_active, d->batch);
+    const int32_t words = specv_i_mask_words(d->max_nodes);
+    int32_t parent[SPECV_MAX_NODES], n = live ? d->max_nodes : 0, slot = b;
+    int64_t position = 0;
+    uint32_t status = 0;
+    if (live && d->num_nodes) n = d->num_nodes[b];
+    if (live && d->position)
+        slot = specv_ref_i_slot(d->slot, d->slot_dtype, d->num_slots, b, 0, &status);
+    if (slot < 0) n = 0;
+    if (live && slot >= 0) {
+        if (d->position) position = d->position[slot];
+        if (n < 1 || n > d->max_nodes)
+            status = SPECV_ROW_BAD_LENGTH;
+        else if (!specv_ref_i_parents(d, b, n, parent))
+            status = SPECV_ROW_BAD_TREE;
+        if (status) n = 1, parent[0] = -1;
+    }
+    for (int32_t i = 0; i < d->max_nodes; ++i) {
+        const int64_t at = (int64_t)b * d->max_nodes + i;
+        uint32_t *row = d->mask ? d->mask + at * d->mask_stride_words : NULL;
+        int32_t depth = 0;
+        for (int32_t w = 0; w < words && row; ++w) row[w] = 0;
+        for (int32_t j = i; i < n && j >= 0; j = parent[j]) {
+            if (row) row[j / 32] |= 1u << j % 32;
+            depth += j > 0;
+        }
+        if (d->parent) d->parent[at] = i < n ? parent[i] : -1;
+        if (d->depth) d->depth[at] = depth;
+        if (d->position_ids)
+            specv_ref_i_put(d->position_ids, d->index_dtype, at, i < n ? position + depth : 0);
+    }
+    specv_i_put_status(d->row_status, b, status, d->keep_status);
+}
+
+SPECV_REF_BODY int specv_ref_tree_layout(const specv_tree_layout_desc *desc) {
+    int status = specv_tree_layout_validate(desc);
+    specv_tree_layout_desc d;
+    if (status != SPECV_OK) return status;
+    d = *desc;
+    specv_tree_layout_resolve(&d);
+    for (int b = 0; b < d.batch; ++b) specv_ref_i_layout(&d, b);
     return SPECV_OK;
 }
 

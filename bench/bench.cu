@@ -803,9 +803,11 @@ static int gamma_of_move(const moves_mode *mode) {
 }
 
 /* Positions of a sequence: KV of 32768 for C1, of 4096 for the others, all sequences together,
-   but up to 2048 of each; numbers alone are of 2048, block tables of D3 of 524288 together. */
+   but up to 2048 of each; numbers alone are of 2048, block tables of D3 of 524288 together. Nodes
+   of a tree. */
 static int positions_of_move(const moves_mode *mode, int batch) {
     int positions = 2048;
+    if (mode->kind == MOVE_layout) return MOVES_NODES;
     if (mode->kind == MOVE_realign) positions = 32768 / batch;
     if (mode->kind != MOVE_realign && mode->has_kv) positions = 4096 / batch;
     if (mode->kind == MOVE_reshuffle) positions = 524288 / batch;

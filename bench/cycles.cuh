@@ -64,6 +64,13 @@ static const cycles_case cycles_cases[] = {
     {"B5-resize", "resize", 32, 8, 2048, 0, 0, 0},
     {"B5-copies", "resize-copy", 8, 8, 64, 4, 0, 0},
     {"B5-fork", "fork", 32, 8, 512, 0, 0, 0},
+    {"A7-b1", "tree", 1, 59, 0, 1, 0, 0},
+    {"A7-b32", "tree", 32, 59, 0, 1, 0, 0},
+    {"A7-logits", "tree", 1, 59, 8192, SPECV_LOGITS_BF16, 0, 0},
+    {"B4", "commit", 8, 8, 96, 2, 0, 0},
+    {"B4-paged", "commit-paged", 8, 8, 96, 2, 0, 0},
+    {"B4-b32", "commit-paged", 32, 8, 96, 16, 0, 1},
+    {"A7-layout", "layout-links", 32, 8, 60, 0, 0, 0},
     {"C1", "realign", 8, 8, 64, 2, 0, 0},
     {"C2", "gap", 32, 8, 256, 0, 0, 0},
     {"C3", "compact", 32, 8, 64, 0, 0, 0},
@@ -117,6 +124,9 @@ static const char *cycles_kernels(const cycles_case *c) {
     if (strncmp(c->what, "append", 6) == 0) return "append_kv";
     if (strncmp(c->what, "resize", 6) == 0) return "page_resize copy_pages";
     if (strcmp(c->what, "fork") == 0) return "page_fork";
+    if (strcmp(c->what, "tree") == 0) return "tree_ids tree_equal";
+    if (strncmp(c->what, "commit", 6) == 0) return "commit_path";
+    if (strncmp(c->what, "layout", 6) == 0) return "tree_layout";
     if (strcmp(c->what, "realign") == 0) return "realign shift";
     if (strcmp(c->what, "gap") == 0) return "gap_commit";
     if (strcmp(c->what, "compact") == 0) return "compact";
@@ -282,6 +292,8 @@ static void cycle_move(const cycles_case *c, const moves_mode *mode) {
     cycle_copy(&b, run.moved); /* last: it may write to the cache */
 }
 
+#include "trees.cuh"
+
 static int run_cycles_case(const cycles_case *c) {
     static const struct {
         const char *name;
@@ -292,6 +304,7 @@ static int run_cycles_case(const cycles_case *c) {
                {"stats", OP_STATS}};
     cycles_name = c->name;
     bench_random_state = 7;
+    if (strcmp(c->what, "tree") == 0) return cycle_trees(c), 1;
     for (int i = 0; i < COUNT(ops); ++i)
         if (strcmp(c->what, ops[i].name) == 0) return cycle_tokens(c, ops[i].op), 1;
     for (int m = 0; m < NUM_SCORES_MODES; ++m)

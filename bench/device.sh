@@ -205,6 +205,7 @@ sanitize_with() {
         "verify_pack two 64 64 0.9 512 1 int64" "stats kit 100 8 0.6 0 1 int64" \
         "move append-hnd 33 8 3 64" "move append-numbers 128 8 0 128" "move resize 128 8 0 512" \
         "move resize-copy 33 8 3 64" "move fork 64 8 0 512" "move realign 9 8 3 96" \
+        "move commit 9 8 3 96" "move commit-paged 33 8 3 96" "move layout-links 33 8 0 60" \
         "move gap 32 8 0 128" "move compact 300 8 0 64" "move group 300 0 0 64" \
         "move budget 128 8 0 64" "move weights-power 300 8 0 64" "move plan-4 100 0 0 64" \
         "move plan-1024 2048 0 0 64" "move reshuffle 256 0 0 512"; do

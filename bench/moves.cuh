@@ -1,4 +1,5 @@
-/* moves.cuh - B3, B5, C1 to C5, D1 to D3: operations on the caches and the numbers of a batch.
+/* moves.cuh - B3 to B5, layouts of trees, C1 to C5, D1 to D3: operations on the caches and the
+   numbers of a batch.
 
    Most of them change what they read, so that a second launch would find other lengths, pages,
    pads or weights. Hence slots: each launch of a round of up to MAX_SETS has numbers of its own,
@@ -26,6 +27,8 @@
     X(append, append_kv)                                                                           \
     X(resize, page_resize)                                                                         \
     X(fork, page_fork)                                                                             \
+    X(commit, commit_path)                                                                         \
+    X(layout, tree_layout)                                                                         \
     X(realign, realign)                                                                            \
     X(gap, gap_commit)                                                                             \
     X(compact, compact)                                                                            \
@@ -53,6 +56,9 @@ static const moves_mode moves_modes[] = {
     {"resize", "page_resize", "5 kit", MOVE_resize, 0, 1, 0, 0, 0, 0, 0},
     {"resize-copy", "page_resize", "5 kit copies", MOVE_resize, 1, 1, 0, 0, 0, 0, 0},
     {"fork", "page_fork", "5 kit", MOVE_fork, 0, 1, 0, 0, 0, 0, 0},
+    {"commit", "commit_path", "5 kit padded", MOVE_commit, 1, 0, 0, 0, 0, 0, 0},
+    {"commit-paged", "commit_path", "5 kit paged", MOVE_commit, 1, 1, 0, 0, 0, 0, 0},
+    {"layout-links", "tree_layout", "5 kit links", MOVE_layout, 0, 0, 0, 0, 0, 0, 0},
     {"realign", "realign", "5 kit", MOVE_realign, 1, 0, 0, 0, 0, 0, 0},
     {"realign-published", "realign", "0 published", MOVE_realign, 1, 0, 0, 1, 0, 0, 0},
     {"realign-uniform", "realign", "5 kit uniform", MOVE_realign, 1, 0, 0, 0, 1, 0, 0},
@@ -192,6 +198,35 @@ static void describe_fork(const moves_run *r, moves_memory *m, specv_page_fork_d
     d->src_slot = TAKE(int32_t, PART_IN, r->batch);
     d->dst_slot = TAKE(int32_t, PART_IN, r->batch);
     d->fork_status = TAKE(uint32_t, PART_OUT, r->batch);
+}
+
+/* Paths of gamma nodes behind the root, of the trees that engines ask for. */
+enum { MOVES_NODES = 60 };
+
+static void describe_commit(const moves_run *r, moves_memory *m, specv_commit_path_desc *d) {
+    d->batch = r->batch, d->max_nodes = MOVES_NODES, d->max_depth = r->gamma;
+    d->accepted_len = TAKE(int32_t, PART_IN, r->batch);
+    d->path = TAKE(int32_t, PART_IN, r->batch * (r->gamma + 1));
+    d->ticket = TAKE(uint32_t, PART_IN, 1);
+    d->new_cache_len = TAKE(int32_t, PART_STATE, r->batch);
+    d->cache_len = d->new_cache_len;
+    d->row_status = TAKE(uint32_t, PART_OUT, r->batch);
+    d->kv = describe_cache(r, m);
+}
+
+/* Trees of `positions` nodes. */
+static void describe_layout(const moves_run *r, moves_memory *m, specv_tree_layout_desc *d) {
+    const int64_t nodes = (int64_t)r->batch * r->positions;
+    d->form = SPECV_TREE_LINKS, d->link_dtype = SPECV_I64;
+    d->batch = r->batch, d->max_nodes = r->positions;
+    d->first_child = TAKE(int64_t, PART_IN, nodes);
+    d->next_sibling = TAKE(int64_t, PART_IN, nodes);
+    d->position = TAKE(int32_t, PART_IN, r->batch);
+    d->parent = TAKE(int32_t, PART_OUT, nodes);
+    d->depth = TAKE(int32_t, PART_OUT, nodes);
+    d->position_ids = TAKE(int32_t, PART_OUT, nodes);
+    d->mask = TAKE(uint32_t, PART_OUT, nodes * specv_i_mask_words(d->max_nodes));
+    d->row_status = TAKE(uint32_t, PART_OUT, r->batch);
 }
 
 static void describe_realign(const moves_run *r, moves_memory *m, specv_realign_desc *d) {
@@ -379,7 +414,9 @@ static void shuffle_pages(int32_t *pages, int count) {
 }
 
 static int blocks_of_move(const moves_run *r, const specv_kv_cache *kv) {
-    const int each = r->mode->kind == MOVE_append ? r->gamma + 1 : MOVES_PAGE;
+    const int each = r->mode->kind == MOVE_append   ? r->gamma + 1
+                     : r->mode->kind == MOVE_commit ? r->gamma
+                                                    : MOVES_PAGE;
     return specv_i_move_blocks(kv, (int64_t)r->batch * each, r->num_sms);
 }
 
@@ -453,6 +490,49 @@ static void fill_fork(const moves_run *r, const specv_page_fork_desc *d, moves_b
         n->least += 8 + 8 + 12 + 4 + 16 * held;
         n->more += 8 * d->num_forks + 8 * held; /* each looks at all forks; entries twice */
     }
+}
+
+static void fill_commit(const moves_run *r, const specv_commit_path_desc *d, moves_bytes *n) {
+    const int k = r->gamma, blocks = blocks_of_move(r, &d->kv);
+    int64_t entries = 0; /* of block tables, on either side */
+    if (k >= MOVES_NODES || r->positions < MOVES_NODES)
+        bench_fail("too few nodes or positions for a path", -1);
+    if (r->mode->paged) shuffle_pages(d->kv.block_table, d->kv.num_pages);
+    for (int b = 0; b < r->batch; ++b) {
+        int32_t *path = (int32_t *)d->path + (int64_t)b * (k + 1);
+        const int len = random_below(r->positions - MOVES_NODES + 1);
+        for (int node = 1, j = 1; j <= k; ++node) /* each set of k nodes is as likely */
+            if (random_below(MOVES_NODES - node) < k + 1 - j) path[j++] = node;
+        for (int j = 0; j <= k; ++j) n->moved += path[j] != j ? MOVES_ROW : 0;
+        ((int32_t *)d->accepted_len)[b] = k;
+        d->new_cache_len[b] = len;
+        if (r->mode->paged) entries += 2 * (k + 1);
+    }
+    n->least += r->batch * (4 + 4 * (k + 1) + 8 + 4) + 4 * entries;
+    n->more += blocks * (r->batch * (8 + 4 * (k + 1)) + 4 * entries);
+    /* A lane asks for the node and its pages again, for each unit of 16 bytes. */
+    n->more += n->moved / 16 * (r->mode->paged ? 12 : 4) * r->planes;
+}
+
+static void fill_layout(const moves_run *r, const specv_tree_layout_desc *d, moves_bytes *n) {
+    const int nodes = d->max_nodes;
+    int *last = (int *)malloc(sizeof *last * (size_t)nodes); /* child of each node so far */
+    for (int b = 0; b < r->batch; ++b) {
+        int64_t *child = (int64_t *)d->first_child + (int64_t)b * nodes;
+        int64_t *sibling = (int64_t *)d->next_sibling + (int64_t)b * nodes;
+        ((int32_t *)d->position)[b] = random_below(4096);
+        for (int i = 0; i < nodes; ++i) {
+            const int parent = i ? random_below(i) : 0;
+            child[i] = sibling[i] = -1, last[i] = 0;
+            if (i && last[parent])
+                sibling[last[parent]] = i;
+            else if (i)
+                child[parent] = i;
+            if (i) last[parent] = i;
+        }
+    }
+    free(last);
+    n->least += (int64_t)r->batch * (nodes * (2 * 8 + 3 * 4 + 4 * specv_i_mask_words(nodes)) + 8);
 }
 
 static void fill_columns(const moves_run *r, const specv_columns *c, int b, int first, int width) {
@@ -825,7 +905,8 @@ static int reference_of_move(const moves_run *r, const moves_desc *d) {
 
 static int num_launches_of_move(const moves_run *r) {
     if (r->mode->published) return 1 + r->planes + 1;
-    return r->mode->has_kv && r->mode->kind != MOVE_append ? 2 : 1;
+    if (r->mode->kind == MOVE_append || r->mode->kind == MOVE_commit) return 1;
+    return r->mode->has_kv ? 2 : 1;
 }
 
 /* --------------------------------------------------------------------------------------- set-up */
@@ -1070,6 +1151,9 @@ static bench_floor probe_of_move(const moves_run *r) {
     switch (r->mode->kind) {
     case MOVE_append:
         return bench_probe(3, blocks_of_move(r, &r->d[0].append.kv), SPECV_MOVE_THREADS);
+    case MOVE_commit:
+        return bench_probe(3, blocks_of_move(r, &r->d[0].commit.kv), SPECV_COMMIT_THREADS);
+    case MOVE_layout: return bench_probe(2, b, SPECV_LAYOUT_THREADS);
     case MOVE_resize:
         return bench_probe(3, 1, r->batch <= SPECV_PAGE_FEW ? SPECV_PAGE_FEW : SPECV_PAGE_THREADS);
     case MOVE_fork: return bench_probe(3, b > 1 ? b / 2 : 1, SPECV_FORK_THREADS);

@@ -1,7 +1,8 @@
 #!/bin/bash
 # run.sh [name pattern]: builds and runs every example here and compares what it prints with
 # NAME.expected, which is also in the first comment of its source.  On a GPU if there is one, else
-# on ptxrun; ref_only and shards/mpi need neither, the latter mpicc.  pytorch brings its own test.
+# on ptxrun; 03_ref_only, trees/ref_only and shards/mpi need neither, the latter mpicc.  pytorch
+# brings its own test.
 # Ends with "N passed, N failed, N skipped".
 #   OUT=build folder  ARCH=compute_90  NVCC=path  PTXRUN_OUT=folder of ptxrun  HEADERS=folder of the kit
 here=$(cd "$(dirname "$0")" && pwd)
@@ -86,6 +87,8 @@ build_shards_nccl() { # a rank alone; against NCCL itself as well, where it is
     echo "not linked with NCCL itself: no nccl.h"
   fi
 }
+build_trees_ref_only() { gcc $strict_c -I "$headers" -o "$out/$1" "$here/trees/ref_only.c"; }
+build_trees_steps() { build "$1" $fewer "$here/trees/steps.cu"; }
 build_graphs_verify() { have_kit && build "$1" "$here/graphs/verify.cu" "$out/kit.o"; }
 build_graphs_cycles() { build_with_cycle "$1" "$here/graphs/cycles.cu"; }
 build_overlap_overlap() { build_with_cycle "$1" "$here/overlap/overlap.cu"; }
@@ -105,9 +108,10 @@ execute() {
 
 passed=0 failed=0 skipped=0
 for name in 01_launch 02_in_your_kernel 03_plain_c 03_ref_only 04_graph 05_sample 06_replay \
-  07_lm_head 08_step 09_api_request graphs/verify graphs/cycles overlap/overlap shards/nccl; do
+  07_lm_head 08_step 09_api_request graphs/verify graphs/cycles overlap/overlap shards/nccl \
+  trees/ref_only trees/steps; do
   [[ $name =~ ${1:-.} ]] || continue
-  if [ $name != 03_ref_only ] && [[ $backend == none* ]]; then
+  if [[ $name != *ref_only && $backend == none* ]]; then
     skipped=$((skipped + 1)); echo "skipped $name: ${backend#none: }"; continue
   fi
   id=${name//\//_} arguments=arguments_${name//\//_}

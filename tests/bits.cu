@@ -694,6 +694,115 @@ T_FN void append_case(int is_paged) {
     RUN(append_kv);
 }
 
+/* Where the pass wrote, another table may have named the row's pages, and others of its own. */
+T_FN void commit_case(int is_paged) {
+    specv_commit_path_desc d = SPECV_ZERO;
+    const int batch = draw_batch(8), max_nodes = between(1, 14), depth = below(max_nodes);
+    const int max_positions = between(1, 30), page_size = is_paged ? between(1, 9) : 0;
+    const int row_pages = page_size ? (max_positions + page_size - 1) / page_size : 0;
+    const int num_pages = page_size ? 2 * batch * row_pages + between(1, 3) : 0;
+    const int faults = chance(40) ? 8 : 0, columns = (depth ? depth : max_nodes - 1) + 1;
+    int32_t *accepted = words(batch, 0, 0), *path;
+    d.batch = batch, d.max_nodes = max_nodes, d.max_depth = depth;
+    d.path_stride_elems = draw_stride(columns);
+    const int64_t stride = d.path_stride_elems ? d.path_stride_elems : columns;
+    path = words((int)(batch * stride), max_nodes, 50);
+    for (int b = 0; b < batch; ++b) {
+        int node = 0, j = 0;
+        for (; j < columns && node < max_nodes; ++j, node += 1 + below(3))
+            path[b * stride + j] = chance(faults / 4) ? draw_wild(max_nodes) : node;
+        accepted[b] = draw_number(j - 1, faults);
+    }
+    d.accepted_len = accepted, d.path = path;
+    d.num_active = active_rows(batch);
+    if (chance(30)) d.num_nodes = words(batch, max_nodes, faults);
+    d.new_cache_len = state(batch, max_positions > 8 ? max_positions - 8 : 1, faults);
+    d.cache_len = d.new_cache_len;
+    if (chance(40)) d.new_cache_len = (int32_t *)optional(50, 4 * (int64_t)batch);
+    d.keep_status = chance(30);
+    d.row_status = old_status(d.keep_status, batch);
+    d.ticket = ticket();
+    d.num_sms = between(1, 4);
+    d.kv = draw_cache(batch, max_positions, page_size, num_pages);
+    if (is_paged) {
+        const int two = chance(40);
+        int32_t *order = (int32_t *)input(4 * (int64_t)num_pages), *was = NULL;
+        draw_order(order, num_pages);
+        d.kv.block_table = words(batch * row_pages, num_pages, 0);
+        if (two) d.src_block_table = was = words(batch * row_pages, num_pages, 0);
+        for (int b = 0; b < batch; ++b) {
+            const int32_t *own = order + 2 * row_pages * b;
+            const int by = below(3) - 1;
+            for (int e = 0; e < row_pages; ++e) {
+                const int at = b * row_pages + e, other = e + by;
+                d.kv.block_table[at] = chance(faults) ? draw_wild(num_pages - 1) : own[e];
+                if (two)
+                    was[at] = other >= 0 && other < row_pages && chance(60) ? own[other]
+                                                                            : own[row_pages + e];
+            }
+        }
+        if (chance(50)) {
+            int32_t *refs = words(num_pages, 0, 0);
+            for (int page = 0; page < num_pages; ++page)
+                refs[page] = chance(faults) ? draw_wild(1) : 1;
+            d.page_refs = refs;
+        }
+    }
+    SPOIL(d.cache_len, NULL);
+    SPOIL(d.max_nodes, 0);
+    SPOIL(d.ticket, NULL);
+    SPOIL(d.kv.page_size, -1);
+    RUN(commit_path);
+}
+
+/* Trees as parents, which are those of a random tree; whatever else is given is seldom one. */
+T_FN void layout_case(int form) {
+    specv_tree_layout_desc d = SPECV_ZERO;
+    const int batch = draw_batch(6), nodes = chance(50) ? between(1, 5) : between(1, 70);
+    const int mask_words = (nodes + 31) / 32, faults = chance(40) ? 3 : 0;
+    const int count = batch * nodes * (form == SPECV_TREE_MASK ? mask_words : 1);
+    int32_t *first = words(form == SPECV_TREE_PATHS ? 0 : count, 0, 0);
+    int32_t *other = words(form == SPECV_TREE_LINKS ? count : 0, 0, 0);
+    d.form = form, d.batch = batch, d.max_nodes = nodes;
+    d.given_parent = first, d.first_child = first, d.next_sibling = other;
+    d.given_mask = (const uint32_t *)first;
+    d.num_paths = form == SPECV_TREE_PATHS ? below(6) : 0, d.path_len = below(7);
+    if (form == SPECV_TREE_PATHS) {
+        int32_t *paths = words(batch * d.num_paths * d.path_len, nodes, 20);
+        for (int i = 0; i < batch * d.num_paths && d.path_len; ++i)
+            for (int e = 0, node = 0; e < d.path_len && !chance(faults); ++e, ++node)
+                paths[i * d.path_len + e] = node < nodes && !chance(15) ? node : -1;
+        d.paths = paths;
+    }
+    for (int b = 0; b < batch && form != SPECV_TREE_PATHS; ++b) {
+        int32_t *given = first + b * nodes * (form == SPECV_TREE_MASK ? mask_words : 1);
+        for (int i = 0; i < nodes; ++i) { /* of links a chain, of masks too */
+            if (form == SPECV_TREE_PARENTS) given[i] = i ? below(i) : -1;
+            if (form == SPECV_TREE_LINKS) given[i] = i + 1 < nodes ? i + 1 : -1;
+            if (form == SPECV_TREE_LINKS) other[b * nodes + i] = -1;
+            for (int w = 0; w < mask_words && form == SPECV_TREE_MASK; ++w)
+                given[i * mask_words + w] = (int32_t)(w < i / 32    ? 0xffffffffu
+                                                      : w == i / 32 ? (1u << i % 32) - 1
+                                                                    : 0);
+            if (chance(faults)) given[i] = draw_number(nodes, 50);
+        }
+    }
+    d.num_active = active_rows(batch);
+    if (chance(40)) d.num_nodes = words(batch, nodes, faults);
+    d.index_dtype = chance(50);
+    d.position = words(batch, 5000, 0);
+    d.parent = (int32_t *)optional(80, 4 * (int64_t)batch * nodes);
+    d.depth = (int32_t *)optional(80, 4 * (int64_t)batch * nodes);
+    d.position_ids = optional(80, id_bytes(d.index_dtype) * batch * nodes);
+    d.mask = (uint32_t *)optional(80, 4 * (int64_t)batch * nodes * mask_words);
+    d.keep_status = chance(30);
+    d.row_status = old_status(d.keep_status, batch);
+    SPOIL(d.form, -1);
+    SPOIL(d.max_nodes, 0);
+    SPOIL(d.batch, -1);
+    RUN(tree_layout);
+}
+
 /* Rows that own pages, and share some with the row before; the free ones are on a stack. */
 typedef struct pages {
     int num_pages, page_size, row_pages, stride;
@@ -1244,6 +1353,12 @@ static const operation operations[] = {
     {"B3 paged", PLAIN, append_case, 1},
     {"B5 resize", PLAIN, resize_case, 0},
     {"B5 fork", PLAIN, fork_case, 0},
+    {"B4 padded", PLAIN, commit_case, 0},
+    {"B4 paged", PLAIN, commit_case, 1},
+    {"layout parents", PLAIN, layout_case, SPECV_TREE_PARENTS},
+    {"layout links", PLAIN, layout_case, SPECV_TREE_LINKS},
+    {"layout paths", PLAIN, layout_case, SPECV_TREE_PATHS},
+    {"layout mask", PLAIN, layout_case, SPECV_TREE_MASK},
     {"C1 realign", PLAIN, realign_case, 0},
     {"C1 realign, planes", PLAIN, realign_case, 1},
     {"C1 shift", PLAIN, shift_case, 0},

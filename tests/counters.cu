@@ -530,6 +530,58 @@ static void test_shift(void) {
     }
 }
 
+/* B4 of paths some of whose nodes lie where they belong. Two tables: the second page of each row is
+   another one now, so that what is in it moves, and nothing else does. */
+static cost count_commit(int64_t head_bytes, int paged, int two_tables, int64_t *positions) {
+    enum { DEPTH = 8, ROW_PAGES = MOVE_POSITIONS / PAGE };
+    static const int32_t accepted[MOVE_ROWS] = {0, 8, 3, 5, 8, 1};
+    static const int32_t lens[MOVE_ROWS] = {0, 10, 15, 16, 14, 31};
+    static const int32_t gaps[MOVE_ROWS] = {0, 1, 3, 6, 9, 1}; /* the first node that moves */
+    int32_t paths[MOVE_ROWS * (DEPTH + 1)], pages[MOVE_ROWS * ROW_PAGES];
+    specv_commit_path_desc d = SPECV_ZERO;
+    *positions = 0;
+    for (int b = 0; b < MOVE_ROWS; ++b)
+        for (int j = 0; j <= DEPTH; ++j) {
+            const int node = j + (j >= gaps[b] && !two_tables ? 2 * j : 0);
+            paths[b * (DEPTH + 1) + j] = node;
+            if (j <= accepted[b]) *positions += two_tables ? (lens[b] + j) / PAGE == 1 : node != j;
+        }
+    for (int i = 0; i < MOVE_ROWS * ROW_PAGES; ++i)
+        pages[i] = i % ROW_PAGES == 1 ? (i / ROW_PAGES + 1) * ROW_PAGES - 1 : i; /* unused there */
+    d.batch = MOVE_ROWS, d.max_nodes = 30, d.max_depth = DEPTH, d.num_sms = 2;
+    d.accepted_len = (const int32_t *)device_ints(accepted, MOVE_ROWS);
+    d.path = (const int32_t *)device_ints(paths, T_COUNT(paths));
+    d.cache_len = (const int32_t *)device_ints(lens, MOVE_ROWS);
+    d.kv = make_cache(head_bytes, paged, 0);
+    if (two_tables) d.src_block_table = (const int32_t *)device_ints(pages, T_COUNT(pages));
+    T_CUDA(cudaProfilerStart());
+    CHECK_EQ(specv_commit_path(&d, 0), SPECV_OK, -1);
+    T_CUDA(cudaDeviceSynchronize());
+    T_CUDA(cudaProfilerStop());
+    t_free_buffers();
+    return count_kernel("specv_commit_path_kernel");
+}
+
+/* Without outputs of its own a commit stores the rows that move, each byte once, no others. */
+static void test_commit(void) {
+    if (!can_count()) return;
+    for (int form = 0; form < 3; ++form) {
+        int64_t positions, bytes;
+        t_case("B4, %s", form == 0 ? "padded" : form == 1 ? "paged" : "two tables");
+        const cost a = count_commit(64, form > 0, form == 2, &positions);
+        const cost b = count_commit(192, form > 0, form == 2, &positions);
+        CHECK(positions > 5);
+        bytes = positions * MOVE_PLANES * MOVE_HEADS * 64;
+        CHECK_EQ(a.store_bytes, bytes, -1);
+        CHECK_EQ(a.store_sectors, bytes / 32, -1);
+        CHECK_EQ(b.store_bytes, 3 * bytes, -1);
+        CHECK_EQ(b.store_sectors, 3 * bytes / 32, -1);
+        /* For each 32 units of a row also paths, page ids and a plane's addresses. */
+        const int64_t more = b.load_sectors - a.load_sectors - 2 * bytes / 32;
+        CHECK(more >= 0 && more <= 2 * bytes / 32);
+    }
+}
+
 /* One row stays and one moves, its `width` - 10 tokens by -3. */
 static cost count_token_shift(int token_dtype, int32_t width, int64_t *barriers) {
     static const int32_t emitted[] = {1, 4}, pad[] = {0, 10};
@@ -644,6 +696,7 @@ int main(int argc, char **argv) {
         {"stats", test_stats},
         {"moves", test_moves},
         {"slots", test_slots},
+        {"commit", test_commit},
         {"shift", test_shift},
         {"token-shift", test_token_shift},
         {"reshuffle", test_reshuffle},

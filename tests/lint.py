@@ -227,13 +227,16 @@ def linkage():
 
 
 def rules(text):
-    listed = re.search(r"^typedef enum specv_rule \{(.*?)\}", text, re.M | re.S)
-    return re.findall(r"\b(SPECV_RULE_\w+)", listed.group(1)) if listed else []
+    found = []
+    for enum, prefix in (("specv_rule", "SPECV_RULE_"), ("specv_tree_rule", "SPECV_TREE_")):
+        listed = re.search(rf"^typedef enum {enum} \{{(.*?)\}}", text, re.M | re.S)
+        found += re.findall(rf"\b({prefix}\w+)", listed.group(1)) if listed else []
+    return found
 
 
 def oracle_problems(text):
     """Complaints about tests/oracles.txt beside a header with this text."""
-    records = re.findall(r"^((?:SPECV_RULE|specv)_\w+) +(\S+)(.*)$", read("tests/oracles.txt"), re.M)
+    records = re.findall(r"^((?:SPECV_RULE|SPECV_TREE|specv)_\w+) +(\S+)(.*)$", read("tests/oracles.txt"), re.M)
     groups, problems = {}, []
     for operation, program, named in records:
         if program.endswith(".sh"):

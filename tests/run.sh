@@ -24,8 +24,8 @@ QUICK=${QUICK:+--quick}
 GENERATIONS=${GENERATIONS:-75 90}
 [ -n "${ALL_TEXTS:-}" ] && TESTS=law GENERATIONS=90
 # In the order of the header's families, then what goes through all of them.
-PROGRAMS="verify numeric sample filters emitted law shards pack append pages align gap schedule particles \
-  reshuffle stats engines chained seed bits counters fuzz"
+PROGRAMS="verify numeric sample filters emitted law shards pack append pages trees tree_law tree_commit \
+  tree_layout align gap schedule particles reshuffle stats engines chained seed bits counters fuzz"
 # Further scripts that end with such a line: one word each.
 SCRIPTS="flags.sh published.sh filters.sh failures.sh"
 TESTS=${TESTS:-$PROGRAMS $SCRIPTS}
@@ -133,8 +133,8 @@ on_ptxrun() { # label, device, schedule, program and arguments
 for script in $SCRIPTS; do
   has "$TESTS" "$script" && add "$(basename "$script" .sh)" "bash tests/$script"
 done
-order="law sample filters emitted shards numeric fuzz pack seed verify align schedule reshuffle gap counters \
-  bits particles stats append engines pages chained"
+order="law sample filters emitted shards numeric fuzz trees tree_law pack seed verify align schedule"
+for name in $PROGRAMS; do has "$order" "$name" || order="$order $name"; done # the others are short
 for name in $order; do
   has "$TESTS" "$name" || continue
   if [ -z "$have_nvcc" ]; then

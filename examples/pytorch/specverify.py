@@ -30,13 +30,15 @@ LOGITS_F32, LOGITS_F16, LOGITS_BF16, PROBS_F32 = range(4)
 RULE_TOKEN, RULE_BLOCK, RULE_COUPLED, RULE_GREEDY, RULE_SCORE = range(5)
 STREAM_TARGET, STREAM_DRAFT, STREAM_COUPLED = range(3)
 SAMPLE_CDF, SAMPLE_GUMBEL = range(2)
+(TREE_GREEDY, TREE_COUPLED, TREE_ONE_COIN, TREE_RECURSIVE, TREE_RECURSIVE_DISTINCT, TREE_TRAVERSAL,
+ TREE_TRAVERSAL_DISTINCT) = range(7)
 TOP_K_TOP_P_MIN_P, MIN_P_TOP_K_TOP_P, TOP_P_OF_ALL = range(3)
 CHAINED_AFTER, CHAINED_BEFORE = 1, 2
 MAX_EOS, MAX_TOP, MAX_CARRY, MAX_CACHES = 4, 32, 8, 2
 (ROW_BAD_LENGTH, ROW_BAD_DRAFT, ROW_BAD_TARGET, ROW_NO_SPACE, ROW_BAD_TEMPERATURE, ROW_NAN,
  ROW_EXTREME, ROW_EMPTY, ROW_ZERO_RESIDUAL, ROW_BAD_PAGE, ROW_SHARED_PAGE, ROW_BAD_SUM,
  ROW_BAD_UNIFORM, ROW_BAD_TICKET, ROW_BAD_SLOT, ROW_BAD_FILTER,
- ROW_BAD_RECORD) = (1 << bit for bit in range(17))
+ ROW_BAD_RECORD, ROW_BAD_TREE) = (1 << bit for bit in range(18))
 
 RULES = {"token": RULE_TOKEN, "block": RULE_BLOCK, "coupled": RULE_COUPLED,
          "greedy": RULE_GREEDY}
@@ -107,6 +109,21 @@ PageResizeDesc = _struct("PageResizeDesc", """u32 canary0; i32 keep_status; ptr 
 PageForkDesc = _struct("PageForkDesc", """u32 canary0; i32 keep_status; ptr page_refs block_table
     num_row_pages cache_len num_active_forks src_slot dst_slot fork_status; i64 table_stride_elems;
     i32 num_slots num_forks page_size num_pages max_row_pages chained; u32 reserved canary1""")
+Trees = _struct("Trees", """ptr num_active num_nodes parent token slot; i64 parent_stride_elems
+    token_stride_elems; i32 batch max_nodes token_dtype slot_dtype num_slots; u32 reserved""")
+VerifyTreeDesc = _struct("VerifyTreeDesc", f"""u32 canary0; i32 rule; Trees trees; ptr target_tokens;
+    Scores target draft; ptr temperature draft_temperature seed position accepted_len mismatch
+    next_token out_tokens num_emitted finished row_status path accept_index predicts logprob
+    scratch; i64 scratch_bytes target_stride_elems out_stride_elems vocab eos_token[{MAX_EOS}];
+    i32 num_eos max_depth keep_status chained step_row stream; u32 reserved canary1""")
+CommitPathDesc = _struct("CommitPathDesc", """u32 canary0; i32 keep_status; ptr num_active slot
+    accepted_len path num_nodes cache_len new_cache_len src_block_table page_refs row_status ticket;
+    KvCache kv; i64 path_stride_elems src_table_stride_elems; i32 batch max_nodes max_depth
+    slot_dtype num_slots num_sms chained; u32 canary1""")
+TreeLayoutDesc = _struct("TreeLayoutDesc", """u32 canary0; i32 form; ptr given_parent first_child
+    next_sibling paths given_mask num_active num_nodes slot position parent depth position_ids mask
+    row_status; i64 given_stride_elems mask_stride_words; i32 one_tree batch max_nodes num_paths
+    path_len link_dtype index_dtype slot_dtype num_slots keep_status chained; u32 canary1""")
 Columns = _struct("Columns", """ptr tokens mask position_ids width; i64 stride_elems pad_token;
     i32 index_dtype max_columns""")
 RealignDesc = _struct("RealignDesc", """u32 canary0; i32 token_dtype; ptr num_active slot
@@ -155,7 +172,9 @@ OPERATIONS = {
     "verify_greedy": VerifyGreedyDesc, "verify_sample": VerifySampleDesc,
     "verify_shard": VerifyShardDesc, "sample": SampleDesc, "pack_kv": PackKvDesc,
     "verify_pack_kv": VerifyPackKvDesc, "append_kv": AppendKvDesc,
-    "page_resize": PageResizeDesc, "page_fork": PageForkDesc, "realign": RealignDesc,
+    "page_resize": PageResizeDesc, "page_fork": PageForkDesc,
+    "verify_tree": VerifyTreeDesc, "commit_path": CommitPathDesc,
+    "tree_layout": TreeLayoutDesc, "realign": RealignDesc,
     "shift_kv": ShiftKvDesc, "gap_commit": GapCommitDesc, "compact": CompactDesc,
     "group": GroupDesc, "draft_budget": DraftBudgetDesc, "particle_weights": ParticleWeightsDesc,
     "resample_plan": ResamplePlanDesc, "reshuffle": ReshuffleDesc, "accept_stats": AcceptStatsDesc}

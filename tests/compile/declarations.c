@@ -17,6 +17,9 @@ int step(const int32_t *draft, const int32_t *target, int32_t *accepted, struct 
     specv_verify_greedy_desc verify = SPECV_ZERO;
     specv_pack_kv_desc pack = SPECV_ZERO;
     specv_verify_pack_kv_desc both = SPECV_ZERO;
+    specv_verify_tree_desc tree = SPECV_ZERO;
+    specv_commit_path_desc commit = SPECV_ZERO;
+    specv_tree_layout_desc layout = SPECV_ZERO;
     specv_accept_stats_desc stats = SPECV_ZERO;
     int64_t totals[SPECV_STAT_COUNT] = SPECV_ZERO;
     int status = SPECV_OK;
@@ -34,6 +37,9 @@ int step(const int32_t *draft, const int32_t *target, int32_t *accepted, struct 
     if ((status = specv_verify_greedy(&verify, s)) != SPECV_OK) return status;
     if ((status = specv_pack_kv(&pack, s)) != SPECV_OK) return status;
     if ((status = specv_verify_pack_kv(&both, s)) != SPECV_OK) return status;
+    if ((status = specv_verify_tree(&tree, s)) != SPECV_OK) return status;
+    if ((status = specv_commit_path(&commit, s)) != SPECV_OK) return status;
+    if ((status = specv_tree_layout(&layout, s)) != SPECV_OK) return status;
     if ((status = specv_accept_stats(&stats, s)) != SPECV_OK) return status;
     return specv_status_string(status)[0] == 's' && specv_block_efficiency(totals) > 0;
 }

@@ -184,6 +184,138 @@ static void fill_append_kv(specv_append_kv_desc *d) {
     }
 }
 
+/* ---- B4, layouts of trees */
+
+static void rules_of_commit_path(const specv_commit_path_desc *d) {
+    const specv_kv_cache *kv = &d->kv;
+    const wide depth = d->max_depth ? d->max_depth : (wide)d->max_nodes - 1, batch = d->batch;
+    const wide row_pages = pages_of(kv->max_positions, kv->page_size);
+    const wide src_stride =
+        default_to(d->src_table_stride_elems, default_to(kv->table_stride_elems, row_pages));
+    RULES_OF_ALL(d);
+    RULE(d->batch >= 0, BATCH);
+    RULE(d->max_nodes >= 1 && d->max_nodes <= 1024, TREE);
+    RULE(d->max_depth >= 0 && d->max_depth < d->max_nodes, PATH);
+    RULE(batch * d->max_nodes <= 1 << 30, TOO_LARGE);
+    RULE(aligned(d->num_active, 4), NUM_ACTIVE);
+    rules_of_slots(d->slot, d->slot_dtype, d->num_slots);
+    NEEDED(d->accepted_len, 4, batch, ACCEPTED_LEN);
+    NEEDED(d->path, 4, batch, PATH);
+    RULE(aligned(d->num_nodes, 4), TREE);
+    NEEDED(d->cache_len, 4, batch, CACHE_LEN);
+    RULE(aligned(d->new_cache_len, 4), CACHE_LEN);
+    RULE(aligned(d->src_block_table, 4), BLOCK_TABLE);
+    RULE(!d->src_block_table || kv->block_table, BLOCK_TABLE);
+    RULE(aligned(d->page_refs, 4) && (!d->page_refs || kv->block_table), PAGE_REFS);
+    RULES_OF_STATUS(d, row_status);
+    RULE(aligned(d->ticket, 4), TICKET);
+    RULE(d->ticket || !d->new_cache_len || batch == 0, TICKET);
+    rules_of_cache(kv, PLACES(d), kv->block_table != NULL);
+    RULE(default_to(d->path_stride_elems, depth + 1) > depth, PATH);
+    RULE(small_enough(batch * 4 * d->path_stride_elems), SIZE);
+    RULE(d->src_block_table || d->src_table_stride_elems == 0, TABLE_STRIDE);
+    if (d->src_block_table) {
+        RULE(src_stride >= row_pages, TABLE_STRIDE);
+        RULE(small_enough((wide)PLACES(d) * 4 * src_stride), SIZE);
+    }
+    RULE(d->num_sms >= 0 && d->num_sms < 65536, NUM_SMS);
+}
+
+static void reach_of_commit_path(const specv_commit_path_desc *d) {
+    reach_of_cache(&d->kv, PLACES(d));
+    reach(((wide)d->batch * d->path_stride_elems + d->max_depth + 1) * 4);
+    reach((wide)PLACES(d) * d->src_table_stride_elems * 4);
+    if (d->path_stride_elems <= d->max_depth) fail("a path does not fit", 0);
+    if (d->kv.block_table && !d->src_block_table) fail("no table after resolving", 0);
+}
+
+static void fill_commit_path(specv_commit_path_desc *d) {
+    fill_cache(&d->kv, take(1) & 1);
+    d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
+    d->chained = field32((int32_t)take(1) & 3), d->keep_status = field32((int32_t)take(1) & 1);
+    fill_slots(&d->slot, &d->slot_dtype, &d->num_slots);
+    d->num_active = (const int32_t *)maybe(), d->accepted_len = (const int32_t *)pointer();
+    d->path = (const int32_t *)pointer(), d->num_nodes = (const int32_t *)maybe();
+    d->cache_len = (const int32_t *)pointer(), d->new_cache_len = (int32_t *)maybe();
+    if (d->kv.block_table || take(1) < 8) d->src_block_table = (const int32_t *)maybe();
+    if (d->kv.block_table || take(1) < 8) d->page_refs = (const int32_t *)maybe();
+    d->row_status = (uint32_t *)maybe(), d->ticket = (uint32_t *)pointer();
+    d->batch = field32((int32_t)take(1)), d->max_nodes = field32(1 + (int32_t)take(1));
+    d->max_depth = field32(d->max_nodes > 0 ? (int32_t)take(1) % d->max_nodes : 0);
+    d->path_stride_elems = field((take(1) & 1) * 300), d->num_sms = field32(132);
+    if (d->src_block_table) d->src_table_stride_elems = field((take(1) & 1) * 300);
+}
+
+static wide words_of_layout(const specv_tree_layout_desc *d) {
+    return d->max_nodes > 0 ? ((wide)d->max_nodes + 31) / 32 : 0;
+}
+
+/* Elements of a tree that is given. */
+static wide given_of_layout(const specv_tree_layout_desc *d) {
+    if (d->form == SPECV_TREE_PATHS) return (wide)d->num_paths * d->path_len;
+    return d->form == SPECV_TREE_MASK ? d->max_nodes * words_of_layout(d) : d->max_nodes;
+}
+
+static void rules_of_tree_layout(const specv_tree_layout_desc *d) {
+    const wide batch = d->batch, given = given_of_layout(d), words = words_of_layout(d);
+    const size_t link_bytes = d->link_dtype == SPECV_I64 ? 8 : 4;
+    RULES_OF_ALL(d);
+    RULE(d->form >= 0 && d->form <= 3, TREE);
+    RULE(d->batch >= 0, BATCH);
+    RULE(d->max_nodes >= 1 && d->max_nodes <= 1024, TREE);
+    RULE(batch * d->max_nodes <= 1 << 30, TOO_LARGE);
+    if (d->form == SPECV_TREE_PARENTS) NEEDED(d->given_parent, 4, batch, TREE);
+    if (d->form == SPECV_TREE_LINKS) {
+        RULE(d->link_dtype == 0 || d->link_dtype == 1, INDEX_DTYPE);
+        NEEDED(d->first_child, link_bytes, batch, TREE);
+        NEEDED(d->next_sibling, link_bytes, batch, TREE);
+    }
+    if (d->form == SPECV_TREE_PATHS) {
+        RULE(d->num_paths >= 0 && d->path_len >= 0, PATH);
+        RULE(given <= 1 << 30, TOO_LARGE);
+        NEEDED(d->paths, 4, given == 0 ? 0 : batch, PATH);
+    }
+    if (d->form == SPECV_TREE_MASK) NEEDED(d->given_mask, 4, batch, MASK);
+    RULE(aligned(d->num_active, 4), NUM_ACTIVE);
+    RULE(aligned(d->num_nodes, 4), TREE);
+    rules_of_slots(d->slot, d->slot_dtype, d->num_slots);
+    RULE(d->index_dtype == 0 || d->index_dtype == 1, INDEX_DTYPE);
+    RULE(aligned(d->position, 4) && (d->position || !d->position_ids || batch == 0), POSITION);
+    RULE(aligned(d->parent, 4) && aligned(d->depth, 4), TREE);
+    RULE(aligned(d->position_ids, d->index_dtype == SPECV_I64 ? 8 : 4), COLUMNS);
+    RULE(aligned(d->mask, 4), MASK);
+    RULES_OF_STATUS(d, row_status);
+    RULE(d->one_tree == 0 || d->one_tree == 1, TREE);
+    RULE(default_to(d->given_stride_elems, given) >= given, TREE);
+    RULE(small_enough(batch * 8 * default_to(d->given_stride_elems, given)), SIZE);
+    RULE(default_to(d->mask_stride_words, words) >= words, MASK);
+    RULE(small_enough(batch * d->max_nodes * 4 * default_to(d->mask_stride_words, words)), SIZE);
+}
+
+static void reach_of_tree_layout(const specv_tree_layout_desc *d) {
+    if (d->given_stride_elems < given_of_layout(d)) fail("a tree does not fit", 0);
+    reach((wide)d->batch * d->given_stride_elems * 8);
+    reach((wide)d->batch * d->max_nodes * d->mask_stride_words * 4);
+}
+
+static void fill_tree_layout(specv_tree_layout_desc *d) {
+    d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
+    d->chained = field32((int32_t)take(1) & 3), d->keep_status = field32((int32_t)take(1) & 1);
+    d->form = field32((int32_t)take(1) & 3), d->one_tree = field32((int32_t)take(1) & 1);
+    fill_slots(&d->slot, &d->slot_dtype, &d->num_slots);
+    d->given_parent = (const int32_t *)pointer(), d->first_child = pointer();
+    d->next_sibling = pointer(), d->paths = (const int32_t *)pointer();
+    d->given_mask = (const uint32_t *)pointer(), d->num_active = (const int32_t *)maybe();
+    d->num_nodes = (const int32_t *)maybe(), d->position = (const int32_t *)pointer();
+    d->parent = (int32_t *)maybe(), d->depth = (int32_t *)maybe(), d->position_ids = maybe();
+    d->mask = (uint32_t *)maybe(), d->row_status = (uint32_t *)maybe();
+    d->batch = field32((int32_t)take(1)), d->max_nodes = field32(1 + (int32_t)take(1));
+    d->num_paths = field32((int32_t)take(1)), d->path_len = field32((int32_t)take(1) % 20);
+    d->link_dtype = field32((int32_t)take(1) & 1), d->index_dtype = field32((int32_t)take(1) & 1);
+    d->given_stride_elems = field((take(1) & 1) * 9000);
+    d->mask_stride_words = field((take(1) & 1) * 9);
+}
+
 /* ---- B5 */
 
 static void rules_of_pool(const specv_page_pool *p, int64_t count) {

@@ -13,7 +13,7 @@
 #include "specverify_ref.h"
 
 typedef __int128 wide;
-enum { NUM_CODES = 128, NUM_KINDS = 20 };
+enum { NUM_CODES = 128, NUM_KINDS = 23 };
 static unsigned char broken[NUM_CODES]; /* by -status */
 
 #define RULE(condition, code)                                                                      \
@@ -99,6 +99,74 @@ static void rules_of_verify(const specv_verify_greedy_desc *d) {
     rules_of_drafts(d);
     RULE(d->rows.batch <= 0 || d->target_tokens, TARGET_TOKENS);
     RULE(aligned(d->target_tokens, d->token_dtype == SPECV_I64 ? 8 : 4), TARGET_TOKENS);
+}
+
+static void rules_of_scores(const specv_scores *s, const specv_rows *r, int64_t vocab,
+                            wide positions, int code);
+
+static wide scratch_of_tree(const specv_verify_tree_desc *d) {
+    const wide tiles = ((wide)d->vocab + 1023) / 1024;
+    const wide sums = tiles * (wide)(sizeof(specv_tile) + 8);
+    return d->trees.batch * ((sums + 15) / 16 * 16 +
+                             2 * (wide)d->trees.max_nodes * (wide)sizeof(specv_distribution));
+}
+
+static void rules_of_verify_tree(const specv_verify_tree_desc *d) {
+    const specv_trees *t = &d->trees;
+    const unsigned token = t->token_dtype == SPECV_I64 ? 8 : 4;
+    const int from_scores = d->target_tokens == NULL, has = t->batch > 0;
+    const int64_t nodes = t->max_nodes;
+    specv_rows rows = {0};
+    RULES_OF_ALL(d);
+    RULE(d->reserved == 0 && t->reserved == 0, CANARY);
+    RULE(d->rule >= 0 && d->rule <= 6, RULE);
+    RULE(t->batch >= 0, BATCH);
+    RULE(nodes >= 1 && nodes <= 1024 && aligned(t->num_nodes, 4) && aligned(t->parent, 4), TREE);
+    RULE((wide)t->batch * nodes <= 1 << 30, TOO_LARGE);
+    RULE(aligned(t->num_active, 4), NUM_ACTIVE);
+    RULE(t->parent || !has, TREE);
+    RULE(t->token_dtype == 0 || t->token_dtype == 1, TOKEN_DTYPE);
+    RULE(aligned(t->token, token) && (t->token || !has || nodes == 1), DRAFT_TOKENS);
+    rules_of_stride(t->parent_stride_elems, nodes, 0, SPECV_ERR_TREE);
+    rules_of_stride(t->token_stride_elems, nodes, 0, SPECV_ERR_TREE);
+    RULE(fits((wide)t->batch * t->parent_stride_elems * 8), SIZE);
+    RULE(fits((wide)t->batch * t->token_stride_elems * 8), SIZE);
+    rules_of_slots(t->slot, t->slot_dtype, t->num_slots);
+    RULE(d->max_depth >= 0 && d->max_depth < nodes, PATH);
+    RULE(aligned(d->target_tokens, token), TARGET_TOKENS);
+    RULE(from_scores || (d->rule == 0 && !d->target.data), TARGET_TOKENS);
+    RULE(d->vocab >= 0 && (!from_scores || (d->vocab >= 1 && d->vocab <= 1 << 22)), VOCAB);
+    rows.batch = t->batch, rows.max_draft = (int32_t)((uint32_t)t->max_nodes - 1u);
+    if (from_scores) {
+        rules_of_scores(&d->target, &rows, d->vocab, nodes, SPECV_ERR_TARGET);
+        rules_of_scores(&d->draft, &rows, d->vocab, nodes, SPECV_ERR_DRAFT);
+        RULE(d->target.data || !has, TARGET);
+    }
+    RULE(aligned(d->target.data, d->target.dtype == 1 || d->target.dtype == 2 ? 2 : 4), TARGET);
+    RULE(aligned(d->draft.data, d->draft.dtype == 1 || d->draft.dtype == 2 ? 2 : 4), DRAFT);
+    RULE(d->rule >= 3 ? d->draft.data || !has : !d->draft.data, DRAFT);
+    RULE(aligned(d->temperature, 4) && aligned(d->draft_temperature, 4), TEMPERATURE);
+    RULE(aligned(d->seed, 8) && (d->seed || d->rule == 0 || !has), SEED);
+    RULE(aligned(d->position, 4) && (d->position || !d->seed || !has), POSITION);
+    RULE(aligned(d->logprob, 4) && (!d->logprob || from_scores), LOGPROB);
+    RULE(d->step_row >= 0 && (d->stream == 0 || d->stream == 1), STREAM);
+    if (has && from_scores)
+        RULE(d->scratch && aligned(d->scratch, 16) && d->scratch_bytes >= scratch_of_tree(d),
+             SCRATCH);
+    RULE(aligned(d->accepted_len, 4) && (d->accepted_len || !has), ACCEPTED_LEN);
+    RULE(aligned(d->next_token, token), NEXT_TOKEN);
+    RULE(aligned(d->out_tokens, token), OUT_TOKENS);
+    RULE(aligned(d->num_emitted, 4), NUM_EMITTED);
+    RULES_OF_STATUS(d, row_status);
+    RULE(aligned(d->path, 4) && aligned(d->accept_index, 4) && aligned(d->predicts, token), PATH);
+    rules_of_stride(d->out_stride_elems, (d->max_depth ? d->max_depth : nodes - 1) + 1, 0,
+                    SPECV_ERR_OUT_STRIDE);
+    RULE(fits((wide)t->batch * d->out_stride_elems * 8), SIZE);
+    rules_of_stride(d->target_stride_elems, nodes, 0, SPECV_ERR_TARGET_STRIDE);
+    RULE(fits((wide)t->batch * d->target_stride_elems * 8), SIZE);
+    RULE(d->num_eos >= 0 && d->num_eos <= SPECV_MAX_EOS, NUM_EOS);
+    for (int i = 0; i < d->num_eos && i < SPECV_MAX_EOS; ++i)
+        RULE(d->eos_token[i] >= 0 && (d->vocab == 0 || d->eos_token[i] < d->vocab), EOS_TOKEN);
 }
 
 static void rules_of_scores(const specv_scores *s, const specv_rows *r, int64_t vocab,
@@ -725,6 +793,46 @@ static void fill_verify_shard(specv_verify_shard_desc *d) {
         s->scratch_bytes = (int64_t)(scratch_of_shard(d) - (wide)(take(1) & 1));
 }
 
+static void fill_verify_tree(specv_verify_tree_desc *d) {
+    specv_trees *t = &d->trees;
+    specv_rows rows = {0};
+    d->rule = field32((int32_t)take(1) % 7);
+    t->batch = field32((int32_t)take(1)), t->max_nodes = field32(1 + (int32_t)take(2) % 1024);
+    t->num_active = (const int32_t *)maybe(), t->num_nodes = (const int32_t *)maybe();
+    t->parent = (const int32_t *)pointer(), t->token = pointer();
+    t->token_dtype = field32((int32_t)take(1) & 1);
+    t->parent_stride_elems = field((take(1) & 1) * 1030), t->reserved = (uint32_t)field(0);
+    t->token_stride_elems = field((take(1) & 1) * 1025);
+    fill_slots(&t->slot, &t->slot_dtype, &t->num_slots);
+    d->vocab = field(32000);
+    if (d->rule == 0 && take(1) < 128) {
+        d->target_tokens = pointer();
+    } else {
+        fill_scores(&d->target, &rows, d->vocab, 8);
+        if (d->rule >= 3) fill_scores(&d->draft, &rows, d->vocab, 8);
+        if (take(1) < 192) d->target.seq_stride_elems = d->draft.seq_stride_elems = 0;
+        d->logprob = (float *)maybe();
+    }
+    d->temperature = (const float *)maybe(), d->draft_temperature = (const float *)maybe();
+    if (d->rule || take(1) < 8) d->seed = (const uint64_t *)pointer();
+    d->position = (const int32_t *)pointer();
+    d->accepted_len = (int32_t *)pointer(), d->mismatch = (uint8_t *)maybe();
+    d->next_token = maybe(), d->out_tokens = maybe(), d->num_emitted = (int32_t *)maybe();
+    d->finished = (uint8_t *)maybe(), d->row_status = (uint32_t *)maybe();
+    d->path = (int32_t *)maybe(), d->accept_index = (int32_t *)maybe(), d->predicts = maybe();
+    d->scratch = pointer(), d->scratch_bytes = field(INT64_MAX);
+    if (take(1) < 64) d->scratch_bytes = (int64_t)(scratch_of_tree(d) - (wide)(take(1) & 1));
+    d->target_stride_elems = field((take(1) & 1) * 1024);
+    d->out_stride_elems = field((take(1) & 1) * 1024);
+    for (int i = 0; i < SPECV_MAX_EOS; ++i) d->eos_token[i] = field(i);
+    d->num_eos = field32((int32_t)take(1) % 5);
+    d->max_depth = field32(t->max_nodes > 1 ? (int32_t)take(1) % t->max_nodes : 0);
+    d->keep_status = field32((int32_t)take(1) & 1), d->chained = field32((int32_t)take(1) & 3);
+    d->step_row = field32((int32_t)take(1)), d->stream = field32((int32_t)take(1) & 1);
+    d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
+    d->reserved = (uint32_t)field(0);
+}
+
 #include "fuzz_state.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -891,6 +999,28 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         }
         break;
     }
+    case 19: {
+        static specv_verify_tree_desc d;
+        memset(&d, 0, sizeof d);
+        RAW(d);
+        if (!raw) fill_verify_tree(&d);
+        rules_of_verify_tree(&d);
+        compare(status = specv_verify_tree_validate(&d));
+        if (status == SPECV_OK) {
+            specv_verify_tree_resolve(&d);
+            if (!fits((wide)d.trees.batch * d.trees.parent_stride_elems * 4) ||
+                !fits((wide)d.trees.batch * d.trees.token_stride_elems * 8) ||
+                !fits((wide)d.trees.batch * d.target_stride_elems * 8) ||
+                !fits((wide)d.trees.batch * d.out_stride_elems * 8) ||
+                !fits((wide)d.trees.batch * d.target.seq_stride_elems * 4) ||
+                !fits((wide)d.trees.batch * d.draft.seq_stride_elems * 4))
+                fail("reach of trees", status);
+            again(0, specv_verify_tree_validate(&d));
+        }
+        break;
+    }
+    case 20: TRY(commit_path);
+    case 21: TRY(tree_layout);
     default: {
         const int64_t a = field((int64_t)take(2)), b = field((int64_t)take(1)), c = field(32000);
         const int64_t bytes = specv_verify_sample_scratch_bytes(a, b, c);
