@@ -22,6 +22,7 @@ typedef enum tree_kind { CHAIN, STAR, BINARY, ANY, DEEP, NUM_KINDS } tree_kind;
 
 typedef struct forest {
     int batch, max_nodes, dtype, vocab, odd, num_eos, max_depth, keep;
+    int only; /* 1 + a tree_kind; 0: any */
     int64_t parent_stride, token_stride, target_stride, out_stride;
     t_buf num_active, num_nodes, parent, token, target;
     t_buf accepted, mismatch, next, out, emitted, finished, status, path, index, predicts;
@@ -82,7 +83,7 @@ static void forest_make(forest *f) {
     put_word(&f->num_active, 0, f->odd & TREE_INERT ? (int32_t)t_below(batch + 2) : f->batch);
     for (int b = 0; b < f->batch; ++b) {
         const int n = draw_length(f), nodes = n < 1 || n > f->max_nodes ? 1 : n;
-        const tree_kind kind = (tree_kind)t_below(NUM_KINDS);
+        const tree_kind kind = (tree_kind)(f->only ? f->only - 1 : t_below(NUM_KINDS));
         const int ids = t_chance(50) ? 2 : 5; /* so that siblings are equal now and then */
         put_word(&f->num_nodes, b, n);
         for (int i = 0; i < f->max_nodes; ++i) {
@@ -541,6 +542,35 @@ static void test_scored(void) {
         }
 }
 
+/* Many siblings that are rejected one after the other: what a law was made of is felt. */
+static void test_siblings(void) {
+    for (int rule = SPECV_TREE_COUPLED; rule <= SPECV_TREE_TRAVERSAL_DISTINCT; ++rule)
+        for (int turn = 0; turn < (t.quick ? 6 : 60); ++turn) {
+            const int vocab = (int)t_between(4, 8);
+            grove g = plain_grove(rule, t.quick ? 60 : 200, (int)t_between(4, vocab), vocab, turn);
+            t_case("siblings: rule %d, vocabulary %d, %d nodes", rule, vocab, g.f.max_nodes);
+            g.f.only = 1 + (turn % 3 == 0 ? BINARY : turn % 3 == 1 ? STAR : DEEP);
+            g.strange = turn % 2 ? ODD_MASK : 0;
+            grove_make(&g);
+            for (int b = 0; b < g.f.batch; ++b) {
+                put_word(&g.f.num_nodes, b, g.f.max_nodes);
+                for (int i = 0; i < g.f.max_nodes; ++i) {
+                    const int32_t parent = i ? parent_of((tree_kind)(g.f.only - 1), i) : -1;
+                    put_word(&g.f.parent, b * g.f.parent_stride + i, parent);
+                    put_token(&g.f.token, g.f.dtype, b * g.f.token_stride + i,
+                              specv_i_tree_is_distinct(rule) ? i : t_below(vocab));
+                }
+            }
+            t_upload();
+            for (int side = 0; side <= T_DEVICE; ++side) {
+                specv_verify_tree_desc d = grove_describe(&g, side);
+                run_tree(&d, side);
+            }
+            for (int b = 0; b < g.f.batch; ++b) check_path(&g, b);
+            t_check_device();
+        }
+}
+
 /* A chain is what A2 to A5 verify, with the same random numbers. */
 static void test_chain_rules(void) {
     static const int rules[][2] = {{SPECV_TREE_GREEDY, SPECV_RULE_GREEDY},
@@ -692,7 +722,7 @@ int main(int argc, char **argv) {
         {"validation", test_validation},   {"ids", test_ids},
         {"batches", test_batches},         {"malformed", test_malformed},
         {"chain-ids", test_chain_ids},     {"scored", test_scored},
-        {"chain-rules", test_chain_rules},
+        {"chain-rules", test_chain_rules}, {"siblings", test_siblings},
     };
     return t_main(argc, argv, groups, T_COUNT(groups));
 }
