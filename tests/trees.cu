@@ -642,6 +642,46 @@ static void test_chain_rules(void) {
     }
 }
 
+/* ------------------------------------------------------------------------------------- streams */
+
+/* Captured, replayed; and as a programmatic dependent of what writes its parents. */
+static void test_streams(void) {
+#if T_DEVICE
+    for (int rule = -1; rule <= SPECV_TREE_TRAVERSAL; rule += 1) {
+        grove g = plain_grove(rule < 0 ? 0 : rule, 3, 6, 5, 3);
+        t_case("captured and dependent, %s, rule %d", rule < 0 ? "ids" : "scores", g.rule);
+        grove_make(&g);
+        t_buf made = t_out((int64_t)g.f.parent.bytes, 0);
+        memcpy(made.host, g.f.parent.host, g.f.parent.bytes);
+        t_upload();
+        T_CUDA(cudaMemset(made.device, 0xff, g.f.parent.bytes));
+        for (int side = 0; side <= 1; ++side) {
+            specv_verify_tree_desc d =
+                rule < 0 ? forest_describe(&g.f, side) : grove_describe(&g, side);
+            cudaStream_t stream;
+            d.trees.parent = (const int32_t *)t_at(&made, side);
+            if (side == T_HOST_SIDE) {
+                run_tree(&d, side);
+                if (rule < 0) memset(g.logprob.host, T_POISON, g.logprob.bytes);
+                continue;
+            }
+            d.chained = SPECV_CHAINED_AFTER;
+            t_produce(made.device, g.f.parent.device, (int64_t)g.f.parent.bytes);
+            CHECK_EQ(specv_verify_tree(&d, 0), SPECV_OK, -1);
+            t_check_dependents();
+            T_CUDA(cudaMemset(d.accepted_len, 0x55, 4 * (size_t)g.f.batch));
+            d.chained = 0;
+            stream = t_begin_graph();
+            CHECK_EQ(specv_verify_tree(&d, stream), SPECV_OK, -1);
+            t_run_graph(stream, 3);
+        }
+        t_check_device();
+    }
+#else
+    t_skip("graphs and dependent launches need a device");
+#endif
+}
+
 /* --------------------------------------------------------------------------------- validation */
 
 static int64_t storage[64]; /* something to point to: nothing of it is read or written */
@@ -723,6 +763,7 @@ int main(int argc, char **argv) {
         {"batches", test_batches},         {"malformed", test_malformed},
         {"chain-ids", test_chain_ids},     {"scored", test_scored},
         {"chain-rules", test_chain_rules}, {"siblings", test_siblings},
+        {"streams", test_streams},
     };
     return t_main(argc, argv, groups, T_COUNT(groups));
 }
