@@ -10090,7 +10090,9 @@ SPECV_KERNEL __launch_bounds__(SPECV_FORK_THREADS)
    Draft trees: several continuations of a text, verified in one step.
      A7  specv_verify_tree   one launch: a warp per tree where target ids are given, else a block
    Where scores are given, only rows of nodes are read that the walk comes to: of a tree of 60 nodes
-   that is 8 deep 9 rows, one after the other, not 60.
+   that is 8 deep 9 rows, one after the other, not 60. Random numbers are those of A3 to A5, with
+   nodes for positions: the test of node i is draft i - 1's, a node that emits a token has its own,
+   as has ONE_COIN's test of its children; coupled noise is of the absolute position alone.
    Needs: >>greedy (outputs, EOS), >>sample (scores, distributions, what random numbers are for). */
 
 #define SPECV_MAX_NODES 1024
@@ -10467,7 +10469,7 @@ SPECV_DEVFN void specv_i_put_tree(const specv_verify_tree_desc *d, const specv_i
     for (int i = thread; i <= d->max_depth; i += count) {
         const int on_path = i <= k;
         int64_t token = -1;
-        if (i < k)
+        if (i < k && (d->out_tokens || d->predicts))
             token = specv_i_one_token(d->trees.token, dtype, tree->first_token + path[i + 1]);
         else if (i == k)
             token = end->next_token;

@@ -351,7 +351,7 @@ enum {
 /* Trees with what models say of them. */
 typedef struct grove {
     forest f;
-    int rule, dtypes[2], strange, num_slots, step_row, stream, own_temperature;
+    int rule, dtypes[2], strange, num_slots, step_row, stream, own_temperature, aligned;
     int64_t pos_stride[2];
     t_buf scores[2], temperature[2], seed, position, slot, logprob, scratch;
     int64_t scratch_bytes;
@@ -415,9 +415,9 @@ static void grove_make(grove *g) {
     forest_make(f);
     for (int side = 0; side < 1 + needs_draft; ++side) {
         const int64_t bytes = (int64_t)score_bytes(g->dtypes[side]);
-        g->pos_stride[side] = f->vocab + (t_chance(50) ? 0 : t_below(9));
+        g->pos_stride[side] = f->vocab + (g->aligned || t_chance(50) ? 0 : t_below(9));
         g->scores[side] = t_in(bytes * batch * f->max_nodes * g->pos_stride[side],
-                               t_chance(50) ? 0 : bytes * t_below(16 / bytes));
+                               g->aligned || t_chance(50) ? 0 : bytes * t_below(16 / bytes));
         for (int64_t row = 0; row < (int64_t)batch * f->max_nodes; ++row) {
             char *at = g->scores[side].host + bytes * row * g->pos_stride[side];
             if (side && g->strange & ODD_SAME && g->dtypes[0] == g->dtypes[1] && t_chance(50))
@@ -682,6 +682,62 @@ static void test_streams(void) {
 #endif
 }
 
+/* What the comments of the kernels count. Target ids: all of a tree once, no barrier, a ballot for
+   each 32 nodes and each step. Scores: the rows on the path once, no other. */
+static void test_counts(void) {
+#if T_DEVICE
+    T_CUDA(cudaProfilerStart());
+    T_CUDA(cudaProfilerStop());
+    if (ptxrun_count(NULL, "launches") < 0) {
+        t_skip("only ptxrun counts");
+        return;
+    }
+    for (int scores = 0; scores < 2; ++scores)
+        for (int turn = 0; turn < 6; ++turn) {
+            const int nodes = scores ? 9 : 20 + 40 * turn, vocab = scores ? 3 * 1024 : 8;
+            grove g = plain_grove(SPECV_TREE_GREEDY, scores ? 2 : 5, nodes, vocab, turn * 2);
+            int64_t visited = 0, steps = 0, bytes;
+            t_case("counts, %s, %d nodes", scores ? "scores" : "ids", nodes);
+            g.dtypes[0] = SPECV_LOGITS_F32, g.aligned = 1;
+            grove_make(&g);
+            for (int b = 0; b < g.f.batch; ++b) put_word(&g.f.num_nodes, b, nodes);
+            for (int b = 0; b < g.f.batch; ++b)
+                for (int i = 0; i < nodes; ++i)
+                    put_word(&g.f.parent, b * g.f.parent_stride + i, i - 1);
+            for (int b = 0; b < g.f.batch && scores; ++b) /* the first drafts are right */
+                for (int i = 0; i < turn; ++i)
+                    put_float(&g.scores[0],
+                              ((int64_t)b * nodes + i) * vocab +
+                                  token_at(&g.f.token, g.f.dtype, b * g.f.token_stride + i + 1),
+                              99.f);
+            t_upload();
+            for (int side = 0; side <= T_DEVICE; ++side) {
+                specv_verify_tree_desc d =
+                    scores ? grove_describe(&g, side) : forest_describe(&g.f, side);
+                if (side == T_DEVICE_SIDE) T_CUDA(cudaProfilerStart());
+                d.out_tokens = d.predicts = NULL;
+                run_tree(&d, side);
+            }
+            T_CUDA(cudaDeviceSynchronize());
+            T_CUDA(cudaProfilerStop());
+            for (int b = 0; b < g.f.batch; ++b) steps += word_at(&g.f.accepted, b);
+            visited = steps + g.f.batch, bytes = ptxrun_count(NULL, "load_bytes");
+            if (scores) bytes = 32 * ptxrun_count(NULL, "load_sectors");
+            if (scores) {
+                CHECK(steps >= turn && bytes >= 4 * visited * vocab);
+                CHECK(bytes < visited * (4 * vocab + 4096)); /* what all warps look at */
+            } else {
+                const int64_t tree = 4 * (3 * nodes - 1) + 32 * 8; /* two words for all lanes */
+                CHECK_EQ(bytes, g.f.batch * tree, -1);
+                CHECK_EQ(ptxrun_count(NULL, "barriers"), 0, -1);
+                CHECK(ptxrun_count(NULL, "ballots") <= g.f.batch * ((nodes + 31) / 32 + 3) + steps);
+            }
+        }
+#else
+    t_skip("counts need a device");
+#endif
+}
+
 /* --------------------------------------------------------------------------------- validation */
 
 static int64_t storage[64]; /* something to point to: nothing of it is read or written */
@@ -763,7 +819,7 @@ int main(int argc, char **argv) {
         {"batches", test_batches},         {"malformed", test_malformed},
         {"chain-ids", test_chain_ids},     {"scored", test_scored},
         {"chain-rules", test_chain_rules}, {"siblings", test_siblings},
-        {"streams", test_streams},
+        {"streams", test_streams},         {"counts", test_counts},
     };
     return t_main(argc, argv, groups, T_COUNT(groups));
 }
