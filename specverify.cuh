@@ -10119,7 +10119,9 @@ SPECV_KERNEL __launch_bounds__(SPECV_FORK_THREADS)
      B4  specv_commit_path   the rows of an accepted path go to consecutive positions: one launch
          specv_tree_layout   layouts of trees, masks, depths, position ids: one launch
    Where scores are given, only rows of nodes are read that the walk comes to: of a tree of 60 nodes
-   that is 8 deep 9 rows, one after the other, not 60.
+   that is 8 deep 9 rows, one after the other, not 60. Random numbers are those of A3 to A5, with
+   nodes for positions: the test of node i is draft i - 1's, a node that emits a token has its own,
+   as has ONE_COIN's test of its children; coupled noise is of the absolute position alone.
    Needs: >>greedy (outputs, EOS), >>sample (scores, distributions, what random numbers are for),
    >>cache (specv_kv_cache). */
 
@@ -10497,7 +10499,7 @@ SPECV_DEVFN void specv_i_put_tree(const specv_verify_tree_desc *d, const specv_i
     for (int i = thread; i <= d->max_depth; i += count) {
         const int on_path = i <= k;
         int64_t token = -1;
-        if (i < k)
+        if (i < k && (d->out_tokens || d->predicts))
             token = specv_i_one_token(d->trees.token, dtype, tree->first_token + path[i + 1]);
         else if (i == k)
             token = end->next_token;

@@ -949,6 +949,60 @@ static specv_columns draw_columns(int batch, int token_dtype, int max_columns, i
     return c;
 }
 
+/* --------------------------------------------------------------------------------------- trees */
+
+static int32_t *tree_parents(int batch, int nodes, int faults) {
+    int32_t *parent = words(batch * nodes, 0, 0);
+    for (int i = 0; i < batch * nodes; ++i) {
+        const int node = i % nodes;
+        parent[i] = chance(faults) ? draw_wild(nodes) : node ? (int32_t)below(node) : -1;
+    }
+    return parent;
+}
+
+/* which: dtype of scores, or 4: target ids. */
+static void tree_case(int which) {
+    static const int vocabs[] = {2, 5, 40, 1100};
+    specv_verify_tree_desc d = SPECV_ZERO;
+    const int from_ids = which == 4, batch = draw_batch(6), nodes = between(1, 14);
+    const int vocab = from_ids ? 3 : T_PICK(vocabs), dtype = chance(50);
+    d.rule = from_ids ? SPECV_TREE_GREEDY : below(7);
+    d.trees.batch = batch, d.trees.max_nodes = nodes, d.trees.token_dtype = dtype;
+    d.trees.num_active = active_rows(batch);
+    if (chance(60)) d.trees.num_nodes = words(batch, nodes, 10);
+    d.trees.parent = tree_parents(batch, nodes, chance(20) ? 4 : 0);
+    d.trees.token = ids((int64_t)batch * nodes, dtype, vocab, 30, chance(50) ? 5 : 0);
+    d.vocab = vocab, d.max_depth = nodes > 1 && chance(20) ? between(1, nodes - 1) : 0;
+    if (from_ids) {
+        d.target_tokens = ids((int64_t)batch * nodes, dtype, vocab, 30, chance(30) ? 5 : 0);
+    } else {
+        d.target = draw_scores(batch, nodes, vocab, which, 0);
+        if (specv_i_tree_needs_draft(d.rule))
+            d.draft = draw_scores(batch, nodes, vocab, chance(80) ? which : below(4), 0);
+        if (chance(80)) d.temperature = draw_temperatures(batch);
+        if (d.draft.data && chance(30)) d.draft_temperature = draw_temperatures(batch);
+        d.seed = seeds(batch), d.position = words(batch, 1 << 20, 4);
+        d.step_row = chance(70) ? 0 : below(5), d.stream = chance(20);
+        d.logprob = (float *)optional(90, 4 * (int64_t)batch);
+        d.scratch = scratch(SCRATCH), d.scratch_bytes = SCRATCH;
+    }
+    const int64_t columns = d.max_depth ? d.max_depth + 1 : nodes, bytes = 4 * batch * columns;
+    d.accepted_len = (int32_t *)output(4 * (int64_t)batch);
+    d.mismatch = (uint8_t *)optional(80, batch), d.finished = (uint8_t *)optional(80, batch);
+    d.next_token = optional(90, batch * id_bytes(dtype));
+    d.out_tokens = optional(80, batch * columns * id_bytes(dtype));
+    d.num_emitted = (int32_t *)optional(80, 4 * (int64_t)batch);
+    d.path = (int32_t *)optional(80, bytes), d.accept_index = (int32_t *)optional(50, bytes);
+    d.predicts = optional(50, (int64_t)batch * nodes * id_bytes(dtype));
+    d.num_eos = chance(30), d.eos_token[0] = 1;
+    d.keep_status = chance(20), d.row_status = old_status(d.keep_status, batch);
+    SPOIL(d.rule, 7);
+    SPOIL(d.trees.max_nodes, 0);
+    SPOIL(d.trees.parent, NULL);
+    SPOIL(d.canary1, 1);
+    RUN(verify_tree);
+}
+
 T_FN void realign_case(int with_planes) {
     specv_realign_desc d = SPECV_ZERO;
     const int batch = draw_batch(8), max_draft = below(7), dtype = chance(50);
@@ -1353,6 +1407,11 @@ static const operation operations[] = {
     {"B3 paged", PLAIN, append_case, 1},
     {"B5 resize", PLAIN, resize_case, 0},
     {"B5 fork", PLAIN, fork_case, 0},
+    {"A7 ids", PLAIN, tree_case, 4},
+    {"A7 f32", SCORED, tree_case, SPECV_LOGITS_F32},
+    {"A7 f16", SCORED, tree_case, SPECV_LOGITS_F16},
+    {"A7 bf16", SCORED, tree_case, SPECV_LOGITS_BF16},
+    {"A7 probs", SCORED, tree_case, SPECV_PROBS_F32},
     {"B4 padded", PLAIN, commit_case, 0},
     {"B4 paged", PLAIN, commit_case, 1},
     {"layout parents", PLAIN, layout_case, SPECV_TREE_PARENTS},

@@ -22,6 +22,7 @@ typedef enum tree_kind { CHAIN, STAR, BINARY, ANY, DEEP, NUM_KINDS } tree_kind;
 
 typedef struct forest {
     int batch, max_nodes, dtype, vocab, odd, num_eos, max_depth, keep;
+    int only; /* 1 + a tree_kind; 0: any */
     int64_t parent_stride, token_stride, target_stride, out_stride;
     t_buf num_active, num_nodes, parent, token, target;
     t_buf accepted, mismatch, next, out, emitted, finished, status, path, index, predicts;
@@ -82,7 +83,7 @@ static void forest_make(forest *f) {
     put_word(&f->num_active, 0, f->odd & TREE_INERT ? (int32_t)t_below(batch + 2) : f->batch);
     for (int b = 0; b < f->batch; ++b) {
         const int n = draw_length(f), nodes = n < 1 || n > f->max_nodes ? 1 : n;
-        const tree_kind kind = (tree_kind)t_below(NUM_KINDS);
+        const tree_kind kind = (tree_kind)(f->only ? f->only - 1 : t_below(NUM_KINDS));
         const int ids = t_chance(50) ? 2 : 5; /* so that siblings are equal now and then */
         put_word(&f->num_nodes, b, n);
         for (int i = 0; i < f->max_nodes; ++i) {
@@ -350,7 +351,7 @@ enum {
 /* Trees with what models say of them. */
 typedef struct grove {
     forest f;
-    int rule, dtypes[2], strange, num_slots, step_row, stream, own_temperature;
+    int rule, dtypes[2], strange, num_slots, step_row, stream, own_temperature, aligned;
     int64_t pos_stride[2];
     t_buf scores[2], temperature[2], seed, position, slot, logprob, scratch;
     int64_t scratch_bytes;
@@ -414,9 +415,9 @@ static void grove_make(grove *g) {
     forest_make(f);
     for (int side = 0; side < 1 + needs_draft; ++side) {
         const int64_t bytes = (int64_t)score_bytes(g->dtypes[side]);
-        g->pos_stride[side] = f->vocab + (t_chance(50) ? 0 : t_below(9));
+        g->pos_stride[side] = f->vocab + (g->aligned || t_chance(50) ? 0 : t_below(9));
         g->scores[side] = t_in(bytes * batch * f->max_nodes * g->pos_stride[side],
-                               t_chance(50) ? 0 : bytes * t_below(16 / bytes));
+                               g->aligned || t_chance(50) ? 0 : bytes * t_below(16 / bytes));
         for (int64_t row = 0; row < (int64_t)batch * f->max_nodes; ++row) {
             char *at = g->scores[side].host + bytes * row * g->pos_stride[side];
             if (side && g->strange & ODD_SAME && g->dtypes[0] == g->dtypes[1] && t_chance(50))
@@ -541,6 +542,35 @@ static void test_scored(void) {
         }
 }
 
+/* Many siblings that are rejected one after the other: what a law was made of is felt. */
+static void test_siblings(void) {
+    for (int rule = SPECV_TREE_COUPLED; rule <= SPECV_TREE_TRAVERSAL_DISTINCT; ++rule)
+        for (int turn = 0; turn < (t.quick ? 6 : 60); ++turn) {
+            const int vocab = (int)t_between(4, 8);
+            grove g = plain_grove(rule, t.quick ? 60 : 200, (int)t_between(4, vocab), vocab, turn);
+            t_case("siblings: rule %d, vocabulary %d, %d nodes", rule, vocab, g.f.max_nodes);
+            g.f.only = 1 + (turn % 3 == 0 ? BINARY : turn % 3 == 1 ? STAR : DEEP);
+            g.strange = turn % 2 ? ODD_MASK : 0;
+            grove_make(&g);
+            for (int b = 0; b < g.f.batch; ++b) {
+                put_word(&g.f.num_nodes, b, g.f.max_nodes);
+                for (int i = 0; i < g.f.max_nodes; ++i) {
+                    const int32_t parent = i ? parent_of((tree_kind)(g.f.only - 1), i) : -1;
+                    put_word(&g.f.parent, b * g.f.parent_stride + i, parent);
+                    put_token(&g.f.token, g.f.dtype, b * g.f.token_stride + i,
+                              specv_i_tree_is_distinct(rule) ? i : t_below(vocab));
+                }
+            }
+            t_upload();
+            for (int side = 0; side <= T_DEVICE; ++side) {
+                specv_verify_tree_desc d = grove_describe(&g, side);
+                run_tree(&d, side);
+            }
+            for (int b = 0; b < g.f.batch; ++b) check_path(&g, b);
+            t_check_device();
+        }
+}
+
 /* A chain is what A2 to A5 verify, with the same random numbers. */
 static void test_chain_rules(void) {
     static const int rules[][2] = {{SPECV_TREE_GREEDY, SPECV_RULE_GREEDY},
@@ -610,6 +640,102 @@ static void test_chain_rules(void) {
         }
         t_check_device();
     }
+}
+
+/* ------------------------------------------------------------------------------------- streams */
+
+/* Captured, replayed; and as a programmatic dependent of what writes its parents. */
+static void test_streams(void) {
+#if T_DEVICE
+    for (int rule = -1; rule <= SPECV_TREE_TRAVERSAL; rule += 1) {
+        grove g = plain_grove(rule < 0 ? 0 : rule, 3, 6, 5, 3);
+        t_case("captured and dependent, %s, rule %d", rule < 0 ? "ids" : "scores", g.rule);
+        grove_make(&g);
+        t_buf made = t_out((int64_t)g.f.parent.bytes, 0);
+        memcpy(made.host, g.f.parent.host, g.f.parent.bytes);
+        t_upload();
+        T_CUDA(cudaMemset(made.device, 0xff, g.f.parent.bytes));
+        for (int side = 0; side <= 1; ++side) {
+            specv_verify_tree_desc d =
+                rule < 0 ? forest_describe(&g.f, side) : grove_describe(&g, side);
+            cudaStream_t stream;
+            d.trees.parent = (const int32_t *)t_at(&made, side);
+            if (side == T_HOST_SIDE) {
+                run_tree(&d, side);
+                if (rule < 0) memset(g.logprob.host, T_POISON, g.logprob.bytes);
+                continue;
+            }
+            d.chained = SPECV_CHAINED_AFTER;
+            t_produce(made.device, g.f.parent.device, (int64_t)g.f.parent.bytes);
+            CHECK_EQ(specv_verify_tree(&d, 0), SPECV_OK, -1);
+            t_check_dependents();
+            T_CUDA(cudaMemset(d.accepted_len, 0x55, 4 * (size_t)g.f.batch));
+            d.chained = 0;
+            stream = t_begin_graph();
+            CHECK_EQ(specv_verify_tree(&d, stream), SPECV_OK, -1);
+            t_run_graph(stream, 3);
+        }
+        t_check_device();
+    }
+#else
+    t_skip("graphs and dependent launches need a device");
+#endif
+}
+
+/* What the comments of the kernels count. Target ids: all of a tree once, no barrier, a ballot for
+   each 32 nodes and each step. Scores: the rows on the path once, no other. */
+static void test_counts(void) {
+#if T_DEVICE
+    T_CUDA(cudaProfilerStart());
+    T_CUDA(cudaProfilerStop());
+    if (ptxrun_count(NULL, "launches") < 0) {
+        t_skip("only ptxrun counts");
+        return;
+    }
+    for (int scores = 0; scores < 2; ++scores)
+        for (int turn = 0; turn < 6; ++turn) {
+            const int nodes = scores ? 9 : 20 + 40 * turn, vocab = scores ? 3 * 1024 : 8;
+            grove g = plain_grove(SPECV_TREE_GREEDY, scores ? 2 : 5, nodes, vocab, turn * 2);
+            int64_t visited = 0, steps = 0, bytes;
+            t_case("counts, %s, %d nodes", scores ? "scores" : "ids", nodes);
+            g.dtypes[0] = SPECV_LOGITS_F32, g.aligned = 1;
+            grove_make(&g);
+            for (int b = 0; b < g.f.batch; ++b) put_word(&g.f.num_nodes, b, nodes);
+            for (int b = 0; b < g.f.batch; ++b)
+                for (int i = 0; i < nodes; ++i)
+                    put_word(&g.f.parent, b * g.f.parent_stride + i, i - 1);
+            for (int b = 0; b < g.f.batch && scores; ++b) /* the first drafts are right */
+                for (int i = 0; i < turn; ++i)
+                    put_float(&g.scores[0],
+                              ((int64_t)b * nodes + i) * vocab +
+                                  token_at(&g.f.token, g.f.dtype, b * g.f.token_stride + i + 1),
+                              99.f);
+            t_upload();
+            for (int side = 0; side <= T_DEVICE; ++side) {
+                specv_verify_tree_desc d =
+                    scores ? grove_describe(&g, side) : forest_describe(&g.f, side);
+                if (side == T_DEVICE_SIDE) T_CUDA(cudaProfilerStart());
+                d.out_tokens = d.predicts = NULL;
+                run_tree(&d, side);
+            }
+            T_CUDA(cudaDeviceSynchronize());
+            T_CUDA(cudaProfilerStop());
+            for (int b = 0; b < g.f.batch; ++b) steps += word_at(&g.f.accepted, b);
+            visited = steps + g.f.batch, bytes = ptxrun_count(NULL, "load_bytes");
+            if (scores) bytes = 32 * ptxrun_count(NULL, "load_sectors");
+            if (scores) {
+                CHECK(steps >= turn && bytes >= 4 * visited * vocab);
+                CHECK(bytes < visited * (4 * vocab + 4096)); /* what all warps look at */
+            } else {
+                const int64_t tree = 4 * (3 * nodes - 1) + 32 * 8; /* two words for all lanes */
+                CHECK_EQ(bytes, g.f.batch * tree, -1);
+                CHECK_EQ(ptxrun_count(NULL, "barriers"), 0, -1);
+                CHECK(ptxrun_count(NULL, "ballots") <= g.f.batch * ((nodes + 31) / 32 + 3) + steps);
+            }
+        }
+#else
+    t_skip("counts need a device");
+#endif
 }
 
 /* --------------------------------------------------------------------------------- validation */
@@ -692,7 +818,8 @@ int main(int argc, char **argv) {
         {"validation", test_validation},   {"ids", test_ids},
         {"batches", test_batches},         {"malformed", test_malformed},
         {"chain-ids", test_chain_ids},     {"scored", test_scored},
-        {"chain-rules", test_chain_rules},
+        {"chain-rules", test_chain_rules}, {"siblings", test_siblings},
+        {"streams", test_streams},         {"counts", test_counts},
     };
     return t_main(argc, argv, groups, T_COUNT(groups));
 }
