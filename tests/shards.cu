@@ -395,6 +395,97 @@ static void test_limits(void) {
     }
 }
 
+/* Bits that are equal have the law of the operation that they are equal to. That they are, over
+   many steps; tests/shards.sh asks for 100,000. */
+static void test_steps(void) {
+#if T_DEVICE
+    t_skip("steps of the reference");
+#else
+    const long steps = t.cases ? t.cases : t.quick ? 200 : 2000;
+    long rows = 0, emitted = 0;
+    for (long i = 0; i < steps; ++i) {
+        scene c = plain_scene(4, 1 + (int)t_below(4), (int)t_between(1025, 3000));
+        const int ranks = (int)t_between(2, 3), limits = (int)t_below(3);
+        parts p;
+        stage g;
+        t_case("step:");
+        c.rule = some_rules[i % T_COUNT(some_rules)], c.temperature = 1, c.null_extra = 1;
+        c.tell = TELL_NUM_TOP; /* nothing that needs exchanges of its own */
+        c.draft_dtype = (int)t_between(NO_DRAFT_SCORES, 2), c.target_dtype = (int)t_below(3);
+        c.odd = t_chance(70) ? ODD_HALF : 0;
+        if (limits) c.filters = HAS_TOP_K | (unsigned)t_below(4) * HAS_TOP_P;
+        if (limits && c.draft_dtype >= 0) c.draft_filters = HAS_TOP_K;
+        c.top_k = 1 + (int)t_below(60), c.filter_order = (int)t_below(3);
+        if (limits) most_named = 60, all_named = limits == 2;
+        p = draw_parts(ranks, c.s.vocab, t_chance(50));
+        stage_make(&g, &c);
+        t_upload();
+        run_reference(&g);
+        run_both_sides(&g, &p, NULL);
+        for (int row = 0; row < c.s.batch; ++row) emitted += word_at(&g.b.emitted, row);
+        rows += c.s.batch;
+        most_named = all_named = 0;
+        batch_free(&g.b);
+    }
+    printf("steps by ranks: %ld, of %ld requests' rows with %ld tokens: compared bit by bit\n",
+           steps, rows, emitted);
+#endif
+}
+
+/* Each step of a rank alone is the dependent of the one before, the first one of the kernel that
+   writes the logits: all wait before they read. */
+static void test_chained(void) {
+#if T_DEVICE
+    for (int turn = 0; turn < (t.quick ? 6 : 18); ++turn) {
+        scene c = plain_scene(3, 2, 1500);
+        const int64_t count = 3 * 3 * 1500;
+        const parts p = draw_parts(1, 1500, 1);
+        specv_verify_shard_desc d;
+        char *record[2];
+        float *made;
+        stage g;
+        c.rule = some_rules[(turn + 1) % T_COUNT(some_rules)];
+        c.draft_dtype = turn % 2 ? NO_DRAFT_SCORES : SPECV_LOGITS_F32, c.null_extra = 1;
+        c.tell = TELL_NUM_TOP;
+        if (turn % 3) c.filters = HAS_TOP_K, c.top_k = 20, most_named = 30;
+        if (turn % 3 && c.draft_dtype >= 0) c.draft_filters = HAS_TOP_K;
+        all_named = turn % 3 == 2;
+        t_case("chained steps: rule %d, turn %d", c.rule, turn);
+        stage_make(&g, &c);
+        t_upload();
+        run_reference(&g);
+        d = describe_rank(&g, &p, 0, T_DEVICE_SIDE);
+        d.sample.scratch_bytes = specv_shard_scratch_bytes(3, 2, 1500, 1);
+        d.sample.scratch = new_scratch(d.sample.scratch_bytes);
+        record[0] = new_bytes(1 << 16, T_DEVICE_SIDE),
+        record[1] = new_bytes(1 << 16, T_DEVICE_SIDE);
+        T_CUDA(cudaMalloc((void **)&made, 4 * count));
+        T_CUDA(cudaMemset(made, 0xff, 4 * count));
+        t_produce(made, d.sample.target.data, 4 * count);
+        d.sample.target.data = made;
+        for (d.step = 0;; ++d.step) {
+            const int64_t bytes = specv_shard_record_bytes(&d);
+            CHECK(bytes >= 0 && bytes <= 1 << 16);
+            d.record = bytes ? record[d.step % 2] : NULL;
+            d.gathered = d.step ? record[(d.step + 1) % 2] : NULL;
+            d.sample.verify.chained = SPECV_CHAINED_AFTER | (bytes ? SPECV_CHAINED_BEFORE : 0);
+            CHECK_EQ(specv_verify_shard(&d, 0), SPECV_OK, d.step);
+            if (bytes <= 0) break;
+        }
+        CHECK_EQ(d.step, exchanges_of(&g), turn);
+        t_check_dependents();
+        t_check_device();
+        free_bytes(record[0], T_DEVICE_SIDE), free_bytes(record[1], T_DEVICE_SIDE);
+        T_CUDA(cudaFree(made));
+        T_CUDA(cudaFree(d.sample.scratch));
+        most_named = all_named = 0;
+        batch_free(&g.b);
+    }
+#else
+    t_skip("dependent launches need a device");
+#endif
+}
+
 /* A rank reads of a mask what is of its own ids: whatever else there is. */
 static void test_masks(void) {
     for (int turn = 0; turn < (t.quick ? 5 : 30); ++turn) {
@@ -862,7 +953,8 @@ int main(int argc, char **argv) {
     static const t_group groups[] = {
         {"equal", test_equal},         {"vocabularies", test_vocabularies},
         {"limits", test_limits},       {"large-limits", test_large_limits},
-        {"masks", test_masks},         {"accidents", test_accidents},
+        {"masks", test_masks},         {"steps", test_steps},
+        {"chained", test_chained},     {"accidents", test_accidents},
         {"long-rows", test_long_rows}, {"borders", test_borders},
         {"faults", test_faults},       {"bytes", test_bytes},
         {"cost", test_cost},           {"validation", test_validation}};
