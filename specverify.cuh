@@ -195,6 +195,10 @@
    specv_warp_tile_stats           warp       -                   -         32 lanes
    specv_warp_merge_tiles          warp       -                   -         32 lanes
    specv_warp_filter_bound         warp       -                   -         32 lanes
+   specv_warp_shard_tile           warp       -                   -         32 lanes
+   specv_warp_shard_sum            warp       -                   -         32 lanes
+   specv_thread_choose_shard       thread     -                   -         -
+   specv_warp_draw_in_shard        warp       -                   -         32 lanes
    specv_block_exclusive_scan      block      SPECV_BLOCK_SCAN_   1         whole block
                                               SMEM_WORDS words
    specv_block_copy_kv             block      -                   -         whole block
@@ -8109,6 +8113,18 @@ SPECV_DEVFN int specv_i_warp_records_agree(const specv_i_shard *s, int b, uint32
     return __all_sync(SPECV_FULL_WARP, good) && end == s->vocab;
 }
 
+/* ---- the exchange, in kernels of your own
+
+   An engine that has an all-gather in a kernel of its own (one shot over NVLink, or the blocks of a
+   cluster) may put the exchange where the logits are made. A row then goes
+     tiles      specv_warp_load_tile, specv_warp_tile_stats, tile first_id / SPECV_TILE_IDS + t
+     of a rank  specv_warp_shard_tile; all-gather of max and id (and score)
+     the row    specv_warp_merge_tiles, of ranks' tiles: the token of GREEDY and of COUPLED
+     sums       specv_warp_shard_sum; all-gather; each rank's tile gets its sum, and if that is not
+                0 the row's max in place of its own; specv_warp_merge_tiles again: p of any id
+     a token    specv_thread_choose_shard; on that rank specv_warp_draw_in_shard; all-gather
+   with the bits that A2 to A5 and A8 have of all columns. examples/shards/cluster.cu does so. */
+
 /* The tile that all tiles of a row are: largest score and id, as one of SPECV_TILE_IDS has them.
    Call: warp; the same in all lanes. */
 SPECV_DEVFN specv_tile specv_i_warp_tile_of_row(const specv_tile *tiles, int num_tiles, int may,
@@ -8138,6 +8154,16 @@ SPECV_DEVFN specv_tile specv_i_warp_tile_of_row(const specv_tile *tiles, int num
     }
     t.id = (uint32_t)id | specv_i_warp_or(nan);
     return t;
+}
+
+/* What a rank says of a row in the first exchange.
+   Call: warp. In: tiles[0..num_tiles) of the rank's columns by specv_warp_tile_stats, visible to
+   the warp, with ids of all columns; what and scale as they were for them. Out: max, id and, with
+   SCORE, score as one tile has them; sum 0. The same in all lanes. No tiles: max is -inf.
+   Cost: one read of the tiles, 24 bytes each. */
+SPECV_DEVFN specv_tile specv_warp_shard_tile(const specv_tile *tiles, int num_tiles, int what,
+                                             const specv_scale *scale) {
+    return specv_i_warp_tile_of_row(tiles, num_tiles, what, what, scale);
 }
 
 /* Beginning of a record, and the digest of the row. Call: block. */
@@ -8400,6 +8426,17 @@ SPECV_DEVFN uint64_t specv_i_warp_sum_of_shard(const specv_tile *tiles, int num_
         sum += specv_i_shift_right(tiles[t].sum, (uint32_t)(n - its_n));
     }
     return specv_i_warp_add(sum);
+}
+
+/* What a rank says of a row in the second exchange: its part of the row's sum.
+   Call: warp. In: tiles as for specv_warp_shard_tile, with SUM; row: of all ranks' tiles, by
+   specv_warp_merge_tiles with SUM. Out: units of 2^(row->n - 40); 0 where the row is no softmax.
+   The same in all lanes.
+   Cost: one read of the tiles, 12 bytes each. */
+SPECV_DEVFN uint64_t specv_warp_shard_sum(const specv_tile *tiles, int num_tiles,
+                                          const specv_distribution *row, const specv_scale *scale) {
+    if (row->kind != SPECV_SOFTMAX) return 0;
+    return specv_i_warp_sum_of_shard(tiles, num_tiles, scale, row->n);
 }
 
 /* What of that is lost without a column. Call: any thread. */
@@ -8755,17 +8792,16 @@ SPECV_DEVFN void specv_i_block_put_scores(const specv_verify_sample_desc *d, con
 }
 
 /* In which rank's part of a row the place is. */
-typedef struct specv_i_place_of_rank {
+typedef struct specv_shard_place {
     uint64_t left, low; /* from where that part begins; what is behind the point */
     int32_t rank;       /* -1: there is no weight */
-} specv_i_place_of_rank;
+} specv_shard_place;
 
 /* weight of rank i at *(first + i * stride) bytes; that of `less_of` is less by `lost`. Call: any
    thread. */
-SPECV_DEVFN specv_i_place_of_rank specv_i_choose_rank(const void *first, int64_t stride,
-                                                      int num_shards, int less_of, uint64_t lost,
-                                                      uint64_t uniform) {
-    specv_i_place_of_rank place = {0, 0, -1};
+SPECV_DEVFN specv_shard_place specv_i_choose_rank(const void *first, int64_t stride, int num_shards,
+                                                  int less_of, uint64_t lost, uint64_t uniform) {
+    specv_shard_place place = {0, 0, -1};
     uint64_t total = 0;
 #pragma unroll 4
     for (int i = 0; i < num_shards; ++i)
@@ -8780,11 +8816,87 @@ SPECV_DEVFN specv_i_place_of_rank specv_i_choose_rank(const void *first, int64_t
     }
 }
 
+/* Which rank draws the token, where the ranks have these parts of the row's sum.
+   Call: any thread. In: shards[0..num_shards).sum, as all ranks have said them; uniform: 64 bits, a
+   token is drawn at uniform / 2^64 of the sum. Out: rank, and where in its part; rank -1: the sum
+   is 0.
+   Cost: two reads of the sums. */
+SPECV_DEVFN specv_shard_place specv_thread_choose_shard(const specv_tile *shards, int num_shards,
+                                                        uint64_t uniform) {
+    return specv_i_choose_rank(&shards->sum, (int64_t)sizeof(specv_tile), num_shards, -1, 0,
+                               uniform);
+}
+
+/* The token, on the rank that draws it.
+   Call: warp. In: scores[0..num_ids): logits of the rank's columns, of dtype; tiles: of them, as
+   for specv_warp_shard_sum; row, scale; place: of specv_thread_choose_shard. Out: the column,
+   counted from the rank's first one; -1 if tiles are not those of the scores. The same in all
+   lanes.
+   Cost: the tiles up to the place, a tile of scores; 4 or 8 scans of a warp. */
+SPECV_DEVFN int32_t specv_warp_draw_in_shard(const void *scores, int dtype, int64_t num_ids,
+                                             const specv_tile *tiles, int num_tiles,
+                                             const specv_distribution *row,
+                                             const specv_scale *scale, specv_shard_place place) {
+    const int lane = specv_i_lane(), unit = specv_i_unit(dtype);
+    uint64_t left = place.left;
+    int tile = -1;
+    int32_t n = 0;
+#pragma unroll 1
+    for (int base = 0; base < num_tiles && tile < 0; base += 32) {
+        const int t = base + lane < num_tiles ? base + lane : num_tiles - 1;
+        const int32_t its_n =
+            specv_softmax_weight(specv_i_max(tiles[t].max, scale->floor), scale).n;
+        const uint32_t finer = (uint32_t)(row->n - its_n);
+        const uint64_t part =
+            base + lane < num_tiles ? specv_i_shift_right(tiles[t].sum, finer) : 0;
+        const uint64_t up_to = specv_i_warp_inclusive_add(part);
+        const int at = specv_warp_first_reject(left < up_to);
+        left -= __shfl_sync(SPECV_FULL_WARP, at < 32 ? up_to - part : up_to, at < 32 ? at : 31);
+        if (at == 32) continue;
+        const uint32_t its_finer = __shfl_sync(SPECV_FULL_WARP, finer, at);
+        left = left << its_finer | specv_i_shift_right(place.low, 64 - its_finer);
+        n = __shfl_sync(SPECV_FULL_WARP, its_n, at), tile = base + at;
+    }
+    if (tile < 0) return -1;
+    float score[32];
+    specv_warp_load_tile(score, scores, dtype, num_ids, tile);
+    int32_t column = -1;
+#pragma unroll
+    for (int run = 0; run < 32; run += 4) { /* lanes have `unit` ids in order, 4 or 8 */
+        const int is_first = unit == 4 || run % 8 == 0;
+        const int count = unit == 4 ? 4 : 8;
+        uint64_t units[8], mine = 0;
+        if (!is_first || column >= 0) continue;
+#pragma unroll
+        for (int e = 0; e < 8; ++e) {
+            units[e] = 0;
+            if (e >= count || run + e >= 32) continue;
+            const specv_weight w =
+                specv_softmax_weight(specv_i_max(score[(run + e) & 31], scale->floor), scale);
+            units[e] = specv_weight_units(&w, n), mine += units[e];
+        }
+        const uint64_t up_to = specv_i_warp_inclusive_add(mine);
+        const int owner = specv_warp_first_reject(left < up_to);
+        if (owner == 32) {
+            left -= __shfl_sync(SPECV_FULL_WARP, up_to, 31);
+            continue;
+        }
+        uint64_t rest = left - (up_to - mine); /* of the owner; what others have does not matter */
+        int at = 0;
+#pragma unroll
+        for (int e = 0; e < 7; ++e)
+            if (at == e && rest >= units[e]) rest -= units[e], ++at;
+        column = tile * SPECV_TILE_IDS + (run / unit * 32 + lane) * unit + at;
+        column = __shfl_sync(SPECV_FULL_WARP, column, owner);
+    }
+    return column;
+}
+
 /* The tile of the rank that the place is in. Call: warp. */
 SPECV_DEVFN specv_i_chosen specv_i_warp_choose_own_tile(const specv_i_request *r,
                                                         const specv_i_weights *w,
                                                         const specv_i_memory *m, int64_t row,
-                                                        specv_i_place_of_rank place) {
+                                                        specv_shard_place place) {
     const int of_without = w->without < 0 ? -1 : w->without / SPECV_TILE_IDS;
     specv_i_chosen c = {place.left, -1, 0};
 #pragma unroll 1
@@ -8857,7 +8969,7 @@ SPECV_DEVFN void specv_i_block_draw_from_p(const specv_verify_sample_desc *d,
         if (less_of >= 0 && specv_i_is_own_rank(s, less_of))
             w.without = (int32_t)specv_i_draft_token(d, r, k) - s->first_id;
     }
-    specv_i_place_of_rank place =
+    specv_shard_place place =
         specv_i_choose_rank(&shards->sum, (int64_t)sizeof(specv_tile), s->num_shards, less_of,
                             less_of < 0 ? 0 : s->lost[row], uniform);
     if (place.rank < 0 && o->next == SPECV_I_DRAW_WITHOUT) {
@@ -9012,7 +9124,7 @@ SPECV_DEVFN void specv_i_block_draw_residual(const specv_verify_sample_desc *d,
     }
     if (specv_i_bad_sum(all, specv_fixed50(w.prefix) - (uint64_t)one))
         o->status |= SPECV_ROW_BAD_SUM;
-    const specv_i_place_of_rank place =
+    const specv_shard_place place =
         specv_i_choose_rank(first, s->stride, s->num_shards, -1, 0, uniform);
     if (place.rank < 0) {
         o->status |= SPECV_ROW_ZERO_RESIDUAL, o->next = SPECV_I_DRAW;

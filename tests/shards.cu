@@ -486,6 +486,116 @@ static void test_chained(void) {
 #endif
 }
 
+#if T_DEVICE
+enum { MAX_TILES = 16 };
+
+/* A row of several ranks, one after the other, in a warp: token, log-probability, largest id. */
+static __global__ void by_hand(const char *scores, int dtype, int vocab, int ranks,
+                               int tiles_of_rank, float temperature, uint64_t uniform,
+                               int32_t *token, float *logprob) {
+    __shared__ specv_tile tiles[MAX_TILES], shards[MAX_TILES];
+    const int what = SPECV_TILE_SUM, lane = (int)threadIdx.x, bytes = dtype ? 2 : 4;
+    const specv_scale scale = specv_softmax_scale(temperature);
+    const specv_noise none = {0, 0, 0, 0};
+    for (int r = 0; r < ranks; ++r) {
+        const int first = r * tiles_of_rank;
+        int end = first + tiles_of_rank;
+        while (end > first && (end - 1) * SPECV_TILE_IDS >= vocab) --end;
+        for (int t = first; t < end; ++t) {
+            float score[32];
+            const int unit = dtype ? 8 : 4;
+            specv_warp_load_tile(score, scores, dtype, vocab, t);
+            const specv_tile tile = specv_warp_tile_stats(score, unit, t, what, &scale, &none);
+            if (lane == 0) tiles[t] = tile;
+        }
+        __syncwarp();
+        const specv_tile mine = specv_warp_shard_tile(tiles + first, end - first, what, &scale);
+        if (lane == 0) shards[r] = mine;
+    }
+    __syncwarp();
+    specv_distribution p = specv_warp_merge_tiles(shards, ranks, what, 0, &scale);
+    __syncwarp();
+    for (int r = 0; r < ranks; ++r) {
+        const int first = r * tiles_of_rank;
+        int end = first + tiles_of_rank;
+        while (end > first && (end - 1) * SPECV_TILE_IDS >= vocab) --end;
+        const uint64_t sum = specv_warp_shard_sum(tiles + first, end - first, &p, &scale);
+        if (lane == 0) shards[r].sum = sum;
+        if (lane == 0 && sum) shards[r].max = p.max;
+    }
+    __syncwarp();
+    p = specv_warp_merge_tiles(shards, ranks, what, 0, &scale);
+    const specv_shard_place place = specv_thread_choose_shard(shards, ranks, uniform);
+    int32_t id = p.kind == SPECV_ONE_HOT ? p.id : -1;
+    if (p.kind == SPECV_SOFTMAX && place.rank >= 0) {
+        const int first = place.rank * tiles_of_rank, from = first * SPECV_TILE_IDS;
+        int end = first + tiles_of_rank;
+        while (end > first && (end - 1) * SPECV_TILE_IDS >= vocab) --end;
+        const int ids = (end * SPECV_TILE_IDS < vocab ? end * SPECV_TILE_IDS : vocab) - from;
+        id = from + specv_warp_draw_in_shard(scores + (int64_t)from * bytes, dtype, ids,
+                                             tiles + first, end - first, &p, &scale, place);
+    }
+    if (lane != 0) return;
+    *token = id, *logprob = 0;
+    if (id >= 0 && p.kind == SPECV_SOFTMAX)
+        *logprob = specv_log_probability(
+            &p, &scale,
+            dtype == SPECV_LOGITS_F32 ? ((const float *)(const void *)scores)[id]
+            : dtype == SPECV_LOGITS_BF16
+                ? specv_bf16_float(((const uint16_t *)(const void *)scores)[id])
+                : specv_f16_float(((const uint16_t *)(const void *)scores)[id]));
+}
+#endif
+
+/* The public functions, put together as their contracts say: A8 of all columns. */
+static void test_by_hand(void) {
+#if T_DEVICE
+    int32_t *token_there, token;
+    float *logprob_there, logprob;
+    T_CUDA(cudaMalloc((void **)&token_there, 4));
+    T_CUDA(cudaMalloc((void **)&logprob_there, 4));
+    for (int turn = 0; turn < (t.quick ? 40 : 300); ++turn) {
+        scene c =
+            plain_scene(1, 0, turn % 3 ? (int)t_between(1, 9000) : (int)t_between(9000, 16000));
+        const int tiles = (int)((c.s.vocab + SPECV_TILE_IDS - 1) / SPECV_TILE_IDS);
+        const int ranks = (int)t_between(1, 6);
+        specv_sample_desc d = SPECV_ZERO;
+        stage g;
+        t_case("by hand:");
+        t_note(" %d ids, %d ranks", (int)c.s.vocab, ranks);
+        c.target_dtype = turn % 3, c.draft_dtype = NO_DRAFT_SCORES, c.spread = turn % 5 ? 3 : 0.02f;
+        c.odd = turn % 7 == 0 ? ODD_MASK : turn % 7 == 1 ? ODD_TIES : 0, c.temperature = 0.7f;
+        stage_make(&g, &c);
+        t_upload();
+        d.batch = 1, d.vocab = c.s.vocab, d.token_dtype = SPECV_I32;
+        d.scores.data = t_at(&g.target, T_HOST_SIDE), d.scores.dtype = c.target_dtype;
+        d.temperature = (const float *)t_at(&g.temperature, T_HOST_SIDE);
+        d.seed = (const uint64_t *)t_at(&g.seed, T_HOST_SIDE);
+        d.position = (const int32_t *)t_at(&g.position, T_HOST_SIDE);
+        d.token = &token, d.logprob = &logprob;
+        d.scratch = no_scratch(), d.scratch_bytes = INT64_MAX;
+        CHECK_EQ(specv_ref_sample(&d), SPECV_OK, turn);
+        const specv_random x =
+            specv_philox(d.seed[0], (uint32_t)d.position[0], 0, 0, SPECV_TAG_DRAW);
+        by_hand<<<1, 32>>>((const char *)t_at(&g.target, T_DEVICE_SIDE), c.target_dtype,
+                           (int)c.s.vocab, ranks, (tiles + ranks - 1) / ranks, d.temperature[0],
+                           (uint64_t)x.x[1] << 32 | x.x[0], token_there, logprob_there);
+        T_CUDA(cudaGetLastError());
+        int32_t seen;
+        float its;
+        T_CUDA(cudaMemcpy(&seen, token_there, 4, cudaMemcpyDeviceToHost));
+        T_CUDA(cudaMemcpy(&its, logprob_there, 4, cudaMemcpyDeviceToHost));
+        CHECK_EQ(seen, token, turn);
+        CHECK_EQ(specv_float_bits(its), specv_float_bits(logprob), turn);
+        batch_free(&g.b);
+    }
+    T_CUDA(cudaFree(token_there));
+    T_CUDA(cudaFree(logprob_there));
+#else
+    t_skip("device functions need a device");
+#endif
+}
+
 /* A rank reads of a mask what is of its own ids: whatever else there is. */
 static void test_masks(void) {
     for (int turn = 0; turn < (t.quick ? 5 : 30); ++turn) {
@@ -951,12 +1061,13 @@ static void test_validation(void) {
 
 int main(int argc, char **argv) {
     static const t_group groups[] = {
-        {"equal", test_equal},         {"vocabularies", test_vocabularies},
-        {"limits", test_limits},       {"large-limits", test_large_limits},
-        {"masks", test_masks},         {"steps", test_steps},
-        {"chained", test_chained},     {"accidents", test_accidents},
-        {"long-rows", test_long_rows}, {"borders", test_borders},
-        {"faults", test_faults},       {"bytes", test_bytes},
-        {"cost", test_cost},           {"validation", test_validation}};
+        {"equal", test_equal},          {"vocabularies", test_vocabularies},
+        {"limits", test_limits},        {"large-limits", test_large_limits},
+        {"masks", test_masks},          {"by-hand", test_by_hand},
+        {"steps", test_steps},          {"chained", test_chained},
+        {"accidents", test_accidents},  {"long-rows", test_long_rows},
+        {"borders", test_borders},      {"faults", test_faults},
+        {"bytes", test_bytes},          {"cost", test_cost},
+        {"validation", test_validation}};
     return t_main(argc, argv, groups, T_COUNT(groups));
 }
