@@ -376,6 +376,33 @@ static void test_large_limits(void) {
     }
 }
 
+/* 255 ids of a tile of their own that weigh about 2^-32 each: all together what decides whether the
+   float of the sum is 1 or the next one. Of each alone a row's units hold no fraction. */
+static void test_fine_sums(void) {
+    enum { ROWS = 100 };
+    for (int turn = 0; turn < 2; ++turn) {
+        scene c = plain_scene(ROWS, 0, 2048);
+        const parts p = draw_parts(1 + turn, c.s.vocab, 1);
+        stage g;
+        t_case("fine sums: %d ranks", p.count);
+        c.rule = SPECV_RULE_TOKEN, c.draft_dtype = NO_DRAFT_SCORES;
+        c.filters = HAS_TOP_K, c.top_k = SPECV_SHARD_TOP_K;
+        most_named = SPECV_SHARD_TOP_K, all_named = 1;
+        stage_make(&g, &c);
+        for (int row = 0; row < ROWS; ++row)
+            for (int id = 0; id < 2048; ++id)
+                put_score(&g.target, SPECV_LOGITS_F32, (int64_t)row * 2048 + id,
+                          id == 3                   ? 0
+                          : id >= 1024 && id < 1279 ? -22.1768f - 0.0005f * (float)(row - ROWS / 2)
+                                                    : -80);
+        t_upload();
+        run_reference(&g);
+        run_both_sides(&g, &p, NULL);
+        most_named = all_named = 0;
+        batch_free(&g.b);
+    }
+}
+
 static void test_limits(void) {
     for (int i = 0; i < (t.cases ? t.cases : t.quick ? 24 : T_DEVICE ? 160 : 1500); ++i) {
         t_case("limits:");
@@ -1061,13 +1088,13 @@ static void test_validation(void) {
 
 int main(int argc, char **argv) {
     static const t_group groups[] = {
-        {"equal", test_equal},          {"vocabularies", test_vocabularies},
-        {"limits", test_limits},        {"large-limits", test_large_limits},
-        {"masks", test_masks},          {"by-hand", test_by_hand},
-        {"steps", test_steps},          {"chained", test_chained},
-        {"accidents", test_accidents},  {"long-rows", test_long_rows},
-        {"borders", test_borders},      {"faults", test_faults},
-        {"bytes", test_bytes},          {"cost", test_cost},
-        {"validation", test_validation}};
+        {"equal", test_equal},         {"vocabularies", test_vocabularies},
+        {"limits", test_limits},       {"large-limits", test_large_limits},
+        {"fine-sums", test_fine_sums}, {"masks", test_masks},
+        {"by-hand", test_by_hand},     {"steps", test_steps},
+        {"chained", test_chained},     {"accidents", test_accidents},
+        {"long-rows", test_long_rows}, {"borders", test_borders},
+        {"faults", test_faults},       {"bytes", test_bytes},
+        {"cost", test_cost},           {"validation", test_validation}};
     return t_main(argc, argv, groups, T_COUNT(groups));
 }
