@@ -25,8 +25,9 @@
    BLOCK    bf16, k               3  11008  560000
    84 steps: every output of every rank as of one that has all columns
 
-   logits: what all ranks together have of them, and a gather brings to each. k: each row has a top_k
-   of 40 or less, and some a top_p; all k, or k of other rules: ranks are told that all have. */
+   logits: what all ranks together have of them, and a gather brings to each. k: each row has a
+   top_k of 40 or less, and some a top_p; all k, or k of other rules: ranks are told that all
+   have. */
 
 #include <mpi.h>
 #include <stdio.h>
