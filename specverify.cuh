@@ -157,8 +157,9 @@
                  SPECV_ROW_BAD_UNIFORM  a uniform of the caller's that was used is not in [0, 1):
                                        counts as the largest number below 1.
                  SPECV_ROW_BAD_FILTER  a top_p or min_p that is NaN, negative or above 1 counts as
-                                       not given. A mask_row outside -1..num_mask_rows - positions:
-                                       the row is treated as an inert one, but for this bit.
+                                       not given. A mask_row outside -1..num_mask_rows - positions,
+                                       A9 also limits that keep more than max_top_k ids: the row is
+                                       treated as an inert one, but for this bit.
                  SPECV_ROW_BAD_RECORD  records of ranks that do not belong together (A9): the row is
                                        treated as an inert one, but for this bit, on every rank.
                  SPECV_ROW_BAD_TREE    the root has a parent, a node none that comes before it, or
@@ -199,6 +200,10 @@
    specv_warp_tile_stats           warp       -                   -         32 lanes
    specv_warp_merge_tiles          warp       -                   -         32 lanes
    specv_warp_filter_bound         warp       -                   -         32 lanes
+   specv_warp_shard_tile           warp       -                   -         32 lanes
+   specv_warp_shard_sum            warp       -                   -         32 lanes
+   specv_thread_choose_shard       thread     -                   -         -
+   specv_warp_draw_in_shard        warp       -                   -         32 lanes
    specv_block_exclusive_scan      block      SPECV_BLOCK_SCAN_   1         whole block
                                               SMEM_WORDS words
    specv_block_copy_kv             block      -                   -         whole block
@@ -239,6 +244,8 @@
                                               specv_shard_softmax_f16_kernel,
                                               specv_shard_softmax_f32_kernel,
                                               specv_shard_masked_kernel,
+                                              specv_shard_names_kernel,
+                                              then specv_shard_cut_kernel,
                                               then, as the rule needs,
                                               specv_shard_sums_kernel,
                                               specv_shard_judge_kernel,
@@ -4192,26 +4199,27 @@ typedef struct specv_i_cuts_asked {
 } specv_i_cuts_asked;
 
 SPECV_DEVFN int specv_i_open_limits(const specv_verify_sample_desc *d, const specv_i_memory *m,
-                                    const specv_i_asked *g, int of_side, specv_i_limits *limits,
-                                    uint32_t *status) {
+                                    const specv_i_asked *g, int of_side, int64_t vocab,
+                                    specv_i_limits *limits, uint32_t *status) {
     const specv_filters *f = of_side == SPECV_I_OF_TARGET ? &d->filters : &d->draft_filters;
     const specv_i_limits l =
-        specv_i_limits_of(g->top_k, g->top_p, g->min_p, f->order, d->verify.vocab, status);
+        specv_i_limits_of(g->top_k, g->top_p, g->min_p, f->order, vocab, status);
     if (limits && specv_i_lane() == 0) *limits = l;
-    if (specv_i_limits_are_off(&l, d->verify.vocab)) return 0;
-    return specv_i_needs_sums(&l, d->verify.vocab, m->num_tiles) ? of_side * (1 + SPECV_I_SUMS)
-                                                                 : of_side;
+    if (specv_i_limits_are_off(&l, vocab)) return 0;
+    return specv_i_needs_sums(&l, vocab, m->num_tiles) ? of_side * (1 + SPECV_I_SUMS) : of_side;
 }
 
-/* limits: of target and draft, for lane 0 to fill in, or null. Call: warp. */
+/* vocab: ids of a row, also those that are not here. limits: of target and draft, for lane 0 to
+   fill in, or null. Call: warp. */
 SPECV_DEVFN specv_i_cuts_asked specv_i_open_cuts(const specv_verify_sample_desc *d,
                                                  const specv_i_memory *m, int b, int readable,
-                                                 specv_i_limits *limits) {
+                                                 int64_t vocab, specv_i_limits *limits) {
     const specv_i_asked of_p = specv_i_load_asked(d, &d->filters, readable, b);
     const specv_i_asked of_q = specv_i_load_asked(d, &d->draft_filters, readable, b);
     specv_i_cuts_asked asked = {0, 0, 0, 0};
-    asked.cut = specv_i_open_limits(d, m, &of_p, SPECV_I_OF_TARGET, limits, &asked.of_target);
-    asked.cut |= specv_i_open_limits(d, m, &of_q, SPECV_I_OF_DRAFT, limits ? limits + 1 : 0,
+    asked.cut =
+        specv_i_open_limits(d, m, &of_p, SPECV_I_OF_TARGET, vocab, limits, &asked.of_target);
+    asked.cut |= specv_i_open_limits(d, m, &of_q, SPECV_I_OF_DRAFT, vocab, limits ? limits + 1 : 0,
                                      &asked.of_draft);
     return asked;
 }
@@ -4254,7 +4262,8 @@ SPECV_DEVFN void specv_i_open_masks(const specv_verify_sample_desc *d, int b, sp
    Call: warp. */
 SPECV_DEVFN void specv_i_open_filters(const specv_verify_sample_desc *d, const specv_i_memory *m,
                                       int b, specv_i_request *r) {
-    const specv_i_cuts_asked asked = specv_i_open_cuts(d, m, b, r->row.readable, 0);
+    const specv_i_cuts_asked asked =
+        specv_i_open_cuts(d, m, b, r->row.readable, d->verify.vocab, 0);
     specv_i_open_masks(d, b, r);
     specv_i_cut_as_asked(r, &asked);
     specv_i_open_least(m, r);
@@ -5531,10 +5540,11 @@ SPECV_DEVFN specv_i_pass specv_i_pass_of(const specv_sample_task *task, int dtyp
 /* First pass over the logits of a request: statistics of its rows. 1: this block came last, and all
    of them are there. Block (b, y, z): of request b tiles 2 y and 2 y + 1 of row z, first the
    target's rows, then the draft's; then those that a whole grid further would be. The scores are on
-   their way while the temperature is loaded. first_id: that the first column stands for. opened,
-   asked: shared; the request, for specv_i_reopen; asked is null without filters. Call: block. */
+   their way while the temperature is loaded. first_id: that the first column stands for; vocab: ids
+   of a row, also those that are not here. opened, asked: shared; the request, for specv_i_reopen;
+   asked is null without filters. Call: block. */
 SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_i_pass *pass,
-                                     int first_id, specv_i_request *opened,
+                                     int first_id, int64_t vocab, specv_i_request *opened,
                                      specv_i_cuts_asked *asked) {
     __shared__ specv_i_share share[SPECV_SAMPLE_THREADS / 32];
     __shared__ float largest[SPECV_SAMPLE_THREADS / 32];
@@ -5573,7 +5583,7 @@ SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_
         if (specv_i_lane() == 0) *opened = of_block;
     } else if (filters && warp == SPECV_SAMPLE_THREADS / 32 - 2) { /* and one for its filters */
         const specv_i_cuts_asked of_block =
-            specv_i_open_cuts(d, m, b, row.readable && !emitted, saved ? saved->limits : 0);
+            specv_i_open_cuts(d, m, b, row.readable && !emitted, vocab, saved ? saved->limits : 0);
         if (specv_i_lane() == 0) *asked = of_block;
         if (specv_i_lane() == 0 && saved) saved->asked = of_block;
     }
@@ -5661,7 +5671,7 @@ SPECV_DEVFN void specv_i_block_verify_logits(const specv_sample_task *task, int 
     __shared__ specv_i_evidence evidence;
     const specv_i_pass pass = specv_i_pass_of(task, dtype, what, filters);
     const int b = (int)blockIdx.x;
-    if (!specv_i_block_logits(task, &pass, 0, &opened, &asked)) return;
+    if (!specv_i_block_logits(task, &pass, 0, task->d.verify.vocab, &opened, &asked)) return;
     specv_i_request r = specv_i_reopen(&opened, &asked, dtype, pass.what, pass.rule, filters);
     specv_i_block_gather(&task->d, &r, &task->memory, b, filters ? specv_i_may(&r) : pass.may, 0, 0,
                          &evidence);
@@ -6732,10 +6742,10 @@ SPECV_DEVFN void specv_i_block_filter(const specv_verify_sample_desc *d, const s
    The first pass over the rows that emitted tokens has left of their tiles sums, maxima, and how
    many ids come before the token. The likeliest ids are what top_k would keep. */
 
-/* The row's first `count` ids, into the list. Returns how many there are. Call: block. Sync:
-   barriers. */
-SPECV_DEVFN int specv_i_block_likeliest(specv_i_cut *c, const specv_i_cut_row *row, int count,
-                                        uint64_t mass) {
+/* The row's first `count` ids, into the list. Returns how many there are; or less 1, if they are
+   still to be sorted. Call: block. Sync: barriers. */
+SPECV_DEVFN int specv_i_block_find_likeliest(specv_i_cut *c, const specv_i_cut_row *row, int count,
+                                             uint64_t mass) {
     specv_i_limits l = {0, 0, 0, 0, 0};
     const specv_i_coin no_coin = {0, 0, 0};
     uint64_t unused = 0, least;
@@ -6750,6 +6760,14 @@ SPECV_DEVFN int specv_i_block_likeliest(specv_i_cut *c, const specv_i_cut_row *r
     __syncthreads();
     specv_i_block_visit(c, row, SPECV_I_TO_LIST, &ranges, 0, &unused);
     __syncthreads();
+    return -1;
+}
+
+/* The same, at most SPECV_I_FEW. */
+SPECV_DEVFN int specv_i_block_likeliest(specv_i_cut *c, const specv_i_cut_row *row, int count,
+                                        uint64_t mass) {
+    count = specv_i_block_find_likeliest(c, row, count, mass);
+    if (count >= 0) return count;
     specv_i_block_sort_few(c, row, c->count);
     return c->count;
 }
@@ -7629,9 +7647,20 @@ SPECV_DEVFN void specv_i_block_probs(const specv_verify_sample_desc *d, const sp
    Exchanges: rules GREEDY and COUPLED 1, COUPLED with outputs that need sums (logprob, lse,
    max_prob, emitted.logprob) 2; TOKEN and BLOCK without draft scores and SCORE 3; with draft scores
    4. They are of the largest scores; of sums, with the drafts' scores; of what p has more of than
-   q; of the token. Masks are those of all ids, on every rank. So far there are no scores here that
-   are probabilities, no top_k, top_p or min_p (FILTERS: what they keep is not known from one part),
-   and of `emitted` only logprob of the law that is drawn from. */
+   q; of the token.
+   With top_k, top_p or min_p the first exchange has each rank's best ids, as many as the row's
+   top_k, and room for max_top_k of each position: what is kept is among them, and every rank has
+   it. A row whose top_k is in 1..max_top_k may have top_p and min_p, too; one without any limit is
+   as before; any other emits nothing and says BAD_FILTER (what it keeps may be anything, and no
+   rank knows it). With all_top_k no row but those at temperature 0 is without one, and rows are
+   known after the first exchange: COUPLED, SCORE and rules without draft scores need no other, with
+   draft scores 3 are needed. TOP_P_OF_ALL is a part of all weights: with top_p it needs the
+   exchange of sums.
+   Masks are those of all ids, on every rank; but of a mask a rank reads only what is of its own
+   ids. Ranks with different masks are not seen, and need not be: what an id's own rank says of it
+   is what all ranks judge by, and all say the same.
+   So far there are no scores here that are probabilities, and of `emitted` only logprob of the law
+   that is drawn from. */
 typedef struct specv_verify_shard_desc {
     uint32_t canary0;
     int32_t step; /* 0, and 1 more for each launch: the first one reads scores, the last one stores
@@ -7647,10 +7676,14 @@ typedef struct specv_verify_shard_desc {
     int32_t first_id;   /* of the rank's ids: a multiple of SPECV_TILE_IDS; without ids anything */
     int32_t num_ids;    /* a multiple, too, unless it ends with the vocabulary; 0: none */
     int32_t num_shards; /* ranks, 1..SPECV_MAX_SHARDS */
+    int32_t max_top_k;  /* where there are limits: ids of a position that a rank names at most,
+                           1..SPECV_SHARD_TOP_K */
+    int32_t all_top_k;  /* 1: all rows are cut by a top_k of at most that */
     uint32_t canary1;
 } specv_verify_shard_desc;
 
-#define SPECV_MAX_SHARDS 256
+#define SPECV_MAX_SHARDS  256
+#define SPECV_SHARD_TOP_K 256
 
 /* What a step leaves to the others: largest scores; sums in the row's units and scores of drafts;
    sums of (P p - q)+ and (q - P p)+; the token. */
@@ -7677,16 +7710,18 @@ typedef struct specv_i_drawn {
 /* Where it is in a record, in bytes. Rows are the target's, numbered like its scores, then, where
    draft scores matter, the draft's. */
 typedef struct specv_i_record {
-    int64_t best;   /* STATS: uint2 [rows]: max and id of the tile that the rank's ids are */
-    int64_t scores; /* STATS, rule COUPLED: int64 [target rows]: its score */
-    int64_t sums;   /* SUMS: uint64 [rows] */
-    int64_t lost;   /* SUMS, drafts without scores: uint64 [target rows]: of sums, by the draft */
-    int64_t p, q;   /* SUMS: float [target rows]: of the draft, where it is the rank's */
-    int64_t gains;  /* GAINS: specv_i_gains [rule BLOCK: target rows, else batch] */
-    int64_t tokens; /* TOKENS: specv_i_drawn [batch] */
-    int64_t rows;   /* uint32 [batch]: digest of what is known of the request */
+    int64_t best;     /* STATS: uint2 [rows]: max and id of the tile that the rank's ids are */
+    int64_t scores;   /* STATS, rule COUPLED: int64 [target rows]: its score */
+    int64_t named[2]; /* STATS, where target or draft have limits: uint64 [their rows][num_named]:
+                         rank keys of the rank's best ids, the best first, behind them 0 */
+    int64_t sums;     /* SUMS: uint64 [rows] */
+    int64_t lost;     /* SUMS, drafts without scores: uint64 [target rows]: of sums, by the draft */
+    int64_t p, q;     /* SUMS: float [target rows]: of the draft, where it is the rank's */
+    int64_t gains;    /* GAINS: specv_i_gains [rule BLOCK: target rows, else batch] */
+    int64_t tokens;   /* TOKENS: specv_i_drawn [batch] */
+    int64_t rows;     /* uint32 [batch]: digest of what is known of the request */
     int64_t bytes;
-    int32_t kind, reserved;
+    int32_t kind, num_named;
 } specv_i_record;
 
 typedef struct specv_i_record_head {
@@ -7705,10 +7740,13 @@ typedef struct specv_i_shard {
     uint32_t *marks; /* [batch]: faults that were found in earlier steps */
     float *p, *q;    /* [target rows]: of specv_i_said */
     uint64_t *lost;  /* [target rows]: what the draft's rank has less without it */
+    uint64_t *named; /* [rows][num_named]: of all ranks, as in a record */
     int64_t stride;
     uint64_t digest, digest_before;
     int64_t vocab; /* of all ranks */
-    int32_t first_id, num_ids, num_shards, reserved;
+    int32_t first_id, num_ids, num_shards;
+    int32_t num_named, all_named; /* max_top_k, all_top_k */
+    int32_t reserved;
 } specv_i_shard;
 
 typedef struct specv_shard_task {
@@ -7736,7 +7774,9 @@ enum {
     SPECV_I_DIGEST_UNIFORM,
     SPECV_I_DIGEST_MASK,
     SPECV_I_DIGEST_DRAFT_MASK,
-    SPECV_I_DIGEST_DRAFTS
+    SPECV_I_DIGEST_TOP_K, /* then top_p and min_p, and the draft's three */
+    SPECV_I_DIGEST_DRAFT_TOP_K = SPECV_I_DIGEST_TOP_K + 3,
+    SPECV_I_DIGEST_DRAFTS = SPECV_I_DIGEST_DRAFT_TOP_K + 3
 };
 
 SPECV_NUMFN uint32_t specv_i_fold_digest(uint64_t sum, uint32_t mark) {
@@ -7769,7 +7809,27 @@ SPECV_HOSTFN int specv_i_shard_has_q(const specv_verify_sample_desc *s) {
     return s->draft.data && (s->rule == SPECV_RULE_TOKEN || s->rule == SPECV_RULE_BLOCK);
 }
 
-SPECV_HOSTFN int specv_i_shard_has_sums(const specv_verify_sample_desc *s) {
+/* Are a side's best ids named? */
+SPECV_HOSTFN int specv_i_shard_names(const specv_verify_sample_desc *s, int of_draft) {
+    if (of_draft) return specv_i_shard_has_q(s) && specv_i_cuts(&s->draft_filters);
+    return s->rule != SPECV_RULE_GREEDY && specv_i_cuts(&s->filters);
+}
+
+/* Do they suffice of all rows? */
+SPECV_HOSTFN int specv_i_shard_names_all(const specv_verify_shard_desc *d) {
+    return d->all_top_k && specv_i_shard_names(&d->sample, 0);
+}
+
+/* Is a part of all weights asked for? */
+SPECV_HOSTFN int specv_i_shard_of_all(const specv_verify_sample_desc *s, int of_draft) {
+    const specv_filters *f = of_draft ? &s->draft_filters : &s->filters;
+    return specv_i_shard_names(s, of_draft) && f->top_p && f->order == SPECV_TOP_P_OF_ALL;
+}
+
+SPECV_HOSTFN int specv_i_shard_has_sums(const specv_verify_shard_desc *d) {
+    const specv_verify_sample_desc *s = &d->sample;
+    if (specv_i_shard_of_all(s, 0) || specv_i_shard_of_all(s, 1)) return 1;
+    if (specv_i_shard_names_all(d)) return 0;
     if (s->rule == SPECV_RULE_COUPLED)
         return s->logprob || s->lse || s->max_prob || s->emitted.logprob;
     return s->rule != SPECV_RULE_GREEDY;
@@ -7778,11 +7838,13 @@ SPECV_HOSTFN int specv_i_shard_has_sums(const specv_verify_sample_desc *s) {
 /* What the launch of this step leaves to the others. */
 SPECV_HOSTFN int specv_i_record_kind(const specv_verify_shard_desc *d, int32_t step) {
     const specv_verify_sample_desc *s = &d->sample;
-    const int draws = s->rule != SPECV_RULE_COUPLED && s->rule != SPECV_RULE_GREEDY;
+    const int has_q = specv_i_shard_has_q(s);
+    const int draws = s->rule != SPECV_RULE_COUPLED && s->rule != SPECV_RULE_GREEDY &&
+                      (has_q || !specv_i_shard_names_all(d));
     int32_t at = 0;
     if (step == at++) return SPECV_I_RECORD_STATS;
-    if (specv_i_shard_has_sums(s) && step == at++) return SPECV_I_RECORD_SUMS;
-    if (specv_i_shard_has_q(s) && step == at++) return SPECV_I_RECORD_GAINS;
+    if (specv_i_shard_has_sums(d) && step == at++) return SPECV_I_RECORD_SUMS;
+    if (has_q && step == at++) return SPECV_I_RECORD_GAINS;
     if (draws && step == at) return SPECV_I_RECORD_TOKENS;
     return SPECV_I_NO_RECORD;
 }
@@ -7808,6 +7870,10 @@ SPECV_HOSTFN specv_i_record specv_i_record_of(const specv_verify_shard_desc *d, 
     if (at.kind == SPECV_I_RECORD_STATS) {
         at.best = specv_i_room(&end, 8 * all);
         if (s->rule == SPECV_RULE_COUPLED) at.scores = specv_i_room(&end, 8 * rows);
+        for (int side = 0; side < 2; ++side)
+            if (specv_i_shard_names(s, side))
+                at.named[side] = specv_i_room(&end, 8 * rows * d->max_top_k);
+        at.num_named = d->max_top_k;
     } else if (at.kind == SPECV_I_RECORD_SUMS) {
         at.sums = specv_i_room(&end, 8 * all);
         if (!has_q && (block || s->rule == SPECV_RULE_TOKEN))
@@ -7846,10 +7912,17 @@ SPECV_HOSTFN uint64_t specv_i_shard_digest(const specv_verify_shard_desc *d, int
                    4 * (s->draft_temperature != 0) + 8 * (s->accept_uniform != 0) +
                    16 * (s->sample_uniform != 0) + 32 * (s->seed != 0) + 64 * (d->epoch != 0) +
                    128 * (s->filters.mask != 0) + 256 * (s->draft_filters.mask != 0) +
-                   512 * (s->filters.mask_row != 0) + 1024 * (s->draft_filters.mask_row != 0)),
+                   512 * (s->filters.mask_row != 0) + 1024 * (s->draft_filters.mask_row != 0) +
+                   2048 * (s->filters.top_k != 0) + 4096 * (s->filters.top_p != 0) +
+                   8192 * (s->filters.min_p != 0) + 16384 * (s->draft_filters.top_k != 0) +
+                   32768 * (s->draft_filters.top_p != 0) + 65536 * (s->draft_filters.min_p != 0)),
         (uint64_t)s->filters.num_mask_rows,
         (uint64_t)s->draft_filters.num_mask_rows,
-        (uint64_t)specv_i_shard_has_sums(s),
+        (uint64_t)s->filters.order,
+        (uint64_t)s->draft_filters.order,
+        (uint64_t)d->max_top_k,
+        (uint64_t)d->all_top_k,
+        (uint64_t)specv_i_shard_has_sums(d),
         (uint64_t)v->num_eos};
     uint64_t digest = 0;
     uint32_t count = (uint32_t)(sizeof things / sizeof things[0]);
@@ -7862,11 +7935,12 @@ SPECV_HOSTFN uint64_t specv_i_shard_digest(const specv_verify_shard_desc *d, int
 /* Scratch memory of one rank. */
 typedef struct specv_i_shard_scratch {
     specv_i_scratch local;
-    int64_t rows, tiles, residuals, lost, p, q, marks, bytes;
+    int64_t rows, tiles, residuals, lost, named, p, q, marks, bytes;
 } specv_i_shard_scratch;
 
 SPECV_HOSTFN specv_i_shard_scratch specv_i_shard_scratch_for(specv_i_scratch local, int64_t batch,
-                                                             int64_t num_shards) {
+                                                             int64_t num_shards,
+                                                             int64_t num_named) {
     const int64_t rows = local.target_rows + local.draft_rows;
     int64_t end = (local.bytes + 15) / 16 * 16;
     specv_i_shard_scratch s;
@@ -7876,6 +7950,7 @@ SPECV_HOSTFN specv_i_shard_scratch specv_i_shard_scratch_for(specv_i_scratch loc
     s.residuals =
         specv_i_room(&end, local.target_rows * num_shards * (int64_t)sizeof(specv_i_residual));
     s.lost = specv_i_room(&end, 8 * local.target_rows);
+    s.named = specv_i_room(&end, 8 * rows * num_named);
     s.p = specv_i_room(&end, 4 * local.target_rows);
     s.q = specv_i_room(&end, 4 * local.target_rows);
     s.marks = specv_i_room(&end, 4 * batch);
@@ -7893,7 +7968,7 @@ SPECV_HOSTAPI int64_t specv_shard_scratch_bytes(int64_t batch, int64_t max_draft
     if (local < 0) return local;
     const int64_t rows = batch * (max_draft + 1); /* both are in range */
     return specv_i_shard_scratch_for(specv_i_scratch_for(batch, rows, rows, rows, ids, 1), batch,
-                                     num_shards)
+                                     num_shards, SPECV_SHARD_TOP_K)
         .bytes;
 }
 
@@ -7918,7 +7993,12 @@ SPECV_HOSTFN int specv_i_shard_validate(const specv_verify_shard_desc *d) {
     if ((status = specv_verify_sample_validate(&v)) != SPECV_OK) return status;
     SPECV_CHECK(s->target.dtype != SPECV_PROBS_F32, SCORE_DTYPE);
     SPECV_CHECK(!specv_i_shard_has_q(s) || s->draft.dtype != SPECV_PROBS_F32, SCORE_DTYPE);
-    SPECV_CHECK(!specv_i_cuts(&s->filters) && !specv_i_cuts(&s->draft_filters), FILTERS);
+    SPECV_CHECK(d->max_top_k >= 0 && d->max_top_k <= SPECV_SHARD_TOP_K, FILTERS);
+    SPECV_CHECK(d->all_top_k == 0 || d->all_top_k == 1, FILTERS);
+    SPECV_CHECK(!specv_i_shard_names(s, 0) || (d->max_top_k && s->filters.top_k), FILTERS);
+    SPECV_CHECK(!specv_i_shard_names(s, 1) || (d->max_top_k && s->draft_filters.top_k), FILTERS);
+    SPECV_CHECK(!d->all_top_k || s->filters.top_k, FILTERS);
+    SPECV_CHECK(!d->all_top_k || !specv_i_shard_has_q(s) || s->draft_filters.top_k, FILTERS);
     SPECV_CHECK(!s->filters.mask || !s->filters.mask_stride_words ||
                     s->filters.mask_stride_words >= (s->verify.vocab + 31) / 32,
                 MASK);
@@ -7931,8 +8011,9 @@ SPECV_HOSTFN int specv_i_shard_validate(const specv_verify_shard_desc *d) {
 
 SPECV_HOSTFN specv_i_shard_scratch specv_i_shard_layout(const specv_verify_shard_desc *d) {
     const specv_verify_sample_desc v = specv_i_shard_local(d);
-    return specv_i_shard_scratch_for(specv_i_scratch_layout(&v), v.verify.rows.batch,
-                                     d->num_shards);
+    const int named = specv_i_shard_names(&d->sample, 0) || specv_i_shard_names(&d->sample, 1);
+    return specv_i_shard_scratch_for(specv_i_scratch_layout(&v), v.verify.rows.batch, d->num_shards,
+                                     named ? d->max_top_k : 0);
 }
 
 SPECV_HOSTFN int specv_verify_shard_validate(const specv_verify_shard_desc *d) {
@@ -7957,12 +8038,14 @@ SPECV_HOSTFN int specv_verify_shard_validate(const specv_verify_shard_desc *d) {
 
 /* Bytes of what the launch of d->step leaves to the other ranks, on every rank alike; 0: it is the
    last one, and leaves nothing; or SPECV_ERR_*. A multiple of 16. Of the descriptor only rows,
-   rule, step and what is null matter: buffers need not be of any size yet. */
+   rule, step, the order of filters, max_top_k, all_top_k and what is null matter: buffers need not
+   be of any size yet. */
 SPECV_HOSTAPI int64_t specv_shard_record_bytes(const specv_verify_shard_desc *d) {
     int status;
     SPECV_CHECK(d, NULL_DESC);
     if ((status = specv_i_rows_validate(&d->sample.verify.rows)) != SPECV_OK) return status;
     SPECV_CHECK(d->sample.rule >= SPECV_RULE_TOKEN && d->sample.rule <= SPECV_RULE_SCORE, RULE);
+    SPECV_CHECK(d->max_top_k >= 0 && d->max_top_k <= SPECV_SHARD_TOP_K, FILTERS);
     SPECV_CHECK(d->step >= 0, STEP);
     return d->sample.verify.rows.batch ? specv_i_record_of(d, d->step).bytes : 0;
 }
@@ -7974,6 +8057,7 @@ SPECV_HOSTAPI int64_t specv_shard_record_bytes(const specv_verify_shard_desc *d)
    (BLOCK: all of them) are read once more. Bytes of a rank's record: 16, and of each row of n
    drafts and m = n + 1 positions
      1st  8 m + 4; COUPLED 16 m + 4; with draft scores 16 m + 4
+          and 8 m max_top_k for each side that has limits
      2nd  SCORE and COUPLED 12 m + 4; without draft scores 20 m + 4; with them 24 m + 4
      3rd  with draft scores 28; BLOCK 24 m + 4
      last 12; not of GREEDY and COUPLED
@@ -7985,6 +8069,18 @@ SPECV_LAUNCHER int specv_verify_shard(const specv_verify_shard_desc *d, struct C
 #endif /* !__CUDACC_RTC__ */
 
 #if defined(__CUDACC__)
+
+/* Limit i of a request, first the target's top_k, top_p, min_p, as it is in memory. Is there one?
+   Call: any thread. */
+SPECV_DEVFN int specv_i_limit_as_it_is(const specv_verify_sample_desc *d, int i, int32_t slot,
+                                       uint64_t *value) {
+    const specv_filters *f = i < 3 ? &d->filters : &d->draft_filters;
+    const void *of = i % 3 == 0   ? (const void *)f->top_k
+                     : i % 3 == 1 ? (const void *)f->top_p
+                                  : (const void *)f->min_p;
+    if (of) *value = ((const uint32_t *)of)[slot];
+    return of != 0;
+}
 
 /* Digest of what is known of the request. Call: warp; the same in all lanes. */
 SPECV_DEVFN uint32_t specv_i_warp_digest(const specv_verify_sample_desc *d, const specv_i_shard *s,
@@ -8016,6 +8112,8 @@ SPECV_DEVFN uint32_t specv_i_warp_digest(const specv_verify_sample_desc *d, cons
             value = (uint32_t)d->filters.mask_row[b];
         else if (lane == SPECV_I_DIGEST_DRAFT_MASK && d->draft_filters.mask_row)
             value = (uint32_t)d->draft_filters.mask_row[b];
+        else if (lane >= SPECV_I_DIGEST_TOP_K && lane < SPECV_I_DIGEST_DRAFTS)
+            has = specv_i_limit_as_it_is(d, lane - SPECV_I_DIGEST_TOP_K, slot, &value);
         else
             has = 0;
         if (has) sum = specv_i_digest_of((uint32_t)lane, value);
@@ -8057,6 +8155,18 @@ SPECV_DEVFN int specv_i_warp_records_agree(const specv_i_shard *s, int b, uint32
     return __all_sync(SPECV_FULL_WARP, good) && end == s->vocab;
 }
 
+/* ---- the exchange, in kernels of your own
+
+   An engine that has an all-gather in a kernel of its own (one shot over NVLink, or the blocks of a
+   cluster) may put the exchange where the logits are made. A row then goes
+     tiles      specv_warp_load_tile, specv_warp_tile_stats, tile first_id / SPECV_TILE_IDS + t
+     of a rank  specv_warp_shard_tile; all-gather of max and id (and score)
+     the row    specv_warp_merge_tiles, of ranks' tiles: the token of GREEDY and of COUPLED
+     sums       specv_warp_shard_sum; all-gather; each rank's tile gets its sum, and if that is not
+                0 the row's max in place of its own; specv_warp_merge_tiles again: p of any id
+     a token    specv_thread_choose_shard; on that rank specv_warp_draw_in_shard; all-gather
+   with the bits that A2 to A5 and A8 have of all columns. examples/shards/cluster.cu does so. */
+
 /* The tile that all tiles of a row are: largest score and id, as one of SPECV_TILE_IDS has them.
    Call: warp; the same in all lanes. */
 SPECV_DEVFN specv_tile specv_i_warp_tile_of_row(const specv_tile *tiles, int num_tiles, int may,
@@ -8088,6 +8198,16 @@ SPECV_DEVFN specv_tile specv_i_warp_tile_of_row(const specv_tile *tiles, int num
     return t;
 }
 
+/* What a rank says of a row in the first exchange.
+   Call: warp. In: tiles[0..num_tiles) of the rank's columns by specv_warp_tile_stats, visible to
+   the warp, with ids of all columns; what and scale as they were for them. Out: max, id and, with
+   SCORE, score as one tile has them; sum 0. The same in all lanes. No tiles: max is -inf.
+   Cost: one read of the tiles, 24 bytes each. */
+SPECV_DEVFN specv_tile specv_warp_shard_tile(const specv_tile *tiles, int num_tiles, int what,
+                                             const specv_scale *scale) {
+    return specv_i_warp_tile_of_row(tiles, num_tiles, what, what, scale);
+}
+
 /* Beginning of a record, and the digest of the row. Call: block. */
 SPECV_DEVFN void specv_i_block_begin_record(const specv_verify_sample_desc *d,
                                             const specv_i_shard *s, const specv_row *row, int b,
@@ -8104,6 +8224,50 @@ SPECV_DEVFN void specv_i_block_begin_record(const specv_verify_sample_desc *d,
     }
 }
 
+/* Limits of a request's side. Call: any thread. */
+SPECV_DEVFN specv_i_limits specv_i_shard_limits(const specv_verify_sample_desc *d,
+                                                const specv_i_shard *s, int b, int of_draft) {
+    const specv_filters *f = of_draft ? &d->draft_filters : &d->filters;
+    const specv_i_asked g = specv_i_load_asked(d, f, 1, b);
+    uint32_t reported = 0;
+    return specv_i_limits_of(g.top_k, g.top_p, g.min_p, f->order, s->vocab, &reported);
+}
+
+SPECV_DEVFN int specv_i_limits_fit(const specv_verify_sample_desc *d, const specv_i_shard *s, int b,
+                                   int of_draft) {
+    const specv_i_limits l = specv_i_shard_limits(d, s, b, of_draft);
+    if (specv_i_limits_are_off(&l, s->vocab)) return !s->all_named;
+    return l.top_k < s->vocab && l.top_k <= s->num_named;
+}
+
+/* Closes a request that keeps ids which ranks may not name. Call: any thread. */
+SPECV_DEVFN void specv_i_look_at_limits(const specv_verify_sample_desc *d, const specv_i_shard *s,
+                                        int b, specv_i_request *r) {
+    int fit = 1;
+    if (!r->row.readable || !(specv_i_cuts(&d->filters) || specv_i_cuts(&d->draft_filters))) return;
+    if (r->target_rows && !r->target.zero) fit &= specv_i_limits_fit(d, s, b, 0);
+    if (r->draft_rows && !r->draft.zero) fit &= specv_i_limits_fit(d, s, b, 1);
+    if (fit) return;
+    r->row.readable = r->row.n_draft = 0, r->target_rows = r->draft_rows = 0, r->cut = 0;
+    r->status = r->row.status | SPECV_ROW_BAD_FILTER; /* nothing else of it is looked at */
+}
+
+/* What the rank says of a row, but of the ids that it names. Call: warp. */
+SPECV_DEVFN void specv_i_warp_put_stats(const specv_verify_sample_desc *d, const specv_i_memory *m,
+                                        const specv_i_shard *s, const specv_i_request *r, int i,
+                                        int may) {
+    const int of_draft = i >= r->target_rows;
+    const int64_t at = specv_i_row_of(r, m, i);
+    const specv_i_side side = of_draft ? r->draft : r->target;
+    const int is_cut = r->cut & (of_draft ? SPECV_I_OF_DRAFT : SPECV_I_OF_TARGET);
+    const int wanted = is_cut ? SPECV_TILE_SUM : specv_i_wanted(d, r, &side, of_draft);
+    const specv_tile t = specv_i_warp_tile_of_row(m->tiles + at * m->num_tiles, m->num_tiles, may,
+                                                  wanted, &side.scale);
+    if (specv_i_lane() != 0) return;
+    ((uint2 *)(s->record + s->to.best))[at] = make_uint2(specv_float_bits(t.max), t.id);
+    if (s->to.scores && !of_draft) ((int64_t *)(s->record + s->to.scores))[at] = t.score;
+}
+
 /* Step 0: first pass over the rank's columns; of each row the tile that it is. Call: block. */
 SPECV_DEVFN void specv_i_block_shard_stats(const specv_shard_task *task, int dtype, int what,
                                            int filters) {
@@ -8114,34 +8278,96 @@ SPECV_DEVFN void specv_i_block_shard_stats(const specv_shard_task *task, int dty
     const specv_i_memory *m = &sample->memory;
     const specv_i_shard *s = &task->shard;
     const specv_i_pass pass = specv_i_pass_of(sample, dtype, what, filters);
-    const int b = (int)blockIdx.x, lane = specv_i_lane();
-    if (!specv_i_block_logits(sample, &pass, s->first_id, &opened, &asked)) return;
-    const specv_i_request r = specv_i_reopen(&opened, &asked, dtype, pass.what, pass.rule, filters);
+    const int b = (int)blockIdx.x;
+    if (!specv_i_block_logits(sample, &pass, s->first_id, s->vocab, &opened, &asked)) return;
+    specv_i_request r = specv_i_reopen(&opened, &asked, dtype, pass.what, pass.rule, filters);
+    const uint32_t mark = r.status & SPECV_ROW_BAD_TICKET;
+    if (filters) specv_i_look_at_limits(d, s, b, &r);
     specv_row row = r.row;
-    specv_i_block_begin_record(d, s, &row, b, r.status & SPECV_ROW_BAD_TICKET);
+    specv_i_block_begin_record(d, s, &row, b, mark);
     for (int i = specv_i_thread() / 32; i < r.target_rows + r.draft_rows;
-         i += SPECV_SAMPLE_THREADS / 32) {
+         i += SPECV_SAMPLE_THREADS / 32)
+        specv_i_warp_put_stats(d, m, s, &r, i, pass.may);
+}
+
+/* The rank's first `count` ids of a row, the best first, and behind them 0. first: of the row.
+   Call: block. Sync: barriers. */
+SPECV_DEVFN void specv_i_block_name_ids(const specv_verify_sample_desc *d, const specv_i_memory *m,
+                                        const specv_i_shard *s, const specv_i_side *side, int j,
+                                        int64_t at, int count, const specv_i_cut_tile *first,
+                                        specv_i_cut *c, uint64_t *to) {
+    const specv_tile *tiles = m->tiles + at * m->num_tiles;
+    const float none = specv_bits_float(0xff800000u);
+    const specv_distribution p =
+        specv_i_block_merge(c, tiles, m->num_tiles, 0, &side->scale, first);
+    const specv_i_cut_row row = specv_i_cut_row_of(d, side, m, tiles, j, &p);
+    int named = 0;
+    __syncthreads(); /* keys are there */
+    /* Not where one id has all weight; but what is too low for the format may be kept, too. */
+    if (specv_i_less(none, p.max) && (p.kind == SPECV_SOFTMAX || specv_i_less(p.max, 0.f))) {
+        named = specv_i_block_find_likeliest(c, &row, count, 0);
+        if (named < 0) {
+            named = c->count;
+            if (named <= SPECV_I_FEW)
+                specv_i_block_sort_few(c, &row, named);
+            else
+                specv_i_block_sort_list(c, &row, named);
+        }
+    }
+    for (int i = specv_i_thread(); i < s->num_named; i += SPECV_SAMPLE_THREADS)
+        to[i] = i < named ? c->u.list.key[i] - (uint64_t)s->first_id : 0; /* of all ids */
+}
+
+/* Step 0, behind that: requests with rows that limits cut. Call: block. */
+SPECV_DEVFN void specv_i_block_shard_names(const specv_shard_task *task, int b, int block,
+                                           int num_blocks) {
+    __shared__ specv_i_opened saved;
+    __shared__ specv_i_cut cut;
+    const specv_verify_sample_desc *d = &task->sample.d;
+    const specv_i_memory *m = &task->sample.memory;
+    const specv_i_shard *s = &task->shard;
+    specv_i_begin(d->verify.chained);
+    specv_i_put_word(&saved, specv_i_opened_at(m, b), sizeof saved);
+    __syncthreads();
+    specv_i_request r = saved.request;
+    specv_i_cut_as_asked(&r, &saved.asked);
+    if (!r.cut) return; /* all is done */
+    specv_i_look_at_limits(d, s, b, &r);
+    if (block == 0) specv_i_block_begin_record(d, s, &r.row, b, 0);
+#pragma unroll 1
+    for (int i = block; i < r.target_rows + r.draft_rows; i += num_blocks) {
         const int of_draft = i >= r.target_rows;
-        const int64_t at = specv_i_row_of(&r, m, i);
+        const int64_t at = specv_i_row_of(&r, m, i), of_side = at - (of_draft ? m->target_rows : 0);
+        if (specv_i_thread() < 32) specv_i_warp_put_stats(d, m, s, &r, i, specv_i_may(&r));
+        if (!(r.cut & (of_draft ? SPECV_I_OF_DRAFT : SPECV_I_OF_TARGET))) continue;
         const specv_i_side side = of_draft ? r.draft : r.target;
-        const int wanted = specv_i_wanted(d, &r, &side, of_draft);
-        const specv_tile t = specv_i_warp_tile_of_row(m->tiles + at * m->num_tiles, m->num_tiles,
-                                                      pass.may, wanted, &side.scale);
-        if (lane != 0) continue;
-        ((uint2 *)(s->record + s->to.best))[at] = make_uint2(specv_float_bits(t.max), t.id);
-        if (pass.what == SPECV_TILE_SCORE) ((int64_t *)(s->record + s->to.scores))[at] = t.score;
+        const specv_i_cut_tile first = specv_i_load_cut_tile(&r, m, i);
+        specv_i_block_name_ids(
+            d, m, s, &side, of_draft ? i - r.target_rows : i, at, saved.limits[of_draft].top_k,
+            &first, &cut, (uint64_t *)(s->record + s->to.named[of_draft]) + of_side * s->num_named);
+        __syncthreads();
     }
 }
 
-/* The rows of a request, each shard a tile. Call: block. Sync: a barrier at the end. */
+/* What ranks say of a draft's scores: of sides that limits cut the ids that they name do. */
+SPECV_DEVFN void specv_i_put_said(const specv_i_shard *s, const specv_i_request *r, int64_t row,
+                                  float p, float q, uint64_t lost) {
+    if (!(r->cut & SPECV_I_OF_TARGET)) s->p[row] = p;
+    if (!(r->cut & SPECV_I_OF_DRAFT)) s->q[row] = q;
+    s->lost[row] = lost;
+}
+
+/* Rows first..end-1 of a request, each shard a tile. Call: block. Sync: a barrier at the end. */
 SPECV_DEVFN void specv_i_block_take_stats(const specv_i_shard *s, const specv_i_request *r,
-                                          int has_scores) {
-    const int num_items = (r->target_rows + r->draft_rows) * s->num_shards;
+                                          int has_scores, int first, int end) {
+    const int num_items = (end - first) * s->num_shards;
 #pragma unroll 1
     for (int item = specv_i_thread(); item < num_items; item += SPECV_SAMPLE_THREADS) {
-        const int i = item / s->num_shards, rank = item - i * s->num_shards;
+        const int i = first + item / s->num_shards;
+        const int rank = item - (i - first) * s->num_shards;
         const int64_t row = specv_i_row_of(r, &s->merged, i);
         const char *record = s->gathered + rank * s->stride;
+        if (rank == 0 && i < r->target_rows) specv_i_put_said(s, r, row, 0, 0, 0);
         const uint2 best = ((const uint2 *)(record + s->from.best))[row];
         specv_tile t = {0, SPECV_I_NO_SCORE, specv_bits_float(best.x), best.y};
         if (has_scores) t.score = ((const int64_t *)(record + s->from.scores))[row];
@@ -8150,10 +8376,20 @@ SPECV_DEVFN void specv_i_block_take_stats(const specv_i_shard *s, const specv_i_
     __syncthreads();
 }
 
-/* A request with its masks, if there are any. Call: warp. */
-SPECV_DEVFN specv_i_request specv_i_open_masked(const specv_verify_sample_desc *d,
-                                                const specv_i_memory *m, int b) {
-    if (specv_i_is_filtered(d)) return specv_i_open_filtered_request(d, m, b);
+/* A request with its masks and limits, if there are any. Call: warp. */
+SPECV_DEVFN specv_i_request specv_i_open_limited(const specv_verify_sample_desc *d,
+                                                 const specv_i_memory *m, const specv_i_shard *s,
+                                                 int b) {
+    if (specv_i_is_filtered(d)) {
+        const specv_row row = specv_i_open_row(d, b);
+        specv_i_request r = specv_i_open_rows(d, b, &row, d->rule);
+        const specv_i_cuts_asked asked = specv_i_open_cuts(d, m, b, row.readable, s->vocab, 0);
+        specv_i_open_masks(d, b, &r);
+        specv_i_cut_as_asked(&r, &asked);
+        specv_i_look_at_limits(d, s, b, &r);
+        if (s->to.kind != SPECV_I_RECORD_SUMS) specv_i_open_least(m, &r);
+        return r;
+    }
     specv_i_request r = specv_i_open_request(d, b);
     specv_i_without_filters(&r);
     return r;
@@ -8168,12 +8404,12 @@ SPECV_DEVFN void specv_i_block_open_shard(const specv_verify_sample_desc *d, con
     if (specv_i_thread() < 32) {
         uint32_t mark = s->marks[b];
         if (mark & ~SPECV_I_SHARD_MARKS) mark = 0; /* the descriptor of step 0 was another one */
-        specv_i_request r = specv_i_open_masked(d, &s->merged, b);
+        specv_i_request r = specv_i_open_limited(d, &s->merged, s, b);
         const uint32_t digest = specv_i_warp_digest(d, s, &r.row, b, mark);
         const int good = specv_i_warp_records_agree(s, b, digest);
         if (!good || mark) {
             specv_i_close_request(&r);
-            r.row.n_draft = 0;
+            r.row.n_draft = 0, r.cut = 0;
             r.status = (good ? 0u : (uint32_t)SPECV_ROW_BAD_RECORD) | mark;
         }
         if (specv_i_lane() == 0) *opened = r;
@@ -8234,6 +8470,17 @@ SPECV_DEVFN uint64_t specv_i_warp_sum_of_shard(const specv_tile *tiles, int num_
     return specv_i_warp_add(sum);
 }
 
+/* What a rank says of a row in the second exchange: its part of the row's sum.
+   Call: warp. In: tiles as for specv_warp_shard_tile, with SUM; row: of all ranks' tiles, by
+   specv_warp_merge_tiles with SUM. Out: units of 2^(row->n - 40); 0 where the row is no softmax.
+   The same in all lanes.
+   Cost: one read of the tiles, 12 bytes each. */
+SPECV_DEVFN uint64_t specv_warp_shard_sum(const specv_tile *tiles, int num_tiles,
+                                          const specv_distribution *row, const specv_scale *scale) {
+    if (row->kind != SPECV_SOFTMAX) return 0;
+    return specv_i_warp_sum_of_shard(tiles, num_tiles, scale, row->n);
+}
+
 /* What of that is lost without a column. Call: any thread. */
 SPECV_DEVFN uint64_t specv_i_lost_without(const specv_i_request *r, const specv_tile *tiles,
                                           const specv_distribution *row, int j, int column) {
@@ -8258,20 +8505,26 @@ SPECV_DEVFN void specv_i_block_shard_sums(const specv_shard_task *task) {
     specv_i_block_open_shard(d, s, b, &opened);
     const specv_i_request r = opened;
     specv_i_block_begin_record(d, s, &r.row, b, r.status & SPECV_I_SHARD_MARKS);
-    specv_i_block_take_stats(s, &r, coupled);
+    specv_i_block_take_stats(s, &r, coupled, 0, r.target_rows + r.draft_rows);
     for (int i = specv_i_thread() / 32; i < r.target_rows + r.draft_rows;
          i += SPECV_SAMPLE_THREADS / 32) {
         const int of_draft = i >= r.target_rows;
+        const int is_cut = r.cut & (of_draft ? SPECV_I_OF_DRAFT : SPECV_I_OF_TARGET);
         const int64_t at = specv_i_row_of(&r, m, i);
         const specv_i_side side = of_draft ? r.draft : r.target;
         const int what = specv_i_wanted(d, &r, &side, of_draft);
         const specv_tile *tiles = m->tiles + at * m->num_tiles;
         uint64_t through, sum = 0, lost = 0;
         float of_p = 0, of_q = 0;
+        int has_sum = what & SPECV_TILE_SUM;
+        if (is_cut) { /* ids that were named have the sum of what is kept */
+            const specv_i_limits l = specv_i_shard_limits(d, s, b, of_draft);
+            has_sum = l.has_top_p && l.order == SPECV_TOP_P_OF_ALL;
+        }
         specv_distribution row = specv_i_warp_merge(s->merged.tiles + at * s->num_shards,
                                                     s->num_shards, coupled ? SPECV_TILE_SCORE : 0,
                                                     what, side.zero, &side.scale, &through);
-        if (row.kind == SPECV_SOFTMAX && what & SPECV_TILE_SUM) {
+        if (row.kind == SPECV_SOFTMAX && has_sum) {
             row.n = specv_softmax_weight(row.max, &side.scale).n;
             sum = specv_i_warp_sum_of_shard(tiles, m->num_tiles, &side.scale, row.n);
         }
@@ -8279,11 +8532,13 @@ SPECV_DEVFN void specv_i_block_shard_sums(const specv_shard_task *task) {
         s->merged.rows[at] = row;
         ((uint64_t *)(s->record + s->to.sums))[at] = sum;
         if (of_draft) continue;
-        const int64_t column = specv_i_asked_id(d, s, &r, i) - s->first_id;
+        const int64_t column = coupled && is_cut ? -1 : specv_i_asked_id(d, s, &r, i) - s->first_id;
         if (column >= 0 && column < s->num_ids) {
-            of_p = specv_i_own_score(&r.target, i, (int)column);
-            if (d->draft.data) of_q = specv_i_own_score(&r.draft, i, (int)column);
-            if (s->to.lost && sum) lost = specv_i_lost_without(&r, tiles, &row, i, (int)column);
+            if (!is_cut) of_p = specv_i_own_score(&r.target, i, (int)column);
+            if (d->draft.data && !(r.cut & SPECV_I_OF_DRAFT))
+                of_q = specv_i_own_score(&r.draft, i, (int)column);
+            if (s->to.lost && sum && !is_cut)
+                lost = specv_i_lost_without(&r, tiles, &row, i, (int)column);
         }
         ((float *)(s->record + s->to.p))[at] = of_p;
         if (s->to.q) ((float *)(s->record + s->to.q))[at] = of_q;
@@ -8291,14 +8546,15 @@ SPECV_DEVFN void specv_i_block_shard_sums(const specv_shard_task *task) {
     }
 }
 
-/* Sums of all ranks, and what those that own drafts say of them. Call: block. Sync: a barrier at
-   the end. */
+/* Sums of all ranks, and what those that own drafts say of them, of rows first..end-1. Call: block.
+   Sync: a barrier at the end. */
 SPECV_DEVFN void specv_i_block_take_sums(const specv_verify_sample_desc *d, const specv_i_shard *s,
-                                         const specv_i_request *r) {
-    const int num_items = (r->target_rows + r->draft_rows) * s->num_shards;
+                                         const specv_i_request *r, int first, int end) {
+    const int num_items = (end - first) * s->num_shards;
 #pragma unroll 1
     for (int item = specv_i_thread(); item < num_items; item += SPECV_SAMPLE_THREADS) {
-        const int i = item / s->num_shards, rank = item - i * s->num_shards;
+        const int i = first + item / s->num_shards;
+        const int rank = item - (i - first) * s->num_shards;
         const int64_t at = specv_i_row_of(r, &s->merged, i);
         const char *record = s->gathered + rank * s->stride;
         const uint64_t sum = ((const uint64_t *)(record + s->from.sums))[at];
@@ -8315,23 +8571,279 @@ SPECV_DEVFN void specv_i_block_take_sums(const specv_verify_sample_desc *d, cons
             if (s->from.q) q = ((const float *)(record + s->from.q))[at];
             if (s->from.lost) lost = ((const uint64_t *)(record + s->from.lost))[at];
         }
-        s->p[at] = p, s->q[at] = q, s->lost[at] = lost;
+        specv_i_put_said(s, r, at, p, q, lost);
     }
     __syncthreads();
 }
 
+/* What a row that limits cut keeps, in ascending order of id. Shared. */
+typedef struct specv_i_law {
+    uint64_t units[SPECV_SHARD_TOP_K]; /* of its tile's largest */
+    uint64_t through[SPECV_SHARD_TOP_K + 1];
+    int32_t id[SPECV_SHARD_TOP_K];
+    int32_t finer[SPECV_SHARD_TOP_K]; /* n of the row's largest less that of the tile's */
+    int32_t begin[SPECV_SHARD_TOP_K], end[SPECV_SHARD_TOP_K]; /* of its tile's ids */
+    uint64_t point; /* what is left of it in the tile, behind what is before the tile */
+    int32_t at, drawn;
+} specv_i_law;
+
+/* The first top_k ids of those that ranks have named of a row, into the list, and to scratch memory
+   for the steps behind the next one. Returns how many there are. Call: block. Sync: barriers. */
+SPECV_DEVFN int specv_i_block_take_named(const specv_i_shard *s, int64_t row, int of_draft,
+                                         int top_k, specv_i_cut *c) {
+    static_assert(SPECV_SHARD_TOP_K == SPECV_SAMPLE_THREADS, "an id a thread");
+    const int most = s->num_named, thread = specv_i_thread();
+    const int64_t of_side = row - (of_draft ? s->merged.target_rows : 0);
+    uint64_t *own = s->named + row * most;
+    if (s->from.kind != SPECV_I_RECORD_STATS) {
+        c->u.list.key[thread] = thread < top_k ? own[thread] : 0;
+    } else {
+        const char *lists = s->gathered + s->from.named[of_draft] + 8 * of_side * most;
+        c->u.list.key[thread] = 0;
+        __syncthreads();
+#pragma unroll 1
+        for (int item = thread; item < s->num_shards * most; item += SPECV_SAMPLE_THREADS) {
+            const int rank = item / most, i = item - rank * most;
+            const uint64_t key = ((const uint64_t *)(lists + rank * s->stride))[i];
+            int place = i;
+            if (key == 0 || i >= top_k) continue;
+#pragma unroll 1
+            for (int other = 0; other < s->num_shards && place < top_k; ++other) {
+                const uint64_t *its = (const uint64_t *)(lists + other * s->stride);
+                int low = 0, high = top_k; /* how many of its come before */
+                if (other == rank) continue;
+                while (low < high) {
+                    const int middle = (low + high) / 2;
+                    if (its[middle] > key)
+                        low = middle + 1;
+                    else
+                        high = middle;
+                }
+                place += low;
+            }
+            if (place < top_k) c->u.list.key[place] = key;
+        }
+        __syncthreads();
+        if (thread < most) own[thread] = c->u.list.key[thread];
+    }
+    return __syncthreads_count(thread < top_k && c->u.list.key[thread] != 0);
+}
+
+/* What ids weigh in units of the row, and all down to each; kept: the first ones of the list. Call:
+   block. Sync: barriers. */
+SPECV_DEVFN int specv_i_block_cut_named(specv_i_cut *c, const specv_i_cut_row *row,
+                                        const specv_i_limits *l, int count, uint64_t mass) {
+    const int thread = specv_i_thread();
+    uint64_t total, units = 0;
+    if (thread < count)
+        units = specv_i_row_units(row, specv_i_score_of_rank_key(c->u.list.key[thread]));
+    if (thread == 0) c->count = count;
+    c->u.list.u.through[thread] = specv_i_block_inclusive_add(units, &total, c->scratch[0]);
+    __syncthreads();
+    return specv_i_block_cut_list(c, row, l, mass, 1);
+}
+
+/* The list's first `kept` ids in ascending order. Call: block. Sync: a barrier. */
+SPECV_DEVFN void specv_i_block_order_kept(const specv_i_cut *c, const specv_i_cut_row *row,
+                                          int kept, specv_i_law *law) {
+    const int thread = specv_i_thread();
+    if (thread < kept) {
+        const uint64_t mine = c->u.list.key[thread];
+        const int id = specv_i_id_of_rank_key(mine), tile = id / SPECV_TILE_IDS;
+        int place = 0, begin = 0, end = 0;
+        uint64_t best = 0;
+        float score[2];
+        specv_weight weight[2];
+#pragma unroll 4
+        for (int i = 0; i < kept; ++i) {
+            const uint64_t key = c->u.list.key[i];
+            const int its = specv_i_id_of_rank_key(key), its_tile = its / SPECV_TILE_IDS;
+            place += its < id, begin += its_tile < tile, end += its_tile <= tile;
+            if (its_tile == tile && best == 0) best = key; /* the greatest comes first */
+        }
+        score[0] = specv_i_max(specv_i_score_of_rank_key(mine), row->scale.floor);
+        score[1] = specv_i_score_of_rank_key(best);
+        specv_i_softmax_weights(weight, score, 2, &row->scale);
+        law->units[place] =
+            specv_in_range(score[1], &row->scale) ? specv_weight_units(&weight[0], weight[1].n) : 0;
+        law->id[place] = id, law->finer[place] = row->n - weight[1].n;
+        law->begin[place] = begin, law->end[place] = end;
+    }
+    __syncthreads();
+}
+
+/* Draws from them as specv_i_block_draw_few does, but not the id `without`; *drawn: -1 if none has
+   weight. Returns the sum of all. Call: block. Sync: barriers. */
+SPECV_DEVFN uint64_t specv_i_block_draw_kept(specv_i_cut *c, specv_i_law *law, int kept,
+                                             int32_t without, uint64_t uniform, int32_t *drawn) {
+    const int i = specv_i_thread(), is_id = i < kept;
+    const int32_t id = is_id ? law->id[i] : -1;
+    const uint64_t units = is_id && id != without ? law->units[i] : 0;
+    const uint32_t finer = is_id ? (uint32_t)law->finer[i] : 0;
+    uint64_t total, part = 0, left;
+    __syncthreads(); /* what was drawn before is read */
+    const uint64_t before = specv_i_block_inclusive_add(units, &total, c->scratch[0]) - units;
+    law->through[i] = before;
+    if (i == 0) law->through[SPECV_SHARD_TOP_K] = total, law->at = kept, law->drawn = -1;
+    __syncthreads();
+    if (is_id && law->begin[i] == i)
+        part = specv_i_shift_right(law->through[law->end[i]] - before, finer);
+    const uint64_t up_to = specv_i_block_inclusive_add(part, &total, c->scratch[1]);
+    left = specv_i_mul_high(uniform, total);
+    if (left < up_to && left >= up_to - part) { /* the tile, and what is left of the point in it */
+        left = (left - (up_to - part)) << finer | specv_i_shift_right(uniform * total, 64 - finer);
+        law->point = left + before, law->at = i;
+    }
+    __syncthreads();
+    if (is_id && i >= law->at && law->point >= before && law->point < before + units)
+        law->drawn = id;
+    __syncthreads();
+    *drawn = law->drawn;
+    return total;
+}
+
+/* The score of an id that is kept, -inf of any other, to *said. Call: block, the list is there.
+   Sync: a barrier. */
+SPECV_DEVFN void specv_i_block_say_named(const specv_i_cut *c, int kept, int64_t id, float *said) {
+    const int thread = specv_i_thread();
+    if (thread == 0) *said = specv_bits_float(0xff800000u);
+    __syncthreads();
+    if (thread < kept && specv_i_id_of_rank_key(c->u.list.key[thread]) == id)
+        *said = specv_i_score_of_rank_key(c->u.list.key[thread]);
+}
+
+/* Row i of a request that limits cut: put together of what ranks have named and said, and drawn
+   from, so that who judges has nothing left to look for. Call: block. Sync: barriers. */
+SPECV_DEVFN void specv_i_block_cut_of_shards(const specv_verify_sample_desc *d,
+                                             const specv_i_memory *m, const specv_i_shard *s,
+                                             const specv_i_request *r, int b, int i, specv_i_cut *c,
+                                             specv_i_law *law) {
+    const int of_draft = i >= r->target_rows, j = of_draft ? i - r->target_rows : i;
+    const int64_t at = specv_i_row_of(r, m, i);
+    const specv_i_side side = of_draft ? r->draft : r->target;
+    const int is_cut = r->cut & (of_draft ? SPECV_I_OF_DRAFT : SPECV_I_OF_TARGET);
+    const int coupled = r->rule == SPECV_RULE_COUPLED, thread = specv_i_thread();
+    float *said = of_draft ? &s->q[r->first_row + j] : &s->p[at];
+    uint64_t through, least = 0;
+    if (s->from.kind == SPECV_I_RECORD_STATS)
+        specv_i_block_take_stats(s, r, coupled, i, i + 1);
+    else
+        specv_i_block_take_sums(d, s, r, i, i + 1);
+    specv_distribution p =
+        specv_i_warp_merge(s->merged.tiles + at * s->num_shards, s->num_shards, specv_i_may(r),
+                           is_cut ? SPECV_TILE_SUM : specv_i_wanted(d, r, &side, of_draft),
+                           side.zero, &side.scale, &through);
+    if (is_cut && p.kind != SPECV_SOFTMAX && thread == 0) *said = 0;
+    if (is_cut && p.kind == SPECV_SOFTMAX) {
+        const specv_i_limits l = specv_i_shard_limits(d, s, b, of_draft);
+        const int count = specv_i_block_take_named(s, at, of_draft, l.top_k, c);
+        specv_i_cut_row row;
+        uint64_t uniform = 0;
+        uint32_t reported = 0; /* by who judges */
+        int64_t asked = j < r->row.n_draft ? specv_i_draft_token(d, r, j) : -1;
+        row.scores = 0, row.tiles = 0, row.lanes = 0, row.sieve.mask = 0, row.sieve.least = 0;
+        row.scale = side.scale, row.dtype = side.dtype, row.num_tiles = 0;
+        row.vocab = (int32_t)s->vocab, row.n = p.n, row.max = p.max;
+        const int kept = specv_i_block_cut_named(c, &row, &l, count, p.sum);
+        if (kept > 0) { /* always, but with records of others' making */
+            least = c->u.list.key[kept - 1];
+            specv_i_block_order_kept(c, &row, kept, law);
+            if (!of_draft && !coupled) uniform = specv_i_sample_uniform(d, b, j, &reported);
+            p.sum = specv_i_block_draw_kept(c, law, kept, -1, uniform, &p.id);
+            p.reserved = (uint32_t)-1;
+            if (!of_draft && !coupled && !d->draft.data && asked >= 0) {
+                int32_t drawn;
+                specv_i_block_draw_kept(c, law, kept, (int32_t)asked, uniform, &drawn);
+                p.reserved = (uint32_t)drawn;
+            }
+            if (coupled) {
+                const specv_noise noise = specv_i_noise(d, b, j);
+                p.id = specv_i_block_best_of_list(c, &row, kept, &noise);
+                asked = p.id;
+            }
+        }
+        specv_i_block_say_named(c, kept, asked, said);
+    }
+    if (p.sum) specv_i_set_inverse(&p);
+    if (thread == 0) {
+        s->merged.rows[at] = p;
+        m->least[at] = least ? least + (uint64_t)s->first_id : 0; /* of the rank's ids */
+    }
+    __syncthreads();
+}
+
+/* Behind the first exchange, and behind that of sums: rows of requests that limits cut. Call:
+   block. */
+SPECV_DEVFN void specv_i_block_shard_cut(const specv_shard_task *task, int b, int block,
+                                         int num_blocks) {
+    __shared__ specv_i_request opened;
+    __shared__ specv_i_cut cut;
+    __shared__ specv_i_law law;
+    const specv_verify_sample_desc *d = &task->sample.d;
+    const specv_i_memory *m = &task->sample.memory;
+    const specv_i_shard *s = &task->shard;
+    specv_i_begin(d->verify.chained);
+    specv_i_block_open_shard(d, s, b, &opened);
+    const specv_i_request r = opened;
+    if (!r.cut) return;
+#pragma unroll 1
+    for (int i = block; i < r.target_rows + r.draft_rows; i += num_blocks) {
+        const int of_draft = i >= r.target_rows;
+        if (s->to.kind != SPECV_I_RECORD_SUMS) {
+            specv_i_block_cut_of_shards(d, m, s, &r, b, i, &cut, &law);
+        } else if (r.cut & (of_draft ? SPECV_I_OF_DRAFT : SPECV_I_OF_TARGET)) {
+            const specv_i_limits l = specv_i_shard_limits(d, s, b, of_draft);
+            specv_i_block_take_named(s, specv_i_row_of(&r, m, i), of_draft, l.top_k, &cut);
+            __syncthreads();
+        }
+    }
+}
+
+/* A token of position k is known, as limits cut the row: what ranks have named says its score.
+   Call: block. Sync: barriers. */
+SPECV_DEVFN float specv_i_block_score_of_next(const specv_i_shard *s, int64_t row,
+                                              const specv_i_outcome *o,
+                                              const specv_distribution *p) {
+    __shared__ float score;
+    const int thread = specv_i_thread();
+    int32_t token = p->id;
+    if (o->next == SPECV_I_DRAW_WITHOUT && (int32_t)p->reserved >= 0) token = (int32_t)p->reserved;
+    if (thread == 0) score = specv_bits_float(0xff800000u);
+    __syncthreads();
+    if (thread < s->num_named) {
+        const uint64_t key = s->named[row * s->num_named + thread];
+        if (key && specv_i_id_of_rank_key(key) == token) score = specv_i_score_of_rank_key(key);
+    }
+    __syncthreads();
+    return score;
+}
+
+/* Rule SCORE: log-probabilities of drafts. Call: block; its first warp does it. */
+SPECV_DEVFN void specv_i_block_put_scores(const specv_verify_sample_desc *d, const specv_i_shard *s,
+                                          const specv_i_request *r, int b, const specv_i_outcome *o,
+                                          const specv_i_said *said) {
+    const int lane = specv_i_lane(), max_draft = d->verify.rows.max_draft;
+    if (!d->target_logprob || specv_i_thread() >= 32) return;
+    if (r->row.readable) {
+        specv_i_outcome scored = *o;
+        const specv_i_claim claim = specv_i_load_claim(d, r, b, lane, o->usable, said);
+        specv_i_warp_score_drafts(d, r, b, s->merged.rows + r->first_row, &claim, said, 1, &scored);
+    }
+    for (int j = o->accepted + lane; j < max_draft; j += 32)
+        d->target_logprob[b * (int64_t)max_draft + j] = 0;
+}
+
 /* In which rank's part of a row the place is. */
-typedef struct specv_i_place_of_rank {
+typedef struct specv_shard_place {
     uint64_t left, low; /* from where that part begins; what is behind the point */
     int32_t rank;       /* -1: there is no weight */
-} specv_i_place_of_rank;
+} specv_shard_place;
 
 /* weight of rank i at *(first + i * stride) bytes; that of `less_of` is less by `lost`. Call: any
    thread. */
-SPECV_DEVFN specv_i_place_of_rank specv_i_choose_rank(const void *first, int64_t stride,
-                                                      int num_shards, int less_of, uint64_t lost,
-                                                      uint64_t uniform) {
-    specv_i_place_of_rank place = {0, 0, -1};
+SPECV_DEVFN specv_shard_place specv_i_choose_rank(const void *first, int64_t stride, int num_shards,
+                                                  int less_of, uint64_t lost, uint64_t uniform) {
+    specv_shard_place place = {0, 0, -1};
     uint64_t total = 0;
 #pragma unroll 4
     for (int i = 0; i < num_shards; ++i)
@@ -8346,11 +8858,87 @@ SPECV_DEVFN specv_i_place_of_rank specv_i_choose_rank(const void *first, int64_t
     }
 }
 
+/* Which rank draws the token, where the ranks have these parts of the row's sum.
+   Call: any thread. In: shards[0..num_shards).sum, as all ranks have said them; uniform: 64 bits, a
+   token is drawn at uniform / 2^64 of the sum. Out: rank, and where in its part; rank -1: the sum
+   is 0.
+   Cost: two reads of the sums. */
+SPECV_DEVFN specv_shard_place specv_thread_choose_shard(const specv_tile *shards, int num_shards,
+                                                        uint64_t uniform) {
+    return specv_i_choose_rank(&shards->sum, (int64_t)sizeof(specv_tile), num_shards, -1, 0,
+                               uniform);
+}
+
+/* The token, on the rank that draws it.
+   Call: warp. In: scores[0..num_ids): logits of the rank's columns, of dtype; tiles: of them, as
+   for specv_warp_shard_sum; row, scale; place: of specv_thread_choose_shard. Out: the column,
+   counted from the rank's first one; -1 if tiles are not those of the scores. The same in all
+   lanes.
+   Cost: the tiles up to the place, a tile of scores; 4 or 8 scans of a warp. */
+SPECV_DEVFN int32_t specv_warp_draw_in_shard(const void *scores, int dtype, int64_t num_ids,
+                                             const specv_tile *tiles, int num_tiles,
+                                             const specv_distribution *row,
+                                             const specv_scale *scale, specv_shard_place place) {
+    const int lane = specv_i_lane(), unit = specv_i_unit(dtype);
+    uint64_t left = place.left;
+    int tile = -1;
+    int32_t n = 0;
+#pragma unroll 1
+    for (int base = 0; base < num_tiles && tile < 0; base += 32) {
+        const int t = base + lane < num_tiles ? base + lane : num_tiles - 1;
+        const int32_t its_n =
+            specv_softmax_weight(specv_i_max(tiles[t].max, scale->floor), scale).n;
+        const uint32_t finer = (uint32_t)(row->n - its_n);
+        const uint64_t part =
+            base + lane < num_tiles ? specv_i_shift_right(tiles[t].sum, finer) : 0;
+        const uint64_t up_to = specv_i_warp_inclusive_add(part);
+        const int at = specv_warp_first_reject(left < up_to);
+        left -= __shfl_sync(SPECV_FULL_WARP, at < 32 ? up_to - part : up_to, at < 32 ? at : 31);
+        if (at == 32) continue;
+        const uint32_t its_finer = __shfl_sync(SPECV_FULL_WARP, finer, at);
+        left = left << its_finer | specv_i_shift_right(place.low, 64 - its_finer);
+        n = __shfl_sync(SPECV_FULL_WARP, its_n, at), tile = base + at;
+    }
+    if (tile < 0) return -1;
+    float score[32];
+    specv_warp_load_tile(score, scores, dtype, num_ids, tile);
+    int32_t column = -1;
+#pragma unroll
+    for (int run = 0; run < 32; run += 4) { /* lanes have `unit` ids in order, 4 or 8 */
+        const int is_first = unit == 4 || run % 8 == 0;
+        const int count = unit == 4 ? 4 : 8;
+        uint64_t units[8], mine = 0;
+        if (!is_first || column >= 0) continue;
+#pragma unroll
+        for (int e = 0; e < 8; ++e) {
+            units[e] = 0;
+            if (e >= count || run + e >= 32) continue;
+            const specv_weight w =
+                specv_softmax_weight(specv_i_max(score[(run + e) & 31], scale->floor), scale);
+            units[e] = specv_weight_units(&w, n), mine += units[e];
+        }
+        const uint64_t up_to = specv_i_warp_inclusive_add(mine);
+        const int owner = specv_warp_first_reject(left < up_to);
+        if (owner == 32) {
+            left -= __shfl_sync(SPECV_FULL_WARP, up_to, 31);
+            continue;
+        }
+        uint64_t rest = left - (up_to - mine); /* of the owner; what others have does not matter */
+        int at = 0;
+#pragma unroll
+        for (int e = 0; e < 7; ++e)
+            if (at == e && rest >= units[e]) rest -= units[e], ++at;
+        column = tile * SPECV_TILE_IDS + (run / unit * 32 + lane) * unit + at;
+        column = __shfl_sync(SPECV_FULL_WARP, column, owner);
+    }
+    return column;
+}
+
 /* The tile of the rank that the place is in. Call: warp. */
 SPECV_DEVFN specv_i_chosen specv_i_warp_choose_own_tile(const specv_i_request *r,
                                                         const specv_i_weights *w,
                                                         const specv_i_memory *m, int64_t row,
-                                                        specv_i_place_of_rank place) {
+                                                        specv_shard_place place) {
     const int of_without = w->without < 0 ? -1 : w->without / SPECV_TILE_IDS;
     specv_i_chosen c = {place.left, -1, 0};
 #pragma unroll 1
@@ -8412,6 +9000,10 @@ SPECV_DEVFN void specv_i_block_draw_from_p(const specv_verify_sample_desc *d,
     const int64_t row = r->first_row + k;
     const specv_tile *shards = s->merged.tiles + row * s->num_shards;
     const uint64_t uniform = specv_i_sample_uniform(d, b, k, &o->status);
+    if (r->cut & SPECV_I_OF_TARGET) { /* every rank has drawn it */
+        if (specv_i_thread() == 0) specv_i_put_drawn(s, r, b, k, -1);
+        return;
+    }
     specv_i_weights w = specv_i_weights_of_p(r, &s->merged.rows[row], k);
     int less_of = -1, column = -1;
     if (o->next == SPECV_I_DRAW_WITHOUT) {
@@ -8419,7 +9011,7 @@ SPECV_DEVFN void specv_i_block_draw_from_p(const specv_verify_sample_desc *d,
         if (less_of >= 0 && specv_i_is_own_rank(s, less_of))
             w.without = (int32_t)specv_i_draft_token(d, r, k) - s->first_id;
     }
-    specv_i_place_of_rank place =
+    specv_shard_place place =
         specv_i_choose_rank(&shards->sum, (int64_t)sizeof(specv_tile), s->num_shards, less_of,
                             less_of < 0 ? 0 : s->lost[row], uniform);
     if (place.rank < 0 && o->next == SPECV_I_DRAW_WITHOUT) {
@@ -8449,14 +9041,16 @@ SPECV_DEVFN void specv_i_block_shard_judge(const specv_shard_task *task) {
     specv_i_block_open_shard(d, s, b, &opened);
     const specv_i_request r = opened;
     specv_i_said said = {s->p + r.first_row, s->q + r.first_row, 0};
-    if (s->from.kind == SPECV_I_RECORD_STATS)
-        specv_i_block_take_stats(s, &r, d->rule == SPECV_RULE_COUPLED);
-    else
-        specv_i_block_take_sums(d, s, &r);
-    specv_i_block_gather(d, &r, &s->merged, b, specv_i_may(&r), 0, &said, &evidence);
+    const int all_rows = r.target_rows + r.draft_rows;
+    if (!r.cut && s->from.kind == SPECV_I_RECORD_STATS)
+        specv_i_block_take_stats(s, &r, d->rule == SPECV_RULE_COUPLED, 0, all_rows);
+    else if (!r.cut)
+        specv_i_block_take_sums(d, s, &r, 0, all_rows);
+    specv_i_block_gather(d, &r, &s->merged, b, specv_i_may(&r), r.cut ? SPECV_I_ROWS_DRAWN : 0,
+                         &said, &evidence);
     specv_i_outcome o = specv_i_block_verdict(d, &r, &s->merged, b, &evidence, &said);
     const int here = specv_i_rows_are_here(&r);
-    for (int i = thread; i < r.target_rows + r.draft_rows; i += SPECV_SAMPLE_THREADS) {
+    for (int i = thread; i < all_rows; i += SPECV_SAMPLE_THREADS) {
         const int64_t at = specv_i_row_of(&r, m, i);
         specv_distribution row = here ? evidence.rows[i] : s->merged.rows[at];
         if (here) s->merged.rows[at] = row;
@@ -8467,7 +9061,15 @@ SPECV_DEVFN void specv_i_block_shard_judge(const specv_shard_task *task) {
     specv_distribution p = specv_i_plain_distribution();
     if (r.target_rows && o.next > SPECV_I_BONUS) p = s->merged.rows[r.first_row + o.accepted];
     if (s->to.kind == SPECV_I_NO_RECORD) {
-        if (s->from.p && r.target_rows && o.next > SPECV_I_BONUS) said.next = said.p[o.accepted];
+        const int has_p = r.target_rows && o.next > SPECV_I_BONUS;
+        if (has_p && r.cut & SPECV_I_OF_TARGET) {
+            said.next = specv_i_block_score_of_next(s, r.first_row + o.accepted, &o, &p);
+            if (o.next > SPECV_I_TOKEN && p.kind == SPECV_SOFTMAX && d->sample_uniform)
+                specv_i_sample_uniform(d, b, o.accepted, &o.status);
+        } else if (has_p && s->from.p) {
+            said.next = said.p[o.accepted];
+        }
+        specv_i_block_put_scores(d, s, &r, b, &o, &said);
         specv_i_block_emit_from(d, &r, &s->merged, b, o, &p, 1, 0, 0, &said);
         return;
     }
@@ -8493,7 +9095,7 @@ SPECV_DEVFN void specv_i_block_shard_gains(const specv_shard_task *task, int b, 
     const specv_i_outcome o = m->plans[b];
     if (o.next != SPECV_I_RESIDUAL) return;
     if (specv_i_thread() < 32) {
-        const specv_i_request of_block = specv_i_open_masked(d, m, b);
+        const specv_i_request of_block = specv_i_open_limited(d, m, s, b);
         if (lane == 0) opened = of_block;
     }
     __syncthreads();
@@ -8564,7 +9166,7 @@ SPECV_DEVFN void specv_i_block_draw_residual(const specv_verify_sample_desc *d,
     }
     if (specv_i_bad_sum(all, specv_fixed50(w.prefix) - (uint64_t)one))
         o->status |= SPECV_ROW_BAD_SUM;
-    const specv_i_place_of_rank place =
+    const specv_shard_place place =
         specv_i_choose_rank(first, s->stride, s->num_shards, -1, 0, uniform);
     if (place.rank < 0) {
         o->status |= SPECV_ROW_ZERO_RESIDUAL, o->next = SPECV_I_DRAW;
@@ -8621,7 +9223,7 @@ SPECV_DEVFN void specv_i_block_shard_emit(const specv_shard_task *task) {
     const specv_verify_sample_desc *d = &task->sample.d;
     const specv_i_memory *m = &task->sample.memory;
     const specv_i_shard *s = &task->shard;
-    const int b = (int)blockIdx.x, lane = specv_i_lane(), max_draft = d->verify.rows.max_draft;
+    const int b = (int)blockIdx.x;
     specv_i_begin(d->verify.chained);
     specv_i_block_open_shard(d, s, b, &opened);
     const specv_i_request r = opened;
@@ -8630,7 +9232,10 @@ SPECV_DEVFN void specv_i_block_shard_emit(const specv_shard_task *task) {
     specv_i_outcome o = {0, 0, 0, SPECV_I_NOTHING, 1, r.status};
     if (r.row.readable) o = m->plans[b];
     if (r.target_rows && o.next > SPECV_I_BONUS) p = s->merged.rows[r.first_row + o.accepted];
-    if (o.next > SPECV_I_TOKEN && p.kind == SPECV_SOFTMAX) {
+    if (o.next > SPECV_I_TOKEN && o.next != SPECV_I_RESIDUAL && p.kind == SPECV_SOFTMAX &&
+        r.cut & SPECV_I_OF_TARGET) {
+        said.next = specv_i_block_score_of_next(s, r.first_row + o.accepted, &o, &p);
+    } else if (o.next > SPECV_I_TOKEN && p.kind == SPECV_SOFTMAX) {
         p.id = -1;
         for (int rank = 0; rank < s->num_shards; ++rank) {
             const specv_i_drawn drawn =
@@ -8638,16 +9243,7 @@ SPECV_DEVFN void specv_i_block_shard_emit(const specv_shard_task *task) {
             if (drawn.token >= 0) p.id = drawn.token, said.next = drawn.score;
         }
     }
-    if (d->target_logprob && specv_i_thread() < 32) {
-        specv_i_outcome scored = o;
-        if (r.row.readable) {
-            const specv_i_claim claim = specv_i_load_claim(d, &r, b, lane, o.usable, &said);
-            specv_i_warp_score_drafts(d, &r, b, s->merged.rows + r.first_row, &claim, &said, 1,
-                                      &scored);
-        }
-        for (int j = o.accepted + lane; j < max_draft; j += 32)
-            d->target_logprob[b * (int64_t)max_draft + j] = 0;
-    }
+    specv_i_block_put_scores(d, s, &r, b, &o, &said);
     specv_i_block_emit_from(d, &r, &s->merged, b, o, &p, 1, 0, 0, &said);
 }
 
@@ -14330,12 +14926,29 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
     specv_i_block_shard_stats(&task, SPECV_LOGITS_F32, SPECV_TILE_SCORE, 0);
 }
 
-/* The same where there are masks, for all rules and types. */
+/* The same where there are masks or limits, for all rules and types. Requests with rows that limits
+   cut go on in specv_shard_names_kernel. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_FILTERED_BLOCKS)
     specv_shard_masked_kernel(const __grid_constant__ specv_shard_task task) {
     const specv_scores *of =
         task.sample.sides & SPECV_I_OF_TARGET ? &task.sample.d.target : &task.sample.d.draft;
     specv_i_block_shard_stats(&task, of->dtype, 0, 1);
+}
+
+/* Rows that limits cut, a block each: what the rank says of them, and its best ids. Grid: batch x
+   positions. Bytes, trips: as specv_filter_kernel's until there is a list. */
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 1)
+    specv_shard_names_kernel(const __grid_constant__ specv_shard_task task) {
+    specv_i_block_shard_names(&task, (int)blockIdx.x, (int)blockIdx.y, (int)gridDim.y);
+}
+
+/* Behind the first exchange, and behind that of sums, before what else the step does: rows that
+   limits cut, of what ranks have named, a block each, which draws from its row, too. Grid: batch x
+   positions. Bytes: what was named, of each id as often as there are bits in top_k. Trips: lengths;
+   limits; digests and heads; the ids, and one for each bit of top_k and rank. */
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 1)
+    specv_shard_cut_kernel(const __grid_constant__ specv_shard_task task) {
+    specv_i_block_shard_cut(&task, (int)blockIdx.x, (int)blockIdx.y, (int)gridDim.y);
 }
 
 /* Behind the first exchange, where rows need sums: a block a request. Bytes: records; the tiles of
@@ -14386,7 +14999,8 @@ static void specv_i_open_shard_task(const specv_verify_shard_desc *desc, specv_s
     s->merged.tiles = (specv_tile *)(base + scratch.tiles), s->merged.num_tiles = desc->num_shards;
     s->merged.rows = (specv_distribution *)(base + scratch.rows);
     s->merged.residuals = (specv_i_residual *)(base + scratch.residuals);
-    s->lost = (uint64_t *)(base + scratch.lost);
+    s->lost = (uint64_t *)(base + scratch.lost), s->named = (uint64_t *)(base + scratch.named);
+    s->num_named = desc->max_top_k, s->all_named = specv_i_shard_names_all(desc);
     s->p = (float *)(base + scratch.p), s->q = (float *)(base + scratch.q);
     s->to = specv_i_record_of(desc, desc->step), s->from = specv_i_record_of(desc, desc->step - 1);
     s->record = (char *)desc->record, s->gathered = (const char *)desc->gathered;
@@ -14416,6 +15030,16 @@ static int specv_i_launch_shard_stats(specv_shard_task *task, int sides, int dty
         masked ? (const void *)specv_shard_masked_kernel : kernels[kind][dtype],
         specv_i_grid_of_logits(&task->sample, sides, masked ? 2 : 4 - kind, num_sms),
         SPECV_SAMPLE_THREADS, task, chained, stream);
+}
+
+/* A block a position, at most: rows that limits cut. */
+static int specv_i_launch_shard_rows(specv_shard_task *task, const void *kernel, int chained,
+                                     cudaStream_t stream) {
+    const specv_rows *r = &task->sample.d.verify.rows;
+    task->sample.d.verify.chained = chained;
+    return specv_i_launch_grid(kernel,
+                               specv_i_grid_of_rows(r->batch, 2 * (int64_t)r->max_draft + 1),
+                               SPECV_SAMPLE_THREADS, task, chained, stream);
 }
 
 /* A block a request. */
@@ -14448,12 +15072,13 @@ static int specv_i_launch_shard_gains(specv_shard_task *task, int chained, int n
 SPECV_LAUNCHER_BODY int specv_verify_shard(const specv_verify_shard_desc *desc,
                                            struct CUstream_st *stream) {
     int status = SPECV_I_VALIDATE(specv_verify_shard_validate, desc), num_sms, chained, kind;
-    int sides = SPECV_I_OF_TARGET;
+    int sides = SPECV_I_OF_TARGET, names;
     specv_shard_task task = SPECV_ZERO;
     if (status != SPECV_OK || desc->sample.verify.rows.batch == 0) return status;
     if ((status = specv_i_num_sms(desc->sample.num_sms, &num_sms)) != 0) return status;
     specv_i_open_shard_task(desc, &task);
     chained = desc->sample.verify.chained, kind = task.shard.to.kind;
+    names = specv_i_shard_names(&desc->sample, 0) || specv_i_shard_names(&desc->sample, 1);
     if (kind == SPECV_I_RECORD_STATS) {
         const int target = desc->sample.target.dtype, draft = desc->sample.draft.dtype;
         if (task.sample.d.draft.data && desc->sample.verify.rows.max_draft > 0) {
@@ -14464,7 +15089,18 @@ SPECV_LAUNCHER_BODY int specv_verify_shard(const specv_verify_shard_desc *desc,
                     specv_i_launch_shard_stats(&task, SPECV_I_OF_DRAFT, draft, 0, num_sms, stream);
         }
         if (status) return status;
-        return specv_i_launch_shard_stats(&task, sides, target, chained, num_sms, stream);
+        status = specv_i_launch_shard_stats(
+            &task, sides, target, names ? specv_i_first_of_two(chained) : chained, num_sms, stream);
+        if (status || !names) return status;
+        return specv_i_launch_shard_rows(&task, (const void *)specv_shard_names_kernel,
+                                         specv_i_second_of_two(chained), stream);
+    }
+    if (names && task.shard.from.kind <= SPECV_I_RECORD_SUMS) {
+        task.sample.d.verify.vocab = task.shard.vocab;
+        status = specv_i_launch_shard_rows(&task, (const void *)specv_shard_cut_kernel,
+                                           specv_i_first_of_two(chained), stream);
+        if (status) return status;
+        chained = specv_i_second_of_two(chained);
     }
     if (kind == SPECV_I_RECORD_SUMS)
         return specv_i_launch_shard(&task, (const void *)specv_shard_sums_kernel, chained, stream);

@@ -270,11 +270,13 @@ typedef struct specv_ref_i_scores {
     int probs;     /* probabilities, taken as they are; with filters they are weights */
     int64_t first; /* element of id 0 */
     int64_t vocab;
-    const uint32_t *mask; /* of this position, or null */
-    uint64_t least;       /* rank key of the last id that filters keep; 0: they keep all */
-    int is_told;          /* scores are with other ranks: that of one id is known, */
-    float told;           /* this, and no other id is asked for */
-    specv_scale scale;    /* logits at a temperature that is not 0 */
+    const uint32_t *mask;  /* of this position, or null */
+    uint64_t least;        /* rank key of the last id that filters keep; 0: they keep all */
+    int is_told;           /* scores are with other ranks: that of one id is known, */
+    float told;            /* this, and no other id is asked for */
+    const uint64_t *named; /* or rank keys of all ids that can be kept, 0 behind them; or null */
+    int32_t num_named;
+    specv_scale scale; /* logits at a temperature that is not 0 */
     specv_distribution row;
 } specv_ref_i_scores;
 
@@ -294,9 +296,17 @@ static float specv_ref_i_allowed(specv_ref_i_scores *r, int64_t x, float score) 
     return score;
 }
 
+/* Of ids that others named; what they did not name is as good as absent. */
+static float specv_ref_i_score_of_named(const specv_ref_i_scores *r, int64_t x) {
+    for (int32_t i = 0; i < r->num_named && r->named[i]; ++i)
+        if (specv_i_id_of_rank_key(r->named[i]) == x) return specv_i_score_of_rank_key(r->named[i]);
+    return specv_bits_float(0xff800000u);
+}
+
 static float specv_ref_i_said(const specv_ref_i_scores *r, int64_t x) {
     const void *data = r->scores->data;
     if (r->is_told) return r->told;
+    if (r->named) return specv_ref_i_score_of_named(r, x);
     if (r->scores->dtype == SPECV_LOGITS_F16)
         return specv_f16_float(((const uint16_t *)data)[r->first + x]);
     if (r->scores->dtype == SPECV_LOGITS_BF16)
@@ -345,6 +355,14 @@ static void specv_ref_i_open_tile(specv_ref_i_scores *r, int64_t begin, specv_re
     float *score = t->score;
     t->begin = begin, t->count = count;
     t->padded = count > whole ? whole + SPECV_REF_I_STEP : whole;
+    if (r->named) {
+        for (int i = 0; i < t->padded; ++i) score[i] = specv_bits_float(0xff800000u);
+        for (int32_t i = 0; i < r->num_named && r->named[i] >= r->least && r->named[i]; ++i) {
+            const int64_t x = specv_i_id_of_rank_key(r->named[i]) - begin;
+            if (x >= 0 && x < count) score[x] = specv_i_score_of_rank_key(r->named[i]);
+        }
+        return;
+    }
     if (r->scores->dtype == SPECV_LOGITS_F16)
         for (int i = 0; i < whole; ++i) score[i] = specv_f16_float(code[i]);
     else if (r->scores->dtype == SPECV_LOGITS_BF16)
@@ -638,7 +656,7 @@ static specv_ref_i_scores specv_ref_i_frame(const specv_verify_sample_desc *d, i
         r.first = (specv_ref_i_row_first(rows, b) + (of_draft || d->bonus_token ? 0 : b) + j) *
                   pos_stride;
     r.mask = specv_ref_i_mask(d, b, j, of_draft);
-    r.least = 0, r.is_told = 0, r.told = 0;
+    r.least = 0, r.is_told = 0, r.told = 0, r.named = NULL, r.num_named = 0;
     r.scale = specv_softmax_scale(*zero ? 1.f : temperature);
     if (specv_ref_i_are_probs(scores) && !r.probs) r.scale = specv_i_probs_scale();
     r.row.sum = 0, r.row.inverse = r.row.inverse_low = 0, r.row.n = 0, r.row.status = 0;
@@ -1378,6 +1396,7 @@ typedef struct specv_ref_i_shard {
     specv_i_residual *gains;   /* [target rows][num_shards], but of the token's rule the first */
     uint64_t *lost;            /* [target rows]: without the draft; where q matters: the weight of
                                 all ranks that the token was drawn from */
+    uint64_t *named;           /* [rows][max_top_k]: what all ranks have named of a row */
     float *p, *q;              /* [target rows] */
     uint32_t *marks;           /* [batch] */
     int lacks;                 /* how far a judgement gets: 0, or what it ended for, a record */
@@ -1419,6 +1438,13 @@ static uint32_t specv_ref_i_digest(const specv_ref_i_judge *g, const int64_t *ep
     if (d->draft_filters.mask_row)
         sum +=
             specv_i_digest_of(SPECV_I_DIGEST_DRAFT_MASK, (uint32_t)d->draft_filters.mask_row[g->b]);
+    for (int side = 0; side < 2; ++side) {
+        const specv_filters *f = specv_ref_i_filters(d, side);
+        const uint32_t i = side ? SPECV_I_DIGEST_DRAFT_TOP_K : SPECV_I_DIGEST_TOP_K;
+        if (f->top_k) sum += specv_i_digest_of(i, (uint32_t)f->top_k[g->slot]);
+        if (f->top_p) sum += specv_i_digest_of(i + 1, specv_float_bits(f->top_p[g->slot]));
+        if (f->min_p) sum += specv_i_digest_of(i + 2, specv_float_bits(f->min_p[g->slot]));
+    }
     for (int32_t j = 0; j < n_draft; ++j) {
         const uint32_t i = SPECV_I_DIGEST_DRAFTS + 2 * (uint32_t)j;
         sum += specv_i_digest_of(i, (uint64_t)specv_ref_i_draft(g, j));
@@ -1459,8 +1485,53 @@ static int64_t specv_ref_i_row_of_side(const specv_ref_i_judge *g, const specv_r
     return specv_ref_i_row_of(g->d, g->b, j) + (of_draft ? s->target_rows : 0);
 }
 
+/* Limits of a side, where the side has any that matter; else they are off. */
+static specv_i_limits specv_ref_i_limits_of_side(const specv_ref_i_judge *g, int of_draft) {
+    const specv_verify_sample_desc *d = g->d;
+    const float *of[2];
+    uint32_t reported = 0;
+    specv_i_limits l = specv_ref_i_limits_of(d, g->slot, of_draft, &reported);
+    int off = !specv_i_shard_names(d, of_draft);
+    of[0] = d->temperature, of[1] = d->draft_temperature;
+    for (int side = 0; side <= of_draft; ++side) /* q matters where the target is sampled */
+        off |= of[side] && specv_temperature_is_0(of[side][g->slot]);
+    if (off) l.top_k = (int32_t)d->verify.vocab, l.has_top_p = 0, l.min_p = 0;
+    return l;
+}
+
+static int specv_ref_i_is_cut(const specv_ref_i_judge *g, int of_draft) {
+    const specv_i_limits l = specv_ref_i_limits_of_side(g, of_draft);
+    return !specv_i_limits_are_off(&l, g->d->verify.vocab);
+}
+
+/* Is what the row keeps among the ids that ranks name? */
+static int specv_ref_i_limits_fit(const specv_ref_i_judge *g, const specv_verify_shard_desc *d,
+                                  int32_t n_draft) {
+    const specv_verify_sample_desc *v = g->d;
+    const float *temperature[2];
+    int fits = 1;
+    temperature[0] = v->temperature;
+    temperature[1] = v->draft_temperature ? v->draft_temperature : v->temperature;
+    if (v->rule == SPECV_RULE_GREEDY) return 1;
+    for (int side = 0; side < 2; ++side) {
+        const specv_i_limits l = specv_ref_i_limits_of_side(g, side);
+        const int positions = side ? n_draft : n_draft + !v->bonus_token;
+        if (temperature[side] && specv_temperature_is_0(temperature[side][g->slot])) {
+            if (side == 0) return 1;
+            continue;
+        }
+        if (positions == 0 || (side && !specv_i_shard_has_q(v))) continue;
+        if (specv_i_limits_are_off(&l, v->verify.vocab))
+            fits &= !d->all_top_k;
+        else
+            fits &= l.top_k < v->verify.vocab && l.top_k <= d->max_top_k;
+    }
+    return fits;
+}
+
 /* Puts a position together: the largest score of all ranks, the lowest id that has it, for A5 the
-   loudest id, the sum of sums if they are there. */
+   loudest id, the sum of sums if they are there. Of rows that limits cut all ids that are kept were
+   named, and scores of these are here. */
 static specv_ref_i_scores specv_ref_i_put_together(specv_ref_i_judge *g, int32_t j, int of_draft) {
     const specv_ref_i_shard *s = g->shard;
     const int64_t row = specv_ref_i_row_of_side(g, s, j, of_draft);
@@ -1483,6 +1554,19 @@ static specv_ref_i_scores specv_ref_i_put_together(specv_ref_i_judge *g, int32_t
         r.row.id = choice;
         for (int rank = 0; rank < s->d->num_shards; ++rank) r.row.sum += tiles[rank].sum;
         if (r.row.sum) specv_i_set_inverse(&r.row);
+    }
+    r.mask = NULL; /* those that own the ids have looked at it */
+    if (r.row.kind == SPECV_SOFTMAX && s->to.kind != SPECV_I_RECORD_SUMS &&
+        specv_ref_i_is_cut(g, of_draft)) {
+        const specv_i_limits limits = specv_ref_i_limits_of_side(g, of_draft);
+        int64_t value;
+        r.named = s->named + row * s->d->max_top_k, r.num_named = s->d->max_top_k;
+        r.least = specv_ref_i_cut(&r, &limits);
+        r.row.sum = specv_ref_i_sum(&r);
+        specv_i_set_inverse(&r.row);
+        if (g->d->rule == SPECV_RULE_COUPLED)
+            r.row.id = (int32_t)specv_ref_i_loudest(g, &r, j, 0, &value);
+        return r;
     }
     r.is_told = 1, r.told = of_draft ? s->q[row - s->target_rows] : s->p[row];
     return r;
@@ -1546,6 +1630,7 @@ static int64_t specv_ref_i_draw_together(specv_ref_i_judge *g, const specv_ref_i
     const int64_t row = specv_ref_i_row_of(g->d, g->b, k);
     const int of_lost = w->without < 0 ? -1 : specv_ref_i_owner(s, w->without);
     uint64_t total = 0;
+    if (!w->q && w->p->named) return specv_ref_i_draw(w, uniform); /* every rank can */
     if (w->q && specv_ref_i_lacks_gains(g)) return 0;
     if (s->from.kind == SPECV_I_RECORD_TOKENS) {
         for (int rank = 0; rank < s->d->num_shards; ++rank) {
@@ -1596,8 +1681,10 @@ static specv_ref_i_scores specv_ref_i_own_columns(specv_ref_i_judge *g, const sp
     int zero;
     specv_ref_i_scores r = specv_ref_i_frame(
         &s->local, g->b, j, of_draft, of_draft ? g->draft_temperature : g->temperature, &zero);
-    r.row = specv_ref_i_put_together(g, j, of_draft).row;
-    r.row.id -= s->d->first_id; /* of those that are one id */
+    const specv_ref_i_scores all = specv_ref_i_put_together(g, j, of_draft);
+    r.row = all.row;
+    r.row.id -= s->d->first_id;                                    /* of those that are one id */
+    if (all.least) r.least = all.least + (uint64_t)s->d->first_id; /* of the rank's ids */
     return r;
 }
 
@@ -1611,21 +1698,24 @@ static void specv_ref_i_put_sums(specv_ref_i_judge *g, const specv_ref_i_shard *
     int64_t column = -1;
     uint64_t sum = 0, lost = 0;
     float of_p = 0, of_q = 0;
-    if (own.row.kind == SPECV_SOFTMAX) sum = specv_ref_i_sum(&own);
+    const int cut = specv_ref_i_is_cut(g, of_draft);
+    const specv_i_limits l = specv_ref_i_limits_of_side(g, of_draft);
+    if (own.row.kind == SPECV_SOFTMAX && (!cut || (l.has_top_p && l.order == SPECV_TOP_P_OF_ALL)))
+        sum = specv_ref_i_sum(&own);
     ((uint64_t *)(void *)(record + s->to.sums))[row] = sum;
     if (of_draft) return;
     if (g->d->rule == SPECV_RULE_COUPLED)
-        column = own.row.id;
+        column = cut ? -1 : own.row.id;
     else if (j < n_draft && specv_ref_i_is_token(&g->d->verify, specv_ref_i_draft(g, j)))
         column = specv_ref_i_draft(g, j) - s->d->first_id;
     if (column < 0 || column >= s->d->num_ids) column = -1;
-    if (column >= 0 && sum) {
+    if (column >= 0 && sum && !cut) {
         specv_ref_i_weights w;
         w.p = &own, w.q = NULL, w.prefix = 1, w.without = column, w.law = NULL;
         lost = sum - specv_ref_i_total(&w);
     }
-    if (column >= 0) of_p = specv_ref_i_score(&own, column);
-    if (column >= 0 && s->to.q) {
+    if (column >= 0 && !cut) of_p = specv_ref_i_score(&own, column);
+    if (column >= 0 && s->to.q && !specv_ref_i_is_cut(g, 1)) {
         own = specv_ref_i_own_columns(g, s, j, 1);
         of_q = specv_ref_i_score(&own, column);
     }
@@ -1680,6 +1770,43 @@ static void specv_ref_i_put_token(specv_ref_i_judge *g, const specv_ref_i_shard 
     ((specv_i_drawn *)(void *)((char *)s->d->record + s->to.tokens))[g->b] = drawn;
 }
 
+/* The rank's first ids of a position, as many as the row's top_k. */
+static void specv_ref_i_put_named(const specv_ref_i_shard *s, specv_ref_i_scores *p, uint64_t *to,
+                                  int32_t top_k) {
+    const int none = p->row.max > 0 && !specv_in_range(p->row.max, &p->scale); /* one id is all */
+    for (int32_t i = 0; i < s->d->max_top_k; ++i) to[i] = 0;
+    for (int64_t begin = 0; begin < p->vocab && !none; begin += SPECV_TILE_IDS) {
+        specv_ref_i_tile t;
+        specv_ref_i_open_tile(p, begin, &t);
+        for (int i = 0; i < t.count; ++i) {
+            const uint64_t key = specv_rank_key(t.score[i], s->d->first_id + (int32_t)begin + i);
+            int32_t at = top_k;
+            if (key < SPECV_I_LEAST_RANK || key <= to[top_k - 1]) continue;
+            for (--at; at > 0 && to[at - 1] < key; --at) to[at] = to[at - 1];
+            to[at] = key;
+        }
+    }
+}
+
+/* The first ids of all ranks'. */
+static void specv_ref_i_hear_named(const specv_ref_i_shard *s, int64_t row, int of_draft,
+                                   int32_t top_k) {
+    const int32_t most = s->d->max_top_k;
+    uint64_t *to = s->named + row * most, before = ~(uint64_t)0;
+    const int64_t first = (row - (of_draft ? s->target_rows : 0)) * most;
+    for (int32_t at = 0; at < most; ++at) {
+        uint64_t best = 0;
+        for (int rank = 0; rank < s->d->num_shards && at < top_k; ++rank) {
+            const uint64_t *of = (const uint64_t *)(const void *)(specv_ref_i_record(s, rank) +
+                                                                  s->from.named[of_draft]) +
+                                 first;
+            for (int32_t i = 0; i < most; ++i)
+                if (of[i] < before && of[i] > best) best = of[i];
+        }
+        to[at] = before = best;
+    }
+}
+
 /* Step 0: what this rank says of position j. */
 static void specv_ref_i_put_stats(specv_ref_i_judge *g, const specv_ref_i_shard *s, int32_t j,
                                   int of_draft) {
@@ -1693,10 +1820,17 @@ static void specv_ref_i_put_stats(specv_ref_i_judge *g, const specv_ref_i_shard 
     int32_t id;
     p.row.max = specv_ref_i_largest(&p, &id);
     specv_ref_i_set_kind(&p, zero);
+    const int cut = specv_ref_i_is_cut(g, of_draft);
     if (p.row.kind != SPECV_NO_TOKEN) id += s->d->first_id;
+    if (cut) {
+        const int64_t of_side = row - (of_draft ? s->target_rows : 0);
+        specv_ref_i_put_named(
+            s, &p, (uint64_t *)(void *)(record + s->to.named[of_draft]) + of_side * s->d->max_top_k,
+            specv_ref_i_limits_of_side(g, of_draft).top_k);
+    }
     if (p.row.kind == SPECV_SOFTMAX) {
         id = 0;
-        if (g->d->rule == SPECV_RULE_COUPLED) {
+        if (g->d->rule == SPECV_RULE_COUPLED && !cut) {
             const int64_t choice = specv_ref_i_loudest(g, &p, j, s->d->first_id, &value);
             if (choice >= 0) id = (int32_t)choice, score = value;
         }
@@ -1725,6 +1859,8 @@ static void specv_ref_i_hear(const specv_ref_i_judge *g, const specv_ref_i_shard
         } else if (s->from.kind == SPECV_I_RECORD_SUMS) {
             t->sum = ((const uint64_t *)(const void *)(record + s->from.sums))[row];
         }
+        if (rank == 0 && s->from.kind == SPECV_I_RECORD_STATS && specv_ref_i_is_cut(g, of_draft))
+            specv_ref_i_hear_named(s, row, of_draft, specv_ref_i_limits_of_side(g, of_draft).top_k);
         if (t->max > max) max = t->max;
         if (g->d->rule == SPECV_RULE_COUPLED && t->score > best)
             best = t->score, id = t->id & ~SPECV_I_NAN_BIT;
@@ -1756,7 +1892,8 @@ static void specv_ref_i_shard_row(specv_ref_i_shard *s, int b) {
     specv_ref_i_judge g;
     int32_t n_draft = specv_ref_i_open_judge(&g, &s->sample, b);
     const int32_t positions = n_draft + !g.d->bonus_token;
-    const int has_masks = n_draft < 0 || specv_ref_i_masks_are_there(g.d, b, n_draft);
+    const int has_masks = n_draft < 0 || (specv_ref_i_masks_are_there(g.d, b, n_draft) &&
+                                          specv_ref_i_limits_fit(&g, s->d, n_draft));
     uint32_t mark = s->d->step > 0 ? s->marks[b] & SPECV_ROW_BAD_RECORD : 0;
     uint32_t digest = specv_ref_i_digest(&g, s->d->epoch, has_masks ? n_draft : -1, mark);
     if (!has_masks) n_draft = -1, g.o.status |= SPECV_ROW_BAD_FILTER;
@@ -1801,6 +1938,7 @@ SPECV_REF_BODY int specv_ref_verify_shard(const specv_verify_shard_desc *d) {
     s.tiles = (specv_tile *)(void *)(base + scratch.tiles);
     s.gains = (specv_i_residual *)(void *)(base + scratch.residuals);
     s.lost = (uint64_t *)(void *)(base + scratch.lost);
+    s.named = (uint64_t *)(void *)(base + scratch.named);
     s.p = (float *)(void *)(base + scratch.p), s.q = (float *)(void *)(base + scratch.q);
     s.marks = (uint32_t *)(void *)(base + scratch.marks);
     s.lacks = s.has_drawn = 0;

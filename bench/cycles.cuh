@@ -136,10 +136,10 @@ static const char *cycles_kernels(const cycles_case *c) {
     if (strncmp(c->what, "plan", 4) == 0) return "plan";
     if (strcmp(c->what, "reshuffle") == 0) return "reshuffle";
     if (c->extra == SPECV_PROBS_F32) return "probs";
-    if (strcmp(c->what, "shard-0-greedy") == 0) return "shard_greedy_bf16";
-    if (strncmp(c->what, "shard-0-", 8) == 0) return "shard_softmax_bf16";
+    /* Of all steps, and of the launch that has all columns: outputs are compared with its. */
+    if (strcmp(c->what, "shard-0-greedy") == 0) return "greedy_bf16 shard_judge";
     if (strncmp(c->what, "shard-", 6) == 0)
-        return "shard_sums shard_judge shard_gains shard_draw shard_emit";
+        return "softmax_bf16 residual shard_sums shard_judge shard_gains shard_draw shard_emit";
     if (strcmp(c->what, "cdf-top20") == 0) return "softmax_bf16 filtered_kernel emitted_kernel";
     if (strncmp(c->what, "cdf-", 4) == 0) return "filtered_kernel filter_kernel";
     if (strncmp(c->what, "gumbel-", 7) == 0) return "filtered_kernel filter_kernel";

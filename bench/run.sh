@@ -311,6 +311,7 @@ check_all() {
     check "cub_compare" check_run "$BUILD/cub_compare" $tiny
     check "peers, counts as committed" check_peers
     check "compare.py" check_python bench/compare.py "$BUILD/libkit_abi.so"
+    check "model of A9's exchanges" check_python bench/shards_model.py --check
     check "plot.py summary" check_python bench/plot.py summary bench/results/ptxrun
     check "cycles.py" check_python bench/cycles.py --self-test
     check "cycles.py without --update" check_show

@@ -22,6 +22,7 @@ command_of() {
     tiny_lm) echo "bash tests/tiny_lm.sh" ;;      # the main job, on real tokens
     tiny_lm_gpu) echo "bash tests/tiny_lm_gpu.sh" ;; # the same on the interpreter
     lint) command -v python3 > /dev/null && echo "python3 tests/lint.py" || echo "skip lint python3" ;;
+    steps) echo "bash tests/shards.sh" ;;         # A9, 100,000 steps on the reference
     planted) echo "bash tests/planted/run.sh" ;;
     ptxrun) echo "make -s -C tests/ptxrun check" ;; # the interpreter's own tests
     bench) echo "bash bench/run.sh --check" ;;    # it builds, verifies, and its scripts run
@@ -42,7 +43,7 @@ expected_of() {
     compile_quick | tiny_lm) echo 150 ;;
     compile_rest) echo 480 ;;
     tiny_lm_gpu | ptxrun | planted | examples) echo 90 ;;
-    broken | cycles) echo 240 ;;
+    broken | cycles | steps) echo 240 ;;
     bench) echo 60 ;;
     *) echo 10 ;;
   esac

@@ -53,6 +53,11 @@ typedef struct mischief {
 
 static int64_t calls, bytes_sent; /* of one rank, in the last run */
 
+static int32_t most_named, all_named; /* max_top_k and all_top_k of what runs */
+
+/* Masks of each rank alone, where they are not those of all. */
+static t_buf masks_of_rank[MAX_RANKS];
+
 static char *new_bytes(int64_t bytes, int side) {
     char *p = NULL;
 #if T_DEVICE
@@ -107,6 +112,9 @@ static specv_verify_shard_desc describe_rank(const stage *g, const parts *p, int
     }
     if (p->ids[rank] == 0 && g->draft.host) d.sample.draft.data = t_at(&g->draft, side);
     d.first_id = p->first[rank], d.num_ids = p->ids[rank], d.num_shards = p->count;
+    d.max_top_k = most_named, d.all_top_k = all_named;
+    if (masks_of_rank[rank].host)
+        d.sample.filters.mask = (const uint32_t *)t_at(&masks_of_rank[rank], side);
     return d;
 }
 
@@ -220,11 +228,15 @@ static void run_both_sides(const stage *g, const parts *p, const mischief *m) {
 
 /* How often ranks exchange records. */
 static int exchanges_of(const stage *g) {
-    const int has_q = g->c.draft_dtype >= 0 && g->draft.host;
-    if (g->c.rule == SPECV_RULE_GREEDY) return 1;
-    if (g->c.rule == SPECV_RULE_COUPLED)
-        return 1 + (g->logprob.host || g->lse.host || g->out_logprob.host);
-    return g->c.rule == SPECV_RULE_SCORE ? 3 : 3 + has_q;
+    const int rule = g->c.rule, has_all = all_named && g->filters.top_k.host;
+    const int has_q = g->draft.host && (rule == SPECV_RULE_TOKEN || rule == SPECV_RULE_BLOCK);
+    const int of_all = g->c.filter_order == SPECV_TOP_P_OF_ALL &&
+                       (g->filters.top_p.host || (has_q && g->draft_filters.top_p.host));
+    if (rule == SPECV_RULE_GREEDY) return 1;
+    if (rule == SPECV_RULE_COUPLED && !has_all)
+        return 1 + (of_all || g->logprob.host || g->lse.host || g->out_logprob.host);
+    if (has_all) return 1 + of_all + 2 * has_q;
+    return 3 + has_q;
 }
 
 static void run_scene(scene *c, int ranks, int even) {
@@ -241,6 +253,25 @@ static void run_scene(scene *c, int ranks, int even) {
     run_both_sides(&g, &p, NULL);
     CHECK_EQ(calls, c->s.batch ? exchanges_of(&g) : 0, c->rule);
     batch_free(&g.b);
+}
+
+/* The outputs of a row of which nothing was looked at. */
+static void expect_inert(const stage *g, int row, uint32_t status) {
+    const int64_t columns = g->c.s.max_draft + 1;
+    float *of_drafts = (float *)(void *)g->target_logprob.host;
+    float *of_emitted = (float *)(void *)g->out_logprob.host;
+    if (g->b.accepted.host) put_word(&g->b.accepted, row, 0);
+    if (g->b.emitted.host) put_word(&g->b.emitted, row, 0);
+    if (g->b.mismatch.host) g->b.mismatch.host[row] = 0;
+    if (g->b.finished.host) g->b.finished.host[row] = 0;
+    if (g->b.next.host) put_token(&g->b.next, g->c.s.dtype, row, -1);
+    for (int64_t j = 0; j < columns && g->b.tokens.host; ++j)
+        put_token(&g->b.tokens, g->c.s.dtype, row * g->b.out_stride + j, -1);
+    if (g->b.status.host) put_word(&g->b.status, row, (int32_t)status);
+    if (g->logprob.host) ((float *)(void *)g->logprob.host)[row] = 0;
+    if (g->lse.host) ((float *)(void *)g->lse.host)[row] = 0;
+    for (int64_t j = 0; j < columns && of_emitted; ++j) of_emitted[row * columns + j] = 0;
+    for (int64_t j = 0; j < columns - 1 && of_drafts; ++j) of_drafts[row * (columns - 1) + j] = 0;
 }
 
 static const int some_rules[] = {SPECV_RULE_GREEDY, SPECV_RULE_COUPLED, SPECV_RULE_TOKEN,
@@ -262,6 +293,364 @@ static void test_equal(void) {
         if (t_chance(20) && c.draft_dtype >= 0 && c.s.max_draft > 0)
             c.draft_filters = HAS_MASK | (unsigned)t_below(4) << 4;
         run_scene(&c, 1 + (int)t_below(MAX_RANKS), t_chance(40));
+    }
+}
+
+/* Does a side of a row ask for more than ranks name? */
+static int asks_too_much(const stage *g, const stage_filters *f, int slot) {
+    const int32_t vocab = (int32_t)g->c.s.vocab, top_k = word_at(&f->top_k, slot);
+    const float p = f->top_p.host ? ((const float *)(void *)f->top_p.host)[slot] : 1;
+    const float least = f->min_p.host ? ((const float *)(void *)f->min_p.host)[slot] : 0;
+    if (top_k > 0 && top_k < vocab) return top_k > most_named;
+    return all_named || (p >= 0 && p < 1) || (least > 0 && least <= 1);
+}
+
+/* Is the row none that ranks can do? */
+static int is_refused(const stage *g, int row) {
+    const int slot = slot_of(g, row), n = g->b.rows[row].n_draft;
+    const t_buf *of_draft = g->draft_temperature.host ? &g->draft_temperature : &g->temperature;
+    if (!g->b.rows[row].live || g->b.rows[row].first < 0) return 0;
+    if (g->c.rule == SPECV_RULE_GREEDY) return 0;
+    if (specv_temperature_is_0(((const float *)(void *)g->temperature.host)[slot])) return 0;
+    if (g->filters.top_k.host && (n > 0 || !g->c.bonus) && asks_too_much(g, &g->filters, slot))
+        return 1;
+    if (!g->draft_filters.top_k.host || n == 0) return 0;
+    if (g->c.rule != SPECV_RULE_TOKEN && g->c.rule != SPECV_RULE_BLOCK) return 0;
+    if (specv_temperature_is_0(((const float *)(void *)of_draft->host)[slot])) return 0;
+    return asks_too_much(g, &g->draft_filters, slot);
+}
+
+/* Most rows' top_k is one that ranks serve. */
+static void tame_top_k(const stage *g, const stage_filters *f) {
+    for (int slot = 0; f->top_k.host && slot < g->num_slots; ++slot)
+        if (t_chance(85)) put_word(&f->top_k, slot, (int32_t)t_between(1, most_named));
+}
+
+/* top_k, and top_p and min_p behind it, in any order: of few ids and many, among rows without, with
+   and without the word that all have one. */
+static void run_limits(scene *c, int ranks, int even) {
+    static const int32_t most[] = {1, 2, 20, 50, 129, SPECV_SHARD_TOP_K};
+    parts p = draw_parts(ranks, c->s.vocab, even);
+    stage g;
+    most_named = T_PICK(most);
+    all_named = t_chance(50) && (c->draft_dtype < 0 || c->draft_filters & HAS_TOP_K);
+    c->s.keep_status = 0;
+    if (c->tell & ~(unsigned)TELL_LOGPROB) c->tell = 0;
+    t_note(
+        " rule %d, %d ranks%s, types %d %d, odd %#x, T %g, filters %#x %#x, order %d, most %d%s,",
+        c->rule, ranks, even ? "" : " uneven", c->target_dtype, c->draft_dtype, c->odd,
+        (double)c->temperature, c->filters, c->draft_filters, c->filter_order, (int)most_named,
+        all_named ? ", all" : "");
+    batch_note(&c->s);
+    stage_make(&g, c);
+    tame_top_k(&g, &g.filters), tame_top_k(&g, &g.draft_filters);
+    t_upload();
+    run_reference(&g);
+    for (int row = 0; row < c->s.batch; ++row) {
+        const uint32_t status = g.b.rows[row].status & SPECV_ROW_BAD_LENGTH;
+        if (is_refused(&g, row)) expect_inert(&g, row, status | SPECV_ROW_BAD_FILTER);
+    }
+    run_both_sides(&g, &p, NULL);
+    CHECK_EQ(calls, c->s.batch ? exchanges_of(&g) : 0, c->rule);
+    batch_free(&g.b);
+    most_named = all_named = 0;
+}
+
+static unsigned random_limits(void) {
+    return HAS_TOP_K | (unsigned)t_below(4) * HAS_TOP_P | (t_chance(30) ? (unsigned)HAS_MASK : 0);
+}
+
+/* Of vocabularies of models: lists of few ids and of many, and rows too flat for a list. */
+static void test_large_limits(void) {
+    static const int sizes[] = {32000, 128256, 262144}, ranks[] = {2, 5, 16};
+    for (int turn = 0; turn < (t.quick ? 4 : 24); ++turn) {
+        scene c = plain_scene(2, 2, sizes[turn / 4 % T_COUNT(sizes)]);
+        t_case("large limits %d:", turn);
+        c.rule = some_rules[1 + turn % 4];
+        c.draft_dtype = turn % 3 ? NO_DRAFT_SCORES : turn % 2, c.target_dtype = turn % 3;
+        c.filters = HAS_TOP_K | (turn % 2 ? (unsigned)HAS_TOP_P : 0), c.filter_order = turn % 3;
+        if (c.draft_dtype >= 0 && turn % 2) c.draft_filters = HAS_TOP_K;
+        c.spread = turn % 4 == 1 ? 0.001f : 3;
+        if (turn % 4 == 3) c.odd = ODD_TIES;
+        run_limits(&c, ranks[turn % T_COUNT(ranks)], turn % 2);
+    }
+}
+
+/* 255 ids of a tile of their own that weigh about 2^-32 each: all together what decides whether the
+   float of the sum is 1 or the next one. Of each alone a row's units hold no fraction. */
+static void test_fine_sums(void) {
+    enum { ROWS = 100 };
+    for (int turn = 0; turn < 2; ++turn) {
+        scene c = plain_scene(ROWS, 0, 2048);
+        const parts p = draw_parts(1 + turn, c.s.vocab, 1);
+        stage g;
+        t_case("fine sums: %d ranks", p.count);
+        c.rule = SPECV_RULE_TOKEN, c.draft_dtype = NO_DRAFT_SCORES;
+        c.filters = HAS_TOP_K, c.top_k = SPECV_SHARD_TOP_K;
+        most_named = SPECV_SHARD_TOP_K, all_named = 1;
+        stage_make(&g, &c);
+        for (int row = 0; row < ROWS; ++row)
+            for (int id = 0; id < 2048; ++id)
+                put_score(&g.target, SPECV_LOGITS_F32, (int64_t)row * 2048 + id,
+                          id == 3                   ? 0
+                          : id >= 1024 && id < 1279 ? -22.1768f - 0.0005f * (float)(row - ROWS / 2)
+                                                    : -80);
+        t_upload();
+        run_reference(&g);
+        run_both_sides(&g, &p, NULL);
+        most_named = all_named = 0;
+        batch_free(&g.b);
+    }
+}
+
+static void test_limits(void) {
+    for (int i = 0; i < (t.cases ? t.cases : t.quick ? 24 : T_DEVICE ? 160 : 1500); ++i) {
+        t_case("limits:");
+        scene c = random_scene((int)(t.case_seed % NUM_RULES));
+        c.rule = T_PICK(some_rules);
+        c.target_dtype = (int)t_below(3), c.draft_dtype = (int)t_between(NO_DRAFT_SCORES, 2);
+        if (t_chance(30)) c.odd |= ODD_HALF;
+        c.s.vocab = t_chance(20) ? T_PICK(vocabs) : t_between(1, 9000);
+        if (c.s.vocab < 8) c.s.endings = 0, c.s.num_eos = 0;
+        if (c.s.vocab == 1) c.s.spread = SPREAD_ALL;
+        c.bonus = t_chance(20);
+        if (t_chance(80)) c.temperature = 1;
+        c.filters = random_limits(), c.filter_order = (int)t_below(3);
+        if (c.draft_dtype >= 0 && c.s.max_draft > 0 && t_chance(60))
+            c.draft_filters = random_limits();
+        run_limits(&c, 1 + (int)t_below(MAX_RANKS), t_chance(40));
+    }
+}
+
+/* Bits that are equal have the law of the operation that they are equal to. That they are, over
+   many steps; tests/shards.sh asks for 100,000. */
+static void test_steps(void) {
+#if T_DEVICE
+    t_skip("steps of the reference");
+#else
+    const long steps = t.cases ? t.cases : t.quick ? 200 : 2000;
+    long rows = 0, emitted = 0;
+    for (long i = 0; i < steps; ++i) {
+        scene c = plain_scene(4, 1 + (int)t_below(4), (int)t_between(1025, 3000));
+        const int ranks = (int)t_between(2, 3), limits = (int)t_below(3);
+        parts p;
+        stage g;
+        t_case("step:");
+        c.rule = some_rules[i % T_COUNT(some_rules)], c.temperature = 1, c.null_extra = 1;
+        c.tell = TELL_NUM_TOP; /* nothing that needs exchanges of its own */
+        c.draft_dtype = (int)t_between(NO_DRAFT_SCORES, 2), c.target_dtype = (int)t_below(3);
+        c.odd = t_chance(70) ? ODD_HALF : 0;
+        if (limits) c.filters = HAS_TOP_K | (unsigned)t_below(4) * HAS_TOP_P;
+        if (limits && c.draft_dtype >= 0) c.draft_filters = HAS_TOP_K;
+        c.top_k = 1 + (int)t_below(60), c.filter_order = (int)t_below(3);
+        if (limits) most_named = 60, all_named = limits == 2;
+        p = draw_parts(ranks, c.s.vocab, t_chance(50));
+        stage_make(&g, &c);
+        t_upload();
+        run_reference(&g);
+        run_both_sides(&g, &p, NULL);
+        for (int row = 0; row < c.s.batch; ++row) emitted += word_at(&g.b.emitted, row);
+        rows += c.s.batch;
+        most_named = all_named = 0;
+        batch_free(&g.b);
+    }
+    printf("steps by ranks: %ld, of %ld requests' rows with %ld tokens: compared bit by bit\n",
+           steps, rows, emitted);
+#endif
+}
+
+/* Each step of a rank alone is the dependent of the one before, the first one of the kernel that
+   writes the logits: all wait before they read. */
+static void test_chained(void) {
+#if T_DEVICE
+    for (int turn = 0; turn < (t.quick ? 6 : 18); ++turn) {
+        scene c = plain_scene(3, 2, 1500);
+        const int64_t count = 3 * 3 * 1500;
+        const parts p = draw_parts(1, 1500, 1);
+        specv_verify_shard_desc d;
+        char *record[2];
+        float *made;
+        stage g;
+        c.rule = some_rules[(turn + 1) % T_COUNT(some_rules)];
+        c.draft_dtype = turn % 2 ? NO_DRAFT_SCORES : SPECV_LOGITS_F32, c.null_extra = 1;
+        c.tell = TELL_NUM_TOP;
+        if (turn % 3) c.filters = HAS_TOP_K, c.top_k = 20, most_named = 30;
+        if (turn % 3 && c.draft_dtype >= 0) c.draft_filters = HAS_TOP_K;
+        all_named = turn % 3 == 2;
+        t_case("chained steps: rule %d, turn %d", c.rule, turn);
+        stage_make(&g, &c);
+        t_upload();
+        run_reference(&g);
+        d = describe_rank(&g, &p, 0, T_DEVICE_SIDE);
+        d.sample.scratch_bytes = specv_shard_scratch_bytes(3, 2, 1500, 1);
+        d.sample.scratch = new_scratch(d.sample.scratch_bytes);
+        record[0] = new_bytes(1 << 16, T_DEVICE_SIDE),
+        record[1] = new_bytes(1 << 16, T_DEVICE_SIDE);
+        T_CUDA(cudaMalloc((void **)&made, 4 * count));
+        T_CUDA(cudaMemset(made, 0xff, 4 * count));
+        t_produce(made, d.sample.target.data, 4 * count);
+        d.sample.target.data = made;
+        for (d.step = 0;; ++d.step) {
+            const int64_t bytes = specv_shard_record_bytes(&d);
+            CHECK(bytes >= 0 && bytes <= 1 << 16);
+            d.record = bytes ? record[d.step % 2] : NULL;
+            d.gathered = d.step ? record[(d.step + 1) % 2] : NULL;
+            d.sample.verify.chained = SPECV_CHAINED_AFTER | (bytes ? SPECV_CHAINED_BEFORE : 0);
+            CHECK_EQ(specv_verify_shard(&d, 0), SPECV_OK, d.step);
+            if (bytes <= 0) break;
+        }
+        CHECK_EQ(d.step, exchanges_of(&g), turn);
+        t_check_dependents();
+        t_check_device();
+        free_bytes(record[0], T_DEVICE_SIDE), free_bytes(record[1], T_DEVICE_SIDE);
+        T_CUDA(cudaFree(made));
+        T_CUDA(cudaFree(d.sample.scratch));
+        most_named = all_named = 0;
+        batch_free(&g.b);
+    }
+#else
+    t_skip("dependent launches need a device");
+#endif
+}
+
+#if T_DEVICE
+enum { MAX_TILES = 16 };
+
+/* A row of several ranks, one after the other, in a warp: token, log-probability, largest id. */
+static __global__ void by_hand(const char *scores, int dtype, int vocab, int ranks,
+                               int tiles_of_rank, float temperature, uint64_t uniform,
+                               int32_t *token, float *logprob) {
+    __shared__ specv_tile tiles[MAX_TILES], shards[MAX_TILES];
+    const int what = SPECV_TILE_SUM, lane = (int)threadIdx.x, bytes = dtype ? 2 : 4;
+    const specv_scale scale = specv_softmax_scale(temperature);
+    const specv_noise none = {0, 0, 0, 0};
+    for (int r = 0; r < ranks; ++r) {
+        const int first = r * tiles_of_rank;
+        int end = first + tiles_of_rank;
+        while (end > first && (end - 1) * SPECV_TILE_IDS >= vocab) --end;
+        for (int t = first; t < end; ++t) {
+            float score[32];
+            const int unit = dtype ? 8 : 4;
+            specv_warp_load_tile(score, scores, dtype, vocab, t);
+            const specv_tile tile = specv_warp_tile_stats(score, unit, t, what, &scale, &none);
+            if (lane == 0) tiles[t] = tile;
+        }
+        __syncwarp();
+        const specv_tile mine = specv_warp_shard_tile(tiles + first, end - first, what, &scale);
+        if (lane == 0) shards[r] = mine;
+    }
+    __syncwarp();
+    specv_distribution p = specv_warp_merge_tiles(shards, ranks, what, 0, &scale);
+    __syncwarp();
+    for (int r = 0; r < ranks; ++r) {
+        const int first = r * tiles_of_rank;
+        int end = first + tiles_of_rank;
+        while (end > first && (end - 1) * SPECV_TILE_IDS >= vocab) --end;
+        const uint64_t sum = specv_warp_shard_sum(tiles + first, end - first, &p, &scale);
+        if (lane == 0) shards[r].sum = sum;
+        if (lane == 0 && sum) shards[r].max = p.max;
+    }
+    __syncwarp();
+    p = specv_warp_merge_tiles(shards, ranks, what, 0, &scale);
+    const specv_shard_place place = specv_thread_choose_shard(shards, ranks, uniform);
+    int32_t id = p.kind == SPECV_ONE_HOT ? p.id : -1;
+    if (p.kind == SPECV_SOFTMAX && place.rank >= 0) {
+        const int first = place.rank * tiles_of_rank, from = first * SPECV_TILE_IDS;
+        int end = first + tiles_of_rank;
+        while (end > first && (end - 1) * SPECV_TILE_IDS >= vocab) --end;
+        const int ids = (end * SPECV_TILE_IDS < vocab ? end * SPECV_TILE_IDS : vocab) - from;
+        id = from + specv_warp_draw_in_shard(scores + (int64_t)from * bytes, dtype, ids,
+                                             tiles + first, end - first, &p, &scale, place);
+    }
+    if (lane != 0) return;
+    *token = id, *logprob = 0;
+    if (id >= 0 && p.kind == SPECV_SOFTMAX)
+        *logprob = specv_log_probability(
+            &p, &scale,
+            dtype == SPECV_LOGITS_F32 ? ((const float *)(const void *)scores)[id]
+            : dtype == SPECV_LOGITS_BF16
+                ? specv_bf16_float(((const uint16_t *)(const void *)scores)[id])
+                : specv_f16_float(((const uint16_t *)(const void *)scores)[id]));
+}
+#endif
+
+/* The public functions, put together as their contracts say: A8 of all columns. */
+static void test_by_hand(void) {
+#if T_DEVICE
+    int32_t *token_there, token;
+    float *logprob_there, logprob;
+    T_CUDA(cudaMalloc((void **)&token_there, 4));
+    T_CUDA(cudaMalloc((void **)&logprob_there, 4));
+    for (int turn = 0; turn < (t.quick ? 40 : 300); ++turn) {
+        scene c =
+            plain_scene(1, 0, turn % 3 ? (int)t_between(1, 9000) : (int)t_between(9000, 16000));
+        const int tiles = (int)((c.s.vocab + SPECV_TILE_IDS - 1) / SPECV_TILE_IDS);
+        const int ranks = (int)t_between(1, 6);
+        specv_sample_desc d = SPECV_ZERO;
+        stage g;
+        t_case("by hand:");
+        t_note(" %d ids, %d ranks", (int)c.s.vocab, ranks);
+        c.target_dtype = turn % 3, c.draft_dtype = NO_DRAFT_SCORES, c.spread = turn % 5 ? 3 : 0.02f;
+        c.odd = turn % 7 == 0 ? ODD_MASK : turn % 7 == 1 ? ODD_TIES : 0, c.temperature = 0.7f;
+        stage_make(&g, &c);
+        t_upload();
+        d.batch = 1, d.vocab = c.s.vocab, d.token_dtype = SPECV_I32;
+        d.scores.data = t_at(&g.target, T_HOST_SIDE), d.scores.dtype = c.target_dtype;
+        d.temperature = (const float *)t_at(&g.temperature, T_HOST_SIDE);
+        d.seed = (const uint64_t *)t_at(&g.seed, T_HOST_SIDE);
+        d.position = (const int32_t *)t_at(&g.position, T_HOST_SIDE);
+        d.token = &token, d.logprob = &logprob;
+        d.scratch = no_scratch(), d.scratch_bytes = INT64_MAX;
+        CHECK_EQ(specv_ref_sample(&d), SPECV_OK, turn);
+        const specv_random x =
+            specv_philox(d.seed[0], (uint32_t)d.position[0], 0, 0, SPECV_TAG_DRAW);
+        by_hand<<<1, 32>>>((const char *)t_at(&g.target, T_DEVICE_SIDE), c.target_dtype,
+                           (int)c.s.vocab, ranks, (tiles + ranks - 1) / ranks, d.temperature[0],
+                           (uint64_t)x.x[1] << 32 | x.x[0], token_there, logprob_there);
+        T_CUDA(cudaGetLastError());
+        int32_t seen;
+        float its;
+        T_CUDA(cudaMemcpy(&seen, token_there, 4, cudaMemcpyDeviceToHost));
+        T_CUDA(cudaMemcpy(&its, logprob_there, 4, cudaMemcpyDeviceToHost));
+        CHECK_EQ(seen, token, turn);
+        CHECK_EQ(specv_float_bits(its), specv_float_bits(logprob), turn);
+        batch_free(&g.b);
+    }
+    T_CUDA(cudaFree(token_there));
+    T_CUDA(cudaFree(logprob_there));
+#else
+    t_skip("device functions need a device");
+#endif
+}
+
+/* A rank reads of a mask what is of its own ids: whatever else there is. */
+static void test_masks(void) {
+    for (int turn = 0; turn < (t.quick ? 5 : 30); ++turn) {
+        scene c = plain_scene(3, 2, 5000);
+        stage g;
+        t_case("masks:");
+        c.rule = some_rules[turn % T_COUNT(some_rules)];
+        c.draft_dtype = turn % 2 ? NO_DRAFT_SCORES : turn % 3, c.target_dtype = turn % 3;
+        c.filters = HAS_MASK | (turn % 2 ? (unsigned)HAS_TOP_K : 0), c.top_k = 1 + turn;
+        const parts p = draw_parts(2 + turn % 4, c.s.vocab, turn % 3);
+        stage_make(&g, &c);
+        most_named = turn % 2 ? 32 : 0;
+        const int64_t rows = g.filters.num_rows, stride = g.filters.stride;
+        for (int rank = 0; rank < p.count; ++rank) {
+            const int64_t low = p.first[rank] / 32, high = (p.first[rank] + p.ids[rank] + 31) / 32;
+            masks_of_rank[rank] = t_in((int64_t)g.filters.mask.bytes, 0);
+            for (int64_t i = 0; i < rows * stride; ++i)
+                ((uint32_t *)(void *)masks_of_rank[rank].host)[i] =
+                    p.ids[rank] && i % stride >= low && i % stride < high
+                        ? ((const uint32_t *)(void *)g.filters.mask.host)[i]
+                        : (uint32_t)t_random();
+        }
+        t_upload();
+        run_reference(&g);
+        run_both_sides(&g, &p, NULL);
+        memset(masks_of_rank, 0, sizeof masks_of_rank);
+        most_named = 0;
+        batch_free(&g.b);
     }
 }
 
@@ -360,7 +749,7 @@ static void test_borders(void) {
 /* ------------------------------------------------------------------------ what does not belong */
 
 static uint64_t other_seeds[2][64];
-static int32_t other_positions[2][64];
+static int32_t other_positions[2][64], other_top_k[64];
 
 static void *on_side(void *host, void *device, size_t bytes, int side) {
 #if T_DEVICE
@@ -382,6 +771,14 @@ static void spoil_seed(specv_verify_shard_desc *d, int side) {
 static void spoil_position(specv_verify_shard_desc *d, int side) {
     d->sample.position = (const int32_t *)on_side(other_positions[0], faults_on_device,
                                                   sizeof other_positions[0], side);
+}
+static void spoil_top_k(specv_verify_shard_desc *d, int side) {
+    d->sample.filters.top_k =
+        (const int32_t *)on_side(other_top_k, faults_on_device, sizeof other_top_k, side);
+}
+static void spoil_order(specv_verify_shard_desc *d, int side) {
+    (void)side;
+    d->sample.filters.order = SPECV_MIN_P_TOP_K_TOP_P;
 }
 static void spoil_batch(specv_verify_shard_desc *d, int side) {
     (void)side;
@@ -441,19 +838,6 @@ static void swap_ranks(char *gathered, int64_t stride, int count, int64_t bytes,
     free(copy);
 }
 
-/* The outputs of a row that is as good as inert, but for BAD_RECORD. */
-static void expect_bad_record(const stage *g, int row) {
-    const int64_t columns = g->c.s.max_draft + 1;
-    put_word(&g->b.accepted, row, 0), put_word(&g->b.emitted, row, 0);
-    g->b.mismatch.host[row] = g->b.finished.host[row] = 0;
-    put_token(&g->b.next, g->c.s.dtype, row, -1);
-    for (int64_t j = 0; j < columns; ++j)
-        put_token(&g->b.tokens, g->c.s.dtype, row * g->b.out_stride + j, -1);
-    put_word(&g->b.status, row, SPECV_ROW_BAD_RECORD);
-    for (int64_t j = 0; j < columns - 1 && g->target_logprob.host; ++j)
-        ((float *)(void *)g->target_logprob.host)[row * (columns - 1) + j] = 0;
-}
-
 /* Every rank, the one at fault as well, gives up the rows that it is about, and no others. */
 static void test_faults(void) {
     static const struct {
@@ -462,6 +846,8 @@ static void test_faults(void) {
         int row; /* -1: all */
     } faults[] = {{"seed", {1, -1, spoil_seed, NULL}, 2},
                   {"position", {1, -1, spoil_position, NULL}, 1},
+                  {"top_k", {1, -1, spoil_top_k, NULL}, 3},
+                  {"order of limits", {2, -1, spoil_order, NULL}, -1},
                   {"another step", {2, -1, spoil_length, NULL}, -1},
                   {"eos", {0, -1, spoil_eos, NULL}, -1},
                   {"batch", {1, 0, spoil_batch, NULL}, -1},
@@ -488,6 +874,8 @@ static void test_faults(void) {
             stage g;
             c.rule = rule, c.draft_dtype = turn % 2 - 1; /* logits, or none */
             c.null_extra = 1, c.tell = TELL_NUM_TOP;
+            if (faults[i].m.spoil == spoil_top_k || faults[i].m.spoil == spoil_order || turn == 3)
+                c.filters = HAS_TOP_K, c.top_k = 7, most_named = 20;
             t_case("fault: %s, rule %d, turn %d", faults[i].what, rule, turn);
             p = draw_parts(3, c.s.vocab, 1);
             stage_make(&g, &c);
@@ -497,12 +885,15 @@ static void test_faults(void) {
             }
             other_seeds[0][2] ^= (uint64_t)1 << t_below(64);
             other_positions[0][1] += 1;
+            for (int row = 0; row < 4; ++row) other_top_k[row] = row == 3 ? 8 : 7;
             t_upload();
             run_reference(&g);
             for (int row = 0; row < 4; ++row)
-                if (faults[i].row < 0 || faults[i].row == row) expect_bad_record(&g, row);
+                if (faults[i].row < 0 || faults[i].row == row)
+                    expect_inert(&g, row, SPECV_ROW_BAD_RECORD);
             run_both_sides(&g, &p, &faults[i].m);
             batch_free(&g.b);
+            most_named = 0;
         }
 #if T_DEVICE
     T_CUDA(cudaFree(faults_on_device));
@@ -523,6 +914,9 @@ static void test_bytes(void) {
         const int all = has_q ? 2 * m : m, block = rule == SPECV_RULE_BLOCK;
         int64_t want[6] = {8 * m + 4, 0, 0, 0, 0, 0}; /* of a row */
         if (has_q) d.sample.draft.data = storage;
+        if (i % 4 == 1) d.sample.filters.top_k = (const int32_t *)(const void *)storage;
+        if (i % 8 == 1) d.sample.draft_filters.top_k = d.sample.filters.top_k;
+        d.max_top_k = i % 4 == 1 ? 1 + (int32_t)t_below(SPECV_SHARD_TOP_K) : 0;
         if (rule == SPECV_RULE_COUPLED) want[0] = 16 * m + 4;
         if (rule != SPECV_RULE_COUPLED && rule != SPECV_RULE_GREEDY) {
             want[0] = 8 * all + 4;
@@ -530,6 +924,7 @@ static void test_bytes(void) {
             if (has_q) want[2] = (block ? 24 * m : 24) + 4;
             want[2 + has_q] = 12;
         }
+        if (rule != SPECV_RULE_GREEDY) want[0] += 8 * m * d.max_top_k * (1 + (has_q && i % 8 == 1));
         for (d.step = 0; d.step < 6; ++d.step)
             CHECK_EQ(specv_shard_record_bytes(&d),
                      want[d.step] ? (16 + rows * want[d.step] + 15) / 16 * 16 : 0, d.step);
@@ -600,6 +995,13 @@ static specv_verify_shard_desc valid_desc(void) {
     return d;
 }
 
+/* Rule TOKEN, with a top_k. */
+static void limit(specv_verify_shard_desc *d, int32_t most) {
+    d->sample.rule = SPECV_RULE_TOKEN, d->sample.filters.top_k = (const int32_t *)d->record;
+    d->sample.seed = (const uint64_t *)d->record, d->sample.position = (const int32_t *)d->record;
+    d->max_top_k = most;
+}
+
 static void test_validation(void) {
     t_case("validation");
     CHECK_EQ(specv_verify_shard_validate(NULL), SPECV_ERR_NULL_DESC, -1);
@@ -626,7 +1028,23 @@ static void test_validation(void) {
     EXPECT(SPECV_ERR_RULE, d.sample.rule = -1);
     EXPECT(SPECV_ERR_RULE, d.sample.rule = SPECV_RULE_SCORE + 1);
     EXPECT(SPECV_ERR_SCORE_DTYPE, d.sample.target.dtype = SPECV_PROBS_F32);
-    EXPECT(SPECV_ERR_FILTERS, d.sample.filters.top_k = (const int32_t *)d.record);
+    EXPECT(SPECV_OK, d.sample.filters.top_k = (const int32_t *)d.record); /* GREEDY: no matter */
+    EXPECT(SPECV_ERR_FILTERS, limit(&d, 0));
+    EXPECT(SPECV_OK, limit(&d, 1));
+    EXPECT(SPECV_OK, limit(&d, SPECV_SHARD_TOP_K));
+    EXPECT(SPECV_ERR_FILTERS, limit(&d, SPECV_SHARD_TOP_K + 1));
+    EXPECT(SPECV_ERR_FILTERS, limit(&d, -1));
+    EXPECT(SPECV_ERR_FILTERS, (limit(&d, 9), d.sample.filters.top_k = NULL,
+                               d.sample.filters.min_p = (const float *)d.record));
+    EXPECT(SPECV_OK, (limit(&d, 9), d.all_top_k = 1));
+    EXPECT(SPECV_ERR_FILTERS, (limit(&d, 9), d.all_top_k = 2));
+    EXPECT(SPECV_ERR_FILTERS, d.all_top_k = 1);
+    EXPECT(SPECV_ERR_FILTERS, (limit(&d, 9), d.sample.draft.data = d.record, d.all_top_k = 1));
+    EXPECT(SPECV_OK, (limit(&d, 9), d.sample.draft.data = d.record));
+    EXPECT(SPECV_OK, (limit(&d, 9), d.sample.draft.data = d.record, d.all_top_k = 1,
+                      d.sample.draft_filters.top_k = (const int32_t *)d.record));
+    EXPECT(SPECV_ERR_FILTERS, (limit(&d, 9), d.sample.draft.data = d.record,
+                               d.sample.draft_filters.top_p = (const float *)d.record));
     EXPECT(SPECV_ERR_LOGPROB,
            (d.sample.emitted.rank = (int32_t *)d.record, d.sample.verify.out_tokens = d.record));
     EXPECT(SPECV_OK, d.sample.filters.mask = (const uint32_t *)d.record);
@@ -670,10 +1088,13 @@ static void test_validation(void) {
 
 int main(int argc, char **argv) {
     static const t_group groups[] = {
-        {"equal", test_equal},          {"vocabularies", test_vocabularies},
-        {"accidents", test_accidents},  {"long-rows", test_long_rows},
-        {"borders", test_borders},      {"faults", test_faults},
-        {"bytes", test_bytes},          {"cost", test_cost},
-        {"validation", test_validation}};
+        {"equal", test_equal},         {"vocabularies", test_vocabularies},
+        {"limits", test_limits},       {"large-limits", test_large_limits},
+        {"fine-sums", test_fine_sums}, {"masks", test_masks},
+        {"by-hand", test_by_hand},     {"steps", test_steps},
+        {"chained", test_chained},     {"accidents", test_accidents},
+        {"long-rows", test_long_rows}, {"borders", test_borders},
+        {"faults", test_faults},       {"bytes", test_bytes},
+        {"cost", test_cost},           {"validation", test_validation}};
     return t_main(argc, argv, groups, T_COUNT(groups));
 }

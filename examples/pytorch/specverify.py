@@ -79,8 +79,8 @@ VerifySampleDesc = _struct("VerifySampleDesc", """VerifyGreedyDesc verify; Score
     logprob lse max_prob target_logprob scratch; i64 scratch_bytes; i32 rule num_sms step_row
     stream; Emitted emitted; Filters filters draft_filters; u32 reserved canary1""")
 VerifyShardDesc = _struct("VerifyShardDesc", """u32 canary0; i32 step; VerifySampleDesc sample;
-    ptr record gathered; i64 record_stride_bytes; ptr epoch; i32 first_id num_ids num_shards;
-    u32 canary1""")
+    ptr record gathered; i64 record_stride_bytes; ptr epoch; i32 first_id num_ids num_shards
+    max_top_k all_top_k; u32 canary1""")
 SampleDesc = _struct("SampleDesc", """u32 canary0; i32 token_dtype; ptr num_active slot;
     Scores scores; ptr temperature seed position; Filters filters; ptr uniform token logprob;
     Emitted emitted; ptr lse max_prob row_status scratch; i64 scratch_bytes vocab

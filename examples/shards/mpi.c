@@ -17,9 +17,17 @@
    TOKEN    bf16                  4    896  560000
    BLOCK    -                     3    576  320000
    BLOCK    bf16                  4   1184  560000
-   48 steps: every output of every rank as of one that has all columns
+   COUPLED  k                     1   5408  320000
+   SCORE    k                     1   5280  320000
+   TOKEN    k                     3   5696  320000
+   TOKEN    all k                 1   5280  320000
+   TOKEN    bf16, k               3  10720  560000
+   BLOCK    bf16, k               3  11008  560000
+   84 steps: every output of every rank as of one that has all columns
 
-   logits: what all ranks together have of them, and a gather brings to each. */
+   logits: what all ranks together have of them, and a gather brings to each. k: each row has a
+   top_k of 40 or less, and some a top_p; all k, or k of other rules: ranks are told that all
+   have. */
 
 #include <mpi.h>
 #include <stdio.h>
@@ -79,11 +87,12 @@ int main(int argc, char **argv) {
             propose(all, n);
             memcpy(own->drafts, all->drafts, sizeof own->drafts);
             memset(&own->out, 0, sizeof own->out), memset(&all->out, 0, sizeof all->out);
-            d.sample = describe(own, runs[i].id, runs[i].with_q, runs[i].logs);
+            d.sample = describe(own, runs[i].id, runs[i].with_q, runs[i].logs, runs[i].limits);
             d.sample.scratch = scratch, d.sample.scratch_bytes = scratch_bytes;
             d.first_id = first, d.num_ids = num, d.num_shards = ranks;
+            if (runs[i].limits) d.max_top_k = MAX_TOP_K, d.all_top_k = runs[i].limits == 2;
             sent = verify_together(&d, record, gathered, &exchanges);
-            of_one = describe(all, runs[i].id, runs[i].with_q, runs[i].logs);
+            of_one = describe(all, runs[i].id, runs[i].with_q, runs[i].logs, runs[i].limits);
             of_one.scratch = scratch, of_one.scratch_bytes = INT64_MAX; /* it needs none */
             check(specv_ref_verify_sample(&of_one), "specv_ref_verify_sample");
             differ += memcmp(&own->out, &all->out, sizeof own->out) != 0;

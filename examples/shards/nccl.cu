@@ -18,7 +18,13 @@
    TOKEN    bf16                  4    896  560000
    BLOCK    -                     3    576  320000
    BLOCK    bf16                  4   1184  560000
-   48 steps: every output of every rank as of one that has all columns
+   COUPLED  k                     1   5408  320000
+   SCORE    k                     1   5280  320000
+   TOKEN    k                     3   5696  320000
+   TOKEN    all k                 1   5280  320000
+   TOKEN    bf16, k               3  10720  560000
+   BLOCK    bf16, k               3  11008  560000
+   84 steps: every output of every rank as of one that has all columns
 */
 
 #include <cuda_runtime.h>
@@ -102,9 +108,10 @@ static void *run_rank(void *args) {
         cudaGraph_t graph;
         cudaGraphExec_t replay;
         int exchanges;
-        d.sample = describe(own, runs[i].id, runs[i].with_q, runs[i].logs);
+        d.sample = describe(own, runs[i].id, runs[i].with_q, runs[i].logs, runs[i].limits);
         d.sample.scratch = scratch, d.sample.scratch_bytes = scratch_bytes;
         d.first_id = first, d.num_ids = num, d.num_shards = a->ranks;
+        if (runs[i].limits) d.max_top_k = MAX_TOP_K, d.all_top_k = runs[i].limits == 2;
         check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
         check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
         const int64_t sent = enqueue(&d, record, gathered, comm, stream, &exchanges);
@@ -120,7 +127,7 @@ static void *run_rank(void *args) {
             check(cudaGraphLaunch(replay, stream), "cudaGraphLaunch");
             check(cudaStreamSynchronize(stream), "a step");
             specv_verify_sample_desc of_one =
-                describe(all, runs[i].id, runs[i].with_q, runs[i].logs);
+                describe(all, runs[i].id, runs[i].with_q, runs[i].logs, runs[i].limits);
             of_one.scratch = of_reference, of_one.scratch_bytes = INT64_MAX; /* it needs none */
             check(specv_ref_verify_sample(&of_one), "specv_ref_verify_sample");
             a->differ += memcmp(&own->out, &all->out, sizeof own->out) != 0;

@@ -2,7 +2,7 @@
    can have its columns of the logits, and one all of them to compare with. Included behind the
    kit and its reference. */
 
-enum { BATCH = 4, DRAFTS = 3, POSITIONS = DRAFTS + 1, VOCAB = 10000, STEPS = 6 };
+enum { BATCH = 4, DRAFTS = 3, POSITIONS = DRAFTS + 1, VOCAB = 10000, STEPS = 6, MAX_TOP_K = 40 };
 
 /* What a model says of an id at a position of a request, as bf16: a function, so that each rank can
    have its columns of one, and all of them to compare with. The draft model says nearly the
@@ -20,8 +20,9 @@ static uint16_t logit(int request, int position, int id, int of_draft) {
 /* All that a step reads and writes; `first` and `num` are the columns that are here. */
 typedef struct step {
     uint16_t *target, *draft;
-    int32_t drafts[BATCH][DRAFTS], position[BATCH];
+    int32_t drafts[BATCH][DRAFTS], position[BATCH], top_k[BATCH];
     uint64_t seed[BATCH];
+    float top_p[BATCH];
     struct {
         int32_t accepted[BATCH], next[BATCH], tokens[BATCH][POSITIONS];
         uint32_t status[BATCH];
@@ -35,7 +36,10 @@ static step *new_step(int num, void *(*memory)(size_t bytes)) {
     memset(s, 0, sizeof *s);
     s->target = (uint16_t *)memory(2 * (size_t)(BATCH * POSITIONS * num) + 2);
     s->draft = (uint16_t *)memory(2 * (size_t)(BATCH * DRAFTS * num) + 2);
-    for (int b = 0; b < BATCH; ++b) s->seed[b] = 1000 + (uint64_t)b;
+    for (int b = 0; b < BATCH; ++b) {
+        s->seed[b] = 1000 + (uint64_t)b;
+        s->top_k[b] = MAX_TOP_K >> b, s->top_p[b] = b % 2 ? 0.9f : 1.f;
+    }
     return s;
 }
 
@@ -63,7 +67,7 @@ static void propose(step *all, int n) {
         }
 }
 
-static specv_verify_sample_desc describe(step *s, int rule, int with_q, int logs) {
+static specv_verify_sample_desc describe(step *s, int rule, int with_q, int logs, int limits) {
     specv_verify_sample_desc d = SPECV_ZERO;
     d.verify.rows.batch = BATCH, d.verify.rows.max_draft = DRAFTS;
     d.verify.vocab = VOCAB;
@@ -76,18 +80,30 @@ static specv_verify_sample_desc describe(step *s, int rule, int with_q, int logs
     if (logs) d.logprob = s->out.logprob, d.lse = s->out.lse;
     if (logs) d.emitted.logprob = &s->out.emitted[0][0];
     if (rule == SPECV_RULE_SCORE) d.target_logprob = &s->out.of_drafts[0][0];
+    if (limits) d.filters.top_k = s->top_k, d.filters.top_p = s->top_p;
+    if (limits && with_q) d.draft_filters = d.filters;
     return d;
 }
 
-/* Rules, with and without draft scores, with and without log-probabilities. */
+/* Rules, with and without draft scores, with and without log-probabilities; limits: 1: each row has
+   a top_k of at most MAX_TOP_K, and some top_p, 2: and ranks are told that all have. */
 static const struct {
     const char *rule, *q;
-    int id, with_q, logs;
-} runs[] = {
-    {"GREEDY", "-", SPECV_RULE_GREEDY, 0, 0},     {"COUPLED", "-", SPECV_RULE_COUPLED, 0, 0},
-    {"COUPLED", "lse", SPECV_RULE_COUPLED, 0, 1}, {"SCORE", "-", SPECV_RULE_SCORE, 0, 1},
-    {"TOKEN", "-", SPECV_RULE_TOKEN, 0, 1},       {"TOKEN", "bf16", SPECV_RULE_TOKEN, 1, 1},
-    {"BLOCK", "-", SPECV_RULE_BLOCK, 0, 1},       {"BLOCK", "bf16", SPECV_RULE_BLOCK, 1, 1}};
+    int id, with_q, logs, limits;
+} runs[] = {{"GREEDY", "-", SPECV_RULE_GREEDY, 0, 0, 0},
+            {"COUPLED", "-", SPECV_RULE_COUPLED, 0, 0, 0},
+            {"COUPLED", "lse", SPECV_RULE_COUPLED, 0, 1, 0},
+            {"SCORE", "-", SPECV_RULE_SCORE, 0, 1, 0},
+            {"TOKEN", "-", SPECV_RULE_TOKEN, 0, 1, 0},
+            {"TOKEN", "bf16", SPECV_RULE_TOKEN, 1, 1, 0},
+            {"BLOCK", "-", SPECV_RULE_BLOCK, 0, 1, 0},
+            {"BLOCK", "bf16", SPECV_RULE_BLOCK, 1, 1, 0},
+            {"COUPLED", "k", SPECV_RULE_COUPLED, 0, 1, 2},
+            {"SCORE", "k", SPECV_RULE_SCORE, 0, 1, 2},
+            {"TOKEN", "k", SPECV_RULE_TOKEN, 0, 1, 1},
+            {"TOKEN", "all k", SPECV_RULE_TOKEN, 0, 1, 2},
+            {"TOKEN", "bf16, k", SPECV_RULE_TOKEN, 1, 1, 2},
+            {"BLOCK", "bf16, k", SPECV_RULE_BLOCK, 1, 1, 2}};
 
 enum { NUM_RUNS = sizeof runs / sizeof runs[0] };
 

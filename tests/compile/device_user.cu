@@ -46,6 +46,22 @@ static __device__ int vocabulary(const int32_t *in) {
     return row.id + (int)specv_float_bits(bound);
 }
 
+/* A row of one rank's columns: what an all-gather of one's own calls. */
+static __device__ int by_ranks(const int32_t *in) {
+    const specv_scale scale = specv_softmax_scale(0.7f);
+    const specv_noise noise = {1, 2, 0, SPECV_TAG_COUPLED};
+    float score[32];
+    specv_tile tile, shard;
+    specv_warp_load_tile(score, in, SPECV_LOGITS_F16, 2048, 0);
+    tile = specv_warp_tile_stats(score, 8, 0, SPECV_TILE_SUM, &scale, &noise);
+    shard = specv_warp_shard_tile(&tile, 1, SPECV_TILE_SUM, &scale);
+    const specv_distribution row = specv_warp_merge_tiles(&shard, 1, SPECV_TILE_SUM, 0, &scale);
+    shard.sum = specv_warp_shard_sum(&tile, 1, &row, &scale);
+    const specv_shard_place place = specv_thread_choose_shard(&shard, 1, (uint64_t)in[0] << 40);
+    return place.rank +
+           specv_warp_draw_in_shard(in, SPECV_LOGITS_F16, 2048, &tile, 1, &row, &scale, place);
+}
+
 /* A KV row in a cache of 64 positions a sequence: what an attention kernel calls. */
 static __device__ int64_t cached(void) {
     specv_kv_cache kv = SPECV_ZERO;
@@ -78,5 +94,5 @@ extern "C" __global__ void long_names(const __grid_constant__ specv_verify_pack_
     specv_block_accept_tile(&d.verify, 0, 64, lens, work);
     total = specv_block_offsets_tile(lens, 64, 0, work, scratch);
     specv_warp_pack_tile(&d.verify.rows, &d.kv, 0, 64, work, specv_warp_plane_share(&d.kv, 0, 1));
-    out[threadIdx.x] = sum + total + vocabulary(in) + (int32_t)cached();
+    out[threadIdx.x] = sum + total + vocabulary(in) + by_ranks(in) + (int32_t)cached();
 }

@@ -335,30 +335,69 @@ static void rules_of_sample(const specv_sample_desc *d) {
     rules_of_scratch(&as_verify);
 }
 
-/* A9. How many exchanges a rule needs. */
-static int exchanges_of(const specv_verify_sample_desc *s) {
-    const int has_q = s->draft.data && (s->rule == SPECV_RULE_TOKEN || s->rule == SPECV_RULE_BLOCK);
-    if (s->rule == SPECV_RULE_GREEDY) return 1;
-    if (s->rule == SPECV_RULE_COUPLED)
-        return s->logprob || s->lse || s->max_prob || s->emitted.logprob ? 2 : 1;
-    return 3 + has_q;
+static int cuts(const specv_filters *f) { return f->top_k || f->top_p || f->min_p; }
+
+static int is_judged_by_q(const specv_verify_sample_desc *s) {
+    return s->draft.data && (s->rule == SPECV_RULE_TOKEN || s->rule == SPECV_RULE_BLOCK);
+}
+
+/* A9. Does a rank name ids of the target's rows, and of the draft's? */
+static int names(const specv_verify_sample_desc *s, int of_draft) {
+    if (of_draft) return is_judged_by_q(s) && cuts(&s->draft_filters);
+    return s->rule != SPECV_RULE_GREEDY && cuts(&s->filters);
+}
+
+/* Which records there are: of the largest scores, of sums, of what p has more of, of tokens. */
+enum { BEST, SUMS, GAINS, TOKENS, NOTHING };
+
+static int has_record(const specv_verify_shard_desc *d, int kind) {
+    const specv_verify_sample_desc *s = &d->sample;
+    const int draws = s->rule != SPECV_RULE_GREEDY && s->rule != SPECV_RULE_COUPLED;
+    const int has_all = d->all_top_k && names(s, 0);
+    if (kind == BEST) return 1;
+    if (kind == GAINS) return is_judged_by_q(s);
+    if (kind == TOKENS) return draws && (!has_all || is_judged_by_q(s));
+    for (int i = 0; i < 2; ++i) {
+        const specv_filters *f = i ? &s->draft_filters : &s->filters;
+        if (names(s, i) && f->top_p && f->order == SPECV_TOP_P_OF_ALL) return 1;
+    }
+    if (has_all) return 0;
+    return draws || (s->rule == SPECV_RULE_COUPLED &&
+                     (s->logprob || s->lse || s->max_prob || s->emitted.logprob));
+}
+
+/* What a step leaves. */
+static int kind_of(const specv_verify_shard_desc *d, wide step) {
+    for (int kind = BEST; kind < NOTHING && step >= 0; ++kind)
+        if (has_record(d, kind) && step-- == 0) return kind;
+    return NOTHING;
+}
+
+static int exchanges_of(const specv_verify_shard_desc *d) {
+    int count = 0;
+    for (int kind = BEST; kind < NOTHING; ++kind) count += has_record(d, kind);
+    return count;
 }
 
 /* Bytes of the record that a step leaves; 0: it leaves none. */
-static wide record_of(const specv_verify_sample_desc *s, wide step) {
+static wide record_of(const specv_verify_shard_desc *d, wide step) {
+    const specv_verify_sample_desc *s = &d->sample;
     const specv_rows *r = &s->verify.rows;
     const wide rows =
         r->batch + (is_csr(r) ? (wide)r->num_draft_tokens : (wide)r->batch * (wide)r->max_draft);
     const int judges = s->rule == SPECV_RULE_TOKEN || s->rule == SPECV_RULE_BLOCK;
     const int has_q = s->draft.data && judges;
+    const int kind = kind_of(d, step);
     wide bytes = 16 + 4 * (wide)r->batch;
-    if (step < 0 || step >= exchanges_of(s)) return 0;
-    if (step == 0)
-        bytes += 8 * rows * (1 + (has_q || s->rule == SPECV_RULE_COUPLED));
-    else if (step == 1)
+    if (kind == NOTHING) return 0;
+    if (kind == BEST)
+        bytes += 8 * rows *
+                 (1 + (has_q || s->rule == SPECV_RULE_COUPLED) +
+                  (names(s, 0) + names(s, 1)) * (wide)d->max_top_k);
+    else if (kind == SUMS)
         bytes +=
             8 * rows * (1 + has_q) + 4 * rows * (1 + has_q) + (judges && !has_q ? 8 * rows : 0);
-    else if (step == 2 && has_q)
+    else if (kind == GAINS)
         bytes += 24 * (s->rule == SPECV_RULE_BLOCK ? rows : r->batch);
     else
         bytes += 8 * (wide)r->batch;
@@ -388,10 +427,9 @@ static wide scratch_of_shard(const specv_verify_shard_desc *d) {
     wide bytes = (scratch_of(&v) + 15) / 16 * 16 + 16 * rows + 4 * (wide)r->batch;
     bytes += all * (wide)sizeof(specv_distribution);
     bytes += all * (wide)d->num_shards * (wide)sizeof(specv_tile);
+    if (names(&d->sample, 0) || names(&d->sample, 1)) bytes += 8 * all * (wide)d->max_top_k;
     return bytes + rows * (wide)d->num_shards * (wide)sizeof(specv_i_residual);
 }
-
-static int cuts(const specv_filters *f) { return f->top_k || f->top_p || f->min_p; }
 
 static void rules_of_verify_shard(const specv_verify_shard_desc *d) {
     const specv_verify_sample_desc *s = &d->sample;
@@ -405,11 +443,15 @@ static void rules_of_verify_shard(const specv_verify_shard_desc *d) {
     RULE(d->first_id >= 0 && d->num_ids >= 0, SHARD);
     RULE(!d->num_ids || (d->first_id % 1024 == 0 && end <= vocab), SHARD);
     RULE(d->num_ids % 1024 == 0 || end == vocab, SHARD);
-    RULE(step >= 0 && step <= exchanges_of(s), STEP);
+    RULE(step >= 0 && step <= exchanges_of(d), STEP);
+    RULE(d->max_top_k >= 0 && d->max_top_k <= 256, FILTERS);
+    RULE(d->all_top_k == 0 || d->all_top_k == 1, FILTERS);
+    RULE(!d->all_top_k || s->filters.top_k, FILTERS);
+    RULE(!d->all_top_k || !is_judged_by_q(s) || s->draft_filters.top_k, FILTERS);
     RULE(aligned(d->epoch, 8), STEP);
     rules_of_drafts(&s->verify);
     for (int i = 0; i < 2; ++i) {
-        RULE(!cuts(masks[i]), FILTERS);
+        RULE(!names(s, i) || (d->max_top_k > 0 && masks[i]->top_k), FILTERS);
         RULE(!masks[i]->mask || !masks[i]->mask_stride_words ||
                  masks[i]->mask_stride_words >= words,
              MASK);
@@ -426,10 +468,10 @@ static void rules_of_verify_shard(const specv_verify_shard_desc *d) {
         if (r->batch > 0) RULE(s->scratch_bytes >= scratch_of_shard(d), SCRATCH);
     }
     if (r->batch <= 0) return;
-    RULE(aligned(d->record, 16) && (d->record != NULL) == (record_of(s, step) > 0), RECORD);
-    RULE(aligned(d->gathered, 16) && (d->gathered != NULL) == (record_of(s, step - 1) > 0), RECORD);
+    RULE(aligned(d->record, 16) && (d->record != NULL) == (record_of(d, step) > 0), RECORD);
+    RULE(aligned(d->gathered, 16) && (d->gathered != NULL) == (record_of(d, step - 1) > 0), RECORD);
     RULE(!d->record_stride_bytes ||
-             (d->record_stride_bytes >= record_of(s, step - 1) && d->record_stride_bytes % 16 == 0),
+             (d->record_stride_bytes >= record_of(d, step - 1) && d->record_stride_bytes % 16 == 0),
          RECORD);
     RULE(fits((wide)d->num_shards * d->record_stride_bytes), SIZE);
 }
@@ -764,9 +806,10 @@ static void fill_verify_shard(specv_verify_shard_desc *d) {
     const unsigned shape = (unsigned)take(1);
     int64_t tiles;
     fill_sampled(s);
-    for (int i = 0; i < 2 && take(1) < 250; ++i) { /* what is not there for shards */
+    for (int i = 0; i < 2 && take(1) < 250; ++i) { /* often what ranks can do */
         specv_filters *f = i ? &s->draft_filters : &s->filters;
-        f->top_k = NULL, f->top_p = f->min_p = NULL;
+        if (shape & 4) f->top_k = NULL, f->top_p = f->min_p = NULL;
+        if (cuts(f) && take(1) < 200) f->top_k = (const int32_t *)pointer();
         if (f->mask && f->mask_stride_words) f->mask_stride_words = s->verify.vocab / 32 + 1;
     }
     if (s->target.dtype == SPECV_PROBS_F32) s->target.dtype = field32((int32_t)take(1) % 3);
@@ -783,10 +826,12 @@ static void fill_verify_shard(specv_verify_shard_desc *d) {
                           : shape & 2 && tiles > (int64_t)d->first_id / 1024 ? 1024
                                                                              : 0));
     d->num_shards = field32(1 + (int32_t)take(1));
-    d->step = field32((int32_t)(take(1) % (uint64_t)(exchanges_of(s) + 1)));
-    d->record_stride_bytes = field(take(1) & 1 ? (int64_t)record_of(s, (wide)d->step - 1) : 0);
-    if (record_of(s, d->step) > 0 || take(1) < 4) d->record = pointer();
-    if (record_of(s, (wide)d->step - 1) > 0 || take(1) < 4) d->gathered = pointer();
+    if (!(shape & 4)) d->max_top_k = field32(1 + (int32_t)take(1)), d->all_top_k = shape >> 3 & 1;
+    if (take(1) < 8) d->all_top_k = field32((int32_t)take(1));
+    d->step = field32((int32_t)(take(1) % (uint64_t)(exchanges_of(d) + 1)));
+    d->record_stride_bytes = field(take(1) & 1 ? (int64_t)record_of(d, (wide)d->step - 1) : 0);
+    if (record_of(d, d->step) > 0 || take(1) < 4) d->record = pointer();
+    if (record_of(d, (wide)d->step - 1) > 0 || take(1) < 4) d->gathered = pointer();
     d->epoch = (const int64_t *)maybe();
     d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
     if (take(1) < 64 && s->verify.vocab > 0 && d->num_ids >= 0)
@@ -992,7 +1037,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         compare(status = specv_verify_shard_validate(&d));
         if (status == SPECV_OK && d.sample.verify.rows.batch > 0) {
             const specv_rows *r = &d.sample.verify.rows;
-            if (specv_shard_record_bytes(&d) != record_of(&d.sample, d.step)) fail("record", 0);
+            if (specv_shard_record_bytes(&d) != record_of(&d, d.step)) fail("record", 0);
             if (specv_shard_scratch_bytes(r->batch, r->max_draft, d.num_ids, d.num_shards) <
                 specv_i_shard_layout(&d).bytes)
                 fail("another size of scratch memory", 0);
