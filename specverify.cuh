@@ -12252,21 +12252,48 @@ SPECV_DEVFN void specv_i_warp_move_paths(const specv_commit_path_desc *d, const 
         const int64_t in_unit = (int64_t)specv_i_divide(in_row, shape->head_units, &in_head);
         const int64_t at = in_unit * from->head_stride_bytes + ((int64_t)in_head << shape->shift);
         const int count = has ? c->count : 0;
+        const int32_t *to_table = to->block_table + c->slot * to->table_stride_elems;
+        const int32_t *from_table = from->block_table + c->slot * from->table_stride_elems;
         left -= stop - plane;
 #pragma unroll 1
         for (int j0 = c->first; j0 < count; j0 += SPECV_I_MOVES) {
             int64_t src_at[SPECV_I_MOVES], dst_at[SPECV_I_MOVES];
+            int32_t node[SPECV_I_MOVES];
             int moves[SPECV_I_MOVES];
+            /* Behind the end the last node again: loads without branches, which would wait for each
+               other. */
 #pragma unroll
-            for (int u = 0; u < SPECV_I_MOVES; ++u) {
-                const int j = j0 + u;
-                src_at[u] = dst_at[u] = 0;
-                if (j < count) {
-                    src_at[u] = specv_i_place(from, c->slot, c->len + path[j]) + at;
-                    dst_at[u] = specv_i_place(to, c->slot, c->len + j) + at;
+            for (int u = 0; u < SPECV_I_MOVES; ++u)
+                node[u] = path[j0 + u < count ? j0 + u : count - 1];
+            if (to->block_table) {
+                int32_t to_page[SPECV_I_MOVES], from_page[SPECV_I_MOVES];
+#pragma unroll
+                for (int u = 0; u < SPECV_I_MOVES; ++u) {
+                    const int j = j0 + u < count ? j0 + u : count - 1;
+                    uint32_t to_at, from_at;
+                    from_page[u] = from_table[specv_i_divide((uint32_t)(c->len + node[u]),
+                                                             to->page_size, &from_at)];
+                    to_page[u] =
+                        to_table[specv_i_divide((uint32_t)(c->len + j), to->page_size, &to_at)];
+                    src_at[u] = at + from_at * to->pos_stride_bytes;
+                    dst_at[u] = at + to_at * to->pos_stride_bytes;
                 }
-                moves[u] = src_at[u] != dst_at[u];
+#pragma unroll
+                for (int u = 0; u < SPECV_I_MOVES; ++u) {
+                    src_at[u] += from_page[u] * to->page_stride_bytes;
+                    dst_at[u] += to_page[u] * to->page_stride_bytes;
+                }
+            } else {
+#pragma unroll
+                for (int u = 0; u < SPECV_I_MOVES; ++u) {
+                    const int64_t first = at + c->slot * to->seq_stride_bytes;
+                    src_at[u] = first + (c->len + node[u]) * to->pos_stride_bytes;
+                    dst_at[u] = first + (c->len + j0 + u) * to->pos_stride_bytes;
+                }
             }
+#pragma unroll
+            for (int u = 0; u < SPECV_I_MOVES; ++u)
+                moves[u] = j0 + u < count && src_at[u] != dst_at[u];
 #pragma unroll 1
             for (int p = plane; p < stop; ++p) {
                 if (share.plane != p) specv_i_load_plane(from, to, p, &share);
