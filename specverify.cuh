@@ -10523,28 +10523,26 @@ SPECV_DEVFN specv_i_tree_end specv_i_warp_walk_tree(const specv_verify_tree_desc
             const int first = base + 32 * c, i = first + lane;
             const int64_t draft = specv_i_token(token[c], dtype);
             const int is_token = specv_i_is_token(draft, d->vocab) & (i > 0);
-            int goes_on = !ended;
+            if (first >= n) break;
             bad |= i < n && !specv_i_is_parent(parent[c], i);
             if (first == 0) {
                 wanted = at_root =
                     __shfl_sync(SPECV_FULL_WARP, (long long)specv_i_token(target[0], dtype), 0);
             }
 #pragma unroll 1
-            while (goes_on) { /* `at` and what is wanted there are the same in all lanes */
+            while (!ended) { /* `at` and what is wanted there are the same in all lanes */
                 const int is_child = i < n && parent[c] == at && i > at;
                 const unsigned hits =
                     __ballot_sync(SPECV_FULL_WARP, is_child && is_token && draft == wanted);
                 children |= is_child;
                 if (is_child && !is_token && draft != -1) odd = SPECV_ROW_BAD_DRAFT;
-                goes_on = hits && end.accepted < d->max_depth;
-                if (goes_on) {
-                    at = first + __ffs((int)hits) - 1, children = 0, odd = 0;
-                    end.accepted += 1;
-                    if (lane == 0) path[end.accepted] = (unsigned short)at;
-                    ended = specv_i_is_tree_eos(d, wanted), goes_on = !ended;
-                    wanted = __shfl_sync(SPECV_FULL_WARP,
-                                         (long long)specv_i_token(target[c], dtype), at - first);
-                }
+                if (!hits || end.accepted == d->max_depth) break;
+                at = first + __ffs((int)hits) - 1, children = 0, odd = 0;
+                end.accepted += 1;
+                if (lane == 0) path[end.accepted] = (unsigned short)at;
+                ended = specv_i_is_tree_eos(d, wanted);
+                wanted = __shfl_sync(SPECV_FULL_WARP, (long long)specv_i_token(target[c], dtype),
+                                     at - first);
             }
         }
     }
