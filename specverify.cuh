@@ -10878,7 +10878,7 @@ typedef struct specv_verify_tree_desc {
 } specv_verify_tree_desc;
 
 #define SPECV_TREE_THREADS  128 /* specv_tree_ids_kernel: a warp per tree */
-#define SPECV_GROVE_THREADS 512 /* specv_tree_kernel: a block per tree */
+#define SPECV_GROVE_THREADS 384 /* specv_tree_kernel: a block per tree */
 
 /* Scratch memory of a tree: statistics of the node that is looked at, sums of its tiles, and of
    nodes that the walk comes back to. Offsets in bytes. */
@@ -11292,16 +11292,42 @@ SPECV_DEVFN int specv_i_block_load_tree(const specv_i_walk *w, const specv_i_tre
     return !g->bad;
 }
 
-/* 32 scores a lane, of a type that is known where they are loaded. */
-SPECV_DEVFN void specv_i_load_any_tile(float score[32], const void *row, int dtype, int64_t vocab,
-                                       int tile) {
+/* specv_i_load_halves, of a type that is known where scores are loaded. */
+SPECV_DEVFN void specv_i_load_any_halves(float *score, const void *row, int dtype, int64_t vocab,
+                                         int tile, int part, int count) {
     if (dtype == SPECV_LOGITS_BF16)
-        specv_warp_load_tile(score, row, SPECV_LOGITS_BF16, vocab, tile);
+        specv_i_load_halves(score, row, SPECV_LOGITS_BF16, vocab, tile, part, count);
     else if (dtype == SPECV_LOGITS_F16)
-        specv_warp_load_tile(score, row, SPECV_LOGITS_F16, vocab, tile);
+        specv_i_load_halves(score, row, SPECV_LOGITS_F16, vocab, tile, part, count);
     else
-        specv_warp_load_tile(
-            score, row, dtype == SPECV_PROBS_F32 ? SPECV_PROBS_F32 : SPECV_LOGITS_F32, vocab, tile);
+        specv_i_load_halves(score, row,
+                            dtype == SPECV_PROBS_F32 ? SPECV_PROBS_F32 : SPECV_LOGITS_F32, vocab,
+                            tile, part, count);
+}
+
+/* The loudest id of a tile that has weights: half of it at a time, again from L1, as registers are
+   few. Call: warp. */
+SPECV_DEVFN void specv_i_warp_loudest(const void *row, const specv_i_side *side, int64_t vocab,
+                                      const specv_noise *noise, int t, specv_tile *tile) {
+    const int lane = specv_i_lane(), unit = specv_i_unit(side->dtype);
+    const int probs = side->dtype == SPECV_PROBS_F32;
+    int32_t id = SPECV_I_INT_MAX;
+    if (probs ? !specv_i_less(0.f, tile->max) : !specv_in_range(tile->max, &side->scale)) return;
+#pragma unroll 1
+    for (int part = 0; part < 2; ++part) {
+        float score[16];
+        specv_i_load_any_halves(score, row, side->dtype, vocab, t, part, 1);
+#pragma unroll 1
+        for (int e = 16 * part; e < 16 * part + 16; e += 8) {
+            const int first = t * SPECV_TILE_IDS;
+            specv_i_warp_score_eight(score, first + specv_i_tile_id(e, lane, unit),
+                                     first + specv_i_tile_id(e + 4, lane, unit), probs,
+                                     &side->scale, noise, &tile->score, &id);
+#pragma unroll
+            for (int i = 0; i < 8; ++i) score[i] = score[i + 8];
+        }
+    }
+    tile->id = (uint32_t)id | (tile->id & SPECV_I_NAN_BIT);
 }
 
 /* A node's row of one side, put together of its tiles, into *row of shared memory. what:
@@ -11320,20 +11346,11 @@ SPECV_DEVFN void specv_i_block_open_row(const specv_i_walk *w, const specv_i_sid
 #pragma unroll 1
     for (int t = warp; t < w->num_tiles; t += SPECV_GROVE_THREADS / 32) {
         float score[32];
-        specv_i_load_any_tile(score, scores, side->dtype, w->d->vocab, t);
-        specv_tile tile; /* the sum first: noise takes the scores apart */
-        uint64_t sum = 0;
-        if (!(may & SPECV_TILE_SCORE) || what & SPECV_TILE_SUM || !(what & SPECV_TILE_SCORE)) {
-            tile = specv_warp_tile_stats(score, specv_i_unit(side->dtype), t,
-                                         what & ~SPECV_TILE_SCORE, &side->scale, &noise);
-            sum = tile.sum;
-        }
-        if (may & what & SPECV_TILE_SCORE) {
-            tile = specv_warp_tile_stats(score, specv_i_unit(side->dtype), t,
-                                         SPECV_TILE_SCORE | (what & SPECV_TILE_PROBS), &side->scale,
-                                         &noise);
-            tile.sum = sum;
-        }
+        specv_i_load_any_halves(score, scores, side->dtype, w->d->vocab, t, 0, 2);
+        specv_tile tile = specv_warp_tile_stats(score, specv_i_unit(side->dtype), t,
+                                                what & ~SPECV_TILE_SCORE, &side->scale, &noise);
+        if (may & what & SPECV_TILE_SCORE)
+            specv_i_warp_loudest(scores, side, w->d->vocab, &noise, t, &tile);
         if (specv_i_lane() == 0) w->tiles[t] = tile;
     }
     __syncthreads();
@@ -15585,7 +15602,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_TREE_THREADS)
    once; for each node that the walk comes to its row of the target's scores, once more (from L2) a
    tile of the last one's; with draft scores that row, too, and both again for each child that is
    rejected. Round trips: num_active with num_nodes and the slot, then parents with temperature and
-   seed; for each node ceil(tiles / 16) of rows, which are in flight 16 tiles at a time, the tiles'
+   seed; for each node ceil(tiles / 12) of rows, which are in flight 12 tiles at a time, the tiles'
    statistics 1, the token's tile 2. So the chain is as long as the path, and rows of other nodes
    are not read: a pass over all of them would read 60 rows of a tree of 60 nodes for about 9. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_GROVE_THREADS, 1)
