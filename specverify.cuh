@@ -5912,15 +5912,15 @@ SPECV_DEVFN float specv_i_score_of(const float score[8], int e) {
     return e & 4 ? high : low;
 }
 
-/* The number that position j of a request draws with; of no request: none. */
+/* The number that position j of a request draws with; none: 0 instead. */
 typedef struct specv_i_coin {
     const specv_verify_sample_desc *d;
-    int b, j;
+    int b, j, none;
 } specv_i_coin;
 
 SPECV_DEVFN uint64_t specv_i_toss(const specv_i_coin *coin) {
     uint32_t reported = 0; /* by the block that judges */
-    return coin->d ? specv_i_sample_uniform(coin->d, coin->b, coin->j, &reported) : 0;
+    return coin->none ? 0 : specv_i_sample_uniform(coin->d, coin->b, coin->j, &reported);
 }
 
 /* Ids with scores from that of `low` on, the least of its score, into the list, as far as it has
@@ -6638,7 +6638,7 @@ SPECV_DEVFN void specv_i_block_cut(const specv_verify_sample_desc *d, const spec
     specv_tile *tiles = m->tiles + at * m->num_tiles;
     const specv_i_limits l = saved->limits[of_draft];
     specv_noise noise = {0, 0, 0, 0};
-    const specv_i_coin coin = {draws ? d : 0, b, j};
+    const specv_i_coin coin = {d, b, j, !draws};
     uint64_t through = 0, uniform = 0, least = 0;
     int32_t without = -1;
     if (draws) {
@@ -6747,7 +6747,7 @@ SPECV_DEVFN void specv_i_block_filter(const specv_verify_sample_desc *d, const s
 SPECV_DEVFN int specv_i_block_find_likeliest(specv_i_cut *c, const specv_i_cut_row *row, int count,
                                              uint64_t mass) {
     specv_i_limits l = {0, 0, 0, 0, 0};
-    const specv_i_coin no_coin = {0, 0, 0};
+    const specv_i_coin no_coin = {0, 0, 0, 1};
     uint64_t unused = 0, least;
     l.top_k = count < row->vocab ? count : row->vocab;
     count = specv_i_block_list(c, row, &l, mass, &no_coin);

@@ -371,7 +371,7 @@ static __global__ void cut_kernel(specv_i_cut_row row, specv_i_limits limits, ui
     uint64_t through;
     if (thread < row.num_tiles) c.keys[thread] = (uint64_t)row.tiles[thread].score;
     __syncthreads();
-    const specv_i_coin no_coin = {0, 0, 0};
+    const specv_i_coin no_coin = {0, 0, 0, 1};
     const int kept = specv_i_block_list(&c, &row, &limits, mass, &no_coin);
     if (thread == 0) out->of_list = kept ? c.u.list.key[kept - 1] : 0, out->count = c.count;
     if (kept) {
