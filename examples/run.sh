@@ -38,7 +38,8 @@ build() { # name, sources...
   compile -o "$out/$name" "$@"
 }
 # What most of the compiler's time goes to, where it is not called.
-fewer="-DSPECVERIFY_NO_SAMPLE -DSPECVERIFY_NO_SHARDS"
+chains="-DSPECVERIFY_NO_SHARDS -DSPECVERIFY_NO_TREES"
+fewer="$chains -DSPECVERIFY_NO_SAMPLE"
 build_01_launch() { build "$1" $fewer "$here/01_launch.cu"; }
 build_02_in_your_kernel() { build "$1" $fewer "$here/02_in_your_kernel.cu"; }
 build_03_plain_c() {
@@ -52,11 +53,11 @@ build_03_ref_only() {
   gcc $strict_c -I "$headers" -o "$out/$1" "$here/03_plain_c/ref_only.c"
 }
 build_04_graph() { build "$1" $fewer "$here/04_graph.cu"; }
-build_05_sample() { build "$1" "$here/05_sample.cu"; }
-build_06_replay() { build "$1" "$here/06_replay.cu"; }
-build_07_lm_head() { build "$1" "$here/07_lm_head.cu"; }
-build_08_step() { build "$1" "$here/08_step.cu"; }
-build_09_api_request() { build "$1" "$here/09_api_request.cu"; }
+build_05_sample() { build "$1" $chains "$here/05_sample.cu"; }
+build_06_replay() { build "$1" $chains "$here/06_replay.cu"; }
+build_07_lm_head() { build "$1" $chains "$here/07_lm_head.cu"; }
+build_08_step() { build "$1" $chains "$here/08_step.cu"; }
+build_09_api_request() { build "$1" $chains "$here/09_api_request.cu"; }
 
 # Programs of several files share the kit, and what they have of tiny_lm; built when the first of them
 # is.
@@ -89,7 +90,7 @@ build_shards_nccl() { # a rank alone; against NCCL itself as well, where it is
 }
 build_shards_cluster() { build "$1" "$here/shards/cluster.cu"; }
 build_trees_ref_only() { gcc $strict_c -I "$headers" -o "$out/$1" "$here/trees/ref_only.c"; }
-build_trees_steps() { build "$1" $fewer "$here/trees/steps.cu"; }
+build_trees_steps() { build "$1" -DSPECVERIFY_NO_SAMPLE -DSPECVERIFY_NO_SHARDS "$here/trees/steps.cu"; }
 build_graphs_verify() { have_kit && build "$1" "$here/graphs/verify.cu" "$out/kit.o"; }
 build_graphs_cycles() { build_with_cycle "$1" "$here/graphs/cycles.cu"; }
 build_overlap_overlap() { build_with_cycle "$1" "$here/overlap/overlap.cu"; }
@@ -127,13 +128,17 @@ for name in 01_launch 02_in_your_kernel 03_plain_c 03_ref_only 04_graph 05_sampl
     failed=$((failed + 1)); echo "FAILED  $name"; tail -20 "$out/$id.log"
   fi
 done
-# Processes are ranks; any number of them prints the same.
+# Processes are ranks; any number of them prints the same. With nvcc the kernels do the work, too.
 run_shards_mpi() {
-  local ranks
+  local ranks alone=${chains/SHARDS/SAMPLE}
   for ranks in 1 2 3 4 8; do
     mpirun --allow-run-as-root --oversubscribe -n $ranks "$out/shards_mpi" >"$out/shards_mpi.stdout" &&
       diff -u "$here/shards/mpi.expected" "$out/shards_mpi.stdout" || return
   done
+  [[ $backend != none* ]] || return 0
+  compile $alone -DOMPI_SKIP_MPICXX -ccbin mpicxx -x cu -o "$out/shards_mpi_cuda" "$here/shards/mpi.c" &&
+    execute mpirun --allow-run-as-root --oversubscribe -n 2 "$out/shards_mpi_cuda" \
+      >"$out/shards_mpi.stdout" && diff -u "$here/shards/mpi.expected" "$out/shards_mpi.stdout"
 }
 if [[ shards/mpi =~ ${1:-.} ]]; then
   if ! command -v mpicc >/dev/null || ! command -v mpirun >/dev/null; then

@@ -932,8 +932,8 @@ static void test_bytes(void) {
 }
 
 /* Counted: of the same columns step 0 executes at most 1.05 times the thread instructions of the
-   unsharded first pass: 8 / 7 of what a launch has more for 16 tiles of a row than for two, those of
-   a block; the rest of it comes behind that pass. */
+   unsharded first pass: 8 / 7 of what a launch has more for 16 tiles of a row than for two, which
+   are a block's; the rest of it comes behind that pass. */
 static void test_cost(void) {
     for (int i = 0; i < T_COUNT(some_rules); ++i) {
         scene c = plain_scene(2, 2, 16384);

@@ -1,8 +1,10 @@
 /* mpi.c - a step is verified by several processes, each with a part of the vocabulary (tensor
    parallelism), and none ever sees the logits of another. MPI moves the records, the reference does
-   the work: no GPU. On one, the same loop with specv_verify_shard and ncclAllGather on its stream.
+   the work: no GPU. As CUDA the kernels do it, in memory that MPI reads; an MPI that knows GPUs
+   needs no such memory, and nccl.cu no host.
 
        mpicc -std=c99 -O2 -I../.. mpi.c -o mpi
+       nvcc -O2 -I../.. -ccbin mpicxx -x cu mpi.c -o mpi
        mpirun -n 4 ./mpi
 
    Prints, with any number of ranks:
@@ -34,6 +36,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#if defined(__CUDACC__)
+#define SPECVERIFY_IMPLEMENTATION
+#endif
 #define SPECVERIFY_REF_STATIC
 #define SPECVERIFY_REF_IMPLEMENTATION
 #include "specverify_ref.h"
@@ -46,6 +51,24 @@ static void check(int status, const char *what) {
     MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
+#if defined(__CUDACC__)
+static void *take(size_t bytes) {
+    void *memory = NULL;
+    return cudaMallocManaged(&memory, bytes) == cudaSuccess ? memory : NULL;
+}
+
+static void give(void *memory) { (void)cudaFree(memory); }
+
+static int verify_shard(const specv_verify_shard_desc *d) {
+    const int status = specv_verify_shard(d, 0);
+    return status ? status : (int)cudaDeviceSynchronize(); /* above 0: a cudaError_t */
+}
+#else
+static void *take(size_t bytes) { return malloc(bytes); }
+static void give(void *memory) { free(memory); }
+static int verify_shard(const specv_verify_shard_desc *d) { return specv_ref_verify_shard(d); }
+#endif
+
 /* One verification by all ranks; bytes that this one sends. This loop is all that an engine
    adds. */
 static int64_t verify_together(specv_verify_shard_desc *d, char *record, char *gathered,
@@ -56,7 +79,7 @@ static int64_t verify_together(specv_verify_shard_desc *d, char *record, char *g
         const int64_t bytes = specv_shard_record_bytes(d);
         check(bytes < 0 ? (int)bytes : SPECV_OK, "specv_shard_record_bytes");
         d->record = bytes ? record : NULL;
-        check(specv_ref_verify_shard(d), "specv_ref_verify_shard");
+        check(verify_shard(d), "verify_shard");
         if (bytes == 0) return sent;
         MPI_Allgather(record, (int)bytes, MPI_BYTE, gathered, (int)bytes, MPI_BYTE, MPI_COMM_WORLD);
         d->gathered = gathered;
@@ -71,9 +94,9 @@ int main(int argc, char **argv) {
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     const int first = first_id_of(rank, ranks), num = first_id_of(rank + 1, ranks) - first;
     const int64_t scratch_bytes = specv_shard_scratch_bytes(BATCH, DRAFTS, num, ranks);
-    step *own = new_step(num, malloc), *all = new_step(VOCAB, malloc);
-    char *record = (char *)malloc(1 << 16), *gathered = (char *)malloc((size_t)ranks << 16);
-    void *scratch = malloc((size_t)scratch_bytes);
+    step *own = new_step(num, take), *all = new_step(VOCAB, malloc);
+    char *record = (char *)take(1 << 16), *gathered = (char *)take((size_t)ranks << 16);
+    void *scratch = take((size_t)scratch_bytes);
     if (rank == 0) print_head();
     for (int i = 0; i < NUM_RUNS; ++i) {
         int64_t sent = 0;
@@ -103,8 +126,9 @@ int main(int argc, char **argv) {
     }
     MPI_Allreduce(&differ, &all_differ, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     if (rank == 0) print_end(steps, ranks, all_differ);
-    free(own->target), free(own->draft), free(own), free(all->target), free(all->draft), free(all);
-    free(record), free(gathered), free(scratch);
+    free(all->target), free(all->draft), free(all);
+    give(own->target), give(own->draft), give(own);
+    give(record), give(gathered), give(scratch);
     MPI_Finalize();
     return all_differ != 0;
 }
