@@ -668,7 +668,7 @@ static void check_softmax(int64_t vocab, double spread, float temperature, int d
     long double *exact = (long double *)malloc(2 * sizeof(long double) * (size_t)vocab);
     long double *law = exact + vocab;
     specv_ref_i_scores row;
-    specv_ref_i_weights w;
+    specv_ref_i_weights w = SPECV_ZERO;
     if (!exact) t_die(__FILE__, __LINE__, "malloc", "no memory");
     for (int64_t x = 0; x < vocab; ++x) put_score(data.host, dtype, x, (float)(normal() * spread));
     for (int64_t x = 0; x < vocab; ++x) largest = fmaxl(largest, get_score(data.host, dtype, x));
@@ -820,7 +820,7 @@ static void test_tails(void) {
     t_buf data;
     specv_verify_sample_desc d;
     specv_ref_i_scores row;
-    specv_ref_i_weights w;
+    specv_ref_i_weights w = SPECV_ZERO;
     if (!exact) t_die(__FILE__, __LINE__, "malloc", "no memory");
     w.p = &row, w.q = NULL, w.prefix = 1, w.without = -1;
 
@@ -1016,7 +1016,7 @@ static void test_tiles(void) {
         const float temperature = i % 3 ? 1 : random_temperature();
         specv_ref_i_scores row[2], alone;
         specv_scores said[2];
-        specv_ref_i_weights w;
+        specv_ref_i_weights w = SPECV_ZERO;
         t_case("tiles: %lld ids, %s", (long long)vocab, score_names[dtype]);
         for (int k = 0; k < 2; ++k) {
             t_buf data = t_in(vocab * score_bytes(dtype), 0);

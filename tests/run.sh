@@ -146,7 +146,7 @@ for name in $order; do
     done
   else
     few=$QUICK
-    case $name in law | filters | emitted) few=--quick ;; esac # in full in C: minutes, here
+    case $name in law | filters | emitted | shards | trees) few=--quick ;; esac # in full in C: minutes, here
     [ -n "${ALL_TEXTS:-}" ] && few=
     on_ptxrun "$name-sm_90" cc=90 "" "$OUT/$name-ptx $few"
   fi

@@ -692,6 +692,9 @@ static void test_counts(void) {
         t_skip("only ptxrun counts");
         return;
     }
+    const char *schedule = getenv("PTXRUN_OPTS");
+    const int whole =
+        !schedule || !strstr(schedule, "split"); /* warps are: sectors mean something */
     for (int scores = 0; scores < 2; ++scores)
         for (int turn = 0; turn < 6; ++turn) {
             const int nodes = scores ? 9 : 20 + 40 * turn, vocab = scores ? 3 * 1024 : 8;
@@ -725,7 +728,7 @@ static void test_counts(void) {
             if (scores) bytes = 32 * ptxrun_count(NULL, "load_sectors");
             if (scores) {
                 CHECK(steps >= turn && bytes >= 4 * visited * vocab);
-                CHECK(bytes < visited * (4 * vocab + 4096)); /* what all warps look at */
+                if (whole) CHECK(bytes < visited * (4 * vocab + 4096)); /* what all warps look at */
             } else {
                 const int64_t tree = 4 * (3 * nodes - 1) + 32 * 8; /* two words for all lanes */
                 CHECK_EQ(bytes, g.f.batch * tree, -1);
