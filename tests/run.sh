@@ -173,7 +173,8 @@ for name in $order; do
   has "$TESTS" "$name" && [ -z "${ALL_TEXTS:-}" ] || continue
   add "$name-c" "$OUT/$name-c"
   few=""
-  case $name in law | filters | emitted) few=--quick ;; esac # laws need many texts, faults of memory do not
+  # Laws need many texts, faults of memory do not.
+  case $name in law | tree_law | filters | emitted | shards) few=--quick ;; esac
   if [ -n "$have_asan" ]; then add "$name-asan" "$OUT/$name-asan $few"
   else skip "$name-asan" "$CC has no AddressSanitizer"; fi
   if [ -n "$have_msan" ]; then add "$name-msan" "$OUT/$name-msan --quick" # slower, and every shape is there
