@@ -69,7 +69,7 @@ declare -A built
 have_kit() { have kit compile "$here/graphs/kit.cu"; }
 have_cycle() {
   local part
-  for part in model cpu engine smc judge; do
+  for part in model cpu engine tree smc judge; do
     have $part gcc -std=c99 -O3 -ffp-contract=off $warnings -Werror -I "$headers" \
       "$here/tiny_lm/$part.c" || return
   done
@@ -77,7 +77,7 @@ have_cycle() {
 }
 build_with_cycle() { # name, source
   have_kit && have_cycle &&
-    build "$1" "$2" "$out"/{kit,cycle,model,cpu,engine,smc,judge}.o -Xcompiler -pthread
+    build "$1" "$2" "$out"/{kit,cycle,model,cpu,engine,tree,smc,judge}.o -Xcompiler -pthread
 }
 build_shards_nccl() { # a rank alone; against NCCL itself as well, where it is
   have_kit && build "$1" -I "$here/shards/alone" "$here/shards/nccl.cu" "$out/kit.o" || return

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT-0
 #
 # tiny_lm.sh - the whole program examples/tiny_lm: text and KV caches must not depend on batch,
-# gamma, budget, kind of cache, schedule or compiler, with filters or without; sampled texts
+# gamma, budget, tree, kind of cache, schedule or compiler, with filters or without; sampled texts
 # must have the law of plain sampling; caches of particles must be those of their texts, and their
 # weights without bias; what is told of tokens must be that of plain decoding; damaged input must be
 # refused; a broken commit or a random number used twice must be noticed.
@@ -295,6 +295,71 @@ for rule in token block coupled; do
 done
 runs law-budget-short "$passes" "$fast" $law --rule token --gamma 1 --budget 16
 runs law-budget-2 "$passes" "$fast" $law --check-law 4000 --rule block --gamma 2 --budget 80
+
+# ---- trees --------------------------------------------------------------------------------------
+
+# Any tree, any cache, any batch: the same text, and the same nodes on the way. One chain is a chain.
+for rule in greedy coupled; do
+    for tree in 1x4 2x2 3x3 4x4 32x2 1x64; do
+        for cache in ragged "paged --page-size 5" padded; do
+            name=$rule-tree-$tree-${cache%% *}
+            runs $name "$all32" "$fast" $vary --rule $rule --tree $tree --batch 5 --cache $cache
+            equals $name $rule-g1-b1-ragged && same_drafts $name $rule-tree-$tree-ragged
+        done
+    done
+    same_drafts $rule-tree-1x4-ragged $rule-g4-b5-ragged
+    for how in "--batch 1" "--batch 32" --continuous "--cache padded --continuous" \
+        "--cache padded --realign copy --batch 5" "--cache paged --page-size 1 --continuous"; do
+        name=$rule-tree$(echo $how | tr -d ' ')
+        runs $name "$all32" "$fast" $vary --rule $rule --tree 3x3 $how
+        equals $name $rule-g1-b1-ragged && same_drafts $name $rule-tree-3x3-ragged
+    done
+    runs $rule-tree-cold "$all32" "$fast" $short --rule $rule --temperature 0 --tree 4x4
+done
+same_drafts coupled-tree-cold greedy-tree-cold
+runs tree-b8 "$all32" "$fast" --backend cpu --tokens 24 --tree 4x4 && equals tree-b8 g1-b1
+for cache in ragged paged padded; do
+    runs tree-full-$cache "identical to plain decoding: 2 of 2" "$fast" --backend cpu --cache $cache \
+        --prompts "$out/prompts-full-2" --tokens 56 --tree 4x4
+done
+# On one chain the rules of trees are those of chains, with the same numbers; where a batch is, or
+# what it is in, does not show.
+runs tree-token "$counts" "$fast" $vary --rule token
+runs tree-block "$counts" "$fast" $vary --rule block
+for rules in "recursive token" "recursive-distinct token" "traversal block" "traversal-distinct block"; do
+    rule=${rules% *}
+    runs $rule-chain "$counts" "$fast" $vary --rule $rule --tree 1x4
+    equals $rule-chain tree-${rules#* } && same_drafts $rule-chain tree-${rules#* }
+done
+for rule in one-coin recursive recursive-distinct traversal traversal-distinct; do
+    runs $rule-tree "$counts" "$fast" $vary --rule $rule --tree 3x3
+    for how in "--batch 3 --cache paged --page-size 3" "--batch 32 --cache padded --continuous"; do
+        name=$rule-tree$(echo $how | tr -d ' ')
+        runs $name "$counts" "$fast" $vary --rule $rule --tree 3x3 $how
+        equals $name $rule-tree && same_drafts $name $rule-tree
+    done
+    runs $rule-tree-cold "$all32" "$fast" $short --rule $rule --temperature 0 --tree 2x4
+    runs law-$rule "$passes" "$fast" $law --check-law 1000 --rule $rule --tree 2x2
+done
+# More nodes at a depth, more tokens a step; judged from the leaves, more than from the root.
+tokens() { sed -n 's/^block efficiency  *\([0-9]*\)[.]\([0-9]*\) .*/\1\2/p' "$out/$1"; }
+if [ "$(tokens greedy-tree-4x4-ragged)" -gt "$(tokens greedy-tree-1x4-ragged)" ] &&
+    [ "$(tokens coupled-tree-4x4-ragged)" -gt "$(tokens coupled-tree-1x4-ragged)" ] &&
+    [ "$(tokens traversal-tree)" -gt "$(tokens recursive-tree)" ]; then pass; else
+    fail "wider trees, or judging them from the leaves, do not bring more tokens"
+fi
+if [ -x "$out/tiny_lm_clang" ]; then
+    runs tree-clang "$all32" "$out/tiny_lm_clang" $vary --rule coupled --tree 3x3
+    equals tree-clang coupled-tree-3x3-ragged && same_drafts tree-clang coupled-tree-3x3-ragged
+fi
+if [ -x "$out/tiny_lm_san" ]; then
+    few="--backend cpu --prompts $out/prompts-4 --batch 3 --tokens 6"
+    runs tree-san "$all4" "$out/tiny_lm_san" $few --tree 3x4 --cache paged --page-size 3 --continuous
+    runs tree-san-coupled "$all4" "$out/tiny_lm_san" $few --tree 32x2 --cache padded --rule coupled
+    for rule in one-coin traversal-distinct; do
+        runs tree-san-$rule "$counts" "$out/tiny_lm_san" $few --tree 3x4 --rule $rule
+    done
+fi
 
 # ---- filters ------------------------------------------------------------------------------------
 
@@ -628,6 +693,25 @@ done
 for value in 0 19 1000001 many; do
     refuses 2 "--check-law: .* is not a number" "$tiny_lm" --rule token --check-law "$value"
 done
+for value in 0x4 4x0 4 x4 33x1 8x9 1x65 4X4 4x4x 4x-1 -4x4 ' 4x4' 99999999999999999999x1 ''; do
+    refuses 2 "--tree: .* is not WIDTHxDEPTH" "$tiny_lm" --tree "$value"
+done
+refuses 2 "judges chains; .* recursive" "$tiny_lm" --tree 2x2 --rule token
+refuses 2 "judges chains; .* traversal" "$tiny_lm" --tree 2x2 --rule block
+refuses 2 "each a chain" "$tiny_lm" --tree 2x2 --rule smc
+refuses 2 "not --gamma" "$tiny_lm" --tree 2x2 --gamma 2
+refuses 2 "not by trees" "$tiny_lm" --tree 2x2 --budget 2
+refuses 2 "grows by what a model says" "$tiny_lm" --tree 2x2 --drafter ngram
+refuses 2 "grows by what a model says" "$tiny_lm" --tree 2x2 --drafter random
+for how in "--top-k 4" "--top-p 0.5" "--min-p 0.5" "$mask"; do
+    refuses 2 "knows no filters" "$tiny_lm" --tree 2x2 $how
+done
+refuses 2 "tells nothing for --logprobs" "$tiny_lm" --tree 2x2 --logprobs 0
+refuses 2 "in the order of the text: no trees" "$tiny_lm" --tree 2x2 --cache gap
+refuses 2 "without a commit: no trees" "$tiny_lm" --tree 2x2 --exspec 8
+for rule in one-coin recursive recursive-distinct traversal traversal-distinct; do
+    refuses 2 "judges trees: give --tree" "$tiny_lm" --rule $rule
+done
 for value in '' raged paged,gap 0; do
     refuses 2 "--cache: .* is none of ragged" "$tiny_lm" --cache "$value"
 done
@@ -658,7 +742,7 @@ for how in "--cache gap" --continuous "--exspec 8" --vary-tokens --sort; do
     refuses 2 "one batch at a time" "$tiny_lm" --rule token --check-law 100 $how
 done
 for option in rule temperature seed drafter check-law cache page-size realign exspec \
-    budget particles replicates alpha ess top-k top-p min-p mask filter-order logprobs; do
+    budget tree particles replicates alpha ess top-k top-p min-p mask filter-order logprobs; do
     refuses 2 "needs a value" "$tiny_lm" --$option
 done
 for value in 0 257 -1 x ''; do
@@ -799,13 +883,13 @@ if mutant wrong-bit cpu.c 's/status = specv_ref_append_kv(/s->scratch[0] *= 1.00
     fi
 fi
 # Attention that sees padding and rejected columns; RoPE by column.
-if mutant unmasked cpu.c 's/pos = lm_position(s->cache, row->slot, column);/pos = column;/'; then
+if mutant unmasked cpu.c 's/pos = lm_seen_position(s->cache, row, column);/pos = column;/'; then
     runs unmasked-ragged "$all32" "$out/unmasked" $vary
     for how in "--cache padded" "--cache gap" "--exspec 8 --batch 4"; do
         notices unmasked "$out/unmasked" $vary $how
     done
 fi
-column='s/pos = lm_position(s->cache, row->slot, row->column);/pos = row->column % s->limits.max_seq;/'
+column='s/pos = lm_seen_position(s->cache, row, row->column);/pos = row->column % s->limits.max_seq;/'
 if mutant rope cpu.c "$column"; then
     runs rope-ragged "$all32" "$out/rope" $vary
     for how in "--cache padded" "--cache gap" "--exspec 8 --batch 4"; do
@@ -861,6 +945,38 @@ if mutant doubt cpu.c 's/= s->cache.max_prob\[r\];/= 1 - s->cache.max_prob[r];/'
     runs doubt.txt "$all32" "$out/doubt" --backend cpu --gamma 8 --budget 32
     if [ "$(drafts doubt.txt accepted)" -lt "$(drafts default accepted)" ]; then pass; else
         fail "a budget that goes by doubt does not show in the drafts accepted"
+    fi
+fi
+
+# Nodes that see no tree, but all columns; a path whose rows stay where they were, of both models or
+# of the draft model; drafts that are judged by the law of another node, or drawn with the numbers of
+# others; noise of another position.
+if mutant blind-nodes tree.c 's/row.node = node;/row.node = -1;/'; then
+    notices blind-nodes "$out/blind-nodes" $vary --tree 3x3
+    notices blind-nodes "$out/blind-nodes" $vary --tree 3x3 --cache padded --rule coupled
+fi
+still='specv_commit_path_desc w = d; w.kv.planes = NULL, w.kv.num_planes = 0; status = specv_ref_commit_path(\&w);'
+if mutant unmoved-path cpu.c "s/status = specv_ref_commit_path(&d);/$still/"; then
+    notices unmoved-path "$out/unmoved-path" $vary --tree 3x3
+    notices unmoved-path "$out/unmoved-path" $vary --tree 3x3 --cache padded
+fi
+one='s/for (int i = 0; i < LM_NUM_MODELS \&\& status/for (int i = 1; i < 2 \&\& status/'
+if mutant unmoved-drafts cpu.c "$one"; then
+    runs unmoved-drafts.txt "$all32" "$out/unmoved-drafts" $vary --tree 3x3 --batch 5
+    if [ "$(rate unmoved-drafts.txt)" -lt "$(rate greedy-tree-3x3-ragged)" ]; then pass; else
+        fail "an unmoved path in the draft model's cache does not show in the acceptance rate"
+    fi
+fi
+if mutant root-q tree.c 's/row->keep_at = i \* e->limits.nodes + node;/row->keep_at = i * e->limits.nodes;/'; then
+    notices root-q "$out/root-q" $law --check-law 1000 --rule recursive --tree 2x2
+fi
+if mutant tree-reused tree.c 's/p.step_row = first + c - 1;/p.step_row = c;/'; then
+    notices tree-reused "$out/tree-reused" $law --check-law 1000 --rule recursive --tree 2x2
+fi
+if mutant tree-noise tree.c 's/p.step_row = depth;/p.step_row = 0;/'; then
+    runs tree-noise.txt "$all32" "$out/tree-noise" $vary --rule coupled --tree 3x3 --batch 5
+    if [ "$(rate tree-noise.txt)" -lt "$(rate coupled-tree-3x3-ragged)" ]; then pass; else
+        fail "drafts with the noise of another position do not show in the acceptance rate"
     fi
 fi
 

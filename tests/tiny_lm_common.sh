@@ -6,7 +6,7 @@
 mkdir -p "$out" || exit 2
 out=$(cd "$out" && pwd)
 here=examples/tiny_lm
-sources="$here/tiny_lm.c $here/engine.c $here/model.c $here/cpu.c $here/smc.c $here/judge.c"
+sources="$here/tiny_lm.c $here/engine.c $here/tree.c $here/model.c $here/cpu.c $here/smc.c $here/judge.c"
 flags="-std=c99 -ffp-contract=off -Wall -Wextra -Wconversion -Wshadow -Wpedantic -Werror -I."
 passed=0 failed=0 skipped=0
 rm -f "$out"/tiny_lm*

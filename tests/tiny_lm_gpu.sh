@@ -75,6 +75,16 @@ if command -v "${NVCC:-nvcc}" >/dev/null; then
             runs $way-gpu "$last" on_ptxrun --backend gpu $few --rule $how
             equals $way-gpu $way-cpu
         done
+        grown="--prompts $out/prompts-tiny --tokens 4 --vary-tokens"
+        for how in "greedy --tree 2x2" "coupled --tree 3x2 --cache padded" \
+            "one-coin --tree 2x2 --cache padded --realign copy" "recursive --tree 2x2" \
+            "traversal-distinct --tree 2x2 --cache paged --page-size 2"; do
+            way=tree-${how%% *} last=$counts
+            case $how in greedy* | coupled*) last=$all3 ;; esac
+            runs $way-cpu "$last" "$out/tiny_lm" --backend cpu $grown --rule $how
+            runs $way-gpu "$last" on_ptxrun --backend gpu $grown --rule $how
+            equals $way-gpu $way-cpu && same_drafts $way-gpu $way-cpu
+        done
         cut -c1-1 $here/prompts.txt >"$out/prompts-letters"
         few="--prompts $out/prompts-letters --tokens 2 --gamma 1 --batch 32 --cache paged --page-size 2"
         how="--rule coupled --temperature 2 $mask $cuts"

@@ -74,7 +74,8 @@ static __global__ void make_rows(lm_row *rows, const step_in *in, const int32_t 
     lm_row row;
     row.seq = r;
     row.seed = 0; /* the kit reads it from `in` */
-    row.pick_at = row.keep_at = -1;
+    row.pick_at = row.keep_at = row.node = -1;
+    row.tree_from = 0;
     if (which == LM_TARGET)
         row.pick_at = limits.target_at + i, row.keep_at = i;
     else if (i >= silent)

@@ -8,4 +8,4 @@ output=${1:?output} arch=${2:?architecture, such as sm_90}
 shift 2
 exec "${NVCC:-nvcc}" -O3 -arch="$arch" -ccbin "${CXX:-g++}" -DTINY_LM_CUDA -I "$here/../.." \
     -Xcompiler -ffp-contract=off,-Wall,-Wextra,-Wconversion,-Wshadow -Werror all-warnings "$@" \
-    -o "$output" "$here"/{tiny_lm.c,model.c,cpu.c,engine.c,smc.c,judge.c,gpu.cu} -lpthread
+    -o "$output" "$here"/{tiny_lm.c,model.c,cpu.c,engine.c,tree.c,smc.c,judge.c,gpu.cu} -lpthread

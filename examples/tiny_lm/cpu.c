@@ -12,6 +12,7 @@
 #include "lm_filters.h"
 #include "lm_math.h"
 #include "lm_particles.h"
+#include "lm_trees.h"
 #define SPECVERIFY_REF_IMPLEMENTATION
 #include "specverify_ref.h"
 
@@ -26,7 +27,7 @@ typedef struct cpu_model {
     lm_dims dims;
     const float *weights; /* as in lm_view and lm_layer, but matrices are as width.store has them */
     lm_kv kv;
-    float *kept;  /* [batch * (gamma + 1)][vocab] logits that verification asks for */
+    float *kept;  /* [batch * columns of a step][vocab] logits that verification asks for */
     float *spare; /* what a cache is copied to, if the layout says so; then the two change places */
 } cpu_model;
 
@@ -51,6 +52,7 @@ struct cpu_state {
     lm_cache cache;
     cpu_model models[LM_NUM_MODELS];
     lm_particles particles;
+    lm_tree_arrays trees;
 
     /* activations, [max_rows][...] */
     float *x, *normed, *qkv, *attended, *hidden, *gated, *logits;
@@ -132,7 +134,7 @@ static void rotate(float *head, const float *rope, int32_t head_dim) {
 static void rotate_and_store(const cpu_state *s, const cpu_model *m, int32_t layer,
                              const lm_row *row, float *qkv) {
     const int32_t d = m->dims.d_model, head_dim = d / m->dims.num_heads;
-    const int32_t pos = lm_position(s->cache, row->slot, row->column);
+    const int32_t pos = lm_seen_position(s->cache, row, row->column);
     const float *rope = lm_view_of(&m->dims, m->weights).rope + times(pos, head_dim);
     for (int32_t i = 0; i < 2 * d; i += head_dim) rotate(qkv + i, rope, head_dim);
     memcpy(kv_row(s, m, 2 * layer, row, row->column), qkv + d, (size_t)d * sizeof(float));
@@ -146,7 +148,7 @@ static int32_t look_back(const cpu_state *s, const cpu_model *m, int32_t layer, 
     const float *k = NULL, *v = NULL;
     int32_t num_pos = 0, behind = 0; /* columns that follow in the same page */
     for (int32_t column = 0; column <= row->column; column++) {
-        const int32_t pos = lm_position(s->cache, row->slot, column);
+        const int32_t pos = lm_seen_position(s->cache, row, column);
         if (behind > 0 && column != row->scratch_from) {
             k += m->dims.d_model, v += m->dims.d_model, behind--;
         } else {
@@ -162,11 +164,14 @@ static int32_t look_back(const cpu_state *s, const cpu_model *m, int32_t layer, 
     return num_pos;
 }
 
-/* How many of these rows, up to ABREAST_ROWS, see the KV rows of one sequence. */
+/* How many of these rows, up to ABREAST_ROWS, see the KV rows of one sequence, each all of those
+ * that the one before it sees. */
 static int32_t rows_of_one(const lm_row *rows, int32_t num_rows) {
     int32_t num = 1;
+    if (rows[0].node >= 0) return 1;
     while (num < num_rows && num < ABREAST_ROWS && rows[num].slot == rows[0].slot &&
-           rows[num].seq == rows[0].seq && rows[num].scratch_from == rows[0].scratch_from &&
+           rows[num].node < 0 && rows[num].seq == rows[0].seq &&
+           rows[num].scratch_from == rows[0].scratch_from &&
            rows[num].column > rows[num - 1].column)
         ++num;
     return num;
@@ -354,9 +359,22 @@ static specv_verify_sample_desc verify_sample_desc(const cpu_state *s) {
     return d;
 }
 
+static int judge_trees(const cpu_state *s) {
+    specv_verify_tree_desc d = lm_verify_tree(&s->cache, &s->trees, &s->sampling);
+    if (!s->sampling.by_choice) d.target.data = s->models[LM_TARGET].kept;
+    if (s->sampling.use_draft_logits) d.draft.data = s->models[LM_DRAFT].kept;
+    d.temperature = s->temperature;
+    d.seed = s->seed;
+    d.position = s->position;
+    d.scratch = s->kit_scratch;
+    d.scratch_bytes = s->kit_scratch_bytes;
+    return specv_ref_verify_tree(&d);
+}
+
 static int judge(const cpu_state *s) {
     const specv_verify_greedy_desc greedy = verify_desc(s);
     const specv_verify_sample_desc sampled = verify_sample_desc(s);
+    if (s->limits.nodes) return judge_trees(s);
     if (s->sampling.by_choice) return specv_ref_verify_greedy(&greedy);
     return specv_ref_verify_sample(&sampled);
 }
@@ -453,15 +471,28 @@ static int commit_padded(cpu_state *s, const lm_step *step) {
     return status;
 }
 
+/* The rows of a path, to where the drafts of a chain would be. */
+static int commit_paths(const cpu_state *s) {
+    int status = SPECV_OK;
+    for (int i = 0; i < LM_NUM_MODELS && status == SPECV_OK; i++) {
+        const int which = i == 0 ? LM_DRAFT : LM_TARGET;
+        const specv_commit_path_desc d =
+            lm_commit_path(&s->cache, &s->trees, &s->models[which].kv, which);
+        status = specv_ref_commit_path(&d);
+    }
+    return status;
+}
+
 static int cpu_commit(lm_backend *backend, const lm_step *step) {
     cpu_state *s = (cpu_state *)backend->state;
     const lm_cache *c = &s->cache;
     const size_t bytes = (size_t)step->num_seqs * sizeof(int32_t);
     int status = SPECV_OK;
-    if (lm_is_paged(c)) {
+    if (s->limits.nodes) status = commit_paths(s);
+    if (lm_is_paged(c) && !s->limits.nodes) {
         const specv_append_kv_desc d = lm_append(c, &s->models[LM_TARGET].kv, s->scratch_planes);
         status = specv_ref_append_kv(&d);
-    } else if (c->layout.kind == LM_PADDED) {
+    } else if (c->layout.kind == LM_PADDED && status == SPECV_OK) {
         status = commit_padded(s, step);
     } else if (c->layout.kind == LM_GAP) {
         const specv_gap_commit_desc d = lm_gap_commit(c);
@@ -525,7 +556,7 @@ static int cpu_join(lm_backend *backend, int32_t num_old, int32_t num_seqs, cons
 
 static int cpu_prepare(lm_backend *backend, int32_t num_seqs) {
     const cpu_state *s = (const cpu_state *)backend->state;
-    const specv_page_resize_desc d = lm_resize(&s->cache, NULL, NULL, 1 + s->limits.gamma);
+    const specv_page_resize_desc d = lm_resize(&s->cache, NULL, NULL, lm_step_columns(&s->limits));
     if (!lm_is_paged(&s->cache)) return 0;
     *s->cache.num_active = num_seqs;
     return check(backend, specv_ref_page_resize(&d));
@@ -586,7 +617,7 @@ static size_t scratch_size(const cpu_state *s) {
 }
 
 static size_t kept_size(const cpu_state *s, const cpu_model *m) {
-    return times(s->limits.batch, s->limits.gamma + 1) * (size_t)m->dims.vocab;
+    return times(s->limits.batch, lm_step_columns(&s->limits)) * (size_t)m->dims.vocab;
 }
 
 static void fill_nan(float *values, size_t count) {
@@ -735,6 +766,7 @@ static void allocate_cache(cpu_state *s) {
     const size_t batch = (size_t)s->limits.batch, slots = (size_t)s->limits.slots;
     lm_cache *c = &s->cache;
     lm_allocate_cache(c, &s->limits, zeroed, s);
+    lm_allocate_trees(c, &s->trees, zeroed, s);
     c->num_active = ints(s, 1);
     c->draft_len = ints(s, batch);
     c->shift_end = ints(s, slots);
@@ -769,14 +801,15 @@ static int allocate_sampling(cpu_state *s) {
     s->told = lm_emitted_in(told, &s->sampling, batch * ((size_t)s->limits.gamma + 1));
     lm_fill_filters(s->filters, &s->sampling.filters);
     for (size_t i = 0; i < batch; i++) s->temperature[i] = s->sampling.temperature, s->warm[i] = 1;
-    s->kit_scratch_bytes = specv_verify_sample_scratch_bytes(s->limits.batch, s->limits.gamma,
-                                                             s->models[LM_TARGET].dims.vocab);
+    for (size_t i = 0; i < batch * (size_t)s->limits.width; i++)
+        s->trees.temperature[i] = s->sampling.temperature;
+    s->kit_scratch_bytes = lm_kit_scratch_bytes(&s->limits, s->models[LM_TARGET].dims.vocab);
     if (s->kit_scratch_bytes < 0) return (int)s->kit_scratch_bytes;
     s->kit_scratch = zeroed(s, (size_t)s->kit_scratch_bytes, 1);
     return SPECV_OK;
 }
 
-/* ---- particles ------------------------------------------------------------------------------ */
+/* ---- particles, trees ------------------------------------------------------------------------ */
 
 typedef cpu_state lm_state;
 
@@ -804,6 +837,8 @@ static int commit_text(lm_backend *backend, int32_t num_rows) {
 }
 
 #include "particles.h"
+
+#include "trees.h"
 
 /* ---- open ----------------------------------------------------------------------------------- */
 
@@ -855,4 +890,5 @@ void lm_cpu_backend(lm_backend *backend) {
     backend->read_stats = cpu_read_stats;
     backend->seconds = cpu_seconds;
     use_particles(backend);
+    use_trees(backend);
 }

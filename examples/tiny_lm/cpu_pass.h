@@ -230,7 +230,7 @@ static TARGET void NAME(attend)(const cpu_state *s, const cpu_model *m, int32_t 
         }
         for (int32_t r = 0; r < num_rows; r++) NAME(weigh)
         (out + times(r, d), s->scores + times(r, stride), v, first, head_dim,
-         lm_position(s->cache, rows[r].slot, rows[r].column) + 1);
+         lm_seen_position(s->cache, rows + r, rows[r].column) + 1);
     }
 }
 

@@ -7,6 +7,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "engine.h"
 #include "specverify.cuh"
+#include "tree.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,16 +81,19 @@ static void add_layout(lm_limits *limits, const lm_layout *layout) {
 
 void open_engine(engine *e, const lm_model *models) {
     lm_limits *limits = &e->limits;
+    const int32_t columns = lm_step_columns(limits); /* of a step */
     e->target = models[LM_TARGET].dims;
     e->draft = models[LM_DRAFT].dims;
-    limits->max_rows = limits->batch * (limits->gamma + 1);
+    limits->max_rows = limits->batch * columns;
     if (limits->max_rows < MIN_PASS_ROWS) limits->max_rows = MIN_PASS_ROWS;
     if (!limits->particles) add_layout(limits, &e->plain);
     add_layout(limits, &e->speculative);
     limits->prompt_at = limits->slots * limits->text_stride;
     limits->draft_at = limits->prompt_at + limits->slots * limits->max_seq;
-    limits->target_at = limits->draft_at + limits->batch * limits->gamma;
-    limits->board_size = limits->target_at + limits->batch * (limits->gamma + 1);
+    limits->target_at =
+        limits->draft_at + limits->batch * (limits->nodes ? limits->nodes : limits->gamma);
+    limits->board_size = limits->target_at + limits->batch * columns;
+    if (limits->nodes) e->trees = new_trees(limits);
     e->rows = (lm_row *)allocate((size_t)limits->max_rows, sizeof *e->rows);
     e->told = new_told(e, (size_t)limits->batch * ((size_t)limits->gamma + 1));
     e->kv = (float *)allocate((size_t)limits->max_seq * (size_t)e->target.d_model, sizeof *e->kv);
@@ -107,6 +111,7 @@ void close_engine(engine *e) {
     free(e->kv);
     free(e->text);
     free(e->columns);
+    free_trees(e->trees);
 }
 
 /* ---- rows of a pass ------------------------------------------------------------------------- */
@@ -116,17 +121,16 @@ static int32_t column_of(const sequence *s, int32_t pos) {
     return pos < s->len ? s->column[pos] : s->column[s->len - 1] + pos - (s->len - 1);
 }
 
-static int32_t text_at(const engine *e, const sequence *s, int32_t pos) {
+int32_t text_at(const engine *e, const sequence *s, int32_t pos) {
     return s->slot * e->limits.text_stride + column_of(s, pos);
 }
 
-static lm_row row_of(const engine *e, const sequence *s, int32_t pos, int32_t token_at,
-                     int32_t pick_at) {
+lm_row row_of(const engine *e, const sequence *s, int32_t pos, int32_t token_at, int32_t pick_at) {
     lm_row row;
     row.token_at = token_at;
     row.pick_at = pick_at;
-    row.keep_at = -1;
-    row.seq = 0;
+    row.keep_at = row.node = -1;
+    row.seq = row.tree_from = 0;
     row.slot = s->slot;
     row.column = s->pad + column_of(s, pos);
     row.scratch_from = e->limits.text_stride; /* all columns in the cache */
@@ -206,18 +210,21 @@ void plain_steps(engine *e, sequence *seqs, int32_t num_seqs, lm_pick pick, cons
 
 /* ---- drafts --------------------------------------------------------------------------------- */
 
+/* What full acceptance left. */
+int32_t fill_hole(engine *e, sequence *s, int32_t num_rows) {
+    for (; s->draft_cached < s->len - 1; s->draft_cached++)
+        e->rows[num_rows++] = row_of(e, s, s->draft_cached, text_at(e, s, s->draft_cached), -1);
+    return num_rows;
+}
+
 /* draft_len[i] drafts for every sequence, one position of all of them per pass. */
 static void draft_with_model(engine *e, sequence *seqs, int32_t num_seqs,
                              const int32_t *draft_len) {
     for (int32_t k = 0; k < e->limits.gamma; k++) {
         const lm_pick pick = pick_of(e, SPECV_STREAM_DRAFT, k);
         int32_t num_rows = 0, num_silent;
-        for (int32_t i = 0; i < num_seqs && k == 0; i++) { /* the hole that full acceptance left */
-            sequence *s = &seqs[i];
-            if (draft_len[i] > 0)
-                for (; s->draft_cached < s->len - 1; s->draft_cached++)
-                    e->rows[num_rows++] =
-                        row_of(e, s, s->draft_cached, text_at(e, s, s->draft_cached), -1);
+        for (int32_t i = 0; i < num_seqs && k == 0; i++) {
+            if (draft_len[i] > 0) num_rows = fill_hole(e, &seqs[i], num_rows);
         }
         num_silent = num_rows;
         for (int32_t i = 0; i < num_seqs; i++) {
@@ -329,15 +336,21 @@ static void step(engine *e, sequence *seqs, int32_t num_seqs, const outcome *res
         seed[i] = seqs[i].seed;
         text[i] = text_at(e, &seqs[i], seqs[i].len);
     }
-    if (e->drafter == DRAFTER_MODEL)
+    if (e->trees)
+        draft_trees(e, seqs, num_seqs, draft_len);
+    else if (e->drafter == DRAFTER_MODEL)
         draft_with_model(e, seqs, num_seqs, draft_len);
     else
         draft_on_host(e, seqs, num_seqs, draft_len);
-    for (int32_t i = 0; i < num_seqs; i++) e->drafted += draft_len[i];
+    for (int32_t i = 0; i < num_seqs; i++)
+        e->drafted += e->trees ? e->trees->num_nodes[i] - 1 : draft_len[i];
     if (e->limits.budget) must(e, e->backend.spend(&e->backend, num_seqs, draft_len));
     for (int32_t i = 0; i < num_seqs; i++) draft_end[i] = column_of(&seqs[i], seqs[i].draft_cached);
     time = lap(e, DRAFT, time);
-    score_drafts(e, seqs, num_seqs, draft_len);
+    if (e->trees)
+        score_trees(e, seqs, num_seqs);
+    else
+        score_drafts(e, seqs, num_seqs, draft_len);
     time = lap(e, TARGET, time);
     must(e, e->backend.verify(&e->backend, &judged));
     read_told(e);

@@ -42,7 +42,8 @@ typedef struct engine {
     lm_layout plain, speculative; /* caches of the two ways to decode */
     int32_t schedule, drafter;
     uint64_t seed;
-    lm_row *rows; /* [max_rows] */
+    lm_row *rows;               /* [max_rows] */
+    struct engine_trees *trees; /* null: drafts are chains. See tree.h */
     lm_dims target, draft;
     float *kv;          /* [max_seq][d_model], one plane of one sequence on the host */
     int32_t *text;      /* [text_stride], one slot's text on the host */
@@ -90,12 +91,19 @@ void clear_progress(engine *e);
 
 /* How the rule wants its tokens sampled: coupled, with the noise of their positions. */
 lm_pick pick_of(const engine *e, int32_t stream, int32_t step_row);
+/* A row of a pass for position `pos` of a text, in its column; and where on the board a token of
+ * the text is. */
+lm_row row_of(const engine *e, const sequence *s, int32_t pos, int32_t token_at, int32_t pick_at);
+int32_t text_at(const engine *e, const sequence *s, int32_t pos);
+/* Rows for the tokens before the pending one that the draft model lacks. Returns how many rows
+ * there are then. */
+int32_t fill_hole(engine *e, sequence *s, int32_t num_rows);
 /* A request's seed depends on what it is, not on when or beside whom it runs. */
 uint64_t request_seed(const engine *e, uint32_t request);
 uint64_t fold(uint64_t hash, const void *bytes, size_t num_words);
 
 /* Memory on the host and in the backend. Set before: the backend's functions, sampling, both
- * layouts, and of the limits batch, gamma, budget, slots, max_seq and particles. */
+ * layouts, and of the limits batch, gamma, nodes, width, budget, slots, max_seq and particles. */
 void open_engine(engine *e, const lm_model *models);
 void close_engine(engine *e);
 /* Room for what is told of so many tokens. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0
  *
  * gpu.cu - the CUDA backend of tiny_lm. One stream; the host learns of a step only at its commit,
- * and with a budget of how many drafts are left to verify.
+ * with a budget of how many drafts are left to verify, and with trees of what may become of them.
  * Kernels are plain: a thread per output where outputs are many, a warp per row where a row is
  * reduced. What each output sums, and in which order, is that of cpu.c, operation by operation.
  */
@@ -16,6 +16,7 @@
 #include "lm_filters.h"
 #include "lm_math.h"
 #include "lm_particles.h"
+#include "lm_trees.h"
 
 #include <cuda_runtime.h>
 #include <stdio.h>
@@ -32,7 +33,7 @@ typedef struct gpu_model {
     float *weights;
     lm_kv kv;
     lm_kv spare; /* what a cache is copied to, if the layout says so; then the two change places */
-    float *kept; /* [batch * (gamma + 1)][vocab] logits that verification asks for */
+    float *kept; /* [batch * columns of a step][vocab] logits that verification asks for */
 } gpu_model;
 
 /* What the host tells the device about a step, and what it wants back: one copy each. */
@@ -64,6 +65,7 @@ typedef struct gpu_state {
     lm_cache cache;
     gpu_model models[LM_NUM_MODELS];
     lm_particles particles;
+    lm_tree_arrays trees;
     cudaStream_t stream;
 
     /* one pass, [max_rows][...] */
@@ -173,7 +175,7 @@ static __global__ void rotate_and_store_kernel(float *qkv, const float *rope, co
                                                lm_cache c, lm_kv kv, float *scratch, int32_t layer,
                                                int32_t head_dim) {
     const lm_row row = rows[blockIdx.x];
-    const int32_t d = kv.d_model, pos = lm_position(c, row.slot, row.column);
+    const int32_t d = kv.d_model, pos = lm_seen_position(c, &row, row.column);
     float *const q = qkv + (int64_t)blockIdx.x * 3 * d;
     float *const k_row = kv_row(c, kv, scratch, 2 * layer, row, row.column);
     float *const v_row = kv_row(c, kv, scratch, 2 * layer + 1, row, row.column);
@@ -197,11 +199,11 @@ static __global__ void attend_kernel(float *out, const float *qkv, const lm_row 
     float *const scores = (float *)(seen_v + c.limits.max_seq); /* [max_seq] */
     const lm_row row = rows[blockIdx.x];
     const int32_t lane = (int32_t)threadIdx.x, first = (int32_t)blockIdx.y * head_dim;
-    const int32_t num_pos = lm_position(c, row.slot, row.column) + 1;
+    const int32_t num_pos = lm_seen_position(c, &row, row.column) + 1;
     const float *const q = qkv + (int64_t)blockIdx.x * 3 * kv.d_model + first;
     float top = -INFINITY, partial = 0, inverse;
     for (int32_t column = lane; column <= row.column; column += WARP) {
-        const int32_t pos = lm_position(c, row.slot, column);
+        const int32_t pos = lm_seen_position(c, &row, column);
         float sum = 0;
         if (pos < 0) continue;
         const float *const k = kv_row(c, kv, scratch, 2 * layer, row, column) + first;
@@ -325,7 +327,7 @@ static size_t scratch_size(const gpu_state *s) {
 }
 
 static size_t kept_size(const gpu_state *s, const gpu_model *m) {
-    return times(s->limits.batch, s->limits.gamma + 1) * (size_t)m->dims.vocab;
+    return times(s->limits.batch, lm_step_columns(&s->limits)) * (size_t)m->dims.vocab;
 }
 
 /* Host to device, behind all work of the stream; `from` may change after the call. */
@@ -522,9 +524,22 @@ static specv_verify_sample_desc verify_sample_desc(const gpu_state *s) {
     return d;
 }
 
+static int judge_trees(const gpu_state *s) {
+    specv_verify_tree_desc d = lm_verify_tree(&s->cache, &s->trees, &s->sampling);
+    if (!s->sampling.by_choice) d.target.data = s->models[LM_TARGET].kept;
+    if (s->sampling.use_draft_logits) d.draft.data = s->models[LM_DRAFT].kept;
+    d.temperature = s->temperature;
+    d.seed = s->in->seed;
+    d.position = s->in->position;
+    d.scratch = s->kit_scratch;
+    d.scratch_bytes = s->kit_scratch_bytes;
+    return specv_verify_tree(&d, s->stream);
+}
+
 static int judge(const gpu_state *s) {
     const specv_verify_greedy_desc greedy = verify_desc(s);
     const specv_verify_sample_desc sampled = verify_sample_desc(s);
+    if (s->limits.nodes) return judge_trees(s);
     if (s->sampling.by_choice) return specv_verify_greedy(&greedy, s->stream);
     return specv_verify_sample(&sampled, s->stream);
 }
@@ -614,16 +629,29 @@ static int commit_padded(gpu_state *s) {
     return status;
 }
 
+/* The rows of a path, to where the drafts of a chain would be. */
+static int commit_paths(const gpu_state *s) {
+    int status = SPECV_OK;
+    for (int i = 0; i < LM_NUM_MODELS && status == SPECV_OK; i++) {
+        const int which = i == 0 ? LM_DRAFT : LM_TARGET;
+        const specv_commit_path_desc d =
+            lm_commit_path(&s->cache, &s->trees, &s->models[which].kv, which);
+        status = specv_commit_path(&d, s->stream);
+    }
+    return status;
+}
+
 static int gpu_commit(lm_backend *backend, const lm_step *step) {
     gpu_state *s = (gpu_state *)backend->state;
     const lm_cache *c = &s->cache;
     const size_t bytes = (size_t)step->num_seqs * sizeof(int32_t);
     int status = SPECV_OK;
     step_out out;
-    if (lm_is_paged(c)) {
+    if (s->limits.nodes) status = commit_paths(s);
+    if (lm_is_paged(c) && !s->limits.nodes) {
         const specv_append_kv_desc d = lm_append(c, &s->models[LM_TARGET].kv, s->scratch_planes);
         status = specv_append_kv(&d, s->stream);
-    } else if (c->layout.kind == LM_PADDED) {
+    } else if (c->layout.kind == LM_PADDED && status == SPECV_OK) {
         status = commit_padded(s);
     } else if (c->layout.kind == LM_GAP) {
         const specv_gap_commit_desc d = lm_gap_commit(c);
@@ -714,7 +742,7 @@ static int gpu_join(lm_backend *backend, int32_t num_old, int32_t num_seqs, cons
 
 static int gpu_prepare(lm_backend *backend, int32_t num_seqs) {
     const gpu_state *s = (const gpu_state *)backend->state;
-    const specv_page_resize_desc d = lm_resize(&s->cache, NULL, NULL, 1 + s->limits.gamma);
+    const specv_page_resize_desc d = lm_resize(&s->cache, NULL, NULL, lm_step_columns(&s->limits));
     if (!lm_is_paged(&s->cache)) return 0;
     if (send_ints(backend, s->cache.num_active, &num_seqs, 1) != 0) return -1;
     return check_kit(backend, specv_page_resize(&d, s->stream));
@@ -909,6 +937,7 @@ static void allocate_cache(gpu_state *s) {
     s->in = (step_in *)zeroed(s, 1, sizeof(step_in));
     s->out = (step_out *)zeroed(s, 1, sizeof(step_out));
     lm_allocate_cache(c, &s->limits, zeroed, s);
+    lm_allocate_trees(c, &s->trees, zeroed, s);
     if (s->error != cudaSuccess) return;
     c->num_active = &s->in->num_active;
     c->draft_len = s->in->draft_len;
@@ -965,14 +994,15 @@ static int allocate_sampling(gpu_state *s) {
     upload(s, s->filters, &filters, sizeof filters);
     upload(s, s->warm, warm, batch * sizeof(float));
     upload(s, s->temperature, temperature, batch * sizeof(float));
-    s->kit_scratch_bytes = specv_verify_sample_scratch_bytes(s->limits.batch, s->limits.gamma,
-                                                             s->models[LM_TARGET].dims.vocab);
+    for (size_t i = 0; i < (size_t)s->limits.width; i++)
+        upload(s, s->trees.temperature + i * batch, temperature, batch * sizeof(float));
+    s->kit_scratch_bytes = lm_kit_scratch_bytes(&s->limits, s->models[LM_TARGET].dims.vocab);
     if (s->kit_scratch_bytes < 0) return (int)s->kit_scratch_bytes;
     s->kit_scratch = zeroed(s, (size_t)s->kit_scratch_bytes, 1);
     return SPECV_OK;
 }
 
-/* ---- host: particles ------------------------------------------------------------------------ */
+/* ---- host: particles, trees ------------------------------------------------------------------ */
 
 typedef gpu_state lm_state;
 
@@ -987,6 +1017,8 @@ static int commit_text(lm_backend *backend, int32_t num_rows) {
 }
 
 #include "particles.h"
+
+#include "trees.h"
 
 /* ---- host: open ----------------------------------------------------------------------------- */
 
@@ -1041,4 +1073,5 @@ void lm_gpu_backend(lm_backend *backend) {
     backend->read_stats = gpu_read_stats;
     backend->seconds = gpu_seconds;
     use_particles(backend);
+    use_trees(backend);
 }

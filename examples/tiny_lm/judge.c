@@ -51,7 +51,7 @@ static lm_row text_row(const engine *e, int32_t slot, int32_t pos) {
     lm_row row;
     memset(&row, 0, sizeof row);
     row.token_at = slot * e->limits.text_stride + pos;
-    row.pick_at = row.keep_at = -1;
+    row.pick_at = row.keep_at = row.node = -1;
     row.seq = row.slot = slot;
     row.column = row.pos = pos;
     row.scratch_from = e->limits.text_stride;

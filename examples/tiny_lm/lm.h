@@ -8,7 +8,9 @@
  *   gpu.cu      backend in CUDA, verification and cache by specverify.cuh
  *   lm_cache.h  what both tell the kit about their caches; lm_filters.h: about filters;
  *               lm_emitted.h: what they want to know of tokens
+ *   trees.h     draft trees in both: what is asked of the draft model; lm_trees.h: descriptors
  *   particles.h rule smc in both: the kit's calls of a cycle; lm_particles.h: their descriptors
+ *   tree.c      draft trees as the engine sees them: how they grow, the pass over them
  *   engine.c    plain decoding, speculative decoding, who is in the batch
  *   tiny_lm.c   options, the comparison, the report
  *
@@ -112,6 +114,9 @@ typedef struct lm_row {
     int32_t slot;         /* which sequence's cache */
     int32_t column;       /* of the token; it sees this column and all text before it */
     int32_t scratch_from; /* columns from here on are in the verify scratch, not in the cache */
+    int32_t node;         /* of a tree: it sees its ancestors and itself, and all text before the
+                           * root; -1: none */
+    int32_t tree_from;    /* column of the tree's root; the other nodes' are behind it */
     int32_t pos;          /* position in the text: which random numbers are its own */
     uint64_t seed;        /* of the request: what its random numbers are made of */
 } lm_row;
@@ -126,15 +131,16 @@ typedef struct lm_pick {
 } lm_pick;
 
 typedef struct lm_limits {
-    int32_t batch, gamma; /* of a step */
+    int32_t batch, gamma; /* of a step; with trees gamma is how deep they are */
+    int32_t nodes, width; /* of a tree, the root counts; at each depth. 0: drafts are chains */
     int32_t budget;       /* drafts that a step verifies at most; 0: all */
     int32_t slots;        /* sequences that have a cache */
     int32_t max_rows;     /* in one forward pass */
     int32_t max_seq;      /* positions of a text */
     int32_t text_stride;  /* the board starts with the text area: [slots][text_stride] */
     int32_t prompt_at;    /* on the board: [slots][max_seq] */
-    int32_t draft_at;     /* on the board: [batch][gamma] drafts of a step */
-    int32_t target_at;    /* on the board: [batch][gamma + 1] choices of the target */
+    int32_t draft_at;     /* on the board: [batch][gamma] drafts of a step, or [batch][nodes] */
+    int32_t target_at;    /* on the board: [batch][gamma + 1] choices of the target, or the same */
     int32_t board_size;
     /* the most of any layout that `begin` will name */
     int32_t cache_columns, num_pages, table_size; /* table_size: [slots][pages of a slot] */
@@ -142,6 +148,11 @@ typedef struct lm_limits {
     int32_t
         particles; /* of a request, rule smc; 0: none. Then slots = batch = requests * particles */
 } lm_limits;
+
+/* How many columns a step may use of a sequence: the pending token's and those of drafts. */
+static inline int32_t lm_step_columns(const lm_limits *limits) {
+    return limits->nodes ? limits->nodes : limits->gamma + 1;
+}
 
 /* What a text may be made of, in all requests and at every position. What is not given is off. */
 enum { LM_MASK = 1, LM_TOP_K = 2, LM_TOP_P = 4, LM_MIN_P = 8 };
@@ -161,9 +172,11 @@ enum { LM_TELL_NOTHING, LM_TELL_LOGPROB, LM_TELL_RAW };
 
 /* How drafts are judged. By choice: they are compared with the target's choices on the board, which
  * rule GREEDY does if there are no filters and nothing is told. Else by the logits that passes
- * kept: [batch][gamma + 1] of the target, [batch][gamma] of the draft model. */
+ * kept: [batch][gamma + 1] of the target, [batch][gamma] of the draft model; of trees
+ * [batch][nodes] of both. */
 typedef struct lm_sampling {
-    int32_t rule; /* specv_rule */
+    int32_t rule;      /* specv_rule, or one of those that judge trees alone */
+    int32_t tree_rule; /* specv_tree_rule */
     int32_t by_choice;
     float temperature;
     lm_filters filters;
@@ -187,6 +200,27 @@ typedef struct lm_step {
     int32_t *width;           /* out; PADDED, GAP: columns in use after the step */
 } lm_step;
 
+/* Trees of a step as far as they have grown. */
+typedef struct lm_trees {
+    int32_t num_seqs;
+    const int32_t *num_nodes; /* [num_seqs] */
+    const int32_t *parent;    /* [num_seqs][nodes] */
+    const int32_t *position;  /* [num_seqs] of the roots in their texts */
+    const int32_t *column;    /* [num_seqs] of the roots */
+} lm_trees;
+
+/* What children are wanted behind tokens that the draft model has just passed. */
+typedef struct lm_proposal {
+    int32_t method, stream; /* LM_PICK_LARGEST: the likeliest, in order; CDF, GUMBEL: drawn */
+    int32_t num_rows;
+    int32_t first, stride; /* rows of the pass, without silent ones: first, first + stride, ... */
+    int32_t num_children;  /* of each row */
+    int32_t step_row;      /* as in lm_pick, of the first child; with CDF each has one of its own */
+    int32_t is_distinct;   /* a row's children are drawn without replacement */
+    const int32_t *position; /* [num_rows] of the step's first token */
+    const uint64_t *seed;    /* [num_rows] */
+} lm_proposal;
+
 /* A cycle of rule smc: num_groups requests, particle i of request g in slot g * particles + i. What
  * is an input here is the same for all texts of these lengths. */
 typedef struct lm_cycle {
@@ -205,7 +239,7 @@ typedef struct lm_cycle {
 typedef struct lm_backend {
     const char *name;
     void *state;
-    char message[256];
+    char message[512];
     int (*open)(struct lm_backend *, const lm_model models[LM_NUM_MODELS], const lm_limits *,
                 const lm_sampling *);
     void (*close)(struct lm_backend *);
@@ -225,6 +259,11 @@ typedef struct lm_backend {
      * are kept and tokens picked. */
     int (*forward)(struct lm_backend *, int which, const lm_row *rows, int32_t num_rows,
                    int32_t num_silent, lm_pick pick);
+    /* What the nodes of these trees see of each other: the kit's work. */
+    int (*grow)(struct lm_backend *, const lm_trees *);
+    /* Children by the logits of the last pass, and their ln q at temperature 1; of LM_PICK_LARGEST
+     * [num_rows][num_children], else [num_children][num_rows]. The kit's work. */
+    int (*propose)(struct lm_backend *, const lm_proposal *, int32_t *child, float *logprob);
     /* With a budget, after the draft passes of a step: how many drafts of each sequence are worth
      * verifying; draft_len [num_seqs] in/out. The kit's work. */
     int (*spend)(struct lm_backend *, int32_t num_seqs, int32_t *draft_len);

@@ -36,6 +36,8 @@ typedef struct lm_cache {
     int32_t *draft_len, *accepted_len; /* [batch] of the step */
     int32_t *num_emitted;              /* [batch] */
     int32_t *out_tokens;               /* [batch][gamma + 1] */
+    int32_t *node_position;            /* [batch][nodes] of trees; or null, as the next */
+    uint32_t *node_mask;               /* [batch][nodes][words] which nodes a node sees */
     float *max_prob;                   /* [batch] of a draft pass: the most likely token's; or null,
                                         * as the next two: there is no budget */
     float *confidence, *survival;      /* [batch][gamma] of the step */
@@ -116,6 +118,19 @@ LM_FN int32_t lm_position(lm_cache c, int32_t slot, int32_t column) {
     const int64_t at = (int64_t)slot * c.limits.text_stride + column;
     if (c.layout.kind != LM_GAP) return column - c.pad_len[slot];
     return column < *c.width && !c.mask[at] ? -1 : c.position_ids[at];
+}
+
+LM_FN int32_t lm_node_words(lm_limits limits) { return (limits.nodes + 31) / 32; }
+
+/* The same for a row, which may be a node of a tree: of nodes it sees its ancestors and itself. */
+LM_FN int32_t lm_seen_position(lm_cache c, const lm_row *row, int32_t column) {
+    const int64_t tree = (int64_t)row->seq * c.limits.nodes;
+    const uint32_t *seen;
+    int32_t other;
+    if (row->node < 0 || column < row->tree_from) return lm_position(c, row->slot, column);
+    other = column - row->tree_from;
+    seen = c.node_mask + (tree + row->node) * lm_node_words(c.limits);
+    return seen[other / 32] >> other % 32 & 1 ? c.node_position[tree + other] : -1;
 }
 
 /* ---- descriptors ---------------------------------------------------------------------------- */
@@ -234,6 +249,7 @@ static inline specv_realign_desc lm_realign(const lm_cache *c, const lm_kv *kv) 
     d.num_emitted = c->num_emitted;
     d.pad_len = c->pad_len;
     d.shifts = c->shifts;
+    d.keep_status = c->limits.nodes > 0; /* those of trees and their paths */
     d.row_status = c->row_status;
     d.ticket = c->ticket;
     d.columns = lm_columns(c);

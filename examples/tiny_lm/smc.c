@@ -25,10 +25,11 @@ static uint64_t particle_seed(uint64_t request, int32_t particle) {
     return (uint64_t)r.x[1] << 32 | r.x[0];
 }
 
-static lm_row row_of(const engine *e, const particle_batch *b, int32_t slot, int32_t pos) {
+static lm_row particle_row(const engine *e, const particle_batch *b, int32_t slot, int32_t pos) {
     lm_row row;
     row.token_at = slot * e->limits.text_stride + pos;
-    row.pick_at = row.keep_at = -1;
+    row.pick_at = row.keep_at = row.node = -1;
+    row.tree_from = 0;
     row.seq = row.slot = slot;
     row.column = row.pos = pos;
     row.scratch_from = e->limits.text_stride; /* in the cache */
@@ -48,7 +49,7 @@ static void prefill(engine *e, const particle_batch *b, int which) {
     int32_t num_rows = 0;
     for (int32_t g = 0; g < b->cycle.num_groups; g++)
         for (int32_t pos = 0; pos + 1 < b->len[g]; pos++) {
-            e->rows[num_rows++] = row_of(e, b, g * b->num_particles, pos);
+            e->rows[num_rows++] = particle_row(e, b, g * b->num_particles, pos);
             if (num_rows < e->limits.max_rows) continue;
             pass(e, which, num_rows, num_rows, no_pick);
             num_rows = 0;
@@ -96,12 +97,12 @@ static void draft(engine *e, const particle_batch *b) {
         const lm_pick pick = {LM_PICK_CDF, SPECV_STREAM_DRAFT, k};
         int32_t num_rows = 0, num_silent;
         for (int32_t slot = 0; slot < num_slots(b) && k == 0 && b->cycle.behind; slot++)
-            e->rows[num_rows++] = row_of(e, b, slot, b->len[slot / b->num_particles] - 2);
+            e->rows[num_rows++] = particle_row(e, b, slot, b->len[slot / b->num_particles] - 2);
         num_silent = num_rows;
         for (int32_t slot = 0; slot < num_slots(b); slot++) {
             const int32_t pick_at = e->limits.draft_at + slot * e->limits.gamma + k;
             lm_row *row = &e->rows[num_rows++];
-            *row = row_of(e, b, slot, b->len[slot / b->num_particles] - 1 + k);
+            *row = particle_row(e, b, slot, b->len[slot / b->num_particles] - 1 + k);
             if (k > 0) row->token_at = pick_at - 1;
             row->pick_at = pick_at;
         }
@@ -120,7 +121,7 @@ static void score(engine *e, const particle_batch *b) {
         const int32_t len = b->len[slot / b->num_particles];
         for (int32_t j = 0; j <= b->cycle.num_drafts; j++) {
             lm_row *row = &e->rows[num_rows++];
-            *row = row_of(e, b, slot, len - 1 + j);
+            *row = particle_row(e, b, slot, len - 1 + j);
             if (j > 0) row->token_at = e->limits.draft_at + slot * e->limits.gamma + j - 1;
             row->keep_at = slot * (e->limits.gamma + 1) + j;
             row->scratch_from = len - 1;

@@ -6,13 +6,15 @@
  * Every prompt is decoded plainly with the target, then again speculatively (engine.c). The rules
  * greedy and coupled promise the same text, and the arithmetic of the backends does not depend on
  * how rows are batched or where their caches are, so "the same" means every byte of the text and
- * every bit that was committed to the target's KV cache. The rules token and block promise the same
- * law of the text: --check-law compares samples. The rule smc promises neither: its texts come
- * nearer to the target's law the more particles there are; --check compares its caches with plain
- * ones. What --logprobs tells of tokens must be equal wherever the text must.
+ * every bit that was committed to the target's KV cache. The rules token and block, and those that
+ * judge trees alone, promise the same law of the text: --check-law compares samples. The rule smc
+ * promises neither: its texts come nearer to the target's law the more particles there are; --check
+ * compares its caches with plain ones. What --logprobs tells of tokens must be equal wherever the
+ * text must.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "smc.h"
+#include "tree.h"
 #include "specverify.cuh"
 
 #include <errno.h>
@@ -21,7 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_GAMMA = LM_MAX_GAMMA, MAX_TOKENS = 4095, MAX_PAGE_SIZE = 256 };
+enum { GAMMA = 4, MAX_GAMMA = LM_MAX_GAMMA, MAX_TOKENS = 4095, MAX_PAGE_SIZE = 256 };
 enum { SMC_PARTICLES = 8, MAX_PROMPTS = 65536 };
 enum { LAW_TOKENS = 2, MIN_LAW_TEXTS = 20, MAX_LAW_TEXTS = 1000000 };
 
@@ -29,9 +31,13 @@ enum { LAW_TOKENS = 2, MIN_LAW_TEXTS = 20, MAX_LAW_TEXTS = 1000000 };
 
 static const char *const drafter_names[] = {"model", "ngram", "random"};
 
-enum { NUM_RULES = SPECV_RULE_SCORE + 1 };
-/* specv_rule */
-static const char *const rule_names[] = {"token", "block", "coupled", "greedy", "smc"};
+enum { NUM_RULES = RULE_OF_TREES + NUM_TREE_RULES };
+/* specv_rule, then those of trees alone */
+static const char *const rule_names[] = {"token",     "block",
+                                         "coupled",   "greedy",
+                                         "smc",       "one-coin",
+                                         "recursive", "recursive-distinct",
+                                         "traversal", "traversal-distinct"};
 
 /* lm_layout.kind, without FIXED */
 static const char *const cache_names[] = {"ragged", "paged", "padded", "gap"};
@@ -47,10 +53,11 @@ typedef struct options {
     const char *prompts, *target, *draft, *backend;
     const char *mask; /* null: not given */
     lm_filters filters;
-    int32_t order; /* of filters; -1: not given */
-    int32_t batch, gamma, tokens, check_law;
-    int32_t budget;   /* 0: not given */
-    int32_t logprobs; /* -1: not given */
+    int32_t order;                           /* of filters; -1: not given */
+    int32_t batch, gamma, tokens, check_law; /* batch, gamma: 0 = not given */
+    int32_t tree_width, tree_depth;          /* 0: drafts are chains */
+    int32_t budget;                          /* 0: not given */
+    int32_t logprobs;                        /* -1: not given */
     int32_t rule, drafter;
     int32_t cache, page_size, copies; /* page_size: 0 = not given; copies: -1 = not given */
     int32_t window;                   /* of EXSPEC; 0 = not asked for */
@@ -68,10 +75,15 @@ static const char usage[] =
     "  --draft FILE     the model that proposes (examples/tiny_lm/draft.bin)\n"
     "  --batch N        prompts at a time, 1 to 256 (8; rule smc: 8 if the particles fit)\n"
     "  --gamma N        drafts per step, 1 to 64 (4)\n"
+    "  --tree WxD       drafts as a tree, D deep, with W nodes at each depth; W at most 32, W * D\n"
+    "                   64. Not with --gamma, --budget, filters, --logprobs, --cache gap,\n"
+    "                   --exspec, drafters but model (a chain)\n"
     "  --budget N       of the drafts of a step, verify the N that are likeliest to be accepted "
     "(all)\n"
     "  --tokens N       tokens to add to every prompt (64)\n"
-    "  --rule NAME      how drafts are judged: greedy, token, block, coupled, smc (greedy)\n"
+    "  --rule NAME      how drafts are judged: greedy, token, block, coupled, smc (greedy);\n"
+    "                   of --tree: greedy, coupled, one-coin, recursive, recursive-distinct,\n"
+    "                   traversal, traversal-distinct\n"
     "  --temperature T  of the rules that sample, 0 to 8192; 0 is greedy (1)\n"
     "  --mask FILE      texts are of the bytes in FILE, written as the report writes them: as\n"
     "                   themselves, \\n, \\\\ or \\xNN; line ends in it mean nothing (all)\n"
@@ -137,6 +149,23 @@ static uint64_t parse_seed(const char *name, const char *text) {
     return value;
 }
 
+/* "WxD" */
+static void parse_tree(const char *name, const char *text, options *o) {
+    char problem[120], *end;
+    const long width = *text >= '0' && *text <= '9' ? strtol(text, &end, 10) : 0;
+    long depth = 0;
+    if (width >= 1 && width <= SPECV_MAX_TOP && *end == 'x' && end[1] >= '0' && end[1] <= '9')
+        depth = strtol(end + 1, &end, 10);
+    if (depth < 1 || depth > MAX_GAMMA || width * depth > MAX_GAMMA || *end) {
+        (void)snprintf(problem, sizeof problem,
+                       "'%.32s' is not WIDTHxDEPTH, as 4x3: a width of 1 to %d, at most %d nodes",
+                       text, (int)SPECV_MAX_TOP, (int)MAX_GAMMA);
+        die(name, problem);
+    }
+    o->tree_width = (int32_t)width;
+    o->tree_depth = (int32_t)depth;
+}
+
 static float parse_temperature(const char *name, const char *text) {
     char *end, problem[96];
     const float value = strtof(text, &end);
@@ -160,7 +189,7 @@ static float parse_share(const char *name, const char *text, float low, float hi
 
 static int32_t parse_name(const char *name, const char *text, const char *const *names,
                           int32_t count) {
-    char problem[96];
+    char problem[192];
     int length = snprintf(problem, sizeof problem, "'%.32s' is none of", text);
     for (int32_t i = 0; i < count; i++) {
         if (strcmp(text, names[i]) == 0) return i;
@@ -176,7 +205,7 @@ static int is_option_with_value(const char *name) {
         "--tokens",  "--rule",         "--temperature", "--seed",    "--drafter",   "--check-law",
         "--cache",   "--page-size",    "--realign",     "--exspec",  "--particles", "--alpha",
         "--ess",     "--replicates",   "--budget",      "--top-k",   "--top-p",     "--min-p",
-        "--mask",    "--filter-order", "--logprobs"};
+        "--mask",    "--filter-order", "--logprobs",    "--tree"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(name, names[i]) == 0) return 1;
     return 0;
@@ -225,6 +254,8 @@ static void set_option(options *o, const char *name, const char *value) {
         o->batch = parse_int(name, value, 1, LM_MAX_BATCH);
     else if (strcmp(name, "--gamma") == 0)
         o->gamma = parse_int(name, value, 1, MAX_GAMMA);
+    else if (strcmp(name, "--tree") == 0)
+        parse_tree(name, value, o);
     else if (strcmp(name, "--budget") == 0)
         o->budget = parse_int(name, value, 1, LM_MAX_BATCH * MAX_GAMMA);
     else if (strcmp(name, "--tokens") == 0)
@@ -284,9 +315,32 @@ static void check_smc_options(const options *o) {
     if (o->check_law) die("--check-law", "the rule smc has that law with many particles only");
 }
 
+/* Trees, and rules that judge nothing else. */
+static void check_tree_options(const options *o) {
+    if (!o->tree_width) {
+        if (o->rule >= RULE_OF_TREES) die("--rule", "this one judges trees: give --tree as well");
+        return;
+    }
+    if (o->rule == SPECV_RULE_TOKEN)
+        die("--tree", "the rule token judges chains; of trees it is --rule recursive");
+    if (o->rule == SPECV_RULE_BLOCK)
+        die("--tree", "the rule block judges chains; of trees it is --rule traversal");
+    if (o->rule == SPECV_RULE_SCORE) die("--tree", "the rule smc has particles, each a chain");
+    if (o->gamma) die("--tree", "its depth says how many drafts follow each other, not --gamma");
+    if (o->budget) die("--budget", "is shared by chains, not by trees");
+    if (o->drafter != DRAFTER_MODEL)
+        die("--tree", "grows by what a model says; choose --drafter model");
+    if (o->filters.given || o->mask || o->order >= 0)
+        die("--tree", "verification of trees knows no filters");
+    if (o->logprobs >= 0) die("--tree", "verification of trees tells nothing for --logprobs");
+    if (o->cache == LM_GAP) die("--cache gap", "has drafts in the order of the text: no trees");
+    if (o->window) die("--exspec", "has a cache without a commit: no trees");
+}
+
 /* Options that contradict each other. */
 static void check_options(const options *o) {
     check_smc_options(o);
+    check_tree_options(o);
     if (o->likelihood && o->check_law) die("--likelihood", "is of texts, not of --check-law");
     if (o->logprobs >= 0 && o->check_law) die("--logprobs", "is of texts, not of --check-law");
     if (o->budget && o->drafter != DRAFTER_MODEL)
@@ -366,7 +420,6 @@ static options parse_options(int argc, char **argv) {
     o.target = "examples/tiny_lm/target.bin";
     o.draft = "examples/tiny_lm/draft.bin";
     o.backend = "auto";
-    o.gamma = 4;
     o.tokens = 64;
     o.rule = SPECV_RULE_GREEDY;
     o.temperature = -1;
@@ -396,6 +449,7 @@ static options parse_options(int argc, char **argv) {
     }
     if (!o.replicates) o.replicates = 1;
     if (!o.batch) o.batch = 8;
+    if (!o.gamma) o.gamma = o.tree_width ? o.tree_depth : GAMMA;
     if (!o.cache) o.cache = LM_RAGGED;
     if (!o.page_size) o.page_size = 16;
     if (o.temperature < 0) o.temperature = o.rule == SPECV_RULE_GREEDY ? 0.0f : 1.0f;
@@ -643,9 +697,12 @@ static void print_report(engine *e, uint64_t kv) {
     const double steps_time = e->seconds[DRAFT] + e->seconds[TARGET] + e->seconds[VERIFY] +
                               e->seconds[COMMIT] + e->seconds[ALIGN] + e->seconds[LEAVE];
     const int gamma = (int)e->limits.gamma;
+    const int is_plain = !e->limits.budget && !e->trees; /* what the model of costs knows */
+    long long verified;
     double rate, draft_cost, target_cost;
     must(e, e->backend.read_stats(&e->backend, histogram, totals));
     rate = specv_acceptance_rate(totals);
+    verified = (long long)(e->trees ? e->drafted : totals[SPECV_STAT_DRAFTED]);
     draft_cost = per_pass(e, PLAIN) > 0 ? per_pass(e, DRAFT) / per_pass(e, PLAIN) : 0;
     target_cost = per_pass(e, PLAIN) > 0 ? per_pass(e, TARGET) / per_pass(e, PLAIN) : 0;
 
@@ -656,12 +713,14 @@ static void print_report(engine *e, uint64_t kv) {
                (unsigned long long)e->seed, drafter_names[e->drafter]);
     putchar('\n');
     print_filters(&e->sampling.filters);
-    printf("drafts            %lld proposed, %lld accepted\n",
-           (long long)totals[SPECV_STAT_DRAFTED], (long long)totals[SPECV_STAT_ACCEPTED]);
-    printf("verified          %.2f of %.2f drafts a step\n",
-           (double)totals[SPECV_STAT_DRAFTED] / (double)e->steps,
+    if (e->trees)
+        printf("trees             %d deep, %d nodes at each depth\n", gamma, (int)e->limits.width);
+    printf("drafts            %lld proposed, %lld accepted\n", verified,
+           (long long)totals[SPECV_STAT_ACCEPTED]);
+    printf("verified          %.2f of %.2f drafts a step\n", (double)verified / (double)e->steps,
            (double)e->drafted / (double)e->steps);
-    printf("acceptance rate   %.3f of the drafts that were reached\n", rate);
+    printf("acceptance rate   %.3f of the %s that were reached\n", rate,
+           e->trees ? "depths" : "drafts");
     printf("block efficiency  %.3f tokens per target pass of a sequence\n",
            specv_block_efficiency(totals));
     printf("tokens per step   %.2f over the batch, %lld steps\n", specv_tokens_per_step(totals),
@@ -676,14 +735,14 @@ static void print_report(engine *e, uint64_t kv) {
            e->seconds[ALIGN], e->seconds[LEAVE], e->seconds[PREFILL]);
     printf("passes            draft %.2f, target with drafts %.2f of a plain pass (%.3f ms)\n",
            draft_cost, target_cost, 1e3 * per_pass(e, PLAIN));
-    if (!e->limits.budget) { /* the model knows one number of drafts */
+    if (is_plain) {
         printf("speed-up          %.2f by the model if all target passes cost the same\n",
                specv_expected_speedup(rate, gamma, draft_cost));
         printf("                  %.2f by the model with the measured pass costs\n",
                specv_expected_tokens(rate, gamma) / (gamma * draft_cost + target_cost));
     }
     printf("%-18s%.2f measured on backend %s: plain %.3f s, speculative %.3f s\n",
-           e->limits.budget ? "speed-up" : "", steps_time > 0 ? e->seconds[PLAIN] / steps_time : 0,
+           is_plain ? "" : "speed-up", steps_time > 0 ? e->seconds[PLAIN] / steps_time : 0,
            e->backend.name, e->seconds[PLAIN], steps_time);
     if (e->seconds[PLAIN] > 0 && e->seconds[PLAIN] < steps_time)
         print_why(e, steps_time, specv_block_efficiency(totals), target_cost);
@@ -950,15 +1009,17 @@ static void choose_backend(engine *e, const char *name) {
 static lm_layout layout_of(const options *o, const lm_limits *limits, int32_t kind,
                            int32_t max_text, int32_t max_new) {
     lm_layout layout = {kind, limits->max_seq, 0, limits->slots, 0};
+    const int32_t drafts = lm_step_columns(limits) - 1;
     int32_t most_accept = limits->batch; /* in a step of GAP: how many drafts may leave gaps */
     if (most_accept > limits->gamma + 1) most_accept = limits->gamma + 1;
-    if (kind == LM_PADDED) layout.max_columns = max_text + limits->gamma;
+    if (kind == LM_PADDED || (kind != LM_FIXED && limits->nodes)) /* nodes are behind the text */
+        layout.max_columns = max_text + drafts;
     if (kind == LM_GAP) layout.max_columns = max_text + max_new * (most_accept - 1) + limits->gamma;
     if (kind == LM_FIXED && o->window) layout.max_columns = max_text + limits->gamma;
     layout.page_size = layout.max_columns;
     if (kind == LM_PAGED) {
-        int32_t columns = max_text + limits->gamma;
-        if (columns > limits->max_seq) columns = limits->max_seq;
+        int32_t columns = max_text + drafts;
+        if (columns > limits->max_seq && !limits->nodes) columns = limits->max_seq;
         layout.page_size = o->page_size;
         layout.num_pages = limits->slots * ((columns + o->page_size - 1) / o->page_size);
     }
@@ -988,14 +1049,18 @@ static void set_engine(engine *e, const options *o, const prompts *p, int32_t ma
     if (o->continuous) e->schedule = SCHEDULE_CONTINUOUS;
     if (o->window) e->schedule = SCHEDULE_EXSPEC;
     e->sampling.rule = o->rule;
+    if (o->rule == SPECV_RULE_COUPLED) e->sampling.tree_rule = SPECV_TREE_COUPLED;
+    if (o->rule >= RULE_OF_TREES)
+        e->sampling.tree_rule = SPECV_TREE_ONE_COIN + o->rule - RULE_OF_TREES;
     e->sampling.filters = o->filters;
     e->sampling.tell = o->logprobs < 0 ? LM_TELL_NOTHING : LM_TELL_RAW;
     if (o->logprobs > 0) e->sampling.num_top = o->logprobs;
     e->sampling.by_choice =
         o->rule == SPECV_RULE_GREEDY && !o->filters.given && e->sampling.tell == LM_TELL_NOTHING;
     e->sampling.temperature = o->temperature;
-    e->sampling.use_draft_logits =
-        (o->rule == SPECV_RULE_TOKEN || o->rule == SPECV_RULE_BLOCK) && o->drafter == DRAFTER_MODEL;
+    e->sampling.use_draft_logits = e->sampling.tree_rule >= SPECV_TREE_RECURSIVE ||
+                                   ((o->rule == SPECV_RULE_TOKEN || o->rule == SPECV_RULE_BLOCK) &&
+                                    o->drafter == DRAFTER_MODEL);
     limits->batch = at_most(o->batch, num_texts);
     if (o->rule == SPECV_RULE_SCORE) {
         limits->particles = o->particles;
@@ -1005,6 +1070,8 @@ static void set_engine(engine *e, const options *o, const prompts *p, int32_t ma
     }
     limits->slots = o->window ? at_most(o->window, num_texts) : limits->batch;
     limits->gamma = o->gamma;
+    limits->width = o->tree_width;
+    if (o->tree_width) limits->nodes = 1 + o->tree_width * o->gamma;
     limits->budget = o->budget;
     limits->max_seq = max_seq;
     lay_out(e, o, p);
