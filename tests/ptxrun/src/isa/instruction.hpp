@@ -41,22 +41,24 @@ enum class BarrierOperation : uint8_t { Sync, Arrive, Reduce };
 enum class Combine : uint8_t { None, And, Or, Xor };
 
 struct RegisterOperand {
-  RegisterIndex index = noRegister;
-  uint8_t bytes = 4; // per lane
+  RegisterIndex index : 24;
+  uint32_t bytes : 8; // per lane
+  RegisterOperand(RegisterIndex at = noRegister, uint32_t width = 4) : index(at), bytes(width) {}
 };
 
-struct Instruction {
+// What every instruction needs comes first, in one line of the host's cache, then what some do.
+struct alignas(64) Instruction {
   Handler execute = nullptr;
   Flow flow = Flow::Plain;
-  PredicateIndex guard = noPredicate;
-  bool guardNegated = false;
-  Scalar type = Scalar::None, sourceType = Scalar::None; // sourceType: cvt, set, slct, dp4a
-
+  Memory memory = Memory::None;
   uint8_t destinations = 0, sources = 0;
-  RegisterOperand destination[8], source[9];
+  PredicateIndex guard = noPredicate;
+  bool guardNegated = false, predicateSourceNegated = false;
+  Scalar type = Scalar::None, sourceType = Scalar::None; // sourceType: cvt, set, slct, dp4a
+  RegisterOperand source[9], destination[8];
+
   PredicateIndex predicateDestination = noPredicate, predicateDestination2 = noPredicate;
   PredicateIndex predicateSource = noPredicate, predicateSource2 = noPredicate;
-  bool predicateSourceNegated = false;
 
   Rounding rounding = Rounding::Nearest;
   bool flush = false, saturate = false, relu = false; // .ftz .sat .relu
@@ -65,24 +67,28 @@ struct Instruction {
   bool option = false; // one yes/no modifier, meaning belongs to the family
 
   // memory
-  Memory memory = Memory::None;
   Space space = Space::Generic;
-  int64_t offset = 0, offset2 = 0;
   uint8_t vector = 1;
   bool strong = false; // volatile, relaxed, acquire, release, atomic
   bool acquire = false, release = false;
+  int64_t offset = 0, offset2 = 0;
   mutable Allocation *lastAllocation = nullptr; // the one found last time
 
   // control
-  uint32_t target = 0;         // Branch; Collective: which source is the lane mask
-  std::vector<uint32_t> table; // BranchTable
+  uint32_t target = 0; // Branch; Collective: which source is the lane mask
   bool arrivesAtCluster = false;
-  bool checkRegisters = true;          // sources are ordinary registers
   uint64_t Totals::*counter = nullptr; // Collective: what it counts as
+  std::vector<uint32_t> table;         // BranchTable
 
   uint32_t line = 0;  // of the PTX text
   uint32_t frame = 0; // in Kernel::frames
   std::string text;
+};
+
+// The registers that an instruction names in the PTX: each is one value, whatever place it has.
+struct Values {
+  RegisterIndex source[9], destination[8];
+  PredicateIndex predicateSource[3], predicateDestination[2];
 };
 
 struct Profile { // counts of one instruction in one kernel, over all launches
@@ -155,8 +161,10 @@ struct Kernel {
   KernelInfo info;
   std::vector<Instruction> code;
   std::vector<std::string> files;
-  std::vector<Frame> frames{1};               // 0: no -lineinfo
-  uint32_t registerUnits = 0, predicates = 2; // two constant predicates
+  std::vector<Frame> frames{1};                     // 0: no -lineinfo
+  uint32_t registerUnits = 0, predicates = 2;       // two constant predicates
+  std::vector<Values> values;                       // one per instruction,
+  uint32_t registerValues = 0, predicateValues = 0; // of so many indices
   std::vector<PresetRegister> presets;
   std::vector<std::pair<RegisterOperand, Special>> specials;
   uint64_t dynamicAlignment = 16;

@@ -11,18 +11,23 @@ namespace {
 
 constexpr uint64_t granule = 16; // bytes of memory that share a depth
 
-uint32_t registersOf(const Instruction &i, const WarpTrips &trips, int first) {
+// Of the value, not of its place, where something else may have been.
+const Values &valuesOf(const Context &c, const Instruction &i) {
+  return c.kernel.values[size_t(&i - c.kernel.code.data())];
+}
+
+uint32_t registersOf(const Context &c, const Instruction &i, int first) {
   uint32_t depth = 0;
   for (int k = first; k < i.sources; k++)
     if (i.source[k].index != noRegister)
-      depth = std::max(depth, trips.registers[i.source[k].index]);
+      depth = std::max(depth, c.warp->trips.registers[valuesOf(c, i).source[k]]);
   return depth;
 }
 
-uint32_t predicatesOf(const Instruction &i, const WarpTrips &trips) {
+uint32_t predicatesOf(const Context &c, const Instruction &i) {
   uint32_t depth = 0;
-  for (PredicateIndex p : {i.guard, i.predicateSource, i.predicateSource2})
-    if (p != noPredicate) depth = std::max(depth, trips.predicates[p]);
+  for (PredicateIndex p : valuesOf(c, i).predicateSource)
+    if (p != noPredicate) depth = std::max(depth, c.warp->trips.predicates[p]);
   return depth;
 }
 
@@ -32,8 +37,8 @@ void writeResults(Context &c, const Instruction &i, LaneMask active, uint32_t de
   const bool all = active == c.warp->live;
   auto put = [&](uint32_t &at) { at = all ? depth : std::max(at, depth); };
   for (int k = 0; k < i.destinations; k++)
-    if (i.destination[k].index != noRegister) put(trips.registers[i.destination[k].index]);
-  for (PredicateIndex p : {i.predicateDestination, i.predicateDestination2})
+    if (i.destination[k].index != noRegister) put(trips.registers[valuesOf(c, i).destination[k]]);
+  for (PredicateIndex p : valuesOf(c, i).predicateDestination)
     if (p != noPredicate) put(trips.predicates[p]);
 }
 
@@ -87,8 +92,8 @@ struct Words { // that the lanes of an access touch, as places of one map
 void access(Context &c, const Instruction &i, LaneMask active) {
   WarpTrips &trips = c.warp->trips;
   Words words(c, i, active);
-  uint32_t asked = std::max(trips.registers[i.source[0].index], predicatesOf(i, trips));
-  uint32_t issued = std::max(asked, trips.control), depth = registersOf(i, trips, 1);
+  uint32_t asked = std::max(trips.registers[valuesOf(c, i).source[0]], predicatesOf(c, i));
+  uint32_t issued = std::max(asked, trips.control), depth = registersOf(c, i, 1);
   if (i.memory != Memory::Store) {
     uint32_t there = words.read(); // of what this launch has stored
     uint32_t result = std::max(words.global ? issued : asked, there) + words.global;
@@ -106,15 +111,15 @@ void access(Context &c, const Instruction &i, LaneMask active) {
 } // namespace
 
 void startWarp(const Context &c, Warp &warp) {
-  warp.trips.registers.assign(c.kernel.registerUnits, 0);
-  warp.trips.predicates.assign(size_t(c.kernel.predicates), 0);
+  warp.trips.registers.assign(c.kernel.registerValues, 0);
+  warp.trips.predicates.assign(c.kernel.predicateValues, 0);
   warp.trips.control = warp.trips.stored = 0;
 }
 
 void step(Context &c, const Instruction &i, LaneMask active) {
   WarpTrips &trips = c.warp->trips;
   if (i.memory != Memory::None && active) return access(c, i, active);
-  uint32_t depth = std::max(registersOf(i, trips, 0), predicatesOf(i, trips));
+  uint32_t depth = std::max(registersOf(c, i, 0), predicatesOf(c, i));
   if (i.flow == Flow::Branch || i.flow == Flow::BranchTable || i.flow == Flow::Exit)
     trips.control = std::max(trips.control, depth);
   if (i.flow == Flow::Barrier) trips.stored = std::max(trips.stored, depth); // a vote is told
