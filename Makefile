@@ -53,7 +53,7 @@ $(BUILD)/tiny_lm_gpu: $(wildcard $(LM)/*.c $(LM)/*.cu $(LM)/*.h) specverify.cuh 
 # ---- tests -----------------------------------------------------------------------------------
 
 # TESTS="verify pack": these programs of tests/ alone.
-FAMILIES ?= $(if $(TESTS),units,lint units compile_quick examples+tiny_lm+tiny_lm_gpu)
+FAMILIES ?= $(if $(TESTS),units,lint units_first compile_quick examples_first+tiny_lm_first+tiny_lm_gpu_first)
 
 test: $(if $(HAVE_NVCC),ptxrun) ## what runs without a GPU (TESTS="verify pack"); ends "N passed, N failed, N skipped"
 	@bash tests/all.sh $(FAMILIES)
@@ -75,7 +75,7 @@ lint: ## format, anchors, tables, options, names
 	@python3 tests/lint.py
 
 ptxrun: ## build the PTX interpreter that tests use without a GPU
-	@$(MAKE) -s -C tests/ptxrun
+	@$(MAKE) -s -j2 -C tests/ptxrun
 
 # ---- bench, examples -------------------------------------------------------------------------
 

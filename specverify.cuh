@@ -15,7 +15,7 @@
        families          part I: descriptors, contracts,    part II, in one file:
                          validation, device functions       >>implementation
            A1                >>greedy                           >>greedy-kernels
-           A2-A5 A8 A10 A11  >>sample                           >>sample-kernels
+           A2-A6 A8 A10 A11  >>sample                           >>sample-kernels
            A9                >>shards                           >>shards-kernels
            B1 B2             >>pack                             >>pack-kernels
            B3 B5 D4          >>cache                            >>cache-kernels
@@ -160,6 +160,8 @@
                                        not given. A mask_row outside -1..num_mask_rows - positions,
                                        A9 also limits that keep more than max_top_k ids: the row is
                                        treated as an inert one, but for this bit.
+                 SPECV_ROW_BAD_LOSSY  a number of specv_lossy outside its range: the request is
+                                       judged as if it were not given.
                  SPECV_ROW_BAD_RECORD  records of ranks that do not belong together (A9): the row is
                                        treated as an inert one, but for this bit, on every rank.
                  SPECV_ROW_BAD_TREE    the root has a parent, a node none that comes before it, or
@@ -223,6 +225,10 @@
    A5 coupled Gumbel    the same, COUPLED     specv_noise_bf16_kernel,      the same
                                               specv_noise_f16_kernel,
                                               specv_noise_f32_kernel
+   A6 lossy rules       the same              specv_lossy_rows_kernel,      the same
+                                              with limits specv_filter_kernel,
+                                              then specv_lossy_kernel, of BOUNDED
+                                              specv_residual_filtered_kernel
    A10 filters          those of A2-A5, A8    specv_filtered_kernel,
                                               then specv_filter_kernel,
                                               specv_residual_filtered_kernel
@@ -231,8 +237,8 @@
                                               specv_probs_block_kernel,
                                               specv_verify_sample_kernel
    A8 sampler           specv_sample          those of A3, A5               specv_ref_sample
-   A11 log-probs        those of A2-A5, A8    specv_filtered_kernel,        the same
-                                              then specv_emitted_kernel
+   A11 log-probs        those of A2-A5, A7,   specv_filtered_kernel,        the same
+                        A8                    then specv_emitted_kernel
    A9 sharded           specv_verify_shard    of step 0                     specv_ref_verify_shard
                                               specv_shard_greedy_bf16_kernel,
                                               specv_shard_greedy_f16_kernel,
@@ -263,8 +269,14 @@
                                               specv_copy_pages_kernel
       share pages       specv_page_fork       specv_page_fork_kernel        specv_ref_page_fork
    A7 trees             specv_verify_tree     specv_tree_ids_kernel,        specv_ref_verify_tree
-                                              specv_tree_equal_kernel or
-                                              specv_tree_kernel
+                                              specv_tree_equal_kernel,
+                                              specv_tree_coin_kernel,
+                                              specv_tree_coin_probs_kernel or
+                                              specv_tree_kernel; with filters
+                                              specv_filtered_kernel,
+                                              specv_filter_kernel,
+                                              specv_tree_filtered_kernel; then
+                                              A11's
    B4 commit of a path  specv_commit_path     specv_commit_path_kernel      specv_ref_commit_path
       layouts of trees  specv_tree_layout     specv_tree_layout_kernel      specv_ref_tree_layout
    C1 realign           specv_realign         specv_realign_kernel, with    specv_ref_realign
@@ -298,8 +310,8 @@
    SPECVERIFY_NO_SAMPLE        less code and compile time (README: what each costs). What part I
    SPECVERIFY_NO_SHARDS        has of it stays: descriptors, validation, device functions. A
    SPECVERIFY_NO_PACK          launcher that is called all the same does not link. >>pack starts the
-   SPECVERIFY_NO_CACHE         kernel of >>greedy: that family is there as long as either is asked
-   SPECVERIFY_NO_TREES         for.
+   SPECVERIFY_NO_CACHE         kernel of >>greedy, >>trees those of >>sample that cut rows: what is
+   SPECVERIFY_NO_TREES         started is there as long as either is asked for.
    SPECVERIFY_NO_COLUMNS       (the same)
    SPECVERIFY_NO_SCHEDULE      (the same)
    SPECVERIFY_NO_PARTICLES     (the same)
@@ -507,7 +519,8 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
     X(ERR_KEEP_STATUS, -39, "keep_status is neither 0 nor 1")                                      \
     X(ERR_RULE, -40, "rule is not a specv_rule")                                                   \
     X(ERR_TARGET, -41, "target.data, or scores.data, is null or not aligned to its element")       \
-    X(ERR_DRAFT, -42, "draft.data is not aligned to its element, or is given with rule SCORE")     \
+    X(ERR_DRAFT, -42,                                                                              \
+      "draft.data is not aligned to its element, or is given with a rule that takes none")         \
     X(ERR_SCORE_DTYPE, -43, "dtype of target or draft is not a specv_score_dtype")                 \
     X(ERR_SCORE_STRIDE, -44,                                                                       \
       "a stride of target or draft is too small, or seq_stride_elems is given with CSR")           \
@@ -602,8 +615,9 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
       "mask_stride_words does not hold vocab, or max_nodes, bits, or num_mask_rows is too small, " \
       "or one of them comes without mask")                                                         \
     X(ERR_FILTERS, -104,                                                                           \
-      "top_k, top_p or min_p is not 4-byte aligned, order is not a specv_filter_order, or "        \
-      "filters or draft_filters come with scores that are not logits")                             \
+      "top_k, top_p or min_p is not 4-byte aligned, order is not a specv_filter_order, filters "   \
+      "or draft_filters come with scores that are not logits, or, of ranks, without top_k or "     \
+      "max_top_k, which is at most SPECV_SHARD_TOP_K, or all_top_k with a side without top_k")     \
     X(ERR_SHARD, -105,                                                                             \
       "num_shards is not in 1..SPECV_MAX_SHARDS, or first_id or num_ids is not a multiple of "     \
       "SPECV_TILE_IDS or outside the vocabulary")                                                  \
@@ -619,7 +633,8 @@ struct CUstream_st; /* cudaStream_t is a pointer to it: plain C needs no CUDA he
     X(ERR_PATH, -109,                                                                              \
       "path, paths, accept_index or predicts is not aligned to its element, or null where it is "  \
       "an input, path_stride_elems is below max_depth + 1, max_depth is not in 0..max_nodes - 1, " \
-      "or num_paths or path_len is negative")
+      "or num_paths or path_len is negative")                                                      \
+    X(ERR_LOSSY, -110, "an array of lossy is not 4-byte aligned, or the rule does not read it")
 
 #define SPECV_I_ENUM(name, value, text) SPECV_##name = value,
 typedef enum specv_status { SPECV_STATUS_TABLE(SPECV_I_ENUM) SPECV_STATUS_END = 1 } specv_status;
@@ -644,7 +659,8 @@ enum {
     SPECV_ROW_BAD_SLOT = 1u << 14,
     SPECV_ROW_BAD_FILTER = 1u << 15,
     SPECV_ROW_BAD_RECORD = 1u << 16,
-    SPECV_ROW_BAD_TREE = 1u << 17
+    SPECV_ROW_BAD_TREE = 1u << 17,
+    SPECV_ROW_BAD_LOSSY = 1u << 18
 };
 
 typedef enum specv_dtype { SPECV_I32 = 0, SPECV_I64 = 1 } specv_dtype;
@@ -1691,6 +1707,18 @@ SPECV_DEVFN int32_t specv_warp_inclusive_scan(int32_t value) {
     return value;
 }
 
+/* Sum over lanes 0..own of values in lanes 0..count-1. Call: warp. */
+SPECV_DEVFN uint32_t specv_i_short_scan(uint32_t value, uint32_t count) {
+    const uint32_t lane = threadIdx.x & 31;
+#pragma unroll
+    for (uint32_t distance = 1; distance < 32; distance *= 2) {
+        if (distance >= count) break;
+        const uint32_t below = __shfl_up_sync(SPECV_FULL_WARP, value, distance);
+        if (lane >= distance) value += below;
+    }
+    return value;
+}
+
 /* Sum over lanes 0..own-1 (0 in lane 0); *total, if not null, gets the sum over all lanes.
    Call: warp, value per lane. Cost: 5 shuffles, 6 with total. */
 SPECV_DEVFN int32_t specv_warp_exclusive_scan(int32_t value, int32_t *total) {
@@ -1772,7 +1800,7 @@ SPECV_DEVFN int32_t specv_warp_slot(const void *slot, int32_t slot_dtype, int32_
 }
 
 /* The widest unit that every address of a plane allows: at most 16 bytes. */
-SPECV_DEVFN int specv_i_unit_bytes(uint64_t addresses) {
+SPECV_NUMFN int specv_i_unit_bytes(uint64_t addresses) {
     unsigned bits = (unsigned)addresses | 16;
     return (int)(bits & (0u - bits));
 }
@@ -1940,18 +1968,25 @@ SPECV_DEVFN int32_t specv_block_exclusive_scan(int32_t value, int32_t *total, in
     return before + __shfl_sync(SPECV_FULL_WARP, of_warp, warp);
 }
 
-/* offsets[i] = the sum of counts before row i, for rows 0..num_rows; thread i has the count of row
-   i, those behind the rows 0. Call: block. Out, scratch: shared. Sync: a barrier at the end, one
-   more above 32 rows. */
+/* The row of a thread, where a block has a thread for each: of up to 32 rows, the usual batch, the
+   last warp's lanes have them, as it seldom has something to copy. Below 0, or behind the rows:
+   none. */
+SPECV_DEVFN int specv_i_thread_row(int num_rows) {
+    return specv_i_thread() - (num_rows > 32 ? 0 : specv_i_num_threads() - 32);
+}
+
+/* offsets[i] = the sum of counts before row i, for rows 0..num_rows; the thread of a row has its
+   count, others 0. Call: block. Out, scratch: shared. Sync: a barrier at the end, one more above 32
+   rows. */
 SPECV_DEVFN void specv_i_block_offsets(int32_t count, int num_rows, int32_t *offsets,
                                        int32_t *scratch) {
-    const int i = specv_i_thread();
+    const int i = specv_i_thread_row(num_rows);
     int32_t total, before = 0;
     if (num_rows > 32)
         before = specv_block_exclusive_scan(count, &total, scratch);
-    else if (i < 32) /* the usual batch */
-        before = specv_warp_exclusive_scan(count, &total);
-    if (i < num_rows) offsets[i] = before;
+    else if (i >= 0)
+        before = (int32_t)specv_i_short_scan((uint32_t)count, (uint32_t)num_rows) - count;
+    if (i >= 0 && i < num_rows) offsets[i] = before;
     if (i == num_rows - 1) offsets[num_rows] = before + count;
     __syncthreads();
 }
@@ -2046,13 +2081,14 @@ SPECV_DEVFN int64_t specv_i_row_place(const specv_i_places *p, int i, int32_t j)
 }
 
 /* Segment i is row row0 + i of a CSR batch: where it starts. */
-SPECV_DEVFN void specv_i_csr_places(specv_i_places *p, const specv_rows *rows, int row0) {
+SPECV_NUMFN void specv_i_csr_places(specv_i_places *p, const specv_rows *rows, int row0) {
     if (rows->row_start) p->firsts = rows->row_start + row0;
     if (rows->row_end) p->firsts = rows->row_end + (row0 - 1), p->at_0 = row0 == 0;
 }
 
-/* What a copy's addresses allow, whatever its lengths: ask early. Its output, rows laid end to end,
-   consists of units, or of runs: bytes that follow each other on both sides. */
+/* What a copy's addresses allow, whatever its lengths: for a launcher to find, or for a block
+   early. Its output, rows laid end to end, consists of units, or of runs: bytes that follow each
+   other on both sides. */
 typedef struct specv_i_shape {
     int64_t run_bytes; /* of a row; heads that follow each other on both sides are one */
     int rows_join;     /* so do a segment's rows */
@@ -2062,13 +2098,13 @@ typedef struct specv_i_shape {
 } specv_i_shape;
 
 /* A row as units of what fits, if it has_units. */
-SPECV_DEVFN void specv_i_cut_units(specv_i_shape *s, int64_t row_bytes) {
-    s->shift = s->has_units ? __ffs(s->fits) - 1 : 4;
+SPECV_NUMFN void specv_i_cut_units(specv_i_shape *s, int64_t row_bytes) {
+    s->shift = s->has_units ? (s->fits > 1) + (s->fits > 2) + (s->fits > 4) + (s->fits > 8) : 4;
     s->row_units = specv_i_divisor_of((uint32_t)(row_bytes >> s->shift) | !s->has_units);
     s->head_units = specv_i_divisor_of((uint32_t)(s->run_bytes >> s->shift) | !s->has_units);
 }
 
-SPECV_DEVFN specv_i_shape specv_i_copy_shape(const specv_i_ragged *r) {
+SPECV_NUMFN specv_i_shape specv_i_copy_shape(const specv_i_ragged *r) {
     enum { LONG_RUN = 512 };
     const specv_i_places *from = &r->from, *to = &r->to;
     const int64_t row_bytes = r->head_bytes * r->num_heads;
@@ -2090,18 +2126,12 @@ SPECV_DEVFN specv_i_shape specv_i_copy_shape(const specv_i_ragged *r) {
     return s;
 }
 
-/* The same for a block, by its last warp, which seldom has rows to look at. Sync: put a barrier
-   behind it. */
-SPECV_DEVFN void specv_i_block_copy_shape(const specv_i_ragged *r, specv_i_shape *shape) {
-    if (specv_i_thread() == specv_i_num_threads() - 1) *shape = specv_i_copy_shape(r);
-}
-
 /* A warp's part in a copy. What it copies first, if all is little, is of a plane that is known
    before anything else is, so that its address is loaded beside lengths and tokens: ask early. */
 typedef struct specv_plane_share {
     const char *src; /* of this plane; null in either: nothing to do */
     char *dst;
-    int32_t plane;
+    int32_t plane;           /* -1: none yet */
     int32_t warp, num_warps; /* this warp among those that copy together */
 } specv_plane_share;
 
@@ -2112,12 +2142,11 @@ SPECV_DEVFN void specv_i_load_plane(const specv_i_places *from, const specv_i_pl
     share->plane = plane;
 }
 
-SPECV_DEVFN specv_plane_share specv_i_plane_share(const specv_i_places *from,
-                                                  const specv_i_places *to, int num_planes,
-                                                  int warp, int num_warps) {
-    specv_plane_share share;
-    specv_i_load_plane(from, to, num_planes > 1 ? warp % num_planes : 0, &share);
-    share.warp = warp, share.num_warps = num_warps;
+/* Of all warps of the grid; the first ones are of different blocks. */
+SPECV_DEVFN specv_plane_share specv_i_warp_share(void) {
+    const int warps = specv_i_num_threads() / 32, blocks = (int)gridDim.x;
+    const specv_plane_share share = {0, 0, -1, specv_i_thread() / 32 * blocks + (int)blockIdx.x,
+                                     warps * blocks};
     return share;
 }
 
@@ -2171,6 +2200,42 @@ SPECV_DEVFN void specv_i_warp_copy_runs(const specv_i_ragged *r, char *dst, cons
     }
 }
 
+/* A piece, and where the lane's first unit of it is: known before lengths. Rows are counted from
+   the first of all. */
+typedef struct specv_i_lane_piece {
+    uint64_t piece;
+    int32_t row0, row;              /* of the piece, of the unit */
+    uint32_t within, head, in_head; /* units of row0 before the piece; of the unit */
+    int32_t placed;                 /* 0: not yet */
+} specv_i_lane_piece;
+
+/* Of the lane's unit, `next` units behind the piece's first row. */
+SPECV_DEVFN void specv_i_place_unit(const specv_i_shape *shape, uint32_t next,
+                                    specv_i_lane_piece *p) {
+    uint32_t in_row;
+    p->row = p->row0 + (int32_t)specv_i_divide(next, shape->row_units, &in_row);
+    p->head = (uint32_t)specv_i_divide(in_row, shape->head_units, &p->in_head);
+}
+
+SPECV_DEVFN void specv_i_place_piece(const specv_i_shape *shape, specv_i_lane_piece *p) {
+    p->row0 =
+        (int32_t)specv_i_divide(p->piece * (32 * SPECV_I_UNITS), shape->row_units, &p->within);
+    specv_i_place_unit(shape, p->within + (uint32_t)specv_i_lane(), p);
+    p->placed = 1;
+}
+
+/* What a warp copies if it has one piece of one plane at most, as of little copies: ask early. */
+SPECV_DEVFN void specv_i_early_piece(const specv_i_ragged *r, const specv_i_shape *shape,
+                                     specv_plane_share *share, specv_i_lane_piece *p) {
+    uint32_t plane;
+    p->piece = specv_i_divide((uint32_t)share->warp, shape->planes, &plane);
+    specv_i_load_plane(&r->from, &r->to, (int)plane, share);
+    specv_i_place_piece(shape, p);
+    SPECV_I_EARLY("r", p->row);
+    SPECV_I_EARLY("r", p->head);
+    SPECV_I_EARLY("r", p->in_head);
+}
+
 /* Copies this warp's part. The output of a plane, rows laid end to end, is cut into pieces of 128
    units, wherever rows begin and end: a long row is the work of many warps, and segments without
    rows cost nothing. Pieces are dealt to warps, a piece's planes to the same warp as far as there
@@ -2178,9 +2243,10 @@ SPECV_DEVFN void specv_i_warp_copy_runs(const specv_i_ragged *r, char *dst, cons
    every lane for itself, as neighbouring units are seldom neighbours in memory for long; and while
    a plane is copied, the address of the next is on its way. Where units of 16 bytes do not fit,
    long runs are copied one by one.
-   Call: warp. In: planes in global memory. Sync: none. */
+   Call: warp, with its early piece if that is placed, else with a plane or -1. In: planes in
+   global memory. Sync: none. */
 SPECV_DEVFN void specv_i_warp_copy_ragged(const specv_i_ragged *r, const specv_i_shape *shape,
-                                          specv_plane_share share) {
+                                          specv_plane_share share, specv_i_lane_piece p) {
     enum { PIECE = 32 * SPECV_I_UNITS };
     const specv_i_places *from = &r->from, *to = &r->to;
     const int32_t *offsets = r->offsets;
@@ -2189,23 +2255,24 @@ SPECV_DEVFN void specv_i_warp_copy_ragged(const specv_i_ragged *r, const specv_i
     const uint64_t num_warps = (uint64_t)share.num_warps;
     const uint64_t items =
         ((uint64_t)(bytes + (PIECE << shift) - 1) / PIECE >> shift) * (unsigned)r->num_planes;
-    uint64_t item = (uint64_t)share.warp, piece;
-    uint32_t first_plane, within;
-    int left = 1;
+    uint64_t item = (uint64_t)share.warp;
+    int left = 1, i = -1, plane = share.plane;
     if (item >= items) return;
     if (items > num_warps) {
         const uint64_t each = items / num_warps, more = items - each * num_warps;
         left = (int)(each + (item < more)); /* the first warps have one more */
         item = item * each + (item < more ? item : more);
+        p.placed = 0;
     }
-    piece = specv_i_divide(item, shape->planes, &first_plane);
-    int plane = (int)first_plane;
-    if (share.plane != plane) specv_i_load_plane(from, to, plane, &share);
-    int32_t row0 = offsets[0] + (int32_t)specv_i_divide(piece * PIECE, shape->row_units, &within);
-    int i = shape->has_units ? specv_warp_find_row(offsets, r->num_segments, row0) : 0;
+    if (!p.placed) {
+        uint32_t first_plane;
+        p.piece = specv_i_divide(item, shape->planes, &first_plane);
+        plane = (int)first_plane;
+        if (share.plane != plane) specv_i_load_plane(from, to, plane, &share);
+    }
 #pragma unroll 1
-    for (; left > 0; ++piece, plane = 0) {
-        const int64_t low = (int64_t)piece * PIECE << shift;
+    for (; left > 0; ++p.piece, plane = 0, p.placed = 0) {
+        const int64_t low = (int64_t)p.piece * PIECE << shift;
         const int64_t high = bytes - low < PIECE << shift ? bytes : low + (PIECE << shift);
         const int num_units = ((int)(high - low) >> shift) - specv_i_lane();
         const int stop = left < r->num_planes - plane ? plane + left : r->num_planes;
@@ -2221,28 +2288,30 @@ SPECV_DEVFN void specv_i_warp_copy_ragged(const specv_i_ragged *r, const specv_i
             }
             continue;
         }
+        if (!p.placed) specv_i_place_piece(shape, &p);
         int64_t src_row = 0, dst_row = 0; /* where row `known` starts */
         int32_t known = -1;
         int64_t src_at[SPECV_I_UNITS], dst_at[SPECV_I_UNITS], src_unit = 0, dst_unit = 0;
         int wanted[SPECV_I_UNITS];
-        uint32_t in_row, in_head = shape->head_units.by; /* of the unit before: behind its head */
+        if (i < 0) i = specv_warp_find_row(offsets, r->num_segments, offsets[0] + p.row0);
 #pragma unroll
         for (int u = 0; u < SPECV_I_UNITS; ++u) {
             wanted[u] = 32 * u < num_units;
-            in_head += 32, src_unit += 32 << shift, dst_unit += 32 << shift;
-            if (in_head >= shape->head_units.by && wanted[u]) {
-                const uint32_t next = within + (uint32_t)(specv_i_lane() + 32 * u);
-                const int32_t row = row0 + (int32_t)specv_i_divide(next, shape->row_units, &in_row);
-                const int64_t head = (int64_t)specv_i_divide(in_row, shape->head_units, &in_head);
-                if (row != known) {
+            if (u > 0) p.in_head += 32, src_unit += 32 << shift, dst_unit += 32 << shift;
+            if ((u == 0 || p.in_head >= shape->head_units.by) && wanted[u]) {
+                if (u > 0)
+                    specv_i_place_unit(shape, p.within + (uint32_t)(specv_i_lane() + 32 * u), &p);
+                if (p.row != known) {
+                    const int32_t row = offsets[0] + p.row;
                     if (offsets[i + 1] <= row)
                         i = specv_i_find_row(offsets, i + 1, r->num_segments, row);
                     src_row = specv_i_row_place(from, i, row - offsets[i]);
                     dst_row = specv_i_row_place(to, i, row - offsets[i]);
-                    known = row;
+                    known = p.row;
                 }
-                src_unit = src_row + head * from->head_stride_bytes + ((int64_t)in_head << shift);
-                dst_unit = dst_row + head * to->head_stride_bytes + ((int64_t)in_head << shift);
+                const int64_t in_head = (int64_t)p.in_head << shift;
+                src_unit = src_row + p.head * from->head_stride_bytes + in_head;
+                dst_unit = dst_row + p.head * to->head_stride_bytes + in_head;
             }
             src_at[u] = src_unit, dst_at[u] = dst_unit;
         }
@@ -2258,8 +2327,6 @@ SPECV_DEVFN void specv_i_warp_copy_ragged(const specv_i_ragged *r, const specv_i
                 specv_i_unit_bytes((uint64_t)src | (uint64_t)dst | (uint64_t)shape->fits);
             specv_i_copy_piece(dst, src, dst_at, src_at, wanted, SPECV_I_UNITS, unit, width);
         }
-        within += PIECE;
-        row0 += (int32_t)specv_i_divide(within, shape->row_units, &within);
     }
 }
 
@@ -2288,23 +2355,30 @@ SPECV_DEVFN uint32_t specv_i_ticket_counts(int num_blocks) {
     return (2u << (31 - __clz(2 * num_blocks - 1))) - 1;
 }
 
-/* Call: any thread. */
+/* What a block adds. Call: any thread. */
 SPECV_DEVFN uint32_t specv_i_own_ticket(int block, int num_blocks) {
     return 1 + ((uint32_t)block + 1) * (specv_i_ticket_counts(num_blocks) + 1);
 }
 
+/* Returns the ticket before, which is on its way until somebody looks at it. */
 SPECV_DEVFN uint32_t specv_i_arrive(uint32_t *ticket, int block, int num_blocks) {
     const uint32_t mine = specv_i_own_ticket(block, num_blocks);
-    return num_blocks > 1 ? specv_i_add_to_ticket(ticket, mine) + mine : 0;
+    return num_blocks > 1 ? specv_i_add_to_ticket(ticket, mine) : 0;
 }
 
-/* Call: block; thread 0 says what specv_i_arrive returned. Sync: a barrier. */
-SPECV_DEVFN int specv_i_block_leaves(uint32_t *ticket, uint32_t now, int num_blocks) {
+/* Of all blocks together. */
+SPECV_DEVFN uint32_t specv_i_all_tickets(int num_blocks) {
+    const uint32_t n = (uint32_t)num_blocks;
+    return n + (uint32_t)((uint64_t)n * (n + 1) / 2) * (specv_i_ticket_counts(num_blocks) + 1);
+}
+
+/* Call: block; the one thread that arrived says what specv_i_arrive returned, and the block's own
+   ticket to that. all: specv_i_all_tickets. Sync: a barrier. */
+SPECV_DEVFN int specv_i_block_leaves_with(uint32_t *ticket, uint32_t now, int arrived,
+                                          int num_blocks, uint32_t all) {
     __shared__ int result;
     const uint32_t n = (uint32_t)num_blocks, counts = specv_i_ticket_counts(num_blocks);
-    uint32_t all = n + (uint32_t)((uint64_t)n * (n + 1) / 2) * (counts + 1);
-    SPECV_I_EARLY("r", all);
-    if (specv_i_thread() == 0) {
+    if (arrived) {
         const uint32_t count = now & counts;
         result = num_blocks == 1 || now == all ? SPECV_I_LAST : SPECV_I_NOT_LAST;
         if (result == SPECV_I_LAST) { /* nobody waits for this store */
@@ -2320,6 +2394,12 @@ SPECV_DEVFN int specv_i_block_leaves(uint32_t *ticket, uint32_t now, int num_blo
     return result;
 }
 
+SPECV_DEVFN int specv_i_block_leaves(uint32_t *ticket, uint32_t now, int arrived, int num_blocks) {
+    uint32_t all = specv_i_all_tickets(num_blocks);
+    SPECV_I_EARLY("r", all);
+    return specv_i_block_leaves_with(ticket, now, arrived, num_blocks, all);
+}
+
 /* Both steps at once. Call: block. Sync: one or two barriers. */
 SPECV_DEVFN int specv_i_block_arrives(uint32_t *ticket, int block, int num_blocks) {
     uint32_t now = 0, mine = specv_i_own_ticket(block, num_blocks);
@@ -2327,7 +2407,7 @@ SPECV_DEVFN int specv_i_block_arrives(uint32_t *ticket, int block, int num_block
     __syncthreads();
     if (num_blocks == 1) return SPECV_I_LAST;
     if (specv_i_thread() == 0) now = specv_i_add_to_ticket(ticket, mine) + mine;
-    return specv_i_block_leaves(ticket, now, num_blocks);
+    return specv_i_block_leaves(ticket, now, specv_i_thread() == 0, num_blocks);
 }
 
 SPECV_DEVFN int specv_i_num_live(const int32_t *num_active, int batch) {
@@ -2782,6 +2862,7 @@ SPECV_KERNEL __launch_bounds__(SPECV_VERIFY_THREADS)
 
    Verification against what the models say of the whole vocabulary, and the sampler.
      A2-A5, SCORE  specv_verify_sample   one operation with a rule
+     A6            rules from TYPICAL on, and what they are told of a request: specv_lossy
      A8            specv_sample          the same without drafts
      A10           fields of both: what of a row may be emitted
      A11           fields of both: what is told of emitted tokens
@@ -2828,14 +2909,61 @@ typedef struct specv_scores {
             give the same text. Daliri, Musco and Suresh 2024 (arXiv 2408.07978).
    GREEDY   as if every temperature were 0.
    SCORE    accept every draft (SMC-SD corrects by weights, see D1), give its log-probability, draw
-            the next token from p. Takes no draft scores. */
+            the next token from p. Takes no draft scores.
+   A6, lossy: the text has another law than the target's, on purpose. Each is bit for bit another
+   rule's where specv_lossy says so, and at temperature 0 is GREEDY. H is the entropy of p, so e^-H
+   its geometric mean; "first" is the first id of A10's order, that of the largest p. A draft with
+   p = 0 (a mask, a filter) is never accepted. Probabilities are weights, as with filters.
+   TYPICAL  accept while d is the first id or p(d) > min(epsilon, alpha e^-H); then the first id.
+            Medusa, Cai et al. 2024 (arXiv 2401.10774), whose code puts 1e-5 to each p inside the
+            logarithm of H. Needs no random numbers. Takes no draft scores.
+   TYPICAL_DRAW  of p the ids with p >= min(epsilon, alpha e^-H) remain, and the first; of them the
+            text is drawn with rule COUPLED's noise, and a draft accepted if it is that token.
+            TensorRT-LLM's typical acceptance. Log-probabilities are of p. Takes no draft scores.
+   THRESHOLD  accept while u * threshold_acc < p(d) or p(d) >= threshold_single, then draw from p
+            without d. SGLang's threshold_acc and threshold_single, of a chain. Takes no draft
+            scores.
+   RELAXED  accept while d is one of the first top_n ids and p(d) >= p(first) - delta, or the first;
+            then the first id. TensorRT-LLM's relaxed acceptance. Needs no random numbers. Takes no
+            draft scores.
+   BOUNDED  accept while u * q(d) < ratio * p(d), then draw from (c p - q)+, where c <= 1 is what
+            makes the law of a token clamp(q, c p, ratio * p): nearest to q of all laws that are
+            nowhere above ratio * p, and nowhere below c p. Without draft scores q is 1 at the
+            draft, and c makes no difference. */
 typedef enum specv_rule {
     SPECV_RULE_TOKEN = 0,
     SPECV_RULE_BLOCK = 1,
     SPECV_RULE_COUPLED = 2,
     SPECV_RULE_GREEDY = 3,
-    SPECV_RULE_SCORE = 4
+    SPECV_RULE_SCORE = 4,
+    SPECV_RULE_TYPICAL = 5,
+    SPECV_RULE_TYPICAL_DRAW = 6,
+    SPECV_RULE_THRESHOLD = 7,
+    SPECV_RULE_RELAXED = 8,
+    SPECV_RULE_BOUNDED = 9
 } specv_rule;
+
+/* A6. What a request's rule is told, each [slot], or null: nobody is told. A number outside its
+   range, or NaN, counts as not given, and sets BAD_LOSSY. An array that the rule does not read must
+   be null. Where nothing is relaxed, outputs are
+     TYPICAL       alpha and epsilon not given, or alpha infinite and epsilon 1: the tokens of
+                   GREEDY; log-probabilities are of p all the same
+     TYPICAL_DRAW  both not given, or one of them 0: those of COUPLED
+     THRESHOLD     1 and 1: those of TOKEN without draft scores
+     RELAXED       top_n <= 1: the tokens of GREEDY, as above
+     BOUNDED       1: those of TOKEN
+   where PROBS_F32 are taken as with filters that keep all. The entropy is a quotient of two integer
+   sums over the row, each id's surprise in units of 2^-20 of a bit, so every machine decides alike;
+   off from that of a row of exact arithmetic by less than 2^-18 + vocab * 2^-39 bits. */
+typedef struct specv_lossy {
+    const float *epsilon;          /* TYPICAL, TYPICAL_DRAW: 0..1. Not given: 1 */
+    const float *alpha;            /* the same: >= 0. Not given: infinite */
+    const float *threshold_single; /* THRESHOLD: 0..1. Not given: 1 */
+    const float *threshold_acc;    /* THRESHOLD: 0..1. Not given: 1 */
+    const int32_t *top_n;          /* RELAXED. Not given, or below 1: 1. A switch per request */
+    const float *delta;            /* RELAXED: 0..1. Not given: 1, top_n alone matters */
+    const float *ratio;            /* BOUNDED: 1..2^20. Not given: 1 */
+} specv_lossy;
 
 /* Whose random numbers: two uses that must be independent need different streams. A sampler's (A8)
    and a verification's are different ones in any case, so a draft of either method and either of
@@ -2892,7 +3020,10 @@ typedef struct specv_filters {
    not below 2^-126).
    logprob alone of the law that tokens are drawn from comes with the verification; whatever else is
    asked costs two more launches, which read the rows of the emitted tokens once more, and needs
-   out_tokens (A8: token). */
+   out_tokens (A8: token).
+   A7: of the tokens on the path, then of next_token, each at the node behind which it was emitted;
+   max_depth stands for max_draft. Whatever is asked costs the two launches, and needs out_tokens
+   and path. */
 #define SPECV_MAX_TOP 32
 
 typedef struct specv_emitted {
@@ -2921,10 +3052,11 @@ typedef struct specv_verify_sample_desc {
                                 are laid out as the draft's. Its logprob and lse are 0 */
     const float *temperature; /* [slot], or null: 1; 0 = greedy. Of probs only 0 counts */
     const float *draft_temperature; /* [slot], or null: temperature; for draft logits */
-    const uint64_t *seed;           /* [slot]; null with rule GREEDY, and where uniforms replace it:
-                                    both (TOKEN, BLOCK), sample_uniform (SCORE, or max_draft 0). The
-                                    host cannot see temperatures: that all are 0 is no reason */
-    const int32_t *position;        /* [slot]: where in the text the row's position 0 is. What grows
+    const uint64_t *seed;        /* [slot]; null with rules GREEDY, TYPICAL and RELAXED, and where
+                                    uniforms replace it: both (TOKEN, BLOCK, THRESHOLD, BOUNDED),
+                                    sample_uniform (SCORE, or max_draft 0). The host cannot see
+                                    temperatures: that all are 0 is no reason */
+    const int32_t *position;     /* [slot]: where in the text the row's position 0 is. What grows
                                        by the emitted tokens serves: cache_len, before B3. One that
                                        stands still draws the same numbers in every replay */
     const float *accept_uniform; /* in [0, 1), laid out as draft_tokens, or null: from seed. Given,
@@ -2946,6 +3078,7 @@ typedef struct specv_verify_sample_desc {
     specv_filters filters; /* of the target; of the draft model draft_filters. q must be what the
                               draft was drawn from: its filters too */
     specv_filters draft_filters;
+    specv_lossy lossy; /* rules from TYPICAL on */
     uint32_t reserved; /* must be 0 */
     uint32_t canary1;
 } specv_verify_sample_desc;
@@ -3009,8 +3142,10 @@ enum {
     SPECV_TAG_FINER = 32     /* in addition: further bits of noise */
 };
 
-/* What specv_verify_sample_desc has in `stream` when it stands for a sampler, in addition. */
+/* What specv_verify_sample_desc has in `stream` when it stands for a sampler, in addition; or for
+   nodes of trees, of which the rows are cut and no more. */
 #define SPECV_I_SAMPLER 4
+#define SPECV_I_OF_TREE 8
 
 SPECV_NUMFN uint32_t specv_i_tag(uint32_t use, int stream) {
     return (stream & 3) == SPECV_STREAM_DRAFT ? use + SPECV_TAG_OF_DRAFT : use;
@@ -3127,6 +3262,96 @@ SPECV_NUMFN int specv_i_is_filtered(const specv_verify_sample_desc *d) {
     return specv_i_has_filters(&d->filters) || specv_i_has_filters(&d->draft_filters);
 }
 
+/* ---- lossy rules */
+
+SPECV_NUMFN int specv_i_is_lossy(int rule) { return rule > SPECV_RULE_SCORE; }
+
+/* Are probabilities weights? */
+SPECV_NUMFN int specv_i_weighs_probs(const specv_verify_sample_desc *d) {
+    return specv_i_is_filtered(d) || specv_i_is_lossy(d->rule);
+}
+
+/* Does it compare a draft with the token that the position would emit, and emit that? */
+SPECV_NUMFN int specv_i_compares(int rule) {
+    return rule == SPECV_RULE_TYPICAL || rule == SPECV_RULE_TYPICAL_DRAW ||
+           rule == SPECV_RULE_RELAXED;
+}
+
+/* What a request's rule is told, with what counts in place of what is not. */
+typedef struct specv_i_told {
+    float epsilon, alpha; /* THRESHOLD: single and acc; RELAXED: delta in epsilon; BOUNDED: ratio in
+                             alpha */
+    int32_t top_n;
+    uint32_t status;
+} specv_i_told;
+
+SPECV_NUMFN float specv_i_told_number(const float *given, int32_t slot, float low, float high,
+                                      float otherwise, uint32_t *status) {
+    float x = otherwise;
+    if (!given) return x;
+    x = given[slot];
+    if (!specv_i_less(x, low) && !specv_i_less(high, x) && !specv_i_is_nan(x))
+        return specv_i_add(x, 0.f); /* no -0 */
+    *status |= SPECV_ROW_BAD_LOSSY;
+    return otherwise;
+}
+
+SPECV_NUMFN specv_i_told specv_i_told_of(const specv_lossy *f, int rule, int32_t slot) {
+    const float infinite = specv_bits_float(0x7f800000u);
+    specv_i_told t = {1, 1, 1, 0};
+    if (rule == SPECV_RULE_THRESHOLD) {
+        t.epsilon = specv_i_told_number(f->threshold_single, slot, 0, 1, 1, &t.status);
+        t.alpha = specv_i_told_number(f->threshold_acc, slot, 0, 1, 1, &t.status);
+    } else if (rule == SPECV_RULE_RELAXED) {
+        t.epsilon = specv_i_told_number(f->delta, slot, 0, 1, 1, &t.status);
+        if (f->top_n) t.top_n = f->top_n[slot];
+    } else if (rule == SPECV_RULE_BOUNDED) {
+        t.alpha = specv_i_told_number(f->ratio, slot, 1, 1048576, 1, &t.status);
+    } else {
+        t.epsilon = specv_i_told_number(f->epsilon, slot, 0, 1, 1, &t.status);
+        t.alpha = specv_i_told_number(f->alpha, slot, 0, infinite, infinite, &t.status);
+        if (rule == SPECV_RULE_TYPICAL_DRAW && !f->epsilon && !f->alpha) t.epsilon = 0;
+    }
+    return t;
+}
+
+/* -log2 of a weight relative to 2^(n + 1), n of the row's largest, in units of 2^-20: above 0. */
+SPECV_NUMFN int64_t specv_i_surprise(const specv_weight *w, int32_t n) {
+    return ((int64_t)n - w->n + 1) * 1048576 - specv_i_fixed24(w->f) / 16;
+}
+
+/* That times the weight. Up to 2^61; over a row up to 2^63 of the first: for 2^22 ids of weight
+   2^-x and x + 1 bits no x gives more. */
+SPECV_NUMFN uint64_t specv_i_weighed_surprise(uint64_t units, int64_t surprise) {
+    return units ? (units * (uint64_t)surprise) >> 20 : 0;
+}
+
+/* Up to which surprise a probability is at least alpha e^-H: the mean of all less log2(alpha), both
+   relative to the same. sum, weighed: over the row. */
+SPECV_NUMFN double specv_i_surprise_limit(uint64_t sum, uint64_t weighed, float alpha) {
+    double limit = specv_i_div_double((double)weighed, (double)sum);
+    int32_t exponent;
+    float fraction;
+    if (specv_float_bits(alpha) >= 0x7f800000u) return -1;
+    if (specv_float_bits(alpha) < 0x00800000u) return 4503599627370496.; /* 0, or as good as */
+    fraction = specv_i_log2(alpha, &exponent);
+    limit = specv_i_add_double(limit, -(double)exponent);
+    limit = specv_i_add_double(limit, -specv_i_double(fraction));
+    return specv_i_mul_double(limit, 1048576.);
+}
+
+/* BOUNDED: the next c on the way to that at which the sum of (c p - q)+ is what was rejected. p, q:
+   sums over the ids where c p > q, as is `rejected` in units of 2^-50. The sum is convex in c, and
+   Newton's steps come from above; the last one is the first that would not go down. */
+#define SPECV_I_RATIO_STEPS 40
+
+SPECV_NUMFN float specv_i_next_ratio(float c, uint64_t rejected, uint64_t p, uint64_t q) {
+    float next;
+    if (p == 0) return c;
+    next = specv_i_float(specv_i_div_double((double)(rejected + q), (double)p));
+    return specv_i_less(next, c) ? next : c;
+}
+
 /* ---- tiles of the vocabulary
 
    Statistics are kept per tile of SPECV_TILE_IDS consecutive ids: what a warp holds in registers.
@@ -3206,6 +3431,9 @@ typedef struct specv_i_memory {
     unsigned char *lanes;        /* [rows][num_tiles][SPECV_I_LANES]: specv_i_away */
     int64_t target_rows;
     int32_t num_tiles;
+    int32_t tiles_of_block; /* a run of a row's, in a first pass over logits; even */
+    int32_t columns;     /* of what is told of emitted tokens: max_draft + 1; A7: max_depth + 1 */
+    const int32_t *path; /* [batch][columns]: the nodes of a tree that emitted them; else null */
 } specv_i_memory;
 
 /* The kernels' parameter. The launchers fill it in. */
@@ -3334,15 +3562,28 @@ SPECV_HOSTFN int specv_i_scores_validate(const specv_scores *s, const specv_rows
     return SPECV_OK;
 }
 
+/* The words of a row of mask bits: where only ids are read, vocab may be any number. */
+SPECV_HOSTFN int64_t specv_i_row_words(int64_t vocab) { return vocab / 32 + (vocab % 32 != 0); }
+
 /* Does it need launches of its own? */
 SPECV_HOSTFN int specv_i_tells(const specv_emitted *e) {
     return e->rank || e->top_id || e->top_logprob || (e->raw && e->logprob);
 }
 
+SPECV_HOSTFN int specv_i_emitted_validate(const specv_emitted *e) {
+    SPECV_CHECK(specv_i_aligned(e->logprob, 4) && specv_i_aligned(e->rank, 4), LOGPROB);
+    SPECV_CHECK(specv_i_aligned(e->top_id, 4) && specv_i_aligned(e->top_logprob, 4), LOGPROB);
+    SPECV_CHECK(specv_i_aligned(e->num_top, 4), LOGPROB);
+    SPECV_CHECK(e->max_top >= 0 && e->max_top <= SPECV_MAX_TOP, LOGPROB);
+    SPECV_CHECK(e->max_top > 0 || (!e->top_id && !e->top_logprob), LOGPROB);
+    SPECV_CHECK(e->raw == 0 || e->raw == 1, LOGPROB);
+    return SPECV_OK;
+}
+
 /* positions: as of the scores. */
 SPECV_HOSTFN int specv_i_filters_validate(const specv_filters *f, const specv_scores *s,
                                           const specv_rows *r, int64_t vocab, int64_t positions) {
-    const int64_t words = (vocab + 31) / 32;
+    const int64_t words = specv_i_row_words(vocab);
     int64_t rows = specv_i_is_csr(r) ? r->num_draft_tokens : r->batch * positions;
     SPECV_CHECK(specv_i_aligned(f->top_k, 4) && specv_i_aligned(f->top_p, 4), FILTERS);
     SPECV_CHECK(specv_i_aligned(f->min_p, 4), FILTERS);
@@ -3396,7 +3637,7 @@ SPECV_HOSTFN specv_i_scratch specv_i_scratch_layout(const specv_verify_sample_de
     const int64_t rows = specv_i_is_csr(r) ? r->num_draft_tokens + r->batch
                                            : (int64_t)r->batch * ((int64_t)r->max_draft + 1);
     const int draft_logits =
-        d->draft.data && (d->draft.dtype != SPECV_PROBS_F32 || specv_i_is_filtered(d));
+        d->draft.data && (d->draft.dtype != SPECV_PROBS_F32 || specv_i_weighs_probs(d));
     const int residuals = d->draft.data || d->target.dtype == SPECV_PROBS_F32;
     return specv_i_scratch_for(r->batch, rows, draft_logits ? rows : 0, residuals ? rows : 0,
                                d->verify.vocab, specv_i_lists(d));
@@ -3424,15 +3665,32 @@ SPECV_HOSTAPI int64_t specv_sample_scratch_bytes(int64_t batch, int64_t vocab) {
     return enough < 0 ? enough : specv_i_scratch_for(batch, batch, 0, batch, vocab, 1).bytes;
 }
 
+SPECV_HOSTFN int specv_i_lossy_validate(const specv_lossy *f, int rule) {
+    const int typical = rule == SPECV_RULE_TYPICAL || rule == SPECV_RULE_TYPICAL_DRAW;
+    SPECV_CHECK(specv_i_aligned(f->epsilon, 4) && specv_i_aligned(f->alpha, 4), LOSSY);
+    SPECV_CHECK(specv_i_aligned(f->threshold_single, 4), LOSSY);
+    SPECV_CHECK(specv_i_aligned(f->threshold_acc, 4), LOSSY);
+    SPECV_CHECK(specv_i_aligned(f->top_n, 4) && specv_i_aligned(f->delta, 4), LOSSY);
+    SPECV_CHECK(specv_i_aligned(f->ratio, 4), LOSSY);
+    SPECV_CHECK(typical || (!f->epsilon && !f->alpha), LOSSY);
+    SPECV_CHECK(rule == SPECV_RULE_THRESHOLD || (!f->threshold_single && !f->threshold_acc), LOSSY);
+    SPECV_CHECK(rule == SPECV_RULE_RELAXED || (!f->top_n && !f->delta), LOSSY);
+    SPECV_CHECK(rule == SPECV_RULE_BOUNDED || !f->ratio, LOSSY);
+    return SPECV_OK;
+}
+
 SPECV_HOSTFN int specv_i_verify_sample_validate(const specv_verify_sample_desc *d) {
     const specv_rows *r = &d->verify.rows;
     const specv_emitted *e = &d->emitted;
-    int status, needs_random = d->rule != SPECV_RULE_GREEDY;
+    const int draws = d->rule != SPECV_RULE_COUPLED && d->rule != SPECV_RULE_TYPICAL_DRAW;
+    const int takes_draft = d->rule == SPECV_RULE_BOUNDED || d->rule < SPECV_RULE_SCORE;
+    int status, needs_random = d->rule != SPECV_RULE_GREEDY && d->rule != SPECV_RULE_TYPICAL &&
+                               d->rule != SPECV_RULE_RELAXED;
     int64_t bytes;
     SPECV_CHECK(d->canary1 == 0 && d->reserved == 0, CANARY);
     if ((status = specv_i_verify_validate(&d->verify)) != SPECV_OK) return status;
     SPECV_CHECK(!d->verify.target_tokens, TARGET_TOKENS);
-    SPECV_CHECK(d->rule >= SPECV_RULE_TOKEN && d->rule <= SPECV_RULE_SCORE, RULE);
+    SPECV_CHECK(d->rule >= SPECV_RULE_TOKEN && d->rule <= SPECV_RULE_BOUNDED, RULE);
     SPECV_CHECK(d->verify.vocab >= 1 && d->verify.vocab <= 1 << 22, VOCAB);
     status = specv_i_scores_validate(&d->target, r, d->verify.vocab, specv_i_positions(d));
     if (status != SPECV_OK) return status;
@@ -3442,7 +3700,8 @@ SPECV_HOSTFN int specv_i_verify_sample_validate(const specv_verify_sample_desc *
     SPECV_CHECK(specv_i_aligned(d->bonus_token, d->verify.token_dtype == SPECV_I64 ? 8 : 4), TOKEN);
     SPECV_CHECK(specv_i_aligned(d->target.data, specv_i_score_bytes(d->target.dtype)), TARGET);
     SPECV_CHECK(specv_i_aligned(d->draft.data, specv_i_score_bytes(d->draft.dtype)), DRAFT);
-    SPECV_CHECK(!d->draft.data || d->rule != SPECV_RULE_SCORE, DRAFT);
+    SPECV_CHECK(!d->draft.data || takes_draft, DRAFT);
+    if ((status = specv_i_lossy_validate(&d->lossy, d->rule)) != SPECV_OK) return status;
     status =
         specv_i_filters_validate(&d->filters, &d->target, r, d->verify.vocab, specv_i_positions(d));
     if (status != SPECV_OK) return status;
@@ -3455,19 +3714,14 @@ SPECV_HOSTFN int specv_i_verify_sample_validate(const specv_verify_sample_desc *
     SPECV_CHECK(specv_i_aligned(d->draft_temperature, 4), TEMPERATURE);
     SPECV_CHECK(specv_i_aligned(d->accept_uniform, 4), UNIFORM);
     SPECV_CHECK(specv_i_aligned(d->sample_uniform, 4), UNIFORM);
-    if (needs_random && d->rule != SPECV_RULE_COUPLED && d->sample_uniform)
+    if (needs_random && draws && d->sample_uniform)
         needs_random = !d->accept_uniform && r->max_draft > 0 && d->rule != SPECV_RULE_SCORE;
     SPECV_CHECK(specv_i_aligned(d->seed, 8), SEED);
     SPECV_CHECK(d->seed || !needs_random || r->batch == 0, SEED);
     SPECV_CHECK(specv_i_aligned(d->position, 4), POSITION);
     SPECV_CHECK(d->position || !d->seed || r->batch == 0, POSITION);
     SPECV_CHECK(specv_i_aligned(d->logprob, 4) && specv_i_aligned(d->lse, 4), LOGPROB);
-    SPECV_CHECK(specv_i_aligned(e->logprob, 4) && specv_i_aligned(e->rank, 4), LOGPROB);
-    SPECV_CHECK(specv_i_aligned(e->top_id, 4) && specv_i_aligned(e->top_logprob, 4), LOGPROB);
-    SPECV_CHECK(specv_i_aligned(e->num_top, 4), LOGPROB);
-    SPECV_CHECK(e->max_top >= 0 && e->max_top <= SPECV_MAX_TOP, LOGPROB);
-    SPECV_CHECK(e->max_top > 0 || (!e->top_id && !e->top_logprob), LOGPROB);
-    SPECV_CHECK(e->raw == 0 || e->raw == 1, LOGPROB);
+    if ((status = specv_i_emitted_validate(e)) != SPECV_OK) return status;
     SPECV_CHECK(!specv_i_tells(e) || d->verify.out_tokens || r->batch == 0, LOGPROB);
     SPECV_CHECK(specv_i_aligned(d->max_prob, 4) && (!d->max_prob || r->max_draft == 0), MAX_PROB);
     SPECV_CHECK(!d->max_prob || !d->bonus_token, MAX_PROB);
@@ -3544,7 +3798,7 @@ SPECV_HOSTFN void specv_i_scores_resolve(specv_scores *s, const specv_rows *r, i
 }
 
 SPECV_HOSTFN void specv_i_filters_resolve(specv_filters *f, int64_t vocab) {
-    if (f->mask && !f->mask_stride_words) f->mask_stride_words = (vocab + 31) / 32;
+    if (f->mask && !f->mask_stride_words) f->mask_stride_words = specv_i_row_words(vocab);
 }
 
 SPECV_HOSTFN void specv_verify_sample_resolve(specv_verify_sample_desc *d) {
@@ -3923,9 +4177,14 @@ SPECV_DEVFN specv_distribution specv_i_warp_merge(const specv_tile *tiles, int n
     for (int t = first; t < first + each; t += 4) {
         int64_t scores[4];
         int32_t its_key[4];
+        int at[4];
+#pragma unroll
+        for (int u = 0; u < 4; ++u) at[u] = t + u < last ? t + u : last;
+#pragma unroll
+        for (int u = 0; u < 4; ++u) SPECV_I_EARLY("r", at[u]); /* all at once */
 #pragma unroll
         for (int u = 0; u < 4; ++u) {
-            const specv_tile *tile = specv_i_tile_at(tiles, t + u < last ? t + u : last);
+            const specv_tile *tile = specv_i_tile_at(tiles, at[u]);
             best_of[u] = *(const uint2 *)&tile->max;
             sums[u] = 0, scores[u] = SPECV_I_NO_SCORE;
             if (may & SPECV_TILE_SUM) sums[u] = tile->sum;
@@ -4078,6 +4337,7 @@ SPECV_DEVFN specv_row specv_i_open_row(const specv_verify_sample_desc *d, int b)
         row.n_draft = row.readable = 0;
         row.status = row.live ? bad : 0;
     }
+    if (d->stream & SPECV_I_OF_TREE && row.readable && row.n_draft == 0) row.n_draft = 1; /* root */
     return row;
 }
 
@@ -4101,21 +4361,39 @@ SPECV_DEVFN void specv_i_without_filters(specv_i_request *r) {
     r->target.dtype &= 3, r->draft.dtype &= 3; /* not WEIGHTS */
 }
 
-/* Where its scores are, and its rows in scratch memory. */
-SPECV_DEVFN specv_i_request specv_i_open_rows(const specv_verify_sample_desc *d, int b,
-                                              const specv_row *row, int rule) {
-    const specv_rows *rows = &d->verify.rows;
-    const int csr = specv_i_is_csr(rows);
+/* A request whose temperatures can be opened. */
+SPECV_DEVFN specv_i_request specv_i_begin_request(const specv_verify_sample_desc *d,
+                                                  const specv_row *row, int rule) {
     specv_i_request r;
     r.row = *row, r.status = row->status, r.rule = rule, r.reserved = 0;
+    r.target.dtype = d->target.dtype;
+    r.draft.dtype = d->draft.data ? d->draft.dtype : SPECV_PROBS_F32;
     specv_i_forget_filters(&r);
-    specv_i_open_side(&r.target, &d->target,
+    return r;
+}
+
+/* The first of its rows in scratch memory. */
+SPECV_DEVFN int64_t specv_i_first_row(const specv_rows *rows, const specv_row *row, int b) {
+    return (int64_t)row->first + b + (specv_i_is_csr(rows) ? 0 : b * (int64_t)rows->max_draft);
+}
+
+/* Where its scores are, its drafts, and its rows in scratch memory. */
+SPECV_DEVFN void specv_i_place_request(const specv_verify_sample_desc *d, int b,
+                                       const specv_row *row, specv_i_request *r) {
+    const specv_rows *rows = &d->verify.rows;
+    specv_i_open_side(&r->target, &d->target,
                       specv_i_first_score(rows, row, &d->target, b, d->bonus_token != 0));
-    r.draft.scores = 0, r.draft.pos_stride = 0, r.draft.dtype = SPECV_PROBS_F32;
+    r->draft.scores = 0, r->draft.pos_stride = 0;
     if (d->draft.data)
-        specv_i_open_side(&r.draft, &d->draft, specv_i_first_score(rows, row, &d->draft, b, 1));
-    r.first_row = (int64_t)row->first + b + (csr ? 0 : b * (int64_t)rows->max_draft);
-    r.first_draft = row->first + (csr ? 0 : b * d->verify.draft_stride_elems);
+        specv_i_open_side(&r->draft, &d->draft, specv_i_first_score(rows, row, &d->draft, b, 1));
+    r->first_row = specv_i_first_row(rows, row, b);
+    r->first_draft = row->first + (specv_i_is_csr(rows) ? 0 : b * d->verify.draft_stride_elems);
+}
+
+SPECV_DEVFN specv_i_request specv_i_open_rows(const specv_verify_sample_desc *d, int b,
+                                              const specv_row *row, int rule) {
+    specv_i_request r = specv_i_begin_request(d, row, rule);
+    specv_i_place_request(d, b, row, &r);
     return r;
 }
 
@@ -4124,30 +4402,39 @@ SPECV_DEVFN int specv_i_target_positions(const specv_verify_sample_desc *d, cons
     return row->n_draft + !d->bonus_token;
 }
 
-/* And its temperatures. */
-SPECV_DEVFN void specv_i_open_temperatures(const specv_verify_sample_desc *d, int b,
-                                           specv_i_request *r) {
+/* Temperatures of target and draft, as they are in memory. */
+SPECV_DEVFN float2 specv_i_load_temperatures(const specv_verify_sample_desc *d, int b,
+                                             const specv_row *row, int rule) {
     const specv_rows *rows = &d->verify.rows;
+    float2 given = make_float2(1, 1);
+    if (!row->readable || !(d->temperature || d->draft_temperature)) return given;
+    const int32_t slot = specv_i_good_slot(rows->slot, rows->slot_dtype, b);
+    if (d->temperature && rule != SPECV_RULE_GREEDY) given.x = d->temperature[slot];
+    if (d->draft_temperature && d->draft.data) given.y = d->draft_temperature[slot];
+    return given;
+}
+
+/* And what follows from them. */
+SPECV_DEVFN void specv_i_set_temperatures(const specv_verify_sample_desc *d, float2 given,
+                                          specv_i_request *r) {
     const int greedy = r->rule == SPECV_RULE_GREEDY;
-    float temperature = 1, draft_temperature = 1;
-    if (r->row.readable && (d->temperature || d->draft_temperature)) {
-        const int32_t slot = specv_i_good_slot(rows->slot, rows->slot_dtype, b);
-        if (d->temperature && !greedy) temperature = d->temperature[slot];
-        if (d->draft_temperature && d->draft.data) draft_temperature = d->draft_temperature[slot];
-    }
-    if (r->row.readable && !specv_temperature_ok(temperature))
-        r->status |= SPECV_ROW_BAD_TEMPERATURE;
-    specv_i_set_temperature(&r->target, temperature, greedy);
+    if (r->row.readable && !specv_temperature_ok(given.x)) r->status |= SPECV_ROW_BAD_TEMPERATURE;
+    specv_i_set_temperature(&r->target, given.x, greedy);
     r->draft.zero = 1, r->draft.scale = r->target.scale;
-    if (d->draft.data) specv_i_set_temperature(&r->draft, draft_temperature, greedy);
+    if (d->draft.data) specv_i_set_temperature(&r->draft, given.y, greedy);
     r->sampled = r->rule != SPECV_RULE_COUPLED && r->rule != SPECV_RULE_GREEDY && !r->target.zero;
-    if (r->row.readable && r->sampled && d->draft.data && !specv_temperature_ok(draft_temperature))
+    if (r->row.readable && r->sampled && d->draft.data && !specv_temperature_ok(given.y))
         r->status |= SPECV_ROW_BAD_TEMPERATURE;
     r->target_rows =
         r->sampled && r->target.dtype == SPECV_PROBS_F32 ? 0 : specv_i_target_positions(d, &r->row);
     r->draft_rows =
         r->sampled && d->draft.data && r->draft.dtype != SPECV_PROBS_F32 ? r->row.n_draft : 0;
     if (!r->row.readable) r->target_rows = r->draft_rows = 0;
+}
+
+SPECV_DEVFN void specv_i_open_temperatures(const specv_verify_sample_desc *d, int b,
+                                           specv_i_request *r) {
+    specv_i_set_temperatures(d, specv_i_load_temperatures(d, b, &r->row, r->rule), r);
 }
 
 /* What is given of a request, as it is in memory: loaded before anything else is computed. */
@@ -4274,6 +4561,13 @@ SPECV_DEVFN specv_i_sieve specv_i_sieve_of(const specv_i_side *side, int j) {
     if (side->mask) s.mask = side->mask + j * side->mask_stride;
     if (side->least) s.least = side->least[j];
     return s;
+}
+
+/* The position at which a request emitted column j. A tree's path is -1 where nothing is read. */
+SPECV_DEVFN int specv_i_row_of_column(const specv_i_memory *m, int b, int j) {
+    if (!m->path) return j;
+    const int node = m->path[(int64_t)b * m->columns + j];
+    return node < 0 ? 0 : node;
 }
 
 SPECV_DEVFN specv_i_request specv_i_open_request(const specv_verify_sample_desc *d, int b) {
@@ -4726,6 +5020,14 @@ SPECV_DEVFN void specv_i_warp_score_drafts(const specv_verify_sample_desc *d,
     specv_i_accept_all(d, r, o);
 }
 
+/* There are no drafts: the token follows at once. */
+SPECV_DEVFN void specv_i_accept_none(const specv_verify_sample_desc *d, const specv_i_request *r,
+                                     const specv_distribution *rows, specv_i_outcome *o) {
+    const int draws = r->sampled || r->rule == SPECV_RULE_SCORE;
+    o->next = specv_i_next_of_all(d, r, 0, draws ? SPECV_I_DRAW : SPECV_I_TOKEN);
+    if (o->next == SPECV_I_TOKEN) o->status |= rows[0].status;
+}
+
 /* A2, A5, temperature 0: a draft is accepted if it is the only token that its position can have.
    Call: warp. rows: of this request. */
 SPECV_DEVFN void specv_i_warp_judge_equal(const specv_verify_sample_desc *d,
@@ -5026,15 +5328,13 @@ SPECV_DEVFN int specv_i_first_of_share(int tile) {
     return tile * SPECV_TILE_IDS + specv_i_thread() % (32 * SPECV_I_SHARES) * 8;
 }
 
-/* What a lane has of tile `tile` (and the next) of row i: first the target's rows. */
+/* What a lane has of tile `tile` (and the next) of position j of a side. */
 SPECV_DEVFN void specv_i_load_share(specv_i_eight *v, const specv_verify_sample_desc *d,
-                                    const specv_row *row, int dtype, int b, int target_rows, int i,
+                                    const specv_row *row, int dtype, int b, int of_draft, int j,
                                     int tile) {
-    const int of_draft = i >= target_rows;
     const specv_scores *scores = of_draft ? &d->draft : &d->target;
     const int64_t first =
         specv_i_first_score(&d->verify.rows, row, scores, b, of_draft || d->bonus_token);
-    const int j = of_draft ? i - target_rows : i;
     specv_i_load_eight(v,
                        specv_i_score_at(scores->data, dtype, first + j * scores->pos_stride_elems),
                        dtype, (int)d->verify.vocab,
@@ -5069,27 +5369,50 @@ SPECV_DEVFN void specv_i_weights_of_eight(specv_weight weight[8], const float sc
     specv_i_softmax_weights(weight, raised, 8, scale);
 }
 
-/* The largest of a lane's scores as specv_i_order_key, and which it is: the first of equal ones.
-   NaN is no score. */
-SPECV_DEVFN int32_t specv_i_lane_best(const float score[8], int has_nan, int *which) {
-    uint32_t bits[8];
-    int32_t key[8];
+/* The largest of a lane's scores; -inf if there is none, as NaN is no score. */
+SPECV_DEVFN float specv_i_lane_max(const float score[8]) {
+    float highest[4];
+#pragma unroll
+    for (int e = 0; e < 4; ++e) highest[e] = specv_i_max(score[2 * e], score[2 * e + 1]);
+    return specv_i_max(
+        specv_i_max(highest[0], highest[1]),
+        specv_i_max(specv_i_max(highest[2], highest[3]), specv_bits_float(0xff800000u)));
+}
+
+/* a = b, and what comes with it, if b is larger. */
+SPECV_DEVFN void specv_i_keep_larger(float *a, int *of_a, float b, int of_b) {
+    asm("{ .reg .pred p; setp.lt.f32 p, %0, %2; selp.f32 %0, %2, %0, p; selp.s32 %1, %3, %1, p; }"
+        : "+f"(*a), "+r"(*of_a)
+        : "f"(b), "r"(of_b));
+}
+
+/* The same, and which it is: the first of equal ones, as 0 and -0 are. */
+SPECV_DEVFN float specv_i_lane_best(const float score[8], int has_nan, int *which) {
+    float best[8];
     int at[8];
 #pragma unroll
-    for (int e = 0; e < 8; ++e) bits[e] = specv_float_bits(score[e]);
+    for (int e = 0; e < 8; ++e) best[e] = score[e], at[e] = e;
     if (has_nan)
 #pragma unroll
-        for (int e = 0; e < 8; ++e)
-            if ((bits[e] & 0x7fffffffu) > 0x7f800000u) bits[e] = 0xff800000u;
-#pragma unroll
-    for (int e = 0; e < 8; ++e) key[e] = specv_i_order_key(bits[e]), at[e] = e;
+        for (int e = 0; e < 8; ++e) best[e] = specv_i_max(best[e], specv_bits_float(0xff800000u));
 #pragma unroll
     for (int step = 1; step < 8; step *= 2)
 #pragma unroll
         for (int e = 0; e < 8; e += 2 * step)
-            if (key[e + step] > key[e]) key[e] = key[e + step], at[e] = at[e + step];
+            specv_i_keep_larger(&best[e], &at[e], best[e + step], at[e + step]);
     *which = at[0];
-    return key[0];
+    return best[0];
+}
+
+SPECV_DEVFN int specv_i_eight_have_nan(const float score[8]) {
+    int has_nan;
+    asm("{ .reg .pred p, q, r, s; setp.nan.f32 p, %1, %2; setp.nan.f32 q, %3, %4;"
+        " setp.nan.f32 r, %5, %6; setp.nan.f32 s, %7, %8; or.pred p, p, q; or.pred r, r, s;"
+        " or.pred p, p, r; selp.s32 %0, 1, 0, p; }"
+        : "=r"(has_nan)
+        : "f"(score[0]), "f"(score[1]), "f"(score[2]), "f"(score[3]), "f"(score[4]), "f"(score[5]),
+          "f"(score[6]), "f"(score[7]));
+    return has_nan;
 }
 
 /* What a warp says of its share of a tile. best: the largest score and its id as one number, the
@@ -5104,6 +5427,41 @@ typedef struct specv_i_share {
 SPECV_DEVFN uint64_t specv_i_best_of(int32_t key, int id, int has_nan) {
     return (uint64_t)((uint32_t)key ^ 0x80000000u) << 32 | (uint32_t)(0x3fffffff - id) << 1 |
            (has_nan != 0);
+}
+
+/* The largest score that a thread has seen of a row, its id, and whether there was a NaN, over the
+   block: in thread 0, as the end of a tile. ordered: ids rise with lanes. Call: block. Sync: a
+   barrier; put one between two calls. */
+SPECV_DEVFN uint2 specv_i_block_best(float most, int32_t id, int has_nan, int ordered) {
+    enum { WARPS = SPECV_SAMPLE_THREADS / 32 };
+    __shared__ ulonglong2 of_warps[WARPS / 2];
+    const int32_t key = specv_i_order_key(specv_float_bits(most)), top = specv_warp_reduce_max(key);
+    unsigned owners = __ballot_sync(SPECV_FULL_WARP, key == top);
+    uint64_t best[WARPS];
+    uint32_t nan[WARPS];
+    has_nan = __any_sync(SPECV_FULL_WARP, has_nan);
+    if (!ordered && owners & (owners - 1)) {
+        const int32_t lowest = specv_warp_reduce_min(key == top ? id : SPECV_I_INT_MAX);
+        owners = __ballot_sync(SPECV_FULL_WARP, key == top && id == lowest);
+    }
+    if (specv_i_lane() == __ffs((int)owners) - 1)
+        ((uint64_t *)of_warps)[specv_i_thread() / 32] = specv_i_best_of(top, id, has_nan);
+    __syncthreads();
+    if (specv_i_thread() != 0) return make_uint2(0, 0);
+#pragma unroll
+    for (int w = 0; w < WARPS; w += 2) best[w] = of_warps[w / 2].x, best[w + 1] = of_warps[w / 2].y;
+#pragma unroll
+    for (int w = 0; w < WARPS; ++w) nan[w] = (uint32_t)best[w];
+#pragma unroll
+    for (int step = 1; step < WARPS; step *= 2)
+#pragma unroll
+        for (int w = 0; w < WARPS; w += 2 * step) {
+            nan[w] |= nan[w + step];
+            if (best[w + step] > best[w]) best[w] = best[w + step];
+        }
+    const int32_t its_key = (int32_t)((uint32_t)(best[0] >> 32) ^ 0x80000000u);
+    return make_uint2(specv_float_bits(specv_i_of_order_key(its_key)),
+                      (0x3fffffffu - ((uint32_t)best[0] >> 1 & 0x7fffffffu)) | nan[0] << 31);
 }
 
 /* In `what` of the first pass: in place of a score the tile has the largest logit of each of its
@@ -5156,20 +5514,14 @@ SPECV_DEVFN specv_tile specv_i_block_tiles(const float score[8], int first, int 
     specv_weight weight[8];
     float of_tile = none;
     uint64_t maxima = 0;
-    int has_nan = 0, in_range = 0, owner = 0;
-#pragma unroll
-    for (int e = 0; e < 8; e += 2) has_nan |= specv_i_either_nan(score[e], score[e + 1]);
-    has_nan = __any_sync(SPECV_FULL_WARP, has_nan);
+    int in_range = 0, owner = 0;
+    const int has_nan = __any_sync(SPECV_FULL_WARP, specv_i_eight_have_nan(score));
     if (what) {
-        float highest[4];
-#pragma unroll
-        for (int e = 0; e < 4; ++e) highest[e] = specv_i_max(score[2 * e], score[2 * e + 1]);
-        highest[0] = specv_i_max(specv_i_max(highest[0], highest[1]),
-                                 specv_i_max(specv_i_max(highest[2], highest[3]), none));
-        of_tile = specv_i_warp_max(highest[0]);
+        const float of_lane = specv_i_lane_max(score);
+        of_tile = specv_i_warp_max(of_lane);
         if (may & SPECV_I_SHARE_MAXIMA && lanes)
             lanes[specv_i_thread() % SPECV_I_LANES] = (unsigned char)specv_i_away(
-                specv_i_score_of_upper(specv_i_upper_key(of_tile)), highest[0], scale->of_probs);
+                specv_i_score_of_upper(specv_i_upper_key(of_tile)), of_lane, scale->of_probs);
         /* Before the tile's largest is known; not where noise needs the registers. */
         if (!(what & SPECV_TILE_SCORE) && what != SPECV_I_SHARE_MAXIMA)
             specv_i_weights_of_eight(weight, score, scale);
@@ -5195,7 +5547,8 @@ SPECV_DEVFN specv_tile specv_i_block_tiles(const float score[8], int first, int 
         t.score = (int64_t)maxima, t.max = of_tile, t.id = nan ? SPECV_I_NAN_BIT : 0;
     } else if (!in_range) {
         int at;
-        const int32_t key = specv_i_lane_best(score, has_nan, &at),
+        const float of_lane = specv_i_lane_best(score, has_nan, &at);
+        const int32_t key = specv_i_order_key(specv_float_bits(of_lane)),
                       top = specv_warp_reduce_max(key);
         owner = __ffs((int)__ballot_sync(SPECV_FULL_WARP, key == top)) - 1;
         own.best = specv_i_best_of(top, first + at, has_nan);
@@ -5301,13 +5654,16 @@ SPECV_DEVFN int specv_i_rows_are_here(const specv_i_request *r) {
     return r->target_rows + r->draft_rows <= SPECV_I_ROWS_HERE;
 }
 
+/* Of a row: A2 has one of each block of its grid, in place of tiles. may: as above. */
+SPECV_DEVFN int specv_i_num_records(const specv_i_memory *m, int may) {
+    return may || m->num_tiles == 0 ? m->num_tiles : (int)gridDim.y;
+}
+
 /* Rows from tiles, a row per warp; scratch memory gets them where the evidence has no room or a
    second pass follows. may: of specv_i_warp_merge. Call: num_warps warps. */
 SPECV_DEVFN void specv_i_warps_merge(const specv_verify_sample_desc *d, const specv_i_request *r,
                                      const specv_i_memory *m, int may, int num_warps,
                                      specv_i_evidence *e) {
-    const int here = specv_i_rows_are_here(r);
-    const int keep = d->draft.data != 0 || d->emitted.logprob || !here;
     const int lane = specv_i_lane();
     for (int i = specv_i_thread() / 32; i < r->target_rows + r->draft_rows; i += num_warps) {
         const int draft = i >= r->target_rows, j = draft ? i - r->target_rows : i;
@@ -5315,8 +5671,13 @@ SPECV_DEVFN void specv_i_warps_merge(const specv_verify_sample_desc *d, const sp
         const specv_i_side side = draft ? r->draft : r->target;
         const int what = specv_i_wanted(d, r, &side, draft);
         uint64_t through;
-        specv_distribution merged = specv_i_warp_merge(m->tiles + row * m->num_tiles, m->num_tiles,
-                                                       may, what, side.zero, &side.scale, &through);
+        specv_distribution merged =
+            specv_i_warp_merge(m->tiles + row * m->num_tiles, specv_i_num_records(m, may), may,
+                               what, side.zero, &side.scale, &through);
+        int num_rows = r->target_rows + r->draft_rows;
+        SPECV_I_EARLY("r", num_rows); /* not before the tiles are loaded */
+        const int here = num_rows <= SPECV_I_ROWS_HERE;
+        const int keep = d->draft.data != 0 || d->emitted.logprob || !here;
         if (merged.sum && (r->row.n_draft > 0 || d->max_prob)) specv_i_set_inverse(&merged);
         if (here && !draft && what == SPECV_TILE_SUM) e->through[i][lane] = through;
         if (keep && !draft && what == SPECV_TILE_SUM) {
@@ -5398,7 +5759,9 @@ SPECV_DEVFN specv_i_outcome specv_i_block_verdict(const specv_verify_sample_desc
     specv_i_outcome o = e->found;
     if (r->row.readable) {
         const specv_i_claim claim = e->claims[lane];
-        if (r->rule == SPECV_RULE_SCORE)
+        if (r->row.n_draft == 0)
+            specv_i_accept_none(d, r, rows, &o);
+        else if (r->rule == SPECV_RULE_SCORE)
             specv_i_warp_score_drafts(d, r, b, rows, &claim, said, reports && !said, &o);
         else if (!r->sampled)
             specv_i_warp_judge_equal(d, r, b, rows, &claim, said, &o);
@@ -5479,21 +5842,33 @@ SPECV_DEVFN specv_i_request specv_i_reopen(const specv_i_request *opened,
 }
 
 /* Where a block's warps put statistics of row i and the tiles from `tile` on. */
-SPECV_DEVFN specv_tile *specv_i_place_of(const specv_i_memory *m, const specv_i_request *r,
+SPECV_DEVFN specv_tile *specv_i_place_of(const specv_i_memory *m, int64_t first_row,
                                          int target_rows, int i, int tile) {
-    const int64_t row = (i >= target_rows ? m->target_rows - target_rows : 0) + r->first_row + i;
+    const int64_t row = (i >= target_rows ? m->target_rows - target_rows : 0) + first_row + i;
     const int own_tile = tile + specv_i_thread() / (32 * SPECV_I_SHARES);
     specv_tile *place = m->tiles + row * m->num_tiles + own_tile;
     SPECV_I_EARLY("l", place);
     return place;
 }
 
-/* How many of the warp's ids, eight a lane from `first` on, come before the token that position j
-   emitted. Call: warp. Trips: the token, its score. */
+/* Is `tile` behind those that a block has of a row, from `base` on? */
+SPECV_DEVFN int specv_i_run_ends(const specv_i_memory *m, int base, int tile) {
+    return tile >= base + m->tiles_of_block || tile >= m->num_tiles;
+}
+
+/* And where a block of A2 puts the largest of what it has of a row. */
+SPECV_DEVFN specv_tile *specv_i_record_at(const specv_i_memory *m, int64_t row) {
+    specv_tile *place = m->tiles + row * m->num_tiles + (int)blockIdx.y;
+    SPECV_I_EARLY("l", place);
+    return place;
+}
+
+/* How many of the warp's ids, eight a lane from `first` on, come before the token that position
+   `row` emitted in column j. Call: warp. Trips: the token, its score. */
 SPECV_DEVFN uint32_t specv_i_warp_count_before(const specv_verify_sample_desc *d,
-                                               const specv_i_side *side, int b, int j,
+                                               const specv_i_side *side, int b, int j, int row,
                                                const float score[8], int first) {
-    const specv_i_sieve sieve = specv_i_sieve_of(side, j);
+    const specv_i_sieve sieve = specv_i_sieve_of(side, row);
     uint2 raw = {0, 0};
     int32_t count = 0;
     specv_i_load_token(&raw, d->verify.out_tokens, d->verify.token_dtype,
@@ -5501,7 +5876,7 @@ SPECV_DEVFN uint32_t specv_i_warp_count_before(const specv_verify_sample_desc *d
     const int64_t token = specv_i_token(raw, d->verify.token_dtype);
     if (token < 0) return 0;
     const float its = specv_i_max(
-        specv_i_sift(&sieve, specv_i_load_score(specv_i_scores_of(side, j), side->dtype, token),
+        specv_i_sift(&sieve, specv_i_load_score(specv_i_scores_of(side, row), side->dtype, token),
                      (int32_t)token),
         specv_bits_float(0xff800000u));
 #pragma unroll
@@ -5538,14 +5913,18 @@ SPECV_DEVFN specv_i_pass specv_i_pass_of(const specv_sample_task *task, int dtyp
 }
 
 /* First pass over the logits of a request: statistics of its rows. 1: this block came last, and all
-   of them are there. Block (b, y, z): of request b tiles 2 y and 2 y + 1 of row z, first the
-   target's rows, then the draft's; then those that a whole grid further would be. The scores are on
-   their way while the temperature is loaded. first_id: that the first column stands for; vocab: ids
-   of a row, also those that are not here. opened, asked: shared; the request, for specv_i_reopen;
-   asked is null without filters. Call: block. */
+   of them are there. Block (b, y, z): of request b and row z, first the target's rows, then the
+   draft's, the y-th m->tiles_of_block tiles, two at a time; then those of the row a whole grid
+   further. Where nothing is asked but a row's largest logit (A2), a thread remembers it over all
+   tiles of the block, which leaves one record and no tiles. The scores are on their way while the
+   temperature is loaded; what else a request is, is found while the ticket is, where there are no
+   filters. first_id: that the first column stands for; vocab: ids of a row, also those that are not
+   here. opened, asked: shared; the request, for specv_i_reopen; asked is null without filters.
+   Call: block. */
 SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_i_pass *pass,
                                      int first_id, int64_t vocab, specv_i_request *opened,
                                      specv_i_cuts_asked *asked) {
+    enum { OPENS = SPECV_SAMPLE_THREADS / 32 - 1 };
     __shared__ specv_i_share share[SPECV_SAMPLE_THREADS / 32];
     __shared__ float largest[SPECV_SAMPLE_THREADS / 32];
     const specv_verify_sample_desc *d = &task->d;
@@ -5554,8 +5933,8 @@ SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_
     const int warp = specv_i_thread() / 32, b = (int)blockIdx.x;
     const int dtype = pass->dtype, what = pass->what, may = pass->may, rule = pass->rule;
     const int filters = pass->filters, emitted = pass->emitted;
-    const int num_rows_at_once = (int)gridDim.z, step = (int)gridDim.y * SPECV_I_TILES;
-    const int base = (int)blockIdx.y * SPECV_I_TILES;
+    const int num_rows_at_once = (int)gridDim.z, base = (int)blockIdx.y * m->tiles_of_block;
+    const int of_best = !filters && !what; /* nothing is asked but a row's largest */
     const specv_row row = specv_i_open_row(d, b);
     const int target_rows = row.readable ? specv_i_target_positions(d, &row) : 0;
     const int of_target = what != SPECV_TILE_SUM || task->sides & SPECV_I_OF_TARGET;
@@ -5563,33 +5942,44 @@ SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_
     const int low = of_target ? 0 : target_rows;
     int high = target_rows, i = low + (int)blockIdx.z, tile = base;
     if (of_draft_too && row.readable) high += row.n_draft;
+    float2 given = make_float2(1, 1);
+    if (!filters && !of_best && warp == OPENS) given = specv_i_load_temperatures(d, b, &row, rule);
     specv_i_eight next;
     if (filters) next.high = make_uint4(0, 0, 0, 0); /* of types of 16 bits */
-    if (i < high) specv_i_load_share(&next, d, &row, dtype, b, target_rows, i, tile);
+    if (i < high) {
+        const int of_draft = of_draft_too && i >= target_rows;
+        const int its_row = filters ? specv_i_row_of_column(m, b, i) : i;
+        specv_i_load_share(&next, d, &row, dtype, b, of_draft,
+                           of_draft ? its_row - target_rows : its_row, tile);
+    }
     specv_i_opened *saved = 0; /* a block's work, for specv_filter_kernel */
     if (filters && of_target && !emitted && m->opened && (blockIdx.y | blockIdx.z) == 0)
         saved = specv_i_opened_at(m, b);
-    if (warp == SPECV_SAMPLE_THREADS / 32 - 1) { /* one warp for all, while the scores come */
+    if (warp == OPENS && !of_best) { /* one warp for all, while the scores come */
         specv_i_request of_block;
         if (emitted) {
             of_block = specv_i_open_emitted(d, m, b, &row);
-        } else {
+        } else if (filters) {
             of_block = specv_i_open_rows(d, b, &row, rule);
-            if (filters)
-                specv_i_open_masks(d, b, &of_block);
-            else
-                specv_i_open_temperatures(d, b, &of_block);
+            specv_i_open_masks(d, b, &of_block);
+        } else {
+            of_block = specv_i_begin_request(d, &row, rule);
+            specv_i_set_temperatures(d, given, &of_block);
         }
         if (specv_i_lane() == 0) *opened = of_block;
-    } else if (filters && warp == SPECV_SAMPLE_THREADS / 32 - 2) { /* and one for its filters */
+    } else if (filters && warp == OPENS - 1) { /* and one for its filters */
         const specv_i_cuts_asked of_block =
             specv_i_open_cuts(d, m, b, row.readable && !emitted, vocab, saved ? saved->limits : 0);
         if (specv_i_lane() == 0) *asked = of_block;
         if (specv_i_lane() == 0 && saved) saved->asked = of_block;
     }
-    __syncthreads();
+    if (!of_best) __syncthreads();
     if (saved) specv_i_put_word(&saved->request, opened, sizeof *opened);
-    specv_i_request r = specv_i_reopen(opened, asked, dtype, what, rule, filters);
+    specv_i_request r = specv_i_begin_request(d, &row, rule);
+    if (!of_best) r = specv_i_reopen(opened, asked, dtype, what, rule, filters);
+    if (of_best) r.draft_rows = 0;
+    const int nodes = filters && !emitted && d->stream & SPECV_I_OF_TREE;
+    if (nodes && !r.cut) return 0;
     if (high > target_rows && r.draft_rows == 0) high = target_rows;
     if (filters && !r.row.readable) high = low;
     if (emitted && high > r.target_rows) high = r.target_rows;
@@ -5604,11 +5994,51 @@ SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_
         const int32_t slot = specv_i_slot_of(d, b);
         seed = d->seed[slot], position = (uint32_t)d->position[slot];
     }
-    specv_tile *out = specv_i_place_of(m, &r, target_rows, i, tile);
+    int64_t first_row = r.first_row;
+    uint32_t *ticket = &m->tickets[2 * b], mine = 0, all = 0;
+    if (!filters) { /* there are registers for what the handshake will ask */
+        first_row = specv_i_first_row(&d->verify.rows, &row, b);
+        SPECV_I_EARLY("l", ticket);
+        if (warp == 0) { /* of which one thread arrives */
+            mine = num_blocks > 1 ? specv_i_own_ticket(block, num_blocks) : 0;
+            all = specv_i_all_tickets(num_blocks ? num_blocks : 1);
+            SPECV_I_EARLY("r", mine);
+            SPECV_I_EARLY("r", all);
+        }
+    }
+    specv_tile *out = of_best ? specv_i_record_at(m, first_row + i)
+                              : specv_i_place_of(m, first_row, target_rows, i, tile);
+    float most = specv_bits_float(0xff800000u); /* of_best: what the thread has seen of a row */
+    int32_t most_id = 0, has_nan = 0;
 #pragma unroll 1
     while (i < high) {
         const specv_i_eight raw = next;
         const int of_draft = of_draft_too && i >= target_rows, at = i;
+        if (of_best) {
+            float score[8];
+            const int first = first_id + specv_i_first_of_share(tile + warp / SPECV_I_SHARES);
+            tile += SPECV_I_TILES;
+            const int ends = specv_i_run_ends(m, base, tile);
+            if (ends) tile = base, i += num_rows_at_once;
+            if (i < high) specv_i_load_share(&next, d, &row, dtype, b, 0, i, tile);
+            specv_i_decode_eight(score, &raw, dtype);
+            const int its_nan = specv_i_eight_have_nan(score);
+            int which;
+            const float of_lane =
+                specv_i_lane_best(score, __any_sync(SPECV_FULL_WARP, its_nan), &which);
+            specv_i_keep_larger(&most, &most_id, of_lane, first + which);
+            has_nan |= its_nan;
+            if (!ends) continue;
+            const uint2 best =
+                specv_i_block_best(most, most_id, has_nan, m->tiles_of_block == SPECV_I_TILES);
+            if (specv_i_thread() == 0 && m->num_tiles > 0) *(uint2 *)&out->max = best;
+            if (i >= high) break;
+            most = specv_bits_float(0xff800000u), most_id = has_nan = 0;
+            out = specv_i_record_at(m, first_row + i);
+            __syncthreads(); /* what the warps have said is read */
+            continue;
+        }
+        const int its_row = filters ? specv_i_row_of_column(m, b, at) : at;
         const int own_tile = tile + warp / SPECV_I_SHARES;
         const specv_i_side side = of_draft ? r.draft : r.target;
         int wanted = side.zero ? 0 : what;
@@ -5623,21 +6053,24 @@ SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_
         const specv_scale scale = side.scale;
         float score[8];
         specv_tile t;
-        tile += step;
-        if (tile >= m->num_tiles) tile = base, i += num_rows_at_once;
+        tile += SPECV_I_TILES;
+        if (specv_i_run_ends(m, base, tile)) tile = base, i += num_rows_at_once;
+        int next_of_draft = of_draft_too && i >= target_rows;
         if (!filters && i < high)
-            specv_i_load_share(&next, d, &r.row, dtype, b, target_rows, i, tile);
+            specv_i_load_share(&next, d, &row, dtype, b, next_of_draft,
+                               next_of_draft ? i - target_rows : i, tile);
         specv_i_decode_eight(score, &raw, dtype);
         if (filters) {
-            const specv_i_sieve sieve = specv_i_sieve_of(&side, of_draft ? at - target_rows : at);
+            const specv_i_sieve sieve =
+                specv_i_sieve_of(&side, of_draft ? its_row - target_rows : its_row);
             specv_i_sift_some(&sieve, score, 8, specv_i_first_of_share(own_tile),
                               (int)d->verify.vocab);
         }
         uint32_t before = 0;
         if (emitted && wanted && d->emitted.rank) {
             wanted |= SPECV_I_IDS_BEFORE;
-            before =
-                specv_i_warp_count_before(d, &side, b, at, score, specv_i_first_of_share(own_tile));
+            before = specv_i_warp_count_before(d, &side, b, at, its_row, score,
+                                               specv_i_first_of_share(own_tile));
         }
         unsigned char *lanes = 0;
         if (filters && wanted & SPECV_I_SHARE_MAXIMA && m->lanes && own_tile < m->num_tiles)
@@ -5646,14 +6079,32 @@ SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_
                                 filters ? may | SPECV_I_SHARE_MAXIMA | SPECV_I_IDS_BEFORE : may,
                                 wanted, &scale, &noise, before, lanes, share, largest);
         if (specv_i_thread() % (32 * SPECV_I_SHARES) == 0 && own_tile < m->num_tiles) *out = t;
-        if (i < high) out = specv_i_place_of(m, &r, target_rows, i, tile);
-        if (filters && i < high) /* there are no registers for it before */
-            specv_i_load_share(&next, d, &r.row, dtype, b, target_rows, i, tile);
+        if (i < high) out = specv_i_place_of(m, first_row, target_rows, i, tile);
+        if (filters && i < high) { /* there are no registers for it before */
+            const int j = specv_i_row_of_column(m, b, i);
+            next_of_draft = of_draft_too && i >= target_rows;
+            specv_i_load_share(&next, d, &r.row, dtype, b, next_of_draft,
+                               next_of_draft ? j - target_rows : j, tile);
+        }
         if (!wanted && i < high) __syncthreads(); /* share is read */
     }
-    if (!of_target || (filters && (emitted || r.cut))) return 0;
-    const int arrival =
-        specv_i_block_arrives(&m->tickets[2 * b], block, num_blocks ? num_blocks : 1);
+    if (!of_target || nodes || (filters && (emitted || r.cut))) return 0;
+    const int num_arriving = num_blocks ? num_blocks : 1;
+    int arrival;
+    if (filters) {
+        arrival = specv_i_block_arrives(&m->tickets[2 * b], block, num_arriving);
+    } else {
+        uint32_t now = 0;
+        if (!of_best) __syncthreads(); /* where one thread alone has stored, it has done so */
+        if (specv_i_thread() == 0 && mine) now = specv_i_add_to_ticket(ticket, mine) + mine;
+        if (specv_i_thread() == 32 * OPENS) { /* while the answer is on its way */
+            specv_i_request of_block = specv_i_begin_request(d, &row, rule);
+            if (of_best) specv_i_open_temperatures(d, b, &of_block);
+            if (of_best) *opened = of_block;
+            specv_i_place_request(d, b, &row, opened);
+        }
+        arrival = specv_i_block_leaves_with(ticket, now, specv_i_thread() == 0, num_arriving, all);
+    }
     if (arrival == SPECV_I_NOT_LAST) return 0;
     if (arrival == SPECV_I_BAD_TICKET) {
         if (specv_i_thread() == 0) specv_i_close_request(opened);
@@ -5792,14 +6243,11 @@ typedef struct specv_i_cut {
     } u;
     struct
     { /* of a list of few, in ascending order of id; behind the last one they weigh nothing */
-        uint64_t units[SPECV_I_FEW];          /* of its tile's largest */
-        uint64_t through[2][SPECV_I_FEW + 1]; /* sums of those before it; of two draws */
+        uint64_t units[SPECV_I_FEW]; /* of its tile's largest */
         int32_t id[SPECV_I_FEW];
-        int32_t place[SPECV_I_FEW];           /* where it is in the list */
-        int32_t finer[SPECV_I_FEW];           /* n of the row's largest less that of the tile's */
-        uint64_t point[2];                    /* of two draws: what is left of it in the tile */
-        int32_t at[2], drawn[2];              /* the tile's first id, by its number here; the id */
-        uint32_t firsts[2][SPECV_I_FEW / 32]; /* which are the first ids of their tiles */
+        int32_t place[SPECV_I_FEW]; /* where it is in the list */
+        int32_t finer[SPECV_I_FEW]; /* n of the row's largest less that of the tile's */
+        int32_t drawn[2];           /* ids, by two draws */
     } few;
     uint64_t scratch[2][32];
     uint64_t through[2]; /* how many ids there are down to the one that was found, their mass */
@@ -5848,6 +6296,15 @@ SPECV_DEVFN uint32_t specv_i_share_key(const specv_i_cut *c, const specv_i_cut_r
     return (uint32_t)(keys >> 16 * (share % SPECV_I_SHARES)) & 0xffffu;
 }
 
+/* The same of shares 2 pair and, above it, 2 pair + 1. */
+SPECV_DEVFN uint32_t specv_i_share_keys(const specv_i_cut *c, const specv_i_cut_row *row,
+                                        int pair) {
+    enum { PAIRS = SPECV_I_SHARES / 2 };
+    const uint64_t keys = pair / PAIRS < SPECV_I_RANGES ? c->keys[pair / PAIRS]
+                                                        : (uint64_t)row->tiles[pair / PAIRS].score;
+    return (uint32_t)(keys >> 32 * (pair % PAIRS));
+}
+
 /* Which of 32 shares from `base` on have a score from that of `low` on. Call: warp. */
 SPECV_DEVFN unsigned specv_i_shares_from(const specv_i_cut *c, const specv_i_cut_row *row, int base,
                                          uint64_t low) {
@@ -5885,8 +6342,12 @@ SPECV_DEVFN specv_distribution specv_i_block_merge(specv_i_cut *c, const specv_t
 #pragma unroll
     for (int w = 0; w < WARPS; ++w) of_warp[w] = c->largest[w];
 #pragma unroll
-    for (int w = 0; w < WARPS; ++w) key = of_warp[w] > key ? of_warp[w] : key;
-    p.max = specv_i_of_order_key(key);
+    for (int apart = WARPS / 2; apart; apart /= 2) { /* no chain of as many */
+#pragma unroll
+        for (int w = 0; w < apart; ++w)
+            if (of_warp[w + apart] > of_warp[w]) of_warp[w] = of_warp[w + apart];
+    }
+    p.max = specv_i_of_order_key(of_warp[0]);
     if (!specv_in_range(p.max, scale)) p.kind = SPECV_ONE_HOT;
     if (p.kind != SPECV_SOFTMAX) return p;
     p.n = specv_softmax_weight(p.max, scale).n;
@@ -5910,6 +6371,26 @@ SPECV_DEVFN float specv_i_score_of(const float score[8], int e) {
     const float c = e & 1 ? score[5] : score[4], d = e & 1 ? score[7] : score[6];
     const float low = e & 2 ? b : a, high = e & 2 ? d : c;
     return e & 4 ? high : low;
+}
+
+/* Which of eight scores are above a bound, one bit each; no NaN is. */
+SPECV_DEVFN unsigned specv_i_above(const float score[8], float bound) {
+    unsigned above;
+    asm("{\n\t.reg .pred a, b, c, d, e, f, g, h;\n\t.reg .b32 p, q, r, s, t, u, v, w;\n\t"
+        "setp.lt.f32 a, %9, %1;\n\tsetp.lt.f32 b, %9, %2;\n\t"
+        "setp.lt.f32 c, %9, %3;\n\tsetp.lt.f32 d, %9, %4;\n\t"
+        "setp.lt.f32 e, %9, %5;\n\tsetp.lt.f32 f, %9, %6;\n\t"
+        "setp.lt.f32 g, %9, %7;\n\tsetp.lt.f32 h, %9, %8;\n\t"
+        "selp.b32 p, 1, 0, a;\n\tselp.b32 q, 2, 0, b;\n\t"
+        "selp.b32 r, 4, 0, c;\n\tselp.b32 s, 8, 0, d;\n\t"
+        "selp.b32 t, 16, 0, e;\n\tselp.b32 u, 32, 0, f;\n\t"
+        "selp.b32 v, 64, 0, g;\n\tselp.b32 w, 128, 0, h;\n\t"
+        "or.b32 p, p, q;\n\tor.b32 r, r, s;\n\tor.b32 t, t, u;\n\tor.b32 v, v, w;\n\t"
+        "or.b32 p, p, r;\n\tor.b32 t, t, v;\n\tor.b32 %0, p, t;\n\t}"
+        : "=r"(above)
+        : "f"(score[0]), "f"(score[1]), "f"(score[2]), "f"(score[3]), "f"(score[4]), "f"(score[5]),
+          "f"(score[6]), "f"(score[7]), "f"(bound));
+    return above;
 }
 
 /* The number that position j of a request draws with; none: 0 instead. */
@@ -5936,13 +6417,21 @@ SPECV_DEVFN void specv_i_block_collect(specv_i_cut *c, const specv_i_cut_row *ro
     const int thread = specv_i_thread();
     int32_t *firsts = c->u.list.u.ids;
 #pragma unroll 1
-    for (int share = thread; share < row->num_tiles * SPECV_I_SHARES;
-         share += SPECV_SAMPLE_THREADS) {
-        const uint32_t key = specv_i_share_key(c, row, share);
-        if (key < low >> 38) continue;
-        const int at = atomicAdd(&c->num_shares, 1);
-        const int32_t limit = specv_i_away(specv_i_score_of_upper(key), least, row->scale.of_probs);
-        if (at < SPECV_I_LIST) c->shares[at] = (uint32_t)limit << SPECV_I_LIMIT | (uint32_t)share;
+    for (int pair = thread; pair < row->num_tiles * SPECV_I_SHARES / 2;
+         pair += SPECV_SAMPLE_THREADS) {
+        const uint32_t keys = specv_i_share_keys(c, row, pair);
+        const uint32_t key[2] = {keys & 0xffffu, keys >> 16};
+        const int hits[2] = {key[0] >= low >> 38, key[1] >= low >> 38};
+        if (!(hits[0] | hits[1])) continue;
+        int at = atomicAdd(&c->num_shares, hits[0] + hits[1]);
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+            const int32_t limit =
+                specv_i_away(specv_i_score_of_upper(key[e]), least, row->scale.of_probs);
+            if (hits[e] && at < SPECV_I_LIST)
+                c->shares[at] = (uint32_t)limit << SPECV_I_LIMIT | (uint32_t)(2 * pair + e);
+            at += hits[e];
+        }
     }
     __syncthreads();
     const int num_shares = c->num_shares, num_parts = num_shares * PARTS;
@@ -5996,10 +6485,7 @@ SPECV_DEVFN void specv_i_block_collect(specv_i_cut *c, const specv_i_cut_row *ro
             specv_i_load_eight(&raw, row->scores, row->dtype, row->vocab, first);
             specv_i_decode_eight(score, &raw, row->dtype);
             specv_i_sift_some(&row->sieve, score, 8, first, row->vocab);
-            unsigned hits = 0;
-#pragma unroll
-            for (int e = 0; e < 8; ++e)
-                if (specv_i_less(below, score[e])) hits |= 1u << e;
+            unsigned hits = specv_i_above(score, below);
 #pragma unroll 1
             for (; hits; hits &= hits - 1) {
                 const int e = __ffs((int)hits) - 1, at = atomicAdd(&c->count, 1);
@@ -6223,25 +6709,24 @@ SPECV_DEVFN uint32_t specv_i_block_kth_share(specv_i_cut *c, const specv_i_cut_r
         c->u.of.count[thread] = 0;
         __syncthreads();
 #pragma unroll 1
-        for (int share = thread; share < row->num_tiles * SPECV_I_SHARES;
-             share += SPECV_SAMPLE_THREADS) {
-            const uint32_t away = (top - specv_i_share_key(c, row, share)) >> shift;
-            if (away < SPECV_I_RANGES) atomicAdd(&c->u.of.count[away], 1u);
+        for (int pair = thread; pair < row->num_tiles * SPECV_I_SHARES / 2;
+             pair += SPECV_SAMPLE_THREADS) {
+            const uint32_t keys = specv_i_share_keys(c, row, pair);
+            const uint32_t low = (top - (keys & 0xffffu)) >> shift;
+            const uint32_t high = (top - (keys >> 16)) >> shift;
+            if (low < SPECV_I_RANGES) atomicAdd(&c->u.of.count[low], 1u);
+            if (high < SPECV_I_RANGES) atomicAdd(&c->u.of.count[high], 1u);
         }
         __syncthreads();
         const uint4 low = counts[0], high = counts[1];
         const uint32_t of[EACH] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-        int32_t before = 0, own, away = lane * EACH;
+        int32_t through[EACH], own = 0, away = lane * EACH;
 #pragma unroll
-        for (int e = 0; e < EACH; ++e) before += (int32_t)of[e];
-        own = before;
-        before = specv_warp_inclusive_scan(before) - own;
-        const int at = specv_warp_first_reject(before + own >= k);
+        for (int e = 0; e < EACH; ++e) through[e] = own += (int32_t)of[e];
+        const int32_t left = k - (specv_warp_inclusive_scan(own) - own); /* behind those before */
+        const int at = specv_warp_first_reject(own >= left);
 #pragma unroll
-        for (int e = 0; e < EACH; ++e) {
-            before += (int32_t)of[e];
-            if (before < k) ++away;
-        }
+        for (int e = 0; e < EACH; ++e) away += through[e] < left;
         away = __shfl_sync(SPECV_FULL_WARP, away + 1, at & 31) << shift;
         __syncthreads(); /* counts are read */
         if (at < 32) return (int32_t)top + 1 > away ? top + 1 - (uint32_t)away : 0;
@@ -6271,6 +6756,42 @@ SPECV_DEVFN uint64_t specv_i_block_bound(specv_i_cut *c, const specv_i_cut_row *
     return low;
 }
 
+/* How many of four ids are below one. These two in asm: compilers compare one after another, and
+   add each to the sum of those before. */
+SPECV_DEVFN uint32_t specv_i_count_below(int4 ids, int32_t id) {
+    uint32_t count;
+    asm("{\n\t.reg .pred a, b, c, d;\n\t.reg .u32 p, q, r, s;\n\t"
+        "setp.lt.s32 a, %1, %5;\n\tsetp.lt.s32 b, %2, %5;\n\t"
+        "setp.lt.s32 c, %3, %5;\n\tsetp.lt.s32 d, %4, %5;\n\t"
+        "selp.u32 p, 1, 0, a;\n\tselp.u32 q, 1, 0, b;\n\t"
+        "selp.u32 r, 1, 0, c;\n\tselp.u32 s, 1, 0, d;\n\t"
+        "add.u32 p, p, q;\n\tadd.u32 r, r, s;\n\tadd.u32 %0, p, r;\n\t}"
+        : "=r"(count)
+        : "r"(ids.x), "r"(ids.y), "r"(ids.z), "r"(ids.w), "r"(id));
+    return count;
+}
+
+/* How many of four keys are above one; their weights are added to *sum. */
+SPECV_DEVFN uint32_t specv_i_count_above(ulonglong2 low, ulonglong2 high, ulonglong2 of_low,
+                                         ulonglong2 of_high, uint64_t key, uint64_t *sum) {
+    uint32_t count;
+    uint64_t weight;
+    asm("{\n\t.reg .pred a, b, c, d;\n\t.reg .u32 p, q, r, s;\n\t.reg .u64 w, x, y, z;\n\t"
+        "setp.gt.u64 a, %2, %10;\n\tsetp.gt.u64 b, %3, %10;\n\t"
+        "setp.gt.u64 c, %4, %10;\n\tsetp.gt.u64 d, %5, %10;\n\t"
+        "selp.u32 p, 1, 0, a;\n\tselp.u32 q, 1, 0, b;\n\t"
+        "selp.u32 r, 1, 0, c;\n\tselp.u32 s, 1, 0, d;\n\t"
+        "selp.u64 w, %6, 0, a;\n\tselp.u64 x, %7, 0, b;\n\t"
+        "selp.u64 y, %8, 0, c;\n\tselp.u64 z, %9, 0, d;\n\t"
+        "add.u32 p, p, q;\n\tadd.u32 r, r, s;\n\tadd.u64 w, w, x;\n\tadd.u64 y, y, z;\n\t"
+        "add.u32 %0, p, r;\n\tadd.u64 %1, w, y;\n\t}"
+        : "=r"(count), "=l"(weight)
+        : "l"(low.x), "l"(low.y), "l"(high.x), "l"(high.y), "l"(of_low.x), "l"(of_low.y),
+          "l"(of_high.x), "l"(of_high.y), "l"(key));
+    *sum += weight;
+    return count;
+}
+
 /* Sorts a list of few, the largest first, and says of each what it weighs, what those weigh down to
    it, and where its tile is. Each is where as many come before it. Call: block. Sync: three
    barriers. Trips: largest scores of their tiles. */
@@ -6292,28 +6813,28 @@ SPECV_DEVFN void specv_i_block_sort_few(specv_i_cut *c, const specv_i_cut_row *r
             of_tile = specv_weight_units(&weight[0], weight[1].n);
         finer = row->n - weight[1].n;
     }
-    if (part == 0) c->few.units[own] = units;
-    if (part == 0 && own >= count)
-        c->u.list.key[own] = 0; /* comes behind all, and weighs nothing */
+    const int32_t my_id = specv_i_id_of_rank_key(mine);
+    if (part == 0) {
+        c->few.units[own] = units, c->few.id[own] = own < count ? my_id : SPECV_I_INT_MAX;
+        if (own >= count) c->u.list.key[own] = 0; /* comes behind all, and weighs nothing */
+    }
     __syncthreads();
-    const int32_t my_id = (int32_t)((uint32_t)mine & 0x3fffffu); /* the last one less the id */
-    uint32_t before = 0;
-    const ulonglong2 *keys = (const ulonglong2 *)c->u.list.key + part;
-    const ulonglong2 *weights = (const ulonglong2 *)c->few.units + part;
+    uint32_t before = 0, by_id = 0;
+    const ulonglong2 *keys = (const ulonglong2 *)c->u.list.key + 2 * part;
+    const ulonglong2 *weights = (const ulonglong2 *)c->few.units + 2 * part;
+    const int4 *ids = (const int4 *)c->few.id + part;
 #pragma unroll 1
-    for (int i = 0; i < count; i += 4 * 2 * threads) { /* as many for each; behind them are zeros */
+    for (int i = 0; i < count; i += 2 * 4 * threads) { /* as many for each; behind them are zeros */
 #pragma unroll
-        for (int turn = 0; turn < 4; ++turn) {
-            const ulonglong2 key = *keys, its = *weights;
-            const int32_t x = (int32_t)((uint32_t)key.x & 0x3fffffu);
-            const int32_t y = (int32_t)((uint32_t)key.y & 0x3fffffu);
-            keys += threads, weights += threads;
-            if (key.x > mine) through += its.x, before += 1;
-            if (key.y > mine) through += its.y, before += 1;
-            if (x > my_id) before += 1u << SPECV_I_BY_ID;
-            if (y > my_id) before += 1u << SPECV_I_BY_ID;
+        for (int turn = 0; turn < 2; ++turn) {
+            const ulonglong2 a = keys[0], b = keys[1], of_a = weights[0], of_b = weights[1];
+            const int4 id = *ids;
+            keys += 2 * threads, weights += 2 * threads, ids += threads;
+            by_id += specv_i_count_below(id, my_id);
+            before += specv_i_count_above(a, b, of_a, of_b, mine, &through);
         }
     }
+    before += by_id << SPECV_I_BY_ID;
 #pragma unroll
     for (int step = 1; step < 4; step *= 2) {
         if (step >= threads) break;
@@ -6322,10 +6843,11 @@ SPECV_DEVFN void specv_i_block_sort_few(specv_i_cut *c, const specv_i_cut_row *r
     }
     __syncthreads(); /* the list is read */
     if (part == 0 && own < count) {
-        const int place = before & 255, by_id = before >> SPECV_I_BY_ID;
+        const int place = before & 255;
+        by_id = before >> SPECV_I_BY_ID;
         c->u.list.key[place] = mine, c->u.list.u.through[place] = through + units;
         c->few.units[by_id] = of_tile, c->few.place[by_id] = place, c->few.finer[by_id] = finer;
-        c->few.id[by_id] = specv_i_id_of_rank_key(mine);
+        c->few.id[by_id] = my_id;
     }
     if (thread >= count && thread < SPECV_I_FEW) {
         c->few.units[thread] = 0, c->few.place[thread] = 255, c->few.finer[thread] = 0;
@@ -6422,65 +6944,91 @@ SPECV_DEVFN int specv_i_block_cut_list(specv_i_cut *c, const specv_i_cut_row *ro
     return of_both && of_both < of_p ? of_both : of_p;
 }
 
-/* Sum over the threads up to the own one, of as many as a list of few has ids; *total gets that of
-   them all. Call: block. Sync: a barrier. */
-SPECV_DEVFN uint64_t specv_i_half_inclusive_add(uint64_t value, uint64_t *total,
-                                                uint64_t *scratch) {
-    enum { WARPS = SPECV_I_FEW / 32 };
-    const int warp = specv_i_thread() / 32, first = warp / WARPS * WARPS;
-    uint64_t sum = specv_i_warp_inclusive_add(value), of_warp[WARPS];
-    if (specv_i_lane() == 31) scratch[warp] = sum;
-    __syncthreads();
+/* One of the draws of specv_i_block_draw_few, `each` ids a lane, a constant; in all lanes the sum
+   that it is from, in *drawn the id. Call: warp. */
+SPECV_DEVFN uint64_t specv_i_warp_draw_few(const specv_i_cut *c, int each, int kept,
+                                           int32_t without, uint64_t uniform, int32_t *drawn) {
+    const int lane = specv_i_lane();
+    uint64_t units[4], before[4], part[4], sum = 0, end, total, point = 0;
+    int32_t id[4], finer[4], found = -1;
+    int first[4], any = 0, is_here = 0;
 #pragma unroll
-    for (int w = 0; w < WARPS; ++w) {
-        of_warp[w] = scratch[first + w];
-        if (first + w < warp) sum += of_warp[w];
+    for (int e = 0; e < each; ++e) {
+        id[e] = c->few.id[lane * each + e], finer[e] = c->few.finer[lane * each + e];
+        units[e] = c->few.units[lane * each + e];
+        if (c->few.place[lane * each + e] >= kept || id[e] == without) units[e] = 0;
     }
-    *total = (of_warp[0] + of_warp[1]) + (of_warp[2] + of_warp[3]);
-    return sum;
+    const int32_t last = __shfl_up_sync(SPECV_FULL_WARP, id[each - 1], 1);
+#pragma unroll
+    for (int e = 0; e < each; ++e) {
+        before[e] = sum, sum += units[e];
+        first[e] = (uint32_t)(id[e] ^ (e ? id[e - 1] : last)) >= SPECV_TILE_IDS;
+        if (e == 0) first[e] |= lane == 0;
+        any |= first[e];
+    }
+    const unsigned later = __ballot_sync(SPECV_FULL_WARP, any) & ~((2u << lane) - 1u);
+    end = specv_i_warp_inclusive_add(sum);
+    total = __shfl_sync(SPECV_FULL_WARP, end, 31);
+    sum = end - sum;
+#pragma unroll
+    for (int e = 0; e < each; ++e) before[e] += sum;
+    /* A tile's part is where its first id is: up to that of the next one. */
+    end = before[each - 1];
+#pragma unroll
+    for (int e = each - 2; e >= 0; --e)
+        if (first[e]) end = before[e];
+    end = __shfl_sync(SPECV_FULL_WARP, end, (__ffs((int)later) - 1) & 31);
+    if (!later) end = total;
+    sum = 0;
+#pragma unroll
+    for (int e = each - 1; e >= 0; --e) {
+        part[e] = specv_i_shift_right(end - before[e], (uint32_t)finer[e]);
+        if (!first[e]) part[e] = 0;
+        if (first[e]) end = before[e];
+        sum += part[e];
+    }
+    end = specv_i_warp_inclusive_add(sum);
+    total = __shfl_sync(SPECV_FULL_WARP, end, 31);
+    sum = specv_i_mul_high(uniform, total) - (end - sum);
+    uint64_t left = 0;
+    uint32_t by = 0;
+#pragma unroll
+    for (int e = 0; e < each; ++e) {
+        /* the tile, and what is left of the point in it; behind it what is left is above all */
+        if (sum < part[e]) left = sum, by = (uint32_t)finer[e], point = before[e], is_here = 1;
+        sum -= part[e];
+    }
+    point += left << by | specv_i_shift_right(uniform * total, 64 - by);
+    const unsigned where = __ballot_sync(SPECV_FULL_WARP, is_here);
+    point = __shfl_sync(SPECV_FULL_WARP, point, (__ffs((int)where) - 1) & 31);
+#pragma unroll
+    for (int e = 0; e < each; ++e)
+        if (point - before[e] < units[e]) found = id[e];
+    const unsigned has = __ballot_sync(SPECV_FULL_WARP, where && found >= 0);
+    found = __shfl_sync(SPECV_FULL_WARP, found, (__ffs((int)has) - 1) & 31);
+    *drawn = has ? found : -1;
+    return total;
 }
 
 /* Draws from the list of few's first `kept` ids, as specv_i_block_draw does from the tiles of a row
    that has no others: tiles in ascending order, in units of the row; in the one that is found ids,
-   in its own. Two draws, by half of the block each, a thread an id: from all, and without an id
-   that then has no weight. c->few.drawn: the ids, -1 if none has weight. Returns the sum of all of
-   the own draw. Call: block. Sync: five barriers. */
+   in its own. Two draws, by a warp each: from all, and without an id that then has no weight; -1:
+   there is no second one. c->few.drawn: the ids, -1 if none has weight. Returns the sum of all, in
+   the first warp. Call: block. Sync: a barrier. */
 SPECV_DEVFN uint64_t specv_i_block_draw_few(specv_i_cut *c, int kept, int32_t without,
                                             uint64_t uniform) {
-    const int turn = specv_i_thread() / SPECV_I_FEW, i = specv_i_thread() % SPECV_I_FEW;
-    const uint32_t finer = (uint32_t)c->few.finer[i];
-    const int32_t id = c->few.id[i];
-    const int first =
-        i == 0 || (uint32_t)(id ^ c->few.id[i - 1]) >= SPECV_TILE_IDS; /* of its tile */
-    uint32_t *firsts = c->few.firsts[turn];
-    uint64_t *through = c->few.through[turn];
-    uint64_t units = c->few.units[i], part = 0, before, total, left;
-    if (c->few.place[i] >= kept || (turn && id == without)) units = 0;
-    firsts[i / 32] = __ballot_sync(SPECV_FULL_WARP, first);
-    before = specv_i_half_inclusive_add(units, &total, c->scratch[0]) - units;
-    through[i] = before;
-    if (i == SPECV_I_FEW - 1) {
-        through[SPECV_I_FEW] = total;
-        c->few.point[turn] = 0, c->few.at[turn] = 0, c->few.drawn[turn] = -1;
+    const int turn = specv_i_thread() / 32;
+    uint64_t total = 0;
+    if (turn < 2) {
+        const int32_t not_this = turn ? without : -2; /* -1: behind the last one */
+        int32_t drawn = -1;
+        const int draws = !turn || without >= 0;
+        if (draws && c->count <= SPECV_I_FEW / 2)
+            total = specv_i_warp_draw_few(c, 2, kept, not_this, uniform, &drawn);
+        else if (draws)
+            total = specv_i_warp_draw_few(c, 4, kept, not_this, uniform, &drawn);
+        if (specv_i_lane() == 0) c->few.drawn[turn] = drawn;
     }
-    __syncthreads();
-    if (first) { /* a tile's part is where its first id is: up to that of the next one */
-        int word = i / 32;
-        uint32_t later = firsts[word] & ~((2u << (i & 31)) - 1u);
-        while (!later && ++word < SPECV_I_FEW / 32) later = firsts[word];
-        const int end = later ? word * 32 + __ffs((int)later) - 1 : SPECV_I_FEW;
-        part = specv_i_shift_right(through[end] - before, finer);
-    }
-    const uint64_t up_to = specv_i_half_inclusive_add(part, &total, c->scratch[1]);
-    left = specv_i_mul_high(uniform, total);
-    if (left < up_to && left >= up_to - part) { /* the tile, and what is left of the point in it */
-        left = (left - (up_to - part)) << finer | specv_i_shift_right(uniform * total, 64 - finer);
-        c->few.point[turn] = left + before, c->few.at[turn] = i;
-    }
-    __syncthreads();
-    left = c->few.point[turn];
-    if (total && i >= c->few.at[turn] && left >= before && left < before + units)
-        c->few.drawn[turn] = id;
     __syncthreads();
     return total;
 }
@@ -6726,11 +7274,9 @@ SPECV_DEVFN void specv_i_block_filter(const specv_verify_sample_desc *d, const s
         __syncthreads();
         if (i + num_blocks < rows) first = specv_i_load_cut_tile(&r, m, i + num_blocks);
     }
+    if (d->stream & SPECV_I_OF_TREE) return; /* a tree is walked elsewhere */
     const int arrival = specv_i_block_arrives(&m->tickets[2 * b], block, num_blocks);
     if (arrival == SPECV_I_NOT_LAST) return;
-    r = saved.request;
-    specv_i_cut_as_asked(&r, &saved.asked);
-    specv_i_open_least(m, &r);
     if (arrival == SPECV_I_BAD_TICKET) specv_i_close_request(&r);
     specv_i_block_gather(d, &r, m, b, specv_i_may(&r),
                          num_blocks > 1 ? SPECV_I_ROWS_DRAWN : SPECV_I_ROWS_FETCHED, 0, &evidence);
@@ -6795,10 +7341,10 @@ SPECV_DEVFN void specv_i_block_tell(const specv_verify_sample_desc *d, const spe
                                     const specv_i_memory *m, int b, int j, specv_i_cut *c) {
     const specv_emitted *e = &d->emitted;
     const specv_i_side side = r->target;
-    const int64_t columns = (int64_t)d->verify.rows.max_draft + 1, at = b * columns + j;
+    const int64_t at = (int64_t)b * m->columns + j;
     const specv_tile *tiles = m->tiles + (r->first_row + j) * m->num_tiles;
     const int as_they_are =
-        side.dtype == SPECV_I_WEIGHTS_F32 && (e->raw || !specv_i_is_filtered(d));
+        side.dtype == SPECV_I_WEIGHTS_F32 && (e->raw || !specv_i_weighs_probs(d));
     const int thread = specv_i_thread();
     const float none = specv_bits_float(0xff800000u);
     float logprob = 0, its = none;
@@ -6811,13 +7357,14 @@ SPECV_DEVFN void specv_i_block_tell(const specv_verify_sample_desc *d, const spe
         token = specv_i_token(raw, d->verify.token_dtype);
     }
     if (token >= 0) {
+        const int its_row = specv_i_row_of_column(m, b, j);
         uint64_t through;
         const specv_distribution merged = specv_i_warp_merge(
             tiles, m->num_tiles, SPECV_TILE_SUM, SPECV_TILE_SUM, side.zero, &side.scale, &through);
-        const specv_i_sieve sieve = specv_i_sieve_of(&side, j);
-        const float score =
-            specv_i_sift(&sieve, specv_i_load_score(specv_i_scores_of(&side, j), side.dtype, token),
-                         (int32_t)token);
+        const specv_i_sieve sieve = specv_i_sieve_of(&side, its_row);
+        const float score = specv_i_sift(
+            &sieve, specv_i_load_score(specv_i_scores_of(&side, its_row), side.dtype, token),
+            (int32_t)token);
         int num_top = e->top_id || e->top_logprob ? e->max_top : 0;
         if (num_top && e->num_top) {
             const int32_t wanted = e->num_top[specv_i_slot_of(d, b)];
@@ -6829,7 +7376,7 @@ SPECV_DEVFN void specv_i_block_tell(const specv_verify_sample_desc *d, const spe
             rank += token != merged.id;
             if (thread == 0 && num_top) id = merged.id, its = 0;
         } else if (merged.kind == SPECV_SOFTMAX) {
-            specv_i_cut_row row = specv_i_cut_row_of(d, &side, m, tiles, j, &merged);
+            specv_i_cut_row row = specv_i_cut_row_of(d, &side, m, tiles, its_row, &merged);
             row.sieve.least = sieve.least;
             if (thread < m->num_tiles) c->keys[thread] = (uint64_t)tiles[thread].score;
             __syncthreads();
@@ -7614,6 +8161,418 @@ SPECV_DEVFN void specv_i_block_probs(const specv_verify_sample_desc *d, const sp
     specv_i_block_store(d, &r, m, &w.p, b, &e);
 }
 
+/* ---- lossy rules
+
+   The first pass leaves rows; then a block for each position says what it would emit and whether
+   its draft may stand in its place, or, where two numbers a draft decide, one block judges. */
+
+/* The parameter of their kernel. In `of` the rule is the one that the rows are opened for: COUPLED
+   where drafts are compared with a token, else TOKEN. */
+typedef struct specv_lossy_task {
+    specv_sample_task of;
+    int32_t rule, reserved;
+} specv_lossy_task;
+
+/* Rows from tiles, into scratch memory. Call: the last block of a request. */
+SPECV_DEVFN void specv_i_block_keep_rows(const specv_i_request *r, const specv_i_memory *m) {
+    const int lane = specv_i_lane();
+#pragma unroll 1
+    for (int i = specv_i_thread() / 32; i < r->target_rows + r->draft_rows;
+         i += SPECV_SAMPLE_THREADS / 32) {
+        const int of_draft = i >= r->target_rows;
+        const int64_t row = specv_i_row_of(r, m, i);
+        const specv_i_side side = of_draft ? r->draft : r->target;
+        uint64_t through;
+        specv_distribution merged =
+            specv_i_warp_merge(m->tiles + row * m->num_tiles, m->num_tiles, SPECV_TILE_SUM,
+                               side.zero ? 0 : SPECV_TILE_SUM, side.zero, &side.scale, &through);
+        if (merged.sum) specv_i_set_inverse(&merged);
+        if (!of_draft) {
+            uint64_t *at = specv_i_through_at(m, row);
+            if (at) *at = through;
+        }
+        if (lane == 0) m->rows[row] = merged;
+    }
+}
+
+/* Statistics of a request's rows, as they are without a rule; where limits cut, of tiles alone.
+   Otherwise its plan says whether the ticket was good. Call: block. */
+SPECV_DEVFN void specv_i_block_rows(const specv_sample_task *task) {
+    __shared__ specv_i_request opened;
+    __shared__ specv_i_cuts_asked asked;
+    const specv_scores *of = task->sides & SPECV_I_OF_TARGET ? &task->d.target : &task->d.draft;
+    specv_i_pass pass;
+    pass.dtype = of->dtype, pass.what = SPECV_TILE_SUM, pass.rule = task->d.rule;
+    pass.may = SPECV_TILE_SUM | SPECV_TILE_SCORE, pass.filters = 1, pass.emitted = 0;
+    if (!specv_i_block_logits(task, &pass, 0, task->d.verify.vocab, &opened, &asked)) return;
+    const specv_i_request r =
+        specv_i_reopen(&opened, &asked, pass.dtype, pass.what, pass.rule, pass.filters);
+    specv_i_block_keep_rows(&r, &task->memory);
+    if (specv_i_thread() == 0) task->memory.plans[blockIdx.x].status = r.status;
+}
+
+/* What a row says beside its sum. */
+typedef struct specv_i_facts {
+    uint64_t first;        /* rank key of the first id */
+    uint64_t sum, weighed; /* as of specv_i_surprise_limit */
+    uint32_t before;       /* ids before that of `key` */
+    uint32_t reserved;
+} specv_i_facts;
+
+/* Sums over the threads of a block, in all of them; of `first` the largest. Call: block. Scratch:
+   one for each warp, shared. Sync: two barriers. */
+SPECV_DEVFN specv_i_facts specv_i_block_join_facts(specv_i_facts f, specv_i_facts *of_warp) {
+    f.sum = specv_i_warp_add(f.sum), f.weighed = specv_i_warp_add(f.weighed);
+    f.before = (uint32_t)specv_warp_reduce_add((int32_t)f.before);
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2) {
+        const uint64_t other = __shfl_xor_sync(SPECV_FULL_WARP, f.first, distance);
+        f.first = other > f.first ? other : f.first;
+    }
+    __syncthreads(); /* what was there has been read */
+    if (specv_i_lane() == 0) of_warp[specv_i_thread() / 32] = f;
+    __syncthreads();
+    f = of_warp[0];
+#pragma unroll 1
+    for (int w = 1; w < SPECV_SAMPLE_THREADS / 32; ++w) {
+        const specv_i_facts other = of_warp[w];
+        f.sum += other.sum, f.weighed += other.weighed, f.before += other.before;
+        f.first = other.first > f.first ? other.first : f.first;
+    }
+    return f;
+}
+
+/* Four ids of a position from `first` on, which mask and limits allow. */
+SPECV_DEVFN void specv_i_load_allowed(float score[4], const specv_i_side *side,
+                                      const specv_i_sieve *sieve, int j, int first, int vocab) {
+    specv_i_load_four(score, specv_i_scores_of(side, j), side->dtype, first, vocab);
+    specv_i_sift_some(sieve, score, 4, first, vocab);
+}
+
+/* One read of position j. key: that `before` is about. Call: block. */
+SPECV_DEVFN specv_i_facts specv_i_block_facts(const specv_i_side *side, const specv_i_sieve *sieve,
+                                              int j, int32_t n, int vocab, uint64_t key,
+                                              specv_i_facts *of_warp) {
+    specv_i_facts f = {0, 0, 0, 0, 0};
+#pragma unroll 1
+    for (int first = 4 * specv_i_thread(); first < vocab; first += SPECV_TILE_IDS) {
+        float score[4];
+        specv_i_load_allowed(score, side, sieve, j, first, vocab);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            if (!specv_i_less(side->scale.floor, score[i])) continue; /* NaN, too */
+            const specv_weight w = specv_softmax_weight(score[i], &side->scale);
+            const uint64_t units = specv_weight_units(&w, n);
+            const uint64_t its = specv_rank_key(score[i], first + i);
+            f.sum += units;
+            f.weighed += specv_i_weighed_surprise(units, specv_i_surprise(&w, n));
+            f.first = its > f.first ? its : f.first;
+            f.before += its > key;
+        }
+    }
+    return specv_i_block_join_facts(f, of_warp);
+}
+
+/* TYPICAL_DRAW: the loudest id of those that are left. Call: block. Scratch: for each warp, shared.
+   Sync: two barriers. */
+SPECV_DEVFN int32_t specv_i_block_loudest(const specv_verify_sample_desc *d,
+                                          const specv_i_side *side, const specv_i_sieve *sieve,
+                                          const specv_distribution *p, int b, int j, int32_t kept,
+                                          float epsilon, double limit, specv_i_facts *of_warp) {
+    const int vocab = (int)d->verify.vocab;
+    const specv_noise noise = specv_i_noise(d, b, j);
+    int64_t best = SPECV_I_NO_SCORE;
+    int32_t id = SPECV_I_INT_MAX;
+#pragma unroll 1
+    for (int first = 4 * specv_i_thread(); first < vocab; first += SPECV_TILE_IDS) {
+        float score[4];
+        specv_random words = {{0, 0, 0, 0}};
+        int is_noisy = 0;
+        specv_i_load_allowed(score, side, sieve, j, first, vocab);
+#pragma unroll 1
+        for (int i = 0; i < 4; ++i) {
+            float its = 0;
+            uint32_t x = 0, finer = 0;
+#pragma unroll
+            for (int k = 0; k < 4; ++k)
+                if (k == i) its = score[k];
+            if (!specv_i_less(side->scale.floor, its)) continue;
+            const specv_weight w = specv_softmax_weight(its, &side->scale);
+            if (first + i != kept && (double)specv_i_surprise(&w, p->n) > limit &&
+                specv_i_less(specv_i_softmax_p(p, &side->scale, its), epsilon))
+                continue;
+            if (!is_noisy) words = specv_noise_words(&noise, (uint32_t)first), is_noisy = 1;
+#pragma unroll
+            for (int k = 0; k < 4; ++k)
+                if (k == i) x = words.x[k];
+            if (best > SPECV_I_NO_SCORE && specv_i_score_bound(w.n, w.f, x) < (int32_t)(best >> 14))
+                continue;
+            if (x < 256) { /* once in 2^24 times */
+                const specv_random further = specv_noise_finer_words(&noise, (uint32_t)first);
+#pragma unroll
+                for (int k = 0; k < 4; ++k)
+                    if (k == i) finer = further.x[k];
+            }
+            const int64_t value = specv_i_score(w.n, w.f, specv_gumbel24(x, finer));
+            if (value > best) best = value, id = first + i;
+        }
+    }
+    specv_i_warp_best(&best, &id);
+    __syncthreads();
+    if (specv_i_lane() == 0) {
+        of_warp[specv_i_thread() / 32].weighed = (uint64_t)best;
+        of_warp[specv_i_thread() / 32].before = (uint32_t)id;
+    }
+    __syncthreads();
+#pragma unroll 1
+    for (int w = 0; w < SPECV_SAMPLE_THREADS / 32; ++w) {
+        const int64_t value = (int64_t)of_warp[w].weighed;
+        const int32_t its = (int32_t)of_warp[w].before;
+        if (value > best || (value == best && its < id)) best = value, id = its;
+    }
+    return best > SPECV_I_NO_SCORE ? id : -1;
+}
+
+/* How a position is put down: the token that it would emit, plus 1, and whether its draft may stand
+   in its place. */
+#define SPECV_I_MAY 0x80000000u
+
+/* Call: block. Sync: barriers. Trips: the row's distribution, the draft and its score, the row;
+   TYPICAL_DRAW reads that once more. */
+SPECV_DEVFN uint32_t specv_i_block_stand_in(const specv_verify_sample_desc *d, int rule,
+                                            const specv_i_request *r, const specv_i_memory *m,
+                                            const specv_i_told *told, int b, int j, int is_judged,
+                                            specv_i_facts *of_warp) {
+    const specv_i_side side = r->target;
+    const specv_i_sieve sieve = specv_i_sieve_of(&side, j);
+    specv_distribution p = m->rows[r->first_row + j];
+    const int vocab = (int)d->verify.vocab;
+    int32_t draft = -1, choice = p.id;
+    uint64_t key = ~(uint64_t)0;
+    float its = specv_bits_float(0xff800000u);
+    int may = 0;
+    if (is_judged) draft = (int32_t)specv_i_draft_token(d, r, j);
+    if (p.kind == SPECV_SOFTMAX) {
+        if (p.sum) specv_i_set_inverse(&p);
+        if (draft >= 0)
+            its = specv_i_sift(
+                &sieve, specv_i_load_score(specv_i_scores_of(&side, j), side.dtype, draft), draft);
+        const int has_weight = specv_i_less(side.scale.floor, its);
+        if (has_weight) key = specv_rank_key(its, draft);
+        const specv_i_facts f = specv_i_block_facts(&side, &sieve, j, p.n, vocab, key, of_warp);
+        choice = specv_i_id_of_rank_key(f.first);
+        const double limit = specv_i_surprise_limit(f.sum, f.weighed, told->alpha);
+        if (rule == SPECV_RULE_TYPICAL_DRAW) {
+            choice = specv_i_block_loudest(d, &side, &sieve, &p, b, j, choice, told->epsilon, limit,
+                                           of_warp);
+        } else if (has_weight) {
+            const float of_draft = specv_i_softmax_p(&p, &side.scale, its);
+            if (rule == SPECV_RULE_TYPICAL) {
+                const specv_weight w = specv_softmax_weight(its, &side.scale);
+                may = specv_i_less(told->epsilon, of_draft) ||
+                      (double)specv_i_surprise(&w, p.n) < limit;
+            } else {
+                const float least = specv_i_add(specv_i_largest_p(&p, &side.scale, 0, p.max),
+                                                specv_i_negate(told->epsilon));
+                may = (int64_t)f.before < told->top_n && !specv_i_less(of_draft, least);
+            }
+            may &= specv_i_less(0.f, of_draft);
+        }
+    }
+    may |= draft >= 0 && draft == choice;
+    return ((uint32_t)choice + 1) | (may ? SPECV_I_MAY : 0);
+}
+
+/* THRESHOLD and BOUNDED, as A3. Call: warp. */
+SPECV_DEVFN void specv_i_warp_judge_lossy(const specv_verify_sample_desc *d, int rule,
+                                          const specv_i_request *r, const specv_i_memory *m,
+                                          const specv_i_told *told, int b, specv_i_outcome *o) {
+    const specv_distribution *rows = m->rows + r->first_row, *draft_rows = rows + m->target_rows;
+    const int lane = specv_i_lane();
+    o->prefix = 1;
+#pragma unroll 1
+    for (int base = 0; base < o->usable; base += 32) {
+        const int j = base + lane;
+        uint32_t status = 0;
+        int rejected = 0, at;
+        if (j < o->usable) {
+            const specv_i_claim c = specv_i_load_claim(d, r, b, j, o->usable, 0);
+            float p, q;
+            specv_i_pair(d, r, rows, draft_rows, j, &c, &p, &q, &status);
+            if (rule == SPECV_RULE_BOUNDED)
+                rejected = !specv_accept(c.u, q, specv_i_mul(told->alpha, p));
+            else
+                rejected = !specv_accept(c.u, told->alpha, p) &&
+                           (!specv_i_less(0.f, p) || specv_i_less(p, told->epsilon));
+        }
+        at = specv_warp_first_reject(rejected);
+        o->status |= specv_i_warp_or(lane <= at ? status : 0);
+        if (at == 32) continue;
+        o->accepted = base + at;
+        specv_i_reject(d, r, rows, o);
+        return;
+    }
+    specv_i_accept_all(d, r, o);
+}
+
+/* BOUNDED: c of the residual at the position that o says. Reads both rows once a step, of which
+   there are few: a block alone. Call: block. Sync: barriers. */
+SPECV_DEVFN float specv_i_block_find_ratio(const specv_verify_sample_desc *d,
+                                           const specv_i_request *r, const specv_i_memory *m,
+                                           const specv_i_outcome *o, float ratio,
+                                           specv_i_facts *of_warp) {
+    const int vocab = (int)d->verify.vocab;
+    specv_i_weights w;
+    uint64_t rejected = 0;
+    float c = 1;
+    specv_i_open_weights(&w, r, m, o, o->accepted);
+    if (w.p.kind != SPECV_SOFTMAX) return c;
+#pragma unroll 1
+    for (int step = 0; step < SPECV_I_RATIO_STEPS; ++step) {
+        specv_i_facts f = {0, 0, 0, 0, 0};
+        uint64_t above = 0;
+#pragma unroll 1
+        for (int first = 4 * specv_i_thread(); first < vocab; first += SPECV_TILE_IDS) {
+            specv_i_quads v;
+            float p[4], q[4];
+            int unused = 0;
+            specv_i_load_quads(&v, r, &w, first, vocab);
+            specv_i_quad_p(p, &r->target, &w.p, &w.p_sieve, v.p, first, vocab, &unused);
+            specv_i_quad_p(q, &r->draft, &w.q, &w.q_sieve, v.q, first, vocab, &unused);
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                const float less = specv_i_negate(q[i]), excess = specv_fma(ratio, p[i], less);
+                if (first + i >= vocab) continue;
+                if (step == 0 && specv_i_less(excess, 0.f))
+                    above += specv_fixed50(specv_i_negate(excess));
+                if (!specv_i_less(0.f, specv_fma(c, p[i], less))) continue;
+                f.sum += specv_fixed50(p[i]), f.weighed += specv_fixed50(q[i]);
+            }
+        }
+        f = specv_i_block_join_facts(f, of_warp);
+        if (step == 0) {
+            specv_i_facts of_rejected = {0, above, 0, 0, 0};
+            rejected = specv_i_block_join_facts(of_rejected, of_warp).sum;
+        }
+        const float next = specv_i_next_ratio(c, rejected, f.sum, f.weighed);
+        if (!specv_i_less(next, c)) break;
+        c = next;
+    }
+    return c;
+}
+
+/* Where the words of positions stop: the first whose draft may not stand there. Call: warp. */
+SPECV_DEVFN void specv_i_warp_judge_words(const specv_verify_sample_desc *d,
+                                          const specv_i_request *r, const specv_i_memory *m,
+                                          int positions, specv_i_outcome *o, int32_t *choice) {
+    const volatile uint32_t *words = (const volatile uint32_t *)(m->prefixes + r->first_row);
+    const specv_distribution *rows = m->rows + r->first_row;
+    const int lane = specv_i_lane();
+    *choice = -1;
+#pragma unroll 1
+    for (int base = 0;; base += 32) {
+        const int j = base + lane, is_there = j < positions;
+        const uint32_t word = is_there ? words[j] : 0;
+        uint32_t status = is_there ? rows[j].status : 0;
+        const int at = specv_warp_first_reject(!(word & SPECV_I_MAY));
+        if (is_there && (word & ~SPECV_I_MAY) == 0) status |= SPECV_ROW_EMPTY;
+        o->status |= specv_i_warp_or(lane <= at ? status : 0);
+        if (at == 32) continue;
+        o->accepted = base + at;
+        *choice = __shfl_sync(SPECV_FULL_WARP, (int32_t)(word & ~SPECV_I_MAY), at) - 1;
+        o->next = o->accepted == o->usable && o->ends_with_eos
+                      ? SPECV_I_NO_TOKEN
+                      : specv_i_next_of_all(d, r, o->accepted, SPECV_I_TOKEN);
+        return;
+    }
+}
+
+/* Behind the rows: judges request b, and emits it but for a residual. Call: block. */
+SPECV_DEVFN void specv_i_block_lossy(const specv_lossy_task *task, int b, int block,
+                                     int num_blocks) {
+    __shared__ specv_i_request opened;
+    __shared__ specv_i_outcome judged;
+    __shared__ specv_i_told told;
+    __shared__ specv_i_facts of_warp[SPECV_SAMPLE_THREADS / 32];
+    __shared__ int32_t chosen;
+    const specv_verify_sample_desc *d = &task->of.d;
+    const specv_i_memory *m = &task->of.memory;
+    const int warp = specv_i_thread() / 32, lane = specv_i_lane(), rule = task->rule;
+    if (warp == 0) {
+        specv_i_request r = specv_i_open_filtered_request(d, m, b);
+        if (r.row.readable && !r.cut && m->plans[b].status & SPECV_ROW_BAD_TICKET)
+            specv_i_close_request(&r);
+        specv_i_outcome o = {0, 0, 0, SPECV_I_NOTHING, 1, r.status};
+        specv_i_told its = {1, 1, 1, 0};
+        if (r.row.readable) {
+            if (r.row.n_draft > 0) specv_i_warp_find_usable(d, &r, &o);
+            its = specv_i_told_of(&d->lossy, rule, specv_i_slot_of(d, b));
+        }
+        o.status |= its.status;
+        if (lane == 0) opened = r, judged = o, told = its, chosen = -1;
+    }
+    __syncthreads();
+    specv_i_request r = opened;
+    if (specv_i_compares(rule)) {
+        int positions = judged.usable + !judged.ends_with_eos;
+        if (d->bonus_token && judged.usable == r.row.n_draft) positions = judged.usable;
+        if (!r.row.readable) positions = 0;
+        num_blocks = num_blocks < positions ? num_blocks : positions ? positions : 1;
+        if (block >= num_blocks) return;
+#pragma unroll 1
+        for (int j = block; j < positions; j += num_blocks) {
+            const uint32_t word =
+                specv_i_block_stand_in(d, rule, &r, m, &told, b, j, j < judged.usable, of_warp);
+            if (specv_i_thread() == 0) ((uint32_t *)m->prefixes)[r.first_row + j] = word;
+        }
+        const int arrival = specv_i_block_arrives(&m->tickets[2 * b], block, num_blocks);
+        if (arrival == SPECV_I_NOT_LAST) return;
+        if (arrival == SPECV_I_BAD_TICKET) specv_i_close_request(&r);
+        __syncthreads();
+        if (warp == 0) {
+            specv_i_outcome o = judged;
+            int32_t choice = -1;
+            if (arrival == SPECV_I_BAD_TICKET)
+                o.usable = o.ends_with_eos = 0, o.status = r.status;
+            else if (r.row.readable)
+                specv_i_warp_judge_words(d, &r, m, positions, &o, &choice);
+            __syncwarp();
+            if (lane == 0) judged = o, chosen = choice;
+        }
+    } else {
+        if (block > 0) return;
+        if (warp == 0 && r.row.readable) {
+            specv_i_outcome o = judged;
+            if (r.sampled) {
+                specv_i_warp_judge_lossy(d, rule, &r, m, &told, b, &o);
+            } else {
+                const specv_i_claim first = specv_i_load_claim(d, &r, b, lane, o.usable, 0);
+                specv_i_warp_judge_equal(d, &r, b, m->rows + r.first_row, &first, 0, &o);
+            }
+            __syncwarp();
+            if (lane == 0) judged = o;
+        }
+    }
+    __syncthreads();
+    specv_i_outcome o = judged;
+    if (o.next == SPECV_I_RESIDUAL) {
+        if (!(specv_float_bits(told.alpha) == 0x3f800000u))
+            o.prefix = specv_i_block_find_ratio(d, &r, m, &o, told.alpha, of_warp);
+        if (specv_i_thread() == 0) m->plans[b] = o;
+        return;
+    }
+    if (specv_i_compares(rule)) {
+        specv_distribution p = specv_i_plain_distribution();
+        if (o.next > SPECV_I_BONUS) p = m->rows[r.first_row + o.accepted];
+        p.id = chosen;
+        specv_i_block_emit_from(d, &r, m, b, o, &p, r.cut != 0, 0, 0, 0);
+    } else {
+        specv_i_block_emit(d, &r, m, b, o);
+    }
+    o.next = SPECV_I_NOTHING;
+    if (specv_i_thread() == 0 && d->draft.data) m->plans[b] = o;
+}
+
 #endif /* __CUDACC__ */
 
 /* ================================================================================== >>shards
@@ -7652,10 +8611,16 @@ SPECV_DEVFN void specv_i_block_probs(const specv_verify_sample_desc *d, const sp
    top_k, and room for max_top_k of each position: what is kept is among them, and every rank has
    it. A row whose top_k is in 1..max_top_k may have top_p and min_p, too; one without any limit is
    as before; any other emits nothing and says BAD_FILTER (what it keeps may be anything, and no
-   rank knows it). With all_top_k no row but those at temperature 0 is without one, and rows are
-   known after the first exchange: COUPLED, SCORE and rules without draft scores need no other, with
-   draft scores 3 are needed. TOP_P_OF_ALL is a part of all weights: with top_p it needs the
-   exchange of sums.
+   rank knows it). With all_top_k no row but those at temperature 0 is without one, of the draft
+   neither where its scores matter: every rank then has all that target and draft keep, and judges
+   and draws from (P p - q)+ by itself, so that no rule needs another exchange. TOP_P_OF_ALL is a
+   part of all weights: with top_p it needs the exchange of sums.
+   All that for a draft with limits of its own: of one without any, one exchange can not be enough,
+   and all_top_k is an error. What q says of an id is a part of its row's sum, in units that come
+   from the largest score of all ranks; and the sum of (q - P p)+ over all ids, which rule BLOCK
+   compares and of which BAD_SUM tells, is one of roundings of that q, id by id, so it can only
+   follow the exchange of sums. Such a draft has the 4 exchanges of rows without limits, whatever
+   the target keeps. If the draft model samples with a top_k, that is its law: say so.
    Masks are those of all ids, on every rank; but of a mask a rank reads only what is of its own
    ids. Ranks with different masks are not seen, and need not be: what an id's own rank says of it
    is what all ranks judge by, and all say the same.
@@ -7815,7 +8780,7 @@ SPECV_HOSTFN int specv_i_shard_names(const specv_verify_sample_desc *s, int of_d
     return s->rule != SPECV_RULE_GREEDY && specv_i_cuts(&s->filters);
 }
 
-/* Do they suffice of all rows? */
+/* Do they suffice of all rows, so that a rank alone can judge and draw? */
 SPECV_HOSTFN int specv_i_shard_names_all(const specv_verify_shard_desc *d) {
     return d->all_top_k && specv_i_shard_names(&d->sample, 0);
 }
@@ -7838,13 +8803,12 @@ SPECV_HOSTFN int specv_i_shard_has_sums(const specv_verify_shard_desc *d) {
 /* What the launch of this step leaves to the others. */
 SPECV_HOSTFN int specv_i_record_kind(const specv_verify_shard_desc *d, int32_t step) {
     const specv_verify_sample_desc *s = &d->sample;
-    const int has_q = specv_i_shard_has_q(s);
-    const int draws = s->rule != SPECV_RULE_COUPLED && s->rule != SPECV_RULE_GREEDY &&
-                      (has_q || !specv_i_shard_names_all(d));
+    const int names_all = specv_i_shard_names_all(d), has_q = specv_i_shard_has_q(s);
+    const int draws = s->rule != SPECV_RULE_COUPLED && s->rule != SPECV_RULE_GREEDY && !names_all;
     int32_t at = 0;
     if (step == at++) return SPECV_I_RECORD_STATS;
     if (specv_i_shard_has_sums(d) && step == at++) return SPECV_I_RECORD_SUMS;
-    if (has_q && step == at++) return SPECV_I_RECORD_GAINS;
+    if (has_q && !names_all && step == at++) return SPECV_I_RECORD_GAINS;
     if (draws && step == at) return SPECV_I_RECORD_TOKENS;
     return SPECV_I_NO_RECORD;
 }
@@ -8000,10 +8964,10 @@ SPECV_HOSTFN int specv_i_shard_validate(const specv_verify_shard_desc *d) {
     SPECV_CHECK(!d->all_top_k || s->filters.top_k, FILTERS);
     SPECV_CHECK(!d->all_top_k || !specv_i_shard_has_q(s) || s->draft_filters.top_k, FILTERS);
     SPECV_CHECK(!s->filters.mask || !s->filters.mask_stride_words ||
-                    s->filters.mask_stride_words >= (s->verify.vocab + 31) / 32,
+                    s->filters.mask_stride_words >= specv_i_row_words(s->verify.vocab),
                 MASK);
     SPECV_CHECK(!s->draft_filters.mask || !s->draft_filters.mask_stride_words ||
-                    s->draft_filters.mask_stride_words >= (s->verify.vocab + 31) / 32,
+                    s->draft_filters.mask_stride_words >= specv_i_row_words(s->verify.vocab),
                 MASK);
     SPECV_CHECK(!specv_i_tells(&s->emitted), LOGPROB);
     return SPECV_OK;
@@ -8021,6 +8985,7 @@ SPECV_HOSTFN int specv_verify_shard_validate(const specv_verify_shard_desc *d) {
     int64_t before, bytes;
     SPECV_CHECK(d, NULL_DESC);
     if ((status = specv_i_shard_validate(d)) != SPECV_OK) return status;
+    SPECV_CHECK(d->sample.rule <= SPECV_RULE_SCORE, RULE);
     SPECV_CHECK(d->step >= 0, STEP);
     SPECV_CHECK(d->step == 0 || specv_i_record_kind(d, d->step - 1) != SPECV_I_NO_RECORD, STEP);
     SPECV_CHECK(specv_i_aligned(d->epoch, 8), STEP);
@@ -8061,7 +9026,7 @@ SPECV_HOSTAPI int64_t specv_shard_record_bytes(const specv_verify_shard_desc *d)
      2nd  SCORE and COUPLED 12 m + 4; without draft scores 20 m + 4; with them 24 m + 4
      3rd  with draft scores 28; BLOCK 24 m + 4
      last 12; not of GREEDY and COUPLED
-   rounded up to 16. */
+   rounded up to 16. With all_top_k the 1st alone, and with TOP_P_OF_ALL and a top_p the 2nd. */
 SPECV_LAUNCHER int specv_verify_shard(const specv_verify_shard_desc *d, struct CUstream_st *stream)
     SPECV_AS(specv_verify_shard);
 #endif
@@ -8261,8 +9226,8 @@ SPECV_DEVFN void specv_i_warp_put_stats(const specv_verify_sample_desc *d, const
     const specv_i_side side = of_draft ? r->draft : r->target;
     const int is_cut = r->cut & (of_draft ? SPECV_I_OF_DRAFT : SPECV_I_OF_TARGET);
     const int wanted = is_cut ? SPECV_TILE_SUM : specv_i_wanted(d, r, &side, of_draft);
-    const specv_tile t = specv_i_warp_tile_of_row(m->tiles + at * m->num_tiles, m->num_tiles, may,
-                                                  wanted, &side.scale);
+    const specv_tile t = specv_i_warp_tile_of_row(
+        m->tiles + at * m->num_tiles, specv_i_num_records(m, may), may, wanted, &side.scale);
     if (specv_i_lane() != 0) return;
     ((uint2 *)(s->record + s->to.best))[at] = make_uint2(specv_float_bits(t.max), t.id);
     if (s->to.scores && !of_draft) ((int64_t *)(s->record + s->to.scores))[at] = t.score;
@@ -8643,38 +9608,45 @@ SPECV_DEVFN int specv_i_block_cut_named(specv_i_cut *c, const specv_i_cut_row *r
     return specv_i_block_cut_list(c, row, l, mass, 1);
 }
 
+/* Where the thread's id is among the first `kept` of a list in ascending order, with what is of its
+   tile there; *best: the greatest of that. Call: a thread below `kept`. */
+SPECV_DEVFN int specv_i_order_id(const uint64_t *keys, int kept, specv_i_law *law, uint64_t *best) {
+    const int id = specv_i_id_of_rank_key(keys[specv_i_thread()]), tile = id / SPECV_TILE_IDS;
+    int place = 0, begin = 0, end = 0;
+    *best = 0;
+#pragma unroll 4
+    for (int i = 0; i < kept; ++i) {
+        const uint64_t key = keys[i];
+        const int its = specv_i_id_of_rank_key(key), its_tile = its / SPECV_TILE_IDS;
+        place += its < id, begin += its_tile < tile, end += its_tile <= tile;
+        if (its_tile == tile && *best == 0) *best = key; /* the greatest comes first */
+    }
+    law->id[place] = id, law->begin[place] = begin, law->end[place] = end;
+    return place;
+}
+
 /* The list's first `kept` ids in ascending order. Call: block. Sync: a barrier. */
 SPECV_DEVFN void specv_i_block_order_kept(const specv_i_cut *c, const specv_i_cut_row *row,
                                           int kept, specv_i_law *law) {
     const int thread = specv_i_thread();
     if (thread < kept) {
-        const uint64_t mine = c->u.list.key[thread];
-        const int id = specv_i_id_of_rank_key(mine), tile = id / SPECV_TILE_IDS;
-        int place = 0, begin = 0, end = 0;
-        uint64_t best = 0;
+        uint64_t best;
+        const int place = specv_i_order_id(c->u.list.key, kept, law, &best);
         float score[2];
         specv_weight weight[2];
-#pragma unroll 4
-        for (int i = 0; i < kept; ++i) {
-            const uint64_t key = c->u.list.key[i];
-            const int its = specv_i_id_of_rank_key(key), its_tile = its / SPECV_TILE_IDS;
-            place += its < id, begin += its_tile < tile, end += its_tile <= tile;
-            if (its_tile == tile && best == 0) best = key; /* the greatest comes first */
-        }
-        score[0] = specv_i_max(specv_i_score_of_rank_key(mine), row->scale.floor);
+        score[0] = specv_i_max(specv_i_score_of_rank_key(c->u.list.key[thread]), row->scale.floor);
         score[1] = specv_i_score_of_rank_key(best);
         specv_i_softmax_weights(weight, score, 2, &row->scale);
         law->units[place] =
             specv_in_range(score[1], &row->scale) ? specv_weight_units(&weight[0], weight[1].n) : 0;
-        law->id[place] = id, law->finer[place] = row->n - weight[1].n;
-        law->begin[place] = begin, law->end[place] = end;
+        law->finer[place] = row->n - weight[1].n;
     }
     __syncthreads();
 }
 
 /* Draws from them as specv_i_block_draw_few does, but not the id `without`; *drawn: -1 if none has
    weight. Returns the sum of all. Call: block. Sync: barriers. */
-SPECV_DEVFN uint64_t specv_i_block_draw_kept(specv_i_cut *c, specv_i_law *law, int kept,
+SPECV_DEVFN uint64_t specv_i_block_draw_kept(uint64_t (*scratch)[32], specv_i_law *law, int kept,
                                              int32_t without, uint64_t uniform, int32_t *drawn) {
     const int i = specv_i_thread(), is_id = i < kept;
     const int32_t id = is_id ? law->id[i] : -1;
@@ -8682,13 +9654,14 @@ SPECV_DEVFN uint64_t specv_i_block_draw_kept(specv_i_cut *c, specv_i_law *law, i
     const uint32_t finer = is_id ? (uint32_t)law->finer[i] : 0;
     uint64_t total, part = 0, left;
     __syncthreads(); /* what was drawn before is read */
-    const uint64_t before = specv_i_block_inclusive_add(units, &total, c->scratch[0]) - units;
+    const uint64_t before = specv_i_block_inclusive_add(units, &total, scratch[0]) - units;
     law->through[i] = before;
-    if (i == 0) law->through[SPECV_SHARD_TOP_K] = total, law->at = kept, law->drawn = -1;
+    if (i == 0) law->through[SPECV_SHARD_TOP_K] = total, law->at = kept;
+    if (i == 0) law->point = 0, law->drawn = -1;
     __syncthreads();
     if (is_id && law->begin[i] == i)
         part = specv_i_shift_right(law->through[law->end[i]] - before, finer);
-    const uint64_t up_to = specv_i_block_inclusive_add(part, &total, c->scratch[1]);
+    const uint64_t up_to = specv_i_block_inclusive_add(part, &total, scratch[1]);
     left = specv_i_mul_high(uniform, total);
     if (left < up_to && left >= up_to - part) { /* the tile, and what is left of the point in it */
         left = (left - (up_to - part)) << finer | specv_i_shift_right(uniform * total, 64 - finer);
@@ -8749,11 +9722,11 @@ SPECV_DEVFN void specv_i_block_cut_of_shards(const specv_verify_sample_desc *d,
             least = c->u.list.key[kept - 1];
             specv_i_block_order_kept(c, &row, kept, law);
             if (!of_draft && !coupled) uniform = specv_i_sample_uniform(d, b, j, &reported);
-            p.sum = specv_i_block_draw_kept(c, law, kept, -1, uniform, &p.id);
+            p.sum = specv_i_block_draw_kept(c->scratch, law, kept, -1, uniform, &p.id);
             p.reserved = (uint32_t)-1;
             if (!of_draft && !coupled && !d->draft.data && asked >= 0) {
                 int32_t drawn;
-                specv_i_block_draw_kept(c, law, kept, (int32_t)asked, uniform, &drawn);
+                specv_i_block_draw_kept(c->scratch, law, kept, (int32_t)asked, uniform, &drawn);
                 p.reserved = (uint32_t)drawn;
             }
             if (coupled) {
@@ -8816,6 +9789,112 @@ SPECV_DEVFN float specv_i_block_score_of_next(const specv_i_shard *s, int64_t ro
     }
     __syncthreads();
     return score;
+}
+
+/* What target and draft keep of a position: an id a thread. Shared. */
+typedef struct specv_i_kept {
+    uint64_t key[SPECV_SHARD_TOP_K]; /* of the target, where it keeps several; else 0 */
+    int32_t id[SPECV_SHARD_TOP_K];   /* of the draft; -1: none */
+    float q[SPECV_SHARD_TOP_K];      /* then 0 where the target has the id, too */
+    uint64_t scratch[2][32];
+} specv_i_kept;
+
+/* The thread's id of those that a row keeps, -1: none, its p, and its key if it is one of several.
+   at: of the row, in scratch memory. */
+SPECV_DEVFN int32_t specv_i_kept_id(const specv_i_memory *m, const specv_i_shard *s, int64_t at,
+                                    const specv_distribution *row, const specv_scale *scale,
+                                    float *p, uint64_t *key) {
+    const int thread = specv_i_thread(), is_one = row->kind == SPECV_ONE_HOT && thread == 0;
+    *p = is_one ? 1.f : 0.f, *key = 0;
+    if (row->kind != SPECV_SOFTMAX) return is_one ? row->id : -1;
+    if (thread >= s->num_named) return -1;
+    const uint64_t its = s->named[at * s->num_named + thread];
+    const uint64_t least = m->least[at] - (uint64_t)s->first_id; /* it is that of the rank's ids */
+    if (its == 0 || its < least) return -1;
+    *p = specv_i_softmax_p(row, scale, specv_i_score_of_rank_key(its)), *key = its;
+    return specv_i_id_of_rank_key(its);
+}
+
+/* P p - q at position j: of the thread's id of what the target keeps, and sums over all ids: what
+   neither keeps adds nothing to them. Call: block. Sync: barriers. */
+SPECV_DEVFN float specv_i_block_gain_of_kept(const specv_i_memory *m, const specv_i_shard *s,
+                                             const specv_i_request *r, int j, float prefix,
+                                             specv_i_kept *k, specv_i_residual *sum) {
+    const int thread = specv_i_thread();
+    const int64_t of_p = r->first_row + j, of_q = m->target_rows + of_p;
+    const specv_distribution p = s->merged.rows[of_p], q = s->merged.rows[of_q];
+    uint64_t key, unused, gain = 0, rest;
+    float its_p, its_q, q_there = 0;
+    int found = -1;
+    const int32_t id = specv_i_kept_id(m, s, of_p, &p, &r->target.scale, &its_p, &key);
+    __syncthreads(); /* what was there is read */
+    k->key[thread] = key;
+    k->id[thread] = specv_i_kept_id(m, s, of_q, &q, &r->draft.scale, &its_q, &unused);
+    k->q[thread] = its_q;
+    const int num_q = __syncthreads_count(k->id[thread] >= 0);
+#pragma unroll 4
+    for (int i = 0; i < num_q; ++i)
+        if (k->id[i] == id) found = i;
+    if (id >= 0 && found >= 0) q_there = k->q[found];
+    __syncthreads();
+    if (id >= 0 && found >= 0) k->q[found] = 0;
+    __syncthreads();
+    const float of_id = specv_fma(prefix, its_p, specv_i_negate(q_there));
+    const uint64_t units = specv_fixed50(specv_bits_float(specv_float_bits(of_id) & 0x7fffffffu));
+    rest = specv_fixed50(k->q[thread]);
+    if (specv_i_less(0.f, of_id))
+        gain = units;
+    else
+        rest += units;
+    specv_i_block_inclusive_add(gain, &sum->gain, k->scratch[0]);
+    specv_i_block_inclusive_add(rest, &sum->rest, k->scratch[1]);
+    return of_id;
+}
+
+/* A draft was rejected, and all that target and draft keep is here: rule BLOCK decides, and the
+   token is drawn from (P p - q)+, or from p. *p: the row there, its id the token. Call: block. */
+SPECV_DEVFN void specv_i_block_draw_alone(const specv_verify_sample_desc *d,
+                                          const specv_i_memory *m, const specv_i_shard *s,
+                                          const specv_i_request *r, int b, specv_i_outcome *o,
+                                          specv_distribution *p) {
+    __shared__ specv_i_kept kept;
+    __shared__ specv_i_law law;
+    const float *prefixes = m->prefixes + r->first_row;
+    const int thread = specv_i_thread();
+    const uint64_t one = (uint64_t)1 << 50;
+    specv_i_residual sum;
+    if (d->rule == SPECV_RULE_BLOCK) {
+#pragma unroll 1
+        for (int i = 0; i < o->usable; ++i) {
+            if (!specv_i_less(0.f, prefixes[i])) continue;
+            specv_i_block_gain_of_kept(m, s, r, i, prefixes[i], &kept, &sum);
+            for (int t = thread; t < s->num_shards; t += SPECV_SAMPLE_THREADS) {
+                const specv_i_residual nothing = {0, 0};
+                s->merged.residuals[(r->first_row + i) * s->num_shards + t] = t ? nothing : sum;
+            }
+        }
+        __syncthreads();
+        specv_i_block_search(d, r, &s->merged, b, prefixes, o);
+    }
+    *p = s->merged.rows[r->first_row + o->accepted];
+    if (p->kind != SPECV_SOFTMAX) return;
+    const float gain = specv_i_block_gain_of_kept(m, s, r, o->accepted, o->prefix, &kept, &sum);
+    if (specv_i_bad_sum(sum.gain - sum.rest, specv_fixed50(o->prefix) - one))
+        o->status |= SPECV_ROW_BAD_SUM;
+    const int count = __syncthreads_count(kept.key[thread] != 0);
+    if (thread < count) {
+        uint64_t best;
+        const int place = specv_i_order_id(kept.key, count, &law, &best);
+        law.units[place] = specv_fixed50(specv_i_max(gain, 0.f));
+        law.finer[place] = SPECV_I_FINER_PROBS;
+    }
+    __syncthreads();
+    int32_t drawn;
+    const uint64_t uniform = specv_i_sample_uniform(d, b, o->accepted, &o->status);
+    if (specv_i_block_draw_kept(kept.scratch, &law, count, -1, uniform, &drawn) == 0)
+        o->status |= SPECV_ROW_ZERO_RESIDUAL; /* p's own token stays */
+    else
+        p->id = drawn;
 }
 
 /* Rule SCORE: log-probabilities of drafts. Call: block; its first warp does it. */
@@ -9062,6 +10141,7 @@ SPECV_DEVFN void specv_i_block_shard_judge(const specv_shard_task *task) {
     if (r.target_rows && o.next > SPECV_I_BONUS) p = s->merged.rows[r.first_row + o.accepted];
     if (s->to.kind == SPECV_I_NO_RECORD) {
         const int has_p = r.target_rows && o.next > SPECV_I_BONUS;
+        if (o.next == SPECV_I_RESIDUAL) specv_i_block_draw_alone(d, m, s, &r, b, &o, &p);
         if (has_p && r.cut & SPECV_I_OF_TARGET) {
             said.next = specv_i_block_score_of_next(s, r.first_row + o.accepted, &o, &p);
             if (o.next > SPECV_I_TOKEN && p.kind == SPECV_SOFTMAX && d->sample_uniform)
@@ -9596,7 +10676,9 @@ SPECV_DEVFN specv_plane_share specv_warp_plane_share(const specv_kv_pack *kv, in
                                                      int num_warps) {
     const specv_rows dense = {};
     const specv_i_places from = specv_i_pack_from(&dense, kv, 0), to = specv_i_pack_to(kv, 0);
-    return specv_i_plane_share(&from, &to, kv->num_planes, warp, num_warps);
+    specv_plane_share share = {0, 0, 0, warp, num_warps};
+    specv_i_load_plane(&from, &to, kv->num_planes > 1 ? warp % kv->num_planes : 0, &share);
+    return share;
 }
 
 /* Copies this warp's share of a tile's accepted KV rows, see specv_i_warp_copy_ragged. Rows that do
@@ -9617,7 +10699,8 @@ SPECV_DEVFN void specv_warp_pack_tile(const specv_rows *rows, const specv_kv_pac
                              ? specv_thread_find_row(offsets, num_rows, kv->capacity_rows)
                              : 0;
     const specv_i_shape shape = specv_i_copy_shape(&r);
-    specv_i_warp_copy_ragged(&r, &shape, share);
+    const specv_i_lane_piece none = {};
+    specv_i_warp_copy_ragged(&r, &shape, share, none);
 }
 
 /* Writes the tile's part of the descriptor's offsets, shared out over num_blocks blocks; the end of
@@ -9707,18 +10790,6 @@ SPECV_DEVFN uint32_t specv_i_count_pairs(const specv_i_small_task *t, uint32_t r
         if (is_first) stop = 32 * chunk + at;
     }
     return stop < n ? stop + eos : n; /* a stop behind the row's drafts is another row's */
-}
-
-/* Sum over lanes 0..own of values in lanes 0..count-1. Call: warp. */
-SPECV_DEVFN uint32_t specv_i_short_scan(uint32_t value, uint32_t count) {
-    const uint32_t lane = threadIdx.x & 31;
-#pragma unroll
-    for (uint32_t distance = 1; distance < 32; distance *= 2) {
-        if (distance >= count) break;
-        const uint32_t below = __shfl_up_sync(SPECV_FULL_WARP, value, distance);
-        if (lane >= distance) value += below;
-    }
-    return value;
 }
 
 /* What is accepted before a row, and of it. Packed, of the rows of a warp: 8 bits for its length,
@@ -10047,7 +11118,8 @@ typedef struct specv_page_fork_desc {
     uint32_t canary1;
 } specv_page_fork_desc;
 
-#define SPECV_MOVE_THREADS 512  /* specv_append_kv_kernel, specv_copy_pages_kernel */
+#define SPECV_MOVE_THREADS 512  /* specv_append_kv_kernel, specv_copy_pages_kernel; or */
+#define SPECV_MOVE_FEW     128  /* for as many rows, where that is a warp for each piece */
 #define SPECV_PAGE_THREADS 1024 /* specv_page_resize_kernel; 256 for as many rows: */
 #define SPECV_PAGE_FEW     256
 #define SPECV_FORK_THREADS 256 /* specv_page_fork_kernel */
@@ -10283,7 +11355,7 @@ SPECV_LAUNCHER int specv_page_fork(const specv_page_fork_desc *d, struct CUstrea
 
 /* ---- commit */
 
-SPECV_DEVFN specv_i_places specv_i_cache_places(const specv_kv_cache *kv) {
+SPECV_NUMFN specv_i_places specv_i_cache_places(const specv_kv_cache *kv) {
     specv_i_places p = {};
     p.planes = (const void *const *)kv->planes, p.plane = kv->plane;
     p.block_table = kv->block_table, p.table_stride_elems = kv->table_stride_elems;
@@ -10294,7 +11366,7 @@ SPECV_DEVFN specv_i_places specv_i_cache_places(const specv_kv_cache *kv) {
 }
 
 /* Rows in a cache; segments, offsets and where the rows come from are the caller's. */
-SPECV_DEVFN specv_i_ragged specv_i_cache_copy(const specv_kv_cache *kv) {
+SPECV_NUMFN specv_i_ragged specv_i_cache_copy(const specv_kv_cache *kv) {
     specv_i_ragged r;
     r.from = r.to = specv_i_cache_places(kv);
     r.offsets = 0, r.num_segments = 0;
@@ -10313,7 +11385,7 @@ SPECV_DEVFN int64_t specv_thread_kv_offset(const specv_kv_cache *kv, int64_t slo
 }
 
 /* Rows of a verification pass. CSR: one sequence, with num_pending more for each row before. */
-SPECV_DEVFN specv_i_places specv_i_append_from(const specv_append_kv_desc *d) {
+SPECV_NUMFN specv_i_places specv_i_append_from(const specv_append_kv_desc *d) {
     specv_i_places p = {};
     p.planes = d->src.planes, p.plane = d->src.plane;
     specv_i_csr_places(&p, &d->rows, 0);
@@ -10322,6 +11394,14 @@ SPECV_DEVFN specv_i_places specv_i_append_from(const specv_append_kv_desc *d) {
                                                   : d->src.seq_stride_bytes;
     return p;
 }
+
+/* What the kernel of B3 takes: with the numbers whose divisions a block would wait for. */
+typedef struct specv_i_append_task {
+    specv_append_kv_desc d;  /* resolved */
+    specv_i_ragged copy;     /* but for what a block finds */
+    specv_i_shape shape;     /* with planes */
+    specv_i_divisor columns; /* of slot_mapping and position_ids */
+} specv_i_append_task;
 
 /* What B3 does for one row. Call: any thread, where rows have slots behind specv_i_block_seat. */
 typedef struct specv_i_append {
@@ -10373,13 +11453,15 @@ SPECV_DEVFN specv_i_append specv_i_append_row(const specv_append_kv_desc *d,
         uint32_t in_page;
         const int first = (int)specv_i_divide((uint32_t)a.len, page_size, &in_page);
         const int last = (int)specv_i_divide((uint32_t)(a.len + a.count - 1), page_size, &in_page);
-#pragma unroll 2
-        for (int i = first; i <= last; ++i) {
-            int32_t page = table[i];
-            if (page < 0 || page >= kv->num_pages)
-                a.status |= SPECV_ROW_BAD_PAGE;
-            else if (d->page_refs && d->page_refs[page] != 1)
-                a.status |= SPECV_ROW_SHARED_PAGE;
+#pragma unroll 1
+        for (int i = first; i <= last; i += 2) { /* two at a time: few rows have more */
+            const int32_t pages[2] = {table[i], table[i < last ? i + 1 : i]};
+#pragma unroll
+            for (int k = 0; k < 2; ++k)
+                if (pages[k] < 0 || pages[k] >= kv->num_pages)
+                    a.status |= SPECV_ROW_BAD_PAGE;
+                else if (d->page_refs && d->page_refs[pages[k]] != 1)
+                    a.status |= SPECV_ROW_SHARED_PAGE;
         }
         if (a.status & (SPECV_ROW_BAD_PAGE | SPECV_ROW_SHARED_PAGE)) a.count = 0;
     }
@@ -10399,10 +11481,11 @@ typedef struct specv_i_append_tile {
    loaded over another. */
 SPECV_DEVFN int specv_i_block_append_tile(const specv_append_kv_desc *d, specv_i_divisor page_size,
                                           int row0, const int32_t *seats, specv_i_append_tile *t) {
-    const int i = specv_i_thread(), left = d->rows.batch - row0;
+    const int left = d->rows.batch - row0;
     const int num_rows = left < SPECV_MOVE_ROWS ? left : SPECV_MOVE_ROWS;
+    const int i = specv_i_thread_row(num_rows);
     int32_t count = 0;
-    if (i < num_rows) {
+    if (i >= 0 && i < num_rows) {
         const specv_i_append a = specv_i_append_row(d, page_size, row0 + i, seats);
         count = a.count;
         t->slots[i] = a.slot, t->lens[i] = a.len;
@@ -10417,12 +11500,13 @@ SPECV_DEVFN int specv_i_block_append_tile(const specv_append_kv_desc *d, specv_i
    are loaded again. What rows need and what their places need is asked for by different threads,
    in one round trip as long as there are enough of them. Call: block. Sync: barriers, none before
    the first write. */
-SPECV_DEVFN void specv_i_block_append_numbers(const specv_append_kv_desc *d,
-                                              specv_i_divisor page_size, const int32_t *seats,
+SPECV_DEVFN void specv_i_block_append_numbers(const specv_i_append_task *task, const int32_t *seats,
                                               specv_i_append_tile *t, int bad_ticket) {
-    const int thread = specv_i_thread(), num_threads = SPECV_MOVE_THREADS;
+    const int thread = specv_i_thread(), num_threads = specv_i_num_threads();
+    const specv_append_kv_desc *d = &task->d;
     const specv_kv_cache *kv = &d->kv;
-    const int columns = d->num_pending + d->rows.max_draft;
+    const specv_i_divisor page_size = task->copy.to.page_size;
+    const int columns = (int)task->columns.by;
     const int has_places = d->slot_mapping || d->position_ids;
     int row0 = (d->rows.batch - 1) / SPECV_MOVE_ROWS * SPECV_MOVE_ROWS;
     int num_rows = d->rows.batch - row0;
@@ -10452,11 +11536,13 @@ SPECV_DEVFN void specv_i_block_append_numbers(const specv_append_kv_desc *d,
         }
         for (int k = num_threads - 1 - thread; has_places && k < num_rows * columns;
              k += num_threads) {
-            const int i = k / columns, at = row0 * columns + k;
+            uint32_t j;
+            const int i = (int)specv_i_divide((uint32_t)k, task->columns, &j);
+            const int at = row0 * columns + k;
             const int32_t old = t->lens[i], slot = t->slots[i];
             const int32_t count = bad_ticket ? 0 : t->offsets[i + 1] - t->offsets[i];
             const int known = old >= 0;
-            const int64_t position = known ? (int64_t)old + count + k % columns : 0;
+            const int64_t position = known ? (int64_t)old + count + j : 0;
             int64_t place = -1;
             if (known && position < kv->max_positions) {
                 if (kv->block_table) {
@@ -10480,6 +11566,25 @@ SPECV_DEVFN void specv_i_block_append_numbers(const specv_append_kv_desc *d,
     }
 }
 
+/* What the kernels of B5 take. */
+typedef struct specv_i_page_task {
+    specv_page_resize_desc d; /* resolved */
+    specv_i_ragged copy;      /* from page to page: but for what a block finds */
+    specv_i_shape shape;      /* with planes */
+    specv_i_divisor page_size;
+} specv_i_page_task;
+
+/* d: resolved. */
+SPECV_NUMFN specv_i_page_task specv_i_plan_pages(const specv_page_resize_desc *d) {
+    specv_i_page_task t = {};
+    t.d = *d, t.copy = specv_i_cache_copy(&d->kv), t.page_size = t.copy.to.page_size;
+    t.copy.to.block_table = 0, t.copy.to.seq_stride_bytes = d->kv.page_stride_bytes;
+    t.copy.from = t.copy.to; /* a page is a sequence */
+    t.copy.from.seqs = d->copy_src_page, t.copy.to.seqs = d->copy_dst_page;
+    if (specv_i_has_planes(&d->kv)) t.shape = specv_i_copy_shape(&t.copy);
+    return t;
+}
+
 typedef struct specv_i_pages {
     int32_t slot;       /* of the request; 0 if the row is inert */
     int32_t held, keep; /* pages that the row owns, and will own */
@@ -10492,9 +11597,12 @@ typedef struct specv_i_pages {
     uint32_t status;
 } specv_i_pages;
 
-SPECV_DEVFN specv_i_pages specv_i_pages_of(const specv_page_resize_desc *d, int b, int32_t slot) {
+SPECV_DEVFN specv_i_pages specv_i_pages_of(const specv_i_page_task *t, int b, int32_t slot) {
+    const specv_page_resize_desc *d = &t->d;
     const specv_kv_cache *kv = &d->kv;
-    const int32_t size = kv->page_size, most = (kv->max_positions - 1) / kv->page_size + 1;
+    uint32_t rest, in_page;
+    const int32_t most =
+        (int32_t)specv_i_divide((uint32_t)kv->max_positions - 1, t->page_size, &rest) + 1;
     const int32_t held = d->num_row_pages[slot],
                   reserve = d->row_reserve ? d->row_reserve[b] : d->reserve;
     const int finished = d->finished && d->finished[b];
@@ -10504,10 +11612,11 @@ SPECV_DEVFN specv_i_pages specv_i_pages_of(const specv_page_resize_desc *d, int 
     int32_t want;
     if (held < 0 || held > most || reserve < 0 || len < 0 || len > kv->max_positions) return r;
     want = finished ? 0 : reserve < kv->max_positions - len ? len + reserve : kv->max_positions;
-    r.content = finished ? 0 : len / size + (len % size > 0);
-    r.keep = want / size + (want % size > 0);
+    r.keep = (int32_t)specv_i_divide((uint32_t)want, t->page_size, &rest);
+    r.keep += rest > 0;
+    r.first = finished ? 0 : (int32_t)specv_i_divide((uint32_t)len, t->page_size, &in_page);
+    r.content = finished ? 0 : r.first + (in_page > 0);
     if (r.content > held) return r;
-    r.first = finished ? 0 : len / size;
     r.status = 0;
     if (r.first < r.content && want > len) r.last = table[r.first], r.last_at = r.first;
     return r;
@@ -10551,7 +11660,7 @@ typedef struct specv_i_entry {
 SPECV_DEVFN specv_i_entry specv_i_dealt(const specv_page_resize_desc *d, const specv_i_page_tile *t,
                                         int32_t e) {
     specv_i_entry it;
-    it.i = specv_i_find_row(t->entries, 0, specv_i_num_threads(), e);
+    it.i = specv_i_find_row(t->entries, 0, d->batch, e);
     it.at = t->first[it.i] + e - t->entries[it.i];
     it.place = d->kv.block_table + t->slot[it.i] * d->kv.table_stride_elems + it.at;
     it.page = *it.place;
@@ -10697,11 +11806,11 @@ SPECV_DEVFN uint32_t specv_i_block_take(const specv_page_resize_desc *d, specv_i
 
 #if !defined(SPECVERIFY_STATIC)
 SPECV_KERNEL __launch_bounds__(SPECV_MOVE_THREADS, 1)
-    specv_append_kv_kernel(const __grid_constant__ specv_append_kv_desc d);
+    specv_append_kv_kernel(const __grid_constant__ specv_i_append_task t);
 SPECV_KERNEL __launch_bounds__(SPECV_PAGE_THREADS, 1)
-    specv_page_resize_kernel(const __grid_constant__ specv_page_resize_desc d);
+    specv_page_resize_kernel(const __grid_constant__ specv_i_page_task t);
 SPECV_KERNEL __launch_bounds__(SPECV_MOVE_THREADS, 1)
-    specv_copy_pages_kernel(const __grid_constant__ specv_page_resize_desc d);
+    specv_copy_pages_kernel(const __grid_constant__ specv_i_page_task t);
 SPECV_KERNEL __launch_bounds__(SPECV_FORK_THREADS)
     specv_page_fork_kernel(const __grid_constant__ specv_page_fork_desc d);
 #endif
@@ -10763,6 +11872,11 @@ typedef struct specv_trees {
                more is accepted, the same law of the text. Weng et al. 2025 (arXiv 2505.12398). On a
                chain A4 with the same numbers.
    TRAVERSAL_DISTINCT  the same for children drawn without replacement.
+   RECURSIVE and TRAVERSAL without draft scores: children were proposed, not drawn (n-grams, a
+   model's likeliest tokens): q of a child is 1 at its token, whatever tokens there are the law is
+   the target's. RECURSIVE tests u < r(x), and r loses x. Of equal siblings only the first counts;
+   the DISTINCT rules then are the same rules, but for that: BAD_TREE. No row is read again for a
+   rejected child. On a chain A3 and A4 without draft scores, with the same numbers.
    At temperature 0 all are GREEDY. */
 typedef enum specv_tree_rule {
     SPECV_TREE_GREEDY = 0,
@@ -10774,7 +11888,7 @@ typedef enum specv_tree_rule {
     SPECV_TREE_TRAVERSAL_DISTINCT = 6
 } specv_tree_rule;
 
-/* Which rules compare with q, judge from the leaves, and take siblings for distinct? */
+/* Which rules take draft scores, judge from the leaves, and take siblings for distinct? */
 SPECV_NUMFN int specv_i_tree_needs_draft(int rule) { return rule >= SPECV_TREE_RECURSIVE; }
 SPECV_NUMFN int specv_i_tree_traverses(int rule) { return rule >= SPECV_TREE_TRAVERSAL; }
 SPECV_NUMFN int specv_i_tree_is_distinct(int rule) {
@@ -10819,6 +11933,24 @@ SPECV_NUMFN float specv_i_tree_rest(const specv_i_tree_sums *s, int traverses) {
     return specv_i_div((float)s->gain, (float)s->loss);
 }
 
+/* Where children are proposals: c, p without the children so far, and of the node, judged from the
+   leaves, u * lost < gained. */
+typedef struct specv_i_tree_proposed {
+    float c, left, lost, gained;
+} specv_i_tree_proposed;
+
+/* Behind a rejected child that has p; c and left as they were when it was tried. */
+SPECV_NUMFN specv_i_tree_proposed specv_i_tree_reject(float p, float c, float left, int traverses) {
+    specv_i_tree_proposed r;
+    r.left = specv_i_add(left, specv_i_negate(p));
+    r.lost = specv_fma(specv_i_negate(c), p, 1);
+    r.gained = specv_i_mul(c, r.left);
+    r.c = 0;
+    if (traverses && specv_i_less(0.f, r.lost)) r.c = specv_i_div(c, r.lost);
+    if (!traverses && specv_i_less(0.f, r.left)) r.c = specv_i_div(1.f, r.left);
+    return r;
+}
+
 /* ONE_COIN: does the number fall on children that weigh this together? Never on nothing. */
 SPECV_NUMFN int specv_i_coin_falls(uint64_t coin, uint64_t so_far) { return coin < so_far; }
 
@@ -10838,47 +11970,54 @@ typedef struct specv_verify_tree_desc {
                                     node; or null, then from `target` */
     specv_scores target;            /* max_nodes positions a row: of what follows each node */
     specv_scores draft;             /* the same of the draft model, RECURSIVE and TRAVERSAL; where a
-                                    node has children, q that they were drawn from */
+                                    node has children, q that they were drawn from. data null: q is
+                                    1 at each child */
     const float *temperature;       /* [slot], or null: 1; 0 = greedy. Of probs only 0 counts */
     const float *draft_temperature; /* [slot], or null: temperature; for draft logits */
     const uint64_t *seed;           /* [slot]; null with GREEDY */
     const int32_t *position;        /* [slot]: where in the text what follows the root is; see
                                     specv_verify_sample_desc */
     int32_t *accepted_len;          /* out [batch]; drafts on the path, an accepted EOS counts */
-    uint8_t *mismatch;           /* out [batch], or null; 1 = the last node has children, and is no
+    uint8_t *mismatch;     /* out [batch], or null; 1 = the last node has children, and is no
                                     EOS: they were rejected */
-    void *next_token;            /* out [batch], or null; -1 behind an EOS */
-    void *out_tokens;            /* out [batch][max_depth + 1], or null; emitted tokens, then -1 */
-    int32_t *num_emitted;        /* out [batch], or null; accepted_len + (next_token >= 0) */
-    uint8_t *finished;           /* out [batch], or null; 1 = an emitted token is an EOS */
-    uint32_t *row_status;        /* out [batch], or null; SPECV_ROW_* bits */
-    int32_t *path;               /* out [batch][max_depth + 1], or null: accepted_len + 1 nodes from
+    void *next_token;      /* out [batch], or null; -1 behind an EOS */
+    void *out_tokens;      /* out [batch][max_depth + 1], or null; emitted tokens, then -1 */
+    int32_t *num_emitted;  /* out [batch], or null; accepted_len + (next_token >= 0) */
+    uint8_t *finished;     /* out [batch], or null; 1 = an emitted token is an EOS */
+    uint32_t *row_status;  /* out [batch], or null; SPECV_ROW_* bits */
+    int32_t *path;         /* out [batch][max_depth + 1], or null: accepted_len + 1 nodes from
                                     the root, 0, on; then -1 */
-    int32_t *accept_index;       /* out, the same, or null: b * max_nodes + node; then -1. SGLang's,
+    int32_t *accept_index; /* out, the same, or null: b * max_nodes + node; then -1. SGLang's,
                                     whose accept_token_num is accepted_len */
-    void *predicts;              /* out [batch][max_nodes], or null: at the nodes of the path the
+    void *predicts;        /* out [batch][max_nodes], or null: at the nodes of the path the
                                     token that was emitted behind them, at others -1 */
-    float *logprob;              /* out [batch], or null; ln p(next_token) of the target, 0 without
+    float *logprob;        /* out [batch], or null; ln p(next_token) of the target, 0 without
                                     a token; from scores */
-    void *scratch;               /* 16-byte aligned; from scores. Needs no preparation */
-    int64_t scratch_bytes;       /* specv_verify_tree_scratch_bytes(batch, max_nodes, vocab) */
+    void *scratch;         /* 16-byte aligned; from scores. Needs no preparation */
+    int64_t scratch_bytes; /* specv_verify_tree_scratch_bytes(batch, max_nodes, vocab); with top_k,
+                              top_p, min_p or outputs of `emitted`
+                              specv_verify_sample_scratch_bytes of the same more */
     int64_t target_stride_elems; /* of target_tokens; 0 = max_nodes */
     int64_t out_stride_elems;    /* of out_tokens; 0 = max_depth + 1 */
     int64_t vocab;               /* ids are 0..vocab-1; target ids: 0 = unknown, only negative ids
                                     are bad */
     int64_t eos_token[SPECV_MAX_EOS];
-    int32_t num_eos;     /* how many of eos_token count; 0 = none */
-    int32_t max_depth;   /* 0 = max_nodes - 1; children of a node at this depth are not tried */
-    int32_t keep_status; /* 1 = add bits to row_status; 0 = store it */
-    int32_t chained;     /* specv_chained bits; 0: neither */
-    int32_t step_row;    /* as in specv_verify_sample_desc */
-    int32_t stream;      /* specv_stream: TARGET or DRAFT; COUPLED has its own noise */
-    uint32_t reserved;   /* must be 0 */
+    int32_t num_eos;       /* how many of eos_token count; 0 = none */
+    int32_t max_depth;     /* 0 = max_nodes - 1; children of a node at this depth are not tried */
+    int32_t keep_status;   /* 1 = add bits to row_status; 0 = store it */
+    int32_t chained;       /* specv_chained bits; 0: neither */
+    int32_t step_row;      /* as in specv_verify_sample_desc */
+    int32_t stream;        /* specv_stream: TARGET or DRAFT; COUPLED has its own noise */
+    specv_emitted emitted; /* from scores: [batch][max_depth + 1] of each */
+    specv_filters filters; /* of the target, from scores; mask: a row a node */
+    specv_filters draft_filters; /* of draft scores: q must be what children were drawn from */
+    uint32_t reserved;           /* must be 0 */
     uint32_t canary1;
 } specv_verify_tree_desc;
 
-#define SPECV_TREE_THREADS  128 /* specv_tree_ids_kernel: a warp per tree */
-#define SPECV_GROVE_THREADS 384 /* specv_tree_kernel: a block per tree */
+#define SPECV_TREE_THREADS  64   /* specv_tree_ids_kernel: a warp per tree */
+#define SPECV_GROVE_THREADS 384  /* specv_tree_kernel: a block per tree */
+#define SPECV_COIN_THREADS  1024 /* specv_tree_coin_probs_kernel: a thread per node */
 
 /* Scratch memory of a tree: statistics of the node that is looked at, sums of its tiles, and of
    nodes that the walk comes back to. Offsets in bytes. */
@@ -10941,7 +12080,7 @@ SPECV_HOSTFN int specv_i_tree_outputs_validate(const specv_verify_tree_desc *d) 
 }
 
 /* Bytes of scratch memory that suffice for every step of at most batch trees of max_nodes nodes and
-   vocab ids, from scores; or SPECV_ERR_*. */
+   vocab ids, from scores, but for filters; or SPECV_ERR_*. */
 SPECV_HOSTAPI int64_t specv_verify_tree_scratch_bytes(int64_t batch, int64_t max_nodes,
                                                       int64_t vocab) {
     SPECV_CHECK(batch >= 0, BATCH);
@@ -10951,10 +12090,35 @@ SPECV_HOSTAPI int64_t specv_verify_tree_scratch_bytes(int64_t batch, int64_t max
     return batch * specv_i_tree_scratch_for(max_nodes, vocab).bytes;
 }
 
+SPECV_HOSTFN int specv_i_tree_is_filtered(const specv_verify_tree_desc *d) {
+    return specv_i_has_filters(&d->filters) || specv_i_has_filters(&d->draft_filters);
+}
+
+SPECV_HOSTFN int specv_i_tree_cuts(const specv_verify_tree_desc *d) {
+    return specv_i_cuts(&d->filters) || specv_i_cuts(&d->draft_filters);
+}
+
+SPECV_HOSTFN int specv_i_tree_tells(const specv_verify_tree_desc *d) {
+    return d->emitted.logprob || specv_i_tells(&d->emitted);
+}
+
+/* Does it have rows of nodes in scratch memory, as A2 to A5 have positions? */
+SPECV_HOSTFN int specv_i_tree_has_rows(const specv_verify_tree_desc *d) {
+    return specv_i_tree_cuts(d) || specv_i_tree_tells(d);
+}
+
+/* All that it needs. */
+SPECV_HOSTFN int64_t specv_i_tree_scratch_bytes(const specv_verify_tree_desc *d) {
+    const int64_t batch = d->trees.batch, nodes = d->trees.max_nodes;
+    int64_t bytes = specv_verify_tree_scratch_bytes(batch, nodes, d->vocab);
+    if (specv_i_tree_has_rows(d))
+        bytes += specv_verify_sample_scratch_bytes(batch, nodes, d->vocab);
+    return bytes;
+}
+
 /* What it is given of models. */
 SPECV_HOSTFN int specv_i_tree_scores_validate(const specv_verify_tree_desc *d) {
-    const int from_scores = !d->target_tokens, needs_draft = specv_i_tree_needs_draft(d->rule);
-    const int has_batch = d->trees.batch > 0;
+    const int from_scores = !d->target_tokens, has_batch = d->trees.batch > 0;
     specv_rows rows = SPECV_ZERO;
     int status;
     rows.batch = d->trees.batch, rows.max_draft = d->trees.max_nodes - 1;
@@ -10968,7 +12132,12 @@ SPECV_HOSTFN int specv_i_tree_scores_validate(const specv_verify_tree_desc *d) {
     SPECV_CHECK(d->target.data || !from_scores || !has_batch, TARGET);
     SPECV_CHECK(specv_i_aligned(d->target.data, specv_i_score_bytes(d->target.dtype)), TARGET);
     SPECV_CHECK(specv_i_aligned(d->draft.data, specv_i_score_bytes(d->draft.dtype)), DRAFT);
-    SPECV_CHECK(needs_draft ? d->draft.data || !has_batch : !d->draft.data, DRAFT);
+    SPECV_CHECK(!d->draft.data || specv_i_tree_needs_draft(d->rule), DRAFT);
+    status = specv_i_filters_validate(&d->filters, &d->target, &rows, d->vocab, d->trees.max_nodes);
+    if (status != SPECV_OK) return status;
+    status =
+        specv_i_filters_validate(&d->draft_filters, &d->draft, &rows, d->vocab, d->trees.max_nodes);
+    if (status != SPECV_OK) return status;
     SPECV_CHECK(specv_i_aligned(d->temperature, 4), TEMPERATURE);
     SPECV_CHECK(specv_i_aligned(d->draft_temperature, 4), TEMPERATURE);
     SPECV_CHECK(specv_i_aligned(d->seed, 8), SEED);
@@ -10976,13 +12145,16 @@ SPECV_HOSTFN int specv_i_tree_scores_validate(const specv_verify_tree_desc *d) {
     SPECV_CHECK(specv_i_aligned(d->position, 4), POSITION);
     SPECV_CHECK(d->position || !d->seed || !has_batch, POSITION);
     SPECV_CHECK(specv_i_aligned(d->logprob, 4) && (!d->logprob || from_scores), LOGPROB);
+    if ((status = specv_i_emitted_validate(&d->emitted)) != SPECV_OK) return status;
+    SPECV_CHECK(!specv_i_tree_tells(d) || from_scores, LOGPROB);
+    SPECV_CHECK(!specv_i_tree_tells(d) || (d->out_tokens && d->path) || !has_batch, LOGPROB);
     SPECV_CHECK(d->step_row >= 0, STREAM);
     SPECV_CHECK(d->stream == SPECV_STREAM_TARGET || d->stream == SPECV_STREAM_DRAFT, STREAM);
     if (!has_batch || !from_scores) return SPECV_OK;
+    if (specv_i_tree_has_rows(d))
+        SPECV_CHECK(d->trees.batch * (d->trees.max_nodes + INT64_C(1)) <= 1 << 30, TOO_LARGE);
     SPECV_CHECK(d->scratch && specv_i_aligned(d->scratch, 16), SCRATCH);
-    SPECV_CHECK(d->scratch_bytes >=
-                    specv_verify_tree_scratch_bytes(d->trees.batch, d->trees.max_nodes, d->vocab),
-                SCRATCH);
+    SPECV_CHECK(d->scratch_bytes >= specv_i_tree_scratch_bytes(d), SCRATCH);
     return SPECV_OK;
 }
 
@@ -11017,15 +12189,46 @@ SPECV_HOSTFN void specv_verify_tree_resolve(specv_verify_tree_desc *d) {
             of[i]->seq_stride_elems = d->trees.max_nodes * of[i]->pos_stride_elems;
     }
     specv_i_trees_resolve(&d->trees);
+    specv_i_filters_resolve(&d->filters, d->vocab);
+    specv_i_filters_resolve(&d->draft_filters, d->vocab);
     if (!d->max_depth) d->max_depth = d->trees.max_nodes - 1;
     if (!d->target_stride_elems) d->target_stride_elems = d->trees.max_nodes;
     if (!d->out_stride_elems) d->out_stride_elems = (int64_t)d->max_depth + 1;
 }
 
+/* Nodes as positions of rows, for the kernels that cut them; d is resolved. As with a bonus_token
+   there is no position behind the last one. */
+SPECV_HOSTFN specv_verify_sample_desc specv_i_tree_as_rows(const specv_verify_tree_desc *d) {
+    specv_verify_sample_desc v = SPECV_ZERO;
+    v.verify.token_dtype = d->trees.token_dtype;
+    v.verify.rows.num_active = d->trees.num_active, v.verify.rows.draft_len = d->trees.num_nodes;
+    v.verify.rows.slot = d->trees.slot, v.verify.rows.slot_dtype = d->trees.slot_dtype;
+    v.verify.rows.num_slots = d->trees.num_slots;
+    v.verify.rows.batch = d->trees.batch, v.verify.rows.max_draft = d->trees.max_nodes;
+    v.verify.draft_tokens = d->trees.token;
+    v.verify.draft_stride_elems = d->trees.token_stride_elems, v.verify.vocab = d->vocab;
+    v.target = d->target, v.draft = d->draft, v.bonus_token = d->trees.parent;
+    v.temperature = d->temperature, v.draft_temperature = d->draft_temperature;
+    v.seed = d->seed, v.position = d->position, v.step_row = d->step_row;
+    v.filters = d->filters, v.draft_filters = d->draft_filters;
+    v.stream = d->stream | SPECV_I_OF_TREE;
+    v.rule = d->rule == SPECV_TREE_GREEDY    ? SPECV_RULE_GREEDY
+             : d->rule == SPECV_TREE_COUPLED ? SPECV_RULE_COUPLED
+                                             : SPECV_RULE_TOKEN;
+    v.scratch = (char *)d->scratch +
+                specv_verify_tree_scratch_bytes(d->trees.batch, d->trees.max_nodes, d->vocab);
+    v.scratch_bytes =
+        specv_verify_sample_scratch_bytes(d->trees.batch, d->trees.max_nodes, d->vocab);
+    return v;
+}
+
 #if SPECV_I_LAUNCHERS
 /* A7. One launch. Target ids: a warp per tree, which reads parents, tokens and target ids once: one
-   dependent round trip for trees of up to 128 nodes, one more for every 128. Scores: a block per
-   tree, which reads the rows of the nodes that it comes to. */
+   dependent round trip for trees of up to 128 nodes, lengths included, one more for every 128.
+   Scores: a block per tree, which reads the rows of the nodes that it comes to. With top_k, top_p
+   or min_p two launches more (three, if the types of p and q differ), which cut the rows of all
+   nodes on all SMs; with outputs of `emitted` two more behind the walk, over the rows of its path
+   on all SMs. */
 SPECV_LAUNCHER int specv_verify_tree(const specv_verify_tree_desc *d, struct CUstream_st *stream)
     SPECV_AS(specv_verify_tree);
 #endif
@@ -11117,19 +12320,33 @@ SPECV_DEVFN int specv_i_is_parent(int32_t parent, int i) {
     return i == 0 ? parent == -1 : parent >= 0 && parent < i;
 }
 
-/* The greedy walk along target ids, for a dtype that is a constant. Children have greater numbers,
-   so that the nodes go by once, 128 at a time in registers: a ballot for each of 32, and one for
-   each step down. path: SPECV_MAX_NODES entries of the warp's own. Call: warp. */
-SPECV_DEVFN specv_i_tree_end specv_i_warp_walk_tree(const specv_verify_tree_desc *d,
-                                                    const specv_i_tree *tree, int b, int dtype,
-                                                    unsigned short *path) {
-    const int lane = specv_i_lane(), n = tree->num_nodes;
+/* Shared memory of a warp that walks along target ids. */
+typedef struct specv_i_trail {
+    uint2 wanted[SPECV_MAX_NODES];        /* of each node the target's choice, as it was loaded */
+    int32_t next[SPECV_MAX_NODES];        /* where the walk goes on from each, or SPECV_I_END_* */
+    unsigned short path[SPECV_MAX_NODES]; /* its nodes */
+} specv_i_trail;
+
+/* The walk ends: at an EOS, whatever is behind it; else the least of what children say. */
+enum {
+    SPECV_I_END_EOS = -1,
+    SPECV_I_END_ODD = SPECV_MAX_NODES,       /* a child that is neither token nor placeholder */
+    SPECV_I_END_CHILD = SPECV_MAX_NODES + 1, /* a child */
+    SPECV_I_END_LEAF = SPECV_MAX_NODES + 2
+};
+
+/* Of a tree and its target ids, for a dtype that is a constant: where the walk goes on from each
+   node. A node asks its parent for the target's choice, and the first that has it is entered there;
+   parents have smaller numbers, so that the nodes go by once, 128 at a time. The first of them are
+   asked for before it is known how many there are. Call: warp. Sync: the warp's, at the end.
+   Returns whether it is no tree. */
+SPECV_DEVFN int specv_i_warp_lay_trail(const specv_verify_tree_desc *d, int b, int dtype,
+                                       specv_i_tree *tree, specv_i_trail *t) {
+    const int lane = specv_i_lane();
     const int64_t first_target = b * d->target_stride_elems;
-    specv_i_tree_end end = {-1, 0, 0, 0, n > 0, tree->status};
-    int64_t wanted = -1, at_root = -1;
-    int at = 0, ended = 0, bad = 0, children = 0;
-    uint32_t odd = 0; /* of a child of `at`: neither a token nor a placeholder */
-    if (lane == 0) path[0] = 0;
+    const int64_t first_parent = b * d->trees.parent_stride_elems;
+    const int64_t first_token = b * d->trees.token_stride_elems;
+    int n = d->trees.max_nodes, bad = 0;
 #pragma unroll 1
     for (int base = 0; base < n; base += 128) {
         int32_t parent[4];
@@ -11137,50 +12354,89 @@ SPECV_DEVFN specv_i_tree_end specv_i_warp_walk_tree(const specv_verify_tree_desc
 #pragma unroll
         for (int c = 0; c < 4; ++c) {
             const int i = base + 32 * c + lane;
-            parent[c] = -2;
-            if (i < n) parent[c] = d->trees.parent[tree->first_parent + i];
+            uint2 raw = {};
+            specv_i_load_token_below(i, n, 0, &raw, d->trees.parent, SPECV_I32, first_parent + i);
+            parent[c] = (int32_t)raw.x;
             specv_i_load_token_below(i, i ? n : 0, 0, &token[c], d->trees.token, dtype,
-                                     tree->first_token + i);
+                                     first_token + i);
             specv_i_load_token_below(i, n, 0, &target[c], d->target_tokens, dtype,
                                      first_target + i);
         }
+        if (base == 0) {
+            *tree = specv_i_open_tree(&d->trees, b, 0);
+            n = tree->num_nodes;
+        }
 #pragma unroll
         for (int c = 0; c < 4; ++c) {
-            const int first = base + 32 * c, i = first + lane;
+            const int i = base + 32 * c + lane;
+            if (base + 32 * c >= n) break;
+            const int is_eos = i > 0 && specv_i_is_tree_eos(d, specv_i_token(token[c], dtype));
+            t->wanted[i] = target[c], t->next[i] = is_eos ? SPECV_I_END_EOS : SPECV_I_END_LEAF;
+        }
+        __syncwarp();
+#pragma unroll
+        for (int c = 0; c < 4; ++c) {
+            const int i = base + 32 * c + lane;
             const int64_t draft = specv_i_token(token[c], dtype);
-            const int is_token = specv_i_is_token(draft, d->vocab) & (i > 0);
-            if (first >= n) break;
-            bad |= i < n && !specv_i_is_parent(parent[c], i);
-            if (first == 0) {
-                wanted = at_root =
-                    __shfl_sync(SPECV_FULL_WARP, (long long)specv_i_token(target[0], dtype), 0);
-            }
-#pragma unroll 1
-            while (!ended) { /* `at` and what is wanted there are the same in all lanes */
-                const int is_child = i < n && parent[c] == at && i > at;
-                const unsigned hits =
-                    __ballot_sync(SPECV_FULL_WARP, is_child && is_token && draft == wanted);
-                children |= is_child;
-                if (is_child && !is_token && draft != -1) odd = SPECV_ROW_BAD_DRAFT;
-                if (!hits || end.accepted == d->max_depth) break;
-                at = first + __ffs((int)hits) - 1, children = 0, odd = 0;
-                end.accepted += 1;
-                if (lane == 0) path[end.accepted] = (unsigned short)at;
-                ended = specv_i_is_tree_eos(d, wanted);
-                wanted = __shfl_sync(SPECV_FULL_WARP, (long long)specv_i_token(target[c], dtype),
-                                     at - first);
+            int way = SPECV_I_END_CHILD;
+            if (base + 32 * c >= n) break;
+            if (i >= n) continue;
+            if (!specv_i_is_parent(parent[c], i)) {
+                bad = 1;
+            } else if (i > 0) {
+                if (!specv_i_is_token(draft, d->vocab))
+                    way = draft == -1 ? SPECV_I_END_CHILD : SPECV_I_END_ODD;
+                else if (draft == specv_i_token(t->wanted[parent[c]], dtype))
+                    way = i;
+                atomicMin(&t->next[parent[c]], way);
             }
         }
     }
-    if (__any_sync(SPECV_FULL_WARP, bad)) {
-        end.accepted = 0, end.status |= SPECV_ROW_BAD_TREE;
-        ended = children = 0, odd = 0, wanted = at_root;
+    __syncwarp();
+    return __any_sync(SPECV_FULL_WARP, bad);
+}
+
+/* Is a child of this node neither a token nor a placeholder? Call: warp. */
+SPECV_DEVFN int specv_i_warp_has_odd_child(const specv_verify_tree_desc *d,
+                                           const specv_i_tree *tree, int node) {
+    int odd = 0;
+#pragma unroll 1
+    for (int i = node + 1 + specv_i_lane(); i < tree->num_nodes; i += 32) {
+        const int64_t draft =
+            specv_i_one_token(d->trees.token, d->trees.token_dtype, tree->first_token + i);
+        odd |= d->trees.parent[tree->first_parent + i] == node && draft != -1 &&
+               !specv_i_is_token(draft, d->vocab);
     }
-    if (n == 0) return end;
-    end.finished = ended;
-    end.mismatch = !ended && __any_sync(SPECV_FULL_WARP, children);
-    if (__any_sync(SPECV_FULL_WARP, odd != 0) && !ended) end.status |= SPECV_ROW_BAD_DRAFT;
-    if (!ended) {
+    return __any_sync(SPECV_FULL_WARP, odd);
+}
+
+/* The greedy walk along target ids; t->path gets its nodes. Call: warp. Sync: the warp's. */
+SPECV_DEVFN specv_i_tree_end specv_i_warp_walk_tree(const specv_verify_tree_desc *d, int b,
+                                                    int dtype, specv_i_tree *tree,
+                                                    specv_i_trail *t) {
+    const int bad = specv_i_warp_lay_trail(d, b, dtype, tree, t), lane = specv_i_lane();
+    specv_i_tree_end end = {-1, 0, 0, 0, tree->num_nodes > 0, tree->status};
+    int at = 0, way = SPECV_I_END_LEAF;
+    if (lane == 0) t->path[0] = 0;
+    if (!end.readable) return end;
+    if (bad) {
+        end.status |= SPECV_ROW_BAD_TREE;
+    } else {
+#pragma unroll 1
+        for (way = t->next[0]; end.accepted < d->max_depth; way = t->next[at]) {
+            if ((unsigned)way >= SPECV_MAX_NODES) break;
+            at = way, end.accepted += 1;
+            if (lane == 0) t->path[end.accepted] = (unsigned short)at;
+        }
+        __syncwarp();
+    }
+    end.finished = way == SPECV_I_END_EOS;
+    end.mismatch = !end.finished && way != SPECV_I_END_LEAF;
+    if (way == SPECV_I_END_ODD) end.status |= SPECV_ROW_BAD_DRAFT;
+    if ((unsigned)way < SPECV_MAX_NODES && specv_i_warp_has_odd_child(d, tree, at))
+        end.status |= SPECV_ROW_BAD_DRAFT; /* a node as deep as may be hides it */
+    if (!end.finished) {
+        const int64_t wanted = specv_i_token(t->wanted[at], dtype);
         end.next_token = specv_i_is_token(wanted, d->vocab) ? wanted : -1;
         if (end.next_token < 0) end.status |= SPECV_ROW_BAD_TARGET;
         end.finished = specv_i_is_tree_eos(d, end.next_token);
@@ -11188,15 +12444,75 @@ SPECV_DEVFN specv_i_tree_end specv_i_warp_walk_tree(const specv_verify_tree_desc
     return end;
 }
 
+/* All outputs of a row: behind each node of the path but the last the target's choice was emitted.
+   Call: warp. */
+SPECV_DEVFN void specv_i_warp_put_trail(const specv_verify_tree_desc *d, int b, int dtype,
+                                        const specv_i_tree_end *end, const specv_i_trail *t) {
+    const int lane = specv_i_lane(), k = end->readable ? end->accepted : -1;
+    const int64_t columns = (int64_t)d->max_depth + 1, nodes = (int64_t)b * d->trees.max_nodes;
+    if (d->predicts) {
+#pragma unroll 1
+        for (int i = lane; i < d->trees.max_nodes; i += 32)
+            specv_i_store_token(d->predicts, dtype, nodes + i, -1);
+        __syncwarp();
+    }
+    if (lane == 0) {
+        d->accepted_len[b] = end->accepted;
+        if (d->mismatch) d->mismatch[b] = (uint8_t)end->mismatch;
+        if (d->next_token) specv_i_store_token(d->next_token, dtype, b, end->next_token);
+        if (d->num_emitted) d->num_emitted[b] = end->accepted + (end->next_token >= 0);
+        if (d->finished) d->finished[b] = (uint8_t)end->finished;
+        specv_i_put_status(d->row_status, b, end->status, d->keep_status);
+    }
+    if (!d->path && !d->accept_index && !d->out_tokens && !d->predicts) return;
+#pragma unroll 1
+    for (int i = lane; i <= d->max_depth; i += 32) {
+        const int on_path = i <= k, node = on_path ? t->path[i] : 0;
+        int64_t token = -1;
+        if (i < k) token = specv_i_token(t->wanted[node], dtype);
+        if (i == k) token = end->next_token;
+        if (d->path) d->path[b * columns + i] = on_path ? node : -1;
+        if (d->accept_index)
+            d->accept_index[b * columns + i] = on_path ? (int32_t)(nodes + node) : -1;
+        if (d->out_tokens)
+            specv_i_store_token(d->out_tokens, dtype, b * d->out_stride_elems + i, token);
+        if (d->predicts && on_path) specv_i_store_token(d->predicts, dtype, nodes + node, token);
+    }
+}
+
+/* A7 of one tree from target ids. Call: warp. */
+SPECV_DEVFN void specv_i_warp_verify_tree(const specv_verify_tree_desc *d, int b, int dtype,
+                                          specv_i_trail *t) {
+    specv_i_tree tree;
+    const specv_i_tree_end end = specv_i_warp_walk_tree(d, b, dtype, &tree, t);
+    specv_i_warp_put_trail(d, b, dtype, &end, t);
+}
+
 /* ---- trees and what models say
 
    A block works on a tree. What decides is computed by all its threads alike, from what is in
-   shared memory, so that few barriers are needed. */
+   shared memory, so that few barriers are needed. Every walk is a loop which opens a row, looks at
+   children, sums up what is left and draws, each in one place: code that reads a row is long. */
 
-/* A tree that is walked. Registers are scarce: it is in shared memory, too, written once. */
-typedef struct specv_i_walk {
-    const specv_verify_tree_desc *d;
-    struct specv_i_grove *g;
+/* Rules that a kernel knows: constants, so that it has the code of no other. COIN: ONE_COIN from
+   logits; PROBS: the same from probabilities; ANY: all rules, with filters. */
+enum {
+    SPECV_I_WALK_EQUAL,
+    SPECV_I_WALK_COIN,
+    SPECV_I_WALK_PROBS,
+    SPECV_I_WALK_PAIRS,
+    SPECV_I_WALK_ANY
+};
+
+/* The parameter of the kernel with filters. */
+typedef struct specv_tree_task {
+    specv_verify_tree_desc d; /* resolved; probabilities are weights */
+    uint64_t *least;          /* as in specv_i_memory, max_nodes + 1 a tree; null: no row is cut */
+    int64_t target_rows;
+} specv_tree_task;
+
+/* What a tree's request says. Registers are scarce: in shared memory, written once. */
+typedef struct specv_i_tree_values {
     specv_i_side target, draft;
     specv_tile *tiles;
     unsigned long long *sums; /* of tiles */
@@ -11204,26 +12520,105 @@ typedef struct specv_i_walk {
     uint64_t seed;
     uint32_t position, reserved; /* no hole: copied word by word */
     int32_t num_nodes, num_tiles;
-} specv_i_walk;
+} specv_i_tree_values;
 
-/* What the kernel has in shared memory. By child: what r and q of its parent were multiplied by
-   when it was tried, P of the parent by then; by node: P. */
-typedef struct specv_i_grove {
-    specv_i_walk walk;
-    specv_distribution p, q;
-    unsigned long long sums[3];     /* specv_i_tree_sums */
-    int32_t token[SPECV_MAX_NODES]; /* -1: a placeholder, or the root; -2: none at all */
+/* By child: what r and q of its parent were multiplied by when it was tried (of a proposal, p
+   without those before it in place of the latter), P of the parent by then; by node: P. */
+typedef struct specv_i_trials {
     float scale[SPECV_MAX_NODES], q_scale[SPECV_MAX_NODES], rest[SPECV_MAX_NODES];
     float prefix[SPECV_MAX_NODES];
+} specv_i_trials;
+
+/* ONE_COIN, by node: its number; by child: what it weighs, from probabilities, in units of the
+   row's sum, or one of these; AGAIN: a sibling before it has its token. */
+#define SPECV_I_COIN_NAN   ((uint64_t)1 << 63)
+#define SPECV_I_COIN_AGAIN ((uint64_t)1 << 62)
+
+typedef struct specv_i_coins {
+    uint64_t coin[SPECV_MAX_NODES], units[SPECV_MAX_NODES];
+} specv_i_coins;
+
+/* A tree of at most so many nodes is judged at once, from probabilities. */
+#define SPECV_I_FAMILY 256
+
+/* By node: its number, in units of a row's sum; what it weighs; what a token behind it is drawn
+   with; which nodes are children that are tried, ceil(num_nodes / 32) words; the child on which the
+   number falls, or SPECV_I_END_*. */
+typedef struct specv_i_family {
+    uint64_t coin[SPECV_I_FAMILY], units[SPECV_I_FAMILY], draw[SPECV_I_FAMILY];
+    uint32_t children[SPECV_I_FAMILY * SPECV_I_FAMILY / 32];
+    int32_t next[SPECV_I_FAMILY];
+    uint32_t status; /* of the tree */
+} specv_i_family;
+
+/* So many tiles have their sums in shared memory, with ONE_COIN from probabilities. */
+#define SPECV_I_TILES_HERE 256
+
+/* Where ONE_COIN's first warp has come to. */
+typedef struct specv_i_stepped {
+    int32_t node, depth, leaf;
+    uint32_t status;
+} specv_i_stepped;
+
+/* What the kernel has in shared memory. */
+typedef struct specv_i_grove {
+    specv_i_tree_values of;
+    specv_distribution p, q;
+    unsigned long long sums[3];  /* specv_i_tree_sums */
+    unsigned long long parts[8]; /* of a tile */
+    unsigned long long here[SPECV_I_TILES_HERE];
+    union {
+        specv_i_trials trials;
+        specv_i_coins coins;
+        specv_i_family family;
+    } u;
+    int32_t token[SPECV_MAX_NODES]; /* -1: a placeholder, or the root; -2: none at all */
     short parent[SPECV_MAX_NODES];
     unsigned short tried[SPECV_MAX_NODES]; /* children of the node that is looked at */
     unsigned short path[SPECV_MAX_NODES];
     int32_t num_tried, bad, nan, drawn;
+    int32_t odd;    /* a child weighs NaN */
+    int32_t behind; /* 1: the last node has children; 2: one is no token */
+    specv_i_stepped stepped;
 } specv_i_grove;
+
+/* A tree that is walked. */
+typedef struct specv_i_walk {
+    const specv_verify_tree_desc *d;
+    specv_i_grove *g;
+    int kind; /* SPECV_I_WALK_* */
+} specv_i_walk;
+
+SPECV_DEVFN int specv_i_tree_threads(const specv_i_walk *w) {
+    return w->kind == SPECV_I_WALK_PROBS ? SPECV_COIN_THREADS : SPECV_GROVE_THREADS;
+}
+
+/* Does it walk along probabilities as they are? Mostly known when this is compiled. */
+SPECV_DEVFN int specv_i_walks_probs(const specv_i_walk *w) {
+    if (w->kind == SPECV_I_WALK_PROBS) return 1;
+    return w->kind != SPECV_I_WALK_COIN && w->g->of.target.dtype == SPECV_PROBS_F32;
+}
+
+/* A side as it is known when this is compiled: mostly without filters. */
+SPECV_DEVFN specv_i_side specv_i_tree_side(const specv_i_walk *w, int of_draft) {
+    specv_i_side side = of_draft ? w->g->of.draft : w->g->of.target;
+    if (w->kind == SPECV_I_WALK_ANY) return side;
+    side.mask = 0, side.least = 0, side.mask_stride = 0;
+    side.scale.of_probs = 0, side.dtype &= 3;
+    if (w->kind == SPECV_I_WALK_PROBS) side.dtype = SPECV_PROBS_F32;
+    return side;
+}
+
+/* What a side says of one id of a node, if that is kept. */
+SPECV_DEVFN float specv_i_tree_score(const specv_i_side *side, int node, int32_t id) {
+    const specv_i_sieve sieve = specv_i_sieve_of(side, node);
+    return specv_i_sift(&sieve, specv_i_load_score(specv_i_scores_of(side, node), side->dtype, id),
+                        id);
+}
 
 /* Of a row whose values may be read. */
 SPECV_DEVFN specv_random specv_i_tree_random(const specv_i_walk *w, int j, uint32_t use) {
-    return specv_philox(w->seed, w->position, (uint32_t)(w->d->step_row + j), 0,
+    return specv_philox(w->g->of.seed, w->g->of.position, (uint32_t)(w->d->step_row + j), 0,
                         specv_i_tag(use, w->d->stream));
 }
 
@@ -11231,10 +12626,11 @@ SPECV_DEVFN specv_random specv_i_tree_random(const specv_i_walk *w, int j, uint3
    is a token, else the token. Call: warp; the same in all lanes. */
 SPECV_DEVFN int specv_i_warp_child(const specv_i_walk *w, int node, int after, int32_t kind) {
     const int lane = specv_i_lane(), from = (after < node ? node : after) + 1;
+    const int num_nodes = w->g->of.num_nodes;
 #pragma unroll 1
-    for (int base = from & ~31; base < w->num_nodes; base += 32) {
+    for (int base = from & ~31; base < num_nodes; base += 32) {
         const int i = base + lane;
-        int is = i >= from && i < w->num_nodes;
+        int is = i >= from && i < num_nodes;
         if (is) {
             const int32_t token = w->g->token[i];
             is = w->g->parent[i] == node &&
@@ -11264,12 +12660,16 @@ SPECV_DEVFN int specv_i_warp_child_with(const specv_i_walk *w, int node, int dep
 /* Parents and tokens into shared memory; is it a tree? Call: block. Sync: two barriers. */
 SPECV_DEVFN int specv_i_block_load_tree(const specv_i_walk *w, const specv_i_tree *tree) {
     const specv_verify_tree_desc *d = w->d;
-    const int thread = specv_i_thread(), n = w->num_nodes;
+    const int thread = specv_i_thread(), n = tree->num_nodes;
     specv_i_grove *g = w->g;
     int bad = 0;
-    if (thread == 0) g->bad = 0, g->nan = 0, g->num_tried = 0;
+    if (thread == 0) {
+        g->bad = 0, g->nan = 0, g->num_tried = 0, g->sums[0] = 0;
+        g->drawn = -1;
+        g->p = specv_i_plain_distribution();
+    }
 #pragma unroll 1
-    for (int i = thread; i < n; i += SPECV_GROVE_THREADS) {
+    for (int i = thread; i < n; i += specv_i_tree_threads(w)) {
         const int32_t parent = d->trees.parent[tree->first_parent + i];
         int64_t token = -1;
         if (i)
@@ -11282,7 +12682,7 @@ SPECV_DEVFN int specv_i_block_load_tree(const specv_i_walk *w, const specv_i_tre
     __syncthreads();
     if (specv_i_tree_is_distinct(d->rule))
 #pragma unroll 1
-        for (int i = thread; i < n; i += SPECV_GROVE_THREADS)
+        for (int i = thread; i < n; i += specv_i_tree_threads(w))
 #pragma unroll 1
             for (int k = 1; k < i; ++k)
                 bad |=
@@ -11292,22 +12692,63 @@ SPECV_DEVFN int specv_i_block_load_tree(const specv_i_walk *w, const specv_i_tre
     return !g->bad;
 }
 
-/* specv_i_load_halves, of a type that is known where scores are loaded. */
+/* `count` halves of a tile from `part` on, 16 scores each, of a type that is known where scores are
+   loaded: as specv_i_load_halves has it. */
 SPECV_DEVFN void specv_i_load_any_halves(float *score, const void *row, int dtype, int64_t vocab,
                                          int tile, int part, int count) {
-    if (dtype == SPECV_LOGITS_BF16)
-        specv_i_load_halves(score, row, SPECV_LOGITS_BF16, vocab, tile, part, count);
-    else if (dtype == SPECV_LOGITS_F16)
-        specv_i_load_halves(score, row, SPECV_LOGITS_F16, vocab, tile, part, count);
-    else
-        specv_i_load_halves(score, row,
-                            dtype == SPECV_PROBS_F32 ? SPECV_PROBS_F32 : SPECV_LOGITS_F32, vocab,
-                            tile, part, count);
+    const int lane = specv_i_lane();
+    const int64_t first = (int64_t)tile * SPECV_TILE_IDS;
+    const char *p = (const char *)specv_i_score_at(row, dtype, first);
+    const int left = vocab - first < SPECV_TILE_IDS ? (int)(vocab - first) : SPECV_TILE_IDS;
+    const int whole = left == SPECV_TILE_IDS && ((uint64_t)p & 15) == 0;
+    const uint32_t absent = dtype == SPECV_PROBS_F32 ? 0 : specv_i_absent(dtype);
+    uint4 raw[8];
+    if (specv_i_unit(dtype) == 8) {
+#pragma unroll
+        for (int t = 0; t < 2 * count; ++t) {
+            const int unit = (2 * part + t) * 32 + lane;
+            raw[t] = specv_i_load_unit_of_scores(p + 16 * unit, whole, 1, absent, left - 8 * unit);
+        }
+#pragma unroll
+        for (int e = 0; e < 16 * count; ++e) {
+            const uint4 v = raw[e / 8];
+            const uint32_t word = e % 8 < 2 ? v.x : e % 8 < 4 ? v.y : e % 8 < 6 ? v.z : v.w;
+            const uint32_t code = e % 2 ? word >> 16 : word & 0xffffu;
+            score[e] = dtype == SPECV_LOGITS_F16 ? specv_f16_float(code) : specv_bf16_float(code);
+        }
+    } else {
+#pragma unroll
+        for (int t = 0; t < 4 * count; ++t) {
+            const int unit = (4 * part + t) * 32 + lane;
+            raw[t] = specv_i_load_unit_of_scores(p + 16 * unit, whole, 0, absent, left - 4 * unit);
+        }
+#pragma unroll
+        for (int e = 0; e < 16 * count; ++e) {
+            const uint4 v = raw[e / 4];
+            const uint32_t word = e % 4 == 0 ? v.x : e % 4 == 1 ? v.y : e % 4 == 2 ? v.z : v.w;
+            score[e] = specv_bits_float(word);
+            if (dtype == SPECV_PROBS_F32) score[e] = specv_i_clean_prob(score[e]);
+            if (dtype == SPECV_I_WEIGHTS_F32) score[e] = specv_i_weight_score(score[e]);
+        }
+    }
+}
+
+/* Those of `count` fours of a lane's scores of a tile that are not kept become -inf. */
+SPECV_DEVFN void specv_i_sift_fours(const specv_i_sieve *s, float *score, int count, int first_four,
+                                    int unit, int tile, int vocab) {
+    if (!s->mask && !s->least) return;
+#pragma unroll
+    for (int four = 0; four < count; ++four)
+        specv_i_sift_some(s, score + 4 * four, 4,
+                          tile * SPECV_TILE_IDS +
+                              specv_i_tile_id(4 * (first_four + four), specv_i_lane(), unit),
+                          vocab);
 }
 
 /* The loudest id of a tile that has weights: half of it at a time, again from L1, as registers are
    few. Call: warp. */
-SPECV_DEVFN void specv_i_warp_loudest(const void *row, const specv_i_side *side, int64_t vocab,
+SPECV_DEVFN void specv_i_warp_loudest(const void *row, const specv_i_side *side,
+                                      const specv_i_sieve *sieve, int64_t vocab,
                                       const specv_noise *noise, int t, specv_tile *tile) {
     const int lane = specv_i_lane(), unit = specv_i_unit(side->dtype);
     const int probs = side->dtype == SPECV_PROBS_F32;
@@ -11317,6 +12758,7 @@ SPECV_DEVFN void specv_i_warp_loudest(const void *row, const specv_i_side *side,
     for (int part = 0; part < 2; ++part) {
         float score[16];
         specv_i_load_any_halves(score, row, side->dtype, vocab, t, part, 1);
+        specv_i_sift_fours(sieve, score, 4, 4 * part, unit, t, (int)vocab);
 #pragma unroll 1
         for (int e = 16 * part; e < 16 * part + 16; e += 8) {
             const int first = t * SPECV_TILE_IDS;
@@ -11330,71 +12772,226 @@ SPECV_DEVFN void specv_i_warp_loudest(const void *row, const specv_i_side *side,
     tile->id = (uint32_t)id | (tile->id & SPECV_I_NAN_BIT);
 }
 
-/* A node's row of one side, put together of its tiles, into *row of shared memory. what:
-   SPECV_TILE_* bits, those of may, a constant. Call: block. Sync: three barriers. Trips: a tile a
+/* A probability below 2 in units of 2^-50: specv_fixed50, which a product and a conversion are, as
+   exact and in a third of the instructions. */
+SPECV_DEVFN uint64_t specv_i_units_of_prob(uint32_t word) {
+    const float units = specv_i_mul(specv_bits_float(word), 1125899906842624.f);
+    uint64_t whole;
+    asm("cvt.rzi.u64.f32 %0, %1;" : "=l"(whole) : "f"(units)); /* whatever -ftz says */
+    return whole;
+}
+
+/* Probabilities of a tile, in units of 2^-50: `each` loads of 16 bytes in flight at a time, 8 or 4,
+   a constant; what has come is added up while others are on their way. Call: warp; the same in all
+   lanes. Trips: 8 / each. */
+SPECV_DEVFN uint64_t specv_i_warp_add_probs(const void *row, int64_t vocab, int tile, int each,
+                                            int *nan) {
+    const int64_t first = (int64_t)tile * SPECV_TILE_IDS, left = vocab - first;
+    const char *p = (const char *)row + 4 * first + 16 * specv_i_lane();
+    const int aligned = ((uint64_t)row & 15) == 0, whole = aligned && left >= SPECV_TILE_IDS;
+    int own = left < SPECV_TILE_IDS ? (int)left - 4 * specv_i_lane() : SPECV_TILE_IDS;
+    uint64_t sum = 0;
+#pragma unroll 1
+    for (int part = 0; part < 8; part += each, p += 512 * each, own -= 128 * each) {
+        uint4 raw[8];
+        uint32_t any = 0;
+        uint64_t its = 0;
+        if (whole) {
+#pragma unroll
+            for (int t = 0; t < each; ++t) raw[t] = *(const uint4 *)(p + 512 * t);
+        } else {
+#pragma unroll
+            for (int t = 0; t < each; ++t) {
+                const int rest = own - 128 * t;
+                raw[t] = make_uint4(0, 0, 0, 0);
+                if (rest > 0)
+                    raw[t] =
+                        specv_i_load_unit_of_scores(p + 512 * t, aligned && rest >= 4, 0, 0, rest);
+            }
+        }
+#pragma unroll
+        for (int t = 0; t < each; ++t) {
+            any |= raw[t].x | raw[t].y | raw[t].z | raw[t].w;
+            its += specv_i_units_of_prob(raw[t].x) + specv_i_units_of_prob(raw[t].y);
+            its += specv_i_units_of_prob(raw[t].z) + specv_i_units_of_prob(raw[t].w);
+        }
+        if (any >> 30) { /* not all in [0, 2), as usual */
+            its = 0;
+#pragma unroll
+            for (int e = 0; e < 4 * each; ++e) {
+                const uint4 v = raw[e / 4];
+                const uint32_t word = e % 4 == 0 ? v.x : e % 4 == 1 ? v.y : e % 4 == 2 ? v.z : v.w;
+                const float clean = specv_i_clean_prob(specv_bits_float(word));
+                *nan |= specv_i_is_nan(clean);
+                its +=
+                    specv_i_units_of_prob(specv_float_bits(specv_i_max(clean, 0.f)) & 0x7fffffffu);
+            }
+        }
+        sum += its;
+    }
+    return specv_i_warp_add(sum);
+}
+
+/* The largest of a tile's probabilities and its first id, as specv_warp_tile_stats has them. Call:
+   warp. Trips: the tile, a quarter at a time. */
+SPECV_DEVFN specv_tile specv_i_warp_largest_prob(const void *row, int64_t vocab, int tile) {
+    const int64_t first = (int64_t)tile * SPECV_TILE_IDS;
+    const int left = vocab - first < SPECV_TILE_IDS ? (int)(vocab - first) : SPECV_TILE_IDS;
+    const float none = specv_bits_float(0xff800000u);
+    int32_t key = specv_i_order_key(0xff800000u), id = SPECV_I_INT_MAX;
+    int nan = 0;
+    specv_tile its;
+#pragma unroll 1
+    for (int i = 4 * specv_i_lane(); i < left; i += 128) {
+        float score[4];
+        specv_i_load_four(score, row, SPECV_PROBS_F32, (int)first + i, (int)vocab);
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+            const float clean = specv_i_clean_prob(score[e]);
+            const int32_t its_key = specv_i_order_key(specv_float_bits(specv_i_max(clean, none)));
+            if (i + e >= left) continue;
+            nan |= specv_i_is_nan(clean);
+            if (its_key > key) key = its_key, id = (int32_t)first + i + e;
+        }
+    }
+    const int32_t top = specv_warp_reduce_max(key);
+    its.max = specv_i_of_order_key(top), its.sum = 0, its.score = SPECV_I_NO_SCORE;
+    its.id = (uint32_t)specv_warp_reduce_min(key == top ? id : SPECV_I_INT_MAX);
+    if (__any_sync(SPECV_FULL_WARP, nan)) its.id |= SPECV_I_NAN_BIT;
+    return its;
+}
+
+/* Sums of the tiles of a node's probabilities, and of the row. Call: block. Trips: a tile a warp at
+   a time. */
+SPECV_DEVFN void specv_i_block_add_tiles(const specv_i_walk *w, const void *scores) {
+    specv_i_grove *g = w->g;
+    int nan = 0;
+#pragma unroll 1
+    for (int t = specv_i_thread() / 32; t < g->of.num_tiles; t += specv_i_tree_threads(w) / 32) {
+        const uint64_t sum = specv_i_warp_add_probs(scores, w->d->vocab, t,
+                                                    w->kind == SPECV_I_WALK_PROBS ? 4 : 8, &nan);
+        if (specv_i_lane() == 0) {
+            g->of.sums[t] = sum;
+            atomicAdd(&g->sums[0], (unsigned long long)sum);
+        }
+    }
+    if (nan) atomicOr(&g->nan, 1);
+}
+
+/* The same of a walk along probabilities, whatever was there; no token is drawn yet. Call: block.
+   Sync: three barriers. */
+SPECV_DEVFN void specv_i_block_add_row(const specv_i_walk *w, int node) {
+    specv_i_grove *g = w->g;
+    __syncthreads();
+    if (specv_i_thread() == 0) g->sums[0] = 0, g->drawn = -1;
+    __syncthreads();
+    specv_i_block_add_tiles(w, specv_i_scores_of(&g->of.target, node));
+    __syncthreads();
+}
+
+/* A node's row of one side, put together of its tiles, into *row of shared memory; their sums
+   beside them. what: SPECV_TILE_* bits, those of may, a constant; or `adds`: probabilities that are
+   the distribution are added up, *row stays. Call: block. Sync: three barriers. Trips: a tile a
    warp at a time, then the tiles. */
-SPECV_DEVFN void specv_i_block_open_row(const specv_i_walk *w, const specv_i_side *side, int node,
-                                        int depth, int may, int what, specv_distribution *row) {
-    const int warp = specv_i_thread() / 32;
-    const void *scores = specv_i_scores_of(side, node);
+SPECV_DEVFN void specv_i_block_open_row(const specv_i_walk *w, int of_draft, int node, int depth,
+                                        int may, int what, int adds, specv_distribution *row) {
+    const specv_i_side side = specv_i_tree_side(w, of_draft);
+    const int warp = specv_i_thread() / 32, num_tiles = w->g->of.num_tiles;
+    const void *scores = specv_i_scores_of(&side, node);
+    const specv_i_sieve sieve = specv_i_sieve_of(&side, node);
+    specv_tile *tiles = w->g->of.tiles;
     specv_noise noise;
     uint64_t through;
-    if (side->dtype == SPECV_PROBS_F32) what |= SPECV_TILE_PROBS;
-    noise.seed = w->seed, noise.tag = SPECV_TAG_COUPLED, noise.row = 0;
-    noise.position = w->position + (uint32_t)(w->d->step_row + depth);
+    if (side.dtype == SPECV_PROBS_F32) what |= SPECV_TILE_PROBS;
+    noise.seed = w->g->of.seed, noise.tag = SPECV_TAG_COUPLED, noise.row = 0;
+    noise.position = w->g->of.position + (uint32_t)(w->d->step_row + depth);
     __syncthreads(); /* tiles and *row may be looked at until here */
+    if (adds) {
+        specv_i_block_add_tiles(w, scores);
+        __syncthreads();
+        return;
+    }
 #pragma unroll 1
-    for (int t = warp; t < w->num_tiles; t += SPECV_GROVE_THREADS / 32) {
-        float score[32];
-        specv_i_load_any_halves(score, scores, side->dtype, w->d->vocab, t, 0, 2);
-        specv_tile tile = specv_warp_tile_stats(score, specv_i_unit(side->dtype), t,
-                                                what & ~SPECV_TILE_SCORE, &side->scale, &noise);
-        if (may & what & SPECV_TILE_SCORE)
-            specv_i_warp_loudest(scores, side, w->d->vocab, &noise, t, &tile);
-        if (specv_i_lane() == 0) w->tiles[t] = tile;
+    for (int t = warp; t < num_tiles; t += specv_i_tree_threads(w) / 32) {
+        specv_tile tile;
+        if (w->kind == SPECV_I_WALK_PROBS) {
+            tile = specv_i_warp_largest_prob(scores, w->d->vocab, t);
+        } else {
+            float score[32];
+            specv_i_load_any_halves(score, scores, side.dtype, w->d->vocab, t, 0, 2);
+            specv_i_sift_fours(&sieve, score, 8, 0, specv_i_unit(side.dtype), t, (int)w->d->vocab);
+            tile = specv_warp_tile_stats(score, specv_i_unit(side.dtype), t,
+                                         what & ~SPECV_TILE_SCORE, &side.scale, &noise);
+            if (may & what & SPECV_TILE_SCORE)
+                specv_i_warp_loudest(scores, &side, &sieve, w->d->vocab, &noise, t, &tile);
+        }
+        if (specv_i_lane() == 0) tiles[t] = tile, w->g->of.sums[t] = tile.sum;
     }
     __syncthreads();
     if (warp == 0) {
-        specv_distribution its = specv_i_warp_merge(w->tiles, w->num_tiles, may, what, side->zero,
-                                                    &side->scale, &through);
+        specv_distribution its =
+            specv_i_warp_merge(tiles, num_tiles, may, what, side.zero, &side.scale, &through);
         if (its.sum) specv_i_set_inverse(&its);
         if (specv_i_lane() == 0) *row = its;
     }
     __syncthreads();
 }
 
-/* p and, if has_q, q of a node, in shared memory. Probabilities are taken as they are. Of a node
-   that the walk comes back to they were kept. Call: block. */
-SPECV_DEVFN void specv_i_block_open_node(const specv_i_walk *w, int node, int has_q, int again) {
-    const int thread = specv_i_thread(), keeps = has_q && specv_i_tree_traverses(w->d->rule);
+/* What a walk does where it is, and with it what it needs of a row. LAW, WITHOUT, P: it ends here
+   with a token of r behind children that were tried, of p without them, of p; AGAIN: of p, as the
+   first two were nothing. */
+typedef enum specv_i_leaf {
+    SPECV_I_NO_LEAF,
+    SPECV_I_LEAF_LAW,
+    SPECV_I_LEAF_WITHOUT,
+    SPECV_I_LEAF_P,
+    SPECV_I_LEAF_AGAIN
+} specv_i_leaf;
+
+/* p and, if has_q, q of a node, in shared memory. is_plain: probabilities are taken as they are,
+   and of a leaf added up. keeps: for when the walk comes back to the node, again. Call: block. */
+SPECV_DEVFN void specv_i_block_open_node(const specv_i_walk *w, int node, int depth, int may,
+                                         int what, int has_q, int keeps, int again, int is_leaf) {
+    const int thread = specv_i_thread();
     const specv_distribution plain = specv_i_plain_distribution();
     specv_i_grove *g = w->g;
     if (again) {
         __syncthreads();
-        if (thread == 0) g->p = w->rows[2 * node], g->q = w->rows[2 * node + 1];
+        if (thread == 0) {
+            g->p = g->of.rows[2 * node];
+            if (w->d->draft.data) g->q = g->of.rows[2 * node + 1];
+        }
         __syncthreads();
         return;
     }
 #pragma unroll 1
     for (int i = 0; i <= has_q; ++i) {
-        const specv_i_side *side = i ? &w->draft : &w->target;
+        const specv_i_side *side = i ? &g->of.draft : &g->of.target;
+        const int is_plain =
+            side->dtype == SPECV_PROBS_F32 && what & SPECV_TILE_SUM && !(what & SPECV_TILE_SCORE);
         specv_distribution *row = i ? &g->q : &g->p;
-        if (side->dtype != SPECV_PROBS_F32) {
-            specv_i_block_open_row(w, side, node, 0, SPECV_TILE_SUM,
-                                   side->zero ? 0 : SPECV_TILE_SUM, row);
-        } else {
+        if (is_plain) {
             __syncthreads();
-            if (thread == 0) *row = plain;
+            if (thread == 0) *row = plain, g->sums[0] = 0;
         }
+        if (is_plain && !is_leaf) continue;
+        specv_i_block_open_row(w, i, node, depth, may, i && side->zero ? 0 : what, is_plain, row);
     }
     __syncthreads();
-    if (thread == 0 && keeps) w->rows[2 * node] = g->p, w->rows[2 * node + 1] = g->q;
+    if (thread == 0 && keeps) {
+        g->of.rows[2 * node] = g->p;
+        if (w->d->draft.data) g->of.rows[2 * node + 1] = g->q;
+    }
 }
 
-/* Children of a node up to `last` that were tried, in their order; without repeats of a token where
-   `once`. Call: block. Sync: two barriers. */
-SPECV_DEVFN void specv_i_block_list_tried(const specv_i_walk *w, int node, int depth, int last,
-                                          int once) {
+/* Is it the first of its siblings that has its token? Call: warp; the same in all lanes. */
+SPECV_DEVFN int specv_i_warp_is_first(const specv_i_walk *w, int node, int x) {
+    return specv_i_warp_child(w, node, 0, w->g->token[x]) == x;
+}
+
+/* Children of a node up to `last` that were tried, in their order; of proposals each token once.
+   Call: block. Sync: two barriers. */
+SPECV_DEVFN void specv_i_block_list_tried(const specv_i_walk *w, int node, int depth, int last) {
     specv_i_grove *g = w->g;
     __syncthreads();
     if (specv_i_thread() < 32) {
@@ -11402,7 +12999,7 @@ SPECV_DEVFN void specv_i_block_list_tried(const specv_i_walk *w, int node, int d
 #pragma unroll 1
         for (int x = last ? specv_i_warp_tried(w, node, depth, 0) : 0; x && x <= last;
              x = specv_i_warp_tried(w, node, depth, x)) {
-            if (once && specv_i_warp_child(w, node, 0, g->token[x]) != x) continue;
+            if (!w->d->draft.data && !specv_i_warp_is_first(w, node, x)) continue;
             if (specv_i_lane() == 0) g->tried[count] = (unsigned short)x;
             ++count;
         }
@@ -11412,45 +13009,46 @@ SPECV_DEVFN void specv_i_block_list_tried(const specv_i_walk *w, int node, int d
 }
 
 /* p and q of four ids of a node from `first` on; what is behind the vocabulary is 0. */
-SPECV_DEVFN void specv_i_tree_pair(const specv_i_walk *w, int node, int has_q, int first,
-                                   float p[4], float q[4], int *nan) {
-    const specv_i_sieve all = {0, 0};
+SPECV_DEVFN void specv_i_tree_pair(const specv_i_walk *w, int node, int first, float p[4],
+                                   float q[4], int *nan) {
+    const specv_i_side target = specv_i_tree_side(w, 0), draft = specv_i_tree_side(w, 1);
+    const specv_i_sieve of_target = specv_i_sieve_of(&target, node);
+    const specv_i_sieve of_draft = specv_i_sieve_of(&draft, node);
     const int left = (int)w->d->vocab - first, vocab = (int)w->d->vocab;
     const char *of_p =
-        (const char *)specv_i_score_at(specv_i_scores_of(&w->target, node), w->target.dtype, first);
+        (const char *)specv_i_score_at(specv_i_scores_of(&target, node), target.dtype, first);
     const char *of_q =
-        (const char *)specv_i_score_at(specv_i_scores_of(&w->draft, node), w->draft.dtype, first);
-    const int p_16_bit = specv_i_unit(w->target.dtype) == 8;
-    const int q_16_bit = specv_i_unit(w->draft.dtype) == 8;
-    const int aligned = ((uint64_t)of_p & (p_16_bit ? 7 : 15)) == 0 &&
-                        (!has_q || ((uint64_t)of_q & (q_16_bit ? 7 : 15)) == 0);
+        (const char *)specv_i_score_at(specv_i_scores_of(&draft, node), draft.dtype, first);
+    const int p_16_bit = specv_i_unit(target.dtype) == 8;
+    const int q_16_bit = specv_i_unit(draft.dtype) == 8;
+    const int aligned =
+        ((uint64_t)of_p & (p_16_bit ? 7 : 15)) == 0 && ((uint64_t)of_q & (q_16_bit ? 7 : 15)) == 0;
     uint32_t p_word[4] = {0, 0, 0, 0}, q_word[4] = {0, 0, 0, 0};
     if (aligned && left >= 4) {
         specv_i_load_quad(p_word, of_p, p_16_bit);
-        if (has_q) specv_i_load_quad(q_word, of_q, q_16_bit);
+        specv_i_load_quad(q_word, of_q, q_16_bit);
     } else {
         specv_i_load_some(p_word, of_p, p_16_bit, left);
-        if (has_q) specv_i_load_some(q_word, of_q, q_16_bit, left);
+        specv_i_load_some(q_word, of_q, q_16_bit, left);
     }
-    specv_i_quad_p(p, &w->target, &w->g->p, &all, p_word, first, vocab, nan);
-    if (has_q) specv_i_quad_p(q, &w->draft, &w->g->q, &all, q_word, first, vocab, nan);
+    specv_i_quad_p(p, &target, &w->g->p, &of_target, p_word, first, vocab, nan);
+    specv_i_quad_p(q, &draft, &w->g->q, &of_draft, q_word, first, vocab, nan);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-        if (i >= left) p[i] = 0;
-        if (i >= left || !has_q) q[i] = 0;
-    }
+    for (int i = 0; i < 4; ++i)
+        if (i >= left) p[i] = q[i] = 0;
 }
 
 /* What the children that were tried leave of `count` ids from `first` on: p becomes c r - q of the
    last one, q that of ids which are not among the children. */
 SPECV_DEVFN void specv_i_tree_law(const specv_i_walk *w, int count, int first, float *p, float *q) {
     const specv_i_grove *g = w->g;
+    const specv_i_trials *trials = &g->u.trials;
     const int distinct = specv_i_tree_is_distinct(w->d->rule), n = g->num_tried;
     uint32_t gone = 0;
 #pragma unroll 1
     for (int k = 0; k < n; ++k) {
         const int x = g->tried[k], at = g->token[x] - first;
-        const float scale = g->scale[x], q_scale = g->q_scale[x];
+        const float scale = trials->scale[x], q_scale = trials->q_scale[x];
 #pragma unroll
         for (int i = 0; i < count; ++i) {
             const float its = gone >> i & 1 ? 0.f : specv_i_tree_q(q[i], q_scale);
@@ -11463,10 +13061,9 @@ SPECV_DEVFN void specv_i_tree_law(const specv_i_walk *w, int count, int first, f
         if (gone >> i & 1) q[i] = 0;
 }
 
-/* Sums of the tiles of what is drawn from: of (c r - q)+ behind the children that were tried, or of
-   p where there are none. Call: block. Sync: two barriers. */
-SPECV_DEVFN void specv_i_block_tree_sums(const specv_i_walk *w, int node, int has_q,
-                                         specv_i_tree_sums *out) {
+/* Sums of the tiles of (c r - q)+ behind the children that were tried. Call: block. Sync: three
+   barriers. */
+SPECV_DEVFN void specv_i_block_tree_sums(const specv_i_walk *w, int node, specv_i_tree_sums *out) {
     const int lane = specv_i_lane(), thread = specv_i_thread();
     specv_i_grove *g = w->g;
     int nan = 0;
@@ -11475,15 +13072,15 @@ SPECV_DEVFN void specv_i_block_tree_sums(const specv_i_walk *w, int node, int ha
     __syncthreads();
     uint64_t all_loss = 0, all_gain = 0, all_untried = 0;
 #pragma unroll 1
-    for (int t = thread / 32; t < w->num_tiles; t += SPECV_GROVE_THREADS / 32) {
+    for (int t = thread / 32; t < g->of.num_tiles; t += SPECV_GROVE_THREADS / 32) {
         uint64_t of_tile = 0;
 #pragma unroll 1
         for (int part = 0; part < SPECV_TILE_IDS; part += 128) {
             const int first = t * SPECV_TILE_IDS + part + 4 * lane;
             float p[4], q[4];
             if (first >= w->d->vocab) break;
-            specv_i_tree_pair(w, node, has_q, first, p, q, &nan);
-            if (has_q) specv_i_tree_law(w, 4, first, p, q);
+            specv_i_tree_pair(w, node, first, p, q, &nan);
+            specv_i_tree_law(w, 4, first, p, q);
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
                 if (first + i >= w->d->vocab) continue; /* 0 - q of an even law is below 0 */
@@ -11497,7 +13094,7 @@ SPECV_DEVFN void specv_i_block_tree_sums(const specv_i_walk *w, int node, int ha
             }
         }
         of_tile = specv_i_warp_add(of_tile);
-        if (lane == 0) w->sums[t] = of_tile;
+        if (lane == 0) g->of.sums[t] = of_tile;
         all_gain += of_tile;
     }
     all_loss = specv_i_warp_add(all_loss), all_untried = specv_i_warp_add(all_untried);
@@ -11512,32 +13109,46 @@ SPECV_DEVFN void specv_i_block_tree_sums(const specv_i_walk *w, int node, int ha
 }
 
 /* Weights of four ids in the units of their tile; n: of the tile, where logits are drawn from. */
-SPECV_DEVFN void specv_i_tree_units(const specv_i_walk *w, int node, int has_law, int without,
-                                    int32_t n, int first, uint64_t units[4]) {
+SPECV_DEVFN void specv_i_tree_units(const specv_i_walk *w, int node, specv_i_leaf leaf, int32_t n,
+                                    int first, uint64_t units[4]) {
     const specv_i_grove *g = w->g;
     const int vocab = (int)w->d->vocab;
+    float p[4], q[4];
     int nan = 0;
-    if (has_law || w->target.dtype == SPECV_PROBS_F32) {
-        float p[4], q[4];
-        specv_i_tree_pair(w, node, has_law, first, p, q, &nan);
-        if (has_law) specv_i_tree_law(w, 4, first, p, q);
+    if (w->kind >= SPECV_I_WALK_PAIRS && leaf == SPECV_I_LEAF_LAW) {
+        specv_i_tree_pair(w, node, first, p, q, &nan);
+        specv_i_tree_law(w, 4, first, p, q);
 #pragma unroll
         for (int i = 0; i < 4; ++i) units[i] = specv_i_less(0.f, p[i]) ? specv_fixed50(p[i]) : 0;
     } else {
-        float score[4];
+        const specv_i_side side = specv_i_tree_side(w, 0);
+        const specv_i_sieve sieve = specv_i_sieve_of(&side, node);
         specv_weight weight[4];
-        specv_i_load_four(score, specv_i_scores_of(&w->target, node), w->target.dtype, first,
-                          vocab);
+        specv_i_load_four(p, specv_i_scores_of(&side, node), side.dtype, first, vocab);
+        if (w->kind == SPECV_I_WALK_PROBS && !((specv_float_bits(p[0]) | specv_float_bits(p[1]) |
+                                                specv_float_bits(p[2]) | specv_float_bits(p[3])) >>
+                                               30)) { /* as usual */
 #pragma unroll
-        for (int i = 0; i < 4; ++i) score[i] = specv_i_max(score[i], w->target.scale.floor);
-        specv_i_softmax_weights(weight, score, 4, &w->target.scale);
+            for (int i = 0; i < 4; ++i) units[i] = specv_i_units_of_prob(specv_float_bits(p[i]));
+        } else if (side.dtype == SPECV_PROBS_F32) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) units[i] = specv_weight_units(&weight[i], n);
+            for (int i = 0; i < 4; ++i) {
+                p[i] = specv_i_clean_prob(p[i]);
+                units[i] = specv_i_less(0.f, p[i]) ? specv_fixed50(p[i]) : 0;
+            }
+        } else {
+            specv_i_sift_some(&sieve, p, 4, first, vocab);
+#pragma unroll
+            for (int i = 0; i < 4; ++i) p[i] = specv_i_max(p[i], side.scale.floor);
+            specv_i_softmax_weights(weight, p, 4, &side.scale);
+#pragma unroll
+            for (int i = 0; i < 4; ++i) units[i] = specv_weight_units(&weight[i], n);
+        }
     }
 #pragma unroll
     for (int i = 0; i < 4; ++i)
         if (first + i >= vocab) units[i] = 0;
-    if (!without) return;
+    if (leaf != SPECV_I_LEAF_WITHOUT) return;
 #pragma unroll 1
     for (int k = 0; k < g->num_tried; ++k) {
         const int at = g->token[g->tried[k]] - first;
@@ -11548,166 +13159,154 @@ SPECV_DEVFN void specv_i_tree_units(const specv_i_walk *w, int node, int has_law
 }
 
 /* Of a tile: n that its sum is relative to, and how much finer than the row's units its own are. */
-SPECV_DEVFN uint32_t specv_i_tree_finer(const specv_i_walk *w, int of_units, int t, int32_t *n) {
+SPECV_DEVFN uint32_t specv_i_tree_finer(const specv_i_walk *w, const specv_scale *scale,
+                                        int of_units, int t, int32_t *n) {
     *n = 0;
     if (of_units) return SPECV_I_FINER_PROBS;
-    const float largest = specv_i_max(w->tiles[t].max, w->target.scale.floor);
-    *n = specv_softmax_weight(largest, &w->target.scale).n;
+    const float largest = specv_i_max(w->g->of.tiles[t].max, scale->floor);
+    *n = specv_softmax_weight(largest, scale).n;
     return (uint32_t)(w->g->p.n - *n);
 }
 
-/* The id at which the running sum of w->sums exceeds uniform * W / 2^64; -1: W is 0. has_law: of
-   (c r - q)+; without: of p but for children that were tried. Call: block. Sync: a barrier before,
-   one behind. */
-SPECV_DEVFN int specv_i_block_tree_draw(const specv_i_walk *w, int node, int has_law, int without,
-                                        uint64_t uniform) {
-    const int lane = specv_i_lane(), of_units = has_law || w->target.dtype == SPECV_PROBS_F32;
-    specv_i_grove *g = w->g;
-    __syncthreads();
-    if (specv_i_thread() < 32) {
-        uint64_t total = 0, left, through = 0, part = 0, low;
-        int tile = -1, drawn = -1;
-        uint32_t finer = 0;
-        int32_t n = 0;
+/* Of probabilities, the tile in which the running sum of the tiles' sums exceeds
+   uniform * W / 2^64, and what is left of that in the tile's units; -1: W is 0. A lane has tiles
+   that follow each other. Call: warp; the same in all lanes. Trips: sums. */
+SPECV_DEVFN int specv_i_warp_tree_tile(const specv_i_walk *w, uint64_t uniform, uint64_t *left) {
+    const unsigned long long *sums = w->g->of.sums;
+    const int num_tiles = w->g->of.num_tiles, each = specv_i_tiles_of_lane(num_tiles);
+    int t = specv_i_lane() * each;
+    const int end = t + each < num_tiles ? t + each : num_tiles;
+    uint64_t part = 0;
 #pragma unroll 1
-        for (int t = lane; t < w->num_tiles; t += 32) {
-            finer = specv_i_tree_finer(w, of_units, t, &n);
-            if (w->sums[t]) total += specv_i_shift_right(w->sums[t], finer);
+    for (int k = t; k < end; ++k) part += sums[k] >> SPECV_I_FINER_PROBS;
+    const uint64_t through = specv_i_warp_inclusive_add(part);
+    const uint64_t total = __shfl_sync(SPECV_FULL_WARP, (unsigned long long)through, 31);
+    uint64_t point = __umul64hi(uniform, total);
+    const int at = specv_warp_first_reject(point < through);
+    if (at == 32) return -1;
+    point -= through - part;
+#pragma unroll 1
+    for (; t + 1 < end; ++t) { /* of the lane that has it */
+        const uint64_t its = sums[t] >> SPECV_I_FINER_PROBS;
+        if (point < its) break;
+        point -= its;
+    }
+    point = point << SPECV_I_FINER_PROBS | uniform * total >> (64 - SPECV_I_FINER_PROBS);
+    *left = __shfl_sync(SPECV_FULL_WARP, (unsigned long long)point, at);
+    return __shfl_sync(SPECV_FULL_WARP, t, at);
+}
+
+/* The id at which the running sum of the tiles' sums exceeds uniform * W / 2^64; -1: W is 0. Eight
+   warps look for the tile, as it is the same for all; then a part of it is each one's. Call: block.
+   Sync: three barriers. Trips: sums, a tile. */
+SPECV_DEVFN int specv_i_block_tree_draw(const specv_i_walk *w, int node, specv_i_leaf leaf,
+                                        uint64_t uniform) {
+    const specv_i_side side = specv_i_tree_side(w, 0);
+    const int lane = specv_i_lane(), thread = specv_i_thread(), warp = thread / 32;
+    const int of_units = leaf == SPECV_I_LEAF_LAW || side.dtype == SPECV_PROBS_F32;
+    specv_i_grove *g = w->g;
+    const int num_tiles = g->of.num_tiles;
+    const unsigned long long *sums = g->of.sums;
+    uint64_t total = 0, left = 0, through = 0, part = 0, low, before = 0;
+    uint64_t units[4] = {0, 0, 0, 0};
+    const int has_part = warp < 8;
+    int tile = -1;
+    uint32_t finer = 0, finer_here;
+    int32_t n = 0, n_here = 0;
+    if (w->kind == SPECV_I_WALK_PROBS) { /* g->drawn is -1 */
+        if (has_part) tile = specv_i_warp_tree_tile(w, uniform, &left);
+    } else {
+        __syncthreads();
+        if (thread == 0) g->drawn = -1;
+#pragma unroll 1
+        for (int t = lane; t < num_tiles && has_part; t += 32) {
+            finer = specv_i_tree_finer(w, &side.scale, of_units, t, &n);
+            if (sums[t]) total += specv_i_shift_right(sums[t], finer);
         }
         total = specv_i_warp_add(total);
         left = specv_i_mul_high(uniform, total), low = uniform * total;
 #pragma unroll 1
-        for (int base = 0; base < w->num_tiles && total; base += 32) {
+        for (int base = 0; base < num_tiles && total && has_part; base += 32) {
             const int t = base + lane;
             part = 0;
-            if (t < w->num_tiles) {
-                finer = specv_i_tree_finer(w, of_units, t, &n);
-                if (w->sums[t]) part = specv_i_shift_right(w->sums[t], finer);
+            if (t < num_tiles) {
+                finer = specv_i_tree_finer(w, &side.scale, of_units, t, &n);
+                if (sums[t]) part = specv_i_shift_right(sums[t], finer);
             }
             through = specv_i_warp_inclusive_add(part);
             const int at = specv_warp_first_reject(left < through);
             if (at < 32) {
                 tile = base + at;
                 left -= __shfl_sync(SPECV_FULL_WARP, through - part, at);
+                finer_here = (uint32_t)__shfl_sync(SPECV_FULL_WARP, (int)finer, at);
+                n_here = __shfl_sync(SPECV_FULL_WARP, n, at);
+                left = left << finer_here | specv_i_shift_right(low, 64 - finer_here);
                 break;
             }
             left -= __shfl_sync(SPECV_FULL_WARP, through, 31);
         }
-        if (tile >= 0) {
-            finer = specv_i_tree_finer(w, of_units, tile, &n);
-            left = left << finer | specv_i_shift_right(low, 64 - finer);
-        }
-#pragma unroll 1
-        for (int part_of = 0; part_of < SPECV_TILE_IDS && tile >= 0; part_of += 128) {
-            const int first = tile * SPECV_TILE_IDS + part_of + 4 * lane;
-            uint64_t units[4] = {0, 0, 0, 0}, mine;
-            if (first < w->d->vocab) specv_i_tree_units(w, node, has_law, without, n, first, units);
-            mine = units[0] + units[1] + units[2] + units[3];
-            through = specv_i_warp_inclusive_add(mine);
-            const int at = specv_warp_first_reject(left < through);
-            if (at < 32) {
+    }
+    const int first = tile * SPECV_TILE_IDS + 4 * thread;
+    if (tile >= 0 && warp < 8) {
+        if (first < w->d->vocab) specv_i_tree_units(w, node, leaf, n_here, first, units);
+        part = units[0] + units[1] + units[2] + units[3];
+        through = specv_i_warp_inclusive_add(part);
+        if (lane == 31) g->parts[warp] = through;
+    }
+    __syncthreads();
+    if (tile >= 0 && warp < 8) {
+#pragma unroll
+        for (int k = 0; k < 7; ++k) before += k < warp ? g->parts[k] : 0;
+        if (left >= before && left - before < g->parts[warp]) {
+            left -= before;
+            if (lane == specv_warp_first_reject(left < through)) {
                 int i = 0;
-                left -= through - mine;
+                left -= through - part;
 #pragma unroll
                 for (int next = 0; next < 3; ++next)
                     if (i == next && left >= units[next]) left -= units[next], ++i;
-                drawn = __shfl_sync(SPECV_FULL_WARP, first + i, at);
-                break;
+                g->drawn = first + i;
             }
-            left -= __shfl_sync(SPECV_FULL_WARP, through, 31);
         }
-        if (lane == 0) g->drawn = drawn;
     }
     __syncthreads();
     return g->drawn;
 }
 
-/* Sums of p's own tiles; `without` those children that were tried. Call: block. Sync: three
-   barriers. */
-SPECV_DEVFN void specv_i_block_plain_sums(const specv_i_walk *w, int node, int without,
-                                          specv_i_tree_sums *sums) {
-    const int thread = specv_i_thread(), probs = w->target.dtype == SPECV_PROBS_F32;
+/* Takes children that were tried out of the sums of p's tiles. Call: block. Sync: two barriers. */
+SPECV_DEVFN void specv_i_block_take_tried(const specv_i_walk *w, int node) {
+    const specv_i_side side = specv_i_tree_side(w, 0);
     const specv_i_grove *g = w->g;
-    if (probs) {
-        specv_i_block_tree_sums(w, node, 0, sums);
-    } else {
-        __syncthreads();
-#pragma unroll 1
-        for (int t = thread; t < w->num_tiles; t += SPECV_GROVE_THREADS)
-            w->sums[t] = w->tiles[t].sum;
-    }
     __syncthreads();
-    if (!without) return;
 #pragma unroll 1
-    for (int k = thread; k < g->num_tried; k += SPECV_GROVE_THREADS) {
+    for (int k = specv_i_thread(); k < g->num_tried; k += specv_i_tree_threads(w)) {
         const int32_t token = g->token[g->tried[k]], t = token / SPECV_TILE_IDS;
-        const float score =
-            specv_i_load_score(specv_i_scores_of(&w->target, node), w->target.dtype, token);
+        const float score = specv_i_tree_score(&side, node, token);
         uint64_t units;
         int32_t n;
-        if (probs) {
+        if (side.dtype == SPECV_PROBS_F32) {
             units = specv_i_less(0.f, score) ? specv_fixed50(score) : 0;
         } else {
-            specv_i_tree_finer(w, 0, t, &n);
+            specv_i_tree_finer(w, &side.scale, 0, t, &n);
             const specv_weight weight =
-                specv_softmax_weight(specv_i_max(score, w->target.scale.floor), &w->target.scale);
-            units = w->tiles[t].sum ? specv_weight_units(&weight, n) : 0;
+                specv_softmax_weight(specv_i_max(score, side.scale.floor), &side.scale);
+            units = g->of.tiles[t].sum ? specv_weight_units(&weight, n) : 0;
         }
-        atomicAdd(&w->sums[t], (unsigned long long)(0 - units));
+        atomicAdd(&g->of.sums[t], (unsigned long long)(0 - units));
     }
     __syncthreads();
 }
 
 /* ln p of a token that a node emits. */
 SPECV_DEVFN float specv_i_tree_logprob(const specv_i_walk *w, int node, int64_t token) {
+    const specv_i_side side = specv_i_tree_side(w, 0);
     const specv_distribution *p = &w->g->p;
     if (token < 0 || p->kind != SPECV_SOFTMAX) return 0;
-    const float score =
-        specv_i_load_score(specv_i_scores_of(&w->target, node), w->target.dtype, token);
-    if (w->target.dtype != SPECV_PROBS_F32)
-        return specv_log_probability(p, &w->target.scale, score);
+    const float score = specv_i_load_score(specv_i_scores_of(&side, node), side.dtype, token);
+    if (side.dtype != SPECV_PROBS_F32) return specv_log_probability(p, &side.scale, score);
     int32_t exponent;
     const float fraction = specv_i_log2(score, &exponent);
     return specv_i_ln(exponent, fraction, 0);
-}
-
-/* How a path ended that emits a token: of r behind children that were tried (has_law; sums of its
-   tiles are there), or of p, `without` these; is that p in shared memory? */
-typedef struct specv_i_tree_leaf {
-    int node, emits, has_law, without, opened;
-    uint32_t bad_sum;
-} specv_i_tree_leaf;
-
-/* The token of the path's last node. Where r is nothing: of p. Call: block. */
-SPECV_DEVFN int specv_i_block_emit_node(const specv_i_walk *w, specv_i_tree_leaf leaf,
-                                        uint32_t *status) {
-    const specv_random r = specv_i_tree_random(w, leaf.node, SPECV_TAG_SAMPLE);
-    const uint64_t uniform = (uint64_t)r.x[1] << 32 | r.x[0], one = (uint64_t)1 << 50;
-    const specv_distribution *p = &w->g->p;
-    int token = -1, again = 0;
-#pragma unroll 1
-    for (;; again = 1) {
-        specv_i_tree_sums sums = {0, 0, 0};
-        if (!leaf.opened) specv_i_block_open_node(w, leaf.node, 0, 0);
-        __syncthreads();
-        *status |= p->status;
-        if (p->kind != SPECV_SOFTMAX) {
-            token = p->kind == SPECV_ONE_HOT ? p->id : -1;
-            break;
-        }
-        *status |= leaf.bad_sum;
-        if (!leaf.has_law) {
-            specv_i_block_plain_sums(w, leaf.node, leaf.without, &sums);
-            if (!again && w->target.dtype == SPECV_PROBS_F32 && specv_i_bad_sum(sums.gain, one))
-                *status |= SPECV_ROW_BAD_SUM;
-        }
-        token = specv_i_block_tree_draw(w, leaf.node, leaf.has_law, leaf.without, uniform);
-        if (token >= 0 || again) break;
-        if (leaf.has_law || leaf.without) *status |= SPECV_ROW_ZERO_RESIDUAL;
-        leaf.opened = !leaf.has_law, leaf.has_law = leaf.without = 0, leaf.bad_sum = 0;
-    }
-    if (token < 0) *status |= SPECV_ROW_EMPTY;
-    return token;
 }
 
 /* One step down. */
@@ -11715,153 +13314,247 @@ SPECV_DEVFN void specv_i_put_path(const specv_i_walk *w, int depth, int node) {
     if (specv_i_thread() == 0) w->g->path[depth] = (unsigned short)node;
 }
 
-/* GREEDY, COUPLED, and every rule at temperature 0. A row a step. noisy: a constant, 0 where no
-   temperature but 0 comes here. */
-SPECV_DEVFN void specv_i_block_walk_equal(const specv_i_walk *w, int noisy, specv_i_tree_end *end,
-                                          int *last, float *logprob) {
-    int what = 0, node = 0, depth = 0;
-    if (noisy && !w->target.zero) what = SPECV_TILE_SCORE | (w->d->logprob ? SPECV_TILE_SUM : 0);
-#pragma unroll 1
-    for (;;) {
-        int child = 0;
-        specv_i_block_open_row(w, &w->target, node, depth,
-                               noisy ? SPECV_TILE_SUM | SPECV_TILE_SCORE : 0, what, &w->g->p);
-        const int32_t choice = w->g->p.kind == SPECV_NO_TOKEN ? -1 : w->g->p.id;
-        end->status |= w->g->p.status;
-        child = specv_i_warp_child_with(w, node, depth, choice);
-        if (!child) {
-            end->next_token = choice;
-            if (w->d->logprob) *logprob = specv_i_tree_logprob(w, node, choice);
-            break;
-        }
-        node = child, depth += 1;
-        specv_i_put_path(w, depth, node);
-        if (specv_i_is_eos_node(w, node)) break;
-    }
-    end->accepted = depth, *last = node;
-}
-
-/* ONE_COIN: what an id weighs, in units of the row's sum. */
-SPECV_DEVFN uint64_t specv_i_coin_units(const specv_i_walk *w, int node, int32_t token, int *nan) {
-    const float score =
-        specv_i_load_score(specv_i_scores_of(&w->target, node), w->target.dtype, token);
-    if (w->target.dtype == SPECV_PROBS_F32) {
-        *nan |= specv_i_is_nan(score);
+/* ONE_COIN: what an id weighs, in units of the row's sum; bit 63: NaN. */
+SPECV_DEVFN uint64_t specv_i_coin_units(const specv_i_walk *w, int node, int32_t token) {
+    const specv_i_side side = specv_i_tree_side(w, 0);
+    const float score = specv_i_tree_score(&side, node, token);
+    if (side.dtype == SPECV_PROBS_F32) {
+        if (specv_i_is_nan(score)) return SPECV_I_COIN_NAN;
         return specv_i_less(0.f, score) ? specv_fixed50(score) >> SPECV_I_FINER_PROBS : 0;
     }
     const specv_weight weight =
-        specv_softmax_weight(specv_i_max(score, w->target.scale.floor), &w->target.scale);
+        specv_softmax_weight(specv_i_max(score, side.scale.floor), &side.scale);
     return specv_weight_units(&weight, w->g->p.n);
 }
 
-/* ONE_COIN. A row of logits a step; of probabilities only the children's, and the last row. */
-SPECV_DEVFN specv_i_tree_leaf specv_i_block_walk_coin(const specv_i_walk *w,
-                                                      specv_i_tree_end *end) {
-    const int probs = w->target.dtype == SPECV_PROBS_F32;
-    specv_i_tree_leaf leaf = {0, 1, 0, 0, 1, 0};
-    int node = 0, depth = 0;
+/* ONE_COIN, before the walk: the numbers of all nodes, and from probabilities what all children
+   weigh, so that steps need shared memory alone. Call: block. Sync: a barrier. */
+SPECV_DEVFN void specv_i_block_toss_coins(const specv_i_walk *w) {
+    specv_i_grove *g = w->g;
+    const int probs = specv_i_walks_probs(w);
 #pragma unroll 1
-    for (;;) {
-        const specv_random r = specv_i_tree_random(w, node, SPECV_TAG_ACCEPT);
-        int accepted = 0, nan = 0;
-        specv_i_block_open_node(w, node, 0, 0);
-        const uint64_t all = probs ? (uint64_t)1 << 40 : w->g->p.sum;
-        const uint64_t coin = specv_i_mul_high((uint64_t)r.x[1] << 32 | r.x[0], all);
-        uint64_t so_far = 0;
-        int first = specv_i_warp_tried(w, node, depth, 0), x = first, up_to = 0;
-        if (w->g->p.kind != SPECV_SOFTMAX) {
-            if (w->g->p.kind == SPECV_ONE_HOT)
-                accepted = specv_i_warp_child_with(w, node, depth, w->g->p.id);
-            x = 0;
-        }
-#pragma unroll 1
-        for (; x && !accepted; x = specv_i_warp_tried(w, node, depth, x)) {
-            const int32_t token = w->g->token[x];
-            up_to = x;
-            if (specv_i_warp_child(w, node, 0, token) != x) continue;
-            so_far += specv_i_coin_units(w, node, token, &nan);
-            if (specv_i_coin_falls(coin, so_far)) accepted = x;
-        }
-        if (nan) end->status |= SPECV_ROW_NAN;
-        end->status |= w->g->p.status;
-        if (!accepted) {
-            if (first) specv_i_block_list_tried(w, node, depth, up_to, 1);
-            leaf.without = first != 0;
-            break;
-        }
-        node = accepted, depth += 1;
-        specv_i_put_path(w, depth, node);
-        leaf.emits = !specv_i_is_eos_node(w, node);
-        if (!leaf.emits) break;
+    for (int i = specv_i_thread(); i < g->of.num_nodes; i += specv_i_tree_threads(w)) {
+        if (probs && i && g->token[i] >= 0)
+            g->u.coins.units[i] = specv_i_coin_units(w, g->parent[i], g->token[i]);
+        const specv_random r = specv_i_tree_random(w, i, SPECV_TAG_ACCEPT);
+        g->u.coins.coin[i] = (uint64_t)r.x[1] << 32 | r.x[0];
     }
-    end->accepted = depth, leaf.node = node;
-    return leaf;
+    __syncthreads();
+}
+
+/* The child that ONE_COIN's number falls on; 0: none. Those that were tried go into the list,
+   *tried of them, each token once. Call: warp; the same in all lanes. Trips, of logits: children's
+   scores, 32 nodes at a time. */
+SPECV_DEVFN int specv_i_warp_coin_child(const specv_i_walk *w, int node, int depth, int *tried,
+                                        uint32_t *status) {
+    specv_i_grove *g = w->g;
+    const int lane = specv_i_lane(), probs = specv_i_walks_probs(w);
+    const uint64_t all = probs ? (uint64_t)1 << 40 : g->p.sum;
+    const uint64_t coin = specv_i_mul_high(g->u.coins.coin[node], all);
+    const int num_nodes = g->of.num_nodes;
+    uint64_t so_far = 0;
+    *tried = 0;
+    if (depth == w->d->max_depth) return 0;
+#pragma unroll 1
+    for (int base = (node + 1) & ~31; base < num_nodes; base += 32) {
+        const int i = base + lane;
+        const int32_t token = i > node && i < num_nodes ? g->token[i] : -1;
+        const int is = token >= 0 && g->parent[i] == node;
+        uint64_t units = 0;
+        if (is) units = probs ? g->u.coins.units[i] : specv_i_coin_units(w, node, token);
+        unsigned children = __ballot_sync(SPECV_FULL_WARP, is);
+        const int seen = *tried;
+#pragma unroll 1
+        while (children) {
+            const int at = __ffs((int)children) - 1;
+            const int32_t its = __shfl_sync(SPECV_FULL_WARP, token, at);
+            const uint64_t weighs = __shfl_sync(SPECV_FULL_WARP, (unsigned long long)units, at);
+            children &= ~__ballot_sync(SPECV_FULL_WARP, is && token == its);
+            if (seen && specv_i_warp_child(w, node, 0, its) < base) continue;
+            if (lane == 0) g->tried[*tried] = (unsigned short)(base + at);
+            *tried += 1;
+            if (weighs & SPECV_I_COIN_NAN)
+                *status |= SPECV_ROW_NAN;
+            else
+                so_far += weighs;
+            if (specv_i_coin_falls(coin, so_far)) return base + at;
+        }
+    }
+    return 0;
+}
+
+/* ONE_COIN's way down from a node: one step, of probabilities all. Returns the node that it leads
+   to, with its children listed; *leaf: it emits a token. Call: block. Sync: two barriers. */
+SPECV_DEVFN int specv_i_block_step_by_coin(const specv_i_walk *w, int node, int *depth,
+                                           specv_i_leaf *leaf, uint32_t *status) {
+    specv_i_grove *g = w->g;
+    const int steps_on = specv_i_walks_probs(w);
+    __syncthreads();
+    if (specv_i_thread() < 32) {
+        int child = node, tried = 0, at = node, k = *depth;
+        uint32_t bits = 0;
+#pragma unroll 1
+        do {
+            child = specv_i_warp_coin_child(w, at, k, &tried, &bits);
+            if (!child) break;
+            at = child, k += 1;
+            if (specv_i_lane() == 0) g->path[k] = (unsigned short)at;
+        } while (steps_on && !specv_i_is_eos_node(w, at));
+        if (specv_i_lane() == 0) {
+            g->stepped.node = at, g->stepped.depth = k, g->num_tried = tried;
+            g->stepped.leaf = child   ? SPECV_I_NO_LEAF
+                              : tried ? SPECV_I_LEAF_WITHOUT
+                                      : SPECV_I_LEAF_P;
+            g->stepped.status = bits;
+        }
+    }
+    __syncthreads();
+    *status |= g->stepped.status, *leaf = (specv_i_leaf)g->stepped.leaf;
+    *depth = g->stepped.depth;
+    return g->stepped.node;
+}
+
+/* p of a proposal, of equal siblings the first one's. Call: warp; the same in all lanes. */
+SPECV_DEVFN float specv_i_tree_p_of(const specv_i_walk *w, int node, int x, uint32_t *status) {
+    const specv_i_side target = specv_i_tree_side(w, 0);
+    const int32_t token = w->g->token[x];
+    const float score = specv_i_tree_score(&target, node, token);
+    const float p = specv_i_max(specv_i_p(&target, &w->g->p, score, token, status), 0.f);
+    return specv_i_warp_is_first(w, node, x) ? p : 0.f;
 }
 
 /* r and q of child x of a node when it is tried. */
 SPECV_DEVFN void specv_i_tree_look(const specv_i_walk *w, int node, int x, float c, float q_scale,
                                    float *its_p, float *its_q, uint32_t *status) {
+    const specv_i_side target = specv_i_tree_side(w, 0), draft = specv_i_tree_side(w, 1);
     const int32_t token = w->g->token[x];
-    const float p_score =
-        specv_i_load_score(specv_i_scores_of(&w->target, node), w->target.dtype, token);
-    const float q_score =
-        specv_i_load_score(specv_i_scores_of(&w->draft, node), w->draft.dtype, token);
-    float p = specv_i_p(&w->target, &w->g->p, p_score, token, status);
-    float q = specv_i_p(&w->draft, &w->g->q, q_score, token, status);
+    const float p_score = specv_i_tree_score(&target, node, token);
+    const float q_score = specv_i_tree_score(&draft, node, token);
+    float p = specv_i_p(&target, &w->g->p, p_score, token, status);
+    float q = specv_i_p(&draft, &w->g->q, q_score, token, status);
     specv_i_tree_law(w, 1, token, &p, &q);
     *its_p = specv_i_mul(specv_i_max(p, 0.f), c);
     *its_q = specv_i_tree_q(q, q_scale);
     *status |= w->g->p.status | w->g->q.status;
 }
 
-/* RECURSIVE and TRAVERSAL, see the reference. A row of p and one of q for each node that has
-   children, once; both again for each rejected child. */
-SPECV_DEVFN specv_i_tree_leaf specv_i_block_walk_pairs(const specv_i_walk *w,
-                                                       specv_i_tree_end *end) {
+/* Is child x accepted when it is tried? What is remembered of it. Call: block. Sync: three
+   barriers. */
+SPECV_DEVFN int specv_i_block_try(const specv_i_walk *w, int node, int x, float c, float q_scale,
+                                  float rest, float *prefix, uint32_t *status) {
+    const int traverses = specv_i_tree_traverses(w->d->rule);
+    specv_i_trials *trials = &w->g->u.trials;
+    float its_p, its_q;
+    int accepted;
+    __syncthreads();
+    if (w->d->draft.data) {
+        specv_i_tree_look(w, node, x, c, q_scale, &its_p, &its_q, status);
+    } else {
+        its_p = specv_i_mul(specv_i_tree_p_of(w, node, x, status), c), its_q = 1;
+        *status |= w->g->p.status;
+    }
+    *prefix = specv_i_tree_prefix(its_p, its_q);
+    accepted = traverses && specv_i_less(0.f, *prefix);
+    if (!traverses) {
+        const specv_random r = specv_i_tree_random(w, x - 1, SPECV_TAG_ACCEPT);
+        accepted = specv_accept(specv_uniform(&r), its_q, its_p);
+    }
+    __syncthreads();
+    if (specv_i_thread() == 0) {
+        trials->scale[x] = c, trials->q_scale[x] = q_scale, trials->rest[x] = rest;
+        trials->prefix[x] = *prefix;
+    }
+    __syncthreads();
+    return accepted;
+}
+
+/* The walk. GREEDY, COUPLED, and every rule at temperature 0: a row a step. ONE_COIN: the same; of
+   probabilities only the children's, and the last row. RECURSIVE and TRAVERSAL, see the reference:
+   a row of p and one of q for each node that has children, once; both again for each rejected
+   child. The same of proposals: rows of p as ONE_COIN's, q_scale is what is left of p. Returns the
+   last node. Call: block. */
+SPECV_DEVFN int specv_i_block_walk(const specv_i_walk *w, specv_i_tree_end *end, float *logprob) {
     const specv_verify_tree_desc *d = w->d;
-    const int traverses = specv_i_tree_traverses(d->rule);
-    const int distinct = specv_i_tree_is_distinct(d->rule);
     specv_i_grove *g = w->g;
+    const int kind = w->kind, any = kind == SPECV_I_WALK_ANY, zero = g->of.target.zero;
+    const int equal = kind == SPECV_I_WALK_EQUAL || zero || (any && d->rule <= SPECV_TREE_COUPLED);
+    const int coin = !equal && (kind == SPECV_I_WALK_COIN || kind == SPECV_I_WALK_PROBS ||
+                                (any && d->rule == SPECV_TREE_ONE_COIN));
+    const int pairs = (kind == SPECV_I_WALK_PAIRS || any) && !equal && !coin;
+    const int traverses = pairs && specv_i_tree_traverses(d->rule);
+    const int proposed = pairs && !d->draft.data;
+    const int plain = !equal && specv_i_walks_probs(w);
+    const int may = kind == SPECV_I_WALK_EQUAL || any ? SPECV_TILE_SUM | SPECV_TILE_SCORE
+                    : kind == SPECV_I_WALK_PROBS      ? 0
+                                                      : SPECV_TILE_SUM;
+    const uint64_t one = (uint64_t)1 << 50;
     specv_i_tree_sums sums = {0, 0, 0};
-    specv_i_tree_leaf leaf = {0, 1, 0, 0, 0, 0};
-    int node = 0, depth = 0, after = 0, opened = -1; /* opened: whose p and q are in *g */
+    specv_i_leaf leaf = SPECV_I_NO_LEAF;
+    int node = 0, depth = 0, after = 0, opened = -1; /* opened: whose rows are in *g */
+    int what = zero || kind == SPECV_I_WALK_PROBS ? 0 : SPECV_TILE_SUM, token = -1;
     float c = 1, q_scale = 1, rest = 1;
-    if (specv_i_thread() == 0) g->prefix[0] = 1;
+    uint32_t bad_sum = 0;
+    specv_i_tree_proposed of_proposed = {1, 1, 1, 0};
+    if ((kind == SPECV_I_WALK_EQUAL || (any && equal)) && !zero)
+        what = SPECV_TILE_SCORE | (d->logprob ? SPECV_TILE_SUM : 0);
+    if (pairs && specv_i_thread() == 0) g->u.trials.prefix[0] = 1;
+    if (coin) specv_i_block_toss_coins(w);
 #pragma unroll 1
     for (;;) {
-        const int x = specv_i_warp_tried(w, node, depth, after);
-        int rejected = 0;
-        if (!x && traverses && node) {
-            const specv_random r = specv_i_tree_random(w, node - 1, SPECV_TAG_ACCEPT);
-            const float u = specv_uniform(&r);
-            const int passes =
-                after ? sums.loss == 0 || specv_accept(u, (float)sums.loss, (float)sums.gain)
-                      : specv_accept(u, 1.f, g->prefix[node]);
-            if (!passes) rejected = node, node = g->parent[node], depth -= 1;
+        int x = 0, rejected = 0;
+        if (pairs && !leaf) {
+            x = specv_i_warp_tried(w, node, depth, after);
+            if (!x && traverses && node) {
+                const specv_random r = specv_i_tree_random(w, node - 1, SPECV_TAG_ACCEPT);
+                const float u = specv_uniform(&r);
+                const int nothing_lost =
+                    proposed ? !specv_i_less(0.f, of_proposed.lost) : sums.loss == 0;
+                const int passes =
+                    !after ? specv_accept(u, 1.f, g->u.trials.prefix[node])
+                           : nothing_lost ||
+                                 specv_accept(u, proposed ? of_proposed.lost : (float)sums.loss,
+                                              proposed ? of_proposed.gained : (float)sums.gain);
+                if (!passes) rejected = node, node = g->parent[node], depth -= 1;
+            }
+            if (!x && !rejected) {
+                if (specv_i_is_eos_node(w, node)) break;
+                leaf = !after ? SPECV_I_LEAF_P : proposed ? SPECV_I_LEAF_WITHOUT : SPECV_I_LEAF_LAW;
+                if (proposed && (plain || traverses)) opened = -1; /* its tiles are not here */
+                if (proposed) specv_i_block_list_tried(w, node, depth, after);
+            }
         }
-        if (!x && !rejected) break;
-        if (opened != node) {
-            specv_i_block_open_node(w, node, 1, rejected);
-            if (!rejected) specv_i_block_list_tried(w, node, depth, 0, 0);
+        if (kind == SPECV_I_WALK_PROBS && leaf && !equal) {
+            specv_i_block_add_row(w, node);
+        } else if (opened != node && (leaf || !coin || !plain)) {
+            specv_i_block_open_node(w, node, depth, may, what, pairs && !leaf && !proposed,
+                                    traverses && !leaf, rejected, leaf != 0);
+            if (pairs && !rejected && !leaf) specv_i_block_list_tried(w, node, depth, 0);
             opened = node;
         }
-        if (x) {
-            float its_p, its_q;
-            __syncthreads();
-            specv_i_tree_look(w, node, x, c, q_scale, &its_p, &its_q, &end->status);
-            const float prefix = specv_i_tree_prefix(its_p, its_q);
-            int accepted = traverses && specv_i_less(0.f, prefix);
-            if (!traverses) {
-                const specv_random r = specv_i_tree_random(w, x - 1, SPECV_TAG_ACCEPT);
-                accepted = specv_accept(specv_uniform(&r), its_q, its_p);
+        if (coin && !leaf && (plain || g->p.kind == SPECV_SOFTMAX)) {
+            if (!plain) end->status |= g->p.status;
+            node = specv_i_block_step_by_coin(w, node, &depth, &leaf, &end->status);
+            if (!leaf && specv_i_is_eos_node(w, node)) break;
+            if (!leaf || plain) continue;
+        } else if (equal || (coin && !leaf)) {
+            token = g->p.kind == SPECV_NO_TOKEN ? -1 : g->p.id;
+            const int child = specv_i_warp_child_with(w, node, depth, token);
+            end->status |= g->p.status;
+            if (child) {
+                node = child, depth += 1;
+                specv_i_put_path(w, depth, node);
+                if (specv_i_is_eos_node(w, node)) break;
+                continue;
             }
-            __syncthreads();
-            if (specv_i_thread() == 0) {
-                g->scale[x] = c, g->q_scale[x] = q_scale, g->rest[x] = rest;
-                g->prefix[x] = prefix;
+            if (equal) {
+                end->next_token = token;
+                break;
             }
-            __syncthreads();
-            if (accepted) {
+            leaf = SPECV_I_LEAF_P;
+        }
+        if (pairs && x) {
+            float prefix;
+            if (specv_i_block_try(w, node, x, c, q_scale, rest, &prefix, &end->status)) {
                 node = x, depth += 1, after = 0, q_scale = 1;
                 c = rest = traverses ? prefix : 1.f;
                 specv_i_put_path(w, depth, node);
@@ -11869,89 +13562,150 @@ SPECV_DEVFN specv_i_tree_leaf specv_i_block_walk_pairs(const specv_i_walk *w,
             }
             rejected = x;
         }
-        after = rejected;
-        specv_i_block_list_tried(w, node, depth, rejected, 0);
-        specv_i_block_tree_sums(w, node, 1, &sums);
-        end->status |= g->p.status | g->q.status;
-        leaf.bad_sum = specv_i_less(0.f, g->scale[rejected])
-                           ? specv_i_tree_bad_sum(&sums, g->rest[rejected])
-                           : 0;
-        c = specv_i_tree_scale(&sums, traverses), rest = specv_i_tree_rest(&sums, traverses);
-        q_scale = specv_i_tree_q_scale(&sums, distinct, d->vocab - g->num_tried);
+        if (proposed && rejected) {
+            const float p = specv_i_tree_p_of(w, node, rejected, &end->status);
+            after = rejected;
+            of_proposed = specv_i_tree_reject(p, g->u.trials.scale[rejected],
+                                              g->u.trials.q_scale[rejected], traverses);
+            end->status |= g->p.status;
+            c = of_proposed.c, q_scale = of_proposed.left;
+            continue;
+        }
+        if (pairs && rejected) {
+            after = rejected;
+            specv_i_block_list_tried(w, node, depth, rejected);
+            specv_i_block_tree_sums(w, node, &sums);
+            end->status |= g->p.status | g->q.status;
+            bad_sum = specv_i_less(0.f, g->u.trials.scale[rejected])
+                          ? specv_i_tree_bad_sum(&sums, g->u.trials.rest[rejected])
+                          : 0;
+            c = specv_i_tree_scale(&sums, traverses), rest = specv_i_tree_rest(&sums, traverses);
+            q_scale = specv_i_tree_q_scale(&sums, specv_i_tree_is_distinct(d->rule),
+                                           d->vocab - g->num_tried);
+            continue;
+        }
+        const specv_random r = specv_i_tree_random(w, node, SPECV_TAG_SAMPLE);
+        end->status |= g->p.status;
+        token = g->p.kind == SPECV_ONE_HOT ? g->p.id : -1;
+        if (g->p.kind != SPECV_SOFTMAX) break;
+        end->status |= bad_sum;
+        if (plain && (leaf == SPECV_I_LEAF_P || leaf == SPECV_I_LEAF_WITHOUT) &&
+            specv_i_bad_sum(g->sums[0], one))
+            end->status |= SPECV_ROW_BAD_SUM;
+        if (leaf == SPECV_I_LEAF_WITHOUT) specv_i_block_take_tried(w, node);
+        token = specv_i_block_tree_draw(w, node, leaf, (uint64_t)r.x[1] << 32 | r.x[0]);
+        if (token >= 0 || leaf == SPECV_I_LEAF_P || leaf == SPECV_I_LEAF_AGAIN) break;
+        end->status |= SPECV_ROW_ZERO_RESIDUAL;
+        leaf = SPECV_I_LEAF_AGAIN, opened = -1;
     }
-    end->accepted = depth, leaf.node = node;
-    leaf.emits = !specv_i_is_eos_node(w, node);
-    leaf.has_law = leaf.opened = after != 0;
-    return leaf;
+    end->accepted = depth;
+    if (leaf) {
+        end->next_token = token;
+        if (token < 0) end->status |= SPECV_ROW_EMPTY;
+    }
+    if (d->logprob) *logprob = specv_i_tree_logprob(w, node, end->next_token);
+    return node;
+}
+
+/* Does it cut rows of a request? */
+SPECV_DEVFN int specv_i_cuts_tree(const specv_filters *f, int32_t slot, int64_t vocab,
+                                  uint32_t *status) {
+    if (!specv_i_cuts(f)) return 0;
+    const specv_i_limits l =
+        specv_i_limits_of(f->top_k ? f->top_k[slot] : 0, f->top_p ? f->top_p[slot] : 1.f,
+                          f->min_p ? f->min_p[slot] : 0.f, f->order, vocab, status);
+    return !specv_i_limits_are_off(&l, vocab);
+}
+
+/* Filters of a tree whose values are open but for these. Call: any thread. */
+SPECV_DEVFN void specv_i_open_tree_filters(const specv_tree_task *task, int b,
+                                           const specv_i_tree *tree, specv_i_tree_values *v,
+                                           uint32_t *status) {
+    const specv_verify_tree_desc *d = &task->d;
+    const int32_t slot = specv_i_good_slot(d->trees.slot, d->trees.slot_dtype, b);
+    const int64_t first = b * (int64_t)d->trees.max_nodes, row = first + b;
+    int is_good = specv_i_open_mask(&v->target, &d->filters, b, tree->num_nodes, first);
+    is_good &= specv_i_open_mask(&v->draft, &d->draft_filters, b, tree->num_nodes, first);
+    if (!is_good) { /* nothing else of it is looked at */
+        v->num_nodes = 0, *status = tree->status | SPECV_ROW_BAD_FILTER;
+        return;
+    }
+    const int cuts = specv_i_cuts_tree(&d->filters, slot, d->vocab, status);
+    if (v->target.dtype == SPECV_I_WEIGHTS_F32) v->target.scale = specv_i_probs_scale();
+    if (cuts && !v->target.zero) v->target.least = task->least + row;
+    if (!d->draft.data || v->target.zero) return;
+    if (v->draft.dtype == SPECV_I_WEIGHTS_F32)
+        v->draft.scale = specv_i_probs_scale(), v->draft.zero = 0;
+    if (specv_i_cuts_tree(&d->draft_filters, slot, d->vocab, status) && !v->draft.zero)
+        v->draft.least = task->least + task->target_rows + row;
 }
 
 /* What a tree's request says of it; its temperatures' faults. Call: any thread. */
-SPECV_DEVFN specv_i_walk specv_i_open_walk(const specv_verify_tree_desc *d, int b,
-                                           const specv_i_tree *tree, specv_i_grove *g,
-                                           uint32_t *status) {
+SPECV_DEVFN specv_i_tree_values specv_i_open_tree_values(const specv_verify_tree_desc *d, int b,
+                                                         const specv_i_tree *tree,
+                                                         uint32_t *status) {
     const specv_i_tree_scratch s = specv_i_tree_scratch_for(d->trees.max_nodes, d->vocab);
     char *scratch = (char *)d->scratch + b * s.bytes;
     const int32_t slot = specv_i_good_slot(d->trees.slot, d->trees.slot_dtype, b);
     const int greedy = d->rule == SPECV_TREE_GREEDY;
     float temperature = 1;
-    specv_i_walk w;
-    w.d = d, w.g = g, w.num_nodes = tree->num_nodes, w.num_tiles = s.num_tiles;
-    w.tiles = (specv_tile *)(scratch + s.tiles);
-    w.sums = (unsigned long long *)(scratch + s.sums);
-    w.rows = (specv_distribution *)(scratch + s.rows);
-    w.seed = 0, w.position = w.reserved = 0;
+    specv_i_tree_values v;
+    v.num_nodes = tree->num_nodes, v.num_tiles = s.num_tiles;
+    v.tiles = (specv_tile *)(scratch + s.tiles);
+    v.sums = (unsigned long long *)(scratch + s.sums);
+    v.rows = (specv_distribution *)(scratch + s.rows);
+    v.seed = 0, v.position = v.reserved = 0;
     if (d->temperature && !greedy) temperature = d->temperature[slot];
     if (!specv_temperature_ok(temperature)) *status |= SPECV_ROW_BAD_TEMPERATURE;
-    specv_i_open_side(&w.target, &d->target, b * d->target.seq_stride_elems);
-    specv_i_set_temperature(&w.target, temperature, greedy);
-    w.target.mask = 0, w.target.least = 0, w.target.mask_stride = 0;
-    w.draft = w.target;
-    if (d->seed) w.seed = d->seed[slot], w.position = (uint32_t)d->position[slot];
-    if (!d->draft.data || w.target.zero) return w;
+    specv_i_open_side(&v.target, &d->target, b * d->target.seq_stride_elems);
+    specv_i_set_temperature(&v.target, temperature, greedy);
+    v.target.mask = 0, v.target.least = 0, v.target.mask_stride = 0;
+    v.draft = v.target;
+    if (d->seed) v.seed = d->seed[slot], v.position = (uint32_t)d->position[slot];
+    if (!d->draft.data || v.target.zero) return v;
     if (d->draft_temperature) temperature = d->draft_temperature[slot];
     if (!specv_temperature_ok(temperature)) *status |= SPECV_ROW_BAD_TEMPERATURE;
-    specv_i_open_side(&w.draft, &d->draft, b * d->draft.seq_stride_elems);
-    specv_i_set_temperature(&w.draft, temperature, 0);
-    return w;
+    specv_i_open_side(&v.draft, &d->draft, b * d->draft.seq_stride_elems);
+    specv_i_set_temperature(&v.draft, temperature, 0);
+    return v;
 }
 
-/* A7 of one tree from scores. equal: a constant, GREEDY and COUPLED or all others. Call: block of
-   SPECV_GROVE_THREADS. */
-SPECV_DEVFN void specv_i_block_verify_tree(const specv_verify_tree_desc *d, int b, int equal,
-                                           specv_i_grove *g) {
+/* A7 of one tree from scores. kind: SPECV_I_WALK_*, a constant; task: of ANY. Call: block of
+   SPECV_GROVE_THREADS, of PROBS SPECV_COIN_THREADS. */
+SPECV_DEVFN void specv_i_block_verify_tree(const specv_verify_tree_desc *d, int b, int kind,
+                                           const specv_tree_task *task, specv_i_grove *g) {
+    const specv_i_walk walk = {d, g, kind}, *w = &walk;
+    const int thread = specv_i_thread();
     const specv_i_tree tree = specv_i_open_tree(&d->trees, b, 1);
-    const specv_i_walk *w = &g->walk;
     specv_i_tree_end end = {-1, 0, 0, 0, tree.num_nodes > 0, tree.status};
     float logprob = 0;
     int last = 0;
-    if (specv_i_thread() == 0) g->path[0] = 0;
+    if (thread == 0) g->path[0] = 0;
+    specv_i_tree_values opened;
     if (end.readable) {
-        const specv_i_walk opened = specv_i_open_walk(d, b, &tree, g, &end.status);
-        if (specv_i_thread() == 0) g->walk = opened;
-        __syncthreads();
+        opened = specv_i_open_tree_values(d, b, &tree, &end.status);
+        if (kind == SPECV_I_WALK_ANY)
+            specv_i_open_tree_filters(task, b, &tree, &opened, &end.status);
+        end.readable = opened.num_nodes > 0;
+    }
+    if (end.readable) {
+        if (thread == 0) g->of = opened;
         if (!specv_i_block_load_tree(w, &tree)) {
             __syncthreads();
-            if (specv_i_thread() == 0) g->walk.num_nodes = 1;
+            if (thread == 0) g->of.num_nodes = 1;
             end.status |= SPECV_ROW_BAD_TREE;
             __syncthreads();
         }
-        if (equal || w->target.zero) {
-            specv_i_block_walk_equal(w, equal, &end, &last, &logprob);
-        } else {
-            const specv_i_tree_leaf leaf = d->rule == SPECV_TREE_ONE_COIN
-                                               ? specv_i_block_walk_coin(w, &end)
-                                               : specv_i_block_walk_pairs(w, &end);
-            last = leaf.node;
-            if (leaf.emits) end.next_token = specv_i_block_emit_node(w, leaf, &end.status);
-            if (d->logprob) logprob = specv_i_tree_logprob(w, last, end.next_token);
-        }
+        last = specv_i_block_walk(w, &end, &logprob);
         end.finished = specv_i_is_eos_node(w, last);
         if (!end.finished) { /* what was behind it */
+            const int n = g->of.num_nodes;
 #pragma unroll 1
-            for (int x = specv_i_warp_child(w, last, 0, -2); x;
-                 x = specv_i_warp_child(w, last, x, -2)) {
-                end.mismatch = 1;
-                if (g->token[x] == -2) end.status |= SPECV_ROW_BAD_DRAFT;
+            for (int i = (last & ~31) + specv_i_lane(); (i & ~31) < n; i += 32) {
+                const int is_child = i > last && i < n && g->parent[i] == last;
+                end.mismatch |= __any_sync(SPECV_FULL_WARP, is_child) != 0;
+                if (__any_sync(SPECV_FULL_WARP, is_child && g->token[i] == -2))
+                    end.status |= SPECV_ROW_BAD_DRAFT;
             }
             end.finished = specv_i_is_tree_eos(d, end.next_token);
         }
@@ -11959,8 +13713,247 @@ SPECV_DEVFN void specv_i_block_verify_tree(const specv_verify_tree_desc *d, int 
         if (g->nan) end.status |= SPECV_ROW_NAN;
     }
     __syncthreads();
-    if (specv_i_thread() == 0 && d->logprob) d->logprob[b] = logprob;
-    specv_i_put_tree(d, &tree, b, &end, g->path, specv_i_thread(), SPECV_GROVE_THREADS);
+    if (thread == 0 && d->logprob) d->logprob[b] = logprob;
+    specv_i_put_tree(d, &tree, b, &end, g->path, thread, specv_i_tree_threads(w));
+}
+
+/* ONE_COIN from probabilities: a sum over node i and the siblings before it that are tried, each
+   token once; above it a bit if one of the siblings has its token, which is for those that are not
+   summed up yet. */
+SPECV_DEVFN uint64_t specv_i_add_siblings(const specv_i_grove *g, int i, int parent, int words,
+                                          int compare) {
+    const specv_i_family *f = &g->u.family;
+    const int32_t token = g->token[i];
+    uint32_t before = f->children[parent * words + i / 32] & ((1u << (i & 31)) - 1);
+    uint64_t sum = compare ? 0 : f->units[i];
+#pragma unroll 1
+    for (int k = i / 32;;) { /* lanes of a warp are in the same word */
+#pragma unroll 1
+        while (before) {
+            const int at = 31 - __clz((int)before), sibling = 32 * k + at;
+            before ^= 1u << at;
+            if (compare)
+                sum |= g->token[sibling] == token ? SPECV_I_COIN_AGAIN : 0;
+            else
+                sum += f->units[sibling];
+        }
+        if (--k < parent / 32) break;
+        before = f->children[parent * words + k];
+    }
+    return compare ? sum : sum & (SPECV_I_COIN_AGAIN - 1);
+}
+
+/* The way down a family. Returns the last node. Call: warp; the same in all lanes. */
+SPECV_DEVFN int specv_i_warp_fall(const specv_i_walk *w, int *depth, specv_i_leaf *leaf) {
+    const specv_i_family *f = &w->g->u.family;
+    const int max_depth = w->d->max_depth;
+    int node = 0, k = 0, way = f->next[0];
+#pragma unroll 1
+    for (; k < max_depth && (unsigned)way < SPECV_MAX_NODES; way = f->next[node]) {
+        node = way, k += 1;
+        specv_i_put_path(w, k, node);
+    }
+    *depth = k;
+    *leaf = way == SPECV_I_END_EOS                      ? SPECV_I_NO_LEAF
+            : k == max_depth || way == SPECV_I_END_LEAF ? SPECV_I_LEAF_P
+                                                        : SPECV_I_LEAF_WITHOUT;
+    return node;
+}
+
+/* What is behind the last node of the path: children that were tried, each token once, into the
+   list. What was tried on the path and weighs NaN tells. Call: thread i. */
+SPECV_DEVFN void specv_i_look_back(const specv_i_walk *w, int i, const specv_i_stepped *end) {
+    specv_i_grove *g = w->g;
+    const specv_i_family *f = &g->u.family;
+    const int32_t token = g->token[i];
+    const int tries = end->leaf == SPECV_I_LEAF_WITHOUT;
+    if (g->parent[i] == end->node) {
+        atomicOr(&g->behind, token == -2 ? 3 : 1);
+        if (tries && token >= 0 && f->units[i] != SPECV_I_COIN_AGAIN)
+            g->tried[atomicAdd(&g->num_tried, 1)] = (unsigned short)i;
+    }
+    if (!g->odd || i == 0 || token < 0 || f->units[i] != SPECV_I_COIN_NAN) return;
+    int at = 0;
+#pragma unroll 1
+    for (int k = 0; k <= end->depth; ++k) {
+        const int last = k < end->depth ? f->next[at] : tries ? i : 0;
+        if (i <= last && g->parent[i] == at) atomicOr(&g->nan, 1);
+        at = last;
+    }
+}
+
+/* Node i of a family as it was loaded, into shared memory; *score: what it weighs, on its way.
+   Returns whether it may be tried. Call: thread i. */
+SPECV_DEVFN int specv_i_put_node(const specv_i_walk *w, int b, int i, int words, int32_t parent,
+                                 int64_t token, float *score) {
+    const specv_verify_tree_desc *d = w->d;
+    specv_i_grove *g = w->g;
+    const int is_parent = specv_i_is_parent(parent, i);
+    if (i == 0) token = -1;
+    if (!specv_i_is_token(token, d->vocab)) token = token == -1 ? -1 : -2;
+    if (!is_parent) atomicOr(&g->bad, 1), parent = -1;
+    g->parent[i] = (short)parent, g->token[i] = (int32_t)token;
+    if (token < 0 || parent < 0) return 0;
+    *score =
+        ((const float *)d->target
+             .data)[b * d->target.seq_stride_elems + parent * d->target.pos_stride_elems + token];
+    atomicOr(&g->u.family.children[parent * words + i / 32], 1u << (i & 31));
+    if (specv_i_is_tree_eos(d, token)) g->u.family.next[i] = SPECV_I_END_EOS;
+    return 1;
+}
+
+/* What the child i weighs, if its token comes first here. Call: thread i. */
+SPECV_DEVFN void specv_i_weigh_node(const specv_i_walk *w, int i, int parent, int words,
+                                    float score) {
+    specv_i_grove *g = w->g;
+    uint64_t units = specv_i_add_siblings(g, i, parent, words, 1);
+    score = specv_i_clean_prob(score);
+    if (!units && specv_i_is_nan(score)) units = SPECV_I_COIN_NAN, atomicOr(&g->odd, 1);
+    if (!units && specv_i_less(0.f, score)) units = specv_fixed50(score) >> SPECV_I_FINER_PROBS;
+    g->u.family.units[i] = units;
+}
+
+/* Does its parent's number fall on the child i? Call: thread i. */
+SPECV_DEVFN void specv_i_judge_node(const specv_i_walk *w, int i, int parent, int words) {
+    specv_i_family *f = &w->g->u.family;
+    const uint64_t so_far = specv_i_add_siblings(w->g, i, parent, words, 0);
+    const int falls = specv_i_coin_falls(f->coin[parent], so_far);
+    atomicMin(&f->next[parent],
+              falls && f->units[i] != SPECV_I_COIN_AGAIN ? i : (int)SPECV_I_END_CHILD);
+}
+
+/* What the walk of a family asks for later, in shared memory. Call: warp. */
+SPECV_DEVFN void specv_i_warp_open_family(const specv_i_walk *w, int b, int bad) {
+    const specv_verify_tree_desc *d = w->d;
+    const specv_i_tree tree = specv_i_open_tree(&d->trees, b, 1);
+    const int num_tiles = (int)((d->vocab + SPECV_TILE_IDS - 1) / SPECV_TILE_IDS);
+    uint32_t status = tree.status | (bad ? SPECV_ROW_BAD_TREE : 0);
+    specv_i_tree_values *of = &w->g->of;
+    float temperature = 1;
+    specv_i_side side;
+    if (tree.num_nodes && d->temperature)
+        temperature = d->temperature[specv_i_good_slot(d->trees.slot, d->trees.slot_dtype, b)];
+    if (!specv_temperature_ok(temperature)) status |= SPECV_ROW_BAD_TEMPERATURE;
+    specv_i_open_side(&side, &d->target, b * d->target.seq_stride_elems);
+    if (specv_i_lane()) return;
+    of->target.scores = side.scores, of->target.pos_stride = side.pos_stride;
+    of->target.dtype = SPECV_PROBS_F32, of->target.zero = specv_temperature_is_0(temperature);
+    of->num_nodes = bad ? 1 : tree.num_nodes, of->num_tiles = num_tiles, of->sums = w->g->here;
+    if (num_tiles > SPECV_I_TILES_HERE) {
+        const specv_i_tree_scratch s = specv_i_tree_scratch_for(d->trees.max_nodes, d->vocab);
+        of->sums = (unsigned long long *)((char *)d->scratch + b * s.bytes + s.sums);
+    }
+    w->g->u.family.status = status;
+}
+
+/* A7 of a tree by ONE_COIN from probabilities. All nodes are judged at once, a thread a node; other
+   warps make the numbers, one what the walk asks for later. Then one walks, all read the last
+   node's row. Returns whether it was done: not at temperature 0. Call: block of
+   SPECV_COIN_THREADS, for at most SPECV_I_FAMILY nodes. */
+SPECV_DEVFN int specv_i_block_verify_family(const specv_verify_tree_desc *d, int b,
+                                            specv_i_grove *g) {
+    enum { ZEROS = 3 * SPECV_I_FAMILY, OPENS = SPECV_COIN_THREADS - 32 };
+    const specv_i_walk walk = {d, g, SPECV_I_WALK_PROBS}, *w = &walk;
+    const int thread = specv_i_thread(), max_nodes = d->trees.max_nodes;
+    const int words = (max_nodes + 31) / 32, dtype = d->trees.token_dtype;
+    const int part = (thread >= 32 * words) + (thread >= 64 * words) + (thread >= 96 * words);
+    const int i = thread - part * 32 * words;
+    specv_i_family *f = &g->u.family;
+    specv_i_tree tree;
+    uint2 parent = {}, token = {};
+    uint64_t seed = 0;
+    uint32_t position = 0;
+    int is_tried = 0;
+    float score = 0;
+    tree.num_nodes = 0;
+    if (part == 0) { /* on its way before it is known how many there are */
+        specv_i_load_token_below(i, max_nodes, 0, &parent, d->trees.parent, SPECV_I32,
+                                 b * d->trees.parent_stride_elems + i);
+        specv_i_load_token_below(i, max_nodes, 0, &token, d->trees.token, dtype,
+                                 b * d->trees.token_stride_elems + i);
+        tree = specv_i_open_tree(&d->trees, b, 1);
+    } else if (part < 3) {
+        uint32_t bad = 0;
+        const int32_t slot =
+            specv_thread_slot(d->trees.slot, d->trees.slot_dtype, d->trees.num_slots, b, &bad);
+        if (d->seed && slot >= 0) seed = d->seed[slot], position = (uint32_t)d->position[slot];
+    }
+    if (thread >= ZEROS && thread < OPENS) {
+#pragma unroll 1
+        for (int k = thread - ZEROS; k < max_nodes * words; k += OPENS - ZEROS) f->children[k] = 0;
+#pragma unroll 1
+        for (int k = thread - ZEROS; k < max_nodes; k += OPENS - ZEROS)
+            f->next[k] = SPECV_I_END_LEAF;
+    }
+    if (thread == OPENS) {
+        g->bad = 0, g->nan = 0, g->num_tried = 0, g->sums[0] = 0, g->odd = 0, g->behind = 0;
+        g->drawn = -1, g->path[0] = 0;
+        g->p = specv_i_plain_distribution();
+    }
+    __syncthreads();
+    if (part == 0 && i < tree.num_nodes)
+        is_tried = specv_i_put_node(w, b, i, words, (int32_t)parent.x, specv_i_token(token, dtype),
+                                    &score);
+    __syncthreads();
+    const int bad = g->bad;
+    if (bad) is_tried = 0;
+    if (is_tried) {
+        specv_i_weigh_node(w, i, (int32_t)parent.x, words, score);
+    } else if (part == 1 || part == 2) {
+        const uint32_t tag =
+            specv_i_tag(part == 1 ? SPECV_TAG_ACCEPT : SPECV_TAG_SAMPLE, d->stream);
+        const specv_random r = specv_philox(seed, position, (uint32_t)(d->step_row + i), 0, tag);
+        const uint64_t number = (uint64_t)r.x[1] << 32 | r.x[0];
+        if (part == 1) f->coin[i] = number >> 24; /* of 2^40, the sum of a row */
+        if (part == 2) f->draw[i] = number;
+    } else if (thread >= OPENS) {
+        specv_i_warp_open_family(w, b, bad);
+    }
+    __syncthreads();
+    specv_i_tree_end end = {-1, 0, 0, 0, g->of.num_nodes > 0, f->status};
+    float logprob = 0;
+    if (end.readable && g->of.target.zero) return 0;
+    if (end.readable) {
+        if (is_tried) specv_i_judge_node(w, i, (int32_t)parent.x, words);
+        __syncthreads();
+        if (thread < 32) {
+            specv_i_stepped its;
+            specv_i_leaf leaf;
+            its.node = specv_i_warp_fall(w, &its.depth, &leaf);
+            its.leaf = leaf, its.status = 0;
+            if (thread == 0) g->stepped = its;
+        }
+        __syncthreads();
+        const specv_i_stepped its = g->stepped;
+        specv_i_leaf leaf = (specv_i_leaf)its.leaf;
+        if (part == 0 && i < g->of.num_nodes) specv_i_look_back(w, i, &its);
+        const void *scores = specv_i_scores_of(&g->of.target, its.node);
+#pragma unroll 1
+        while (leaf) {
+            specv_i_block_add_tiles(w, scores);
+            __syncthreads();
+            if (leaf != SPECV_I_LEAF_AGAIN && specv_i_bad_sum(g->sums[0], (uint64_t)1 << 50))
+                end.status |= SPECV_ROW_BAD_SUM;
+            if (leaf == SPECV_I_LEAF_WITHOUT) specv_i_block_take_tried(w, its.node);
+            end.next_token = specv_i_block_tree_draw(w, its.node, leaf, f->draw[its.node]);
+            if (end.next_token >= 0 || leaf != SPECV_I_LEAF_WITHOUT) break;
+            end.status |= SPECV_ROW_ZERO_RESIDUAL;
+            leaf = SPECV_I_LEAF_AGAIN;
+        }
+        if (!leaf) __syncthreads();
+        if (leaf && end.next_token < 0) end.status |= SPECV_ROW_EMPTY;
+        end.accepted = its.depth;
+        end.finished = !leaf || specv_i_is_tree_eos(d, end.next_token);
+        if (leaf) end.mismatch = g->behind & 1;
+        if (leaf && g->behind & 2) end.status |= SPECV_ROW_BAD_DRAFT;
+        if (g->nan) end.status |= SPECV_ROW_NAN;
+        if (d->logprob && thread < 32) logprob = specv_i_tree_logprob(w, its.node, end.next_token);
+    }
+    if (thread >= 32) return 1;
+    tree = specv_i_open_tree(&d->trees, b, 1);
+    if (thread == 0 && d->logprob) d->logprob[b] = logprob;
+    specv_i_put_tree(d, &tree, b, &end, g->path, thread, 32);
+    return 1;
 }
 
 #if !defined(SPECVERIFY_STATIC)
@@ -11969,7 +13962,13 @@ SPECV_KERNEL __launch_bounds__(SPECV_TREE_THREADS)
 SPECV_KERNEL __launch_bounds__(SPECV_GROVE_THREADS, 1)
     specv_tree_equal_kernel(const __grid_constant__ specv_verify_tree_desc d);
 SPECV_KERNEL __launch_bounds__(SPECV_GROVE_THREADS, 1)
+    specv_tree_coin_kernel(const __grid_constant__ specv_verify_tree_desc d);
+SPECV_KERNEL __launch_bounds__(SPECV_COIN_THREADS, 1)
+    specv_tree_coin_probs_kernel(const __grid_constant__ specv_verify_tree_desc d);
+SPECV_KERNEL __launch_bounds__(SPECV_GROVE_THREADS, 1)
     specv_tree_kernel(const __grid_constant__ specv_verify_tree_desc d);
+SPECV_KERNEL __launch_bounds__(SPECV_GROVE_THREADS, 1)
+    specv_tree_filtered_kernel(const __grid_constant__ specv_tree_task task);
 #endif
 
 #endif /* __CUDACC__ */
@@ -12108,97 +14107,83 @@ SPECV_DEVFN int specv_i_overwrites(const specv_commit_path_desc *d, specv_i_divi
     return 0;
 }
 
-/* Nodes of a path that are looked at together: their loads are in flight at once. */
+/* Lanes that look at a path together, a node each; as many rows of a warp go side by side. */
 #define SPECV_I_NODES 8
 
-/* The pages of nodes j0.. of a row's path, `count` of them, where they are and where they go. Sets
-   c->first if it is behind the first of them that moves. */
-SPECV_DEVFN uint32_t specv_i_path_pages(const specv_commit_path_desc *d, specv_i_divisor page_size,
-                                        const int32_t *node, int j0, int count, specv_i_commit *c) {
+/* Which of a lane's group said yes, as bits from 0 on. Call: warp. */
+SPECV_DEVFN unsigned specv_i_group_ballot(int yes) {
+    const unsigned all = __ballot_sync(SPECV_FULL_WARP, yes);
+    return all >> (specv_i_lane() & (32 - SPECV_I_NODES)) & ((1u << SPECV_I_NODES) - 1);
+}
+
+/* The pages of node j of a row's path, where it is and where it goes. Returns whether it moves. */
+SPECV_DEVFN int specv_i_node_pages(const specv_commit_path_desc *d, specv_i_divisor page_size,
+                                   const specv_i_commit *c, int32_t node, int j, uint32_t *status) {
     const specv_kv_cache *kv = &d->kv;
     const int32_t *to = kv->block_table + c->slot * kv->table_stride_elems;
     const int32_t *from = d->src_block_table + c->slot * d->src_table_stride_elems;
-    int32_t to_page[SPECV_I_NODES], from_page[SPECV_I_NODES];
-    uint32_t from_at[SPECV_I_NODES], status = 0;
-    int moves = 0;
-#pragma unroll
-    for (int u = 0; u < SPECV_I_NODES; ++u) {
-        uint32_t to_at;
-        if (u >= count) continue;
-        to_page[u] = to[specv_i_divide((uint32_t)(c->len + j0 + u), page_size, &to_at)];
-        from_page[u] = from[specv_i_divide((uint32_t)(c->len + node[u]), page_size, &from_at[u])];
-        moves |= (to_at != from_at[u]) << u;
-    }
-#pragma unroll
-    for (int u = SPECV_I_NODES - 1; u >= 0; --u) {
-        if (u >= count) continue;
-        moves |= (to_page[u] != from_page[u]) << u;
-        if (to_page[u] < 0 || to_page[u] >= kv->num_pages || from_page[u] < 0 ||
-            from_page[u] >= kv->num_pages)
-            status |= SPECV_ROW_BAD_PAGE, moves &= ~(1 << u), to_page[u] = 0;
-    }
-    if (moves && c->first > j0 + __ffs(moves) - 1) c->first = j0 + __ffs(moves) - 1;
-    if (d->page_refs) {
-        int shared = 0;
-#pragma unroll
-        for (int u = 0; u < SPECV_I_NODES; ++u)
-            if (u < count) shared |= (d->page_refs[to_page[u]] != 1) << u;
-        if (shared & moves) status |= SPECV_ROW_SHARED_PAGE;
-    }
-    if (from != to)
-#pragma unroll
-        for (int u = 0; u < SPECV_I_NODES; ++u)
-            if (u < count &&
-                specv_i_overwrites(d, page_size, to, c->len, j0 + u, from_page[u], from_at[u]))
-                status |= SPECV_ROW_BAD_PAGE;
-    return status;
+    uint32_t to_at, from_at;
+    const uint64_t to_entry = specv_i_divide((uint32_t)(c->len + j), page_size, &to_at);
+    const uint64_t from_entry = specv_i_divide((uint32_t)(c->len + node), page_size, &from_at);
+    const int32_t to_page = to[to_entry], from_page = from[from_entry];
+    const int moves = (to_at != from_at) | (to_page != from_page);
+    if (to_page < 0 || to_page >= kv->num_pages || from_page < 0 || from_page >= kv->num_pages)
+        *status = SPECV_ROW_BAD_PAGE;
+    else if (moves && d->page_refs && d->page_refs[to_page] != 1)
+        *status = SPECV_ROW_SHARED_PAGE;
+    if (from != to && specv_i_overwrites(d, page_size, to, c->len, j, from_page, from_at))
+        *status |= SPECV_ROW_BAD_PAGE;
+    return moves;
 }
 
-/* Call: any thread, where rows have slots behind specv_i_block_seat. */
-SPECV_DEVFN specv_i_commit specv_i_commit_row(const specv_commit_path_desc *d,
-                                              specv_i_divisor page_size, int b, int live,
-                                              const int32_t *seats) {
+/* Row b, by SPECV_I_NODES lanes that all get the answer; those of no row have b >= live. Call:
+   warp, where rows have slots behind specv_i_block_seat. */
+SPECV_DEVFN specv_i_commit specv_i_group_commit_row(const specv_commit_path_desc *d,
+                                                    specv_i_divisor page_size, int b, int live,
+                                                    const int32_t *seats) {
+    const int u = specv_i_lane() % SPECV_I_NODES, last_lane = specv_i_lane() | (SPECV_I_NODES - 1);
     const int32_t *path = d->path + b * d->path_stride_elems;
-    const int32_t accepted = d->accepted_len[b];
-    int32_t nodes = d->max_nodes, node[SPECV_I_NODES], before = -1;
+    int32_t accepted = -1, nodes = d->max_nodes, node = 0, before = -1, room;
     specv_i_commit c = {-1, 0, 0, 0, 0};
-    int bad = 0;
-    if (b >= live) return c;
-    if (d->num_nodes) nodes = d->num_nodes[b];
-    if (!d->slot) c.len = d->cache_len[b];
-#pragma unroll
-    for (int u = 0; u < SPECV_I_NODES; ++u) /* before it is known how many there are */
-        node[u] = u <= d->max_depth ? path[u] : 0;
-    c.slot = specv_i_seat(d->slot, d->slot_dtype, d->num_slots, b, seats, &c.status);
-    if (c.slot < 0) return c;
-    if (d->slot) c.len = d->cache_len[c.slot];
-    if (accepted < 0 || accepted > d->max_depth || nodes > d->max_nodes || accepted >= nodes ||
-        c.len < 0 || c.len > d->kv.max_positions) {
-        c.status = SPECV_ROW_BAD_LENGTH;
-        return c;
+    uint32_t bad = 0, beyond = 0, bad_pages = 0, shared = 0;
+    if (b < live) {
+        accepted = d->accepted_len[b];
+        specv_i_load_given(&nodes, d->num_nodes, b);
+        if (!d->slot) c.len = d->cache_len[b];
+        if (u <= d->max_depth) node = path[u]; /* before it is known how many there are */
+        c.slot = specv_i_seat(d->slot, d->slot_dtype, d->num_slots, b, seats, &c.status);
+        if (c.slot >= 0 && d->slot) c.len = d->cache_len[c.slot];
+        if (c.slot < 0) {
+            accepted = -1;
+        } else if (accepted < 0 || accepted > d->max_depth || nodes > d->max_nodes ||
+                   accepted >= nodes || c.len < 0 || c.len > d->kv.max_positions) {
+            c.status = SPECV_ROW_BAD_LENGTH, accepted = -1;
+        }
     }
-    const int32_t room = d->kv.max_positions - c.len;
-    c.first = accepted + 1;
+    room = d->kv.max_positions - c.len, c.first = accepted + 1;
 #pragma unroll 1
-    for (int j0 = 0; j0 <= accepted; j0 += SPECV_I_NODES) {
-        const int count = accepted + 1 - j0 < SPECV_I_NODES ? accepted + 1 - j0 : SPECV_I_NODES;
-        if (j0 > 0) {
-#pragma unroll
-            for (int u = 0; u < SPECV_I_NODES; ++u)
-                if (u < count) node[u] = path[j0 + u];
-        }
-#pragma unroll
-        for (int u = 0; u < SPECV_I_NODES; ++u) {
-            if (u >= count) continue;
-            bad |= node[u] <= before || (j0 + u == 0 && node[u] != 0);
-            before = node[u];
-            if (!d->kv.block_table && before != j0 + u && c.first > j0 + u) c.first = j0 + u;
-        }
-        bad |= before >= nodes;
-        if (!bad && before < room && d->kv.block_table)
-            c.status |= specv_i_path_pages(d, page_size, node, j0, count, &c);
+    for (int j0 = 0; __any_sync(SPECV_FULL_WARP, j0 <= accepted); j0 += SPECV_I_NODES) {
+        const int j = j0 + u, is_node = j <= accepted;
+        uint32_t of_pages = 0;
+        if (j0 > 0 && is_node) node = path[j];
+        int moves = node != j;
+        int32_t above = __shfl_up_sync(SPECV_FULL_WARP, node, 1);
+        if (u == 0) above = before;
+        before = __shfl_sync(SPECV_FULL_WARP, node, last_lane);
+        const int wrong = /* what lies below 0 is far behind the last node */
+            node <= above || (uint32_t)node >= (uint32_t)nodes || (j == 0 && node != 0);
+        if (is_node && !wrong && d->kv.block_table && node < room && j < room)
+            moves = specv_i_node_pages(d, page_size, &c, node, j, &of_pages);
+        bad |= specv_i_group_ballot(is_node && wrong);
+        beyond |= specv_i_group_ballot(is_node && node >= room);
+        bad_pages |= specv_i_group_ballot((of_pages & SPECV_ROW_BAD_PAGE) != 0);
+        shared |= specv_i_group_ballot((of_pages & SPECV_ROW_SHARED_PAGE) != 0);
+        const unsigned movers = specv_i_group_ballot(is_node && moves);
+        if (movers && c.first > j0 + __ffs((int)movers) - 1) c.first = j0 + __ffs((int)movers) - 1;
     }
-    if (before >= room) c.status = SPECV_ROW_NO_SPACE;
+    if (bad_pages) c.status |= SPECV_ROW_BAD_PAGE;
+    if (shared) c.status |= SPECV_ROW_SHARED_PAGE;
+    if (beyond) c.status = SPECV_ROW_NO_SPACE;
     if (bad) c.status = SPECV_ROW_BAD_TREE;
     if (!c.status) c.count = accepted + 1;
     return c;
@@ -12211,17 +14196,30 @@ typedef struct specv_i_path_tile {
     int32_t scratch[SPECV_BLOCK_SCAN_SMEM_WORDS];
 } specv_i_path_tile;
 
-/* Call: block. Returns how many rows move. Sync: a barrier at the end; put one before a tile is
-   loaded over another. */
+/* A warp looks at four rows at a time. Call: block. Returns how many rows there are. Sync: a
+   barrier at the end; put one before a tile is loaded over another. */
 SPECV_DEVFN int specv_i_block_path_tile(const specv_commit_path_desc *d, specv_i_divisor page_size,
                                         int row0, int live, const int32_t *seats,
                                         specv_i_path_tile *t) {
-    const int i = specv_i_thread(), b = row0 + i;
-    int32_t num_movers, moves = 0;
-    if (b < d->batch) {
-        t->row[i] = specv_i_commit_row(d, page_size, b, live, seats);
-        moves = t->row[i].first < t->row[i].count;
+    enum { EACH = 32 / SPECV_I_NODES, STEP = SPECV_COMMIT_THREADS / SPECV_I_NODES };
+    const int left = d->batch - row0;
+    const int num_rows = left < SPECV_COMMIT_THREADS ? left : SPECV_COMMIT_THREADS;
+#pragma unroll 1
+    for (int first = specv_i_thread() / 32 * EACH; first < num_rows; first += STEP) {
+        const int i = first + specv_i_lane() / SPECV_I_NODES;
+        const specv_i_commit c = specv_i_group_commit_row(
+            d, page_size, row0 + i, live < row0 + num_rows ? live : row0 + num_rows, seats);
+        if (i < num_rows && specv_i_lane() % SPECV_I_NODES == 0) t->row[i] = c;
     }
+    __syncthreads();
+    return num_rows;
+}
+
+/* Lists the rows in which something moves. Call: block. Returns how many. Sync: a barrier at the
+   end, one inside. */
+SPECV_DEVFN int specv_i_block_list_movers(int num_rows, specv_i_path_tile *t) {
+    const int i = specv_i_thread(), moves = i < num_rows && t->row[i].first < t->row[i].count;
+    int32_t num_movers;
     const int at = specv_block_exclusive_scan(moves, &num_movers, t->scratch);
     if (moves) t->movers[at] = i;
     __syncthreads();
@@ -12232,7 +14230,8 @@ SPECV_DEVFN int specv_i_block_path_tile(const specv_commit_path_desc *d, specv_i
 
 /* Moves this warp's part. A row is units at the same places in each of its rows: a column of units.
    The columns of all rows that move, in one plane, are dealt to lanes, 32 to a warp, whose planes
-   are dealt as those of a ragged copy are.
+   are dealt as those of a ragged copy are. listed: `num_movers` of them are in t->movers; else they
+   are all rows, and some have nothing to do.
    Why no barrier is needed: all moves of a column are one lane's, no other touches its bytes, and
    within a lane what is stored over has been loaded. For the path ascends from 0, so node(j) >= j:
    what move j stores to, position cache_len + j, is the source of a move i only if node(i) = j,
@@ -12241,7 +14240,8 @@ SPECV_DEVFN int specv_i_block_path_tile(const specv_commit_path_desc *d, specv_i
    Call: warp. In: planes in global memory. Sync: none. */
 SPECV_DEVFN void specv_i_warp_move_paths(const specv_commit_path_desc *d, const specv_i_ragged *r,
                                          const specv_i_shape *shape, const specv_i_path_tile *t,
-                                         int row0, int num_movers, specv_plane_share share) {
+                                         int row0, int num_movers, int listed,
+                                         specv_plane_share share) {
     const specv_i_places *from = &r->from, *to = &r->to;
     const uint64_t columns = (uint64_t)num_movers * shape->row_units.by;
     const uint64_t items = (columns + 31) / 32 * (unsigned)r->num_planes;
@@ -12263,11 +14263,13 @@ SPECV_DEVFN void specv_i_warp_move_paths(const specv_commit_path_desc *d, const 
         const int stop = left < r->num_planes - plane ? plane + left : r->num_planes;
         uint32_t in_row, in_head;
         const int has = column < columns;
-        const int i = t->movers[specv_i_divide(has ? column : 0, shape->row_units, &in_row)];
+        const int mover = (int)specv_i_divide(has ? column : 0, shape->row_units, &in_row);
+        const int i = listed ? t->movers[mover] : mover;
         const specv_i_commit *c = &t->row[i];
         const int32_t *path = d->path + (row0 + i) * d->path_stride_elems;
         const int64_t in_unit = (int64_t)specv_i_divide(in_row, shape->head_units, &in_head);
         const int64_t at = in_unit * from->head_stride_bytes + ((int64_t)in_head << shape->shift);
+        const int64_t begin = at + c->slot * to->seq_stride_bytes + c->len * to->pos_stride_bytes;
         const int count = has ? c->count : 0;
         const int32_t *to_table = to->block_table + c->slot * to->table_stride_elems;
         const int32_t *from_table = from->block_table + c->slot * from->table_stride_elems;
@@ -12277,11 +14279,14 @@ SPECV_DEVFN void specv_i_warp_move_paths(const specv_commit_path_desc *d, const 
             int64_t src_at[SPECV_I_MOVES], dst_at[SPECV_I_MOVES];
             int32_t node[SPECV_I_MOVES];
             int moves[SPECV_I_MOVES];
-            /* Behind the end the last node again: loads without branches, which would wait for each
-               other. */
+            /* Behind the end node 0, which exists: loads without branches, which would wait for
+               each other. */
 #pragma unroll
-            for (int u = 0; u < SPECV_I_MOVES; ++u)
-                node[u] = path[j0 + u < count ? j0 + u : count - 1];
+            for (int u = 0; u < SPECV_I_MOVES; ++u) {
+                uint2 raw = {};
+                specv_i_load_token_below(j0 + u, count, 0, &raw, path + j0, SPECV_I32, u);
+                node[u] = (int32_t)raw.x;
+            }
             if (to->block_table) {
                 int32_t to_page[SPECV_I_MOVES], from_page[SPECV_I_MOVES];
 #pragma unroll
@@ -12299,23 +14304,22 @@ SPECV_DEVFN void specv_i_warp_move_paths(const specv_commit_path_desc *d, const 
                 for (int u = 0; u < SPECV_I_MOVES; ++u) {
                     src_at[u] += from_page[u] * to->page_stride_bytes;
                     dst_at[u] += to_page[u] * to->page_stride_bytes;
+                    moves[u] = j0 + u < count && src_at[u] != dst_at[u];
                 }
             } else {
 #pragma unroll
                 for (int u = 0; u < SPECV_I_MOVES; ++u) {
-                    const int64_t first = at + c->slot * to->seq_stride_bytes;
-                    src_at[u] = first + (c->len + node[u]) * to->pos_stride_bytes;
-                    dst_at[u] = first + (c->len + j0 + u) * to->pos_stride_bytes;
+                    src_at[u] = begin + node[u] * to->pos_stride_bytes;
+                    dst_at[u] = u ? dst_at[u - 1] + to->pos_stride_bytes
+                                  : begin + j0 * to->pos_stride_bytes;
+                    moves[u] = j0 + u < count && node[u] != j0 + u;
                 }
             }
-#pragma unroll
-            for (int u = 0; u < SPECV_I_MOVES; ++u)
-                moves[u] = j0 + u < count && src_at[u] != dst_at[u];
 #pragma unroll 1
             for (int p = plane; p < stop; ++p) {
                 if (share.plane != p) specv_i_load_plane(from, to, p, &share);
-                const char *src = share.src;
-                char *dst = share.dst;
+                char *dst = share.dst; /* in place */
+                const char *src = dst;
                 const int more = j0 + SPECV_I_MOVES < count;
                 if (r->num_planes > 1 && (p + 1 < stop || more || left > 0))
                     specv_i_load_plane(from, to, p + 1 < stop ? p + 1 : more ? plane : 0, &share);
@@ -12523,7 +14527,7 @@ typedef struct specv_i_layout {
 
 /* `what` names node c: it is its parent, or stands for it. Returns whether c may be named so. */
 SPECV_DEVFN int specv_i_name_node(specv_i_layout *t, int64_t c, int after, int n, int32_t what) {
-    if (c <= after || c >= n) return 0;
+    if (c <= after || (uint64_t)c >= (uint64_t)n) return 0; /* what stands before it may be any */
     atomicMin(&t->low[c], what);
     atomicMax(&t->high[c], what);
     return 1;
@@ -14568,7 +16572,8 @@ SPECV_LAUNCHER_BODY int specv_verify_greedy(const specv_verify_greedy_desc *desc
 
 /* ========================================================================== >>sample-kernels */
 
-#if !defined(SPECVERIFY_NO_SAMPLE) || !defined(SPECVERIFY_NO_SHARDS) /* A9 has such grids, too */
+#if !defined(SPECVERIFY_NO_SAMPLE) || !defined(SPECVERIFY_NO_SHARDS) ||                            \
+    !defined(SPECVERIFY_NO_TREES) /* A9 and A7 have such grids, too */
 #if !defined(__CUDACC_RTC__)
 
 /* Blocks that share a row: with `resident` of them on the GPU at a time, as few waves as leave at
@@ -14605,22 +16610,28 @@ static specv_i_memory specv_i_open_memory(const specv_verify_sample_desc *d,
     if (specv_i_lists(d)) m.opened = base + s->opened, m.lanes = (unsigned char *)base + s->lanes;
     m.target_rows = s->target_rows;
     m.num_tiles = s->num_tiles;
+    m.columns = d->verify.rows.max_draft + 1;
     return m;
 }
 
-/* Grid of a first pass over the logits of `sides`, of `resident` blocks to a multiprocessor. */
-static dim3 specv_i_grid_of_logits(const specv_sample_task *task, int sides, int resident,
-                                   int num_sms) {
+/* Grid of a first pass over the logits of `sides`, of `resident` blocks to a multiprocessor; a
+   block has as many tiles of a row as any other, or the rest. */
+static dim3 specv_i_grid_of_logits(specv_sample_task *task, int sides, int resident, int num_sms) {
     const specv_rows *r = &task->d.verify.rows;
-    const int64_t pairs = (task->memory.num_tiles + SPECV_I_TILES - 1) / SPECV_I_TILES;
-    int64_t positions = 0, most = 65535; /* of a grid */
+    const int64_t num_tiles = task->memory.num_tiles > 0 ? task->memory.num_tiles : 1; /* or none */
+    const int64_t pairs = (num_tiles + SPECV_I_TILES - 1) / SPECV_I_TILES;
+    int64_t positions = 0, most = 65535, blocks = 1; /* of a grid */
     dim3 grid((unsigned)r->batch);
-    if (sides & SPECV_I_OF_TARGET) positions += (int64_t)r->max_draft + 1;
+    if (sides & SPECV_I_OF_TARGET) positions += task->memory.columns;
     if (sides & SPECV_I_OF_DRAFT) positions += r->max_draft;
-    if (r->batch > SPECV_TICKET_ROWS) return grid;
-    grid.z = (unsigned)(positions < most ? positions : most);
-    grid.y = (unsigned)specv_i_blocks_of_row((int64_t)r->batch * grid.z, pairs,
-                                             (int64_t)resident * num_sms);
+    if (r->batch <= SPECV_TICKET_ROWS) {
+        grid.z = (unsigned)(positions < most ? positions : most);
+        blocks =
+            specv_i_blocks_of_row((int64_t)r->batch * grid.z, pairs, (int64_t)resident * num_sms);
+    }
+    const int64_t each = (pairs + blocks - 1) / blocks;
+    task->memory.tiles_of_block = (int32_t)(each * SPECV_I_TILES);
+    grid.y = (unsigned)((pairs + each - 1) / each);
     return grid;
 }
 
@@ -14633,7 +16644,8 @@ static dim3 specv_i_grid_of_logits(const specv_sample_task *task, int sides, int
    SCORE, CDF), noise (COUPLED, GUMBEL). Grid: (rows, blocks that share a position, positions), of
    SPECV_SAMPLE_THREADS; each loops where the grid is smaller than the work. With draft logits of
    another type those have a launch of their own before it.
-   Bytes: each score of the rows that need statistics once; 24 bytes a tile written, read back.
+   Bytes: each score of the rows that need statistics once; 24 bytes a tile written, read back, in
+   A2 8 a block.
    Trips, each waiting for the one before: num_active and lengths, if given; scores, beside them
    temperature, seed and position (behind slots, if given); the ticket, behind the store of the
    sums; in the last block the sums, beside drafts and seeds, behind these the drafts' scores; to
@@ -14683,6 +16695,10 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
     specv_i_block_verify_logits(&task, SPECV_LOGITS_F32, SPECV_TILE_SCORE, 0);
 }
 
+#endif /* SPECVERIFY_NO_SAMPLE */
+
+#if !defined(SPECVERIFY_NO_SAMPLE) || !defined(SPECVERIFY_NO_TREES) /* A7 cuts rows, too */
+
 /* The same where there are filters, for all rules and types: what masks leave out is -inf. Requests
    with rows that top_k, top_p or min_p cut end here with the largest score of each share of a tile,
    and with sums where top_p is a part of the whole row; specv_filter_kernel goes on. */
@@ -14706,8 +16722,8 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 1)
 }
 
 /* A11, behind specv_filtered_kernel over the rows that emitted tokens: a block a token. Grid: batch
-   x positions. Bytes: the tiles of its row, and shares of them that have ids as likely as those
-   that are told. */
+   x columns. Bytes: the tiles of its row, and shares of them that have ids as likely as those that
+   are told. Of a tree a round trip more: the node that the column was emitted at. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 1)
     specv_emitted_kernel(const __grid_constant__ specv_sample_task task) {
     __shared__ specv_i_request opened;
@@ -14722,11 +16738,44 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 1)
     }
     __syncthreads();
 #pragma unroll 1
-    for (int j = (int)blockIdx.y; j <= d->verify.rows.max_draft; j += (int)gridDim.y) {
+    for (int j = (int)blockIdx.y; j < task.memory.columns; j += (int)gridDim.y) {
         specv_i_block_tell(d, &opened, &task.memory, b, j, &cut);
         __syncthreads();
     }
 }
+
+#if !defined(__CUDACC_RTC__)
+
+/* A11, behind the verification. path: of trees, with as many columns; else null. */
+static int specv_i_launch_emitted(const specv_verify_sample_desc *desc, const int32_t *path,
+                                  int32_t columns, cudaStream_t stream) {
+    const int chained = specv_i_second_of_two(desc->verify.chained);
+    specv_sample_task task = SPECV_ZERO;
+    int num_sms, status = specv_i_num_sms(desc->num_sms, &num_sms);
+    if (status) return status;
+    task.d = *desc;
+    specv_verify_sample_resolve(&task.d);
+    const specv_i_scratch scratch = specv_i_scratch_layout(&task.d);
+    task.memory = specv_i_open_memory(&task.d, &scratch);
+    if (path) task.memory.path = path, task.memory.columns = columns;
+    if (desc->target.dtype == SPECV_PROBS_F32) task.d.target.dtype = SPECV_I_WEIGHTS_F32;
+    task.sides = SPECV_I_OF_TARGET | SPECV_I_OF_EMITTED;
+    task.d.verify.chained = specv_i_first_of_two(chained);
+    status = specv_i_launch_grid((const void *)specv_filtered_kernel,
+                                 specv_i_grid_of_logits(&task, task.sides, 2, num_sms),
+                                 SPECV_SAMPLE_THREADS, &task, task.d.verify.chained, stream);
+    if (status) return status;
+    task.d.verify.chained = chained;
+    return specv_i_launch_grid((const void *)specv_emitted_kernel,
+                               specv_i_grid_of_rows(desc->verify.rows.batch, task.memory.columns),
+                               SPECV_SAMPLE_THREADS, &task, chained, stream);
+}
+
+#endif /* !__CUDACC_RTC__ */
+
+#endif
+
+#if !defined(SPECVERIFY_NO_SAMPLE)
 
 /* A2 to A5 and A8, first pass where the target gives probabilities. Grid: batch x blocks that share
    a row, of SPECV_SAMPLE_THREADS. */
@@ -14752,6 +16801,25 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
     specv_i_begin(task.d.verify.chained);
     specv_i_block_second_pass(&task.d, &task.memory, (int)blockIdx.x, (int)blockIdx.y,
                               (int)gridDim.y, 1);
+}
+
+/* A6, first pass, of all types, with filters or without: statistics of the rows. Grid as of
+   specv_filtered_kernel. */
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_FILTERED_BLOCKS)
+    specv_lossy_rows_kernel(const __grid_constant__ specv_sample_task task) {
+    specv_i_block_rows(&task);
+}
+
+/* A6, behind the rows: TYPICAL, TYPICAL_DRAW and RELAXED a block a position, the last one of a
+   request emits; THRESHOLD and BOUNDED a block a request, which in case of BOUNDED finds the
+   residual's share of p, too. Grid: batch x blocks that share a request. Bytes: of positions up to
+   the last usable draft's and the one behind it, each score once (TYPICAL_DRAW: twice); two numbers
+   a draft; BOUNDED, where a draft was rejected, both rows once a step of Newton's. Dependent round
+   trips: lengths, drafts, the rows' statistics, scores, the ticket, words, those of the draw. */
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 1)
+    specv_lossy_kernel(const __grid_constant__ specv_lossy_task task) {
+    specv_i_begin(task.of.d.verify.chained);
+    specv_i_block_lossy(&task, (int)blockIdx.x, (int)blockIdx.y, (int)gridDim.y);
 }
 
 /* A2, A3, SCORE and A8 (CDF) from probabilities. Grid: batch x blocks that share a row. Bytes: two
@@ -14809,27 +16877,6 @@ static int specv_i_launch_logits(specv_sample_task *task, int sides, int dtype, 
     task->sides = sides, task->d.verify.chained = chained;
     return specv_i_launch_grid(filters ? (const void *)specv_filtered_kernel : kernels[kind][dtype],
                                grid, SPECV_SAMPLE_THREADS, task, chained, stream);
-}
-
-/* A11, behind the verification. */
-static int specv_i_launch_emitted(const specv_verify_sample_desc *desc, cudaStream_t stream) {
-    const specv_rows *r = &desc->verify.rows;
-    specv_sample_task task = SPECV_ZERO;
-    int num_sms, status = specv_i_num_sms(desc->num_sms, &num_sms);
-    task.d = *desc;
-    specv_verify_sample_resolve(&task.d);
-    const specv_i_scratch scratch = specv_i_scratch_layout(&task.d);
-    task.memory = specv_i_open_memory(&task.d, &scratch);
-    if (desc->target.dtype == SPECV_PROBS_F32) task.d.target.dtype = SPECV_I_WEIGHTS_F32;
-    const int chained = specv_i_second_of_two(desc->verify.chained);
-    if (!status)
-        status = specv_i_launch_logits(&task, SPECV_I_OF_TARGET | SPECV_I_OF_EMITTED, 0,
-                                       specv_i_first_of_two(chained), 1, num_sms, stream);
-    if (status) return status;
-    task.d.verify.chained = chained;
-    return specv_i_launch_grid((const void *)specv_emitted_kernel,
-                               specv_i_grid_of_rows(r->batch, (int64_t)r->max_draft + 1),
-                               SPECV_SAMPLE_THREADS, &task, chained, stream);
 }
 
 static int specv_i_launch_sample(const specv_verify_sample_desc *desc, cudaStream_t stream) {
@@ -14892,13 +16939,82 @@ static int specv_i_launch_sample(const specv_verify_sample_desc *desc, cudaStrea
         SPECV_SAMPLE_THREADS, &task, task.d.verify.chained, stream);
 }
 
+/* The rows of `sides`, for a lossy rule. */
+static int specv_i_launch_rows(specv_sample_task *task, int sides, int chained, int num_sms,
+                               cudaStream_t stream) {
+    task->sides = sides, task->d.verify.chained = chained;
+    return specv_i_launch_grid((const void *)specv_lossy_rows_kernel,
+                               specv_i_grid_of_logits(task, sides, 2, num_sms),
+                               SPECV_SAMPLE_THREADS, task, chained, stream);
+}
+
+/* A6: rows, what limits cut of them, the judgement, a residual. */
+static int specv_i_launch_lossy(const specv_verify_sample_desc *desc, cudaStream_t stream) {
+    const specv_rows *r = &desc->verify.rows;
+    const int64_t drafts = r->max_draft;
+    const int after = desc->verify.chained, compares = specv_i_compares(desc->rule);
+    const int cuts = specv_i_cuts(&desc->filters) || specv_i_cuts(&desc->draft_filters);
+    specv_lossy_task task = SPECV_ZERO;
+    specv_sample_task plain;
+    specv_i_scratch scratch;
+    int num_sms, sides = SPECV_I_OF_TARGET, status = specv_i_num_sms(desc->num_sms, &num_sms);
+    if (status) return status;
+    task.rule = desc->rule;
+    task.of.d = *desc;
+    specv_verify_sample_resolve(&task.of.d);
+    scratch = specv_i_scratch_layout(&task.of.d);
+    task.of.memory = specv_i_open_memory(&task.of.d, &scratch);
+    task.of.d.rule = compares ? SPECV_RULE_COUPLED : SPECV_RULE_TOKEN;
+    if (desc->target.dtype == SPECV_PROBS_F32) task.of.d.target.dtype = SPECV_I_WEIGHTS_F32;
+    if (desc->draft.dtype == SPECV_PROBS_F32) task.of.d.draft.dtype = SPECV_I_WEIGHTS_F32;
+    plain = task.of;
+    if (desc->draft.data && drafts > 0) {
+        if (desc->draft.dtype == desc->target.dtype)
+            sides |= SPECV_I_OF_DRAFT;
+        else
+            status = specv_i_launch_rows(&plain, SPECV_I_OF_DRAFT, 0, num_sms, stream);
+    }
+    if (!status)
+        status = specv_i_launch_rows(&plain, sides, specv_i_first_of_two(after), num_sms, stream);
+    if (cuts && !status) { /* it judges by another rule, and what it says is written anew */
+        specv_verify_greedy_desc *v = &plain.d.verify;
+        const specv_emitted nobody = SPECV_ZERO;
+        v->accepted_len = v->num_emitted = 0, v->mismatch = v->finished = 0;
+        v->next_token = v->out_tokens = 0, v->row_status = 0;
+        plain.d.logprob = plain.d.lse = 0, plain.d.emitted = nobody; /* max_prob: it needs sums */
+        v->chained = specv_i_second_of_two(specv_i_first_of_two(after));
+        status = specv_i_launch_grid((const void *)specv_filter_kernel,
+                                     specv_i_grid_of_rows(r->batch, 2 * drafts + 1),
+                                     SPECV_SAMPLE_THREADS, &plain, v->chained, stream);
+    }
+    if (status) return status;
+    task.of.d.verify.chained =
+        specv_i_second_of_two(desc->draft.data ? specv_i_first_of_two(after) : after);
+    status = specv_i_launch_grid((const void *)specv_lossy_kernel,
+                                 specv_i_grid_of_rows(r->batch, compares ? drafts + 1 : 1),
+                                 SPECV_SAMPLE_THREADS, &task, task.of.d.verify.chained, stream);
+    if (status || !desc->draft.data) return status;
+    task.of.d.verify.chained = specv_i_second_of_two(after);
+    return specv_i_launch_grid(
+        (const void *)specv_residual_filtered_kernel,
+        specv_i_grid_of_rows(
+            r->batch, specv_i_blocks_of_row(r->batch, task.of.memory.num_tiles, 2 * num_sms)),
+        SPECV_SAMPLE_THREADS, &task.of, task.of.d.verify.chained, stream);
+}
+
+/* Verification. */
+static int specv_i_launch_rule(const specv_verify_sample_desc *desc, cudaStream_t stream) {
+    return specv_i_is_lossy(desc->rule) ? specv_i_launch_lossy(desc, stream)
+                                        : specv_i_launch_sample(desc, stream);
+}
+
 /* Verification, and what is told of its tokens. */
 static int specv_i_launch_request(const specv_verify_sample_desc *desc, cudaStream_t stream) {
     specv_verify_sample_desc d = *desc;
-    if (!specv_i_tells(&desc->emitted)) return specv_i_launch_sample(desc, stream);
+    if (!specv_i_tells(&desc->emitted)) return specv_i_launch_rule(desc, stream);
     d.emitted.logprob = 0, d.verify.chained = specv_i_first_of_two(desc->verify.chained);
-    const int status = specv_i_launch_sample(&d, stream);
-    return status ? status : specv_i_launch_emitted(desc, stream);
+    const int status = specv_i_launch_rule(&d, stream);
+    return status ? status : specv_i_launch_emitted(desc, 0, 0, stream);
 }
 
 SPECV_LAUNCHER_BODY int specv_verify_sample(const specv_verify_sample_desc *desc,
@@ -15003,8 +17119,10 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
     specv_i_block_shard_sums(&task);
 }
 
-/* Behind the exchange that says all of rows: judges; the end of rules GREEDY and COUPLED. Without
-   draft scores the rank whose token it is draws it. Grid: as before. Bytes: records; a tile. */
+/* Behind the exchange that says all of rows: judges; the end of rules GREEDY and COUPLED, and with
+   all_top_k of all, where a rejected draft's token is drawn from what its p row and q row keep
+   (BLOCK: all rows). Without draft scores the rank whose token it is draws it. Grid: as before.
+   Bytes: records; 8 for each id that is kept; or a tile. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 1)
     specv_shard_judge_kernel(const __grid_constant__ specv_shard_task task) {
     specv_i_block_shard_judge(&task);
@@ -15362,112 +17480,123 @@ static SPECV_UNUSED int specv_i_move_blocks(const specv_kv_cache *kv, int64_t po
     blocks = (pieces * kv->num_planes + 3) / 4;
     return (int)(blocks < most ? blocks : most);
 }
+
+/* Of so many blocks: a warp for each piece that there may be, if they are not many. */
+static SPECV_UNUSED int specv_i_move_threads(const specv_kv_cache *kv, int batch, int blocks,
+                                             int num_sms) {
+    return specv_i_has_planes(kv) && batch <= SPECV_MOVE_FEW && blocks < num_sms
+               ? SPECV_MOVE_FEW
+               : SPECV_MOVE_THREADS;
+}
 #endif
 
 #if !defined(SPECVERIFY_NO_CACHE)
 
-/* B3. Grid: any number of blocks of SPECV_MOVE_THREADS; one if there are no planes.
+/* B3. Grid: any number of blocks of SPECV_MOVE_THREADS or SPECV_MOVE_FEW; one if there are no
+   planes.
    Bytes: per block 12 a row (with slots 20) and its pages' ids; per appended KV row its bytes read
    and written. Round trips: (slots;) lengths and plane addresses; page ids; (owners;) KV. The
    ticket protects the old lengths alone, so a block arrives when it has read them, and copies while
    the answer is on its way; of the last one then a trip more, for the next pass's page ids and the
    draft model's lengths. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_MOVE_THREADS, 1)
-    specv_append_kv_kernel(const __grid_constant__ specv_append_kv_desc d) {
+    specv_append_kv_kernel(const __grid_constant__ specv_i_append_task t) {
     __shared__ specv_i_append_tile tile;
     __shared__ int32_t seats[SPECV_I_SEATS];
-    const int num_blocks = (int)gridDim.x, batch = d.rows.batch;
-    specv_i_ragged r = specv_i_cache_copy(&d.kv);
-    const specv_i_divisor page_size = r.to.page_size;
-    __shared__ specv_i_shape shape;
+    const specv_append_kv_desc *d = &t.d;
+    const int num_blocks = (int)gridDim.x, batch = d->rows.batch;
+    /* Of the warp that has the least to copy: an atomic operation is waited for. */
+    const int arrives = specv_i_thread() == specv_i_num_threads() - 1;
+    specv_i_ragged r = t.copy;
     uint32_t now = 0;
-    r.from = specv_i_append_from(&d), r.to.firsts = tile.lens, r.offsets = tile.offsets;
-    if (d.rows.slot) r.to.seqs = tile.slots;
-    specv_i_begin(d.chained);
-    const specv_plane_share share = specv_i_plane_share(
-        &r.from, &r.to, r.num_planes, specv_i_thread() / 32 * num_blocks + (int)blockIdx.x,
-        num_blocks * (SPECV_MOVE_THREADS / 32));
-    specv_i_block_copy_shape(&r, &shape);
-    if (d.rows.slot)
-        specv_i_block_seat(d.rows.slot, d.rows.slot_dtype, d.rows.num_slots,
-                           specv_i_num_live(d.rows.num_active, batch), seats);
+    r.to.firsts = tile.lens, r.offsets = tile.offsets;
+    if (d->rows.slot) r.to.seqs = tile.slots;
+    specv_i_begin(d->chained);
+    specv_plane_share share = specv_i_warp_share();
+    specv_i_lane_piece early = {};
+    if (batch > 32 || specv_i_thread_row(batch) < 0) /* rows come first */
+        specv_i_early_piece(&r, &t.shape, &share, &early);
+    if (d->rows.slot)
+        specv_i_block_seat(d->rows.slot, d->rows.slot_dtype, d->rows.num_slots,
+                           specv_i_num_live(d->rows.num_active, batch), seats);
 #pragma unroll 1
     for (int row0 = 0; row0 < batch; row0 += SPECV_MOVE_ROWS) {
         if (row0 > 0) __syncthreads(); /* the tile is loaded over */
-        r.num_segments = specv_i_block_append_tile(&d, page_size, row0, seats, &tile);
-        if (specv_i_thread() == 0 && batch - row0 <= SPECV_MOVE_ROWS)
-            now = specv_i_arrive(d.ticket, (int)blockIdx.x, num_blocks);
+        r.num_segments = specv_i_block_append_tile(d, r.to.page_size, row0, seats, &tile);
+        if (arrives && batch - row0 <= SPECV_MOVE_ROWS)
+            now = specv_i_arrive(d->ticket, (int)blockIdx.x, num_blocks);
         r.from.seq0 = r.to.seq0 = row0;
-        if (specv_i_has_planes(&d.kv)) specv_i_warp_copy_ragged(&r, &shape, share);
+        if (specv_i_has_planes(&d->kv)) specv_i_warp_copy_ragged(&r, &t.shape, share, early);
         if (r.from.firsts) r.from.firsts += r.num_segments, r.from.at_0 = 0;
     }
-    const int arrival = specv_i_block_leaves(d.ticket, now, num_blocks);
+    const int arrival = specv_i_block_leaves(
+        d->ticket, now + specv_i_own_ticket((int)blockIdx.x, num_blocks), arrives, num_blocks);
     if (arrival != SPECV_I_NOT_LAST)
-        specv_i_block_append_numbers(&d, page_size, seats, &tile, arrival == SPECV_I_BAD_TICKET);
+        specv_i_block_append_numbers(&t, seats, &tile, arrival == SPECV_I_BAD_TICKET);
 }
 
 /* B5, first kernel. Grid: one block of up to SPECV_PAGE_THREADS, a thread per row.
    Bytes: 20 a row, 16 for each page that changes hands. Round trips: (slots;) lengths; entries;
    owners; if pages are given back four more; owners of the last page; free pages. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_PAGE_THREADS, 1)
-    specv_page_resize_kernel(const __grid_constant__ specv_page_resize_desc d) {
+    specv_page_resize_kernel(const __grid_constant__ specv_i_page_task t) {
     __shared__ specv_i_page_tile tile;
+    const specv_page_resize_desc *const d = &t.d;
     const int b = specv_i_thread();
-    specv_i_begin(d.chained);
-    const int num_live = specv_i_num_live(d.num_active, d.batch), at_start = *d.pool.num_free;
-    const int pool_ok = at_start >= 0 && at_start <= d.kv.num_pages;
+    specv_i_begin(d->chained);
+    const int num_live = specv_i_num_live(d->num_active, d->batch), at_start = *d->pool.num_free;
+    const int pool_ok = at_start >= 0 && at_start <= d->kv.num_pages;
     specv_i_pages r = {0, 0, 0, 0, 0, -1, 0, 0, 0, 0};
     uint32_t bad_slot = 0;
     int32_t slot = -1, copy_src_page, copy_dst_page, released;
-    if (b < num_live) slot = specv_thread_own_slot(d.slot, d.slot_dtype, d.num_slots, b, &bad_slot);
-    if (slot >= 0) r = specv_i_pages_of(&d, b, slot);
+    if (b < num_live)
+        slot = specv_thread_own_slot(d->slot, d->slot_dtype, d->num_slots, b, &bad_slot);
+    if (slot >= 0) r = specv_i_pages_of(&t, b, slot);
     if (!pool_ok) r.status = SPECV_ROW_BAD_PAGE;
     r.ok = slot >= 0 && r.status == 0;
-    r.status |= specv_i_block_look(&d, &tile, &r);
+    r.status |= specv_i_block_look(d, &tile, &r);
     r.ok = r.ok && r.status == 0;
     released = r.ok && r.keep < r.held ? r.held - r.keep : 0;
     if (b == 0) tile.num_free = at_start;
     const int32_t given = specv_i_block_deal(&tile, r.keep, released);
-    if (given > 0) specv_i_block_give_back(&d, &tile, given);
+    if (given > 0) specv_i_block_give_back(d, &tile, given);
     r.status |= tile.status[b];
-    if (released) d.num_row_pages[slot] = r.keep, r.held = r.keep;
-    if (r.ok && r.last >= 0) r.last_refs = d.pool.page_refs[r.last];
+    if (released) d->num_row_pages[slot] = r.keep, r.held = r.keep;
+    if (r.ok && r.last >= 0) r.last_refs = d->pool.page_refs[r.last];
     /* Behind the first barrier of what follows, counts change again. */
-    r.status |= specv_i_block_take(&d, &tile, &r, &copy_src_page, &copy_dst_page);
-    if (b == 0 && num_live > 0 && pool_ok) *d.pool.num_free = tile.num_free;
-    if (b >= d.batch) return;
-    if (d.copy_src_page) d.copy_src_page[b] = copy_src_page, d.copy_dst_page[b] = copy_dst_page;
+    r.status |= specv_i_block_take(d, &tile, &r, &copy_src_page, &copy_dst_page);
+    if (b == 0 && num_live > 0 && pool_ok) *d->pool.num_free = tile.num_free;
+    if (b >= d->batch) return;
+    if (d->copy_src_page) d->copy_src_page[b] = copy_src_page, d->copy_dst_page[b] = copy_dst_page;
     if (slot < 0) r.status = bad_slot;
-    specv_i_put_status(d.row_status, b, r.status, d.keep_status);
+    specv_i_put_status(d->row_status, b, r.status, d->keep_status);
 }
 
-/* B5, second kernel: the copies. Grid: any number of blocks of SPECV_MOVE_THREADS.
+/* B5, second kernel: the copies. Grid: any number of blocks, as for B3.
    Bytes: per block 12 a row; each position that is copied once. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_MOVE_THREADS, 1)
-    specv_copy_pages_kernel(const __grid_constant__ specv_page_resize_desc d) {
+    specv_copy_pages_kernel(const __grid_constant__ specv_i_page_task t) {
     __shared__ int32_t offsets[SPECV_MOVE_ROWS + 1], scratch[SPECV_BLOCK_SCAN_SMEM_WORDS];
-    const int i = specv_i_thread(), num_blocks = (int)gridDim.x;
-    specv_i_ragged r = specv_i_cache_copy(&d.kv);
-    r.to.block_table = 0, r.to.seq_stride_bytes = d.kv.page_stride_bytes; /* a page: a sequence */
-    const specv_i_divisor page_size = r.to.page_size;
-    r.from = r.to, r.from.seqs = d.copy_src_page, r.to.seqs = d.copy_dst_page, r.offsets = offsets;
-    __shared__ specv_i_shape shape;
-    specv_i_begin(d.chained);
-    specv_i_block_copy_shape(&r, &shape);
-    const specv_plane_share share =
-        specv_i_plane_share(&r.from, &r.to, r.num_planes, i / 32 * num_blocks + (int)blockIdx.x,
-                            num_blocks * (SPECV_MOVE_THREADS / 32));
+    const specv_page_resize_desc *const d = &t.d;
+    specv_i_ragged r = t.copy;
+    specv_i_lane_piece early = {};
+    r.offsets = offsets;
+    specv_i_begin(d->chained);
+    specv_plane_share share = specv_i_warp_share();
+    if (d->batch > 32 || specv_i_thread_row(d->batch) < 0) /* rows come first */
+        specv_i_early_piece(&r, &t.shape, &share, &early);
 #pragma unroll 1
-    for (int row0 = 0; row0 < d.batch; row0 += SPECV_MOVE_ROWS) {
-        const int left = d.batch - row0, row = row0 + i;
+    for (int row0 = 0; row0 < d->batch; row0 += SPECV_MOVE_ROWS) {
+        const int left = d->batch - row0;
         uint32_t count = 0;
         r.num_segments = left < SPECV_MOVE_ROWS ? left : SPECV_MOVE_ROWS;
-        if (row0 > 0) __syncthreads();                       /* offsets are reused */
-        if (i < r.num_segments && d.copy_dst_page[row] >= 0) /* then its slot is good */
-            specv_i_divide((uint32_t)d.cache_len[specv_i_good_slot(d.slot, d.slot_dtype, row)],
-                           page_size, &count);
+        const int i = specv_i_thread_row(r.num_segments), row = row0 + i;
+        if (row0 > 0) __syncthreads();                                  /* offsets are reused */
+        if (i >= 0 && i < r.num_segments && d->copy_dst_page[row] >= 0) /* then its slot is good */
+            specv_i_divide((uint32_t)d->cache_len[specv_i_good_slot(d->slot, d->slot_dtype, row)],
+                           t.page_size, &count);
         specv_i_block_offsets((int32_t)count, r.num_segments, offsets, scratch);
-        specv_i_warp_copy_ragged(&r, &shape, share);
+        specv_i_warp_copy_ragged(&r, &t.shape, share, early);
         r.from.seqs += r.num_segments, r.to.seqs += r.num_segments;
     }
 }
@@ -15525,38 +17654,45 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_FORK_THREADS)
 
 SPECV_LAUNCHER_BODY int specv_append_kv(const specv_append_kv_desc *desc,
                                         struct CUstream_st *stream) {
-    int num_sms, status = SPECV_I_VALIDATE(specv_append_kv_validate, desc);
-    specv_append_kv_desc d;
+    int num_sms, blocks, status = SPECV_I_VALIDATE(specv_append_kv_validate, desc);
+    specv_i_append_task t = SPECV_ZERO;
+    int64_t columns;
     if (status != SPECV_OK || desc->rows.batch == 0) return status;
     status = specv_i_num_sms(desc->num_sms, &num_sms);
     if (status) return status;
-    d = *desc;
-    specv_append_kv_resolve(&d);
-    return specv_i_launch(
-        (const void *)specv_append_kv_kernel,
-        specv_i_move_blocks(&d.kv, (int64_t)d.rows.batch * (d.num_pending + d.rows.max_draft),
-                            num_sms),
-        SPECV_MOVE_THREADS, &d, d.chained, stream);
+    t.d = *desc;
+    specv_append_kv_resolve(&t.d);
+    columns = (int64_t)t.d.num_pending + t.d.rows.max_draft;
+    if (columns > 0) t.columns = specv_i_divisor_of((uint32_t)columns);
+    t.copy = specv_i_cache_copy(&t.d.kv), t.copy.from = specv_i_append_from(&t.d);
+    if (specv_i_has_planes(&t.d.kv)) t.shape = specv_i_copy_shape(&t.copy);
+    blocks = specv_i_move_blocks(&t.d.kv, t.d.rows.batch * columns, num_sms);
+    return specv_i_launch((const void *)specv_append_kv_kernel, blocks,
+                          specv_i_move_threads(&t.d.kv, t.d.rows.batch, blocks, num_sms), &t,
+                          t.d.chained, stream);
 }
 
 SPECV_LAUNCHER_BODY int specv_page_resize(const specv_page_resize_desc *desc,
                                           struct CUstream_st *stream) {
-    int num_sms, status = SPECV_I_VALIDATE(specv_page_resize_validate, desc);
+    int num_sms, blocks, status = SPECV_I_VALIDATE(specv_page_resize_validate, desc);
     specv_page_resize_desc d;
+    specv_i_page_task t;
     if (status != SPECV_OK || desc->batch == 0) return status;
     status = specv_i_num_sms(desc->num_sms, &num_sms);
     if (status) return status;
     d = *desc;
     specv_page_resize_resolve(&d);
-    if (specv_i_has_planes(&d.kv)) d.chained = specv_i_first_of_two(desc->chained);
+    t = specv_i_plan_pages(&d);
+    if (specv_i_has_planes(&d.kv)) t.d.chained = specv_i_first_of_two(desc->chained);
     status = specv_i_launch((const void *)specv_page_resize_kernel, 1,
-                            d.batch <= SPECV_PAGE_FEW ? SPECV_PAGE_FEW : SPECV_PAGE_THREADS, &d,
-                            d.chained, stream);
+                            d.batch <= SPECV_PAGE_FEW ? SPECV_PAGE_FEW : SPECV_PAGE_THREADS, &t,
+                            t.d.chained, stream);
     if (status || !specv_i_has_planes(&d.kv)) return status;
-    d.chained = specv_i_second_of_two(desc->chained);
-    return specv_i_launch((const void *)specv_copy_pages_kernel,
-                          specv_i_move_blocks(&d.kv, (int64_t)d.batch * d.kv.page_size, num_sms),
-                          SPECV_MOVE_THREADS, &d, d.chained, stream);
+    t.d.chained = specv_i_second_of_two(desc->chained);
+    blocks = specv_i_move_blocks(&d.kv, (int64_t)d.batch * d.kv.page_size, num_sms);
+    return specv_i_launch((const void *)specv_copy_pages_kernel, blocks,
+                          specv_i_move_threads(&d.kv, d.batch, blocks, num_sms), &t, t.d.chained,
+                          stream);
 }
 
 SPECV_LAUNCHER_BODY int specv_page_fork(const specv_page_fork_desc *desc,
@@ -15577,68 +17713,119 @@ SPECV_LAUNCHER_BODY int specv_page_fork(const specv_page_fork_desc *desc,
 
 #if !defined(SPECVERIFY_NO_TREES)
 
-/* A7, target ids. Grid: ceil(batch / 4) blocks of SPECV_TREE_THREADS; warp w of block x has tree
-   4 x + w. Bytes: parents, tokens and target ids of all nodes, once; outputs once. Round trips:
-   num_active with num_nodes, then 128 nodes at a time; tokens of the path again, if out_tokens or
-   predicts are asked for. */
+/* A7, target ids. Grid: ceil(batch / 2) blocks of SPECV_TREE_THREADS; warp w of block x has tree
+   2 x + w. Bytes: parents, tokens and target ids of all nodes, once; outputs once. Round trips: 1,
+   num_active and num_nodes beside the first 128 nodes; 1 more for each 128 behind them. The walk is
+   in shared memory, a load a step. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_TREE_THREADS)
     specv_tree_ids_kernel(const __grid_constant__ specv_verify_tree_desc d) {
-    __shared__ unsigned short paths[SPECV_TREE_THREADS / 32][SPECV_MAX_NODES];
-    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x & 31;
+    __shared__ specv_i_trail trails[SPECV_TREE_THREADS / 32];
+    const int warp = (int)threadIdx.x / 32;
     const int b = (int)blockIdx.x * (SPECV_TREE_THREADS / 32) + warp;
     specv_i_begin(d.chained);
     if (b >= d.trees.batch) return;
-    const specv_i_tree tree = specv_i_open_tree(&d.trees, b, 0);
-    specv_i_tree_end end;
     if (d.trees.token_dtype == SPECV_I64)
-        end = specv_i_warp_walk_tree(&d, &tree, b, SPECV_I64, paths[warp]);
+        specv_i_warp_verify_tree(&d, b, SPECV_I64, &trails[warp]);
     else
-        end = specv_i_warp_walk_tree(&d, &tree, b, SPECV_I32, paths[warp]);
-    __syncwarp();
-    specv_i_put_tree(&d, &tree, b, &end, paths[warp], lane, 32);
+        specv_i_warp_verify_tree(&d, b, SPECV_I32, &trails[warp]);
 }
 
 /* A7, scores. Grid: a block of SPECV_GROVE_THREADS per tree. Bytes: parents and tokens of all nodes
-   once; for each node that the walk comes to its row of the target's scores, once more (from L2) a
-   tile of the last one's; with draft scores that row, too, and both again for each child that is
-   rejected. Round trips: num_active with num_nodes and the slot, then parents with temperature and
-   seed; for each node ceil(tiles / 12) of rows, which are in flight 12 tiles at a time, the tiles'
-   statistics 1, the token's tile 2. So the chain is as long as the path, and rows of other nodes
-   are not read: a pass over all of them would read 60 rows of a tree of 60 nodes for about 9. */
+   once; for each node that the walk comes to its row of the target's scores, once more (from L2)
+   a tile of the last one's; with draft scores that row, too, and both again for each child that
+   is rejected; of proposals the score of each child that is tried. Round trips: num_active with
+   num_nodes and the slot, then parents with temperature and seed; for each node ceil(tiles / 12)
+   of rows, which are in flight 12 tiles at a time, the tiles' statistics 1, the token's tile 2.
+   So the chain is as long as the path, and rows of other nodes are not read: a pass over all of
+   them would read 60 rows of a tree of 60 nodes for about 9. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_GROVE_THREADS, 1)
     specv_tree_equal_kernel(const __grid_constant__ specv_verify_tree_desc d) {
     __shared__ specv_i_grove grove;
     specv_i_begin(d.chained);
-    specv_i_block_verify_tree(&d, (int)blockIdx.x, 1, &grove);
+    specv_i_block_verify_tree(&d, (int)blockIdx.x, SPECV_I_WALK_EQUAL, 0, &grove);
+}
+
+/* ONE_COIN from logits: the rows of the path, as above, and behind each its children's scores. */
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_GROVE_THREADS, 1)
+    specv_tree_coin_kernel(const __grid_constant__ specv_verify_tree_desc d) {
+    __shared__ specv_i_grove grove;
+    specv_i_begin(d.chained);
+    specv_i_block_verify_tree(&d, (int)blockIdx.x, SPECV_I_WALK_COIN, 0, &grove);
+}
+
+/* ONE_COIN from probabilities. Grid: a block of SPECV_COIN_THREADS per tree. Bytes: parents and
+   tokens of all nodes once, a sector of scores for each child, the last node's row, once more a
+   tile of it. Round trips: num_active, num_nodes, parents and tokens, beside them (the slot, then)
+   seed; what all children weigh, while numbers are made; the row, 32 tiles at a time; the token's
+   tile. The walk asks shared memory alone, a load a step: in a tree of up to 256 nodes each child
+   sums up itself and the siblings before it, all at once, so that each node knows on which child
+   its number falls. Simulated (V100, batch 1, 60 nodes, 8 of 8 accepted, 32,000 ids): 15,600
+   cycles, about 1,200 until nodes are here, 1,600 what they weigh, 1,500 sums over siblings, 800
+   the walk, 7,100 the row, 2,200 the draw, 1,100 outputs. */
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_COIN_THREADS, 1)
+    specv_tree_coin_probs_kernel(const __grid_constant__ specv_verify_tree_desc d) {
+    __shared__ specv_i_grove grove;
+    specv_i_begin(d.chained);
+    if (d.trees.max_nodes <= SPECV_I_FAMILY &&
+        specv_i_block_verify_family(&d, (int)blockIdx.x, &grove))
+        return;
+    __syncthreads();
+    specv_i_block_verify_tree(&d, (int)blockIdx.x, SPECV_I_WALK_PROBS, 0, &grove);
 }
 
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_GROVE_THREADS, 1)
     specv_tree_kernel(const __grid_constant__ specv_verify_tree_desc d) {
     __shared__ specv_i_grove grove;
     specv_i_begin(d.chained);
-    specv_i_block_verify_tree(&d, (int)blockIdx.x, 0, &grove);
+    specv_i_block_verify_tree(&d, (int)blockIdx.x, SPECV_I_WALK_PAIRS, 0, &grove);
+}
+
+/* All rules where there are filters, behind the kernels that cut rows, if any is. The sieve comes
+   with a node: one trip more. */
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_GROVE_THREADS, 1)
+    specv_tree_filtered_kernel(const __grid_constant__ specv_tree_task task) {
+    __shared__ specv_i_grove grove;
+    specv_i_begin(task.d.chained);
+    specv_i_block_verify_tree(&task.d, (int)blockIdx.x, SPECV_I_WALK_ANY, &task, &grove);
+}
+
+/* The address of a plane without a wait for it. */
+SPECV_DEVFN uint64_t specv_i_early_plane(const specv_kv_cache *kv, int plane) {
+    uint64_t at = (uint64_t)kv->plane;
+    asm volatile("{ .reg .pred p; setp.ne.s64 p, %1, 0; @p ld.global.u64 %0, [%2]; }"
+                 : "+l"(at)
+                 : "l"(kv->planes), "l"(kv->planes + plane));
+    return at;
 }
 
 /* B4. Grid: any number of blocks of SPECV_COMMIT_THREADS; one if there are no planes.
    Bytes: per block 8 a row and 4 a node of its path, its pages' ids; per KV row that moves its
    bytes read and written. Round trips: (num_active;) lengths, the path's first 8 nodes and plane
    addresses, (slots, and cache_len behind them;) page ids; (owners;) KV, one for each SPECV_I_MOVES
-   nodes; paths and page ids again, from the L1 cache. The ticket protects the old lengths alone. */
+   nodes; paths and page ids again, from the L1 cache. The ticket protects the old lengths alone.
+   Where each warp has one item at most, rows in which nothing moves get warps, too: who has which
+   is known without a list. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_COMMIT_THREADS, 1)
     specv_commit_path_kernel(const __grid_constant__ specv_commit_path_desc d) {
     __shared__ specv_i_path_tile tile;
     __shared__ int32_t seats[SPECV_I_SEATS];
     __shared__ specv_i_shape shape;
     const int num_blocks = (int)gridDim.x, writes = d.new_cache_len != 0;
+    const int warp = specv_i_thread() / 32 * num_blocks + (int)blockIdx.x;
+    const int num_warps = num_blocks * (SPECV_COMMIT_THREADS / 32);
+    const unsigned planes = (unsigned)d.kv.num_planes;
     specv_i_ragged r = specv_i_cache_copy(&d.kv);
     const specv_i_divisor page_size = r.to.page_size;
-    uint32_t now = 0;
+    uint32_t now = 0; /* what the ticket was: nobody waits for it before the end */
+    specv_plane_share share;
     r.from.block_table = d.src_block_table;
     r.from.table_stride_elems = d.src_table_stride_elems;
     specv_i_begin(d.chained);
-    const specv_plane_share share = specv_i_plane_share(
-        &r.from, &r.to, r.num_planes, specv_i_thread() / 32 * num_blocks + (int)blockIdx.x,
-        num_blocks * (SPECV_COMMIT_THREADS / 32));
+    share.warp = warp, share.num_warps = num_warps, share.src = 0, share.dst = 0;
+    share.plane = planes < 2 ? 0
+                  : planes & (planes - 1) ? (int)((unsigned)warp % planes)
+                                          : (int)((unsigned)warp & (planes - 1));
+    const uint64_t early = specv_i_early_plane(&d.kv, share.plane);
     const int live = specv_i_num_live(d.num_active, d.batch);
     if (specv_i_thread() == SPECV_COMMIT_THREADS - 1) { /* the last warp seldom has rows */
         shape = specv_i_copy_shape(&r);
@@ -15649,14 +17836,22 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_COMMIT_THREADS, 1)
 #pragma unroll 1
     for (int row0 = 0; row0 < d.batch; row0 += SPECV_COMMIT_THREADS) {
         if (row0 > 0) __syncthreads(); /* the tile is loaded over */
-        const int num_movers = specv_i_block_path_tile(&d, page_size, row0, live, seats, &tile);
+        int num_rows = specv_i_block_path_tile(&d, page_size, row0, live, seats, &tile), listed = 0;
         if (writes && specv_i_thread() == 0 && d.batch - row0 <= SPECV_COMMIT_THREADS)
-            now = specv_i_arrive(d.ticket, (int)blockIdx.x, num_blocks);
-        if (specv_i_has_planes(&d.kv))
-            specv_i_warp_move_paths(&d, &r, &shape, &tile, row0, num_movers, share);
+            now = num_blocks > 1 ? specv_i_add_to_ticket(
+                                       d.ticket, specv_i_own_ticket((int)blockIdx.x, num_blocks))
+                                 : 0;
+        if (!specv_i_has_planes(&d.kv)) continue;
+        if (((uint64_t)num_rows * shape.row_units.by + 31) / 32 * planes > (unsigned)num_warps)
+            num_rows = specv_i_block_list_movers(num_rows, &tile), listed = 1;
+        if (row0 == 0) share.src = share.dst = (char *)early;
+        specv_i_warp_move_paths(&d, &r, &shape, &tile, row0, num_rows, listed, share);
     }
     int arrival = blockIdx.x == 0 ? SPECV_I_LAST : SPECV_I_NOT_LAST;
-    if (writes) arrival = specv_i_block_leaves(d.ticket, now, num_blocks);
+    if (writes)
+        arrival =
+            specv_i_block_leaves(d.ticket, now + specv_i_own_ticket((int)blockIdx.x, num_blocks),
+                                 specv_i_thread() == 0, num_blocks);
     if (arrival != SPECV_I_NOT_LAST)
         specv_i_block_commit_numbers(&d, page_size, live, seats, &tile,
                                      arrival == SPECV_I_BAD_TICKET);
@@ -15699,21 +17894,90 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_LAYOUT_THREADS)
 
 #if !defined(__CUDACC_RTC__)
 
+/* Rows of all nodes, cut: what is left of them is what tree->least says. */
+static int specv_i_launch_tree_cuts(specv_tree_task *tree, int chained, cudaStream_t stream) {
+    const specv_verify_tree_desc *d = &tree->d;
+    specv_sample_task task = SPECV_ZERO;
+    int num_sms, sides = SPECV_I_OF_TARGET, status = specv_i_num_sms(0, &num_sms);
+    if (status) return status;
+    task.d = specv_i_tree_as_rows(d);
+    specv_verify_sample_resolve(&task.d);
+    const specv_i_scratch scratch = specv_i_scratch_layout(&task.d);
+    task.memory = specv_i_open_memory(&task.d, &scratch);
+    tree->least = task.memory.least, tree->target_rows = task.memory.target_rows;
+    if (task.d.target.dtype == SPECV_PROBS_F32) task.d.target.dtype = SPECV_I_WEIGHTS_F32;
+    if (task.d.draft.dtype == SPECV_PROBS_F32) task.d.draft.dtype = SPECV_I_WEIGHTS_F32;
+    if (d->draft.data && task.d.draft.dtype == task.d.target.dtype) {
+        sides |= SPECV_I_OF_DRAFT;
+    } else if (d->draft.data) {
+        task.sides = SPECV_I_OF_DRAFT;
+        status = specv_i_launch_grid((const void *)specv_filtered_kernel,
+                                     specv_i_grid_of_logits(&task, SPECV_I_OF_DRAFT, 2, num_sms),
+                                     SPECV_SAMPLE_THREADS, &task, 0, stream);
+    }
+    task.sides = sides, task.d.verify.chained = specv_i_first_of_two(chained);
+    if (!status)
+        status = specv_i_launch_grid((const void *)specv_filtered_kernel,
+                                     specv_i_grid_of_logits(&task, sides, 2, num_sms),
+                                     SPECV_SAMPLE_THREADS, &task, task.d.verify.chained, stream);
+    task.d.verify.chained = specv_i_second_of_two(chained);
+    if (status) return status;
+    return specv_i_launch_grid(
+        (const void *)specv_filter_kernel,
+        specv_i_grid_of_rows(d->trees.batch, 2 * (int64_t)d->trees.max_nodes), SPECV_SAMPLE_THREADS,
+        &task, task.d.verify.chained, stream);
+}
+
+static int specv_i_launch_filtered_tree(const specv_verify_tree_desc *d, cudaStream_t stream) {
+    specv_tree_task task = SPECV_ZERO;
+    int status = SPECV_OK;
+    task.d = *d;
+    if (specv_i_tree_cuts(d)) {
+        status = specv_i_launch_tree_cuts(&task, specv_i_first_of_two(d->chained), stream);
+        task.d.chained = specv_i_second_of_two(d->chained);
+    }
+    if (task.d.target.dtype == SPECV_PROBS_F32) task.d.target.dtype = SPECV_I_WEIGHTS_F32;
+    if (task.d.draft.dtype == SPECV_PROBS_F32) task.d.draft.dtype = SPECV_I_WEIGHTS_F32;
+    if (status) return status;
+    return specv_i_launch((const void *)specv_tree_filtered_kernel, d->trees.batch,
+                          SPECV_GROVE_THREADS, &task, task.d.chained, stream);
+}
+
+/* The walk, with what it needs before. d: resolved. */
+static int specv_i_launch_walk(const specv_verify_tree_desc *d, cudaStream_t stream) {
+    const int64_t trees_per_block = SPECV_TREE_THREADS / 32;
+    if (specv_i_tree_is_filtered(d)) return specv_i_launch_filtered_tree(d, stream);
+    if (!d->target_tokens && d->rule == SPECV_TREE_ONE_COIN && d->target.dtype == SPECV_PROBS_F32)
+        return specv_i_launch((const void *)specv_tree_coin_probs_kernel, d->trees.batch,
+                              SPECV_COIN_THREADS, d, d->chained, stream);
+    if (!d->target_tokens)
+        return specv_i_launch(d->rule < SPECV_TREE_ONE_COIN ? (const void *)specv_tree_equal_kernel
+                              : d->rule == SPECV_TREE_ONE_COIN
+                                  ? (const void *)specv_tree_coin_kernel
+                                  : (const void *)specv_tree_kernel,
+                              d->trees.batch, SPECV_GROVE_THREADS, d, d->chained, stream);
+    return specv_i_launch((const void *)specv_tree_ids_kernel,
+                          (d->trees.batch + trees_per_block - 1) / trees_per_block,
+                          SPECV_TREE_THREADS, d, d->chained, stream);
+}
+
 SPECV_LAUNCHER_BODY int specv_verify_tree(const specv_verify_tree_desc *desc,
                                           struct CUstream_st *stream) {
-    const int64_t trees_per_block = SPECV_TREE_THREADS / 32;
     int status = SPECV_I_VALIDATE(specv_verify_tree_validate, desc);
     specv_verify_tree_desc d;
+    specv_verify_sample_desc v;
     if (status != SPECV_OK || desc->trees.batch == 0) return status;
     d = *desc;
     specv_verify_tree_resolve(&d);
-    if (!d.target_tokens)
-        return specv_i_launch(d.rule < SPECV_TREE_ONE_COIN ? (const void *)specv_tree_equal_kernel
-                                                           : (const void *)specv_tree_kernel,
-                              d.trees.batch, SPECV_GROVE_THREADS, &d, d.chained, stream);
-    return specv_i_launch((const void *)specv_tree_ids_kernel,
-                          (d.trees.batch + trees_per_block - 1) / trees_per_block,
-                          SPECV_TREE_THREADS, &d, d.chained, stream);
+    if (!specv_i_tree_tells(&d)) return specv_i_launch_walk(&d, stream);
+    d.chained = specv_i_first_of_two(desc->chained);
+    status = specv_i_launch_walk(&d, stream);
+    if (status) return status;
+    v = specv_i_tree_as_rows(&d);
+    v.emitted = d.emitted, v.verify.chained = desc->chained;
+    v.verify.accepted_len = d.accepted_len, v.verify.out_tokens = d.out_tokens;
+    v.verify.out_stride_elems = d.out_stride_elems;
+    return specv_i_launch_emitted(&v, d.path, d.max_depth + 1, stream);
 }
 
 SPECV_LAUNCHER_BODY int specv_commit_path(const specv_commit_path_desc *desc,
@@ -15790,7 +18054,8 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_COLUMN_THREADS, 2)
         specv_i_put_status(d.row_status, b, status, d.keep_status);
     }
     if (moves) specv_i_block_realign_row(&d, b, own.slot, width, new_width, own.pad, own.tokens);
-    const int arrival = specv_i_block_leaves(d.ticket, now, (int)gridDim.x);
+    const int arrival = specv_i_block_leaves(d.ticket, now + specv_i_own_ticket(b, (int)gridDim.x),
+                                             thread == 0, (int)gridDim.x);
     if (arrival == SPECV_I_BAD_TICKET && thread == 0)
         specv_i_put_status(d.row_status, b, SPECV_ROW_BAD_TICKET, 1);
     if (arrival != SPECV_I_LAST || no_space) return;
@@ -15872,7 +18137,8 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_COLUMN_THREADS, 2)
     if (own.ok && no_space) status = SPECV_ROW_NO_SPACE;
     if (thread == 0) specv_i_put_status(d.row_status, b, status, d.keep_status);
     if (own.ok && !no_space) specv_i_block_gap_row(&d, b, &own, width, furthest);
-    const int arrival = specv_i_block_leaves(d.ticket, now, (int)gridDim.x);
+    const int arrival = specv_i_block_leaves(d.ticket, now + specv_i_own_ticket(b, (int)gridDim.x),
+                                             thread == 0, (int)gridDim.x);
     if (arrival == SPECV_I_BAD_TICKET && thread == 0)
         specv_i_put_status(d.row_status, b, SPECV_ROW_BAD_TICKET, 1);
     if (arrival != SPECV_I_LAST) return;

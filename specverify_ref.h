@@ -524,7 +524,8 @@ static const uint32_t *specv_ref_i_mask(const specv_verify_sample_desc *d, int b
                                         int of_draft) {
     const specv_rows *rows = &d->verify.rows;
     const specv_filters *f = specv_ref_i_filters(d, of_draft);
-    int64_t stride = f->mask_stride_words ? f->mask_stride_words : (d->verify.vocab + 31) / 32;
+    int64_t stride =
+        f->mask_stride_words ? f->mask_stride_words : specv_i_row_words(d->verify.vocab);
     int64_t first = b * specv_ref_i_positions(d, of_draft);
     if (specv_i_is_csr(rows))
         first = specv_ref_i_row_first(rows, b) + (of_draft || d->bonus_token ? 0 : b);
@@ -649,7 +650,7 @@ static specv_ref_i_scores specv_ref_i_frame(const specv_verify_sample_desc *d, i
     *zero = specv_temperature_is_0(temperature) || d->rule == SPECV_RULE_GREEDY;
     if (of_draft && specv_ref_i_are_probs(scores)) *zero = 0; /* q is what it says */
     r.scores = scores;
-    r.probs = specv_ref_i_are_probs(scores) && !specv_i_is_filtered(d);
+    r.probs = specv_ref_i_are_probs(scores) && !specv_i_weighs_probs(d);
     r.vocab = d->verify.vocab;
     r.first = b * seq_stride + j * pos_stride;
     if (specv_i_is_csr(rows))
@@ -851,8 +852,10 @@ typedef struct specv_ref_i_judge {
     int32_t usable;    /* drafts before the first placeholder, up to and including the first EOS */
     int ends_with_eos; /* the last of these is an EOS: no token follows it */
     int has_given;     /* the token is the caller's, who alone knows its scores */
+    int is_tree;       /* positions are nodes of one */
     specv_ref_i_outcome o;
     float logprob, lse, max_prob;
+    specv_i_told told;            /* what a lossy rule is told */
     specv_ref_i_scores opened[2]; /* the last position of the target's scores and of the draft's */
     int32_t opened_at[2];         /* which one that is, or -1 */
 } specv_ref_i_judge;
@@ -888,7 +891,9 @@ static uint64_t specv_ref_i_sample_uniform(specv_ref_i_judge *g, int32_t k) {
     return (uint64_t)r.x[1] << 32 | r.x[0];
 }
 
-/* The same from what ranks say of their parts, then what else needs all scores: >>shards. */
+/* The same from what ranks say of their parts, then what else needs all scores: >>shards. Where
+   ranks have named all that target and draft keep, nothing else does. */
+static int specv_ref_i_has_scores(const specv_ref_i_judge *g);
 static specv_ref_i_scores specv_ref_i_put_together(specv_ref_i_judge *g, int32_t j, int of_draft);
 static int64_t specv_ref_i_draw_together(specv_ref_i_judge *g, const specv_ref_i_weights *w,
                                          int32_t k, uint64_t uniform);
@@ -953,7 +958,7 @@ static int64_t specv_ref_i_draw_at(specv_ref_i_judge *g, const specv_ref_i_weigh
 static uint32_t specv_ref_i_sums_at(specv_ref_i_judge *g, const specv_ref_i_weights *w, int32_t k) {
     const uint64_t one = (uint64_t)1 << 50;
     uint64_t gain, loss;
-    if (!g->shard) return specv_ref_i_look_at_sums(w);
+    if (specv_ref_i_has_scores(g)) return specv_ref_i_look_at_sums(w);
     if (!w->q || !specv_ref_i_gains_together(g, k, &gain, &loss)) return 0;
     return specv_i_bad_sum(gain - loss, specv_fixed50(w->prefix) - one) ? SPECV_ROW_BAD_SUM : 0;
 }
@@ -1039,13 +1044,51 @@ static float specv_ref_i_pair(specv_ref_i_judge *g, int32_t j, float *q_of_draft
     return p_of_draft;
 }
 
+/* The test of a draft: of A3, or of A6's rules that draw. */
+static int specv_ref_i_passes(const specv_ref_i_judge *g, float u, float q, float p) {
+    if (g->d->rule == SPECV_RULE_BOUNDED) return specv_accept(u, q, specv_i_mul(g->told.alpha, p));
+    if (g->d->rule == SPECV_RULE_THRESHOLD)
+        return specv_accept(u, g->told.alpha, p) || (p > 0 && p >= g->told.epsilon);
+    return specv_accept(u, q, p);
+}
+
+/* BOUNDED: c of the residual (c p - q)+ at position k, whose sum is that of (q - ratio p)+. Of all
+   else 1. */
+static float specv_ref_i_bounded_part(specv_ref_i_judge *g, int32_t k) {
+    specv_ref_i_scores p, q;
+    specv_ref_i_tile t;
+    float of_p[SPECV_TILE_IDS], of_q[SPECV_TILE_IDS], c = 1;
+    uint64_t rejected = 0;
+    if (g->d->rule != SPECV_RULE_BOUNDED || g->told.alpha == 1 || !g->d->draft.data) return 1;
+    p = specv_ref_i_target_at(g, k), q = specv_ref_i_draft_at(g, k);
+    if (p.row.kind != SPECV_SOFTMAX) return 1;
+    for (int step = 0; step < SPECV_I_RATIO_STEPS; ++step) {
+        uint64_t sum_p = 0, sum_q = 0;
+        float next;
+        for (int64_t begin = 0; begin < p.vocab; begin += SPECV_TILE_IDS) {
+            specv_ref_i_tile_p(&q, begin, &t, of_q);
+            specv_ref_i_tile_p(&p, begin, &t, of_p);
+            for (int i = 0; i < t.count; ++i) {
+                const float above = specv_fma(g->told.alpha, of_p[i], -of_q[i]);
+                if (step == 0 && above < 0) rejected += specv_fixed50(-above);
+                if (!(specv_fma(c, of_p[i], -of_q[i]) > 0)) continue;
+                sum_p += specv_fixed50(of_p[i]), sum_q += specv_fixed50(of_q[i]);
+            }
+        }
+        next = specv_i_next_ratio(c, rejected, sum_p, sum_q);
+        if (next == c) break;
+        c = next;
+    }
+    return c;
+}
+
 /* A3: accept draft j while u_j * q(d_j) < p(d_j). Leviathan et al. 2023, algorithm 1. */
 static void specv_ref_i_judge_token(specv_ref_i_judge *g, int32_t n_draft) {
     for (; g->o.accepted < g->usable; ++g->o.accepted) {
         float q, p = specv_ref_i_pair(g, g->o.accepted, &q);
         float u = specv_ref_i_accept_uniform(g, g->o.accepted);
-        if (!specv_accept(u, q, p)) {
-            specv_ref_i_emit_residual(g, g->o.accepted, 1);
+        if (!specv_ref_i_passes(g, u, q, p)) {
+            specv_ref_i_emit_residual(g, g->o.accepted, specv_ref_i_bounded_part(g, g->o.accepted));
             return;
         }
     }
@@ -1103,9 +1146,11 @@ static int specv_ref_i_block_test(specv_ref_i_judge *g, int32_t i, float prefix,
         p = specv_ref_i_target_at(g, i);
         q = specv_ref_i_draft_at(g, i);
         w.p = &p, w.q = &q, w.prefix = prefix, w.without = -1, w.law = NULL;
-        if (g->shard && !specv_ref_i_gains_together(g, i, &gain, &loss)) return 0;
-        for (int64_t begin = 0; begin < p.vocab && !g->shard; begin += SPECV_TILE_IDS)
-            specv_ref_i_add_gains(&w, begin, &gain, &loss);
+        if (specv_ref_i_has_scores(g))
+            for (int64_t begin = 0; begin < p.vocab; begin += SPECV_TILE_IDS)
+                specv_ref_i_add_gains(&w, begin, &gain, &loss);
+        else if (!specv_ref_i_gains_together(g, i, &gain, &loss))
+            return 0;
         passes = loss == 0 || specv_accept(u, (float)loss, (float)gain);
         *seen |= p.row.status | q.row.status;
     }
@@ -1221,6 +1266,121 @@ static void specv_ref_i_judge_equal(specv_ref_i_judge *g, int32_t n_draft) {
     }
 }
 
+/* ---- A6 */
+
+/* Which ids have a probability of alpha e^-H: those up to this surprise. */
+static double specv_ref_i_typical(specv_ref_i_scores *p, float alpha) {
+    specv_ref_i_tile t;
+    uint64_t sum = 0, weighed = 0;
+    for (int64_t begin = 0; begin < p->vocab; begin += SPECV_TILE_IDS) {
+        specv_ref_i_open_tile(p, begin, &t);
+        for (int i = 0; i < t.count; ++i) {
+            specv_weight w;
+            uint64_t units;
+            if (!(t.score[i] > p->scale.floor)) continue;
+            w = specv_softmax_weight(t.score[i], &p->scale);
+            units = specv_weight_units(&w, p->row.n);
+            sum += units;
+            weighed += specv_i_weighed_surprise(units, specv_i_surprise(&w, p->row.n));
+        }
+    }
+    return specv_i_surprise_limit(sum, weighed, alpha);
+}
+
+/* Its surprise, and its probability; 0 if it has none. */
+static int specv_ref_i_surprise(specv_ref_i_scores *p, int64_t x, double *surprise, float *of_x) {
+    const float score = specv_ref_i_score(p, x);
+    specv_weight w;
+    if (!(score > p->scale.floor)) return 0;
+    w = specv_softmax_weight(score, &p->scale);
+    *surprise = (double)specv_i_surprise(&w, p->row.n);
+    *of_x = specv_ref_i_p(p, x);
+    return *of_x > 0;
+}
+
+/* The loudest of the ids that TYPICAL_DRAW leaves, with the noise of rule COUPLED. */
+static int64_t specv_ref_i_loudest_typical(specv_ref_i_judge *g, specv_ref_i_scores *p, int32_t j,
+                                           int32_t first, double limit) {
+    const specv_noise from =
+        specv_i_noise_of(g->d, g->d->seed[g->slot], specv_ref_i_position(g), j);
+    int64_t best = INT64_MIN, choice = -1;
+    for (int64_t x = 0; x < p->vocab; ++x) {
+        const float score = specv_ref_i_score(p, x);
+        double surprise = 0;
+        float of_x = 0;
+        int64_t value;
+        if (!(score > p->scale.floor)) continue;
+        specv_ref_i_surprise(p, x, &surprise, &of_x);
+        if (x != first && of_x < g->told.epsilon && surprise > limit) continue;
+        value =
+            specv_ref_i_noisy(p, &from, x, score, specv_noise_words(&from, (uint32_t)x).x[x % 4]);
+        if (value > best) best = value, choice = x;
+    }
+    return choice;
+}
+
+/* What position j would emit, and may draft d, or -1, stand in its place? */
+static int64_t specv_ref_i_stand_in(specv_ref_i_judge *g, specv_ref_i_scores *p, int32_t j,
+                                    int64_t d, int *may) {
+    int32_t first;
+    int64_t choice;
+    double limit, surprise;
+    float of_d;
+    uint64_t key;
+    int64_t before = 0;
+    if (p->row.kind != SPECV_SOFTMAX) {
+        choice = p->row.kind == SPECV_ONE_HOT ? p->row.id : -1;
+        *may = d >= 0 && choice == d;
+        return choice;
+    }
+    p->row.max = specv_ref_i_largest(p, &first);
+    choice = first;
+    if (g->d->rule == SPECV_RULE_TYPICAL_DRAW) {
+        limit = specv_ref_i_typical(p, g->told.alpha);
+        choice = specv_ref_i_loudest_typical(g, p, j, first, limit);
+        if (choice < 0) p->row.status |= SPECV_ROW_EMPTY;
+    }
+    *may = d >= 0 && d == choice;
+    if (*may || d < 0 || g->d->rule == SPECV_RULE_TYPICAL_DRAW) return choice;
+    if (!specv_ref_i_surprise(p, d, &surprise, &of_d)) return choice;
+    if (g->d->rule == SPECV_RULE_TYPICAL) {
+        *may = of_d > g->told.epsilon || surprise < specv_ref_i_typical(p, g->told.alpha);
+        return choice;
+    }
+    key = specv_rank_key(specv_ref_i_score(p, d), (int32_t)d);
+    for (int64_t x = 0; x < p->vocab; ++x)
+        before += specv_rank_key(specv_ref_i_score(p, x), (int32_t)x) > key;
+    *may =
+        before < g->told.top_n &&
+        of_d >= specv_i_add(specv_i_largest_p(&p->row, &p->scale, 0, p->row.max), -g->told.epsilon);
+    return choice;
+}
+
+/* TYPICAL, TYPICAL_DRAW, RELAXED. */
+static void specv_ref_i_judge_loosely(specv_ref_i_judge *g, int32_t n_draft) {
+    for (;; ++g->o.accepted) {
+        const int32_t j = g->o.accepted;
+        specv_ref_i_scores p;
+        int64_t choice;
+        int may;
+        if (j == g->usable && g->ends_with_eos) {
+            g->o.finished = 1;
+            return;
+        }
+        if (j == n_draft && g->d->bonus_token) {
+            specv_ref_i_emit_given(g);
+            return;
+        }
+        p = specv_ref_i_target_at(g, j);
+        choice = specv_ref_i_stand_in(g, &p, j, j < g->usable ? specv_ref_i_draft(g, j) : -1, &may);
+        g->o.status |= p.row.status;
+        if (may) continue;
+        g->o.mismatch = j < n_draft;
+        specv_ref_i_emit(g, &p, choice);
+        return;
+    }
+}
+
 /* ---- A11 */
 
 /* Rank key of an id, 0 if its probability is 0. */
@@ -1231,30 +1391,29 @@ static uint64_t specv_ref_i_key(specv_ref_i_scores *p, int64_t x) {
     return p->row.kind == SPECV_ONE_HOT && x != p->row.id ? 0 : key;
 }
 
-/* What is told of column j. */
-static void specv_ref_i_tell(specv_ref_i_judge *g, int32_t j) {
+/* What is told, at element `at` of the outputs, of a token that position j emitted; -1: none.
+   is_next: it is no draft. */
+static void specv_ref_i_tell_of(specv_ref_i_judge *g, int64_t at, int32_t j, int64_t token,
+                                int is_next) {
     const specv_emitted *e = &g->d->emitted;
-    const int64_t at = g->b * ((int64_t)g->d->verify.rows.max_draft + 1) + j;
     specv_verify_sample_desc plain = *g->d;
     const specv_filters none = SPECV_ZERO;
     specv_ref_i_scores p;
     uint64_t before = ~(uint64_t)0, of_token; /* before: key of the id that was told last */
-    int64_t token = -1;
     int32_t rank = 0, num_top = e->max_top;
     float logprob = 0;
     if (!e->logprob && !e->rank && !e->top_id && !e->top_logprob) return;
-    if (j < g->o.accepted) token = specv_ref_i_draft(g, j);
-    if (j == g->o.accepted && !g->has_given) token = g->o.next_token;
     if (token >= 0 && e->num_top) num_top = e->num_top[g->slot];
     if (num_top > e->max_top) num_top = e->max_top;
     if (token >= 0) {
         plain.filters = plain.draft_filters = none, plain.rule = SPECV_RULE_SCORE;
         p = e->raw ? specv_ref_i_open(&plain, g->b, j, 0, 1) : specv_ref_i_target_at(g, j);
         logprob = specv_i_log_p(&p.row, &p.scale, p.probs,
-                                j < g->o.accepted ? specv_ref_i_score(&p, token)
-                                                  : specv_ref_i_score_of_next(g, &p, token),
+                                is_next ? specv_ref_i_score_of_next(g, &p, token)
+                                        : specv_ref_i_score(&p, token),
                                 (int32_t)token);
-        if (specv_i_tells(e) && p.probs && specv_ref_i_score(&p, token) < 1.17549435e-38f)
+        if ((specv_i_tells(e) || g->is_tree) && p.probs &&
+            specv_ref_i_score(&p, token) < 1.17549435e-38f)
             logprob = specv_bits_float(0xff800000u); /* as good as 0, at temperature 0 too */
         rank = 1, of_token = e->rank ? specv_ref_i_key(&p, token) : 0;
         for (int64_t x = 0; e->rank && x < p.vocab; ++x) rank += specv_ref_i_key(&p, x) > of_token;
@@ -1279,6 +1438,15 @@ static void specv_ref_i_tell(specv_ref_i_judge *g, int32_t j) {
     }
 }
 
+/* What is told of column j. */
+static void specv_ref_i_tell(specv_ref_i_judge *g, int32_t j) {
+    const int64_t at = g->b * ((int64_t)g->d->verify.rows.max_draft + 1) + j;
+    int64_t token = -1;
+    if (j < g->o.accepted) token = specv_ref_i_draft(g, j);
+    if (j == g->o.accepted && !g->has_given) token = g->o.next_token;
+    specv_ref_i_tell_of(g, at, j, token, j >= g->o.accepted);
+}
+
 static float specv_ref_i_temperature(const float *temperatures, int32_t slot, uint32_t *status) {
     float temperature = temperatures ? temperatures[slot] : 1;
     if (!specv_temperature_ok(temperature)) *status |= SPECV_ROW_BAD_TEMPERATURE;
@@ -1292,7 +1460,7 @@ static int32_t specv_ref_i_open_judge(specv_ref_i_judge *g, const specv_verify_s
     const specv_rows *rows = &d->verify.rows;
     int32_t n_draft = -1;
     g->d = d, g->shard = NULL, g->b = b, g->o = nothing, g->usable = 0;
-    g->ends_with_eos = g->has_given = 0, g->logprob = g->lse = g->max_prob = 0;
+    g->ends_with_eos = g->has_given = g->is_tree = 0, g->logprob = g->lse = g->max_prob = 0;
     g->opened_at[0] = g->opened_at[1] = -1;
     g->slot = -1;
     if (specv_ref_i_is_live(rows, b))
@@ -1305,13 +1473,16 @@ static int32_t specv_ref_i_open_judge(specv_ref_i_judge *g, const specv_verify_s
 /* Its temperatures and limits. Is it judged by p and q? */
 static int specv_ref_i_open_values(specv_ref_i_judge *g) {
     const specv_verify_sample_desc *d = g->d;
-    int sampled = d->rule != SPECV_RULE_COUPLED && d->rule != SPECV_RULE_GREEDY;
+    int sampled =
+        d->rule != SPECV_RULE_COUPLED && d->rule != SPECV_RULE_GREEDY && !specv_i_compares(d->rule);
     g->temperature = 0;
     if (d->rule != SPECV_RULE_GREEDY)
         g->temperature = specv_ref_i_temperature(d->temperature, g->slot, &g->o.status);
     g->draft_temperature = g->temperature;
     sampled = sampled && !specv_temperature_is_0(g->temperature);
     specv_ref_i_limits_of(d, g->slot, 0, &g->o.status);
+    g->told = specv_i_told_of(&d->lossy, d->rule, g->slot);
+    if (specv_i_is_lossy(d->rule)) g->o.status |= g->told.status;
     if (d->draft.data && sampled) specv_ref_i_limits_of(d, g->slot, 1, &g->o.status);
     if (sampled && d->draft_temperature && d->draft.data)
         g->draft_temperature = specv_ref_i_temperature(d->draft_temperature, g->slot, &g->o.status);
@@ -1328,6 +1499,8 @@ static void specv_ref_i_judge_drafts(specv_ref_i_judge *g, int32_t n_draft, int 
     }
     if (d->rule == SPECV_RULE_SCORE)
         specv_ref_i_score_drafts(g, n_draft);
+    else if (specv_i_compares(d->rule))
+        specv_ref_i_judge_loosely(g, n_draft);
     else if (!sampled)
         specv_ref_i_judge_equal(g, n_draft);
     else if (d->rule == SPECV_RULE_BLOCK)
@@ -1529,6 +1702,10 @@ static int specv_ref_i_limits_fit(const specv_ref_i_judge *g, const specv_verify
     return fits;
 }
 
+static int specv_ref_i_has_scores(const specv_ref_i_judge *g) {
+    return !g->shard || specv_i_shard_names_all(g->shard->d);
+}
+
 /* Puts a position together: the largest score of all ranks, the lowest id that has it, for A5 the
    loudest id, the sum of sums if they are there. Of rows that limits cut all ids that are kept were
    named, and scores of these are here. */
@@ -1568,6 +1745,7 @@ static specv_ref_i_scores specv_ref_i_put_together(specv_ref_i_judge *g, int32_t
             r.row.id = (int32_t)specv_ref_i_loudest(g, &r, j, 0, &value);
         return r;
     }
+    if (specv_i_shard_names_all(s->d)) r.named = s->named; /* one id has all weight, or none has */
     r.is_told = 1, r.told = of_draft ? s->q[row - s->target_rows] : s->p[row];
     return r;
 }
@@ -1578,7 +1756,9 @@ static float specv_ref_i_score_of_next(const specv_ref_i_judge *g, specv_ref_i_s
 }
 
 static int specv_ref_i_lacks_gains(specv_ref_i_judge *g) {
-    if (!specv_i_shard_has_q(g->d) || g->shard->from.kind >= SPECV_I_RECORD_GAINS) return 0;
+    if (!specv_i_shard_has_q(g->d) || specv_ref_i_has_scores(g) ||
+        g->shard->from.kind >= SPECV_I_RECORD_GAINS)
+        return 0;
     g->shard->lacks = SPECV_I_RECORD_GAINS;
     return 1;
 }
@@ -1630,7 +1810,8 @@ static int64_t specv_ref_i_draw_together(specv_ref_i_judge *g, const specv_ref_i
     const int64_t row = specv_ref_i_row_of(g->d, g->b, k);
     const int of_lost = w->without < 0 ? -1 : specv_ref_i_owner(s, w->without);
     uint64_t total = 0;
-    if (!w->q && w->p->named) return specv_ref_i_draw(w, uniform); /* every rank can */
+    if (w->p->named && (!w->q || specv_ref_i_has_scores(g)))
+        return specv_ref_i_draw(w, uniform); /* every rank can */
     if (w->q && specv_ref_i_lacks_gains(g)) return 0;
     if (s->from.kind == SPECV_I_RECORD_TOKENS) {
         for (int rank = 0; rank < s->d->num_shards; ++rank) {
@@ -2419,7 +2600,9 @@ static specv_verify_sample_desc specv_ref_i_tree_as_rows(const specv_verify_tree
     specv_verify_tree_desc d = *desc;
     specv_verify_sample_desc v = SPECV_ZERO;
     specv_verify_tree_resolve(&d);
-    v.verify.rows.batch = d.trees.batch, v.verify.rows.max_draft = d.trees.max_nodes - 1;
+    v.verify.rows.batch = d.trees.batch, v.verify.rows.max_draft = d.trees.max_nodes;
+    v.bonus_token = d.trees.parent; /* no position behind the last node */
+    v.filters = d.filters, v.draft_filters = d.draft_filters, v.emitted = d.emitted;
     v.verify.rows.slot = d.trees.slot, v.verify.rows.slot_dtype = d.trees.slot_dtype;
     v.verify.rows.num_slots = d.trees.num_slots, v.verify.rows.num_active = d.trees.num_active;
     v.verify.vocab = d.vocab, v.verify.num_eos = d.num_eos;
@@ -2440,12 +2623,17 @@ static void specv_ref_i_open_tree(specv_ref_i_tree *t, const specv_verify_tree_d
     if (d->target_tokens) t->v.verify.rows.slot = NULL; /* the request has no values here */
     t->max_depth = d->max_depth ? d->max_depth : trees->max_nodes - 1;
     specv_ref_i_open_judge(&t->g, &t->v, b);
+    t->g.is_tree = 1;
     bad_slot = t->g.o.status;
     if (trees->num_active && b >= *trees->num_active) return;
     if (bad_slot) return;
     t->num_nodes = trees->num_nodes ? trees->num_nodes[b] : trees->max_nodes;
     if (t->num_nodes < 1 || t->num_nodes > trees->max_nodes)
         t->num_nodes = 1, t->g.o.status |= SPECV_ROW_BAD_LENGTH;
+    if (!specv_ref_i_masks_are_there(&t->v, b, t->num_nodes)) {
+        t->num_nodes = 0, t->g.o.status |= SPECV_ROW_BAD_FILTER;
+        return;
+    }
     if (!specv_ref_i_is_tree(t)) t->num_nodes = 1, t->g.o.status |= SPECV_ROW_BAD_TREE;
 }
 
@@ -2571,6 +2759,16 @@ static int specv_ref_i_law_has_not(const specv_ref_i_weights *w, int64_t id) {
     return 0;
 }
 
+/* p of a proposal: of equal siblings the first one's. */
+static float specv_ref_i_p_of_child(const specv_ref_i_tree *t, specv_ref_i_scores *p, int32_t node,
+                                    int32_t depth, int32_t x) {
+    const int64_t token = specv_ref_i_node_token(t, x);
+    for (int32_t k = specv_ref_i_tried(t, node, depth, 0); k < x;
+         k = specv_ref_i_tried(t, node, depth, k))
+        if (specv_ref_i_node_token(t, k) == token) return 0;
+    return specv_i_max(specv_ref_i_p(p, token), 0);
+}
+
 /* Child x was rejected: what that leaves of its parent's law. */
 static specv_i_tree_sums specv_ref_i_law_sums(specv_ref_i_weights *w) {
     specv_i_tree_sums sums = {0, 0, 0};
@@ -2671,10 +2869,13 @@ static int64_t specv_ref_i_num_tried(const specv_ref_i_law *l) {
        r = p, then r <- (c r - q)+ behind each rejected child,  c = 1 / sum of r
    as SpecInfer has it; from the leaves (Weng et al. 2025, algorithm 2) with
        c = P / sum of r,  P_x = min(1, c r(x) / q(x)),  P <- sum (c r - q)+ / sum (q - c r)+
-   behind a rejected subtree, and the node itself is accepted with P behind its last child. */
+   behind a rejected subtree, and the node itself is accepted with P behind its last child.
+   Without draft scores q is 1 at x: r is p without the children so far, and the sums are
+   c (left - p(x)) and 1 - c p(x), with left = 1 - p of the children before. */
 static void specv_ref_i_walk_pairs(specv_ref_i_tree *t) {
     const int traverses = specv_i_tree_traverses(t->d->rule);
-    const int distinct = specv_i_tree_is_distinct(t->d->rule);
+    const int distinct = specv_i_tree_is_distinct(t->d->rule), proposed = !t->d->draft.data;
+    specv_i_tree_proposed of_proposed = {1, 1, 1, 0};
     specv_i_tree_sums sums = {0, 0, 0};
     int32_t node = 0, depth = 0, after = 0; /* `after`: its last child that was tried */
     float c = 1, q_scale = 1, rest = 1;     /* rest: P of the node by now */
@@ -2690,11 +2891,17 @@ static void specv_ref_i_walk_pairs(specv_ref_i_tree *t) {
         if (x) {
             const int64_t token = specv_ref_i_node_token(t, x);
             float its_q, its_p;
-            p = specv_ref_i_target_at(&t->g, node), q = specv_ref_i_draft_at(&t->g, node);
-            its_p = specv_ref_i_p(&p, token), its_q = specv_ref_i_p(&q, token);
-            t->g.o.status |= p.row.status | q.row.status;
-            its_p = specv_i_mul(specv_ref_i_law_of(&law, its_p, its_q), c);
-            its_q = specv_i_tree_q(its_q, q_scale);
+            p = specv_ref_i_target_at(&t->g, node);
+            if (proposed) {
+                its_p = specv_i_mul(specv_ref_i_p_of_child(t, &p, node, depth, x), c), its_q = 1;
+            } else {
+                q = specv_ref_i_draft_at(&t->g, node);
+                its_p = specv_ref_i_p(&p, token), its_q = specv_ref_i_p(&q, token);
+                t->g.o.status |= q.row.status;
+                its_p = specv_i_mul(specv_ref_i_law_of(&law, its_p, its_q), c);
+                its_q = specv_i_tree_q(its_q, q_scale);
+            }
+            t->g.o.status |= p.row.status;
             t->scale[x] = c, t->q_scale[x] = q_scale, t->rest[x] = rest;
             if (traverses) {
                 t->prefix[x] = specv_i_tree_prefix(its_p, its_q);
@@ -2712,12 +2919,23 @@ static void specv_ref_i_walk_pairs(specv_ref_i_tree *t) {
             }
         } else if (traverses && node) {
             const float u = specv_ref_i_accept_uniform(&t->g, node - 1);
-            const int passes =
-                after ? sums.loss == 0 || specv_accept(u, (float)sums.loss, (float)sums.gain)
-                      : specv_accept(u, 1, t->prefix[node]);
+            int passes = specv_accept(u, 1, t->prefix[node]);
+            if (after && proposed)
+                passes = !(of_proposed.lost > 0) ||
+                         specv_accept(u, of_proposed.lost, of_proposed.gained);
+            else if (after)
+                passes = sums.loss == 0 || specv_accept(u, (float)sums.loss, (float)sums.gain);
             if (!passes) {
                 rejected = node, node = specv_ref_i_parent(t, node), depth -= 1;
             }
+        }
+        if (rejected && proposed) {
+            p = specv_ref_i_target_at(&t->g, node), after = rejected;
+            t->g.o.status |= p.row.status;
+            of_proposed = specv_i_tree_reject(specv_ref_i_p_of_child(t, &p, node, depth, rejected),
+                                              t->scale[rejected], t->q_scale[rejected], traverses);
+            c = of_proposed.c, q_scale = of_proposed.left;
+            continue;
         }
         if (rejected) {
             p = specv_ref_i_target_at(&t->g, node), q = specv_ref_i_draft_at(&t->g, node);
@@ -2738,7 +2956,9 @@ static void specv_ref_i_walk_pairs(specv_ref_i_tree *t) {
             return;
         }
         p = specv_ref_i_target_at(&t->g, node);
-        if (after) {
+        if (after && proposed) {
+            law.last = 0, law.without = 1;
+        } else if (after) {
             q = specv_ref_i_draft_at(&t->g, node);
             w.q = &q;
         }
@@ -2766,7 +2986,7 @@ static void specv_ref_i_walk_tree(specv_ref_i_tree *t) {
     if (!is_eos) specv_ref_i_look_behind(t);
 }
 
-static void specv_ref_i_write_tree(const specv_ref_i_tree *t) {
+static void specv_ref_i_write_tree(specv_ref_i_tree *t) {
     const specv_verify_tree_desc *d = t->d;
     const specv_ref_i_outcome *o = &t->g.o;
     const int dtype = d->trees.token_dtype;
@@ -2793,6 +3013,8 @@ static void specv_ref_i_write_tree(const specv_ref_i_tree *t) {
         if (d->out_tokens) specv_ref_i_put(d->out_tokens, dtype, out + i, token);
         if (d->predicts && i < path_len)
             specv_ref_i_put(d->predicts, dtype, nodes + t->path[i], token);
+        specv_ref_i_tell_of(&t->g, t->b * columns + i, token < 0 ? 0 : t->path[i], token,
+                            i + 1 == path_len);
     }
 }
 

@@ -14,6 +14,9 @@ passed=0; failed=0; skipped=0
 command_of() {
   case $1 in
     units) echo "bash tests/run.sh" ;;            # reference and device against oracles
+    units_first | tiny_lm_first | tiny_lm_gpu_first | examples_first) # without what takes long
+      echo "$(command_of "${1%_first}") --first" ;;
+    units_rest | examples_rest) echo "$(command_of "${1%_rest}") --rest" ;; # what that leaves out
     compile) echo "bash tests/compile/run.sh" ;;  # every way to include and build the kit
     compile_quick) echo "bash tests/compile/run.sh --quick" ;; # one compiler of each kind
     compile_rest) echo "bash tests/compile/run.sh --rest" ;; # what compile_quick leaves out
@@ -38,12 +41,16 @@ expected_of() {
   if [ -z "${TESTS:-}${QUICK:-}" ] && [ -s "$log" ]; then cat "$log"; return; fi
   [ -z "${TESTS:-}" ] || { echo 0; return; } # a choice of programs: who knows
   case $1 in
-    units) [ -n "${QUICK:-}" ] && echo 240 || echo 480 ;;
+    units) [ -n "${QUICK:-}" ] && echo 400 || echo 1100 ;;
+    units_first) echo 300 ;;
+    units_rest) echo 900 ;;
     compile) echo 600 ;;
     compile_quick) echo 150 ;;
-    tiny_lm) echo 190 ;;
+    tiny_lm | tiny_lm_gpu) echo 300 ;;
     compile_rest) echo 480 ;;
-    tiny_lm_gpu | ptxrun | planted | examples) echo 90 ;;
+    examples | examples_rest) echo 400 ;;
+    tiny_lm_first | tiny_lm_gpu_first | examples_first) echo 120 ;;
+    ptxrun | planted) echo 90 ;;
     broken | cycles | steps) echo 240 ;;
     bench) echo 60 ;;
     *) echo 10 ;;
@@ -65,7 +72,7 @@ run() { # family: its log, and its exit status and seconds beside it
 # "units: 21 of 96 runs, law-c", from what a family writes about itself, or its log's last line.
 state_of() {
   local log=$BUILD/logs/$1.log
-  if [ "$1" = units ] && [ -s "$BUILD/tests/progress" ]; then
+  if [[ $1 == units* ]] && [ -s "$BUILD/tests/progress" ]; then
     echo "$1: $(< "$BUILD/tests/progress")"
   else
     echo "$1: $(tail -n 1 "$log" 2> /dev/null | tr -d '\r' | cut -c1-40)"

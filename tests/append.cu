@@ -92,7 +92,8 @@ static void test_batches(void) {
     static const int batches[] = {255, 256, 257, 1023, 1024, 1025, 2049, 5000};
     for (int i = 0; i < T_COUNT(batches) * 4; ++i) {
         form f = plain_form(batches[i / 4], 1 + i % 2, i);
-        if (t.quick && (i % 4 > 0 || batches[i / 4] > 3000)) continue;
+        /* 6: rows of one slot in several warps */
+        if (t.quick && ((i % 4 > 0 && i != 6) || batches[i / 4] > 3000)) continue;
         t_case("batches:");
         f.heads = 1, f.head_bytes = i % 4 < 2 ? 1 : 16;
         f.page_size = i % 4 % 2 ? 2 : 0;

@@ -433,12 +433,30 @@ static specv_emitted draw_emitted(int batch, int columns, const void *tokens) {
 enum { SCRATCH = 1 << 16 };
 #define FILTERED 64 /* in addition to rule or method and type */
 #define TOLD     128
+#define LOSSY    256
+
+/* What lossy rules are told: most of it in their ranges. */
+static specv_lossy draw_lossy(int rule, int batch) {
+    specv_lossy l = SPECV_ZERO;
+    const int typical = rule == SPECV_RULE_TYPICAL || rule == SPECV_RULE_TYPICAL_DRAW;
+    if (typical && chance(85)) l.epsilon = draw_parts(batch);
+    if (typical && chance(85)) l.alpha = draw_parts(batch);
+    if (rule == SPECV_RULE_THRESHOLD && chance(85)) l.threshold_single = draw_parts(batch);
+    if (rule == SPECV_RULE_THRESHOLD && chance(85)) l.threshold_acc = draw_parts(batch);
+    if (rule == SPECV_RULE_RELAXED && chance(85)) l.delta = draw_parts(batch);
+    if (rule == SPECV_RULE_RELAXED && chance(95)) l.top_n = words(batch, 12, 10);
+    if (rule == SPECV_RULE_BOUNDED && chance(95)) l.ratio = floats(batch, -1, 2, 0);
+    return l;
+}
 
 static void sampled_case(int which) {
     specv_verify_sample_desc d = SPECV_ZERO;
     const int told = which & TOLD, dtype = which % 4;
-    const int filtered = which & FILTERED || (told && chance(60));
-    const int rule = filtered || told ? below(5) : which / 4;
+    const int filtered = which & FILTERED || (told && chance(60)) || (which & LOSSY && chance(40));
+    const int lossy = which & LOSSY;
+    const int rule = lossy              ? between(SPECV_RULE_TYPICAL, SPECV_RULE_BOUNDED)
+                     : filtered || told ? below(5)
+                                        : which / 4;
     const int vocab = draw_vocab(), batch = draw_batch(4), max_draft = below(vocab > 100 ? 3 : 5);
     const int64_t drafts = (int64_t)batch * max_draft;
     const int bonus = told && max_draft && chance(15);
@@ -448,7 +466,7 @@ static void sampled_case(int which) {
     csr = is_csr(&d.verify.rows);
     d.target = draw_scores(batch, max_draft + !bonus, vocab, dtype, csr);
     if (bonus) d.bonus_token = ids(batch, d.verify.token_dtype, vocab, 20, 10);
-    if (rule != SPECV_RULE_SCORE && chance(70))
+    if ((lossy ? rule == SPECV_RULE_BOUNDED : rule != SPECV_RULE_SCORE) && chance(70))
         d.draft = draw_scores(batch, max_draft, vocab, chance(80) ? dtype : below(4), csr);
     if (chance(80)) d.temperature = draw_temperatures(batch);
     if (d.draft.data && chance(30)) d.draft_temperature = draw_temperatures(batch);
@@ -471,8 +489,9 @@ static void sampled_case(int which) {
         if (!told) d.emitted.logprob = (float *)output(4 * (int64_t)batch * (max_draft + 1));
     }
     if (told) d.emitted = draw_emitted(batch, max_draft + 1, d.verify.out_tokens);
+    if (lossy) d.lossy = draw_lossy(rule, batch);
     d.scratch = scratch(SCRATCH), d.scratch_bytes = SCRATCH;
-    SPOIL(d.rule, 5);
+    SPOIL(d.rule, SPECV_RULE_BOUNDED + 1);
     SPOIL(d.seed, NULL);
     SPOIL(d.scratch_bytes, 16);
     SPOIL(d.stream, 2);
@@ -960,11 +979,13 @@ static int32_t *tree_parents(int batch, int nodes, int faults) {
     return parent;
 }
 
-/* which: dtype of scores, or 4: target ids. */
+/* which: dtype of scores, or 4: target ids. TOLD: what is told of emitted tokens, too; drafts are
+   proposals now and then. */
 static void tree_case(int which) {
     static const int vocabs[] = {2, 5, 40, 1100};
     specv_verify_tree_desc d = SPECV_ZERO;
-    const int from_ids = which == 4, batch = draw_batch(6), nodes = between(1, 14);
+    const int from_ids = which == 4, told = which & TOLD, type = which % 4;
+    const int batch = draw_batch(6), nodes = between(1, 14);
     const int vocab = from_ids ? 3 : T_PICK(vocabs), dtype = chance(50);
     d.rule = from_ids ? SPECV_TREE_GREEDY : below(7);
     d.trees.batch = batch, d.trees.max_nodes = nodes, d.trees.token_dtype = dtype;
@@ -976,15 +997,15 @@ static void tree_case(int which) {
     if (from_ids) {
         d.target_tokens = ids((int64_t)batch * nodes, dtype, vocab, 30, chance(30) ? 5 : 0);
     } else {
-        d.target = draw_scores(batch, nodes, vocab, which, 0);
-        if (specv_i_tree_needs_draft(d.rule))
-            d.draft = draw_scores(batch, nodes, vocab, chance(80) ? which : below(4), 0);
+        d.target = draw_scores(batch, nodes, vocab, type, 0);
+        if (specv_i_tree_needs_draft(d.rule) && !(told && chance(50)))
+            d.draft = draw_scores(batch, nodes, vocab, chance(80) ? type : below(4), 0);
         if (chance(80)) d.temperature = draw_temperatures(batch);
         if (d.draft.data && chance(30)) d.draft_temperature = draw_temperatures(batch);
         d.seed = seeds(batch), d.position = words(batch, 1 << 20, 4);
         d.step_row = chance(70) ? 0 : below(5), d.stream = chance(20);
         d.logprob = (float *)optional(90, 4 * (int64_t)batch);
-        d.scratch = scratch(SCRATCH), d.scratch_bytes = SCRATCH;
+        d.scratch_bytes = told ? 8 * SCRATCH : SCRATCH, d.scratch = scratch(d.scratch_bytes);
     }
     const int64_t columns = d.max_depth ? d.max_depth + 1 : nodes, bytes = 4 * batch * columns;
     d.accepted_len = (int32_t *)output(4 * (int64_t)batch);
@@ -994,6 +1015,7 @@ static void tree_case(int which) {
     d.num_emitted = (int32_t *)optional(80, 4 * (int64_t)batch);
     d.path = (int32_t *)optional(80, bytes), d.accept_index = (int32_t *)optional(50, bytes);
     d.predicts = optional(50, (int64_t)batch * nodes * id_bytes(dtype));
+    if (told) d.emitted = draw_emitted(batch, (int)columns, d.path ? d.out_tokens : NULL);
     d.num_eos = chance(30), d.eos_token[0] = 1;
     d.keep_status = chance(20), d.row_status = old_status(d.keep_status, batch);
     SPOIL(d.rule, 7);
@@ -1389,10 +1411,18 @@ static const operation operations[] = {
     {"A11 probs", SCORED, sampled_case, TOLD + SPECV_PROBS_F32},
     {"A11 sampler f32", SCORED, sample_case, TOLD + SPECV_LOGITS_F32},
     {"A11 sampler probs", SCORED, sample_case, TOLD + SPECV_PROBS_F32},
+    {"A6 f32", SCORED, sampled_case, LOSSY + SPECV_LOGITS_F32},
+    {"A6 f16", SCORED, sampled_case, LOSSY + SPECV_LOGITS_F16},
+    {"A6 bf16", SCORED, sampled_case, LOSSY + SPECV_LOGITS_BF16},
+    {"A6 probs", SCORED, sampled_case, LOSSY + SPECV_PROBS_F32},
+    {"A6 told", SCORED, sampled_case, LOSSY + TOLD + SPECV_LOGITS_BF16},
     {"A7 f32", SCORED, tree_case, SPECV_LOGITS_F32},
     {"A7 f16", SCORED, tree_case, SPECV_LOGITS_F16},
     {"A7 bf16", SCORED, tree_case, SPECV_LOGITS_BF16},
     {"A7 probs", SCORED, tree_case, SPECV_PROBS_F32},
+    {"A7 told f32", SCORED, tree_case, TOLD + SPECV_LOGITS_F32},
+    {"A7 told bf16", SCORED, tree_case, TOLD + SPECV_LOGITS_BF16},
+    {"A7 told probs", SCORED, tree_case, TOLD + SPECV_PROBS_F32},
     {"C4 score", PLAIN, group_case, 1},
     {"C5", PLAIN, budget_case, 0},
     {"D1", PLAIN, weights_case, 0},

@@ -46,13 +46,17 @@ static void test_dependents(void) {
     stats.rows = d.verify.rows, stats.accepted_len = made + PDL_TOKENS;
     stats.totals = (int64_t *)(out + 512);
     d.verify.chained = stats.chained = SPECV_CHAINED_AFTER;
-    for (int kernel = 0; kernel < 4; ++kernel) { /* 3: a chain of three */
+    for (int kernel = 0; kernel < 5; ++kernel) { /* 3: a chain of three; 4: KV in odd pieces */
         t_case("dependent kernel %d", kernel);
         T_CUDA(cudaMemset(made, 0xff, sizeof input));
         T_CUDA(cudaMemset(out, 0xff, 1024));
         t_produce(made, staged, 4 * INPUTS);
         if (kernel == 0) CHECK_EQ(specv_verify_greedy(&d.verify, 0), SPECV_OK, -1);
         if (kernel == 1) CHECK_EQ(specv_verify_pack_kv(&d, 0), SPECV_OK, -1);
+        if (kernel == 4) {
+            d.kv.row_bytes = 24, d.verify.chained = SPECV_CHAINED_AFTER;
+            CHECK_EQ(specv_verify_pack_kv(&d, 0), SPECV_OK, -1);
+        }
         if (kernel == 2) CHECK_EQ(specv_accept_stats(&stats, 0), SPECV_OK, -1);
         if (kernel == 3) {
             specv_pack_kv_desc pack = SPECV_ZERO;
@@ -69,8 +73,9 @@ static void test_dependents(void) {
         T_CUDA(cudaMemcpy(totals, stats.totals, sizeof totals, cudaMemcpyDeviceToHost));
         for (int b = 0; b < PDL_ROWS && kernel != 2; ++b)
             CHECK_EQ(accepted[b], input[PDL_TOKENS + b], b);
-        if (kernel & 1) CHECK_EQ(offsets[PDL_ROWS], 0 + 1 + 2 + 3 + 4 + 0 + 1 + 2, 0);
-        if (kernel >= 2) CHECK_EQ(totals[SPECV_STAT_ACCEPTED], 13, 0);
+        if (kernel & 1 || kernel == 4)
+            CHECK_EQ(offsets[PDL_ROWS], 0 + 1 + 2 + 3 + 4 + 0 + 1 + 2, 0);
+        if (kernel == 2 || kernel == 3) CHECK_EQ(totals[SPECV_STAT_ACCEPTED], 13, 0);
     }
     T_CUDA(cudaFree(staged));
     T_CUDA(cudaFree(made));

@@ -46,8 +46,9 @@ static law open_law(const stage *g, int row, int j) {
     if (l.is_sure) l.count = 1;
     for (int64_t i = 0; i < l.count && !l.is_sure; ++i)
         l.sum += l.of_probs ? l.ids[i].score : expl((l.ids[i].score - l.largest) / l.heat);
-    /* Without filters they are what they say, whatever their sum. */
-    if (l.of_probs && (g->c.raw || !(g->c.filters || (g->draft.host && g->c.draft_filters))))
+    /* Without filters they are what they say, whatever their sum; of a lossy rule weights. */
+    if (l.of_probs && (g->c.raw || !(g->c.filters || specv_i_is_lossy(g->c.rule) ||
+                                     (g->draft.host && g->c.draft_filters))))
         l.sum = 1;
     return l;
 }
@@ -156,11 +157,10 @@ static specv_sample_desc as_sampler(const specv_verify_sample_desc *v, int strea
 }
 
 static void note_told(const scene *c, int stream) {
-    static const char *const rules[] = {"token", "block", "coupled", "greedy", "score"};
     t_note(" %s%s, scores %d and %d, odd %#x, T %g, spread %g, filters %u and %u, tell %u, max_top "
            "%d, %s%s, gap %d, sms %d,",
-           stream < 0 ? "" : "sampler ", rules[c->rule], c->target_dtype, c->draft_dtype, c->odd,
-           (double)c->temperature, (double)c->spread, c->filters, c->draft_filters, c->tell,
+           stream < 0 ? "" : "sampler ", rule_name(c->rule), c->target_dtype, c->draft_dtype,
+           c->odd, (double)c->temperature, (double)c->spread, c->filters, c->draft_filters, c->tell,
            c->max_top, c->raw ? "raw" : "processed", c->bonus ? ", bonus" : "", c->gap, c->num_sms);
     batch_note(&c->s);
 }
@@ -255,7 +255,7 @@ static void draw_told(scene *c) {
 static void draw_told_filters(scene *c) {
     if (t_chance(50)) return;
     c->filters = (unsigned)t_below(HAS_ALL + 1);
-    if (c->rule != SPECV_RULE_SCORE && c->draft_dtype >= 0 && t_chance(50))
+    if (takes_draft_scores(c->rule) && c->draft_dtype >= 0 && t_chance(50))
         c->draft_filters = (unsigned)t_below(HAS_ALL + 1);
     if (!(c->filters & HAS_MASK)) c->filters &= ~(unsigned)(HAS_MASK_ROW | HAS_MASK_GAP);
     if (c->s.max_draft == 0) c->draft_filters &= ~(unsigned)HAS_MASK;
@@ -267,7 +267,7 @@ static void draw_told_filters(scene *c) {
 static void test_random(void) {
     for (int i = 0; i < (t.cases ? t.cases : t.quick ? 28 : T_DEVICE ? 140 : 800); ++i) {
         t_case("random:");
-        scene c = random_scene((int)((t.case_seed + 3) % NUM_RULES));
+        scene c = random_scene(rule_of_case(t.case_seed));
         draw_told(&c), draw_told_filters(&c);
         c.bonus = c.s.max_draft && t_chance(20);
         told_run(&c, NO_SAMPLER);
@@ -565,7 +565,7 @@ static void test_alone(void) {
         specv_verify_sample_desc d;
         t_buf copy;
         t_case("alone:");
-        scene c = random_scene((int)(t.case_seed % NUM_RULES));
+        scene c = random_scene(rule_of_case(t.case_seed));
         draw_told_filters(&c);
         if (c.s.outputs) c.s.outputs |= OUT_TOKENS;
         c.tell = TELL_LOGPROB | TELL_RANK;

@@ -10,6 +10,7 @@
 #define SPECVERIFY_NO_SHARDS
 #define SPECVERIFY_NO_PACK
 #define SPECVERIFY_NO_CACHE
+#define SPECVERIFY_NO_TREES
 #define SPECVERIFY_NO_COLUMNS
 #define SPECVERIFY_NO_SCHEDULE
 #define SPECVERIFY_NO_PARTICLES
@@ -56,10 +57,9 @@ static void check_kept(stage *g, const snapshot *before) {
 }
 
 static void note_filters(const scene *c) {
-    static const char *const rules[] = {"token", "block", "coupled", "greedy", "score"};
     t_note(" %s, scores %d and %d, odd %#x, T %g, spread %g, filters %u and %u, order %d, k %d, "
            "p %g, min %g, %s%s, gap %d,",
-           rules[c->rule], c->target_dtype, c->draft_dtype, c->odd, (double)c->temperature,
+           rule_name(c->rule), c->target_dtype, c->draft_dtype, c->odd, (double)c->temperature,
            (double)c->spread, c->filters, c->draft_filters, c->filter_order, c->top_k,
            (double)c->top_p, (double)c->min_p, c->uniforms ? "uniforms" : "seeds",
            c->slots ? ", slots" : "", c->gap);
@@ -119,10 +119,10 @@ static void test_types(void) {
 static void test_random(void) {
     for (int i = 0; i < (t.cases ? t.cases : t.quick ? 60 : T_DEVICE ? 500 : 3000); ++i) {
         t_case("random:");
-        scene c = random_scene((int)((t.case_seed + 3) % NUM_RULES));
+        scene c = random_scene(rule_of_case(t.case_seed));
         c.filters = (unsigned)t_below(HAS_ALL + 1);
         if (!(c.filters & HAS_MASK)) c.filters &= ~(unsigned)(HAS_MASK_ROW | HAS_MASK_GAP);
-        if (c.rule != SPECV_RULE_SCORE && c.draft_dtype >= 0)
+        if (takes_draft_scores(c.rule) && c.draft_dtype >= 0)
             c.draft_filters = (unsigned)t_below(HAS_ALL + 1);
         if (!(c.draft_filters & HAS_MASK))
             c.draft_filters &= ~(unsigned)(HAS_MASK_ROW | HAS_MASK_GAP);

@@ -396,6 +396,26 @@ def includes():
     return [f"includes {name}" for name in sorted(found - allowed - {"specverify.cuh"})]
 
 
+def code_of(text):
+    """Without comments and strings."""
+    return re.sub(r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\])*\"",
+                  lambda m: re.sub(r"[^\n]", " ", m.group(0)), text, flags=re.S)
+
+
+@check
+def foreign_macros():
+    """no variable called like a macro of tests/compile/hostile.h: long before a compiler says so"""
+    words = re.findall(r"^#define ([a-z]\w*) ", read("tests/compile/hostile.h"), re.M)
+    pattern = re.compile(r"\b(" + "|".join(words) + r")\b")
+    problems = [] if words else ["no macros found in tests/compile/hostile.h"]
+    for name in ("specverify.cuh", "specverify_ref.h"):
+        for number, line in enumerate(code_of(read(name)).split("\n"), 1):
+            match = pattern.search(line)
+            if match:
+                problems.append(f"{name}:{number}: {match.group(0)} is a macro somewhere")
+    return problems
+
+
 # ---- all files ----
 
 @check

@@ -893,8 +893,9 @@ static void test_dependents(void) {
             d.kv.plane = w.data.device, d.kv.head_bytes = BYTES;
             memset(w.data.host, 7, SIZE * BYTES), memset(w.data.host + SIZE * BYTES, 7, 3 * BYTES);
             specv_page_resize_resolve(&d);
+            specv_i_page_task task = specv_i_plan_pages(&d);
             CHECK_EQ(t_launch_dependent((const void *)specv_copy_pages_kernel, 2,
-                                        SPECV_MOVE_THREADS, &d),
+                                        SPECV_MOVE_THREADS, &task),
                      0, 0);
         }
         t_check_dependents();

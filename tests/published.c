@@ -5,7 +5,8 @@
    in   int32 rule, batch, max_draft, vocab, dtype, with_q;
         int32 drafts [batch][max_draft]; target scores; draft scores, if with_q;
         float temperature [batch], draft_temperature [batch], accept_uniform [batch][max_draft],
-        sample_uniform [batch]
+        sample_uniform [batch]; of a lossy rule: float, float, int32 [batch], what it is told, in
+        the order of LossyRow, uint64 seed [batch]
    out  int32 accepted_len [batch], next_token [batch], row_status [batch];
         float logprob [batch], lse [batch] */
 
@@ -26,6 +27,23 @@ static void *next_buffer(size_t bytes, int from_input) {
     return p;
 }
 
+/* A6: what the rule is told, and a seed for the one that draws by noise. */
+static void read_lossy(specv_verify_sample_desc *d, size_t batch) {
+    const float *low = (const float *)next_buffer(4 * batch, 1);
+    const float *scale = (const float *)next_buffer(4 * batch, 1);
+    const int32_t *top = (const int32_t *)next_buffer(4 * batch, 1);
+    const uint64_t *seed = (const uint64_t *)next_buffer(8 * batch, 1);
+    const int draws = d->rule == SPECV_RULE_TYPICAL_DRAW;
+    if (draws || d->rule == SPECV_RULE_TYPICAL) d->lossy.epsilon = low, d->lossy.alpha = scale;
+    if (d->rule == SPECV_RULE_THRESHOLD)
+        d->lossy.threshold_single = low, d->lossy.threshold_acc = scale;
+    if (d->rule == SPECV_RULE_RELAXED) d->lossy.top_n = top, d->lossy.delta = low;
+    if (d->rule == SPECV_RULE_BOUNDED) d->lossy.ratio = scale;
+    if (!draws) return;
+    d->seed = seed, d->position = (const int32_t *)next_buffer(4 * batch, 0);
+    d->accept_uniform = d->sample_uniform = NULL;
+}
+
 int main(void) {
     specv_verify_sample_desc d = SPECV_ZERO;
     const int32_t *head = (const int32_t *)next_buffer(6 * sizeof(int32_t), 1);
@@ -44,6 +62,7 @@ int main(void) {
     d.draft_temperature = (const float *)next_buffer(4 * batch, 1);
     d.accept_uniform = (const float *)next_buffer(4 * drafts, 1);
     d.sample_uniform = (const float *)next_buffer(4 * batch, 1);
+    if (d.rule >= SPECV_RULE_TYPICAL) read_lossy(&d, batch);
     d.verify.accepted_len = (int32_t *)next_buffer(4 * batch, 0);
     d.verify.next_token = next_buffer(4 * batch, 0);
     d.verify.row_status = (uint32_t *)next_buffer(4 * batch, 0);

@@ -1,19 +1,21 @@
 #!/bin/bash
-# run.sh: the test programs of this folder, the reference against its oracles and the device against
-# the reference. The last line is "N passed, N failed, N skipped".
+# run.sh [--first | --rest]: the test programs of this folder, the reference against its oracles and
+# the device against the reference. The last line is "N passed, N failed, N skipped".
+#   --first                   every program, the long ones and the device with the quick cases
+#   --rest                    what --first leaves out: sanitizers, flags, schedules, all cases
 #   CC=gcc NVCC=nvcc          compilers
 #   TESTS="verify pack"       these programs or scripts only (default: all)
 #   QUICK=1                   a subset of the cases everywhere
 #   ALL_TEXTS=1               the laws of law.cu on ptxrun with all their texts, and nothing else
-#   GENERATIONS="75 90"       of PTX, for ptxrun; sm_90 is the one that most run in full
+#   GENERATIONS="75 90"       of PTX, for ptxrun; the last is the one that most run in full
 #   JOBS=2                    runs at a time
 #   SANITIZE=1                on a GPU: compute-sanitizer's four tools as well
 #   BUILD=build  OUT=$BUILD/tests  where binaries and logs go
 #
 # Without nvcc: the reference alone, plain and under sanitizers. With nvcc and a GPU: the device on
-# it. With nvcc alone: the device on tests/ptxrun, as sm_90 in full, and for each of these
-# generations with a schedule that a GPU may choose but seldom does (warps out of lock-step, late
-# stores, random block order).
+# it. With nvcc alone: the device on tests/ptxrun, as the last of these generations in full, and as each
+# with a schedule that a GPU may choose but seldom does (warps out of lock-step, late
+# stores, random block order). Without an option, and wherever TESTS chooses programs: all of it.
 cd "$(dirname "$0")/.." || exit 2
 PATH="$PATH:/usr/local/cuda/bin"
 CC=${CC:-gcc}
@@ -23,8 +25,10 @@ JOBS=${JOBS:-$(nproc 2>/dev/null || echo 2)}
 QUICK=${QUICK:+--quick}
 GENERATIONS=${GENERATIONS:-75 90}
 [ -n "${ALL_TEXTS:-}" ] && TESTS=law GENERATIONS=90
+first=1 rest=1 # which of the two halves
+case ${TESTS:+all}${1:-} in --first) rest= ;; --rest) first= ;; esac
 # In the order of the header's families, then what goes through all of them.
-PROGRAMS="verify numeric sample filters emitted law shards pack append pages trees tree_law tree_commit \
+PROGRAMS="verify numeric sample filters emitted lossy law shards pack append pages trees tree_law tree_commit \
   tree_layout align gap schedule particles reshuffle stats engines chained seed bits counters fuzz"
 # Further scripts that end with such a line: one word each.
 SCRIPTS="flags.sh published.sh filters.sh failures.sh"
@@ -83,98 +87,144 @@ have_nvcc=$(command -v "$NVCC")
 have_gpu=$(nvidia-smi -L 2> /dev/null | head -n 1)
 asan="-fsanitize=address,undefined -fno-sanitize-recover=all"
 msan="-fsanitize=memory"
+# gcc guesses wrong about loops of no turns once it instruments them; clang has no such word.
+can_build "$CC" $asan -Werror -Wno-maybe-uninitialized && asan="$asan -Wno-maybe-uninitialized"
 can_build "$CC" $asan && have_asan=1
 can_build clang $msan && have_msan=1
 
-# A build that fails is one failure; one that succeeds is not counted.
-build() { # label, command
-  printf '%s\t%s\n' "build-$1" "$2 && echo '0 passed, 0 failed, 0 skipped'" >> "$plan"
+# A build that fails is one failure; one that succeeds is not counted. --rest takes what --first made
+# of the same sources.
+newer_than_sources() {
+  [ -z "$first" ] && [ -s "$1" ] &&
+    [ -z "$(find specverify.cuh specverify_ref.h tests/*.cu tests/*.h tests/compile tests/run.sh -newer "$1")" ]
 }
+build() { # file, command
+  newer_than_sources "$OUT/$1" ||
+    printf '%s\t%s\n' "build-$1" "$2 -o $OUT/$1 && echo '0 passed, 0 failed, 0 skipped'" >> "$plan"
+}
+inside() { grep -qw '^#define T_INSIDE' "tests/$1.cu"; } # it calls what only the headers know
+# Kernels and reference, built once, and the command that links them to a program.
+linked() { # program, object files
+  inside "$1" || echo "-DT_LINKED ${*:2}"
+}
+full=sm_${GENERATIONS##* }
+sides= # each has kernels and programs of its own
 if [ -n "$have_gpu" ]; then
-  side=gpu
-  nvcc="$NVCC -arch=native -O3 -lineinfo"
-else # PTX alone, as ptxrun takes nothing else
-  side=ptx
-  nvcc="$NVCC -O3 -lineinfo -cudart shared -no-compress"
-  for cc in $GENERATIONS; do nvcc="$nvcc -gencode arch=compute_$cc,code=compute_$cc"; done
+  sides=gpu
+elif [ -n "$have_nvcc" ]; then
+  for cc in ${rest:+$GENERATIONS}; do sides="$sides sm_$cc"; done
+  sides=${sides:-$full}
 fi
-nvcc="$nvcc -Xcompiler -Wall,-Wextra,-Wconversion,-Wshadow -I."
-[ -n "$have_nvcc" ] &&
-  build "kernels-$side" "$nvcc -c tests/compile/kernels.cu -o $OUT/kernels-$side.o"
-for name in $PROGRAMS; do
-  has "$TESTS" "$name" && [ -z "${ALL_TEXTS:-}" ] || continue
-  source=tests/$name.cu
-  build "$name-c" "$CC -O2 $c $source -o $OUT/$name-c -lm"
-  [ -n "$have_asan" ] && build "$name-asan" "$CC -g -O1 $asan $c $source -o $OUT/$name-asan -lm"
-  [ -n "$have_msan" ] && build "$name-msan" "clang -g -O1 $msan $c $source -o $OUT/$name-msan -lm"
-done
+compiler() { # side
+  case $1 in
+    gpu) echo "$NVCC -arch=native $nvcc" ;;
+    *) # PTX alone, as ptxrun takes nothing else
+      local compute=compute_${1#sm_}
+      echo "$NVCC -cudart shared -no-compress -gencode arch=$compute,code=$compute $nvcc" ;;
+  esac
+}
+nvcc="-O3 -lineinfo -Xcompiler -Wall,-Wextra,-Wconversion,-Wshadow -I."
+modes=c # of the reference: plain, and under sanitizers
+flags_of() {
+  case $1 in
+    c) echo "$CC -O2 $c" ;;
+    asan) echo "$CC -g -O1 $asan $c" ;;
+    msan) echo "clang -g -O1 $msan $c" ;;
+  esac
+}
+[ -n "$have_asan" ] && [ -n "$rest" ] && modes="$modes asan"
+[ -n "$have_msan" ] && [ -n "$rest" ] && modes="$modes msan"
+[ -n "${ALL_TEXTS:-}" ] && modes=
+for side in $sides; do build "kernels-$side.o" "$(compiler $side) -c tests/compile/kernels.cu"; done
+for mode in $modes; do build "kernels-$mode.o" "$(flags_of $mode) -c tests/compile/kernels.cu"; done
 if [ -n "$have_nvcc" ] && [ -z "$have_gpu" ] && [ ! -f $interpreter/libcudart.so.13 ]; then
-  if ! make -s -C tests/ptxrun > "$OUT/ptxrun.log" 2>&1; then
+  if ! make -s -C tests/ptxrun OUT="$PWD/$interpreter" > "$OUT/ptxrun.log" 2>&1; then
     tail "$OUT/ptxrun.log"
     echo "0 passed, 1 failed, 0 skipped"
     exit 1
   fi
 fi
+build_program() {
+  local side mode
+  for side in $sides; do
+    build "$1-$side" "$(compiler $side) tests/$1.cu $(linked $1 "$OUT/kernels-$side.o")"
+  done
+  for mode in $modes; do
+    build "$1-$mode" "$(flags_of $mode) tests/$1.cu $(linked $1 "-x none $OUT/kernels-$mode.o") -lm"
+  done
+}
+for name in $PROGRAMS; do # beside the kernels, which take as long
+  has "$TESTS" "$name" && inside $name && build_program $name
+done
 run_plan builds | grep -v ' 0 failed'
 for name in $PROGRAMS; do
-  has "$TESTS" "$name" && [ -n "$have_nvcc" ] || continue
-  kernels="-DT_LINKED $OUT/kernels-$side.o"
-  grep -q '^#define T_INSIDE' tests/$name.cu && kernels="" # it calls what only the header knows
-  build "$name-$side" "$nvcc tests/$name.cu $kernels -o $OUT/$name-$side"
+  has "$TESTS" "$name" && ! inside $name && build_program $name
 done
 run_plan builds | grep -v ' 0 failed'
 grep -hE 'warning' "$OUT"/logs/build-* | sort | uniq -c | sort -rn | head -n 10
 
 # ---- runs, the longest first --------------------------------------------------------------------
 
-on_ptxrun() { # label, device, schedule, program and arguments
-  add "$1" "LD_LIBRARY_PATH=$interpreter PTXRUN_EXIT=1 PTXRUN_DEVICE='$2' PTXRUN_OPTS='$3' $4"
+on_ptxrun() { # label, side, schedule, program and its arguments
+  local name=${4%% *}
+  add "$1" "LD_LIBRARY_PATH=$interpreter PTXRUN_EXIT=1 PTXRUN_DEVICE=cc=${2#sm_} PTXRUN_OPTS='$3' \
+    $OUT/$name-$2 ${4#"$name"}"
 }
 for script in $SCRIPTS; do
-  has "$TESTS" "$script" && add "$(basename "$script" .sh)" "bash tests/$script"
+  [ "$script" = flags.sh ] && half=$rest || half=$first # many builds
+  [ -n "$half" ] && has "$TESTS" "$script" && add "$(basename "$script" .sh)" "bash tests/$script"
 done
-order="law sample filters emitted shards numeric fuzz trees tree_law pack seed verify align schedule"
+order="law sample filters emitted lossy shards numeric fuzz trees tree_law pack seed verify align schedule"
 for name in $PROGRAMS; do has "$order" "$name" || order="$order $name"; done # the others are short
 for name in $order; do
   has "$TESTS" "$name" || continue
   if [ -z "$have_nvcc" ]; then
-    skip "$name-device" "no nvcc"
+    [ -z "$first" ] || skip "$name-device" "no nvcc"
   elif [ -n "$have_gpu" ]; then
-    add "$name-gpu" "$OUT/$name-gpu $QUICK"
+    [ -z "$first" ] || add "$name-gpu" "$OUT/$name-gpu $QUICK"
     for tool in ${SANITIZE:+memcheck racecheck initcheck synccheck}; do
-      add "$name-$tool" "compute-sanitizer --tool $tool --error-exitcode 86 $OUT/$name-gpu --quick"
+      [ -z "$first" ] || add "$name-$tool" \
+        "compute-sanitizer --tool $tool --error-exitcode 86 $OUT/$name-gpu --quick"
     done
   else
     few=$QUICK
-    case $name in law | filters | emitted | shards | trees) few=--quick ;; esac # in full in C: minutes, here
+    case $name in law | filters | emitted | lossy | shards | trees) few=--quick ;; esac # in full in C: minutes, here
     [ -n "${ALL_TEXTS:-}" ] && few=
-    on_ptxrun "$name-sm_90" cc=90 "" "$OUT/$name-ptx $few"
+    if [ -z "$rest" ]; then
+      on_ptxrun "$name-$full" $full "" "$name --quick"
+    elif [ -n "$first" ] || [ "$few" != --quick ]; then # else --first had these cases
+      on_ptxrun "$name-$full" $full "" "$name $few"
+    fi
   fi
 done
-others= # generations that have schedules of a GPU alone
-for cc in $GENERATIONS; do [ $cc = 90 ] || others="$others $cc"; done
+others= # that have schedules of a GPU alone
+for side in $sides; do [ $side = $full ] || others="$others $side"; done
 for name in $order; do
-  has "$TESTS" "$name" && [ -n "$have_nvcc" ] && [ -z "$have_gpu" ] || continue
+  has "$TESTS" "$name" && [ -n "$have_nvcc" ] && [ -z "$have_gpu" ] && [ -n "$rest" ] || continue
   [ -z "${ALL_TEXTS:-}" ] || continue
   if [ "$name" = counters ]; then # other schedules divide instructions differently
-    for cc in $GENERATIONS; do
-      [ $cc = 90 ] || on_ptxrun "$name-sm_$cc" cc=$cc "" "$OUT/$name-ptx --quick"
-    done
+    for side in $others; do on_ptxrun "$name-$side" $side "" "$name --quick"; done
     continue
   fi
   seed=0
-  for cc in 90 $others; do
+  for side in $full $others; do
     seed=$((seed + 1))
-    on_ptxrun "$name-seed$seed" cc=$cc "seed=$seed weak=1 split=20 order=random" \
-      "$OUT/$name-ptx --quick --seed ${seed}000"
+    # Minutes: these run as the last generation in lock-step alone, if there is another.
+    case $name in lossy | shards | trees) [ $side != $full ] || [ -z "$others" ] || continue ;; esac
+    on_ptxrun "$name-seed$seed" $side "seed=$seed weak=1 split=20 order=random" \
+      "$name --quick --seed ${seed}000"
   done
 done
 for name in $order; do
   has "$TESTS" "$name" && [ -z "${ALL_TEXTS:-}" ] || continue
-  add "$name-c" "$OUT/$name-c"
+  few=
+  case $name in law | shards) few=--quick ;; esac # in full: minutes
+  if [ -z "$rest" ]; then add "$name-c" "$OUT/$name-c $few"
+  elif [ -n "$first$few" ]; then add "$name-c" "$OUT/$name-c"; fi
+  [ -n "$rest" ] || continue
   few=""
   # Laws need many texts, faults of memory do not.
-  case $name in law | tree_law | filters | emitted | shards) few=--quick ;; esac
+  case $name in law | tree_law | filters | emitted | lossy | shards) few=--quick ;; esac
   if [ -n "$have_asan" ]; then add "$name-asan" "$OUT/$name-asan $few"
   else skip "$name-asan" "$CC has no AddressSanitizer"; fi
   if [ -n "$have_msan" ]; then add "$name-msan" "$OUT/$name-msan --quick" # slower, and every shape is there

@@ -11,6 +11,7 @@
 #define SPECVERIFY_NO_SHARDS
 #define SPECVERIFY_NO_PACK
 #define SPECVERIFY_NO_CACHE
+#define SPECVERIFY_NO_TREES
 #define SPECVERIFY_NO_COLUMNS
 #define SPECVERIFY_NO_SCHEDULE
 #define SPECVERIFY_NO_PARTICLES
@@ -25,16 +26,19 @@ static long double log_p(const stage *g, int row, int j, int64_t token, long dou
     const int dtype = g->c.target_dtype, probs = dtype == SPECV_PROBS_F32;
     const float heat = ((const float *)(const void *)g->temperature.host)[slot_of(g, row)];
     const int zero = !(heat >= 1.220703125e-4f && heat <= 8192); /* and what is no temperature */
+    const int weighs = specv_i_is_lossy(g->c.rule);              /* whatever they sum up to */
     long double sum = 0, largest = -INFINITY, mine = -INFINITY;
     int64_t best = -1;
     for (int64_t x = 0; x < vocab; ++x) {
         long double score = get_score(&g->target, dtype, first + x);
         if (isnan(score) || (probs && (score < 0 || score > 2))) score = probs ? 0 : -INFINITY;
+        if (probs && weighs) sum += score >= 1.17549435e-38L ? score : 0;
         if (x == token) mine = score;
         if (score > largest) largest = score, best = x;
     }
     *bound = 0;
     if (probs && !zero) {
+        if (weighs) mine = mine >= 1.17549435e-38L ? mine / sum : 0;
         *bound = fabsl(logl(mine)) * 1e-6L + 2e-6L;
         return mine > 0 ? logl(mine) : -INFINITY;
     }
@@ -140,10 +144,9 @@ static void check_out_logprobs(const stage *g) {
 }
 
 static void scene_run(const scene *c) {
-    static const char *const rules[] = {"token", "block", "coupled", "greedy", "score"};
     stage g;
     t_note(" %s, scores %d and %d, odd %#x, T %g, spread %g, %s%s, gap %d, offset %d,",
-           rules[c->rule], c->target_dtype, c->draft_dtype, c->odd, (double)c->temperature,
+           rule_name(c->rule), c->target_dtype, c->draft_dtype, c->odd, (double)c->temperature,
            (double)c->spread, c->uniforms ? "uniforms" : "seeds", c->slots ? ", slots" : "", c->gap,
            c->offset);
     batch_note(&c->s);
@@ -198,8 +201,7 @@ static void test_types(void) {
 static void test_random(void) {
     for (int i = 0; i < (t.cases ? t.cases : t.quick ? 60 : T_DEVICE ? 400 : 3000); ++i) {
         t_case("random:");
-        scene c =
-            random_scene((int)((t.case_seed + 3) % NUM_RULES)); /* a seed says all of a case */
+        scene c = random_scene(rule_of_case(t.case_seed)); /* a seed says all of a case */
         scene_run(&c);
     }
 }
@@ -427,25 +429,41 @@ static void test_shared_scratch(void) {
 #endif
 }
 
-/* Both kernels may be the dependents of the one that writes their inputs: they wait before they
-   read. Without a wait the interpreter reports what was read too early. */
+/* Each kernel may be the dependent of the one that writes its inputs: it waits before it reads.
+   Without a wait the interpreter reports what was read too early. */
 static void test_dependents(void) {
 #if T_DEVICE
-    for (int rule = 0; rule < 2; ++rule) {
+    static const struct {
+        int rule, target, draft;
+    } firsts[] = {
+        {SPECV_RULE_GREEDY, SPECV_LOGITS_F32, NO_DRAFT_SCORES},
+        {SPECV_RULE_GREEDY, SPECV_LOGITS_F16, NO_DRAFT_SCORES},
+        {SPECV_RULE_GREEDY, SPECV_LOGITS_BF16, NO_DRAFT_SCORES},
+        {SPECV_RULE_TOKEN, SPECV_LOGITS_F32, SPECV_LOGITS_F32},
+        {SPECV_RULE_TOKEN, SPECV_LOGITS_F16, SPECV_LOGITS_F16},
+        {SPECV_RULE_TOKEN, SPECV_LOGITS_BF16, NO_DRAFT_SCORES},
+        {SPECV_RULE_COUPLED, SPECV_LOGITS_F32, NO_DRAFT_SCORES},
+        {SPECV_RULE_COUPLED, SPECV_LOGITS_F16, NO_DRAFT_SCORES},
+        {SPECV_RULE_COUPLED, SPECV_LOGITS_BF16, NO_DRAFT_SCORES},
+        {SPECV_RULE_COUPLED, SPECV_PROBS_F32, NO_DRAFT_SCORES},
+        {SPECV_RULE_TOKEN, SPECV_PROBS_F32, SPECV_PROBS_F32},
+        {SPECV_RULE_BLOCK, SPECV_PROBS_F32, SPECV_PROBS_F32},
+    };
+    for (int i = 0; i < T_COUNT(firsts); ++i) {
         scene c = plain_scene(3, 2, 1500);
-        const int64_t count = 3 * 3 * 1500;
         stage g;
         specv_verify_sample_desc d;
-        float *made;
-        c.rule = rule;
-        t_case("dependent of the kernel that writes the logits");
+        char *made;
+        c.rule = firsts[i].rule;
+        c.target_dtype = firsts[i].target, c.draft_dtype = firsts[i].draft;
+        t_case("dependent of the kernel that writes the scores, %d", i);
         stage_make(&g, &c);
         t_upload();
         run_reference(&g);
         d = describe_device(&g);
-        T_CUDA(cudaMalloc((void **)&made, 4 * count));
-        T_CUDA(cudaMemset(made, 0xff, 4 * count));
-        t_produce(made, d.target.data, 4 * count);
+        T_CUDA(cudaMalloc((void **)&made, (size_t)g.target.bytes));
+        T_CUDA(cudaMemset(made, 0xff, (size_t)g.target.bytes));
+        t_produce(made, d.target.data, (int64_t)g.target.bytes);
         d.target.data = made;
         d.verify.chained = SPECV_CHAINED_AFTER;
         CHECK_EQ(specv_verify_sample(&d, 0), SPECV_OK, -1);
@@ -1178,7 +1196,7 @@ static void test_validation(void) {
     EXPECT(SPECV_ERR_CANARY, d.draft.reserved = 1);
     EXPECT(SPECV_ERR_BATCH, d.verify.rows.batch = -1);
     EXPECT(SPECV_ERR_TARGET_TOKENS, d.verify.target_tokens = storage);
-    EXPECT(SPECV_ERR_RULE, d.rule = 5);
+    EXPECT(SPECV_ERR_RULE, d.rule = SPECV_RULE_BOUNDED + 1);
     EXPECT(SPECV_ERR_RULE, d.rule = -1);
     EXPECT(SPECV_ERR_VOCAB, d.verify.vocab = 0);
     EXPECT(SPECV_ERR_VOCAB, d.verify.vocab = (1 << 22) + 1);

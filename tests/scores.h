@@ -37,7 +37,33 @@ enum {
     ODD_HALF = 512 /* a draft has about half of the weight: where it is rejected is felt */
 };
 
-enum { NO_DRAFT_SCORES = -1, NUM_RULES = SPECV_RULE_SCORE + 1 };
+enum { NO_DRAFT_SCORES = -1 };
+
+#if defined(WITH_LOSSY)
+enum { NUM_RULES = SPECV_RULE_BOUNDED + 1 };
+#else
+enum { NUM_RULES = SPECV_RULE_SCORE + 1 };
+#endif
+
+/* Random cases of a rule each: of three the third is a lossy one's. */
+T_FN int rule_of_case(uint64_t seed) {
+    const int turn = (int)((seed + 3) % 15);
+    return turn < 10 ? turn % (SPECV_RULE_SCORE + 1) : turn - 5;
+}
+
+T_FN const char *rule_name(int rule) {
+    static const char *const names[] = {"token",   "block",   "coupled",      "greedy",
+                                        "score",   "typical", "typical draw", "threshold",
+                                        "relaxed", "bounded"};
+    return names[rule];
+}
+
+T_FN int takes_draft_scores(int rule) {
+    return rule < SPECV_RULE_SCORE || rule == SPECV_RULE_BOUNDED;
+}
+
+/* What a lossy rule is told. */
+enum { LOOSE_ANY = 0, LOOSE_NOT = 1, LOOSE_GIVEN = 2 };
 
 /* Which filters there are, as bits. */
 enum {
@@ -82,6 +108,10 @@ typedef struct scene {
     unsigned tell; /* TELL_*; 0: TELL_LOGPROB where the vocabulary is odd */
     int max_top, raw;
     int bonus; /* 1: what follows drafts that are all accepted is given */
+    int loose; /* LOOSE_*: lossy rules are told anything, what makes them lossless, or these: */
+    float loose_low,
+        loose_scale; /* epsilon, threshold_single, delta; alpha, threshold_acc, ratio */
+    int32_t loose_top;
 } scene;
 
 /* Filters of one side. */
@@ -96,6 +126,7 @@ typedef struct stage {
     batch b;
     t_buf target, draft, temperature, draft_temperature, seed, position, accept, sample, logprob,
         lse, out_logprob, rank, top_id, top_logprob, num_top, target_logprob, slot, bonus;
+    t_buf loose_low, loose_scale, loose_top;
     stage_filters filters, draft_filters;
     int num_slots; /* entries of per-request arrays */
     void *scratch[2];
@@ -359,13 +390,52 @@ static void new_emitted(stage *g) {
         put_word(&g->num_top, slot, draw_num_top(c->max_top));
 }
 
+static float draw_loose(const scene *c, float lossless) {
+    const float odd[] = {0,    -0.f, 1e-30f, 1e-3f, 0.02f, 0.09f,      0.3f, 0.3f, 0.5f,
+                         0.7f, 0.9f, 1,      1,     1.5f,  1.0000001f, 2,    8,    -0.25f};
+    if (c->loose == LOOSE_NOT) return lossless;
+    if (t_chance(6)) return t_chance(50) ? specv_bits_float(0x7fc00000u) : infinity(1);
+    return T_PICK(odd);
+}
+
+/* What the requests' rule is told; some of it is out of range, or not given. */
+static void draw_lossy(stage *g) {
+    const scene *c = &g->c;
+    const int rule = c->rule, relaxed = rule == SPECV_RULE_RELAXED;
+    const int typical = rule == SPECV_RULE_TYPICAL, bounded = rule == SPECV_RULE_BOUNDED;
+    const float most = typical ? infinity(1) : rule == SPECV_RULE_TYPICAL_DRAW ? 0.f : 1.f;
+    const int32_t tops[] = {1, 0, -1, INT32_MIN, 2, 2, 3, 5, 10, 100, INT32_MAX};
+    if (rule <= SPECV_RULE_SCORE) return;
+    if (!bounded && (c->loose == LOOSE_GIVEN || t_chance(70)))
+        g->loose_low = t_in(4 * (int64_t)g->num_slots, 0);
+    if (!relaxed && (c->loose == LOOSE_GIVEN || t_chance(70)))
+        g->loose_scale = t_in(4 * (int64_t)g->num_slots, 0);
+    if (relaxed) g->loose_top = t_in(4 * (int64_t)g->num_slots, 0);
+    for (int slot = 0; slot < g->num_slots; ++slot) {
+        const int given = c->loose == LOOSE_GIVEN;
+        float low = draw_loose(c, 1), scale = draw_loose(c, most);
+        if (rule == SPECV_RULE_TYPICAL_DRAW && c->loose == LOOSE_NOT && !g->loose_scale.host)
+            low = 0;
+        if (relaxed && c->loose == LOOSE_NOT) low = t_chance(50) ? 0.2f : 1; /* top_n says it all */
+        if (g->loose_low.host)
+            ((float *)(void *)g->loose_low.host)[slot] = given ? c->loose_low : low;
+        if (g->loose_scale.host)
+            ((float *)(void *)g->loose_scale.host)[slot] = given ? c->loose_scale : scale;
+        if (relaxed)
+            put_word(&g->loose_top, slot,
+                     given                   ? c->loose_top
+                     : c->loose == LOOSE_NOT ? tops[t_below(4)]
+                                             : T_PICK(tops));
+    }
+}
+
 static void stage_make(stage *g, const scene *c) {
     const int64_t rows = c->s.batch;
     float *base = (float *)malloc(sizeof(float) * (size_t)(c->s.vocab + 1));
     if (!base) t_die(__FILE__, __LINE__, "malloc", "no memory");
     memset(g, 0, sizeof *g);
     g->c = *c;
-    if (c->rule == SPECV_RULE_SCORE) g->c.draft_dtype = NO_DRAFT_SCORES;
+    if (!takes_draft_scores(c->rule)) g->c.draft_dtype = NO_DRAFT_SCORES;
     c = &g->c;
     batch_make(&g->b, &c->s);
     g->target = new_scores(g, c->target_dtype, 0);
@@ -404,6 +474,7 @@ static void stage_make(stage *g, const scene *c) {
             put_token(&g->bonus, c->s.dtype, row,
                       t_chance(15) ? bad_token(&g->b) : t_below(c->s.vocab));
     }
+    draw_lossy(g);
     if (c->rule == SPECV_RULE_SCORE) g->target_logprob = t_out(4 * rows * c->s.max_draft, 0);
 }
 
@@ -417,6 +488,20 @@ static specv_filters describe_filters(const stage *g, const stage_filters *f, in
     if (d.mask && f->stride != (g->c.s.vocab + 31) / 32) d.mask_stride_words = f->stride;
     if (d.mask_row) d.num_mask_rows = f->num_rows;
     d.order = g->c.filter_order;
+    return d;
+}
+
+static specv_lossy describe_lossy(const stage *g, int side) {
+    specv_lossy d = SPECV_ZERO;
+    const float *low = (const float *)t_at(&g->loose_low, side);
+    const float *scale = (const float *)t_at(&g->loose_scale, side);
+    switch (g->c.rule) {
+    case SPECV_RULE_THRESHOLD: d.threshold_single = low, d.threshold_acc = scale; break;
+    case SPECV_RULE_RELAXED: d.delta = low; break;
+    case SPECV_RULE_BOUNDED: d.ratio = scale; break;
+    default: d.epsilon = low, d.alpha = scale;
+    }
+    d.top_n = (const int32_t *)t_at(&g->loose_top, side);
     return d;
 }
 
@@ -464,6 +549,7 @@ static specv_verify_sample_desc stage_describe(const stage *g, int side) {
     d.emitted.num_top = (const int32_t *)t_at(&g->num_top, side);
     d.emitted.max_top = g->c.max_top, d.emitted.raw = g->c.raw;
     d.target_logprob = (float *)t_at(&g->target_logprob, side);
+    d.lossy = describe_lossy(g, side);
     d.rule = g->c.rule;
     d.num_sms = g->c.num_sms;
     d.stream = g->c.stream;
@@ -477,7 +563,7 @@ static void *no_scratch(void) {
     return memory + (16 - (size_t)memory % 16);
 }
 
-static void run_reference(const stage *g) {
+T_FN void run_reference(const stage *g) {
     specv_verify_sample_desc d = stage_describe(g, T_HOST_SIDE);
     d.scratch = no_scratch();
     d.scratch_bytes = INT64_MAX;
@@ -548,10 +634,10 @@ enum {
 
 static const int vocabs[] = {1, 2, 3, 31, 33, 127, 1000, 1023, 1024, 1025, 2048, 2500, 4097};
 
-static scene random_scene(int turn) {
+static scene random_scene(int rule) {
     scene c = plain_scene((int)t_between(1, 6), (int)t_below(6), 8);
     c.s.vocab = t_chance(60) ? T_PICK(vocabs) : t_between(1, 1500);
-    c.rule = turn % NUM_RULES;
+    c.rule = rule;
     c.target_dtype = (int)t_below(4);
     c.draft_dtype = (int)t_between(NO_DRAFT_SCORES, 3);
     c.s.dtype = t_chance(50) ? SPECV_I64 : SPECV_I32;

@@ -235,8 +235,19 @@ static int exchanges_of(const stage *g) {
     if (rule == SPECV_RULE_GREEDY) return 1;
     if (rule == SPECV_RULE_COUPLED && !has_all)
         return 1 + (of_all || g->logprob.host || g->lse.host || g->out_logprob.host);
-    if (has_all) return 1 + of_all + 2 * has_q;
+    if (has_all) return 1 + of_all;
     return 3 + has_q;
+}
+
+/* What a rank sends where all rows have limits: all of it at once. */
+static int64_t bytes_of_named(const stage *g) {
+    const scene *c = &g->c;
+    const int has_q = g->draft.host && (c->rule == SPECV_RULE_TOKEN || c->rule == SPECV_RULE_BLOCK);
+    const int64_t rows = c->s.layout == CSR ? g->b.num_draft_tokens + c->s.batch
+                                            : (int64_t)c->s.batch * (c->s.max_draft + 1);
+    const int sides = 1 + (has_q && g->draft_filters.top_k.host);
+    const int words = 1 + (has_q || c->rule == SPECV_RULE_COUPLED) + sides * most_named;
+    return (16 + 4 * c->s.batch + 8 * rows * words + 15) / 16 * 16;
 }
 
 static void run_scene(scene *c, int ranks, int even) {
@@ -327,13 +338,13 @@ static void tame_top_k(const stage *g, const stage_filters *f) {
 }
 
 /* top_k, and top_p and min_p behind it, in any order: of few ids and many, among rows without, with
-   and without the word that all have one. */
-static void run_limits(scene *c, int ranks, int even) {
+   and without the word that all have one; all: with it, how often of 100. */
+static void run_limits(scene *c, int ranks, int even, int all) {
     static const int32_t most[] = {1, 2, 20, 50, 129, SPECV_SHARD_TOP_K};
     parts p = draw_parts(ranks, c->s.vocab, even);
     stage g;
     most_named = T_PICK(most);
-    all_named = t_chance(50) && (c->draft_dtype < 0 || c->draft_filters & HAS_TOP_K);
+    all_named = t_chance(all) && (c->draft_dtype < 0 || c->draft_filters & HAS_TOP_K);
     c->s.keep_status = 0;
     if (c->tell & ~(unsigned)TELL_LOGPROB) c->tell = 0;
     t_note(
@@ -352,6 +363,8 @@ static void run_limits(scene *c, int ranks, int even) {
     }
     run_both_sides(&g, &p, NULL);
     CHECK_EQ(calls, c->s.batch ? exchanges_of(&g) : 0, c->rule);
+    if (calls == 1 && all_named && c->rule != SPECV_RULE_GREEDY)
+        CHECK_EQ(bytes_sent, bytes_of_named(&g), c->rule);
     batch_free(&g.b);
     most_named = all_named = 0;
 }
@@ -372,7 +385,15 @@ static void test_large_limits(void) {
         if (c.draft_dtype >= 0 && turn % 2) c.draft_filters = HAS_TOP_K;
         c.spread = turn % 4 == 1 ? 0.001f : 3;
         if (turn % 4 == 3) c.odd = ODD_TIES;
-        run_limits(&c, ranks[turn % T_COUNT(ranks)], turn % 2);
+        run_limits(&c, ranks[turn % T_COUNT(ranks)], turn % 2, 50);
+    }
+    for (int turn = 0; turn < (t.quick ? 2 : 6); ++turn) { /* target and draft, one exchange */
+        scene c = plain_scene(1, 2, sizes[turn / 2 % T_COUNT(sizes)]);
+        t_case("large limits of both %d:", turn);
+        c.rule = turn % 2 ? SPECV_RULE_BLOCK : SPECV_RULE_TOKEN;
+        c.draft_dtype = turn % 3, c.target_dtype = (turn + turn / 2) % 3;
+        c.filters = HAS_TOP_K | HAS_TOP_P, c.draft_filters = HAS_TOP_K, c.odd = ODD_HALF;
+        run_limits(&c, ranks[turn % T_COUNT(ranks)], turn % 2, 100);
     }
 }
 
@@ -403,6 +424,41 @@ static void test_fine_sums(void) {
     }
 }
 
+/* What p has more of than q are ids of about 2^-39, a few units of what tiles are chosen by: their
+   fractions decide in which tile the token is. Drafts have no p, and q hardly any. */
+static void test_fine_residuals(void) {
+    enum { ROWS = 40, VOCAB = 4096, DRAFT = 7 };
+    for (int turn = 0; turn < (t.quick ? 2 : 6); ++turn) {
+        scene c = plain_scene(ROWS, 1, VOCAB);
+        const parts p = draw_parts(1 + turn, c.s.vocab, 1);
+        const float none = infinity(-1);
+        stage g;
+        t_case("fine residuals: %d ranks", p.count);
+        c.rule = turn % 2 ? SPECV_RULE_BLOCK : SPECV_RULE_TOKEN, c.null_extra = 1;
+        c.tell = TELL_NUM_TOP;
+        c.filters = c.draft_filters = HAS_TOP_K, c.top_k = 60, most_named = 60, all_named = 1;
+        stage_make(&g, &c);
+        for (int64_t row = 0; row < ROWS; ++row) {
+            put_token(&g.b.draft, c.s.dtype, row, DRAFT);
+            for (int64_t x = 0; x < VOCAB; ++x) {
+                const float small = x % 100 == 99 ? -27 - 2 * (float)t_uniform() : none;
+                put_score(&g.target, SPECV_LOGITS_F32, 2 * row * VOCAB + x, x == 3 ? 0 : small);
+                put_score(&g.draft, SPECV_LOGITS_F32, row * VOCAB + x,
+                          x == 3       ? 0
+                          : x == DRAFT ? -20
+                                       : none);
+            }
+        }
+        t_upload();
+        run_reference(&g);
+        for (int row = 0; row < ROWS; ++row) CHECK_EQ(word_at(&g.b.accepted, row), 0, row);
+        run_both_sides(&g, &p, NULL);
+        CHECK_EQ(calls, 1, turn);
+        most_named = all_named = 0;
+        batch_free(&g.b);
+    }
+}
+
 static void test_limits(void) {
     for (int i = 0; i < (t.cases ? t.cases : t.quick ? 24 : T_DEVICE ? 160 : 1500); ++i) {
         t_case("limits:");
@@ -418,7 +474,31 @@ static void test_limits(void) {
         c.filters = random_limits(), c.filter_order = (int)t_below(3);
         if (c.draft_dtype >= 0 && c.s.max_draft > 0 && t_chance(60))
             c.draft_filters = random_limits();
-        run_limits(&c, 1 + (int)t_below(MAX_RANKS), t_chance(40));
+        run_limits(&c, 1 + (int)t_below(MAX_RANKS), t_chance(40), 50);
+    }
+}
+
+/* One exchange for target and draft, both with limits: drafts that are rejected with half of the
+   weight, laws that are alike or have nothing in common, rows of one id or none, more rows than a
+   block keeps at hand. */
+static void test_alone(void) {
+    static const unsigned odd[] = {
+        ODD_HALF,  ODD_HALF | ODD_TIES, ODD_HALF | ODD_NAN, ODD_HALF | ODD_MASK,
+        ODD_SAME,  ODD_DISJOINT,        ODD_LIAR,           ODD_TOP,
+        ODD_EMPTY, ODD_TIES | ODD_SAME};
+    for (int i = 0; i < (t.cases ? t.cases : t.quick ? 40 : T_DEVICE ? 160 : 1500); ++i) {
+        t_case("alone:");
+        scene c = random_scene((int)(t.case_seed % NUM_RULES));
+        const int ranks = 1 + (int)t_below(MAX_RANKS);
+        c.rule = i % 2 ? SPECV_RULE_BLOCK : SPECV_RULE_TOKEN;
+        c.target_dtype = (int)t_below(3), c.draft_dtype = (int)t_below(3);
+        c.s.vocab = t_chance(20) ? 1024 * t_between(1, 16) : t_between(257, 9000);
+        c.s.max_draft = t_chance(10) ? 35 : (int)t_between(1, 6);
+        c.odd = T_PICK(odd), c.bonus = t_chance(20);
+        if (t_chance(90)) c.temperature = 1;
+        c.filters = random_limits(), c.draft_filters = random_limits();
+        c.filter_order = (int)t_below(3);
+        run_limits(&c, ranks, t_chance(40), 100);
     }
 }
 
@@ -746,6 +826,65 @@ static void test_borders(void) {
     }
 }
 
+/* One request, whose position 0 has the logits `score`, and the number that draws: the token. A
+   draft has all of q, and no p, so that it is rejected. */
+static void run_drawn(const parts *p, int rule, int dtype, const float *score, int64_t vocab,
+                      int32_t draft, int top_k, float uniform, int32_t token) {
+    const int drafts = draft >= 0;
+    scene c = plain_scene(1, drafts, (int)vocab);
+    stage g;
+    c.rule = rule, c.target_dtype = c.draft_dtype = dtype, c.null_extra = 1, c.uniforms = 1;
+    if (!drafts) c.draft_dtype = NO_DRAFT_SCORES;
+    c.tell = TELL_NUM_TOP;
+    if (top_k) c.filters = HAS_TOP_K, c.top_k = top_k, most_named = top_k, all_named = 1;
+    if (top_k && drafts) c.draft_filters = HAS_TOP_K;
+    stage_make(&g, &c);
+    for (int64_t x = 0; x < vocab; ++x) {
+        put_score(&g.target, dtype, x, score[x]);
+        if (drafts) put_score(&g.draft, dtype, x, x == draft ? 1 : infinity(-1));
+    }
+    if (drafts) put_token(&g.b.draft, c.s.dtype, 0, draft);
+    ((float *)(void *)g.sample.host)[0] = uniform;
+    put_token(&g.b.next, c.s.dtype, 0, token);
+    put_token(&g.b.tokens, c.s.dtype, 0, token);
+    if (drafts) put_token(&g.b.tokens, c.s.dtype, 1, -1);
+    put_word(&g.b.accepted, 0, 0), put_word(&g.b.emitted, 0, 1), put_word(&g.b.status, 0, 0);
+    g.b.mismatch.host[0] = (unsigned char)drafts, g.b.finished.host[0] = 0;
+    t_upload();
+    run_both_sides(&g, p, NULL);
+    CHECK_EQ(calls, exchanges_of(&g), rule);
+    most_named = all_named = 0;
+    batch_free(&g.b);
+}
+
+/* Draws that end at a border between ranks, to the last bit: of ids that weigh alike the one at
+   u * count. All ids; or two, on either side of a border or far apart. */
+static void test_points(void) {
+    enum { VOCAB = 4096 };
+    static float score[VOCAB];
+    const float step = 5.9604644775390625e-8f; /* 2^-24 */
+    for (int turn = 0; turn < (t.quick ? 24 : 240); ++turn) {
+        const parts p = draw_parts(1 + (int)t_below(5), VOCAB, turn % 2);
+        const int at = (int)t_below(p.count), is_before = turn / 2 % 2;
+        const int32_t border = p.ids[at] && p.first[at] ? p.first[at] : 1024;
+        const int rule = turn % 3 ? SPECV_RULE_TOKEN : SPECV_RULE_BLOCK, dtype = (int)t_below(3);
+        const int top_k = turn / 4 % 3 ? 2 + 7 * (turn / 4 % 2) : 0;
+        t_case("point: %d ranks, border %d, rule %d", p.count, (int)border, rule);
+        if (turn % 4 == 1) {
+            for (int x = 0; x < VOCAB; ++x) score[x] = 2;
+            run_drawn(&p, rule, dtype, score, VOCAB, -1, 0,
+                      (float)border / VOCAB - (is_before ? step : 0), border - is_before);
+            continue;
+        }
+        const int32_t low = turn % 5 ? border - 1 : (int32_t)t_below(border);
+        for (int x = 0; x < VOCAB; ++x) score[x] = x == low || x == border ? 3 : infinity(-1);
+        int32_t draft = (int32_t)t_below(VOCAB);
+        if (draft == low || draft == border) draft = 5;
+        run_drawn(&p, rule, dtype, score, VOCAB, turn % 4 ? draft : -1, top_k,
+                  is_before ? 0.5f - step : 0.5f, is_before ? low : border);
+    }
+}
+
 /* ------------------------------------------------------------------------ what does not belong */
 
 static uint64_t other_seeds[2][64];
@@ -818,6 +957,35 @@ static void keep_stale(char *gathered, int64_t stride, int count, int64_t bytes,
     memset(gathered, 0, (size_t)bytes);
 }
 
+/* Rank 0's record of the verification before: the same requests, each a position further back. */
+static char *old_record;
+
+static void write_old_record(const stage *g, const parts *p) {
+    static int32_t positions[64];
+    specv_verify_shard_desc d = describe_rank(g, p, 0, T_HOST_SIDE);
+    for (int row = 0; row < g->c.s.batch; ++row) positions[row] = word_at(&g->position, row) - 1;
+    d.sample.position = positions;
+    d.sample.scratch_bytes =
+        specv_shard_scratch_bytes(g->c.s.batch, g->c.s.max_draft, g->c.s.vocab, p->count);
+    d.sample.scratch = new_bytes(d.sample.scratch_bytes, T_HOST_SIDE);
+    d.record = old_record = new_bytes(specv_shard_record_bytes(&d), T_HOST_SIDE);
+    poison_outputs();
+    CHECK_EQ(specv_ref_verify_shard(&d), SPECV_OK, 0);
+    free_bytes(d.sample.scratch, T_HOST_SIDE);
+}
+
+static void keep_old(char *gathered, int64_t stride, int count, int64_t bytes, int side) {
+    (void)stride, (void)count;
+#if T_DEVICE
+    if (side == T_DEVICE_SIDE) {
+        T_CUDA(cudaMemcpy(gathered, old_record, (size_t)bytes, cudaMemcpyHostToDevice));
+        return;
+    }
+#endif
+    (void)side;
+    memcpy(gathered, old_record, (size_t)bytes);
+}
+
 /* Gathered in another order than that of ranks. */
 static void swap_ranks(char *gathered, int64_t stride, int count, int64_t bytes, int side) {
     char *copy = (char *)malloc((size_t)(stride * count));
@@ -855,6 +1023,7 @@ static void test_faults(void) {
                   {"ids of nobody", {2, 0, spoil_last, NULL}, -1},
                   {"epoch", {1, 0, spoil_epoch, NULL}, -1},
                   {"never came", {-1, 0, NULL, keep_stale}, -1},
+                  {"of the step before", {-1, 0, NULL, keep_old}, -1},
                   {"sums never came", {-1, 1, NULL, keep_stale}, -1},
                   {"the third", {-1, 2, NULL, keep_stale}, -1},
                   {"seed of sums", {1, 1, spoil_seed, NULL}, 2},
@@ -865,7 +1034,7 @@ static void test_faults(void) {
     T_CUDA(cudaMalloc(&faults_on_device, 1024));
 #endif
     for (int i = 0; i < T_COUNT(faults); ++i)
-        for (int turn = 0; turn < (t.quick ? 1 : 4); ++turn) {
+        for (int turn = 0; turn < (t.quick ? 2 : 6); ++turn) {
             /* one that has the step at fault */
             const int rule = faults[i].m.step > 0 ? some_rules[2 + (i + turn) % 3]
                                                   : some_rules[(i + turn) % T_COUNT(some_rules)];
@@ -876,6 +1045,10 @@ static void test_faults(void) {
             c.null_extra = 1, c.tell = TELL_NUM_TOP;
             if (faults[i].m.spoil == spoil_top_k || faults[i].m.spoil == spoil_order || turn == 3)
                 c.filters = HAS_TOP_K, c.top_k = 7, most_named = 20;
+            if (turn % 4 == 1 && faults[i].m.step <= 0) { /* all is said at once */
+                c.filters = HAS_TOP_K, c.top_k = 7, most_named = 20, all_named = 1;
+                if (c.draft_dtype >= 0) c.draft_filters = HAS_TOP_K;
+            }
             t_case("fault: %s, rule %d, turn %d", faults[i].what, rule, turn);
             p = draw_parts(3, c.s.vocab, 1);
             stage_make(&g, &c);
@@ -888,12 +1061,14 @@ static void test_faults(void) {
             for (int row = 0; row < 4; ++row) other_top_k[row] = row == 3 ? 8 : 7;
             t_upload();
             run_reference(&g);
+            if (faults[i].m.shuffle == keep_old) write_old_record(&g, &p), run_reference(&g);
             for (int row = 0; row < 4; ++row)
                 if (faults[i].row < 0 || faults[i].row == row)
                     expect_inert(&g, row, SPECV_ROW_BAD_RECORD);
             run_both_sides(&g, &p, &faults[i].m);
             batch_free(&g.b);
-            most_named = 0;
+            if (old_record) free_bytes(old_record, T_HOST_SIDE), old_record = NULL;
+            most_named = all_named = 0;
         }
 #if T_DEVICE
     T_CUDA(cudaFree(faults_on_device));
@@ -924,6 +1099,8 @@ static void test_bytes(void) {
             if (has_q) want[2] = (block ? 24 * m : 24) + 4;
             want[2 + has_q] = 12;
         }
+        d.all_top_k = d.max_top_k && i % 8 == (has_q ? 1 : 5);
+        if (d.all_top_k) memset(want + 1, 0, sizeof want - sizeof *want);
         if (rule != SPECV_RULE_GREEDY) want[0] += 8 * m * d.max_top_k * (1 + (has_q && i % 8 == 1));
         for (d.step = 0; d.step < 6; ++d.step)
             CHECK_EQ(specv_shard_record_bytes(&d),
@@ -1097,14 +1274,24 @@ static void test_validation(void) {
 }
 
 int main(int argc, char **argv) {
-    static const t_group groups[] = {
-        {"equal", test_equal},         {"vocabularies", test_vocabularies},
-        {"limits", test_limits},       {"large-limits", test_large_limits},
-        {"fine-sums", test_fine_sums}, {"masks", test_masks},
-        {"by-hand", test_by_hand},     {"steps", test_steps},
-        {"chained", test_chained},     {"accidents", test_accidents},
-        {"long-rows", test_long_rows}, {"borders", test_borders},
-        {"faults", test_faults},       {"bytes", test_bytes},
-        {"cost", test_cost},           {"validation", test_validation}};
+    static const t_group groups[] = {{"equal", test_equal},
+                                     {"vocabularies", test_vocabularies},
+                                     {"limits", test_limits},
+                                     {"large-limits", test_large_limits},
+                                     {"alone", test_alone},
+                                     {"fine-sums", test_fine_sums},
+                                     {"fine-residuals", test_fine_residuals},
+                                     {"masks", test_masks},
+                                     {"by-hand", test_by_hand},
+                                     {"steps", test_steps},
+                                     {"chained", test_chained},
+                                     {"accidents", test_accidents},
+                                     {"long-rows", test_long_rows},
+                                     {"borders", test_borders},
+                                     {"points", test_points},
+                                     {"faults", test_faults},
+                                     {"bytes", test_bytes},
+                                     {"cost", test_cost},
+                                     {"validation", test_validation}};
     return t_main(argc, argv, groups, T_COUNT(groups));
 }

@@ -16,7 +16,7 @@
 
 #if defined(__CUDACC__)
 #define T_DEVICE 1
-#if !defined(T_LINKED) /* to compile/kernels.cu; programs with T_INSIDE cannot be */
+#if !defined(T_LINKED)
 #define SPECVERIFY_IMPLEMENTATION
 #endif
 #include <cuda_profiler_api.h>
@@ -26,8 +26,12 @@
 #else
 #define T_DEVICE 0
 #endif
+/* T_LINKED: to compile/kernels.cu, which is then built once for all programs. Those with T_INSIDE
+   call what has no name outside of the headers, or, with T_INSIDE_REFERENCE, of the reference. */
+#if !defined(T_LINKED) || defined(T_INSIDE_REFERENCE)
 #define SPECVERIFY_REF_STATIC
 #define SPECVERIFY_REF_IMPLEMENTATION
+#endif
 #include "specverify_ref.h"
 
 #include <stdarg.h>

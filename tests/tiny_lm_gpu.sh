@@ -4,10 +4,13 @@
 # tiny_lm_gpu.sh - examples/tiny_lm with the CUDA backend on tests/ptxrun: texts, drafts, what is told
 # of tokens and the bits of KV caches are those of the C backend.
 #
-# usage: tests/tiny_lm_gpu.sh [build folder]     ($BUILD/tiny_lm_gpu-tests; BUILD is build)
+# usage: tests/tiny_lm_gpu.sh [--first] [build folder]     ($BUILD/tiny_lm_gpu-tests; BUILD is build)
+# --first: of each kind of run the first.
 # CC, NVCC choose compilers; PTXRUN_OUT is where tests/ptxrun was built.
 
 cd "$(dirname "$0")/.." || exit 2
+first=
+[ "${1:-}" = --first ] && first=1 && shift
 out=${1:-${BUILD:-build}/tiny_lm_gpu-tests}
 . tests/tiny_lm_common.sh
 
@@ -36,6 +39,7 @@ if command -v "${NVCC:-nvcc}" >/dev/null; then
             how="--rule $rule --drafter $drafter"
             runs $rule-cpu "$last" "$out/tiny_lm" --backend cpu $few $how
             runs $rule-gpu "$last" on_ptxrun --backend gpu $few $how && equals $rule-gpu $rule-cpu
+            [ -z "$first" ] || break
         done
         for rule in greedy token coupled; do
             last=$all2
@@ -44,6 +48,7 @@ if command -v "${NVCC:-nvcc}" >/dev/null; then
             runs budget-$rule-gpu "$last" on_ptxrun --backend gpu $few --rule $rule --budget 3
             equals budget-$rule-gpu budget-$rule-cpu
             same_drafts budget-$rule-gpu budget-$rule-cpu
+            [ -z "$first" ] || break
         done
         printf 'And\nLet\nI\n' >"$out/prompts-tiny"
         all3="identical to plain decoding: 3 of 3"
@@ -56,7 +61,9 @@ if command -v "${NVCC:-nvcc}" >/dev/null; then
             runs "cpu$way" "$all3" "$out/tiny_lm" --backend cpu $few $how
             runs "gpu$way" "$all3" on_ptxrun --backend gpu $few $how
             equals "gpu$way" "cpu$way" && same_drafts "gpu$way" "cpu$way"
+            [ -z "$first" ] || break
         done
+        PTXRUN_OPTS=
         for how in "token --cache ragged" "block --cache paged --page-size 2" "greedy --cache paged" \
             "coupled --cache padded" "coupled --cache gap" "greedy --exspec 3 --batch 2"; do
             way=filtered-$(echo $how | tr -d ' ') last=$all3
@@ -66,6 +73,7 @@ if command -v "${NVCC:-nvcc}" >/dev/null; then
             runs $way-cpu "$last" "$out/tiny_lm" --backend cpu $few $how
             runs $way-gpu "$last" on_ptxrun --backend gpu $few $how
             equals $way-gpu $way-cpu && same_drafts $way-gpu $way-cpu
+            [ -z "$first" ] || break
         done
         for how in "greedy --logprobs 3" "token --logprobs 0 --cache paged --page-size 2" \
             "coupled --logprobs 32 --cache padded --temperature 2 $mask $cuts"; do
@@ -74,6 +82,7 @@ if command -v "${NVCC:-nvcc}" >/dev/null; then
             runs $way-cpu "$last" "$out/tiny_lm" --backend cpu $few --rule $how
             runs $way-gpu "$last" on_ptxrun --backend gpu $few --rule $how
             equals $way-gpu $way-cpu
+            [ -z "$first" ] || break
         done
         grown="--prompts $out/prompts-tiny --tokens 4 --vary-tokens"
         for how in "greedy --tree 2x2" "coupled --tree 3x2 --cache padded" \
@@ -84,6 +93,7 @@ if command -v "${NVCC:-nvcc}" >/dev/null; then
             runs $way-cpu "$last" "$out/tiny_lm" --backend cpu $grown --rule $how
             runs $way-gpu "$last" on_ptxrun --backend gpu $grown --rule $how
             equals $way-gpu $way-cpu && same_drafts $way-gpu $way-cpu
+            [ -z "$first" ] || break
         done
         cut -c1-1 $here/prompts.txt >"$out/prompts-letters"
         few="--prompts $out/prompts-letters --tokens 2 --gamma 1 --batch 32 --cache paged --page-size 2"
@@ -101,6 +111,7 @@ if command -v "${NVCC:-nvcc}" >/dev/null; then
             if cmp -s "$out/smc-cpu$way" "$out/smc-gpu$way"; then pass; else
                 fail "smc, $how: the backends differ"
             fi
+            [ -z "$first" ] || break
         done
     else
         fail "the CUDA version does not compile"

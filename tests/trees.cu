@@ -348,13 +348,29 @@ enum {
     ODD_ALL = 63
 };
 
+/* What a request allows, of one side, as bits. */
+enum { HAS_MASK = 1, HAS_TOP_K = 2, HAS_TOP_P = 4, HAS_MIN_P = 8, HAS_MASK_ROW = 16, HAS_ALL = 31 };
+
+typedef struct limits {
+    t_buf mask, mask_row, top_k, top_p, min_p;
+    int64_t mask_stride;
+    int rows;
+} limits;
+
+enum { TELL_LOGPROB = 1, TELL_RANK = 2, TELL_IDS = 4, TELL_THEIRS = 8, TELL_NUMBER = 16 };
+
 /* Trees with what models say of them. */
 typedef struct grove {
     forest f;
+    int filters[2], order; /* HAS_* bits of target and draft */
+    limits limits[2];
+    int proposed; /* no draft scores, whatever the rule */
     int rule, dtypes[2], strange, num_slots, step_row, stream, own_temperature, aligned;
     int64_t pos_stride[2];
     t_buf scores[2], temperature[2], seed, position, slot, logprob, scratch;
     int64_t scratch_bytes;
+    int asked, max_top, raw; /* TELL_* bits of what is told of emitted tokens */
+    t_buf told, rank, top_id, top_logprob, num_top;
 } grove;
 
 static size_t score_bytes(int dtype) {
@@ -408,9 +424,91 @@ static void put_float(const t_buf *b, int64_t i, float value) {
     memcpy(b->host + 4 * i, &value, 4);
 }
 
+/* Masks mostly leave an id or more; drafts are allowed often. A bad row, or a bad number, now and
+   then. */
+static void limits_make(const grove *g, int side) {
+    limits *l = (limits *)&g->limits[side];
+    const forest *f = &g->f;
+    const int has = g->filters[side], slots = g->num_slots ? g->num_slots : f->batch;
+    const int words = (f->vocab + 31) / 32, exact = f->batch * f->max_nodes;
+    const float parts[] = {0.f, 0.3f, 0.7f, 0.95f, 1.f, 1e-3f, -1.f, NAN};
+    memset(l, 0, sizeof *l);
+    l->mask_stride = t_chance(50) ? words : words + 2;
+    l->rows = has & HAS_MASK_ROW ? exact + 3 : exact;
+    l->mask = t_in(has & HAS_MASK ? 4 * l->mask_stride * l->rows : 0, 0);
+    l->mask_row = t_in(has & HAS_MASK_ROW && has & HAS_MASK ? 4 * (int64_t)f->batch : 0, 0);
+    l->top_k = t_in(has & HAS_TOP_K ? 4 * (int64_t)slots : 0, 0);
+    l->top_p = t_in(has & HAS_TOP_P ? 4 * (int64_t)slots : 0, 0);
+    l->min_p = t_in(has & HAS_MIN_P ? 4 * (int64_t)slots : 0, 0);
+    for (int64_t i = 0; has & HAS_MASK && i < l->mask_stride * l->rows; ++i) {
+        const uint64_t x = t_random() | (t_chance(60) ? t_random() : 0);
+        put_word(&l->mask, i, t_chance(5) ? 0 : (int32_t)x);
+    }
+    for (int b = 0; l->mask_row.bytes && b < f->batch; ++b) {
+        const int32_t odd[] = {-1, -1, -2, l->rows - f->max_nodes + 1, l->rows, INT32_MAX};
+        put_word(&l->mask_row, b,
+                 t_chance(20) ? T_PICK(odd) : (int32_t)t_below(l->rows - f->max_nodes + 1));
+    }
+    for (int k = 0; k < slots; ++k) {
+        const int32_t counts[] = {1, 2, 3, 5, 40, 300, 0, -1, f->vocab, f->vocab - 1};
+        if (has & HAS_TOP_K) put_word(&l->top_k, k, T_PICK(counts));
+        if (has & HAS_TOP_P) put_word(&l->top_p, k, 0);
+        if (has & HAS_TOP_P) memcpy(l->top_p.host + 4 * k, &parts[t_below(T_COUNT(parts))], 4);
+        if (has & HAS_MIN_P) memcpy(l->min_p.host + 4 * k, &parts[t_below(T_COUNT(parts))], 4);
+    }
+}
+
+static specv_filters limits_describe(const grove *g, int of_draft, int side) {
+    const limits *l = &g->limits[of_draft];
+    specv_filters f = SPECV_ZERO;
+    if (!g->filters[of_draft]) return f;
+    f.mask = l->mask.bytes ? (const uint32_t *)t_at(&l->mask, side) : NULL;
+    f.mask_row = l->mask_row.bytes ? (const int32_t *)t_at(&l->mask_row, side) : NULL;
+    f.top_k = l->top_k.bytes ? (const int32_t *)t_at(&l->top_k, side) : NULL;
+    f.top_p = l->top_p.bytes ? (const float *)t_at(&l->top_p, side) : NULL;
+    f.min_p = l->min_p.bytes ? (const float *)t_at(&l->min_p, side) : NULL;
+    if (f.mask) f.mask_stride_words = l->mask_stride, f.num_mask_rows = l->rows;
+    f.order = g->order;
+    return f;
+}
+
+/* A request may want more ids than there is room for, or none. */
+static void told_make(grove *g) {
+    const forest *f = &g->f;
+    const int64_t columns = (f->max_depth ? f->max_depth : f->max_nodes - 1) + 1;
+    const int64_t all = 4 * f->batch * columns, slots = g->num_slots ? g->num_slots : f->batch;
+    g->told = t_out(g->asked & TELL_LOGPROB ? all : 0, 0);
+    g->rank = t_out(g->asked & TELL_RANK ? all : 0, 0);
+    g->top_id = t_out(g->asked & TELL_IDS ? all * g->max_top : 0, 0);
+    g->top_logprob = t_out(g->asked & TELL_THEIRS ? all * g->max_top : 0, 0);
+    g->num_top = t_in(g->asked & TELL_NUMBER ? 4 * slots : 0, 0);
+    for (int k = 0; k < slots && g->num_top.bytes; ++k)
+        put_word(&g->num_top, k, (int32_t)t_between(-1, g->max_top + 1));
+}
+
+/* As a case happens to ask. */
+static void draw_told(grove *g) {
+    const int tops[] = {1, 2, 5, SPECV_MAX_TOP};
+    g->asked = (int)t_below(32), g->raw = t_chance(50);
+    if (g->asked & (TELL_IDS | TELL_THEIRS)) g->max_top = (int)T_PICK(tops);
+}
+
+static specv_emitted told_describe(const grove *g, int side) {
+    specv_emitted e = SPECV_ZERO;
+    e.logprob = g->told.bytes ? (float *)t_at(&g->told, side) : NULL;
+    e.rank = g->rank.bytes ? (int32_t *)t_at(&g->rank, side) : NULL;
+    e.top_id = g->top_id.bytes ? (int32_t *)t_at(&g->top_id, side) : NULL;
+    e.top_logprob = g->top_logprob.bytes ? (float *)t_at(&g->top_logprob, side) : NULL;
+    e.num_top = g->num_top.bytes ? (const int32_t *)t_at(&g->num_top, side) : NULL;
+    e.max_top = g->max_top, e.raw = g->raw;
+    return e;
+}
+
+static int has_draft(const grove *g) { return specv_i_tree_needs_draft(g->rule) && !g->proposed; }
+
 static void grove_make(grove *g) {
     forest *f = &g->f;
-    const int needs_draft = specv_i_tree_needs_draft(g->rule), batch = f->batch;
+    const int needs_draft = has_draft(g), batch = f->batch;
     const int slots = g->num_slots ? g->num_slots : batch;
     forest_make(f);
     for (int side = 0; side < 1 + needs_draft; ++side) {
@@ -462,7 +560,11 @@ static void grove_make(grove *g) {
                  t_chance(10) ? (t_chance(50) ? -1 : g->num_slots)
                               : (int32_t)t_below(g->num_slots));
     g->logprob = t_out(4 * (int64_t)batch, 0);
+    for (int side = 0; side < 2; ++side) limits_make(g, side);
     g->scratch_bytes = specv_verify_tree_scratch_bytes(batch, f->max_nodes, f->vocab);
+    told_make(g);
+    if ((g->filters[0] | g->filters[1]) & (HAS_TOP_K | HAS_TOP_P | HAS_MIN_P) || g->asked & 15)
+        g->scratch_bytes += specv_verify_sample_scratch_bytes(batch, f->max_nodes, f->vocab);
     g->scratch = t_out(g->scratch_bytes, 0);
     for (int i = 0; i < t_num_buffers; ++i)
         if (t_buffers[i].host == g->scratch.host) t_buffers[i].is_private = 1;
@@ -473,7 +575,7 @@ static specv_verify_tree_desc grove_describe(const grove *g, int side) {
     d.rule = g->rule, d.target_tokens = NULL, d.target_stride_elems = 0;
     d.target.data = t_at(&g->scores[0], side), d.target.dtype = g->dtypes[0];
     d.target.pos_stride_elems = g->pos_stride[0];
-    if (specv_i_tree_needs_draft(g->rule)) {
+    if (has_draft(g)) {
         d.draft.data = t_at(&g->scores[1], side), d.draft.dtype = g->dtypes[1];
         d.draft.pos_stride_elems = g->pos_stride[1];
     }
@@ -485,6 +587,8 @@ static specv_verify_tree_desc grove_describe(const grove *g, int side) {
     d.logprob = (float *)t_at(&g->logprob, side);
     d.scratch = t_at(&g->scratch, side), d.scratch_bytes = g->scratch_bytes;
     d.step_row = g->step_row, d.stream = g->stream;
+    d.filters = limits_describe(g, 0, side), d.draft_filters = limits_describe(g, 1, side);
+    d.emitted = told_describe(g, side);
     return d;
 }
 
@@ -514,6 +618,26 @@ static void check_path(const grove *g, int b) {
 }
 
 /* Every rule, type, accident: the device has to leave what the reference leaves. */
+static void compare_scored(grove *g, int turn) {
+    g->f.odd = turn % 2 ? (int)t_below(TREE_ALL + 1) : 0;
+    g->strange = turn % 3 ? (int)t_below(ODD_ALL + 1) : ODD_SAME;
+    g->f.num_eos = g->f.odd & TREE_EOS && g->f.vocab > 3 ? 2 : 0;
+    g->f.max_depth = g->f.max_nodes > 1 && t_chance(20) ? 1 : 0;
+    g->f.keep = t_chance(30), g->num_slots = t_chance(50) ? 11 : 0;
+    g->step_row = (int)t_below(3), g->stream = (int)t_below(2);
+    g->own_temperature = t_chance(50);
+    if (t_chance(40)) draw_told(g);
+    if (t_chance(40)) g->proposed = 1, g->filters[1] = 0;
+    grove_make(g);
+    t_upload();
+    for (int side = 0; side <= T_DEVICE; ++side) {
+        specv_verify_tree_desc d = grove_describe(g, side);
+        run_tree(&d, side);
+    }
+    for (int b = 0; b < g->f.batch; ++b) check_path(g, b);
+    t_check_device();
+}
+
 static void test_scored(void) {
     static const int vocabs[] = {3, 8, 1025, 3, 40, 8, 3000, 1, 3, 1024, 8, 5003, 4, 1000};
     static const int nodes[] = {9, 1, 5, 33, 2, 64};
@@ -524,6 +648,43 @@ static void test_scored(void) {
                                   vocab, turn);
             t_case("rule %d, vocabulary %d, %d nodes, types %d and %d", rule, vocab, g.f.max_nodes,
                    g.dtypes[0], g.dtypes[1]);
+            compare_scored(&g, turn);
+        }
+}
+
+/* ONE_COIN from probabilities: trees that are just small enough to be judged at once, and larger
+   ones; siblings of the same few tokens; more tiles than have their sums in shared memory. */
+static void test_families(void) {
+    static const int nodes[] = {256, 257, 2, 40, 255, 300, 64};
+    for (int turn = 0; turn < (t.quick ? 14 : 84); ++turn) {
+        const int max_nodes = nodes[turn % T_COUNT(nodes)], is_wide = max_nodes == 2;
+        const int vocab = is_wide ? 264 * 1024 + 5 : (int)t_between(3, 12);
+        grove g = plain_grove(SPECV_TREE_ONE_COIN, is_wide ? 2 : 8, max_nodes, vocab, turn);
+        g.dtypes[0] = SPECV_PROBS_F32;
+        t_case("families: vocabulary %d, %d nodes", vocab, max_nodes);
+        compare_scored(&g, turn);
+    }
+}
+
+/* The same with what requests allow. */
+static void test_filtered(void) {
+    static const int vocabs[] = {3, 40, 1025, 8, 300, 5003, 40, 3000, 8, 1, 130};
+    static const int nodes[] = {5, 9, 1, 33, 2};
+    for (int rule = 0; rule <= SPECV_TREE_TRAVERSAL_DISTINCT; ++rule)
+        for (int turn = 0; turn < (t.quick ? 22 : 132); ++turn) {
+            const int vocab = vocabs[turn % T_COUNT(vocabs)];
+            const int cuts = HAS_TOP_K | HAS_TOP_P | HAS_MIN_P;
+            grove g = plain_grove(rule, vocab <= 8 ? 16 : 4, nodes[(turn / 3) % T_COUNT(nodes)],
+                                  vocab, turn);
+            g.filters[0] = turn < 5 ? 1 << turn : (int)t_below(HAS_ALL + 1);
+            if (turn == 4) g.filters[0] |= HAS_MASK;
+            if (specv_i_tree_needs_draft(rule) && t_chance(70))
+                g.filters[1] = (int)t_below(HAS_ALL + 1);
+            g.order = turn % 3;
+            t_case("filters: rule %d, vocabulary %d, %d nodes, types %d and %d, filters %d and %d, "
+                   "order %d%s",
+                   rule, vocab, g.f.max_nodes, g.dtypes[0], g.dtypes[1], g.filters[0], g.filters[1],
+                   g.order, (g.filters[0] | g.filters[1]) & cuts ? ", cut" : "");
             g.f.odd = turn % 2 ? (int)t_below(TREE_ALL + 1) : 0;
             g.strange = turn % 3 ? (int)t_below(ODD_ALL + 1) : ODD_SAME;
             g.f.num_eos = g.f.odd & TREE_EOS && vocab > 3 ? 2 : 0;
@@ -531,6 +692,8 @@ static void test_scored(void) {
             g.f.keep = t_chance(30), g.num_slots = t_chance(50) ? 11 : 0;
             g.step_row = (int)t_below(3), g.stream = (int)t_below(2);
             g.own_temperature = t_chance(50);
+            if (t_chance(40)) draw_told(&g);
+            if (t_chance(40)) g.proposed = 1, g.filters[1] = 0;
             grove_make(&g);
             t_upload();
             for (int side = 0; side <= T_DEVICE; ++side) {
@@ -551,6 +714,7 @@ static void test_siblings(void) {
             t_case("siblings: rule %d, vocabulary %d, %d nodes", rule, vocab, g.f.max_nodes);
             g.f.only = 1 + (turn % 3 == 0 ? BINARY : turn % 3 == 1 ? STAR : DEEP);
             g.strange = turn % 2 ? ODD_MASK : 0;
+            g.proposed = turn % 4 / 2;
             grove_make(&g);
             for (int b = 0; b < g.f.batch; ++b) {
                 put_word(&g.f.num_nodes, b, g.f.max_nodes);
@@ -588,11 +752,20 @@ static void test_chain_rules(void) {
         g.f.num_eos = g.f.odd & TREE_EOS ? 2 : 0;
         g.strange = (ODD_MASK | ODD_SAME | ODD_TEMPERATURE | ODD_TOP) & (int)t_random();
         g.own_temperature = t_chance(50), g.step_row = (int)t_below(3), g.stream = turn / 6 % 2;
+        if (turn / 6 % 3) g.filters[0] = (int)t_below(HAS_ALL + 1), g.order = turn % 3;
+        g.proposed = t_chance(50);
+        if (turn / 6 % 3 && has_draft(&g)) g.filters[1] = (int)t_below(HAS_ALL + 1);
+        draw_told(&g), g.asked |= TELL_RANK; /* logprob alone comes with the chain's verification */
         grove_make(&g);
         t_buf len = t_in(4 * BATCH, 0);
         for (int b = 0; b < BATCH; ++b) {
             put_word(&len, b, word_at(&g.f.num_nodes, b) - 1);
             for (int i = 0; i < nodes; ++i) put_word(&g.f.parent, b * g.f.parent_stride + i, i - 1);
+            /* a row of drafts has a mask less than the chain has nodes */
+            if (g.limits[1].mask_row.bytes &&
+                (int64_t)word_at(&g.limits[1].mask_row, b) + word_at(&g.f.num_nodes, b) ==
+                    g.limits[1].rows + 1)
+                put_word(&g.limits[1].mask_row, b, 0);
         }
         t_upload();
         for (int side = 0; side <= T_DEVICE; ++side) {
@@ -607,6 +780,9 @@ static void test_chain_rules(void) {
             uint32_t status[BATCH];
             float logprob[BATCH];
             char next[BATCH * 8];
+            int32_t first_rows[BATCH]; /* a row of masks has no draft in front of it */
+            char out[BATCH * 9 * 8], *told[4];
+            const t_buf *of_tree[] = {&g.told, &g.rank, &g.top_id, &g.top_logprob};
             void *scratch;
             v.verify.rows.batch = BATCH, v.verify.rows.max_draft = nodes - 1;
             v.verify.rows.num_active = d.trees.num_active, v.verify.token_dtype = g.f.dtype;
@@ -622,10 +798,25 @@ static void test_chain_rules(void) {
             v.temperature = d.temperature, v.draft_temperature = d.draft_temperature;
             v.seed = d.seed, v.position = d.position, v.rule = rule[1];
             v.step_row = d.step_row, v.stream = d.stream;
+            v.filters = d.filters, v.draft_filters = d.draft_filters;
+            if (v.filters.mask && !v.filters.mask_row) v.filters.mask_row = first_rows;
+            if (v.draft_filters.mask && !v.draft_filters.mask_row)
+                v.draft_filters.mask_row = first_rows;
+            for (int b = 0; b < BATCH; ++b) first_rows[b] = b * nodes;
             v.scratch_bytes = specv_verify_sample_scratch_bytes(BATCH, nodes - 1, v.verify.vocab);
             v.scratch = scratch = malloc(v.scratch_bytes > 0 ? (size_t)v.scratch_bytes : 1);
+            for (int i = 0; i < 4; ++i) told[i] = (char *)malloc(of_tree[i]->bytes + 1);
+            v.emitted = d.emitted, v.verify.out_tokens = out;
+            if (d.emitted.logprob) v.emitted.logprob = (float *)(void *)told[0];
+            if (d.emitted.rank) v.emitted.rank = (int32_t *)(void *)told[1];
+            if (d.emitted.top_id) v.emitted.top_id = (int32_t *)(void *)told[2];
+            if (d.emitted.top_logprob) v.emitted.top_logprob = (float *)(void *)told[3];
             CHECK_EQ(specv_ref_verify_sample(&v), SPECV_OK, -1);
             free(scratch);
+            for (int i = 0; i < 4; ++i) {
+                if (of_tree[i]->bytes) CHECK_BYTES(of_tree[i]->host, told[i], of_tree[i]->bytes);
+                free(told[i]);
+            }
             for (int b = 0; b < BATCH; ++b) {
                 CHECK_EQ(word_at(&g.f.accepted, b), accepted[b], b);
                 /* A4 also looks at rows behind a draft that p has nothing for, A3 not at all of q
@@ -642,6 +833,166 @@ static void test_chain_rules(void) {
     }
 }
 
+/* What is told of a column, found another way: by comparing all logits of the node behind which the
+   token was emitted, and their sum in doubles. */
+static void check_told(const grove *g, int b, int64_t columns) {
+    const forest *f = &g->f;
+    const int vocab = f->vocab;
+    for (int64_t j = 0; j < columns; ++j) {
+        const int node = word_at(&f->path, b * columns + j);
+        const int64_t token = token_at(&f->out, f->dtype, b * f->out_stride + j);
+        const int64_t at = b * columns + j, top = at * g->max_top;
+        float row[64], got;
+        double sum = 0, scale = 1, largest = -INFINITY;
+        int rank[64] = {0};
+        if (token < 0) {
+            CHECK_EQ(word_at(&g->rank, at), 0, b);
+            CHECK_EQ(word_at(&g->top_id, top), -1, b);
+            continue;
+        }
+        memcpy(row, g->scores[0].host + 4 * ((int64_t)b * f->max_nodes + node) * g->pos_stride[0],
+               4 * (size_t)vocab);
+        if (!g->raw && g->rule != SPECV_TREE_GREEDY) {
+            float temperature;
+            memcpy(&temperature, g->temperature[0].host + 4 * b, 4);
+            scale = 1 / (double)temperature;
+        }
+        for (int i = 0; i < vocab; ++i) largest = row[i] > largest ? row[i] : largest;
+        for (int i = 0; i < vocab; ++i) {
+            sum += exp((row[i] - largest) * scale), rank[i] = 1;
+            for (int k = 0; k < vocab; ++k)
+                rank[i] += row[k] > row[i] || (row[k] == row[i] && k < i);
+        }
+        CHECK_EQ(word_at(&g->rank, at), rank[token], b);
+        for (int i = 0; i < vocab; ++i) {
+            const int is_greedy = !g->raw && g->rule == SPECV_TREE_GREEDY;
+            double want = (row[i] - largest) * scale - log(sum);
+            if (is_greedy && rank[i] > 1) continue;
+            if (is_greedy) want = 0;
+            memcpy(&got, g->told.host + 4 * at, 4);
+            if (i == token) CHECK(fabs(got - want) < 1e-5);
+            if (rank[i] > g->max_top) continue;
+            CHECK_EQ(word_at(&g->top_id, top + rank[i] - 1), i, b);
+            memcpy(&got, g->top_logprob.host + 4 * (top + rank[i] - 1), 4);
+            CHECK(fabs(got - want) < 1e-5);
+        }
+    }
+}
+
+/* What is told of emitted tokens is of the nodes of the path, which are not the first ones. */
+static void test_told(void) {
+    int64_t scattered = 0;
+    for (int rule = 0; rule <= SPECV_TREE_TRAVERSAL_DISTINCT; ++rule)
+        for (int turn = 0; turn < (t.quick ? 4 : 40); ++turn) {
+            const int nodes = (int)t_between(6, 40);
+            grove g = plain_grove(rule, 8, nodes, turn % 2 ? 3 : 40, turn);
+            int64_t columns;
+            t_case("told: rule %d, %d nodes", rule, nodes);
+            g.dtypes[0] = SPECV_LOGITS_F32, g.f.max_depth = t_chance(30) ? 3 : 0;
+            g.asked = 15, g.max_top = (int)t_between(1, g.f.vocab), g.raw = turn / 2 % 2;
+            if (g.max_top > SPECV_MAX_TOP) g.max_top = SPECV_MAX_TOP;
+            g.f.only = 1 + BINARY;
+            columns = (g.f.max_depth ? g.f.max_depth : nodes - 1) + 1;
+            grove_make(&g);
+            t_upload();
+            for (int side = 0; side <= T_DEVICE; ++side) {
+                specv_verify_tree_desc d = grove_describe(&g, side);
+                run_tree(&d, side);
+            }
+            for (int b = 0; b < g.f.batch; ++b) {
+                check_told(&g, b, columns);
+                for (int j = 0; j <= word_at(&g.f.accepted, b); ++j)
+                    scattered += word_at(&g.f.path, b * columns + j) != j;
+            }
+            t_check_device();
+        }
+    t_case("told: some of them are others than in a chain");
+    CHECK(scattered > 100);
+}
+
+/* Sums of a few units: what is drawn from them depends on bits of the random number that are below
+   the tiles' units. A leaf's p, p without children, and what a child leaves of p. */
+static void test_few_units(void) {
+    for (int turn = 0; turn < (t.quick ? 10 : 40); ++turn) {
+        const int rule = SPECV_TREE_ONE_COIN + turn % 5, nodes = 1 + turn / 5 % 2;
+        const int vocab = turn % 3 ? 61 : 1060;
+        char seen[1060] = {0};
+        int kinds = 0;
+        grove g = plain_grove(rule, 30, nodes, vocab, turn);
+        t_case("a few units, rule %d, %d nodes, vocabulary %d", rule, nodes, vocab);
+        g.dtypes[0] = g.dtypes[1] = SPECV_PROBS_F32;
+        grove_make(&g);
+        for (int b = 0; b < g.f.batch; ++b) {
+            put_word(&g.f.num_nodes, b, nodes);
+            for (int i = 0; i < nodes; ++i) {
+                put_word(&g.f.parent, b * g.f.parent_stride + i, i - 1);
+                put_token(&g.f.token, g.f.dtype, b * g.f.token_stride + i, 7);
+                for (int x = 0; x < vocab; ++x) { /* of 61 about 3600 units, 3 of a tile's */
+                    const int64_t row = (int64_t)b * nodes + i;
+                    const float unit = 8.8817841970012523e-16f; /* 2^-50 */
+                    put_float(&g.scores[0], row * g.pos_stride[0] + x,
+                              unit * (float)(vocab > 61 ? t_between(1, 9) : t_between(30, 90)));
+                    if (specv_i_tree_needs_draft(rule)) /* all that the child is of: rejected */
+                        put_float(&g.scores[1], row * g.pos_stride[1] + x, x == 7);
+                }
+            }
+        }
+        t_upload();
+        for (int side = 0; side <= T_DEVICE; ++side) {
+            specv_verify_tree_desc d = grove_describe(&g, side);
+            run_tree(&d, side);
+        }
+        for (int b = 0; b < g.f.batch; ++b) {
+            const int64_t token = token_at(&g.f.next, g.f.dtype, b);
+            CHECK_EQ(word_at(&g.f.accepted, b), 0, b);
+            CHECK(token >= 0 && token < vocab && (nodes == 1 || token != 7));
+            if (token >= 0 && token < vocab) kinds += !seen[token], seen[token] = 1;
+        }
+        CHECK(kinds > 10); /* whole units of tiles would lead to 6 tokens at most */
+        t_check_device();
+    }
+}
+
+/* Children drawn without replacement of a q that is one id: behind that id q is even over all
+   others of the vocabulary, whose end is in the middle of four ids that are looked at together. */
+static void test_even_laws(void) {
+    for (int turn = 0; turn < (t.quick ? 12 : 48); ++turn) {
+        static const int vocabs[] = {5, 6, 7, 9, 1025, 1023};
+        const int vocab = vocabs[turn / 2 % 6], nodes = 3 + turn / 12 % 2;
+        const int rule = turn % 2 ? SPECV_TREE_RECURSIVE_DISTINCT : SPECV_TREE_TRAVERSAL_DISTINCT;
+        grove g = plain_grove(rule, 8, nodes, vocab, turn);
+        t_case("q is even behind its only id, rule %d, %d nodes, vocabulary %d", rule, nodes,
+               vocab);
+        g.dtypes[0] = g.dtypes[1] = SPECV_PROBS_F32;
+        grove_make(&g);
+        for (int b = 0; b < g.f.batch; ++b) {
+            put_word(&g.f.num_nodes, b, nodes);
+            for (int i = 0; i < nodes; ++i) {
+                put_word(&g.f.parent, b * g.f.parent_stride + i, i ? 0 : -1);
+                put_token(&g.f.token, g.f.dtype, b * g.f.token_stride + i, i - 1);
+                for (int x = 0; x < vocab; ++x) { /* p has nothing for the first two children */
+                    const int64_t row = (int64_t)b * nodes + i;
+                    put_float(&g.scores[0], row * g.pos_stride[0] + x,
+                              x < 2 ? 0 : 1 / (float)(vocab - 2));
+                    put_float(&g.scores[1], row * g.pos_stride[1] + x, x == 0);
+                }
+            }
+        }
+        t_upload();
+        for (int side = 0; side <= T_DEVICE; ++side) {
+            specv_verify_tree_desc d = grove_describe(&g, side);
+            run_tree(&d, side);
+        }
+        for (int b = 0; b < g.f.batch; ++b) {
+            const int accepted = word_at(&g.f.accepted, b);
+            CHECK(accepted <= nodes - 3);
+            CHECK(token_at(&g.f.next, g.f.dtype, b) >= (accepted ? 0 : 2));
+            CHECK_EQ((uint32_t)word_at(&g.f.status, b) & SPECV_ROW_BAD_SUM, 0, b);
+        }
+        t_check_device();
+    }
+}
+
 /* ------------------------------------------------------------------------------------- streams */
 
 /* Captured, replayed; and as a programmatic dependent of what writes its parents. */
@@ -649,6 +1000,7 @@ static void test_streams(void) {
 #if T_DEVICE
     for (int rule = -1; rule <= SPECV_TREE_TRAVERSAL; rule += 1) {
         grove g = plain_grove(rule < 0 ? 0 : rule, 3, 6, 5, 3);
+        if (rule >= 0) g.asked = 15, g.max_top = 2;
         t_case("captured and dependent, %s, rule %d", rule < 0 ? "ids" : "scores", g.rule);
         grove_make(&g);
         t_buf made = t_out((int64_t)g.f.parent.bytes, 0);
@@ -683,7 +1035,8 @@ static void test_streams(void) {
 }
 
 /* What the comments of the kernels count. Target ids: all of a tree once, no barrier, a ballot for
-   each 32 nodes and each step. Scores: the rows on the path once, no other. */
+   each 32 nodes and each step. Scores: the rows on the path once, no other; also where proposals
+   were rejected one after the other. */
 static void test_counts(void) {
 #if T_DEVICE
     T_CUDA(cudaProfilerStart());
@@ -695,19 +1048,25 @@ static void test_counts(void) {
     const char *schedule = getenv("PTXRUN_OPTS");
     const int whole =
         !schedule || !strstr(schedule, "split"); /* warps are: sectors mean something */
-    for (int scores = 0; scores < 2; ++scores)
+    for (int scores = 0; scores < 3; ++scores)   /* 2: of proposals, all siblings */
         for (int turn = 0; turn < 6; ++turn) {
             const int nodes = scores ? 9 : 20 + 40 * turn, vocab = scores ? 3 * 1024 : 8;
-            grove g = plain_grove(SPECV_TREE_GREEDY, scores ? 2 : 5, nodes, vocab, turn * 2);
+            grove g = plain_grove(scores == 2 ? SPECV_TREE_RECURSIVE : SPECV_TREE_GREEDY,
+                                  scores ? 2 : 5, nodes, vocab, turn * 2);
             int64_t visited = 0, steps = 0, bytes;
-            t_case("counts, %s, %d nodes", scores ? "scores" : "ids", nodes);
+            t_case("counts, %s, %d nodes",
+                   scores == 2 ? "proposals"
+                   : scores    ? "scores"
+                               : "ids",
+                   nodes);
+            g.proposed = scores == 2;
             g.dtypes[0] = SPECV_LOGITS_F32, g.aligned = 1;
             grove_make(&g);
             for (int b = 0; b < g.f.batch; ++b) put_word(&g.f.num_nodes, b, nodes);
             for (int b = 0; b < g.f.batch; ++b)
                 for (int i = 0; i < nodes; ++i)
-                    put_word(&g.f.parent, b * g.f.parent_stride + i, i - 1);
-            for (int b = 0; b < g.f.batch && scores; ++b) /* the first drafts are right */
+                    put_word(&g.f.parent, b * g.f.parent_stride + i, scores == 2 && i ? 0 : i - 1);
+            for (int b = 0; b < g.f.batch && scores == 1; ++b) /* the first drafts are right */
                 for (int i = 0; i < turn; ++i)
                     put_float(&g.scores[0],
                               ((int64_t)b * nodes + i) * vocab +
@@ -727,8 +1086,11 @@ static void test_counts(void) {
             visited = steps + g.f.batch, bytes = ptxrun_count(NULL, "load_bytes");
             if (scores) bytes = 32 * ptxrun_count(NULL, "load_sectors");
             if (scores) {
-                CHECK(steps >= turn && bytes >= 4 * visited * vocab);
-                if (whole) CHECK(bytes < visited * (4 * vocab + 4096)); /* what all warps look at */
+                CHECK((scores == 2 || steps >= turn) && bytes >= 4 * visited * vocab);
+                /* What all warps look at: of a proposal a score, when it is tried and rejected; and
+                   the tile that a token is drawn from. */
+                const int64_t more = 4096 + (scores == 2 ? 2 * 12 * 32 * nodes + 6144 : 0);
+                if (whole) CHECK(bytes < visited * (4 * vocab + more));
             } else {
                 const int64_t tree = 4 * (3 * nodes - 1) + 32 * 8; /* two words for all lanes */
                 CHECK_EQ(bytes, g.f.batch * tree, -1);
@@ -767,6 +1129,14 @@ static specv_verify_tree_desc valid_desc(void) {
         if ((code) != SPECV_OK) CHECK_EQ(specv_ref_verify_tree(&d), code, -1);                     \
         if ((code) != SPECV_OK) CHECK_EQ(specv_verify_tree(&d, 0), code, -1);                      \
     } while (0)
+
+/* The same of one that has scores, and room for what is told. */
+#define EXPECT_SCORED(code, change)                                                                \
+    EXPECT(code, (d.target_tokens = NULL, d.target.data = d.scratch = storage,                     \
+                  d.out_tokens = storage, d.path = (int32_t *)storage,                             \
+                  d.scratch_bytes = specv_verify_tree_scratch_bytes(2, 8, 100) +                   \
+                                    specv_verify_sample_scratch_bytes(2, 8, 100),                  \
+                  change))
 
 static void test_validation(void) {
     t_case("every status code of A7");
@@ -814,15 +1184,47 @@ static void test_validation(void) {
     EXPECT(SPECV_ERR_VOCAB, d.vocab = -1);
     EXPECT(SPECV_ERR_NUM_EOS, d.num_eos = 5);
     EXPECT(SPECV_ERR_EOS_TOKEN, (d.num_eos = 1, d.eos_token[0] = 100));
+    t_case("what is told of emitted tokens");
+    EXPECT_SCORED(SPECV_OK, (void)0);
+    for (int rule = 0; rule <= SPECV_TREE_TRAVERSAL_DISTINCT; ++rule) {
+        const int code = specv_i_tree_needs_draft(rule) ? SPECV_OK : SPECV_ERR_DRAFT;
+#define SCORED_RULE d.rule = rule, d.seed = (uint64_t *)storage, d.position = (int32_t *)storage
+        EXPECT_SCORED(SPECV_OK, (SCORED_RULE));
+        EXPECT_SCORED(code, (SCORED_RULE, d.draft.data = storage));
+        EXPECT_SCORED(SPECV_ERR_FILTERS, (SCORED_RULE, d.draft_filters.top_k = (int32_t *)storage));
+    }
+    EXPECT_SCORED(SPECV_OK, d.emitted.rank = (int32_t *)storage);
+    EXPECT_SCORED(SPECV_ERR_LOGPROB, (d.emitted.logprob = (float *)storage, d.path = NULL));
+    EXPECT_SCORED(SPECV_ERR_LOGPROB, (d.emitted.rank = (int32_t *)storage, d.out_tokens = NULL));
+    EXPECT_SCORED(SPECV_ERR_LOGPROB, d.emitted.logprob = (float *)misaligned());
+    EXPECT_SCORED(SPECV_ERR_LOGPROB, d.emitted.rank = (int32_t *)misaligned());
+    EXPECT_SCORED(SPECV_ERR_LOGPROB, d.emitted.top_id = (int32_t *)storage);
+    EXPECT_SCORED(SPECV_ERR_LOGPROB, d.emitted.top_logprob = (float *)misaligned());
+    EXPECT_SCORED(SPECV_ERR_LOGPROB, d.emitted.num_top = (int32_t *)misaligned());
+    EXPECT_SCORED(SPECV_ERR_LOGPROB, d.emitted.max_top = SPECV_MAX_TOP + 1);
+    EXPECT_SCORED(SPECV_ERR_LOGPROB, d.emitted.raw = 2);
+    EXPECT_SCORED(SPECV_ERR_SCRATCH, (d.emitted.rank = (int32_t *)storage, d.scratch_bytes -= 1));
+    EXPECT_SCORED(SPECV_ERR_LOGPROB, (d.emitted.logprob = (float *)storage,
+                                      d.target_tokens = storage, d.target.data = NULL));
 }
 
 int main(int argc, char **argv) {
     static const t_group groups[] = {
-        {"validation", test_validation},   {"ids", test_ids},
-        {"batches", test_batches},         {"malformed", test_malformed},
-        {"chain-ids", test_chain_ids},     {"scored", test_scored},
-        {"chain-rules", test_chain_rules}, {"siblings", test_siblings},
-        {"streams", test_streams},         {"counts", test_counts},
+        {"validation", test_validation},
+        {"ids", test_ids},
+        {"batches", test_batches},
+        {"malformed", test_malformed},
+        {"chain-ids", test_chain_ids},
+        {"scored", test_scored},
+        {"families", test_families},
+        {"filtered", test_filtered},
+        {"chain-rules", test_chain_rules},
+        {"siblings", test_siblings},
+        {"told", test_told},
+        {"few-units", test_few_units},
+        {"even-laws", test_even_laws},
+        {"streams", test_streams},
+        {"counts", test_counts},
     };
     return t_main(argc, argv, groups, T_COUNT(groups));
 }

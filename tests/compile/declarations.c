@@ -21,6 +21,8 @@ int step(const int32_t *draft, const int32_t *target, int32_t *accepted, struct 
     specv_commit_path_desc commit = SPECV_ZERO;
     specv_tree_layout_desc layout = SPECV_ZERO;
     specv_accept_stats_desc stats = SPECV_ZERO;
+    specv_verify_sample_desc lossy = SPECV_ZERO;
+    const float epsilon[4] = {0.09f, 0.09f, 0.3f, 1}, alpha[4] = {0.3f, 0.3f, 1, 1};
     int64_t totals[SPECV_STAT_COUNT] = SPECV_ZERO;
     int status = SPECV_OK;
     verify.rows.batch = 4;
@@ -32,11 +34,19 @@ int step(const int32_t *draft, const int32_t *target, int32_t *accepted, struct 
     both.verify = verify;
     both.kv = pack.kv;
     stats.rows = verify.rows;
+    lossy.verify = verify; /* A6: with scores in place of the target's tokens */
+    lossy.verify.target_tokens = NULL;
+    lossy.rule = SPECV_RULE_TYPICAL;
+    lossy.lossy.epsilon = epsilon, lossy.lossy.alpha = alpha;
+    tree.rule = SPECV_TREE_COUPLED;
+    tree.trees.batch = verify.rows.batch, tree.trees.max_nodes = 9;
     if (specv_version() != SPECVERIFY_VERSION) return SPECV_ERR_CANARY;
     if ((status = specv_verify_greedy_validate(&verify)) != SPECV_OK) return status;
     if ((status = specv_verify_greedy(&verify, s)) != SPECV_OK) return status;
     if ((status = specv_pack_kv(&pack, s)) != SPECV_OK) return status;
     if ((status = specv_verify_pack_kv(&both, s)) != SPECV_OK) return status;
+    if ((status = specv_verify_sample_validate(&lossy)) != SPECV_OK) return status;
+    if ((status = specv_verify_sample(&lossy, s)) != SPECV_OK) return status;
     if ((status = specv_verify_tree(&tree, s)) != SPECV_OK) return status;
     if ((status = specv_commit_path(&commit, s)) != SPECV_OK) return status;
     if ((status = specv_tree_layout(&layout, s)) != SPECV_OK) return status;

@@ -104,11 +104,31 @@ static void rules_of_verify(const specv_verify_greedy_desc *d) {
 static void rules_of_scores(const specv_scores *s, const specv_rows *r, int64_t vocab,
                             wide positions, int code);
 
+static void rules_of_filters(const specv_filters *f, const specv_scores *s, const specv_rows *r,
+                             int64_t vocab, wide positions);
+static int cuts(const specv_filters *f);
+
+static void rules_of_emitted(const specv_emitted *e, const void *tokens, int batch);
+
+/* Are there rows of nodes, to be cut or to tell of? */
+static int has_node_rows(const specv_verify_tree_desc *d) {
+    const specv_emitted *e = &d->emitted;
+    return cuts(&d->filters) || cuts(&d->draft_filters) || e->logprob || e->rank || e->top_id ||
+           e->top_logprob;
+}
+
+/* Then A3 of a position more than there are nodes is what it takes in addition. */
 static wide scratch_of_tree(const specv_verify_tree_desc *d) {
-    const wide tiles = ((wide)d->vocab + 1023) / 1024;
+    const wide tiles = ((wide)d->vocab + 1023) / 1024, batch = d->trees.batch;
     const wide sums = tiles * (wide)(sizeof(specv_tile) + 8);
-    return d->trees.batch * ((sums + 15) / 16 * 16 +
-                             2 * (wide)d->trees.max_nodes * (wide)sizeof(specv_distribution));
+    const wide rows = batch * ((wide)d->trees.max_nodes + 1);
+    const wide of_rows = rows * 2 * (wide)(sizeof(specv_distribution) + 8 + tiles * 128) +
+                         rows * tiles * (wide)(2 * sizeof(specv_tile) + sizeof(specv_i_residual));
+    const wide plans = SPECV_TICKET_BYTES + batch * (wide)sizeof(specv_i_outcome) + rows * 4;
+    const wide bytes = batch * ((sums + 15) / 16 * 16 +
+                                2 * (wide)d->trees.max_nodes * (wide)sizeof(specv_distribution));
+    if (!has_node_rows(d)) return bytes;
+    return bytes + (plans + 15) / 16 * 16 + of_rows + batch * 640;
 }
 
 static void rules_of_verify_tree(const specv_verify_tree_desc *d) {
@@ -144,11 +164,18 @@ static void rules_of_verify_tree(const specv_verify_tree_desc *d) {
     }
     RULE(aligned(d->target.data, d->target.dtype == 1 || d->target.dtype == 2 ? 2 : 4), TARGET);
     RULE(aligned(d->draft.data, d->draft.dtype == 1 || d->draft.dtype == 2 ? 2 : 4), DRAFT);
-    RULE(d->rule >= 3 ? d->draft.data || !has : !d->draft.data, DRAFT);
+    RULE(d->rule >= 3 || !d->draft.data, DRAFT);
+    rules_of_filters(&d->filters, &d->target, &rows, d->vocab, nodes);
+    rules_of_filters(&d->draft_filters, &d->draft, &rows, d->vocab, nodes);
+    if (has && from_scores && has_node_rows(d))
+        RULE((wide)t->batch * (nodes + 1) <= 1 << 30, TOO_LARGE);
     RULE(aligned(d->temperature, 4) && aligned(d->draft_temperature, 4), TEMPERATURE);
     RULE(aligned(d->seed, 8) && (d->seed || d->rule == 0 || !has), SEED);
     RULE(aligned(d->position, 4) && (d->position || !d->seed || !has), POSITION);
     RULE(aligned(d->logprob, 4) && (!d->logprob || from_scores), LOGPROB);
+    rules_of_emitted(&d->emitted, d->out_tokens, t->batch);
+    if (d->emitted.logprob || d->emitted.rank || d->emitted.top_id || d->emitted.top_logprob)
+        RULE(from_scores && (!has || (d->out_tokens && d->path)), LOGPROB);
     RULE(d->step_row >= 0 && (d->stream == 0 || d->stream == 1), STREAM);
     if (has && from_scores)
         RULE(d->scratch && aligned(d->scratch, 16) && d->scratch_bytes >= scratch_of_tree(d),
@@ -245,7 +272,7 @@ static void rules_of_emitted(const specv_emitted *e, const void *tokens, int bat
 /* Draft rows have statistics: of logits, and of probabilities that filters make weights. */
 static int has_draft_rows(const specv_verify_sample_desc *d) {
     return d->draft.data && (d->draft.dtype != SPECV_PROBS_F32 || has_filters(&d->filters) ||
-                             has_filters(&d->draft_filters));
+                             has_filters(&d->draft_filters) || d->rule > SPECV_RULE_SCORE);
 }
 
 /* Are ids of its rows listed? Then requests have 640 bytes, and eight ids a byte. */
@@ -282,15 +309,25 @@ static void rules_of_scratch(const specv_verify_sample_desc *d) {
 static void rules_of_sampled(const specv_verify_sample_desc *d) {
     const specv_verify_greedy_desc *v = &d->verify;
     const wide positions = (wide)v->rows.max_draft + (d->bonus_token ? 0 : 1);
-    const int judges = d->rule == SPECV_RULE_TOKEN || d->rule == SPECV_RULE_BLOCK;
+    const int judges = d->rule == SPECV_RULE_TOKEN || d->rule == SPECV_RULE_BLOCK ||
+                       d->rule == SPECV_RULE_THRESHOLD || d->rule == SPECV_RULE_BOUNDED;
     const int scores = d->rule == SPECV_RULE_SCORE; /* takes no test, only draws */
+    const int noisy = d->rule == SPECV_RULE_COUPLED || d->rule == SPECV_RULE_TYPICAL_DRAW;
+    const specv_lossy *l = &d->lossy;
     const int draws = (judges || scores) &&
                       !(d->sample_uniform && (scores || d->accept_uniform || !v->rows.max_draft));
     RULE(d->canary1 == 0 && d->reserved == 0, CANARY);
     rules_of_drafts(v);
     RULE(!v->target_tokens, TARGET_TOKENS);
-    RULE(d->rule >= 0 && d->rule <= 4, RULE);
-    RULE(!scores || !d->draft.data, DRAFT);
+    RULE(d->rule >= 0 && d->rule <= 9, RULE);
+    RULE(!d->draft.data || d->rule < 4 || d->rule == 9, DRAFT);
+    RULE(aligned(l->epsilon, 4) && aligned(l->alpha, 4) && aligned(l->top_n, 4), LOSSY);
+    RULE(aligned(l->threshold_single, 4) && aligned(l->threshold_acc, 4), LOSSY);
+    RULE(aligned(l->delta, 4) && aligned(l->ratio, 4), LOSSY);
+    RULE((!l->epsilon && !l->alpha) || d->rule == 5 || d->rule == 6, LOSSY);
+    RULE((!l->threshold_single && !l->threshold_acc) || d->rule == 7, LOSSY);
+    RULE((!l->top_n && !l->delta) || d->rule == 8, LOSSY);
+    RULE(!l->ratio || d->rule == 9, LOSSY);
     RULE(aligned(d->target_logprob, 4) && (scores || !d->target_logprob), LOGPROB);
     RULE(v->vocab >= 1 && v->vocab <= 1 << 22, VOCAB);
     rules_of_scores(&d->target, &v->rows, v->vocab, positions, SPECV_ERR_TARGET);
@@ -300,7 +337,7 @@ static void rules_of_sampled(const specv_verify_sample_desc *d) {
     rules_of_filters(&d->filters, &d->target, &v->rows, v->vocab, positions);
     rules_of_filters(&d->draft_filters, &d->draft, &v->rows, v->vocab, v->rows.max_draft);
     rules_of_emitted(&d->emitted, v->out_tokens, v->rows.batch);
-    RULES_OF_REQUEST(d, v->rows.batch, draws || d->rule == SPECV_RULE_COUPLED);
+    RULES_OF_REQUEST(d, v->rows.batch, draws || noisy);
     RULE(aligned(d->draft_temperature, 4), TEMPERATURE);
     RULE(aligned(d->accept_uniform, 4) && aligned(d->sample_uniform, 4), UNIFORM);
     RULE(d->stream == 0 || d->stream == 1, STREAM);
@@ -355,8 +392,8 @@ static int has_record(const specv_verify_shard_desc *d, int kind) {
     const int draws = s->rule != SPECV_RULE_GREEDY && s->rule != SPECV_RULE_COUPLED;
     const int has_all = d->all_top_k && names(s, 0);
     if (kind == BEST) return 1;
-    if (kind == GAINS) return is_judged_by_q(s);
-    if (kind == TOKENS) return draws && (!has_all || is_judged_by_q(s));
+    if (kind == GAINS) return is_judged_by_q(s) && !has_all;
+    if (kind == TOKENS) return draws && !has_all;
     for (int i = 0; i < 2; ++i) {
         const specv_filters *f = i ? &s->draft_filters : &s->filters;
         if (names(s, i) && f->top_p && f->order == SPECV_TOP_P_OF_ALL) return 1;
@@ -443,6 +480,7 @@ static void rules_of_verify_shard(const specv_verify_shard_desc *d) {
     RULE(d->first_id >= 0 && d->num_ids >= 0, SHARD);
     RULE(!d->num_ids || (d->first_id % 1024 == 0 && end <= vocab), SHARD);
     RULE(d->num_ids % 1024 == 0 || end == vocab, SHARD);
+    RULE(s->rule <= SPECV_RULE_SCORE, RULE);
     RULE(step >= 0 && step <= exchanges_of(d), STEP);
     RULE(d->max_top_k >= 0 && d->max_top_k <= 256, FILTERS);
     RULE(d->all_top_k == 0 || d->all_top_k == 1, FILTERS);
@@ -764,9 +802,18 @@ static void fill_sampled(specv_verify_sample_desc *d) {
     d->position = (const int32_t *)pointer();
     d->accept_uniform = (const float *)maybe(), d->sample_uniform = (const float *)maybe();
     d->logprob = (float *)maybe(), d->lse = (float *)maybe();
-    d->rule = field32((int32_t)take(1) % 5), d->stream = field32((int32_t)take(1) & 1);
+    d->rule = field32((int32_t)take(1) % 10), d->stream = field32((int32_t)take(1) & 1);
     if ((r->max_draft == 0 && !d->bonus_token) || take(1) < 4) d->max_prob = (float *)maybe();
-    if (d->rule == SPECV_RULE_SCORE && take(1) < 250) d->draft.data = NULL;
+    if (d->rule >= SPECV_RULE_SCORE && d->rule != SPECV_RULE_BOUNDED && take(1) < 250)
+        d->draft.data = NULL;
+    if (d->rule == SPECV_RULE_TYPICAL || d->rule == SPECV_RULE_TYPICAL_DRAW || take(1) < 2)
+        d->lossy.epsilon = (const float *)maybe(), d->lossy.alpha = (const float *)maybe();
+    if (d->rule == SPECV_RULE_THRESHOLD || take(1) < 2)
+        d->lossy.threshold_single = (const float *)maybe(),
+        d->lossy.threshold_acc = (const float *)maybe();
+    if (d->rule == SPECV_RULE_RELAXED || take(1) < 2)
+        d->lossy.top_n = (const int32_t *)maybe(), d->lossy.delta = (const float *)maybe();
+    if (d->rule == SPECV_RULE_BOUNDED || take(1) < 2) d->lossy.ratio = (const float *)maybe();
     if (d->rule == SPECV_RULE_SCORE || take(1) < 4) d->target_logprob = (float *)maybe();
     d->num_sms = field32(132), d->step_row = field32((int32_t)take(1));
     d->reserved = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
@@ -854,9 +901,11 @@ static void fill_verify_tree(specv_verify_tree_desc *d) {
         d->target_tokens = pointer();
     } else {
         fill_scores(&d->target, &rows, d->vocab, 8);
-        if (d->rule >= 3) fill_scores(&d->draft, &rows, d->vocab, 8);
+        if (d->rule >= 3 && take(1) < 192) fill_scores(&d->draft, &rows, d->vocab, 8);
         if (take(1) < 192) d->target.seq_stride_elems = d->draft.seq_stride_elems = 0;
         d->logprob = (float *)maybe();
+        if (take(1) < 128) fill_filters(&d->filters, d->vocab);
+        if (d->draft.data && take(1) < 128) fill_filters(&d->draft_filters, d->vocab);
     }
     d->temperature = (const float *)maybe(), d->draft_temperature = (const float *)maybe();
     if (d->rule || take(1) < 8) d->seed = (const uint64_t *)pointer();
@@ -865,6 +914,9 @@ static void fill_verify_tree(specv_verify_tree_desc *d) {
     d->next_token = maybe(), d->out_tokens = maybe(), d->num_emitted = (int32_t *)maybe();
     d->finished = (uint8_t *)maybe(), d->row_status = (uint32_t *)maybe();
     d->path = (int32_t *)maybe(), d->accept_index = (int32_t *)maybe(), d->predicts = maybe();
+    if (!d->target_tokens || take(1) < 4) fill_emitted(&d->emitted, &d->out_tokens);
+    if (has_node_rows(d) && take(1) < 250) d->path = (int32_t *)pointer();
+    if (d->emitted.logprob && take(1) < 250) d->out_tokens = pointer();
     d->scratch = pointer(), d->scratch_bytes = field(INT64_MAX);
     if (take(1) < 64) d->scratch_bytes = (int64_t)(scratch_of_tree(d) - (wide)(take(1) & 1));
     d->target_stride_elems = field((take(1) & 1) * 1024);

@@ -1,4 +1,8 @@
-/* kernels.cu - kernels and launchers of the kit, for the tests that only call them. */
+/* kernels.cu - the kit for tests that only call it: kernels and launchers, and the reference. As C
+   the reference alone. */
 
+#if defined(__CUDACC__)
 #define SPECVERIFY_IMPLEMENTATION
-#include "specverify.cuh"
+#endif
+#define SPECVERIFY_REF_IMPLEMENTATION
+#include "specverify_ref.h"
