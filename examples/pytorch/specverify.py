@@ -27,7 +27,8 @@ VERSION = 700  # SPECVERIFY_VERSION of the header that has these structures
 
 I32, I64 = 0, 1
 LOGITS_F32, LOGITS_F16, LOGITS_BF16, PROBS_F32 = range(4)
-RULE_TOKEN, RULE_BLOCK, RULE_COUPLED, RULE_GREEDY, RULE_SCORE = range(5)
+(RULE_TOKEN, RULE_BLOCK, RULE_COUPLED, RULE_GREEDY, RULE_SCORE, RULE_TYPICAL, RULE_TYPICAL_DRAW,
+ RULE_THRESHOLD, RULE_RELAXED, RULE_BOUNDED) = range(10)
 STREAM_TARGET, STREAM_DRAFT, STREAM_COUPLED = range(3)
 SAMPLE_CDF, SAMPLE_GUMBEL = range(2)
 (TREE_GREEDY, TREE_COUPLED, TREE_ONE_COIN, TREE_RECURSIVE, TREE_RECURSIVE_DISTINCT, TREE_TRAVERSAL,
@@ -38,10 +39,11 @@ MAX_EOS, MAX_TOP, MAX_CARRY, MAX_CACHES = 4, 32, 8, 2
 (ROW_BAD_LENGTH, ROW_BAD_DRAFT, ROW_BAD_TARGET, ROW_NO_SPACE, ROW_BAD_TEMPERATURE, ROW_NAN,
  ROW_EXTREME, ROW_EMPTY, ROW_ZERO_RESIDUAL, ROW_BAD_PAGE, ROW_SHARED_PAGE, ROW_BAD_SUM,
  ROW_BAD_UNIFORM, ROW_BAD_TICKET, ROW_BAD_SLOT, ROW_BAD_FILTER,
- ROW_BAD_RECORD, ROW_BAD_TREE) = (1 << bit for bit in range(18))
+ ROW_BAD_RECORD, ROW_BAD_TREE, ROW_BAD_LOSSY) = (1 << bit for bit in range(19))
 
 RULES = {"token": RULE_TOKEN, "block": RULE_BLOCK, "coupled": RULE_COUPLED,
-         "greedy": RULE_GREEDY}
+         "greedy": RULE_GREEDY, "typical": RULE_TYPICAL, "typical_draw": RULE_TYPICAL_DRAW,
+         "threshold": RULE_THRESHOLD, "relaxed": RULE_RELAXED, "bounded": RULE_BOUNDED}
 SCORES = {"float32": LOGITS_F32, "float16": LOGITS_F16, "bfloat16": LOGITS_BF16}
 TOKENS = {"int32": I32, "int64": I64}
 
@@ -70,6 +72,7 @@ Scores = _struct("Scores", "ptr data; i64 pos_stride_elems seq_stride_elems; i32
 Filters = _struct("Filters", """ptr mask mask_row top_k top_p min_p; i64 mask_stride_words;
     i32 num_mask_rows order""")
 Emitted = _struct("Emitted", "ptr logprob rank top_id top_logprob num_top; i32 max_top raw")
+Lossy = _struct("Lossy", "ptr epsilon alpha threshold_single threshold_acc top_n delta ratio")
 VerifyGreedyDesc = _struct("VerifyGreedyDesc", f"""u32 canary0; i32 token_dtype; Rows rows;
     ptr draft_tokens target_tokens accepted_len mismatch next_token out_tokens num_emitted finished
     row_status; i64 draft_stride_elems target_stride_elems out_stride_elems vocab
@@ -77,7 +80,7 @@ VerifyGreedyDesc = _struct("VerifyGreedyDesc", f"""u32 canary0; i32 token_dtype;
 VerifySampleDesc = _struct("VerifySampleDesc", """VerifyGreedyDesc verify; Scores target draft;
     ptr bonus_token temperature draft_temperature seed position accept_uniform sample_uniform
     logprob lse max_prob target_logprob scratch; i64 scratch_bytes; i32 rule num_sms step_row
-    stream; Emitted emitted; Filters filters draft_filters; u32 reserved canary1""")
+    stream; Emitted emitted; Filters filters draft_filters; Lossy lossy; u32 reserved canary1""")
 VerifyShardDesc = _struct("VerifyShardDesc", """u32 canary0; i32 step; VerifySampleDesc sample;
     ptr record gathered; i64 record_stride_bytes; ptr epoch; i32 first_id num_ids num_shards
     max_top_k all_top_k; u32 canary1""")
@@ -115,7 +118,8 @@ VerifyTreeDesc = _struct("VerifyTreeDesc", f"""u32 canary0; i32 rule; Trees tree
     Scores target draft; ptr temperature draft_temperature seed position accepted_len mismatch
     next_token out_tokens num_emitted finished row_status path accept_index predicts logprob
     scratch; i64 scratch_bytes target_stride_elems out_stride_elems vocab eos_token[{MAX_EOS}];
-    i32 num_eos max_depth keep_status chained step_row stream; u32 reserved canary1""")
+    i32 num_eos max_depth keep_status chained step_row stream; Emitted emitted;
+    Filters filters draft_filters; u32 reserved canary1""")
 CommitPathDesc = _struct("CommitPathDesc", """u32 canary0; i32 keep_status; ptr num_active slot
     accepted_len path num_nodes cache_len new_cache_len src_block_table page_refs row_status ticket;
     KvCache kv; i64 path_stride_elems src_table_stride_elems; i32 batch max_nodes max_depth
@@ -359,13 +363,15 @@ def verify(draft_tokens: Any, target: Any, draft: Any = None, *, rule: str = "to
            draft_temperature: Any = None, seed: Any = None, position: Any = 0,
            accept_uniform: Any = None, sample_uniform: Any = None, top_k: Any = None,
            top_p: Any = None, min_p: Any = None, draft_filtered: bool = True,
-           eos: Sequence[int] = ()) -> Verdict:
+           eos: Sequence[int] = (), epsilon: Any = None, alpha: Any = None,
+           threshold_single: Any = None, threshold_acc: Any = None, top_n: Any = None,
+           delta: Any = None, ratio: Any = None) -> Verdict:
     """specv_verify_sample. Dense: draft_tokens [batch, n], target [batch, n + 1, vocab], draft
     [batch, n, vocab] or None. With row_end, int32 [batch], running counts of drafts: draft_tokens
     [num_tokens], target [num_tokens + batch, vocab], draft [num_tokens, vocab], and max_draft.
     bonus_token [batch]: the token behind the last draft, which the target then has no row for.
     Numbers stand for arrays with that number in each row. draft_filtered: q was drawn with the
-    same top_k, top_p, min_p as p."""
+    same top_k, top_p, min_p as p. The last seven: what lossy rules are told, those that rule reads."""
     library = library_for(target)
     is_ragged = row_end is not None
     if is_ragged:
@@ -402,6 +408,10 @@ def verify(draft_tokens: Any, target: Any, draft: Any = None, *, rule: str = "to
         "top_k": _array(target, top_k, (batch,), "int32"),
         "top_p": _array(target, top_p, (batch,), "float32"),
         "min_p": _array(target, min_p, (batch,), "float32")}
+    lossy = {"epsilon": epsilon, "alpha": alpha, "threshold_single": threshold_single,
+             "threshold_acc": threshold_acc, "top_n": top_n, "delta": delta, "ratio": ratio}
+    for name, value in lossy.items():
+        inputs[name] = _array(target, value, (batch,), "int32" if name == "top_n" else "float32")
 
     d = VerifySampleDesc()
     v = d.verify
@@ -414,7 +424,7 @@ def verify(draft_tokens: Any, target: Any, draft: Any = None, *, rule: str = "to
     v.draft_tokens = _pointer(inputs["draft_tokens"])
     v.out_tokens, v.accepted_len, v.num_emitted, v.finished, v.row_status = map(_address, out)
     d.target = _scores(target, target_is_probs)
-    if draft is not None and rule in ("token", "block"):
+    if draft is not None and rule in ("token", "block", "bounded"):
         d.draft = _scores(draft, draft_is_probs)
     for name in ("bonus_token", "temperature", "draft_temperature", "seed", "position",
                  "accept_uniform", "sample_uniform"):
@@ -422,6 +432,8 @@ def verify(draft_tokens: Any, target: Any, draft: Any = None, *, rule: str = "to
     for filters in (d.filters, d.draft_filters)[:2 if draft_filtered and d.draft.data else 1]:
         for name in ("top_k", "top_p", "min_p"):
             setattr(filters, name, _pointer(inputs[name]))
+    for name in lossy:
+        setattr(d.lossy, name, _pointer(inputs[name]))
     d.rule = RULES[rule]
     d.scratch, d.scratch_bytes = library.scratch(target, batch, n, vocab)
     library.call("verify_sample", d, _stream(target))
@@ -559,10 +571,11 @@ def generate(target: Any, assistant: Any, input_ids: Any, *, attention_mask: Any
              max_new_tokens: int = 20, num_draft: int = 4, rule: str = "greedy",
              temperature: Any = None, seed: Any = 0, top_k: Any = None, top_p: Any = None,
              min_p: Any = None, eos_token_id: int | Sequence[int] | None = None,
-             pad_token_id: int = 0) -> Any:
+             pad_token_id: int = 0, **lossy: Any) -> Any:
     """Tokens [batch, prompt + new] of a Hugging Face model, with drafts from a smaller one of the
-    same vocabulary; assistant None: without. Prompts are padded on the left. rule: greedy, token,
-    block or coupled, whose text does not depend on the assistant; request b has seed + b."""
+    same vocabulary; assistant None: without. Prompts are padded on the left. rule: of RULES;
+    coupled: the text does not depend on the assistant; request b has seed + b. lossy: what verify
+    tells lossy rules, as epsilon=0.3; what is not given relaxes nothing."""
     import torch
     if attention_mask is None:
         attention_mask = torch.ones_like(input_ids)
@@ -573,8 +586,10 @@ def generate(target: Any, assistant: Any, input_ids: Any, *, attention_mask: Any
     eos = [eos_token_id] if isinstance(eos_token_id, int) else list(eos_token_id or ())
     one = torch.ones((batch, 1), dtype=attention_mask.dtype, device=input_ids.device)
     column = torch.arange(n + 1, device=input_ids.device)[None, :]
-    law = dict(temperature=0.0 if rule == "greedy" else temperature, seed=seed, top_k=top_k,
-               top_p=top_p, min_p=min_p)
+    law = dict(temperature=temperature, seed=seed, top_k=top_k, top_p=top_p, min_p=min_p)
+    drafts_are = dict(law, of_draft=True, coupled=rule in ("coupled", "typical_draw"))
+    if rule in ("greedy", "typical", "relaxed"):  # which have the likeliest token
+        drafts_are["temperature"] = 0.0
     text = torch.full((batch, prompt + max_new_tokens), pad_token_id, dtype=input_ids.dtype,
                       device=input_ids.device)
     text[:, :prompt] = input_ids
@@ -600,12 +615,11 @@ def generate(target: Any, assistant: Any, input_ids: Any, *, attention_mask: Any
                 else:
                     scores = models[1](drafts[:, j - 1:j], one, (length + j - 1)[:, None])
                 q.append(scores[:, -1])
-                sample(q[-1], token=drafts[:, j], position=length, step_row=j, of_draft=True,
-                       coupled=rule == "coupled", **law)
+                sample(q[-1], token=drafts[:, j], position=length, step_row=j, **drafts_are)
             scores = models[0](torch.cat([pending[:, None], drafts], 1), one.expand(-1, n + 1),
                                length[:, None] - 1 + column)
             verdict = verify(drafts, scores, torch.stack(q, 1) if q else None, rule=rule,
-                             position=length, eos=eos, **law)
+                             position=length, eos=eos, **law, **lossy)
             if bool(verdict.row_status.any()):
                 raise RuntimeError(f"row_status {verdict.row_status.tolist()}")
 

@@ -23,8 +23,8 @@
    SCORE    k                     1   5280  320000
    TOKEN    k                     3   5696  320000
    TOKEN    all k                 1   5280  320000
-   TOKEN    bf16, k               3  10720  560000
-   BLOCK    bf16, k               3  11008  560000
+   TOKEN    bf16, k               1  10528  560000
+   BLOCK    bf16, k               1  10528  560000
    84 steps: every output of every rank as of one that has all columns
 
    logits: what all ranks together have of them, and a gather brings to each. k: each row has a

@@ -348,6 +348,7 @@ static specv_verify_sample_desc verify_sample_desc(const cpu_state *s) {
         d.draft.data = s->models[LM_DRAFT].kept;
         d.draft_filters = lm_filters_of(s->filters, &s->sampling, LM_DRAFT);
     }
+    d.lossy = lm_lossy_of(s->filters, &s->sampling);
     d.temperature = s->temperature;
     d.seed = s->seed;
     d.position = s->position;
@@ -361,8 +362,11 @@ static specv_verify_sample_desc verify_sample_desc(const cpu_state *s) {
 
 static int judge_trees(const cpu_state *s) {
     specv_verify_tree_desc d = lm_verify_tree(&s->cache, &s->trees, &s->sampling);
-    if (!s->sampling.by_choice) d.target.data = s->models[LM_TARGET].kept;
-    if (s->sampling.use_draft_logits) d.draft.data = s->models[LM_DRAFT].kept;
+    if (!s->sampling.by_choice) {
+        d.target.data = s->models[LM_TARGET].kept;
+        d.filters = lm_filters_of(s->filters, &s->sampling, LM_TARGET);
+    }
+    if (s->sampling.use_draft_logits) d.draft.data = s->models[LM_DRAFT].kept; /* drawn without */
     d.temperature = s->temperature;
     d.seed = s->seed;
     d.position = s->position;
@@ -799,7 +803,7 @@ static int allocate_sampling(cpu_state *s) {
     told = zeroed(s, lm_told_bytes(&s->sampling, &s->limits), 1);
     if (s->out_of_memory) return SPECV_OK;
     s->told = lm_emitted_in(told, &s->sampling, batch * ((size_t)s->limits.gamma + 1));
-    lm_fill_filters(s->filters, &s->sampling.filters);
+    lm_fill_filters(s->filters, &s->sampling);
     for (size_t i = 0; i < batch; i++) s->temperature[i] = s->sampling.temperature, s->warm[i] = 1;
     for (size_t i = 0; i < batch * (size_t)s->limits.width; i++)
         s->trees.temperature[i] = s->sampling.temperature;

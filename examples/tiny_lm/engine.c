@@ -148,7 +148,12 @@ lm_pick pick_of(const engine *e, int32_t stream, int32_t step_row) {
     lm_pick pick = {LM_PICK_CDF, 0, 0};
     if (e->sampling.by_choice) pick.method = LM_PICK_LARGEST;
     pick.stream = stream;
-    if (e->sampling.rule == SPECV_RULE_COUPLED)
+    /* Rules that emit the likeliest token draft it, too; a draft without scores may be any. */
+    if ((e->sampling.rule == SPECV_RULE_TYPICAL || e->sampling.rule == SPECV_RULE_RELAXED ||
+         (e->sampling.rule == SPECV_RULE_THRESHOLD && stream == SPECV_STREAM_DRAFT)) &&
+        !e->sampling.filters.given)
+        pick.method = LM_PICK_LARGEST;
+    if (e->sampling.rule == SPECV_RULE_COUPLED || e->sampling.rule == SPECV_RULE_TYPICAL_DRAW)
         pick.method = LM_PICK_GUMBEL, pick.stream = SPECV_STREAM_COUPLED;
     pick.step_row = step_row;
     return pick;

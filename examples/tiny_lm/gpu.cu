@@ -513,6 +513,7 @@ static specv_verify_sample_desc verify_sample_desc(const gpu_state *s) {
         d.draft.data = s->models[LM_DRAFT].kept;
         d.draft_filters = lm_filters_of(s->filters, &s->sampling, LM_DRAFT);
     }
+    d.lossy = lm_lossy_of(s->filters, &s->sampling);
     d.temperature = s->temperature;
     d.seed = s->in->seed;
     d.position = s->in->position;
@@ -526,8 +527,11 @@ static specv_verify_sample_desc verify_sample_desc(const gpu_state *s) {
 
 static int judge_trees(const gpu_state *s) {
     specv_verify_tree_desc d = lm_verify_tree(&s->cache, &s->trees, &s->sampling);
-    if (!s->sampling.by_choice) d.target.data = s->models[LM_TARGET].kept;
-    if (s->sampling.use_draft_logits) d.draft.data = s->models[LM_DRAFT].kept;
+    if (!s->sampling.by_choice) {
+        d.target.data = s->models[LM_TARGET].kept;
+        d.filters = lm_filters_of(s->filters, &s->sampling, LM_TARGET);
+    }
+    if (s->sampling.use_draft_logits) d.draft.data = s->models[LM_DRAFT].kept; /* drawn without */
     d.temperature = s->temperature;
     d.seed = s->in->seed;
     d.position = s->in->position;
@@ -990,7 +994,7 @@ static int allocate_sampling(gpu_state *s) {
     if (s->error != cudaSuccess) return SPECV_OK;
     s->told = lm_emitted_in(told, &s->sampling, batch * ((size_t)s->limits.gamma + 1));
     for (size_t i = 0; i < batch; i++) temperature[i] = s->sampling.temperature, warm[i] = 1;
-    lm_fill_filters(&filters, &s->sampling.filters);
+    lm_fill_filters(&filters, &s->sampling);
     upload(s, s->filters, &filters, sizeof filters);
     upload(s, s->warm, warm, batch * sizeof(float));
     upload(s, s->temperature, temperature, batch * sizeof(float));

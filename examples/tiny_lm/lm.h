@@ -184,6 +184,9 @@ typedef struct lm_sampling {
     float alpha;              /* rule smc: power of the target */
     double threshold;         /* resample below this share of the particles */
     int32_t tell, num_top;    /* LM_TELL_*; num_top: of RAW */
+    int32_t relaxes;          /* a lossy rule is told these, for every request: */
+    float relax[2];           /* typical, typical-draw: epsilon, alpha; threshold: of one, of all;
+                                 relaxed: top_n, delta; bounded: ratio */
 } lm_sampling;
 
 /* One verification step of num_seqs sequences. But for FIXED, sequence i has slot i. */

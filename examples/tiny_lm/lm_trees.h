@@ -54,6 +54,7 @@ static inline int64_t lm_kit_scratch_bytes(const lm_limits *limits, int32_t voca
     int64_t most = specv_verify_sample_scratch_bytes(limits->batch, limits->gamma, vocab), tree;
     if (nodes == 0 || most < 0) return most;
     tree = specv_verify_tree_scratch_bytes(limits->batch, nodes, vocab);
+    if (tree >= 0) tree += specv_verify_sample_scratch_bytes(limits->batch, nodes, vocab);
     if (tree < 0 || tree > most) most = tree;
     if (most < 0) return most;
     tree = specv_sample_scratch_bytes((int64_t)limits->batch * limits->width, vocab);

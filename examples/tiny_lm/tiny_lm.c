@@ -33,11 +33,21 @@ static const char *const drafter_names[] = {"model", "ngram", "random"};
 
 enum { NUM_RULES = RULE_OF_TREES + NUM_TREE_RULES };
 /* specv_rule, then those of trees alone */
-static const char *const rule_names[] = {"token",     "block",
-                                         "coupled",   "greedy",
-                                         "smc",       "one-coin",
-                                         "recursive", "recursive-distinct",
-                                         "traversal", "traversal-distinct"};
+static const char *const rule_names[] = {"token",
+                                         "block",
+                                         "coupled",
+                                         "greedy",
+                                         "smc",
+                                         "typical",
+                                         "typical-draw",
+                                         "threshold",
+                                         "relaxed",
+                                         "bounded",
+                                         "one-coin",
+                                         "recursive",
+                                         "recursive-distinct",
+                                         "traversal",
+                                         "traversal-distinct"};
 
 /* lm_layout.kind, without FIXED */
 static const char *const cache_names[] = {"ragged", "paged", "padded", "gap"};
@@ -64,6 +74,8 @@ typedef struct options {
     int32_t particles, replicates;    /* 0: not given */
     float temperature;                /* -1: not given */
     float alpha, ess;                 /* -1: not given */
+    int32_t relaxes;                  /* numbers of --relax; 0: not given */
+    float relax[2];
     uint64_t seed;
     int continuous, vary_tokens, sort, quiet, likelihood, check, log_launches;
 } options;
@@ -76,14 +88,18 @@ static const char usage[] =
     "  --batch N        prompts at a time, 1 to 256 (8; rule smc: 8 if the particles fit)\n"
     "  --gamma N        drafts per step, 1 to 64 (4)\n"
     "  --tree WxD       drafts as a tree, D deep, with W nodes at each depth; W at most 32, W * D\n"
-    "                   64. Not with --gamma, --budget, filters, --logprobs, --cache gap,\n"
+    "                   64. Not with --gamma, --budget, --logprobs, --cache gap,\n"
     "                   --exspec, drafters but model (a chain)\n"
     "  --budget N       of the drafts of a step, verify the N that are likeliest to be accepted "
     "(all)\n"
     "  --tokens N       tokens to add to every prompt (64)\n"
     "  --rule NAME      how drafts are judged: greedy, token, block, coupled, smc (greedy);\n"
+    "                   lossy: typical, typical-draw, threshold, relaxed, bounded;\n"
     "                   of --tree: greedy, coupled, one-coin, recursive, recursive-distinct,\n"
     "                   traversal, traversal-distinct\n"
+    "  --relax X[,Y]    what a lossy rule is told: typical, typical-draw: epsilon, alpha;\n"
+    "                   threshold: of one token, of all; relaxed: top_n, delta; bounded: ratio\n"
+    "                   (nothing: lossless)\n"
     "  --temperature T  of the rules that sample, 0 to 8192; 0 is greedy (1)\n"
     "  --mask FILE      texts are of the bytes in FILE, written as the report writes them: as\n"
     "                   themselves, \\n, \\\\ or \\xNN; line ends in it mean nothing (all)\n"
@@ -187,6 +203,19 @@ static float parse_share(const char *name, const char *text, float low, float hi
     return value;
 }
 
+/* "X" or "X,Y". The kit says what is out of range. */
+static void parse_relax(const char *name, const char *text, options *o) {
+    char *end;
+    o->relax[0] = strtof(text, &end);
+    o->relaxes = end != text;
+    if (o->relaxes && *end == ',') {
+        const char *second = end + 1;
+        o->relax[1] = strtof(second, &end);
+        o->relaxes = end != second ? 2 : 0;
+    }
+    if (!o->relaxes || *end) die(name, "is not X or X,Y, two numbers");
+}
+
 static int32_t parse_name(const char *name, const char *text, const char *const *names,
                           int32_t count) {
     char problem[192];
@@ -205,7 +234,7 @@ static int is_option_with_value(const char *name) {
         "--tokens",  "--rule",         "--temperature", "--seed",    "--drafter",   "--check-law",
         "--cache",   "--page-size",    "--realign",     "--exspec",  "--particles", "--alpha",
         "--ess",     "--replicates",   "--budget",      "--top-k",   "--top-p",     "--min-p",
-        "--mask",    "--filter-order", "--logprobs",    "--tree"};
+        "--mask",    "--filter-order", "--logprobs",    "--tree",    "--relax"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(name, names[i]) == 0) return 1;
     return 0;
@@ -262,6 +291,8 @@ static void set_option(options *o, const char *name, const char *value) {
         o->tokens = parse_int(name, value, 1, MAX_TOKENS);
     else if (strcmp(name, "--rule") == 0)
         o->rule = parse_name(name, value, rule_names, NUM_RULES);
+    else if (strcmp(name, "--relax") == 0)
+        parse_relax(name, value, o);
     else if (strcmp(name, "--temperature") == 0)
         o->temperature = parse_temperature(name, value);
     else if (strcmp(name, "--seed") == 0)
@@ -315,6 +346,27 @@ static void check_smc_options(const options *o) {
     if (o->check_law) die("--check-law", "the rule smc has that law with many particles only");
 }
 
+static int is_lossy(int32_t rule) {
+    return rule >= SPECV_RULE_TYPICAL && rule <= SPECV_RULE_BOUNDED;
+}
+
+/* Lossy rules, and how much of a text they may change. */
+static void check_lossy_options(const options *o) {
+    const float high = o->rule == SPECV_RULE_BOUNDED ? 1048576.0f : 1.0f;
+    const float low = o->rule == SPECV_RULE_BOUNDED ? 1.0f : 0.0f;
+    if (!o->relaxes) return;
+    if (!is_lossy(o->rule)) die("--relax", "is of lossy rules");
+    if ((o->rule == SPECV_RULE_BOUNDED) != (o->relaxes == 1))
+        die("--relax", "the rule bounded has one number, the others have two");
+    if (o->rule == SPECV_RULE_RELAXED ? !(o->relax[0] >= 1 && o->relax[0] <= LM_VOCAB)
+                                      : !(o->relax[0] >= low && o->relax[0] <= high))
+        die("--relax", "the first number is out of range");
+    if (!(o->relax[1] >= 0) || (o->rule != SPECV_RULE_TYPICAL &&
+                                o->rule != SPECV_RULE_TYPICAL_DRAW && !(o->relax[1] <= 1)))
+        die("--relax", "the second number is out of range");
+    if (o->check_law) die("--check-law", "a lossy rule has another law than the target");
+}
+
 /* Trees, and rules that judge nothing else. */
 static void check_tree_options(const options *o) {
     if (!o->tree_width) {
@@ -326,12 +378,11 @@ static void check_tree_options(const options *o) {
     if (o->rule == SPECV_RULE_BLOCK)
         die("--tree", "the rule block judges chains; of trees it is --rule traversal");
     if (o->rule == SPECV_RULE_SCORE) die("--tree", "the rule smc has particles, each a chain");
+    if (is_lossy(o->rule)) die("--tree", "lossy rules judge chains");
     if (o->gamma) die("--tree", "its depth says how many drafts follow each other, not --gamma");
     if (o->budget) die("--budget", "is shared by chains, not by trees");
     if (o->drafter != DRAFTER_MODEL)
         die("--tree", "grows by what a model says; choose --drafter model");
-    if (o->filters.given || o->mask || o->order >= 0)
-        die("--tree", "verification of trees knows no filters");
     if (o->logprobs >= 0) die("--tree", "verification of trees tells nothing for --logprobs");
     if (o->cache == LM_GAP) die("--cache gap", "has drafts in the order of the text: no trees");
     if (o->window) die("--exspec", "has a cache without a commit: no trees");
@@ -341,6 +392,7 @@ static void check_tree_options(const options *o) {
 static void check_options(const options *o) {
     check_smc_options(o);
     check_tree_options(o);
+    check_lossy_options(o);
     if (o->likelihood && o->check_law) die("--likelihood", "is of texts, not of --check-law");
     if (o->logprobs >= 0 && o->check_law) die("--logprobs", "is of texts, not of --check-law");
     if (o->budget && o->drafter != DRAFTER_MODEL)
@@ -573,12 +625,19 @@ static void print_told(const specv_emitted *told, size_t first, const int32_t *t
     }
 }
 
+/* Is what a lossy rule relaxes a text that plain decoding has? */
+static int has_plain_text(const engine *e) {
+    return e->sampling.rule == SPECV_RULE_TYPICAL || e->sampling.rule == SPECV_RULE_RELAXED ||
+           e->sampling.rule == SPECV_RULE_TYPICAL_DRAW;
+}
+
 /* Is a text a matter of its prompt and seed alone? Else only its law is. */
 static int has_one_text(const engine *e) {
     const lm_filters *f = &e->sampling.filters;
     if (f->given & LM_TOP_K && f->top_k == 1) return 1;
     if (f->given & LM_TOP_P && !(f->top_p > 0)) return 1;
     return e->sampling.rule == SPECV_RULE_GREEDY || e->sampling.rule == SPECV_RULE_COUPLED ||
+           (!e->sampling.relaxes && !f->given && has_plain_text(e)) ||
            specv_temperature_is_0(e->sampling.temperature);
 }
 
@@ -790,7 +849,7 @@ static int decode_all(engine *e, engine *judge, const options *o, const prompts 
     int32_t identical = 0, count;
     uint64_t kv = 0;
     double likelihood = 0;
-    int64_t num_tokens = 0;
+    int64_t num_tokens = 0, agrees = 0, num_compared = 0;
     for (int32_t first = 0; first < p->count; first += count) {
         count = p->count - first < most ? p->count - first : most;
         plain.first = speculative.first = first;
@@ -810,6 +869,8 @@ static int decode_all(engine *e, engine *judge, const options *o, const prompts 
             if (!o->quiet) print_text(prompt + 1, text, num_prompt, length);
             if (!o->quiet && speculative.told.logprob)
                 print_told(&speculative.told, begin, text + num_prompt, num_new);
+            for (int32_t pos = num_prompt; pos < length; pos++)
+                agrees += plain.text[i * e->limits.max_seq + pos] == text[pos], num_compared++;
             if (has_one_text(e))
                 identical += compare(e, prompt + 1, &plain, &speculative, i, num_prompt, length);
         }
@@ -821,6 +882,9 @@ static int decode_all(engine *e, engine *judge, const options *o, const prompts 
     free_outcome(&plain);
     free_outcome(&speculative);
     if (!o->quiet) print_report(e, kv);
+    if (!o->quiet && has_plain_text(e) && !o->filters.given)
+        printf("agreement         %.3f: %lld of %lld tokens are those of plain decoding\n",
+               (double)agrees / (double)num_compared, (long long)agrees, (long long)num_compared);
     if (o->likelihood && !o->quiet) print_likelihood(likelihood, num_tokens, o->filters.given != 0);
     return print_verdict(e, identical, p->count);
 }
@@ -1058,8 +1122,11 @@ static void set_engine(engine *e, const options *o, const prompts *p, int32_t ma
     e->sampling.by_choice =
         o->rule == SPECV_RULE_GREEDY && !o->filters.given && e->sampling.tell == LM_TELL_NOTHING;
     e->sampling.temperature = o->temperature;
+    e->sampling.relaxes = o->relaxes;
+    memcpy(e->sampling.relax, o->relax, sizeof o->relax);
     e->sampling.use_draft_logits = e->sampling.tree_rule >= SPECV_TREE_RECURSIVE ||
-                                   ((o->rule == SPECV_RULE_TOKEN || o->rule == SPECV_RULE_BLOCK) &&
+                                   ((o->rule == SPECV_RULE_TOKEN || o->rule == SPECV_RULE_BLOCK ||
+                                     o->rule == SPECV_RULE_BOUNDED) &&
                                     o->drafter == DRAFTER_MODEL);
     limits->batch = at_most(o->batch, num_texts);
     if (o->rule == SPECV_RULE_SCORE) {

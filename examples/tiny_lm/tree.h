@@ -14,7 +14,7 @@ extern "C" {
 #endif
 
 /* Rules that judge trees alone, behind those of specv_rule: SPECV_TREE_ONE_COIN and on. */
-enum { RULE_OF_TREES = SPECV_RULE_SCORE + 1, NUM_TREE_RULES = 5 };
+enum { RULE_OF_TREES = SPECV_RULE_BOUNDED + 1, NUM_TREE_RULES = 5 };
 
 /* What the engine keeps of the trees of a step: [batch][nodes]. */
 typedef struct engine_trees {
