@@ -14,6 +14,7 @@
    bench moves                  B3, B5, C1 to C5, D1 to D3: caches, pages, aligned batches,
                                 particles
    bench stats                  E
+   bench cases                  A7, A9: the cases of cycles.cuh that nothing above has
    bench all                    all of these
    bench one OP VARIANT B GAMMA ALPHA ROW_BYTES PLANES DTYPE
                                 one launch of one case, for a profiler or a sanitizer
@@ -25,7 +26,8 @@
    bench counters               under ptxrun: counts of one launch of every variant
    bench cycles [CASE ...]      the cases of cycles.cuh, one launch of each; cycles.sh reads it
    bench cycles list            their names, and the kernels that each needs
-   options, anywhere: --quick, --iters N, --warmup N, --graph N, --replays N, --arena MIB
+   options, anywhere: --quick, --iters N, --warmup N, --graph N, --replays N, --arena MIB,
+   --variants NAME,NAME: of cycles, of the cases that have several
 
    CSV on stdout; lines that begin with # describe the machine and the run. Every variant of every
    case is compared with the reference before it is timed, with all outputs poisoned before: bytes
@@ -38,20 +40,8 @@
 #define SPECVERIFY_REF_STATIC
 #define SPECVERIFY_REF_IMPLEMENTATION
 #include <cuda_runtime.h>
-#if defined(BENCH_SIMULATED)
-/* The simulator's reducing barrier finds faults that no thread reported. */
-static __device__ int simulated_syncthreads_or(int value) {
-    __shared__ int found;
-    if (threadIdx.x == 0) found = 0;
-    __syncthreads();
-    if (value) found = 1;
-    __syncthreads();
-    value = found;
-    __syncthreads();
-    return value;
-}
-#define __syncthreads_or(value) simulated_syncthreads_or(value)
-#endif
+
+#include "simulated.h"
 
 #include "../specverify_ref.h"
 
@@ -1042,6 +1032,7 @@ static int run_command(int count, char **words) {
     COMMAND("shapes", sweep_shapes())
     COMMAND("moves", sweep_moves())
     COMMAND("stats", sweep_stats())
+    COMMAND("cases", time_cases())
 #undef COMMAND
     if (!known) fprintf(stderr, "bench: no command \"%s\"; see the top of bench.cu\n", command);
     return !known;
@@ -1060,6 +1051,8 @@ int main(int argc, char **argv) {
         if (!taken && strcmp(argv[i], "--quick") == 0) bench.quick = taken = 1;
         if (!taken && strcmp(argv[i], "--arena") == 0 && i + 1 < argc)
             bench.arena_bytes = (int64_t)atoi(argv[++i]) << 20, taken = 1;
+        if (!taken && strcmp(argv[i], "--variants") == 0 && i + 1 < argc)
+            cycles_variants = argv[++i], taken = 1;
         if (!taken && num_words < COUNT(words)) words[num_words++] = argv[i];
     }
     bench_start(BENCH_FLAGS);

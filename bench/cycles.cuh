@@ -14,8 +14,9 @@
 
 /* `what`: an operation of bench.cu, or a mode of scores.cuh or moves.cuh. `size`: bytes of a row,
    ids of a vocabulary, positions. `extra`: planes, or the type of scores. `stop`: the draft that
-   every request is rejected at, for scores. `large`: minutes on the simulator, only where asked
-   for. "shard-1-token": step 1 of A9 in one of two ranks, mode token. */
+   every request is rejected at, for scores; how many of a tree are accepted. `large`: minutes on
+   the simulator, only where asked for. "shard-1-token": step 1 of A9 in one of two ranks, mode
+   token. */
 typedef struct cycles_case {
     const char *name, *what;
     int batch, gamma, size, extra, stop, large;
@@ -50,12 +51,22 @@ static const cycles_case cycles_cases[] = {
     {"A5-b16", "coupled", 16, 4, 32000, SPECV_LOGITS_BF16, 2, 1},
     {"A8-rows80", "cdf", 80, 0, 32000, SPECV_LOGITS_BF16, 0, 1},
     {"score", "score", 1, 4, 8192, SPECV_LOGITS_BF16, 4, 0},
+    {"A6-typical", "typical", 1, 4, 8192, SPECV_LOGITS_BF16, 2, 0},
+    {"A6-draw", "typical-draw", 1, 4, 8192, SPECV_LOGITS_BF16, 2, 0},
+    {"A6-threshold", "threshold", 1, 4, 8192, SPECV_LOGITS_BF16, 2, 0},
+    {"A6-relaxed", "relaxed", 1, 4, 8192, SPECV_LOGITS_BF16, 2, 0},
+    {"A6-bounded", "bounded", 1, 4, 8192, SPECV_LOGITS_BF16, 2, 0},
     {"A9-greedy-step0", "shard-0-greedy", 1, 4, 65536, SPECV_LOGITS_BF16, 4, 0},
     {"A9-onehot-step0", "shard-0-one-hot", 1, 4, 65536, SPECV_LOGITS_BF16, 4, 0},
     {"A9-onehot-step1", "shard-1-one-hot", 1, 4, 65536, SPECV_LOGITS_BF16, 4, 0},
     {"A9-onehot-step2", "shard-2-one-hot", 1, 4, 65536, SPECV_LOGITS_BF16, 4, 0},
     {"A9-onehot-step3", "shard-3-one-hot", 1, 4, 65536, SPECV_LOGITS_BF16, 4, 0},
     {"A9-token-step2", "shard-2-token", 1, 4, 8192, SPECV_LOGITS_BF16, 2, 0},
+    {"A9-token-step3", "shard-3-token", 1, 4, 8192, SPECV_LOGITS_BF16, 2, 0},
+    {"A9-k50-step0", "shard-0-token-k50-p90", 1, 4, 16384, SPECV_LOGITS_BF16, 2, 1},
+    {"A9-k50-step1", "shard-1-token-k50-p90", 1, 4, 16384, SPECV_LOGITS_BF16, 2, 1},
+    {"A9-k50-columns", "token-k50-p90", 1, 4, 8192, SPECV_LOGITS_BF16, 2, 1},
+    {"A9-token-columns", "token", 1, 4, 4096, SPECV_LOGITS_BF16, 2, 0},
     {"A9-columns", "one-hot", 1, 4, 32768, SPECV_LOGITS_BF16, 4, 0},
     {"B3", "append-paged", 8, 8, 64, 2, 0, 0},
     {"B3-hnd", "append-hnd", 8, 8, 64, 2, 0, 0},
@@ -64,9 +75,18 @@ static const cycles_case cycles_cases[] = {
     {"B5-resize", "resize", 32, 8, 2048, 0, 0, 0},
     {"B5-copies", "resize-copy", 8, 8, 64, 4, 0, 0},
     {"B5-fork", "fork", 32, 8, 512, 0, 0, 0},
-    {"A7-b1", "tree", 1, 59, 0, 1, 0, 0},
-    {"A7-b32", "tree", 32, 59, 0, 1, 0, 0},
-    {"A7-logits", "tree", 1, 59, 8192, SPECV_LOGITS_BF16, 0, 0},
+    {"A7-b1", "tree", 1, 59, 0, 1, 8, 0},
+    {"A7-b32", "tree", 32, 59, 0, 1, 8, 0},
+    {"A7-logits", "tree", 1, 59, 8192, SPECV_LOGITS_BF16, 8, 0},
+    {"A7-coupled", "tree-coupled", 1, 59, 8192, SPECV_LOGITS_BF16, 8, 0},
+    {"A7-coin", "tree-coin", 1, 59, 32000, SPECV_PROBS_F32, 8, 0},
+    {"A7-coin-3", "tree-coin", 1, 59, 32000, SPECV_PROBS_F32, 3, 0},
+    {"A7-coin-b16", "tree-coin", 16, 59, 32000, SPECV_PROBS_F32, 3, 1},
+    {"A7-coin-logits", "tree-coin", 1, 59, 32000, SPECV_LOGITS_BF16, 8, 1},
+    {"A7-recursive", "tree-recursive", 1, 59, 8192, SPECV_LOGITS_BF16, 8, 1},
+    {"A7-distinct", "tree-distinct", 1, 59, 8192, SPECV_LOGITS_BF16, 8, 1},
+    {"A7-traversal", "tree-traversal", 1, 59, 8192, SPECV_LOGITS_BF16, 8, 1},
+    {"A7-traversal-distinct", "tree-traversal-distinct", 1, 59, 8192, SPECV_LOGITS_BF16, 8, 1},
     {"B4", "commit", 8, 8, 96, 2, 0, 0},
     {"B4-paged", "commit-paged", 8, 8, 96, 2, 0, 0},
     {"B4-b32", "commit-paged", 32, 8, 96, 16, 0, 1},
@@ -88,19 +108,25 @@ static const char *cycles_name; /* of the case in hand */
 
 /* The study's grid, as far as the simulator copes, for plot.py: A1 at all of its points and at more
    batches; B1 and B2 where little KV moves (a megabyte is minutes); what reads scores over the
-   vocabulary. 0 ends a list. Names are A1-b32-g8-a30, B2-b4-g8-a30-r256, A8-v32000. */
+   vocabulary. Large ones only where asked for: B2 over all of the study's grid but where tens of
+   megabytes move. 0 ends a list. Names are A1-b32-g8-a30, B2-b4-g8-a30-r256, A8-v32000. */
 typedef struct cycles_grid {
     const char *name, *what; /* the part of the name before "-b" or "-v" */
-    int batches[5], gammas[4], percents[4], rows[5];
+    int batches[5], gammas[4], percents[4], rows[5], large;
 } cycles_grid;
 
 static const cycles_grid cycles_grids[] = {
-    {"A1", "verify", {1, 4, 16, 32, 0}, {8, 64, 128, 0}, {30, 60, 90, 0}, {0}},
-    {"A1", "verify", {32, 0}, {4, 16, 32, 0}, {30, 60, 90, 0}, {0}},
-    {"A1", "verify", {64, 128, 256, 0}, {8, 0}, {60, 0}, {0}},
-    {"B1", "pack", {32, 0}, {8, 0}, {90, 0}, {256, 1024, 2048, 0}},
-    {"B2", "verify_pack", {4, 0}, {8, 0}, {30, 0}, {256, 0}},
-    {"B2", "verify_pack", {32, 0}, {8, 0}, {30, 60, 90, 0}, {256, 1024, 2048, 0}},
+    {"A1", "verify", {1, 4, 16, 32, 0}, {8, 64, 128, 0}, {30, 60, 90, 0}, {0}, 0},
+    {"A1", "verify", {32, 0}, {4, 16, 32, 0}, {30, 60, 90, 0}, {0}, 0},
+    {"A1", "verify", {64, 128, 256, 0}, {8, 0}, {60, 0}, {0}, 0},
+    {"B1", "pack", {32, 0}, {8, 0}, {90, 0}, {256, 1024, 2048, 0}, 0},
+    {"B2", "verify_pack", {4, 0}, {8, 0}, {30, 0}, {256, 0}, 0},
+    {"B2", "verify_pack", {32, 0}, {8, 0}, {30, 60, 90, 0}, {256, 1024, 2048, 0}, 0},
+    {"B2", "verify_pack", {4, 0}, {8, 0}, {60, 90, 0}, {256, 0}, 1},
+    {"B2", "verify_pack", {4, 0}, {8, 0}, {30, 60, 90, 0}, {1024, 2048, 4096, 0}, 1},
+    {"B2", "verify_pack", {1, 16, 0}, {8, 0}, {30, 60, 90, 0}, {256, 1024, 2048, 4096, 0}, 1},
+    {"B2", "verify_pack", {32, 0}, {8, 0}, {30, 60, 90, 0}, {4096, 0}, 1},
+    {"B2", "verify_pack", {1, 4, 16, 32, 0}, {64, 128, 0}, {30, 60, 90, 0}, {256, 1024, 0}, 1},
 };
 
 typedef struct cycles_curve {
@@ -125,6 +151,9 @@ static const char *cycles_kernels(const cycles_case *c) {
     if (strncmp(c->what, "resize", 6) == 0) return "page_resize copy_pages";
     if (strcmp(c->what, "fork") == 0) return "page_fork";
     if (strcmp(c->what, "tree") == 0) return "tree_ids tree_equal";
+    if (strcmp(c->what, "tree-coupled") == 0) return "tree_equal";
+    if (strcmp(c->what, "tree-coin") == 0) return "tree_coin";
+    if (strncmp(c->what, "tree-", 5) == 0) return "tree_kernel";
     if (strncmp(c->what, "commit", 6) == 0) return "commit_path";
     if (strncmp(c->what, "layout", 6) == 0) return "tree_layout";
     if (strcmp(c->what, "realign") == 0) return "realign shift";
@@ -138,8 +167,16 @@ static const char *cycles_kernels(const cycles_case *c) {
     if (c->extra == SPECV_PROBS_F32) return "probs";
     /* Of all steps, and of the launch that has all columns: outputs are compared with its. */
     if (strcmp(c->what, "shard-0-greedy") == 0) return "greedy_bf16 shard_judge";
+    if (strcmp(c->what, "token-k50-p90") == 0) return "filtered_kernel filter_kernel residual";
+    if (strncmp(c->what, "shard-", 6) == 0 && strstr(c->what, "-k50"))
+        return "filtered_kernel filter_kernel residual shard_masked shard_names shard_cut "
+               "shard_judge";
     if (strncmp(c->what, "shard-", 6) == 0)
         return "softmax_bf16 residual shard_sums shard_judge shard_gains shard_draw shard_emit";
+    if (strncmp(c->what, "typical", 7) == 0 || strcmp(c->what, "threshold") == 0 ||
+        strcmp(c->what, "relaxed") == 0)
+        return "lossy";
+    if (strcmp(c->what, "bounded") == 0) return "lossy residual";
     if (strcmp(c->what, "cdf-top20") == 0) return "softmax_bf16 filtered_kernel emitted_kernel";
     if (strncmp(c->what, "cdf-", 4) == 0) return "filtered_kernel filter_kernel";
     if (strncmp(c->what, "gumbel-", 7) == 0) return "filtered_kernel filter_kernel";
@@ -157,10 +194,24 @@ static void print_cycles_header(void) {
     printf("\n");
 }
 
+static int cycles_timed; /* a row of times instead, as the sweeps of bench.cu have */
+
+static void time_launch(const char *op, const char *variant, const bench_case *c,
+                        bench_launch launch, const void *context, int64_t least) {
+    const bench_bound none = {"", 0};
+    const bench_times pair = bench_time_events(launch, context, 1, 0);
+    print_row(op, variant, c, "warm", pair, bench_time_graph(launch, context, 1), least, least, 0,
+              none);
+}
+
 /* One launch, between two lines. */
 static void cycle_launch(const char *op, const char *variant, const bench_case *c,
                          bench_launch launch, const void *context, int64_t least) {
     int status;
+    if (cycles_timed) {
+        time_launch(op, variant, c, launch, context, least);
+        return;
+    }
     printf("\nRESULT row,%s,%s,%s,%d,%d,%g,%lld,%d,%s,%lld", cycles_name, op, variant, c->batch,
            c->gamma, c->alpha, (long long)c->row_bytes, c->planes, dtype_name(c), (long long)least);
     if (!bench.interpreted) printf("\n");
@@ -225,6 +276,18 @@ static void cycle_copy(const bench_case *c, int64_t bytes) {
 
 /* -------------------------------------------------------------------------------------- cases */
 
+/* --variants LIST: names without their numbers, as in "two,kit". Null: all. */
+static const char *cycles_variants;
+
+static int is_wanted(const bench_variant *v) {
+    const size_t length = strlen(v->name + 2);
+    const char *at = cycles_variants;
+    if (!at) return 1;
+    for (; *at; at += strcspn(at, ","), at += *at == ',')
+        if (strcspn(at, ",") == length && strncmp(at, v->name + 2, length) == 0) return 1;
+    return 0;
+}
+
 static void cycle_tokens(const cycles_case *c, int op) {
     static bench_run run;
     bench_case b = make_case(op, c->batch, c->gamma, cycles_alpha, c->size);
@@ -238,7 +301,7 @@ static void cycle_tokens(const cycles_case *c, int op) {
     cycle_copy(&b, run.accepted * b.row_bytes * b.planes);
     for (int n = 0; n < NUM_VARIANTS; ++n) {
         const bench_variant *v = &variants[n];
-        if (!(v->ops & op) || b.batch > v->max_batch) continue;
+        if (!(v->ops & op) || b.batch > v->max_batch || !is_wanted(v)) continue;
         /* Without programmatic dependent launch the same as `two`, and at these sizes as `kit`. */
         if (v->launch == run_plain2 || (v->launch == run_one && launches == 1)) continue;
         verify_variant(&run, v);
@@ -294,6 +357,43 @@ static void cycle_move(const cycles_case *c, const moves_mode *mode) {
 
 #include "trees.cuh"
 
+static const struct {
+    const char *name, *variant;
+    int rule;
+} trees_modes[] = {
+    {"tree", "5 kit greedy", SPECV_TREE_GREEDY},
+    {"tree-coupled", "5 kit coupled", SPECV_TREE_COUPLED},
+    {"tree-coin", "5 kit one coin", SPECV_TREE_ONE_COIN},
+    {"tree-recursive", "5 kit recursive", SPECV_TREE_RECURSIVE},
+    {"tree-distinct", "5 kit recursive distinct", SPECV_TREE_RECURSIVE_DISTINCT},
+    {"tree-traversal", "5 kit traversal", SPECV_TREE_TRAVERSAL},
+    {"tree-traversal-distinct", "5 kit traversal distinct", SPECV_TREE_TRAVERSAL_DISTINCT},
+};
+
+static int cycle_trees(const cycles_case *c) {
+    static trees_run run;
+    trees_case t = {c->batch, c->gamma + 1, c->size, c->extra, 0, c->stop, SPECV_I32, TREE_PATH};
+    bench_case b = make_case(OP_VERIFY, c->batch, c->gamma, 1, 2 * c->size);
+    for (int m = 0; m < COUNT(trees_modes); ++m) {
+        if (strcmp(c->what, trees_modes[m].name) != 0) continue;
+        t.rule = trees_modes[m].rule;
+        b.planes = 1, b.dtype = SPECV_I32;
+        if (c->size) b.row_bytes = tree_score_bytes(&t) * c->size;
+        prepare_trees(&run, &t);
+        if (c->size)
+            cycle_probes(&b, c->batch,
+                         t.rule == SPECV_TREE_ONE_COIN && t.scores == SPECV_PROBS_F32
+                             ? SPECV_COIN_THREADS
+                             : SPECV_GROVE_THREADS);
+        else
+            cycle_probes(&b, (c->batch + 1) / 2, SPECV_TREE_THREADS);
+        cycle_launch("trees", c->size ? trees_modes[m].variant : "5 kit ids", &b, launch_tree, &run,
+                     run.least);
+        return 1;
+    }
+    return 0;
+}
+
 static int run_cycles_case(const cycles_case *c) {
     static const struct {
         const char *name;
@@ -304,7 +404,7 @@ static int run_cycles_case(const cycles_case *c) {
                {"stats", OP_STATS}};
     cycles_name = c->name;
     bench_random_state = 7;
-    if (strcmp(c->what, "tree") == 0) return cycle_trees(c), 1;
+    if (strncmp(c->what, "tree", 4) == 0) return cycle_trees(c);
     for (int i = 0; i < COUNT(ops); ++i)
         if (strcmp(c->what, ops[i].name) == 0) return cycle_tokens(c, ops[i].op), 1;
     for (int m = 0; m < NUM_SCORES_MODES; ++m)
@@ -318,16 +418,17 @@ static int run_cycles_case(const cycles_case *c) {
 }
 
 static void list_grid(const cycles_grid *grid) {
+    const char *kind = grid->large ? "grid-large" : "grid";
     for (const int *b = grid->batches; *b; ++b)
         for (const int *g = grid->gammas; *g; ++g)
             for (const int *a = grid->percents; *a; ++a) {
                 cycles_case c = {"", grid->what, *b, *g, 0, 1, 0, 0};
                 if (!grid->rows[0])
-                    printf("RESULT case %s-b%d-g%d-a%d grid %s\n", grid->name, *b, *g, *a,
+                    printf("RESULT case %s-b%d-g%d-a%d %s %s\n", grid->name, *b, *g, *a, kind,
                            cycles_kernels(&c));
                 for (const int *row = grid->rows; *row; ++row)
-                    printf("RESULT case %s-b%d-g%d-a%d-r%d grid %s\n", grid->name, *b, *g, *a, *row,
-                           cycles_kernels(&c));
+                    printf("RESULT case %s-b%d-g%d-a%d-r%d %s %s\n", grid->name, *b, *g, *a, *row,
+                           kind, cycles_kernels(&c));
             }
 }
 
@@ -381,6 +482,19 @@ static int run_cycles(int count, char **words) {
     if (found) return 0;
     fprintf(stderr, "bench: no such case; see cycles.cuh\n");
     return 1;
+}
+
+/* Of the families that no sweep has: trees, shards. Small ones where an interpreter runs them. */
+static void time_cases(void) {
+    cycles_timed = 1;
+    for (int i = 0; i < COUNT(cycles_cases); ++i) {
+        const cycles_case *c = &cycles_cases[i];
+        if (strncmp(c->what, "tree", 4) != 0 && strncmp(c->what, "shard-", 6) != 0) continue;
+        if (bench.interpreted && (c->size > 8192 || c->large)) continue;
+        if (bench.quick && c->large) continue;
+        if (!run_cycles_case(c)) bench_fail(c->name, -1);
+    }
+    cycles_timed = 0;
 }
 
 #endif

@@ -13,11 +13,13 @@ gate.csv has a line for each figure: kind, name, figure, value, base, why.
 The compiler makes counts and SASS: with another nvcc than the gate's, they are skipped."""
 import collections
 import csv
+import hashlib
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, "tests"))
@@ -28,7 +30,21 @@ GATE = os.path.join(RESULTS, "gate.csv")
 COLUMNS = ("kind", "name", "figure", "value", "base", "why")
 COUNTED = ("launches", "warp_instructions", "thread_instructions", "serial_trips", "load_sectors",
            "store_sectors")
+# Cycles of 0.4.0, and at most so many: a number; a multiple of another case of this file; FLOOR: of
+# the larger of the copy and a chain of loads as long as the case's serial trips (counted).
+FLOOR, SCHEDULERS = "floor", 320
+TARGETS = {
+    "A1-b32": (1248, 700), "B2-b4": (5861, 1500), "B2-b32": (7493, 2800), "B2-b128": (13385, 6500),
+    "A2-rows1": (12573, 3500), "A2-rows5": (13663, 4800), "A8-rows1": (23641, 6500),
+    "A8-k50-p90": (0, 12000), "A3-onehot": (26697, 10000), "A3-b1": (27703, 5500),
+    "A3-b16": (31046, 12000), "A3-b1-all": (21697, 5500), "A4-b1": (0, (1.3, "A3-b1")),
+    "A4-logits": (0, (1.3, "A3-logits")), "A5-b1": (0, (1.5, "A8-rows5")),
+    "A5-b16": (0, (1.5, "A8-rows80")), "B3-b32": (0, (1.25, FLOOR)), "B3": (0, (1.25, FLOOR)),
+    "C1": (0, (1.25, FLOOR)), "B5-resize": (0, (1.25, FLOOR)), "B5-copies": (0, (1.25, FLOOR)),
+    "B5-fork": (0, (1.25, FLOOR)), "D1": (0, (1.25, FLOOR)), "D2": (0, (1.25, FLOOR)),
+    "D3": (0, (1.25, FLOOR))}
 NAMES = "case op variant b gamma alpha size planes dtype min_bytes".split()
+SUMS = "kernels cycles warp_insn thread_insn l2_bytes".split()
 
 
 # ---------------------------------------------------------------------------------- simulated
@@ -39,14 +55,14 @@ def simulated(path):
     for line in open(path, encoding="utf-8", errors="replace"):
         if line.startswith("RESULT row,"):
             row = dict(zip(NAMES, line.strip().split(",")[1:]))
-            row.update(kernels=0, cycles=0, warp_insn=0, thread_insn=0, l2_bytes=0)
+            row.update(dict.fromkeys(SUMS, 0))
         elif line.startswith("RESULT end"):
             rows.append(row)
             row = None
         elif line.startswith("KIT kernel=") and row:
             facts = dict(re.findall(r"(\w+)=(\S+)", line))
             row["kernels"] += 1
-            for name in ("cycles", "warp_insn", "thread_insn", "l2_bytes"):
+            for name in SUMS[1:]:
                 row[name] += int(facts[name])
     return [r for r in rows if r["kernels"]]
 
@@ -81,6 +97,61 @@ def table_of(rows):
     return lines
 
 
+def floors_of(case, rows):
+    """A copy of what moves, and `serial_trips` loads that wait for each other (0: not known)."""
+    floors = {r["variant"]: r["cycles"] for r in rows if r["case"] == case and r["op"] == "floor"}
+    line = read_gate().get(("counted", case, "serial_trips"))
+    if line is None or "probe3" not in floors:
+        return floors.get("copy", 0), 0
+    step = (floors["probe3"] - floors["probe1"]) / 2
+    return floors.get("copy", 0), round(floors["probe1"] + step * (int(line["value"]) - 1))
+
+
+def targets_of(rows):
+    """What each case was to cost at most beside what it costs, and two bounds: its trips, and its
+    instructions over all schedulers of the V100, one a cycle."""
+    kits = {r["case"]: r for r in rows if is_kit(r)}
+    lines = ["| case | 0.4.0 | at most | which is | now | now / at most | trips alone | issue alone |",
+             "|---|---|---|---|---|---|---|---|"]
+    for case, (before, most) in TARGETS.items():
+        word, trips = "as set", floors_of(case, rows)[1]
+        if isinstance(most, tuple):
+            times, other = most
+            word = f"{times} x {other if other != FLOOR else 'its floor'}"
+            most = round(times * (max(floors_of(case, rows)) if other == FLOOR else
+                                  kits[other]["cycles"] if other in kits else 0))
+        line = f"| {case} | {number(before)} | {number(most)} | {word} | "
+        if case not in kits or not most:
+            lines.append(line + "not run | - | - | - |")
+            continue
+        now, ratio = kits[case]["cycles"], kits[case]["cycles"] / most
+        shown = f"**{ratio:.2f}**" if ratio > 1 else f"{ratio:.2f}"
+        issue = round(kits[case]["warp_insn"] / SCHEDULERS)
+        of = "" if kits[case]["header"] else " (0.6.0)"
+        lines.append(f"{line}{now:,}{of} | {shown} | {number(trips)} | {issue:,} |")
+    return lines
+
+
+def beside_variants(rows):
+    """Points of B2 beside the best of the variants that were run there."""
+    lines = ["| b | gamma | alpha | row | kit | best variant | kit / best |",
+             "|---|---|---|---|---|---|---|"]
+    kits = [r for r in rows if is_kit(r) and r["op"] == "verify_pack"]
+    for kit in sorted(kits, key=lambda r: [float(r[n]) for n in ("b", "gamma", "alpha", "size")]):
+        others = [(r["cycles"], r["variant"][2:]) for r in rows
+                  if r["case"] == kit["case"] and r["op"] == "verify_pack" and not is_kit(r)]
+        if others:
+            cycles, name = min(others)
+            lines.append(f"| {kit['b']} | {kit['gamma']} | {kit['alpha']} | {kit['size']} | "
+                         f"{kit['cycles']:,}{' (2 kernels)' if kit['kernels'] > 1 else ''} | "
+                         f"{name} {cycles:,} | {kit['cycles'] / cycles:.2f} |")
+    return lines
+
+
+def number(value):
+    return f"{value:,}" if value else "-"
+
+
 def write_csv(path, rows):
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "w", encoding="utf-8", newline="") as file:
@@ -89,24 +160,56 @@ def write_csv(path, rows):
         out.writerows(rows)
 
 
-def merged(path, rows):
-    """The rows of a file, those of the same cases replaced."""
-    cases = collections.OrderedDict()
-    old = list(csv.DictReader(open(path, encoding="utf-8"))) if os.path.exists(path) else []
+def merged(path, rows, order):
+    """The rows of a file, those of the same cases replaced, in the order of the cases that there
+    are; others are left out."""
+    cases = {}
+    old = read_simulated(path) if os.path.exists(path) else []
     fresh = {row["case"] for row in rows}
     for row in [r for r in old if r["case"] not in fresh] + rows:
         cases.setdefault(row["case"], []).append(row)
-    return [row for name in sorted(cases, key=case_order) for row in cases[name]]
+    return [row for name in order for row in cases.get(name, [])]
 
 
-def case_order(name):
-    return [int(w) if w.isdigit() else w for w in re.split(r"(\d+)", name)]
+def read_simulated(path):
+    """As simulated() has them, of a file that write_csv() wrote."""
+    with open(path, encoding="utf-8") as file:
+        return [dict(r, header=r.get("header", ""), **{n: int(r[n]) for n in SUMS})
+                for r in csv.DictReader(file)]
 
 
-def put_table(path, lines):
+def header_id():
+    """What git calls the contents of the header, so that --find-object finds them."""
+    with open(os.path.join(ROOT, "specverify.cuh"), "rb") as file:
+        text = file.read()
+    return hashlib.sha1(b"blob %d\0" % len(text) + text).hexdigest()[:10]
+
+
+def headers_of(rows):
+    """Which cases are of which header, in words; the newest rows need not be of one run."""
+    cases = {}
+    for row in rows:
+        names = cases.setdefault(row["header"], [])
+        if row["case"] not in names:
+            names.append(row["case"])
+    most = max(cases, key=lambda header: len(cases[header]))
+    others = [f"of {'blob `' + header + '`' if header else '0.6.0'}: {', '.join(names)}"
+              for header, names in cases.items() if header != most]
+    name = f"blob `{most}` (`git log --find-object={most}`)" if most else "0.6.0"
+    return "Header: " + "; ".join([name + (", of all others" if others else "")] + others) + "."
+
+
+def listed(folder, grid):
+    """Names of the cases of a file, in their order."""
+    with open(os.path.join(folder, "cases"), encoding="utf-8") as file:
+        lines = [line.split() for line in file]
+    return [name for name, kind, *_ in lines if kind.startswith("grid") == grid]
+
+
+def put_table(path, name, lines):
     """Between the two marks of a text."""
     text = open(path, encoding="utf-8").read()
-    first, last = "<!-- table -->\n", "<!-- end -->"
+    first, last = f"<!-- {name} -->\n", f"<!-- end {name} -->"
     head, rest = text.split(first)
     with open(path, "w", encoding="utf-8") as file:
         file.write(head + first + "\n".join(lines) + "\n" + last + rest.split(last)[1])
@@ -336,9 +439,20 @@ def self_test():
         listing[i] = (16 * i, text)
     if hot_loop(listing) != 9:
         failed.append(("hot_loop", hot_loop(listing)))
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "cycles.csv")
+        old = dict.fromkeys(SUMS, 1)
+        write_csv(path, [dict(old, case=name) for name in ("gone", "B", "A", "A")])
+        rows = merged(path, [dict(old, case="C", header="new", cycles=3),
+                             dict(old, case="A", header="new", cycles=2)], ["A", "B", "C"])
+        shown = [(r["case"], r["cycles"], r["header"]) for r in rows]
+        if shown != [("A", 2, "new"), ("B", 1, ""), ("C", 3, "new")] or \
+                headers_of(rows) != "Header: blob `new` (`git log --find-object=new`), of all " \
+                                    "others; of 0.6.0: B.":
+            failed.append(("merged", shown, headers_of(rows)))
     for what in failed:
         print("FAILED", *what)
-    print(f"{len(wanted) + 1 - len(failed)} passed, {len(failed)} failed")
+    print(f"{len(wanted) + 2 - len(failed)} passed, {len(failed)} failed")
     return 1 if failed else 0
 
 
@@ -350,21 +464,23 @@ def main():
     log = os.path.join(folder, "simulated.log")
     if mode == "--check":
         return check(folder, failed)
-    if os.path.exists(log) and not failed:
-        rows = simulated(log)
-        lines = table_of(rows)
-        print("\n".join(lines))
+    if os.path.exists(log):
+        grid = mode == "--grid"
+        rows = [dict(row, header=header_id()) for row in simulated(log)]
+        print("\n".join(table_of(rows)))
         committed = os.path.join(RESULTS, "gpgpusim")
-        if mode == "--grid":
+        if grid and rows:
             write_csv(os.path.join(folder, "grid.csv"), rows)
-            if update:
-                path = os.path.join(committed, "grid.csv")
-                write_csv(path, merged(path, rows))
-        elif update and os.environ.get("CASES"):
-            print("cycles.csv stays: only some cases were simulated")
-        elif update:
-            write_csv(os.path.join(committed, "cycles.csv"), rows)
-            put_table(os.path.join(committed, "README.md"), lines)
+        if update and rows and not (failed and mode == "--accept"):
+            path = os.path.join(committed, "grid.csv" if grid else "cycles.csv")
+            rows = merged(path, rows, listed(folder, grid))
+            write_csv(path, rows)
+            text = os.path.join(committed, "README.md")
+            if grid:
+                put_table(text, "grid", beside_variants(rows))
+            else:
+                put_table(text, "table", table_of(rows) + ["", headers_of(rows)])
+                put_table(text, "targets", targets_of(rows))
     if mode == "--accept":
         return accept(folder, failed)
     for key, value in figures(folder)[0].items():

@@ -6,7 +6,8 @@
 #   SASS        registers, bytes, the hot loop's instructions: what the compiler makes of it
 #
 #   bench/cycles.sh            all three, on the screen; no committed file changes
-#   bench/cycles.sh --update   the first into bench/results/gpgpusim/cycles.csv, and the table there
+#   bench/cycles.sh --update   the first into bench/results/gpgpusim/cycles.csv, and the table there;
+#                              cases that were not simulated, or failed, keep their rows
 #   bench/cycles.sh --check    counts and SASS as in bench/results/gate.csv, cycles within 5 %; ends
 #                              with "N passed, N failed, N skipped"
 #   bench/cycles.sh --accept   writes gate.csv anew, from what is here, and does what --update does.
@@ -16,8 +17,9 @@
 #                              simulates curves for plot.py: A1, B1, B2 over the study's grid,
 #                              scores over the vocabulary; a case takes seconds to minutes; into
 #                              bench/results/gpgpusim/grid.csv
-#   CASES="A1-b32 D2" bench/cycles.sh   only these are simulated; `bench cycles list` has them all;
-#                              with --grid and --update, the others stay as they were
+#   CASES="A1-b32 D2" bench/cycles.sh   only these are simulated; `bench cycles list` has them all
+#
+#   VARIANTS="two,kit"         of cases with several, these alone: others can cost ten times as much
 #
 #   GPGPUSIM=folder   with `build PROGRAM.cu OUT [flags]` and `sim PROGRAM args`, which prints a
 #                     line "KIT kernel=... cycles=..." for each kernel; none: skipped
@@ -27,6 +29,7 @@ set -u
 cd "$(dirname "$0")/.." || exit 1
 export PATH="$PATH:/usr/local/cuda/bin"
 BUILD=${BUILD:-build} JOBS=${JOBS:-2} NVCC=${NVCC:-nvcc} GPGPUSIM=${GPGPUSIM:-}
+VARIANTS=${VARIANTS:-}
 ptxrun=${PTXRUN_OUT:-$PWD/tests/ptxrun/build}
 out=$BUILD/cycles mode=--show update=
 for word in "$@"; do
@@ -59,24 +62,30 @@ simulate() {
     [ -x "$GPGPUSIM/sim" ] || { skip simulated "no simulator (GPGPUSIM=folder)"; return; }
     has "$NVCC" || { skip simulated "no nvcc"; return; }
     "$GPGPUSIM/build" bench/bench.cu "$out/simulated" -I. -DBENCH_SIMULATED -Xcompiler -w || return 1
+    # The program itself cannot start without the simulator.
+    KIT_ONLY=none "$GPGPUSIM/sim" "$out/simulated" cycles list |
+        sed -n 's/^RESULT case //p' > "$out/cases"
     list_cases > "$out/list" || return 1
-    export GPGPUSIM out
+    export GPGPUSIM out VARIANTS
     # shellcheck disable=SC2016
     xargs -a "$out/list" -P "$JOBS" -L 1 bash -c '
         name=$0 start=$SECONDS
         KIT_ONLY="floor_ ${*:2}" "$GPGPUSIM/sim" "$out/simulated" --arena 512 cycles "$name" \
-            > "$out/logs/$name" 2>&1 && echo "   $name: $((SECONDS - start)) s" ||
-            { echo "FAILED $name"; tail -n 5 "$out/logs/$name"; exit 1; }' || return 1
-    while read -r name _; do cat "$out/logs/$name"; done < "$out/list" > "$out/simulated.log"
+            ${VARIANTS:+--variants "$VARIANTS"} > "$out/logs/$name" 2>&1 &&
+            echo "   $name: $((SECONDS - start)) s" ||
+            { echo "FAILED $name"; tail -n 5 "$out/logs/$name"; rm "$out/logs/$name"; exit 1; }'
+    local status=$?
+    while read -r name _; do
+        [ ! -f "$out/logs/$name" ] || cat "$out/logs/$name"
+    done < "$out/list" > "$out/simulated.log"
+    return $status
 }
 
 list_cases() {
     local word=usual
     [ -n "${LARGE:-}${CASES:-}" ] && word='[ul]'
-    [ "$mode" = --grid ] && word=grid
-    # The program itself cannot start without the simulator.
-    KIT_ONLY=none "$GPGPUSIM/sim" "$out/simulated" cycles list | sed -n 's/^RESULT case //p' |
-        grep "^[^ ]* $word" | grep -E "^(${CASES:+(${CASES// /|}) })"
+    [ "$mode" = --grid ] && word="grid " && [ -n "${LARGE:-}${CASES:-}" ] && word=grid
+    grep "^[^ ]* $word" "$out/cases" | grep -E "^(${CASES:+(${CASES// /|}) })"
 }
 
 compile_sass() {

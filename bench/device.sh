@@ -167,7 +167,7 @@ run_tests() {
     # OUT means another folder there: binaries and logs of the tests are no results. Without a GPU
     # `make test` is for them; here one shows that it works.
     [ $dry = 0 ] || export TESTS=stats GENERATIONS=90
-    OUT=build/tests QUICK=1 bash tests/run.sh > "$out/tests.txt" 2>&1
+    OUT=build/tests QUICK=1 bash tests/run.sh --first > "$out/tests.txt" 2>&1
     local code=$?
     tail -n 3 "$out/tests.txt"
     return $code
@@ -356,6 +356,7 @@ if stage build 110 build; then
     stage sample 50 sweep bench sample
     stage filters 40 sweep bench filters
     stage moves 40 moves
+    stage cases 20 sweep bench cases
     stage examples 90 examples
     stage counters 50 counters
     stage flashinfer 30 peers_flashinfer

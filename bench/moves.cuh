@@ -1149,8 +1149,11 @@ static int launch_probe_of_move(const void *context, int set, cudaStream_t strea
 static bench_floor probe_of_move(const moves_run *r) {
     const int b = r->batch, particles = r->mode->particles;
     switch (r->mode->kind) {
-    case MOVE_append:
-        return bench_probe(3, blocks_of_move(r, &r->d[0].append.kv), SPECV_MOVE_THREADS);
+    case MOVE_append: {
+        const specv_kv_cache *kv = &r->d[0].append.kv;
+        const int blocks = blocks_of_move(r, kv);
+        return bench_probe(3, blocks, specv_i_move_threads(kv, b, blocks, r->num_sms));
+    }
     case MOVE_commit:
         return bench_probe(3, blocks_of_move(r, &r->d[0].commit.kv), SPECV_COMMIT_THREADS);
     case MOVE_layout: return bench_probe(2, b, SPECV_LAYOUT_THREADS);

@@ -25,6 +25,7 @@
 #include "bench.h"
 #include "cub_accepted.cuh"
 #include "peers.h"
+#include "peers_counts.h"
 
 enum { MAX_SETS = 1, MAX_BATCH = 64 };
 
@@ -35,47 +36,6 @@ static char *arena, *host_in, *host_out; /* device; host: one set; host: what is
 static int64_t align_up(int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
 #include "scores.cuh"
-
-/* -------------------------------------------------------------------------------------- counts */
-
-typedef struct peers_counts {
-    long long threads, warps, bytes, sectors, trips, launches;
-} peers_counts;
-
-static void start_counting(void) {
-    bench_wait();
-    bench_profile(1);
-}
-
-/* Bytes are what lanes ask for, each lane for itself; sectors those of 32 bytes that the loads,
-   stores and atomics of warps touch, each instruction for itself. */
-static peers_counts stop_counting(void) {
-    peers_counts c;
-    bench_wait();
-    bench_profile(0);
-    c.threads = ptxrun_count(NULL, "thread_instructions");
-    c.warps = ptxrun_count(NULL, "warp_instructions");
-    c.bytes = ptxrun_count(NULL, "load_bytes") + ptxrun_count(NULL, "store_bytes") +
-              ptxrun_count(NULL, "atomic_bytes");
-    c.sectors = ptxrun_count(NULL, "load_sectors") + ptxrun_count(NULL, "store_sectors") +
-                ptxrun_count(NULL, "atomic_sectors");
-    c.trips = ptxrun_count(NULL, "serial_trips");
-    c.launches = ptxrun_count(NULL, "launches");
-    return c;
-}
-
-static void print_pair(const char *pair, const char *shape, const char *peer, peers_counts ours,
-                       peers_counts its) {
-    if (its.launches <= 0 || its.threads <= 0) bench_fail("a peer that launched nothing", -1);
-    printf("%s,%s,%s,%lld,%lld,%.2f,%lld,%lld,%.2f,", pair, shape, peer, ours.threads, its.threads,
-           (double)ours.threads / (double)its.threads, ours.warps, its.warps,
-           (double)ours.warps / (double)its.warps);
-    printf("%lld,%lld,%.2f,%lld,%lld,%.2f,%lld,%lld,%lld,%lld\n", ours.bytes, its.bytes,
-           (double)ours.bytes / (double)its.bytes, ours.sectors, its.sectors,
-           (double)ours.sectors / (double)its.sectors, ours.trips, its.trips, ours.launches,
-           its.launches);
-    fflush(stdout);
-}
 
 static const char *only; /* part of the names of the pairs that are wanted */
 
@@ -582,7 +542,7 @@ static void compare_tree(const peers_case *c) {
     if (!is_pair_wanted(pair, shape)) return;
     prepare_planted_scores(&run, &mode, c->batch, c->gamma, c->vocab, SPECV_PROBS_F32, c->stop);
     ours = count_ours();
-    t.batch = c->batch, t.n = c->gamma, t.vocab = c->vocab;
+    t.batch = c->batch, t.nodes = t.steps = c->gamma + 1, t.vocab = c->vocab;
     t.p = (float *)(void *)ours_at(FIELD_TARGET);
     t.q = (float *)take(nodes * c->vocab * 4, 0);
     t.predicts = (int32_t *)take(nodes * 4, 0xa5);

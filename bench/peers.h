@@ -59,17 +59,30 @@ int peer_flashinfer_first(const peer_sample *s, struct CUstream_st *stream);
 int peer_flashinfer_coins(uint64_t seed, int batch, int which, float *coins,
                           struct CUstream_st *stream);
 
-/* A chain as a tree of one branch. candidates, index, next, sibling: [batch][n + 1], node 0 the
-   token before the drafts. q [batch][n + 1][vocab] must be zeros. */
+/* A tree, or a chain as one of one branch: links, [batch][nodes], -1 where there is none; node 0 is
+   the token before the drafts. p, q [batch][nodes][vocab], q must be zeros. steps: nodes of the
+   longest path. */
 typedef struct peer_tree {
     int64_t *candidates, *index, *next, *sibling;
-    float *coins, *last_coin; /* [batch][n + 1]; [batch] */
+    int64_t *target;          /* greedy: the target's choices [batch][nodes] */
+    float *coins, *last_coin; /* else: [batch][nodes]; [batch] */
     float *p, *q;
-    int32_t *predicts, *accept_index, *accepted; /* [batch][n + 1]; the same; [batch] */
-    int batch, n, vocab;
+    int32_t *predicts, *accept_index, *accepted; /* [batch][nodes]; [batch][steps]; [batch] */
+    int batch, nodes, steps, vocab;
 } peer_tree;
 
 int peer_sglang_tree(const peer_tree *t, struct CUstream_st *stream);
+int peer_sglang_greedy(const peer_tree *t, struct CUstream_st *stream);
+
+/* A tree as a table of paths: [batch][nodes][steps] nodes, -1 behind the last; as many as there are
+   leaves, then -1. */
+typedef struct peer_paths {
+    int32_t *paths, *drafts, *target; /* drafts [batch][nodes - 1]; target [batch][nodes] */
+    int32_t *out, *accepted, *best;   /* [batch][steps]; [batch], with the last token; [batch] */
+    int batch, nodes, steps;
+} peer_paths;
+
+int peer_trtllm_paths(const peer_paths *t, struct CUstream_st *stream);
 
 /* The best id of each tile of 1024 by logit and noise; which tile has the best is left to
    PyTorch. */

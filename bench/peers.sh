@@ -8,6 +8,7 @@
 #   FLASHINFER=folder   a checkout of FlashInfer
 #   SGLANG=folder       a checkout of SGLang; its kernel is written on FlashInfer's headers
 #   A folder that is no git checkout says in a file COMMIT which commit it is of.
+#   TRTLLM=folder       a checkout of TensorRT-LLM
 #   VLLM=folder         a checkout of vLLM; its kernels are Triton's: PYTHON must import triton
 #   CUB is the one that nvcc brings along. A peer that is not here: "skipped NAME: why".
 #
@@ -18,6 +19,7 @@ cd "$(dirname "$0")/.." || exit 1
 BUILD=${BUILD:-build}/peers ARCH=${ARCH:-90}
 NVCC=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
 FLASHINFER=${FLASHINFER:-} SGLANG=${SGLANG:-} VLLM=${VLLM:-} PYTHON=${PYTHON:-python3}
+TRTLLM=${TRTLLM:-}
 ptxrun=${PTXRUN_OUT:-$PWD/tests/ptxrun/build} update=
 [ "${1:-}" = --update ] && update=1 && shift
 out=bench/results/ptxrun/peers.csv
@@ -42,7 +44,7 @@ mkdir -p "$BUILD"
 rm -f "$BUILD"/*
 flags=(-gencode "arch=compute_$ARCH,code=compute_$ARCH" -O3 -std=c++17 -cudart shared
     -no-compress -Xcompiler -w -w)
-found=() objects=()
+found=() objects=() trees=()
 {
     echo "# counts of ptxrun, not times; sm_$ARCH PTX of nvcc" \
         "$("$NVCC" --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')"
@@ -60,14 +62,27 @@ else
 fi
 speculative=$SGLANG/sgl-kernel/csrc/speculative
 if [ -f "$speculative/speculative_sampling.cuh" ] && [ ${#found[@]} = 1 ]; then
-    compile -use_fast_math -I"$FLASHINFER/include" -I"$speculative" -c bench/peers_sglang.cu \
-        -o "$BUILD/sglang.o" || exit 1
+    bench/peers_kernels.sh "$speculative/eagle_utils.cu" VerifyTreeGreedy \
+        > "$BUILD/sglang_greedy.h" || exit 1
+    compile -use_fast_math -I"$BUILD" -I"$FLASHINFER/include" -I"$speculative" \
+        -c bench/peers_sglang.cu -o "$BUILD/sglang.o" || exit 1
+    trees+=("greedy 1 8" "greedy 32 8" "coin 1 8 32000" "coin 1 3 32000" "coin 16 3 32000")
     found+=(-DPEERS_SGLANG) objects+=("$BUILD/sglang.o")
     echo "# SGLang $(version "$SGLANG")" >> "$BUILD/head"
 elif [ -f "$speculative/speculative_sampling.cuh" ]; then
     echo "skipped SGLang: its kernel needs FLASHINFER=folder, too"
 else
     echo "skipped SGLang: SGLANG=folder has no sgl-kernel/csrc/speculative"
+fi
+accepts=$TRTLLM/cpp/tensorrt_llm/kernels/speculativeDecoding/common.cu
+if [ -f "$accepts" ]; then
+    bench/peers_kernels.sh "$accepts" reduceMaxInt4 acceptDraftTokensByIdsWithPaths \
+        > "$BUILD/trtllm_paths.h" || exit 1
+    compile -use_fast_math -I"$BUILD" -c bench/peers_trtllm.cu -o "$BUILD/trtllm.o" || exit 1
+    found+=(-DPEERS_TRTLLM) objects+=("$BUILD/trtllm.o") trees+=("paths 1 8" "paths 32 8")
+    echo "# TensorRT-LLM $(version "$TRTLLM")" >> "$BUILD/head"
+else
+    echo "skipped TensorRT-LLM: TRTLLM=folder has no speculativeDecoding/common.cu"
 fi
 if [ ! -f "$VLLM/vllm/v1/sample/rejection_sampler.py" ]; then
     echo "skipped vLLM: VLLM=folder has no vllm/v1/sample/rejection_sampler.py"
@@ -88,6 +103,15 @@ compile "$BUILD/peers.o" "${objects[@]}" -o "$BUILD/peers" || exit 1
 # Checks are for our own kernels, in tests/; here they would only take time.
 LD_LIBRARY_PATH=$ptxrun PTXRUN_OPTS=${PTXRUN_OPTS:-checks=0} PTXRUN_QUIET=1 \
     "$BUILD/peers" "$@" > "$BUILD/rows.csv" || exit 1
+if [ ${#trees[@]} != 0 ]; then
+    compile "${found[@]}" bench/peers_trees.cu "${objects[@]}" -o "$BUILD/trees" || exit 1
+fi
+for words in "${trees[@]}"; do
+    # shellcheck disable=SC2086
+    LD_LIBRARY_PATH=$ptxrun PTXRUN_OPTS=${PTXRUN_OPTS:-checks=0} PTXRUN_QUIET=1 \
+        "$BUILD/trees" $words > "$BUILD/tree.csv" || exit 1
+    grep -F -- "${1:-}" "$BUILD/tree.csv" >> "$BUILD/rows.csv"
+done
 cat "$BUILD/head" "$BUILD/rows.csv" > "$BUILD/peers.csv"
 
 cat "$BUILD/head"
@@ -112,7 +136,7 @@ awk -F, '
 [ $# = 0 ] || exit 0
 if [ -z "$update" ]; then
     echo "all: $BUILD/peers.csv; $out takes --update"
-elif [ ${#objects[@]} = 3 ]; then
+elif [ ${#objects[@]} = 4 ]; then
     cp "$BUILD/peers.csv" "$out"
     echo "all: $out"
 else

@@ -380,7 +380,7 @@ def cases(plt):
                label="floor: read or copy of the bytes, or one load and one store")
     panel.set_yticks(range(len(names)), [f"{n}  {ops[n]}" for n in names])
     panel.set_ylim(len(names) - 0.4, -0.6)
-    finish(panel, f"Every case of bench/cycles.cuh\n{SIMULATED}", "cycles")
+    finish(panel, f"Cases of bench/cycles.cuh\n{SIMULATED}", "cycles")
     plain_log(panel.xaxis, (500, 1000, 2000, 5000, 10000, 20000), 10)
     legend(figure, [panel], 2)
     return figure
@@ -419,7 +419,7 @@ def acceptance(plt):
 
 
 def peers_cycles(plt):
-    rows = read(PEER_CYCLES)
+    rows = where(read(PEER_CYCLES), case="sampler")
     figure, panel = plt.subplots(figsize=(9, 3))
     shades = {"ours": ("#0072b2", "#56b4e9"), "FlashInfer": ("#d55e00", "#e69f00", "#f0e442")}
     sides = list(dict.fromkeys(r["side"] for r in rows))

@@ -2,12 +2,12 @@
 """From result files to tables and plots; nothing here measures.
 
     plot.py --update           all that is made of committed files: the pictures of
-                               bench/results/plots, the tables of both READMEs
+                               bench/results/plots, the tables of all READMEs
     plot.py screen FILE        counters.csv on one screen, beside the study's figures and cycles
     plot.py summary FOLDER     short Markdown summary of a results folder, on stdout
     plot.py plots FOLDER       pictures of a GPU's results beside them, SVG and PNG (matplotlib;
                                skipped without it)
-    plot.py readme [--check]   rewrite the tables of README.md and bench/README.md between
+    plot.py readme [--check]   rewrite the tables of all three READMEs between
                                <!-- bench:NAME --> and <!-- /bench:NAME -->, for the names below;
                                --check: only say whether they are up to date, and whether the
                                other figures of README.md are those of bench/results
@@ -569,10 +569,19 @@ def families_block():
     return markdown(["alone", "sm_90: s, KiB"], out)
 
 
+def trees_block():
+    """Tokens by rule and shape of the tree, as examples/tiny_lm/trees.sh printed them."""
+    lines = [line.split() for line in results_text("tiny_lm/trees.txt").splitlines()
+             if line and line[0] != "#"]
+    return markdown(["`--rule`, `--tree`"] + lines[0][1:], lines[1:])
+
+
 def readme_block(name):
     """The text for one pair of comments, or None if the name is not one of ours."""
     if name == "families":
         return families_block()
+    if name == "trees":
+        return trees_block()
     if name == "study":
         return table_study()
     of_header = {"scores": table_score_counts, "copies": table_copy_counts,
@@ -689,9 +698,9 @@ def rewrite(text):
 
 
 def readme(check):
-    """README.md's and bench/README.md's tables; the figures of the former besides."""
+    """The tables of all READMEs that have such; the figures of the first besides."""
     fine = True
-    for name in ("README.md", "bench/README.md"):
+    for name in ("README.md", "bench/README.md", "examples/tiny_lm/README.md"):
         path = os.path.join(ROOT, name)
         with open(path, encoding="utf-8") as file:
             old = file.read()

@@ -13,8 +13,8 @@ typedef struct scores_mode {
     const char *name, *op, *variant;
     int rule, with_q, probs; /* probs: scores are probabilities, else logits */
     int drafts;              /* 0: A8, nothing is drafted */
-    int top_k;               /* 0: none */
-    float top_p;             /* 0: none */
+    int top_k;               /* 0: none; RELAXED: top_n */
+    float top_p;             /* 0: none; other lossy rules: alpha, threshold_acc, ratio */
     int told;                /* likeliest ids that every token comes with, raw, and its rank */
     int order;               /* of the filters */
     int mask;                /* a row of bits for each request; A8 alone */
@@ -30,6 +30,13 @@ static const scores_mode scores_modes[] = {
     {"probs", "verify_token", "5 kit probs", SPECV_RULE_TOKEN, 1, 1, 1, 0, 0, 0, 0, 0},
     {"block-probs", "verify_block", "5 kit probs", SPECV_RULE_BLOCK, 1, 1, 1, 0, 0, 0, 0, 0},
     {"score", "score", "5 kit", SPECV_RULE_SCORE, 0, 0, 1, 0, 0, 0, 0, 0},
+    {"typical", "verify_lossy", "5 kit typical", SPECV_RULE_TYPICAL, 0, 0, 1, 0, 0.3f, 0, 0, 0},
+    {"typical-draw", "verify_lossy", "5 kit typical draw", SPECV_RULE_TYPICAL_DRAW, 0, 0, 1, 0,
+     0.3f, 0, 0, 0},
+    {"threshold", "verify_lossy", "5 kit threshold", SPECV_RULE_THRESHOLD, 0, 0, 1, 0, 0.7f, 0, 0,
+     0},
+    {"relaxed", "verify_lossy", "5 kit relaxed", SPECV_RULE_RELAXED, 0, 0, 1, 3, 0, 0, 0, 0},
+    {"bounded", "verify_lossy", "5 kit q bounded", SPECV_RULE_BOUNDED, 1, 0, 1, 0, 2, 0, 0, 0},
     {"cdf", "sample", "5 kit cdf", SPECV_RULE_TOKEN, 0, 0, 0, 0, 0, 0, 0, 0},
     {"gumbel", "sample", "5 kit gumbel", SPECV_RULE_COUPLED, 0, 0, 0, 0, 0, 0, 0, 0},
     {"cdf-probs", "sample", "5 kit probs", SPECV_RULE_TOKEN, 0, 1, 0, 0, 0, 0, 0, 0},
@@ -200,8 +207,20 @@ static void describe_scores(const scores_run *r, int batch, const scores_layout 
     d.scratch = r->scratch, d.scratch_bytes = r->scratch_bytes;
     d.rule = mode->rule;
     if (mode->rule == SPECV_RULE_SCORE) d.target_logprob = FIELD(float, FIELD_LOGPROB);
-    if (mode->top_k) d.filters.top_k = FIELD(int32_t, FIELD_TOP_K);
-    if (mode->top_p > 0) d.filters.top_p = FIELD(float, FIELD_TOP_P);
+    if (specv_i_is_lossy(mode->rule)) {
+        const float *told = FIELD(float, FIELD_TOP_P);
+        if (mode->rule == SPECV_RULE_RELAXED)
+            d.lossy.top_n = FIELD(int32_t, FIELD_TOP_K);
+        else if (mode->rule == SPECV_RULE_THRESHOLD)
+            d.lossy.threshold_acc = told;
+        else if (mode->rule == SPECV_RULE_BOUNDED)
+            d.lossy.ratio = told;
+        else
+            d.lossy.alpha = told;
+    } else {
+        if (mode->top_k) d.filters.top_k = FIELD(int32_t, FIELD_TOP_K);
+        if (mode->top_p > 0) d.filters.top_p = FIELD(float, FIELD_TOP_P);
+    }
     d.filters.order = mode->order;
     if (mode->mask) d.filters.mask = FIELD(uint32_t, FIELD_MASK);
     if (mode->with_q) d.draft_filters = d.filters;
@@ -233,8 +252,11 @@ static specv_sample_desc describe_drafter(const scores_run *r, char *base, const
     s.position = (const int32_t *)(void *)(base + at->at[FIELD_DRAFT_POSITION]);
     s.token = base + at->at[FIELD_DRAFT_TOKENS];
     s.scratch = r->scratch, s.scratch_bytes = r->scratch_bytes;
-    if (r->mode->top_k) s.filters.top_k = (const int32_t *)(void *)(base + at->at[FIELD_TOP_K]);
-    if (r->mode->top_p > 0) s.filters.top_p = (const float *)(void *)(base + at->at[FIELD_TOP_P]);
+    if (!specv_i_is_lossy(r->mode->rule)) {
+        if (r->mode->top_k) s.filters.top_k = (const int32_t *)(void *)(base + at->at[FIELD_TOP_K]);
+        if (r->mode->top_p > 0)
+            s.filters.top_p = (const float *)(void *)(base + at->at[FIELD_TOP_P]);
+    }
     s.filters.order = r->mode->order;
     s.vocab = r->vocab, s.batch = r->batch * r->gamma;
     sample_as(&s, r->mode->rule, SPECV_STREAM_DRAFT);
@@ -553,6 +575,7 @@ static int64_t asked_bytes_of_scores(const scores_run *r) {
 
 static int num_launches_of_scores(const scores_run *r) {
     const scores_mode *mode = r->mode;
+    if (specv_i_is_lossy(mode->rule)) return 2 + mode->with_q;
     return 1 + (mode->with_q && !mode->probs) + (mode->top_k || mode->top_p > 0) +
            2 * (mode->told > 0);
 }

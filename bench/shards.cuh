@@ -39,6 +39,7 @@ static void prepare_shards(shards_run *s, const scores_run *r) {
     if (r->vocab % (NUM_SHARDS * SPECV_TILE_IDS) || scratch < 0) bench_fail("shards", (int)scratch);
     d.sample = r->verify[0];
     d.num_ids = (int32_t)half, d.num_shards = NUM_SHARDS;
+    if (r->mode->top_k) d.max_top_k = r->mode->top_k, d.all_top_k = 1;
     for (d.step = 0;; ++d.step) {
         const int64_t bytes = specv_shard_record_bytes(&d);
         if (bytes < 0 || d.step >= MAX_STEPS) bench_fail("records", (int)bytes);

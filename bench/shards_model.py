@@ -49,8 +49,7 @@ def rules(m, k):
         ("BLOCK, draft scores", [16 * m + 4, 24 * m + 4, 24 * m + 4, 12], 2 * m - 1),
         (f"COUPLED, all top_k {k}", [(16 + 8 * k) * m + 4], m),
         (f"SCORE, TOKEN, BLOCK, all top_k {k}", [(8 + 8 * k) * m + 4], m),
-        (f"TOKEN, draft scores, all top_k {k}", [(16 + 16 * k) * m + 4, 28, 12], 2 * m - 1),
-        (f"BLOCK, draft scores, all top_k {k}", [(16 + 16 * k) * m + 4, 24 * m + 4, 12], 2 * m - 1),
+        (f"the two, draft scores, all top_k {k}", [(16 + 16 * k) * m + 4], 2 * m - 1),
     ]
 
 
