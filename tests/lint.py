@@ -403,6 +403,20 @@ def code_of(text):
 
 
 @check
+def broken_cases():
+    """every case that tests/compile/broken.sh breaks the headers for is one of tests/compile/run.sh"""
+    paragraphs = read("tests/compile/broken.sh").split("<<'LIST'\n")[1].split("\nLIST")[0]
+    named = {p.strip().split("\n")[-1] for p in paragraphs.split("\n\n") if p.strip()}
+    with tempfile.TemporaryDirectory() as folder:
+        run = subprocess.run(["bash", "tests/compile/run.sh", "--list"], cwd=ROOT, text=True,
+                             capture_output=True, env={**os.environ, "OUT": folder + "/build"})
+    cases = set(run.stdout.split("\n"))
+    if not shutil.which("nvcc") and not os.path.exists(os.environ.get("NVCC", "")):
+        named = {n for n in named if re.search("gcc|_reference|^old_|^fuzz|^every_", n)}
+    return [f"no case: {n}" for n in sorted(named - cases)] + ([] if named else ["no cases found"])
+
+
+@check
 def foreign_macros():
     """no variable called like a macro of tests/compile/hostile.h: long before a compiler says so"""
     words = re.findall(r"^#define ([a-z]\w*) ", read("tests/compile/hostile.h"), re.M)

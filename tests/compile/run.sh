@@ -1,8 +1,8 @@
 #!/bin/bash
-# run.sh [--quick | --rest] [pattern | --exact case]: does the kit compile, link and stay out of the way
+# run.sh [--quick | --rest | --list] [pattern | --exact case]: does the kit compile, link and stay out of the way
 # wherever it is promised to?  Needs gcc and g++; does more with clang, nvcc, NVRTC and ptxrun, and
 # says what it left out.  --quick: one compiler of each kind, one GPU architecture; --rest: what
-# --quick leaves out.
+# --quick leaves out; --list: only says what the cases are.
 # Ends with "N passed, N failed, N skipped".
 #   HEADERS=folder of the kit  OUT=build folder  JOBS=2  NVCC=path  PTXRUN_OUT=folder of ptxrun
 here=$(cd "$(dirname "$0")" && pwd)
@@ -11,7 +11,7 @@ headers=${HEADERS:-$root}
 out=${OUT:-$here/build}
 ptxrun=${PTXRUN_OUT:-$root/tests/ptxrun/build}
 mode=all
-case ${1:-} in --quick | --rest) mode=${1#--}; shift ;; esac
+case ${1:-} in --quick | --rest | --list) mode=${1#--}; shift ;; esac
 pattern=${1:-.} exact=
 [ "$pattern" = --exact ] && exact=$2
 [ -x "${NVCC:-}" ] && PATH=$(dirname "$NVCC"):$PATH
@@ -391,6 +391,8 @@ if [ $mode != quick ]; then
   for words in "${cases[@]}"; do is_quick[$words]=1; done
   list_cases 0
 fi
+
+[ $mode = list ] && { printf '%s\n' "${cases[@]}"; exit; }
 
 # ---- run them, two at a time ----
 
