@@ -51,8 +51,9 @@ expected_of() {
     examples | examples_rest) echo 400 ;;
     tiny_lm_first | tiny_lm_gpu_first | examples_first) echo 120 ;;
     ptxrun | planted) echo 90 ;;
-    broken | cycles | steps) echo 240 ;;
-    bench) echo 60 ;;
+    broken) echo 450 ;;
+    cycles | steps) echo 200 ;;
+    bench) echo 300 ;;
     *) echo 10 ;;
   esac
 }
