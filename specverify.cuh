@@ -258,7 +258,9 @@
                                               specv_shard_gains_kernel,
                                               specv_shard_draw_kernel,
                                               specv_shard_emit_kernel
-   B1 pack KV           specv_pack_kv         specv_pack_kv_kernel          specv_ref_pack_kv
+   B1 pack KV           specv_pack_kv         specv_pack_kv_kernel,         specv_ref_pack_kv
+                                              of a small step
+                                              specv_pack_small_kernel
    B2 verify and pack   specv_verify_pack_kv  specv_verify_pack_kv_kernel,  specv_ref_verify_pack_kv
                                               of a small step
                                               specv_verify_pack_small_kernel,
@@ -10335,8 +10337,9 @@ SPECV_DEVFN void specv_i_block_shard_emit(const specv_shard_task *task) {
      B1  specv_pack_kv           one launch
      B2  specv_verify_pack_kv    A1 and B1: one launch while comparing all drafts in every block
                                  costs less than a second one, else two, chained
-   Every block finds the offsets by itself and copies an equal share of the output's bytes. For
-   kernels of your own: specv_block_accept_tile, specv_block_offsets_tile, specv_warp_pack_tile.
+   Every block finds the offsets by itself and copies an equal share of the output's bytes; in a
+   small step, of the drafts' bytes, as far as they are accepted. For kernels of your own:
+   specv_block_accept_tile, specv_block_offsets_tile, specv_warp_pack_tile.
    Needs: >>greedy (B2 compares as A1 does, and starts its kernel for large batches). */
 
 /* Where accepted KV rows come from and go to. Row (b, j) of a plane starts at
@@ -10390,9 +10393,10 @@ typedef struct specv_verify_pack_kv_desc {
 #define SPECV_SMALL_STEP_DRAFTS 4096
 #define SPECV_ONE_LAUNCH_DRAFTS 256
 
-/* B2 of a small step: dense, at most 128 drafts a row, in columns padded to a power of two at most
+/* A small step: dense, at most 128 drafts a row, in columns padded to a power of two at most
    SPECV_SMALL_STEP_DRAFTS in all, KV in units of 16 bytes. Which (row, draft, unit) a lane copies
-   does not depend on what is accepted, only whether it does and where to: it looks for nothing. */
+   does not depend on what is accepted, only whether it does and where to: it looks for nothing.
+   B1's differs in that a row has one place, its length, which is read instead of found. */
 #define SPECV_I_SMALL_DRAFTS 128
 #define SPECV_I_ALONE_DRAFTS 128   /* in columns: each warp looks at all of them, no barrier */
 #define SPECV_I_FLAT_UNITS   32768 /* up to so many a lane has one in flight, then SPECV_I_UNITS */
@@ -10400,20 +10404,20 @@ typedef struct specv_verify_pack_kv_desc {
 #define SPECV_I_SMALL_ROWS   (SPECV_PACK_THREADS * SPECV_I_TURNS / 8)
 
 typedef struct specv_i_small_task {
-    specv_verify_pack_kv_desc d; /* resolved */
-    uint32_t verify_blocks;      /* the first blocks: a warp per row */
+    specv_verify_pack_kv_desc d; /* resolved; of B1's what it has, too */
+    uint32_t verify_blocks;      /* the first blocks: a warp per row; B1: none */
     uint32_t unit_blocks;        /* blocks that share a plane's units, behind one for offsets */
-    uint32_t log_columns;
-    uint32_t turns;      /* 1 to SPECV_I_TURNS: a warp looks at 32 * turns places for drafts */
-    uint32_t log_places; /* of 32 * turns */
+    uint32_t log_columns;        /* of a row; B1: 0, its length */
+    uint32_t turns;              /* 1 to SPECV_I_TURNS, B1: 1. A warp looks at 32 * turns places */
+    uint32_t log_places;         /* of 32 * turns */
     uint32_t warp_rows, row_turns;
     uint32_t loops; /* a warp has more than one plane or unit */
     uint32_t alone; /* each warp looks at all drafts: no barrier */
     uint32_t units; /* of all drafts of a plane */
     uint32_t flight;
-    uint32_t capacity;          /* capacity_rows, at most 2^30 */
-    specv_i_divisor plane_step; /* blocks that share a unit's planes */
-    specv_i_divisor row_units, max_draft;
+    uint32_t capacity;                    /* capacity_rows, at most 2^30 */
+    specv_i_divisor plane_step;           /* blocks that share a unit's planes */
+    specv_i_divisor row_units, seq_units; /* of a KV row, of a sequence's max_draft rows */
 } specv_i_small_task;
 
 /* Columns of a row: 8, 16, 32, 64, 128. */
@@ -10503,29 +10507,28 @@ SPECV_HOSTFN void specv_verify_pack_kv_resolve(specv_verify_pack_kv_desc *d) {
     specv_i_kv_resolve(&d->kv, &d->verify.rows);
 }
 
-/* Is B2 a small step (see specv_i_small_task)? For any valid descriptor. */
-SPECV_HOSTFN int specv_i_is_small_pack(const specv_verify_pack_kv_desc *d) {
-    const specv_rows *r = &d->verify.rows;
-    const uint64_t bits = (uint64_t)d->kv.src | (uint64_t)d->kv.dst | (uint64_t)d->kv.row_bytes |
-                          (uint64_t)d->kv.src_pos_stride_bytes |
-                          (uint64_t)d->kv.src_seq_stride_bytes |
-                          (uint64_t)d->kv.dst_row_stride_bytes;
+/* Is it a small step (see SPECV_I_SMALL_DRAFTS)? For any valid descriptor. */
+SPECV_HOSTFN int specv_i_is_small_pack(const specv_rows *r, const specv_kv_pack *kv) {
+    const uint64_t bits = (uint64_t)kv->src | (uint64_t)kv->dst | (uint64_t)kv->row_bytes |
+                          (uint64_t)kv->src_pos_stride_bytes | (uint64_t)kv->src_seq_stride_bytes |
+                          (uint64_t)kv->dst_row_stride_bytes;
     if (specv_i_is_csr(r) || r->max_draft < 1 || r->max_draft > SPECV_I_SMALL_DRAFTS) return 0;
     if ((int64_t)r->batch << specv_i_log_columns(r->max_draft) > SPECV_SMALL_STEP_DRAFTS) return 0;
-    return bits % 16 == 0 && d->kv.row_bytes / 16 < (1 << 30) / (r->batch * r->max_draft);
+    return bits % 16 == 0 && kv->row_bytes / 16 < (1 << 30) / (r->batch * r->max_draft);
 }
 
 /* How many kernels B2 launches for this descriptor: 1, or 2 if it is no small step, and every block
    would have to compare more than SPECV_ONE_LAUNCH_DRAFTS drafts. The descriptor must be valid. */
 SPECV_HOSTFN int specv_verify_pack_kv_launches(const specv_verify_pack_kv_desc *d) {
     int64_t drafts = (int64_t)d->verify.rows.batch * d->verify.rows.max_draft;
-    return drafts > SPECV_ONE_LAUNCH_DRAFTS && !specv_i_is_small_pack(d) ? 2 : 1;
+    return drafts > SPECV_ONE_LAUNCH_DRAFTS && !specv_i_is_small_pack(&d->verify.rows, &d->kv) ? 2
+                                                                                               : 1;
 }
 
 #if SPECV_I_LAUNCHERS
 /* B1. One launch, two round trips: lengths, then KV. Each block re-scans accepted_len (4 bytes a
-   row) and copies an equal share of the output bytes; each accepted byte is read and written
-   once. kv.src and kv.dst planes must not overlap. */
+   row) and copies a share of the output bytes; each accepted byte is read and written once. kv.src
+   and kv.dst planes must not overlap. */
 SPECV_LAUNCHER int specv_pack_kv(const specv_pack_kv_desc *d, struct CUstream_st *stream)
     SPECV_AS(specv_pack_kv);
 
@@ -10792,6 +10795,27 @@ SPECV_DEVFN uint32_t specv_i_count_pairs(const specv_i_small_task *t, uint32_t r
     return stop < n ? stop + eos : n; /* a stop behind the row's drafts is another row's */
 }
 
+/* B1: what is said of the row that the lane answers for. */
+typedef struct specv_i_given_len {
+    specv_row row;
+    int32_t len;
+} specv_i_given_len;
+
+SPECV_DEVFN void specv_i_load_given_len(const specv_verify_greedy_desc *v, uint32_t row,
+                                        specv_i_given_len *g) {
+    if (row >= (uint32_t)v->rows.batch) return;
+    specv_i_load_given(&g->len, v->accepted_len, row);
+    g->row = specv_i_load_dense_row(&v->rows, (int)row);
+}
+
+/* The accepted length, 0 if the row is inert, or said to be bad in its status. */
+SPECV_DEVFN uint32_t specv_i_check_given_len(specv_i_given_len *g) {
+    if (!g->row.live) return 0;
+    if ((uint32_t)g->len <= (uint32_t)g->row.n_draft) return (uint32_t)g->len;
+    g->row.status |= SPECV_ROW_BAD_LENGTH;
+    return 0;
+}
+
 /* What is accepted before a row, and of it. Packed, of the rows of a warp: 8 bits for its length,
    the others for the rows before it. base: what the warps before warp `lane` have. */
 typedef struct specv_i_spans {
@@ -10820,9 +10844,11 @@ SPECV_DEVFN void specv_i_place_units(const specv_i_small_task *t, uint32_t first
 #pragma unroll
     for (int u = 0; u < units; ++u) {
         const uint32_t unit = first + 32u * (uint32_t)u;
-        uint32_t in_row, j;
-        const uint64_t pos = specv_i_divide(unit, t->row_units, &in_row);
-        const uint32_t b = (uint32_t)specv_i_divide(pos, t->max_draft, &j);
+        /* Two divisions that do not wait for each other. */
+        uint32_t in_row, in_seq;
+        const uint32_t pos = (uint32_t)specv_i_divide(unit, t->row_units, &in_row);
+        const uint32_t b = (uint32_t)specv_i_divide(unit, t->seq_units, &in_seq);
+        const uint32_t j = pos - b * (uint32_t)t->d.verify.rows.max_draft;
         k->within[u] = 16 * (int64_t)in_row;
         k->from[u] =
             k->within[u] + b * t->d.kv.src_seq_stride_bytes + j * t->d.kv.src_pos_stride_bytes;
@@ -10844,7 +10870,7 @@ SPECV_DEVFN int specv_i_small_plane(const specv_kv_pack *kv, int plane, const ch
     return *src && *dst ? specv_i_unit_bytes((uint64_t)*src | (uint64_t)*dst) : 0;
 }
 
-/* B2 of a small step: a warp that copies, `units` units of a lane at a time. */
+/* A small step: a warp that copies, `units` units of a lane at a time. */
 SPECV_DEVFN void specv_i_copy_small(const specv_i_small_task *t, specv_i_spans s,
                                     const uint32_t *words, uint32_t first, int plane0,
                                     const char *src, char *dst, int width, specv_i_lane_units *k,
@@ -10879,30 +10905,37 @@ SPECV_DEVFN void specv_i_copy_small(const specv_i_small_task *t, specv_i_spans s
     }
 }
 
-/* B2 of a small step. Call: block. Round trips: tokens, lengths and planes; KV. A row's outputs:
-   the same, then its tokens again if there is a status. */
+/* B2 of a small step, or, if nothing is compared, B1. Call: block. Round trips: tokens or accepted
+   lengths beside num_active, draft_len and planes; KV. A1's outputs: the same, then the row's
+   tokens again if there is a status. */
 SPECV_DEVFN void specv_i_block_small_pack(const specv_i_small_task *t, uint32_t *words,
-                                          uint32_t *sums) {
+                                          uint32_t *sums, int compares) {
     const specv_verify_greedy_desc *v = &t->d.verify;
     const uint32_t lane = threadIdx.x & 31, warp = threadIdx.x / 32, warps = blockDim.x / 32;
     const uint32_t batch = (uint32_t)v->rows.batch, warp_rows = t->warp_rows;
-    const uint32_t row0 = t->alone ? 0 : warp * warp_rows, own = row0 + lane;
+    /* Blocks that all begin with the first rows would all wait for one slice of the L2. */
+    const uint32_t group = (warp + blockIdx.x) & (warps - 1);
+    const uint32_t row0 = t->alone ? 0 : group * warp_rows, own = row0 + lane;
     const uint32_t verify_row = blockIdx.x * warps + warp;
-    const int verifies = blockIdx.x<t->verify_blocks, copies = blockIdx.x> t->verify_blocks;
+    const int verifies = compares && blockIdx.x < t->verify_blocks;
+    const int copies = blockIdx.x > t->verify_blocks;
     specv_i_lane_units k; /* of warps that copy */
     specv_i_spans s = {};
     uint32_t status_bits = 0;
     if (!verifies || v->row_status) { /* else no other row's length is needed */
         specv_i_pairs p;
+        specv_i_given_len given = {};
         const char *src = 0;
         char *dst = 0;
         uint32_t first = 0;
         int plane = 0, width = 0;
-        if (v->token_dtype == SPECV_I64)
+        if (!compares)
+            specv_i_load_given_len(v, own, &given);
+        else if (v->token_dtype == SPECV_I64)
             specv_i_load_pairs(t, row0, SPECV_I64, &p);
         else
             specv_i_load_pairs(t, row0, SPECV_I32, &p);
-        specv_i_load_limits(t, row0, warp_rows, &p);
+        if (compares) specv_i_load_limits(t, row0, warp_rows, &p);
         if (copies) {
             uint32_t rank = blockIdx.x - t->verify_blocks - 1;
             if (t->plane_step.by > 1) {
@@ -10919,12 +10952,13 @@ SPECV_DEVFN void specv_i_block_small_pack(const specv_i_small_task *t, uint32_t 
                 specv_i_place_units(t, first, SPECV_I_UNITS, &k);
             }
         }
-        const uint32_t len = specv_i_count_pairs(t, row0, &p);
+        const uint32_t len =
+            compares ? specv_i_count_pairs(t, row0, &p) : specv_i_check_given_len(&given);
         const uint32_t sum = specv_i_short_scan(len, warp_rows);
         s.word = (sum - len) << 8 | len;
         if (!t->alone) {
             if (lane < warp_rows) words[own] = s.word;
-            if (lane == warp_rows - 1) sums[warp] = sum;
+            if (lane == warp_rows - 1) sums[group] = sum;
             __syncthreads();
             const uint32_t of_warp = lane < warps ? sums[lane] : 0;
             s.base = specv_i_short_scan(of_warp, warps) - of_warp;
@@ -10938,10 +10972,13 @@ SPECV_DEVFN void specv_i_block_small_pack(const specv_i_small_task *t, uint32_t 
         }
         if (!verifies) {
             uint32_t before = s.word >> 8;
-            if (!t->alone) before += __shfl_sync(SPECV_FULL_WARP, s.base, (int)warp);
+            if (!t->alone) before += __shfl_sync(SPECV_FULL_WARP, s.base, (int)group);
             if ((t->alone && warp > 0) || lane >= warp_rows || own >= batch) return;
             t->d.kv.offsets[own] = (int32_t)before;
             if (own == batch - 1) t->d.kv.offsets[batch] = (int32_t)(before + len);
+            if (compares) return;
+            if (len > 0 && before + len > t->capacity) given.row.status |= SPECV_ROW_NO_SPACE;
+            specv_i_put_status(v->row_status, own, given.row.status, v->keep_status);
             return;
         }
         if (verify_row < batch) {
@@ -10956,6 +10993,8 @@ SPECV_DEVFN void specv_i_block_small_pack(const specv_i_small_task *t, uint32_t 
 #if !defined(SPECVERIFY_STATIC)
 SPECV_KERNEL __launch_bounds__(SPECV_PACK_THREADS, 1)
     specv_pack_kv_kernel(const __grid_constant__ specv_pack_kv_desc d);
+SPECV_KERNEL __launch_bounds__(SPECV_PACK_THREADS)
+    specv_pack_small_kernel(const __grid_constant__ specv_i_small_task t);
 SPECV_KERNEL __launch_bounds__(SPECV_PACK_THREADS, 1)
     specv_verify_pack_kv_kernel(const __grid_constant__ specv_verify_pack_kv_desc d);
 SPECV_KERNEL __launch_bounds__(SPECV_PACK_THREADS)
@@ -17282,14 +17321,14 @@ SPECV_LAUNCHER_BODY int specv_verify_shard(const specv_verify_shard_desc *desc,
 
 #if !defined(SPECVERIFY_NO_PACK)
 
-/* B1. Grid: any number of blocks of SPECV_PACK_THREADS; all share every tile's bytes.
+/* B1. Grid: any number of blocks of up to SPECV_PACK_THREADS; all share every tile's bytes.
    Bytes: per block 4 per row; per accepted row row_bytes read, row_bytes written. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_PACK_THREADS, 1)
     specv_pack_kv_kernel(const __grid_constant__ specv_pack_kv_desc d) {
     __shared__ int32_t lens[SPECV_TILE_ROWS], offsets[SPECV_TILE_ROWS + 1];
     __shared__ int32_t scratch[SPECV_BLOCK_SCAN_SMEM_WORDS];
     const int thread = specv_i_thread(), block = (int)blockIdx.x, num_blocks = (int)gridDim.x;
-    const int num_warps = num_blocks * (SPECV_PACK_THREADS / 32);
+    const int num_threads = (int)blockDim.x, num_warps = num_blocks * (num_threads / 32);
     int32_t packed = 0;
     specv_i_begin(d.chained);
     const specv_plane_share share =
@@ -17297,16 +17336,16 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PACK_THREADS, 1)
     for (int row0 = 0; row0 < d.rows.batch; row0 += SPECV_TILE_ROWS) {
         int num_rows =
             d.rows.batch - row0 < SPECV_TILE_ROWS ? d.rows.batch - row0 : SPECV_TILE_ROWS;
-        for (int i = thread; i < num_rows; i += SPECV_PACK_THREADS) {
-            specv_row row = specv_thread_load_row(&d.rows, row0 + i);
-            int32_t len = d.accepted_len[row0 + i];
+        for (int i = thread; i < num_rows; i += num_threads) {
+            const int32_t len = d.accepted_len[row0 + i]; /* first: nothing waits for it here */
+            const specv_row row = specv_thread_load_row(&d.rows, row0 + i);
             lens[i] = row.live && len >= 0 && len <= row.n_draft ? len : 0;
         }
         packed = specv_block_offsets_tile(lens, num_rows, packed, offsets, scratch);
         specv_i_store_offsets(&d.kv, d.rows.batch, row0, num_rows, offsets, block, num_blocks);
         if (d.row_status) {
-            int step = num_blocks * SPECV_PACK_THREADS;
-            for (int i = block * SPECV_PACK_THREADS + thread; i < num_rows; i += step) {
+            int step = num_blocks * num_threads;
+            for (int i = block * num_threads + thread; i < num_rows; i += step) {
                 specv_row row = specv_thread_load_row(&d.rows, row0 + i);
                 int32_t len = row.live ? d.accepted_len[row0 + i] : 0;
                 uint32_t status = 0;
@@ -17318,6 +17357,16 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PACK_THREADS, 1)
         specv_warp_pack_tile(&d.rows, &d.kv, row0, num_rows, offsets, share);
         /* The next tile's offsets are written behind a barrier of specv_block_offsets_tile. */
     }
+}
+
+/* B1 of a small step. Grid: specv_i_launch_small_pack: a block for offsets and status, blocks that
+   copy. Every warp, or every block, reads all lengths. Bytes: per warp or block 4 per row (L1, L2),
+   8 with draft_len; then as above. Round trips: lengths, num_active, draft_len, plane tables; KV. */
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_PACK_THREADS)
+    specv_pack_small_kernel(const __grid_constant__ specv_i_small_task t) {
+    __shared__ uint32_t words[SPECV_I_SMALL_ROWS], sums[32];
+    specv_i_begin(t.d.verify.chained);
+    specv_i_block_small_pack(&t, words, sums, 0);
 }
 
 /* B2. Grid: specv_i_verify_blocks(batch) blocks that write A1's outputs, and at least one more
@@ -17353,7 +17402,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PACK_THREADS, 1)
     }
 }
 
-/* B2 of a small step. Grid: specv_i_plan_small_pack: blocks that write A1's outputs, one for
+/* B2 of a small step. Grid: specv_i_launch_small_pack: blocks that write A1's outputs, one for
    offsets, blocks that copy. Every warp, or every block, finds all lengths for itself.
    Bytes: per warp or block all tokens (L1, L2); then as A1 and B1. Round trips: tokens, num_active,
    draft_len, plane tables; KV. A1's outputs: one; with row_status the row's tokens once more. */
@@ -17361,7 +17410,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PACK_THREADS)
     specv_verify_pack_small_kernel(const __grid_constant__ specv_i_small_task t) {
     __shared__ uint32_t words[SPECV_I_SMALL_ROWS], sums[32];
     specv_i_begin(t.d.verify.chained);
-    specv_i_block_small_pack(&t, words, sums);
+    specv_i_block_small_pack(&t, words, sums, 1);
 }
 
 #if !defined(__CUDACC_RTC__)
@@ -17380,53 +17429,69 @@ static int specv_i_copy_blocks(const specv_rows *r, const specv_kv_pack *kv, int
     return (int)(blocks < most ? blocks : most);
 }
 
+/* A small step. d: resolved, for which specv_i_is_small_pack. Without `compares` B1: of d.verify it
+   reads what B1's descriptor has. */
+static int specv_i_launch_small_pack(const specv_verify_pack_kv_desc *d, int compares, int num_sms,
+                                     cudaStream_t stream) {
+    const specv_rows *r = &d->verify.rows;
+    const uint32_t planes = (uint32_t)d->kv.num_planes;
+    uint32_t places, most, threads;
+    specv_i_small_task t = SPECV_ZERO;
+    t.d = *d;
+    t.log_columns = compares ? (uint32_t)specv_i_log_columns(r->max_draft) : 0;
+    places = (uint32_t)r->batch << t.log_columns;
+    t.row_units = specv_i_divisor_of((uint32_t)(d->kv.row_bytes / 16));
+    t.seq_units = specv_i_divisor_of(t.row_units.by * (uint32_t)r->max_draft);
+    t.units = t.seq_units.by * (uint32_t)r->batch;
+    t.alone = compares ? places <= SPECV_I_ALONE_DRAFTS && t.units <= 8192 : places <= 32;
+    /* A warp has 32 rows at most: B1 takes no second turn. */
+    threads = t.alone ? 128 : places <= (compares ? 512 : 256) ? 256 : SPECV_PACK_THREADS;
+    t.row_turns = t.log_columns > 5 ? 1u << (t.log_columns - 5) : 1;
+    for (t.turns = t.row_turns; (t.alone ? 32 : threads) * t.turns < places;) t.turns *= 2;
+    t.log_places = 5;
+    while (1u << t.log_places < 32 * t.turns) ++t.log_places;
+    t.flight = (uint64_t)t.units * planes <= SPECV_I_FLAT_UNITS ? 1 : SPECV_I_UNITS;
+    t.verify_blocks = compares ? ((uint32_t)r->batch + threads / 32 - 1) / (threads / 32) : 0;
+    t.unit_blocks = (t.units + threads * t.flight - 1) / (threads * t.flight);
+    t.warp_rows = 32 * t.turns >> t.log_columns;
+    most = 4 * (uint32_t)num_sms;
+    t.loops = t.unit_blocks > most || planes > 1;
+    t.unit_blocks = t.unit_blocks < most ? t.unit_blocks : most;
+    most = most / t.unit_blocks;
+    t.plane_step = specv_i_divisor_of(most < planes ? most : planes);
+    t.capacity = (uint32_t)(d->kv.capacity_rows < 1 << 30 ? d->kv.capacity_rows : 1 << 30);
+    return specv_i_launch(compares ? (const void *)specv_verify_pack_small_kernel
+                                   : (const void *)specv_pack_small_kernel,
+                          (int64_t)t.verify_blocks + 1 + (int64_t)t.unit_blocks * t.plane_step.by,
+                          (int)threads, &t, d->verify.chained, stream);
+}
+
 static int specv_i_launch_pack(const specv_pack_kv_desc *desc, cudaStream_t stream) {
     specv_pack_kv_desc d = *desc;
-    int num_sms, status = specv_i_num_sms(d.kv.num_sms, &num_sms);
+    int num_sms, blocks, threads, status = specv_i_num_sms(d.kv.num_sms, &num_sms);
     if (status) return status;
     specv_pack_kv_resolve(&d);
-    return specv_i_launch((const void *)specv_pack_kv_kernel,
-                          specv_i_copy_blocks(&d.rows, &d.kv, num_sms, 0), SPECV_PACK_THREADS, &d,
-                          d.chained, stream);
+    if (specv_i_is_small_pack(&d.rows, &d.kv)) {
+        specv_verify_pack_kv_desc small = SPECV_ZERO;
+        small.verify.rows = d.rows;
+        small.verify.accepted_len = (int32_t *)d.accepted_len;
+        small.verify.row_status = d.row_status;
+        small.verify.keep_status = d.keep_status;
+        small.verify.chained = d.chained;
+        small.kv = d.kv;
+        return specv_i_launch_small_pack(&small, 0, num_sms, stream);
+    }
+    blocks = specv_i_copy_blocks(&d.rows, &d.kv, num_sms, 0);
+    /* Fewer blocks than SMs have four pieces each at most: warps without one would be in the way. */
+    threads = blocks < num_sms && d.rows.batch <= 128 ? 128 : SPECV_PACK_THREADS;
+    return specv_i_launch((const void *)specv_pack_kv_kernel, blocks, threads, &d, d.chained,
+                          stream);
 }
 
 SPECV_LAUNCHER_BODY int specv_pack_kv(const specv_pack_kv_desc *desc, struct CUstream_st *stream) {
     int status = SPECV_I_VALIDATE(specv_pack_kv_validate, desc);
     if (status != SPECV_OK || desc->rows.batch == 0) return status;
     return specv_i_launch_pack(desc, stream);
-}
-
-/* The grid of a small step. d: resolved, for which specv_i_is_small_pack. Returns its blocks. */
-static int64_t specv_i_plan_small_pack(const specv_verify_pack_kv_desc *d, int num_sms,
-                                       specv_i_small_task *t, int *threads) {
-    const specv_rows *r = &d->verify.rows;
-    const uint32_t planes = (uint32_t)d->kv.num_planes;
-    uint32_t places, most;
-    t->d = *d;
-    t->log_columns = (uint32_t)specv_i_log_columns(r->max_draft);
-    places = (uint32_t)r->batch << t->log_columns;
-    t->row_units = specv_i_divisor_of((uint32_t)(d->kv.row_bytes / 16));
-    t->max_draft = specv_i_divisor_of((uint32_t)r->max_draft);
-    t->units = t->row_units.by * (uint32_t)(r->batch * r->max_draft);
-    t->alone = places <= SPECV_I_ALONE_DRAFTS && t->units <= 8192;
-    *threads = t->alone ? 128 : places <= 512 ? 256 : SPECV_PACK_THREADS;
-    t->row_turns = t->log_columns > 5 ? 1u << (t->log_columns - 5) : 1;
-    for (t->turns = t->row_turns; (t->alone ? 32 : (uint32_t)*threads) * t->turns < places;)
-        t->turns *= 2;
-    t->log_places = 5;
-    while (1u << t->log_places < 32 * t->turns) ++t->log_places;
-    t->flight = (uint64_t)t->units * planes <= SPECV_I_FLAT_UNITS ? 1 : SPECV_I_UNITS;
-    t->verify_blocks = (uint32_t)(r->batch + *threads / 32 - 1) / ((uint32_t)*threads / 32);
-    t->unit_blocks =
-        (t->units + (uint32_t)*threads * t->flight - 1) / ((uint32_t)*threads * t->flight);
-    t->warp_rows = 32 * t->turns >> t->log_columns;
-    most = 4 * (uint32_t)num_sms;
-    t->loops = t->unit_blocks > most || planes > 1;
-    t->unit_blocks = t->unit_blocks < most ? t->unit_blocks : most;
-    most = most / t->unit_blocks;
-    t->plane_step = specv_i_divisor_of(most < planes ? most : planes);
-    t->capacity = (uint32_t)(d->kv.capacity_rows < 1 << 30 ? d->kv.capacity_rows : 1 << 30);
-    return (int64_t)t->verify_blocks + 1 + (int64_t)t->unit_blocks * t->plane_step.by;
 }
 
 SPECV_LAUNCHER_BODY int specv_verify_pack_kv(const specv_verify_pack_kv_desc *desc,
@@ -17450,13 +17515,8 @@ SPECV_LAUNCHER_BODY int specv_verify_pack_kv(const specv_verify_pack_kv_desc *de
     status = specv_i_num_sms(d.kv.num_sms, &num_sms);
     if (status) return status;
     specv_verify_pack_kv_resolve(&d);
-    if (specv_i_is_small_pack(&d)) {
-        specv_i_small_task t = SPECV_ZERO;
-        int threads;
-        const int64_t blocks = specv_i_plan_small_pack(&d, num_sms, &t, &threads);
-        return specv_i_launch((const void *)specv_verify_pack_small_kernel, blocks, threads, &t,
-                              d.verify.chained, stream);
-    }
+    if (specv_i_is_small_pack(&d.verify.rows, &d.kv))
+        return specv_i_launch_small_pack(&d, 1, num_sms, stream);
     return specv_i_launch((const void *)specv_verify_pack_kv_kernel,
                           verify_blocks +
                               specv_i_copy_blocks(&d.verify.rows, &d.kv, num_sms, verify_blocks),

@@ -46,7 +46,8 @@ static void test_dependents(void) {
     stats.rows = d.verify.rows, stats.accepted_len = made + PDL_TOKENS;
     stats.totals = (int64_t *)(out + 512);
     d.verify.chained = stats.chained = SPECV_CHAINED_AFTER;
-    for (int kernel = 0; kernel < 5; ++kernel) { /* 3: a chain of three; 4: KV in odd pieces */
+    /* 3: a chain of three; 4: KV in odd pieces, B2, then, 5, B1 */
+    for (int kernel = 0; kernel < 6; ++kernel) {
         t_case("dependent kernel %d", kernel);
         T_CUDA(cudaMemset(made, 0xff, sizeof input));
         T_CUDA(cudaMemset(out, 0xff, 1024));
@@ -58,6 +59,12 @@ static void test_dependents(void) {
             CHECK_EQ(specv_verify_pack_kv(&d, 0), SPECV_OK, -1);
         }
         if (kernel == 2) CHECK_EQ(specv_accept_stats(&stats, 0), SPECV_OK, -1);
+        if (kernel == 5) {
+            specv_pack_kv_desc pack = SPECV_ZERO;
+            pack.rows = d.verify.rows, pack.accepted_len = made + PDL_TOKENS, pack.kv = d.kv;
+            pack.chained = SPECV_CHAINED_AFTER;
+            CHECK_EQ(specv_pack_kv(&pack, 0), SPECV_OK, -1);
+        }
         if (kernel == 3) {
             specv_pack_kv_desc pack = SPECV_ZERO;
             pack.rows = d.verify.rows, pack.accepted_len = d.verify.accepted_len, pack.kv = d.kv;
@@ -71,7 +78,7 @@ static void test_dependents(void) {
         T_CUDA(cudaMemcpy(accepted, out, sizeof accepted, cudaMemcpyDeviceToHost));
         T_CUDA(cudaMemcpy(offsets, d.kv.offsets, sizeof offsets, cudaMemcpyDeviceToHost));
         T_CUDA(cudaMemcpy(totals, stats.totals, sizeof totals, cudaMemcpyDeviceToHost));
-        for (int b = 0; b < PDL_ROWS && kernel != 2; ++b)
+        for (int b = 0; b < PDL_ROWS && kernel != 2 && kernel != 5; ++b)
             CHECK_EQ(accepted[b], input[PDL_TOKENS + b], b);
         if (kernel & 1 || kernel == 4)
             CHECK_EQ(offsets[PDL_ROWS], 0 + 1 + 2 + 3 + 4 + 0 + 1 + 2, 0);

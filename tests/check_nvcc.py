@@ -21,7 +21,8 @@ import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 HEADERS = os.environ.get("HEADERS", ROOT)
-PACKING = ("specv_pack_kv_kernel", "specv_verify_pack_kv_kernel")
+PACKING = ("specv_pack_kv_kernel", "specv_pack_small_kernel", "specv_verify_pack_kv_kernel",
+           "specv_verify_pack_small_kernel")
 # Registers of an SM, and threads that an SM holds, where it is not 2048.
 REGISTERS = 65536
 THREADS = {"75": 1024, "86": 1536, "87": 1536, "88": 1536, "89": 1536, "110": 1536,

@@ -135,20 +135,30 @@ typedef struct cost {
     int64_t load_bytes, load_sectors, store_bytes, store_sectors, store_requests;
 } cost;
 
-/* Runs B1 (`form` 0), B2 in one launch (1), in two (2) or as a small step (3) on the same rows
-   every time; what the kernel that copies has moved. */
-static cost count_pack(int form, const shape *s, const kv_shape *k, int64_t *kv_rows) {
+/* Forms of packing: B1, B2 in one launch, B2 in two; small steps of both. */
+enum { FORM_B1, FORM_ONE, FORM_TWO, FORM_SMALL_B2, FORM_SMALL_B1, NUM_FORMS };
+
+static int is_b1(int form) { return form == FORM_B1 || form == FORM_SMALL_B1; }
+
+static int is_small(int form) { return form == FORM_SMALL_B1 || form == FORM_SMALL_B2; }
+
+/* Runs a form on the same rows every time; what the kernel that copies has moved. */
+static cost count_pack(int form, const shape *given, const kv_shape *k, int64_t *kv_rows) {
     static const char *const kernels[] = {"specv_pack_kv_kernel", "specv_verify_pack_kv_kernel",
-                                          "specv_pack_kv_kernel", "specv_verify_pack_small_kernel"};
+                                          "specv_pack_kv_kernel", "specv_verify_pack_small_kernel",
+                                          "specv_pack_small_kernel"};
     const char *kernel = kernels[form];
+    shape of_form = *given;
+    const shape *s = &of_form;
     batch b;
     kv_pack p;
     cost c;
     t.random = t.case_seed;
+    if (form == FORM_B1 || form == FORM_TWO) of_form.layout = CSR; /* else B1 would be small */
     batch_make(&b, s);
-    kv_make(&p, k, &b, form == 0);
+    kv_make(&p, k, &b, is_b1(form));
     t_upload();
-    if (form == 0) {
+    if (is_b1(form)) {
         specv_pack_kv_desc d = kv_describe_b1(&p, T_HOST_SIDE);
         CHECK_EQ(specv_ref_pack_kv(&d), SPECV_OK, -1);
     } else {
@@ -156,14 +166,14 @@ static cost count_pack(int form, const shape *s, const kv_shape *k, int64_t *kv_
         CHECK_EQ(specv_ref_verify_pack_kv(&d), SPECV_OK, -1);
     }
     T_CUDA(cudaProfilerStart());
-    if (form == 0) {
+    if (is_b1(form)) {
         specv_pack_kv_desc d = kv_describe_b1(&p, T_DEVICE_SIDE);
         CHECK_EQ(specv_pack_kv(&d, 0), SPECV_OK, -1);
     } else {
         specv_verify_pack_kv_desc d = kv_describe_b2(&p, T_DEVICE_SIDE);
-        CHECK_EQ(form == 1   ? kv_launch_one(&d, 4)
-                 : form == 2 ? kv_launch_two(&d)
-                             : specv_verify_pack_kv(&d, 0),
+        CHECK_EQ(form == FORM_ONE   ? kv_launch_one(&d, 4)
+                 : form == FORM_TWO ? kv_launch_two(&d)
+                                    : specv_verify_pack_kv(&d, 0),
                  SPECV_OK, -1);
     }
     t_check_device();
@@ -187,16 +197,16 @@ static void test_pack(void) {
     static const int planes[] = {0, 1, 5};
     static const int64_t widths[][2] = {{4096, 8192}, {2048, 4096}, {4064, 8160}, {4095, 8191}};
     static const char *const names[] = {"B1", "B2, one launch", "B2, two launches",
-                                        "B2, a small step"};
+                                        "B2, a small step", "B1, a small step"};
     if (!can_count()) return;
-    for (int form = 0; form < 4; ++form)
+    for (int form = 0; form < NUM_FORMS; ++form)
         for (int i = 0; i < T_COUNT(planes); ++i)
             for (int w = 0; w < T_COUNT(widths); ++w) {
                 shape s = SPECV_ZERO;
                 kv_shape k = SPECV_ZERO;
                 int64_t rows, rows_again, bytes;
                 if (t.quick && (form + i - w) % 4) continue;
-                if (form == 3 && widths[w][0] % 16) continue;
+                if (is_small(form) && widths[w][0] % 16) continue;
                 const int64_t copies = planes[i] ? planes[i] : 1;
                 t_case("%s, %d planes, rows of %d and %d bytes", names[form], planes[i],
                        (int)widths[w][0], (int)widths[w][1]);
@@ -209,7 +219,7 @@ static void test_pack(void) {
                 CHECK(rows > 0);
                 bytes = rows * copies * (widths[w][1] - widths[w][0]);
                 CHECK_EQ(b.store_bytes - a.store_bytes, bytes, -1);
-                if (form == 3) continue; /* as many blocks as there are units read the tokens */
+                if (is_small(form)) continue; /* as many blocks as there are units read the rest */
                 if (copies == 1) CHECK_EQ(b.load_bytes - a.load_bytes, bytes, -1);
                 if (widths[w][0] % 32) continue;
                 /* With several planes also two addresses for each piece. */
@@ -227,12 +237,12 @@ static void test_outputs_once(void) {
     if (!can_count()) return;
     s.batch = num_rows, s.max_draft = columns - 1, s.vocab = 1000;
     k.row_bytes = 512, k.num_sms = 2;
-    for (int form = 0; form < 4; ++form) {
-        if (form == 2) continue; /* what B1 stores */
+    for (int form = 0; form < NUM_FORMS; ++form) {
+        if (form == FORM_TWO) continue; /* what B1 stores */
         int64_t kv_rows, outputs = 4 * (num_rows + 1) + 4 * num_rows;
-        t_case("%s stores each output once", form ? "B2" : "B1");
+        t_case("%s stores each output once, form %d", is_b1(form) ? "B1" : "B2", form);
         cost c = count_pack(form, &s, &k, &kv_rows);
-        if (form) outputs += num_rows * (4 + 1 + 4 + 4 + 1 + 4 * columns);
+        if (!is_b1(form)) outputs += num_rows * (4 + 1 + 4 + 4 + 1 + 4 * columns);
         CHECK_EQ(c.store_bytes, outputs + kv_rows * 512, -1);
     }
 }
@@ -253,14 +263,14 @@ static void test_gather(void) {
         int64_t kv_rows;
         k.pos_gap = apart ? 8 : 0;
         t_case("B1, short rows %s", apart ? "apart" : "together");
-        cost c = count_pack(0, &s, &k, &kv_rows);
+        cost c = count_pack(FORM_B1, &s, &k, &kv_rows);
         CHECK_EQ(kv_rows, NUM_ROWS, -1);
         /* offsets and row_status: a store for each 32 */
         CHECK_EQ(c.store_requests - 5 - 4, apart ? 8 : 4, -1);
     }
 }
 
-/* The launcher does what specv_verify_pack_kv_launches says. */
+/* The launcher does what specv_verify_pack_kv_launches says; small steps have their kernels. */
 static void test_launches(void) {
     if (!can_count()) return;
     for (int i = 0; i < 4; ++i) {
@@ -271,7 +281,7 @@ static void test_launches(void) {
         s.batch = i % 2 ? 1500 : 32, s.max_draft = i % 2 ? 33 : 8, s.vocab = 1000;
         s.dtype = i < 2 ? SPECV_I32 : SPECV_I64;
         k.row_bytes = 16, k.num_sms = 2;
-        t_case("launches of B2:");
+        t_case("launches of B2 and B1:");
         batch_note(&s);
         batch_make(&b, &s);
         kv_make(&p, &k, &b, 0);
@@ -286,6 +296,14 @@ static void test_launches(void) {
         CHECK_EQ(ptxrun_count(NULL, "launches"), launches, -1);
         if (launches == 1)
             CHECK_EQ(ptxrun_count("specv_verify_pack_small_kernel", "launches"), 1, -1);
+        specv_pack_kv_desc pack = SPECV_ZERO;
+        pack.rows = d.verify.rows, pack.accepted_len = d.verify.accepted_len, pack.kv = d.kv;
+        T_CUDA(cudaProfilerStart());
+        CHECK_EQ(specv_pack_kv(&pack, 0), SPECV_OK, -1);
+        T_CUDA(cudaDeviceSynchronize());
+        T_CUDA(cudaProfilerStop());
+        CHECK_EQ(ptxrun_count(NULL, "launches"), 1, -1);
+        CHECK_EQ(ptxrun_count("specv_pack_small_kernel", "launches"), launches == 1, -1);
         kv_free(&p);
         batch_free(&b);
     }

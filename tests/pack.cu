@@ -197,7 +197,7 @@ static void test_walk(void) {
     }
 }
 
-/* B2 of small steps, at the edges of rows, turns, warps and blocks. */
+/* Small steps, at the edges of rows, turns, warps and blocks: B2, and B1 of the same rows. */
 static void test_small(void) {
     static const int batches[] = {1, 2, 4, 15, 16, 31, 32, 33, 64, 129, 512};
     static const int drafts[] = {1, 2, 8, 9, 31, 32, 33, 64, 65, 127, 128};
@@ -229,6 +229,10 @@ static void test_small(void) {
             if (k.num_planes) k.src_offset = turn % 16, k.dst_offset = turn / 2 % 16;
             t_case("B2, small step:");
             kv_run_b2(&s, &k, turn % 4 == 0);
+            k.bad_accepted = turn % 3 ? 15 : 0;
+            k.keep_status = turn % 5 == 1;
+            t_case("B1, small step:");
+            kv_run_b1(&s, &k);
         }
 }
 
@@ -251,7 +255,7 @@ static void test_is_small(void) {
         if (i == 9) d.kv.src_seq_stride_bytes = 128 * 48 + 8;
         if (i == 10) d.kv.dst_row_stride_bytes = 56;
         if (i == 11) d.kv.row_bytes = (int64_t)1 << 22; /* 2^30 units */
-        CHECK_EQ(specv_i_is_small_pack(&d), i == 0, i);
+        CHECK_EQ(specv_i_is_small_pack(&d.verify.rows, &d.kv), i == 0, i);
     }
     t_case("divisors");
     for (uint32_t d = 1; d < 70000; d += d < 300 ? 1 : 97)
