@@ -17361,7 +17361,8 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PACK_THREADS, 1)
 
 /* B1 of a small step. Grid: specv_i_launch_small_pack: a block for offsets and status, blocks that
    copy. Every warp, or every block, reads all lengths. Bytes: per warp or block 4 per row (L1, L2),
-   8 with draft_len; then as above. Round trips: lengths, num_active, draft_len, plane tables; KV. */
+   8 with draft_len; then as above. Round trips: lengths, num_active, draft_len, plane tables;
+   KV. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_PACK_THREADS)
     specv_pack_small_kernel(const __grid_constant__ specv_i_small_task t) {
     __shared__ uint32_t words[SPECV_I_SMALL_ROWS], sums[32];
@@ -17472,17 +17473,17 @@ static int specv_i_launch_pack(const specv_pack_kv_desc *desc, cudaStream_t stre
     if (status) return status;
     specv_pack_kv_resolve(&d);
     if (specv_i_is_small_pack(&d.rows, &d.kv)) {
-        specv_verify_pack_kv_desc small = SPECV_ZERO;
-        small.verify.rows = d.rows;
-        small.verify.accepted_len = (int32_t *)d.accepted_len;
-        small.verify.row_status = d.row_status;
-        small.verify.keep_status = d.keep_status;
-        small.verify.chained = d.chained;
-        small.kv = d.kv;
-        return specv_i_launch_small_pack(&small, 0, num_sms, stream);
+        specv_verify_pack_kv_desc step = SPECV_ZERO;
+        step.verify.rows = d.rows;
+        step.verify.accepted_len = (int32_t *)d.accepted_len;
+        step.verify.row_status = d.row_status;
+        step.verify.keep_status = d.keep_status;
+        step.verify.chained = d.chained;
+        step.kv = d.kv;
+        return specv_i_launch_small_pack(&step, 0, num_sms, stream);
     }
     blocks = specv_i_copy_blocks(&d.rows, &d.kv, num_sms, 0);
-    /* Fewer blocks than SMs have four pieces each at most: warps without one would be in the way. */
+    /* Fewer blocks than SMs have four pieces each at most: more warps would be in the way. */
     threads = blocks < num_sms && d.rows.batch <= 128 ? 128 : SPECV_PACK_THREADS;
     return specv_i_launch((const void *)specv_pack_kv_kernel, blocks, threads, &d, d.chained,
                           stream);

@@ -135,26 +135,24 @@ typedef struct cost {
     int64_t load_bytes, load_sectors, store_bytes, store_sectors, store_requests;
 } cost;
 
-/* Forms of packing: B1, B2 in one launch, B2 in two; small steps of both. */
+/* Forms of packing: B1 and B2 as steps that are not small; B2 in two launches, the second of which
+   is a small step of B1; small steps. */
 enum { FORM_B1, FORM_ONE, FORM_TWO, FORM_SMALL_B2, FORM_SMALL_B1, NUM_FORMS };
 
 static int is_b1(int form) { return form == FORM_B1 || form == FORM_SMALL_B1; }
 
-static int is_small(int form) { return form == FORM_SMALL_B1 || form == FORM_SMALL_B2; }
+static int is_small(int form) { return form >= FORM_TWO; }
 
 /* Runs a form on the same rows every time; what the kernel that copies has moved. */
-static cost count_pack(int form, const shape *given, const kv_shape *k, int64_t *kv_rows) {
-    static const char *const kernels[] = {"specv_pack_kv_kernel", "specv_verify_pack_kv_kernel",
-                                          "specv_pack_kv_kernel", "specv_verify_pack_small_kernel",
-                                          "specv_pack_small_kernel"};
+static cost count_pack(int form, const shape *s, const kv_shape *k, int64_t *kv_rows) {
+    static const char *const kernels[] = {
+        "specv_pack_kv_kernel", "specv_verify_pack_kv_kernel", "specv_pack_small_kernel",
+        "specv_verify_pack_small_kernel", "specv_pack_small_kernel"};
     const char *kernel = kernels[form];
-    shape of_form = *given;
-    const shape *s = &of_form;
     batch b;
     kv_pack p;
     cost c;
     t.random = t.case_seed;
-    if (form == FORM_B1 || form == FORM_TWO) of_form.layout = CSR; /* else B1 would be small */
     batch_make(&b, s);
     kv_make(&p, k, &b, is_b1(form));
     t_upload();
@@ -168,7 +166,7 @@ static cost count_pack(int form, const shape *given, const kv_shape *k, int64_t 
     T_CUDA(cudaProfilerStart());
     if (is_b1(form)) {
         specv_pack_kv_desc d = kv_describe_b1(&p, T_DEVICE_SIDE);
-        CHECK_EQ(specv_pack_kv(&d, 0), SPECV_OK, -1);
+        CHECK_EQ(form == FORM_B1 ? kv_launch_tiles(&d, 2) : specv_pack_kv(&d, 0), SPECV_OK, -1);
     } else {
         specv_verify_pack_kv_desc d = kv_describe_b2(&p, T_DEVICE_SIDE);
         CHECK_EQ(form == FORM_ONE   ? kv_launch_one(&d, 4)

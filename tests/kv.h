@@ -256,6 +256,14 @@ T_FN int kv_launch_one(const specv_verify_pack_kv_desc *desc, int copy_blocks) {
     return (int)cudaGetLastError();
 }
 
+/* B1 as a step that is not small. */
+T_FN int kv_launch_tiles(const specv_pack_kv_desc *desc, int blocks) {
+    specv_pack_kv_desc d = *desc;
+    specv_pack_kv_resolve(&d);
+    specv_pack_kv_kernel<<<(unsigned)blocks, SPECV_PACK_THREADS>>>(d);
+    return (int)cudaGetLastError();
+}
+
 /* B2 as the two launches that it stands for. */
 T_FN int kv_launch_two(const specv_verify_pack_kv_desc *d) {
     specv_pack_kv_desc pack = SPECV_ZERO;
