@@ -10526,9 +10526,9 @@ SPECV_HOSTFN int specv_verify_pack_kv_launches(const specv_verify_pack_kv_desc *
 }
 
 #if SPECV_I_LAUNCHERS
-/* B1. One launch, two round trips: lengths, then KV. Each block re-scans accepted_len (4 bytes a
-   row) and copies a share of the output bytes; each accepted byte is read and written once. kv.src
-   and kv.dst planes must not overlap. */
+/* B1. One launch, two round trips: lengths, then KV; CSR three, with where a row's KV begins in
+   between. Each block re-scans accepted_len (4 bytes a row) and copies a share of the output bytes;
+   each accepted byte is read and written once. kv.src and kv.dst planes must not overlap. */
 SPECV_LAUNCHER int specv_pack_kv(const specv_pack_kv_desc *d, struct CUstream_st *stream)
     SPECV_AS(specv_pack_kv);
 
