@@ -265,7 +265,9 @@
                                               of a small step
                                               specv_verify_pack_small_kernel,
                                               or A1's, then B1's
-   B3 append to cache   specv_append_kv       specv_append_kv_kernel        specv_ref_append_kv
+   B3 append to cache   specv_append_kv       specv_append_kv_kernel, of    specv_ref_append_kv
+                                              few rows
+                                              specv_append_few_kernel
    B5 pages             specv_page_resize     specv_page_resize_kernel,     specv_ref_page_resize
                                               with planes then
                                               specv_copy_pages_kernel
@@ -1374,7 +1376,8 @@ SPECV_NUMFN specv_i_divisor specv_i_divisor_of(uint32_t by) {
 
 SPECV_NUMFN uint64_t specv_i_divide(uint64_t n, specv_i_divisor d, uint32_t *rest) {
     const uint32_t low = (uint32_t)n;
-    uint32_t quotient = (uint32_t)((uint64_t)low * d.inverse >> 32);
+    uint32_t quotient, fraction;
+    specv_i_mul_wide(low, d.inverse, &quotient, &fraction);
     *rest = low - quotient * d.by;
     if (n >> 32) {
         *rest = (uint32_t)(n % d.by);
@@ -1775,14 +1778,16 @@ SPECV_DEVFN int32_t specv_warp_reduce_max(int32_t value) {
    Cost: ceil(log32(num_rows)) dependent loads and ballots. */
 SPECV_DEVFN int specv_warp_find_row(const int32_t *offsets, int num_rows, int64_t position) {
     int lane = specv_i_lane(), low = 0, count = num_rows; /* the row is in low..low+count-1 */
-    while (count > 1) {
+    while (count > 32) {
         int stride = (count + 31) / 32, probe = lane * stride;
         int below = probe < count && offsets[low + (probe < count ? probe : 0)] <= position;
         int last = (__popc(__ballot_sync(SPECV_FULL_WARP, below)) - 1) * stride;
         low += last;
         count = count - last < stride ? count - last : stride;
     }
-    return low;
+    if (count == 1) return low;
+    const int below = lane < count && offsets[low + lane] <= position;
+    return low + __popc(__ballot_sync(SPECV_FULL_WARP, below)) - 1;
 }
 
 /* specv_thread_own_slot by a warp: for operations that write state of the request.
@@ -1977,19 +1982,28 @@ SPECV_DEVFN int specv_i_thread_row(int num_rows) {
     return specv_i_thread() - (num_rows > 32 ? 0 : specv_i_num_threads() - 32);
 }
 
+/* specv_i_block_offsets of up to 32 rows by the warp that has them. Sync: none. */
+SPECV_DEVFN void specv_i_warp_offsets(int32_t count, int num_rows, int32_t *offsets) {
+    const int i = specv_i_lane();
+    const int32_t sum = (int32_t)specv_i_short_scan((uint32_t)count, (uint32_t)num_rows);
+    if (i == 0) offsets[0] = 0;
+    if (i < num_rows) offsets[i + 1] = sum;
+}
+
 /* offsets[i] = the sum of counts before row i, for rows 0..num_rows; the thread of a row has its
    count, others 0. Call: block. Out, scratch: shared. Sync: a barrier at the end, one more above 32
    rows. */
 SPECV_DEVFN void specv_i_block_offsets(int32_t count, int num_rows, int32_t *offsets,
                                        int32_t *scratch) {
     const int i = specv_i_thread_row(num_rows);
-    int32_t total, before = 0;
-    if (num_rows > 32)
-        before = specv_block_exclusive_scan(count, &total, scratch);
-    else if (i >= 0)
-        before = (int32_t)specv_i_short_scan((uint32_t)count, (uint32_t)num_rows) - count;
-    if (i >= 0 && i < num_rows) offsets[i] = before;
-    if (i == num_rows - 1) offsets[num_rows] = before + count;
+    if (num_rows > 32) {
+        int32_t total;
+        const int32_t before = specv_block_exclusive_scan(count, &total, scratch);
+        if (i < num_rows) offsets[i] = before;
+        if (i == num_rows - 1) offsets[num_rows] = before + count;
+    } else if (i >= 0) {
+        specv_i_warp_offsets(count, num_rows, offsets);
+    }
     __syncthreads();
 }
 
@@ -2209,6 +2223,7 @@ typedef struct specv_i_lane_piece {
     int32_t row0, row;              /* of the piece, of the unit */
     uint32_t within, head, in_head; /* units of row0 before the piece; of the unit */
     int32_t placed;                 /* 0: not yet */
+    int32_t width;                  /* of its plane: specv_i_plane_width */
 } specv_i_lane_piece;
 
 /* Of the lane's unit, `next` units behind the piece's first row. */
@@ -2226,6 +2241,14 @@ SPECV_DEVFN void specv_i_place_piece(const specv_i_shape *shape, specv_i_lane_pi
     p->placed = 1;
 }
 
+/* The widest access that the plane's addresses allow; 0: one is null, nothing is to be done. */
+SPECV_DEVFN int32_t specv_i_plane_width(const specv_plane_share *share,
+                                        const specv_i_shape *shape) {
+    const int32_t width =
+        specv_i_unit_bytes((uint64_t)share->src | (uint64_t)share->dst | (uint64_t)shape->fits);
+    return share->src && share->dst ? width : 0;
+}
+
 /* What a warp copies if it has one piece of one plane at most, as of little copies: ask early. */
 SPECV_DEVFN void specv_i_early_piece(const specv_i_ragged *r, const specv_i_shape *shape,
                                      specv_plane_share *share, specv_i_lane_piece *p) {
@@ -2236,6 +2259,90 @@ SPECV_DEVFN void specv_i_early_piece(const specv_i_ragged *r, const specv_i_shap
     SPECV_I_EARLY("r", p->row);
     SPECV_I_EARLY("r", p->head);
     SPECV_I_EARLY("r", p->in_head);
+    p->width = specv_i_plane_width(share, shape);
+    SPECV_I_EARLY("r", p->width);
+}
+
+/* Copies a piece of planes plane..stop-1. more: in the end *share and p->width are to be of the
+   plane behind them, or of the first. *i: the segment of an earlier piece, or -1. */
+SPECV_DEVFN void specv_i_warp_copy_planes(const specv_i_ragged *r, const specv_i_shape *shape,
+                                          specv_plane_share *share, specv_i_lane_piece *p, int *i,
+                                          int plane, int stop, int more) {
+    enum { PIECE = 32 * SPECV_I_UNITS };
+    const specv_i_places *from = &r->from, *to = &r->to;
+    const int32_t *offsets = r->offsets;
+    const int32_t base = offsets[0], num_rows = offsets[r->num_segments] - base;
+    const int shift = shape->shift;
+    if (!shape->has_units) {
+        const int64_t bytes = num_rows * (r->head_bytes * r->num_heads);
+        const int64_t low = (int64_t)p->piece * PIECE << shift;
+        const int64_t high = bytes - low < PIECE << shift ? bytes : low + (PIECE << shift);
+#pragma unroll 1
+        for (; plane < stop; ++plane) {
+            if (share->plane != plane) specv_i_load_plane(from, to, plane, share);
+            if (!share->src || !share->dst) continue;
+            __builtin_assume(__isGlobal(share->src)), __builtin_assume(__isGlobal(share->dst));
+            specv_i_warp_copy_runs(r, share->dst, share->src, shape->run_bytes, shape->rows_join,
+                                   low, high);
+        }
+        return;
+    }
+    if (!p->placed) specv_i_place_piece(shape, p);
+    if (p->row0 >= num_rows) return;
+    const int64_t left = (int64_t)num_rows * shape->row_units.by -
+                         (int64_t)(p->piece * PIECE + (unsigned)specv_i_lane());
+    int64_t src_row = 0, dst_row = 0; /* where row `known` starts */
+    int32_t known = -1;
+    int64_t src_at[SPECV_I_UNITS], dst_at[SPECV_I_UNITS], src_unit = 0, dst_unit = 0;
+    int wanted[SPECV_I_UNITS];
+    if (*i < 0) *i = specv_warp_find_row(offsets, r->num_segments, base + p->row0);
+#pragma unroll
+    for (int u = 0; u < SPECV_I_UNITS; ++u) {
+        wanted[u] = 32 * u < left;
+        if (u > 0) p->in_head += 32, src_unit += 32 << shift, dst_unit += 32 << shift;
+        if ((u == 0 || p->in_head >= shape->head_units.by) && wanted[u]) {
+            if (u > 0)
+                specv_i_place_unit(shape, p->within + (uint32_t)(specv_i_lane() + 32 * u), p);
+            if (p->row != known) {
+                const int32_t row = base + p->row, end = offsets[*i + 1];
+                int32_t first = offsets[*i];
+                if (end <= row) {
+                    *i = specv_i_find_row(offsets, *i + 1, r->num_segments, row);
+                    first = offsets[*i];
+                }
+                src_row = specv_i_row_place(from, *i, row - first);
+                dst_row = specv_i_row_place(to, *i, row - first);
+                known = p->row;
+            }
+            const int64_t in_head = (int64_t)p->in_head << shift;
+            src_unit = src_row + p->head * from->head_stride_bytes + in_head;
+            dst_unit = dst_row + p->head * to->head_stride_bytes + in_head;
+        }
+        src_at[u] = src_unit, dst_at[u] = dst_unit;
+    }
+#pragma unroll 1
+    for (; plane < stop; ++plane) {
+        const char *src = share->src;
+        char *dst = share->dst;
+        const int width = p->width, another = plane + 1 < stop || more;
+        if (another && r->num_planes > 1)
+            specv_i_load_plane(from, to, plane + 1 < r->num_planes ? plane + 1 : 0, share);
+        if (width) {
+            __builtin_assume(__isGlobal(src)), __builtin_assume(__isGlobal(dst));
+            specv_i_copy_piece(dst, src, dst_at, src_at, wanted, SPECV_I_UNITS, 1 << shift, width);
+        }
+        if (another) p->width = specv_i_plane_width(share, shape);
+    }
+}
+
+/* Which piece of which plane the `item`-th is. Returns the plane. */
+SPECV_DEVFN int specv_i_open_item(const specv_i_ragged *r, const specv_i_shape *shape,
+                                  uint64_t item, specv_plane_share *share, specv_i_lane_piece *p) {
+    uint32_t plane;
+    p->piece = specv_i_divide(item, shape->planes, &plane);
+    if (share->plane != (int)plane) specv_i_load_plane(&r->from, &r->to, (int)plane, share);
+    p->width = specv_i_plane_width(share, shape);
+    return (int)plane;
 }
 
 /* Copies this warp's part. The output of a plane, rows laid end to end, is cut into pieces of 128
@@ -2250,10 +2357,9 @@ SPECV_DEVFN void specv_i_early_piece(const specv_i_ragged *r, const specv_i_shap
 SPECV_DEVFN void specv_i_warp_copy_ragged(const specv_i_ragged *r, const specv_i_shape *shape,
                                           specv_plane_share share, specv_i_lane_piece p) {
     enum { PIECE = 32 * SPECV_I_UNITS };
-    const specv_i_places *from = &r->from, *to = &r->to;
-    const int32_t *offsets = r->offsets;
-    const int shift = shape->shift, unit = 1 << shift;
-    const int64_t bytes = (offsets[r->num_segments] - offsets[0]) * (r->head_bytes * r->num_heads);
+    const int shift = shape->shift;
+    const int64_t bytes =
+        (r->offsets[r->num_segments] - r->offsets[0]) * (r->head_bytes * r->num_heads);
     const uint64_t num_warps = (uint64_t)share.num_warps;
     const uint64_t items =
         ((uint64_t)(bytes + (PIECE << shift) - 1) / PIECE >> shift) * (unsigned)r->num_planes;
@@ -2266,69 +2372,12 @@ SPECV_DEVFN void specv_i_warp_copy_ragged(const specv_i_ragged *r, const specv_i
         item = item * each + (item < more ? item : more);
         p.placed = 0;
     }
-    if (!p.placed) {
-        uint32_t first_plane;
-        p.piece = specv_i_divide(item, shape->planes, &first_plane);
-        plane = (int)first_plane;
-        if (share.plane != plane) specv_i_load_plane(from, to, plane, &share);
-    }
+    if (!p.placed) plane = specv_i_open_item(r, shape, item, &share, &p);
 #pragma unroll 1
     for (; left > 0; ++p.piece, plane = 0, p.placed = 0) {
-        const int64_t low = (int64_t)p.piece * PIECE << shift;
-        const int64_t high = bytes - low < PIECE << shift ? bytes : low + (PIECE << shift);
-        const int num_units = ((int)(high - low) >> shift) - specv_i_lane();
         const int stop = left < r->num_planes - plane ? plane + left : r->num_planes;
         left -= stop - plane;
-        if (!shape->has_units) {
-#pragma unroll 1
-            for (; plane < stop; ++plane) {
-                if (share.plane != plane) specv_i_load_plane(from, to, plane, &share);
-                if (!share.src || !share.dst) continue;
-                __builtin_assume(__isGlobal(share.src)), __builtin_assume(__isGlobal(share.dst));
-                specv_i_warp_copy_runs(r, share.dst, share.src, shape->run_bytes, shape->rows_join,
-                                       low, high);
-            }
-            continue;
-        }
-        if (!p.placed) specv_i_place_piece(shape, &p);
-        int64_t src_row = 0, dst_row = 0; /* where row `known` starts */
-        int32_t known = -1;
-        int64_t src_at[SPECV_I_UNITS], dst_at[SPECV_I_UNITS], src_unit = 0, dst_unit = 0;
-        int wanted[SPECV_I_UNITS];
-        if (i < 0) i = specv_warp_find_row(offsets, r->num_segments, offsets[0] + p.row0);
-#pragma unroll
-        for (int u = 0; u < SPECV_I_UNITS; ++u) {
-            wanted[u] = 32 * u < num_units;
-            if (u > 0) p.in_head += 32, src_unit += 32 << shift, dst_unit += 32 << shift;
-            if ((u == 0 || p.in_head >= shape->head_units.by) && wanted[u]) {
-                if (u > 0)
-                    specv_i_place_unit(shape, p.within + (uint32_t)(specv_i_lane() + 32 * u), &p);
-                if (p.row != known) {
-                    const int32_t row = offsets[0] + p.row;
-                    if (offsets[i + 1] <= row)
-                        i = specv_i_find_row(offsets, i + 1, r->num_segments, row);
-                    src_row = specv_i_row_place(from, i, row - offsets[i]);
-                    dst_row = specv_i_row_place(to, i, row - offsets[i]);
-                    known = p.row;
-                }
-                const int64_t in_head = (int64_t)p.in_head << shift;
-                src_unit = src_row + p.head * from->head_stride_bytes + in_head;
-                dst_unit = dst_row + p.head * to->head_stride_bytes + in_head;
-            }
-            src_at[u] = src_unit, dst_at[u] = dst_unit;
-        }
-#pragma unroll 1
-        for (; plane < stop; ++plane) {
-            const char *src = share.src;
-            char *dst = share.dst;
-            if (r->num_planes > 1 && (plane + 1 < stop || left > 0))
-                specv_i_load_plane(from, to, plane + 1 < r->num_planes ? plane + 1 : 0, &share);
-            if (!src || !dst) continue;
-            __builtin_assume(__isGlobal(src)), __builtin_assume(__isGlobal(dst));
-            const int width =
-                specv_i_unit_bytes((uint64_t)src | (uint64_t)dst | (uint64_t)shape->fits);
-            specv_i_copy_piece(dst, src, dst_at, src_at, wanted, SPECV_I_UNITS, unit, width);
-        }
+        specv_i_warp_copy_planes(r, shape, &share, &p, &i, plane, stop, left > 0);
     }
 }
 
@@ -2374,24 +2423,30 @@ SPECV_DEVFN uint32_t specv_i_all_tickets(int num_blocks) {
     return n + (uint32_t)((uint64_t)n * (n + 1) / 2) * (specv_i_ticket_counts(num_blocks) + 1);
 }
 
-/* Call: block; the one thread that arrived says what specv_i_arrive returned, and the block's own
-   ticket to that. all: specv_i_all_tickets. Sync: a barrier. */
+/* What the answer means: of the one thread that arrived, with what specv_i_arrive returned and the
+   block's own ticket to that. all: specv_i_all_tickets. */
+SPECV_DEVFN int specv_i_leave(uint32_t *ticket, uint32_t now, int num_blocks, uint32_t all) {
+    const uint32_t n = (uint32_t)num_blocks, counts = specv_i_ticket_counts(num_blocks);
+    const uint32_t count = now & counts;
+    if (num_blocks == 1) return SPECV_I_LAST;
+    if (now == all) { /* nobody waits for this store */
+        *(volatile uint32_t *)ticket = 0;
+        return SPECV_I_LAST;
+    }
+    if (count >= n || count == 0) {
+        /* Of several that find too many the first one takes them; if they have wrapped by then, it
+           is the one that found 0. */
+        const uint32_t taken = atomicExch(ticket, 0u) & counts;
+        if (count == 0 || taken >= n) return SPECV_I_BAD_TICKET;
+    }
+    return SPECV_I_NOT_LAST;
+}
+
+/* Call: block; the thread that arrived leaves for all. Sync: a barrier. */
 SPECV_DEVFN int specv_i_block_leaves_with(uint32_t *ticket, uint32_t now, int arrived,
                                           int num_blocks, uint32_t all) {
     __shared__ int result;
-    const uint32_t n = (uint32_t)num_blocks, counts = specv_i_ticket_counts(num_blocks);
-    if (arrived) {
-        const uint32_t count = now & counts;
-        result = num_blocks == 1 || now == all ? SPECV_I_LAST : SPECV_I_NOT_LAST;
-        if (result == SPECV_I_LAST) { /* nobody waits for this store */
-            if (num_blocks > 1) *(volatile uint32_t *)ticket = 0;
-        } else if (count >= n || count == 0) {
-            /* Of several that find too many the first one takes them; if they have wrapped by then,
-               it is the one that found 0. */
-            const uint32_t taken = atomicExch(ticket, 0u) & counts;
-            if (count == 0 || taken >= n) result = SPECV_I_BAD_TICKET;
-        }
-    }
+    if (arrived) result = specv_i_leave(ticket, now, num_blocks, all);
     __syncthreads();
     return result;
 }
@@ -11157,12 +11212,12 @@ typedef struct specv_page_fork_desc {
     uint32_t canary1;
 } specv_page_fork_desc;
 
-#define SPECV_MOVE_THREADS 512  /* specv_append_kv_kernel, specv_copy_pages_kernel; or */
-#define SPECV_MOVE_FEW     128  /* for as many rows, where that is a warp for each piece */
-#define SPECV_PAGE_THREADS 1024 /* specv_page_resize_kernel; 256 for as many rows: */
-#define SPECV_PAGE_FEW     256
-#define SPECV_FORK_THREADS 256 /* specv_page_fork_kernel */
-#define SPECV_MOVE_ROWS    512 /* rows that a block of B3 or B5 looks at at a time, a thread each */
+#define SPECV_MOVE_THREADS     512  /* specv_append_kv_kernel, specv_copy_pages_kernel; or */
+#define SPECV_MOVE_FEW_THREADS 128  /* for as many rows, where that is a warp for each piece */
+#define SPECV_PAGE_THREADS     1024 /* specv_page_resize_kernel; 256 for as many rows: */
+#define SPECV_PAGE_FEW         256
+#define SPECV_FORK_THREADS     256 /* specv_page_fork_kernel */
+#define SPECV_MOVE_ROWS        512 /* rows that a block looks at at a time, a thread each */
 
 SPECV_NUMFN int specv_i_has_planes(const specv_kv_cache *kv) { return kv->planes || kv->plane; }
 
@@ -11423,6 +11478,21 @@ SPECV_DEVFN int64_t specv_thread_kv_offset(const specv_kv_cache *kv, int64_t slo
     return specv_i_place(&places, slot, position);
 }
 
+/* specv_i_warp_copy_ragged where there are as many warps as there can be pieces of planes. */
+SPECV_DEVFN void specv_i_warp_copy_one(const specv_i_ragged *r, const specv_i_shape *shape,
+                                       specv_plane_share share, specv_i_lane_piece p) {
+    const int32_t *offsets = r->offsets;
+    const int64_t bytes = (offsets[r->num_segments] - offsets[0]) * (r->head_bytes * r->num_heads);
+    int i = -1, plane = share.plane;
+    if (!p.placed) {
+        uint32_t ignored;
+        const uint64_t piece = specv_i_divide((uint32_t)share.warp, shape->planes, &ignored);
+        if ((int64_t)(piece * (32 * SPECV_I_UNITS) << shape->shift) >= bytes) return;
+        plane = specv_i_open_item(r, shape, (uint32_t)share.warp, &share, &p);
+    }
+    specv_i_warp_copy_planes(r, shape, &share, &p, &i, plane, plane + 1, 0);
+}
+
 /* Rows of a verification pass. CSR: one sequence, with num_pending more for each row before. */
 SPECV_NUMFN specv_i_places specv_i_append_from(const specv_append_kv_desc *d) {
     specv_i_places p = {};
@@ -11442,7 +11512,8 @@ typedef struct specv_i_append_task {
     specv_i_divisor columns; /* of slot_mapping and position_ids */
 } specv_i_append_task;
 
-/* What B3 does for one row. Call: any thread, where rows have slots behind specv_i_block_seat. */
+/* What B3 does for one row. Call: any thread, where rows have slots behind specv_i_block_seat, or
+   without seats, if rows are few. */
 typedef struct specv_i_append {
     int32_t slot;      /* of the request; it is read only if the row is live */
     int32_t live, len; /* len: positions in the cache now; -1 if that is bad */
@@ -11464,8 +11535,10 @@ SPECV_DEVFN specv_i_append specv_i_append_row(const specv_append_kv_desc *d,
     if (d->rows.slot) {
         uint32_t bad_slot = 0;
         if (row.live)
-            a.slot = specv_i_seat(d->rows.slot, d->rows.slot_dtype, d->rows.num_slots, b, seats,
-                                  &bad_slot);
+            a.slot = seats ? specv_i_seat(d->rows.slot, d->rows.slot_dtype, d->rows.num_slots, b,
+                                          seats, &bad_slot)
+                           : specv_thread_own_slot(d->rows.slot, d->rows.slot_dtype,
+                                                   d->rows.num_slots, b, &bad_slot);
         a.live = row.live && !bad_slot;
         if (!a.live) {
             a.status = bad_slot;
@@ -11491,7 +11564,9 @@ SPECV_DEVFN specv_i_append specv_i_append_row(const specv_append_kv_desc *d,
         const int32_t *table = kv->block_table + a.slot * kv->table_stride_elems;
         uint32_t in_page;
         const int first = (int)specv_i_divide((uint32_t)a.len, page_size, &in_page);
-        const int last = (int)specv_i_divide((uint32_t)(a.len + a.count - 1), page_size, &in_page);
+        int last = first;
+        in_page += (uint32_t)a.count - 1;
+        if (in_page >= page_size.by) last += (int)specv_i_divide(in_page, page_size, &in_page);
 #pragma unroll 1
         for (int i = first; i <= last; i += 2) { /* two at a time: few rows have more */
             const int32_t pages[2] = {table[i], table[i < last ? i + 1 : i]};
@@ -11516,6 +11591,11 @@ typedef struct specv_i_append_tile {
     int32_t scratch[SPECV_BLOCK_SCAN_SMEM_WORDS];
 } specv_i_append_tile;
 
+SPECV_DEVFN void specv_i_put_append(specv_i_append_tile *t, int i, const specv_i_append *a) {
+    t->slots[i] = a->slot, t->lens[i] = a->len;
+    t->n_draft[i] = a->live ? a->n_draft : -1, t->status[i] = a->status;
+}
+
 /* Call: block. Returns the rows in the tile. Sync: a barrier at the end; put one before a tile is
    loaded over another. */
 SPECV_DEVFN int specv_i_block_append_tile(const specv_append_kv_desc *d, specv_i_divisor page_size,
@@ -11527,81 +11607,93 @@ SPECV_DEVFN int specv_i_block_append_tile(const specv_append_kv_desc *d, specv_i
     if (i >= 0 && i < num_rows) {
         const specv_i_append a = specv_i_append_row(d, page_size, row0 + i, seats);
         count = a.count;
-        t->slots[i] = a.slot, t->lens[i] = a.len;
-        t->n_draft[i] = a.live ? a.n_draft : -1, t->status[i] = a.status;
+        specv_i_put_append(t, i, &a);
     }
     specv_i_block_offsets(count, num_rows, t->offsets, t->scratch);
     return num_rows;
 }
 
-/* The numbers of all rows, by the one block that is left when all have read the old ones; without
-   what was appended, if it has found a bad ticket. The tile holds the last rows; those before them
-   are loaded again. What rows need and what their places need is asked for by different threads,
-   in one round trip as long as there are enough of them. Call: block. Sync: barriers, none before
-   the first write. */
-SPECV_DEVFN void specv_i_block_append_numbers(const specv_i_append_task *task, const int32_t *seats,
-                                              specv_i_append_tile *t, int bad_ticket) {
-    const int thread = specv_i_thread(), num_threads = specv_i_num_threads();
+/* Where the next pass's rows of the tile belong: nothing that this launch changes is read. With a
+   bad ticket, too, as if the rows had been appended. Call: all threads of the grid, each with its
+   rank among them, behind a barrier. */
+SPECV_DEVFN void specv_i_append_places(const specv_i_append_task *task,
+                                       const specv_i_append_tile *t, int row0, int num_rows,
+                                       int rank, int num_threads) {
     const specv_append_kv_desc *d = &task->d;
     const specv_kv_cache *kv = &d->kv;
     const specv_i_divisor page_size = task->copy.to.page_size;
     const int columns = (int)task->columns.by;
-    const int has_places = d->slot_mapping || d->position_ids;
+    if (!d->slot_mapping && !d->position_ids) return;
+    for (int k = rank; k < num_rows * columns; k += num_threads) {
+        uint32_t j;
+        const int i = (int)specv_i_divide((uint32_t)k, task->columns, &j);
+        const int at = row0 * columns + k;
+        const int32_t old = t->lens[i], slot = t->slots[i];
+        const int32_t count = t->offsets[i + 1] - t->offsets[i];
+        const int known = old >= 0;
+        const int64_t position = known ? (int64_t)old + count + j : 0;
+        int64_t place = -1;
+        if (known && position < kv->max_positions) {
+            if (kv->block_table) {
+                uint32_t in_page;
+                const int64_t entry =
+                    (int64_t)specv_i_divide((uint32_t)position, page_size, &in_page);
+                const int32_t page = kv->block_table[slot * kv->table_stride_elems + entry];
+                if (page >= 0 && page < kv->num_pages)
+                    place = (int64_t)page * kv->page_size + in_page;
+            } else {
+                place = (int64_t)slot * kv->max_positions + position;
+            }
+        }
+        if (d->slot_mapping) d->slot_mapping[at] = place;
+        if (d->position_ids) d->position_ids[at] = (int32_t)position;
+    }
+}
+
+/* The numbers of row b, when all blocks have read the old ones; without what was appended, if a bad
+   ticket was found. Call: one thread. */
+SPECV_DEVFN void specv_i_append_numbers(const specv_append_kv_desc *d, int b,
+                                        const specv_i_append *a, int bad_ticket) {
+    uint32_t status = a->status;
+    int32_t lacks = 0;
+    if (bad_ticket && a->live) status |= SPECV_ROW_BAD_TICKET;
+    if (a->len >= 0) {
+        const int32_t len = bad_ticket ? a->len : a->len + a->count;
+        int64_t draft = (int64_t)a->len + d->num_pending + a->n_draft - 1;
+        if (draft < 0) draft = 0;
+        if (d->draft_cache_len) draft = d->draft_cache_len[a->slot]; /* no other block reads it */
+        if (!bad_ticket) d->cache_len[a->slot] = len; /* blocks may still be reading it */
+        if (draft > len) draft = len;
+        if (draft < 0)
+            status |= SPECV_ROW_BAD_LENGTH;
+        else
+            lacks = (int32_t)(len + 1 - draft);
+        if (draft >= 0 && d->draft_cache_len) d->draft_cache_len[a->slot] = (int32_t)draft;
+    }
+    if (d->draft_lacks) d->draft_lacks[b] = lacks;
+    specv_i_put_status(d->row_status, b, status, d->keep_status);
+}
+
+/* Of all rows, by the one block that is left. The tile holds the last ones; those before them are
+   loaded again. Call: block. Sync: barriers, none before the first write. */
+SPECV_DEVFN void specv_i_block_append_numbers(const specv_i_append_task *task, const int32_t *seats,
+                                              specv_i_append_tile *t, int bad_ticket) {
+    const specv_append_kv_desc *d = &task->d;
+    const int i = specv_i_thread();
     int row0 = (d->rows.batch - 1) / SPECV_MOVE_ROWS * SPECV_MOVE_ROWS;
     int num_rows = d->rows.batch - row0;
     for (;;) {
-        if (thread < num_rows) {
-            const int b = row0 + thread;
-            const int32_t n_draft = t->n_draft[thread], old = t->lens[thread];
-            const int32_t count = t->offsets[thread + 1] - t->offsets[thread];
-            uint32_t status = t->status[thread];
-            int32_t lacks = 0;
-            if (bad_ticket && n_draft >= 0) status |= SPECV_ROW_BAD_TICKET;
-            if (old >= 0) {
-                const int32_t len = bad_ticket ? old : old + count, slot = t->slots[thread];
-                int64_t draft = (int64_t)old + d->num_pending + n_draft - 1;
-                if (draft < 0) draft = 0;
-                if (d->draft_cache_len) draft = d->draft_cache_len[slot];
-                if (!bad_ticket) d->cache_len[slot] = len; /* blocks may still be reading it */
-                if (draft > len) draft = len;
-                if (draft < 0)
-                    status |= SPECV_ROW_BAD_LENGTH;
-                else
-                    lacks = (int32_t)(len + 1 - draft);
-                if (draft >= 0 && d->draft_cache_len) d->draft_cache_len[slot] = (int32_t)draft;
-            }
-            if (d->draft_lacks) d->draft_lacks[b] = lacks;
-            specv_i_put_status(d->row_status, b, status, d->keep_status);
-        }
-        for (int k = num_threads - 1 - thread; has_places && k < num_rows * columns;
-             k += num_threads) {
-            uint32_t j;
-            const int i = (int)specv_i_divide((uint32_t)k, task->columns, &j);
-            const int at = row0 * columns + k;
-            const int32_t old = t->lens[i], slot = t->slots[i];
-            const int32_t count = bad_ticket ? 0 : t->offsets[i + 1] - t->offsets[i];
-            const int known = old >= 0;
-            const int64_t position = known ? (int64_t)old + count + j : 0;
-            int64_t place = -1;
-            if (known && position < kv->max_positions) {
-                if (kv->block_table) {
-                    uint32_t in_page;
-                    const int64_t entry =
-                        (int64_t)specv_i_divide((uint32_t)position, page_size, &in_page);
-                    const int32_t page = kv->block_table[slot * kv->table_stride_elems + entry];
-                    if (page >= 0 && page < kv->num_pages)
-                        place = (int64_t)page * kv->page_size + in_page;
-                } else {
-                    place = (int64_t)slot * kv->max_positions + position;
-                }
-            }
-            if (d->slot_mapping) d->slot_mapping[at] = place;
-            if (d->position_ids) d->position_ids[at] = (int32_t)position;
+        if (i < num_rows) {
+            specv_i_append a;
+            a.slot = t->slots[i], a.len = t->lens[i], a.n_draft = t->n_draft[i];
+            a.live = a.n_draft >= 0, a.count = t->offsets[i + 1] - t->offsets[i];
+            a.status = t->status[i];
+            specv_i_append_numbers(d, row0 + i, &a, bad_ticket);
         }
         if (row0 == 0) return;
         row0 -= SPECV_MOVE_ROWS;
         __syncthreads(); /* the tile is loaded over */
-        num_rows = specv_i_block_append_tile(d, page_size, row0, seats, t);
+        num_rows = specv_i_block_append_tile(d, task->copy.to.page_size, row0, seats, t);
     }
 }
 
@@ -11642,13 +11734,13 @@ SPECV_DEVFN specv_i_pages specv_i_pages_of(const specv_i_page_task *t, int b, in
     uint32_t rest, in_page;
     const int32_t most =
         (int32_t)specv_i_divide((uint32_t)kv->max_positions - 1, t->page_size, &rest) + 1;
-    const int32_t held = d->num_row_pages[slot],
-                  reserve = d->row_reserve ? d->row_reserve[b] : d->reserve;
-    const int finished = d->finished && d->finished[b];
-    const int32_t len = d->cache_len[slot],
-                  *table = kv->block_table + slot * kv->table_stride_elems;
+    /* All is asked for before anything is looked at. */
+    const int32_t held = d->num_row_pages[slot], len = d->cache_len[slot];
+    int32_t reserve = d->reserve, want;
+    specv_i_load_given(&reserve, d->row_reserve, b);
+    const int finished = d->finished ? d->finished[b] : 0;
+    const int32_t *table = kv->block_table + slot * kv->table_stride_elems;
     specv_i_pages r = {slot, held, 0, 0, 0, -1, 0, 0, 0, SPECV_ROW_BAD_LENGTH};
-    int32_t want;
     if (held < 0 || held > most || reserve < 0 || len < 0 || len > kv->max_positions) return r;
     want = finished ? 0 : reserve < kv->max_positions - len ? len + reserve : kv->max_positions;
     r.keep = (int32_t)specv_i_divide((uint32_t)want, t->page_size, &rest);
@@ -11659,6 +11751,23 @@ SPECV_DEVFN specv_i_pages specv_i_pages_of(const specv_i_page_task *t, int b, in
     r.status = 0;
     if (r.first < r.content && want > len) r.last = table[r.first], r.last_at = r.first;
     return r;
+}
+
+/* specv_block_exclusive_scan where only the first num threads have a value, others 0: of up to 32,
+   by the first warp alone. */
+SPECV_DEVFN int32_t specv_i_block_scan_first(int32_t value, int num, int32_t *total,
+                                             int32_t *scratch) {
+    const int i = specv_i_thread();
+    int32_t before = 0;
+    if (num > 32) return specv_block_exclusive_scan(value, total, scratch);
+    if (i < 32) {
+        before = (int32_t)specv_i_short_scan((uint32_t)value, (uint32_t)num);
+        if (i == num - 1) scratch[0] = before;
+        before -= value;
+    }
+    __syncthreads();
+    *total = scratch[0];
+    return i < num ? before : *total;
 }
 
 /* Shared memory of B5: what a thread has to know of another thread's row. */
@@ -11673,18 +11782,19 @@ typedef struct specv_i_page_tile {
                                              first in free_pages */
     uint32_t status[SPECV_PAGE_ROWS];
     int32_t scratch[SPECV_BLOCK_SCAN_SMEM_WORDS];
-    int32_t num_free, first_dry;
+    int32_t num_free, first_dry, copies;
 } specv_i_page_tile;
 
 /* Table entries are dealt to the threads of the block, wherever rows begin and end: row i of the
-   tile has `count` of them, from `first` on. Call: block, a thread per row. Returns the sum. Sync:
-   barriers, before and after. */
-SPECV_DEVFN int32_t specv_i_block_deal(specv_i_page_tile *t, int32_t first, int32_t count) {
+   tile has `count` of them, from `first` on, threads behind the batch none. Call: block, a thread
+   per row. Returns the sum. Sync: barriers, before and after. */
+SPECV_DEVFN int32_t specv_i_block_deal(specv_i_page_tile *t, int batch, int32_t first,
+                                       int32_t count) {
     const int i = specv_i_thread();
     int32_t total;
     __syncthreads();
     t->first[i] = first;
-    t->entries[i] = specv_block_exclusive_scan(count, &total, t->scratch);
+    t->entries[i] = specv_i_block_scan_first(count, batch, &total, t->scratch);
     __syncthreads();
     return total;
 }
@@ -11699,7 +11809,10 @@ typedef struct specv_i_entry {
 SPECV_DEVFN specv_i_entry specv_i_dealt(const specv_page_resize_desc *d, const specv_i_page_tile *t,
                                         int32_t e) {
     specv_i_entry it;
-    it.i = specv_i_find_row(t->entries, 0, d->batch, e);
+    it.i = 0;
+    /* Threads behind the batch have entries, too: the sum, which is above e. */
+    for (int step = d->batch > 32 ? 512 : 16; step > 0; step >>= 1)
+        if (step < d->batch) it.i += t->entries[it.i + step] <= e ? step : 0;
     it.at = t->first[it.i] + e - t->entries[it.i];
     it.place = d->kv.block_table + t->slot[it.i] * d->kv.table_stride_elems + it.at;
     it.page = *it.place;
@@ -11713,7 +11826,7 @@ SPECV_DEVFN uint32_t specv_i_block_look(const specv_page_resize_desc *d, specv_i
     const int thread = specv_i_thread(), looks = r->ok && r->held > r->first;
     t->slot[thread] = r->slot, t->content[thread] = r->content, t->last[thread] = r->keep,
     t->status[thread] = 0;
-    const int32_t count = specv_i_block_deal(t, r->first, looks ? r->held - r->first : 0);
+    const int32_t count = specv_i_block_deal(t, d->batch, r->first, looks ? r->held - r->first : 0);
     for (int32_t e = thread; e < count; e += specv_i_num_threads()) {
         const specv_i_entry it = specv_i_dealt(d, t, e);
         const int known = it.page >= 0 && it.page < d->kv.num_pages;
@@ -11741,7 +11854,7 @@ SPECV_DEVFN void specv_i_block_give_back(const specv_page_resize_desc *d, specv_
     const int thread = specv_i_thread(), num_threads = specv_i_num_threads();
     const int32_t num_free = t->num_free;
     specv_i_entry mine = {0, 0, 0, 0}, it;
-    int32_t freed = 0;
+    int32_t freed = 0, owners = 0; /* of `mine` */
     if (thread < count) mine = specv_i_dealt(d, t, thread);
     for (int32_t e = thread; e < count; e += num_threads) {
         it = e == thread ? mine : specv_i_dealt(d, t, e);
@@ -11750,14 +11863,16 @@ SPECV_DEVFN void specv_i_block_give_back(const specv_page_resize_desc *d, specv_
     __syncthreads();
     for (int32_t e = thread; e < count; e += num_threads) {
         it = e == thread ? mine : specv_i_dealt(d, t, e);
-        if (d->pool.page_refs[it.page] < 0)
+        const int32_t refs = d->pool.page_refs[it.page];
+        if (e == thread) owners = refs;
+        if (refs < 0)
             atomicOr(&t->status[it.i], (uint32_t)SPECV_ROW_BAD_PAGE); /* more entries than owners */
     }
     __syncthreads();
     for (int32_t e = thread; e < count; e += num_threads) {
         it = e == thread ? mine : specv_i_dealt(d, t, e);
         /* Not a plain load: other entries may be at the same count. */
-        if (atomicAdd(&d->pool.page_refs[it.page], 0) <= 0)
+        if ((e == thread ? owners : atomicAdd(&d->pool.page_refs[it.page], 0)) <= 0)
             atomicMin(&d->pool.page_refs[it.page], SPECV_I_INT_MIN + e);
     }
     __syncthreads();
@@ -11770,7 +11885,7 @@ SPECV_DEVFN void specv_i_block_give_back(const specv_page_resize_desc *d, specv_
             frees = d->pool.page_refs[it.page] == SPECV_I_INT_MIN + e;
             *it.place = -1;
         }
-        place = num_free + freed + specv_block_exclusive_scan(frees, &total, t->scratch);
+        place = num_free + freed + specv_i_block_scan_first(frees, count - e0, &total, t->scratch);
         if (frees && place < d->kv.num_pages) d->pool.free_pages[place] = it.page;
         if (frees && place >= d->kv.num_pages) /* it was in free_pages while it had owners */
             atomicOr(&t->status[it.i], (uint32_t)SPECV_ROW_BAD_PAGE);
@@ -11804,24 +11919,30 @@ SPECV_DEVFN uint32_t specv_i_block_take(const specv_page_resize_desc *d, specv_i
     const int i = specv_i_thread();
     const int32_t growth = r->ok && r->keep > r->held ? r->keep - r->held : 0;
     const int32_t num_free = t->num_free;
-    int32_t earlier = 0, demand, total, before, top;
+    int32_t earlier = 0, demand, total, before, top, taken;
     const int shared = r->ok && r->last >= 0 && r->last_refs > 1;
     uint32_t status = 0;
     int copies, fails;
     *copy_src_page = *copy_dst_page = -1;
     t->last[i] = shared ? r->last : -1;
-    if (i == 0) t->first_dry = SPECV_I_INT_MAX;
+    if (i == 0) t->first_dry = SPECV_I_INT_MAX, t->copies = 0;
     __syncthreads();
     for (int j = 0; shared && j < i; ++j) earlier += t->last[j] == r->last;
     copies = shared && r->last_refs - earlier > 1;
     demand = growth + copies;
-    before = specv_block_exclusive_scan(demand, &total, t->scratch);
+    if (copies) atomicOr(&t->copies, 1);
+    before = specv_i_block_scan_first(demand, d->batch, &total, t->scratch);
     fails = demand > 0 && before + demand > num_free;
     if (fails) atomicMin(&t->first_dry, i);
+    t->first[i] = r->held, t->entries[i] = before; /* if every row gets what it lacks: no copies */
+    taken = total;
     __syncthreads();
-    if (shared && !copies)
-        for (int j = t->first_dry; j < i; ++j) fails |= t->last[j] == r->last;
-    before = specv_block_exclusive_scan(fails ? 0 : demand, &total, t->scratch);
+    const int dry = t->first_dry != SPECV_I_INT_MAX, dealt = !dry && !t->copies;
+    if (dry) {
+        if (shared && !copies)
+            for (int j = t->first_dry; j < i; ++j) fails |= t->last[j] == r->last;
+        before = specv_i_block_scan_first(fails ? 0 : demand, d->batch, &total, t->scratch);
+    }
     if (i == 0) t->num_free = num_free - total;
     if (fails) status = SPECV_ROW_NO_SPACE;
     top = num_free - 1 - before;
@@ -11831,8 +11952,11 @@ SPECV_DEVFN uint32_t specv_i_block_take(const specv_page_resize_desc *d, specv_i
         d->kv.block_table[r->slot * d->kv.table_stride_elems + r->last_at] = *copy_dst_page;
     }
     t->last[i] = top; /* read behind the barriers of what follows */
-    const int32_t count = specv_i_block_deal(t, r->held, fails ? 0 : growth);
-    for (int32_t e = i; e < count; e += specv_i_num_threads()) {
+    if (dealt)
+        __syncthreads();
+    else
+        taken = specv_i_block_deal(t, d->batch, r->held, fails ? 0 : growth);
+    for (int32_t e = i; e < taken; e += specv_i_num_threads()) {
         const specv_i_entry it = specv_i_dealt(d, t, e);
         uint32_t fault = 0;
         *it.place = specv_i_pop_page(d, t->last[it.i] - (it.at - t->first[it.i]), &fault);
@@ -11846,6 +11970,8 @@ SPECV_DEVFN uint32_t specv_i_block_take(const specv_page_resize_desc *d, specv_i
 #if !defined(SPECVERIFY_STATIC)
 SPECV_KERNEL __launch_bounds__(SPECV_MOVE_THREADS, 1)
     specv_append_kv_kernel(const __grid_constant__ specv_i_append_task t);
+SPECV_KERNEL __launch_bounds__(SPECV_MOVE_FEW_THREADS, 1)
+    specv_append_few_kernel(const __grid_constant__ specv_i_append_task t);
 SPECV_KERNEL __launch_bounds__(SPECV_PAGE_THREADS, 1)
     specv_page_resize_kernel(const __grid_constant__ specv_i_page_task t);
 SPECV_KERNEL __launch_bounds__(SPECV_MOVE_THREADS, 1)
@@ -17545,21 +17671,22 @@ static SPECV_UNUSED int specv_i_move_blocks(const specv_kv_cache *kv, int64_t po
 /* Of so many blocks: a warp for each piece that there may be, if they are not many. */
 static SPECV_UNUSED int specv_i_move_threads(const specv_kv_cache *kv, int batch, int blocks,
                                              int num_sms) {
-    return specv_i_has_planes(kv) && batch <= SPECV_MOVE_FEW && blocks < num_sms
-               ? SPECV_MOVE_FEW
+    return specv_i_has_planes(kv) && batch <= SPECV_MOVE_FEW_THREADS && blocks < num_sms
+               ? SPECV_MOVE_FEW_THREADS
                : SPECV_MOVE_THREADS;
 }
 #endif
 
 #if !defined(SPECVERIFY_NO_CACHE)
 
-/* B3. Grid: any number of blocks of SPECV_MOVE_THREADS or SPECV_MOVE_FEW; one if there are no
-   planes.
+/* B3. Grid: any number of blocks of SPECV_MOVE_THREADS or SPECV_MOVE_FEW_THREADS; one if there are
+   no planes.
    Bytes: per block 12 a row (with slots 20) and its pages' ids; per appended KV row its bytes read
-   and written. Round trips: (slots;) lengths and plane addresses; page ids; (owners;) KV. The
-   ticket protects the old lengths alone, so a block arrives when it has read them, and copies while
-   the answer is on its way; of the last one then a trip more, for the next pass's page ids and the
-   draft model's lengths. */
+   and written; 4 and 12 a position of the next pass. Round trips: (slots;) lengths and plane
+   addresses; page ids; (owners;) KV, and behind it the next pass's page ids, of which each block
+   finds its share. The ticket protects the old lengths alone, so a block arrives when it has read
+   them, and copies while the answer is on its way; of the last one then a trip more, for the draft
+   model's lengths. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_MOVE_THREADS, 1)
     specv_append_kv_kernel(const __grid_constant__ specv_i_append_task t) {
     __shared__ specv_i_append_tile tile;
@@ -17588,12 +17715,62 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_MOVE_THREADS, 1)
             now = specv_i_arrive(d->ticket, (int)blockIdx.x, num_blocks);
         r.from.seq0 = r.to.seq0 = row0;
         if (specv_i_has_planes(&d->kv)) specv_i_warp_copy_ragged(&r, &t.shape, share, early);
+        specv_i_append_places(&t, &tile, row0, r.num_segments,
+                              32 * (share.num_warps - 1 - share.warp) + specv_i_lane(),
+                              32 * share.num_warps);
         if (r.from.firsts) r.from.firsts += r.num_segments, r.from.at_0 = 0;
     }
     const int arrival = specv_i_block_leaves(
         d->ticket, now + specv_i_own_ticket((int)blockIdx.x, num_blocks), arrives, num_blocks);
     if (arrival != SPECV_I_NOT_LAST)
         specv_i_block_append_numbers(&t, seats, &tile, arrival == SPECV_I_BAD_TICKET);
+}
+
+/* The same for at most 32 rows, and a warp for each piece of a plane that they can fill. The last
+   warp of a block has the rows and seldom a piece: in the block that is left it writes their
+   numbers beside the other warps' copies; where the next pass's rows belong is found by the last of
+   those. */
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_MOVE_FEW_THREADS, 1)
+    specv_append_few_kernel(const __grid_constant__ specv_i_append_task t) {
+    __shared__ specv_i_append_tile tile;
+    const specv_append_kv_desc *d = &t.d;
+    const int num_blocks = (int)gridDim.x, block = (int)blockIdx.x, batch = d->rows.batch;
+    const int warp = specv_i_thread() / 32 * num_blocks + block;
+    const int num_warps = SPECV_MOVE_FEW_THREADS / 32 * num_blocks;
+    const int row = specv_i_thread() - (SPECV_MOVE_FEW_THREADS - 32); /* < 0: the warp has none */
+    specv_plane_share share = {0, 0, -1, warp, num_warps};
+    specv_i_lane_piece early = {};
+    specv_i_append a = {};
+    uint32_t now = 0;
+    specv_i_begin(d->chained);
+    if (row < 0) {
+        specv_i_early_piece(&t.copy, &t.shape, &share, &early);
+    } else {
+        if (row < batch) {
+            a = specv_i_append_row(d, t.copy.to.page_size, row, 0);
+            specv_i_put_append(&tile, row, &a);
+        }
+        specv_i_warp_offsets(a.count, batch, tile.offsets);
+    }
+    __syncthreads();
+    if (row == 31) now = specv_i_arrive(d->ticket, block, num_blocks);
+    if (row >= 0) {
+        int arrival = SPECV_I_NOT_LAST;
+        if (row == 31)
+            arrival = specv_i_leave(d->ticket, now + specv_i_own_ticket(block, num_blocks),
+                                    num_blocks, specv_i_all_tickets(num_blocks));
+        arrival = __shfl_sync(SPECV_FULL_WARP, arrival, 31);
+        if (arrival != SPECV_I_NOT_LAST && row < batch)
+            specv_i_append_numbers(d, row, &a, arrival == SPECV_I_BAD_TICKET);
+    }
+    specv_i_ragged r = t.copy;
+    r.to.firsts = tile.lens, r.offsets = tile.offsets, r.num_segments = batch;
+    if (d->rows.slot) r.to.seqs = tile.slots;
+    specv_i_warp_copy_one(&r, &t.shape, share, early);
+    const int before = num_warps - num_blocks - 1 - warp; /* warps without rows, then the others */
+    specv_i_append_places(&t, &tile, 0, batch,
+                          32 * (before < 0 ? before + num_warps : before) + specv_i_lane(),
+                          32 * num_warps);
 }
 
 /* B5, first kernel. Grid: one block of up to SPECV_PAGE_THREADS, a thread per row.
@@ -17605,21 +17782,21 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PAGE_THREADS, 1)
     const specv_page_resize_desc *const d = &t.d;
     const int b = specv_i_thread();
     specv_i_begin(d->chained);
-    const int num_live = specv_i_num_live(d->num_active, d->batch), at_start = *d->pool.num_free;
-    const int pool_ok = at_start >= 0 && at_start <= d->kv.num_pages;
+    const int at_start = *d->pool.num_free, num_live = specv_i_num_live(d->num_active, d->batch);
     specv_i_pages r = {0, 0, 0, 0, 0, -1, 0, 0, 0, 0};
     uint32_t bad_slot = 0;
     int32_t slot = -1, copy_src_page, copy_dst_page, released;
     if (b < num_live)
         slot = specv_thread_own_slot(d->slot, d->slot_dtype, d->num_slots, b, &bad_slot);
     if (slot >= 0) r = specv_i_pages_of(&t, b, slot);
+    const int pool_ok = at_start >= 0 && at_start <= d->kv.num_pages;
     if (!pool_ok) r.status = SPECV_ROW_BAD_PAGE;
     r.ok = slot >= 0 && r.status == 0;
     r.status |= specv_i_block_look(d, &tile, &r);
     r.ok = r.ok && r.status == 0;
     released = r.ok && r.keep < r.held ? r.held - r.keep : 0;
     if (b == 0) tile.num_free = at_start;
-    const int32_t given = specv_i_block_deal(&tile, r.keep, released);
+    const int32_t given = specv_i_block_deal(&tile, d->batch, r.keep, released);
     if (given > 0) specv_i_block_give_back(d, &tile, given);
     r.status |= tile.status[b];
     if (released) d->num_row_pages[slot] = r.keep, r.held = r.keep;
@@ -17715,7 +17892,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_FORK_THREADS)
 
 SPECV_LAUNCHER_BODY int specv_append_kv(const specv_append_kv_desc *desc,
                                         struct CUstream_st *stream) {
-    int num_sms, blocks, status = SPECV_I_VALIDATE(specv_append_kv_validate, desc);
+    int num_sms, blocks, threads, few, status = SPECV_I_VALIDATE(specv_append_kv_validate, desc);
     specv_i_append_task t = SPECV_ZERO;
     int64_t columns;
     if (status != SPECV_OK || desc->rows.batch == 0) return status;
@@ -17728,9 +17905,11 @@ SPECV_LAUNCHER_BODY int specv_append_kv(const specv_append_kv_desc *desc,
     t.copy = specv_i_cache_copy(&t.d.kv), t.copy.from = specv_i_append_from(&t.d);
     if (specv_i_has_planes(&t.d.kv)) t.shape = specv_i_copy_shape(&t.copy);
     blocks = specv_i_move_blocks(&t.d.kv, t.d.rows.batch * columns, num_sms);
-    return specv_i_launch((const void *)specv_append_kv_kernel, blocks,
-                          specv_i_move_threads(&t.d.kv, t.d.rows.batch, blocks, num_sms), &t,
-                          t.d.chained, stream);
+    threads = specv_i_move_threads(&t.d.kv, t.d.rows.batch, blocks, num_sms);
+    few = threads == SPECV_MOVE_FEW_THREADS && t.d.rows.batch <= 32 && t.shape.shift == 4;
+    return specv_i_launch(few ? (const void *)specv_append_few_kernel
+                              : (const void *)specv_append_kv_kernel,
+                          blocks, threads, &t, t.d.chained, stream);
 }
 
 SPECV_LAUNCHER_BODY int specv_page_resize(const specv_page_resize_desc *desc,

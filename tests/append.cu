@@ -503,14 +503,14 @@ static void test_arrivals(void) {
 
 #if T_DEVICE
 /* Every live row says that the ticket was bad, and is as long as it was; KV may be behind its end.
-   Then the ticket is zeroed, and the same step succeeds. */
-static void run_bad_ticket(int blocks, int kind) {
+   Then the ticket is zeroed, and the same step succeeds. few: of the kernel for a warp a piece. */
+static void run_bad_ticket_of(int blocks, int kind, int few) {
     enum { ROWS = 10 };
     const int i = 11 * blocks + kind;
     form f = plain_form(ROWS, 3, i);
     append a;
     int32_t after[ROWS];
-    f.heads = 3, f.head_bytes = 64, f.planes = 8, f.num_sms = blocks;
+    f.heads = 3, f.head_bytes = 64, f.planes = few ? blocks : 8, f.num_sms = few ? 132 : blocks;
     f.page_size = i % 2 ? 3 : 0, f.with_refs = i % 2;
     f.faults = i % 4 == 3 ? 25 : 0, f.keep_status = i % 5 == 4;
     f.s.has_num_active = i % 3 == 2, f.s.num_active = ROWS - 3;
@@ -529,6 +529,7 @@ static void run_bad_ticket(int blocks, int kind) {
         o->draft_lacks = o->after + 1 - o->draft_after;
     }
     specv_append_kv_desc d = append_describe(&a, T_DEVICE_SIDE);
+    CHECK_EQ(specv_i_move_blocks(&d.kv, ROWS * a.columns, f.num_sms), blocks, -1);
     TICKET_LAUNCH(append_kv, d, blocks, kind);
     ticket_put(d.ticket, 0);
     t_download();
@@ -542,9 +543,14 @@ static void run_bad_ticket(int blocks, int kind) {
     t_check_device();
     append_free(&a);
 }
+static void run_bad_ticket(int blocks, int kind) { run_bad_ticket_of(blocks, kind, 0); }
+static void run_bad_ticket_of_few(int blocks, int kind) { run_bad_ticket_of(blocks, kind, 1); }
 #endif
 
-static void test_tickets(void) { TICKET_CASES(run_bad_ticket, 2, 3, 4, 5); }
+static void test_tickets(void) {
+    TICKET_CASES(run_bad_ticket, 2, 3, 4, 5);
+    TICKET_CASES(run_bad_ticket_of_few, 2, 3, 4, 5);
+}
 
 /* The kernel may be the programmatic dependent of the one that writes its inputs: it waits before
    it reads. Without a wait the interpreter reports what was read too early. */

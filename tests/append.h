@@ -44,6 +44,7 @@ typedef struct form {
 /* What becomes of a row. */
 typedef struct outcome {
     int32_t accepted, before, after; /* as given; cache_len; after: -1 if nothing is known */
+    int32_t next; /* where the next pass starts: after, whatever becomes of the ticket */
     int32_t draft_before, draft_after, draft_lacks;
     int64_t count; /* KV rows that are appended */
     uint32_t old_status, status;
@@ -164,6 +165,7 @@ T_FN void draw_pages(append *a, int row, fault what, const int32_t *own) {
 T_FN void draw_draft_cache(append *a, int row, fault what) {
     outcome *o = &a->rows[row];
     int64_t fed = (int64_t)o->before + a->f.pending + a->b.rows[row].n_draft - 1;
+    o->next = o->after;
     if (fed < 0) fed = 0;
     if (a->f.give & GIVE_DRAFT) {
         if (o->after < 0 || t_chance(10)) fed = t_chance(50) ? INT32_MAX : t_below(1000);
@@ -380,16 +382,16 @@ T_FN int64_t long_at(const t_buf *b, int64_t index) {
 T_FN void check_next_pass(const append *a, int row) {
     const outcome *o = &a->rows[row];
     for (int64_t j = 0; j < a->columns; ++j) {
-        const int64_t x = (int64_t)o->after + j, at = row * a->columns + j;
+        const int64_t x = (int64_t)o->next + j, at = row * a->columns + j;
         int64_t slot = -1;
-        if (o->after >= 0 && x < a->f.max_positions) {
+        if (o->next >= 0 && x < a->f.max_positions) {
             if (!a->f.page_size)
                 slot = (int64_t)slot_place(&a->slots, row) * a->f.max_positions + x;
             else if (outer_of(a, row, x) >= 0)
                 slot = outer_of(a, row, x) * a->f.page_size + x % a->f.page_size;
         }
         if (a->mapping.host) CHECK_EQ(long_at(&a->mapping, at), slot, row);
-        if (a->ids.host) CHECK_EQ(word_at(&a->ids, at), o->after < 0 ? 0 : x, row);
+        if (a->ids.host) CHECK_EQ(word_at(&a->ids, at), o->next < 0 ? 0 : x, row);
     }
 }
 
