@@ -45,7 +45,7 @@ $(BUILD)/tiny_lm.o/%.o: $(LM)/%.c
 	$(CC) $(LM_FLAGS) -c $< -o $@
 $(BUILD)/tiny_lm: $(LM_OBJECTS)
 	$(CC) $^ -o $@ -pthread -lm
-$(BUILD)/tiny_lm_gpu: $(wildcard $(LM)/*.c $(LM)/*.cu $(LM)/*.h) specverify.cuh specverify_ref.h
+$(BUILD)/tiny_lm_gpu: $(wildcard $(LM)/*.c $(LM)/*.cu $(LM)/*.h) examples/arena.h specverify.cuh specverify_ref.h
 	@mkdir -p $(@D)
 	bash $(LM)/build_gpu.sh $@ $(ARCH)
 -include $(LM_OBJECTS:.o=.d)

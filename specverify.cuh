@@ -16628,13 +16628,13 @@ SPECV_DEVFN void block_copy_kv(void *dst, const void *src, int64_t bytes) {
 #endif
 
 /* `chained` of the first and of the second launch of an operation that is asked for `chained`. */
-static int specv_i_first_of_two(int chained) { return chained | SPECV_CHAINED_BEFORE; }
-static int specv_i_second_of_two(int chained) {
+static SPECV_UNUSED int specv_i_first_of_two(int chained) { return chained | SPECV_CHAINED_BEFORE; }
+static SPECV_UNUSED int specv_i_second_of_two(int chained) {
     return (chained & SPECV_CHAINED_BEFORE) | SPECV_CHAINED_AFTER;
 }
 
 /* Multiprocessors of the current device, or the caller's word for them. */
-static int specv_i_num_sms(int given, int *num_sms) {
+static SPECV_UNUSED int specv_i_num_sms(int given, int *num_sms) {
     int device = 0, status = 0;
     *num_sms = given;
     if (given == 0) {

@@ -432,9 +432,13 @@ def summary(folder):
     for comment in comments[:2]:
         print(f"{comment}\n")
     timed = [row for row in rows if time_of(row) is not None]
-    print(f"{len(rows)} rows, {len(timed)} of them timed; every row equal to the reference.\n")
-    if not timed:
-        print("No times: this run was interpreted, or no sweep finished.\n")
+    if rows:
+        print(f"{len(rows)} rows, {len(timed)} of them timed; every row equal to the reference.\n")
+    else:
+        print("No sweep is here (bench.csv, which bench/device.sh writes). What is counted: "
+              "`make bench`.\n")
+    if rows and not timed:
+        print("No times: this run was interpreted.\n")
     if timed:
         print("us: measured here, p50 of a launch in a replayed graph, where there is one; pair us: "
               "between two events,\nlaunch included, as the study timed on its L40S (study: "

@@ -11,7 +11,7 @@ root=$(cd "$here/.." && pwd)
 headers=$(cd "${HEADERS:-$root}" && pwd)
 out=${OUT:-$here/build}
 ptxrun=${PTXRUN_OUT:-$root/tests/ptxrun/build}
-export TINY_LM_THREADS=${TINY_LM_THREADS:-1} # other tests run beside these
+export TINY_LM_THREADS=${TINY_LM_THREADS:-1} OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} # other tests run beside these
 first="01_launch 02_in_your_kernel 03_plain_c 03_ref_only 04_graph 05_sample trees/ref_only"
 rest="06_replay 07_lm_head 08_step 09_api_request graphs/verify graphs/cycles overlap/overlap \
   shards/nccl shards/cluster trees/steps shards/mpi pytorch"

@@ -25,6 +25,7 @@ typedef struct graph_pool {
     int captures; /* of these `updates` went into the executable graph of another size */
     int updates;
     long clock;
+    long long bytes; /* device memory that building them took, says cudaMemGetInfo */
     struct {
         int rows;
         long used; /* when it was asked for last */
@@ -46,6 +47,14 @@ static inline cudaError_t graph_capture(graph_step *step, void *what, int rows, 
     return error == cudaSuccess && status != 0 ? cudaErrorInvalidValue : error;
 }
 
+/* Bytes that memory nodes of graphs hold: none, where all buffers are an arena's. */
+static inline cudaError_t graph_buffers(unsigned long long *bytes) {
+    int device;
+    const cudaError_t error = cudaGetDevice(&device);
+    if (error != cudaSuccess) return error;
+    return cudaDeviceGetGraphMemAttribute(device, cudaGraphMemAttrReservedMemHigh, bytes);
+}
+
 /* The graph of that size to *exec. A miss captures it; in a full pool the graph that was asked for
    longest ago becomes it. Graphs of sizes differ in grids and parameters, which an executable graph
    can take on without a new one being built; where they do not fit, a new one is. Work that was
@@ -55,13 +64,16 @@ static inline cudaError_t pool_get(graph_pool *pool, int rows, graph_step *step,
     cudaGraphExecUpdateResultInfo info;
     cudaGraph_t graph;
     cudaError_t error;
+    size_t free_before, free_after, total;
     int at = 0, oldest = 0;
     while (at < pool->count && pool->graph[at].rows != rows) {
         if (pool->graph[at].used < pool->graph[oldest].used) oldest = at;
         ++at;
     }
     if (at == pool->count) {
-        if ((error = graph_capture(step, what, rows, stream, &graph)) != cudaSuccess) return error;
+        if ((error = cudaMemGetInfo(&free_before, &total)) != cudaSuccess ||
+            (error = graph_capture(step, what, rows, stream, &graph)) != cudaSuccess)
+            return error;
         if (at == pool->capacity) {
             at = oldest;
             error = cudaGraphExecUpdate(pool->graph[at].exec, graph, &info);
@@ -76,7 +88,9 @@ static inline cudaError_t pool_get(graph_pool *pool, int rows, graph_step *step,
             pool->count += error == cudaSuccess;
         }
         (void)cudaGraphDestroy(graph);
+        if (error == cudaSuccess) error = cudaMemGetInfo(&free_after, &total);
         if (error != cudaSuccess) return error;
+        pool->bytes += (long long)free_before - (long long)free_after;
         pool->graph[at].rows = rows;
         pool->captures += 1;
     }

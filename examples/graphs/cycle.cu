@@ -24,10 +24,15 @@ typedef struct cycle_state {
 struct cycle {
     engine *e;
     gpu_state *s;
+    arena memory; /* a buffer of the backend's arena */
     cycle_state *state;
     cycle_report *report;
     void **planes; /* [batch][num_planes] scratch_planes of steps of 1, 2, ... rows */
 };
+
+static size_t report_bytes(const lm_limits *limits) {
+    return sizeof(cycle_report) + times(limits->batch, limits->gamma + 1) * sizeof(int32_t);
+}
 
 /* ---- kernels: what the host does in engine.c and smc.c --------------------------------------- */
 
@@ -233,12 +238,29 @@ void cycle_load_models(lm_model models[LM_NUM_MODELS], const char *folder) {
     }
 }
 
+/* The cycle's own buffers; how many bytes, before anything is allocated. */
+static void lay_out_cycle(cycle *c, const lm_limits *limits, int32_t num_planes) {
+    arena *const a = &c->memory;
+    c->state = (cycle_state *)arena_take(a, sizeof *c->state);
+    c->report = (cycle_report *)arena_take(a, report_bytes(limits));
+    c->planes = (void **)arena_take(a, times(limits->batch, num_planes) * sizeof(void *));
+}
+
+/* As gpu_open, with room for them. */
+static int open_with_cycle(lm_backend *backend, const lm_model models[LM_NUM_MODELS],
+                           const lm_limits *limits, const lm_sampling *sampling) {
+    cycle c;
+    memset(&c, 0, sizeof c);
+    lay_out_cycle(&c, limits, 2 * models[LM_TARGET].dims.num_layers);
+    return gpu_open_beside(backend, models, limits, sampling, c.memory.used);
+}
+
 void cycle_set_engine(engine *e, int on_gpu, int32_t rule, int32_t requests, int32_t particles,
                       int32_t gamma, int32_t max_text) {
     lm_limits *limits = &e->limits;
     memset(e, 0, sizeof *e);
     if (on_gpu)
-        lm_gpu_backend(&e->backend);
+        lm_gpu_backend(&e->backend), e->backend.open = open_with_cycle;
     else
         lm_cpu_backend(&e->backend);
     e->seed = 1;
@@ -264,27 +286,30 @@ cycle *cycle_open(engine *e) {
     void **planes = (void **)malloc(times(batch, num_planes) * sizeof(void *));
     if (!c || !planes) return free(planes), free(c), (cycle *)NULL;
     c->e = e, c->s = s;
-    c->state = (cycle_state *)zeroed(s, 1, sizeof *c->state);
-    c->report = (cycle_report *)zeroed(s, 1, cycle_report_bytes(c));
-    c->planes = (void **)zeroed(s, times(batch, num_planes), sizeof(void *));
+    lay_out_cycle(c, &s->limits, num_planes);
+    arena_in(&c->memory, s->beside);
+    lay_out_cycle(c, &s->limits, num_planes);
     for (int32_t rows = 1; rows <= batch; rows++)
         for (int32_t plane = 0; plane < num_planes; plane++)
             planes[times(rows - 1, num_planes) + (size_t)plane] =
                 s->scratch + times(plane, rows) * row;
     upload(s, c->planes, planes, times(batch, num_planes) * sizeof(void *));
     free(planes);
-    if (s->error == cudaSuccess) return c;
+    if (s->memory.error == cudaSuccess && c->memory.error == cudaSuccess) return c;
     free(c);
     return NULL;
 }
 
-void cycle_close(cycle *c) { free(c); }
+const char *cycle_close(cycle *c) {
+    const char *const flaw = arena_flaw(&c->memory);
+    free(c);
+    return flaw;
+}
+
+size_t cycle_arena_bytes(const cycle *c) { return c->s->memory.size; }
 cudaStream_t cycle_stream(const cycle *c) { return c->s->stream; }
 const cycle_report *cycle_report_of(const cycle *c) { return c->report; }
-size_t cycle_report_bytes(const cycle *c) {
-    const lm_limits *limits = &c->s->limits;
-    return sizeof(cycle_report) + times(limits->batch, limits->gamma + 1) * sizeof(int32_t);
-}
+size_t cycle_report_bytes(const cycle *c) { return report_bytes(&c->s->limits); }
 
 int cycle_admit(cycle *c, const sequence *seqs, int32_t count) {
     lm_backend *backend = &c->e->backend;

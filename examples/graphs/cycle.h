@@ -34,9 +34,12 @@ void cycle_load_models(lm_model models[LM_NUM_MODELS], const char *folder);
 void cycle_set_engine(engine *e, int on_gpu, int32_t rule, int32_t requests, int32_t particles,
                       int32_t gamma, int32_t max_text);
 
-/* e is open, on the GPU. Memory is e's: closing e frees it. Null: out of memory. */
+/* e is open, on the GPU: everything the cycle needs is in its arena already, so nothing is
+   allocated on the device here or later. Null: an error. */
 cycle *cycle_open(engine *e);
-void cycle_close(cycle *c);
+/* Before e is closed. Returns what is wrong with its buffers, or null. */
+const char *cycle_close(cycle *c);
+size_t cycle_arena_bytes(const cycle *c); /* of the arena: all device memory of e and c */
 cudaStream_t cycle_stream(const cycle *c);
 size_t cycle_report_bytes(const cycle *c);
 const cycle_report *cycle_report_of(const cycle *c); /* device memory */

@@ -4,11 +4,11 @@
 
        bash ../run.sh graphs/cycles (README.md has the command alone); ./cycles FOLDER_OF_tiny_lm
 
-   rule token:
+   rule token: one arena, 9918464 bytes
      batch 1:  9 tokens, eager rows 1 1 1, 4 replays of 1 rows, 100 nodes: same texts, clean loop
      batch 2: 13 tokens, eager rows 2 2 1, 4 replays of 2 rows, 100 nodes: same texts, clean loop
      batch 3: 20 tokens, eager rows 3 3 2, 4 replays of 4 rows, 100 nodes: same texts, clean loop
-   particles:
+   particles: one arena, 11580672 bytes
      batch 1: 3 replays of 3 rows, 69 nodes, then 1 of 3 particles replaced: the same, clean loop
      batch 3: 3 replays of 12 rows, 69 nodes, then 2 of 9 particles replaced: the same, clean loop
    OK */
@@ -40,6 +40,7 @@ typedef struct runner {
     cycle *c;
     graph_pool pool;
     graph_step *step;
+    int calls; /* about memory when it was open: the last ones */
 } runner;
 
 static void open_runner(runner *r, const lm_model *models, int on_gpu, int32_t rule,
@@ -50,13 +51,35 @@ static void open_runner(runner *r, const lm_model *models, int on_gpu, int32_t r
     open_engine(&r->e, models);
     r->pool.capacity = MAX_GRAPHS;
     r->step = particles ? cycle_step_particles : cycle_step;
-    if (on_gpu && !(r->c = cycle_open(&r->e))) die("cycle_open", "out of memory");
+    if (on_gpu && !(r->c = cycle_open(&r->e))) die("cycle_open", "failed");
+    r->calls = watched[WATCH_MEMORY];
 }
 
-static void close_runner(runner *r) {
-    pool_close(&r->pool);
-    cycle_close(r->c);
+/* Prints what the graphs took and returns whether all was well with the memory. */
+static int close_runner(runner *r) {
+    int good = 1;
+    if (r->c) {
+        good = watched[WATCH_MEMORY] == r->calls;
+        fprintf(stderr, "%d graphs took %lld bytes of device memory, says cudaMemGetInfo\n",
+                r->pool.count, r->pool.bytes);
+        pool_close(&r->pool);
+        const char *const flaw = cycle_close(r->c);
+        if (flaw) die("cycle_close", flaw);
+        if (!good) printf("  MORE calls about memory than that of the arena\n");
+    }
     close_engine(&r->e);
+    return good;
+}
+
+/* Opens the GPU's, which takes all its memory in one call. */
+static int open_on_gpu(runner *r, const lm_model *models, const char *what, int32_t rule,
+                       int32_t particles, int32_t gamma) {
+    const int before = watched[WATCH_MEMORY];
+    open_runner(r, models, 1, rule, particles, gamma);
+    const int good = r->calls == before + 1;
+    printf("%s: %s, %zu bytes\n", what, good ? "one arena" : "MORE than one allocation",
+           cycle_arena_bytes(r->c));
+    return good;
 }
 
 static void step_once(runner *r, int rows) {
@@ -66,13 +89,16 @@ static void step_once(runner *r, int rows) {
 /* The graph of that bucket, replayed. Returns whether the loop did nothing else. */
 static int replay(runner *r, int rows, int steps) {
     int before[WATCH_KINDS];
+    unsigned long long in_graphs; /* bytes */
     cudaGraphExec_t exec = NULL;
     const cudaStream_t stream = cycle_stream(r->c);
     CUDA(cudaStreamSynchronize(stream));
     CUDA(pool_get(&r->pool, rows, r->step, r->c, stream, &exec));
     memcpy(before, watched, sizeof before);
     for (int t = 0; t < steps; ++t) CUDA(cudaGraphLaunch(exec, stream));
-    return memcmp(before, watched, sizeof before) == 0;
+    const int clean = memcmp(before, watched, sizeof before) == 0;
+    CUDA(graph_buffers(&in_graphs));
+    return clean && in_graphs == 0;
 }
 
 static size_t nodes_of(runner *r, int rows) {
@@ -138,11 +164,9 @@ static int eager(runner *r, int count, int *live) {
 
 static int rejection(const lm_model *models) {
     runner gpu, cpu;
-    int good = 1;
-    open_runner(&gpu, models, 1, SPECV_RULE_TOKEN, 0, GAMMA);
+    int good = open_on_gpu(&gpu, models, "rule token", SPECV_RULE_TOKEN, 0, GAMMA);
     open_runner(&cpu, models, 0, SPECV_RULE_TOKEN, 0, GAMMA);
     cycle_report *report = (cycle_report *)allocate(1, cycle_report_bytes(gpu.c));
-    printf("rule token:\n");
     for (int count = 1; count <= REQUESTS; ++count) {
         const int bucket = bucket_of(POWERS_OF_TWO, count);
         int live[64], rows = 0, tokens = 0, differ = 0;
@@ -172,9 +196,8 @@ static int rejection(const lm_model *models) {
                clean ? "clean loop" : "UNCLEAN loop");
     }
     free(report);
-    close_runner(&gpu);
-    close_runner(&cpu);
-    return good;
+    good = close_runner(&gpu) && good;
+    return close_runner(&cpu) && good;
 }
 
 /* ---- particles: lengths are the same for all, weights and pages are not ---------------------- */
@@ -219,11 +242,9 @@ static int same(const clouds *a, const clouds *b) {
 
 static int particles(const lm_model *models) {
     runner gpu, cpu;
-    int good = 1;
     for (int i = 0; i < REQUESTS; ++i) particle_tokens[i] = (SMC_STEPS + 1) * (SMC_GAMMA + 1);
-    open_runner(&gpu, models, 1, SPECV_RULE_SCORE, PARTICLES, SMC_GAMMA);
+    int good = open_on_gpu(&gpu, models, "particles", SPECV_RULE_SCORE, PARTICLES, SMC_GAMMA);
     open_runner(&cpu, models, 0, SPECV_RULE_SCORE, PARTICLES, SMC_GAMMA);
-    printf("particles:\n");
     for (int count = 1; count <= REQUESTS; count += 2) {
         static clouds host, alone, replayed;
         const int bucket = bucket_of(POWERS_OF_TWO, count);
@@ -239,9 +260,8 @@ static int particles(const lm_model *models) {
                (int)alone.replaced, count * PARTICLES, equal ? "the same" : "OTHERS",
                clean ? "clean loop" : "UNCLEAN loop");
     }
-    close_runner(&gpu);
-    close_runner(&cpu);
-    return good;
+    good = close_runner(&gpu) && good;
+    return close_runner(&cpu) && good;
 }
 
 int main(int argc, char **argv) {

@@ -12,11 +12,11 @@
    333 replays, powers of two  5 captures ( 0 into old), 16.9 % padding: same texts, clean loop
    333 replays, step 8         9 captures ( 0 into old),  5.3 % padding: same texts, clean loop
    334 replays, on demand     16 captures (10 into old),  0.0 % padding: same texts, clean loop
-   one arena, 248064 bytes
+   one arena, 252416 bytes
    OK */
 #include <cuda_runtime.h>
 #include "watch.h"
-#include "arena.h"
+#include "../arena.h"
 #include "buckets.h"
 #include "specverify.cuh"
 #include <stdlib.h>
@@ -194,7 +194,9 @@ typedef struct texts {
     int32_t *text; /* [SLOTS][max_text] */
 } texts;
 
-static int reset(const arena *a, const buffers *b, const int32_t *schedule, int steps) {
+static int reset(arena *a, const int32_t *schedule, int steps) {
+    arena_clear(a);
+    const buffers there = lay_out(a, steps), *b = &there; /* where they were, tickets too, and 0 */
     float temperature[SLOTS];
     uint64_t seed[SLOTS];
     int32_t len[SLOTS], likely[VOCAB];
@@ -207,7 +209,6 @@ static int reset(const arena *a, const buffers *b, const int32_t *schedule, int 
         for (int id = 1; id < VOCAB; ++id)
             if (logit(last, id) > logit(last, likely[last])) likely[last] = id;
     }
-    CUDA(cudaMemset(a->base, 0, a->used)); /* tickets too: once, launches leave them so */
     CUDA(cudaMemcpy(b->schedule, schedule, (size_t)steps * 4, cudaMemcpyHostToDevice));
     CUDA(cudaMemcpy(b->likely, likely, sizeof likely, cudaMemcpyHostToDevice));
     CUDA(cudaMemcpy(b->temperature, temperature, sizeof temperature, cudaMemcpyHostToDevice));
@@ -234,11 +235,9 @@ static int same(const texts *a, const texts *b, size_t max_text) {
 static int replay(buffers *b, int policy, const int32_t *schedule, int first, int last,
                   cudaStream_t stream, graph_pool *pool, int64_t *rows, int *clean) {
     int before[WATCH_KINDS];
-    size_t free_before, free_loop, free_after, total;
+    size_t free_loop, free_after, total;
     unsigned long long in_graphs; /* bytes */
     cudaGraphExec_t exec;
-    int device;
-    CUDA(cudaMemGetInfo(&free_before, &total));
     for (int n = 1; n <= MAX_LIVE && policy != ON_DEMAND; ++n)
         CUDA(pool_get(pool, bucket_of(policy, n), enqueue, b, stream, &exec));
     CUDA(cudaMemGetInfo(&free_loop, &total));
@@ -257,17 +256,16 @@ static int replay(buffers *b, int policy, const int32_t *schedule, int first, in
              watched[WATCH_GRAPH] == before[WATCH_GRAPH] + 2 * captured;
     CUDA(cudaMemGetInfo(&free_after, &total));
     if (captured == 0) *clean = *clean && free_after == free_loop;
-    CUDA(cudaGetDevice(&device));
-    CUDA(cudaDeviceGetGraphMemAttribute(device, cudaGraphMemAttrReservedMemHigh, &in_graphs));
-    *clean = *clean && in_graphs == 0; /* no allocation nodes: buffers are the arena's */
+    CUDA(graph_buffers(&in_graphs));
+    *clean = *clean && in_graphs == 0;
     fprintf(stderr, "%s: %d graphs took %lld bytes of device memory, says cudaMemGetInfo\n",
-            policy_names[policy], pool->count, (long long)free_before - (long long)free_after);
+            policy_names[policy], pool->count, pool->bytes);
     return 0;
 }
 
 int main(int argc, char **argv) {
     const int steps = argc > 1 ? atoi(argv[1]) : 1000;
-    arena a = {NULL, 0};
+    arena a = SPECV_ZERO;
     buffers b = lay_out(&a, steps);
     texts eager[NUM_POLICIES], replayed; /* eager: after each policy's share of the steps */
     int end[NUM_POLICIES + 1], good = 1;
@@ -277,9 +275,10 @@ int main(int argc, char **argv) {
     print_table(512, 32);
 
     CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    CUDA(cudaMalloc((void **)&a.base, a.used));
-    a.used = 0;
+    arena_open(&a);
     b = lay_out(&a, steps);
+    CUDA(a.error);
+    const int allocations = watched[WATCH_MEMORY];
     const size_t words = SLOTS * (size_t)b.max_text;
     schedule = (int32_t *)malloc((size_t)steps * sizeof *schedule);
     replayed.text = (int32_t *)malloc((NUM_POLICIES + 1) * words * sizeof(int32_t));
@@ -287,7 +286,7 @@ int main(int argc, char **argv) {
     make_schedule(schedule, steps);
     for (int i = 0; i <= NUM_POLICIES; ++i) end[i] = steps * i / NUM_POLICIES;
 
-    if (reset(&a, &b, schedule, steps) != 0) return 1;
+    if (reset(&a, schedule, steps) != 0) return 1;
     for (int policy = 0; policy < NUM_POLICIES; ++policy) {
         for (int t = end[policy]; t < end[policy + 1]; ++t) {
             if (enqueue(&b, schedule[t], stream) != SPECV_OK) return printf("refused\n"), 1;
@@ -300,7 +299,7 @@ int main(int argc, char **argv) {
     for (int slot = 0; slot < SLOTS; ++slot) tokens += eager[NUM_POLICIES - 1].len[slot];
     printf("%d eager steps of the exact batch: %lld tokens\n", steps, (long long)tokens);
 
-    if (reset(&a, &b, schedule, steps) != 0) return 1;
+    if (reset(&a, schedule, steps) != 0) return 1;
     for (int policy = 0; policy < NUM_POLICIES; ++policy) {
         graph_pool pool = SPECV_ZERO;
         int64_t rows = 0;
@@ -318,7 +317,11 @@ int main(int argc, char **argv) {
         good = good && equal && clean;
         pool_close(&pool);
     }
-    printf("one arena, %zu bytes\n", a.used);
+    const char *const flaw = arena_flaw(&a);
+    const int alone = allocations == 1 && watched[WATCH_MEMORY] == 1;
+    good = good && !flaw && alone;
+    printf("%s, %zu bytes%s%s\n", alone ? "one arena" : "MORE than one allocation", a.size,
+           flaw ? ": " : "", flaw ? flaw : "");
     printf(good ? "OK\n" : "MISMATCH\n");
     CUDA(cudaFree(a.base));
     CUDA(cudaStreamDestroy(stream));

@@ -57,7 +57,7 @@ typedef struct outcome_of_run {
 
 static void open_pipeline(pipeline *p, engine *e) {
     memset(p, 0, sizeof *p);
-    if (!(p->c = cycle_open(e))) die("cycle_open", "out of memory");
+    if (!(p->c = cycle_open(e))) die("cycle_open", "failed");
     p->stream = cycle_stream(p->c);
     p->graphs.capacity = MAX_GRAPHS;
     for (int i = 0; i < MAX_DEPTH; ++i) {
@@ -74,7 +74,8 @@ static void close_pipeline(pipeline *p) {
         CUDA(cudaEventDestroy(p->done[i]));
     }
     pool_close(&p->graphs);
-    cycle_close(p->c);
+    const char *const flaw = cycle_close(p->c);
+    if (flaw) die("cycle_close", flaw);
 }
 
 /* Step t: those who leave are told to the device, the graph of the smallest bucket that holds the

@@ -689,12 +689,13 @@ static double cpu_seconds(lm_backend *backend) {
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-static void cpu_close(lm_backend *backend) {
+static int cpu_close(lm_backend *backend) {
     cpu_state *s = (cpu_state *)backend->state;
     if (s->team) team_close(s->team);
     for (int i = 0; i < s->num_blocks; i++) free(s->blocks[i]);
     free(s);
     backend->state = NULL;
+    return 0;
 }
 
 /* Zeroed memory until cpu_close. Notes a failure, so that one check after many calls is enough. */
@@ -854,7 +855,7 @@ static int cpu_open(lm_backend *backend, const lm_model models[LM_NUM_MODELS],
     backend->state = s;
     s->width = widest();
     if (s->width.fuses()) {
-        cpu_close(backend);
+        (void)cpu_close(backend);
         return fail(backend, "built with fused multiply-add: compile with -ffp-contract=off");
     }
     s->team = (cpu_team *)zeroed(s, 1, sizeof *s->team);
@@ -868,7 +869,7 @@ static int cpu_open(lm_backend *backend, const lm_model models[LM_NUM_MODELS],
     allocate_particles(s);
     status = allocate_sampling(s);
     if (status == SPECV_OK && !s->out_of_memory) return 0;
-    cpu_close(backend);
+    (void)cpu_close(backend);
     return fail(backend, status == SPECV_OK ? "out of memory" : specv_status_string(status));
 }
 

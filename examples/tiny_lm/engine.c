@@ -105,7 +105,7 @@ void open_engine(engine *e, const lm_model *models) {
 }
 
 void close_engine(engine *e) {
-    e->backend.close(&e->backend);
+    must(e, e->backend.close(&e->backend));
     free(e->rows);
     free(e->told.logprob);
     free(e->kv);

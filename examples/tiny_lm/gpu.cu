@@ -2,6 +2,7 @@
  *
  * gpu.cu - the CUDA backend of tiny_lm. One stream; the host learns of a step only at its commit,
  * with a budget of how many drafts are left to verify, and with trees of what may become of them.
+ * One allocation when it is opened, see arena.h, and none after that.
  * Kernels are plain: a thread per output where outputs are many, a warp per row where a row is
  * reduced. What each output sums, and in which order, is that of cpu.c, operation by operation.
  */
@@ -10,6 +11,7 @@
 #endif
 #include "specverify.cuh"
 
+#include "../arena.h"
 #include "lm.h"
 #include "lm_cache.h"
 #include "lm_emitted.h"
@@ -57,9 +59,8 @@ typedef struct sample_in {
     uint64_t seed[LM_MAX_BATCH];
 } sample_in;
 
-enum { MAX_BLOCKS = 128 };
-
 typedef struct gpu_state {
+    arena memory; /* of all that points to the device */
     lm_limits limits;
     lm_sampling sampling;
     lm_cache cache;
@@ -78,7 +79,8 @@ typedef struct gpu_state {
     int32_t *sampled;   /* [batch] */
     sample_in *sample;
     lm_filter_arrays *filters;
-    specv_emitted told; /* [batch][gamma + 1] */
+    void *told_memory;
+    specv_emitted told; /* [batch][gamma + 1], in told_memory */
     void *kit_scratch;
     int64_t kit_scratch_bytes;
 
@@ -90,9 +92,7 @@ typedef struct gpu_state {
     int64_t *histogram; /* [gamma + 1] */
     int64_t *totals;    /* [SPECV_STAT_COUNT] */
 
-    void *blocks[MAX_BLOCKS]; /* all of the above, to free */
-    int num_blocks;
-    cudaError_t error; /* the first while opening */
+    void *beside; /* what a program that has this file in it asked for, see gpu_open_beside */
 } gpu_state;
 
 /* ---- kernels -------------------------------------------------------------------------------- */
@@ -890,23 +890,19 @@ static double gpu_seconds(lm_backend *backend) {
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-static void gpu_close(lm_backend *backend) {
+static int gpu_close(lm_backend *backend) {
     gpu_state *s = (gpu_state *)backend->state;
-    for (int i = 0; i < s->num_blocks; i++) (void)cudaFree(s->blocks[i]);
+    const char *const flaw = arena_flaw(&s->memory);
+    (void)cudaFree(s->memory.base);
     if (s->stream) (void)cudaStreamDestroy(s->stream);
     free(s);
     backend->state = NULL;
+    return flaw ? fail(backend, flaw) : 0;
 }
 
-/* Zeroed device memory until gpu_close. Keeps the first error: one check after many calls. */
+/* Zeroed device memory until gpu_close; null while it is only measured. */
 static void *zeroed(void *backend, size_t count, size_t size) {
-    gpu_state *s = (gpu_state *)backend;
-    void *block = NULL;
-    const size_t bytes = (count ? count : 1) * size;
-    if (s->error == cudaSuccess) s->error = cudaMalloc(&block, bytes);
-    if (s->error == cudaSuccess) s->error = cudaMemset(block, 0, bytes);
-    s->blocks[s->num_blocks++] = block;
-    return block;
+    return arena_take(&((gpu_state *)backend)->memory, count * size);
 }
 
 static float *floats(gpu_state *s, size_t count) {
@@ -914,7 +910,8 @@ static float *floats(gpu_state *s, size_t count) {
 }
 
 static void upload(gpu_state *s, void *to, const void *from, size_t bytes) {
-    if (s->error == cudaSuccess) s->error = cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice);
+    cudaError_t *const error = &s->memory.error;
+    if (*error == cudaSuccess) *error = cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice);
 }
 
 static void allocate_kv(gpu_state *s, const gpu_model *m, lm_kv *kv) {
@@ -932,7 +929,6 @@ static void allocate_models(gpu_state *s, const lm_model *models) {
         allocate_kv(s, m, &m->kv);
         if (s->limits.copies) allocate_kv(s, m, &m->spare);
         m->kept = floats(s, kept_size(s, m));
-        upload(s, m->weights, models[which].weights, models[which].num_weights * sizeof(float));
     }
 }
 
@@ -942,14 +938,6 @@ static void allocate_cache(gpu_state *s) {
     s->out = (step_out *)zeroed(s, 1, sizeof(step_out));
     lm_allocate_cache(c, &s->limits, zeroed, s);
     lm_allocate_trees(c, &s->trees, zeroed, s);
-    if (s->error != cudaSuccess) return;
-    c->num_active = &s->in->num_active;
-    c->draft_len = s->in->draft_len;
-    c->shift_end = s->in->draft_end;
-    c->accepted_len = s->out->accepted_len;
-    c->num_emitted = s->out->num_emitted;
-    c->row_status = s->out->row_status;
-    c->width = &s->out->width;
 }
 
 static void allocate_activations(gpu_state *s) {
@@ -969,30 +957,58 @@ static void allocate_activations(gpu_state *s) {
 
 static void allocate_verification(gpu_state *s) {
     const size_t num_planes = (size_t)s->models[LM_TARGET].kv.num_planes;
-    void *planes[2 * LM_MAX_LAYERS];
     s->scratch = floats(s, scratch_size(s));
     s->scratch_planes = (void **)zeroed(s, num_planes, sizeof(void *));
     s->histogram = (int64_t *)zeroed(s, (size_t)s->limits.gamma + 1, sizeof(int64_t));
     s->totals = (int64_t *)zeroed(s, SPECV_STAT_COUNT, sizeof(int64_t));
-    for (size_t plane = 0; plane < num_planes; plane++)
-        planes[plane] = s->scratch + plane * (scratch_size(s) / num_planes);
-    upload(s, s->scratch_planes, planes, num_planes * sizeof(void *));
 }
 
 /* The kit's scratch memory: a sampler's batch needs no more than a verification's. */
 static int allocate_sampling(gpu_state *s) {
     const size_t batch = (size_t)s->limits.batch;
-    float temperature[LM_MAX_BATCH], warm[LM_MAX_BATCH];
-    lm_filter_arrays filters;
-    void *told;
     s->temperature = floats(s, batch);
     s->warm = floats(s, batch);
     s->sampled = (int32_t *)zeroed(s, batch, sizeof(int32_t));
     s->sample = (sample_in *)zeroed(s, 1, sizeof(sample_in));
-    s->filters = (lm_filter_arrays *)zeroed(s, 1, sizeof filters);
-    told = zeroed(s, lm_told_bytes(&s->sampling, &s->limits), 1);
-    if (s->error != cudaSuccess) return SPECV_OK;
-    s->told = lm_emitted_in(told, &s->sampling, batch * ((size_t)s->limits.gamma + 1));
+    s->filters = (lm_filter_arrays *)zeroed(s, 1, sizeof(lm_filter_arrays));
+    s->told_memory = zeroed(s, lm_told_bytes(&s->sampling, &s->limits), 1);
+    s->kit_scratch_bytes = lm_kit_scratch_bytes(&s->limits, s->models[LM_TARGET].dims.vocab);
+    if (s->kit_scratch_bytes < 0) return (int)s->kit_scratch_bytes;
+    s->kit_scratch = zeroed(s, (size_t)s->kit_scratch_bytes, 1);
+    return SPECV_OK;
+}
+
+/* ---- host: what the memory holds before the first step --------------------------------------- */
+
+/* Addresses inside the blocks of a step. */
+static void connect(gpu_state *s) {
+    lm_cache *c = &s->cache;
+    c->num_active = &s->in->num_active;
+    c->draft_len = s->in->draft_len;
+    c->shift_end = s->in->draft_end;
+    c->accepted_len = s->out->accepted_len;
+    c->num_emitted = s->out->num_emitted;
+    c->row_status = s->out->row_status;
+    c->width = &s->out->width;
+    s->told =
+        lm_emitted_in(s->told_memory, &s->sampling, times(s->limits.batch, s->limits.gamma + 1));
+}
+
+static void upload_models(gpu_state *s, const lm_model *models) {
+    const size_t num_planes = (size_t)s->models[LM_TARGET].kv.num_planes;
+    void *planes[2 * LM_MAX_LAYERS];
+    for (int which = 0; which < LM_NUM_MODELS; which++)
+        upload(s, s->models[which].weights, models[which].weights,
+               models[which].num_weights * sizeof(float));
+    for (size_t plane = 0; plane < num_planes; plane++)
+        planes[plane] = s->scratch + plane * (scratch_size(s) / num_planes);
+    upload(s, s->scratch_planes, planes, num_planes * sizeof(void *));
+}
+
+static void upload_sampling(gpu_state *s) {
+    const size_t batch = (size_t)s->limits.batch;
+    float temperature[LM_MAX_BATCH], warm[LM_MAX_BATCH];
+    lm_filter_arrays filters;
     for (size_t i = 0; i < batch; i++) temperature[i] = s->sampling.temperature, warm[i] = 1;
     lm_fill_filters(&filters, &s->sampling);
     upload(s, s->filters, &filters, sizeof filters);
@@ -1000,10 +1016,6 @@ static int allocate_sampling(gpu_state *s) {
     upload(s, s->temperature, temperature, batch * sizeof(float));
     for (size_t i = 0; i < (size_t)s->limits.width; i++)
         upload(s, s->trees.temperature + i * batch, temperature, batch * sizeof(float));
-    s->kit_scratch_bytes = lm_kit_scratch_bytes(&s->limits, s->models[LM_TARGET].dims.vocab);
-    if (s->kit_scratch_bytes < 0) return (int)s->kit_scratch_bytes;
-    s->kit_scratch = zeroed(s, (size_t)s->kit_scratch_bytes, 1);
-    return SPECV_OK;
 }
 
 /* ---- host: particles, trees ------------------------------------------------------------------ */
@@ -1026,8 +1038,20 @@ static int commit_text(lm_backend *backend, int32_t num_rows) {
 
 /* ---- host: open ----------------------------------------------------------------------------- */
 
-static int gpu_open(lm_backend *backend, const lm_model models[LM_NUM_MODELS],
-                    const lm_limits *limits, const lm_sampling *sampling) {
+/* All buffers: without memory their sizes alone, by models' dimensions, limits and sampling. */
+static int lay_out(gpu_state *s, const lm_model *models, size_t bytes_beside) {
+    allocate_models(s, models);
+    allocate_cache(s);
+    allocate_activations(s);
+    allocate_verification(s);
+    allocate_particles(s);
+    s->beside = zeroed(s, bytes_beside, 1);
+    return allocate_sampling(s);
+}
+
+/* With so many bytes for the program itself, where gpu_state says. */
+static int gpu_open_beside(lm_backend *backend, const lm_model *models, const lm_limits *limits,
+                           const lm_sampling *sampling, size_t bytes_beside) {
     gpu_state *s = (gpu_state *)calloc(1, sizeof *s);
     cudaError_t error;
     int status;
@@ -1035,17 +1059,24 @@ static int gpu_open(lm_backend *backend, const lm_model models[LM_NUM_MODELS],
     backend->state = s;
     s->limits = *limits;
     s->sampling = *sampling;
-    s->error = cudaStreamCreate(&s->stream);
-    allocate_models(s, models);
-    allocate_cache(s);
-    allocate_activations(s);
-    allocate_verification(s);
-    allocate_particles(s);
-    status = allocate_sampling(s);
-    error = s->error == cudaSuccess ? cudaDeviceSynchronize() : s->error;
+    s->memory.error = cudaStreamCreate(&s->stream);
+    status = lay_out(s, models, bytes_beside);
+    if (status == SPECV_OK) arena_open(&s->memory);
+    if (s->memory.base && s->memory.error == cudaSuccess) {
+        (void)lay_out(s, models, bytes_beside); /* as before */
+        connect(s);
+        upload_models(s, models);
+        upload_sampling(s);
+    }
+    error = s->memory.error == cudaSuccess ? cudaDeviceSynchronize() : s->memory.error;
     if (error == cudaSuccess && status == SPECV_OK) return 0;
-    gpu_close(backend);
+    (void)gpu_close(backend);
     return error == cudaSuccess ? check_kit(backend, status) : check(backend, error);
+}
+
+static int gpu_open(lm_backend *backend, const lm_model models[LM_NUM_MODELS],
+                    const lm_limits *limits, const lm_sampling *sampling) {
+    return gpu_open_beside(backend, models, limits, sampling, 0);
 }
 
 int lm_gpu_available(void) {

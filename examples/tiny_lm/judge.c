@@ -41,7 +41,7 @@ void open_judge(engine *judge, const engine *e, const lm_model *models) {
 }
 
 void close_judge(engine *judge) {
-    judge->backend.close(&judge->backend);
+    must(judge, judge->backend.close(&judge->backend));
     free(judge->rows);
     judge->rows = NULL;
 }

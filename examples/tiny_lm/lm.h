@@ -5,7 +5,7 @@
  *   model.c     loads a model: checks the file, decodes fp16, lays the weights out for the backends
  *   cpu.c       backend in plain C, verification and cache by specverify_ref.h; its forward pass,
  *               for each width of vectors, is cpu_pass.h
- *   gpu.cu      backend in CUDA, verification and cache by specverify.cuh
+ *   gpu.cu      backend in CUDA, verification and cache by specverify.cuh; ../arena.h: its memory
  *   lm_cache.h  what both tell the kit about their caches; lm_filters.h: about filters;
  *               lm_emitted.h: what they want to know of tokens
  *   trees.h     draft trees in both: what is asked of the draft model; lm_trees.h: descriptors
@@ -245,7 +245,7 @@ typedef struct lm_backend {
     char message[512];
     int (*open)(struct lm_backend *, const lm_model models[LM_NUM_MODELS], const lm_limits *,
                 const lm_sampling *);
-    void (*close)(struct lm_backend *);
+    int (*close)(struct lm_backend *); /* all is returned, in any case */
     /* Empty caches of that layout, filled with NaN, the scratch too: a column that is read, but
      * that nobody computed or committed since, shows in the text. */
     int (*begin)(struct lm_backend *, const lm_layout *);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """families.py check|table folder [sm_NN ...]: SPECVERIFY_NO_<FAMILY> of the header in that folder.
 check: each family alone, and without the one that takes most of the time: its launchers, and no
-others, are in the object; greedy alone stays below its limits.  table: CPU seconds that nvcc takes
+others, are in the object; no warnings; greedy alone stays below its limits.  table: CPU seconds that nvcc takes
 beyond an empty file, and bytes of the object, of each family alone (Markdown)."""
 import os
 import re
@@ -19,11 +19,14 @@ NEEDS = {"pack": ["greedy"]}  # what stays when the other is left out
 
 
 def compile_kit(folder, header, arch, without, out, empty=False):
-    """CPU seconds of nvcc; the object is at out."""
-    source = os.path.join(folder, "kit.cu")
-    with open(source, "w", encoding="utf-8") as file:
-        file.write("" if empty else '#define SPECVERIFY_IMPLEMENTATION\n#include "specverify.cuh"\n')
-    command = ["nvcc", "-std=c++17", f"-arch={arch}", "-I", os.path.dirname(header), "-c", source,
+    """CPU seconds of nvcc, which must have nothing to say; the object is at out. The header is the
+    file that is compiled, as README does it: nvcc does not tell what is unused in one that is
+    included."""
+    source = os.path.join(folder, "empty.cu") if empty else header
+    if empty:
+        open(source, "w", encoding="utf-8").close()
+    command = ["nvcc", "-std=c++17", f"-arch={arch}", "-Werror", "all-warnings", "-Xcompiler",
+               "-Wall,-Wextra", "-DSPECVERIFY_IMPLEMENTATION", "-x", "cu", "-c", source,
                "-o", out] + [f"-DSPECVERIFY_NO_{family.upper()}" for family in without]
     if arch.startswith("compute_"):
         command += ["-Xcicc", "-O0"]
