@@ -2426,13 +2426,13 @@ SPECV_DEVFN uint32_t specv_i_all_tickets(int num_blocks) {
 /* What the answer means: of the one thread that arrived, with what specv_i_arrive returned and the
    block's own ticket to that. all: specv_i_all_tickets. */
 SPECV_DEVFN int specv_i_leave(uint32_t *ticket, uint32_t now, int num_blocks, uint32_t all) {
-    const uint32_t n = (uint32_t)num_blocks, counts = specv_i_ticket_counts(num_blocks);
-    const uint32_t count = now & counts;
     if (num_blocks == 1) return SPECV_I_LAST;
     if (now == all) { /* nobody waits for this store */
         *(volatile uint32_t *)ticket = 0;
         return SPECV_I_LAST;
     }
+    const uint32_t n = (uint32_t)num_blocks, counts = specv_i_ticket_counts(num_blocks);
+    const uint32_t count = now & counts;
     if (count >= n || count == 0) {
         /* Of several that find too many the first one takes them; if they have wrapped by then, it
            is the one that found 0. */
@@ -4205,58 +4205,96 @@ SPECV_DEVFN const specv_tile *specv_i_tile_at(const specv_tile *tiles, int t) {
     return (const specv_tile *)((const char *)tiles + (uint32_t)sizeof(specv_tile) * (uint32_t)t);
 }
 
+/* a = b, and what comes with it, if b is larger. */
+SPECV_DEVFN void specv_i_keep_larger(float *a, int *of_a, float b, int of_b) {
+    asm("{ .reg .pred p; setp.lt.f32 p, %0, %2; selp.f32 %0, %2, %0, p; selp.s32 %1, %3, %1, p; }"
+        : "+f"(*a), "+r"(*of_a)
+        : "f"(b), "r"(of_b));
+}
+
+/* What a lane puts together of a row: tiles that follow each other, so that of equal ones the
+   lowest lane's comes first; where the first four of them are, in bytes, behind its last one that
+   again. row: where the row's tiles begin. */
+typedef struct specv_i_lane_tiles {
+    int64_t row;
+    int32_t at[4];
+    int first, each, last;
+} specv_i_lane_tiles;
+
+SPECV_DEVFN void specv_i_lane_tiles_from(specv_i_lane_tiles *own, int t) {
+#pragma unroll
+    for (int u = 0; u < 4; ++u)
+        own->at[u] = (int)sizeof(specv_tile) * (t + u < own->last ? t + u : own->last);
+#pragma unroll
+    for (int u = 0; u < 4; ++u) SPECV_I_EARLY("r", own->at[u]); /* all at once */
+}
+
+SPECV_DEVFN specv_i_lane_tiles specv_i_lane_tiles_of(int64_t row, int num_tiles) {
+    specv_i_lane_tiles own;
+    own.row = row, own.each = specv_i_tiles_of_lane(num_tiles);
+    own.first = specv_i_lane() * own.each;
+    own.last = (own.first + own.each < num_tiles ? own.first + own.each : num_tiles) - 1;
+    specv_i_lane_tiles_from(&own, own.first);
+    return own;
+}
+
+SPECV_DEVFN const specv_tile *specv_i_lane_tile(const specv_tile *tiles,
+                                                const specv_i_lane_tiles *own, int u) {
+    return (const specv_tile *)((const char *)tiles + own->row + own->at[u]);
+}
+
 /* A row from all its tiles as specv_warp_merge_tiles has it, but for the inverse of its sum: a
    division, and only a probability needs it. *through: the sum of what this lane and those before
    it have put together, ceil(num_tiles / 32) tiles each. may: bits that `what` can have, a
    constant: what the tiles have is loaded whether it is wanted or not, without branches. Call:
    warp. */
-SPECV_DEVFN specv_distribution specv_i_warp_merge(const specv_tile *tiles, int num_tiles, int may,
-                                                  int what, int zero, const specv_scale *scale,
-                                                  uint64_t *through) {
-    const int lane = specv_i_lane(), probs = what & SPECV_TILE_PROBS;
+SPECV_DEVFN specv_distribution specv_i_warp_merge_of(const specv_tile *tiles,
+                                                     specv_i_lane_tiles own, int may, int what,
+                                                     int zero, const specv_scale *scale,
+                                                     uint64_t *through) {
+    const int probs = what & SPECV_TILE_PROBS, end = own.first + own.each;
     const float none = specv_bits_float(0xff800000u);
     specv_distribution row;
     int64_t best = SPECV_I_NO_SCORE;
-    int32_t best_id = 0x7fffffff, max_id = -1, key = specv_i_order_key(0xff800000u);
+    int32_t best_id = 0x7fffffff, max_id = -1;
+    float largest = none; /* of the lane's tiles, and its id */
     uint64_t sum = 0;
     int has_nan = 0;
     row.sum = 0, row.inverse = row.inverse_low = 0, row.n = 0, row.id = -1,
     row.status = row.reserved = 0;
     *through = 0;
-    /* A lane has tiles that follow each other, so that of equal ones the lowest lane's comes first;
-       four at a time are in flight together, behind its last one that again. Up to 128 tiles stay
-       in registers. */
-    const int each = specv_i_tiles_of_lane(num_tiles), first = lane * each;
-    const int last = first + each < num_tiles ? first + each - 1 : num_tiles - 1;
+    /* Four are in flight together. Up to 128 tiles stay in registers. */
     uint2 best_of[4]; /* largest logit, id: as they are in memory, converted when all are there */
     uint64_t sums[4];
 #pragma unroll 1
-    for (int t = first; t < first + each; t += 4) {
+    for (int t = own.first; t < end; t += 4) {
         int64_t scores[4];
-        int32_t its_key[4];
-        int at[4];
-#pragma unroll
-        for (int u = 0; u < 4; ++u) at[u] = t + u < last ? t + u : last;
-#pragma unroll
-        for (int u = 0; u < 4; ++u) SPECV_I_EARLY("r", at[u]); /* all at once */
+        float most[4];
+        int32_t its_id[4];
+        if (t > own.first) specv_i_lane_tiles_from(&own, t);
 #pragma unroll
         for (int u = 0; u < 4; ++u) {
-            const specv_tile *tile = specv_i_tile_at(tiles, at[u]);
+            const specv_tile *tile = specv_i_lane_tile(tiles, &own, u);
             best_of[u] = *(const uint2 *)&tile->max;
             sums[u] = 0, scores[u] = SPECV_I_NO_SCORE;
             if (may & SPECV_TILE_SUM) sums[u] = tile->sum;
             if (may & SPECV_TILE_SCORE) scores[u] = tile->score;
         }
 #pragma unroll
-        for (int u = 0; u < 4; ++u) its_key[u] = specv_i_order_key(best_of[u].x);
-#pragma unroll
         for (int u = 0; u < 4; ++u) {
-            const int32_t id = (int32_t)(best_of[u].y & ~SPECV_I_NAN_BIT);
+            most[u] = specv_bits_float(best_of[u].x);
+            its_id[u] = (int32_t)(best_of[u].y & ~SPECV_I_NAN_BIT);
             has_nan |= (best_of[u].y & SPECV_I_NAN_BIT) != 0;
-            if (its_key[u] > key) key = its_key[u], max_id = id;
-            if (may & SPECV_TILE_SCORE && scores[u] > best) best = scores[u], best_id = id;
+            if (may & SPECV_TILE_SCORE && scores[u] > best) best = scores[u], best_id = its_id[u];
         }
+#pragma unroll
+        for (int step = 1; step < 4; step *= 2)
+#pragma unroll
+            for (int u = 0; u < 4; u += 2 * step)
+                specv_i_keep_larger(&most[u], &its_id[u], most[u + step], its_id[u + step]);
+        specv_i_keep_larger(&largest, &max_id, most[0], its_id[0]);
     }
+    const int32_t key = specv_i_order_key(specv_float_bits(largest));
     const int32_t top = specv_warp_reduce_max(key);
     row.max = specv_i_of_order_key(top);
     if (__any_sync(SPECV_FULL_WARP, has_nan)) row.status |= SPECV_ROW_NAN;
@@ -4281,13 +4319,15 @@ SPECV_DEVFN specv_distribution specv_i_warp_merge(const specv_tile *tiles, int n
     if (may & what & SPECV_TILE_SUM && !probs) {
         row.n = specv_softmax_weight(row.max, scale).n;
 #pragma unroll 1
-        for (int t = first; t < first + each; t += 4) {
-            if (each > 4)
+        for (int t = own.first; t < end; t += 4) {
+            if (own.each > 4) {
+                specv_i_lane_tiles_from(&own, t);
 #pragma unroll
                 for (int u = 0; u < 4; ++u) {
-                    const specv_tile *tile = specv_i_tile_at(tiles, t + u < last ? t + u : last);
+                    const specv_tile *tile = specv_i_lane_tile(tiles, &own, u);
                     best_of[u].x = specv_float_bits(tile->max), sums[u] = tile->sum;
                 }
+            }
             float raised[4];
             specv_weight weight[4];
 #pragma unroll
@@ -4298,12 +4338,19 @@ SPECV_DEVFN specv_distribution specv_i_warp_merge(const specv_tile *tiles, int n
             for (int u = 0; u < 4; ++u)
                 sums[u] = specv_i_shift_right(sums[u], (uint32_t)(row.n - weight[u].n));
 #pragma unroll
-            for (int u = 0; u < 4; ++u) sum += t + u <= last ? sums[u] : 0;
+            for (int u = 0; u < 4; ++u) sum += t + u <= own.last ? sums[u] : 0;
         }
         *through = specv_i_warp_inclusive_add(sum);
         row.sum = __shfl_sync(SPECV_FULL_WARP, *through, 31);
     }
     return row;
+}
+
+SPECV_DEVFN specv_distribution specv_i_warp_merge(const specv_tile *tiles, int num_tiles, int may,
+                                                  int what, int zero, const specv_scale *scale,
+                                                  uint64_t *through) {
+    return specv_i_warp_merge_of(tiles, specv_i_lane_tiles_of(0, num_tiles), may, what, zero, scale,
+                                 through);
 }
 
 /* Puts a row together from all its tiles.
@@ -4423,6 +4470,8 @@ SPECV_DEVFN specv_i_request specv_i_begin_request(const specv_verify_sample_desc
                                                   const specv_row *row, int rule) {
     specv_i_request r;
     r.row = *row, r.status = row->status, r.rule = rule, r.reserved = 0;
+    r.target.scores = r.draft.scores = 0, r.target.pos_stride = r.draft.pos_stride = 0;
+    r.first_row = r.first_draft = 0, r.target_rows = r.draft_rows = r.sampled = 0;
     r.target.dtype = d->target.dtype;
     r.draft.dtype = d->draft.data ? d->draft.dtype : SPECV_PROBS_F32;
     specv_i_forget_filters(&r);
@@ -4500,6 +4549,10 @@ typedef struct specv_i_asked {
     float top_p, min_p;
 } specv_i_asked;
 
+typedef struct specv_i_both_asked {
+    specv_i_asked of_target, of_draft;
+} specv_i_both_asked;
+
 SPECV_DEVFN specv_i_asked specv_i_load_asked(const specv_verify_sample_desc *d,
                                              const specv_filters *f, int readable, int b) {
     specv_i_asked g = {0, 1, 0};
@@ -4508,6 +4561,14 @@ SPECV_DEVFN specv_i_asked specv_i_load_asked(const specv_verify_sample_desc *d,
     if (f->top_k) g.top_k = f->top_k[slot];
     if (f->top_p) g.top_p = f->top_p[slot];
     if (f->min_p) g.min_p = f->min_p[slot];
+    return g;
+}
+
+SPECV_DEVFN specv_i_both_asked specv_i_load_both_asked(const specv_verify_sample_desc *d,
+                                                       int readable, int b) {
+    specv_i_both_asked g;
+    g.of_target = specv_i_load_asked(d, &d->filters, readable, b);
+    g.of_draft = specv_i_load_asked(d, &d->draft_filters, readable && d->draft.data, b);
     return g;
 }
 
@@ -4538,8 +4599,8 @@ SPECV_DEVFN int specv_i_needs_sums(const specv_i_limits *l, int64_t vocab, int n
 
 /* What follows from what is given of a request's two sides, whatever else it is. */
 typedef struct specv_i_cuts_asked {
-    int32_t cut;                            /* as of specv_i_request */
-    uint32_t of_target, of_draft, reserved; /* status bits; no hole */
+    int32_t cut;                                  /* as of specv_i_request */
+    uint32_t of_target, of_draft, of_temperature; /* status bits */
 } specv_i_cuts_asked;
 
 SPECV_DEVFN int specv_i_open_limits(const specv_verify_sample_desc *d, const specv_i_memory *m,
@@ -4556,23 +4617,26 @@ SPECV_DEVFN int specv_i_open_limits(const specv_verify_sample_desc *d, const spe
 /* vocab: ids of a row, also those that are not here. limits: of target and draft, for lane 0 to
    fill in, or null. Call: warp. */
 SPECV_DEVFN specv_i_cuts_asked specv_i_open_cuts(const specv_verify_sample_desc *d,
-                                                 const specv_i_memory *m, int b, int readable,
-                                                 int64_t vocab, specv_i_limits *limits) {
-    const specv_i_asked of_p = specv_i_load_asked(d, &d->filters, readable, b);
-    const specv_i_asked of_q = specv_i_load_asked(d, &d->draft_filters, readable, b);
+                                                 const specv_i_memory *m,
+                                                 const specv_i_both_asked *g, int64_t vocab,
+                                                 specv_i_limits *limits) {
+    const specv_i_limits none = {0, 0, 0, 0, 0};
     specv_i_cuts_asked asked = {0, 0, 0, 0};
-    asked.cut =
-        specv_i_open_limits(d, m, &of_p, SPECV_I_OF_TARGET, vocab, limits, &asked.of_target);
-    asked.cut |= specv_i_open_limits(d, m, &of_q, SPECV_I_OF_DRAFT, vocab, limits ? limits + 1 : 0,
-                                     &asked.of_draft);
+    if (limits && specv_i_lane() == 0 && !d->draft.data) limits[1] = none;
+    asked.cut = specv_i_open_limits(d, m, &g->of_target, SPECV_I_OF_TARGET, vocab, limits,
+                                    &asked.of_target);
+    if (d->draft.data)
+        asked.cut |= specv_i_open_limits(d, m, &g->of_draft, SPECV_I_OF_DRAFT, vocab,
+                                         limits ? limits + 1 : 0, &asked.of_draft);
     return asked;
 }
 
 /* And of the request, which is open but for this. */
 SPECV_DEVFN void specv_i_cut_as_asked(specv_i_request *r, const specv_i_cuts_asked *asked) {
     int sides = 0;
+    if (!r->row.readable) r->target_rows = r->draft_rows = 0;
     if (!r->row.readable) return;
-    r->status |= asked->of_target;
+    r->status |= asked->of_target | asked->of_temperature;
     if (r->draft.scores && r->sampled) r->status |= asked->of_draft;
     if (r->target_rows && !r->target.zero) sides |= SPECV_I_OF_TARGET * (1 + SPECV_I_SUMS);
     if (r->draft_rows && !r->draft.zero) sides |= SPECV_I_OF_DRAFT * (1 + SPECV_I_SUMS);
@@ -4585,29 +4649,37 @@ SPECV_DEVFN void specv_i_open_least(const specv_i_memory *m, specv_i_request *r)
     if (r->cut & SPECV_I_OF_DRAFT) r->draft.least = m->least + m->target_rows + r->first_row;
 }
 
-/* Temperatures and masks. Call: warp. */
-SPECV_DEVFN void specv_i_open_masks(const specv_verify_sample_desc *d, int b, specv_i_request *r) {
-    const int64_t draft_row = r->first_row - b; /* without the bonus of the rows before */
-    int is_good;
-    specv_i_open_temperatures(d, b, r);
+/* Temperatures, as they were loaded. */
+SPECV_DEVFN void specv_i_open_scales(const specv_verify_sample_desc *d, float2 given,
+                                     specv_i_request *r) {
+    specv_i_set_temperatures(d, given, r);
     if (r->target.dtype == SPECV_I_WEIGHTS_F32) r->target.scale = specv_i_probs_scale();
     if (r->draft.dtype == SPECV_I_WEIGHTS_F32)
         r->draft.scale = specv_i_probs_scale(), r->draft.zero = 0;
+}
+
+/* Masks, behind the rest; if they are outside all masks, nothing else of the request is looked at:
+   specv_i_cut_as_asked. Call: warp. */
+SPECV_DEVFN void specv_i_open_masks(const specv_verify_sample_desc *d, int b, specv_i_request *r) {
+    const int64_t draft_row = r->first_row - b; /* without the bonus of the rows before */
+    int is_good;
     if (!r->row.readable) return;
     is_good = specv_i_open_mask(&r->target, &d->filters, b, specv_i_target_positions(d, &r->row),
                                 d->bonus_token ? draft_row : r->first_row);
     is_good &= specv_i_open_mask(&r->draft, &d->draft_filters, b, r->row.n_draft, draft_row);
     if (is_good) return;
-    r->row.readable = r->row.n_draft = 0, r->target_rows = r->draft_rows = 0;
-    r->status = r->row.status | SPECV_ROW_BAD_FILTER; /* nothing else of it is looked at */
+    r->row.readable = r->row.n_draft = 0;
+    r->status = r->row.status | SPECV_ROW_BAD_FILTER;
 }
 
 /* Temperatures and filters. m->least holds what was cut off by the time that it is asked for.
    Call: warp. */
 SPECV_DEVFN void specv_i_open_filters(const specv_verify_sample_desc *d, const specv_i_memory *m,
                                       int b, specv_i_request *r) {
-    const specv_i_cuts_asked asked =
-        specv_i_open_cuts(d, m, b, r->row.readable, d->verify.vocab, 0);
+    const float2 temperatures = specv_i_load_temperatures(d, b, &r->row, r->rule);
+    const specv_i_both_asked given = specv_i_load_both_asked(d, r->row.readable, b);
+    const specv_i_cuts_asked asked = specv_i_open_cuts(d, m, &given, d->verify.vocab, 0);
+    specv_i_open_scales(d, temperatures, r);
     specv_i_open_masks(d, b, r);
     specv_i_cut_as_asked(r, &asked);
     specv_i_open_least(m, r);
@@ -5369,15 +5441,20 @@ typedef struct specv_i_eight {
     uint4 low, high;
 } specv_i_eight;
 
-/* Ids first..first+7 of a row; those behind the vocabulary are -inf. */
-SPECV_DEVFN void specv_i_load_eight(specv_i_eight *v, const void *row, int dtype, int vocab,
-                                    int first) {
+/* Eight scores from p on; those from `left` on are behind the vocabulary: -inf. */
+SPECV_DEVFN void specv_i_load_eight_at(specv_i_eight *v, const char *p, int dtype, int left) {
     const int is_16_bit = specv_i_unit(dtype) == 8;
     const uint32_t absent = specv_i_absent(dtype);
-    const char *p = (const char *)specv_i_score_at(row, dtype, first);
-    const int left = vocab - first, whole = left >= 8 && ((uint64_t)p & 15) == 0;
+    const int whole = left >= 8 && ((uint64_t)p & 15) == 0;
     v->low = specv_i_load_unit_of_scores(p, whole, is_16_bit, absent, left);
     if (!is_16_bit) v->high = specv_i_load_unit_of_scores(p + 16, whole, 0, absent, left - 4);
+}
+
+/* Ids first..first+7 of a row. */
+SPECV_DEVFN void specv_i_load_eight(specv_i_eight *v, const void *row, int dtype, int vocab,
+                                    int first) {
+    specv_i_load_eight_at(v, (const char *)specv_i_score_at(row, dtype, first), dtype,
+                          vocab - first);
 }
 
 /* A lane's first id in a tile that its warp shares. */
@@ -5385,17 +5462,33 @@ SPECV_DEVFN int specv_i_first_of_share(int tile) {
     return tile * SPECV_TILE_IDS + specv_i_thread() % (32 * SPECV_I_SHARES) * 8;
 }
 
-/* What a lane has of tile `tile` (and the next) of position j of a side. */
-SPECV_DEVFN void specv_i_load_share(specv_i_eight *v, const specv_verify_sample_desc *d,
-                                    const specv_row *row, int dtype, int b, int of_draft, int j,
-                                    int tile) {
+/* A lane's first id of tile `tile`, or, in the block's other half, of the next. */
+SPECV_DEVFN int specv_i_first_of_lane(int tile) {
+    return specv_i_first_of_share(tile + specv_i_thread() / (32 * SPECV_I_SHARES));
+}
+
+/* Where the scores of these are, of position j of a side: bytes behind its first. */
+SPECV_DEVFN int64_t specv_i_share_at(const specv_verify_sample_desc *d, const specv_row *row,
+                                     int dtype, int b, int of_draft, int j, int tile) {
     const specv_scores *scores = of_draft ? &d->draft : &d->target;
     const int64_t first =
         specv_i_first_score(&d->verify.rows, row, scores, b, of_draft || d->bonus_token);
-    specv_i_load_eight(v,
-                       specv_i_score_at(scores->data, dtype, first + j * scores->pos_stride_elems),
-                       dtype, (int)d->verify.vocab,
-                       specv_i_first_of_share(tile + specv_i_thread() / (32 * SPECV_I_SHARES)));
+    return (first + j * scores->pos_stride_elems + specv_i_first_of_lane(tile)) *
+           (specv_i_unit(dtype) == 8 ? 2 : 4);
+}
+
+SPECV_DEVFN void specv_i_load_share_at(specv_i_eight *v, const specv_verify_sample_desc *d,
+                                       int dtype, int of_draft, int64_t at, int first) {
+    const specv_scores *scores = of_draft ? &d->draft : &d->target;
+    specv_i_load_eight_at(v, (const char *)scores->data + at, dtype, (int)d->verify.vocab - first);
+}
+
+SPECV_DEVFN void specv_i_load_share(specv_i_eight *v, const specv_verify_sample_desc *d,
+                                    const specv_row *row, int dtype, int b, int of_draft, int j,
+                                    int tile) {
+    specv_i_load_share_at(v, d, dtype, of_draft,
+                          specv_i_share_at(d, row, dtype, b, of_draft, j, tile),
+                          specv_i_first_of_lane(tile));
 }
 
 SPECV_DEVFN void specv_i_decode_eight(float score[8], const specv_i_eight *v, int dtype) {
@@ -5436,14 +5529,7 @@ SPECV_DEVFN float specv_i_lane_max(const float score[8]) {
         specv_i_max(specv_i_max(highest[2], highest[3]), specv_bits_float(0xff800000u)));
 }
 
-/* a = b, and what comes with it, if b is larger. */
-SPECV_DEVFN void specv_i_keep_larger(float *a, int *of_a, float b, int of_b) {
-    asm("{ .reg .pred p; setp.lt.f32 p, %0, %2; selp.f32 %0, %2, %0, p; selp.s32 %1, %3, %1, p; }"
-        : "+f"(*a), "+r"(*of_a)
-        : "f"(b), "r"(of_b));
-}
-
-/* The same, and which it is: the first of equal ones, as 0 and -0 are. */
+/* The largest of a lane's scores, and which it is: the first of equal ones, as 0 and -0 are. */
 SPECV_DEVFN float specv_i_lane_best(const float score[8], int has_nan, int *which) {
     float best[8];
     int at[8];
@@ -5482,43 +5568,59 @@ typedef struct specv_i_share {
 } specv_i_share;
 
 SPECV_DEVFN uint64_t specv_i_best_of(int32_t key, int id, int has_nan) {
-    return (uint64_t)((uint32_t)key ^ 0x80000000u) << 32 | (uint32_t)(0x3fffffff - id) << 1 |
+    return (uint64_t)((uint32_t)key ^ 0x80000000u) << 31 | (uint32_t)(0x3fffffff - id) << 1 |
            (has_nan != 0);
 }
 
+SPECV_DEVFN int32_t specv_i_key_of_best(uint64_t best) {
+    return (int32_t)((uint32_t)(best >> 31) ^ 0x80000000u);
+}
+
+SPECV_DEVFN int32_t specv_i_id_of_best(uint64_t best) {
+    return 0x3fffffff - (int32_t)((uint32_t)best >> 1 & 0x3fffffffu);
+}
+
 /* The largest score that a thread has seen of a row, its id, and whether there was a NaN, over the
-   block: in thread 0, as the end of a tile. ordered: ids rise with lanes. Call: block. Sync: a
-   barrier; put one between two calls. */
-SPECV_DEVFN uint2 specv_i_block_best(float most, int32_t id, int has_nan, int ordered) {
-    enum { WARPS = SPECV_SAMPLE_THREADS / 32 };
-    __shared__ ulonglong2 of_warps[WARPS / 2];
-    const int32_t key = specv_i_order_key(specv_float_bits(most)), top = specv_warp_reduce_max(key);
-    unsigned owners = __ballot_sync(SPECV_FULL_WARP, key == top);
-    uint64_t best[WARPS];
-    uint32_t nan[WARPS];
+   block: as the end of a tile, for the one thread that this returns 1 to, of the first warp, which
+   puts together what all have said, of eight threads a lane. ordered: ids rise with threads. Call:
+   block. Sync: a barrier; put one between two calls. */
+SPECV_DEVFN int specv_i_block_best(float most, int32_t id, int has_nan, int ordered, uint2 *end) {
+    enum { WARPS = SPECV_SAMPLE_THREADS / 32, EACH = SPECV_SAMPLE_THREADS / 32 };
+    __shared__ longlong2 of_threads[SPECV_SAMPLE_THREADS / 2]; /* order key, lower id first */
+    __shared__ uint32_t nan_of[WARPS];
+    const int thread = specv_i_thread();
+    const int32_t its_key = specv_i_order_key(specv_float_bits(most));
+    int64_t best[EACH];
+    uint32_t nan = 0;
+    ((int64_t *)of_threads)[thread] = (int64_t)((uint64_t)(uint32_t)its_key << 32 | (uint32_t)~id);
     has_nan = __any_sync(SPECV_FULL_WARP, has_nan);
-    if (!ordered && owners & (owners - 1)) {
-        const int32_t lowest = specv_warp_reduce_min(key == top ? id : SPECV_I_INT_MAX);
-        owners = __ballot_sync(SPECV_FULL_WARP, key == top && id == lowest);
-    }
-    if (specv_i_lane() == __ffs((int)owners) - 1)
-        ((uint64_t *)of_warps)[specv_i_thread() / 32] = specv_i_best_of(top, id, has_nan);
+    if (specv_i_lane() == 0) nan_of[thread / 32] = (uint32_t)has_nan;
     __syncthreads();
-    if (specv_i_thread() != 0) return make_uint2(0, 0);
+    if (thread >= 32) return 0;
 #pragma unroll
-    for (int w = 0; w < WARPS; w += 2) best[w] = of_warps[w / 2].x, best[w + 1] = of_warps[w / 2].y;
+    for (int w = 0; w < EACH; w += 2) {
+        const longlong2 two = of_threads[EACH / 2 * thread + w / 2];
+        best[w] = two.x, best[w + 1] = two.y;
+    }
+    if (thread < WARPS) nan = nan_of[thread];
 #pragma unroll
-    for (int w = 0; w < WARPS; ++w) nan[w] = (uint32_t)best[w];
+    for (int w = 0; w < EACH; ++w) SPECV_I_EARLY("l", best[w]); /* all at once */
 #pragma unroll
-    for (int step = 1; step < WARPS; step *= 2)
+    for (int step = 1; step < EACH; step *= 2)
 #pragma unroll
-        for (int w = 0; w < WARPS; w += 2 * step) {
-            nan[w] |= nan[w + step];
+        for (int w = 0; w < EACH; w += 2 * step)
             if (best[w + step] > best[w]) best[w] = best[w + step];
-        }
-    const int32_t its_key = (int32_t)((uint32_t)(best[0] >> 32) ^ 0x80000000u);
-    return make_uint2(specv_float_bits(specv_i_of_order_key(its_key)),
-                      (0x3fffffffu - ((uint32_t)best[0] >> 1 & 0x7fffffffu)) | nan[0] << 31);
+    const int32_t key = (int32_t)(best[0] >> 32), top = specv_warp_reduce_max(key);
+    const int32_t lowest_id = (int32_t) ~(uint32_t)best[0];
+    unsigned owners = __ballot_sync(SPECV_FULL_WARP, key == top);
+    if (!ordered && owners & (owners - 1)) {
+        const int32_t lowest = specv_warp_reduce_min(key == top ? lowest_id : SPECV_I_INT_MAX);
+        owners = __ballot_sync(SPECV_FULL_WARP, key == top && lowest_id == lowest);
+    }
+    *end =
+        make_uint2(specv_float_bits(specv_i_of_order_key(top)),
+                   (uint32_t)lowest_id | (__any_sync(SPECV_FULL_WARP, nan) ? SPECV_I_NAN_BIT : 0));
+    return thread == __ffs((int)owners) - 1;
 }
 
 /* In `what` of the first pass: in place of a score the tile has the largest logit of each of its
@@ -5655,9 +5757,9 @@ SPECV_DEVFN specv_tile specv_i_block_tiles(const float score[8], int first, int 
             if (may & SPECV_TILE_SCORE && (w == 0 || other->score > t.score))
                 t.score = other->score, t.id = other->id;
         }
-        t.max = specv_i_of_order_key((int32_t)((uint32_t)(best[0] >> 32) ^ 0x80000000u));
+        t.max = specv_i_of_order_key(specv_i_key_of_best(best[0]));
         if (!(may & SPECV_TILE_SCORE) || t.score == SPECV_I_NO_SCORE)
-            t.id = 0x3fffffffu - ((uint32_t)best[0] >> 1 & 0x7fffffffu);
+            t.id = (uint32_t)specv_i_id_of_best(best[0]);
         if (may & what & SPECV_I_IDS_BEFORE) {
             uint32_t of_tile_before = 0;
 #pragma unroll
@@ -5716,21 +5818,49 @@ SPECV_DEVFN int specv_i_num_records(const specv_i_memory *m, int may) {
     return may || m->num_tiles == 0 ? m->num_tiles : (int)gridDim.y;
 }
 
+/* Of a request's rows, first the target's, then the draft's. */
+SPECV_DEVFN int64_t specv_i_row_in_memory(const specv_i_memory *m, int64_t first_row,
+                                          int target_rows, int i) {
+    return (i >= target_rows ? m->target_rows - target_rows : 0) + first_row + i;
+}
+
+/* What a lane puts together of the i-th. */
+SPECV_DEVFN specv_i_lane_tiles specv_i_tiles_of_row(const specv_i_memory *m, int64_t first_row,
+                                                    int target_rows, int i, int may) {
+    const int64_t row = specv_i_row_in_memory(m, first_row, target_rows, i);
+    return specv_i_lane_tiles_of(row * m->num_tiles * (int64_t)sizeof(specv_tile),
+                                 specv_i_num_records(m, may));
+}
+
+/* The first row of a warp that merges: the warp that waits for the ticket has the last one. */
+SPECV_DEVFN int specv_i_row_of_warp(int num_warps) {
+    const int warp = specv_i_thread() / 32;
+    return warp ? warp - 1 : num_warps - 1;
+}
+
 /* Rows from tiles, a row per warp; scratch memory gets them where the evidence has no room or a
-   second pass follows. may: of specv_i_warp_merge. Call: num_warps warps. */
+   second pass follows. may: of specv_i_warp_merge. first: specv_i_tiles_of_row of the warp's first
+   row, of other warps than 0; or null. Call: num_warps warps. */
 SPECV_DEVFN void specv_i_warps_merge(const specv_verify_sample_desc *d, const specv_i_request *r,
                                      const specv_i_memory *m, int may, int num_warps,
-                                     specv_i_evidence *e) {
+                                     const specv_i_lane_tiles *first, specv_i_evidence *e) {
     const int lane = specv_i_lane();
-    for (int i = specv_i_thread() / 32; i < r->target_rows + r->draft_rows; i += num_warps) {
-        const int draft = i >= r->target_rows, j = draft ? i - r->target_rows : i;
-        const int64_t row = (draft ? m->target_rows : 0) + r->first_row + j;
+    int i = specv_i_row_of_warp(num_warps);
+    if (i >= r->target_rows + r->draft_rows) return;
+    specv_i_lane_tiles own;
+    if (first && specv_i_thread() >= 32)
+        own = *first;
+    else
+        own = specv_i_tiles_of_row(m, r->first_row, r->target_rows, i, may);
+#pragma unroll 1
+    for (;;) {
+        const int draft = r->draft_rows > 0 && i >= r->target_rows;
+        const int64_t row = specv_i_row_in_memory(m, r->first_row, r->target_rows, i);
         const specv_i_side side = draft ? r->draft : r->target;
         const int what = specv_i_wanted(d, r, &side, draft);
         uint64_t through;
         specv_distribution merged =
-            specv_i_warp_merge(m->tiles + row * m->num_tiles, specv_i_num_records(m, may), may,
-                               what, side.zero, &side.scale, &through);
+            specv_i_warp_merge_of(m->tiles, own, may, what, side.zero, &side.scale, &through);
         int num_rows = r->target_rows + r->draft_rows;
         SPECV_I_EARLY("r", num_rows); /* not before the tiles are loaded */
         const int here = num_rows <= SPECV_I_ROWS_HERE;
@@ -5743,6 +5873,9 @@ SPECV_DEVFN void specv_i_warps_merge(const specv_verify_sample_desc *d, const sp
         }
         if (lane == 0 && here) e->rows[i] = merged;
         if (lane == 0 && keep) m->rows[row] = merged;
+        i += num_warps;
+        if (i >= num_rows) return;
+        own = specv_i_tiles_of_row(m, r->first_row, r->target_rows, i, may);
     }
 }
 
@@ -5774,14 +5907,15 @@ SPECV_DEVFN void specv_i_warps_fetch(const specv_i_request *r, const specv_i_mem
    drafts and seeds, scores of the drafts. */
 SPECV_DEVFN void specv_i_block_gather(const specv_verify_sample_desc *d, const specv_i_request *r,
                                       const specv_i_memory *m, int b, int may, int drawn,
-                                      const specv_i_said *said, specv_i_evidence *e) {
+                                      const specv_i_said *said, const specv_i_lane_tiles *first,
+                                      specv_i_evidence *e) {
     enum { JUDGE = SPECV_SAMPLE_THREADS / 32 - 1, MERGE = JUDGE - 1 };
     const int warp = specv_i_thread() / 32, lane = specv_i_lane();
     if (warp < MERGE) {
         if (drawn == SPECV_I_ROWS_DRAWN)
             specv_i_warps_fetch(r, m, MERGE, e);
         else if (!drawn)
-            specv_i_warps_merge(d, r, m, may, MERGE, e);
+            specv_i_warps_merge(d, r, m, may, MERGE, first, e);
     } else if (warp < JUDGE) {
         if (!drawn && r->sampled && !d->sample_uniform && lane <= r->row.n_draft &&
             r->row.readable) {
@@ -5879,7 +6013,7 @@ SPECV_DEVFN void specv_i_block_judge(const specv_verify_sample_desc *d, const sp
     /* Opened anew: kept in registers over the first half, it would not leave enough there. */
     specv_i_request r = specv_i_open_request(d, b);
     if (arrival == SPECV_I_BAD_TICKET) specv_i_close_request(&r);
-    specv_i_block_gather(d, &r, m, b, SPECV_TILE_SUM | SPECV_TILE_SCORE, 0, 0, &evidence);
+    specv_i_block_gather(d, &r, m, b, SPECV_TILE_SUM | SPECV_TILE_SCORE, 0, 0, 0, &evidence);
     specv_i_block_decide(d, &r, m, b, 0, &evidence);
 }
 
@@ -5901,7 +6035,7 @@ SPECV_DEVFN specv_i_request specv_i_reopen(const specv_i_request *opened,
 /* Where a block's warps put statistics of row i and the tiles from `tile` on. */
 SPECV_DEVFN specv_tile *specv_i_place_of(const specv_i_memory *m, int64_t first_row,
                                          int target_rows, int i, int tile) {
-    const int64_t row = (i >= target_rows ? m->target_rows - target_rows : 0) + first_row + i;
+    const int64_t row = specv_i_row_in_memory(m, first_row, target_rows, i);
     const int own_tile = tile + specv_i_thread() / (32 * SPECV_I_SHARES);
     specv_tile *place = m->tiles + row * m->num_tiles + own_tile;
     SPECV_I_EARLY("l", place);
@@ -5969,6 +6103,82 @@ SPECV_DEVFN specv_i_pass specv_i_pass_of(const specv_sample_task *task, int dtyp
     return pass;
 }
 
+/* What warps put where, each its part of it: of a request all but what follows from temperatures,
+   that, and what is asked of filters. Call: lane. */
+SPECV_DEVFN void specv_i_put_side(specv_i_side *to, const specv_i_side *side) {
+    to->scores = side->scores, to->pos_stride = side->pos_stride, to->dtype = side->dtype;
+    to->mask = side->mask, to->least = side->least, to->mask_stride = side->mask_stride;
+}
+
+SPECV_DEVFN void specv_i_put_opened(specv_i_request *to, const specv_i_request *r) {
+    to->row = r->row, to->status = r->status;
+    specv_i_put_side(&to->target, &r->target), specv_i_put_side(&to->draft, &r->draft);
+    to->first_row = r->first_row, to->first_draft = r->first_draft;
+    to->rule = r->rule, to->cut = r->cut, to->reserved = r->reserved;
+}
+
+SPECV_DEVFN void specv_i_put_scales(specv_i_request *to, const specv_i_request *r) {
+    to->target.zero = r->target.zero, to->target.scale = r->target.scale;
+    to->draft.zero = r->draft.zero, to->draft.scale = r->draft.scale;
+    to->target_rows = r->target_rows, to->draft_rows = r->draft_rows, to->sampled = r->sampled;
+}
+
+SPECV_DEVFN void specv_i_put_asked(specv_i_cuts_asked *to, const specv_i_cuts_asked *asked) {
+    to->cut = asked->cut, to->of_target = asked->of_target, to->of_draft = asked->of_draft;
+}
+
+/* The largest score of what the block has of rows i, i + gridDim.z, ... below high, a record of
+   each: a thread remembers it over all tiles, and where one row ends the block puts it together.
+   next: the thread's scores of the first tile, on their way from `at`. Returns whether the thread is the one
+   that may arrive: it has stored the last record. Call: block. */
+SPECV_DEVFN int specv_i_block_largest(const specv_verify_sample_desc *d, const specv_i_memory *m,
+                                      const specv_row *row, int dtype, int b, int first_id, int i,
+                                      int high, int64_t at, const specv_i_eight *next) {
+    enum { STEP = SPECV_I_TILES * SPECV_TILE_IDS };
+    const int base = (int)blockIdx.y * m->tiles_of_block;
+    const int ordered = m->tiles_of_block == SPECV_I_TILES;
+    int end = base + m->tiles_of_block;
+    end = end < m->num_tiles ? end : m->num_tiles;
+    int first = specv_i_first_of_lane(base);
+    specv_tile *out = specv_i_record_at(m, specv_i_first_row(&d->verify.rows, row, b) + i);
+    SPECV_I_EARLY("r", end);
+    SPECV_I_EARLY("r", first);
+    specv_i_eight own = *next;
+    int arrives;
+#pragma unroll 1
+    for (;;) {
+        float most = specv_bits_float(0xff800000u);
+        int32_t most_id = 0, has_nan = 0;
+        int id = first, its_nan, which;
+#pragma unroll 1
+        for (int tile = base + SPECV_I_TILES;; tile += SPECV_I_TILES) {
+            float score[8];
+            specv_i_eight later = own;
+            at += STEP * (specv_i_unit(dtype) == 8 ? 2 : 4);
+            if (tile < end) specv_i_load_share_at(&later, d, dtype, 0, at, id + STEP);
+            specv_i_decode_eight(score, &own, dtype);
+            its_nan = specv_i_eight_have_nan(score);
+            const float of_lane =
+                specv_i_lane_best(score, __any_sync(SPECV_FULL_WARP, its_nan), &which);
+            specv_i_keep_larger(&most, &most_id, of_lane, id + which);
+            has_nan |= its_nan;
+            if (tile >= end) break;
+            id += STEP, own = later;
+        }
+        i += (int)gridDim.z;
+        if (i < high) { /* while the row is put together */
+            at = specv_i_share_at(d, row, dtype, b, 0, i, base);
+            specv_i_load_share_at(&own, d, dtype, 0, at, first);
+        }
+        uint2 record = make_uint2(0, 0);
+        arrives = specv_i_block_best(most, first_id + most_id, has_nan, ordered, &record);
+        if (arrives && m->num_tiles > 0) *(uint2 *)&out->max = record;
+        if (i >= high) return arrives;
+        out += (int64_t)gridDim.z * m->num_tiles;
+        __syncthreads(); /* what threads have said is read */
+    }
+}
+
 /* First pass over the logits of a request: statistics of its rows. 1: this block came last, and all
    of them are there. Block (b, y, z): of request b and row z, first the target's rows, then the
    draft's, the y-th m->tiles_of_block tiles, two at a time; then those of the row a whole grid
@@ -5977,10 +6187,10 @@ SPECV_DEVFN specv_i_pass specv_i_pass_of(const specv_sample_task *task, int dtyp
    temperature is loaded; what else a request is, is found while the ticket is, where there are no
    filters. first_id: that the first column stands for; vocab: ids of a row, also those that are not
    here. opened, asked: shared; the request, for specv_i_reopen; asked is null without filters.
-   Call: block. */
+   first: of specv_i_warps_merge, where there are no filters; or null. Call: block. */
 SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_i_pass *pass,
                                      int first_id, int64_t vocab, specv_i_request *opened,
-                                     specv_i_cuts_asked *asked) {
+                                     specv_i_cuts_asked *asked, specv_i_lane_tiles *first) {
     enum { OPENS = SPECV_SAMPLE_THREADS / 32 - 1 };
     __shared__ specv_i_share share[SPECV_SAMPLE_THREADS / 32];
     __shared__ float largest[SPECV_SAMPLE_THREADS / 32];
@@ -6000,14 +6210,27 @@ SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_
     int high = target_rows, i = low + (int)blockIdx.z, tile = base;
     if (of_draft_too && row.readable) high += row.n_draft;
     float2 given = make_float2(1, 1);
-    if (!filters && !of_best && warp == OPENS) given = specv_i_load_temperatures(d, b, &row, rule);
+    specv_i_both_asked of_sides = {{0, 1, 0}, {0, 1, 0}};
+    const int opens_scales = filters ? OPENS - 2 : OPENS;
+    if (!emitted && !of_best && warp == opens_scales)
+        given = specv_i_load_temperatures(d, b, &row, rule);
+    if (filters && warp == OPENS - 1)
+        of_sides = specv_i_load_both_asked(d, row.readable && !emitted, b);
     specv_i_eight next;
-    if (filters) next.high = make_uint4(0, 0, 0, 0); /* of types of 16 bits */
+    if (filters || of_best) next.high = make_uint4(0, 0, 0, 0); /* of types of 16 bits */
+    int64_t at = 0;
+    if (!filters) { /* of a row that there may not be: nothing waits for whether there is */
+        const int of_draft = of_draft_too && i >= target_rows;
+        at = specv_i_share_at(d, &row, dtype, b, of_draft, of_draft ? i - target_rows : i, tile);
+        SPECV_I_EARLY("l", at);
+    }
     if (i < high) {
         const int of_draft = of_draft_too && i >= target_rows;
         const int its_row = filters ? specv_i_row_of_column(m, b, i) : i;
-        specv_i_load_share(&next, d, &row, dtype, b, of_draft,
-                           of_draft ? its_row - target_rows : its_row, tile);
+        if (filters)
+            at = specv_i_share_at(d, &row, dtype, b, of_draft,
+                                  of_draft ? its_row - target_rows : its_row, tile);
+        specv_i_load_share_at(&next, d, dtype, of_draft, at, specv_i_first_of_lane(tile));
     }
     specv_i_opened *saved = 0; /* a block's work, for specv_filter_kernel */
     if (filters && of_target && !emitted && m->opened && (blockIdx.y | blockIdx.z) == 0)
@@ -6023,13 +6246,25 @@ SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_
             of_block = specv_i_begin_request(d, &row, rule);
             specv_i_set_temperatures(d, given, &of_block);
         }
-        if (specv_i_lane() == 0) *opened = of_block;
-    } else if (filters && warp == OPENS - 1) { /* and one for its filters */
+        if (specv_i_lane() == 0 && filters && !emitted)
+            specv_i_put_opened(opened, &of_block);
+        else if (specv_i_lane() == 0)
+            *opened = of_block;
+    } else if (filters && warp == OPENS - 1) { /* one for its filters */
         const specv_i_cuts_asked of_block =
-            specv_i_open_cuts(d, m, b, row.readable && !emitted, vocab, saved ? saved->limits : 0);
-        if (specv_i_lane() == 0) *asked = of_block;
-        if (specv_i_lane() == 0 && saved) saved->asked = of_block;
+            specv_i_open_cuts(d, m, &of_sides, vocab, saved ? saved->limits : 0);
+        if (specv_i_lane() == 0) specv_i_put_asked(asked, &of_block);
+        if (specv_i_lane() == 0 && saved) specv_i_put_asked(&saved->asked, &of_block);
+    } else if (filters && warp == OPENS - 2) { /* and one for its temperatures */
+        specv_i_request of_block = specv_i_begin_request(d, &row, rule);
+        of_block.status = 0;
+        if (!emitted) specv_i_open_scales(d, given, &of_block);
+        if (specv_i_lane() == 0 && !emitted) specv_i_put_scales(opened, &of_block);
+        if (specv_i_lane() == 0) asked->of_temperature = of_block.status;
+        if (specv_i_lane() == 0 && saved) saved->asked.of_temperature = of_block.status;
     }
+    const int64_t first_row = specv_i_first_row(&d->verify.rows, &row, b);
+    specv_tile *out = of_best ? 0 : specv_i_place_of(m, first_row, target_rows, i, tile);
     if (!of_best) __syncthreads();
     if (saved) specv_i_put_word(&saved->request, opened, sizeof *opened);
     specv_i_request r = specv_i_begin_request(d, &row, rule);
@@ -6051,10 +6286,8 @@ SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_
         const int32_t slot = specv_i_slot_of(d, b);
         seed = d->seed[slot], position = (uint32_t)d->position[slot];
     }
-    int64_t first_row = r.first_row;
     uint32_t *ticket = &m->tickets[2 * b], mine = 0, all = 0;
     if (!filters) { /* there are registers for what the handshake will ask */
-        first_row = specv_i_first_row(&d->verify.rows, &row, b);
         SPECV_I_EARLY("l", ticket);
         if (warp == 0) { /* of which one thread arrives */
             mine = num_blocks > 1 ? specv_i_own_ticket(block, num_blocks) : 0;
@@ -6063,38 +6296,13 @@ SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_
             SPECV_I_EARLY("r", all);
         }
     }
-    specv_tile *out = of_best ? specv_i_record_at(m, first_row + i)
-                              : specv_i_place_of(m, first_row, target_rows, i, tile);
-    float most = specv_bits_float(0xff800000u); /* of_best: what the thread has seen of a row */
-    int32_t most_id = 0, has_nan = 0;
+    int arrives = specv_i_thread() == 0;
+    if (of_best && i < high)
+        arrives = specv_i_block_largest(d, m, &row, dtype, b, first_id, i, high, at, &next);
 #pragma unroll 1
-    while (i < high) {
+    while (!of_best && i < high) {
         const specv_i_eight raw = next;
         const int of_draft = of_draft_too && i >= target_rows, at = i;
-        if (of_best) {
-            float score[8];
-            const int first = first_id + specv_i_first_of_share(tile + warp / SPECV_I_SHARES);
-            tile += SPECV_I_TILES;
-            const int ends = specv_i_run_ends(m, base, tile);
-            if (ends) tile = base, i += num_rows_at_once;
-            if (i < high) specv_i_load_share(&next, d, &row, dtype, b, 0, i, tile);
-            specv_i_decode_eight(score, &raw, dtype);
-            const int its_nan = specv_i_eight_have_nan(score);
-            int which;
-            const float of_lane =
-                specv_i_lane_best(score, __any_sync(SPECV_FULL_WARP, its_nan), &which);
-            specv_i_keep_larger(&most, &most_id, of_lane, first + which);
-            has_nan |= its_nan;
-            if (!ends) continue;
-            const uint2 best =
-                specv_i_block_best(most, most_id, has_nan, m->tiles_of_block == SPECV_I_TILES);
-            if (specv_i_thread() == 0 && m->num_tiles > 0) *(uint2 *)&out->max = best;
-            if (i >= high) break;
-            most = specv_bits_float(0xff800000u), most_id = has_nan = 0;
-            out = specv_i_record_at(m, first_row + i);
-            __syncthreads(); /* what the warps have said is read */
-            continue;
-        }
         const int its_row = filters ? specv_i_row_of_column(m, b, at) : at;
         const int own_tile = tile + warp / SPECV_I_SHARES;
         const specv_i_side side = of_draft ? r.draft : r.target;
@@ -6153,14 +6361,19 @@ SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_
     } else {
         uint32_t now = 0;
         if (!of_best) __syncthreads(); /* where one thread alone has stored, it has done so */
-        if (specv_i_thread() == 0 && mine) now = specv_i_add_to_ticket(ticket, mine) + mine;
-        if (specv_i_thread() == 32 * OPENS) { /* while the answer is on its way */
-            specv_i_request of_block = specv_i_begin_request(d, &row, rule);
-            if (of_best) specv_i_open_temperatures(d, b, &of_block);
-            if (of_best) *opened = of_block;
-            specv_i_place_request(d, b, &row, opened);
+        if (arrives && mine) now = specv_i_add_to_ticket(ticket, mine);
+        /* While the answer is on its way. */
+        if (first && warp) *first = specv_i_tiles_of_row(m, first_row, target_rows, warp - 1, may);
+        if (specv_i_thread() == 32 * OPENS) {
+            if (of_best) {
+                specv_i_request of_block = specv_i_open_rows(d, b, &row, rule);
+                specv_i_open_temperatures(d, b, &of_block);
+                *opened = of_block;
+            } else {
+                specv_i_place_request(d, b, &row, opened);
+            }
         }
-        arrival = specv_i_block_leaves_with(ticket, now, specv_i_thread() == 0, num_arriving, all);
+        arrival = specv_i_block_leaves_with(ticket, now + mine, arrives, num_arriving, all);
     }
     if (arrival == SPECV_I_NOT_LAST) return 0;
     if (arrival == SPECV_I_BAD_TICKET) {
@@ -6174,18 +6387,22 @@ SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_
    filters. Call: block. */
 SPECV_DEVFN void specv_i_block_verify_logits(const specv_sample_task *task, int dtype, int what,
                                              int filters) {
-    __shared__ specv_i_request opened;
-    __shared__ specv_i_cuts_asked asked;
+    __shared__ __align__(16) specv_i_request opened;
+    __shared__ __align__(16) specv_i_cuts_asked asked;
     __shared__ specv_i_evidence evidence;
     const specv_i_pass pass = specv_i_pass_of(task, dtype, what, filters);
     const int b = (int)blockIdx.x;
-    if (!specv_i_block_logits(task, &pass, 0, task->d.verify.vocab, &opened, &asked)) return;
+    specv_i_lane_tiles first;
+    if (!specv_i_block_logits(task, &pass, 0, task->d.verify.vocab, &opened, &asked, &first))
+        return;
     specv_i_request r = specv_i_reopen(&opened, &asked, dtype, pass.what, pass.rule, filters);
     specv_i_block_gather(&task->d, &r, &task->memory, b, filters ? specv_i_may(&r) : pass.may, 0, 0,
-                         &evidence);
+                         filters ? 0 : &first, &evidence);
     /* registers were wanting again */
     r = specv_i_reopen(&opened, &asked, dtype, pass.what, pass.rule, filters);
-    specv_i_block_decide(&task->d, &r, &task->memory, b, 0, &evidence);
+    /* A2's rows have one token, which is as good as drawn: no code for draws. */
+    const int drawn = !filters && !pass.what;
+    specv_i_block_decide(&task->d, &r, &task->memory, b, drawn, &evidence);
 }
 
 /* ---- what tiles say of filters */
@@ -7310,7 +7527,7 @@ SPECV_DEVFN void specv_i_block_cut(const specv_verify_sample_desc *d, const spec
    the last block of a request does there otherwise. Call: block. */
 SPECV_DEVFN void specv_i_block_filter(const specv_verify_sample_desc *d, const specv_i_memory *m,
                                       int b, int block, int num_blocks) {
-    __shared__ specv_i_opened saved;
+    __shared__ __align__(16) specv_i_opened saved;
     __shared__ specv_i_cut cut;
     __shared__ specv_i_evidence evidence;
     specv_i_put_word(&saved, specv_i_opened_at(m, b), sizeof saved);
@@ -7336,7 +7553,8 @@ SPECV_DEVFN void specv_i_block_filter(const specv_verify_sample_desc *d, const s
     if (arrival == SPECV_I_NOT_LAST) return;
     if (arrival == SPECV_I_BAD_TICKET) specv_i_close_request(&r);
     specv_i_block_gather(d, &r, m, b, specv_i_may(&r),
-                         num_blocks > 1 ? SPECV_I_ROWS_DRAWN : SPECV_I_ROWS_FETCHED, 0, &evidence);
+                         num_blocks > 1 ? SPECV_I_ROWS_DRAWN : SPECV_I_ROWS_FETCHED, 0, 0,
+                         &evidence);
     specv_i_block_decide(d, &r, m, b, 1, &evidence);
 }
 
@@ -8261,7 +8479,7 @@ SPECV_DEVFN void specv_i_block_rows(const specv_sample_task *task) {
     specv_i_pass pass;
     pass.dtype = of->dtype, pass.what = SPECV_TILE_SUM, pass.rule = task->d.rule;
     pass.may = SPECV_TILE_SUM | SPECV_TILE_SCORE, pass.filters = 1, pass.emitted = 0;
-    if (!specv_i_block_logits(task, &pass, 0, task->d.verify.vocab, &opened, &asked)) return;
+    if (!specv_i_block_logits(task, &pass, 0, task->d.verify.vocab, &opened, &asked, 0)) return;
     const specv_i_request r =
         specv_i_reopen(&opened, &asked, pass.dtype, pass.what, pass.rule, pass.filters);
     specv_i_block_keep_rows(&r, &task->memory);
@@ -9301,7 +9519,7 @@ SPECV_DEVFN void specv_i_block_shard_stats(const specv_shard_task *task, int dty
     const specv_i_shard *s = &task->shard;
     const specv_i_pass pass = specv_i_pass_of(sample, dtype, what, filters);
     const int b = (int)blockIdx.x;
-    if (!specv_i_block_logits(sample, &pass, s->first_id, s->vocab, &opened, &asked)) return;
+    if (!specv_i_block_logits(sample, &pass, s->first_id, s->vocab, &opened, &asked, 0)) return;
     specv_i_request r = specv_i_reopen(&opened, &asked, dtype, pass.what, pass.rule, filters);
     const uint32_t mark = r.status & SPECV_ROW_BAD_TICKET;
     if (filters) specv_i_look_at_limits(d, s, b, &r);
@@ -9405,7 +9623,10 @@ SPECV_DEVFN specv_i_request specv_i_open_limited(const specv_verify_sample_desc 
     if (specv_i_is_filtered(d)) {
         const specv_row row = specv_i_open_row(d, b);
         specv_i_request r = specv_i_open_rows(d, b, &row, d->rule);
-        const specv_i_cuts_asked asked = specv_i_open_cuts(d, m, b, row.readable, s->vocab, 0);
+        const float2 temperatures = specv_i_load_temperatures(d, b, &row, d->rule);
+        const specv_i_both_asked given = specv_i_load_both_asked(d, row.readable, b);
+        const specv_i_cuts_asked asked = specv_i_open_cuts(d, m, &given, s->vocab, 0);
+        specv_i_open_scales(d, temperatures, &r);
         specv_i_open_masks(d, b, &r);
         specv_i_cut_as_asked(&r, &asked);
         specv_i_look_at_limits(d, s, b, &r);
@@ -10183,7 +10404,7 @@ SPECV_DEVFN void specv_i_block_shard_judge(const specv_shard_task *task) {
     else if (!r.cut)
         specv_i_block_take_sums(d, s, &r, 0, all_rows);
     specv_i_block_gather(d, &r, &s->merged, b, specv_i_may(&r), r.cut ? SPECV_I_ROWS_DRAWN : 0,
-                         &said, &evidence);
+                         &said, 0, &evidence);
     specv_i_outcome o = specv_i_block_verdict(d, &r, &s->merged, b, &evidence, &said);
     const int here = specv_i_rows_are_here(&r);
     for (int i = thread; i < all_rows; i += SPECV_SAMPLE_THREADS) {
@@ -16785,12 +17006,18 @@ static dim3 specv_i_grid_of_logits(specv_sample_task *task, int sides, int resid
     const specv_rows *r = &task->d.verify.rows;
     const int64_t num_tiles = task->memory.num_tiles > 0 ? task->memory.num_tiles : 1; /* or none */
     const int64_t pairs = (num_tiles + SPECV_I_TILES - 1) / SPECV_I_TILES;
+    const int greedy = task->d.rule == SPECV_RULE_GREEDY && !specv_i_is_filtered(&task->d);
     int64_t positions = 0, most = 65535, blocks = 1; /* of a grid */
     dim3 grid((unsigned)r->batch);
     if (sides & SPECV_I_OF_TARGET) positions += task->memory.columns;
     if (sides & SPECV_I_OF_DRAFT) positions += r->max_draft;
     if (r->batch <= SPECV_TICKET_ROWS) {
         grid.z = (unsigned)(positions < most ? positions : most);
+        /* Of A2 a block's first tiles cost it more than several others: where each would have few of
+           them, there are fewer blocks. */
+        while (resident > 1 && greedy &&
+               (int64_t)r->batch * grid.z * pairs < 2 * (int64_t)resident * num_sms)
+            --resident;
         blocks =
             specv_i_blocks_of_row((int64_t)r->batch * grid.z, pairs, (int64_t)resident * num_sms);
     }
