@@ -4201,10 +4201,6 @@ SPECV_DEVFN int specv_i_tiles_of_lane(int num_tiles) {
     return (int)(((unsigned)num_tiles + 31) / 32);
 }
 
-SPECV_DEVFN const specv_tile *specv_i_tile_at(const specv_tile *tiles, int t) {
-    return (const specv_tile *)((const char *)tiles + (uint32_t)sizeof(specv_tile) * (uint32_t)t);
-}
-
 /* a = b, and what comes with it, if b is larger. */
 SPECV_DEVFN void specv_i_keep_larger(float *a, int *of_a, float b, int of_b) {
     asm("{ .reg .pred p; setp.lt.f32 p, %0, %2; selp.f32 %0, %2, %0, p; selp.s32 %1, %3, %1, p; }"
@@ -4634,8 +4630,10 @@ SPECV_DEVFN specv_i_cuts_asked specv_i_open_cuts(const specv_verify_sample_desc 
 /* And of the request, which is open but for this. */
 SPECV_DEVFN void specv_i_cut_as_asked(specv_i_request *r, const specv_i_cuts_asked *asked) {
     int sides = 0;
-    if (!r->row.readable) r->target_rows = r->draft_rows = 0;
-    if (!r->row.readable) return;
+    if (!r->row.readable) {
+        r->target_rows = r->draft_rows = 0;
+        return;
+    }
     r->status |= asked->of_target | asked->of_temperature;
     if (r->draft.scores && r->sampled) r->status |= asked->of_draft;
     if (r->target_rows && !r->target.zero) sides |= SPECV_I_OF_TARGET * (1 + SPECV_I_SUMS);
@@ -5824,11 +5822,16 @@ SPECV_DEVFN int64_t specv_i_row_in_memory(const specv_i_memory *m, int64_t first
     return (i >= target_rows ? m->target_rows - target_rows : 0) + first_row + i;
 }
 
-/* What a lane puts together of the i-th. */
+/* Where the tiles of the i-th begin, in bytes, and what a lane puts together of it. */
+SPECV_DEVFN int64_t specv_i_tiles_at(const specv_i_memory *m, int64_t first_row, int target_rows,
+                                     int i) {
+    return specv_i_row_in_memory(m, first_row, target_rows, i) * m->num_tiles *
+           (int64_t)sizeof(specv_tile);
+}
+
 SPECV_DEVFN specv_i_lane_tiles specv_i_tiles_of_row(const specv_i_memory *m, int64_t first_row,
                                                     int target_rows, int i, int may) {
-    const int64_t row = specv_i_row_in_memory(m, first_row, target_rows, i);
-    return specv_i_lane_tiles_of(row * m->num_tiles * (int64_t)sizeof(specv_tile),
+    return specv_i_lane_tiles_of(specv_i_tiles_at(m, first_row, target_rows, i),
                                  specv_i_num_records(m, may));
 }
 
@@ -5875,7 +5878,7 @@ SPECV_DEVFN void specv_i_warps_merge(const specv_verify_sample_desc *d, const sp
         if (lane == 0 && keep) m->rows[row] = merged;
         i += num_warps;
         if (i >= num_rows) return;
-        own = specv_i_tiles_of_row(m, r->first_row, r->target_rows, i, may);
+        own.row = specv_i_tiles_at(m, r->first_row, r->target_rows, i);
     }
 }
 
@@ -6129,8 +6132,8 @@ SPECV_DEVFN void specv_i_put_asked(specv_i_cuts_asked *to, const specv_i_cuts_as
 
 /* The largest score of what the block has of rows i, i + gridDim.z, ... below high, a record of
    each: a thread remembers it over all tiles, and where one row ends the block puts it together.
-   next: the thread's scores of the first tile, on their way from `at`. Returns whether the thread is the one
-   that may arrive: it has stored the last record. Call: block. */
+   next: the thread's scores of the first tile, on their way from `at`. Returns whether the thread
+   is the one that may arrive: it has stored the last record. Call: block. */
 SPECV_DEVFN int specv_i_block_largest(const specv_verify_sample_desc *d, const specv_i_memory *m,
                                       const specv_row *row, int dtype, int b, int first_id, int i,
                                       int high, int64_t at, const specv_i_eight *next) {
@@ -6363,7 +6366,8 @@ SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_
         if (!of_best) __syncthreads(); /* where one thread alone has stored, it has done so */
         if (arrives && mine) now = specv_i_add_to_ticket(ticket, mine);
         /* While the answer is on its way. */
-        if (first && warp) *first = specv_i_tiles_of_row(m, first_row, target_rows, warp - 1, may);
+        if (first && warp && warp < OPENS - 1) /* of those that merge */
+            *first = specv_i_tiles_of_row(m, first_row, target_rows, warp - 1, may);
         if (specv_i_thread() == 32 * OPENS) {
             if (of_best) {
                 specv_i_request of_block = specv_i_open_rows(d, b, &row, rule);
@@ -9407,6 +9411,10 @@ SPECV_DEVFN int specv_i_warp_records_agree(const specv_i_shard *s, int b, uint32
      a token    specv_thread_choose_shard; on that rank specv_warp_draw_in_shard; all-gather
    with the bits that A2 to A5 and A8 have of all columns. examples/shards/cluster.cu does so. */
 
+SPECV_DEVFN const specv_tile *specv_i_tile_at(const specv_tile *tiles, int t) {
+    return (const specv_tile *)((const char *)tiles + (uint32_t)sizeof(specv_tile) * (uint32_t)t);
+}
+
 /* The tile that all tiles of a row are: largest score and id, as one of SPECV_TILE_IDS has them.
    Call: warp; the same in all lanes. */
 SPECV_DEVFN specv_tile specv_i_warp_tile_of_row(const specv_tile *tiles, int num_tiles, int may,
@@ -11348,7 +11356,8 @@ typedef struct specv_append_kv_desc {
                               KV rows belong, page * page_size + offset (padded: the row's slot *
                               max_positions + position); -1 without a place. From block_table as
                               it is now: the B5 before has to reserve for two passes, and what B5
-                              or D3 changes later makes it stale */
+                              or D3 changes later makes it stale. With BAD_TICKET, too, as if the
+                              rows had been appended */
     int32_t *position_ids; /* out [batch][num_pending + max_draft], or null: of the next pass */
     const int32_t *page_refs; /* [num_pages], or null: a page that is written must have one owner */
     uint32_t *row_status;     /* out [batch], or null */
@@ -17013,8 +17022,8 @@ static dim3 specv_i_grid_of_logits(specv_sample_task *task, int sides, int resid
     if (sides & SPECV_I_OF_DRAFT) positions += r->max_draft;
     if (r->batch <= SPECV_TICKET_ROWS) {
         grid.z = (unsigned)(positions < most ? positions : most);
-        /* Of A2 a block's first tiles cost it more than several others: where each would have few of
-           them, there are fewer blocks. */
+        /* Of A2 a block's first tiles cost it more than several others: where each would have few
+           of them, there are fewer blocks. */
         while (resident > 1 && greedy &&
                (int64_t)r->batch * grid.z * pairs < 2 * (int64_t)resident * num_sms)
             --resident;

@@ -4,6 +4,15 @@
 #if !defined(_DEFAULT_SOURCE)
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #endif
+#define T_INSIDE /* functions of the implementation are called */
+#define SPECVERIFY_NO_SAMPLE
+#define SPECVERIFY_NO_SHARDS
+#define SPECVERIFY_NO_PACK
+#define SPECVERIFY_NO_TREES
+#define SPECVERIFY_NO_COLUMNS
+#define SPECVERIFY_NO_SCHEDULE
+#define SPECVERIFY_NO_PARTICLES
+#define SPECVERIFY_NO_STATS
 #include "append.h"
 #include "tickets.h"
 
