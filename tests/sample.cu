@@ -311,6 +311,19 @@ static void test_many_tiles(void) {
     }
 }
 
+/* More rows than there are tickets: a block has all positions of its row, one behind the other. */
+static void test_many_rows(void) {
+    static const int rules[] = {SPECV_RULE_GREEDY, SPECV_RULE_TOKEN};
+    for (int i = 0; i < T_COUNT(rules); ++i) {
+        scene c = plain_scene(SPECV_TICKET_ROWS + 1, 2, 3100);
+        c.rule = rules[i];
+        c.odd = ODD_ZEROS | ODD_NAN;
+        c.target_dtype = SPECV_LOGITS_BF16, c.draft_dtype = NO_DRAFT_SCORES;
+        t_case("many rows, rule %d:", rules[i]);
+        scene_run(&c);
+    }
+}
+
 /* The largest logit many times, over lanes, warps and tiles, as 0 and as -0, with a NaN here and
    there: the lowest id has it. Fewer ids than a lane holds; more tiles than a warp keeps in
    registers. */
@@ -1412,6 +1425,7 @@ int main(int argc, char **argv) {
         {"long-rows", test_long_rows},
         {"vocabularies", test_vocabularies},
         {"many-tiles", test_many_tiles},
+        {"many-rows", test_many_rows},
         {"ties", test_ties},
         {"probabilities", test_probabilities},
         {"invariance", test_invariance},
