@@ -324,6 +324,28 @@ static void test_many_rows(void) {
     }
 }
 
+/* The largest logit twice in what a block has of a row, in threads whose order is not that of the
+   ids: the lower id has it. */
+static void test_two_largest(void) {
+    static const int ids[][2] = {{1604, 2088}, {40, 2088}, {47, 48}, {1020, 6200}, {4100, 8999}};
+    for (int i = 0; i < T_COUNT(ids); ++i)
+        for (int dtype = SPECV_LOGITS_F32; dtype <= SPECV_LOGITS_BF16; ++dtype) {
+            scene c = plain_scene(1, 0, 9000);
+            stage g;
+            c.rule = SPECV_RULE_GREEDY, c.target_dtype = dtype, c.num_sms = 1;
+            c.draft_dtype = NO_DRAFT_SCORES;
+            t_case("two largest: %d and %d, type %d", ids[i][0], ids[i][1], dtype);
+            stage_make(&g, &c);
+            for (int k = 0; k < 2; ++k)
+                put_score(&g.target, dtype, scores_at(&g, 0, 0, 0) + ids[i][k], 1000);
+            t_upload();
+            run_reference(&g);
+            CHECK_EQ(word_at(&g.b.next, 0), ids[i][0], 0);
+            run_device(&g);
+            batch_free(&g.b);
+        }
+}
+
 /* The largest logit many times, over lanes, warps and tiles, as 0 and as -0, with a NaN here and
    there: the lowest id has it. Fewer ids than a lane holds; more tiles than a warp keeps in
    registers. */
@@ -1426,6 +1448,7 @@ int main(int argc, char **argv) {
         {"vocabularies", test_vocabularies},
         {"many-tiles", test_many_tiles},
         {"many-rows", test_many_rows},
+        {"two-largest", test_two_largest},
         {"ties", test_ties},
         {"probabilities", test_probabilities},
         {"invariance", test_invariance},
