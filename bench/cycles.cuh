@@ -147,7 +147,7 @@ static const char *cycles_kernels(const cycles_case *c) {
     if (strcmp(c->what, "pack") == 0) return "pack seed_";
     if (strcmp(c->what, "verify_pack") == 0) return "verify_greedy pack seed_ ballot single";
     if (strcmp(c->what, "stats") == 0) return "accept_stats";
-    if (strncmp(c->what, "append", 6) == 0) return "append_kv";
+    if (strncmp(c->what, "append", 6) == 0) return "append";
     if (strncmp(c->what, "resize", 6) == 0) return "page_resize copy_pages";
     if (strcmp(c->what, "fork") == 0) return "page_fork";
     if (strcmp(c->what, "tree") == 0) return "tree_ids tree_equal";
