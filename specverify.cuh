@@ -10674,8 +10674,8 @@ typedef struct specv_verify_pack_kv_desc {
 
 /* B2 is one launch while comparing all tokens again in every block costs less than a launch. A
    small step (below): up to so many drafts, in padded columns. Cycles of GPGPU-Sim's V100, 8 drafts
-   a row, rows of 1 KiB, inputs in L2: batch 4, 1,482 against 2,026 in two launches, which cost
-   1,000 to 2,000 more; batch 32, 2,828 against 2,448. Any other step, one launch against two, when
+   a row, rows of 1 KiB, inputs in L2: batch 4, 1,459 against 2,002 in two launches, which cost
+   1,000 to 2,000 more; batch 32, 2,807 against 2,441. Any other step, one launch against two, when
    B1's blocks were all of 16 warps: batch 4, 5861 against 1224 + 5192; batch 32, 7493 against
    1248 + 5187; batch 128, rows of 2 KiB, 13,385 against 1370 + 6524. Simulated: never timed. */
 #define SPECV_SMALL_STEP_DRAFTS 4096
