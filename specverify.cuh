@@ -4374,12 +4374,8 @@ SPECV_DEVFN specv_distribution specv_warp_merge_tiles(const specv_tile *tiles, i
 #define SPECV_I_SOFTMAX_BLOCKS  2 /* 80 are too few */
 #define SPECV_I_FILTERED_BLOCKS 1 /* 128 are */
 #else
-#define SPECV_I_GREEDY_BLOCKS 4
-#if __CUDA_ARCH__ < 800
-#define SPECV_I_SOFTMAX_BLOCKS 2 /* as above */
-#else
+#define SPECV_I_GREEDY_BLOCKS  4
 #define SPECV_I_SOFTMAX_BLOCKS 3
-#endif
 #if __CUDA_ARCH__ == 900
 #define SPECV_I_FILTERED_BLOCKS 2
 #else
@@ -6194,7 +6190,7 @@ SPECV_DEVFN int specv_i_block_largest(const specv_verify_sample_desc *d, const s
    temperature is loaded; what else a request is, is found while the ticket is, where there are no
    filters. first_id: that the first column stands for; vocab: ids of a row, also those that are not
    here. opened, asked: shared; the request, for specv_i_reopen; asked is null without filters.
-   first: of specv_i_warps_merge, where there are no filters; or null. Call: block. */
+   first: of specv_i_warps_merge, for A2; or null. Call: block. */
 SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_i_pass *pass,
                                      int first_id, int64_t vocab, specv_i_request *opened,
                                      specv_i_cuts_asked *asked, specv_i_lane_tiles *first) {
@@ -6370,7 +6366,7 @@ SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_
         if (!of_best) __syncthreads(); /* where one thread alone has stored, it has done so */
         if (arrives && mine) now = specv_i_add_to_ticket(ticket, mine);
         /* While the answer is on its way. */
-        if (first && warp && warp < OPENS - 1) /* of those that merge */
+        if (of_best && first && warp && warp < OPENS - 1) /* of those that merge */
             *first = specv_i_tiles_of_row(m, first_row, target_rows, warp - 1, may);
         if (specv_i_thread() == 32 * OPENS) {
             if (of_best) {
@@ -6405,7 +6401,7 @@ SPECV_DEVFN void specv_i_block_verify_logits(const specv_sample_task *task, int 
         return;
     specv_i_request r = specv_i_reopen(&opened, &asked, dtype, pass.what, pass.rule, filters);
     specv_i_block_gather(&task->d, &r, &task->memory, b, filters ? specv_i_may(&r) : pass.may, 0, 0,
-                         filters ? 0 : &first, &evidence);
+                         filters || pass.what ? 0 : &first, &evidence);
     /* registers were wanting again */
     r = specv_i_reopen(&opened, &asked, dtype, pass.what, pass.rule, filters);
     /* A2's rows have one token, which is as good as drawn: no code for draws. */
