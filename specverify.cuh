@@ -2517,7 +2517,7 @@ typedef struct specv_verify_greedy_desc {
     const void *draft_tokens;    /* dense [batch][max_draft], CSR [num_draft_tokens] */
     const void *target_tokens;   /* dense [batch][max_draft + 1], CSR [num_draft_tokens + batch].
                                     Dense tokens, whatever they are, may be read in all columns of
-                                    all rows: A1 and B2 do not wait for lengths to read them */
+                                    all rows: A1, B2 and A3 do not wait for lengths to read them */
     int32_t *accepted_len;       /* out [batch]; an accepted EOS counts, drafts after it do not */
     uint8_t *mismatch;           /* out [batch], or null; 1 = a draft was rejected */
     void *next_token;            /* out [batch], or null; correction or bonus, -1 after an EOS */
@@ -3099,7 +3099,8 @@ typedef struct specv_emitted {
 } specv_emitted;
 
 /* A2 to A5. Verification against what the models say of the whole vocabulary. In `verify`, batch,
-   drafts, outputs and EOS are as in A1; vocab must be set; target_tokens must be null. */
+   drafts, outputs and EOS are as in A1; vocab must be set; target_tokens must be null. What a slot
+   has (temperature, seed, position) may be read of rows behind num_active, too. */
 typedef struct specv_verify_sample_desc {
     specv_verify_greedy_desc verify;
     specv_scores target;      /* max_draft + 1 positions a row; with bonus_token max_draft */
@@ -3879,7 +3880,7 @@ SPECV_HOSTFN void specv_verify_sample_resolve(specv_verify_sample_desc *d) {
    tile: 6; with the second pass 4 more.
    From probabilities (both, if there are drafts with scores) all rules but COUPLED take one launch:
    two numbers a draft are all that the judge needs, so every block of a request judges, then sums
-   up its share of the row (A4: of the rows) that the token is drawn from. 7 round trips. Scratch:
+   up its share of the row (A4: of the rows) that the token is drawn from. 6 round trips. Scratch:
    specv_verify_sample_scratch_bytes. */
 SPECV_LAUNCHER int specv_verify_sample(const specv_verify_sample_desc *d,
                                        struct CUstream_st *stream) SPECV_AS(specv_verify_sample);
@@ -4374,8 +4375,12 @@ SPECV_DEVFN specv_distribution specv_warp_merge_tiles(const specv_tile *tiles, i
 #define SPECV_I_SOFTMAX_BLOCKS  2 /* 80 are too few */
 #define SPECV_I_FILTERED_BLOCKS 1 /* 128 are */
 #else
-#define SPECV_I_GREEDY_BLOCKS  4
+#define SPECV_I_GREEDY_BLOCKS 4
+#if __CUDA_ARCH__ == 750
+#define SPECV_I_SOFTMAX_BLOCKS 2
+#else
 #define SPECV_I_SOFTMAX_BLOCKS 3
+#endif
 #if __CUDA_ARCH__ == 900
 #define SPECV_I_FILTERED_BLOCKS 2
 #else
@@ -5557,7 +5562,7 @@ SPECV_DEVFN int specv_i_eight_have_nan(const float score[8]) {
 }
 
 /* What a warp says of its share of a tile. best: the largest score and its id as one number, the
-   greater the lower the id, and behind them whether there was a NaN. */
+   greater the lower the id; only where the tile's largest is not in range, or alone asked for. */
 typedef struct specv_i_share {
     uint64_t best, sum;
     int64_t score;
@@ -5565,18 +5570,15 @@ typedef struct specv_i_share {
     uint32_t before;
 } specv_i_share;
 
-SPECV_DEVFN uint64_t specv_i_best_of(int32_t key, int id, int has_nan) {
-    return (uint64_t)((uint32_t)key ^ 0x80000000u) << 31 | (uint32_t)(0x3fffffff - id) << 1 |
-           (has_nan != 0);
+SPECV_DEVFN uint64_t specv_i_best_of(int32_t key, int32_t id) {
+    return (uint64_t)((uint32_t)key ^ 0x80000000u) << 32 | (uint32_t)~id;
 }
 
 SPECV_DEVFN int32_t specv_i_key_of_best(uint64_t best) {
-    return (int32_t)((uint32_t)(best >> 31) ^ 0x80000000u);
+    return (int32_t)((uint32_t)(best >> 32) ^ 0x80000000u);
 }
 
-SPECV_DEVFN int32_t specv_i_id_of_best(uint64_t best) {
-    return 0x3fffffff - (int32_t)((uint32_t)best >> 1 & 0x3fffffffu);
-}
+SPECV_DEVFN int32_t specv_i_id_of_best(uint64_t best) { return (int32_t) ~(uint32_t)best; }
 
 /* The largest score that a thread has seen of a row, its id, and whether there was a NaN, over the
    block: as the end of a tile, for the one thread that this returns 1 to, of the first warp, which
@@ -5584,20 +5586,20 @@ SPECV_DEVFN int32_t specv_i_id_of_best(uint64_t best) {
    block. Sync: a barrier; put one between two calls. */
 SPECV_DEVFN int specv_i_block_best(float most, int32_t id, int has_nan, int ordered, uint2 *end) {
     enum { WARPS = SPECV_SAMPLE_THREADS / 32, EACH = SPECV_SAMPLE_THREADS / 32 };
-    __shared__ longlong2 of_threads[SPECV_SAMPLE_THREADS / 2]; /* order key, lower id first */
+    __shared__ ulonglong2 of_threads[SPECV_SAMPLE_THREADS / 2];
     __shared__ uint32_t nan_of[WARPS];
     const int thread = specv_i_thread();
     const int32_t its_key = specv_i_order_key(specv_float_bits(most));
-    int64_t best[EACH];
+    uint64_t best[EACH];
     uint32_t nan = 0;
-    ((int64_t *)of_threads)[thread] = (int64_t)((uint64_t)(uint32_t)its_key << 32 | (uint32_t)~id);
+    ((uint64_t *)of_threads)[thread] = specv_i_best_of(its_key, id);
     has_nan = __any_sync(SPECV_FULL_WARP, has_nan);
     if (specv_i_lane() == 0) nan_of[thread / 32] = (uint32_t)has_nan;
     __syncthreads();
     if (thread >= 32) return 0;
 #pragma unroll
     for (int w = 0; w < EACH; w += 2) {
-        const longlong2 two = of_threads[EACH / 2 * thread + w / 2];
+        const ulonglong2 two = of_threads[EACH / 2 * thread + w / 2];
         best[w] = two.x, best[w + 1] = two.y;
     }
     if (thread < WARPS) nan = nan_of[thread];
@@ -5608,8 +5610,8 @@ SPECV_DEVFN int specv_i_block_best(float most, int32_t id, int has_nan, int orde
 #pragma unroll
         for (int w = 0; w < EACH; w += 2 * step)
             if (best[w + step] > best[w]) best[w] = best[w + step];
-    const int32_t key = (int32_t)(best[0] >> 32), top = specv_warp_reduce_max(key);
-    const int32_t lowest_id = (int32_t) ~(uint32_t)best[0];
+    const int32_t key = specv_i_key_of_best(best[0]), top = specv_warp_reduce_max(key);
+    const int32_t lowest_id = specv_i_id_of_best(best[0]);
     unsigned owners = __ballot_sync(SPECV_FULL_WARP, key == top);
     if (!ordered && owners & (owners - 1)) {
         const int32_t lowest = specv_warp_reduce_min(key == top ? lowest_id : SPECV_I_INT_MAX);
@@ -5655,121 +5657,125 @@ SPECV_DEVFN int32_t specv_i_away(float from, float score, int of_probs) {
     return away < SPECV_I_FAR ? away : SPECV_I_FAR;
 }
 
-/* Statistics of a tile, by the warps that share it; share, largest: of the block's warps. Lane 0 of
-   the first of them gets the tile. lanes: of the tile, for specv_i_away of each lane from what its
-   share's upper key says; or null. may: bits that `what` can have, a constant. Call: block. Sync:
-   two barriers, one of them only where sums or scores are wanted; none between two calls. */
-SPECV_DEVFN specv_tile specv_i_block_tiles(const float score[8], int first, int may, int what,
-                                           const specv_scale *scale, const specv_noise *noise,
-                                           uint32_t before, unsigned char *lanes,
-                                           specv_i_share *share, float *largest) {
+/* Statistics of a tile, by the warps that share it, in three steps with a barrier behind the first
+   and the second. First, before there need be a temperature: the largest score of a warp's share,
+   as bits, and whether there is a NaN. Returns the lane's own. Call: warp. */
+SPECV_DEVFN float specv_i_warp_say_peak(const float score[8], uint2 *of_warp) {
+    const int has_nan = __any_sync(SPECV_FULL_WARP, specv_i_eight_have_nan(score));
+    const float of_lane = specv_i_lane_max(score), largest = specv_i_warp_max(of_lane);
+    if (specv_i_lane() == 0) *of_warp = make_uint2(specv_float_bits(largest), (uint32_t)has_nan);
+    return of_lane;
+}
+
+/* What they say together. */
+typedef struct specv_i_peak {
+    uint64_t maxima; /* of the shares, for SHARE_MAXIMA */
+    float largest;
+    uint32_t nan;
+    int32_t in_range, suffices; /* suffices: nothing is left to be weighed */
+} specv_i_peak;
+
+/* Then the share is weighed, into share[warp]. peak, share: of the block's warps. lanes: of the
+   tile, for specv_i_away of each lane from what its share's upper key says; or null. may: bits that
+   `what` can have, a constant. Call: warp. */
+SPECV_DEVFN specv_i_peak specv_i_warp_weigh_share(const float score[8], float of_lane, int first,
+                                                  int may, int what, const specv_scale *scale,
+                                                  const specv_noise *noise, uint32_t before,
+                                                  unsigned char *lanes, const uint2 *peak,
+                                                  specv_i_share *share) {
     const int warp = specv_i_thread() / 32, lane = specv_i_lane();
     const int first_warp = warp / SPECV_I_SHARES * SPECV_I_SHARES;
-    const float none = specv_bits_float(0xff800000u);
-    specv_i_share own = {0, 0, SPECV_I_NO_SCORE, 0, before};
-    specv_tile t = {0, SPECV_I_NO_SCORE, none, SPECV_I_INT_MAX};
+    specv_i_peak t = {0, specv_bits_float(0xff800000u), 0, 0, 0};
     specv_weight weight[8];
-    float of_tile = none;
-    uint64_t maxima = 0;
-    int in_range = 0, owner = 0;
-    const int has_nan = __any_sync(SPECV_FULL_WARP, specv_i_eight_have_nan(score));
-    if (what) {
-        const float of_lane = specv_i_lane_max(score);
-        of_tile = specv_i_warp_max(of_lane);
-        if (may & SPECV_I_SHARE_MAXIMA && lanes)
-            lanes[specv_i_thread() % SPECV_I_LANES] = (unsigned char)specv_i_away(
-                specv_i_score_of_upper(specv_i_upper_key(of_tile)), of_lane, scale->of_probs);
-        /* Before the tile's largest is known; not where noise needs the registers. */
-        if (!(what & SPECV_TILE_SCORE) && what != SPECV_I_SHARE_MAXIMA)
-            specv_i_weights_of_eight(weight, score, scale);
-        if (lane == 0) largest[warp] = of_tile;
-        if (lane == 0 && may & SPECV_I_SHARE_MAXIMA && what == SPECV_I_SHARE_MAXIMA)
-            share[warp].before = (uint32_t)has_nan;
-        __syncthreads();
+    uint2 said[SPECV_I_SHARES];
 #pragma unroll
-        for (int w = 0; w < SPECV_I_SHARES; ++w) {
-            const float of_share = largest[first_warp + w];
-            of_tile = specv_i_max(of_tile, of_share);
-            if (may & SPECV_I_SHARE_MAXIMA)
-                maxima |= (uint64_t)specv_i_upper_key(of_share) << 16 * w;
-        }
-        in_range = specv_in_range(of_tile, scale);
+    for (int w = 0; w < SPECV_I_SHARES; ++w) said[w] = peak[first_warp + w];
+    /* Before the tile's largest is known; not where noise needs the registers. */
+    if (what && !(what & SPECV_TILE_SCORE) && what != SPECV_I_SHARE_MAXIMA)
+        specv_i_weights_of_eight(weight, score, scale);
+#pragma unroll
+    for (int w = 0; w < SPECV_I_SHARES; ++w) {
+        const float of_share = specv_bits_float(said[w].x);
+        t.largest = specv_i_max(t.largest, of_share), t.nan |= said[w].y;
+        if (may & SPECV_I_SHARE_MAXIMA) t.maxima |= (uint64_t)specv_i_upper_key(of_share) << 16 * w;
     }
-    const int maxima_suffice =
-        may & SPECV_I_SHARE_MAXIMA && what == SPECV_I_SHARE_MAXIMA && in_range;
-    if (maxima_suffice) {
-        uint32_t nan = 0;
-#pragma unroll
-        for (int w = 0; w < SPECV_I_SHARES; ++w) nan |= share[first_warp + w].before;
-        t.score = (int64_t)maxima, t.max = of_tile, t.id = nan ? SPECV_I_NAN_BIT : 0;
-    } else if (!in_range) {
+    if (may & SPECV_I_SHARE_MAXIMA && lanes)
+        lanes[specv_i_thread() % SPECV_I_LANES] = (unsigned char)specv_i_away(
+            specv_i_score_of_upper(specv_i_upper_key(specv_bits_float(peak[warp].x))), of_lane,
+            scale->of_probs);
+    t.in_range = what && specv_in_range(t.largest, scale);
+    t.suffices = may & SPECV_I_SHARE_MAXIMA && what == SPECV_I_SHARE_MAXIMA && t.in_range;
+    if (t.suffices) return t;
+    if (!t.in_range) {
         int at;
-        const float of_lane = specv_i_lane_best(score, has_nan, &at);
-        const int32_t key = specv_i_order_key(specv_float_bits(of_lane)),
+        const float best = specv_i_lane_best(score, peak[warp].y != 0, &at);
+        const int32_t key = specv_i_order_key(specv_float_bits(best)),
                       top = specv_warp_reduce_max(key);
-        owner = __ffs((int)__ballot_sync(SPECV_FULL_WARP, key == top)) - 1;
-        own.best = specv_i_best_of(top, first + at, has_nan);
+        const int owner = __ffs((int)__ballot_sync(SPECV_FULL_WARP, key == top)) - 1;
+        if (lane == owner) share[warp].best = specv_i_best_of(top, first + at);
     } else {
-        own.best = specv_i_best_of(specv_i_order_key(specv_float_bits(of_tile)), 0, has_nan);
-        if (what & SPECV_TILE_SCORE) {
-            int32_t id = SPECV_I_INT_MAX;
-            specv_i_warp_score_eight(score, first, first + 4, 0, scale, noise, &own.score, &id);
-            own.id = (uint32_t)id;
-        }
+        int64_t most = SPECV_I_NO_SCORE;
+        int32_t id = SPECV_I_INT_MAX;
+        if (what & SPECV_TILE_SCORE)
+            specv_i_warp_score_eight(score, first, first + 4, 0, scale, noise, &most, &id);
+        if (may & SPECV_TILE_SCORE && lane == 0)
+            share[warp].score = most, share[warp].id = (uint32_t)id;
         if (what & SPECV_TILE_SUM) {
-            const int32_t n_max = specv_softmax_weight(of_tile, scale).n;
+            const int32_t n_max = specv_softmax_weight(t.largest, scale).n;
             uint64_t units[8];
             if (what & SPECV_TILE_SCORE) specv_i_weights_of_eight(weight, score, scale);
 #pragma unroll
             for (int e = 0; e < 8; ++e) units[e] = specv_weight_units(&weight[e], n_max);
 #pragma unroll
             for (int e = 0; e < 4; ++e) units[e] += units[e + 4];
-            own.sum = specv_i_warp_add((units[0] + units[1]) + (units[2] + units[3]));
+            const uint64_t sum = specv_i_warp_add((units[0] + units[1]) + (units[2] + units[3]));
+            if (lane == 0) share[warp].sum = sum;
         }
     }
-    if (lane == owner && !maxima_suffice) {
-        share[warp].best = own.best;
-        if (may & SPECV_TILE_SUM) share[warp].sum = own.sum;
-        if (may & SPECV_TILE_SCORE) share[warp].score = own.score, share[warp].id = own.id;
-        if (may & SPECV_I_IDS_BEFORE) share[warp].before = own.before;
-    }
-    __syncthreads();
-    if (warp == first_warp && lane == 0 && !maxima_suffice) {
-        uint64_t best[SPECV_I_SHARES], sum[SPECV_I_SHARES], nan = 0;
+    if (may & SPECV_I_IDS_BEFORE && lane == 0) share[warp].before = before;
+    return t;
+}
+
+/* Then one of its threads, specv_i_has_tile, puts the tile together. */
+SPECV_DEVFN int specv_i_has_tile(void) { return specv_i_thread() % (32 * SPECV_I_SHARES) == 0; }
+
+SPECV_DEVFN specv_tile specv_i_tile_of_shares(int may, int what, const specv_i_peak *p,
+                                              const specv_i_share *share) {
+    const specv_i_share *of = share + specv_i_thread() / 32;
+    specv_tile t = {0, SPECV_I_NO_SCORE, p->largest, 0};
+    if (!p->in_range) {
+        uint64_t best[SPECV_I_SHARES];
 #pragma unroll
-        for (int w = 0; w < SPECV_I_SHARES; ++w) {
-            best[w] = share[warp + w].best, sum[w] = 0;
-            if (may & SPECV_TILE_SUM) sum[w] = share[warp + w].sum;
-        }
+        for (int w = 0; w < SPECV_I_SHARES; ++w) best[w] = of[w].best;
 #pragma unroll
-        for (int w = 0; w < SPECV_I_SHARES; ++w) { /* all at once, not one after the other */
-            SPECV_I_EARLY("l", best[w]);
-            SPECV_I_EARLY("l", sum[w]);
-        }
-#pragma unroll
-        for (int w = 0; w < SPECV_I_SHARES; ++w) { /* ids rise with w: the lowest one stays */
-            const specv_i_share *other = &share[warp + w];
-            nan |= best[w];
-            if (w && best[w] > best[0]) best[0] = best[w];
-            t.sum += sum[w];
-            if (may & SPECV_TILE_SCORE && (w == 0 || other->score > t.score))
-                t.score = other->score, t.id = other->id;
-        }
+        for (int w = 1; w < SPECV_I_SHARES; ++w) best[0] = best[w] > best[0] ? best[w] : best[0];
         t.max = specv_i_of_order_key(specv_i_key_of_best(best[0]));
-        if (!(may & SPECV_TILE_SCORE) || t.score == SPECV_I_NO_SCORE)
-            t.id = (uint32_t)specv_i_id_of_best(best[0]);
-        if (may & what & SPECV_I_IDS_BEFORE) {
-            uint32_t of_tile_before = 0;
+        t.id = (uint32_t)specv_i_id_of_best(best[0]);
+    } else if (!p->suffices) {
+        uint64_t sum[SPECV_I_SHARES];
+        if (may & what & SPECV_TILE_SUM) {
 #pragma unroll
-            for (int w = 0; w < SPECV_I_SHARES; ++w) of_tile_before += share[warp + w].before;
-            if (in_range)
-                t.id = of_tile_before;
-            else
-                t.sum = of_tile_before;
+            for (int w = 0; w < SPECV_I_SHARES; ++w) sum[w] = of[w].sum;
+#pragma unroll
+            for (int w = 0; w < SPECV_I_SHARES; ++w) SPECV_I_EARLY("l", sum[w]); /* all at once */
+            t.sum = (sum[0] + sum[1]) + (sum[2] + sum[3]);
         }
-        if (nan & 1) t.id |= SPECV_I_NAN_BIT;
-        if (may & what & SPECV_I_SHARE_MAXIMA) t.score = (int64_t)maxima;
+        if (may & what & SPECV_TILE_SCORE)
+#pragma unroll
+            for (int w = 0; w < SPECV_I_SHARES; ++w) /* ids rise with w: the lowest one stays */
+                if (of[w].score > t.score) t.score = of[w].score, t.id = of[w].id;
     }
+    if (may & what & SPECV_I_IDS_BEFORE) {
+        uint32_t before = 0;
+#pragma unroll
+        for (int w = 0; w < SPECV_I_SHARES; ++w) before += of[w].before;
+        if (p->in_range)
+            t.id = before;
+        else
+            t.sum = before;
+    }
+    if (p->nan) t.id |= SPECV_I_NAN_BIT;
+    if (may & what & SPECV_I_SHARE_MAXIMA) t.score = (int64_t)p->maxima;
     return t;
 }
 
@@ -6182,6 +6188,22 @@ SPECV_DEVFN int specv_i_block_largest(const specv_verify_sample_desc *d, const s
     }
 }
 
+/* A warp's share of row i's tile `tile`, as it is in memory, decoded and sifted, and its peak.
+   Call: warp. */
+SPECV_DEVFN float specv_i_warp_sift_share(const specv_verify_sample_desc *d,
+                                          const specv_i_memory *m, const specv_i_pass *pass,
+                                          const specv_i_request *r, int b, int target_rows, int i,
+                                          int tile, const specv_i_eight *raw, float score[8],
+                                          uint2 *peak) {
+    const int of_draft = pass->what == SPECV_TILE_SUM && i >= target_rows;
+    const int its_row = specv_i_row_of_column(m, b, i);
+    const specv_i_side side = of_draft ? r->draft : r->target;
+    const specv_i_sieve sieve = specv_i_sieve_of(&side, of_draft ? its_row - target_rows : its_row);
+    specv_i_decode_eight(score, raw, pass->dtype);
+    specv_i_sift_some(&sieve, score, 8, specv_i_first_of_lane(tile), (int)d->verify.vocab);
+    return specv_i_warp_say_peak(score, peak);
+}
+
 /* First pass over the logits of a request: statistics of its rows. 1: this block came last, and all
    of them are there. Block (b, y, z): of request b and row z, first the target's rows, then the
    draft's, the y-th m->tiles_of_block tiles, two at a time; then those of the row a whole grid
@@ -6195,8 +6217,9 @@ SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_
                                      int first_id, int64_t vocab, specv_i_request *opened,
                                      specv_i_cuts_asked *asked, specv_i_lane_tiles *first) {
     enum { OPENS = SPECV_SAMPLE_THREADS / 32 - 1 };
-    __shared__ specv_i_share share[SPECV_SAMPLE_THREADS / 32];
-    __shared__ float largest[SPECV_SAMPLE_THREADS / 32];
+    /* Two of each: while a tile is put together, the next one's are said. */
+    __shared__ specv_i_share share[2][SPECV_SAMPLE_THREADS / 32];
+    __shared__ uint2 peak[2][SPECV_SAMPLE_THREADS / 32];
     const specv_verify_sample_desc *d = &task->d;
     const specv_i_memory *m = &task->memory;
     specv_i_begin(d->verify.chained);
@@ -6266,6 +6289,13 @@ SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_
         if (specv_i_lane() == 0) asked->of_temperature = of_block.status;
         if (specv_i_lane() == 0 && saved) saved->asked.of_temperature = of_block.status;
     }
+    /* What scores are sifted by is part of the request. */
+    const int sifts = filters && (emitted || d->filters.mask || d->draft_filters.mask);
+    float score[8], of_lane = 0;
+    if (!of_best && !sifts && i < high) {
+        specv_i_decode_eight(score, &next, dtype);
+        of_lane = specv_i_warp_say_peak(score, &peak[0][warp]);
+    }
     const int64_t first_row = specv_i_first_row(&d->verify.rows, &row, b);
     specv_tile *out = of_best ? 0 : specv_i_place_of(m, first_row, target_rows, i, tile);
     if (!of_best) __syncthreads();
@@ -6302,11 +6332,15 @@ SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_
     int arrives = specv_i_thread() == 0;
     if (of_best && i < high)
         arrives = specv_i_block_largest(d, m, &row, dtype, b, first_id, i, high, at, &next);
+    int turn = 0, more = !of_best && i < high;
+    if (sifts && more) {
+        of_lane = specv_i_warp_sift_share(d, m, pass, &r, b, target_rows, i, tile, &next, score,
+                                          &peak[0][warp]);
+        __syncthreads();
+    }
 #pragma unroll 1
-    while (!of_best && i < high) {
-        const specv_i_eight raw = next;
+    for (; more; turn ^= 1) {
         const int of_draft = of_draft_too && i >= target_rows, at = i;
-        const int its_row = filters ? specv_i_row_of_column(m, b, at) : at;
         const int own_tile = tile + warp / SPECV_I_SHARES;
         const specv_i_side side = of_draft ? r.draft : r.target;
         int wanted = side.zero ? 0 : what;
@@ -6319,42 +6353,41 @@ SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_
                          : SPECV_I_SHARE_MAXIMA;
         const specv_noise noise = specv_i_noise_of(d, seed, position, at);
         const specv_scale scale = side.scale;
-        float score[8];
-        specv_tile t;
+        if (!filters) specv_i_decode_eight(score, &next, dtype); /* cheaper than to keep them */
         tile += SPECV_I_TILES;
         if (specv_i_run_ends(m, base, tile)) tile = base, i += num_rows_at_once;
-        int next_of_draft = of_draft_too && i >= target_rows;
-        if (!filters && i < high)
+        more = i < high;
+        const int next_of_draft = of_draft_too && i >= target_rows;
+        if (!filters && more)
             specv_i_load_share(&next, d, &row, dtype, b, next_of_draft,
                                next_of_draft ? i - target_rows : i, tile);
-        specv_i_decode_eight(score, &raw, dtype);
-        if (filters) {
-            const specv_i_sieve sieve =
-                specv_i_sieve_of(&side, of_draft ? its_row - target_rows : its_row);
-            specv_i_sift_some(&sieve, score, 8, specv_i_first_of_share(own_tile),
-                              (int)d->verify.vocab);
-        }
         uint32_t before = 0;
         if (emitted && wanted && d->emitted.rank) {
             wanted |= SPECV_I_IDS_BEFORE;
-            before = specv_i_warp_count_before(d, &side, b, at, its_row, score,
-                                               specv_i_first_of_share(own_tile));
+            before = specv_i_warp_count_before(d, &side, b, at, specv_i_row_of_column(m, b, at),
+                                               score, specv_i_first_of_share(own_tile));
         }
         unsigned char *lanes = 0;
         if (filters && wanted & SPECV_I_SHARE_MAXIMA && m->lanes && own_tile < m->num_tiles)
             lanes = m->lanes + (out - m->tiles) * SPECV_I_LANES;
-        t = specv_i_block_tiles(score, first_id + specv_i_first_of_share(own_tile),
-                                filters ? may | SPECV_I_SHARE_MAXIMA | SPECV_I_IDS_BEFORE : may,
-                                wanted, &scale, &noise, before, lanes, share, largest);
-        if (specv_i_thread() % (32 * SPECV_I_SHARES) == 0 && own_tile < m->num_tiles) *out = t;
-        if (i < high) out = specv_i_place_of(m, first_row, target_rows, i, tile);
-        if (filters && i < high) { /* there are no registers for it before */
+        const int all = filters ? may | SPECV_I_SHARE_MAXIMA | SPECV_I_IDS_BEFORE : may;
+        const specv_i_peak p = specv_i_warp_weigh_share(
+            score, of_lane, first_id + specv_i_first_of_share(own_tile), all, wanted, &scale,
+            &noise, before, lanes, peak[turn], share[turn]);
+        if (more && filters) { /* there are no registers for it before */
             const int j = specv_i_row_of_column(m, b, i);
-            next_of_draft = of_draft_too && i >= target_rows;
             specv_i_load_share(&next, d, &r.row, dtype, b, next_of_draft,
                                next_of_draft ? j - target_rows : j, tile);
+            of_lane = specv_i_warp_sift_share(d, m, pass, &r, b, target_rows, i, tile, &next, score,
+                                              &peak[turn ^ 1][warp]);
+        } else if (more) {
+            specv_i_decode_eight(score, &next, dtype);
+            specv_i_warp_say_peak(score, &peak[turn ^ 1][warp]);
         }
-        if (!wanted && i < high) __syncthreads(); /* share is read */
+        __syncthreads();
+        if (specv_i_has_tile() && own_tile < m->num_tiles)
+            *out = specv_i_tile_of_shares(all, wanted, &p, share[turn]);
+        if (more) out = specv_i_place_of(m, first_row, target_rows, i, tile);
     }
     if (!of_target || nodes || (filters && (emitted || r.cut))) return 0;
     const int num_arriving = num_blocks ? num_blocks : 1;
@@ -7378,7 +7411,7 @@ SPECV_DEVFN int32_t specv_i_block_best_of_list(specv_i_cut *c, const specv_i_cut
 SPECV_DEVFN void specv_i_block_tiles_of_row(const specv_i_cut_row *row, specv_tile *tiles,
                                             const specv_noise *noise, int what) {
     __shared__ specv_i_share share[SPECV_SAMPLE_THREADS / 32];
-    __shared__ float largest[SPECV_SAMPLE_THREADS / 32];
+    __shared__ uint2 peak[SPECV_SAMPLE_THREADS / 32];
     const int own = specv_i_thread() / (32 * SPECV_I_SHARES);
 #pragma unroll 1
     for (int tile = 0; tile < row->num_tiles; tile += SPECV_I_TILES) {
@@ -7389,10 +7422,14 @@ SPECV_DEVFN void specv_i_block_tiles_of_row(const specv_i_cut_row *row, specv_ti
         specv_i_load_eight(&raw, row->scores, row->dtype, row->vocab, first);
         specv_i_decode_eight(score, &raw, row->dtype);
         specv_i_sift_some(&row->sieve, score, 8, first, row->vocab);
-        const specv_tile t = specv_i_block_tiles(score, first, SPECV_TILE_SUM | SPECV_TILE_SCORE,
-                                                 what, &row->scale, noise, 0, 0, share, largest);
-        if (specv_i_thread() % (32 * SPECV_I_SHARES) == 0 && tile + own < row->num_tiles)
-            tiles[tile + own] = t;
+        const int may = SPECV_TILE_SUM | SPECV_TILE_SCORE;
+        const float of_lane = specv_i_warp_say_peak(score, &peak[specv_i_thread() / 32]);
+        __syncthreads();
+        const specv_i_peak p = specv_i_warp_weigh_share(score, of_lane, first, may, what,
+                                                        &row->scale, noise, 0, 0, peak, share);
+        __syncthreads();
+        if (specv_i_has_tile() && tile + own < row->num_tiles)
+            tiles[tile + own] = specv_i_tile_of_shares(may, what, &p, share);
     }
 }
 
@@ -8008,7 +8045,9 @@ typedef struct specv_i_end {
     int32_t id;    /* the token, in the thread that has it; in others -1 */
     int32_t emits; /* 1 = this block stores the row */
     int32_t has_token;
-    float largest; /* thread 0: max_prob */
+    float largest;   /* thread 0: max_prob */
+    uint2 draft;     /* of column specv_i_thread() */
+    int32_t drafted; /* if it is here */
 } specv_i_end;
 
 /* Outputs of a row; status and largest are those of thread 0. Those of the token come from the
@@ -8038,7 +8077,10 @@ SPECV_DEVFN void specv_i_block_store(const specv_verify_sample_desc *d, const sp
         for (int64_t j = thread; j <= max_draft; j += SPECV_SAMPLE_THREADS)
             if (j != k)
                 specv_i_store_token(v->out_tokens, v->token_dtype, b * v->out_stride_elems + j,
-                                    j < k ? specv_i_draft_token(d, r, (int)j) : -1);
+                                    j >= k ? -1
+                                    : e->drafted && j == thread
+                                        ? specv_i_token(e->draft, v->token_dtype)
+                                        : specv_i_draft_token(d, r, (int)j));
     }
     if (d->emitted.logprob) specv_i_block_put_logprobs(d, r, m, b, k, 0);
     if (d->target_logprob) {
@@ -8061,20 +8103,26 @@ SPECV_DEVFN void specv_i_block_store(const specv_verify_sample_desc *d, const sp
 /* The id of a tile at which the running sum of its gains passes `left`, in the thread that has it;
    -1 in others. Call: block. Sync: one barrier. */
 SPECV_DEVFN int32_t specv_i_block_find_id(const float gain[4], int first, uint64_t left) {
-    __shared__ uint64_t of_warp[SPECV_SAMPLE_THREADS / 32];
+    enum { WARPS = SPECV_SAMPLE_THREADS / 32 };
+    __shared__ ulonglong2 of_warps[WARPS / 2];
     const int warp = specv_i_thread() / 32;
-    uint64_t units[4], earlier[SPECV_SAMPLE_THREADS / 32], mine = 0, before;
+    uint64_t units[4], earlier[WARPS], mine = 0, before;
     int i = 0;
 #pragma unroll
     for (int k = 0; k < 4; ++k) mine += units[k] = specv_fixed50(specv_i_max(gain[k], 0.f));
     before = specv_i_warp_inclusive_add(mine);
-    if (specv_i_lane() == 31) of_warp[warp] = before;
+    if (specv_i_lane() == 31) ((uint64_t *)of_warps)[warp] = before;
     before -= mine;
     __syncthreads();
 #pragma unroll
-    for (int k = 0; k < SPECV_SAMPLE_THREADS / 32; ++k) earlier[k] = of_warp[k];
+    for (int k = 0; k < WARPS; k += 2) {
+        const ulonglong2 two = of_warps[k / 2];
+        earlier[k] = two.x, earlier[k + 1] = two.y;
+    }
 #pragma unroll
-    for (int k = 0; k < SPECV_SAMPLE_THREADS / 32 - 1; ++k) before += k < warp ? earlier[k] : 0;
+    for (int k = 0; k < WARPS; ++k) SPECV_I_EARLY("l", earlier[k]); /* all at once */
+#pragma unroll
+    for (int k = 0; k < WARPS - 1; ++k) before += k < warp ? earlier[k] : 0;
     if (left < before || left - before >= mine) return -1;
     left -= before;
 #pragma unroll
@@ -8137,6 +8185,9 @@ SPECV_DEVFN void specv_i_block_finish(const specv_verify_sample_desc *d, int rul
     }
     e->o.status |= w->p.status;
     first = place.tile * SPECV_TILE_IDS + 4 * specv_i_thread();
+    e->drafted = 1; /* in flight together */
+    specv_i_load_token_below(specv_i_thread(), e->o.accepted, 0, &e->draft, d->verify.draft_tokens,
+                             d->verify.token_dtype, r->first_draft + specv_i_thread());
     specv_i_load_quads(&v, r, w, first, d->verify.vocab);
     specv_i_quad_gains(gain, r, w, &v, first, d->verify.vocab, &unused);
     e->id = specv_i_block_find_id(gain, first, place.left);
@@ -8147,6 +8198,7 @@ SPECV_DEVFN void specv_i_block_finish(const specv_verify_sample_desc *d, int rul
 SPECV_DEVFN specv_i_end specv_i_end_of(specv_i_outcome o) {
     specv_i_end e;
     e.o = o, e.id = -1, e.emits = e.has_token = 0, e.largest = 0;
+    e.draft = make_uint2(0, 0), e.drafted = 0;
     return e;
 }
 
@@ -8193,13 +8245,47 @@ typedef struct specv_i_look {
     int eos;
 } specv_i_look;
 
+/* What a request of probabilities is judged by, and waits for nothing but its slot. */
+typedef struct specv_i_beside {
+    float2 temperature; /* 1 where none is given */
+    uint64_t seed;
+    uint32_t position;
+    uint2 draft; /* of a dense row, in column `lane` */
+} specv_i_beside;
+
+/* Loads it beside the row's length, whether there is such a row or not: no branch in between. */
+SPECV_DEVFN specv_i_beside specv_i_load_beside(const specv_verify_sample_desc *d, int b) {
+    const specv_rows *rows = &d->verify.rows;
+    const int lane = specv_i_lane(), columns = specv_i_is_csr(rows) ? 0 : rows->max_draft;
+    const float *of_target = d->rule == SPECV_RULE_GREEDY ? 0 : d->temperature;
+    const float *of_draft = d->draft.data ? d->draft_temperature : 0;
+    int32_t slot = specv_i_good_slot(rows->slot, rows->slot_dtype, b);
+    int32_t target = 0x3f800000, draft = 0x3f800000, position = 0;
+    uint2 seed = {0, 0};
+    specv_i_beside beside = {{0, 0}, 0, 0, {0, 0}};
+    if (rows->slot && (uint32_t)slot >= (uint32_t)rows->num_slots) slot = 0; /* a bad row's */
+    specv_i_load_token_below(lane, columns, 0, &beside.draft, d->verify.draft_tokens,
+                             d->verify.token_dtype, b * d->verify.draft_stride_elems + lane);
+    specv_i_load_given(&target, (const int32_t *)of_target, slot);
+    specv_i_load_given(&draft, (const int32_t *)of_draft, slot);
+    specv_i_load_token_below(0, d->seed != 0, 0, &seed, d->seed, SPECV_I64, slot);
+    specv_i_load_given(&position, d->position, slot);
+    beside.temperature =
+        make_float2(specv_bits_float((uint32_t)target), specv_bits_float((uint32_t)draft));
+    beside.seed = (uint64_t)seed.y << 32 | seed.x, beside.position = (uint32_t)position;
+    return beside;
+}
+
 /* p and q in one round trip; the random number is made meanwhile. */
 SPECV_DEVFN specv_i_look specv_i_look_at_draft(const specv_verify_sample_desc *d,
-                                               const specv_i_request *r, int j, uint64_t seed,
-                                               uint32_t position) {
+                                               const specv_i_request *r, int j,
+                                               const specv_i_beside *beside) {
     specv_i_look look = {0, 1, 0, -1, 0, 0};
+    uint2 raw = beside->draft;
     if (j >= r->row.n_draft) return look;
-    const int64_t draft = specv_i_draft_token(d, r, j);
+    if (j >= 32 || specv_i_is_csr(&d->verify.rows))
+        specv_i_load_token(&raw, d->verify.draft_tokens, d->verify.token_dtype, r->first_draft + j);
+    const int64_t draft = specv_i_token(raw, d->verify.token_dtype);
     if (!specv_i_is_token(draft, d->verify.vocab)) return look;
     float p = ((const float *)specv_i_scores_of(&r->target, j))[draft], q = 1;
     if (d->draft.data) q = ((const float *)specv_i_scores_of(&r->draft, j))[draft];
@@ -8207,8 +8293,9 @@ SPECV_DEVFN specv_i_look specv_i_look_at_draft(const specv_verify_sample_desc *d
     } else if (d->accept_uniform) {
         look.u = specv_i_clean_uniform(d->accept_uniform[r->first_draft + j], &look.status);
     } else {
-        const specv_random x = specv_philox(seed, position, (uint32_t)(d->step_row + j), 0,
-                                            specv_i_tag(SPECV_TAG_ACCEPT, d->stream));
+        const specv_random x =
+            specv_philox(beside->seed, beside->position, (uint32_t)(d->step_row + j), 0,
+                         specv_i_tag(SPECV_TAG_ACCEPT, d->stream));
         look.u = specv_uniform(&x);
     }
     look.draft = (int32_t)draft, look.eos = specv_i_is_eos(&d->verify, draft);
@@ -8220,13 +8307,14 @@ SPECV_DEVFN specv_i_look specv_i_look_at_draft(const specv_verify_sample_desc *d
 
 /* A3 and SCORE; reports: this block writes target_logprob. Call: warp. */
 SPECV_DEVFN void specv_i_warp_judge_probs(const specv_verify_sample_desc *d,
-                                          const specv_i_request *r, int b, uint64_t seed,
-                                          uint32_t position, int reports, specv_i_outcome *o) {
+                                          const specv_i_request *r, int b,
+                                          const specv_i_beside *beside, int reports,
+                                          specv_i_outcome *o) {
     const specv_distribution plain = specv_i_plain_distribution();
     const int lane = specv_i_lane(), scores = d->rule == SPECV_RULE_SCORE;
     o->usable = r->row.n_draft, o->prefix = 1;
     for (int base = 0; base < r->row.n_draft; base += 32) {
-        const specv_i_look look = specv_i_look_at_draft(d, r, base + lane, seed, position);
+        const specv_i_look look = specv_i_look_at_draft(d, r, base + lane, beside);
         const int rejected = look.draft >= 0 && !scores && !specv_accept(look.u, look.q, look.p);
         const int first = specv_warp_first_reject(look.draft < 0 || look.eos || rejected);
         const int seen = look.draft >= 0 && lane <= first;
@@ -8249,14 +8337,14 @@ SPECV_DEVFN void specv_i_warp_judge_probs(const specv_verify_sample_desc *d,
    of the last one, and without draft scores all tests. Every block of the row writes the same,
    hence volatile. Call: warp. */
 SPECV_DEVFN void specv_i_warp_judge_block_probs(const specv_verify_sample_desc *d,
-                                                const specv_i_request *r, uint64_t seed,
-                                                uint32_t position, volatile float *prefixes,
-                                                specv_i_outcome *o) {
+                                                const specv_i_request *r,
+                                                const specv_i_beside *beside,
+                                                volatile float *prefixes, specv_i_outcome *o) {
     const int lane = specv_i_lane();
     float prefix = 1, prefix_of_tau = 1, last_u = 0;
     int tau = 0, count = 32;
     for (int base = 0; base < r->row.n_draft && count == 32 && !o->ends_with_eos; base += 32) {
-        const specv_i_look look = specv_i_look_at_draft(d, r, base + lane, seed, position);
+        const specv_i_look look = specv_i_look_at_draft(d, r, base + lane, beside);
         const int end = specv_warp_first_reject(look.draft < 0 || look.eos);
         float mine = 1, u = __shfl_up_sync(SPECV_FULL_WARP, look.u, 1); /* P and u to get here */
         int passes = 0;
@@ -8391,23 +8479,19 @@ SPECV_DEVFN void specv_i_block_probs(const specv_verify_sample_desc *d, const sp
     /* One warp opens the request and judges for all, one draws the numbers, the others come when
        there is something to add up. */
     if (warp == 0) {
+        const specv_i_beside beside = specv_i_load_beside(d, b);
         const specv_row row = specv_i_open_row(d, b);
         specv_i_request r = specv_i_open_rows(d, b, &row, d->rule);
         r.target.dtype = r.draft.dtype = SPECV_PROBS_F32; /* constants from here on */
-        specv_i_open_temperatures(d, b, &r);
+        specv_i_set_temperatures(d, row.readable ? beside.temperature : make_float2(1, 1), &r);
         specv_i_outcome o = {0, 0, 0, SPECV_I_NOTHING, 1, r.status};
         if (specv_i_lane() == 0) opened = r;
         if (r.row.readable && r.sampled) {
             float *prefixes = r.row.n_draft <= 32 ? first_prefixes : m->prefixes + r.first_row;
-            const int32_t slot = specv_i_slot_of(d, b);
-            uint64_t seed = 0;
-            uint32_t position = 0;
-            if (d->seed) seed = d->seed[slot], position = (uint32_t)d->position[slot];
             if (block_rule)
-                specv_i_warp_judge_block_probs(d, &r, seed, position, prefixes, &o);
+                specv_i_warp_judge_block_probs(d, &r, &beside, prefixes, &o);
             else
-                specv_i_warp_judge_probs(d, &r, b, seed, position, block == 0 && d->target_logprob,
-                                         &o);
+                specv_i_warp_judge_probs(d, &r, b, &beside, block == 0 && d->target_logprob, &o);
         }
         if (specv_i_lane() == 0) judged = o;
     } else if (warp == 1 && specv_i_open_row(d, b).readable) {
@@ -17225,8 +17309,8 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 1)
 
 /* A2, A3, SCORE and A8 (CDF) from probabilities. Grid: batch x blocks that share a row. Bytes: two
    numbers a draft in each block; the p row and the q row that the token is drawn from, once; a
-   tile. Dependent round trips: lengths (and slot), drafts, p and q there, their rows, the ticket,
-   the sums, a tile: 7. */
+   tile. Dependent round trips: (slot;) lengths beside drafts (CSR: behind them), temperatures and
+   seeds; p and q there; their rows; the ticket; the sums; a tile: 6. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_PROBS_BLOCKS)
     specv_probs_kernel(const __grid_constant__ specv_sample_task task) {
     specv_i_begin(task.d.verify.chained);

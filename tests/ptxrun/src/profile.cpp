@@ -70,14 +70,15 @@ std::string profileText(const Kernel &kernel, bool lines) {
     text += row;
   }
   if (!lines) return text;
-  text += "  executions    threads     actual      ideal diverged  instruction (actual/ideal: "
-          "sectors, or bank cycles of shared memory)\n";
+  text +=
+      "  executions    threads     actual      ideal diverged trips  instruction (actual/ideal: "
+      "sectors, or bank cycles of shared memory)\n";
   forEachLine(kernel, [&](const Instruction &i, const Profile &p) {
     std::snprintf(
-        row, sizeof row, "%12llu %10llu %10llu %10llu %8llu  ",
+        row, sizeof row, "%12llu %10llu %10llu %10llu %8llu %5llu  ",
         static_cast<unsigned long long>(p.executions), static_cast<unsigned long long>(p.threads),
         static_cast<unsigned long long>(p.actual), static_cast<unsigned long long>(p.ideal),
-        static_cast<unsigned long long>(p.divergences));
+        static_cast<unsigned long long>(p.divergences), static_cast<unsigned long long>(p.trips));
     text += row + ("ptx:" + std::to_string(i.line)) + " " + sourcePlace(kernel, i) + " " + i.text +
             "\n";
   });
@@ -88,7 +89,7 @@ std::string profileCsvHeader() {
   std::string text = "record,kernel";
   for (const Counter &counter : counterTable) text += std::string(",") + counter.name;
   return text + "\nrecord,kernel,ptx_line,source,executions,threads,actual,ideal,divergences,"
-                "instruction\n";
+                "trips,instruction\n";
 }
 
 std::string profileCsv(const Kernel &kernel) {
@@ -99,7 +100,7 @@ std::string profileCsv(const Kernel &kernel) {
   forEachLine(kernel, [&](const Instruction &i, const Profile &p) {
     text += "line," + quoted(kernel.name) + "," + std::to_string(i.line) + "," +
             quoted(sourcePlace(kernel, i));
-    for (uint64_t value : {p.executions, p.threads, p.actual, p.ideal, p.divergences})
+    for (uint64_t value : {p.executions, p.threads, p.actual, p.ideal, p.divergences, p.trips})
       text += "," + std::to_string(value);
     text += "," + quoted(i.text) + "\n";
   });

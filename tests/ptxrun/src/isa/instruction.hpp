@@ -93,6 +93,7 @@ struct Values {
 
 struct Profile { // counts of one instruction in one kernel, over all launches
   uint64_t executions = 0, threads = 0, actual = 0, ideal = 0, divergences = 0;
+  uint64_t trips = 0; // of its loads from global memory: the longest chain that ends in one
 };
 
 enum class Special : uint8_t {

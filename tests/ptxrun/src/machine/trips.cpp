@@ -9,7 +9,9 @@ namespace trips {
 
 namespace {
 
-constexpr uint64_t granule = 16; // bytes of memory that share a depth
+// Bytes of memory that share a depth. In shared memory a warp that is ahead writes what is next to
+// something that another has still to read, so there it is a word.
+constexpr uint64_t globalGranule = 16, sharedGranule = 4;
 
 // Of the value, not of its place, where something else may have been.
 const Values &valuesOf(const Context &c, const Instruction &i) {
@@ -68,7 +70,8 @@ struct Words { // that the lanes of an access touch, as places of one map
         uint64_t block = rank ? c.block->id - c.block->rank + rank - 1 : c.block->id;
         first = sharedWindow | block << 32 | (address & sharedOffsetMask);
       }
-      for (uint64_t at = first / granule; at <= (first + bytes - 1) / granule; at++) visit(at);
+      const uint64_t granule = shared ? sharedGranule : globalGranule, last = first + bytes - 1;
+      for (uint64_t at = first / granule; at <= last / granule; at++) visit(shared ? ~at : at);
     });
   }
   uint32_t read() const {
@@ -98,7 +101,11 @@ void access(Context &c, const Instruction &i, LaneMask active) {
     uint32_t there = words.read(); // of what this launch has stored
     uint32_t result = std::max(words.global ? issued : asked, there) + words.global;
     if (i.memory == Memory::Atomic) result = std::max(result, depth + words.global);
-    if (words.global) c.longestTrips = std::max(c.longestTrips, result);
+    if (words.global) {
+      uint64_t &longest = c.kernel.profile[size_t(&i - c.kernel.code.data())].trips;
+      longest = std::max<uint64_t>(longest, result);
+      c.longestTrips = std::max(c.longestTrips, result);
+    }
     writeResults(c, i, active, result);
   }
   if (i.memory == Memory::Load) return;
