@@ -6289,6 +6289,12 @@ SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_
         if (specv_i_lane() == 0) asked->of_temperature = of_block.status;
         if (specv_i_lane() == 0 && saved) saved->asked.of_temperature = of_block.status;
     }
+    uint64_t seed = 0; /* beside the scores */
+    uint32_t position = 0;
+    if (what & SPECV_TILE_SCORE && row.readable) {
+        const int32_t slot = specv_i_slot_of(d, b);
+        seed = d->seed[slot], position = (uint32_t)d->position[slot];
+    }
     /* What scores are sifted by is part of the request. */
     const int sifts = filters && (emitted || d->filters.mask || d->draft_filters.mask);
     float score[8], of_lane = 0;
@@ -6313,12 +6319,6 @@ SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_
         (int)gridDim.y * (num_rows < num_rows_at_once ? num_rows : num_rows_at_once);
     const int block = (int)(blockIdx.z * gridDim.y + blockIdx.y);
     if (block >= (num_blocks ? num_blocks : 1)) return 0;
-    uint64_t seed = 0;
-    uint32_t position = 0;
-    if (what & SPECV_TILE_SCORE && r.row.readable) {
-        const int32_t slot = specv_i_slot_of(d, b);
-        seed = d->seed[slot], position = (uint32_t)d->position[slot];
-    }
     uint32_t *ticket = &m->tickets[2 * b], mine = 0, all = 0;
     if (!filters) { /* there are registers for what the handshake will ask */
         SPECV_I_EARLY("l", ticket);
