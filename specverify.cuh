@@ -3154,7 +3154,8 @@ typedef struct specv_sample_desc {
     const int32_t *num_active; /* as in specv_rows */
     const void *slot;          /* as in specv_rows */
     specv_scores scores;       /* one position a row; seq_stride_elems is the stride of rows */
-    const float *temperature;  /* [slot], or null: 1; 0 = greedy. Of probs only 0 counts */
+    const float *temperature;  /* [slot], or null: 1; 0 = greedy. Of probs only 0 counts. This, seed
+                                  and position may be read of rows behind num_active, too */
     const uint64_t *seed;      /* [slot]; null only with CDF and uniform */
     const int32_t *position;   /* [slot]: absolute position of the step's first token; as above */
     specv_filters filters;     /* mask: one row each */
@@ -4377,7 +4378,7 @@ SPECV_DEVFN specv_distribution specv_warp_merge_tiles(const specv_tile *tiles, i
 #else
 #define SPECV_I_GREEDY_BLOCKS 4
 #if __CUDA_ARCH__ == 750
-#define SPECV_I_SOFTMAX_BLOCKS 2
+#define SPECV_I_SOFTMAX_BLOCKS 2 /* 80 are too few here, too */
 #else
 #define SPECV_I_SOFTMAX_BLOCKS 3
 #endif

@@ -44,6 +44,15 @@ KERNEL shared_apart(const int *in, int *out) { // what was stored holds no trip
   __syncthreads();
   out[threadIdx.x] = in[s[threadIdx.x ^ 32] & 63];
 }
+KERNEL shared_neighbours(const int *in, int *out) { // warp 1 is ahead, beside what warp 0 reads
+  __shared__ __align__(16) volatile int s[8];
+  if (threadIdx.x == 0) s[1] = 3, s[4] = 0;
+  __syncthreads();
+  if (threadIdx.x == 32) s[0] = in[in[in[0]]];
+#pragma unroll 1
+  for (int k = threadIdx.x < 32 ? 2000 : 0; k > 0; k--) (void)s[4]; // several turns
+  if (threadIdx.x < 32) out[threadIdx.x] = in[s[1]];
+}
 KERNEL through_barrier(const int *in, int *out) { // warp 1 waits for warp 0, and then loads
   __shared__ volatile int s[64];
   if (threadIdx.x < 32) s[threadIdx.x] = in[threadIdx.x];
@@ -93,6 +102,7 @@ int main() {
   shuffled<<<1, 32>>>(in.device, out.device);
   through_shared<<<1, 64>>>(in.device, out.device);
   shared_apart<<<1, 64>>>(in.device, out.device);
+  shared_neighbours<<<1, 64>>>(in.device, out.device);
   through_barrier<<<1, 64>>>(in.device, out.device);
   through_global<<<1, 32>>>(in.device, out.device);
   through_ticket<<<4, 1>>>(in.device, out.device, ticket.device);
@@ -110,6 +120,7 @@ int main() {
   deep("shuffled", 2);
   deep("through_shared", 2);
   deep("shared_apart", 1);
+  deep("shared_neighbours", 3); // those of warp 1, not one more
   deep("through_barrier", 2);
   deep("through_global", 2);
   deep("through_ticket", 3);
