@@ -928,9 +928,13 @@ SPECV_NUMFN uint64_t specv_i_shift_right(uint64_t x, uint32_t count) {
 
 /* floor(a * b / 2^64) */
 SPECV_NUMFN uint64_t specv_i_mul_high(uint64_t a, uint64_t b) {
+#if defined(__CUDA_ARCH__)
+    return __umul64hi(a, b);
+#else
     uint64_t a0 = (uint32_t)a, a1 = a >> 32, b0 = (uint32_t)b, b1 = b >> 32;
     uint64_t middle = a1 * b0 + (a0 * b0 >> 32), other = a0 * b1 + (uint32_t)middle;
     return a1 * b1 + (middle >> 32) + (other >> 32);
+#endif
 }
 
 /* Half-precision codes. Every code, subnormals, infinities and NaN included, has a float. */
@@ -1700,16 +1704,24 @@ SPECV_DEVFN int32_t specv_thread_own_slot(const void *slot, int32_t slot_dtype, 
 
 #define SPECV_FULL_WARP 0xffffffffu
 
-/* Sum over lanes 0..own. Call: warp, value per lane; wraps like unsigned. Cost: 5 shuffles.
-   Source: Hillis and Steele 1986. */
+/* Sum over lanes 0..own. Call: warp, value per lane; wraps like unsigned. Cost: 7 shuffles, in
+   three rounds of which each waits for the one before: of 4 lanes, 16, 32. Source: Hillis and Steele
+   1986, with four in place of two. */
 SPECV_DEVFN int32_t specv_warp_inclusive_scan(int32_t value) {
-    int lane = specv_i_lane();
+    const int lane = specv_i_lane();
+    uint32_t sum = (uint32_t)value;
 #pragma unroll
-    for (int distance = 1; distance < 32; distance *= 2) {
-        uint32_t below = __shfl_up_sync(SPECV_FULL_WARP, (uint32_t)value, (unsigned)distance);
-        if (lane >= distance) value = (int32_t)((uint32_t)value + below);
+    for (int apart = 1; apart < 32; apart *= 4) {
+        uint32_t below[3] = {0, 0, 0};
+#pragma unroll
+        for (int i = 1; i < 4 && i * apart < 32; ++i)
+            below[i - 1] = __shfl_up_sync(SPECV_FULL_WARP, sum, (unsigned)(i * apart));
+#pragma unroll
+        for (int i = 1; i < 4; ++i)
+            if (lane < i * apart) below[i - 1] = 0;
+        sum += below[0], below[1] += below[2], sum += below[1];
     }
-    return value;
+    return (int32_t)sum;
 }
 
 /* Sum over lanes 0..own of values in lanes 0..count-1. Call: warp. */
@@ -1764,9 +1776,14 @@ SPECV_DEVFN int32_t specv_warp_reduce_max(int32_t value) {
     return __reduce_max_sync(SPECV_FULL_WARP, value);
 #else
 #pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2) {
-        int32_t other = __shfl_xor_sync(SPECV_FULL_WARP, value, distance);
-        value = other > value ? other : value;
+    for (int apart = 1; apart < 32; apart *= 4) {
+        int32_t other[3] = {value, value, value};
+#pragma unroll
+        for (int i = 1; i < 4 && i * apart < 32; ++i)
+            other[i - 1] = __shfl_xor_sync(SPECV_FULL_WARP, value, i * apart);
+        value = other[0] > value ? other[0] : value;
+        other[1] = other[2] > other[1] ? other[2] : other[1];
+        value = other[1] > value ? other[1] : value;
     }
     return value;
 #endif
@@ -1944,12 +1961,26 @@ SPECV_DEVFN uint64_t specv_i_warp_add(uint64_t value) {
 #endif
 }
 
+/* Sum over lanes 0..own, in three rounds: of 4 lanes, 16, 32; shuffles of a round do not wait for
+   each other, where five rounds of two lanes each would. */
 SPECV_DEVFN uint64_t specv_i_warp_inclusive_add(uint64_t value) {
     const int lane = specv_i_lane();
 #pragma unroll
-    for (int distance = 1; distance < 32; distance *= 2) {
-        uint64_t below = __shfl_up_sync(SPECV_FULL_WARP, value, (unsigned)distance);
-        if (lane >= distance) value += below;
+    for (int apart = 1; apart < 32; apart *= 4) {
+        const uint32_t low = (uint32_t)value, high = (uint32_t)(value >> 32);
+        uint32_t lows[3] = {0, 0, 0}, highs[3] = {0, 0, 0};
+        uint64_t below[3];
+#pragma unroll
+        for (int i = 1; i < 4 && i * apart < 32; ++i) {
+            lows[i - 1] = __shfl_up_sync(SPECV_FULL_WARP, low, (unsigned)(i * apart));
+            highs[i - 1] = __shfl_up_sync(SPECV_FULL_WARP, high, (unsigned)(i * apart));
+        }
+#pragma unroll
+        for (int i = 1; i < 4; ++i) {
+            asm("mov.b64 %0, {%1, %2};" : "=l"(below[i - 1]) : "r"(lows[i - 1]), "r"(highs[i - 1]));
+            if (lane < i * apart) below[i - 1] = 0;
+        }
+        value += below[0], below[1] += below[2], value += below[1];
     }
     return value;
 }
@@ -2486,10 +2517,9 @@ SPECV_DEVFN int2 specv_i_block_max(int2 value, int2 *scratch) {
 
 /* Sum over the threads up to the own one; *total gets the block's. Call: block. Scratch: 32 words
    of 8 bytes. Sync: one barrier; put one between two calls that use the same scratch. */
-SPECV_DEVFN uint64_t specv_i_block_inclusive_add(uint64_t value, uint64_t *total,
+SPECV_DEVFN uint64_t specv_i_block_inclusive_add(uint64_t value, int num_warps, uint64_t *total,
                                                  uint64_t *scratch) {
     const int lane = specv_i_lane(), warp = specv_i_thread() / 32;
-    const int num_warps = specv_i_num_threads() / 32;
     uint64_t sum = specv_i_warp_inclusive_add(value), warps;
     if (lane == 31) scratch[warp] = sum;
     __syncthreads();
@@ -5369,9 +5399,10 @@ SPECV_DEVFN void specv_i_block_emit_from(const specv_verify_sample_desc *d,
         o.status |= w.p.status;
         if (token < 0) o.status |= SPECV_ROW_EMPTY;
     }
-    if (v->out_tokens)
+    if (v->out_tokens) /* of 64, by warps that store nothing else */
 #pragma unroll 1
-        for (int j = thread; j <= v->rows.max_draft; j += SPECV_SAMPLE_THREADS)
+        for (int j = (thread + 64) % SPECV_SAMPLE_THREADS; j <= v->rows.max_draft;
+             j += SPECV_SAMPLE_THREADS)
             specv_i_store_token(v->out_tokens, v->token_dtype, b * v->out_stride_elems + j,
                                 j < k    ? specv_i_draft_token(d, r, j)
                                 : j == k ? token
@@ -5379,6 +5410,7 @@ SPECV_DEVFN void specv_i_block_emit_from(const specv_verify_sample_desc *d,
     if (d->emitted.logprob) specv_i_block_put_logprobs(d, r, m, b, k, said);
     /* Each output has a thread in a warp of its own, which waits for no other. */
     const int mismatch = o.next > SPECV_I_NO_TOKEN && k < n_draft;
+    if (specv_i_lane() != 0) return;
     if (thread == 0) {
         if (mismatch && k == o.usable) {
             const int64_t draft = specv_i_draft_token(d, r, k);
@@ -5934,12 +5966,10 @@ SPECV_DEVFN void specv_i_block_gather(const specv_verify_sample_desc *d, const s
         }
     } else {
         specv_i_outcome o = {0, 0, 0, SPECV_I_NOTHING, 1, r->status};
-        specv_i_claim claim = {-1, 0, 1, 0, 0};
         if (r->row.readable && r->row.n_draft > 0) {
             specv_i_warp_find_usable(d, r, &o);
-            claim = specv_i_load_claim(d, r, b, lane, o.usable, said);
+            e->claims[lane] = specv_i_load_claim(d, r, b, lane, o.usable, said);
         }
-        e->claims[lane] = claim;
         if (lane == 0) e->found = o;
     }
     __syncthreads();
@@ -5954,15 +5984,15 @@ SPECV_DEVFN specv_i_outcome specv_i_block_verdict(const specv_verify_sample_desc
                                                   const specv_i_said *said) {
     const int lane = specv_i_lane(), reports = specv_i_thread() / 32 == 0;
     const int here = specv_i_rows_are_here(r);
-    const specv_distribution *rows = here ? e->rows : m->rows + r->first_row;
-    const specv_distribution *draft_rows =
-        here ? e->rows + r->target_rows : m->rows + m->target_rows + r->first_row;
     specv_i_outcome o = e->found;
-    if (r->row.readable) {
+    if (r->row.readable && r->row.n_draft == 0) {
+        specv_i_accept_none(d, r, here ? e->rows : m->rows + r->first_row, &o);
+    } else if (r->row.readable) {
+        const specv_distribution *rows = here ? e->rows : m->rows + r->first_row;
+        const specv_distribution *draft_rows =
+            here ? e->rows + r->target_rows : m->rows + m->target_rows + r->first_row;
         const specv_i_claim claim = e->claims[lane];
-        if (r->row.n_draft == 0)
-            specv_i_accept_none(d, r, rows, &o);
-        else if (r->rule == SPECV_RULE_SCORE)
+        if (r->rule == SPECV_RULE_SCORE)
             specv_i_warp_score_drafts(d, r, b, rows, &claim, said, reports && !said, &o);
         else if (!r->sampled)
             specv_i_warp_judge_equal(d, r, b, rows, &claim, said, &o);
@@ -6572,14 +6602,12 @@ typedef struct specv_i_cut {
     int32_t largest[SPECV_SAMPLE_THREADS / 32];
 } specv_i_cut;
 
-#define SPECV_I_BY_ID 8 /* beside a place, bits 0 to 7: that in ascending order of id */
-
 #define SPECV_I_LIMIT 16 /* bit of a share's number */
 
 /* What a thread knows of the tile of its number; of none where there is none. */
 typedef struct specv_i_cut_tile {
     uint2 best; /* the largest score, the id */
-    uint64_t keys;
+    uint2 keys;
 } specv_i_cut_tile;
 
 /* What its threads have in registers. */
@@ -6649,7 +6677,7 @@ SPECV_DEVFN specv_distribution specv_i_block_merge(specv_i_cut *c, const specv_t
     }
     key = specv_warp_reduce_max(key);
     if (lane == 0) c->largest[thread / 32] = key;
-    c->keys[thread] = first->keys;
+    c->keys[thread] = (uint64_t)first->keys.y << 32 | first->keys.x;
     if (__syncthreads_or((marks & SPECV_I_NAN_BIT) != 0)) p.status = SPECV_ROW_NAN;
 #pragma unroll
     for (int w = 0; w < WARPS; ++w) of_warp[w] = c->largest[w];
@@ -6705,15 +6733,40 @@ SPECV_DEVFN unsigned specv_i_above(const float score[8], float bound) {
     return above;
 }
 
-/* The number that position j of a request draws with; none: 0 instead. */
+/* What the number that position j of a request draws with is made of; none: it is 0. */
 typedef struct specv_i_coin {
     const specv_verify_sample_desc *d;
     int b, j, none;
+    uint32_t position;
+    uint64_t seed;
 } specv_i_coin;
 
+enum { SPECV_I_TOSSER = SPECV_SAMPLE_THREADS - 1 }; /* the thread that makes it */
+
+/* Loads it long before the number is asked for, without a branch. */
+SPECV_DEVFN specv_i_coin specv_i_load_coin(const specv_verify_sample_desc *d, int b, int j,
+                                           int none) {
+    const int made = !none && !d->sample_uniform;
+    const int32_t slot = made ? specv_i_slot_of(d, b) : 0;
+    specv_i_coin coin = {d, b, j, none, 0, 0};
+    uint2 seed = {0, 0};
+    int32_t position = 0;
+    specv_i_load_token_below(0, made, 0, &seed, d->seed, SPECV_I64, slot);
+    specv_i_load_given(&position, made ? d->position : 0, slot);
+    coin.seed = (uint64_t)seed.y << 32 | seed.x, coin.position = (uint32_t)position;
+    return coin;
+}
+
+/* Call: the thread that makes it. */
 SPECV_DEVFN uint64_t specv_i_toss(const specv_i_coin *coin) {
+    const specv_verify_sample_desc *d = coin->d;
     uint32_t reported = 0; /* by the block that judges */
-    return coin->none ? 0 : specv_i_sample_uniform(coin->d, coin->b, coin->j, &reported);
+    if (coin->none) return 0;
+    if (d->sample_uniform) return specv_i_sample_uniform(d, coin->b, coin->j, &reported);
+    const specv_random x =
+        specv_philox(coin->seed, coin->position, (uint32_t)(d->step_row + coin->j), 0,
+                     specv_i_draw_tag(d->stream));
+    return (uint64_t)x.x[1] << 32 | x.x[0];
 }
 
 /* Ids with scores from that of `low` on, the least of its score, into the list, as far as it has
@@ -6735,13 +6788,16 @@ SPECV_DEVFN void specv_i_block_collect(specv_i_cut *c, const specv_i_cut_row *ro
         const uint32_t key[2] = {keys & 0xffffu, keys >> 16};
         const int hits[2] = {key[0] >= low >> 38, key[1] >= low >> 38};
         if (!(hits[0] | hits[1])) continue;
-        int at = atomicAdd(&c->num_shares, hits[0] + hits[1]);
+        int32_t at = atomicAdd(&c->num_shares, hits[0] + hits[1]), limit[2];
+#pragma unroll
+        for (int e = 0; e < 2; ++e) { /* both at once, whichever counts */
+            limit[e] = specv_i_away(specv_i_score_of_upper(key[e]), least, row->scale.of_probs);
+            SPECV_I_EARLY("r", limit[e]);
+        }
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
-            const int32_t limit =
-                specv_i_away(specv_i_score_of_upper(key[e]), least, row->scale.of_probs);
             if (hits[e] && at < SPECV_I_LIST)
-                c->shares[at] = (uint32_t)limit << SPECV_I_LIMIT | (uint32_t)(2 * pair + e);
+                c->shares[at] = (uint32_t)limit[e] << SPECV_I_LIMIT | (uint32_t)(2 * pair + e);
             at += hits[e];
         }
     }
@@ -6784,7 +6840,7 @@ SPECV_DEVFN void specv_i_block_collect(specv_i_cut *c, const specv_i_cut_row *ro
     }
     __syncthreads();
     const int num_lanes = c->num_lanes;
-    if (thread == SPECV_SAMPLE_THREADS - 1) c->uniform = specv_i_toss(coin);
+    if (thread == SPECV_I_TOSSER) c->uniform = specv_i_toss(coin);
     if (num_lanes > SPECV_I_LIST) {
         if (thread == 0) c->count = num_lanes;
     } else {
@@ -6902,8 +6958,9 @@ SPECV_DEVFN int specv_i_block_find_range(specv_i_cut *c, uint64_t counted, uint6
     const int range = SPECV_I_RANGES - 1 - specv_i_thread();
     const uint64_t its_count = c->u.of.count[range], its_mass = c->u.of.mass[range];
     uint64_t total, with, of_range;
-    counted += specv_i_block_inclusive_add(its_count, &total, c->scratch[0]);
-    mass += specv_i_block_inclusive_add(its_mass, &total, c->scratch[1]);
+    counted +=
+        specv_i_block_inclusive_add(its_count, SPECV_SAMPLE_THREADS / 32, &total, c->scratch[0]);
+    mass += specv_i_block_inclusive_add(its_mass, SPECV_SAMPLE_THREADS / 32, &total, c->scratch[1]);
     with = by_mass ? mass : counted, of_range = by_mass ? its_mass : its_count;
     const int has = with >= limit && with - of_range < limit; /* one thread, or none */
     if (has) c->found = (uint64_t)range + 1;
@@ -7032,13 +7089,26 @@ SPECV_DEVFN uint32_t specv_i_block_kth_share(specv_i_cut *c, const specv_i_cut_r
         __syncthreads();
         const uint4 low = counts[0], high = counts[1];
         const uint32_t of[EACH] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-        int32_t through[EACH], own = 0, away = lane * EACH;
+        int32_t through[EACH], pair[EACH / 2], away = lane * EACH;
 #pragma unroll
-        for (int e = 0; e < EACH; ++e) through[e] = own += (int32_t)of[e];
+        for (int e = 0; e < EACH / 2; ++e) { /* by twos: no chain of as many */
+            pair[e] = (int32_t)(of[2 * e] + of[2 * e + 1]);
+            SPECV_I_EARLY("r", pair[e]);
+        }
+        int32_t half = pair[2] + pair[3];
+        SPECV_I_EARLY("r", half);
+        through[3] = pair[0] + pair[1], through[7] = through[3] + half;
+        const int32_t own = through[7];
         const int32_t left = k - (specv_warp_inclusive_scan(own) - own); /* behind those before */
-        const int at = specv_warp_first_reject(own >= left);
-#pragma unroll
-        for (int e = 0; e < EACH; ++e) away += through[e] < left;
+        through[0] = (int32_t)of[0], through[1] = pair[0], through[2] = pair[0] + (int32_t)of[2];
+        through[4] = through[3] + (int32_t)of[4], through[5] = through[3] + pair[2];
+        through[6] = through[5] + (int32_t)of[6];
+        const int at = specv_warp_first_reject(own >= left), high_half = through[3] < left;
+        int32_t quarter = high_half ? through[5] : through[1];
+        int32_t first = high_half ? through[4] : through[0];
+        if (high_half) away += 4;
+        if (quarter < left) away += 2, first = high_half ? through[6] : through[2];
+        if (first < left) away += 1;
         away = __shfl_sync(SPECV_FULL_WARP, away + 1, at & 31) << shift;
         __syncthreads(); /* counts are read */
         if (at < 32) return (int32_t)top + 1 > away ? top + 1 - (uint32_t)away : 0;
@@ -7068,40 +7138,33 @@ SPECV_DEVFN uint64_t specv_i_block_bound(specv_i_cut *c, const specv_i_cut_row *
     return low;
 }
 
-/* How many of four ids are below one. These two in asm: compilers compare one after another, and
-   add each to the sum of those before. */
-SPECV_DEVFN uint32_t specv_i_count_below(int4 ids, int32_t id) {
-    uint32_t count;
-    asm("{\n\t.reg .pred a, b, c, d;\n\t.reg .u32 p, q, r, s;\n\t"
-        "setp.lt.s32 a, %1, %5;\n\tsetp.lt.s32 b, %2, %5;\n\t"
-        "setp.lt.s32 c, %3, %5;\n\tsetp.lt.s32 d, %4, %5;\n\t"
-        "selp.u32 p, 1, 0, a;\n\tselp.u32 q, 1, 0, b;\n\t"
-        "selp.u32 r, 1, 0, c;\n\tselp.u32 s, 1, 0, d;\n\t"
-        "add.u32 p, p, q;\n\tadd.u32 r, r, s;\n\tadd.u32 %0, p, r;\n\t}"
-        : "=r"(count)
-        : "r"(ids.x), "r"(ids.y), "r"(ids.z), "r"(ids.w), "r"(id));
-    return count;
-}
+/* What comes before one of a list, in one number: what that weighs, below 2^48, as 128 ids do; how
+   many have a lower id; how many come before it. A list's weights hold, above, that they are one. */
+enum { SPECV_I_LOWER = 48, SPECV_I_EARLIER = 56 };
 
-/* How many of four keys are above one; their weights are added to *sum. */
-SPECV_DEVFN uint32_t specv_i_count_above(ulonglong2 low, ulonglong2 high, ulonglong2 of_low,
-                                         ulonglong2 of_high, uint64_t key, uint64_t *sum) {
-    uint32_t count;
-    uint64_t weight;
-    asm("{\n\t.reg .pred a, b, c, d;\n\t.reg .u32 p, q, r, s;\n\t.reg .u64 w, x, y, z;\n\t"
+/* Four ids' part of that, into sum[2] and lower[2]. In asm: compilers add each to those before, by
+   way of a 0 or 1. */
+SPECV_DEVFN void specv_i_rank_among(const uint64_t *keys, const uint64_t *weights,
+                                    const int32_t *ids, uint64_t key, int32_t id, uint64_t sum[2],
+                                    uint32_t lower[2]) {
+    const ulonglong2 a = *(const ulonglong2 *)keys, b = *(const ulonglong2 *)(keys + 2);
+    const ulonglong2 of_a = *(const ulonglong2 *)weights, of_b = *(const ulonglong2 *)(weights + 2);
+    const int4 each = *(const int4 *)ids;
+    asm("{\n\t.reg .pred a, b, c, d;\n\t"
         "setp.gt.u64 a, %2, %10;\n\tsetp.gt.u64 b, %3, %10;\n\t"
         "setp.gt.u64 c, %4, %10;\n\tsetp.gt.u64 d, %5, %10;\n\t"
-        "selp.u32 p, 1, 0, a;\n\tselp.u32 q, 1, 0, b;\n\t"
-        "selp.u32 r, 1, 0, c;\n\tselp.u32 s, 1, 0, d;\n\t"
-        "selp.u64 w, %6, 0, a;\n\tselp.u64 x, %7, 0, b;\n\t"
-        "selp.u64 y, %8, 0, c;\n\tselp.u64 z, %9, 0, d;\n\t"
-        "add.u32 p, p, q;\n\tadd.u32 r, r, s;\n\tadd.u64 w, w, x;\n\tadd.u64 y, y, z;\n\t"
-        "add.u32 %0, p, r;\n\tadd.u64 %1, w, y;\n\t}"
-        : "=r"(count), "=l"(weight)
-        : "l"(low.x), "l"(low.y), "l"(high.x), "l"(high.y), "l"(of_low.x), "l"(of_low.y),
-          "l"(of_high.x), "l"(of_high.y), "l"(key));
-    *sum += weight;
-    return count;
+        "@a add.u64 %0, %0, %6;\n\t@b add.u64 %1, %1, %7;\n\t"
+        "@c add.u64 %0, %0, %8;\n\t@d add.u64 %1, %1, %9;\n\t}"
+        : "+l"(sum[0]), "+l"(sum[1])
+        : "l"(a.x), "l"(a.y), "l"(b.x), "l"(b.y), "l"(of_a.x), "l"(of_a.y), "l"(of_b.x),
+          "l"(of_b.y), "l"(key));
+    asm("{\n\t.reg .pred a, b, c, d;\n\t"
+        "setp.lt.s32 a, %2, %6;\n\tsetp.lt.s32 b, %3, %6;\n\t"
+        "setp.lt.s32 c, %4, %6;\n\tsetp.lt.s32 d, %5, %6;\n\t"
+        "@a add.u32 %0, %0, 1;\n\t@b add.u32 %1, %1, 1;\n\t"
+        "@c add.u32 %0, %0, 1;\n\t@d add.u32 %1, %1, 1;\n\t}"
+        : "+r"(lower[0]), "+r"(lower[1])
+        : "r"(each.x), "r"(each.y), "r"(each.z), "r"(each.w), "r"(id));
 }
 
 /* Sorts a list of few, the largest first, and says of each what it weighs, what those weigh down to
@@ -7111,7 +7174,7 @@ SPECV_DEVFN void specv_i_block_sort_few(specv_i_cut *c, const specv_i_cut_row *r
     const int shift = count <= SPECV_SAMPLE_THREADS / 4 ? 2 : 1;
     const int threads = 1 << shift; /* for each */
     const int thread = specv_i_thread(), own = thread >> shift, part = thread & (threads - 1);
-    uint64_t mine = 0, units = 0, of_tile = 0, through = 0;
+    uint64_t mine = 0, units = 0, of_tile = 0;
     int32_t finer = 0;
     if (own < count) { /* all its threads alike: none waits for another's */
         float largest[2];
@@ -7127,36 +7190,34 @@ SPECV_DEVFN void specv_i_block_sort_few(specv_i_cut *c, const specv_i_cut_row *r
     }
     const int32_t my_id = specv_i_id_of_rank_key(mine);
     if (part == 0) {
-        c->few.units[own] = units, c->few.id[own] = own < count ? my_id : SPECV_I_INT_MAX;
-        if (own >= count) c->u.list.key[own] = 0; /* comes behind all, and weighs nothing */
+        c->few.units[own] = units | (uint64_t)1 << SPECV_I_EARLIER;
+        c->few.id[own] = own < count ? my_id : SPECV_I_INT_MAX;
+        if (own >= count) c->u.list.key[own] = 0; /* comes behind all */
     }
     __syncthreads();
-    uint32_t before = 0, by_id = 0;
-    const ulonglong2 *keys = (const ulonglong2 *)c->u.list.key + 2 * part;
-    const ulonglong2 *weights = (const ulonglong2 *)c->few.units + 2 * part;
-    const int4 *ids = (const int4 *)c->few.id + part;
+    uint64_t sum[2] = {0, 0};
+    uint32_t lower[2] = {0, 0};
 #pragma unroll 1
-    for (int i = 0; i < count; i += 2 * 4 * threads) { /* as many for each; behind them are zeros */
+    for (int base = 4 * part; base < count; base += 32) { /* as many for each; behind are zeros */
 #pragma unroll
-        for (int turn = 0; turn < 2; ++turn) {
-            const ulonglong2 a = keys[0], b = keys[1], of_a = weights[0], of_b = weights[1];
-            const int4 id = *ids;
-            keys += 2 * threads, weights += 2 * threads, ids += threads;
-            by_id += specv_i_count_below(id, my_id);
-            before += specv_i_count_above(a, b, of_a, of_b, mine, &through);
+        for (int i = base; i < base + 32; i += 16) {
+            specv_i_rank_among(c->u.list.key + i, c->few.units + i, c->few.id + i, mine, my_id, sum,
+                               lower);
+            if (threads == 2)
+                specv_i_rank_among(c->u.list.key + i + 8, c->few.units + i + 8, c->few.id + i + 8,
+                                   mine, my_id, sum, lower);
         }
     }
-    before += by_id << SPECV_I_BY_ID;
+    uint64_t before = sum[0] + sum[1] + ((uint64_t)(lower[0] + lower[1]) << SPECV_I_LOWER);
 #pragma unroll
     for (int step = 1; step < 4; step *= 2) {
         if (step >= threads) break;
         before += __shfl_xor_sync(SPECV_FULL_WARP, before, step);
-        through += __shfl_xor_sync(SPECV_FULL_WARP, through, step);
     }
     __syncthreads(); /* the list is read */
     if (part == 0 && own < count) {
-        const int place = before & 255;
-        by_id = before >> SPECV_I_BY_ID;
+        const int place = (int)(before >> SPECV_I_EARLIER), by_id = before >> SPECV_I_LOWER & 255;
+        const uint64_t through = before & (((uint64_t)1 << SPECV_I_LOWER) - 1);
         c->u.list.key[place] = mine, c->u.list.u.through[place] = through + units;
         c->few.units[by_id] = of_tile, c->few.place[by_id] = place, c->few.finer[by_id] = finer;
         c->few.id[by_id] = my_id;
@@ -7207,7 +7268,7 @@ SPECV_DEVFN void specv_i_block_sort_list(specv_i_cut *c, const specv_i_cut_row *
             i < count ? specv_i_row_units(row, specv_i_score_of_rank_key(c->u.list.key[i])) : 0;
         sum += units[e];
     }
-    sum = specv_i_block_inclusive_add(sum, &unused, c->scratch[0]) - sum;
+    sum = specv_i_block_inclusive_add(sum, SPECV_SAMPLE_THREADS / 32, &unused, c->scratch[0]) - sum;
 #pragma unroll
     for (int e = 0; e < EACH; ++e) {
         sum += units[e];
@@ -7220,10 +7281,14 @@ SPECV_DEVFN void specv_i_block_sort_list(specv_i_cut *c, const specv_i_cut_row *
    come behind its own; complete: there are none. mass: of the row, where top_p is a part of it.
    Call: block. Sync: a barrier of min_p, one of top_p. */
 SPECV_DEVFN int specv_i_block_cut_list(specv_i_cut *c, const specv_i_cut_row *row,
-                                       const specv_i_limits *l, uint64_t mass, int complete) {
+                                       const specv_i_limits *l, int count, uint64_t mass,
+                                       int complete) {
     const uint64_t *through = c->u.list.u.through;
-    const int count = c->count, by_min = specv_i_less(0.f, l->min_p), has_k = l->top_k < row->vocab;
-    const int of_k = has_k && l->top_k <= count ? l->top_k : 0;
+    const uint64_t of_all = through[count - 1];
+    const int thread = specv_i_thread(), by_min = specv_i_less(0.f, l->min_p);
+    const int has_k = l->top_k < row->vocab, of_k = has_k && l->top_k <= count ? l->top_k : 0;
+    uint64_t before = 0, up_to = 0; /* of the thread's first id, before it is known what for */
+    if (thread < count) before = thread ? through[thread - 1] : 0, up_to = through[thread];
     if (has_k && !of_k && !complete &&
         (!by_min || (l->has_top_p && l->order == SPECV_TOP_K_TOP_P_MIN_P)))
         return 0;
@@ -7232,10 +7297,10 @@ SPECV_DEVFN int specv_i_block_cut_list(specv_i_cut *c, const specv_i_cut_row *ro
     if (by_min) { /* weights fall: one thread has the last that is enough */
         const uint64_t least = specv_i_least_weight(l->min_p, through[0]);
 #pragma unroll 1
-        for (int i = specv_i_thread(); i < count; i += SPECV_SAMPLE_THREADS) {
-            const uint64_t before = i ? through[i - 1] : 0;
+        for (int i = thread; i < count; i += SPECV_SAMPLE_THREADS) {
+            const uint64_t its = through[i] - (i ? through[i - 1] : 0);
             const uint64_t next = i + 1 < count ? through[i + 1] - through[i] : 0;
-            if (through[i] - before >= least && next < least) c->kept[0] = i + 1;
+            if (its >= least && next < least) c->kept[0] = i + 1;
         }
         __syncthreads();
         of_min = c->kept[0];
@@ -7247,10 +7312,13 @@ SPECV_DEVFN int specv_i_block_cut_list(specv_i_cut *c, const specv_i_cut_row *ro
         mass = through[(of ? of : count) - 1];
     }
     mass = specv_i_part_of(l->top_p, mass);
-    if (through[count - 1] < mass) return of_both ? of_both : complete ? count : 0;
+    if (of_all < mass) return of_both ? of_both : complete ? count : 0;
 #pragma unroll 1
-    for (int i = specv_i_thread(); i < count; i += SPECV_SAMPLE_THREADS)
-        if (through[i] >= mass && (i ? through[i - 1] : 0) < mass) c->kept[1] = i + 1;
+    for (int i = thread; i < count;) {
+        if (up_to >= mass && before < mass) c->kept[1] = i + 1;
+        i += SPECV_SAMPLE_THREADS;
+        if (i < count) before = through[i - 1], up_to = through[i];
+    }
     __syncthreads();
     of_p = c->kept[1];
     return of_both && of_both < of_p ? of_both : of_p;
@@ -7327,17 +7395,16 @@ SPECV_DEVFN uint64_t specv_i_warp_draw_few(const specv_i_cut *c, int each, int k
    in its own. Two draws, by a warp each: from all, and without an id that then has no weight; -1:
    there is no second one. c->few.drawn: the ids, -1 if none has weight. Returns the sum of all, in
    the first warp. Call: block. Sync: a barrier. */
-SPECV_DEVFN uint64_t specv_i_block_draw_few(specv_i_cut *c, int kept, int32_t without,
+SPECV_DEVFN uint64_t specv_i_block_draw_few(specv_i_cut *c, int count, int kept, int32_t without,
                                             uint64_t uniform) {
     const int turn = specv_i_thread() / 32;
     uint64_t total = 0;
     if (turn < 2) {
         const int32_t not_this = turn ? without : -2; /* -1: behind the last one */
         int32_t drawn = -1;
-        const int draws = !turn || without >= 0;
-        if (draws && c->count <= SPECV_I_FEW / 2)
+        if (not_this != -1 && count <= SPECV_I_FEW / 2)
             total = specv_i_warp_draw_few(c, 2, kept, not_this, uniform, &drawn);
-        else if (draws)
+        else if (not_this != -1)
             total = specv_i_warp_draw_few(c, 4, kept, not_this, uniform, &drawn);
         if (specv_i_lane() == 0) c->few.drawn[turn] = drawn;
     }
@@ -7435,22 +7502,22 @@ SPECV_DEVFN void specv_i_block_tiles_of_row(const specv_i_cut_row *row, specv_ti
 }
 
 /* How many ids of the row are kept, which then are the first of the list; 0: that is for
-   specv_i_block_cut_flat. mass: 0 where tiles have no sums. c->uniform: of the coin. Call: block.
-   Sync: barriers. */
+   specv_i_block_cut_flat. *of_list: how many there are in it. mass: 0 where tiles have no sums.
+   c->uniform: of the coin. Call: block. Sync: barriers. */
 SPECV_DEVFN int specv_i_block_list(specv_i_cut *c, const specv_i_cut_row *row,
-                                   const specv_i_limits *l, uint64_t mass,
-                                   const specv_i_coin *coin) {
+                                   const specv_i_limits *l, uint64_t mass, const specv_i_coin *coin,
+                                   int *of_list) {
     const uint64_t low = specv_i_block_bound(c, row, l, mass);
     if (specv_i_thread() == 0) c->num_shares = c->num_lanes = c->count = 0;
     __syncthreads();
     specv_i_block_collect(c, row, low, coin);
-    const int count = c->count;
+    const int count = *of_list = c->count;
     if (count == 0 || count > SPECV_I_LIST) return 0;
     if (count <= SPECV_I_FEW)
         specv_i_block_sort_few(c, row, count);
     else
         specv_i_block_sort_list(c, row, count);
-    return specv_i_block_cut_list(c, row, l, mass, low == specv_i_lowest(row));
+    return specv_i_block_cut_list(c, row, l, count, mass, low == specv_i_lowest(row));
 }
 
 /* Position j of a side, whose tiles have maxima of shares. */
@@ -7472,37 +7539,34 @@ SPECV_DEVFN int64_t specv_i_row_of(const specv_i_request *r, const specv_i_memor
     return r->first_row + i + (i >= r->target_rows ? m->target_rows - r->target_rows : 0);
 }
 
-/* Of row i, what the thread looks at first. */
-SPECV_DEVFN specv_i_cut_tile specv_i_load_cut_tile(const specv_i_request *r,
-                                                   const specv_i_memory *m, int i) {
-    specv_i_cut_tile t = {{0xff800000u, 0}, 0};
-    if (specv_i_thread() < m->num_tiles) {
-        const specv_tile *tile =
-            m->tiles + specv_i_row_of(r, m, i) * m->num_tiles + specv_i_thread();
-        t.best = *(const uint2 *)&tile->max, t.keys = (uint64_t)tile->score;
-    }
+/* Of a row in scratch memory, what the thread looks at first. */
+SPECV_DEVFN specv_i_cut_tile specv_i_load_cut_tile(const specv_i_memory *m, int64_t at) {
+    const int thread = specv_i_thread(), count = m->num_tiles;
+    const specv_tile *tile = m->tiles + at * count + thread;
+    specv_i_cut_tile t = {{0xff800000u, 0}, {0, 0}};
+    specv_i_load_token_below(thread, count, 0, &t.best, &tile->max, SPECV_I64, 0);
+    specv_i_load_token_below(thread, count, 0, &t.keys, &tile->score, SPECV_I64, 0);
     return t;
 }
 
 /* Puts row i of a request together, first the target's, then the draft's: cuts it, if its side is
    cut, and draws what it would emit, and what without its draft, so that the block which judges has
-   nothing left to look for. saved: the request as the first pass has opened it; first: of the row;
-   out: shared. Call: block. Sync: barriers. */
+   nothing left to look for. saved: the request as the first pass has opened it; at: of the row in
+   scratch memory; first: of it; out: shared. Call: block. Sync: barriers. */
 SPECV_DEVFN void specv_i_block_cut(const specv_verify_sample_desc *d, const specv_i_request *r,
                                    const specv_i_memory *m, const specv_i_opened *saved, int b,
-                                   int i, const specv_i_cut_tile *first, specv_i_cut *c,
+                                   int i, int64_t at, const specv_i_cut_tile *first, specv_i_cut *c,
                                    specv_distribution *out) {
     const int of_draft = i >= r->target_rows, j = of_draft ? i - r->target_rows : i;
-    const int64_t at = specv_i_row_of(r, m, i);
     const specv_i_side side = of_draft ? r->draft : r->target;
     const int of_side = of_draft ? SPECV_I_OF_DRAFT : SPECV_I_OF_TARGET, is_cut = r->cut & of_side;
     const int coupled = r->rule == SPECV_RULE_COUPLED, draws = !of_draft && !coupled;
-    const int wanted = specv_i_wanted(d, r, &side, of_draft), thread = specv_i_thread();
+    const int thread = specv_i_thread();
     const int sums = r->cut & of_side * SPECV_I_SUMS ? SPECV_TILE_SUM : 0;
     specv_tile *tiles = m->tiles + at * m->num_tiles;
     const specv_i_limits l = saved->limits[of_draft];
     specv_noise noise = {0, 0, 0, 0};
-    const specv_i_coin coin = {d, b, j, !draws};
+    const specv_i_coin coin = specv_i_load_coin(d, b, j, !draws);
     uint64_t through = 0, uniform = 0, least = 0;
     int32_t without = -1;
     if (draws) {
@@ -7516,42 +7580,44 @@ SPECV_DEVFN void specv_i_block_cut(const specv_verify_sample_desc *d, const spec
     specv_distribution p = specv_i_plain_distribution();
     if (is_cut) p = specv_i_block_merge(c, tiles, m->num_tiles, sums, &side.scale, first);
     if (!is_cut || p.kind != SPECV_SOFTMAX)
-        p = specv_i_warp_merge(tiles, m->num_tiles, specv_i_may(r), wanted, side.zero, &side.scale,
+        p = specv_i_warp_merge(tiles, m->num_tiles, specv_i_may(r),
+                               specv_i_wanted(d, r, &side, of_draft), side.zero, &side.scale,
                                &through);
     specv_i_cut_row row = specv_i_cut_row_of(d, &side, m, tiles, j, &p);
-    int few = 0, kept = 0;
+    int few = 0, kept = 0, count = 0; /* ids of a list */
     if (is_cut && p.kind == SPECV_SOFTMAX) {
-        kept = specv_i_block_list(c, &row, &l, p.sum, &coin);
+        kept = specv_i_block_list(c, &row, &l, p.sum, &coin, &count);
         uniform = c->uniform;
         least = kept ? c->u.list.key[kept - 1] : specv_i_block_cut_flat(c, &row, &l, p.sum);
-        few = kept && c->count <= SPECV_I_FEW;
+        few = kept && count <= SPECV_I_FEW;
         if (kept && coupled) p.id = specv_i_block_best_of_list(c, &row, kept, &noise);
         row.sieve.least = least;
         if (!few) {
             const int32_t chosen = p.id;
+            const int wanted = specv_i_wanted(d, r, &side, of_draft) | SPECV_TILE_SUM;
             if (kept) {
                 specv_i_block_tiles_of_list(c, &row, tiles, kept);
             } else {
                 __syncthreads();
-                specv_i_block_tiles_of_row(&row, tiles, &noise, wanted | SPECV_TILE_SUM);
+                specv_i_block_tiles_of_row(&row, tiles, &noise, wanted);
                 __syncthreads();
             }
             p = specv_i_warp_merge(tiles, m->num_tiles, specv_i_may(r),
-                                   kept ? SPECV_TILE_SUM : wanted | SPECV_TILE_SUM, 0, &side.scale,
-                                   &through);
+                                   kept ? SPECV_TILE_SUM : wanted, 0, &side.scale, &through);
             if (kept && coupled) p.id = chosen;
         }
     }
     p.reserved = (uint32_t)-1;
     if (few) {
-        p.sum = specv_i_block_draw_few(c, kept, without, uniform);
+        p.sum = specv_i_block_draw_few(c, count, kept, without, uniform);
         if (draws) p.id = c->few.drawn[0];
         if (draws && without >= 0) p.reserved = (uint32_t)c->few.drawn[1];
     } else if (draws && p.kind == SPECV_SOFTMAX) {
         specv_i_weights w;
         w.p = p, w.q = specv_i_plain_distribution(), w.p_scores = row.scores, w.q_scores = 0;
         w.p_sieve = row.sieve, w.q_sieve = row.sieve, w.prefix = 1, w.without = -1;
-        if (!is_cut) uniform = specv_i_toss(&coin);
+        uint32_t reported = 0; /* by the block that judges */
+        if (!is_cut) uniform = specv_i_sample_uniform(d, b, j, &reported);
         p.id = specv_i_block_draw(r, &w, tiles, m->num_tiles, row.vocab, through, uniform);
         w.without = without;
         if (without >= 0)
@@ -7560,9 +7626,9 @@ SPECV_DEVFN void specv_i_block_cut(const specv_verify_sample_desc *d, const spec
     }
     if (thread == 0) {
         if (p.sum && (r->row.n_draft > 0 || d->max_prob)) specv_i_set_inverse(&p);
-        m->rows[at] = *out = p;
-        m->least[at] = least;
+        *out = p, m->rows[at] = p;
     }
+    if (thread == 32) m->least[at] = least;
 }
 
 /* Behind the first pass, requests with rows that filters cut: their rows, a block each, then what
@@ -7578,22 +7644,27 @@ SPECV_DEVFN void specv_i_block_filter(const specv_verify_sample_desc *d, const s
     const int rows = r.target_rows + r.draft_rows;
     specv_i_cut_as_asked(&r, &saved.asked);
     if (!r.cut) return; /* all is done */
-    specv_i_open_least(m, &r);
     num_blocks = num_blocks < rows ? num_blocks : rows;
     if (block >= num_blocks) return;
     /* On its way before anything else is looked at. */
-    specv_i_cut_tile first = specv_i_load_cut_tile(&r, m, block);
+    int64_t at = specv_i_row_of(&r, m, block);
+    specv_i_cut_tile first = specv_i_load_cut_tile(m, at);
 #pragma unroll 1
-    for (int i = block; i < rows; i += num_blocks) {
-        specv_i_block_cut(d, &r, m, &saved, b, i, &first, &cut,
+    for (int i = block;;) {
+        specv_i_block_cut(d, &r, m, &saved, b, i, at, &first, &cut,
                           &evidence.rows[i < SPECV_I_ROWS_HERE ? i : 0]);
-        __syncthreads();
-        if (i + num_blocks < rows) first = specv_i_load_cut_tile(&r, m, i + num_blocks);
+        i += num_blocks;
+        if (i >= rows) break;
+        __syncthreads(); /* another one's */
+        at = specv_i_row_of(&r, m, i), first = specv_i_load_cut_tile(m, at);
     }
     if (d->stream & SPECV_I_OF_TREE) return; /* a tree is walked elsewhere */
-    const int arrival = specv_i_block_arrives(&m->tickets[2 * b], block, num_blocks);
-    if (arrival == SPECV_I_NOT_LAST) return;
-    if (arrival == SPECV_I_BAD_TICKET) specv_i_close_request(&r);
+    if (num_blocks > 1) { /* else nobody waits before what is gathered is there, too */
+        const int arrival = specv_i_block_arrives(&m->tickets[2 * b], block, num_blocks);
+        if (arrival == SPECV_I_NOT_LAST) return;
+        if (arrival == SPECV_I_BAD_TICKET) specv_i_close_request(&r);
+    }
+    if (r.row.n_draft > 0) specv_i_open_least(m, &r);
     specv_i_block_gather(d, &r, m, b, specv_i_may(&r),
                          num_blocks > 1 ? SPECV_I_ROWS_DRAWN : SPECV_I_ROWS_FETCHED, 0, 0,
                          &evidence);
@@ -7610,10 +7681,11 @@ SPECV_DEVFN void specv_i_block_filter(const specv_verify_sample_desc *d, const s
 SPECV_DEVFN int specv_i_block_find_likeliest(specv_i_cut *c, const specv_i_cut_row *row, int count,
                                              uint64_t mass) {
     specv_i_limits l = {0, 0, 0, 0, 0};
-    const specv_i_coin no_coin = {0, 0, 0, 1};
+    const specv_i_coin no_coin = {0, 0, 0, 1, 0, 0};
+    int of_list;
     uint64_t unused = 0, least;
     l.top_k = count < row->vocab ? count : row->vocab;
-    count = specv_i_block_list(c, row, &l, mass, &no_coin);
+    count = specv_i_block_list(c, row, &l, mass, &no_coin, &of_list);
     if (count) return count < l.top_k ? count : l.top_k;
     least = specv_i_block_cut_flat(c, row, &l, mass);
     if (least < specv_i_lowest(row)) least = specv_i_lowest(row);
@@ -9674,7 +9746,7 @@ SPECV_DEVFN void specv_i_block_shard_names(const specv_shard_task *task, int b, 
         if (specv_i_thread() < 32) specv_i_warp_put_stats(d, m, s, &r, i, specv_i_may(&r));
         if (!(r.cut & (of_draft ? SPECV_I_OF_DRAFT : SPECV_I_OF_TARGET))) continue;
         const specv_i_side side = of_draft ? r.draft : r.target;
-        const specv_i_cut_tile first = specv_i_load_cut_tile(&r, m, i);
+        const specv_i_cut_tile first = specv_i_load_cut_tile(m, at);
         specv_i_block_name_ids(
             d, m, s, &side, of_draft ? i - r.target_rows : i, at, saved.limits[of_draft].top_k,
             &first, &cut, (uint64_t *)(s->record + s->to.named[of_draft]) + of_side * s->num_named);
@@ -9973,10 +10045,10 @@ SPECV_DEVFN int specv_i_block_cut_named(specv_i_cut *c, const specv_i_cut_row *r
     uint64_t total, units = 0;
     if (thread < count)
         units = specv_i_row_units(row, specv_i_score_of_rank_key(c->u.list.key[thread]));
-    if (thread == 0) c->count = count;
-    c->u.list.u.through[thread] = specv_i_block_inclusive_add(units, &total, c->scratch[0]);
+    c->u.list.u.through[thread] =
+        specv_i_block_inclusive_add(units, SPECV_SAMPLE_THREADS / 32, &total, c->scratch[0]);
     __syncthreads();
-    return specv_i_block_cut_list(c, row, l, mass, 1);
+    return specv_i_block_cut_list(c, row, l, count, mass, 1);
 }
 
 /* Where the thread's id is among the first `kept` of a list in ascending order, with what is of its
@@ -10025,14 +10097,16 @@ SPECV_DEVFN uint64_t specv_i_block_draw_kept(uint64_t (*scratch)[32], specv_i_la
     const uint32_t finer = is_id ? (uint32_t)law->finer[i] : 0;
     uint64_t total, part = 0, left;
     __syncthreads(); /* what was drawn before is read */
-    const uint64_t before = specv_i_block_inclusive_add(units, &total, scratch[0]) - units;
+    const uint64_t before =
+        specv_i_block_inclusive_add(units, SPECV_SAMPLE_THREADS / 32, &total, scratch[0]) - units;
     law->through[i] = before;
     if (i == 0) law->through[SPECV_SHARD_TOP_K] = total, law->at = kept;
     if (i == 0) law->point = 0, law->drawn = -1;
     __syncthreads();
     if (is_id && law->begin[i] == i)
         part = specv_i_shift_right(law->through[law->end[i]] - before, finer);
-    const uint64_t up_to = specv_i_block_inclusive_add(part, &total, scratch[1]);
+    const uint64_t up_to =
+        specv_i_block_inclusive_add(part, SPECV_SAMPLE_THREADS / 32, &total, scratch[1]);
     left = specv_i_mul_high(uniform, total);
     if (left < up_to && left >= up_to - part) { /* the tile, and what is left of the point in it */
         left = (left - (up_to - part)) << finer | specv_i_shift_right(uniform * total, 64 - finer);
@@ -10217,8 +10291,8 @@ SPECV_DEVFN float specv_i_block_gain_of_kept(const specv_i_memory *m, const spec
         gain = units;
     else
         rest += units;
-    specv_i_block_inclusive_add(gain, &sum->gain, k->scratch[0]);
-    specv_i_block_inclusive_add(rest, &sum->rest, k->scratch[1]);
+    specv_i_block_inclusive_add(gain, SPECV_SAMPLE_THREADS / 32, &sum->gain, k->scratch[0]);
+    specv_i_block_inclusive_add(rest, SPECV_SAMPLE_THREADS / 32, &sum->rest, k->scratch[1]);
     return of_id;
 }
 
@@ -13661,7 +13735,7 @@ SPECV_DEVFN int specv_i_warp_tree_tile(const specv_i_walk *w, uint64_t uniform, 
     for (int k = t; k < end; ++k) part += sums[k] >> SPECV_I_FINER_PROBS;
     const uint64_t through = specv_i_warp_inclusive_add(part);
     const uint64_t total = __shfl_sync(SPECV_FULL_WARP, (unsigned long long)through, 31);
-    uint64_t point = __umul64hi(uniform, total);
+    uint64_t point = specv_i_mul_high(uniform, total);
     const int at = specv_warp_first_reject(point < through);
     if (at == 32) return -1;
     point -= through - part;
@@ -16522,7 +16596,8 @@ SPECV_DEVFN void specv_i_block_ancestors(const specv_resample_plan_desc *d,
         const uint64_t share = (uint64_t)n * w;
         uint64_t rest;
         sure = (int32_t)(share / sum);
-        upto = specv_i_block_inclusive_add(share % sum, &rest, p->more[0]);
+        upto =
+            specv_i_block_inclusive_add(share % sum, specv_i_num_threads() / 32, &rest, p->more[0]);
         draws = rest / sum, sum = rest;
     }
     if (i < n) p->sums[i] = upto, p->counts[i] = sure;
@@ -16665,7 +16740,8 @@ SPECV_DEVFN int specv_i_block_free_pages(const specv_particle_cache *c, uint32_t
             words[u] = word0 + u * threads < num_words ? marks[word0 + u * threads] : 0;
 #pragma unroll
         for (int u = 0; u < AHEAD; ++u) counts |= (uint64_t)__popc(words[u]) << 16 * u;
-        before = specv_i_block_inclusive_add(counts, &totals, scratch) - counts;
+        before = specv_i_block_inclusive_add(counts, specv_i_num_threads() / 32, &totals, scratch) -
+                 counts;
 #pragma unroll 1
         for (int u = 0; u < AHEAD; ++u) {
             const int64_t word = word0 + u * threads;
@@ -19220,7 +19296,9 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_PLAN_THREADS, 1)
     }
     /* Spare copies in the low word, the dead in the high one. */
     both = (uint64_t)(count == 0) << 32 | (uint32_t)(count > 1 ? count - 1 : 0);
-    const uint64_t before = specv_i_block_inclusive_add(both, &of_both, plan.more[1]) - both;
+    const uint64_t before =
+        specv_i_block_inclusive_add(both, specv_i_num_threads() / 32, &of_both, plan.more[1]) -
+        both;
     const int32_t dead = (int32_t)(before >> 32), num_jobs = (int32_t)(of_both >> 32);
     plan.spare[i] = (int32_t)(uint32_t)before;
     __syncthreads();
