@@ -7658,8 +7658,8 @@ SPECV_DEVFN void specv_i_block_filter(const specv_verify_sample_desc *d, const s
         __syncthreads(); /* another one's */
         at = specv_i_row_of(&r, m, i), first = specv_i_load_cut_tile(m, at);
     }
-    if (d->stream & SPECV_I_OF_TREE) return; /* a tree is walked elsewhere */
-    if (num_blocks > 1) { /* else nobody waits before what is gathered is there, too */
+    if (d->stream & SPECV_I_OF_TREE) return;   /* a tree is walked elsewhere */
+    if (num_blocks > 1 || r.row.n_draft > 0) { /* else nothing is looked at before all is there */
         const int arrival = specv_i_block_arrives(&m->tickets[2 * b], block, num_blocks);
         if (arrival == SPECV_I_NOT_LAST) return;
         if (arrival == SPECV_I_BAD_TICKET) specv_i_close_request(&r);

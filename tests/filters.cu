@@ -371,14 +371,15 @@ static __global__ void cut_kernel(specv_i_cut_row row, specv_i_limits limits, ui
     uint64_t through;
     if (thread < row.num_tiles) c.keys[thread] = (uint64_t)row.tiles[thread].score;
     __syncthreads();
-    const specv_i_coin no_coin = {0, 0, 0, 1};
-    const int kept = specv_i_block_list(&c, &row, &limits, mass, &no_coin);
-    if (thread == 0) out->of_list = kept ? c.u.list.key[kept - 1] : 0, out->count = c.count;
+    const specv_i_coin no_coin = {0, 0, 0, 1, 0, 0};
+    int count;
+    const int kept = specv_i_block_list(&c, &row, &limits, mass, &no_coin, &count);
+    if (thread == 0) out->of_list = kept ? c.u.list.key[kept - 1] : 0, out->count = count;
     if (kept) {
         const int32_t noisy = specv_i_block_best_of_list(&c, &row, kept, &noise);
         if (thread == 0) out->noisy = noisy;
-        for (int i = 0; c.count <= SPECV_I_FEW && i < 4; ++i) {
-            const uint64_t total = specv_i_block_draw_few(&c, kept, without, uniform[i]);
+        for (int i = 0; count <= SPECV_I_FEW && i < 4; ++i) {
+            const uint64_t total = specv_i_block_draw_few(&c, count, kept, without, uniform[i]);
             if (thread < 2) out->few[thread][i] = c.few.drawn[thread];
             if (thread == 0) out->few_sum = total;
             __syncthreads();
