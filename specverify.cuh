@@ -1737,7 +1737,7 @@ SPECV_DEVFN uint32_t specv_i_short_scan(uint32_t value, uint32_t count) {
 }
 
 /* Sum over lanes 0..own-1 (0 in lane 0); *total, if not null, gets the sum over all lanes.
-   Call: warp, value per lane. Cost: 5 shuffles, 6 with total. */
+   Call: warp, value per lane. Cost: 7 shuffles, 8 with total. */
 SPECV_DEVFN int32_t specv_warp_exclusive_scan(int32_t value, int32_t *total) {
     int32_t inclusive = specv_warp_inclusive_scan(value);
     if (total) *total = __shfl_sync(SPECV_FULL_WARP, inclusive, 31);
@@ -1745,16 +1745,21 @@ SPECV_DEVFN int32_t specv_warp_exclusive_scan(int32_t value, int32_t *total) {
 }
 
 /* Sum (wraps like unsigned), minimum, maximum over all lanes, in all lanes. Call: warp, value per
-   lane. Cost: one instruction from sm_80 on, else 5 shuffles. */
+   lane. Cost: one instruction from sm_80 on, else 7 shuffles in three rounds, as a scan. */
 SPECV_DEVFN int32_t specv_warp_reduce_add(int32_t value) {
 #if __CUDA_ARCH__ >= 800
     return (int32_t)__reduce_add_sync(SPECV_FULL_WARP, (uint32_t)value);
 #else
+    uint32_t sum = (uint32_t)value;
 #pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2)
-        value = (int32_t)((uint32_t)value +
-                          __shfl_xor_sync(SPECV_FULL_WARP, (uint32_t)value, distance));
-    return value;
+    for (int apart = 1; apart < 32; apart *= 4) {
+        uint32_t other[3] = {0, 0, 0};
+#pragma unroll
+        for (int i = 1; i < 4 && i * apart < 32; ++i)
+            other[i - 1] = __shfl_xor_sync(SPECV_FULL_WARP, sum, i * apart);
+        sum += other[0], other[1] += other[2], sum += other[1];
+    }
+    return (int32_t)sum;
 #endif
 }
 
@@ -1763,9 +1768,14 @@ SPECV_DEVFN int32_t specv_warp_reduce_min(int32_t value) {
     return __reduce_min_sync(SPECV_FULL_WARP, value);
 #else
 #pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2) {
-        int32_t other = __shfl_xor_sync(SPECV_FULL_WARP, value, distance);
-        value = other < value ? other : value;
+    for (int apart = 1; apart < 32; apart *= 4) {
+        int32_t other[3] = {value, value, value};
+#pragma unroll
+        for (int i = 1; i < 4 && i * apart < 32; ++i)
+            other[i - 1] = __shfl_xor_sync(SPECV_FULL_WARP, value, i * apart);
+        value = other[0] < value ? other[0] : value;
+        other[1] = other[2] < other[1] ? other[2] : other[1];
+        value = other[1] < value ? other[1] : value;
     }
     return value;
 #endif
@@ -1944,6 +1954,12 @@ SPECV_DEVFN uint32_t specv_i_warp_or(uint32_t value) {
     return value;
 }
 
+SPECV_DEVFN uint64_t specv_i_word_pair(uint32_t low, uint32_t high) {
+    uint64_t both;
+    asm("mov.b64 %0, {%1, %2};" : "=l"(both) : "r"(low), "r"(high)); /* no shift, no or */
+    return both;
+}
+
 /* Sum over all lanes, below 2^64. By parts of 27 bits, of which none carries, from sm_80 on: three
    instructions. */
 SPECV_DEVFN uint64_t specv_i_warp_add(uint64_t value) {
@@ -1955,7 +1971,7 @@ SPECV_DEVFN uint64_t specv_i_warp_add(uint64_t value) {
     return ((uint64_t)high << 54) + ((uint64_t)middle << 27) + low;
 #else
 #pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2)
+    for (int distance = 16; distance > 0; distance /= 2) /* of every tile: fewer, in more rounds */
         value += __shfl_xor_sync(SPECV_FULL_WARP, value, distance);
     return value;
 #endif
@@ -1976,10 +1992,8 @@ SPECV_DEVFN uint64_t specv_i_warp_inclusive_add(uint64_t value) {
             highs[i - 1] = __shfl_up_sync(SPECV_FULL_WARP, high, (unsigned)(i * apart));
         }
 #pragma unroll
-        for (int i = 1; i < 4; ++i) {
-            asm("mov.b64 %0, {%1, %2};" : "=l"(below[i - 1]) : "r"(lows[i - 1]), "r"(highs[i - 1]));
-            if (lane < i * apart) below[i - 1] = 0;
-        }
+        for (int i = 1; i < 4; ++i)
+            below[i - 1] = lane < i * apart ? 0 : specv_i_word_pair(lows[i - 1], highs[i - 1]);
         value += below[0], below[1] += below[2], value += below[1];
     }
     return value;
@@ -1995,7 +2009,7 @@ SPECV_DEVFN uint64_t specv_i_warp_inclusive_add(uint64_t value) {
 /* Sum over all threads before the own; *total gets the sum over the block, in every thread.
    Call: block, value per thread. Scratch: SPECV_BLOCK_SCAN_SMEM_WORDS words of shared memory.
    Sync: one barrier inside; put one between two calls that use the same scratch.
-   Cost: 11 shuffles, one barrier. */
+   Cost: 17 shuffles, one barrier. */
 SPECV_DEVFN int32_t specv_block_exclusive_scan(int32_t value, int32_t *total, int32_t *scratch) {
     int lane = specv_i_lane(), warp = specv_i_thread() / 32, num_warps = specv_i_num_threads() / 32;
     int32_t of_warp, before = specv_warp_exclusive_scan(value, &of_warp);
