@@ -1705,8 +1705,8 @@ SPECV_DEVFN int32_t specv_thread_own_slot(const void *slot, int32_t slot_dtype, 
 #define SPECV_FULL_WARP 0xffffffffu
 
 /* Sum over lanes 0..own. Call: warp, value per lane; wraps like unsigned. Cost: 7 shuffles, in
-   three rounds of which each waits for the one before: of 4 lanes, 16, 32. Source: Hillis and Steele
-   1986, with four in place of two. */
+   three rounds of which each waits for the one before: of 4 lanes, 16, 32. Source: Hillis and
+   Steele 1986, with four in place of two. */
 SPECV_DEVFN int32_t specv_warp_inclusive_scan(int32_t value) {
     const int lane = specv_i_lane();
     uint32_t sum = (uint32_t)value;
@@ -7109,9 +7109,9 @@ SPECV_DEVFN uint32_t specv_i_block_kth_share(specv_i_cut *c, const specv_i_cut_r
             pair[e] = (int32_t)(of[2 * e] + of[2 * e + 1]);
             SPECV_I_EARLY("r", pair[e]);
         }
-        int32_t half = pair[2] + pair[3];
-        SPECV_I_EARLY("r", half);
-        through[3] = pair[0] + pair[1], through[7] = through[3] + half;
+        int32_t upper = pair[2] + pair[3];
+        SPECV_I_EARLY("r", upper);
+        through[3] = pair[0] + pair[1], through[7] = through[3] + upper;
         const int32_t own = through[7];
         const int32_t left = k - (specv_warp_inclusive_scan(own) - own); /* behind those before */
         through[0] = (int32_t)of[0], through[1] = pair[0], through[2] = pair[0] + (int32_t)of[2];
@@ -7153,7 +7153,8 @@ SPECV_DEVFN uint64_t specv_i_block_bound(specv_i_cut *c, const specv_i_cut_row *
 }
 
 /* What comes before one of a list, in one number: what that weighs, below 2^48, as 128 ids do; how
-   many have a lower id; how many come before it. A list's weights hold, above, that they are one. */
+   many have a lower id; how many come before it. A list's weights hold, above, that they are
+   one. */
 enum { SPECV_I_LOWER = 48, SPECV_I_EARLIER = 56 };
 
 /* Four ids' part of that, into sum[2] and lower[2]. In asm: compilers add each to those before, by
