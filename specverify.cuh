@@ -5424,7 +5424,7 @@ SPECV_DEVFN void specv_i_block_emit_from(const specv_verify_sample_desc *d,
     if (d->emitted.logprob) specv_i_block_put_logprobs(d, r, m, b, k, said);
     /* Each output has a thread in a warp of its own, which waits for no other. */
     const int mismatch = o.next > SPECV_I_NO_TOKEN && k < n_draft;
-    if (specv_i_lane() != 0) return;
+    if (specv_i_lane() != 0 || thread > 160) return;
     if (thread == 0) {
         if (mismatch && k == o.usable) {
             const int64_t draft = specv_i_draft_token(d, r, k);
@@ -7640,7 +7640,7 @@ SPECV_DEVFN void specv_i_block_cut(const specv_verify_sample_desc *d, const spec
                                                       through, uniform);
     }
     if (thread == 0) {
-        if (p.sum && (r->row.n_draft > 0 || d->max_prob)) specv_i_set_inverse(&p);
+        if ((r->row.n_draft > 0 || d->max_prob) && p.sum) specv_i_set_inverse(&p);
         *out = p, m->rows[at] = p;
     }
     if (thread == 32) m->least[at] = least;
