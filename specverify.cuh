@@ -1954,12 +1954,6 @@ SPECV_DEVFN uint32_t specv_i_warp_or(uint32_t value) {
     return value;
 }
 
-SPECV_DEVFN uint64_t specv_i_word_pair(uint32_t low, uint32_t high) {
-    uint64_t both;
-    asm("mov.b64 %0, {%1, %2};" : "=l"(both) : "r"(low), "r"(high)); /* no shift, no or */
-    return both;
-}
-
 /* Sum over all lanes, below 2^64. By parts of 27 bits, of which none carries, from sm_80 on: three
    instructions. */
 SPECV_DEVFN uint64_t specv_i_warp_add(uint64_t value) {
@@ -1992,8 +1986,10 @@ SPECV_DEVFN uint64_t specv_i_warp_inclusive_add(uint64_t value) {
             highs[i - 1] = __shfl_up_sync(SPECV_FULL_WARP, high, (unsigned)(i * apart));
         }
 #pragma unroll
-        for (int i = 1; i < 4; ++i)
-            below[i - 1] = lane < i * apart ? 0 : specv_i_word_pair(lows[i - 1], highs[i - 1]);
+        for (int i = 1; i < 4; ++i) {
+            asm("mov.b64 %0, {%1, %2};" : "=l"(below[i - 1]) : "r"(lows[i - 1]), "r"(highs[i - 1]));
+            if (lane < i * apart) below[i - 1] = 0;
+        }
         value += below[0], below[1] += below[2], value += below[1];
     }
     return value;
