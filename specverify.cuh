@@ -1704,6 +1704,22 @@ SPECV_DEVFN int32_t specv_thread_own_slot(const void *slot, int32_t slot_dtype, 
 
 #define SPECV_FULL_WARP 0xffffffffu
 
+/* One round of a scan, and of a reduction, over all lanes: what the lanes apart, 2 * apart and
+   3 * apart away have; 0 or `none` for 32 and more. Three rounds, apart = 1, 4, 16, are 7 shuffles,
+   of which 3 are waited for; five rounds of two lanes each are 5, and each is. What a scan's lanes
+   get from below 0 its caller leaves out, behind all shuffles of the round. Call: warp. */
+SPECV_DEVFN void specv_i_three_below(uint32_t below[3], uint32_t value, int apart) {
+#pragma unroll
+    for (int i = 1; i < 4; ++i)
+        below[i - 1] =
+            i * apart < 32 ? __shfl_up_sync(SPECV_FULL_WARP, value, (unsigned)(i * apart)) : 0;
+}
+SPECV_DEVFN void specv_i_three_across(int32_t other[3], int32_t value, int apart, int32_t none) {
+#pragma unroll
+    for (int i = 1; i < 4; ++i)
+        other[i - 1] = i * apart < 32 ? __shfl_xor_sync(SPECV_FULL_WARP, value, i * apart) : none;
+}
+
 /* Sum over lanes 0..own. Call: warp, value per lane; wraps like unsigned. Cost: 7 shuffles, in
    three rounds of which each waits for the one before: of 4 lanes, 16, 32. Source: Hillis and
    Steele 1986, with four in place of two. */
@@ -1712,10 +1728,8 @@ SPECV_DEVFN int32_t specv_warp_inclusive_scan(int32_t value) {
     uint32_t sum = (uint32_t)value;
 #pragma unroll
     for (int apart = 1; apart < 32; apart *= 4) {
-        uint32_t below[3] = {0, 0, 0};
-#pragma unroll
-        for (int i = 1; i < 4 && i * apart < 32; ++i)
-            below[i - 1] = __shfl_up_sync(SPECV_FULL_WARP, sum, (unsigned)(i * apart));
+        uint32_t below[3];
+        specv_i_three_below(below, sum, apart);
 #pragma unroll
         for (int i = 1; i < 4; ++i)
             if (lane < i * apart) below[i - 1] = 0;
@@ -1750,16 +1764,14 @@ SPECV_DEVFN int32_t specv_warp_reduce_add(int32_t value) {
 #if __CUDA_ARCH__ >= 800
     return (int32_t)__reduce_add_sync(SPECV_FULL_WARP, (uint32_t)value);
 #else
-    uint32_t sum = (uint32_t)value;
 #pragma unroll
     for (int apart = 1; apart < 32; apart *= 4) {
-        uint32_t other[3] = {0, 0, 0};
-#pragma unroll
-        for (int i = 1; i < 4 && i * apart < 32; ++i)
-            other[i - 1] = __shfl_xor_sync(SPECV_FULL_WARP, sum, i * apart);
-        sum += other[0], other[1] += other[2], sum += other[1];
+        int32_t other[3];
+        specv_i_three_across(other, value, apart, 0);
+        value = (int32_t)((uint32_t)value + (uint32_t)other[0] +
+                          ((uint32_t)other[1] + (uint32_t)other[2]));
     }
-    return (int32_t)sum;
+    return value;
 #endif
 }
 
@@ -1769,10 +1781,8 @@ SPECV_DEVFN int32_t specv_warp_reduce_min(int32_t value) {
 #else
 #pragma unroll
     for (int apart = 1; apart < 32; apart *= 4) {
-        int32_t other[3] = {value, value, value};
-#pragma unroll
-        for (int i = 1; i < 4 && i * apart < 32; ++i)
-            other[i - 1] = __shfl_xor_sync(SPECV_FULL_WARP, value, i * apart);
+        int32_t other[3];
+        specv_i_three_across(other, value, apart, value);
         value = other[0] < value ? other[0] : value;
         other[1] = other[2] < other[1] ? other[2] : other[1];
         value = other[1] < value ? other[1] : value;
@@ -1787,10 +1797,8 @@ SPECV_DEVFN int32_t specv_warp_reduce_max(int32_t value) {
 #else
 #pragma unroll
     for (int apart = 1; apart < 32; apart *= 4) {
-        int32_t other[3] = {value, value, value};
-#pragma unroll
-        for (int i = 1; i < 4 && i * apart < 32; ++i)
-            other[i - 1] = __shfl_xor_sync(SPECV_FULL_WARP, value, i * apart);
+        int32_t other[3];
+        specv_i_three_across(other, value, apart, value);
         value = other[0] > value ? other[0] : value;
         other[1] = other[2] > other[1] ? other[2] : other[1];
         value = other[1] > value ? other[1] : value;
@@ -1971,8 +1979,7 @@ SPECV_DEVFN uint64_t specv_i_warp_add(uint64_t value) {
 #endif
 }
 
-/* Sum over lanes 0..own, in three rounds: of 4 lanes, 16, 32; shuffles of a round do not wait for
-   each other, where five rounds of two lanes each would. */
+/* Sum over lanes 0..own, in the three rounds of specv_warp_inclusive_scan, halves by turns. */
 SPECV_DEVFN uint64_t specv_i_warp_inclusive_add(uint64_t value) {
     const int lane = specv_i_lane();
 #pragma unroll
@@ -5409,7 +5416,8 @@ SPECV_DEVFN void specv_i_block_emit_from(const specv_verify_sample_desc *d,
         o.status |= w.p.status;
         if (token < 0) o.status |= SPECV_ROW_EMPTY;
     }
-    if (v->out_tokens) /* of 64, by warps that store nothing else */
+    /* The first 64 columns by the last two warps, as the others have an output each, below. */
+    if (v->out_tokens)
 #pragma unroll 1
         for (int j = (thread + 64) % SPECV_SAMPLE_THREADS; j <= v->rows.max_draft;
              j += SPECV_SAMPLE_THREADS)
@@ -5420,7 +5428,7 @@ SPECV_DEVFN void specv_i_block_emit_from(const specv_verify_sample_desc *d,
     if (d->emitted.logprob) specv_i_block_put_logprobs(d, r, m, b, k, said);
     /* Each output has a thread in a warp of its own, which waits for no other. */
     const int mismatch = o.next > SPECV_I_NO_TOKEN && k < n_draft;
-    if (specv_i_lane() != 0 || thread > 160) return;
+    if (specv_i_lane() != 0 || thread > 160) return; /* 160 has the last one */
     if (thread == 0) {
         if (mismatch && k == o.usable) {
             const int64_t draft = specv_i_draft_token(d, r, k);
@@ -7675,7 +7683,7 @@ SPECV_DEVFN void specv_i_block_filter(const specv_verify_sample_desc *d, const s
         if (arrival == SPECV_I_NOT_LAST) return;
         if (arrival == SPECV_I_BAD_TICKET) specv_i_close_request(&r);
     }
-    if (r.row.n_draft > 0) specv_i_open_least(m, &r);
+    if (r.row.n_draft > 0) specv_i_open_least(m, &r); /* for their p; the token is drawn already */
     specv_i_block_gather(d, &r, m, b, specv_i_may(&r),
                          num_blocks > 1 ? SPECV_I_ROWS_DRAWN : SPECV_I_ROWS_FETCHED, 0, 0,
                          &evidence);

@@ -1,11 +1,12 @@
 #!/bin/bash
-# all.sh FAMILY...: runs families of tests one after the other, ONE+OTHER beside each other (each of
+# all.sh [--seconds] FAMILY...: runs families of tests one after the other, ONE+OTHER beside each other (each of
 # these keeps one core busy), and adds up their last lines "N passed, N failed, N skipped". A family
 # that does not end with such a line counts as one failure.
 # Logs: $BUILD/logs/FAMILY.log (build). A family is a line of the table below.
 # While they run, a line says which, for how long and how far: on a terminal one that is written
 # anew, in a log one a minute. How long they take is said before: what they took here last time
-# ($BUILD/logs/FAMILY.seconds), or what the table has of two cores that did nothing else.
+# ($BUILD/logs/FAMILY.seconds), or what the table has of two cores that did nothing else; --seconds:
+# says only that.
 cd "$(dirname "$0")/.." || exit 2
 export BUILD=${BUILD:-build}
 mkdir -p "$BUILD/logs" || exit 2
@@ -27,6 +28,7 @@ command_of() {
     lint) command -v python3 > /dev/null && echo "python3 tests/lint.py" || echo "skip lint python3" ;;
     steps) echo "bash tests/shards.sh" ;;         # A9, 100,000 steps on the reference
     planted) echo "bash tests/planted/run.sh" ;;
+    check_nvcc) echo "python3 tests/check_nvcc.py" ;; # registers, shared memory, spills
     ptxrun) echo "make -s -C tests/ptxrun check" ;; # the interpreter's own tests
     bench) echo "bash bench/run.sh --check" ;;    # it builds, verifies, and its scripts run
     cycles) echo "bash bench/cycles.sh --check" ;; # counts, SASS, cycles as committed
@@ -51,6 +53,7 @@ expected_of() {
     examples | examples_rest) echo 400 ;;
     tiny_lm_first | tiny_lm_gpu_first | examples_first) echo 120 ;;
     ptxrun | planted) echo 90 ;;
+    check_nvcc) echo 150 ;;
     broken) echo 450 ;;
     cycles | steps) echo 200 ;;
     bench) echo 300 ;;
@@ -119,7 +122,8 @@ count() { # family that ran
   passed=$((passed + counts[0])); failed=$((failed + counts[1])); skipped=$((skipped + ${counts[2]:-0}))
 }
 
-longest=0 total=0
+seconds_only= longest=0 total=0
+if [ "${1:-}" = --seconds ]; then seconds_only=1; shift; fi
 for families in "$@"; do
   for family in ${families//+/ }; do
     command_of "$family" > /dev/null || { echo "all.sh: no family '$family'"; exit 2; }
@@ -128,6 +132,7 @@ for families in "$@"; do
   done
   total=$((total + longest)) longest=0
 done
+if [ -n "$seconds_only" ]; then echo $total; exit; fi
 [ $total -lt 20 ] || echo "about $(about $total) on two cores that do nothing else, or as last time here"
 for families in "$@"; do
   longest=0
