@@ -10877,6 +10877,8 @@ typedef struct specv_i_small_task {
     uint32_t alone; /* each warp looks at all drafts: no barrier */
     uint32_t units; /* of all drafts of a plane */
     uint32_t flight;
+    uint32_t block_units;                 /* of a block that looks at no row behind its own; 0: at
+                                             all, as it takes several turns, or is alone */
     uint32_t capacity;                    /* capacity_rows, at most 2^30 */
     specv_i_divisor plane_step;           /* blocks that share a unit's planes */
     specv_i_divisor row_units, seq_units; /* of a KV row, of a sequence's max_draft rows */
@@ -11191,18 +11193,18 @@ typedef struct specv_i_pairs {
 } specv_i_pairs;
 
 /* A warp has rows row0 .. row0 + warp_rows - 1, in turns of 32 places; lane i answers for row
-   row0 + i. */
-SPECV_DEVFN void specv_i_load_pairs(const specv_i_small_task *t, uint32_t row0, int dtype,
-                                    specv_i_pairs *p) {
+   row0 + i. From num_rows on there is none that is looked at. */
+SPECV_DEVFN void specv_i_load_pairs(const specv_i_small_task *t, uint32_t row0, int num_rows,
+                                    int dtype, specv_i_pairs *p) {
     const specv_verify_greedy_desc *v = &t->d.verify;
-    const int lane = (int)threadIdx.x & 31, batch = v->rows.batch, max_draft = v->rows.max_draft;
+    const int lane = (int)threadIdx.x & 31, max_draft = v->rows.max_draft;
     const uint2 none = {0, 0};
 #pragma unroll
     for (int u = 0; u < SPECV_I_TURNS; ++u) {
         if (u > 0 && u >= (int)t->turns) break;
         const int place = 32 * u + lane, row = (int)row0 + (place >> t->log_columns);
         const int j = place & ((1 << t->log_columns) - 1);
-        const int end = row < batch ? max_draft : 0;
+        const int end = row < num_rows ? max_draft : 0;
         int64_t draft_at = row * v->draft_stride_elems + j;
         int64_t target_at = row * v->target_stride_elems + j;
         SPECV_I_EARLY("l", draft_at);
@@ -11384,6 +11386,15 @@ SPECV_DEVFN void specv_i_block_small_pack(const specv_i_small_task *t, uint32_t 
     specv_i_lane_units k; /* of warps that copy */
     specv_i_spans s = {};
     uint32_t status_bits = 0;
+    int num_rows = (int)batch; /* a block that copies asks for no token of rows behind its last */
+    if (compares && copies && !t->alone) {
+        uint32_t rank = blockIdx.x - t->verify_blocks - 1, unused;
+        if (t->plane_step.by > 1) rank = (uint32_t)specv_i_divide(rank, t->plane_step, &unused);
+        const uint32_t last = (rank + 1) * t->block_units - 1;
+        /* A quotient that may be one too low; of no block_units it is behind all rows. */
+        const uint32_t end = __umulhi(last, t->seq_units.inverse) + 2;
+        if (end < batch) num_rows = (int)end;
+    }
     if (!verifies || v->row_status) { /* else no other row's length is needed */
         specv_i_pairs p;
         specv_i_given_len given = {};
@@ -11394,9 +11405,9 @@ SPECV_DEVFN void specv_i_block_small_pack(const specv_i_small_task *t, uint32_t 
         if (!compares)
             specv_i_load_given_len(v, own, &given);
         else if (v->token_dtype == SPECV_I64)
-            specv_i_load_pairs(t, row0, SPECV_I64, &p);
+            specv_i_load_pairs(t, row0, num_rows, SPECV_I64, &p);
         else
-            specv_i_load_pairs(t, row0, SPECV_I32, &p);
+            specv_i_load_pairs(t, row0, num_rows, SPECV_I32, &p);
         if (compares) specv_i_load_limits(t, row0, warp_rows, &p);
         if (copies) {
             uint32_t rank = blockIdx.x - t->verify_blocks - 1;
@@ -17999,6 +18010,7 @@ static int specv_i_launch_small_pack(const specv_verify_pack_kv_desc *d, int com
     t.warp_rows = 32 * t.turns >> t.log_columns;
     most = 4 * (uint32_t)num_sms;
     t.loops = t.unit_blocks > most || planes > 1;
+    if (compares && !t.alone && t.unit_blocks <= most) t.block_units = threads * t.flight;
     t.unit_blocks = t.unit_blocks < most ? t.unit_blocks : most;
     most = most / t.unit_blocks;
     t.plane_step = specv_i_divisor_of(most < planes ? most : planes);
