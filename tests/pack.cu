@@ -234,6 +234,18 @@ static void test_small(void) {
             t_case("B1, small step:");
             kv_run_b1(&s, &k);
         }
+    /* so many units that a lane has several in flight, and yet one turn: to the block's last row */
+    for (int i = 0; i < 2; ++i) {
+        shape s = rows_shape(33, 32, i);
+        kv_shape k = kv_plain(i ? 528 : 1040);
+        s.layout = i ? DENSE_LEN : DENSE;
+        k.num_planes = 2 * i;
+        k.num_sms = 132;
+        t_case("B2, small step of many units:");
+        kv_run_b2(&s, &k, 0);
+        t_case("B1, small step of many units:");
+        kv_run_b1(&s, &k);
+    }
 }
 
 /* Which steps are small, by what is not. */
