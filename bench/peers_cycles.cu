@@ -2,7 +2,8 @@
    of the simulator: cycles of each kernel; or, with -DPEERS_TIMED, on a GPU: times, as CSV. No
    source of FlashInfer is here: its headers come from -I$FLASHINFER/include.
 
-     $GPGPUSIM/build bench/peers_cycles.cu OUT -I. -I$FLASHINFER/include -use_fast_math
+     $GPGPUSIM/build bench/peers_cycles.cu OUT -I. -I$FLASHINFER/include -DBENCH_SIMULATED \
+         -use_fast_math
      KIT_ONLY="filtered_kernel filter_kernel Softmax TopKTopP" $GPGPUSIM/sim OUT VOCAB SHARP
      nvcc -arch=sm_90 -O3 -std=c++17 -cudart shared -DPEERS_TIMED -use_fast_math -I. \
          -I$FLASHINFER/include bench/peers_cycles.cu -o OUT && OUT VOCAB SHARP
@@ -17,6 +18,7 @@
 #include <cuda_runtime.h>
 #include <flashinfer/sampling.cuh>
 
+#include "simulated.h" /* what the simulator lacks; before the kit */
 #define SPECVERIFY_IMPLEMENTATION
 #include "specverify.cuh"
 
