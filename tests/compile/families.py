@@ -14,7 +14,8 @@ import tempfile
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import layout  # noqa: E402
 
-GREEDY_SECONDS, GREEDY_BYTES = 1.5, 100 * 1024
+# Seconds as a multiple of what an empty file takes: a slow machine is slow at both. It is 1.0.
+GREEDY_OF_EMPTY, GREEDY_BYTES = 1.4, 100 * 1024
 NEEDS = {"pack": ["greedy"]}  # what stays when the other is left out
 
 
@@ -82,13 +83,14 @@ def main():
                     found = launchers_in(out)
                     what = f"{arch} {'only' if alone else 'without'} {family}"
                     if limited:
-                        print(f"{what}: {seconds - empty:.2f} s, {size} bytes")
+                        print(f"{what}: {seconds - empty:.2f} s beyond the {empty:.2f} s of an empty file, "
+                              f"{size} bytes")
                     if found != expected:
                         failed = 1
                         print(f"{what}: has {sorted(found - expected)}, lacks {sorted(expected - found)}")
-                    if limited and (seconds - empty > GREEDY_SECONDS or size > GREEDY_BYTES):
+                    if limited and (seconds - empty > GREEDY_OF_EMPTY * empty or size > GREEDY_BYTES):
                         failed = 1
-                        print(f"{what}: above {GREEDY_SECONDS} s or {GREEDY_BYTES} bytes")
+                        print(f"{what}: above {GREEDY_OF_EMPTY} times that, or {GREEDY_BYTES} bytes")
     return failed
 
 
