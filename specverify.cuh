@@ -1949,6 +1949,7 @@ SPECV_DEVFN float specv_i_max_or_nan(float a, float b) {
     return result;
 }
 
+/* The largest of the lanes' values, of which none is NaN; of 0 and -0 always 0. */
 SPECV_DEVFN float specv_i_warp_max(float value) {
     return specv_i_of_order_key(specv_warp_reduce_max(specv_i_order_key(specv_float_bits(value))));
 }
@@ -4258,47 +4259,79 @@ SPECV_DEVFN void specv_i_keep_larger(float *a, int *of_a, float b, int of_b) {
 }
 
 /* What a lane puts together of a row: tiles that follow each other, so that of equal ones the
-   lowest lane's comes first; where the first four of them are, in bytes, behind its last one that
-   again. row: where the row's tiles begin. */
+   lowest lane's comes first, four of them in flight together. */
 typedef struct specv_i_lane_tiles {
-    int64_t row;
-    int32_t at[4];
-    int first, each, last;
+    const char *at;      /* the next ones */
+    int32_t left, each;  /* how many there are from there on; how many others have, at most */
+    uint2 max_and_id[4]; /* of those that were asked for, as they are in memory */
+    uint64_t sum[4];
+    int64_t score[4];
 } specv_i_lane_tiles;
 
-SPECV_DEVFN void specv_i_lane_tiles_from(specv_i_lane_tiles *own, int t) {
-#pragma unroll
-    for (int u = 0; u < 4; ++u)
-        own->at[u] = (int)sizeof(specv_tile) * (t + u < own->last ? t + u : own->last);
-#pragma unroll
-    for (int u = 0; u < 4; ++u) SPECV_I_EARLY("r", own->at[u]); /* all at once */
+/* In place of the bits that `what` of tiles can have, where nothing is asked but a row's largest
+   score (A2): they are records, that score and its id alone, behind each other. */
+enum { SPECV_I_RECORDS = 64 };
+
+SPECV_DEVFN int specv_i_tile_bytes(int may) {
+    return (int)(may & SPECV_I_RECORDS ? sizeof(uint2) : sizeof(specv_tile));
 }
 
-SPECV_DEVFN specv_i_lane_tiles specv_i_lane_tiles_of(int64_t row, int num_tiles) {
+/* The largest score of a tile, its id and whether there was a NaN, as they are in memory. */
+SPECV_DEVFN const uint2 *specv_i_best_of_tile(const char *tile, int may) {
+    return (const uint2 *)(may & SPECV_I_RECORDS ? tile : tile + 16);
+}
+
+SPECV_DEVFN specv_i_lane_tiles specv_i_lane_tiles_of(const specv_tile *tiles, int num_tiles,
+                                                     int may) {
+    const int each = specv_i_tiles_of_lane(num_tiles), first = specv_i_lane() * each;
     specv_i_lane_tiles own;
-    own.row = row, own.each = specv_i_tiles_of_lane(num_tiles);
-    own.first = specv_i_lane() * own.each;
-    own.last = (own.first + own.each < num_tiles ? own.first + own.each : num_tiles) - 1;
-    specv_i_lane_tiles_from(&own, own.first);
+    own.at = (const char *)tiles + first * (int64_t)specv_i_tile_bytes(may);
+    own.each = each, own.left = num_tiles - first < each ? num_tiles - first : each;
     return own;
 }
 
-SPECV_DEVFN const specv_tile *specv_i_lane_tile(const specv_tile *tiles,
-                                                const specv_i_lane_tiles *own, int u) {
-    return (const specv_tile *)((const char *)tiles + own->row + own->at[u]);
+/* Asks for the next four; those that there are not have no weight. may: of specv_i_warp_merge_of.
+   In global memory without a branch, as branches wait for what they have loaded; anywhere: perhaps
+   in shared memory. */
+SPECV_DEVFN void specv_i_ask_for_tiles(specv_i_lane_tiles *own, int may, int anywhere) {
+#pragma unroll
+    for (int u = 0; u < 4; ++u, own->at += specv_i_tile_bytes(may)) {
+        const specv_tile *tile = (const specv_tile *)own->at;
+        const uint2 *largest = specv_i_best_of_tile(own->at, may);
+        const int is_there = u < own->left;
+        own->max_and_id[u] = make_uint2(0xff800000u, 0);
+        own->sum[u] = 0, own->score[u] = SPECV_I_NO_SCORE;
+        if (anywhere && is_there) {
+            own->max_and_id[u] = *largest;
+            own->sum[u] = tile->sum, own->score[u] = tile->score;
+        }
+        if (anywhere) continue;
+        asm volatile("{ .reg .pred p; setp.ne.s32 p, %2, 0; @p ld.global.v2.u32 {%0, %1}, [%3]; }"
+                     : "+r"(own->max_and_id[u].x), "+r"(own->max_and_id[u].y)
+                     : "r"(is_there), "l"(largest));
+        if (may & SPECV_TILE_SUM)
+            asm volatile("{ .reg .pred p; setp.ne.s32 p, %1, 0; @p ld.global.u64 %0, [%2]; }"
+                         : "+l"(own->sum[u])
+                         : "r"(is_there), "l"(&tile->sum));
+        if (may & SPECV_TILE_SCORE)
+            asm volatile("{ .reg .pred p; setp.ne.s32 p, %1, 0; @p ld.global.u64 %0, [%2]; }"
+                         : "+l"(own->score[u])
+                         : "r"(is_there), "l"(&tile->score));
+    }
+    own->left -= 4;
 }
 
 /* A row from all its tiles as specv_warp_merge_tiles has it, but for the inverse of its sum: a
-   division, and only a probability needs it. *through: the sum of what this lane and those before
-   it have put together, ceil(num_tiles / 32) tiles each. may: bits that `what` can have, a
-   constant: what the tiles have is loaded whether it is wanted or not, without branches. Call:
-   warp. */
-SPECV_DEVFN specv_distribution specv_i_warp_merge_of(const specv_tile *tiles,
-                                                     specv_i_lane_tiles own, int may, int what,
-                                                     int zero, const specv_scale *scale,
-                                                     uint64_t *through) {
-    const int probs = what & SPECV_TILE_PROBS, end = own.first + own.each;
+   division, and only a probability needs it. own: all of a lane's, the first four asked for.
+   *through: the sum of what this lane and those before it have put together, ceil(num_tiles / 32)
+   tiles each. may: bits that `what` can have, a constant: what the tiles have is loaded whether it
+   is wanted or not. Call: warp. */
+SPECV_DEVFN specv_distribution specv_i_warp_merge_of(const specv_i_lane_tiles *all, int may,
+                                                     int anywhere, int what, int zero,
+                                                     const specv_scale *scale, uint64_t *through) {
+    const int probs = what & SPECV_TILE_PROBS;
     const float none = specv_bits_float(0xff800000u);
+    specv_i_lane_tiles own = *all; /* up to 128 tiles stay in registers */
     specv_distribution row;
     int64_t best = SPECV_I_NO_SCORE;
     int32_t best_id = 0x7fffffff, max_id = -1;
@@ -4308,29 +4341,17 @@ SPECV_DEVFN specv_distribution specv_i_warp_merge_of(const specv_tile *tiles,
     row.sum = 0, row.inverse = row.inverse_low = 0, row.n = 0, row.id = -1,
     row.status = row.reserved = 0;
     *through = 0;
-    /* Four are in flight together. Up to 128 tiles stay in registers. */
-    uint2 best_of[4]; /* largest logit, id: as they are in memory, converted when all are there */
-    uint64_t sums[4];
 #pragma unroll 1
-    for (int t = own.first; t < end; t += 4) {
-        int64_t scores[4];
+    for (int t = own.each;;) {
         float most[4];
         int32_t its_id[4];
-        if (t > own.first) specv_i_lane_tiles_from(&own, t);
 #pragma unroll
         for (int u = 0; u < 4; ++u) {
-            const specv_tile *tile = specv_i_lane_tile(tiles, &own, u);
-            best_of[u] = *(const uint2 *)&tile->max;
-            sums[u] = 0, scores[u] = SPECV_I_NO_SCORE;
-            if (may & SPECV_TILE_SUM) sums[u] = tile->sum;
-            if (may & SPECV_TILE_SCORE) scores[u] = tile->score;
-        }
-#pragma unroll
-        for (int u = 0; u < 4; ++u) {
-            most[u] = specv_bits_float(best_of[u].x);
-            its_id[u] = (int32_t)(best_of[u].y & ~SPECV_I_NAN_BIT);
-            has_nan |= (best_of[u].y & SPECV_I_NAN_BIT) != 0;
-            if (may & SPECV_TILE_SCORE && scores[u] > best) best = scores[u], best_id = its_id[u];
+            most[u] = specv_bits_float(own.max_and_id[u].x);
+            its_id[u] = (int32_t)(own.max_and_id[u].y & ~SPECV_I_NAN_BIT);
+            has_nan |= (own.max_and_id[u].y & SPECV_I_NAN_BIT) != 0;
+            if (may & SPECV_TILE_SCORE && own.score[u] > best)
+                best = own.score[u], best_id = its_id[u];
         }
 #pragma unroll
         for (int step = 1; step < 4; step *= 2)
@@ -4338,10 +4359,10 @@ SPECV_DEVFN specv_distribution specv_i_warp_merge_of(const specv_tile *tiles,
             for (int u = 0; u < 4; u += 2 * step)
                 specv_i_keep_larger(&most[u], &its_id[u], most[u + step], its_id[u + step]);
         specv_i_keep_larger(&largest, &max_id, most[0], its_id[0]);
+        if ((t -= 4) <= 0) break;
+        specv_i_ask_for_tiles(&own, may, anywhere);
     }
-    const int32_t key = specv_i_order_key(specv_float_bits(largest));
-    const int32_t top = specv_warp_reduce_max(key);
-    row.max = specv_i_of_order_key(top);
+    row.max = specv_i_warp_max(largest);
     if (__any_sync(SPECV_FULL_WARP, has_nan)) row.status |= SPECV_ROW_NAN;
     row.kind = SPECV_SOFTMAX;
     if (!specv_i_less(none, row.max) || (probs && !specv_i_less(0.f, row.max))) {
@@ -4350,7 +4371,7 @@ SPECV_DEVFN specv_distribution specv_i_warp_merge_of(const specv_tile *tiles,
         return row;
     }
     if (zero || (!probs && !specv_in_range(row.max, scale))) {
-        const unsigned owners = __ballot_sync(SPECV_FULL_WARP, key == top);
+        const unsigned owners = __ballot_sync(SPECV_FULL_WARP, !specv_i_less(largest, row.max));
         row.kind = SPECV_ONE_HOT;
         row.id = __shfl_sync(SPECV_FULL_WARP, max_id, __ffs((int)owners) - 1);
         if (!zero) row.status |= SPECV_ROW_EXTREME;
@@ -4363,27 +4384,24 @@ SPECV_DEVFN specv_distribution specv_i_warp_merge_of(const specv_tile *tiles,
     }
     if (may & what & SPECV_TILE_SUM && !probs) {
         row.n = specv_softmax_weight(row.max, scale).n;
+        if (own.each > 4) { /* from the first ones on again */
+            own.at = all->at - 4 * sizeof(specv_tile), own.left = all->left + 4;
+            specv_i_ask_for_tiles(&own, SPECV_TILE_SUM, anywhere);
+        }
 #pragma unroll 1
-        for (int t = own.first; t < end; t += 4) {
-            if (own.each > 4) {
-                specv_i_lane_tiles_from(&own, t);
-#pragma unroll
-                for (int u = 0; u < 4; ++u) {
-                    const specv_tile *tile = specv_i_lane_tile(tiles, &own, u);
-                    best_of[u].x = specv_float_bits(tile->max), sums[u] = tile->sum;
-                }
-            }
+        for (int t = own.each;;) {
             float raised[4];
             specv_weight weight[4];
 #pragma unroll
             for (int u = 0; u < 4; ++u)
-                raised[u] = specv_i_max(specv_bits_float(best_of[u].x), scale->floor);
+                raised[u] = specv_i_max(specv_bits_float(own.max_and_id[u].x), scale->floor);
             specv_i_softmax_weights(weight, raised, 4, scale);
 #pragma unroll
             for (int u = 0; u < 4; ++u)
-                sums[u] = specv_i_shift_right(sums[u], (uint32_t)(row.n - weight[u].n));
-#pragma unroll
-            for (int u = 0; u < 4; ++u) sum += t + u <= own.last ? sums[u] : 0;
+                own.sum[u] = specv_i_shift_right(own.sum[u], (uint32_t)(row.n - weight[u].n));
+            sum += (own.sum[0] + own.sum[1]) + (own.sum[2] + own.sum[3]);
+            if ((t -= 4) <= 0) break;
+            specv_i_ask_for_tiles(&own, SPECV_TILE_SUM, anywhere);
         }
         *through = specv_i_warp_inclusive_add(sum);
         row.sum = __shfl_sync(SPECV_FULL_WARP, *through, 31);
@@ -4394,8 +4412,9 @@ SPECV_DEVFN specv_distribution specv_i_warp_merge_of(const specv_tile *tiles,
 SPECV_DEVFN specv_distribution specv_i_warp_merge(const specv_tile *tiles, int num_tiles, int may,
                                                   int what, int zero, const specv_scale *scale,
                                                   uint64_t *through) {
-    return specv_i_warp_merge_of(tiles, specv_i_lane_tiles_of(0, num_tiles), may, what, zero, scale,
-                                 through);
+    specv_i_lane_tiles own = specv_i_lane_tiles_of(tiles, num_tiles, may);
+    specv_i_ask_for_tiles(&own, may, 0);
+    return specv_i_warp_merge_of(&own, may, 0, what, zero, scale, through);
 }
 
 /* Puts a row together from all its tiles.
@@ -4406,9 +4425,12 @@ SPECV_DEVFN specv_distribution specv_i_warp_merge(const specv_tile *tiles, int n
 SPECV_DEVFN specv_distribution specv_warp_merge_tiles(const specv_tile *tiles, int num_tiles,
                                                       int what, int zero,
                                                       const specv_scale *scale) {
+    enum { MAY = SPECV_TILE_SUM | SPECV_TILE_SCORE };
+    specv_i_lane_tiles own = specv_i_lane_tiles_of(tiles, num_tiles, MAY);
+    specv_distribution row;
     uint64_t through;
-    specv_distribution row = specv_i_warp_merge(tiles, num_tiles, SPECV_TILE_SUM | SPECV_TILE_SCORE,
-                                                what, zero, scale, &through);
+    specv_i_ask_for_tiles(&own, MAY, 1);
+    row = specv_i_warp_merge_of(&own, MAY, 1, what, zero, scale, &through);
     if (row.sum) specv_i_set_inverse(&row);
     return row;
 }
@@ -4980,6 +5002,28 @@ SPECV_DEVFN specv_i_chosen specv_i_warp_choose_tile(const specv_i_request *r,
     return c;
 }
 
+/* The sum of what the warps before the thread's have, in pairs that do not wait for each other.
+   of_warps: of SPECV_SAMPLE_THREADS / 32, shared. */
+SPECV_DEVFN uint64_t specv_i_of_warps_before(const ulonglong2 *of_warps) {
+    enum { WARPS = SPECV_SAMPLE_THREADS / 32 };
+    const int warp = specv_i_thread() / 32;
+    uint64_t sum[WARPS];
+#pragma unroll
+    for (int w = 0; w < WARPS; w += 2) {
+        const ulonglong2 two = of_warps[w / 2];
+        sum[w] = two.x, sum[w + 1] = two.y;
+    }
+#pragma unroll
+    for (int w = 0; w < WARPS; ++w) SPECV_I_EARLY("l", sum[w]); /* all at once */
+#pragma unroll
+    for (int w = 0; w < WARPS; ++w) sum[w] = w < warp ? sum[w] : 0;
+#pragma unroll
+    for (int step = 1; step < WARPS; step *= 2)
+#pragma unroll
+        for (int w = 0; w < WARPS; w += 2 * step) sum[w] += sum[w + step];
+    return sum[0];
+}
+
 /* The id of a tile that the place in it is of: the four ids of each thread, in the tile's own,
    finer units, in which what is behind the point goes on. Call: block of SPECV_SAMPLE_THREADS.
    Sync: two barriers. Trips: one load a thread. */
@@ -4988,8 +5032,7 @@ SPECV_DEVFN int32_t specv_i_block_draw_in(const specv_i_request *r, const specv_
     enum { WARPS = SPECV_SAMPLE_THREADS / 32 };
     __shared__ ulonglong2 of_warps[WARPS / 2];
     __shared__ int32_t drawn;
-    uint64_t *of_warp = (uint64_t *)of_warps;
-    const int thread = specv_i_thread(), lane = specv_i_lane(), warp = thread / 32;
+    const int thread = specv_i_thread();
     const int first = chosen.tile * SPECV_TILE_IDS + 4 * thread, n = chosen.n;
     uint64_t left = chosen.left, before, mine, units[4];
     float score[4];
@@ -5005,15 +5048,10 @@ SPECV_DEVFN int32_t specv_i_block_draw_in(const specv_i_request *r, const specv_
             first + i < vocab && first + i != w->without ? specv_weight_units(&weight[i], n) : 0;
     mine = (units[0] + units[1]) + (units[2] + units[3]);
     before = specv_i_warp_inclusive_add(mine);
-    if (lane == 31) of_warp[warp] = before;
+    if (specv_i_lane() == 31) ((uint64_t *)of_warps)[thread / 32] = before;
     before -= mine;
     __syncthreads();
-#pragma unroll
-    for (int i = 0; i < WARPS; i += 2) {
-        const ulonglong2 its = of_warps[i / 2];
-        if (i < warp) before += its.x;
-        if (i + 1 < warp) before += its.y;
-    }
+    before += specv_i_of_warps_before(of_warps);
     if (left >= before && left - before < mine) {
         int i = 0;
         left -= before;
@@ -5868,9 +5906,9 @@ SPECV_DEVFN int specv_i_rows_are_here(const specv_i_request *r) {
     return r->target_rows + r->draft_rows <= SPECV_I_ROWS_HERE;
 }
 
-/* Of a row: A2 has one of each block of its grid, in place of tiles. may: as above. */
+/* Of a row: there is a record of each block of A2's grid. may: as above. */
 SPECV_DEVFN int specv_i_num_records(const specv_i_memory *m, int may) {
-    return may || m->num_tiles == 0 ? m->num_tiles : (int)gridDim.y;
+    return may & SPECV_I_RECORDS && m->num_tiles > 0 ? (int)gridDim.y : m->num_tiles;
 }
 
 /* Of a request's rows, first the target's, then the draft's. */
@@ -5879,51 +5917,47 @@ SPECV_DEVFN int64_t specv_i_row_in_memory(const specv_i_memory *m, int64_t first
     return (i >= target_rows ? m->target_rows - target_rows : 0) + first_row + i;
 }
 
-/* Where the tiles of the i-th begin, in bytes, and what a lane puts together of it. */
-SPECV_DEVFN int64_t specv_i_tiles_at(const specv_i_memory *m, int64_t first_row, int target_rows,
-                                     int i) {
-    return specv_i_row_in_memory(m, first_row, target_rows, i) * m->num_tiles *
-           (int64_t)sizeof(specv_tile);
-}
-
+/* What a lane puts together of the i-th. */
 SPECV_DEVFN specv_i_lane_tiles specv_i_tiles_of_row(const specv_i_memory *m, int64_t first_row,
                                                     int target_rows, int i, int may) {
-    return specv_i_lane_tiles_of(specv_i_tiles_at(m, first_row, target_rows, i),
-                                 specv_i_num_records(m, may));
+    const int64_t row = specv_i_row_in_memory(m, first_row, target_rows, i);
+    return specv_i_lane_tiles_of(m->tiles + row * m->num_tiles, specv_i_num_records(m, may), may);
 }
 
-/* The first row of a warp that merges: the warp that waits for the ticket has the last one. */
+/* Warps of the last block of a request that merge its rows. The first row of each: the warp that
+   waits for the ticket has the last one. */
+enum { SPECV_I_MERGE = SPECV_SAMPLE_THREADS / 32 - 2 };
+
 SPECV_DEVFN int specv_i_row_of_warp(int num_warps) {
     const int warp = specv_i_thread() / 32;
     return warp ? warp - 1 : num_warps - 1;
 }
 
 /* Rows from tiles, a row per warp; scratch memory gets them where the evidence has no room or a
-   second pass follows. may: of specv_i_warp_merge. first: specv_i_tiles_of_row of the warp's first
-   row, of other warps than 0; or null. Call: num_warps warps. */
+   second pass follows. may: of specv_i_warp_merge_of. first: tiles of the warp's first row, asked
+   for, but of the first warp; or null. Call: num_warps warps. */
 SPECV_DEVFN void specv_i_warps_merge(const specv_verify_sample_desc *d, const specv_i_request *r,
                                      const specv_i_memory *m, int may, int num_warps,
                                      const specv_i_lane_tiles *first, specv_i_evidence *e) {
     const int lane = specv_i_lane();
     int i = specv_i_row_of_warp(num_warps);
-    if (i >= r->target_rows + r->draft_rows) return;
     specv_i_lane_tiles own;
-    if (first && specv_i_thread() >= 32)
-        own = *first;
-    else
-        own = specv_i_tiles_of_row(m, r->first_row, r->target_rows, i, may);
+    if (first) own = *first;
 #pragma unroll 1
-    for (;;) {
+    for (int asked = first && specv_i_thread() >= 32; i < r->target_rows + r->draft_rows;
+         i += num_warps, asked = 0) {
+        if (!asked) {
+            own = specv_i_tiles_of_row(m, r->first_row, r->target_rows, i, may);
+            specv_i_ask_for_tiles(&own, may, 0);
+        }
         const int draft = r->draft_rows > 0 && i >= r->target_rows;
         const int64_t row = specv_i_row_in_memory(m, r->first_row, r->target_rows, i);
         const specv_i_side side = draft ? r->draft : r->target;
         const int what = specv_i_wanted(d, r, &side, draft);
         uint64_t through;
         specv_distribution merged =
-            specv_i_warp_merge_of(m->tiles, own, may, what, side.zero, &side.scale, &through);
-        int num_rows = r->target_rows + r->draft_rows;
-        SPECV_I_EARLY("r", num_rows); /* not before the tiles are loaded */
-        const int here = num_rows <= SPECV_I_ROWS_HERE;
+            specv_i_warp_merge_of(&own, may, 0, what, side.zero, &side.scale, &through);
+        const int here = specv_i_rows_are_here(r);
         const int keep = d->draft.data != 0 || d->emitted.logprob || !here;
         if (merged.sum && (r->row.n_draft > 0 || d->max_prob)) specv_i_set_inverse(&merged);
         if (here && !draft && what == SPECV_TILE_SUM) e->through[i][lane] = through;
@@ -5933,9 +5967,6 @@ SPECV_DEVFN void specv_i_warps_merge(const specv_verify_sample_desc *d, const sp
         }
         if (lane == 0 && here) e->rows[i] = merged;
         if (lane == 0 && keep) m->rows[row] = merged;
-        i += num_warps;
-        if (i >= num_rows) return;
-        own.row = specv_i_tiles_at(m, r->first_row, r->target_rows, i);
     }
 }
 
@@ -5945,7 +5976,8 @@ SPECV_DEVFN int specv_i_may(const specv_i_request *r) {
     return r->rule == SPECV_RULE_COUPLED ? SPECV_TILE_SUM | SPECV_TILE_SCORE : SPECV_TILE_SUM;
 }
 
-enum { SPECV_I_ROWS_DRAWN = 1, SPECV_I_ROWS_FETCHED = 2 };
+/* What is known of rows before they are judged. OF_ONE: each has one token. */
+enum { SPECV_I_ROWS_DRAWN = 1, SPECV_I_ROWS_FETCHED = 2, SPECV_I_ROWS_OF_ONE = 3 };
 
 /* Rows that the blocks which cut them have put together. Call: num_warps warps. */
 SPECV_DEVFN void specv_i_warps_fetch(const specv_i_request *r, const specv_i_memory *m,
@@ -5969,7 +6001,7 @@ SPECV_DEVFN void specv_i_block_gather(const specv_verify_sample_desc *d, const s
                                       const specv_i_memory *m, int b, int may, int drawn,
                                       const specv_i_said *said, const specv_i_lane_tiles *first,
                                       specv_i_evidence *e) {
-    enum { JUDGE = SPECV_SAMPLE_THREADS / 32 - 1, MERGE = JUDGE - 1 };
+    enum { MERGE = SPECV_I_MERGE, JUDGE = MERGE + 1 };
     const int warp = specv_i_thread() / 32, lane = specv_i_lane();
     if (warp < MERGE) {
         if (drawn == SPECV_I_ROWS_DRAWN)
@@ -6035,6 +6067,7 @@ SPECV_DEVFN void specv_i_block_decide(const specv_verify_sample_desc *d, const s
     const int has_second = d->draft.data != 0;
     const specv_distribution *rows = here ? e->rows : m->rows + r->first_row;
     specv_i_outcome o = specv_i_block_verdict(d, r, m, b, e, 0);
+    if (drawn == SPECV_I_ROWS_OF_ONE) __builtin_assume(o.next <= SPECV_I_TOKEN);
     if (o.next == SPECV_I_RESIDUAL || (o.next > SPECV_I_TOKEN && r->target_rows == 0)) {
         if (specv_i_thread() == 0) m->plans[b] = o; /* for the second pass */
         return;
@@ -6105,9 +6138,9 @@ SPECV_DEVFN int specv_i_run_ends(const specv_i_memory *m, int base, int tile) {
     return tile >= base + m->tiles_of_block || tile >= m->num_tiles;
 }
 
-/* And where a block of A2 puts the largest of what it has of a row. */
-SPECV_DEVFN specv_tile *specv_i_record_at(const specv_i_memory *m, int64_t row) {
-    specv_tile *place = m->tiles + row * m->num_tiles + (int)blockIdx.y;
+/* And where a block of A2 puts the largest of what it has of a row, and its id. */
+SPECV_DEVFN uint2 *specv_i_record_at(const specv_i_memory *m, int64_t row) {
+    uint2 *place = (uint2 *)(m->tiles + row * m->num_tiles) + (int)blockIdx.y;
     SPECV_I_EARLY("l", place);
     return place;
 }
@@ -6152,7 +6185,9 @@ SPECV_DEVFN specv_i_pass specv_i_pass_of(const specv_sample_task *task, int dtyp
     if (filters)
         what = d->rule == SPECV_RULE_COUPLED && !pass.emitted ? SPECV_TILE_SCORE : SPECV_TILE_SUM;
     pass.what = what;
-    pass.may = filters || what == SPECV_TILE_SCORE ? SPECV_TILE_SCORE | SPECV_TILE_SUM : what;
+    pass.may = filters || what == SPECV_TILE_SCORE ? SPECV_TILE_SCORE | SPECV_TILE_SUM
+               : what                              ? what
+                                                   : SPECV_I_RECORDS;
     pass.rule = filters                                                      ? d->rule
                 : !what                                                      ? SPECV_RULE_GREEDY
                 : what == SPECV_TILE_SCORE                                   ? SPECV_RULE_COUPLED
@@ -6198,7 +6233,7 @@ SPECV_DEVFN int specv_i_block_largest(const specv_verify_sample_desc *d, const s
     int end = base + m->tiles_of_block;
     end = end < m->num_tiles ? end : m->num_tiles;
     int first = specv_i_first_of_lane(base);
-    specv_tile *out = specv_i_record_at(m, specv_i_first_row(&d->verify.rows, row, b) + i);
+    uint2 *out = specv_i_record_at(m, specv_i_first_row(&d->verify.rows, row, b) + i);
     SPECV_I_EARLY("r", end);
     SPECV_I_EARLY("r", first);
     specv_i_eight own = *next;
@@ -6230,9 +6265,9 @@ SPECV_DEVFN int specv_i_block_largest(const specv_verify_sample_desc *d, const s
         }
         uint2 record = make_uint2(0, 0);
         arrives = specv_i_block_best(most, first_id + most_id, has_nan, ordered, &record);
-        if (arrives && m->num_tiles > 0) *(uint2 *)&out->max = record;
+        if (arrives && m->num_tiles > 0) *out = record;
         if (i >= high) return arrives;
-        out += (int64_t)gridDim.z * m->num_tiles;
+        out = (uint2 *)((specv_tile *)out + (int64_t)gridDim.z * m->num_tiles);
         __syncthreads(); /* what threads have said is read */
     }
 }
@@ -6261,11 +6296,11 @@ SPECV_DEVFN float specv_i_warp_sift_share(const specv_verify_sample_desc *d,
    temperature is loaded; what else a request is, is found while the ticket is, where there are no
    filters. first_id: that the first column stands for; vocab: ids of a row, also those that are not
    here. opened, asked: shared; the request, for specv_i_reopen; asked is null without filters.
-   first: of specv_i_warps_merge, for A2; or null. Call: block. */
+   first: of specv_i_warps_merge, to be asked for when it was the last; or null. Call: block. */
 SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_i_pass *pass,
                                      int first_id, int64_t vocab, specv_i_request *opened,
                                      specv_i_cuts_asked *asked, specv_i_lane_tiles *first) {
-    enum { OPENS = SPECV_SAMPLE_THREADS / 32 - 1 };
+    enum { OPENS = SPECV_SAMPLE_THREADS / 32 - 1, MERGE = SPECV_I_MERGE };
     /* Two of each: while a tile is put together, the next one's are said. */
     __shared__ specv_i_share share[2][SPECV_SAMPLE_THREADS / 32];
     __shared__ uint2 peak[2][SPECV_SAMPLE_THREADS / 32];
@@ -6447,9 +6482,14 @@ SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_
         uint32_t now = 0;
         if (!of_best) __syncthreads(); /* where one thread alone has stored, it has done so */
         if (arrives && mine) now = specv_i_add_to_ticket(ticket, mine);
-        /* While the answer is on its way. */
-        if (of_best && first && warp && warp < OPENS - 1) /* of those that merge */
+        /* While the answer is on its way, by warps that have a row and do not wait for it. */
+        if (first && warp && warp < MERGE && warp <= target_rows + r.draft_rows) {
             *first = specv_i_tiles_of_row(m, first_row, target_rows, warp - 1, may);
+            SPECV_I_EARLY("l", first->at);
+            SPECV_I_EARLY("r", first->left);
+        } else if (first) {
+            first->at = 0, first->left = first->each = 0;
+        }
         if (specv_i_thread() == 32 * OPENS) {
             if (of_best) {
                 specv_i_request of_block = specv_i_open_rows(d, b, &row, rule);
@@ -6464,6 +6504,7 @@ SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_
     if (arrival == SPECV_I_NOT_LAST) return 0;
     if (arrival == SPECV_I_BAD_TICKET) {
         if (specv_i_thread() == 0) specv_i_close_request(opened);
+        if (first) first->left = 0; /* others are still writing */
         __syncthreads();
     }
     return 1;
@@ -6479,15 +6520,17 @@ SPECV_DEVFN void specv_i_block_verify_logits(const specv_sample_task *task, int 
     const specv_i_pass pass = specv_i_pass_of(task, dtype, what, filters);
     const int b = (int)blockIdx.x;
     specv_i_lane_tiles first;
-    if (!specv_i_block_logits(task, &pass, 0, task->d.verify.vocab, &opened, &asked, &first))
+    if (!specv_i_block_logits(task, &pass, 0, task->d.verify.vocab, &opened, &asked,
+                              filters ? 0 : &first))
         return;
+    if (!filters) specv_i_ask_for_tiles(&first, pass.may, 0); /* ahead of all else */
     specv_i_request r = specv_i_reopen(&opened, &asked, dtype, pass.what, pass.rule, filters);
     specv_i_block_gather(&task->d, &r, &task->memory, b, filters ? specv_i_may(&r) : pass.may, 0, 0,
-                         filters || pass.what ? 0 : &first, &evidence);
+                         filters ? 0 : &first, &evidence);
     /* registers were wanting again */
     r = specv_i_reopen(&opened, &asked, dtype, pass.what, pass.rule, filters);
     /* A2's rows have one token, which is as good as drawn: no code for draws. */
-    const int drawn = !filters && !pass.what;
+    const int drawn = !filters && !pass.what ? SPECV_I_ROWS_OF_ONE : 0;
     specv_i_block_decide(&task->d, &r, &task->memory, b, drawn, &evidence);
 }
 
@@ -8065,52 +8108,38 @@ SPECV_DEVFN void specv_i_block_search(const specv_verify_sample_desc *d, const s
     if (last_nan > tau) o->status |= SPECV_ROW_NAN; /* that one is looked at again */
 }
 
-/* What the sums of a row's tiles say. */
+/* What the sums of a row's tiles say, */
 typedef struct specv_i_drawn_tile {
-    int32_t tile;    /* in which the sum of gains passes floor(uniform * W / 2^64), W all of it, in
-                        units of 2^-40; -1: W is 0 */
-    uint64_t left;   /* what of that is in the tile, in units of 2^-50 */
-    uint32_t status; /* NAN; BAD_SUM if p alone does not sum to 1, or P p - q to P - 1 */
-    float largest;   /* of p alone, for max_prob */
+    int32_t tile;  /* in which the sum of gains passes floor(uniform * W / 2^64), W all of it, in
+                      units of 2^-40; -1: W is 0 */
+    uint64_t left; /* what of that is in the tile, in units of 2^-50 */
+    /* and of the lane's tiles, for specv_i_warp_check_sums: */
+    uint64_t all; /* p, or P p - q, in units of 2^-50 */
+    uint32_t nan;
+    float largest; /* of p alone */
 } specv_i_drawn_tile;
 
 /* Each lane adds up a 32nd of the tiles; those of the lane that has the place are shared out again,
-   until they are one: for up to 32,768 ids at once. Call: warp. Cost: 5 shuffles of two words a
-   turn, of four in the first. */
-SPECV_DEVFN specv_i_drawn_tile specv_i_warp_find_tile(const specv_verify_sample_desc *d,
-                                                      const specv_i_request *r,
-                                                      const specv_i_weights *w,
+   until they are one: for up to 32,768 ids at once. Call: warp. */
+SPECV_DEVFN specv_i_drawn_tile specv_i_warp_find_tile(const specv_i_weights *w,
                                                       const specv_i_residual *residuals,
                                                       int num_tiles, uint64_t uniform) {
-    const uint64_t one = (uint64_t)1 << 50;
     const int lane = specv_i_lane();
     int first = 0, end = num_tiles, each = (num_tiles + 31) / 32;
-    uint64_t sum = 0, all = 0, marks = 0, through, total;
-    specv_i_drawn_tile place = {-1, 0, 0, 0};
+    uint64_t sum = 0, marks = 0, through, total;
+    specv_i_drawn_tile place = {-1, 0, 0, 0, 0};
 #pragma unroll 4
     for (int t = lane * each; t < (lane + 1) * each && t < end; ++t) {
         const specv_i_residual of_tile = residuals[t];
         const uint64_t rest = of_tile.rest & ~SPECV_I_NAN_IN_TILE;
         marks |= of_tile.rest;
         sum += of_tile.gain >> SPECV_I_FINER_PROBS;
-        all += of_tile.gain - (w->q_scores ? rest : 0);
+        place.all += of_tile.gain - (w->q_scores ? rest : 0);
         if (!w->q_scores)
             place.largest = specv_i_max(place.largest, specv_bits_float((uint32_t)rest));
     }
-    through = sum;
-#pragma unroll
-    for (int distance = 1; distance < 32; distance *= 2) {
-        const uint64_t below = __shfl_up_sync(SPECV_FULL_WARP, through, (unsigned)distance);
-        all += __shfl_xor_sync(SPECV_FULL_WARP, all, distance);
-        through += lane >= distance ? below : 0;
-    }
-    if (__any_sync(SPECV_FULL_WARP, marks >> 63 != 0)) place.status = SPECV_ROW_NAN;
-    if (d->max_prob) place.largest = specv_i_warp_max(place.largest);
-    if (w->without >= 0)
-        all += specv_fixed50(
-            specv_i_max(specv_i_load_score(w->p_scores, r->target.dtype, w->without), 0.f));
-    if (specv_i_bad_sum(all, w->q_scores ? specv_fixed50(w->prefix) - one : one))
-        place.status |= SPECV_ROW_BAD_SUM;
+    place.nan = (uint32_t)(marks >> 63);
+    through = specv_i_warp_inclusive_add(sum);
     total = __shfl_sync(SPECV_FULL_WARP, through, 31);
     if (total == 0) return place;
     place.left = specv_i_mul_high(uniform, total);
@@ -8129,6 +8158,25 @@ SPECV_DEVFN specv_i_drawn_tile specv_i_warp_find_tile(const specv_verify_sample_
     place.tile = first;
     place.left = place.left << SPECV_I_FINER_PROBS | uniform * total >> (64 - SPECV_I_FINER_PROBS);
     return place;
+}
+
+/* NAN; BAD_SUM if p alone does not sum to 1, or P p - q to P - 1. *largest: of p alone, for
+   max_prob. Nothing of the token waits for it: call it while scores are on their way. Call: warp.
+   Trips: the score of an id without weight. */
+SPECV_DEVFN uint32_t specv_i_warp_check_sums(const specv_verify_sample_desc *d,
+                                             const specv_i_request *r, const specv_i_weights *w,
+                                             const specv_i_drawn_tile *place, float *largest) {
+    const uint64_t one = (uint64_t)1 << 50;
+    uint64_t all = specv_i_warp_add(place->all);
+    uint32_t status = 0;
+    if (__any_sync(SPECV_FULL_WARP, place->nan)) status = SPECV_ROW_NAN;
+    if (d->max_prob) *largest = specv_i_warp_max(place->largest);
+    if (w->without >= 0)
+        all += specv_fixed50(
+            specv_i_max(specv_i_load_score(w->p_scores, r->target.dtype, w->without), 0.f));
+    if (specv_i_bad_sum(all, w->q_scores ? specv_fixed50(w->prefix) - one : one))
+        status |= SPECV_ROW_BAD_SUM;
+    return status;
 }
 
 /* How a block leaves a row. */
@@ -8197,24 +8245,15 @@ SPECV_DEVFN void specv_i_block_store(const specv_verify_sample_desc *d, const sp
 SPECV_DEVFN int32_t specv_i_block_find_id(const float gain[4], int first, uint64_t left) {
     enum { WARPS = SPECV_SAMPLE_THREADS / 32 };
     __shared__ ulonglong2 of_warps[WARPS / 2];
-    const int warp = specv_i_thread() / 32;
-    uint64_t units[4], earlier[WARPS], mine = 0, before;
+    uint64_t units[4], mine = 0, before;
     int i = 0;
 #pragma unroll
     for (int k = 0; k < 4; ++k) mine += units[k] = specv_fixed50(specv_i_max(gain[k], 0.f));
     before = specv_i_warp_inclusive_add(mine);
-    if (specv_i_lane() == 31) ((uint64_t *)of_warps)[warp] = before;
+    if (specv_i_lane() == 31) ((uint64_t *)of_warps)[specv_i_thread() / 32] = before;
     before -= mine;
     __syncthreads();
-#pragma unroll
-    for (int k = 0; k < WARPS; k += 2) {
-        const ulonglong2 two = of_warps[k / 2];
-        earlier[k] = two.x, earlier[k + 1] = two.y;
-    }
-#pragma unroll
-    for (int k = 0; k < WARPS; ++k) SPECV_I_EARLY("l", earlier[k]); /* all at once */
-#pragma unroll
-    for (int k = 0; k < WARPS - 1; ++k) before += k < warp ? earlier[k] : 0;
+    before += specv_i_of_warps_before(of_warps);
     if (left < before || left - before >= mine) return -1;
     left -= before;
 #pragma unroll
@@ -8262,9 +8301,10 @@ SPECV_DEVFN void specv_i_block_finish(const specv_verify_sample_desc *d, int rul
         uint64_t uniform = draws->uniform[e->o.accepted & 31];
         uint32_t status = draws->status;
         if (e->o.accepted >= 32) uniform = specv_i_sample_uniform(d, b, e->o.accepted, &status);
-        place = specv_i_warp_find_tile(d, r, w, sums, m->num_tiles, uniform);
-        if (!again) e->o.status |= status | place.status, e->largest = place.largest;
+        place = specv_i_warp_find_tile(w, sums, m->num_tiles, uniform);
+        if (!again) e->o.status |= status;
         if (place.tile >= 0) break;
+        if (!again) e->o.status |= specv_i_warp_check_sums(d, r, w, &place, &e->largest);
         if (e->o.next == SPECV_I_DRAW) {
             e->o.status |= SPECV_ROW_EMPTY;
             return;
@@ -8281,6 +8321,7 @@ SPECV_DEVFN void specv_i_block_finish(const specv_verify_sample_desc *d, int rul
     specv_i_load_token_below(specv_i_thread(), e->o.accepted, 0, &e->draft, d->verify.draft_tokens,
                              d->verify.token_dtype, r->first_draft + specv_i_thread());
     specv_i_load_quads(&v, r, w, first, d->verify.vocab);
+    if (!again) e->o.status |= specv_i_warp_check_sums(d, r, w, &place, &e->largest);
     specv_i_quad_gains(gain, r, w, &v, first, d->verify.vocab, &unused);
     e->id = specv_i_block_find_id(gain, first, place.left);
     e->has_token = 1;
@@ -9587,10 +9628,6 @@ SPECV_DEVFN int specv_i_warp_records_agree(const specv_i_shard *s, int b, uint32
      a token    specv_thread_choose_shard; on that rank specv_warp_draw_in_shard; all-gather
    with the bits that A2 to A5 and A8 have of all columns. examples/shards/cluster.cu does so. */
 
-SPECV_DEVFN const specv_tile *specv_i_tile_at(const specv_tile *tiles, int t) {
-    return (const specv_tile *)((const char *)tiles + (uint32_t)sizeof(specv_tile) * (uint32_t)t);
-}
-
 /* The tile that all tiles of a row are: largest score and id, as one of SPECV_TILE_IDS has them.
    Call: warp; the same in all lanes. */
 SPECV_DEVFN specv_tile specv_i_warp_tile_of_row(const specv_tile *tiles, int num_tiles, int may,
@@ -9602,12 +9639,14 @@ SPECV_DEVFN specv_tile specv_i_warp_tile_of_row(const specv_tile *tiles, int num
     specv_tile t;
 #pragma unroll 4
     for (int i = specv_i_lane(); i < num_tiles; i += 32) {
-        const specv_tile *tile = specv_i_tile_at(tiles, i);
-        const int32_t key = specv_i_order_key(specv_float_bits(tile->max));
-        const int32_t its_id = (int32_t)(tile->id & ~SPECV_I_NAN_BIT);
-        nan |= tile->id & SPECV_I_NAN_BIT;
+        const char *tile = (const char *)tiles + (uint32_t)specv_i_tile_bytes(may) * (uint32_t)i;
+        const uint2 its_best = *specv_i_best_of_tile(tile, may);
+        const int32_t key = specv_i_order_key(its_best.x);
+        const int32_t its_id = (int32_t)(its_best.y & ~SPECV_I_NAN_BIT);
+        nan |= its_best.y & SPECV_I_NAN_BIT;
         if (key > best) best = key, id = its_id;
-        if (may & SPECV_TILE_SCORE && tile->score > score) score = tile->score, score_id = its_id;
+        if (may & SPECV_TILE_SCORE && ((const specv_tile *)tile)->score > score)
+            score = ((const specv_tile *)tile)->score, score_id = its_id;
     }
     specv_i_warp_best(&best, &id);
     t.sum = 0, t.score = SPECV_I_NO_SCORE, t.max = specv_i_of_order_key((int32_t)best);
