@@ -1497,6 +1497,13 @@ SPECV_DEVFN int specv_i_thread(void) {
    and may then split a loop by it, one copy of a collective for lane 0 and one for the rest. */
 SPECV_DEVFN int specv_i_lane(void) { return specv_i_thread() & 31; }
 
+/* The same, computed anew: where registers are wanting it is not kept over what lies between. */
+SPECV_DEVFN int specv_i_lane_anew(void) {
+    int lane;
+    asm volatile("and.b32 %0, %1, 31;" : "=r"(lane) : "r"(specv_i_thread()));
+    return lane;
+}
+
 SPECV_DEVFN int specv_i_num_threads(void) { return (int)(blockDim.x * blockDim.y * blockDim.z); }
 
 /* Programmatic dependent launch. Every kernel calls it before it touches memory: lets the next
@@ -2430,6 +2437,11 @@ SPECV_DEVFN void specv_i_warp_copy_ragged(const specv_i_ragged *r, const specv_i
     }
 }
 
+/* A barrier of num_threads threads of the block, whole warps, with a number of its own, not 0. */
+SPECV_DEVFN void specv_i_sync_some(int barrier, int num_threads) {
+    asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(num_threads) : "memory");
+}
+
 /* One atomic operation is the whole handshake: it releases what this thread's block has written
    before the barrier behind it, and acquires what the others released. */
 SPECV_DEVFN uint32_t specv_i_add_to_ticket(uint32_t *ticket, uint32_t mine) {
@@ -3148,7 +3160,8 @@ typedef struct specv_emitted {
 
 /* A2 to A5. Verification against what the models say of the whole vocabulary. In `verify`, batch,
    drafts, outputs and EOS are as in A1; vocab must be set; target_tokens must be null. What a slot
-   has (temperature, seed, position) may be read of rows behind num_active, too. */
+   has (temperature, seed, position) may be read of rows behind num_active, too, and target scores
+   of a dense batch behind a row's length. */
 typedef struct specv_verify_sample_desc {
     specv_verify_greedy_desc verify;
     specv_scores target;      /* max_draft + 1 positions a row; with bonus_token max_draft */
@@ -3202,11 +3215,11 @@ typedef struct specv_sample_desc {
     const int32_t *num_active; /* as in specv_rows */
     const void *slot;          /* as in specv_rows */
     specv_scores scores;       /* one position a row; seq_stride_elems is the stride of rows */
-    const float *temperature;  /* [slot], or null: 1; 0 = greedy. Of probs only 0 counts. This, seed
-                                  and position may be read of rows behind num_active, too */
-    const uint64_t *seed;      /* [slot]; null only with CDF and uniform */
-    const int32_t *position;   /* [slot]: absolute position of the step's first token; as above */
-    specv_filters filters;     /* mask: one row each */
+    const float *temperature; /* [slot], or null: 1; 0 = greedy. Of probs only 0 counts. This, seed,
+                                  position and scores may be read of rows behind num_active, too */
+    const uint64_t *seed;     /* [slot]; null only with CDF and uniform */
+    const int32_t *position;  /* [slot]: absolute position of the step's first token; as above */
+    specv_filters filters;    /* mask: one row each */
     const float *uniform;  /* method CDF: in [0, 1), [batch], or null: from seed. Given, it wins */
     void *token;           /* out [batch], token_stride_elems apart; -1 if there is none */
     float *logprob;        /* out [batch], or null; ln p(token), 0 without a token */
@@ -3539,7 +3552,8 @@ typedef struct specv_i_memory {
     int64_t target_rows;
     int32_t num_tiles;
     int32_t tiles_of_block; /* a run of a row's, in a first pass over logits; even */
-    int32_t columns;     /* of what is told of emitted tokens: max_draft + 1; A7: max_depth + 1 */
+    int32_t ahead;   /* the target's positions whose scores are asked for before rows' lengths */
+    int32_t columns; /* of what is told of emitted tokens: max_draft + 1; A7: max_depth + 1 */
     const int32_t *path; /* [batch][columns]: the nodes of a tree that emitted them; else null */
 } specv_i_memory;
 
@@ -4262,7 +4276,7 @@ SPECV_DEVFN void specv_i_keep_larger(float *a, int *of_a, float b, int of_b) {
    lowest lane's comes first, four of them in flight together. */
 typedef struct specv_i_lane_tiles {
     const char *at;      /* the next ones */
-    int32_t left, each;  /* how many there are from there on; how many others have, at most */
+    int32_t left;        /* how many there are from there on */
     uint2 max_and_id[4]; /* of those that were asked for, as they are in memory */
     uint64_t sum[4];
     int64_t score[4];
@@ -4286,16 +4300,17 @@ SPECV_DEVFN specv_i_lane_tiles specv_i_lane_tiles_of(const specv_tile *tiles, in
     const int each = specv_i_tiles_of_lane(num_tiles), first = specv_i_lane() * each;
     specv_i_lane_tiles own;
     own.at = (const char *)tiles + first * (int64_t)specv_i_tile_bytes(may);
-    own.each = each, own.left = num_tiles - first < each ? num_tiles - first : each;
+    own.left = num_tiles - first < each ? num_tiles - first : each;
     return own;
 }
 
-/* Asks for the next four; those that there are not have no weight. may: of specv_i_warp_merge_of.
-   In global memory without a branch, as branches wait for what they have loaded; anywhere: perhaps
-   in shared memory. */
-SPECV_DEVFN void specv_i_ask_for_tiles(specv_i_lane_tiles *own, int may, int anywhere) {
+/* Asks for the next `count`, up to four; those that there are not have no weight. may: of
+   specv_i_warp_merge_of. In global memory without a branch, as branches wait for what they have
+   loaded; anywhere: perhaps in shared memory. */
+SPECV_DEVFN void specv_i_ask_for_some_tiles(specv_i_lane_tiles *own, int count, int may,
+                                            int anywhere) {
 #pragma unroll
-    for (int u = 0; u < 4; ++u, own->at += specv_i_tile_bytes(may)) {
+    for (int u = 0; u < count; ++u, own->at += specv_i_tile_bytes(may)) {
         const specv_tile *tile = (const specv_tile *)own->at;
         const uint2 *largest = specv_i_best_of_tile(own->at, may);
         const int is_there = u < own->left;
@@ -4318,7 +4333,29 @@ SPECV_DEVFN void specv_i_ask_for_tiles(specv_i_lane_tiles *own, int may, int any
                          : "+l"(own->score[u])
                          : "r"(is_there), "l"(&tile->score));
     }
-    own->left -= 4;
+    own->left -= count;
+}
+
+SPECV_DEVFN void specv_i_ask_for_tiles(specv_i_lane_tiles *own, int may, int anywhere) {
+    specv_i_ask_for_some_tiles(own, 4, may, anywhere);
+}
+
+/* What a row is whose largest score this is, but for sums and ids. */
+SPECV_DEVFN specv_distribution specv_i_row_of(float largest, int has_nan, int probs, int zero,
+                                              const specv_scale *scale) {
+    specv_distribution row;
+    row.sum = 0, row.inverse = row.inverse_low = 0, row.n = 0, row.id = -1;
+    row.max = largest, row.kind = SPECV_SOFTMAX, row.reserved = 0;
+    row.status = has_nan ? SPECV_ROW_NAN : 0;
+    if (!specv_i_less(specv_bits_float(0xff800000u), largest) ||
+        (probs && !specv_i_less(0.f, largest))) {
+        row.kind = SPECV_NO_TOKEN;
+        row.status |= SPECV_ROW_EMPTY;
+    } else if (zero || (!probs && !specv_in_range(largest, scale))) {
+        row.kind = SPECV_ONE_HOT;
+        if (!zero) row.status |= SPECV_ROW_EXTREME;
+    }
+    return row;
 }
 
 /* A row from all its tiles as specv_warp_merge_tiles has it, but for the inverse of its sum: a
@@ -4338,11 +4375,9 @@ SPECV_DEVFN specv_distribution specv_i_warp_merge_of(const specv_i_lane_tiles *a
     float largest = none; /* of the lane's tiles, and its id */
     uint64_t sum = 0;
     int has_nan = 0;
-    row.sum = 0, row.inverse = row.inverse_low = 0, row.n = 0, row.id = -1,
-    row.status = row.reserved = 0;
     *through = 0;
 #pragma unroll 1
-    for (int t = own.each;;) {
+    for (;;) {
         float most[4];
         int32_t its_id[4];
 #pragma unroll
@@ -4359,24 +4394,16 @@ SPECV_DEVFN specv_distribution specv_i_warp_merge_of(const specv_i_lane_tiles *a
             for (int u = 0; u < 4; u += 2 * step)
                 specv_i_keep_larger(&most[u], &its_id[u], most[u + step], its_id[u + step]);
         specv_i_keep_larger(&largest, &max_id, most[0], its_id[0]);
-        if ((t -= 4) <= 0) break;
+        if (own.left <= 0) break;
         specv_i_ask_for_tiles(&own, may, anywhere);
     }
-    row.max = specv_i_warp_max(largest);
-    if (__any_sync(SPECV_FULL_WARP, has_nan)) row.status |= SPECV_ROW_NAN;
-    row.kind = SPECV_SOFTMAX;
-    if (!specv_i_less(none, row.max) || (probs && !specv_i_less(0.f, row.max))) {
-        row.kind = SPECV_NO_TOKEN;
-        row.status |= SPECV_ROW_EMPTY;
-        return row;
-    }
-    if (zero || (!probs && !specv_in_range(row.max, scale))) {
+    row = specv_i_row_of(specv_i_warp_max(largest), __any_sync(SPECV_FULL_WARP, has_nan), probs,
+                         zero, scale);
+    if (row.kind == SPECV_ONE_HOT) {
         const unsigned owners = __ballot_sync(SPECV_FULL_WARP, !specv_i_less(largest, row.max));
-        row.kind = SPECV_ONE_HOT;
         row.id = __shfl_sync(SPECV_FULL_WARP, max_id, __ffs((int)owners) - 1);
-        if (!zero) row.status |= SPECV_ROW_EXTREME;
-        return row;
     }
+    if (row.kind != SPECV_SOFTMAX) return row;
     if (may & what & SPECV_TILE_SCORE) {
         specv_i_warp_best(&best, &best_id);
         row.id = best_id == 0x7fffffff ? -1 : best_id;
@@ -4384,12 +4411,12 @@ SPECV_DEVFN specv_distribution specv_i_warp_merge_of(const specv_i_lane_tiles *a
     }
     if (may & what & SPECV_TILE_SUM && !probs) {
         row.n = specv_softmax_weight(row.max, scale).n;
-        if (own.each > 4) { /* from the first ones on again */
+        if (all->left > 0) { /* from the first ones on again */
             own.at = all->at - 4 * sizeof(specv_tile), own.left = all->left + 4;
             specv_i_ask_for_tiles(&own, SPECV_TILE_SUM, anywhere);
         }
 #pragma unroll 1
-        for (int t = own.each;;) {
+        for (;;) {
             float raised[4];
             specv_weight weight[4];
 #pragma unroll
@@ -4400,7 +4427,7 @@ SPECV_DEVFN specv_distribution specv_i_warp_merge_of(const specv_i_lane_tiles *a
             for (int u = 0; u < 4; ++u)
                 own.sum[u] = specv_i_shift_right(own.sum[u], (uint32_t)(row.n - weight[u].n));
             sum += (own.sum[0] + own.sum[1]) + (own.sum[2] + own.sum[3]);
-            if ((t -= 4) <= 0) break;
+            if (own.left <= 0) break;
             specv_i_ask_for_tiles(&own, SPECV_TILE_SUM, anywhere);
         }
         *through = specv_i_warp_inclusive_add(sum);
@@ -4446,7 +4473,7 @@ SPECV_DEVFN specv_distribution specv_warp_merge_tiles(const specv_tile *tiles, i
 #define SPECV_I_FILTERED_BLOCKS 1 /* 128 are */
 #else
 #define SPECV_I_GREEDY_BLOCKS 4
-#if __CUDA_ARCH__ == 750
+#if __CUDA_ARCH__ == 750 || __CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 890
 #define SPECV_I_SOFTMAX_BLOCKS 2 /* 80 are too few here, too */
 #else
 #define SPECV_I_SOFTMAX_BLOCKS 3
@@ -4503,7 +4530,7 @@ SPECV_DEVFN void specv_i_set_temperature(specv_i_side *side, float temperature, 
 }
 
 /* The row itself; a bad slot's has no drafts and is not readable. */
-SPECV_DEVFN specv_row specv_i_open_row(const specv_verify_sample_desc *d, int b) {
+SPECV_DEVFN specv_row specv_i_open_row(const specv_verify_sample_desc *d, int b, int may_be_tree) {
     const specv_rows *rows = &d->verify.rows;
     uint32_t bad = 0;
     specv_row row = specv_thread_load_row(rows, b);
@@ -4512,7 +4539,8 @@ SPECV_DEVFN specv_row specv_i_open_row(const specv_verify_sample_desc *d, int b)
         row.n_draft = row.readable = 0;
         row.status = row.live ? bad : 0;
     }
-    if (d->stream & SPECV_I_OF_TREE && row.readable && row.n_draft == 0) row.n_draft = 1; /* root */
+    if (may_be_tree && d->stream & SPECV_I_OF_TREE && row.readable && row.n_draft == 0)
+        row.n_draft = 1; /* the root */
     return row;
 }
 
@@ -4773,7 +4801,7 @@ SPECV_DEVFN int specv_i_row_of_column(const specv_i_memory *m, int b, int j) {
 }
 
 SPECV_DEVFN specv_i_request specv_i_open_request(const specv_verify_sample_desc *d, int b) {
-    const specv_row row = specv_i_open_row(d, b);
+    const specv_row row = specv_i_open_row(d, b, 1);
     specv_i_request r = specv_i_open_rows(d, b, &row, d->rule);
     specv_i_open_temperatures(d, b, &r);
     return r;
@@ -4781,7 +4809,7 @@ SPECV_DEVFN specv_i_request specv_i_open_request(const specv_verify_sample_desc 
 
 SPECV_DEVFN specv_i_request specv_i_open_filtered_request(const specv_verify_sample_desc *d,
                                                           const specv_i_memory *m, int b) {
-    const specv_row row = specv_i_open_row(d, b);
+    const specv_row row = specv_i_open_row(d, b, 1);
     specv_i_request r = specv_i_open_rows(d, b, &row, d->rule);
     specv_i_open_filters(d, m, b, &r);
     return r;
@@ -4885,21 +4913,21 @@ SPECV_DEVFN uint64_t specv_i_units(const specv_i_request *r, const specv_i_weigh
     return specv_weight_units(&weight, n);
 }
 
-/* Scores of ids first..first+3; those behind the vocabulary have no weight.
+/* Scores of ids first..first+3 as they are in memory; those behind the vocabulary have no weight.
    first is a multiple of 4. One load where the row is aligned, else four in flight. */
-SPECV_DEVFN void specv_i_load_four(float score[4], const void *scores, int dtype, int first,
-                                   int vocab) {
+SPECV_DEVFN uint4 specv_i_load_raw_four(const void *scores, int dtype, int first, int vocab) {
     const int is_16_bit = specv_i_unit(dtype) == 8, left = vocab - first;
     const char *p = (const char *)specv_i_score_at(scores, dtype, first);
     const int whole = left >= 4 && ((uint64_t)p & (is_16_bit ? 7 : 15)) == 0;
-    uint4 v;
     if (is_16_bit && whole) {
         const uint2 two = *(const uint2 *)p;
-        v = make_uint4(two.x, two.y, 0, 0);
-    } else {
-        const uint32_t absent = specv_i_absent(dtype);
-        v = specv_i_load_unit_of_scores(p, whole, is_16_bit, absent, left < 4 ? left : 4);
+        return make_uint4(two.x, two.y, 0, 0);
     }
+    return specv_i_load_unit_of_scores(p, whole, is_16_bit, specv_i_absent(dtype),
+                                       left < 4 ? left : 4);
+}
+
+SPECV_DEVFN void specv_i_decode_four(float score[4], uint4 v, int dtype) {
     const uint32_t word[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -4912,6 +4940,11 @@ SPECV_DEVFN void specv_i_load_four(float score[4], const void *scores, int dtype
             score[i] = specv_bits_float(word[i]);
         if (dtype == SPECV_I_WEIGHTS_F32) score[i] = specv_i_weight_score(score[i]);
     }
+}
+
+SPECV_DEVFN void specv_i_load_four(float score[4], const void *scores, int dtype, int first,
+                                   int vocab) {
+    specv_i_decode_four(score, specv_i_load_raw_four(scores, dtype, first, vocab), dtype);
 }
 
 /* Scores that others have told, where those of a row are not all here: of the drafts (COUPLED: of
@@ -5002,11 +5035,10 @@ SPECV_DEVFN specv_i_chosen specv_i_warp_choose_tile(const specv_i_request *r,
     return c;
 }
 
-/* The sum of what the warps before the thread's have, in pairs that do not wait for each other.
-   of_warps: of SPECV_SAMPLE_THREADS / 32, shared. */
-SPECV_DEVFN uint64_t specv_i_of_warps_before(const ulonglong2 *of_warps) {
+/* The sum of the first `warp` of what SPECV_SAMPLE_THREADS / 32 warps have, in pairs that do not
+   wait for each other; shared. */
+SPECV_DEVFN uint64_t specv_i_of_warps_before(const ulonglong2 *of_warps, int warp) {
     enum { WARPS = SPECV_SAMPLE_THREADS / 32 };
-    const int warp = specv_i_thread() / 32;
     uint64_t sum[WARPS];
 #pragma unroll
     for (int w = 0; w < WARPS; w += 2) {
@@ -5024,11 +5056,17 @@ SPECV_DEVFN uint64_t specv_i_of_warps_before(const ulonglong2 *of_warps) {
     return sum[0];
 }
 
+/* The scores of a thread's four ids of a tile. */
+SPECV_DEVFN uint4 specv_i_load_fourth(const void *scores, int dtype, int tile, int64_t vocab) {
+    return specv_i_load_raw_four(scores, dtype, tile * SPECV_TILE_IDS + 4 * specv_i_thread(),
+                                 (int)vocab);
+}
+
 /* The id of a tile that the place in it is of: the four ids of each thread, in the tile's own,
-   finer units, in which what is behind the point goes on. Call: block of SPECV_SAMPLE_THREADS.
-   Sync: two barriers. Trips: one load a thread. */
-SPECV_DEVFN int32_t specv_i_block_draw_in(const specv_i_request *r, const specv_i_weights *w,
-                                          specv_i_chosen chosen, int64_t vocab) {
+   finer units, in which what is behind the point goes on. raw: of specv_i_load_fourth. Call:
+   block of SPECV_SAMPLE_THREADS. Sync: two barriers. */
+SPECV_DEVFN int32_t specv_i_block_draw_of(const specv_i_request *r, const specv_i_weights *w,
+                                          specv_i_chosen chosen, int64_t vocab, uint4 raw) {
     enum { WARPS = SPECV_SAMPLE_THREADS / 32 };
     __shared__ ulonglong2 of_warps[WARPS / 2];
     __shared__ int32_t drawn;
@@ -5037,7 +5075,7 @@ SPECV_DEVFN int32_t specv_i_block_draw_in(const specv_i_request *r, const specv_
     uint64_t left = chosen.left, before, mine, units[4];
     float score[4];
     specv_weight weight[4];
-    specv_i_load_four(score, w->p_scores, r->target.dtype, first, (int)vocab);
+    specv_i_decode_four(score, raw, r->target.dtype);
     specv_i_sift_some(&w->p_sieve, score, 4, first, (int)vocab);
 #pragma unroll
     for (int i = 0; i < 4; ++i) score[i] = specv_i_max(score[i], r->target.scale.floor);
@@ -5051,7 +5089,7 @@ SPECV_DEVFN int32_t specv_i_block_draw_in(const specv_i_request *r, const specv_
     if (specv_i_lane() == 31) ((uint64_t *)of_warps)[thread / 32] = before;
     before -= mine;
     __syncthreads();
-    before += specv_i_of_warps_before(of_warps);
+    before += specv_i_of_warps_before(of_warps, thread / 32);
     if (left >= before && left - before < mine) {
         int i = 0;
         left -= before;
@@ -5064,15 +5102,36 @@ SPECV_DEVFN int32_t specv_i_block_draw_in(const specv_i_request *r, const specv_
     return drawn;
 }
 
+SPECV_DEVFN int32_t specv_i_block_draw_in(const specv_i_request *r, const specv_i_weights *w,
+                                          specv_i_chosen chosen, int64_t vocab) {
+    return specv_i_block_draw_of(
+        r, w, chosen, vocab, specv_i_load_fourth(w->p_scores, r->target.dtype, chosen.tile, vocab));
+}
+
 /* The first id whose running weight exceeds floor(uniform * W / 2^64), W all weight; -1 if W is 0.
-   The tile first, by every warp for itself. Call, Sync: the same; none if W is 0. Trips: a few
-   tiles before. */
+   The tile first, by every warp for itself, unless it is known and raw is there. known: its tile is
+   -1 if not; or null. Call, Sync: the same; none if W is 0. Trips: a few tiles before, one load a
+   thread. */
+SPECV_DEVFN int32_t specv_i_block_draw_known(const specv_i_request *r, const specv_i_weights *w,
+                                             const specv_tile *tiles, int num_tiles, int64_t vocab,
+                                             uint64_t through, uint64_t uniform,
+                                             const specv_i_chosen *known, uint4 raw) {
+    specv_i_chosen chosen;
+    if (known && known->tile >= 0) {
+        chosen = *known;
+    } else {
+        chosen = specv_i_warp_choose_tile(r, w, tiles, num_tiles, through, uniform);
+        if (chosen.tile < 0) return -1;
+        raw = specv_i_load_fourth(w->p_scores, r->target.dtype, chosen.tile, vocab);
+    }
+    return specv_i_block_draw_of(r, w, chosen, vocab, raw);
+}
+
 SPECV_DEVFN int32_t specv_i_block_draw(const specv_i_request *r, const specv_i_weights *w,
                                        const specv_tile *tiles, int num_tiles, int64_t vocab,
                                        uint64_t through, uint64_t uniform) {
-    const specv_i_chosen chosen =
-        specv_i_warp_choose_tile(r, w, tiles, num_tiles, through, uniform);
-    return chosen.tile < 0 ? -1 : specv_i_block_draw_in(r, w, chosen, vocab);
+    return specv_i_block_draw_known(r, w, tiles, num_tiles, vocab, through, uniform, 0,
+                                    make_uint4(0, 0, 0, 0));
 }
 
 /* The row's numbers: u of the test of draft j, and the one that draws the token at position k. */
@@ -5418,11 +5477,12 @@ SPECV_DEVFN void specv_i_block_put_logprobs(const specv_verify_sample_desc *d,
 
 /* Emits the row: draws the token from tiles if that is still to be done, then stores all outputs.
    p: the row there; drawn: a token was drawn from every row by the block that cut it; else through,
-   uniform: of specv_i_block_draw, if one has to be. Call: block. */
+   uniform, known, raw: of specv_i_block_draw_known, if one has to be. Call: block. */
 SPECV_DEVFN void specv_i_block_emit_from(const specv_verify_sample_desc *d,
                                          const specv_i_request *r, const specv_i_memory *m, int b,
                                          specv_i_outcome o, const specv_distribution *p, int drawn,
                                          uint64_t through, uint64_t uniform,
+                                         const specv_i_chosen *known, uint4 raw,
                                          const specv_i_said *said) {
     const specv_verify_greedy_desc *v = &d->verify;
     const int k = o.accepted, n_draft = r->row.n_draft, thread = specv_i_thread();
@@ -5445,7 +5505,8 @@ SPECV_DEVFN void specv_i_block_emit_from(const specv_verify_sample_desc *d,
         if (o.next == SPECV_I_DRAW_WITHOUT) w.without = (int32_t)specv_i_draft_token(d, r, k);
 #pragma unroll 1
         for (;; w.without = -1) {
-            token = specv_i_block_draw(r, &w, tiles, m->num_tiles, v->vocab, through, uniform);
+            token = specv_i_block_draw_known(r, &w, tiles, m->num_tiles, v->vocab, through, uniform,
+                                             known, raw);
             if (token >= 0 || w.without < 0) break;
             o.status |= SPECV_ROW_ZERO_RESIDUAL;
         }
@@ -5518,7 +5579,8 @@ SPECV_DEVFN void specv_i_block_emit(const specv_verify_sample_desc *d, const spe
         if (!r->cut) through = specv_i_load_through(m, r->first_row + o.accepted, p.sum);
         uniform = specv_i_sample_uniform(d, b, o.accepted, &o.status);
     }
-    specv_i_block_emit_from(d, r, m, b, o, &p, r->cut != 0, through, uniform, 0);
+    specv_i_block_emit_from(d, r, m, b, o, &p, r->cut != 0, through, uniform, 0,
+                            make_uint4(0, 0, 0, 0), 0);
 }
 
 /* ---- the first pass over logits
@@ -5540,6 +5602,26 @@ SPECV_DEVFN void specv_i_load_eight_at(specv_i_eight *v, const char *p, int dtyp
     const int whole = left >= 8 && ((uint64_t)p & 15) == 0;
     v->low = specv_i_load_unit_of_scores(p, whole, is_16_bit, absent, left);
     if (!is_16_bit) v->high = specv_i_load_unit_of_scores(p + 16, whole, 0, absent, left - 4);
+}
+
+/* The same where p is aligned, without a branch, which would wait for what was loaded before; in
+   global memory. Returns 0 if that cannot be: the vocabulary ends among the eight. */
+SPECV_DEVFN int specv_i_ask_for_eight(specv_i_eight *v, const char *p, int dtype, int left) {
+    const int is_16_bit = specv_i_unit(dtype) == 8, whole = left >= 8;
+    const uint32_t absent = specv_i_absent(dtype),
+                   word = is_16_bit ? absent << 16 | absent : absent;
+    v->low = make_uint4(word, word, word, word);
+    asm volatile(
+        "{ .reg .pred p; setp.ne.s32 p, %4, 0; @p ld.global.v4.u32 {%0, %1, %2, %3}, [%5]; }"
+        : "+r"(v->low.x), "+r"(v->low.y), "+r"(v->low.z), "+r"(v->low.w)
+        : "r"(whole), "l"(p));
+    if (is_16_bit) return whole || left <= 0;
+    v->high = make_uint4(word, word, word, word);
+    asm volatile(
+        "{ .reg .pred p; setp.ne.s32 p, %4, 0; @p ld.global.v4.u32 {%0, %1, %2, %3}, [%5+16]; }"
+        : "+r"(v->high.x), "+r"(v->high.y), "+r"(v->high.z), "+r"(v->high.w)
+        : "r"(whole), "l"(p));
+    return whole || left <= 0;
 }
 
 /* Ids first..first+7 of a row. */
@@ -5900,6 +5982,7 @@ typedef struct specv_i_evidence {
     specv_i_claim claims[32];
     uint64_t uniforms[32];
     specv_i_outcome found; /* usable drafts */
+    specv_i_chosen chosen; /* where the token is drawn from, if it is known already */
 } specv_i_evidence;
 
 SPECV_DEVFN int specv_i_rows_are_here(const specv_i_request *r) {
@@ -6020,7 +6103,7 @@ SPECV_DEVFN void specv_i_block_gather(const specv_verify_sample_desc *d, const s
             specv_i_warp_find_usable(d, r, &o);
             e->claims[lane] = specv_i_load_claim(d, r, b, lane, o.usable, said);
         }
-        if (lane == 0) e->found = o;
+        if (lane == 0) e->found = o, e->chosen.tile = -1;
     }
     __syncthreads();
 }
@@ -6032,7 +6115,7 @@ SPECV_DEVFN specv_i_outcome specv_i_block_verdict(const specv_verify_sample_desc
                                                   const specv_i_request *r, const specv_i_memory *m,
                                                   int b, const specv_i_evidence *e,
                                                   const specv_i_said *said) {
-    const int lane = specv_i_lane(), reports = specv_i_thread() / 32 == 0;
+    const int lane = specv_i_lane_anew(), reports = specv_i_thread() / 32 == 0;
     const int here = specv_i_rows_are_here(r);
     specv_i_outcome o = e->found;
     if (r->row.readable && r->row.n_draft == 0) {
@@ -6058,35 +6141,166 @@ SPECV_DEVFN specv_i_outcome specv_i_block_verdict(const specv_verify_sample_desc
     return o;
 }
 
-/* The row is judged, and finished if no second pass is needed. Call: the same block. Trips: two of
-   the draw. */
-SPECV_DEVFN void specv_i_block_decide(const specv_verify_sample_desc *d, const specv_i_request *r,
-                                      const specv_i_memory *m, int b, int drawn,
-                                      const specv_i_evidence *e) {
-    const int lane = specv_i_lane(), here = specv_i_rows_are_here(r);
-    const int has_second = d->draft.data != 0;
+/* What a row emits: the outcome, the row at its position, and what draws from it. */
+typedef struct specv_i_emission {
+    specv_i_outcome o;
+    specv_distribution p;
+    uint64_t through, uniform;
+    uint4 raw;
+} specv_i_emission;
+
+/* The row is judged. 0: a second pass finishes it. Call: the same block. */
+SPECV_DEVFN int specv_i_block_settle(const specv_verify_sample_desc *d, const specv_i_request *r,
+                                     const specv_i_memory *m, int b, int drawn,
+                                     const specv_i_evidence *e, specv_i_emission *x) {
+    const int lane = specv_i_lane_anew(), here = specv_i_rows_are_here(r);
     const specv_distribution *rows = here ? e->rows : m->rows + r->first_row;
     specv_i_outcome o = specv_i_block_verdict(d, r, m, b, e, 0);
     if (drawn == SPECV_I_ROWS_OF_ONE) __builtin_assume(o.next <= SPECV_I_TOKEN);
     if (o.next == SPECV_I_RESIDUAL || (o.next > SPECV_I_TOKEN && r->target_rows == 0)) {
-        if (specv_i_thread() == 0) m->plans[b] = o; /* for the second pass */
-        return;
+        if (specv_i_thread() == 0) m->plans[b] = o;
+        return 0;
     }
-    specv_distribution p = specv_i_plain_distribution();
-    uint64_t through = 0, uniform = 0;
-    if (r->target_rows && o.next > SPECV_I_BONUS) p = rows[o.accepted];
-    if (o.next > SPECV_I_TOKEN && p.kind == SPECV_SOFTMAX) {
+    x->p = specv_i_plain_distribution();
+    x->through = x->uniform = 0, x->raw = make_uint4(0, 0, 0, 0);
+    if (r->target_rows && o.next > SPECV_I_BONUS) x->p = rows[o.accepted];
+    if (o.next > SPECV_I_TOKEN && x->p.kind == SPECV_SOFTMAX) {
         if (!drawn)
-            through = here ? e->through[o.accepted][lane]
-                           : specv_i_load_through(m, r->first_row + o.accepted, p.sum);
+            x->through = here ? e->through[o.accepted][lane]
+                              : specv_i_load_through(m, r->first_row + o.accepted, x->p.sum);
         if (o.accepted >= 32 || d->sample_uniform)
-            uniform = specv_i_sample_uniform(d, b, o.accepted, &o.status);
+            x->uniform = specv_i_sample_uniform(d, b, o.accepted, &o.status);
         else if (!drawn)
-            uniform = e->uniforms[o.accepted];
+            x->uniform = e->uniforms[o.accepted];
     }
-    specv_i_block_emit_from(d, r, m, b, o, &p, drawn, through, uniform, 0);
-    o.next = SPECV_I_NOTHING;
-    if (specv_i_thread() == 0 && has_second) m->plans[b] = o;
+    x->o = o;
+    return 1;
+}
+
+/* It is finished. known: of specv_i_block_draw_known. Call: the same block. Trips: two of the draw. */
+SPECV_DEVFN void specv_i_block_emit_settled(const specv_verify_sample_desc *d,
+                                            const specv_i_request *r, const specv_i_memory *m,
+                                            int b, int drawn, const specv_i_chosen *known,
+                                            specv_i_emission *x) {
+    specv_i_block_emit_from(d, r, m, b, x->o, &x->p, drawn, x->through, x->uniform, known, x->raw,
+                            0);
+    x->o.next = SPECV_I_NOTHING;
+    if (specv_i_thread() == 0 && d->draft.data) m->plans[b] = x->o; /* the second pass is spared */
+}
+
+/* Both, if no second pass is needed. */
+SPECV_DEVFN void specv_i_block_decide(const specv_verify_sample_desc *d, const specv_i_request *r,
+                                      const specv_i_memory *m, int b, int drawn,
+                                      const specv_i_evidence *e) {
+    specv_i_emission x;
+    if (specv_i_block_settle(d, r, m, b, drawn, e, &x))
+        specv_i_block_emit_settled(d, r, m, b, drawn, 0, &x);
+}
+
+/* A request that has no drafts has one row, which the whole block puts together, a tile a thread,
+   but for the first warp, which waits for the ticket and then draws the number. */
+enum { SPECV_I_TILES_OF_ONE_ROW = SPECV_SAMPLE_THREADS - 32 };
+
+SPECV_DEVFN int specv_i_is_one_row(const specv_verify_sample_desc *d, const specv_i_memory *m,
+                                   const specv_row *row) {
+    return row->readable && row->n_draft == 0 && !d->bonus_token && !d->sample_uniform &&
+           m->num_tiles <= SPECV_I_TILES_OF_ONE_ROW;
+}
+
+/* specv_i_block_gather and specv_i_block_settle of such a request, if its scores are logits: where
+   the token is drawn from, if it has to be, is found on the way. own: the thread's tile, asked for.
+   Call: its last block. Sync: two barriers, another of all warps but the first. Trips: seed and
+   position, beside the tiles. */
+SPECV_DEVFN void specv_i_block_settle_one(const specv_verify_sample_desc *d,
+                                          const specv_i_request *r, const specv_i_memory *m, int b,
+                                          const specv_i_lane_tiles *own, specv_i_evidence *e,
+                                          specv_i_emission *x) {
+    enum { WARPS = SPECV_SAMPLE_THREADS / 32 };
+    __shared__ __align__(16) uint2 best_of[WARPS];
+    __shared__ ulonglong2 of_warps[WARPS / 2];
+    const int lane = specv_i_lane(), warp = specv_i_thread() / 32;
+    specv_distribution row = specv_i_plain_distribution();
+    specv_i_chosen its = {0, -1, 0};
+    uint64_t mine = 0, before = 0, uniform = 0;
+    uint32_t finer = 0;
+    if (warp == 0) {
+        uint32_t none = 0;
+        if (r->sampled) uniform = specv_i_sample_uniform(d, b, 0, &none);
+        if (lane == 0) e->uniforms[0] = uniform, ((uint64_t *)of_warps)[0] = 0;
+    } else {
+        const float largest = specv_bits_float(own->max_and_id[0].x);
+        const float top = specv_i_warp_max(largest);
+        const uint32_t id = own->max_and_id[0].y & ~SPECV_I_NAN_BIT;
+        const int nan = __any_sync(SPECV_FULL_WARP, (own->max_and_id[0].y & SPECV_I_NAN_BIT) != 0);
+        const unsigned owners = __ballot_sync(SPECV_FULL_WARP, !specv_i_less(largest, top));
+        float most[WARPS];
+        int32_t its_id[WARPS];
+        uint32_t word[2 * WARPS], has_nan = 0;
+        const uint2 best = make_uint2(specv_float_bits(largest), id | (nan ? SPECV_I_NAN_BIT : 0));
+        if (lane == __ffs((int)owners) - 1) best_of[warp] = best;
+        if (warp == 1 && lane == 0) best_of[0] = make_uint2(0xff800000u, 0); /* read, too */
+        specv_i_sync_some(1, SPECV_I_TILES_OF_ONE_ROW);
+#pragma unroll
+        for (int w = 0; w < WARPS; w += 2) {
+            const uint4 two = *(const uint4 *)&best_of[w];
+            word[2 * w] = two.x, word[2 * w + 1] = two.y;
+            word[2 * w + 2] = two.z, word[2 * w + 3] = two.w;
+        }
+#pragma unroll
+        for (int w = 0; w < 2 * WARPS; ++w) SPECV_I_EARLY("r", word[w]); /* all at once */
+#pragma unroll
+        for (int w = 0; w < WARPS; ++w) {
+            most[w] = specv_bits_float(word[2 * w]);
+            its_id[w] = (int32_t)(word[2 * w + 1] & ~SPECV_I_NAN_BIT);
+            has_nan |= word[2 * w + 1] & SPECV_I_NAN_BIT;
+        }
+#pragma unroll
+        for (int step = 1; step < WARPS; step *= 2)
+#pragma unroll
+            for (int w = 0; w < WARPS; w += 2 * step)
+                specv_i_keep_larger(&most[w], &its_id[w], most[w + step], its_id[w + step]);
+        row = specv_i_row_of(most[0], has_nan != 0, 0, r->target.zero, &r->target.scale);
+        if (row.kind == SPECV_ONE_HOT) row.id = its_id[0];
+        if (row.kind == SPECV_SOFTMAX) {
+            const float raised = specv_i_max(largest, r->target.scale.floor);
+            row.n = specv_softmax_weight(row.max, &r->target.scale).n;
+            its.n = specv_softmax_weight(raised, &r->target.scale).n;
+            finer = (uint32_t)(row.n - its.n);
+            mine = specv_i_shift_right(own->sum[0], finer);
+            before = specv_i_warp_inclusive_add(mine);
+        }
+        if (lane == 31) ((uint64_t *)of_warps)[warp] = before;
+        before -= mine;
+    }
+    __syncthreads();
+    before += specv_i_of_warps_before(of_warps, warp);
+    row.sum = specv_i_of_warps_before(of_warps, WARPS);
+    uniform = e->uniforms[0];
+    its.left = specv_i_mul_high(uniform, row.sum);
+    if (its.left >= before && its.left - before < mine) { /* one thread, where there is a sum */
+        its.tile = specv_i_thread() - 32;
+        its.left =
+            (its.left - before) << finer | specv_i_shift_right(uniform * row.sum, 64 - finer);
+        e->chosen = its;
+    }
+    if (specv_i_thread() == 32) {
+        if (row.sum == 0) e->chosen = its;
+        if (row.sum && d->max_prob) specv_i_set_inverse(&row);
+        e->rows[0] = row;
+        if (d->draft.data || d->emitted.logprob) m->rows[r->first_row] = row;
+    }
+    __syncthreads();
+    const specv_i_outcome o = {0, 0, 0, SPECV_I_NOTHING, 1, r->status};
+    const int tile = e->chosen.tile;
+    x->raw = make_uint4(0, 0, 0, 0);
+    if (tile >= 0) /* ahead of all else */
+        x->raw = specv_i_load_fourth(specv_i_scores_of(&r->target, 0), r->target.dtype, tile,
+                                     d->verify.vocab);
+    x->o = o, x->p = e->rows[0], x->through = x->uniform = 0;
+    if (r->row.readable) specv_i_accept_none(d, r, e->rows, &x->o);
+    if (d->target_logprob && warp == 0)
+        for (int j = lane; j < d->verify.rows.max_draft; j += 32)
+            d->target_logprob[b * (int64_t)d->verify.rows.max_draft + j] = 0;
 }
 
 /* First pass where the target gives probabilities. Call: block. */
@@ -6169,6 +6383,13 @@ SPECV_DEVFN uint32_t specv_i_warp_count_before(const specv_verify_sample_desc *d
     return (uint32_t)specv_warp_reduce_add(count);
 }
 
+/* Blocks of a first pass over logits that work for num_rows rows of a request: one if there is
+   none. */
+SPECV_DEVFN int specv_i_blocks_for(int num_rows) {
+    const int at_once = num_rows < (int)gridDim.z ? num_rows : (int)gridDim.z;
+    return num_rows > 0 ? (int)gridDim.y * at_once : 1;
+}
+
 /* What a first pass over logits is about, of which the compiler knows most: what is wanted of
    tiles, bits that it can have, the rule. what: a constant, or with filters what follows from the
    rule; emitted: of the rows of emitted tokens. */
@@ -6188,11 +6409,12 @@ SPECV_DEVFN specv_i_pass specv_i_pass_of(const specv_sample_task *task, int dtyp
     pass.may = filters || what == SPECV_TILE_SCORE ? SPECV_TILE_SCORE | SPECV_TILE_SUM
                : what                              ? what
                                                    : SPECV_I_RECORDS;
-    pass.rule = filters                                                      ? d->rule
-                : !what                                                      ? SPECV_RULE_GREEDY
-                : what == SPECV_TILE_SCORE                                   ? SPECV_RULE_COUPLED
-                : d->rule == SPECV_RULE_BLOCK || d->rule == SPECV_RULE_SCORE ? d->rule
-                                                                             : SPECV_RULE_TOKEN;
+    pass.rule = filters                       ? d->rule
+                : !what                       ? SPECV_RULE_GREEDY
+                : what == SPECV_TILE_SCORE    ? SPECV_RULE_COUPLED
+                : d->rule == SPECV_RULE_BLOCK ? SPECV_RULE_BLOCK
+                : d->rule == SPECV_RULE_SCORE ? SPECV_RULE_SCORE
+                                              : SPECV_RULE_TOKEN;
     return pass;
 }
 
@@ -6213,6 +6435,9 @@ SPECV_DEVFN void specv_i_put_opened(specv_i_request *to, const specv_i_request *
 SPECV_DEVFN void specv_i_put_scales(specv_i_request *to, const specv_i_request *r) {
     to->target.zero = r->target.zero, to->target.scale = r->target.scale;
     to->draft.zero = r->draft.zero, to->draft.scale = r->draft.scale;
+}
+
+SPECV_DEVFN void specv_i_put_counts(specv_i_request *to, const specv_i_request *r) {
     to->target_rows = r->target_rows, to->draft_rows = r->draft_rows, to->sampled = r->sampled;
 }
 
@@ -6289,14 +6514,16 @@ SPECV_DEVFN float specv_i_warp_sift_share(const specv_verify_sample_desc *d,
 }
 
 /* First pass over the logits of a request: statistics of its rows. 1: this block came last, and all
-   of them are there. Block (b, y, z): of request b and row z, first the target's rows, then the
-   draft's, the y-th m->tiles_of_block tiles, two at a time; then those of the row a whole grid
-   further. Where nothing is asked but a row's largest logit (A2), a thread remembers it over all
-   tiles of the block, which leaves one record and no tiles. The scores are on their way while the
-   temperature is loaded; what else a request is, is found while the ticket is, where there are no
-   filters. first_id: that the first column stands for; vocab: ids of a row, also those that are not
-   here. opened, asked: shared; the request, for specv_i_reopen; asked is null without filters.
-   first: of specv_i_warps_merge, to be asked for when it was the last; or null. Call: block. */
+   of them are there; 2: and the request is specv_i_is_one_row. Block (b, y, z): of request b and
+   row z, first the target's rows, then the draft's, the y-th m->tiles_of_block tiles, two at a
+   time; then those of the row a whole grid further. Where nothing is asked but a row's largest
+   logit (A2), a thread remembers it over all tiles of the block, which leaves one record and no
+   tiles. The first scores are asked for before anything is known of the request (m->ahead), or
+   beside its temperature; what else it is, is found while the ticket is on its way, where there are
+   no filters. first_id: that the first column stands for; vocab: ids of a row, also those that are
+   not here. opened, asked: shared; the request, for specv_i_reopen; asked is null without filters.
+   first: of specv_i_warps_merge or specv_i_block_settle_one, to be asked for when it was the last;
+   or null. Call: block. */
 SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_i_pass *pass,
                                      int first_id, int64_t vocab, specv_i_request *opened,
                                      specv_i_cuts_asked *asked, specv_i_lane_tiles *first) {
@@ -6312,7 +6539,18 @@ SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_
     const int filters = pass->filters, emitted = pass->emitted;
     const int num_rows_at_once = (int)gridDim.z, base = (int)blockIdx.y * m->tiles_of_block;
     const int of_best = !filters && !what; /* nothing is asked but a row's largest */
-    const specv_row row = specv_i_open_row(d, b);
+    specv_i_eight next;
+    if (filters || of_best) next.high = make_uint4(0, 0, 0, 0); /* of types of 16 bits */
+    int64_t at = 0;
+    int ahead = !filters && (int)blockIdx.z < m->ahead; /* on their way, if the row is that long */
+    if (ahead) {
+        const int first = specv_i_first_of_lane(base);
+        at = b * d->target.seq_stride_elems + (int)blockIdx.z * d->target.pos_stride_elems + first;
+        at *= specv_i_unit(dtype) == 8 ? 2 : 4;
+        ahead = specv_i_ask_for_eight(&next, (const char *)d->target.data + at, dtype,
+                                      (int)d->verify.vocab - first);
+    }
+    const specv_row row = specv_i_open_row(d, b, filters);
     const int target_rows = row.readable ? specv_i_target_positions(d, &row) : 0;
     const int of_target = what != SPECV_TILE_SUM || task->sides & SPECV_I_OF_TARGET;
     const int of_draft_too = what == SPECV_TILE_SUM && task->sides & SPECV_I_OF_DRAFT;
@@ -6321,20 +6559,18 @@ SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_
     if (of_draft_too && row.readable) high += row.n_draft;
     float2 given = make_float2(1, 1);
     specv_i_both_asked of_sides = {{0, 1, 0}, {0, 1, 0}};
-    const int opens_scales = filters ? OPENS - 2 : OPENS;
-    if (!emitted && !of_best && warp == opens_scales)
-        given = specv_i_load_temperatures(d, b, &row, rule);
+    const int of_scales = filters ? warp == OPENS - 2 : warp == OPENS || warp == OPENS - 1;
+    if (!emitted && !of_best && of_scales) given = specv_i_load_temperatures(d, b, &row, rule);
     if (filters && warp == OPENS - 1)
         of_sides = specv_i_load_both_asked(d, row.readable && !emitted, b);
-    specv_i_eight next;
-    if (filters || of_best) next.high = make_uint4(0, 0, 0, 0); /* of types of 16 bits */
-    int64_t at = 0;
-    if (!filters) { /* of a row that there may not be: nothing waits for whether there is */
+    if (i >= target_rows) ahead = 0;
+    if (!filters &&
+        !ahead) { /* of a row that there may not be: nothing waits for whether there is */
         const int of_draft = of_draft_too && i >= target_rows;
         at = specv_i_share_at(d, &row, dtype, b, of_draft, of_draft ? i - target_rows : i, tile);
         SPECV_I_EARLY("l", at);
     }
-    if (i < high) {
+    if (i < high && !ahead) {
         const int of_draft = of_draft_too && i >= target_rows;
         const int its_row = filters ? specv_i_row_of_column(m, b, i) : i;
         if (filters)
@@ -6345,21 +6581,25 @@ SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_
     specv_i_opened *saved = 0; /* a block's work, for specv_filter_kernel */
     if (filters && of_target && !emitted && m->opened && (blockIdx.y | blockIdx.z) == 0)
         saved = specv_i_opened_at(m, b);
-    if (warp == OPENS && !of_best) { /* one warp for all, while the scores come */
+    if (!filters && !of_best && of_scales) { /* two warps for all, while the scores come */
+        specv_i_request of_block = specv_i_begin_request(d, &row, rule);
+        of_block.target.dtype = dtype;
+        specv_i_set_temperatures(d, given, &of_block);
+        if (specv_i_lane() == 0 && warp == OPENS) specv_i_put_scales(opened, &of_block);
+        if (specv_i_lane() == 0 && warp != OPENS)
+            specv_i_put_counts(opened, &of_block), opened->status = of_block.status;
+    } else if (filters && warp == OPENS) { /* one for all but temperatures and filters */
         specv_i_request of_block;
         if (emitted) {
             of_block = specv_i_open_emitted(d, m, b, &row);
-        } else if (filters) {
+        } else {
             of_block = specv_i_open_rows(d, b, &row, rule);
             specv_i_open_masks(d, b, &of_block);
-        } else {
-            of_block = specv_i_begin_request(d, &row, rule);
-            specv_i_set_temperatures(d, given, &of_block);
         }
-        if (specv_i_lane() == 0 && filters && !emitted)
-            specv_i_put_opened(opened, &of_block);
-        else if (specv_i_lane() == 0)
+        if (specv_i_lane() == 0 && emitted)
             *opened = of_block;
+        else if (specv_i_lane() == 0)
+            specv_i_put_opened(opened, &of_block);
     } else if (filters && warp == OPENS - 1) { /* one for its filters */
         const specv_i_cuts_asked of_block =
             specv_i_open_cuts(d, m, &of_sides, vocab, saved ? saved->limits : 0);
@@ -6369,7 +6609,8 @@ SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_
         specv_i_request of_block = specv_i_begin_request(d, &row, rule);
         of_block.status = 0;
         if (!emitted) specv_i_open_scales(d, given, &of_block);
-        if (specv_i_lane() == 0 && !emitted) specv_i_put_scales(opened, &of_block);
+        if (specv_i_lane() == 0 && !emitted)
+            specv_i_put_scales(opened, &of_block), specv_i_put_counts(opened, &of_block);
         if (specv_i_lane() == 0) asked->of_temperature = of_block.status;
         if (specv_i_lane() == 0 && saved) saved->asked.of_temperature = of_block.status;
     }
@@ -6387,7 +6628,21 @@ SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_
         of_lane = specv_i_warp_say_peak(score, &peak[0][warp]);
     }
     const int64_t first_row = specv_i_first_row(&d->verify.rows, &row, b);
-    specv_tile *out = of_best ? 0 : specv_i_place_of(m, first_row, target_rows, i, tile);
+    specv_tile *out = 0;
+    if (!of_best && (filters || specv_i_has_tile()))
+        out = specv_i_place_of(m, first_row, target_rows, i, tile);
+    /* Blocks that share the request's rows, and what the handshake will ask; there are no registers
+       for it with filters. */
+    uint32_t *ticket = &m->tickets[2 * b], mine = 0, all = 0;
+    const int block = (int)(blockIdx.z * gridDim.y + blockIdx.y);
+    if (!filters && warp == 0) { /* of which one thread arrives */
+        const int num_blocks = specv_i_blocks_for(high - low);
+        mine = num_blocks > 1 ? specv_i_own_ticket(block, num_blocks) : 0;
+        all = specv_i_all_tickets(num_blocks);
+        SPECV_I_EARLY("l", ticket);
+        SPECV_I_EARLY("r", mine);
+        SPECV_I_EARLY("r", all);
+    }
     if (!of_best) __syncthreads();
     if (saved) specv_i_put_word(&saved->request, opened, sizeof *opened);
     specv_i_request r = specv_i_begin_request(d, &row, rule);
@@ -6395,27 +6650,20 @@ SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_
     if (of_best) r.draft_rows = 0;
     const int nodes = filters && !emitted && d->stream & SPECV_I_OF_TREE;
     if (nodes && !r.cut) return 0;
-    if (high > target_rows && r.draft_rows == 0) high = target_rows;
+    const int fewer = high > target_rows && r.draft_rows == 0; /* none of the draft's */
+    if (fewer) high = target_rows;
     if (filters && !r.row.readable) high = low;
     if (emitted && high > r.target_rows) high = r.target_rows;
-    const int num_rows = high < low ? 0 : high - low;
-    const int num_blocks =
-        (int)gridDim.y * (num_rows < num_rows_at_once ? num_rows : num_rows_at_once);
-    const int block = (int)(blockIdx.z * gridDim.y + blockIdx.y);
-    if (block >= (num_blocks ? num_blocks : 1)) return 0;
-    uint32_t *ticket = &m->tickets[2 * b], mine = 0, all = 0;
-    if (!filters) { /* there are registers for what the handshake will ask */
-        SPECV_I_EARLY("l", ticket);
-        if (warp == 0) { /* of which one thread arrives */
-            mine = num_blocks > 1 ? specv_i_own_ticket(block, num_blocks) : 0;
-            all = specv_i_all_tickets(num_blocks ? num_blocks : 1);
-            SPECV_I_EARLY("r", mine);
-            SPECV_I_EARLY("r", all);
-        }
+    if (i >= high && (high > low || block > 0)) return 0; /* nothing of this request */
+    if (!filters && fewer) {
+        const int num_blocks = specv_i_blocks_for(high - low);
+        mine = num_blocks > 1 ? specv_i_own_ticket(block, num_blocks) : 0;
+        all = specv_i_all_tickets(num_blocks);
     }
     int arrives = specv_i_thread() == 0;
     if (of_best && i < high)
         arrives = specv_i_block_largest(d, m, &row, dtype, b, first_id, i, high, at, &next);
+    const int one_row = first && may == SPECV_TILE_SUM && specv_i_is_one_row(d, m, &row);
     int turn = 0, more = !of_best && i < high;
     if (sifts && more) {
         of_lane = specv_i_warp_sift_share(d, m, pass, &r, b, target_rows, i, tile, &next, score,
@@ -6474,32 +6722,39 @@ SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_
         if (more) out = specv_i_place_of(m, first_row, target_rows, i, tile);
     }
     if (!of_target || nodes || (filters && (emitted || r.cut))) return 0;
-    const int num_arriving = num_blocks ? num_blocks : 1;
     int arrival;
     if (filters) {
-        arrival = specv_i_block_arrives(&m->tickets[2 * b], block, num_arriving);
+        arrival = specv_i_block_arrives(ticket, block, specv_i_blocks_for(high - low));
     } else {
         uint32_t now = 0;
         if (!of_best) __syncthreads(); /* where one thread alone has stored, it has done so */
         if (arrives && mine) now = specv_i_add_to_ticket(ticket, mine);
-        /* While the answer is on its way, by warps that have a row and do not wait for it. */
-        if (first && warp && warp < MERGE && warp <= target_rows + r.draft_rows) {
+        /* While the answer is on its way, by warps that do not wait for it. */
+        if (first) first->at = 0, first->left = 0;
+        if (one_row) {
+            const int mine = specv_i_thread() - 32;
+            first->at = (const char *)(m->tiles + first_row * m->num_tiles + mine);
+            first->left = mine >= 0 && mine < m->num_tiles;
+        } else if (first && warp && warp < MERGE && warp <= target_rows + r.draft_rows) {
             *first = specv_i_tiles_of_row(m, first_row, target_rows, warp - 1, may);
+        }
+        if (first) {
             SPECV_I_EARLY("l", first->at);
             SPECV_I_EARLY("r", first->left);
-        } else if (first) {
-            first->at = 0, first->left = first->each = 0;
         }
         if (specv_i_thread() == 32 * OPENS) {
             if (of_best) {
                 specv_i_request of_block = specv_i_open_rows(d, b, &row, rule);
                 specv_i_open_temperatures(d, b, &of_block);
                 *opened = of_block;
-            } else {
-                specv_i_place_request(d, b, &row, opened);
+            } else { /* the rest of it */
+                specv_i_request of_block = specv_i_open_rows(d, b, &row, rule);
+                of_block.status = opened->status;
+                specv_i_put_opened(opened, &of_block);
             }
         }
-        arrival = specv_i_block_leaves_with(ticket, now + mine, arrives, num_arriving, all);
+        arrival = specv_i_block_leaves_with(ticket, now + mine, arrives,
+                                            specv_i_blocks_for(high - low), all);
     }
     if (arrival == SPECV_I_NOT_LAST) return 0;
     if (arrival == SPECV_I_BAD_TICKET) {
@@ -6507,7 +6762,7 @@ SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_
         if (first) first->left = 0; /* others are still writing */
         __syncthreads();
     }
-    return 1;
+    return 1 + one_row;
 }
 
 /* The same, then what follows from the statistics. dtype and what: constants where there are no
@@ -6520,18 +6775,30 @@ SPECV_DEVFN void specv_i_block_verify_logits(const specv_sample_task *task, int 
     const specv_i_pass pass = specv_i_pass_of(task, dtype, what, filters);
     const int b = (int)blockIdx.x;
     specv_i_lane_tiles first;
-    if (!specv_i_block_logits(task, &pass, 0, task->d.verify.vocab, &opened, &asked,
-                              filters ? 0 : &first))
-        return;
-    if (!filters) specv_i_ask_for_tiles(&first, pass.may, 0); /* ahead of all else */
+    specv_i_emission x;
+    const int rows = specv_i_block_logits(task, &pass, 0, task->d.verify.vocab, &opened, &asked,
+                                          filters ? 0 : &first);
+    const int one_row = !filters && pass.may == SPECV_TILE_SUM && rows == 2;
+    if (!rows) return;
+    if (one_row)
+        specv_i_ask_for_some_tiles(&first, 1, pass.may, 0);
+    else if (!filters)
+        specv_i_ask_for_tiles(&first, pass.may, 0); /* ahead of all else */
     specv_i_request r = specv_i_reopen(&opened, &asked, dtype, pass.what, pass.rule, filters);
-    specv_i_block_gather(&task->d, &r, &task->memory, b, filters ? specv_i_may(&r) : pass.may, 0, 0,
-                         filters ? 0 : &first, &evidence);
-    /* registers were wanting again */
-    r = specv_i_reopen(&opened, &asked, dtype, pass.what, pass.rule, filters);
     /* A2's rows have one token, which is as good as drawn: no code for draws. */
     const int drawn = !filters && !pass.what ? SPECV_I_ROWS_OF_ONE : 0;
-    specv_i_block_decide(&task->d, &r, &task->memory, b, drawn, &evidence);
+    if (one_row) {
+        specv_i_block_settle_one(&task->d, &r, &task->memory, b, &first, &evidence, &x);
+    } else {
+        specv_i_block_gather(&task->d, &r, &task->memory, b, filters ? specv_i_may(&r) : pass.may,
+                             0, 0, filters ? 0 : &first, &evidence);
+        /* registers were wanting again */
+        r = specv_i_reopen(&opened, &asked, dtype, pass.what, pass.rule, filters);
+        if (!specv_i_block_settle(&task->d, &r, &task->memory, b, drawn, &evidence, &x)) return;
+    }
+    r = specv_i_reopen(&opened, &asked, dtype, pass.what, pass.rule, filters);
+    specv_i_block_emit_settled(&task->d, &r, &task->memory, b, drawn,
+                               pass.may == SPECV_TILE_SUM ? &evidence.chosen : 0, &x);
 }
 
 /* ---- what tiles say of filters */
@@ -8253,7 +8520,7 @@ SPECV_DEVFN int32_t specv_i_block_find_id(const float gain[4], int first, uint64
     if (specv_i_lane() == 31) ((uint64_t *)of_warps)[specv_i_thread() / 32] = before;
     before -= mine;
     __syncthreads();
-    before += specv_i_of_warps_before(of_warps);
+    before += specv_i_of_warps_before(of_warps, specv_i_thread() / 32);
     if (left < before || left - before >= mine) return -1;
     left -= before;
 #pragma unroll
@@ -8613,7 +8880,7 @@ SPECV_DEVFN void specv_i_block_probs(const specv_verify_sample_desc *d, const sp
        there is something to add up. */
     if (warp == 0) {
         const specv_i_beside beside = specv_i_load_beside(d, b);
-        const specv_row row = specv_i_open_row(d, b);
+        const specv_row row = specv_i_open_row(d, b, 1);
         specv_i_request r = specv_i_open_rows(d, b, &row, d->rule);
         r.target.dtype = r.draft.dtype = SPECV_PROBS_F32; /* constants from here on */
         specv_i_set_temperatures(d, row.readable ? beside.temperature : make_float2(1, 1), &r);
@@ -8627,7 +8894,7 @@ SPECV_DEVFN void specv_i_block_probs(const specv_verify_sample_desc *d, const sp
                 specv_i_warp_judge_probs(d, &r, b, &beside, block == 0 && d->target_logprob, &o);
         }
         if (specv_i_lane() == 0) judged = o;
-    } else if (warp == 1 && specv_i_open_row(d, b).readable) {
+    } else if (warp == 1 && specv_i_open_row(d, b, 1).readable) {
         specv_i_warp_make_draws(d, b, 1, &draws);
     }
     __syncthreads();
@@ -9061,7 +9328,7 @@ SPECV_DEVFN void specv_i_block_lossy(const specv_lossy_task *task, int b, int bl
         specv_distribution p = specv_i_plain_distribution();
         if (o.next > SPECV_I_BONUS) p = m->rows[r.first_row + o.accepted];
         p.id = chosen;
-        specv_i_block_emit_from(d, &r, m, b, o, &p, r.cut != 0, 0, 0, 0);
+        specv_i_block_emit_from(d, &r, m, b, o, &p, r.cut != 0, 0, 0, 0, make_uint4(0, 0, 0, 0), 0);
     } else {
         specv_i_block_emit(d, &r, m, b, o);
     }
@@ -9844,7 +10111,7 @@ SPECV_DEVFN specv_i_request specv_i_open_limited(const specv_verify_sample_desc 
                                                  const specv_i_memory *m, const specv_i_shard *s,
                                                  int b) {
     if (specv_i_is_filtered(d)) {
-        const specv_row row = specv_i_open_row(d, b);
+        const specv_row row = specv_i_open_row(d, b, 1);
         specv_i_request r = specv_i_open_rows(d, b, &row, d->rule);
         const float2 temperatures = specv_i_load_temperatures(d, b, &row, d->rule);
         const specv_i_both_asked given = specv_i_load_both_asked(d, row.readable, b);
@@ -10653,7 +10920,8 @@ SPECV_DEVFN void specv_i_block_shard_judge(const specv_shard_task *task) {
             said.next = said.p[o.accepted];
         }
         specv_i_block_put_scores(d, s, &r, b, &o, &said);
-        specv_i_block_emit_from(d, &r, &s->merged, b, o, &p, 1, 0, 0, &said);
+        specv_i_block_emit_from(d, &r, &s->merged, b, o, &p, 1, 0, 0, 0, make_uint4(0, 0, 0, 0),
+                                &said);
         return;
     }
     specv_i_block_begin_record(d, s, &r.row, b, r.status & SPECV_I_SHARD_MARKS);
@@ -10827,7 +11095,7 @@ SPECV_DEVFN void specv_i_block_shard_emit(const specv_shard_task *task) {
         }
     }
     specv_i_block_put_scores(d, s, &r, b, &o, &said);
-    specv_i_block_emit_from(d, &r, &s->merged, b, o, &p, 1, 0, 0, &said);
+    specv_i_block_emit_from(d, &r, &s->merged, b, o, &p, 1, 0, 0, 0, make_uint4(0, 0, 0, 0), &said);
 }
 
 #endif /* __CUDACC__ */
@@ -17239,6 +17507,22 @@ static specv_i_memory specv_i_open_memory(const specv_verify_sample_desc *d,
     return m;
 }
 
+/* Where all blocks run at once, what rows that are not full do not have costs bytes, but no time:
+   positions whose scores may be asked for unseen. In memory there are all of a dense batch. */
+static int32_t specv_i_positions_ahead(const specv_sample_task *task, int sides, const dim3 *grid,
+                                       int64_t resident) {
+    const specv_scores *scores = &task->d.target;
+    const int64_t size = (int64_t)specv_i_score_bytes(scores->dtype);
+    const int64_t positions = specv_i_positions(&task->d);
+    if (!(sides & SPECV_I_OF_TARGET) || specv_i_is_csr(&task->d.verify.rows) ||
+        (int64_t)grid->x * grid->y * grid->z > resident ||
+        ((int64_t)(uintptr_t)scores->data | scores->seq_stride_elems * size |
+         scores->pos_stride_elems * size) %
+            16)
+        return 0;
+    return positions < 65535 ? (int32_t)positions : 65535;
+}
+
 /* Grid of a first pass over the logits of `sides`, of `resident` blocks to a multiprocessor; a
    block has as many tiles of a row as any other, or the rest. */
 static dim3 specv_i_grid_of_logits(specv_sample_task *task, int sides, int resident, int num_sms) {
@@ -17263,6 +17547,7 @@ static dim3 specv_i_grid_of_logits(specv_sample_task *task, int sides, int resid
     const int64_t each = (pairs + blocks - 1) / blocks;
     task->memory.tiles_of_block = (int32_t)(each * SPECV_I_TILES);
     grid.y = (unsigned)((pairs + each - 1) / each);
+    task->memory.ahead = specv_i_positions_ahead(task, sides, &grid, (int64_t)resident * num_sms);
     return grid;
 }
 
@@ -17278,9 +17563,10 @@ static dim3 specv_i_grid_of_logits(specv_sample_task *task, int sides, int resid
    Bytes: each score of the rows that need statistics once; 24 bytes a tile written, read back, in
    A2 8 a block.
    Trips, each waiting for the one before: num_active and lengths, if given; scores, beside them
-   temperature, seed and position (behind slots, if given); the ticket, behind the store of the
-   sums; in the last block the sums, beside drafts and seeds, behind these the drafts' scores; to
-   draw, the sums again (from L1) and four ids a thread. */
+   temperature, seed and position (behind slots, if given), or, where all blocks of a dense batch
+   run at once, beside the lengths; the ticket, behind the store of the sums; in the last block the
+   sums, beside drafts and seeds, behind these the drafts' scores; to draw, the sums again (from L1;
+   not of a request without drafts) and four ids a thread. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_GREEDY_BLOCKS)
     specv_greedy_bf16_kernel(const __grid_constant__ specv_sample_task task) {
     specv_i_block_verify_logits(&task, SPECV_LOGITS_BF16, 0, 0);
@@ -17363,7 +17649,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 1)
     const int b = (int)blockIdx.x;
     specv_i_begin(d->verify.chained);
     if (specv_i_thread() < 32) {
-        const specv_row row = specv_i_open_row(d, b);
+        const specv_row row = specv_i_open_row(d, b, 1);
         const specv_i_request of_block = specv_i_open_emitted(d, &task.memory, b, &row);
         if (specv_i_lane() == 0) opened = of_block;
     }
