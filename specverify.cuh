@@ -5102,12 +5102,6 @@ SPECV_DEVFN int32_t specv_i_block_draw_of(const specv_i_request *r, const specv_
     return drawn;
 }
 
-SPECV_DEVFN int32_t specv_i_block_draw_in(const specv_i_request *r, const specv_i_weights *w,
-                                          specv_i_chosen chosen, int64_t vocab) {
-    return specv_i_block_draw_of(
-        r, w, chosen, vocab, specv_i_load_fourth(w->p_scores, r->target.dtype, chosen.tile, vocab));
-}
-
 /* The first id whose running weight exceeds floor(uniform * W / 2^64), W all weight; -1 if W is 0.
    The tile first, by every warp for itself, unless it is known and raw is there. known: its tile is
    -1 if not; or null. Call, Sync: the same; none if W is 0. Trips: a few tiles before, one load a
@@ -6177,7 +6171,8 @@ SPECV_DEVFN int specv_i_block_settle(const specv_verify_sample_desc *d, const sp
     return 1;
 }
 
-/* It is finished. known: of specv_i_block_draw_known. Call: the same block. Trips: two of the draw. */
+/* It is finished. known: of specv_i_block_draw_known. Call: the same block. Trips: two of the
+   draw. */
 SPECV_DEVFN void specv_i_block_emit_settled(const specv_verify_sample_desc *d,
                                             const specv_i_request *r, const specv_i_memory *m,
                                             int b, int drawn, const specv_i_chosen *known,
@@ -10872,7 +10867,10 @@ SPECV_DEVFN void specv_i_block_draw_from_p(const specv_verify_sample_desc *d,
     o->next = SPECV_I_DRAW;
     if (place.rank >= 0 && specv_i_is_own_rank(s, place.rank)) {
         const specv_i_chosen chosen = specv_i_warp_choose_own_tile(r, &w, m, row, place);
-        if (chosen.tile >= 0) column = specv_i_block_draw_in(r, &w, chosen, s->num_ids);
+        if (chosen.tile >= 0)
+            column = specv_i_block_draw_of(
+                r, &w, chosen, s->num_ids,
+                specv_i_load_fourth(w.p_scores, r->target.dtype, chosen.tile, s->num_ids));
     }
     if (specv_i_thread() == 0) specv_i_put_drawn(s, r, b, k, column);
 }
