@@ -296,6 +296,29 @@ static void test_vocabularies(void) {
         }
 }
 
+/* Aligned rows of dense batches, in grids that run at once: blocks ask for their first scores before
+   they know how long a row is, or whether it is live, which may not show. The vocabularies end among
+   the eight ids of a lane. */
+static void test_ahead(void) {
+    static const int sizes[] = {1004, 3004, 12};
+    for (int i = 0; i < T_COUNT(sizes); ++i)
+        for (int rule = 0; rule < NUM_RULES; ++rule)
+            for (int dtype = SPECV_LOGITS_F32; dtype <= SPECV_LOGITS_BF16; ++dtype)
+                for (int kind = 0; kind < 3; ++kind) {
+                    scene c = plain_scene(4, kind == 2 ? 0 : 3, sizes[i]);
+                    if (t.quick && (i + rule + dtype + kind) % 3) continue;
+                    c.rule = rule, c.target_dtype = dtype;
+                    c.draft_dtype = kind == 1 ? NO_DRAFT_SCORES : dtype;
+                    c.s.layout = kind == 2 ? DENSE : DENSE_LEN;
+                    c.s.has_num_active = (i + rule) % 2, c.s.num_active = 3;
+                    c.temperature = dtype == SPECV_LOGITS_F16 ? -1.f : 1.f;
+                    c.slots = kind != 1;
+                    c.gap = 4, c.num_sms = 132;
+                    t_case("ahead, kind %d:", kind);
+                    scene_run(&c);
+                }
+}
+
 /* Draws with and without the rejected draft from rows of which a lane has several tiles, and more
    than a warp has lanes. */
 static void test_many_tiles(void) {
@@ -1446,6 +1469,7 @@ int main(int argc, char **argv) {
         {"shapes", test_shapes},
         {"long-rows", test_long_rows},
         {"vocabularies", test_vocabularies},
+        {"ahead", test_ahead},
         {"many-tiles", test_many_tiles},
         {"many-rows", test_many_rows},
         {"two-largest", test_two_largest},
