@@ -124,8 +124,9 @@ static void test_filters(void) {
         const int64_t cut = count_sample(scores, NULL, vocab, 50, 0.9f);
         const int64_t both = count_sample(scores, mask, vocab, 50, 0.9f);
         CHECK(plain >= of_row && plain <= of_row + 400); /* statistics of tiles */
-        CHECK(masked - plain >= of_mask && masked - plain <= of_mask + 16);
-        CHECK(cut - plain <= 200);          /* of shares with likely ids, once more */
+        /* A plain row's tiles are looked at once; with filters, by every warp once more. */
+        CHECK(masked - plain >= of_mask && masked - plain <= of_mask + 128);
+        CHECK(cut - plain <= 320);          /* and of shares with likely ids */
         CHECK(both - cut <= of_mask + 128); /* a byte of the mask for each lane with such ids */
         CHECK(both <= of_row * 23 / 10);
     }
