@@ -296,9 +296,9 @@ static void test_vocabularies(void) {
         }
 }
 
-/* Aligned rows of dense batches, in grids that run at once: blocks ask for their first scores before
-   they know how long a row is, or whether it is live, which may not show. The vocabularies end among
-   the eight ids of a lane. */
+/* Aligned rows of dense batches, in grids that run at once: blocks ask for their first scores
+   before they know how long a row is, or whether it is live, which may not show. The vocabularies
+   end among the eight ids of a lane. */
 static void test_ahead(void) {
     static const int sizes[] = {1004, 3004, 12};
     for (int i = 0; i < T_COUNT(sizes); ++i)
