@@ -3160,8 +3160,8 @@ typedef struct specv_emitted {
 
 /* A2 to A5. Verification against what the models say of the whole vocabulary. In `verify`, batch,
    drafts, outputs and EOS are as in A1; vocab must be set; target_tokens must be null. What a slot
-   has (temperature, seed, position) may be read of rows behind num_active, too, and target scores
-   of a dense batch behind a row's length. */
+   has (temperature, seed, position) may be read of rows behind num_active, too, and so may target
+   scores of a dense batch, there and behind a row's length. */
 typedef struct specv_verify_sample_desc {
     specv_verify_greedy_desc verify;
     specv_scores target;      /* max_draft + 1 positions a row; with bonus_token max_draft */
@@ -6559,8 +6559,8 @@ SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_
     if (filters && warp == OPENS - 1)
         of_sides = specv_i_load_both_asked(d, row.readable && !emitted, b);
     if (i >= target_rows) ahead = 0;
-    if (!filters &&
-        !ahead) { /* of a row that there may not be: nothing waits for whether there is */
+    /* Of a row that there may not be: nothing waits for whether there is. */
+    if (!filters && !ahead) {
         const int of_draft = of_draft_too && i >= target_rows;
         at = specv_i_share_at(d, &row, dtype, b, of_draft, of_draft ? i - target_rows : i, tile);
         SPECV_I_EARLY("l", at);
