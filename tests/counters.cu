@@ -79,11 +79,13 @@ static void *device_zeros(int64_t bytes) {
     return b.device;
 }
 
-/* A8 over one row of bf16 scores. Returns sectors that are loaded, of all kernels together. */
-static int64_t count_sample(const uint16_t *scores, const uint32_t *mask, int vocab, int top_k,
-                            float top_p) {
+/* A8 over one row of bf16 scores, with num_active if it is not null. Returns what the kernels
+   counted together, or, of serial_trips, the first pass. */
+static int64_t count_sample(const char *counter, const int32_t *num_active, const uint16_t *scores,
+                            const uint32_t *mask, int vocab, int top_k, float top_p) {
     static const uint64_t seed = 7;
     static const int32_t position = 3;
+    const int trips = strcmp(counter, "serial_trips") == 0;
     specv_sample_desc d = SPECV_ZERO;
     const int64_t bytes = specv_sample_scratch_bytes(1, vocab);
     d.scores.data = device_copy(scores, 2 * (int64_t)vocab), d.scores.dtype = SPECV_LOGITS_BF16;
@@ -93,13 +95,26 @@ static int64_t count_sample(const uint16_t *scores, const uint32_t *mask, int vo
     if (mask) d.filters.mask = (const uint32_t *)device_copy(mask, 4 * ceil_div(vocab, 32));
     if (top_k) d.filters.top_k = (const int32_t *)device_copy(&top_k, sizeof top_k);
     if (top_k) d.filters.top_p = (const float *)device_copy(&top_p, sizeof top_p);
+    if (num_active) d.num_active = (const int32_t *)device_ints(num_active, 1);
     d.token = device_zeros(4), d.scratch = device_zeros(bytes), d.scratch_bytes = bytes;
     T_CUDA(cudaProfilerStart());
     CHECK_EQ(specv_sample(&d, 0), SPECV_OK, -1);
     T_CUDA(cudaDeviceSynchronize());
     T_CUDA(cudaProfilerStop());
     t_free_buffers();
-    return ptxrun_count(NULL, "load_sectors");
+    return ptxrun_count(trips ? "specv_softmax_bf16_kernel" : NULL, counter);
+}
+
+/* The first scores of a dense batch do not wait for what says which rows are live. */
+static void test_ahead(void) {
+    static uint16_t scores[32000];
+    static const int32_t live = 1;
+    if (!can_count()) return;
+    t_case("A8 with num_active");
+    for (int x = 0; x < 32000; ++x) scores[x] = (uint16_t)(0x3f80 + t_below(256));
+    const int64_t plain = count_sample("serial_trips", NULL, scores, NULL, 32000, 0, 1);
+    CHECK(plain > 0);
+    CHECK_EQ(count_sample("serial_trips", &live, scores, NULL, 32000, 0, 1), plain, -1);
 }
 
 /* A10: a mask is read once, and what filters cost beside it is a part of a read of the row. */
@@ -119,10 +134,10 @@ static void test_filters(void) {
             scores[x] = (uint16_t)(bits >> 16);
         }
         for (int w = 0; w < vocab / 32; ++w) mask[w] = w % 3 ? 0xffffffffu : 0x0f0f0f0fu;
-        const int64_t plain = count_sample(scores, NULL, vocab, 0, 1);
-        const int64_t masked = count_sample(scores, mask, vocab, 0, 1);
-        const int64_t cut = count_sample(scores, NULL, vocab, 50, 0.9f);
-        const int64_t both = count_sample(scores, mask, vocab, 50, 0.9f);
+        const int64_t plain = count_sample("load_sectors", NULL, scores, NULL, vocab, 0, 1);
+        const int64_t masked = count_sample("load_sectors", NULL, scores, mask, vocab, 0, 1);
+        const int64_t cut = count_sample("load_sectors", NULL, scores, NULL, vocab, 50, 0.9f);
+        const int64_t both = count_sample("load_sectors", NULL, scores, mask, vocab, 50, 0.9f);
         CHECK(plain >= of_row && plain <= of_row + 400); /* statistics of tiles */
         /* A plain row's tiles are looked at once; with filters, by every warp once more. */
         CHECK(masked - plain >= of_mask && masked - plain <= of_mask + 128);
@@ -704,6 +719,7 @@ static void test_reshuffle(void) {
 int main(int argc, char **argv) {
     static const t_group groups[] = {
         {"a1", test_a1},
+        {"ahead", test_ahead},
         {"filters", test_filters},
         {"pack", test_pack},
         {"outputs-once", test_outputs_once},
