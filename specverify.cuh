@@ -221,7 +221,10 @@
                                               specv_greedy_f32_kernel
    A3 token rejection   the same, TOKEN       specv_softmax_bf16_kernel,    the same
    A4 block rule        the same, BLOCK       specv_softmax_f16_kernel,
-      particles         the same, SCORE       specv_softmax_f32_kernel
+      particles         the same, SCORE       specv_softmax_f32_kernel,
+                        of many rows          specv_softmax_whole_bf16_kernel,
+                                              specv_softmax_whole_f16_kernel,
+                                              specv_softmax_whole_f32_kernel
    A5 coupled Gumbel    the same, COUPLED     specv_noise_bf16_kernel,      the same
                                               specv_noise_f16_kernel,
                                               specv_noise_f32_kernel
@@ -2437,11 +2440,6 @@ SPECV_DEVFN void specv_i_warp_copy_ragged(const specv_i_ragged *r, const specv_i
     }
 }
 
-/* A barrier of num_threads threads of the block, whole warps, with a number of its own, not 0. */
-SPECV_DEVFN void specv_i_sync_some(int barrier, int num_threads) {
-    asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(num_threads) : "memory");
-}
-
 /* One atomic operation is the whole handshake: it releases what this thread's block has written
    before the barrier behind it, and acquires what the others released. */
 SPECV_DEVFN uint32_t specv_i_add_to_ticket(uint32_t *ticket, uint32_t mine) {
@@ -3552,6 +3550,7 @@ typedef struct specv_i_memory {
     int64_t target_rows;
     int32_t num_tiles;
     int32_t tiles_of_block; /* a run of a row's, in a first pass over logits; even */
+    int32_t whole_tiles;    /* there each warp has tiles of its own: a block eight at a time */
     int32_t ahead;   /* the target's positions whose scores are asked for before rows' lengths */
     int32_t columns; /* of what is told of emitted tokens: max_draft + 1; A7: max_depth + 1 */
     const int32_t *path; /* [batch][columns]: the nodes of a tree that emitted them; else null */
@@ -4466,6 +4465,7 @@ SPECV_DEVFN specv_distribution specv_warp_merge_tiles(const specv_tile *tiles, i
 
    One request of the batch, as every block that works on it sees it. */
 #define SPECV_SAMPLE_THREADS 256 /* of the kernels; SPECV_TILE_IDS / 4: four ids a thread */
+#define SPECV_I_WHOLE_FROM   4   /* tiles for each SM, from which on a warp has one to itself */
 #define SPECV_I_PROBS_BLOCKS 4   /* from probabilities: blocks that any SM holds at a time */
 #if __CUDA_ARCH__ >= 1200
 #define SPECV_I_GREEDY_BLOCKS   3 /* of A2; 64 registers a thread are too few here */
@@ -5137,12 +5137,20 @@ SPECV_DEVFN float specv_i_accept_uniform(const specv_verify_sample_desc *d,
     return specv_uniform(&x);
 }
 
+/* The number of draw k, from the request's seed and position. */
+SPECV_DEVFN uint64_t specv_i_uniform_of(const specv_verify_sample_desc *d, uint64_t seed,
+                                        uint32_t position, int k) {
+    const specv_random x =
+        specv_philox(seed, position, (uint32_t)(d->step_row + k), 0, specv_i_draw_tag(d->stream));
+    return (uint64_t)x.x[1] << 32 | x.x[0];
+}
+
 SPECV_DEVFN uint64_t specv_i_sample_uniform(const specv_verify_sample_desc *d, int b, int k,
                                             uint32_t *status) {
     if (d->sample_uniform)
         return specv_uniform_bits(specv_i_clean_uniform(d->sample_uniform[b], status));
-    specv_random x = specv_i_random_of(d, b, k, specv_i_draw_tag(d->stream));
-    return (uint64_t)x.x[1] << 32 | x.x[0];
+    const int32_t slot = specv_i_slot_of(d, b);
+    return specv_i_uniform_of(d, d->seed[slot], (uint32_t)d->position[slot], k);
 }
 
 /* The number that draws the token at position `lane`, for all blocks of the row alike; of positions
@@ -6204,8 +6212,7 @@ SPECV_DEVFN int specv_i_is_one_row(const specv_verify_sample_desc *d, const spec
 
 /* specv_i_block_gather and specv_i_block_settle of such a request, if its scores are logits: where
    the token is drawn from, if it has to be, is found on the way. own: the thread's tile, asked for.
-   Call: its last block. Sync: two barriers, another of all warps but the first. Trips: seed and
-   position, beside the tiles. */
+   Call: its last block. Sync: three barriers. Trips: seed and position, beside the tiles. */
 SPECV_DEVFN void specv_i_block_settle_one(const specv_verify_sample_desc *d,
                                           const specv_i_request *r, const specv_i_memory *m, int b,
                                           const specv_i_lane_tiles *own, specv_i_evidence *e,
@@ -6216,25 +6223,34 @@ SPECV_DEVFN void specv_i_block_settle_one(const specv_verify_sample_desc *d,
     const int lane = specv_i_lane(), warp = specv_i_thread() / 32;
     specv_distribution row = specv_i_plain_distribution();
     specv_i_chosen its = {0, -1, 0};
-    uint64_t mine = 0, before = 0, uniform = 0;
-    uint32_t finer = 0;
+    uint64_t mine = 0, before = 0, uniform = 0, seed = 0;
+    uint32_t finer = 0, position = 0;
+    float largest = 0;
     if (warp == 0) {
-        uint32_t none = 0;
-        if (r->sampled) uniform = specv_i_sample_uniform(d, b, 0, &none);
-        if (lane == 0) e->uniforms[0] = uniform, ((uint64_t *)of_warps)[0] = 0;
+        if (r->sampled) {
+            const int32_t slot = specv_i_slot_of(d, b);
+            seed = d->seed[slot], position = (uint32_t)d->position[slot];
+            SPECV_I_EARLY("l", seed);
+            SPECV_I_EARLY("r", position);
+        }
+        if (lane == 0) best_of[0] = make_uint2(0xff800000u, 0); /* read, too */
     } else {
-        const float largest = specv_bits_float(own->max_and_id[0].x);
+        largest = specv_bits_float(own->max_and_id[0].x);
         const float top = specv_i_warp_max(largest);
         const uint32_t id = own->max_and_id[0].y & ~SPECV_I_NAN_BIT;
         const int nan = __any_sync(SPECV_FULL_WARP, (own->max_and_id[0].y & SPECV_I_NAN_BIT) != 0);
         const unsigned owners = __ballot_sync(SPECV_FULL_WARP, !specv_i_less(largest, top));
+        const uint2 best = make_uint2(specv_float_bits(largest), id | (nan ? SPECV_I_NAN_BIT : 0));
+        if (lane == __ffs((int)owners) - 1) best_of[warp] = best;
+    }
+    __syncthreads();
+    if (warp == 0) { /* draws the number while the others put the row together */
+        if (r->sampled) uniform = specv_i_uniform_of(d, seed, position, 0);
+        if (lane == 0) e->uniforms[0] = uniform, ((uint64_t *)of_warps)[0] = 0;
+    } else {
         float most[WARPS];
         int32_t its_id[WARPS];
         uint32_t word[2 * WARPS], has_nan = 0;
-        const uint2 best = make_uint2(specv_float_bits(largest), id | (nan ? SPECV_I_NAN_BIT : 0));
-        if (lane == __ffs((int)owners) - 1) best_of[warp] = best;
-        if (warp == 1 && lane == 0) best_of[0] = make_uint2(0xff800000u, 0); /* read, too */
-        specv_i_sync_some(1, SPECV_I_TILES_OF_ONE_ROW);
 #pragma unroll
         for (int w = 0; w < WARPS; w += 2) {
             const uint4 two = *(const uint4 *)&best_of[w];
@@ -6387,16 +6403,16 @@ SPECV_DEVFN int specv_i_blocks_for(int num_rows) {
 
 /* What a first pass over logits is about, of which the compiler knows most: what is wanted of
    tiles, bits that it can have, the rule. what: a constant, or with filters what follows from the
-   rule; emitted: of the rows of emitted tokens. */
+   rule; emitted: of the rows of emitted tokens; whole: a tile a warp, of sums alone. */
 typedef struct specv_i_pass {
-    int dtype, what, may, rule, filters, emitted;
+    int dtype, what, may, rule, filters, emitted, whole;
 } specv_i_pass;
 
 SPECV_DEVFN specv_i_pass specv_i_pass_of(const specv_sample_task *task, int dtype, int what,
-                                         int filters) {
+                                         int filters, int whole) {
     const specv_verify_sample_desc *d = &task->d;
     specv_i_pass pass;
-    pass.dtype = dtype, pass.filters = filters;
+    pass.dtype = dtype, pass.filters = filters, pass.whole = whole;
     pass.emitted = filters && task->sides & SPECV_I_OF_EMITTED;
     if (filters)
         what = d->rule == SPECV_RULE_COUPLED && !pass.emitted ? SPECV_TILE_SCORE : SPECV_TILE_SUM;
@@ -6508,6 +6524,101 @@ SPECV_DEVFN float specv_i_warp_sift_share(const specv_verify_sample_desc *d,
     return specv_i_warp_say_peak(score, peak);
 }
 
+/* Eight scores a lane of part k of a tile that a warp has to itself: a part has 256 ids. left: ids
+   from the tile's first on. */
+enum { SPECV_I_PARTS = SPECV_TILE_IDS / 256 };
+
+SPECV_DEVFN void specv_i_load_part(specv_i_eight *v, const char *row, int dtype, int tile, int k,
+                                   int left) {
+    const int bytes = specv_i_unit(dtype) == 8 ? 2 : 4, own = 256 * k + 8 * specv_i_lane();
+    const char *p = row + ((int64_t)tile * SPECV_TILE_IDS + own) * bytes;
+    const int whole = left >= SPECV_TILE_IDS && ((uint64_t)row & 15) == 0;
+    const uint32_t absent = specv_i_absent(dtype);
+    v->low = specv_i_load_unit_of_scores(p, whole, bytes == 2, absent, left - own);
+    if (bytes == 4) v->high = specv_i_load_unit_of_scores(p + 16, whole, 0, absent, left - own - 4);
+}
+
+/* Statistics of such a tile, of logits. There are no registers for 32 scores: those of 16 bits are
+   decoded twice, those of 32 loaded twice, then from L1. Call: warp. */
+SPECV_DEVFN specv_tile specv_i_warp_whole_tile(const char *row, int dtype, int64_t vocab, int tile,
+                                               int what, const specv_scale *scale) {
+    const int left = (int)vocab - tile * SPECV_TILE_IDS;
+    specv_tile t = {0, SPECV_I_NO_SCORE, 0, 0};
+    specv_i_eight raw[SPECV_I_PARTS];
+    float score[8], largest = specv_bits_float(0xff800000u);
+    int has_nan = 0;
+#pragma unroll
+    for (int k = 0; k < SPECV_I_PARTS; ++k) specv_i_load_part(&raw[k], row, dtype, tile, k, left);
+#pragma unroll
+    for (int k = 0; k < SPECV_I_PARTS; ++k) {
+        specv_i_decode_eight(score, &raw[k], dtype);
+        has_nan |= specv_i_eight_have_nan(score);
+        largest = specv_i_max(largest, specv_i_lane_max(score));
+    }
+    has_nan = __any_sync(SPECV_FULL_WARP, has_nan);
+    t.max = specv_i_warp_max(largest);
+    const int again = specv_i_unit(dtype) == 4;
+    if (again) SPECV_I_EARLY("l", row);
+    if (!what || !specv_in_range(t.max, scale)) {
+        int32_t id = SPECV_I_INT_MAX;
+#pragma unroll
+        for (int k = SPECV_I_PARTS - 1; k >= 0; --k) {
+            int at;
+            if (again) specv_i_load_part(&raw[k], row, dtype, tile, k, left);
+            specv_i_decode_eight(score, &raw[k], dtype);
+            if (!specv_i_less(specv_i_lane_best(score, has_nan, &at), t.max))
+                id = tile * SPECV_TILE_IDS + 256 * k + 8 * specv_i_lane() + at;
+        }
+        t.id = (uint32_t)specv_warp_reduce_min(id);
+    } else {
+        const int32_t n_max = specv_softmax_weight(t.max, scale).n;
+        uint64_t sum = 0;
+#pragma unroll
+        for (int k = 0; k < SPECV_I_PARTS; ++k) {
+            specv_weight weight[8];
+            if (again) specv_i_load_part(&raw[k], row, dtype, tile, k, left);
+            specv_i_decode_eight(score, &raw[k], dtype);
+            specv_i_weights_of_eight(weight, score, scale);
+#pragma unroll
+            for (int e = 0; e < 8; ++e) sum += specv_weight_units(&weight[e], n_max);
+        }
+        t.sum = specv_i_warp_add(sum);
+    }
+    if (has_nan) t.id |= SPECV_I_NAN_BIT;
+    return t;
+}
+
+/* Of all tiles of the rows from i on that block (b, y, z) has: where there are enough for all
+   warps, a score then costs half as many instructions as where four warps share a tile and wait for
+   each other. Call: block. */
+SPECV_DEVFN void specv_i_block_whole_tiles(const specv_verify_sample_desc *d,
+                                           const specv_i_memory *m, const specv_i_request *r,
+                                           const specv_row *row, int dtype, int b,
+                                           int64_t first_row, int target_rows, int i, int high) {
+    const int base = (int)blockIdx.y * m->tiles_of_block, first = base + specv_i_thread() / 32;
+#pragma unroll 1
+    for (; i < high; i += (int)gridDim.z) {
+        const int of_draft = i >= target_rows;
+        const specv_scores *scores = of_draft ? &d->draft : &d->target;
+        const char *at = (const char *)specv_i_score_at(
+            scores->data, dtype,
+            specv_i_first_score(&d->verify.rows, row, scores, b, of_draft || d->bonus_token) +
+                (of_draft ? i - target_rows : i) * scores->pos_stride_elems);
+        specv_tile *tiles =
+            m->tiles + specv_i_row_in_memory(m, first_row, target_rows, i) * m->num_tiles;
+        const int zero = of_draft ? r->draft.zero : r->target.zero;
+        specv_scale scale = of_draft ? r->draft.scale : r->target.scale;
+        scale.of_probs = 0;
+#pragma unroll 1
+        for (int tile = first; !specv_i_run_ends(m, base, tile);
+             tile += SPECV_SAMPLE_THREADS / 32) {
+            const specv_tile t = specv_i_warp_whole_tile(at, dtype, d->verify.vocab, tile,
+                                                         zero ? 0 : SPECV_TILE_SUM, &scale);
+            if (specv_i_lane() == 0) tiles[tile] = t;
+        }
+    }
+}
+
 /* First pass over the logits of a request: statistics of its rows. 1: this block came last, and all
    of them are there; 2: and the request is specv_i_is_one_row. Block (b, y, z): of request b and
    row z, first the target's rows, then the draft's, the y-th m->tiles_of_block tiles, two at a
@@ -6533,11 +6644,13 @@ SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_
     const int dtype = pass->dtype, what = pass->what, may = pass->may, rule = pass->rule;
     const int filters = pass->filters, emitted = pass->emitted;
     const int num_rows_at_once = (int)gridDim.z, base = (int)blockIdx.y * m->tiles_of_block;
-    const int of_best = !filters && !what; /* nothing is asked but a row's largest */
+    const int of_best = !filters && !what;       /* nothing is asked but a row's largest */
+    const int shared = !of_best && !pass->whole; /* four warps have a tile */
     specv_i_eight next;
     if (filters || of_best) next.high = make_uint4(0, 0, 0, 0); /* of types of 16 bits */
     int64_t at = 0;
-    int ahead = !filters && (int)blockIdx.z < m->ahead; /* on their way, if the row is that long */
+    int ahead = !filters && !pass->whole &&
+                (int)blockIdx.z < m->ahead; /* on their way, if the row is that long */
     if (ahead) {
         const int first = specv_i_first_of_lane(base);
         at = b * d->target.seq_stride_elems + (int)blockIdx.z * d->target.pos_stride_elems + first;
@@ -6560,12 +6673,12 @@ SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_
         of_sides = specv_i_load_both_asked(d, row.readable && !emitted, b);
     if (i >= target_rows) ahead = 0;
     /* Of a row that there may not be: nothing waits for whether there is. */
-    if (!filters && !ahead) {
+    if (!filters && !ahead && !pass->whole) {
         const int of_draft = of_draft_too && i >= target_rows;
         at = specv_i_share_at(d, &row, dtype, b, of_draft, of_draft ? i - target_rows : i, tile);
         SPECV_I_EARLY("l", at);
     }
-    if (i < high && !ahead) {
+    if (i < high && !ahead && !pass->whole) {
         const int of_draft = of_draft_too && i >= target_rows;
         const int its_row = filters ? specv_i_row_of_column(m, b, i) : i;
         if (filters)
@@ -6618,19 +6731,19 @@ SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_
     /* What scores are sifted by is part of the request. */
     const int sifts = filters && (emitted || d->filters.mask || d->draft_filters.mask);
     float score[8], of_lane = 0;
-    if (!of_best && !sifts && i < high) {
+    if (shared && !sifts && i < high) {
         specv_i_decode_eight(score, &next, dtype);
         of_lane = specv_i_warp_say_peak(score, &peak[0][warp]);
     }
     const int64_t first_row = specv_i_first_row(&d->verify.rows, &row, b);
     specv_tile *out = 0;
-    if (!of_best && (filters || specv_i_has_tile()))
+    if (shared && (filters || specv_i_has_tile()))
         out = specv_i_place_of(m, first_row, target_rows, i, tile);
     /* Blocks that share the request's rows, and what the handshake will ask; there are no registers
        for it with filters. */
     uint32_t *ticket = &m->tickets[2 * b], mine = 0, all = 0;
     const int block = (int)(blockIdx.z * gridDim.y + blockIdx.y);
-    if (!filters && warp == 0) { /* of which one thread arrives */
+    if (!filters && !pass->whole && warp == 0) { /* of which one thread arrives */
         const int num_blocks = specv_i_blocks_for(high - low);
         mine = num_blocks > 1 ? specv_i_own_ticket(block, num_blocks) : 0;
         all = specv_i_all_tickets(num_blocks);
@@ -6650,16 +6763,18 @@ SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_
     if (filters && !r.row.readable) high = low;
     if (emitted && high > r.target_rows) high = r.target_rows;
     if (i >= high && (high > low || block > 0)) return 0; /* nothing of this request */
-    if (!filters && fewer) {
-        const int num_blocks = specv_i_blocks_for(high - low);
-        mine = num_blocks > 1 ? specv_i_own_ticket(block, num_blocks) : 0;
-        all = specv_i_all_tickets(num_blocks);
-    }
     int arrives = specv_i_thread() == 0;
     if (of_best && i < high)
         arrives = specv_i_block_largest(d, m, &row, dtype, b, first_id, i, high, at, &next);
     const int one_row = first && may == SPECV_TILE_SUM && specv_i_is_one_row(d, m, &row);
-    int turn = 0, more = !of_best && i < high;
+    int turn = 0, more = shared && i < high;
+    if (pass->whole)
+        specv_i_block_whole_tiles(d, m, &r, &row, dtype, b, first_row, target_rows, i, high);
+    if (!filters && (fewer || pass->whole)) {
+        const int num_blocks = specv_i_blocks_for(high - low);
+        mine = num_blocks > 1 ? specv_i_own_ticket(block, num_blocks) : 0;
+        all = specv_i_all_tickets(num_blocks);
+    }
     if (sifts && more) {
         of_lane = specv_i_warp_sift_share(d, m, pass, &r, b, target_rows, i, tile, &next, score,
                                           &peak[0][warp]);
@@ -6763,11 +6878,11 @@ SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_
 /* The same, then what follows from the statistics. dtype and what: constants where there are no
    filters. Call: block. */
 SPECV_DEVFN void specv_i_block_verify_logits(const specv_sample_task *task, int dtype, int what,
-                                             int filters) {
+                                             int filters, int whole) {
     __shared__ __align__(16) specv_i_request opened;
     __shared__ __align__(16) specv_i_cuts_asked asked;
     __shared__ specv_i_evidence evidence;
-    const specv_i_pass pass = specv_i_pass_of(task, dtype, what, filters);
+    const specv_i_pass pass = specv_i_pass_of(task, dtype, what, filters, whole);
     const int b = (int)blockIdx.x;
     specv_i_lane_tiles first;
     specv_i_emission x;
@@ -8432,7 +8547,9 @@ SPECV_DEVFN uint32_t specv_i_warp_check_sums(const specv_verify_sample_desc *d,
     uint64_t all = specv_i_warp_add(place->all);
     uint32_t status = 0;
     if (__any_sync(SPECV_FULL_WARP, place->nan)) status = SPECV_ROW_NAN;
-    if (d->max_prob) *largest = specv_i_warp_max(place->largest);
+    /* Whether it is asked for or not: where this reduction hung on a condition, nvcc 13.0 gave it
+       the predicate of another instruction. */
+    *largest = specv_i_warp_max(place->largest);
     if (w->without >= 0)
         all += specv_fixed50(
             specv_i_max(specv_i_load_score(w->p_scores, r->target.dtype, w->without), 0.f));
@@ -8961,7 +9078,7 @@ SPECV_DEVFN void specv_i_block_rows(const specv_sample_task *task) {
     const specv_scores *of = task->sides & SPECV_I_OF_TARGET ? &task->d.target : &task->d.draft;
     specv_i_pass pass;
     pass.dtype = of->dtype, pass.what = SPECV_TILE_SUM, pass.rule = task->d.rule;
-    pass.may = SPECV_TILE_SUM | SPECV_TILE_SCORE, pass.filters = 1, pass.emitted = 0;
+    pass.may = SPECV_TILE_SUM | SPECV_TILE_SCORE, pass.filters = 1, pass.emitted = pass.whole = 0;
     if (!specv_i_block_logits(task, &pass, 0, task->d.verify.vocab, &opened, &asked, 0)) return;
     const specv_i_request r =
         specv_i_reopen(&opened, &asked, pass.dtype, pass.what, pass.rule, pass.filters);
@@ -10002,7 +10119,7 @@ SPECV_DEVFN void specv_i_block_shard_stats(const specv_shard_task *task, int dty
     const specv_verify_sample_desc *d = &sample->d;
     const specv_i_memory *m = &sample->memory;
     const specv_i_shard *s = &task->shard;
-    const specv_i_pass pass = specv_i_pass_of(sample, dtype, what, filters);
+    const specv_i_pass pass = specv_i_pass_of(sample, dtype, what, filters, 0);
     const int b = (int)blockIdx.x;
     if (!specv_i_block_logits(sample, &pass, s->first_id, s->vocab, &opened, &asked, 0)) return;
     specv_i_request r = specv_i_reopen(&opened, &asked, dtype, pass.what, pass.rule, filters);
@@ -17526,7 +17643,8 @@ static int32_t specv_i_positions_ahead(const specv_sample_task *task, int sides,
 static dim3 specv_i_grid_of_logits(specv_sample_task *task, int sides, int resident, int num_sms) {
     const specv_rows *r = &task->d.verify.rows;
     const int64_t num_tiles = task->memory.num_tiles > 0 ? task->memory.num_tiles : 1; /* or none */
-    const int64_t pairs = (num_tiles + SPECV_I_TILES - 1) / SPECV_I_TILES;
+    const int64_t at_once = task->memory.whole_tiles ? SPECV_SAMPLE_THREADS / 32 : SPECV_I_TILES;
+    const int64_t runs = (num_tiles + at_once - 1) / at_once;
     const int greedy = task->d.rule == SPECV_RULE_GREEDY && !specv_i_is_filtered(&task->d);
     int64_t positions = 0, most = 65535, blocks = 1; /* of a grid */
     dim3 grid((unsigned)r->batch);
@@ -17537,15 +17655,17 @@ static dim3 specv_i_grid_of_logits(specv_sample_task *task, int sides, int resid
         /* Of A2 a block's first tiles cost it more than several others: where each would have few
            of them, there are fewer blocks. */
         while (resident > 1 && greedy &&
-               (int64_t)r->batch * grid.z * pairs < 2 * (int64_t)resident * num_sms)
+               (int64_t)r->batch * grid.z * runs < 2 * (int64_t)resident * num_sms)
             --resident;
         blocks =
-            specv_i_blocks_of_row((int64_t)r->batch * grid.z, pairs, (int64_t)resident * num_sms);
+            specv_i_blocks_of_row((int64_t)r->batch * grid.z, runs, (int64_t)resident * num_sms);
     }
-    const int64_t each = (pairs + blocks - 1) / blocks;
-    task->memory.tiles_of_block = (int32_t)(each * SPECV_I_TILES);
-    grid.y = (unsigned)((pairs + each - 1) / each);
-    task->memory.ahead = specv_i_positions_ahead(task, sides, &grid, (int64_t)resident * num_sms);
+    const int64_t each = (runs + blocks - 1) / blocks;
+    task->memory.tiles_of_block = (int32_t)(each * at_once);
+    grid.y = (unsigned)((runs + each - 1) / each);
+    if (!task->memory.whole_tiles)
+        task->memory.ahead =
+            specv_i_positions_ahead(task, sides, &grid, (int64_t)resident * num_sms);
     return grid;
 }
 
@@ -17557,7 +17677,8 @@ static dim3 specv_i_grid_of_logits(specv_sample_task *task, int sides, int resid
 /* A2 to A5 and A8, first pass over logits of one type: greedy (rule GREEDY), softmax (TOKEN, BLOCK,
    SCORE, CDF), noise (COUPLED, GUMBEL). Grid: (rows, blocks that share a position, positions), of
    SPECV_SAMPLE_THREADS; each loops where the grid is smaller than the work. With draft logits of
-   another type those have a launch of their own before it.
+   another type those have a launch of their own before it. softmax_whole: the same as softmax, and
+   the same bits, where there are so many tiles that each warp has one to itself.
    Bytes: each score of the rows that need statistics once; 24 bytes a tile written, read back, in
    A2 8 a block.
    Trips, each waiting for the one before: num_active and lengths, if given; scores, beside them
@@ -17567,47 +17688,62 @@ static dim3 specv_i_grid_of_logits(specv_sample_task *task, int sides, int resid
    not of a request without drafts) and four ids a thread. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_GREEDY_BLOCKS)
     specv_greedy_bf16_kernel(const __grid_constant__ specv_sample_task task) {
-    specv_i_block_verify_logits(&task, SPECV_LOGITS_BF16, 0, 0);
+    specv_i_block_verify_logits(&task, SPECV_LOGITS_BF16, 0, 0, 0);
 }
 
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_GREEDY_BLOCKS)
     specv_greedy_f16_kernel(const __grid_constant__ specv_sample_task task) {
-    specv_i_block_verify_logits(&task, SPECV_LOGITS_F16, 0, 0);
+    specv_i_block_verify_logits(&task, SPECV_LOGITS_F16, 0, 0, 0);
 }
 
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_GREEDY_BLOCKS)
     specv_greedy_f32_kernel(const __grid_constant__ specv_sample_task task) {
-    specv_i_block_verify_logits(&task, SPECV_LOGITS_F32, 0, 0);
+    specv_i_block_verify_logits(&task, SPECV_LOGITS_F32, 0, 0, 0);
 }
 
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_SOFTMAX_BLOCKS)
     specv_softmax_bf16_kernel(const __grid_constant__ specv_sample_task task) {
-    specv_i_block_verify_logits(&task, SPECV_LOGITS_BF16, SPECV_TILE_SUM, 0);
+    specv_i_block_verify_logits(&task, SPECV_LOGITS_BF16, SPECV_TILE_SUM, 0, 0);
+}
+
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_SOFTMAX_BLOCKS)
+    specv_softmax_whole_bf16_kernel(const __grid_constant__ specv_sample_task task) {
+    specv_i_block_verify_logits(&task, SPECV_LOGITS_BF16, SPECV_TILE_SUM, 0, 1);
 }
 
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_SOFTMAX_BLOCKS)
     specv_softmax_f16_kernel(const __grid_constant__ specv_sample_task task) {
-    specv_i_block_verify_logits(&task, SPECV_LOGITS_F16, SPECV_TILE_SUM, 0);
+    specv_i_block_verify_logits(&task, SPECV_LOGITS_F16, SPECV_TILE_SUM, 0, 0);
+}
+
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_SOFTMAX_BLOCKS)
+    specv_softmax_whole_f16_kernel(const __grid_constant__ specv_sample_task task) {
+    specv_i_block_verify_logits(&task, SPECV_LOGITS_F16, SPECV_TILE_SUM, 0, 1);
 }
 
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_SOFTMAX_BLOCKS)
     specv_softmax_f32_kernel(const __grid_constant__ specv_sample_task task) {
-    specv_i_block_verify_logits(&task, SPECV_LOGITS_F32, SPECV_TILE_SUM, 0);
+    specv_i_block_verify_logits(&task, SPECV_LOGITS_F32, SPECV_TILE_SUM, 0, 0);
+}
+
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2) /* 80 registers are too few */
+    specv_softmax_whole_f32_kernel(const __grid_constant__ specv_sample_task task) {
+    specv_i_block_verify_logits(&task, SPECV_LOGITS_F32, SPECV_TILE_SUM, 0, 1);
 }
 
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
     specv_noise_bf16_kernel(const __grid_constant__ specv_sample_task task) {
-    specv_i_block_verify_logits(&task, SPECV_LOGITS_BF16, SPECV_TILE_SCORE, 0);
+    specv_i_block_verify_logits(&task, SPECV_LOGITS_BF16, SPECV_TILE_SCORE, 0, 0);
 }
 
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
     specv_noise_f16_kernel(const __grid_constant__ specv_sample_task task) {
-    specv_i_block_verify_logits(&task, SPECV_LOGITS_F16, SPECV_TILE_SCORE, 0);
+    specv_i_block_verify_logits(&task, SPECV_LOGITS_F16, SPECV_TILE_SCORE, 0, 0);
 }
 
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
     specv_noise_f32_kernel(const __grid_constant__ specv_sample_task task) {
-    specv_i_block_verify_logits(&task, SPECV_LOGITS_F32, SPECV_TILE_SCORE, 0);
+    specv_i_block_verify_logits(&task, SPECV_LOGITS_F32, SPECV_TILE_SCORE, 0, 0);
 }
 
 #endif /* SPECVERIFY_NO_SAMPLE */
@@ -17620,7 +17756,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_FILTERED_BLOCKS)
     specv_filtered_kernel(const __grid_constant__ specv_sample_task task) {
     const specv_scores *of = task.sides & SPECV_I_OF_TARGET ? &task.d.target : &task.d.draft;
-    specv_i_block_verify_logits(&task, of->dtype, 0, 1);
+    specv_i_block_verify_logits(&task, of->dtype, 0, 1, 0);
 }
 
 /* Rows that top_k, top_p or min_p cut, a block each, which draws from its row, too; then the last
@@ -17778,19 +17914,28 @@ static int specv_i_launch_probs(specv_sample_task *task, int num_sms, cudaStream
 /* First pass over the logits of `sides`, which have this type. */
 static int specv_i_launch_logits(specv_sample_task *task, int sides, int dtype, int chained,
                                  int filters, int num_sms, cudaStream_t stream) {
-    static const void *const kernels[3][3] = {
+    static const void *const kernels[4][3] = {
         {(const void *)specv_greedy_f32_kernel, (const void *)specv_greedy_f16_kernel,
          (const void *)specv_greedy_bf16_kernel},
         {(const void *)specv_softmax_f32_kernel, (const void *)specv_softmax_f16_kernel,
          (const void *)specv_softmax_bf16_kernel},
         {(const void *)specv_noise_f32_kernel, (const void *)specv_noise_f16_kernel,
-         (const void *)specv_noise_bf16_kernel}};
+         (const void *)specv_noise_bf16_kernel},
+        {(const void *)specv_softmax_whole_f32_kernel, (const void *)specv_softmax_whole_f16_kernel,
+         (const void *)specv_softmax_whole_bf16_kernel}};
     const int rule = task->d.rule;
     const int kind = rule == SPECV_RULE_COUPLED ? 2 : rule != SPECV_RULE_GREEDY;
-    const int resident = filters ? 2 : 4 - kind;
+    const int64_t rows = (sides & SPECV_I_OF_TARGET ? task->memory.columns : 0) +
+                         (sides & SPECV_I_OF_DRAFT ? (int64_t)task->d.verify.rows.max_draft : 0);
+    task->memory.whole_tiles =
+        kind == 1 && !filters &&
+        task->d.verify.rows.batch * rows * task->memory.num_tiles >= SPECV_I_WHOLE_FROM * num_sms;
+    const int resident =
+        filters || (task->memory.whole_tiles && dtype == SPECV_LOGITS_F32) ? 2 : 4 - kind;
     const dim3 grid = specv_i_grid_of_logits(task, sides, resident, num_sms);
     task->sides = sides, task->d.verify.chained = chained;
-    return specv_i_launch_grid(filters ? (const void *)specv_filtered_kernel : kernels[kind][dtype],
+    return specv_i_launch_grid(filters ? (const void *)specv_filtered_kernel
+                                       : kernels[task->memory.whole_tiles ? 3 : kind][dtype],
                                grid, SPECV_SAMPLE_THREADS, task, chained, stream);
 }
 

@@ -237,6 +237,12 @@ def hot_loop(code):
     return max((last - first + 1 for first, last in inner), default=0)
 
 
+def predicated_reductions(code):
+    """Reductions of a warp that depend on a predicate. nvcc 13.0 has been seen to name the wrong
+    one, in machine code alone: none may be left. Ask for such a reduction without a condition."""
+    return sum(bool(re.match(r"@!?U?P\d\s+REDUX", text)) for _, text in code)
+
+
 def sass(folder, arch):
     """{kernel: {figure: value}}, or None where the tools are missing."""
     path = check_nvcc.tool_path()
@@ -274,6 +280,7 @@ def sass(folder, arch):
             "shared_bytes": shared,
             "blocks_per_sm": blocks_per_sm(arch, registers, shared, threads),
             "hot_loop": hot_loop(code[name]),
+            "predicated_reductions": predicated_reductions(code[name]),
             "code_bytes": 16 * len(code[name])}
     return facts
 
@@ -343,6 +350,8 @@ def grown(key, value, base):
 
 def fault_of(key, value, line):
     """Why a figure is not what the gate says, or nothing."""
+    if key[2] == "predicated_reductions" and value:
+        return f"{value} reductions of a warp under a predicate, which nvcc 13.0 may get wrong"
     if line is None:
         return "is not in the gate"
     wanted = int(line["value"])
@@ -430,6 +439,7 @@ def self_test():
               (code, 111, line(111, 100, "a tile more"), ""), (count, 2, line(2), ""),
               (count, 1, line(2), "the gate says"), (count, 1, None, "not in the gate"),
               (cycles, 1050, line(1000), ""), (cycles, 950, line(1000), ""),
+              (("sass", "kernel sm_90", "predicated_reductions"), 1, line(1), "under a predicate"),
               (cycles, 1051, line(1000), "within 5 %"), (cycles, 949, line(1000), "within 5 %")]
     failed = [w for w in wanted if w[3] not in fault_of(*w[:3]) or
               bool(w[3]) != bool(fault_of(*w[:3]))]
@@ -439,6 +449,10 @@ def self_test():
         listing[i] = (16 * i, text)
     if hot_loop(listing) != 9:
         failed.append(("hot_loop", hot_loop(listing)))
+    listing = [(0, "@P0 REDUX.MAX.S32 UR8, R18"), (16, "REDUX.SUM UR8, R18"), (32, "@!UP1 REDUX UR8, R1"),
+               (48, "@P0 BRA 0x20")]
+    if predicated_reductions(listing) != 2:
+        failed.append(("predicated_reductions", predicated_reductions(listing)))
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "cycles.csv")
         old = dict.fromkeys(SUMS, 1)
@@ -452,7 +466,7 @@ def self_test():
             failed.append(("merged", shown, headers_of(rows)))
     for what in failed:
         print("FAILED", *what)
-    print(f"{len(wanted) + 2 - len(failed)} passed, {len(failed)} failed")
+    print(f"{len(wanted) + 3 - len(failed)} passed, {len(failed)} failed")
     return 1 if failed else 0
 
 

@@ -117,6 +117,43 @@ static void test_ahead(void) {
     CHECK_EQ(count_sample("serial_trips", &live, scores, NULL, 32000, 0, 1), plain, -1);
 }
 
+/* Thread instructions of a launch of A8 on eight rows, by the kernel of that name. */
+static int64_t count_rows(const uint16_t *scores, int vocab, int num_sms, const char *kernel) {
+    enum { ROWS = 8 };
+    uint64_t seed[ROWS];
+    int32_t position[ROWS];
+    specv_sample_desc d = SPECV_ZERO;
+    const int64_t bytes = specv_sample_scratch_bytes(ROWS, vocab);
+    for (int b = 0; b < ROWS; ++b) seed[b] = (uint64_t)b, position[b] = b;
+    d.scores.data = device_copy(scores, 2 * (int64_t)vocab * ROWS);
+    d.scores.dtype = SPECV_LOGITS_BF16, d.vocab = vocab, d.batch = ROWS, d.num_sms = num_sms;
+    d.seed = (const uint64_t *)device_copy(seed, sizeof seed);
+    d.position = (const int32_t *)device_copy(position, sizeof position);
+    d.token = device_zeros(4 * ROWS), d.scratch = device_zeros(bytes), d.scratch_bytes = bytes;
+    T_CUDA(cudaProfilerStart());
+    CHECK_EQ(specv_sample(&d, 0), SPECV_OK, -1);
+    T_CUDA(cudaDeviceSynchronize());
+    T_CUDA(cudaProfilerStop());
+    t_free_buffers();
+    return ptxrun_count(kernel, "thread_instructions");
+}
+
+/* Where each warp has a tile to itself, a score costs less than three quarters of what it does
+   where four warps share one. */
+static void test_whole_tiles(void) {
+    enum { VOCAB = 32000, ROWS = 8 };
+    static uint16_t scores[ROWS * VOCAB];
+    if (!can_count()) return;
+    t_case("A8 of eight rows");
+    for (int x = 0; x < ROWS * VOCAB; ++x) scores[x] = (uint16_t)(0x3f80 + t_below(256));
+    const int64_t whole = count_rows(scores, VOCAB, 2, "specv_softmax_whole_bf16_kernel");
+    const int64_t shared = count_rows(scores, VOCAB, 132, "specv_softmax_bf16_kernel");
+    printf("A8 of eight rows: instructions a score %.1f, where warps share tiles %.1f\n",
+           (double)whole / (ROWS * VOCAB), (double)shared / (ROWS * VOCAB));
+    CHECK(whole > 0 && shared > 0);
+    CHECK(4 * whole < 3 * shared);
+}
+
 /* A10: a mask is read once, and what filters cost beside it is a part of a read of the row. */
 static void test_filters(void) {
     static uint16_t scores[128256];
@@ -720,6 +757,7 @@ int main(int argc, char **argv) {
     static const t_group groups[] = {
         {"a1", test_a1},
         {"ahead", test_ahead},
+        {"whole_tiles", test_whole_tiles},
         {"filters", test_filters},
         {"pack", test_pack},
         {"outputs-once", test_outputs_once},

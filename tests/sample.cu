@@ -319,6 +319,31 @@ static void test_ahead(void) {
                 }
 }
 
+/* Where there are more tiles than the GPU has room for, each warp has its own: rows that end in a
+   tile's first ids, in its last part, or with it, that are not aligned, that have NaN, nothing but
+   one id, nothing at all, drafts' rows of the same type, of another, or none. */
+static void test_whole_tiles(void) {
+    static const int sizes[] = {3100, 8191, 9216, 1025, 17 * SPECV_TILE_IDS + 700};
+    static const int odds[] = {0, ODD_NAN | ODD_TOP, ODD_ZEROS | ODD_EMPTY, ODD_SAME};
+    static const int rules[] = {SPECV_RULE_TOKEN, SPECV_RULE_BLOCK, SPECV_RULE_SCORE};
+    for (int i = 0; i < T_COUNT(sizes); ++i)
+        for (int rule = 0; rule < T_COUNT(rules); ++rule)
+            for (int dtype = SPECV_LOGITS_F32; dtype <= SPECV_LOGITS_BF16; ++dtype)
+                for (int odd = 0; odd < T_COUNT(odds); ++odd) {
+                    scene c = plain_scene(3 + odd, i == 2 && odd == 0 ? 0 : 3, sizes[i]);
+                    if (t.quick && (i + rule + dtype + odd) % 4) continue;
+                    c.rule = rules[rule], c.target_dtype = dtype, c.odd = odds[odd];
+                    c.draft_dtype = (i + odd) % 3 == 0   ? NO_DRAFT_SCORES
+                                    : (i + odd) % 3 == 1 ? dtype
+                                                         : SPECV_LOGITS_F32;
+                    c.s.layout = (i + rule) % 2 ? DENSE_LEN : CSR;
+                    c.temperature = dtype == SPECV_LOGITS_F16 ? -1.f : 0.7f;
+                    c.gap = odd % 2 ? 4 : 3, c.num_sms = 1;
+                    t_case("whole tiles, vocabulary %d, odd %d:", sizes[i], odds[odd]);
+                    scene_run(&c);
+                }
+}
+
 /* Draws with and without the rejected draft from rows of which a lane has several tiles, and more
    than a warp has lanes. */
 static void test_many_tiles(void) {
@@ -1470,6 +1495,7 @@ int main(int argc, char **argv) {
         {"long-rows", test_long_rows},
         {"vocabularies", test_vocabularies},
         {"ahead", test_ahead},
+        {"whole_tiles", test_whole_tiles},
         {"many-tiles", test_many_tiles},
         {"many-rows", test_many_rows},
         {"two-largest", test_two_largest},
