@@ -14,7 +14,7 @@
    bench moves                  B3, B5, C1 to C5, D1 to D3: caches, pages, aligned batches,
                                 particles
    bench stats                  E
-   bench cases                  A7, A9: the cases of cycles.cuh that nothing above has
+   bench cases [CASE ...]       the cases of cycles.cuh, timed; another table
    bench all                    all of these
    bench one OP VARIANT B GAMMA ALPHA ROW_BYTES PLANES DTYPE
                                 one launch of one case, for a profiler or a sanitizer
@@ -1014,6 +1014,7 @@ static int run_command(int count, char **words) {
     int all = strcmp(command, "all") == 0, known = all;
     if (strcmp(command, "counters") == 0) return count_variants();
     if (strcmp(command, "cycles") == 0) return run_cycles(count - 1, words + 1);
+    if (strcmp(command, "cases") == 0) return time_cases(count - 1, words + 1);
     if (strcmp(command, "one") == 0) return run_once(count - 1, words + 1);
     print_header();
 #define COMMAND(name, sweep)                                                                       \
@@ -1032,7 +1033,6 @@ static int run_command(int count, char **words) {
     COMMAND("shapes", sweep_shapes())
     COMMAND("moves", sweep_moves())
     COMMAND("stats", sweep_stats())
-    COMMAND("cases", time_cases())
 #undef COMMAND
     if (!known) fprintf(stderr, "bench: no command \"%s\"; see the top of bench.cu\n", command);
     return !known;

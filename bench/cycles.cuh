@@ -7,7 +7,8 @@
    reference's: caches are warm where they are large enough.
 
    Each launch is announced by a line "RESULT row,..." and ended by "RESULT end": the simulator
-   prints what its kernels took in between. On ptxrun a row of counts stands behind the names. */
+   prints what its kernels took in between. On ptxrun a row of counts stands behind the names. On a
+   GPU `bench cases` times the same launches. */
 
 #ifndef SPECV_BENCH_CYCLES_CUH
 #define SPECV_BENCH_CYCLES_CUH
@@ -172,19 +173,21 @@ static const char *cycles_kernels(const cycles_case *c) {
         return "filtered_kernel filter_kernel residual shard_masked shard_names shard_cut "
                "shard_judge";
     if (strncmp(c->what, "shard-", 6) == 0)
-        return "softmax_bf16 residual shard_sums shard_judge shard_gains shard_draw shard_emit";
+        return "softmax_bf16 softmax_whole_bf16 residual shard_sums shard_judge shard_gains "
+               "shard_draw shard_emit";
     if (strncmp(c->what, "typical", 7) == 0 || strcmp(c->what, "threshold") == 0 ||
         strcmp(c->what, "relaxed") == 0)
         return "lossy";
     if (strcmp(c->what, "bounded") == 0) return "lossy residual";
-    if (strcmp(c->what, "cdf-top20") == 0) return "softmax_bf16 filtered_kernel emitted_kernel";
+    if (strcmp(c->what, "cdf-top20") == 0)
+        return "softmax_bf16 softmax_whole_bf16 filtered_kernel emitted_kernel";
     if (strncmp(c->what, "cdf-", 4) == 0) return "filtered_kernel filter_kernel";
     if (strncmp(c->what, "gumbel-", 7) == 0) return "filtered_kernel filter_kernel";
     if (strcmp(c->what, "greedy") == 0) return "greedy_bf16";
     if (strcmp(c->what, "gumbel") == 0 || strcmp(c->what, "coupled") == 0) return "noise_bf16";
     if (strcmp(c->what, "token") == 0 || strcmp(c->what, "block") == 0)
-        return "softmax_bf16 residual";
-    return "softmax_bf16";
+        return "softmax_bf16 softmax_whole_bf16 residual";
+    return "softmax_bf16 softmax_whole_bf16";
 }
 
 static void print_cycles_header(void) {
@@ -194,14 +197,22 @@ static void print_cycles_header(void) {
     printf("\n");
 }
 
-static int cycles_timed; /* a row of times instead, as the sweeps of bench.cu have */
+static int cycles_timed; /* a GPU is here: rows of times instead, as time_cases() prints them */
 
 static void time_launch(const char *op, const char *variant, const bench_case *c,
                         bench_launch launch, const void *context, int64_t least) {
-    const bench_bound none = {"", 0};
-    const bench_times pair = bench_time_events(launch, context, 1, 0);
-    print_row(op, variant, c, "warm", pair, bench_time_graph(launch, context, 1), least, least, 0,
-              none);
+    bench_times graph, pair, cold;
+    const bench_times none = {0, 0, 0, 0};
+    graph = bench.interpreted ? none : bench_time_graph(launch, context, 1);
+    pair = bench.interpreted ? none : bench_time_events(launch, context, 1, 0);
+    cold = bench.interpreted ? none : bench_time_events(launch, context, 1, 1);
+    if (bench.interpreted && launch(context, 0, bench.stream)) bench_fail(variant, -1);
+    bench_wait();
+    printf("%s,%s,%s,%d,%d,%g,%lld,%d,%s,%lld,%.3f,%.3f,%.3f,%.3f,%.3f,%.3f,%.3f\n", cycles_name,
+           op, variant, c->batch, c->gamma, c->alpha, (long long)c->row_bytes, c->planes,
+           dtype_name(c), (long long)least, graph.p10, graph.p50, graph.p90, pair.p10, pair.p50,
+           pair.p90, cold.p50);
+    fflush(stdout);
 }
 
 /* One launch, between two lines. */
@@ -249,7 +260,7 @@ static int launch_cycles_copy(const void *context, int set, cudaStream_t stream)
 
 static void cycle_floor(const char *name, const bench_case *c, bench_launch launch,
                         const void *context, int64_t bytes) {
-    if (!BENCH_IS_SIMULATED) return;
+    if (!BENCH_IS_SIMULATED && !cycles_timed) return;
     cycle_launch("floor", name, c, launch, context, bytes);
 }
 
@@ -484,17 +495,23 @@ static int run_cycles(int count, char **words) {
     return 1;
 }
 
-/* Of the families that no sweep has: trees, shards. Small ones where an interpreter runs them. */
-static void time_cases(void) {
+/* The cases that are named, or all, as times of a GPU beside their floors; `bench moves` has what
+   moves KV or changes what it reads. Small ones where an interpreter runs them. */
+static int time_cases(int count, char **words) {
     cycles_timed = 1;
+    printf("case,op,variant,b,gamma,alpha,size,planes,dtype,min_bytes,graph_us_p10,graph_us_p50,"
+           "graph_us_p90,us_p10,us_p50,us_p90,cold_us_p50\n");
     for (int i = 0; i < COUNT(cycles_cases); ++i) {
         const cycles_case *c = &cycles_cases[i];
-        if (strncmp(c->what, "tree", 4) != 0 && strncmp(c->what, "shard-", 6) != 0) continue;
+        int wanted = count == 0;
+        for (int w = 0; w < count; ++w) wanted |= strcmp(words[w], c->name) == 0;
+        for (int m = 0; m < NUM_MOVES_MODES; ++m)
+            if (!strcmp(c->what, moves_modes[m].name)) wanted = 0;
         if (bench.interpreted && (c->size > 8192 || c->large)) continue;
         if (bench.quick && c->large) continue;
-        if (!run_cycles_case(c)) bench_fail(c->name, -1);
+        if (wanted && !run_cycles_case(c)) bench_fail(c->name, -1);
     }
-    cycles_timed = 0;
+    return 0;
 }
 
 #endif

@@ -6,6 +6,7 @@
 #   bench/device.sh --dry-run    every stage on tests/ptxrun with tiny settings: shows that the
 #                                script works; the figures it leaves in build/dry-run are empty
 #
+#   FLASHINFER, SGLANG, VLLM, TRTLLM   checkouts, for peers.sh
 #   ONLY="verify counters"       only these stages; without "build", with what was built before
 #
 # Time: each stage has a budget of its own and what is left of LIMIT (500 s), whichever is less: a
@@ -13,8 +14,9 @@
 # stage that must be killed + 20 s for the summary and its pictures: 525 s, under nine minutes. What
 # matters most runs first: if every stage took all of its budget, those up to "moves" would run in
 # full (455 s) and "examples" for the rest. What was not reached says so; ONLY runs it in a second
-# call. Eight files come out, none of them deep, and pictures beside them:
-#   machine.txt  log.txt  tests.txt  sanitizer.txt  bench.csv  peers.csv  ncu.csv  summary.md
+# call. Ten files come out, none of them deep, and pictures beside them:
+#   machine.txt  log.txt  tests.txt  sanitizer.txt  bench.csv  cases.csv  peers.csv  pairs.csv
+#   ncu.csv  summary.md
 # The clocks and modes of the card are left as they are.
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -28,7 +30,6 @@ for word in "$@"; do
 done
 LIMIT=${LIMIT:-500} ARCH=${ARCH:-sm_90} BUILD=${BUILD:-build/device}
 NVCC=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
-FLASHINFER=${FLASHINFER:-}
 SECONDS=0
 
 has() { command -v "$1" > /dev/null 2>&1; }
@@ -46,7 +47,7 @@ else
         exit 1
     fi
     gpu=$(timeout 10 nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1)
-    gpu=$(tr -cs 'A-Za-z0-9\n' - <<< "$gpu" | sed 's/-$//')
+    gpu=$(tr -cs 'A-Za-z0-9\n' - <<< "$gpu" | sed 's/-$//; s/^NVIDIA-//' | tr A-Z a-z)
     out=${OUT:-$BUILD/results/$gpu}
     [ $update = 0 ] || out=bench/results/$gpu
     cuda=$(dirname "$(dirname "$NVCC")")
@@ -133,10 +134,6 @@ build() {
     build_one bench/bench.cu bench -Xptxas -v & pids+=($!)
     build_one bench/cub_compare.cu cub_compare & pids+=($!)
     build_one bench/kit_abi.cu libkit_abi.so -shared -Xcompiler -fPIC & pids+=($!)
-    if [ -f "$FLASHINFER/include/flashinfer/sampling.cuh" ]; then
-        build_one bench/peers_cycles.cu peers_timed -DPEERS_TIMED -I. -I"$FLASHINFER/include" \
-            -use_fast_math & pids+=($!)
-    fi
     # The kit with other launch shapes, from edited copies: how good are the constants?
     for threads in $threads_tried; do
         mkdir -p "$BUILD/threads$threads/bench" "$BUILD/threads$threads/tests/ptxrun"
@@ -255,6 +252,12 @@ moves() {
     sweep bench moves "" "--arena $arena"
 }
 
+# The cases that the simulator has, with their floors: a table of its own.
+cases() {
+    # shellcheck disable=SC2086
+    "$BUILD/bench" cases $settings > "$out/cases.csv"
+}
+
 tune_shapes() {
     local shape
     for shape in threads256 threads384 threads512 threads1024 piece1024 piece4096; do
@@ -277,20 +280,11 @@ peers_cub() {
     return $code
 }
 
-# FlashInfer's sampler with top-k and top-p beside ours, where its headers are.
-peers_flashinfer() {
-    local vocab code=0
-    [ -n "$FLASHINFER" ] || skip "FLASHINFER names no checkout"
-    [ -x "$BUILD/peers_timed" ] || skip "peers_timed was not built"
-    for vocab in 32000 128256; do
-        [ $dry = 0 ] || vocab=2500
-        # In a dry run the interpreter's checks are for our kernels; theirs are not ours to judge.
-        env -u PTXRUN_EXIT PTXRUN_OPTS=checks=0 "$BUILD/peers_timed" $vocab 1 \
-            > "$BUILD/flashinfer.csv" || code=1
-        grep -v '^RESULT' "$BUILD/flashinfer.csv" >> "$out/peers.csv"
-        [ $dry = 0 ] || break
-    done
-    return $code
+# Kernels of FlashInfer, SGLang, vLLM beside ours, where their sources are.
+peers_pairs() {
+    [ $dry = 0 ] || skip "without a GPU bench/peers.sh counts"
+    BUILD=$BUILD bash bench/peers.sh || return 1
+    cp "$BUILD/peers/peers.csv" "$out/pairs.csv"
 }
 
 peers_torch() {
@@ -342,7 +336,7 @@ whole_program() {
     fi
 }
 
-export BUILD NVCC ARCH FLASHINFER out settings dry
+export BUILD NVCC ARCH out settings dry
 export -f has skip build_one collect_rows sweep sanitize_with
 rm -f "$BUILD/rows.csv"
 if [ -z "${ONLY:-}" ]; then rm -f "$out/bench.csv" "$out/peers.csv" "$BUILD/bench"; fi
@@ -356,10 +350,10 @@ if stage build 110 build; then
     stage sample 50 sweep bench sample
     stage filters 40 sweep bench filters
     stage moves 40 moves
-    stage cases 20 sweep bench cases
+    stage cases 40 cases
     stage examples 90 examples
     stage counters 50 counters
-    stage flashinfer 30 peers_flashinfer
+    stage pairs 120 peers_pairs
     stage torch 60 peers_torch
     stage cub 40 peers_cub
     stage program 40 whole_program

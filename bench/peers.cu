@@ -1,5 +1,6 @@
-/* peers.cu - kernels of other projects beside the kit's, on the same inputs, counted by ptxrun.
-   Built and run by peers.sh, with -DPEERS_FLASHINFER, _SGLANG, _VLLM where their sources are.
+/* peers.cu - kernels of other projects beside the kit's, on the same inputs: counted by ptxrun, or
+   timed on a GPU, if there is one. Built and run by peers.sh, with -DPEERS_FLASHINFER, _SGLANG,
+   _VLLM where their sources are.
 
    A pair is one step of each side between the same two moments: from what both read to a token, or
    to packed KV. Ours goes through its launchers, a peer's through its own host entry points. What
@@ -25,7 +26,7 @@
 #include "bench.h"
 #include "cub_accepted.cuh"
 #include "peers.h"
-#include "peers_counts.h"
+#include "peers_pair.h"
 
 enum { MAX_SETS = 1, MAX_BATCH = 64 };
 
@@ -56,13 +57,9 @@ static void fail_pair(const char *pair, const char *shape, int row, const char *
 static scores_run run;
 
 #if defined(PEERS_FLASHINFER) || defined(PEERS_SGLANG) || defined(PEERS_VLLM)
-static peers_counts count_ours(void) {
-    int status;
+static peers_side launch_ours(void) {
     verify_scores(&run);
-    start_counting();
-    status = launch_scores(&run, 0, bench.stream);
-    if (status) bench_fail(run.mode->name, status);
-    return stop_counting();
+    return launch_side(run.mode->name, launch_scores, &run);
 }
 
 static char *ours_at(int field) { return run.base + run.of_all.at[field]; }
@@ -230,20 +227,24 @@ static void judge_chain(const char *shape, const peers_case *c, const peer_verif
     free(out);
 }
 
+static int launch_chain(const void *context, int set, cudaStream_t stream) {
+    (void)set;
+    return peer_flashinfer_chain((const peer_verify *)context, stream);
+}
+
 static void compare_chain(const peers_case *c) {
     static const scores_mode mode = {"probs", "", "", SPECV_RULE_TOKEN, 1, 1, 1};
     const char *pair = "FlashInfer chain / A3 probabilities";
     const int64_t b = c->batch, n = c->gamma;
     const int rejected = c->stop < c->gamma;
     float coins[MAX_BATCH];
-    peers_counts ours, its;
+    peers_side ours, its;
     peer_verify v;
     char shape[64];
-    int status;
     snprintf(shape, sizeof shape, "B%d V%d n%d accepted %d", c->batch, c->vocab, c->gamma, c->stop);
     if (!is_pair_wanted(pair, shape)) return;
     prepare_planted_scores(&run, &mode, c->batch, c->gamma, c->vocab, SPECV_PROBS_F32, c->stop);
-    ours = count_ours();
+    ours = launch_ours();
     v.drafts = (const int32_t *)(void *)ours_at(FIELD_DRAFT_TOKENS);
     v.p = (float *)(void *)ours_at(FIELD_TARGET), v.q = (float *)(void *)ours_at(FIELD_DRAFT);
     v.out = (int32_t *)take(b * (n + 1) * 4, 0xa5);
@@ -251,10 +252,7 @@ static void compare_chain(const peers_case *c) {
     v.batch = c->batch, v.n = c->gamma, v.vocab = c->vocab;
     /* It tests every draft, one of them twice where it stops, before it draws. */
     v.seed = choose_seed(c->batch, c->gamma + rejected, coins);
-    start_counting();
-    status = peer_flashinfer_chain(&v, bench.stream);
-    if (status) bench_fail(pair, status);
-    its = stop_counting();
+    its = launch_side(pair, launch_chain, &v);
     judge_chain(shape, c, &v, coins);
     print_pair(pair, shape, "FlashInfer", ours, its);
     give_all();
@@ -262,12 +260,22 @@ static void compare_chain(const peers_case *c) {
 
 enum { OF_LOGITS, OF_PROBS, BY_NOISE };
 
-static int sample_as_flashinfer(const peer_sample *s, int what) {
-    int status = 0;
-    if (what == BY_NOISE) return peer_flashinfer_gumbel(s, bench.stream);
-    if (what == OF_LOGITS) status = peer_flashinfer_softmax(s, bench.stream);
-    if (status) return status;
-    return peer_flashinfer_cdf(s, what == OF_LOGITS ? s->probs : s->scores, bench.stream);
+static int launch_of_logits(const void *context, int set, cudaStream_t stream) {
+    const peer_sample *s = (const peer_sample *)context;
+    const int status = peer_flashinfer_softmax(s, stream);
+    (void)set;
+    return status ? status : peer_flashinfer_cdf(s, s->probs, stream);
+}
+
+static int launch_of_probs(const void *context, int set, cudaStream_t stream) {
+    const peer_sample *s = (const peer_sample *)context;
+    (void)set;
+    return peer_flashinfer_cdf(s, s->scores, stream);
+}
+
+static int launch_by_noise(const void *context, int set, cudaStream_t stream) {
+    (void)set;
+    return peer_flashinfer_gumbel((const peer_sample *)context, stream);
 }
 
 static void compare_samplers(int what, int batch, int vocab) {
@@ -277,19 +285,19 @@ static void compare_samplers(int what, int batch, int vocab) {
     static const char *const pairs[] = {"FlashInfer softmax + CDF / A8 logits",
                                         "FlashInfer CDF / A8 probabilities",
                                         "FlashInfer Gumbel / A8 Gumbel"};
+    static const bench_launch launches[] = {launch_of_logits, launch_of_probs, launch_by_noise};
     const char *pair = pairs[what];
     const int dtype = what == OF_PROBS ? SPECV_PROBS_F32 : SPECV_LOGITS_F32;
     const int64_t scores = (int64_t)batch * vocab * 4;
     int32_t tokens[MAX_BATCH];
     float coins[MAX_BATCH];
-    peers_counts ours, its;
+    peers_side ours, its;
     peer_sample s;
     char shape[64];
-    int status;
     snprintf(shape, sizeof shape, "B%d V%d", batch, vocab);
     if (!is_pair_wanted(pair, shape)) return;
     prepare_planted_scores(&run, &modes[what], batch, 0, vocab, dtype, 0);
-    ours = count_ours();
+    ours = launch_ours();
     s.scores = (float *)(void *)ours_at(FIELD_TARGET);
     s.probs = (float *)take(scores, 0xa5);
     s.token = (int32_t *)take(batch * 4, 0xa5);
@@ -297,10 +305,7 @@ static void compare_samplers(int what, int batch, int vocab) {
     s.workspace_bytes = 1 << 20, s.workspace = take(1 << 20, 0xa5);
     s.batch = batch, s.vocab = vocab;
     s.seed = choose_seed(batch, 0, coins);
-    start_counting();
-    status = sample_as_flashinfer(&s, what);
-    if (status) bench_fail(pair, status);
-    its = stop_counting();
+    its = launch_side(pair, launches[what], &s);
     fetch(tokens, s.token, batch * 4);
     if (what == BY_NOISE)
         judge_gumbel(pair, shape, tokens);
@@ -315,10 +320,19 @@ static void compare_samplers(int what, int batch, int vocab) {
 /* How FlashInfer filters: in one kernel behind the softmax, over masked rows, over the first k. */
 enum { FILTER_JOINT, FILTER_MASKED, FILTER_FIRST };
 
-static int filter_as_flashinfer(const peer_sample *s, int how) {
-    return how == FILTER_JOINT    ? peer_flashinfer_joint(s, bench.stream)
-           : how == FILTER_MASKED ? peer_flashinfer_masked(s, bench.stream)
-                                  : peer_flashinfer_first(s, bench.stream);
+static int launch_joint(const void *context, int set, cudaStream_t stream) {
+    (void)set;
+    return peer_flashinfer_joint((const peer_sample *)context, stream);
+}
+
+static int launch_masked(const void *context, int set, cudaStream_t stream) {
+    (void)set;
+    return peer_flashinfer_masked((const peer_sample *)context, stream);
+}
+
+static int launch_first(const void *context, int set, cudaStream_t stream) {
+    (void)set;
+    return peer_flashinfer_first((const peer_sample *)context, stream);
 }
 
 /* Logits times a number, as temperature would have it, but for both sides in the inputs. */
@@ -414,13 +428,7 @@ static void fetch_filtered(const peer_sample *s, int how, int32_t *tokens) {
     }
 }
 
-static int compare_counts(const void *a, const void *b) {
-    const long long x = ((const peers_counts *)a)->threads;
-    const long long y = ((const peers_counts *)b)->threads;
-    return x < y ? -1 : x > y;
-}
-
-/* How often a peer draws is left to its coins, so its counts are those of the median seed. */
+/* How often a peer draws is left to its coins, so its figures are those of the median seed. */
 static void compare_filters(int how, int batch, int vocab, float sharpness) {
     enum { NUM_SEEDS = 9 };
     static const scores_mode modes[] = {
@@ -429,10 +437,11 @@ static void compare_filters(int how, int batch, int vocab, float sharpness) {
     static const char *const pairs[] = {"FlashInfer joint / A8 top-k top-p of all",
                                         "FlashInfer masked / A8 top-k top-p",
                                         "FlashInfer top-k first / A8 top-k top-p"};
+    static const bench_launch launches[] = {launch_joint, launch_masked, launch_first};
     const char *pair = pairs[how];
     int32_t tokens[MAX_BATCH];
     float coins[MAX_BATCH], *coins_there;
-    peers_counts ours, its[NUM_SEEDS];
+    peers_side ours, its[NUM_SEEDS];
     peer_sample s;
     char shape[64];
     int status, num_kept = 0;
@@ -440,7 +449,7 @@ static void compare_filters(int how, int batch, int vocab, float sharpness) {
     if (!is_pair_wanted(pair, shape)) return;
     prepare_planted_scores(&run, &modes[how != FILTER_JOINT], batch, 0, vocab, SPECV_LOGITS_F32, 0);
     sharpen(sharpness);
-    ours = count_ours();
+    ours = launch_ours();
     s = describe_filters_of_peer();
     coins_there = (float *)take(MAX_BATCH * 4, 0);
     for (int turn = 0; turn < NUM_SEEDS; ++turn) {
@@ -448,17 +457,15 @@ static void compare_filters(int how, int batch, int vocab, float sharpness) {
         status = peer_flashinfer_coins(s.seed, batch, 0, coins_there, bench.stream);
         if (status) bench_fail("coins", status);
         CUDA_CHECK(cudaMemsetAsync(s.token, 0xa5, (size_t)batch * 4, bench.stream));
-        start_counting();
-        status = filter_as_flashinfer(&s, how);
-        if (status) bench_fail(pair, status);
-        its[turn] = stop_counting();
+        its[turn] = launch_side(pair, launches[how], &s);
         fetch(coins, coins_there, (int64_t)batch * 4);
         fetch_filtered(&s, how, tokens);
         num_kept = judge_filtered(pair, shape, tokens, coins);
+        time_side(&its[turn]);
     }
     fprintf(stderr, "   %s, %s: all tokens are among the %d that are kept\n", pair, shape,
             num_kept);
-    qsort(its, NUM_SEEDS, sizeof *its, compare_counts);
+    qsort(its, NUM_SEEDS, sizeof *its, compare_sides);
     print_pair(pair, shape, "FlashInfer", ours, its[NUM_SEEDS / 2]);
     give_all();
 }
@@ -529,19 +536,23 @@ static void plant_chain(peer_tree *t, const peers_case *c, float *last_coins) {
     free(links), free(coins), free(drafts);
 }
 
+static int launch_tree(const void *context, int set, cudaStream_t stream) {
+    (void)set;
+    return peer_sglang_tree((const peer_tree *)context, stream);
+}
+
 static void compare_tree(const peers_case *c) {
     static const scores_mode mode = {"one-hot-probs", "", "", SPECV_RULE_TOKEN, 0, 1, 1};
     const char *pair = "SGLang tree as a chain / A3 one-hot";
     const int64_t nodes = (int64_t)c->batch * (c->gamma + 1);
     float coins[MAX_BATCH];
-    peers_counts ours, its;
+    peers_side ours, its;
     peer_tree t;
     char shape[64];
-    int status;
     snprintf(shape, sizeof shape, "B%d V%d n%d accepted %d", c->batch, c->vocab, c->gamma, c->stop);
     if (!is_pair_wanted(pair, shape)) return;
     prepare_planted_scores(&run, &mode, c->batch, c->gamma, c->vocab, SPECV_PROBS_F32, c->stop);
-    ours = count_ours();
+    ours = launch_ours();
     t.batch = c->batch, t.nodes = t.steps = c->gamma + 1, t.vocab = c->vocab;
     t.p = (float *)(void *)ours_at(FIELD_TARGET);
     t.q = (float *)take(nodes * c->vocab * 4, 0);
@@ -549,10 +560,7 @@ static void compare_tree(const peers_case *c) {
     t.accept_index = (int32_t *)take(nodes * 4, 0xa5);
     t.accepted = (int32_t *)take(c->batch * 4, 0xa5);
     plant_chain(&t, c, coins);
-    start_counting();
-    status = peer_sglang_tree(&t, bench.stream);
-    if (status) bench_fail(pair, status);
-    its = stop_counting();
+    its = launch_side(pair, launch_tree, &t);
     judge_tree(pair, shape, c, &t, coins);
     print_pair(pair, shape, "SGLang", ours, its);
     give_all();
@@ -569,6 +577,11 @@ static void compare_with_sglang(void) {
 
 #if defined(PEERS_VLLM)
 
+static int launch_noise(const void *context, int set, cudaStream_t stream) {
+    (void)set;
+    return peer_vllm_gumbel((const peer_noise *)context, stream);
+}
+
 /* Its noise cannot be made ours; the best tile, which PyTorch finds for it, is found here. */
 static void compare_noise(int batch, int vocab) {
     static const scores_mode mode = {"gumbel", "", "", SPECV_RULE_COUPLED, 0, 0, 0};
@@ -579,14 +592,13 @@ static void compare_noise(int batch, int vocab) {
     float ones[MAX_BATCH];
     int32_t rows[MAX_BATCH], tokens[MAX_BATCH];
     int64_t positions[MAX_BATCH];
-    peers_counts ours, its;
+    peers_side ours, its;
     peer_noise s;
     char shape[64];
-    int status;
     snprintf(shape, sizeof shape, "B%d V%d", batch, vocab);
     if (!is_pair_wanted(pair, shape)) return;
     prepare_planted_scores(&run, &mode, batch, 0, vocab, SPECV_LOGITS_F32, 0);
-    ours = count_ours();
+    ours = launch_ours();
     for (int b = 0; b < batch; ++b) ones[b] = 1, rows[b] = b, positions[b] = 100 + b;
     s.tile_token = (int64_t *)take(batch * tiles * 8, 0xa5);
     s.tile_best = (double *)take(batch * tiles * 8, 0xff); /* not a number */
@@ -596,10 +608,7 @@ static void compare_noise(int batch, int vocab) {
     s.seed = (int64_t *)(void *)ours_at(FIELD_SEED);
     s.position = (int64_t *)take_copy(positions, batch * 8);
     s.batch = batch, s.vocab = vocab;
-    start_counting();
-    status = peer_vllm_gumbel(&s, bench.stream);
-    if (status) bench_fail(pair, status);
-    its = stop_counting();
+    its = launch_side(pair, launch_noise, &s);
     fetch(tile_token, s.tile_token, batch * tiles * 8);
     fetch(tile_best, s.tile_best, batch * tiles * 8);
     for (int b = 0; b < batch; ++b) {
@@ -631,6 +640,11 @@ static int32_t winner_of(int position, const float *inverse) {
     return winner;
 }
 
+static int launch_race(const void *context, int set, cudaStream_t stream) {
+    (void)set;
+    return peer_vllm_reject((const peer_race *)context, stream);
+}
+
 /* One request: p of its drafts lies there without the row behind them, as vLLM has it. */
 static void compare_race(const peers_case *c) {
     static const scores_mode mode = {"probs", "", "", SPECV_RULE_TOKEN, 1, 1, 1};
@@ -638,14 +652,13 @@ static void compare_race(const peers_case *c) {
     float *inverse = (float *)malloc((size_t)c->vocab * 4);
     double coins[MAX_BATCH];
     int32_t drafts[MAX_BATCH], out[MAX_BATCH], bonus = 7;
-    peers_counts ours, its;
+    peers_side ours, its;
     peer_race r;
     char shape[64];
-    int status;
     snprintf(shape, sizeof shape, "B1 V%d n%d accepted %d", c->vocab, c->gamma, c->stop);
     if (!is_pair_wanted(pair, shape)) return;
     prepare_planted_scores(&run, &mode, 1, c->gamma, c->vocab, SPECV_PROBS_F32, c->stop);
-    ours = count_ours();
+    ours = launch_ours();
     for (int x = 0; x < c->vocab; ++x) inverse[x] = (float)(-1 / log(1 - bench_uniform() * 0.999));
     for (int j = 0; j < c->gamma; ++j) coins[j] = 0.5;
     r.batch = 1, r.n = c->gamma, r.vocab = c->vocab;
@@ -657,10 +670,7 @@ static void compare_race(const peers_case *c) {
     r.recovered = (int32_t *)take(c->gamma * 4, 0xa5);
     r.out = (int32_t *)take((c->gamma + 1) * 4, 0xff);
     r.is_greedy = (unsigned char *)take(1, 0);
-    start_counting();
-    status = peer_vllm_reject(&r, bench.stream);
-    if (status) bench_fail(pair, status);
-    its = stop_counting();
+    its = launch_side(pair, launch_race, &r);
     fetch(out, r.out, (c->gamma + 1) * 4);
     fetch(drafts, r.drafts, c->gamma * 4);
     for (int j = 0; j <= c->gamma; ++j) {
@@ -704,6 +714,11 @@ static void judge_logits(const char *pair, const char *shape, const peers_case *
     free(p), free(scores);
 }
 
+static int launch_logits(const void *context, int set, cudaStream_t stream) {
+    (void)set;
+    return peer_vllm_logits((const peer_logits *)context, stream);
+}
+
 static void compare_logits(const peers_case *c) {
     static const scores_mode mode = {"token", "", "", SPECV_RULE_TOKEN, 1, 0, 1};
     const char *pair = "vLLM V2 sampler / A3 logits";
@@ -713,14 +728,13 @@ static void compare_logits(const peers_case *c) {
     int32_t steps[MAX_BATCH * 16], ends[MAX_BATCH + 1], requests[MAX_BATCH];
     int64_t positions[MAX_BATCH * 16];
     float ones[MAX_BATCH];
-    peers_counts ours, its;
+    peers_side ours, its;
     peer_logits l;
     char shape[64];
-    int status;
     snprintf(shape, sizeof shape, "B%d V%d n%d accepted %d", c->batch, c->vocab, c->gamma, c->stop);
     if (!is_pair_wanted(pair, shape)) return;
     prepare_planted_scores(&run, &mode, c->batch, c->gamma, c->vocab, SPECV_LOGITS_F32, c->stop);
-    ours = count_ours();
+    ours = launch_ours();
     fetch(given, ours_at(FIELD_DRAFT_TOKENS), (int64_t)c->batch * c->gamma * 4);
     for (int i = 0; i < places; ++i) {
         const int b = i / (int)row, j = i % (int)row;
@@ -747,10 +761,7 @@ static void compare_logits(const peers_case *c) {
     l.step = (int32_t *)take_copy(steps, places * 4);
     l.ends = (int32_t *)take_copy(ends, (c->batch + 1) * 4);
     l.request = (int32_t *)take_copy(requests, c->batch * 4);
-    start_counting();
-    status = peer_vllm_logits(&l, bench.stream);
-    if (status) bench_fail(pair, status);
-    its = stop_counting();
+    its = launch_side(pair, launch_logits, &l);
     judge_logits(pair, shape, c, &l, drafts);
     print_pair(pair, shape, "vLLM", ours, its);
     give_all();
@@ -768,53 +779,64 @@ static void compare_with_vllm(void) {
 
 /* ---------------------------------------------------------------------------------------- CUB */
 
+typedef struct pack_run {
+    specv_pack_kv_desc d;
+    int64_t *selected;
+    void *scratch; /* CUB's */
+    size_t scratch_bytes;
+} pack_run;
+
+static int launch_pack(const void *context, int set, cudaStream_t stream) {
+    (void)set;
+    return specv_pack_kv(&((const pack_run *)context)->d, stream);
+}
+
 /* Offsets, then the accepted units: what B1 does in one launch. */
-static int pack_as_cub(const specv_pack_kv_desc *d, int64_t *selected, void *scratch,
-                       size_t scratch_bytes) {
+static int launch_cub(const void *context, int set, cudaStream_t stream) {
+    const pack_run *r = (const pack_run *)context;
+    const specv_pack_kv_desc *d = &r->d;
     const int64_t units = d->kv.row_bytes / 16, gamma = d->rows.max_draft;
     unit_is_accepted accepted = {d->accepted_len, units, (int)gamma};
     auto flags =
         thrust::make_transform_iterator(thrust::make_counting_iterator((int64_t)0), accepted);
-    size_t bytes = scratch_bytes;
-    int status = (int)cub::DeviceScan::ExclusiveSum(scratch, bytes, d->accepted_len, d->kv.offsets,
-                                                    d->rows.batch, bench.stream);
+    size_t bytes = r->scratch_bytes;
+    int status = (int)cub::DeviceScan::ExclusiveSum(r->scratch, bytes, d->accepted_len,
+                                                    d->kv.offsets, d->rows.batch, stream);
+    (void)set;
     if (status) return status;
-    bytes = scratch_bytes;
-    return (int)cub::DeviceSelect::Flagged(scratch, bytes, (const uint4 *)d->kv.src, flags,
-                                           (uint4 *)d->kv.dst, selected,
-                                           d->rows.batch * gamma * units, bench.stream);
+    bytes = r->scratch_bytes;
+    return (int)cub::DeviceSelect::Flagged(r->scratch, bytes, (const uint4 *)d->kv.src, flags,
+                                           (uint4 *)d->kv.dst, r->selected,
+                                           d->rows.batch * gamma * units, stream);
 }
 
 static void compare_pack(int batch, int gamma, int64_t row_bytes) {
     const char *pair = "CUB scan + select / B1";
-    const int64_t kv = batch * gamma * row_bytes, scratch_bytes = 16 << 20;
+    const int64_t kv = batch * gamma * row_bytes;
     int32_t lens[MAX_BATCH];
     int64_t accepted = 0;
-    specv_pack_kv_desc d = SPECV_ZERO;
-    peers_counts ours, its;
+    pack_run r = SPECV_ZERO;
+    specv_pack_kv_desc *d = &r.d;
+    peers_side ours, its;
     char shape[64], *at = arena;
-    int status;
     snprintf(shape, sizeof shape, "B%d n%d rows of %lld bytes", batch, gamma, (long long)row_bytes);
     if (!is_pair_wanted(pair, shape)) return;
     for (int b = 0; b < batch; ++b) accepted += lens[b] = bench_accepted(gamma, 0.8, 0);
     for (int64_t i = 0; i < kv / 8; ++i) ((uint64_t *)(void *)host_in)[i] = bench_random();
-    d.rows.batch = batch, d.rows.max_draft = gamma;
-    d.accepted_len = (int32_t *)(void *)at, at += 1024;
-    d.kv.offsets = (int32_t *)(void *)at, at += 1024;
-    d.kv.src = at, at += kv, d.kv.dst = at, at += kv;
-    d.kv.row_bytes = row_bytes, d.kv.capacity_rows = batch * gamma;
+    d->rows.batch = batch, d->rows.max_draft = gamma;
+    d->accepted_len = (int32_t *)(void *)at, at += 1024;
+    d->kv.offsets = (int32_t *)(void *)at, at += 1024;
+    d->kv.src = at, at += kv, d->kv.dst = at, at += kv;
+    d->kv.row_bytes = row_bytes, d->kv.capacity_rows = batch * gamma;
+    r.selected = (int64_t *)(void *)at, r.scratch = at + 256, r.scratch_bytes = 16 << 20;
     CUDA_CHECK(cudaMemcpy(arena, lens, (size_t)batch * 4, cudaMemcpyHostToDevice));
-    CUDA_CHECK(cudaMemcpy((void *)d.kv.src, host_in, (size_t)kv, cudaMemcpyHostToDevice));
+    CUDA_CHECK(cudaMemcpy((void *)d->kv.src, host_in, (size_t)kv, cudaMemcpyHostToDevice));
     for (int is_ours = 1; is_ours >= 0; --is_ours) {
         char *packed = host_out;
         int64_t from = 0;
-        CUDA_CHECK(cudaMemset(d.kv.dst, 0xa5, (size_t)kv));
-        start_counting();
-        status = is_ours ? specv_pack_kv(&d, bench.stream)
-                         : pack_as_cub(&d, (int64_t *)(void *)at, at + 256, scratch_bytes);
-        if (status) bench_fail(pair, status);
-        *(is_ours ? &ours : &its) = stop_counting();
-        CUDA_CHECK(cudaMemcpy(host_out, d.kv.dst, (size_t)kv, cudaMemcpyDeviceToHost));
+        CUDA_CHECK(cudaMemset(d->kv.dst, 0xa5, (size_t)kv));
+        *(is_ours ? &ours : &its) = launch_side(pair, is_ours ? launch_pack : launch_cub, &r);
+        CUDA_CHECK(cudaMemcpy(host_out, d->kv.dst, (size_t)kv, cudaMemcpyDeviceToHost));
         for (int b = 0; b < batch; ++b) {
             if (memcmp(packed, host_in + from, (size_t)(lens[b] * row_bytes)) != 0)
                 fail_pair(pair, shape, b, is_ours ? "our KV differs" : "the peer's KV differs");
@@ -829,19 +851,15 @@ static void compare_pack(int batch, int gamma, int64_t row_bytes) {
 int main(int argc, char **argv) {
     if (argc > 1) only = argv[1];
     bench.interpreted = ptxrun_count(NULL, "launches") >= 0;
-    if (!bench.interpreted) {
-        fprintf(stderr, "peers: only ptxrun counts; see bench/peers.sh\n");
-        return 1;
-    }
-    bench.quick = 1, bench.l2_bytes = 1, bench.arena_bytes = (int64_t)128 << 20;
+    if (!bench.interpreted) bench_print_machine("-O3; peers with fast arithmetic");
     CUDA_CHECK(cudaStreamCreateWithFlags(&bench.stream, cudaStreamNonBlocking));
+    if (!bench.interpreted)
+        CUDA_CHECK(cudaMalloc(&bench_flush_buffer, (size_t)(2 * bench.l2_bytes)));
+    bench.quick = 1, bench.arena_bytes = (int64_t)128 << 20, bench.replays = 10;
     CUDA_CHECK(cudaMalloc(&arena, (size_t)bench.arena_bytes));
     CUDA_CHECK(cudaMallocHost(&host_in, (size_t)HOST_BYTES));
     CUDA_CHECK(cudaMallocHost(&host_out, (size_t)HOST_BYTES));
-    printf("pair,shape,peer,ours_thread_instructions,peer_thread_instructions,thread_ratio,"
-           "ours_warp_instructions,peer_warp_instructions,warp_ratio,ours_bytes,peer_bytes,"
-           "bytes_ratio,ours_sectors,peer_sectors,sectors_ratio,ours_serial_trips,peer_serial_"
-           "trips,ours_launches,peer_launches\n");
+    print_pair_columns();
 #if defined(PEERS_FLASHINFER)
     compare_with_flashinfer();
 #endif

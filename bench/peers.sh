@@ -1,9 +1,10 @@
 #!/bin/bash
-# bench/peers.sh - kernels of other projects beside ours, on the same inputs, counted by ptxrun.
+# bench/peers.sh - kernels of other projects beside ours, on the same inputs, counted by ptxrun, or
+# timed where there is a GPU.
 #
-# A table on the screen; with --update into bench/results/ptxrun/peers.csv, too. Instructions, bytes
-# and round trips, not times. No source of a peer is in this repository, and none is fetched: name
-# the folders.
+# A table on the screen; with --update counts into bench/results/ptxrun/peers.csv, too: instructions,
+# bytes and round trips. Times, as rows on the screen, are left in $BUILD/peers/peers.csv. No source
+# of a peer is in this repository, and none is fetched: name the folders.
 #
 #   FLASHINFER=folder   a checkout of FlashInfer
 #   SGLANG=folder       a checkout of SGLang; its kernel is written on FlashInfer's headers
@@ -39,14 +40,22 @@ compile() { "$NVCC" "${flags[@]}" "$@"; }
 
 has "$NVCC" || { echo "skipped peers: no nvcc; the committed counts are in $out"; exit 0; }
 toolkit=$(dirname "$(readlink -f "$(command -v "$NVCC")")")
-[ -f "$ptxrun/libcudart.so.13" ] || make -s -C tests/ptxrun OUT="$ptxrun" || exit 1
 mkdir -p "$BUILD"
 rm -f "$BUILD"/*
-flags=(-gencode "arch=compute_$ARCH,code=compute_$ARCH" -O3 -std=c++17 -cudart shared
-    -no-compress -Xcompiler -w -w)
+flags=(-O3 -std=c++17 -cudart shared -Xcompiler -w -w)
+if timeout 10 nvidia-smi -L 2> /dev/null | grep -q GPU; then
+    timed=1 figures=times
+    flags+=("-arch=sm_$ARCH")
+    libraries=$toolkit/../lib64:$toolkit/../lib:${LD_LIBRARY_PATH:-}
+else
+    timed= figures="counts of ptxrun, not times"
+    [ -f "$ptxrun/libcudart.so.13" ] || make -s -C tests/ptxrun OUT="$ptxrun" || exit 1
+    flags+=(-gencode "arch=compute_$ARCH,code=compute_$ARCH" -no-compress)
+    libraries=$ptxrun
+fi
 found=() objects=() trees=()
 {
-    echo "# counts of ptxrun, not times; sm_$ARCH PTX of nvcc" \
+    echo "# $figures; sm_$ARCH of nvcc" \
         "$("$NVCC" --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')"
     echo "# specverify $(sed -n 's/#define SPECVERIFY_VERSION_STRING "\(.*\)"/\1/p' specverify.cuh)"
 } > "$BUILD/head"
@@ -101,20 +110,25 @@ echo "# CUB $(sed -n 's/#define CUB_VERSION \([0-9]*\).*/\1/p' "$cub" 2> /dev/nu
 compile "${found[@]}" -c bench/peers.cu -o "$BUILD/peers.o" || exit 1
 compile "$BUILD/peers.o" "${objects[@]}" -o "$BUILD/peers" || exit 1
 # Checks are for our own kernels, in tests/; here they would only take time.
-LD_LIBRARY_PATH=$ptxrun PTXRUN_OPTS=${PTXRUN_OPTS:-checks=0} PTXRUN_QUIET=1 \
+LD_LIBRARY_PATH=$libraries PTXRUN_OPTS=${PTXRUN_OPTS:-checks=0} PTXRUN_QUIET=1 \
     "$BUILD/peers" "$@" > "$BUILD/rows.csv" || exit 1
 if [ ${#trees[@]} != 0 ]; then
     compile "${found[@]}" bench/peers_trees.cu "${objects[@]}" -o "$BUILD/trees" || exit 1
 fi
 for words in "${trees[@]}"; do
     # shellcheck disable=SC2086
-    LD_LIBRARY_PATH=$ptxrun PTXRUN_OPTS=${PTXRUN_OPTS:-checks=0} PTXRUN_QUIET=1 \
+    LD_LIBRARY_PATH=$libraries PTXRUN_OPTS=${PTXRUN_OPTS:-checks=0} PTXRUN_QUIET=1 \
         "$BUILD/trees" $words > "$BUILD/tree.csv" || exit 1
     grep -F -- "${1:-}" "$BUILD/tree.csv" >> "$BUILD/rows.csv"
 done
 cat "$BUILD/head" "$BUILD/rows.csv" > "$BUILD/peers.csv"
 
 cat "$BUILD/head"
+if [ -n "$timed" ]; then
+    echo "us: p50 of a launch in a replayed graph, between two events, the same with a cold L2"
+    grep -v '^#' "$BUILD/rows.csv"
+    exit 0
+fi
 echo "insn, warp insn: PTX instructions of threads, of warps; bytes: that lanes ask for; ratio: ours"
 echo "over the peer's; trips: longest chain of loads and atomics that wait for each other, ours and"
 echo "theirs; launches: ours and theirs. All counted. More instructions in many warps can take less"

@@ -1,12 +1,10 @@
 /* peers_cycles.cu - a token of raw logits with top-k and top-p, ours and FlashInfer's, in one run
-   of the simulator: cycles of each kernel; or, with -DPEERS_TIMED, on a GPU: times, as CSV. No
-   source of FlashInfer is here: its headers come from -I$FLASHINFER/include.
+   of the simulator: cycles of each kernel. No source of FlashInfer is here: its headers come from
+   -I$FLASHINFER/include. Times of a GPU: peers.sh.
 
      $GPGPUSIM/build bench/peers_cycles.cu OUT -I. -I$FLASHINFER/include -DBENCH_SIMULATED \
          -use_fast_math
      KIT_ONLY="filtered_kernel filter_kernel Softmax TopKTopP" $GPGPUSIM/sim OUT VOCAB SHARP
-     nvcc -arch=sm_90 -O3 -std=c++17 -cudart shared -DPEERS_TIMED -use_fast_math -I. \
-         -I$FLASHINFER/include bench/peers_cycles.cu -o OUT && OUT VOCAB SHARP
 
    One row of VOCAB ids, f32, top_k 50, top_p 0.9 of all that there is (FlashInfer's "joint"),
    without programmatic launches, which the simulator has not. SHARP: the logits are multiplied by
@@ -21,10 +19,6 @@
 #include "simulated.h" /* what the simulator lacks; before the kit */
 #define SPECVERIFY_IMPLEMENTATION
 #include "specverify.cuh"
-
-#if defined(PEERS_TIMED)
-#include "bench.h"
-#endif
 
 namespace sampling = flashinfer::sampling;
 
@@ -87,35 +81,19 @@ static const int32_t top_k = 50, position = 0;
 static const float top_p = 0.9f;
 static const uint64_t seed = 1;
 
-static int launch_ours(const void *context, int set, cudaStream_t stream) {
-    (void)set;
-    return specv_sample(&((const both_sides *)context)->ours, stream);
+static int launch_ours(const both_sides *b, cudaStream_t stream) {
+    return specv_sample(&b->ours, stream);
 }
 
-static int launch_theirs(const void *context, int set, cudaStream_t stream) {
-    const both_sides *b = (const both_sides *)context;
+static int launch_theirs(const both_sides *b, cudaStream_t stream) {
     int status =
         sampling::OnlineSoftmax<float>(b->scores, b->probs, 1, (uint32_t)b->vocab, nullptr, 1.f,
                                        b->workspace, b->workspace_bytes, false, stream);
-    (void)set;
     if (status) return status;
     return sampling::TopKTopPSamplingFromProb<float, int32_t>(
         b->probs, nullptr, nullptr, b->token, b->valid, nullptr, 1, top_k, top_p,
         (uint32_t)b->vocab, true, nullptr, seed, nullptr, 0, stream);
 }
-
-#if defined(PEERS_TIMED)
-static void print_times(const char *who, const both_sides *b, bench_launch launch) {
-    const bench_times pair = bench_time_events(launch, b, 1, 0);
-    const bench_times graph = bench_time_graph(launch, b, 1);
-    printf("sample top-k top-p,%s,1,0,0,%d,1,scores,f32,warm,", who, 4 * b->vocab);
-    if (bench.interpreted) /* there are no times */
-        printf(",,,,,\n");
-    else
-        printf("%.3f,%.3f,%.3f,%.3f,%.3f,%.3f\n", pair.p10, pair.p50, pair.p90, graph.p10,
-               graph.p50, graph.p90);
-}
-#endif
 
 int main(int argc, char **argv) {
     const int vocab = argc > 1 ? atoi(argv[1]) : 128256;
@@ -123,13 +101,8 @@ int main(int argc, char **argv) {
     float *logits = (float *)malloc(4 * (size_t)vocab);
     both_sides both = SPECV_ZERO;
     specv_sample_desc *d = &both.ours;
-    cudaStream_t stream = 0;
+    const cudaStream_t stream = 0;
     if (!logits) check(1, "malloc");
-#if defined(PEERS_TIMED)
-    bench_start("-O3, fast arithmetic");
-    if (bench.interpreted) bench.warmup = 0, bench.iters = bench.graph_launches = bench.replays = 1;
-    stream = bench.stream;
-#endif
     for (int x = 0; x < vocab; ++x) logits[x] = 3 * sharp * normal((uint64_t)x);
     both.vocab = vocab;
     both.scores = uploaded(logits, (size_t)vocab);
@@ -148,18 +121,12 @@ int main(int argc, char **argv) {
     d->scratch = device_memory((size_t)d->scratch_bytes);
     check(cudaDeviceSynchronize(), "inputs");
     for (int turn = 0; turn < 2; ++turn) {
-        check(launch_ours(&both, 0, stream), "specv_sample");
+        check(launch_ours(&both, stream), "specv_sample");
         check(cudaDeviceSynchronize(), "ours");
         printf("RESULT ours rank %d\n", rank_of(logits, vocab, both.token));
-        check(launch_theirs(&both, 0, stream), "FlashInfer");
+        check(launch_theirs(&both, stream), "FlashInfer");
         check(cudaDeviceSynchronize(), "theirs");
         printf("RESULT theirs rank %d\n", rank_of(logits, vocab, both.token));
     }
-#if defined(PEERS_TIMED)
-    printf("op,variant,b,gamma,alpha,kv_bytes,planes,generator,dtype,cache,us_p10,us_p50,us_p90,"
-           "graph_us_p10,graph_us_p50,graph_us_p90\n");
-    print_times("5 kit", &both, launch_ours);
-    print_times("FlashInfer joint", &both, launch_theirs);
-#endif
     return 0;
 }

@@ -22,7 +22,7 @@
 
 #include "bench.h"
 #include "peers.h"
-#include "peers_counts.h"
+#include "peers_pair.h"
 #include "trees.cuh"
 
 #if defined(BENCH_SIMULATED) /* it knows programs of one file */
@@ -56,22 +56,15 @@ static void *poisoned(size_t bytes) {
 }
 
 /* Ours, then theirs, twice: what fits is in the L2 the second time, and that one counts. */
-static void run_pair(const char *pair, const char *shape, const char *peer, const trees_case *c,
-                     bench_launch theirs, const void *context) {
-    peers_counts ours_of = {0, 0, 0, 0, 0, 0}, its = ours_of;
-    for (int turn = 0; turn < 2; ++turn)
-        for (int is_peer = 0; is_peer < 2; ++is_peer) {
-            int status;
-            if (BENCH_IS_SIMULATED) printf("RESULT turn %d %s\n", turn, is_peer ? peer : "ours");
-            fflush(stdout);
-            start_counting();
-            status =
-                is_peer ? theirs(context, 0, bench.stream) : launch_tree(&run, 0, bench.stream);
-            if (status) bench_fail(is_peer ? peer : "ours", status);
-            *(is_peer ? &its : &ours_of) = stop_counting();
-        }
+static void run_pair(const trees_case *c, const char *peer, bench_launch theirs,
+                     const void *context, peers_side *ours, peers_side *its) {
+    for (int turn = 0; turn < 2; ++turn) {
+        if (BENCH_IS_SIMULATED) printf("RESULT turn %d ours\n", turn), fflush(stdout);
+        *ours = launch_side("ours", launch_tree, &run);
+        if (BENCH_IS_SIMULATED) printf("RESULT turn %d %s\n", turn, peer), fflush(stdout);
+        *its = launch_side(peer, theirs, context);
+    }
     check_tree_outputs(&run, c);
-    if (bench.interpreted) print_pair(pair, shape, peer, ours_of, its);
 }
 
 #if defined(PEERS_SGLANG)
@@ -167,6 +160,7 @@ static void compare_sglang(int batch, int stop, int vocab) {
                           SPECV_I64,
                           TREE_INDEX | TREE_PREDICTS};
     char shape[64];
+    peers_side ours, its;
     peer_tree t;
     prepare_trees(&run, &c);
     describe_sglang(&t, &c);
@@ -174,9 +168,10 @@ static void compare_sglang(int batch, int stop, int vocab) {
         snprintf(shape, sizeof shape, "B%d V%d accepted %d", batch, vocab, stop);
     else
         snprintf(shape, sizeof shape, "B%d accepted %d", batch, stop);
-    run_pair(vocab ? "SGLang tree of 60 / A7 one coin" : "SGLang greedy tree of 60 / A7 ids", shape,
-             "SGLang", &c, vocab ? launch_coin : launch_greedy, &t);
+    run_pair(&c, "SGLang", vocab ? launch_coin : launch_greedy, &t, &ours, &its);
     judge_sglang(&t, &c);
+    print_pair(vocab ? "SGLang tree of 60 / A7 one coin" : "SGLang greedy tree of 60 / A7 ids",
+               shape, "SGLang", ours, its);
 }
 #endif
 
@@ -237,12 +232,14 @@ static void judge_paths(const peer_paths *t, const trees_case *c) {
 static void compare_paths(int batch, int stop) {
     const trees_case c = {batch, 60, 0, 0, 0, stop, SPECV_I32, TREE_PATH | TREE_TOKENS};
     char shape[64];
+    peers_side ours, its;
     peer_paths t;
     prepare_trees(&run, &c);
     describe_paths(&t, &c);
     snprintf(shape, sizeof shape, "B%d accepted %d", batch, stop);
-    run_pair("TensorRT-LLM paths of 60 / A7 ids", shape, "TensorRT-LLM", &c, launch_paths, &t);
+    run_pair(&c, "TensorRT-LLM", launch_paths, &t, &ours, &its);
     judge_paths(&t, &c);
+    print_pair("TensorRT-LLM paths of 60 / A7 ids", shape, "TensorRT-LLM", ours, its);
 }
 #endif
 
@@ -255,6 +252,9 @@ int main(int argc, char **argv) {
     if (!BENCH_IS_SIMULATED) {
         bench.interpreted = ptxrun_count(NULL, "launches") >= 0;
         CUDA_CHECK(cudaStreamCreateWithFlags(&bench.stream, cudaStreamNonBlocking));
+        if (!bench.interpreted) bench.l2_bytes = (int64_t)64 << 20;
+        if (!bench.interpreted)
+            CUDA_CHECK(cudaMalloc(&bench_flush_buffer, (size_t)(2 * bench.l2_bytes)));
     }
 #if defined(PEERS_SGLANG)
     if (strcmp(what, "greedy") == 0) compare_sglang(batch, stop, 0), found = 1;

@@ -3,8 +3,9 @@
 
     peers_vllm.py VLLM HEADER FATBINARY
 
-VLLM is a checkout, HEADER what is written: each kernel as a fat binary that holds its PTX, and how
-it wants to be launched. Needs triton and no torch: the modules that hold the kernels are imported
+VLLM is a checkout, HEADER what is written: each kernel as a fat binary, and how it wants to be
+launched. The binary holds PTX, for an interpreter, and machine code, for a driver that may be older
+than Triton's PTX. Needs triton and no torch: the modules that hold the kernels are imported
 with everything else that they import replaced by nothing. Types and constants are those with which
 vLLM launches them, for fp32 scores; pointers are multiples of 16 bytes, as Triton finds out of them
 at each launch, and so are strides of rows of scores.
@@ -112,7 +113,10 @@ def main(folder, header, fatbinary):
             made = compile_kernel(path, name, constants, warps)
             with open(f"{header}.{i}.ptx", "w", encoding="ascii") as ptx:
                 ptx.write(made.asm["ptx"])
+            with open(f"{header}.{i}.cubin", "wb") as cubin:
+                cubin.write(made.asm["cubin"])
             subprocess.run([fatbinary, f"--create={header}.fatbin", "-64", "--compress=false",
+                            f"--image3=kind=elf,sm=90,file={header}.{i}.cubin",
                             f"--image3=kind=ptx,sm=90,file={header}.{i}.ptx"], check=True)
             with open(header + ".fatbin", "rb") as file:
                 data = file.read()

@@ -99,7 +99,8 @@ def commas(axis, count=5):
 
 
 def from_zero(panel):
-    panel.set_ylim(0, 1.06 * panel.dataLim.y1)
+    if panel.has_data():  # a sweep can have been stopped before its first row
+        panel.set_ylim(0, 1.06 * panel.dataLim.y1)
 
 
 def line(panel, rows, variant, x, y, **wanted):
