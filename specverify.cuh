@@ -8547,9 +8547,13 @@ SPECV_DEVFN uint32_t specv_i_warp_check_sums(const specv_verify_sample_desc *d,
     uint64_t all = specv_i_warp_add(place->all);
     uint32_t status = 0;
     if (__any_sync(SPECV_FULL_WARP, place->nan)) status = SPECV_ROW_NAN;
-    /* Whether it is asked for or not: where this reduction hung on a condition, nvcc 13.0 gave it
-       the predicate of another instruction. */
+#if __CUDA_ARCH__ >= 800
+    /* Asked for or not: under a condition nvcc 13.0 gave this one instruction the predicate of
+       another. */
     *largest = specv_i_warp_max(place->largest);
+#else
+    if (d->max_prob) *largest = specv_i_warp_max(place->largest);
+#endif
     if (w->without >= 0)
         all += specv_fixed50(
             specv_i_max(specv_i_load_score(w->p_scores, r->target.dtype, w->without), 0.f));
