@@ -1964,6 +1964,19 @@ SPECV_DEVFN float specv_i_warp_max(float value) {
     return specv_i_of_order_key(specv_warp_reduce_max(specv_i_order_key(specv_float_bits(value))));
 }
 
+/* The largest of values that are 0 or more, if `wanted`, which is the same in all lanes, else 0.
+   Where it is one instruction it is done in any case: under a condition nvcc 13.0 gave it the
+   predicate of another. */
+SPECV_DEVFN float specv_i_warp_max_if(int wanted, float value) {
+    int32_t bits = (int32_t)specv_float_bits(value);
+#if __CUDA_ARCH__ >= 800
+    bits = specv_warp_reduce_max(bits);
+#else
+    if (wanted) bits = specv_warp_reduce_max(bits);
+#endif
+    return wanted ? specv_bits_float((uint32_t)bits) : 0;
+}
+
 /* Of bits that are nearly always 0. */
 SPECV_DEVFN uint32_t specv_i_warp_or(uint32_t value) {
     if (!__any_sync(SPECV_FULL_WARP, value != 0)) return 0;
@@ -8385,7 +8398,8 @@ SPECV_DEVFN void specv_i_warp_sum_quads(const specv_verify_sample_desc *d, const
     }
     sum.rest = all - sum.gain;
     specv_i_warp_add_two(&sum.gain, &sum.rest);
-    if (!w->q_scores) sum.rest = d->max_prob ? specv_float_bits(specv_i_warp_max(largest)) : 0;
+    largest = specv_i_warp_max_if(!w->q_scores && d->max_prob, largest);
+    if (!w->q_scores) sum.rest = specv_float_bits(largest);
     if (__any_sync(SPECV_FULL_WARP, nan)) sum.rest |= SPECV_I_NAN_IN_TILE;
     if (specv_i_lane() == 0) *out = make_ulonglong2(sum.gain, sum.rest);
 }
@@ -8547,13 +8561,7 @@ SPECV_DEVFN uint32_t specv_i_warp_check_sums(const specv_verify_sample_desc *d,
     uint64_t all = specv_i_warp_add(place->all);
     uint32_t status = 0;
     if (__any_sync(SPECV_FULL_WARP, place->nan)) status = SPECV_ROW_NAN;
-#if __CUDA_ARCH__ >= 800
-    /* Asked for or not: under a condition nvcc 13.0 gave this one instruction the predicate of
-       another. */
-    *largest = specv_i_warp_max(place->largest);
-#else
-    if (d->max_prob) *largest = specv_i_warp_max(place->largest);
-#endif
+    *largest = specv_i_warp_max_if(d->max_prob != 0, place->largest);
     if (w->without >= 0)
         all += specv_fixed50(
             specv_i_max(specv_i_load_score(w->p_scores, r->target.dtype, w->without), 0.f));
