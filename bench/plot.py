@@ -470,8 +470,8 @@ COLUMNS = {"op, variant": 21, "b": 2, "gamma": 5, "alpha": 5, "row": 5, "launch"
            "lanes": 5, "trips": 5, "moved/min": 9, "cycles": 7, "study us": 8, "ours us": 7}
 LEGEND = """\
 b rows of the batch; gamma drafts a row; alpha share accepted; row bytes of a KV or score row
-counted, tests/ptxrun, exact: launch, launches; warp insn, PTX instructions that warps issue;
-  lanes, of 32 that take part; trips, longest chain of loads and atomics that wait for each other;
+counted, tests/ptxrun, exact: {counts}warp insn, PTX instructions that warps issue;
+  {lanes}trips, longest chain of loads and atomics that wait for each other;
   moved/min, 32 bytes for each sector that warps touch, over the bytes that nobody can avoid
 simulated: cycles of GPGPU-Sim's V100, kernels alone, int32 tokens (results/gpgpusim/grid.csv)
 measured: study us, L40S, launch included (results/study/study.csv); ours us, {ours}
@@ -530,7 +530,9 @@ def screen(path):
                 cells["ours us"] = us(ours)
             print(screen_line(columns, cells))
     print()
-    print(LEGEND.format(ours=f"{folders[0]}, graph replay" if folders else "no GPU yet"))
+    print(LEGEND.format(counts="" if folders else "launch, launches; ",
+                        lanes="" if folders else "lanes, of 32 that take part; ",
+                        ours=f"{folders[0]}, graph replay" if folders else "no GPU yet"))
 
 
 def update():
