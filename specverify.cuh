@@ -17738,7 +17738,8 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_SOFTMAX_BLOCKS
     specv_i_block_verify_logits(&task, SPECV_LOGITS_F32, SPECV_TILE_SUM, 0, 0);
 }
 
-SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2) /* 80 registers are too few */
+/* 80 registers are too few for a lane's floats: two blocks. */
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
     specv_softmax_whole_f32_kernel(const __grid_constant__ specv_sample_task task) {
     specv_i_block_verify_logits(&task, SPECV_LOGITS_F32, SPECV_TILE_SUM, 0, 1);
 }
