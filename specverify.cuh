@@ -7009,13 +7009,16 @@ SPECV_DEVFN float specv_warp_filter_bound(const specv_tile *tiles, int num_tiles
 
    top_k, top_p and min_p end a row at some id of the order. A block finds it: shares of tiles whose
    largest score says that they have nothing to do with it are not read again, and of the others a
-   list is made of what may be kept, sorted, and added up. A row too flat for the list is cut by
-   histograms of counts and masses over ranges of scores, each within the one before, until a range
-   has one id. Both end at the same id, as all sums are integers. */
+   list is made of what may be kept, sorted, and added up. A row too flat for the list is counted
+   over ranges of scores until a list holds those in which its end must be. Both end at the same id,
+   as all sums are integers. */
 enum {
     SPECV_I_LIST = 1024, /* ids, a power of two and a multiple of the threads; shares of tiles */
     SPECV_I_FEW = 128,   /* of a list: for each of them there are two threads */
-    SPECV_I_RANGES = SPECV_SAMPLE_THREADS
+    SPECV_I_KEYS = SPECV_SAMPLE_THREADS, /* tiles of which the block has the shares' keys */
+    SPECV_I_RANGE_BITS = 12,
+    SPECV_I_RANGES = 1 << SPECV_I_RANGE_BITS,
+    SPECV_I_WINDOW = 2 * SPECV_I_LIST /* ids of ranges that are sorted */
 };
 
 /* The row, as the block that cuts it sees it. Shared. */
@@ -7029,10 +7032,9 @@ typedef struct specv_i_cut {
                 int32_t ids[SPECV_I_LIST];      /* before: first ids of lanes */
             } u;
         } list;
-        struct { /* of each range */
-            uint64_t mass[SPECV_I_RANGES], first[SPECV_I_RANGES], last[SPECV_I_RANGES];
-            uint32_t count[SPECV_I_RANGES];
-        } of;
+        uint32_t counts[SPECV_I_RANGES];     /* ids of each range */
+        uint64_t masses[SPECV_I_RANGES / 2]; /* of two ranges each */
+        uint64_t inside[SPECV_I_WINDOW]; /* a window: keys of ids, the largest first, when sorted */
     } u;
     struct
     { /* of a list of few, in ascending order of id; behind the last one they weigh nothing */
@@ -7043,13 +7045,15 @@ typedef struct specv_i_cut {
         int32_t drawn[2];           /* ids, by two draws */
     } few;
     uint64_t scratch[2][32];
-    uint64_t through[2]; /* how many ids there are down to the one that was found, their mass */
-    uint64_t found;
-    uint64_t uniform; /* that the row draws with */
+    uint64_t ends[2];  /* of a window of ranges: the least key and the largest */
+    uint64_t through;  /* how many ids there are in ranges above the window */
+    uint64_t bound;    /* specv_i_block_bound */
+    int32_t window[2]; /* its first range, from above, and its last; -1: there is none */
+    uint64_t uniform;  /* that the row draws with */
     int32_t num_shares, num_lanes, count;
     int32_t kept[2];               /* ids of a list: by min_p, by top_p */
     uint32_t shares[SPECV_I_LIST]; /* whose lanes are looked at; above SPECV_I_LIMIT how far */
-    uint64_t keys[SPECV_I_RANGES]; /* of the first tiles: specv_i_share_key */
+    uint64_t keys[SPECV_I_KEYS];   /* of the first tiles: specv_i_share_key */
     int32_t largest[SPECV_SAMPLE_THREADS / 32];
 } specv_i_cut;
 
@@ -7081,7 +7085,7 @@ SPECV_DEVFN uint64_t specv_i_row_units(const specv_i_cut_row *row, float score) 
 /* The largest score of a share, by its upper half. */
 SPECV_DEVFN uint32_t specv_i_share_key(const specv_i_cut *c, const specv_i_cut_row *row,
                                        int share) {
-    const uint64_t keys = share / SPECV_I_SHARES < SPECV_I_RANGES
+    const uint64_t keys = share / SPECV_I_SHARES < SPECV_I_KEYS
                               ? c->keys[share / SPECV_I_SHARES]
                               : (uint64_t)row->tiles[share / SPECV_I_SHARES].score;
     return (uint32_t)(keys >> 16 * (share % SPECV_I_SHARES)) & 0xffffu;
@@ -7091,8 +7095,8 @@ SPECV_DEVFN uint32_t specv_i_share_key(const specv_i_cut *c, const specv_i_cut_r
 SPECV_DEVFN uint32_t specv_i_share_keys(const specv_i_cut *c, const specv_i_cut_row *row,
                                         int pair) {
     enum { PAIRS = SPECV_I_SHARES / 2 };
-    const uint64_t keys = pair / PAIRS < SPECV_I_RANGES ? c->keys[pair / PAIRS]
-                                                        : (uint64_t)row->tiles[pair / PAIRS].score;
+    const uint64_t keys = pair / PAIRS < SPECV_I_KEYS ? c->keys[pair / PAIRS]
+                                                      : (uint64_t)row->tiles[pair / PAIRS].score;
     return (uint32_t)(keys >> 32 * (pair % PAIRS));
 }
 
@@ -7316,177 +7320,9 @@ SPECV_DEVFN void specv_i_block_collect(specv_i_cut *c, const specv_i_cut_row *ro
     __syncthreads();
 }
 
-/* What a look at all ids of a row is for. */
-enum {
-    SPECV_I_BY_K,   /* how many there are in each range, and their mass */
-    SPECV_I_BY_MIN, /* the last one that weighs enough */
-    SPECV_I_OF_MIN, /* the mass down to that one */
-    SPECV_I_BY_P,   /* as BY_K */
-    SPECV_I_TO_LIST /* those that there are, as far as the list has room */
-};
-
-/* Rank keys low..high, in SPECV_I_RANGES ranges: of equal scores by id, else evenly by score. */
-typedef struct specv_i_ranges {
-    uint64_t low, high;
-    float per_score; /* 0: by the keys themselves */
-    int32_t shift;
-} specv_i_ranges;
-
-SPECV_DEVFN specv_i_ranges specv_i_ranges_of(uint64_t low, uint64_t high) {
-    const float first = specv_i_score_of_rank_key(low), last = specv_i_score_of_rank_key(high);
-    const int bits = 64 - __clzll((long long)(high - low));
-    specv_i_ranges r;
-    r.low = low, r.high = high, r.shift = bits > 8 ? bits - 8 : 0;
-    r.per_score = specv_i_div((float)SPECV_I_RANGES, specv_i_add(last, specv_i_negate(first)));
-    if (!specv_i_less(0.f, r.per_score) || !specv_i_less(r.per_score, 1e30f)) r.per_score = 0;
-    return r;
-}
-
-SPECV_DEVFN int specv_i_range_of(const specv_i_ranges *r, uint64_t key, float score) {
-    if (specv_float_bits(r->per_score) == 0) return (int)((key - r->low) >> r->shift);
-    const float first = specv_i_score_of_rank_key(r->low);
-    const float place = specv_i_mul(specv_i_add(score, specv_i_negate(first)), r->per_score);
-    int range;
-    asm("cvt.rzi.s32.f32 %0, %1;" : "=r"(range) : "f"(place)); /* whatever -ftz says */
-    return range < SPECV_I_RANGES ? range : SPECV_I_RANGES - 1;
-}
-
-/* A look at all ids between. own: of this thread, what c->found is made of. Call: block. */
-SPECV_DEVFN void specv_i_block_visit(specv_i_cut *c, const specv_i_cut_row *row, int purpose,
-                                     const specv_i_ranges *r, uint64_t weight, uint64_t *own) {
-    const float least = specv_i_score_of_rank_key(r->low);
-#pragma unroll 1
-    for (int base = specv_i_thread() / 32 * 32; base < row->num_tiles * SPECV_I_SHARES;
-         base += SPECV_SAMPLE_THREADS) {
-        unsigned shares = specv_i_shares_from(c, row, base, r->low);
-#pragma unroll 1
-        while (shares) {
-            const int share = base + __ffs((int)shares) - 1;
-            const int first = share * (SPECV_TILE_IDS / SPECV_I_SHARES) + 8 * specv_i_lane();
-            specv_i_eight raw;
-            float score[8];
-            shares &= shares - 1;
-            raw.high = make_uint4(0, 0, 0, 0); /* of types of 16 bits */
-            specv_i_load_eight(&raw, row->scores, row->dtype, row->vocab, first);
-            specv_i_decode_eight(score, &raw, row->dtype);
-#pragma unroll 1
-            for (int e = 0; e < 8; ++e) {
-                const float value = score[0];
-                const int32_t id = first + e;
-#pragma unroll
-                for (int next = 0; next < 7; ++next) score[next] = score[next + 1];
-                if (specv_i_less(value, least) || specv_i_is_nan(value) || id >= row->vocab ||
-                    !specv_i_mask_allows(row, id))
-                    continue;
-                const uint64_t key = specv_rank_key(value, id);
-                if (key < r->low || key > r->high) continue;
-                const uint64_t units = specv_i_row_units(row, value);
-                if (purpose == SPECV_I_TO_LIST) {
-                    const int at = atomicAdd(&c->count, 1);
-                    if (at < SPECV_I_LIST) c->u.list.key[at] = key;
-                } else if (purpose == SPECV_I_OF_MIN) {
-                    *own += units;
-                } else if (purpose == SPECV_I_BY_MIN) {
-                    if (units >= weight && key < *own) *own = key;
-                } else {
-                    const int range = specv_i_range_of(r, key, value);
-                    atomicAdd(&c->u.of.count[range], 1u);
-                    atomicAdd((unsigned long long *)&c->u.of.mass[range],
-                              (unsigned long long)units);
-                    atomicMax((unsigned long long *)&c->u.of.last[range], (unsigned long long)key);
-                    atomicMin((unsigned long long *)&c->u.of.first[range], (unsigned long long)key);
-                }
-            }
-        }
-    }
-}
-
-/* The range in which the order, from the highest key on, has `limit` ids, or so much mass; -1:
-   there is not so much. counted, mass: above the ranges; then c->through is what there is with that
-   range, or with all. c->found is 0 by then. Call: block. Sync: barriers. */
-SPECV_DEVFN int specv_i_block_find_range(specv_i_cut *c, uint64_t counted, uint64_t mass,
-                                         uint64_t limit, int by_mass) {
-    const int range = SPECV_I_RANGES - 1 - specv_i_thread();
-    const uint64_t its_count = c->u.of.count[range], its_mass = c->u.of.mass[range];
-    uint64_t total, with, of_range;
-    counted +=
-        specv_i_block_inclusive_add(its_count, SPECV_SAMPLE_THREADS / 32, &total, c->scratch[0]);
-    mass += specv_i_block_inclusive_add(its_mass, SPECV_SAMPLE_THREADS / 32, &total, c->scratch[1]);
-    with = by_mass ? mass : counted, of_range = by_mass ? its_mass : its_count;
-    const int has = with >= limit && with - of_range < limit; /* one thread, or none */
-    if (has) c->found = (uint64_t)range + 1;
-    if (has || (range == 0 && with < limit)) c->through[0] = counted, c->through[1] = mass;
-    __syncthreads();
-    return (int)c->found - 1;
-}
-
 /* Below this rank key there is no id. */
 SPECV_DEVFN uint64_t specv_i_lowest(const specv_i_cut_row *row) {
     return row->sieve.least > SPECV_I_LEAST_RANK ? row->sieve.least : SPECV_I_LEAST_RANK;
-}
-
-/* The last id that is kept, for a row of any shape; 0: all are. mass: of the row, where top_p is a
-   part of it. Call: block. */
-SPECV_DEVFN uint64_t specv_i_block_cut_flat(specv_i_cut *c, const specv_i_cut_row *row,
-                                            const specv_i_limits *l, uint64_t mass) {
-    const uint64_t top = specv_rank_key(row->max, 0);
-    const int thread = specv_i_thread(), by_min = specv_i_less(0.f, l->min_p);
-    const uint64_t weight =
-        by_min ? specv_i_least_weight(l->min_p, specv_i_row_units(row, row->max)) : 0;
-    uint64_t of_k = 0, of_min = 0, of_p = 0, kept;
-#pragma unroll 1
-    for (int purpose = SPECV_I_BY_K; purpose <= SPECV_I_BY_P; ++purpose) {
-        const int by_mass = purpose == SPECV_I_BY_P;
-        uint64_t counted = 0, above = 0, limit = 0, own = 0;
-        uint64_t low = specv_i_lowest(row), high = top;
-        if (purpose == SPECV_I_BY_K) {
-            if (l->top_k >= row->vocab) continue;
-            limit = (uint64_t)l->top_k;
-        } else if (purpose == SPECV_I_BY_MIN) {
-            if (!by_min) continue;
-            own = ~(uint64_t)0, high = ~(uint64_t)0;
-        } else if (purpose == SPECV_I_OF_MIN) {
-            if (!l->has_top_p || l->order != SPECV_MIN_P_TOP_K_TOP_P || of_min <= of_k) continue;
-            low = of_min, high = ~(uint64_t)0;
-        } else {
-            if (!l->has_top_p) continue;
-            limit = specv_i_part_of(l->top_p, mass);
-            low = specv_i_key_of_weight(&row->scale, row->n, 1); /* less is no mass */
-        }
-#pragma unroll 1
-        for (;;) {
-            const specv_i_ranges ranges = specv_i_ranges_of(low, high);
-            __syncthreads();
-            c->u.of.mass[thread] = c->u.of.last[thread] = 0, c->u.of.count[thread] = 0;
-            c->u.of.first[thread] = ~(uint64_t)0;
-            if (thread == 0) c->found = own;
-            __syncthreads();
-            specv_i_block_visit(c, row, purpose, &ranges, weight, &own);
-            if (purpose == SPECV_I_BY_MIN)
-                atomicMin((unsigned long long *)&c->found, (unsigned long long)own);
-            if (purpose == SPECV_I_OF_MIN)
-                atomicAdd((unsigned long long *)&c->found, (unsigned long long)own);
-            __syncthreads();
-            if (purpose == SPECV_I_BY_MIN) of_min = c->found;
-            if (purpose == SPECV_I_OF_MIN) mass = c->found;
-            if (purpose == SPECV_I_BY_MIN || purpose == SPECV_I_OF_MIN) break;
-            const int at = specv_i_block_find_range(c, counted, above, limit, by_mass);
-            if (!by_mass && at < 0 && l->order != SPECV_TOP_P_OF_ALL) mass = c->through[1];
-            if (at < 0) break;
-            low = c->u.of.first[at], high = c->u.of.last[at];
-            if (low == high) { /* one id */
-                if (by_mass)
-                    of_p = low;
-                else
-                    of_k = low;
-                if (!by_mass && l->order != SPECV_TOP_P_OF_ALL) mass = c->through[1];
-                break;
-            }
-            counted = c->through[0] - c->u.of.count[at], above = c->through[1] - c->u.of.mass[at];
-        }
-    }
-    kept = of_k > of_min ? of_k : of_min;
-    return kept > of_p ? kept : of_p;
 }
 
 /* A weight in units of the row, 0 or a power of two, of which the tiles' sums say that all ids that
@@ -7520,13 +7356,13 @@ SPECV_DEVFN uint64_t specv_i_block_least_of_top_p(specv_i_cut *c, const specv_i_
    histograms of how far they are from the largest, in which every warp looks for itself. Call:
    block. Sync: three barriers, seldom four more. */
 SPECV_DEVFN uint32_t specv_i_block_kth_share(specv_i_cut *c, const specv_i_cut_row *row, int k) {
-    enum { EACH = SPECV_I_RANGES / 32 };
+    enum { BINS = SPECV_SAMPLE_THREADS, EACH = BINS / 32 };
     const uint32_t top = specv_i_upper_key(row->max);
     const int thread = specv_i_thread(), lane = specv_i_lane();
 #pragma unroll 1
     for (int shift = 0; shift <= 8; shift += 8) {
-        const uint4 *counts = (const uint4 *)&c->u.of.count[lane * EACH];
-        c->u.of.count[thread] = 0;
+        const uint4 *counts = (const uint4 *)&c->u.counts[lane * EACH];
+        c->u.counts[thread] = 0;
         __syncthreads();
 #pragma unroll 1
         for (int pair = thread; pair < row->num_tiles * SPECV_I_SHARES / 2;
@@ -7534,8 +7370,8 @@ SPECV_DEVFN uint32_t specv_i_block_kth_share(specv_i_cut *c, const specv_i_cut_r
             const uint32_t keys = specv_i_share_keys(c, row, pair);
             const uint32_t low = (top - (keys & 0xffffu)) >> shift;
             const uint32_t high = (top - (keys >> 16)) >> shift;
-            if (low < SPECV_I_RANGES) atomicAdd(&c->u.of.count[low], 1u);
-            if (high < SPECV_I_RANGES) atomicAdd(&c->u.of.count[high], 1u);
+            if (low < BINS) atomicAdd(&c->u.counts[low], 1u);
+            if (high < BINS) atomicAdd(&c->u.counts[high], 1u);
         }
         __syncthreads();
         const uint4 low = counts[0], high = counts[1];
@@ -7870,87 +7706,511 @@ SPECV_DEVFN uint32_t specv_i_word_of(const specv_random *r, int32_t id) {
     return id & 1 ? odd : even;
 }
 
-/* Sums of the row's tiles anew, of what is left of them: from the list's first `kept` ids. Call:
-   block. Sync: two barriers. */
-SPECV_DEVFN void specv_i_block_tiles_of_list(specv_i_cut *c, const specv_i_cut_row *row,
-                                             specv_tile *tiles, int kept) {
-    const int thread = specv_i_thread();
-    const uint64_t least = c->u.list.key[kept - 1];
-    for (int t = thread; t < row->num_tiles; t += SPECV_SAMPLE_THREADS) {
-        tiles[t].sum = 0;
-        if (specv_rank_key(tiles[t].max, 0) < least) tiles[t].max = specv_bits_float(0xff800000u);
-    }
-    __syncthreads();
+/* Adds the first ids of a list to their tiles. Call: block. */
+SPECV_DEVFN void specv_i_block_add_list(const uint64_t *keys, const specv_i_cut_row *row,
+                                        specv_tile *tiles, int kept) {
 #pragma unroll 1
-    for (int i = thread; i < kept; i += SPECV_SAMPLE_THREADS) {
-        const float score = specv_i_score_of_rank_key(c->u.list.key[i]);
-        specv_tile *tile = &tiles[specv_i_id_of_rank_key(c->u.list.key[i]) / SPECV_TILE_IDS];
+    for (int i = specv_i_thread(); i < kept; i += SPECV_SAMPLE_THREADS) {
+        const float score = specv_i_score_of_rank_key(keys[i]);
+        specv_tile *tile = &tiles[specv_i_id_of_rank_key(keys[i]) / SPECV_TILE_IDS];
         const int32_t n = specv_softmax_weight(tile->max, &row->scale).n;
         if (!specv_in_range(tile->max, &row->scale)) continue;
         const specv_weight w =
             specv_softmax_weight(specv_i_max(score, row->scale.floor), &row->scale);
         atomicAdd((unsigned long long *)&tile->sum, (unsigned long long)specv_weight_units(&w, n));
     }
+}
+
+/* Of tiles without an id from this rank key on nothing is left. Call: block. */
+SPECV_DEVFN void specv_i_block_drop_tiles(const specv_i_cut_row *row, specv_tile *tiles,
+                                          uint64_t least) {
+#pragma unroll 1
+    for (int t = specv_i_thread(); t < row->num_tiles; t += SPECV_SAMPLE_THREADS)
+        if (specv_rank_key(tiles[t].max, 0) < least) tiles[t].max = specv_bits_float(0xff800000u);
+}
+
+/* Sums of the row's tiles anew, of what is left of them: from the list's first `kept` ids. Call:
+   block. Sync: two barriers. */
+SPECV_DEVFN void specv_i_block_tiles_of_list(specv_i_cut *c, const specv_i_cut_row *row,
+                                             specv_tile *tiles, int kept) {
+#pragma unroll 1
+    for (int t = specv_i_thread(); t < row->num_tiles; t += SPECV_SAMPLE_THREADS) tiles[t].sum = 0;
+    specv_i_block_drop_tiles(row, tiles, c->u.list.key[kept - 1]);
+    __syncthreads();
+    specv_i_block_add_list(c->u.list.key, row, tiles, kept);
     __syncthreads();
 }
 
-/* The id of the list's first `kept` ones whose score plus noise is the largest; -1: none has
-   weight. Call: block. Sync: two barriers. */
+/* The id whose score plus noise is the largest, so far. */
+typedef struct specv_i_best {
+    specv_noise noise;
+    int64_t score;
+    int32_t id; /* SPECV_I_INT_MAX: none */
+} specv_i_best;
+
+SPECV_DEVFN void specv_i_consider(specv_i_best *best, const specv_i_cut_row *row,
+                                  const specv_weight *w, float score, int32_t id) {
+    if (!specv_i_less(row->scale.floor, score)) return; /* no weight */
+    const specv_random words = specv_noise_words(&best->noise, (uint32_t)id);
+    const specv_random further = specv_noise_finer_words(&best->noise, (uint32_t)id);
+    const uint32_t x = specv_i_word_of(&words, id), finer = specv_i_word_of(&further, id);
+    const int64_t with_noise = specv_i_score(w->n, w->f, specv_gumbel24(x, finer));
+    if (with_noise > best->score || (with_noise == best->score && id < best->id))
+        best->score = with_noise, best->id = id;
+}
+
+/* The best of all threads; -1: none has weight. Call: block. Sync: two barriers. */
+SPECV_DEVFN int32_t specv_i_block_best_id(specv_i_cut *c, specv_i_best *best) {
+    const int thread = specv_i_thread(), lane = specv_i_lane();
+    specv_i_warp_best(&best->score, &best->id);
+    if (lane == 0) {
+        c->scratch[0][thread / 32] = (uint64_t)best->score;
+        c->scratch[1][thread / 32] = (uint64_t)(uint32_t)best->id;
+    }
+    __syncthreads();
+    best->score = SPECV_I_NO_SCORE, best->id = SPECV_I_INT_MAX;
+    if (lane < SPECV_SAMPLE_THREADS / 32)
+        best->score = (int64_t)c->scratch[0][lane],
+        best->id = (int32_t)(uint32_t)c->scratch[1][lane];
+    specv_i_warp_best(&best->score, &best->id);
+    __syncthreads();
+    return best->id == SPECV_I_INT_MAX ? -1 : best->id;
+}
+
+/* Of the list's first `kept` ids. Call: block. Sync: two barriers. */
 SPECV_DEVFN int32_t specv_i_block_best_of_list(specv_i_cut *c, const specv_i_cut_row *row, int kept,
                                                const specv_noise *noise) {
-    const int thread = specv_i_thread(), lane = specv_i_lane();
-    int64_t best = SPECV_I_NO_SCORE;
-    int32_t best_id = SPECV_I_INT_MAX;
+    specv_i_best best = {*noise, SPECV_I_NO_SCORE, SPECV_I_INT_MAX};
 #pragma unroll 1
-    for (int i = thread; i < kept; i += SPECV_SAMPLE_THREADS) {
-        const int32_t id = specv_i_id_of_rank_key(c->u.list.key[i]);
+    for (int i = specv_i_thread(); i < kept; i += SPECV_SAMPLE_THREADS) {
         const float score = specv_i_score_of_rank_key(c->u.list.key[i]);
-        if (!specv_i_less(row->scale.floor, score)) continue;
-        const specv_weight w = specv_softmax_weight(score, &row->scale);
-        const specv_random words = specv_noise_words(noise, (uint32_t)id);
-        const specv_random further = specv_noise_finer_words(noise, (uint32_t)id);
-        const uint32_t x = specv_i_word_of(&words, id), finer = specv_i_word_of(&further, id);
-        const int64_t with_noise = specv_i_score(w.n, w.f, specv_gumbel24(x, finer));
-        if (with_noise > best || (with_noise == best && id < best_id))
-            best = with_noise, best_id = id;
+        const specv_weight w =
+            specv_softmax_weight(specv_i_max(score, row->scale.floor), &row->scale);
+        specv_i_consider(&best, row, &w, score, specv_i_id_of_rank_key(c->u.list.key[i]));
     }
-    specv_i_warp_best(&best, &best_id);
-    if (lane == 0)
-        c->scratch[0][thread / 32] = (uint64_t)best,
-                               c->scratch[1][thread / 32] = (uint64_t)(uint32_t)best_id;
-    __syncthreads();
-    best = SPECV_I_NO_SCORE, best_id = SPECV_I_INT_MAX;
-    if (lane < SPECV_SAMPLE_THREADS / 32)
-        best = (int64_t)c->scratch[0][lane], best_id = (int32_t)(uint32_t)c->scratch[1][lane];
-    specv_i_warp_best(&best, &best_id);
-    __syncthreads();
-    return best_id == SPECV_I_INT_MAX ? -1 : best_id;
+    return specv_i_block_best_id(c, &best);
 }
 
-/* Statistics of the row's tiles anew, from the scores, two tiles at a time. Call: block. */
-SPECV_DEVFN void specv_i_block_tiles_of_row(const specv_i_cut_row *row, specv_tile *tiles,
-                                            const specv_noise *noise, int what) {
-    __shared__ specv_i_share share[SPECV_SAMPLE_THREADS / 32];
-    __shared__ uint2 peak[SPECV_SAMPLE_THREADS / 32];
-    const int own = specv_i_thread() / (32 * SPECV_I_SHARES);
-#pragma unroll 1
-    for (int tile = 0; tile < row->num_tiles; tile += SPECV_I_TILES) {
-        const int first = specv_i_first_of_share(tile + own);
-        specv_i_eight raw;
-        float score[8];
-        raw.high = make_uint4(0, 0, 0, 0); /* of types of 16 bits */
-        specv_i_load_eight(&raw, row->scores, row->dtype, row->vocab, first);
-        specv_i_decode_eight(score, &raw, row->dtype);
-        specv_i_sift_some(&row->sieve, score, 8, first, row->vocab);
-        const int may = SPECV_TILE_SUM | SPECV_TILE_SCORE;
-        const float of_lane = specv_i_warp_say_peak(score, &peak[specv_i_thread() / 32]);
-        __syncthreads();
-        const specv_i_peak p = specv_i_warp_weigh_share(score, of_lane, first, may, what,
-                                                        &row->scale, noise, 0, 0, peak, share);
-        __syncthreads();
-        if (specv_i_has_tile() && tile + own < row->num_tiles)
-            tiles[tile + own] = specv_i_tile_of_shares(may, what, &p, share);
+/* ---- rows too flat for a list
+
+   The id at which a count or a mass is reached. Ids are counted over ranges of scores, which takes
+   a fraction of what weighing them does: a count, and what the ends of its range weigh, say how
+   much mass there is at least and at most. So the ids above the ranges in which the end may be are
+   weighed, once, and those ranges are counted in finer ones, until a list holds what is in them. */
+
+/* Rank keys low..high in ranges, the lowest first: evenly by score; where floats lie about as
+   evenly, by their bits; of one score by id. */
+typedef struct specv_i_ranges {
+    uint64_t low, high; /* no other key of high's score is above it */
+    float least, most;  /* their scores */
+    float below;        /* the score before least */
+    float per_score;    /* 0: not by score */
+    float before;       /* ranges from 0 to least, if by score */
+    int32_t by_id, shift;
+} specv_i_ranges;
+
+SPECV_DEVFN specv_i_ranges specv_i_ranges_of(uint64_t low, uint64_t high) {
+    specv_i_ranges r;
+    r.low = low, r.high = high;
+    r.least = specv_i_score_of_rank_key(low), r.most = specv_i_score_of_rank_key(high);
+    r.below = specv_i_score_of_rank_key(low - ((uint64_t)1 << 22));
+    r.by_id = low >> 22 == high >> 22;
+    const int bits = 32 - __clz((int)(r.by_id ? high - low : (high >> 22) - (low >> 22)));
+    r.shift = bits > SPECV_I_RANGE_BITS ? bits - SPECV_I_RANGE_BITS : 0;
+    /* A range's place and its ends are rounded, by 2^-24 of `before` and of a score: together by
+       less than a 16th of a range. */
+    const float apart = specv_i_add(r.most, specv_i_negate(r.least));
+    const float farther = specv_i_max(specv_i_max(r.most, specv_i_negate(r.most)),
+                                      specv_i_max(r.least, specv_i_negate(r.least)));
+    r.per_score = specv_i_div((float)SPECV_I_RANGES, apart);
+    if (r.by_id || !specv_i_less(specv_i_mul(farther, 0.015625f), apart) ||
+        !specv_i_less(0.f, r.per_score) || !specv_i_less(r.per_score, 1e30f))
+        r.per_score = 0;
+    r.before = specv_i_mul(specv_i_negate(r.least), r.per_score);
+    return r;
+}
+
+/* The range of one of these ids, if by score. */
+SPECV_DEVFN int specv_i_range_by_score(const specv_i_ranges *r, float score) {
+    const float place = specv_fma(score, r->per_score, r->before);
+    int range;
+    asm("cvt.rzi.s32.f32 %0, %1;" : "=r"(range) : "f"(place)); /* whatever -ftz says */
+    return range < SPECV_I_RANGES ? range : SPECV_I_RANGES - 1;
+}
+
+SPECV_DEVFN int specv_i_range_of(const specv_i_ranges *r, float score, int32_t id) {
+    if (specv_float_bits(r->per_score)) return specv_i_range_by_score(r, score);
+    if (r->by_id) return (specv_i_id_of_rank_key(r->low) - id) >> r->shift;
+    const int32_t key = specv_i_order_key(specv_float_bits(score));
+    return (int)((uint32_t)(key - specv_i_order_key(specv_float_bits(r->least))) >> r->shift);
+}
+
+/* Ranges of eight ids; -1: not one of low..high. In asm: no comparison goes by way of a 0 or 1. */
+SPECV_DEVFN void specv_i_ranges_of_eight(int32_t range[8], const specv_i_ranges *r, float score[8],
+                                         int first, int vocab) {
+    const int last_id = specv_i_id_of_rank_key(r->low);
+    if (last_id < vocab) /* of the least score's ids not all */
+#pragma unroll
+        for (int e = 0; e < 8; ++e)
+            if (first + e > last_id && !specv_i_less(r->least, score[e])) score[e] = r->below;
+    if (specv_float_bits(r->per_score)) { /* a branch, not one for each */
+#pragma unroll
+        for (int e = 0; e < 8; ++e) range[e] = specv_i_range_by_score(r, score[e]);
+    } else {
+#pragma unroll
+        for (int e = 0; e < 8; ++e) range[e] = specv_i_range_of(r, score[e], first + e);
     }
+#pragma unroll
+    for (int e = 0; e < 8; ++e) /* NaN is none */
+        asm("{\n\t.reg .pred p, q;\n\tsetp.gt.f32 p, %1, %2;\n\tsetp.le.f32 q, %1, %3;\n\t"
+            "and.pred p, p, q;\n\tselp.s32 %0, %0, -1, p;\n\t}"
+            : "+r"(range[e])
+            : "f"(score[e]), "f"(r->below), "f"(r->most));
+}
+
+/* The score at a range's lower end; by score, so much of a range above that. */
+SPECV_DEVFN float specv_i_end_of_range(const specv_i_ranges *r, int range, float further) {
+    if (range <= 0) return r->least;
+    if (range >= SPECV_I_RANGES) return r->most;
+    if (specv_float_bits(r->per_score) == 0) {
+        const uint64_t key = r->low + ((uint64_t)range << (22 + r->shift));
+        return key < r->high ? specv_i_score_of_rank_key(key) : r->most;
+    }
+    const float place = specv_i_add((float)range, further);
+    const float score = specv_i_add(r->least, specv_i_div(place, r->per_score));
+    return specv_i_less(score, r->most) ? score : r->most;
+}
+
+/* What a look at all ids of ranges is for. */
+enum {
+    SPECV_I_COUNT, /* c->u.counts */
+    SPECV_I_WEIGH, /* c->u.masses */
+    SPECV_I_MIN_P, /* c->ends[0]: the last one that weighs enough */
+    SPECV_I_TAKE   /* the mass of those above c->window; those in it into c->u.inside */
+};
+
+/* Looks at all ids of ranges, a warp at a tile, its shares asked for at once. weight: enough, of
+   MIN_P. Of TAKE: 0 if no mass is asked for; else the thread's part of it is returned, tiles, if
+   not null, have theirs added, in their own units, and best, if not null, considers each id. Of
+   those in the window c->count is how many there are, c->ends their ends, both reset before;
+   c->u.inside has as many as it has room for. Call: block. */
+SPECV_DEVFN uint64_t specv_i_block_visit(specv_i_cut *c, const specv_i_cut_row *row,
+                                         const specv_i_ranges *r, int purpose, uint64_t weight,
+                                         specv_tile *tiles, specv_i_best *best) {
+    const int lane = specv_i_lane();
+    const int takes = purpose == SPECV_I_TAKE;
+    const int above = takes ? c->window[0] : -1, lowest = takes ? c->window[1] : 0;
+    const int highest = weight ? SPECV_I_RANGES : above; /* that are looked at */
+    const specv_i_sieve sieve = {row->sieve.mask, 0};
+    uint64_t ends[2] = {~(uint64_t)0, 0}, sum = 0;
+#pragma unroll 1
+    for (int tile = specv_i_thread() / 32; tile < row->num_tiles;
+         tile += SPECV_SAMPLE_THREADS / 32) {
+        unsigned shares = specv_i_shares_from(c, row, tile * SPECV_I_SHARES, r->low) &
+                          ((1u << SPECV_I_SHARES) - 1);
+        if (!shares) continue;
+        specv_i_eight raw[SPECV_I_SHARES];
+        uint64_t of_tile = 0;
+        float largest = row->scale.floor;
+#pragma unroll
+        for (int k = 0; k < SPECV_I_SHARES; ++k) {
+            raw[k].high = make_uint4(0, 0, 0, 0); /* of types of 16 bits */
+            specv_i_load_part(&raw[k], (const char *)row->scores, row->dtype, tile, k,
+                              row->vocab - tile * SPECV_TILE_IDS);
+        }
+        if (tiles) largest = specv_i_max(tiles[tile].max, largest);
+        const int32_t n = specv_softmax_weight(largest, &row->scale).n;
+#pragma unroll 1
+        for (int first = tile * SPECV_TILE_IDS + 8 * lane; shares; first += 256, shares >>= 1) {
+            float score[8];
+            int32_t range[8];
+            unsigned chosen = 0;
+            specv_i_decode_eight(score, &raw[0], row->dtype);
+#pragma unroll
+            for (int k = 1; k < SPECV_I_SHARES; ++k) raw[k - 1] = raw[k];
+            if (!(shares & 1)) continue;
+            specv_i_sift_some(&sieve, score, 8, first, row->vocab);
+            specv_i_ranges_of_eight(range, r, score, first, row->vocab);
+            if (purpose == SPECV_I_COUNT) {
+#pragma unroll
+                for (int e = 0; e < 8; ++e)
+                    if (range[e] >= 0) atomicAdd(&c->u.counts[range[e]], 1u);
+                continue;
+            }
+#pragma unroll
+            for (int e = 0; e < 8; ++e)
+                chosen |= (unsigned)((uint32_t)(range[e] - lowest) <= (uint32_t)(highest - lowest))
+                          << e;
+#pragma unroll 1
+            while (chosen) { /* two at a time */
+                const int at[2] = {__ffs((int)chosen) - 1, 31 - __clz((int)chosen)};
+                const int count = at[0] == at[1] ? 1 : 2;
+                float its[2], raised[2];
+                int32_t in[2];
+                specv_weight w[2];
+                chosen &= ~(1u << at[0] | 1u << at[1]);
+#pragma unroll
+                for (int i = 0; i < 2; ++i) {
+                    its[i] = specv_i_score_of(score, at[i]);
+                    in[i] = specv_i_range_of(r, its[i], first + at[i]);
+                    raised[i] = specv_i_max(its[i], row->scale.floor);
+                }
+                if (weight) specv_i_softmax_weights(w, raised, 2, &row->scale);
+#pragma unroll
+                for (int i = 0; i < 2; ++i) {
+                    if (i == count) break;
+                    if (in[i] <= above) {
+                        const uint64_t key = specv_rank_key(its[i], first + at[i]);
+                        const int place = atomicAdd(&c->count, 1);
+                        if (place < SPECV_I_WINDOW) c->u.inside[place] = key;
+                        ends[0] = key < ends[0] ? key : ends[0];
+                        ends[1] = key > ends[1] ? key : ends[1];
+                        continue;
+                    }
+                    const uint64_t units = specv_weight_units(&w[i], row->n);
+                    if (takes) {
+                        sum += units, of_tile += specv_weight_units(&w[i], n);
+                        if (best) specv_i_consider(best, row, &w[i], its[i], first + at[i]);
+                    } else if (purpose == SPECV_I_WEIGH) {
+                        atomicAdd((unsigned long long *)&c->u.masses[in[i] / 2],
+                                  (unsigned long long)units);
+                    } else if (units >= weight) {
+                        const uint64_t key = specv_rank_key(its[i], first + at[i]);
+                        ends[0] = key < ends[0] ? key : ends[0];
+                    }
+                }
+            }
+        }
+        if (!tiles) continue;
+        of_tile = specv_i_warp_add(of_tile);
+        if (lane == 0 && specv_in_range(largest, &row->scale)) tiles[tile].sum += of_tile;
+    }
+    if (!takes && purpose != SPECV_I_MIN_P) return 0;
+#pragma unroll
+    for (int step = 16; step; step /= 2) {
+        const uint64_t least = __shfl_xor_sync(SPECV_FULL_WARP, ends[0], step);
+        const uint64_t most = __shfl_xor_sync(SPECV_FULL_WARP, ends[1], step);
+        ends[0] = least < ends[0] ? least : ends[0], ends[1] = most > ends[1] ? most : ends[1];
+    }
+    if (lane == 0 && ends[0] != ~(uint64_t)0) {
+        atomicMin((unsigned long long *)&c->ends[0], (unsigned long long)ends[0]);
+        atomicMax((unsigned long long *)&c->ends[1], (unsigned long long)ends[1]);
+    }
+    return sum;
+}
+
+/* The thread's sum over the block. Call: block. Sync: two barriers. */
+SPECV_DEVFN uint64_t specv_i_block_add(specv_i_cut *c, uint64_t value) {
+    uint64_t total;
+    __syncthreads();
+    specv_i_block_inclusive_add(value, SPECV_SAMPLE_THREADS / 32, &total, c->scratch[0]);
+    return total;
+}
+
+/* What is known of a range's ids. */
+enum {
+    SPECV_I_BY_COUNT,  /* how many there are, which is what is looked for */
+    SPECV_I_BY_BOUNDS, /* from that, what they weigh at least and at most */
+    SPECV_I_BY_MASS    /* what they weigh; of two ranges at once */
+};
+
+/* A range's ids: at least and at most. Weights of near scores are off by a unit in the last
+   place, and so the greater score may weigh less. */
+SPECV_DEVFN void specv_i_bounds_of_range(const specv_i_cut *c, const specv_i_cut_row *row,
+                                         const specv_i_ranges *r, int by, int range,
+                                         uint64_t bound[2]) {
+    if (by == SPECV_I_BY_MASS) {
+        bound[0] = bound[1] = c->u.masses[range / 2];
+        return;
+    }
+    bound[0] = bound[1] = c->u.counts[range];
+    if (by == SPECV_I_BY_COUNT || !bound[0]) return;
+    uint64_t least = specv_i_row_units(row, specv_i_end_of_range(r, range, -0.0625f));
+    uint64_t most = specv_i_row_units(row, specv_i_end_of_range(r, range + 1, 0.0625f));
+    if (!r->by_id) {
+        const uint64_t off = (least >> 20) + 1;
+        least = least > off ? least - off : 0, most += (most >> 20) + 1;
+    }
+    bound[0] *= least, bound[1] *= most;
+}
+
+/* c->window: the ranges in which `need` may be reached, from above; its first one is -1 where it is
+   not reached in any. By count c->through is what there is above. Both are reset before. Call:
+   block. Sync: two barriers. */
+SPECV_DEVFN void specv_i_block_find_window(specv_i_cut *c, const specv_i_cut_row *row,
+                                           const specv_i_ranges *r, int by, uint64_t need) {
+    enum { EACH = SPECV_I_RANGES / SPECV_SAMPLE_THREADS, WARPS = SPECV_SAMPLE_THREADS / 32 };
+    const int step = by == SPECV_I_BY_MASS ? 2 : 1;
+    const int highest = SPECV_I_RANGES - step - specv_i_thread() * EACH;
+    uint64_t bound[2], sum[2] = {0, 0}, before[2] = {0, 0}, unused;
+    int open[2] = {0, 0}; /* is it reached here? */
+#pragma unroll 1
+    for (int turn = 0; turn < 2; ++turn) { /* the sums; then where */
+#pragma unroll 2
+        for (int i = 0; i < EACH; i += step) {
+            specv_i_bounds_of_range(c, row, r, by, highest - i, bound);
+            before[0] += bound[0], before[1] += bound[1];
+            if (open[1] && before[1] >= need) /* it may be */
+                c->window[0] = highest - i + step - 1, c->through = before[1] - bound[1],
+                open[1] = 0;
+            if (open[0] && before[0] >= need) /* it is */
+                c->window[1] = highest - i, open[0] = 0;
+        }
+        if (turn) break;
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+            sum[e] = before[e];
+            before[e] = specv_i_block_inclusive_add(sum[e], WARPS, &unused, c->scratch[e]) - sum[e];
+            open[e] = before[e] < need && before[e] + sum[e] >= need;
+        }
+        if (!(open[0] | open[1])) break;
+    }
+    __syncthreads();
+}
+
+/* The rank key of the id of a window at which its count or mass reaches `limit`; 0: it does not.
+   tiles, if not null, get the mass down to it added. Call: block. Sync: barriers. */
+SPECV_DEVFN uint64_t specv_i_block_end_of_window(specv_i_cut *c, const specv_i_cut_row *row,
+                                                 int count, uint64_t limit, int by_mass,
+                                                 specv_tile *tiles) {
+    enum { EACH = SPECV_I_WINDOW / SPECV_SAMPLE_THREADS, WARPS = SPECV_SAMPLE_THREADS / 32 };
+    const int thread = specv_i_thread();
+    int padded = 64;
+    while (padded < count) padded *= 2;
+#pragma unroll 1
+    for (int i = count + thread; i < padded; i += SPECV_SAMPLE_THREADS) c->u.inside[i] = 0;
+    if (thread == 0) c->window[0] = by_mass ? -1 : (int32_t)limit - 1;
+    __syncthreads();
+    specv_i_block_sort(c->u.inside, padded);
+    if (by_mass) {
+        const int first = thread * EACH, last = first + EACH < count ? first + EACH : count;
+        uint64_t sum = 0, unused;
+#pragma unroll 1
+        for (int turn = 0; turn < 2; ++turn) { /* the sums; then where */
+#pragma unroll 2
+            for (int i = first; i < last; ++i) {
+                const uint64_t before = sum;
+                sum += specv_i_row_units(row, specv_i_score_of_rank_key(c->u.inside[i]));
+                if (turn && before < limit && sum >= limit) c->window[0] = i;
+            }
+            if (turn) break;
+            const uint64_t its = sum;
+            sum = specv_i_block_inclusive_add(its, WARPS, &unused, c->scratch[0]) - its;
+            if (sum >= limit || sum + its < limit) break;
+        }
+        __syncthreads();
+    }
+    const int at = c->window[0];
+    if (tiles) specv_i_block_add_list(c->u.inside, row, tiles, at + 1);
+    return at < 0 ? 0 : c->u.inside[at];
+}
+
+/* What a row of any shape is looked at for, in this order. */
+enum {
+    SPECV_I_OF_K,    /* the top_k-th id, among those that the tiles say */
+    SPECV_I_OF_MORE, /* among those that have weight, as it was not there */
+    SPECV_I_OF_ANY,  /* among all */
+    SPECV_I_OF_MIN,  /* the last one that min_p keeps */
+    SPECV_I_OF_MASS, /* the mass that top_p is a part of */
+    SPECV_I_OF_P,    /* the id at which that is reached */
+    SPECV_I_OF_KEPT  /* what is kept: its mass in each tile, or ids */
+};
+
+/* The last id that is kept, for a row of any shape; 0: all are. mass: of the row, where top_p is a
+   part of it. Of what is kept tiles, if not null, get the sums, and *id is the one that noise, if
+   not null, makes the best; listed: it is in c->u.inside, c->count ids. Behind specv_i_block_list.
+   Call: block. Sync: barriers. Looks at all ids: two for top_k, two for top_p, of which one weighs
+   those above the end, seldom more; one for each other purpose. */
+SPECV_DEVFN uint64_t specv_i_block_cut_flat(specv_i_cut *c, const specv_i_cut_row *row,
+                                            const specv_i_limits *l, uint64_t mass,
+                                            specv_tile *tiles, const specv_noise *noise,
+                                            int32_t *id, int listed) {
+    const int thread = specv_i_thread(), has_k = l->top_k < row->vocab;
+    const uint64_t lowest = specv_i_lowest(row), top = specv_rank_key(row->max, 0);
+    const uint64_t key_of_1 = specv_i_key_of_weight(&row->scale, row->n, 1); /* less is no mass */
+    const uint64_t with_mass = key_of_1 > lowest ? key_of_1 : lowest;
+    uint64_t looked_at = 0, of_k = 0, of_p = 0, kept = 0;
+    specv_i_best best = {{0, 0, 0, 0}, SPECV_I_NO_SCORE, SPECV_I_INT_MAX};
+    if (noise) best.noise = *noise;
+#pragma unroll 1
+    for (int job = SPECV_I_OF_K; job <= SPECV_I_OF_KEPT; ++job) {
+        const int by_k = job <= SPECV_I_OF_ANY, by_mass = job == SPECV_I_OF_P;
+        specv_tile *of_job = by_mass || job == SPECV_I_OF_KEPT ? tiles : 0;
+        uint64_t low = kept ? kept : lowest, high = top, limit = 0, end = 0, weight = 1, sum = 0;
+        if (by_k) {
+            low = job == SPECV_I_OF_K ? c->bound : job == SPECV_I_OF_MORE ? with_mass : lowest;
+            if (!has_k || of_k || low == looked_at) continue;
+            looked_at = low;
+            limit = (uint64_t)l->top_k, weight = 0;
+        } else if (job == SPECV_I_OF_MIN) {
+            if (!specv_i_less(0.f, l->min_p)) continue;
+            weight = specv_i_least_weight(l->min_p, specv_i_row_units(row, row->max));
+            low = specv_i_key_of_weight(&row->scale, row->n, weight);
+            if (low < lowest) low = lowest;
+        } else if (job == SPECV_I_OF_MASS) {
+            if (!l->has_top_p || !specv_i_is_of_kept(l, row->vocab)) continue;
+            if (l->order == SPECV_TOP_K_TOP_P_MIN_P) low = of_k ? of_k : lowest;
+        } else if (by_mass) {
+            if (!l->has_top_p) continue;
+            limit = specv_i_part_of(l->top_p, mass);
+            if (low < with_mass) low = with_mass;
+            if (low < c->bound) low = c->bound;
+        } else {
+            if (of_p) low = of_p, of_job = 0; /* tiles have it */
+            if (!listed && !noise && !of_job) continue;
+            if (listed) weight = 0;
+        }
+        if (of_job)
+#pragma unroll 1
+            for (int t = thread; t < row->num_tiles; t += SPECV_SAMPLE_THREADS) of_job[t].sum = 0;
+        int by = by_mass ? SPECV_I_BY_BOUNDS : SPECV_I_BY_COUNT, found = 1;
+        int32_t considered = row->vocab;
+#pragma unroll 1
+        for (;;) { /* ids above low..high do not reach the limit, and are taken from it */
+            const specv_i_ranges r = specv_i_ranges_of(low, high);
+            __syncthreads();
+#pragma unroll 4
+            for (int i = 0; i < SPECV_I_RANGES; i += SPECV_SAMPLE_THREADS)
+                c->u.counts[thread + i] = 0;
+            if (thread == 0) {
+                c->window[0] = weight || by_k ? -1 : SPECV_I_RANGES, c->window[1] = 0;
+                c->ends[0] = ~(uint64_t)0, c->ends[1] = 0, c->count = 0;
+            }
+            __syncthreads();
+#pragma unroll 1
+            for (int look = by_k || by_mass ? 0 : 1; look < 2 && found; ++look) {
+                const int its = by == SPECV_I_BY_MASS ? SPECV_I_WEIGH : SPECV_I_COUNT;
+                const int purpose = job == SPECV_I_OF_MIN ? SPECV_I_MIN_P : SPECV_I_TAKE;
+                sum = specv_i_block_visit(
+                    c, row, &r, look ? purpose : its, look || its == SPECV_I_WEIGH ? weight : 0,
+                    look ? of_job : 0, job == SPECV_I_OF_KEPT && noise ? &best : 0);
+                __syncthreads();
+                if (look) break;
+                specv_i_block_find_window(c, row, &r, by, limit);
+                found = c->window[0] >= 0;
+            }
+            if (!found || !(by_k || by_mass)) break;
+            limit -= by_mass ? specv_i_block_add(c, sum) : c->through;
+            const int32_t count = c->count;
+            if (count <= SPECV_I_WINDOW) {
+                end = specv_i_block_end_of_window(c, row, count, limit, by_mass, of_job);
+                break;
+            }
+            low = c->ends[0], high = c->ends[1];
+            /* Bounds are of no use where weights are a few units. */
+            if (by_mass) by = count > considered / 2 ? SPECV_I_BY_MASS : SPECV_I_BY_BOUNDS;
+            considered = count;
+        }
+        if (by_k) of_k = kept = end;
+        if (job == SPECV_I_OF_MIN && c->ends[0] > kept) kept = c->ends[0];
+        if (job == SPECV_I_OF_MASS) mass = specv_i_block_add(c, sum);
+        if (by_mass) of_p = end;
+    }
+    if (of_p) kept = of_p;
+    if (noise) *id = specv_i_block_best_id(c, &best);
+    if (tiles) specv_i_block_drop_tiles(row, tiles, kept);
+    __syncthreads();
+    return kept;
 }
 
 /* How many ids of the row are kept, which then are the first of the list; 0: that is for
@@ -7960,7 +8220,7 @@ SPECV_DEVFN int specv_i_block_list(specv_i_cut *c, const specv_i_cut_row *row,
                                    const specv_i_limits *l, uint64_t mass, const specv_i_coin *coin,
                                    int *of_list) {
     const uint64_t low = specv_i_block_bound(c, row, l, mass);
-    if (specv_i_thread() == 0) c->num_shares = c->num_lanes = c->count = 0;
+    if (specv_i_thread() == 0) c->num_shares = c->num_lanes = c->count = 0, c->bound = low;
     __syncthreads();
     specv_i_block_collect(c, row, low, coin);
     const int count = *of_list = c->count;
@@ -8017,7 +8277,7 @@ SPECV_DEVFN void specv_i_block_cut(const specv_verify_sample_desc *d, const spec
     const int sums = r->cut & of_side * SPECV_I_SUMS ? SPECV_TILE_SUM : 0;
     specv_tile *tiles = m->tiles + at * m->num_tiles;
     const specv_i_limits l = saved->limits[of_draft];
-    specv_noise noise = {0, 0, 0, 0};
+    specv_noise noise;
     const specv_i_coin coin = specv_i_load_coin(d, b, j, !draws);
     uint64_t through = 0, uniform = 0, least = 0;
     int32_t without = -1;
@@ -8040,23 +8300,21 @@ SPECV_DEVFN void specv_i_block_cut(const specv_verify_sample_desc *d, const spec
     if (is_cut && p.kind == SPECV_SOFTMAX) {
         kept = specv_i_block_list(c, &row, &l, p.sum, &coin, &count);
         uniform = c->uniform;
-        least = kept ? c->u.list.key[kept - 1] : specv_i_block_cut_flat(c, &row, &l, p.sum);
+        if (!kept) {
+            least =
+                specv_i_block_cut_flat(c, &row, &l, p.sum, tiles, coupled ? &noise : 0, &p.id, 0);
+        } else {
+            least = c->u.list.key[kept - 1];
+            if (coupled) p.id = specv_i_block_best_of_list(c, &row, kept, &noise);
+        }
         few = kept && count <= SPECV_I_FEW;
-        if (kept && coupled) p.id = specv_i_block_best_of_list(c, &row, kept, &noise);
         row.sieve.least = least;
         if (!few) {
             const int32_t chosen = p.id;
-            const int wanted = specv_i_wanted(d, r, &side, of_draft) | SPECV_TILE_SUM;
-            if (kept) {
-                specv_i_block_tiles_of_list(c, &row, tiles, kept);
-            } else {
-                __syncthreads();
-                specv_i_block_tiles_of_row(&row, tiles, &noise, wanted);
-                __syncthreads();
-            }
-            p = specv_i_warp_merge(tiles, m->num_tiles, specv_i_may(r),
-                                   kept ? SPECV_TILE_SUM : wanted, 0, &side.scale, &through);
-            if (kept && coupled) p.id = chosen;
+            if (kept) specv_i_block_tiles_of_list(c, &row, tiles, kept);
+            p = specv_i_warp_merge(tiles, m->num_tiles, specv_i_may(r), SPECV_TILE_SUM, 0,
+                                   &side.scale, &through);
+            if (coupled) p.id = chosen;
         }
     }
     p.reserved = (uint32_t)-1;
@@ -8135,18 +8393,10 @@ SPECV_DEVFN int specv_i_block_find_likeliest(specv_i_cut *c, const specv_i_cut_r
     specv_i_limits l = {0, 0, 0, 0, 0};
     const specv_i_coin no_coin = {0, 0, 0, 1, 0, 0};
     int of_list;
-    uint64_t unused = 0, least;
     l.top_k = count < row->vocab ? count : row->vocab;
     count = specv_i_block_list(c, row, &l, mass, &no_coin, &of_list);
     if (count) return count < l.top_k ? count : l.top_k;
-    least = specv_i_block_cut_flat(c, row, &l, mass);
-    if (least < specv_i_lowest(row)) least = specv_i_lowest(row);
-    const specv_i_ranges ranges = specv_i_ranges_of(least, specv_rank_key(row->max, 0));
-    __syncthreads();
-    if (specv_i_thread() == 0) c->count = 0;
-    __syncthreads();
-    specv_i_block_visit(c, row, SPECV_I_TO_LIST, &ranges, 0, &unused);
-    __syncthreads();
+    specv_i_block_cut_flat(c, row, &l, mass, 0, 0, 0, 1);
     return -1;
 }
 
@@ -17775,10 +18025,10 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_FILTERED_BLOCK
 /* Rows that top_k, top_p or min_p cut, a block each, which draws from its row, too; then the last
    one of a request judges. Grid: batch x positions. Bytes: a byte for eight ids of shares of tiles
    that have ids above the least that may be kept, and the scores of those eights that do; of a row
-   too flat for a list all scores in each histogram, of which there are two to five, and once more
-   for the sums. Dependent round trips: the request, as the first pass has opened it; tiles; lanes
-   of shares; their scores; largest scores of their tiles; the ticket, if there are more rows; rows
-   and drafts. */
+   too flat for a list all scores twice for top_k, twice for top_p, seldom more often, and once for
+   what else is asked. Dependent round trips: the request, as the first pass has opened it; tiles;
+   lanes of shares; their scores; largest scores of their tiles; the ticket, if there are more rows;
+   rows and drafts. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 1)
     specv_filter_kernel(const __grid_constant__ specv_sample_task task) {
     specv_i_begin(task.d.verify.chained);

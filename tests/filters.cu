@@ -355,7 +355,7 @@ static void test_equal_to(void) {
 typedef struct cut_result {
     uint64_t of_list, of_ranges;    /* rank key of the last id that is kept; of_list 0: no list */
     uint64_t few_sum, sum;          /* by the list of few, and by tiles */
-    int32_t count, noisy;           /* ids in the list; the coupled choice */
+    int32_t count, noisy, by_range; /* ids in the list; the coupled choice, of it and by ranges */
     int32_t few[2][4], drawn[2][4]; /* without nothing, without `without`: by few, by tiles */
 } cut_result;
 
@@ -387,12 +387,11 @@ static __global__ void cut_kernel(specv_i_cut_row row, specv_i_limits limits, ui
         specv_i_block_tiles_of_list(&c, &row, of_list, kept);
     }
     __syncthreads();
-    const uint64_t flat = specv_i_block_cut_flat(&c, &row, &limits, mass);
-    if (thread == 0) out->of_ranges = flat;
+    int32_t noisy;
+    const uint64_t flat =
+        specv_i_block_cut_flat(&c, &row, &limits, mass, of_row, &noise, &noisy, 0);
+    if (thread == 0) out->of_ranges = flat, out->by_range = noisy;
     row.sieve.least = flat;
-    __syncthreads();
-    specv_i_block_tiles_of_row(&row, of_row, &noise, SPECV_TILE_SUM | SPECV_TILE_SCORE);
-    __syncthreads();
     w.p = specv_i_warp_merge(of_row, row.num_tiles, SPECV_TILE_SUM, SPECV_TILE_SUM, 0, &row.scale,
                              &through);
     if (thread == 0) out->sum = w.p.sum;
@@ -482,6 +481,7 @@ static void test_both_ways(void) {
             mass += specv_i_shift_right(of->sum, (uint32_t)(row.n - n));
         }
         memcpy(list.host, tiles.host, 24 * (size_t)num_tiles);
+        memcpy(flat.host, tiles.host, 24 * (size_t)num_tiles);
         t_upload();
         row.scores = scores.device, row.tiles = (const specv_tile *)(void *)tiles.device;
         row.lanes = (const unsigned char *)lanes.device;
@@ -496,18 +496,15 @@ static void test_both_ways(void) {
         t_download();
         memcpy(&found, result.host, sizeof found);
         if (found.of_list) {
-            specv_tile best;
             ++listed;
             CHECK(found.of_list == found.of_ranges);
-            best.score = SPECV_I_NO_SCORE, best.id = 0;
             for (int tile = 0; tile < num_tiles; ++tile) {
                 const specv_tile *of[2] = {(const specv_tile *)(void *)list.host + tile,
                                            (const specv_tile *)(void *)flat.host + tile};
-                if (of[1]->score > best.score) best = *of[1];
                 CHECK(of[0]->sum == of[1]->sum);
                 if (of[1]->sum) CHECK(specv_float_bits(of[0]->max) == specv_float_bits(of[1]->max));
             }
-            CHECK_EQ(found.noisy, (int32_t)best.id, -1);
+            CHECK_EQ(found.noisy, found.by_range, -1);
             if (found.count <= SPECV_I_FEW) {
                 ++few;
                 CHECK(found.few_sum == found.sum);
@@ -516,6 +513,17 @@ static void test_both_ways(void) {
             }
         }
         CHECK(found.of_ranges != 0);
+        for (int tile = 0; tile < num_tiles; ++tile) { /* of any row, listed or not */
+            const specv_tile *of = (const specv_tile *)(void *)flat.host + tile;
+            const int32_t n = specv_softmax_weight(t_host[tile].max, &scale).n;
+            uint64_t sum = 0;
+            for (int x = tile * SPECV_TILE_IDS; x < vocab && x < (tile + 1) * SPECV_TILE_IDS; ++x) {
+                const specv_weight w = specv_softmax_weight(score[x], &scale);
+                if (specv_rank_key(score[x], x) >= found.of_ranges)
+                    sum += specv_weight_units(&w, n);
+            }
+            CHECK(of->sum == sum);
+        }
     }
     CHECK(listed > 5);
     CHECK(few > 1 && few < listed);
