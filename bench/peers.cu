@@ -317,8 +317,9 @@ static void compare_samplers(int what, int batch, int vocab) {
 
 /* ---- top-k and top-p */
 
-/* How FlashInfer filters: in one kernel behind the softmax, over masked rows, over the first k. */
-enum { FILTER_JOINT, FILTER_MASKED, FILTER_FIRST };
+/* How FlashInfer filters: in one kernel behind the softmax, over masked rows, over the first k; by
+   top-p alone, in one kernel behind the softmax. */
+enum { FILTER_JOINT, FILTER_MASKED, FILTER_FIRST, FILTER_TOP_P };
 
 static int launch_joint(const void *context, int set, cudaStream_t stream) {
     (void)set;
@@ -328,6 +329,11 @@ static int launch_joint(const void *context, int set, cudaStream_t stream) {
 static int launch_masked(const void *context, int set, cudaStream_t stream) {
     (void)set;
     return peer_flashinfer_masked((const peer_sample *)context, stream);
+}
+
+static int launch_top_p(const void *context, int set, cudaStream_t stream) {
+    (void)set;
+    return peer_flashinfer_top_p((const peer_sample *)context, stream);
 }
 
 static int launch_first(const void *context, int set, cudaStream_t stream) {
@@ -364,7 +370,8 @@ static int filter_weights(double *weights, const scores_mode *mode, double slack
     for (int64_t x = 0; x < run.vocab; ++x) ids[x] = (int32_t)x;
     ranked_weights = weights;
     qsort(ids, (size_t)run.vocab, sizeof *ids, compare_ranks);
-    for (int64_t i = 0; i < (of_all ? run.vocab : mode->top_k); ++i) total += weights[ids[i]];
+    const int64_t top_k = mode->top_k < run.vocab ? mode->top_k : run.vocab;
+    for (int64_t i = 0; i < (of_all ? run.vocab : top_k); ++i) total += weights[ids[i]];
     for (int64_t i = 0; i < run.vocab; ++i) {
         const double weight = weights[ids[i]];
         if (i < mode->top_k && before < (mode->top_p + slack) * total)
@@ -433,11 +440,14 @@ static void compare_filters(int how, int batch, int vocab, float sharpness) {
     enum { NUM_SEEDS = 9 };
     static const scores_mode modes[] = {
         {"cdf-k50-p90-all", "", "", SPECV_RULE_TOKEN, 0, 0, 0, 50, 0.9f, 0, SPECV_TOP_P_OF_ALL},
-        {"cdf-k50-p90", "", "", SPECV_RULE_TOKEN, 0, 0, 0, 50, 0.9f, 0, SPECV_TOP_K_TOP_P_MIN_P}};
-    static const char *const pairs[] = {"FlashInfer joint / A8 top-k top-p of all",
-                                        "FlashInfer masked / A8 top-k top-p",
-                                        "FlashInfer top-k first / A8 top-k top-p"};
-    static const bench_launch launches[] = {launch_joint, launch_masked, launch_first};
+        {"cdf-k50-p90", "", "", SPECV_RULE_TOKEN, 0, 0, 0, 50, 0.9f, 0, SPECV_TOP_K_TOP_P_MIN_P},
+        {"cdf-k50-p90", "", "", SPECV_RULE_TOKEN, 0, 0, 0, 50, 0.9f, 0, SPECV_TOP_K_TOP_P_MIN_P},
+        {"cdf-p90", "", "", SPECV_RULE_TOKEN, 0, 0, 0, 1 << 22, 0.9f, 0, 0}}; /* all */
+    static const char *const pairs[] = {
+        "FlashInfer joint / A8 top-k top-p of all", "FlashInfer masked / A8 top-k top-p",
+        "FlashInfer top-k first / A8 top-k top-p", "FlashInfer top-p / A8 top-p"};
+    static const bench_launch launches[] = {launch_joint, launch_masked, launch_first,
+                                            launch_top_p};
     const char *pair = pairs[how];
     int32_t tokens[MAX_BATCH];
     float coins[MAX_BATCH], *coins_there;
@@ -447,7 +457,7 @@ static void compare_filters(int how, int batch, int vocab, float sharpness) {
     int status, num_kept = 0;
     snprintf(shape, sizeof shape, "B%d V%d T%.2g", batch, vocab, 1 / sharpness);
     if (!is_pair_wanted(pair, shape)) return;
-    prepare_planted_scores(&run, &modes[how != FILTER_JOINT], batch, 0, vocab, SPECV_LOGITS_F32, 0);
+    prepare_planted_scores(&run, &modes[how], batch, 0, vocab, SPECV_LOGITS_F32, 0);
     sharpen(sharpness);
     ours = launch_ours();
     s = describe_filters_of_peer();
@@ -481,7 +491,7 @@ static void compare_with_flashinfer(void) {
         compare_samplers(what, 1, 32000);
         compare_samplers(what, 16, 128256);
     }
-    for (int how = FILTER_JOINT; how <= FILTER_FIRST; ++how) {
+    for (int how = FILTER_JOINT; how <= FILTER_TOP_P; ++how) {
         compare_filters(how, 1, 128256, 1);
         compare_filters(how, 1, 128256, 4);
     }

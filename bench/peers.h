@@ -47,11 +47,13 @@ int peer_flashinfer_softmax(const peer_sample *s, struct CUstream_st *stream);
 int peer_flashinfer_cdf(const peer_sample *s, float *probs, struct CUstream_st *stream);
 int peer_flashinfer_gumbel(const peer_sample *s, struct CUstream_st *stream);
 
-/* Logits to a token of those that top_k and top_p keep, three ways. joint: softmax, then draws
-   until both keep one; top_p is a part of all. masked: top-k into masked scores (`probs`, then in
-   place), softmax, draws until top_p keeps one. first: the top_k ids by score into `kept`, softmax
-   of these, the same draws; token is a place in `kept`, and the id there is left to PyTorch. */
+/* Logits to a token of those that top_k and top_p keep, four ways. joint: softmax, then draws until
+   both keep one; top_p is a part of all. top_p: the same, of top_p alone. masked: top-k into masked
+   scores (`probs`, then in place), softmax, draws until top_p keeps one. first: the top_k ids by
+   score into `kept`, softmax of these, the same draws; token is a place in `kept`, and the id there
+   is left to PyTorch. */
 int peer_flashinfer_joint(const peer_sample *s, struct CUstream_st *stream);
+int peer_flashinfer_top_p(const peer_sample *s, struct CUstream_st *stream);
 int peer_flashinfer_masked(const peer_sample *s, struct CUstream_st *stream);
 int peer_flashinfer_first(const peer_sample *s, struct CUstream_st *stream);
 

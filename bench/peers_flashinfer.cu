@@ -42,22 +42,30 @@ extern "C" int peer_flashinfer_joint(const peer_sample *s, cudaStream_t stream) 
         s->top_k, s->top_p, (uint32_t)s->vocab, true, nullptr, s->seed, nullptr, 0, stream);
 }
 
+static int draw_top_p(const peer_sample *s, float *probs, int vocab, cudaStream_t stream) {
+    return (int)sampling::TopPSamplingFromProb<float, int32_t>(
+        probs, s->token, (bool *)s->valid, nullptr, nullptr, (uint32_t)s->batch, s->top_p,
+        (uint32_t)vocab, true, nullptr, s->seed, nullptr, 0, stream);
+}
+
+extern "C" int peer_flashinfer_top_p(const peer_sample *s, cudaStream_t stream) {
+    const int status = peer_flashinfer_softmax(s, stream);
+    return status ? status : draw_top_p(s, s->probs, s->vocab, stream);
+}
+
 /* Scores to probabilities in place, and of those the ids that top_p keeps. */
-static int draw_top_p(const peer_sample *s, float *scores, int vocab, cudaStream_t stream) {
+static int draw_of_scores(const peer_sample *s, float *scores, int vocab, cudaStream_t stream) {
     const int status = (int)sampling::OnlineSoftmax<float>(
         scores, scores, (uint32_t)s->batch, (uint32_t)vocab, nullptr, 1.f, s->workspace,
         s->workspace_bytes, true, stream);
-    if (status) return status;
-    return (int)sampling::TopPSamplingFromProb<float, int32_t>(
-        scores, s->token, (bool *)s->valid, nullptr, nullptr, (uint32_t)s->batch, s->top_p,
-        (uint32_t)vocab, true, nullptr, s->seed, nullptr, 0, stream);
+    return status ? status : draw_top_p(s, scores, vocab, stream);
 }
 
 extern "C" int peer_flashinfer_masked(const peer_sample *s, cudaStream_t stream) {
     const int status = (int)sampling::RadixTopKMaskLogitsMultiCTA<float, int32_t>(
         s->scores, s->probs, nullptr, (uint32_t)s->batch, (uint32_t)s->top_k, (uint32_t)s->vocab,
         (sampling::RadixRowState *)s->row_states, stream);
-    return status ? status : draw_top_p(s, s->probs, s->vocab, stream);
+    return status ? status : draw_of_scores(s, s->probs, s->vocab, stream);
 }
 
 /* Sorted and reproducible, as its Python asks for. */
@@ -66,7 +74,7 @@ extern "C" int peer_flashinfer_first(const peer_sample *s, cudaStream_t stream) 
         s->scores, s->kept, s->kept_score, (uint32_t)s->batch, (uint32_t)s->top_k,
         (uint32_t)s->vocab, (sampling::RadixRowState *)s->row_states, true, true,
         sampling::TopKTieBreak::None, stream);
-    return status ? status : draw_top_p(s, s->kept_score, s->top_k, stream);
+    return status ? status : draw_of_scores(s, s->kept_score, s->top_k, stream);
 }
 
 static __global__ void draw_coins(uint64_t seed, int batch, int which, float *coins) {

@@ -408,12 +408,57 @@ static __global__ void cut_kernel(specv_i_cut_row row, specv_i_limits limits, ui
 }
 #endif
 
+#if T_DEVICE
+static int compare_keys(const void *a, const void *b) {
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? 1 : x > y ? -1 : 0;
+}
+
+/* The key of the last id that is kept, by the words of the rule: sorted, added up. 0: all are. */
+static uint64_t end_by_words(const float *score, int vocab, const specv_scale *scale, int32_t n,
+                             const specv_i_limits *l, uint64_t mass) {
+    uint64_t *keys = (uint64_t *)malloc(sizeof *keys * (size_t)vocab), through = 0, end = 0;
+    uint64_t of_k = 0, of_min = 0, of_p = 0, least = 0, of_first = 0;
+    for (int x = 0; x < vocab; ++x) keys[x] = specv_rank_key(score[x], x);
+    qsort(keys, (size_t)vocab, sizeof *keys, compare_keys);
+    if (l->top_k < vocab) of_k = keys[l->top_k - 1];
+    for (int turn = 0; turn < 2; ++turn) { /* min_p, and what top_p is a part of; top_p */
+        const uint64_t limit = turn ? specv_i_part_of(l->top_p, mass) : 0;
+        through = 0;
+        for (int i = 0; i < vocab; ++i) {
+            const float raised = specv_i_max(specv_i_score_of_rank_key(keys[i]), scale->floor);
+            const specv_weight w = specv_softmax_weight(raised, scale);
+            const uint64_t units = specv_weight_units(&w, n);
+            if (i == 0) least = specv_i_least_weight(l->min_p, units);
+            if (!turn && l->min_p > 0 && units >= least) of_min = keys[i];
+            if (turn && through < limit && through + units >= limit) of_p = keys[i];
+            through += units;
+        }
+        if (!l->has_top_p) break;
+        end = l->order == SPECV_TOP_K_TOP_P_MIN_P ? of_k : of_k > of_min ? of_k : of_min;
+        for (int i = 0; i < vocab && !turn && specv_i_is_of_kept(l, vocab); ++i) {
+            const float raised = specv_i_max(specv_i_score_of_rank_key(keys[i]), scale->floor);
+            const specv_weight w = specv_softmax_weight(raised, scale);
+            if (keys[i] >= end) of_first += specv_weight_units(&w, n), mass = of_first;
+        }
+    }
+    free(keys);
+    end = of_k > of_min ? of_k : of_min;
+    return end > of_p ? end : of_p;
+}
+#endif
+
 /* Both ways to cut a row end at the same id and leave the same sums and scores. */
 static void test_both_ways(void) {
 #if T_DEVICE
     int listed = 0, few = 0;
     for (int i = 0; i < (t.quick ? 12 : 80); ++i) {
-        const int vocab = i % 4 == 0 ? 700 : i % 4 == 1 ? 5000 : i % 4 == 2 ? 20000 : 33 * 1024 + 5;
+        const int light = i % 20 == 11; /* top_p ends among ids of a unit or two */
+        const int vocab = light        ? 100000
+                          : i % 4 == 0 ? 700
+                          : i % 4 == 1 ? 5000
+                          : i % 4 == 2 ? 20000
+                                       : 33 * 1024 + 5;
         t_case("both ways: vocabulary %d, %d", vocab, i);
         const int num_tiles = (vocab + SPECV_TILE_IDS - 1) / SPECV_TILE_IDS;
         const int32_t ks[] = {0, 1, 7, 50, 300, 900};
@@ -423,7 +468,7 @@ static void test_both_ways(void) {
               lanes = t_in(SPECV_I_LANES * num_tiles, 0), result = t_in(sizeof(cut_result), 0);
         specv_tile *t_host = (specv_tile *)(void *)tiles.host;
         const float *score = (const float *)(const void *)scores.host;
-        const specv_scale scale = specv_softmax_scale(i % 3 ? 1.f : 0.4f);
+        const specv_scale scale = specv_softmax_scale(i % 3 || light ? 1.f : 0.4f);
         specv_noise noise = {t_random(), 5, 0, SPECV_TAG_COUPLED};
         uint32_t status = 0;
         specv_i_cut_row row;
@@ -436,6 +481,10 @@ static void test_both_ways(void) {
         if (i % 7 == 5) l = specv_i_limits_of(i % 2 ? 0 : 8, 0.5f, 0, i % 3, vocab, &status);
         if (i % 10 == 0)
             l = specv_i_limits_of(0, 1, 1, i % 3, vocab, &status); /* the ties of the largest */
+        if (light) l = specv_i_limits_of(0, 0.99999994f, 0, i % 3, vocab, &status);
+        const int late = i % 20 == 10; /* top_p is a part of more than min_p keeps */
+        if (late)
+            l = specv_i_limits_of(3000, 0.002f, 0.5f, SPECV_TOP_K_TOP_P_MIN_P, vocab, &status);
         const int at_ends = i % 8 == 6; /* the likeliest are first and last ids of tiles */
         if (at_ends) l = specv_i_limits_of(50, i % 16 == 6 ? 1 : 0.9f, 0, i % 3, vocab, &status);
         for (int64_t x = 0; x < vocab; ++x) {
@@ -443,6 +492,8 @@ static void test_both_ways(void) {
             if (at_ends) value = (x + 1) % SPECV_TILE_IDS < 2 ? 20 + normal(1) : value;
             if (i % 5 == 0) value = fminf((float)(int)value, 8); /* ties, of the largest, too */
             if (i % 7 == 5) value = x % 20 ? infinity(-1) : 1; /* half of the mass is an id's end */
+            if (late) value = normal(1);
+            if (light) value = x == 7 ? 0 : -27.3f + 0.1f * normal(1);
             ((float *)(void *)scores.host)[x] = value;
             if (value > max) {
                 max = value;
@@ -512,7 +563,7 @@ static void test_both_ways(void) {
                     CHECK_EQ(found.few[draw / 4][draw % 4], found.drawn[draw / 4][draw % 4], draw);
             }
         }
-        CHECK(found.of_ranges != 0);
+        CHECK(found.of_ranges == end_by_words(score, vocab, &scale, row.n, &l, mass));
         for (int tile = 0; tile < num_tiles; ++tile) { /* of any row, listed or not */
             const specv_tile *of = (const specv_tile *)(void *)flat.host + tile;
             const int32_t n = specv_softmax_weight(t_host[tile].max, &scale).n;
@@ -523,6 +574,8 @@ static void test_both_ways(void) {
                     sum += specv_weight_units(&w, n);
             }
             CHECK(of->sum == sum);
+            CHECK((of->max == infinity(-1)) ==
+                  (specv_rank_key(t_host[tile].max, 0) < found.of_ranges));
         }
     }
     CHECK(listed > 5);
