@@ -7891,12 +7891,12 @@ enum {
 
 /* Looks at all ids of ranges, a warp at a tile, its shares asked for at once. weight: enough, of
    MIN_P. Of TAKE: 0 if no mass is asked for; else the thread's part of it is returned, tiles, if
-   not null, have theirs added, in their own units, and best, if not null, considers each id. Of
+   not null, have theirs added, in their own units, and, if noisy, *best considers each id. Of
    those in the window c->count is how many there are, c->ends their ends, both reset before;
    c->u.inside has as many as it has room for. Call: block. */
 SPECV_DEVFN uint64_t specv_i_block_visit(specv_i_cut *c, const specv_i_cut_row *row,
                                          const specv_i_ranges *r, int purpose, uint64_t weight,
-                                         specv_tile *tiles, specv_i_best *best) {
+                                         specv_tile *tiles, int noisy, specv_i_best *best) {
     const int lane = specv_i_lane();
     const int takes = purpose == SPECV_I_TAKE;
     const int above = takes ? c->window[0] : -1, lowest = takes ? c->window[1] : 0;
@@ -7970,7 +7970,7 @@ SPECV_DEVFN uint64_t specv_i_block_visit(specv_i_cut *c, const specv_i_cut_row *
                     const uint64_t units = specv_weight_units(&w[i], row->n);
                     if (takes) {
                         sum += units, of_tile += specv_weight_units(&w[i], n);
-                        if (best) specv_i_consider(best, row, &w[i], its[i], first + at[i]);
+                        if (noisy) specv_i_consider(best, row, &w[i], its[i], first + at[i]);
                     } else if (purpose == SPECV_I_WEIGH) {
                         atomicAdd((unsigned long long *)&c->u.masses[in[i] / 2],
                                   (unsigned long long)units);
@@ -8117,21 +8117,20 @@ enum {
 };
 
 /* The last id that is kept, for a row of any shape; 0: all are. mass: of the row, where top_p is a
-   part of it. Of what is kept tiles, if not null, get the sums, and *id is the one that noise, if
-   not null, makes the best; listed: it is in c->u.inside, c->count ids. Behind specv_i_block_list.
+   part of it. Of what is kept tiles, if not null, get the sums; if noisy, *id is the one that noise
+   makes the best; listed: it is in c->u.inside, c->count ids. Behind specv_i_block_list.
    Call: block. Sync: barriers. Looks at all ids: two for top_k, two for top_p, of which one weighs
    those above the end, seldom more; one for each other purpose. */
 SPECV_DEVFN uint64_t specv_i_block_cut_flat(specv_i_cut *c, const specv_i_cut_row *row,
                                             const specv_i_limits *l, uint64_t mass,
-                                            specv_tile *tiles, const specv_noise *noise,
+                                            specv_tile *tiles, int noisy, const specv_noise *noise,
                                             int32_t *id, int listed) {
     const int thread = specv_i_thread(), has_k = l->top_k < row->vocab;
     const uint64_t lowest = specv_i_lowest(row), top = specv_rank_key(row->max, 0);
     const uint64_t key_of_1 = specv_i_key_of_weight(&row->scale, row->n, 1); /* less is no mass */
     const uint64_t with_mass = key_of_1 > lowest ? key_of_1 : lowest;
     uint64_t looked_at = 0, of_k = 0, of_p = 0, kept = 0;
-    specv_i_best best = {{0, 0, 0, 0}, SPECV_I_NO_SCORE, SPECV_I_INT_MAX};
-    if (noise) best.noise = *noise;
+    specv_i_best best = {*noise, SPECV_I_NO_SCORE, SPECV_I_INT_MAX};
 #pragma unroll 1
     for (int job = SPECV_I_OF_K; job <= SPECV_I_OF_KEPT; ++job) {
         const int by_k = job <= SPECV_I_OF_ANY, by_mass = job == SPECV_I_OF_P;
@@ -8157,7 +8156,7 @@ SPECV_DEVFN uint64_t specv_i_block_cut_flat(specv_i_cut *c, const specv_i_cut_ro
             if (low < c->bound) low = c->bound;
         } else {
             if (of_p) low = of_p, of_job = 0; /* tiles have it */
-            if (!listed && !noise && !of_job) continue;
+            if (!listed && !noisy && !of_job) continue;
             if (listed) weight = 0;
         }
         if (of_job)
@@ -8183,7 +8182,7 @@ SPECV_DEVFN uint64_t specv_i_block_cut_flat(specv_i_cut *c, const specv_i_cut_ro
                 const int purpose = job == SPECV_I_OF_MIN ? SPECV_I_MIN_P : SPECV_I_TAKE;
                 sum = specv_i_block_visit(
                     c, row, &r, look ? purpose : its, look || its == SPECV_I_WEIGH ? weight : 0,
-                    look ? of_job : 0, job == SPECV_I_OF_KEPT && noise ? &best : 0);
+                    look ? of_job : 0, job == SPECV_I_OF_KEPT && noisy, &best);
                 __syncthreads();
                 if (look) break;
                 specv_i_block_find_window(c, row, &r, by, limit);
@@ -8207,7 +8206,7 @@ SPECV_DEVFN uint64_t specv_i_block_cut_flat(specv_i_cut *c, const specv_i_cut_ro
         if (by_mass) of_p = end;
     }
     if (of_p) kept = of_p;
-    if (noise) *id = specv_i_block_best_id(c, &best);
+    if (noisy) *id = specv_i_block_best_id(c, &best);
     if (tiles) specv_i_block_drop_tiles(row, tiles, kept);
     __syncthreads();
     return kept;
@@ -8277,7 +8276,7 @@ SPECV_DEVFN void specv_i_block_cut(const specv_verify_sample_desc *d, const spec
     const int sums = r->cut & of_side * SPECV_I_SUMS ? SPECV_TILE_SUM : 0;
     specv_tile *tiles = m->tiles + at * m->num_tiles;
     const specv_i_limits l = saved->limits[of_draft];
-    specv_noise noise;
+    specv_noise noise = {0, 0, 0, 0};
     const specv_i_coin coin = specv_i_load_coin(d, b, j, !draws);
     uint64_t through = 0, uniform = 0, least = 0;
     int32_t without = -1;
@@ -8301,8 +8300,7 @@ SPECV_DEVFN void specv_i_block_cut(const specv_verify_sample_desc *d, const spec
         kept = specv_i_block_list(c, &row, &l, p.sum, &coin, &count);
         uniform = c->uniform;
         if (!kept) {
-            least =
-                specv_i_block_cut_flat(c, &row, &l, p.sum, tiles, coupled ? &noise : 0, &p.id, 0);
+            least = specv_i_block_cut_flat(c, &row, &l, p.sum, tiles, coupled, &noise, &p.id, 0);
         } else {
             least = c->u.list.key[kept - 1];
             if (coupled) p.id = specv_i_block_best_of_list(c, &row, kept, &noise);
@@ -8392,11 +8390,13 @@ SPECV_DEVFN int specv_i_block_find_likeliest(specv_i_cut *c, const specv_i_cut_r
                                              uint64_t mass) {
     specv_i_limits l = {0, 0, 0, 0, 0};
     const specv_i_coin no_coin = {0, 0, 0, 1, 0, 0};
+    const specv_noise no_noise = {0, 0, 0, 0};
+    int32_t unused;
     int of_list;
     l.top_k = count < row->vocab ? count : row->vocab;
     count = specv_i_block_list(c, row, &l, mass, &no_coin, &of_list);
     if (count) return count < l.top_k ? count : l.top_k;
-    specv_i_block_cut_flat(c, row, &l, mass, 0, 0, 0, 1);
+    specv_i_block_cut_flat(c, row, &l, mass, 0, 0, &no_noise, &unused, 1);
     return -1;
 }
 

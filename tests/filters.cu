@@ -389,7 +389,7 @@ static __global__ void cut_kernel(specv_i_cut_row row, specv_i_limits limits, ui
     __syncthreads();
     int32_t noisy;
     const uint64_t flat =
-        specv_i_block_cut_flat(&c, &row, &limits, mass, of_row, &noise, &noisy, 0);
+        specv_i_block_cut_flat(&c, &row, &limits, mass, of_row, 1, &noise, &noisy, 0);
     if (thread == 0) out->of_ranges = flat, out->by_range = noisy;
     row.sieve.least = flat;
     w.p = specv_i_warp_merge(of_row, row.num_tiles, SPECV_TILE_SUM, SPECV_TILE_SUM, 0, &row.scale,
