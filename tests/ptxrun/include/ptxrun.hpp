@@ -37,8 +37,9 @@ struct Options {
   bool approximateJitter = false;           // perturb .approx results by -2..+2 ulp
   uint64_t maxInstructions = 5'000'000'000; // thread instructions per launch
   double maxSeconds = 0;                    // wall clock per launch; 0: unlimited
-  uint64_t spinLimit = 3'000'000; // warp instructions without any progress before "livelock"
-  uint32_t maxReports = 40;       // reports printed by the front ends
+  // Instructions of each running warp, none of which changes memory, before "livelock".
+  uint64_t spinLimit = 3'000'000;
+  uint32_t maxReports = 40; // reports printed by the front ends
 
   bool set(const std::string &name, const std::string &value); // false: no such option or bad value
   static std::string help();

@@ -270,11 +270,19 @@ void Grid::run() {
     if (fatal) break;
     if (!progress)
       reportStuck(Fault::Deadlock);
-    else if (c.clock - c.lastProgress > options.spinLimit)
+    else if (c.clock - c.lastProgress > options.spinLimit * runningWarps())
       reportStuck(Fault::Livelock);
   }
   c.storeBuffers.drainAll();
   c.totals.serialTrips += c.longestTrips;
+}
+
+// At least 1.
+uint64_t Grid::runningWarps() const {
+  uint64_t count = 0;
+  for (const auto &block : resident)
+    for (const Warp &warp : block->warps) count += warp.runnable != 0;
+  return std::max<uint64_t>(count, 1);
 }
 
 void Grid::checkLimits() {
