@@ -8117,27 +8117,27 @@ enum {
 };
 
 /* The last id that is kept, for a row of any shape; 0: all are. mass: of the row, where top_p is a
-   part of it. Of what is kept tiles, if not null, get the sums; if noisy, *id is the one that noise
-   makes the best; listed: it is in c->u.inside, c->count ids. Behind specv_i_block_list.
+   part of it. Of what is kept tiles, if not null, get the sums; if noisy, best->id is the one that
+   its noise makes the best; listed: it is in c->u.inside, c->count ids. Behind specv_i_block_list.
    Call: block. Sync: barriers. Looks at all ids: two for top_k, two for top_p, of which one weighs
    those above the end, seldom more; one for each other purpose. */
 SPECV_DEVFN uint64_t specv_i_block_cut_flat(specv_i_cut *c, const specv_i_cut_row *row,
                                             const specv_i_limits *l, uint64_t mass,
-                                            specv_tile *tiles, int noisy, const specv_noise *noise,
-                                            int32_t *id, int listed) {
+                                            specv_tile *tiles, int noisy, specv_i_best *best,
+                                            int listed) {
     const int thread = specv_i_thread(), has_k = l->top_k < row->vocab;
     const uint64_t lowest = specv_i_lowest(row), top = specv_rank_key(row->max, 0);
     const uint64_t key_of_1 = specv_i_key_of_weight(&row->scale, row->n, 1); /* less is no mass */
     const uint64_t with_mass = key_of_1 > lowest ? key_of_1 : lowest;
     uint64_t looked_at = 0, of_k = 0, of_p = 0, kept = 0;
-    specv_i_best best = {*noise, SPECV_I_NO_SCORE, SPECV_I_INT_MAX};
 #pragma unroll 1
     for (int job = SPECV_I_OF_K; job <= SPECV_I_OF_KEPT; ++job) {
         const int by_k = job <= SPECV_I_OF_ANY, by_mass = job == SPECV_I_OF_P;
         specv_tile *of_job = by_mass || job == SPECV_I_OF_KEPT ? tiles : 0;
         uint64_t low = kept ? kept : lowest, high = top, limit = 0, end = 0, weight = 1, sum = 0;
         if (by_k) {
-            low = job == SPECV_I_OF_K ? c->bound : job == SPECV_I_OF_MORE ? with_mass : lowest;
+            low = job == SPECV_I_OF_ANY ? lowest : with_mass;
+            if (job == SPECV_I_OF_K && low < c->bound) low = c->bound;
             if (!has_k || of_k || low == looked_at) continue;
             looked_at = low;
             limit = (uint64_t)l->top_k, weight = 0;
@@ -8180,9 +8180,9 @@ SPECV_DEVFN uint64_t specv_i_block_cut_flat(specv_i_cut *c, const specv_i_cut_ro
             for (int look = by_k || by_mass ? 0 : 1; look < 2 && found; ++look) {
                 const int its = by == SPECV_I_BY_MASS ? SPECV_I_WEIGH : SPECV_I_COUNT;
                 const int purpose = job == SPECV_I_OF_MIN ? SPECV_I_MIN_P : SPECV_I_TAKE;
-                sum = specv_i_block_visit(
-                    c, row, &r, look ? purpose : its, look || its == SPECV_I_WEIGH ? weight : 0,
-                    look ? of_job : 0, job == SPECV_I_OF_KEPT && noisy, &best);
+                sum = specv_i_block_visit(c, row, &r, look ? purpose : its,
+                                          look || its == SPECV_I_WEIGH ? weight : 0,
+                                          look ? of_job : 0, job == SPECV_I_OF_KEPT && noisy, best);
                 __syncthreads();
                 if (look) break;
                 specv_i_block_find_window(c, row, &r, by, limit);
@@ -8206,7 +8206,7 @@ SPECV_DEVFN uint64_t specv_i_block_cut_flat(specv_i_cut *c, const specv_i_cut_ro
         if (by_mass) of_p = end;
     }
     if (of_p) kept = of_p;
-    if (noisy) *id = specv_i_block_best_id(c, &best);
+    if (noisy) best->id = specv_i_block_best_id(c, best);
     if (tiles) specv_i_block_drop_tiles(row, tiles, kept);
     __syncthreads();
     return kept;
@@ -8300,7 +8300,9 @@ SPECV_DEVFN void specv_i_block_cut(const specv_verify_sample_desc *d, const spec
         kept = specv_i_block_list(c, &row, &l, p.sum, &coin, &count);
         uniform = c->uniform;
         if (!kept) {
-            least = specv_i_block_cut_flat(c, &row, &l, p.sum, tiles, coupled, &noise, &p.id, 0);
+            specv_i_best best = {noise, SPECV_I_NO_SCORE, SPECV_I_INT_MAX};
+            least = specv_i_block_cut_flat(c, &row, &l, p.sum, tiles, coupled, &best, 0);
+            if (coupled) p.id = best.id;
         } else {
             least = c->u.list.key[kept - 1];
             if (coupled) p.id = specv_i_block_best_of_list(c, &row, kept, &noise);
@@ -8390,13 +8392,12 @@ SPECV_DEVFN int specv_i_block_find_likeliest(specv_i_cut *c, const specv_i_cut_r
                                              uint64_t mass) {
     specv_i_limits l = {0, 0, 0, 0, 0};
     const specv_i_coin no_coin = {0, 0, 0, 1, 0, 0};
-    const specv_noise no_noise = {0, 0, 0, 0};
-    int32_t unused;
+    specv_i_best unused = {{0, 0, 0, 0}, SPECV_I_NO_SCORE, SPECV_I_INT_MAX};
     int of_list;
     l.top_k = count < row->vocab ? count : row->vocab;
     count = specv_i_block_list(c, row, &l, mass, &no_coin, &of_list);
     if (count) return count < l.top_k ? count : l.top_k;
-    specv_i_block_cut_flat(c, row, &l, mass, 0, 0, &no_noise, &unused, 1);
+    specv_i_block_cut_flat(c, row, &l, mass, 0, 0, &unused, 1);
     return -1;
 }
 

@@ -387,10 +387,9 @@ static __global__ void cut_kernel(specv_i_cut_row row, specv_i_limits limits, ui
         specv_i_block_tiles_of_list(&c, &row, of_list, kept);
     }
     __syncthreads();
-    int32_t best = -1;
-    const uint64_t flat =
-        specv_i_block_cut_flat(&c, &row, &limits, mass, of_row, noisy, &noise, &best, 0);
-    if (thread == 0) out->of_ranges = flat, out->by_range = best;
+    specv_i_best best = {noise, SPECV_I_NO_SCORE, SPECV_I_INT_MAX};
+    const uint64_t flat = specv_i_block_cut_flat(&c, &row, &limits, mass, of_row, noisy, &best, 0);
+    if (thread == 0) out->of_ranges = flat, out->by_range = best.id;
     row.sieve.least = flat;
     w.p = specv_i_warp_merge(of_row, row.num_tiles, SPECV_TILE_SUM, SPECV_TILE_SUM, 0, &row.scale,
                              &through);
