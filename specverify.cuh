@@ -8107,7 +8107,7 @@ SPECV_DEVFN uint64_t specv_i_block_end_of_window(specv_i_cut *c, const specv_i_c
 
 /* What a row of any shape is looked at for, in this order. */
 enum {
-    SPECV_I_OF_K,    /* the top_k-th id, among those that the tiles say */
+    SPECV_I_OF_K,    /* the top_k-th id, among those with weight from c->bound on */
     SPECV_I_OF_MORE, /* among those that have weight, as it was not there */
     SPECV_I_OF_ANY,  /* among all */
     SPECV_I_OF_MIN,  /* the last one that min_p keeps */
