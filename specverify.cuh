@@ -7032,18 +7032,10 @@ typedef struct specv_i_cut {
                 int32_t ids[SPECV_I_LIST];      /* before: first ids of lanes */
             } u;
         } list;
-        uint32_t counts[SPECV_I_RANGES];     /* ids of each range */
+        uint32_t counts[SPECV_I_RANGES + 1]; /* ids of each range, and of none */
         uint64_t masses[SPECV_I_RANGES / 2]; /* of two ranges each */
         uint64_t inside[SPECV_I_WINDOW]; /* a window: keys of ids, the largest first, when sorted */
     } u;
-    struct
-    { /* of a list of few, in ascending order of id; behind the last one they weigh nothing */
-        uint64_t units[SPECV_I_FEW]; /* of its tile's largest */
-        int32_t id[SPECV_I_FEW];
-        int32_t place[SPECV_I_FEW]; /* where it is in the list */
-        int32_t finer[SPECV_I_FEW]; /* n of the row's largest less that of the tile's */
-        int32_t drawn[2];           /* ids, by two draws */
-    } few;
     uint64_t scratch[2][32];
     uint64_t ends[2];  /* of a window of ranges: the least key and the largest */
     uint64_t through;  /* how many ids there are in ranges above the window */
@@ -7051,9 +7043,21 @@ typedef struct specv_i_cut {
     int32_t window[2]; /* its first range, from above, and its last; -1: there is none */
     uint64_t uniform;  /* that the row draws with */
     int32_t num_shares, num_lanes, count;
-    int32_t kept[2];               /* ids of a list: by min_p, by top_p */
-    uint32_t shares[SPECV_I_LIST]; /* whose lanes are looked at; above SPECV_I_LIMIT how far */
-    uint64_t keys[SPECV_I_KEYS];   /* of the first tiles: specv_i_share_key */
+    int32_t kept[2]; /* ids of a list: by min_p, by top_p */
+    union {
+        ulonglong2 aligned;
+        uint32_t shares[SPECV_I_LIST]; /* whose lanes are looked at; above SPECV_I_LIMIT how far */
+        struct
+        { /* of a list of few, in ascending order of id; behind the last one they weigh nothing */
+            uint64_t units[SPECV_I_FEW]; /* of its tile's largest */
+            int32_t id[SPECV_I_FEW];
+            int32_t place[SPECV_I_FEW]; /* where it is in the list */
+            int32_t finer[SPECV_I_FEW]; /* n of the row's largest less that of the tile's */
+            int32_t drawn[2];           /* ids, by two draws */
+        } few;
+        uint16_t wanted[SPECV_SAMPLE_THREADS / 32][SPECV_TILE_IDS]; /* specv_i_block_visit */
+    } v;
+    uint64_t keys[SPECV_I_KEYS]; /* of the first tiles: specv_i_share_key */
     int32_t largest[SPECV_SAMPLE_THREADS / 32];
 } specv_i_cut;
 
@@ -7252,7 +7256,7 @@ SPECV_DEVFN void specv_i_block_collect(specv_i_cut *c, const specv_i_cut_row *ro
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
             if (hits[e] && at < SPECV_I_LIST)
-                c->shares[at] = (uint32_t)limit[e] << SPECV_I_LIMIT | (uint32_t)(2 * pair + e);
+                c->v.shares[at] = (uint32_t)limit[e] << SPECV_I_LIMIT | (uint32_t)(2 * pair + e);
             at += hits[e];
         }
     }
@@ -7269,7 +7273,7 @@ SPECV_DEVFN void specv_i_block_collect(specv_i_cut *c, const specv_i_cut_row *ro
             for (int i = 0; i < AT_ONCE; ++i) { /* behind the last part none */
                 const int part = base + i * SPECV_SAMPLE_THREADS;
                 if (part >= num_parts) break;
-                share[i] = c->shares[part / PARTS];
+                share[i] = c->v.shares[part / PARTS];
                 away[i] =
                     *(const uint2 *)(row->lanes + (share[i] & 0xffffu) * 32 + part % PARTS * EACH);
             }
@@ -7478,8 +7482,8 @@ SPECV_DEVFN void specv_i_block_sort_few(specv_i_cut *c, const specv_i_cut_row *r
     }
     const int32_t my_id = specv_i_id_of_rank_key(mine);
     if (part == 0) {
-        c->few.units[own] = units | (uint64_t)1 << SPECV_I_EARLIER;
-        c->few.id[own] = own < count ? my_id : SPECV_I_INT_MAX;
+        c->v.few.units[own] = units | (uint64_t)1 << SPECV_I_EARLIER;
+        c->v.few.id[own] = own < count ? my_id : SPECV_I_INT_MAX;
         if (own >= count) c->u.list.key[own] = 0; /* comes behind all */
     }
     __syncthreads();
@@ -7489,11 +7493,11 @@ SPECV_DEVFN void specv_i_block_sort_few(specv_i_cut *c, const specv_i_cut_row *r
     for (int base = 4 * part; base < count; base += 32) { /* as many for each; behind are zeros */
 #pragma unroll
         for (int i = base; i < base + 32; i += 16) {
-            specv_i_rank_among(c->u.list.key + i, c->few.units + i, c->few.id + i, mine, my_id, sum,
-                               lower);
+            specv_i_rank_among(c->u.list.key + i, c->v.few.units + i, c->v.few.id + i, mine, my_id,
+                               sum, lower);
             if (threads == 2)
-                specv_i_rank_among(c->u.list.key + i + 8, c->few.units + i + 8, c->few.id + i + 8,
-                                   mine, my_id, sum, lower);
+                specv_i_rank_among(c->u.list.key + i + 8, c->v.few.units + i + 8,
+                                   c->v.few.id + i + 8, mine, my_id, sum, lower);
         }
     }
     uint64_t before = sum[0] + sum[1] + ((uint64_t)(lower[0] + lower[1]) << SPECV_I_LOWER);
@@ -7507,12 +7511,13 @@ SPECV_DEVFN void specv_i_block_sort_few(specv_i_cut *c, const specv_i_cut_row *r
         const int place = (int)(before >> SPECV_I_EARLIER), by_id = before >> SPECV_I_LOWER & 255;
         const uint64_t through = before & (((uint64_t)1 << SPECV_I_LOWER) - 1);
         c->u.list.key[place] = mine, c->u.list.u.through[place] = through + units;
-        c->few.units[by_id] = of_tile, c->few.place[by_id] = place, c->few.finer[by_id] = finer;
-        c->few.id[by_id] = my_id;
+        c->v.few.units[by_id] = of_tile, c->v.few.place[by_id] = place,
+        c->v.few.finer[by_id] = finer;
+        c->v.few.id[by_id] = my_id;
     }
     if (thread >= count && thread < SPECV_I_FEW) {
-        c->few.units[thread] = 0, c->few.place[thread] = 255, c->few.finer[thread] = 0;
-        c->few.id[thread] = -1;
+        c->v.few.units[thread] = 0, c->v.few.place[thread] = 255, c->v.few.finer[thread] = 0;
+        c->v.few.id[thread] = -1;
     }
     __syncthreads();
 }
@@ -7622,9 +7627,9 @@ SPECV_DEVFN uint64_t specv_i_warp_draw_few(const specv_i_cut *c, int each, int k
     int first[4], any = 0, is_here = 0;
 #pragma unroll
     for (int e = 0; e < each; ++e) {
-        id[e] = c->few.id[lane * each + e], finer[e] = c->few.finer[lane * each + e];
-        units[e] = c->few.units[lane * each + e];
-        if (c->few.place[lane * each + e] >= kept || id[e] == without) units[e] = 0;
+        id[e] = c->v.few.id[lane * each + e], finer[e] = c->v.few.finer[lane * each + e];
+        units[e] = c->v.few.units[lane * each + e];
+        if (c->v.few.place[lane * each + e] >= kept || id[e] == without) units[e] = 0;
     }
     const int32_t last = __shfl_up_sync(SPECV_FULL_WARP, id[each - 1], 1);
 #pragma unroll
@@ -7681,7 +7686,7 @@ SPECV_DEVFN uint64_t specv_i_warp_draw_few(const specv_i_cut *c, int each, int k
 /* Draws from the list of few's first `kept` ids, as specv_i_block_draw does from the tiles of a row
    that has no others: tiles in ascending order, in units of the row; in the one that is found ids,
    in its own. Two draws, by a warp each: from all, and without an id that then has no weight; -1:
-   there is no second one. c->few.drawn: the ids, -1 if none has weight. Returns the sum of all, in
+   there is no second one. c->v.few.drawn: the ids, -1 if none has weight. Returns the sum of all, in
    the first warp. Call: block. Sync: a barrier. */
 SPECV_DEVFN uint64_t specv_i_block_draw_few(specv_i_cut *c, int count, int kept, int32_t without,
                                             uint64_t uniform) {
@@ -7694,7 +7699,7 @@ SPECV_DEVFN uint64_t specv_i_block_draw_few(specv_i_cut *c, int count, int kept,
             total = specv_i_warp_draw_few(c, 2, kept, not_this, uniform, &drawn);
         else if (not_this != -1)
             total = specv_i_warp_draw_few(c, 4, kept, not_this, uniform, &drawn);
-        if (specv_i_lane() == 0) c->few.drawn[turn] = drawn;
+        if (specv_i_lane() == 0) c->v.few.drawn[turn] = drawn;
     }
     __syncthreads();
     return total;
@@ -7845,14 +7850,11 @@ SPECV_DEVFN int specv_i_range_of(const specv_i_ranges *r, float score, int32_t i
     return (int)((uint32_t)(key - specv_i_order_key(specv_float_bits(r->least))) >> r->shift);
 }
 
-/* Ranges of eight ids; -1: not one of low..high. In asm: no comparison goes by way of a 0 or 1. */
-SPECV_DEVFN void specv_i_ranges_of_eight(int32_t range[8], const specv_i_ranges *r, float score[8],
-                                         int first, int vocab) {
-    const int last_id = specv_i_id_of_rank_key(r->low);
-    if (last_id < vocab) /* of the least score's ids not all */
-#pragma unroll
-        for (int e = 0; e < 8; ++e)
-            if (first + e > last_id && !specv_i_less(r->least, score[e])) score[e] = r->below;
+/* Counts those of eight ids whose bit is set, each in its range; the others, not to branch for each,
+   in one of their own. */
+SPECV_DEVFN void specv_i_count_eight(uint32_t *counts, const specv_i_ranges *r,
+                                     const float score[8], int first, unsigned chosen) {
+    int32_t range[8];
     if (specv_float_bits(r->per_score)) { /* a branch, not one for each */
 #pragma unroll
         for (int e = 0; e < 8; ++e) range[e] = specv_i_range_by_score(r, score[e]);
@@ -7861,11 +7863,8 @@ SPECV_DEVFN void specv_i_ranges_of_eight(int32_t range[8], const specv_i_ranges 
         for (int e = 0; e < 8; ++e) range[e] = specv_i_range_of(r, score[e], first + e);
     }
 #pragma unroll
-    for (int e = 0; e < 8; ++e) /* NaN is none */
-        asm("{\n\t.reg .pred p, q;\n\tsetp.gt.f32 p, %1, %2;\n\tsetp.le.f32 q, %1, %3;\n\t"
-            "and.pred p, p, q;\n\tselp.s32 %0, %0, -1, p;\n\t}"
-            : "+r"(range[e])
-            : "f"(score[e]), "f"(r->below), "f"(r->most));
+    for (int e = 0; e < 8; ++e)
+        atomicAdd(&counts[chosen & 1u << e ? range[e] : SPECV_I_RANGES], 1u);
 }
 
 /* The score at a range's lower end; by score, so much of a range above that. */
@@ -7889,101 +7888,126 @@ enum {
     SPECV_I_TAKE   /* the mass of those above c->window; those in it into c->u.inside */
 };
 
-/* Looks at all ids of ranges, a warp at a tile, its shares asked for at once. weight: enough, of
-   MIN_P. Of TAKE: 0 if no mass is asked for; else the thread's part of it is returned, tiles, if
-   not null, have theirs added, in their own units, and, if noisy, *best considers each id. Of
-   those in the window c->count is how many there are, c->ends their ends, both reset before;
-   c->u.inside has as many as it has room for. Call: block. */
+/* Looks at all ids of ranges, a warp at a tile; each share of the next one is asked for as soon as
+   this one's is decoded. Ids that are not only counted are put beside each other first, two for a
+   lane, as few of a tile may be wanted. weight: enough, of MIN_P. Of TAKE: 0 if no mass is asked
+   for; else the thread's part of it is returned, tiles, if not null, have theirs added, in their
+   own units, and, if noisy, *best considers each id. Of those in the window c->count is how many
+   there are, c->ends their ends, both reset before; c->u.inside has as many as it has room for.
+   Call: block. */
 SPECV_DEVFN uint64_t specv_i_block_visit(specv_i_cut *c, const specv_i_cut_row *row,
                                          const specv_i_ranges *r, int purpose, uint64_t weight,
                                          specv_tile *tiles, int noisy, specv_i_best *best) {
-    const int lane = specv_i_lane();
+    enum { WARPS = SPECV_SAMPLE_THREADS / 32 };
+    const int lane = specv_i_lane(), warp = specv_i_thread() / 32;
     const int takes = purpose == SPECV_I_TAKE;
     const int above = takes ? c->window[0] : -1, lowest = takes ? c->window[1] : 0;
     const int highest = weight ? SPECV_I_RANGES : above; /* that are looked at */
+    const int last_id = specv_i_id_of_rank_key(r->low);
     const specv_i_sieve sieve = {row->sieve.mask, 0};
-    uint64_t ends[2] = {~(uint64_t)0, 0}, sum = 0;
+    uint16_t *wanted = c->v.wanted[warp]; /* ids, less the tile's first */
+    uint64_t ends[2] = {~(uint64_t)0, 0}, sum = 0, low = r->low;
+    float below = r->below, most = r->most, largest = row->max;
+    if (takes && !r->by_id) { /* no id of these ranges has less, or more */
+        if (lowest > 0) {
+            low = specv_rank_key(specv_i_end_of_range(r, lowest, -0.0625f), 0x3fffff);
+            below = specv_i_score_of_rank_key(low - ((uint64_t)1 << 22));
+        }
+        if (highest < SPECV_I_RANGES) most = specv_i_end_of_range(r, highest + 1, 0.0625f);
+    }
+    const int is_bounded = specv_i_less(most, row->max);
+    specv_i_eight raw[SPECV_I_SHARES];
+#pragma unroll
+    for (int k = 0; k < SPECV_I_SHARES; ++k)
+        raw[k].low = raw[k].high = make_uint4(0, 0, 0, 0); /* high: of types of 16 bits */
+    unsigned shares = 0;
 #pragma unroll 1
-    for (int tile = specv_i_thread() / 32; tile < row->num_tiles;
-         tile += SPECV_SAMPLE_THREADS / 32) {
-        unsigned shares = specv_i_shares_from(c, row, tile * SPECV_I_SHARES, r->low) &
-                          ((1u << SPECV_I_SHARES) - 1);
-        if (!shares) continue;
-        specv_i_eight raw[SPECV_I_SHARES];
-        uint64_t of_tile = 0;
-        float largest = row->scale.floor;
+    for (int tile = -1, next = warp; tile < row->num_tiles; tile = next, next += WARPS) {
+        const float max = specv_i_max(largest, row->scale.floor);
+        const unsigned own = shares;
+        unsigned chosen = 0;
+        for (shares = 0; next < row->num_tiles; next += WARPS) {
+            shares = specv_i_shares_from(c, row, next * SPECV_I_SHARES, low) &
+                     ((1u << SPECV_I_SHARES) - 1);
+            if (shares) break;
+        }
+        if (tiles && shares) largest = tiles[next].max;
 #pragma unroll
         for (int k = 0; k < SPECV_I_SHARES; ++k) {
-            raw[k].high = make_uint4(0, 0, 0, 0); /* of types of 16 bits */
-            specv_i_load_part(&raw[k], (const char *)row->scores, row->dtype, tile, k,
-                              row->vocab - tile * SPECV_TILE_IDS);
-        }
-        if (tiles) largest = specv_i_max(tiles[tile].max, largest);
-        const int32_t n = specv_softmax_weight(largest, &row->scale).n;
-#pragma unroll 1
-        for (int first = tile * SPECV_TILE_IDS + 8 * lane; shares; first += 256, shares >>= 1) {
+            const int first = tile * SPECV_TILE_IDS + k * 256 + 8 * lane;
             float score[8];
-            int32_t range[8];
-            unsigned chosen = 0;
-            specv_i_decode_eight(score, &raw[0], row->dtype);
-#pragma unroll
-            for (int k = 1; k < SPECV_I_SHARES; ++k) raw[k - 1] = raw[k];
-            if (!(shares & 1)) continue;
+            specv_i_decode_eight(score, &raw[k], row->dtype);
+            if (shares)
+                specv_i_load_part(&raw[k], (const char *)row->scores, row->dtype, next, k,
+                                  row->vocab - next * SPECV_TILE_IDS);
+            if (!(own >> k & 1)) continue;
             specv_i_sift_some(&sieve, score, 8, first, row->vocab);
-            specv_i_ranges_of_eight(range, r, score, first, row->vocab);
-            if (purpose == SPECV_I_COUNT) {
+            if (last_id < row->vocab) /* of the least score's ids not all */
 #pragma unroll
                 for (int e = 0; e < 8; ++e)
-                    if (range[e] >= 0) atomicAdd(&c->u.counts[range[e]], 1u);
-                continue;
-            }
-#pragma unroll
-            for (int e = 0; e < 8; ++e)
-                chosen |= (unsigned)((uint32_t)(range[e] - lowest) <= (uint32_t)(highest - lowest))
-                          << e;
+                    if (first + e > last_id && !specv_i_less(r->least, score[e]))
+                        score[e] = r->below;
+            unsigned hits = specv_i_above(score, below); /* NaN is none */
+            if (is_bounded) hits &= ~specv_i_above(score, most);
+            if (purpose == SPECV_I_COUNT)
+                specv_i_count_eight(c->u.counts, r, score, first, hits);
+            else
+                chosen |= hits << 8 * k;
+        }
+        if (purpose == SPECV_I_COUNT) continue;
+        int32_t count;
+        int at = specv_warp_exclusive_scan(__popc(chosen), &count);
+        if (!count) continue;
 #pragma unroll 1
-            while (chosen) { /* two at a time */
-                const int at[2] = {__ffs((int)chosen) - 1, 31 - __clz((int)chosen)};
-                const int count = at[0] == at[1] ? 1 : 2;
-                float its[2], raised[2];
-                int32_t in[2];
-                specv_weight w[2];
-                chosen &= ~(1u << at[0] | 1u << at[1]);
+        for (; chosen; chosen &= chosen - 1) {
+            const int bit = __ffs((int)chosen) - 1;
+            wanted[at++] = (uint16_t)(bit / 8 * 256 + 8 * lane + bit % 8);
+        }
+        __syncwarp();
+        const int32_t n = specv_softmax_weight(max, &row->scale).n;
+        uint64_t of_tile = 0;
+#pragma unroll 1
+        for (int base = lane; base - lane < count; base += 64) {
+            float its[2], raised[2];
+            int32_t id[2];
+            specv_weight w[2];
 #pragma unroll
-                for (int i = 0; i < 2; ++i) {
-                    its[i] = specv_i_score_of(score, at[i]);
-                    in[i] = specv_i_range_of(r, its[i], first + at[i]);
-                    raised[i] = specv_i_max(its[i], row->scale.floor);
+            for (int i = 0; i < 2; ++i) {
+                const int place = base + 32 * i < count ? base + 32 * i : 0;
+                id[i] = tile * SPECV_TILE_IDS + wanted[place];
+                its[i] = specv_i_load_score(row->scores, row->dtype, id[i]);
+                raised[i] = specv_i_max(its[i], row->scale.floor);
+            }
+            if (weight) specv_i_softmax_weights(w, raised, 2, &row->scale);
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+                const int in = specv_i_range_of(r, its[i], id[i]);
+                if (base + 32 * i >= count || in < lowest || in > highest) continue;
+                const uint64_t key = specv_rank_key(its[i], id[i]);
+                if (in <= above) {
+                    const int place = atomicAdd(&c->count, 1);
+                    if (place < SPECV_I_WINDOW) c->u.inside[place] = key;
+                    ends[0] = key < ends[0] ? key : ends[0];
+                    ends[1] = key > ends[1] ? key : ends[1];
+                    continue;
                 }
-                if (weight) specv_i_softmax_weights(w, raised, 2, &row->scale);
-#pragma unroll
-                for (int i = 0; i < 2; ++i) {
-                    if (i == count) break;
-                    if (in[i] <= above) {
-                        const uint64_t key = specv_rank_key(its[i], first + at[i]);
-                        const int place = atomicAdd(&c->count, 1);
-                        if (place < SPECV_I_WINDOW) c->u.inside[place] = key;
-                        ends[0] = key < ends[0] ? key : ends[0];
-                        ends[1] = key > ends[1] ? key : ends[1];
-                        continue;
-                    }
-                    const uint64_t units = specv_weight_units(&w[i], row->n);
-                    if (takes) {
-                        sum += units, of_tile += specv_weight_units(&w[i], n);
-                        if (noisy) specv_i_consider(best, row, &w[i], its[i], first + at[i]);
-                    } else if (purpose == SPECV_I_WEIGH) {
-                        atomicAdd((unsigned long long *)&c->u.masses[in[i] / 2],
-                                  (unsigned long long)units);
-                    } else if (units >= weight) {
-                        const uint64_t key = specv_rank_key(its[i], first + at[i]);
-                        ends[0] = key < ends[0] ? key : ends[0];
-                    }
+                const uint64_t units = specv_weight_units(&w[i], row->n);
+                if (takes) {
+                    sum += units, of_tile += specv_weight_units(&w[i], n);
+                    if (noisy) specv_i_consider(best, row, &w[i], its[i], id[i]);
+                } else if (purpose == SPECV_I_WEIGH) {
+                    atomicAdd((unsigned long long *)&c->u.masses[in / 2],
+                              (unsigned long long)units);
+                } else if (units >= weight) {
+                    ends[0] = key < ends[0] ? key : ends[0];
                 }
             }
         }
+        __syncwarp(); /* the next tile's are put there */
         if (!tiles) continue;
         of_tile = specv_i_warp_add(of_tile);
-        if (lane == 0 && specv_in_range(largest, &row->scale)) tiles[tile].sum += of_tile;
+        if (lane == 0 && of_tile && specv_in_range(max, &row->scale))
+            atomicAdd((unsigned long long *)&tiles[tile].sum, (unsigned long long)of_tile);
     }
     if (!takes && purpose != SPECV_I_MIN_P) return 0;
 #pragma unroll
@@ -8172,6 +8196,7 @@ SPECV_DEVFN uint64_t specv_i_block_cut_flat(specv_i_cut *c, const specv_i_cut_ro
             for (int i = 0; i < SPECV_I_RANGES; i += SPECV_SAMPLE_THREADS)
                 c->u.counts[thread + i] = 0;
             if (thread == 0) {
+                c->u.counts[SPECV_I_RANGES] = 0;
                 c->window[0] = weight || by_k ? -1 : SPECV_I_RANGES, c->window[1] = 0;
                 c->ends[0] = ~(uint64_t)0, c->ends[1] = 0, c->count = 0;
             }
@@ -8320,8 +8345,8 @@ SPECV_DEVFN void specv_i_block_cut(const specv_verify_sample_desc *d, const spec
     p.reserved = (uint32_t)-1;
     if (few) {
         p.sum = specv_i_block_draw_few(c, count, kept, without, uniform);
-        if (draws) p.id = c->few.drawn[0];
-        if (draws && without >= 0) p.reserved = (uint32_t)c->few.drawn[1];
+        if (draws) p.id = c->v.few.drawn[0];
+        if (draws && without >= 0) p.reserved = (uint32_t)c->v.few.drawn[1];
     } else if (draws && p.kind == SPECV_SOFTMAX) {
         specv_i_weights w;
         w.p = p, w.q = specv_i_plain_distribution(), w.p_scores = row.scores, w.q_scores = 0;

@@ -380,7 +380,7 @@ static __global__ void cut_kernel(specv_i_cut_row row, specv_i_limits limits, ui
         if (thread == 0) out->noisy = its;
         for (int i = 0; count <= SPECV_I_FEW && i < 4; ++i) {
             const uint64_t total = specv_i_block_draw_few(&c, count, kept, without, uniform[i]);
-            if (thread < 2) out->few[thread][i] = c.few.drawn[thread];
+            if (thread < 2) out->few[thread][i] = c.v.few.drawn[thread];
             if (thread == 0) out->few_sum = total;
             __syncthreads();
         }
