@@ -7265,8 +7265,10 @@ SPECV_DEVFN void specv_i_block_collect(specv_i_cut *c, const specv_i_cut_row *ro
     if (num_shares > SPECV_I_LIST) { /* so are the ids */
         if (thread == 0) c->num_lanes = num_shares;
     } else {
+        int at = 0; /* the row is too flat if it is behind the list */
 #pragma unroll 1
-        for (int base = thread; base < num_parts; base += SPECV_SAMPLE_THREADS * AT_ONCE) {
+        for (int base = thread; base < num_parts && at < SPECV_I_LIST;
+             base += SPECV_SAMPLE_THREADS * AT_ONCE) {
             uint2 away[AT_ONCE];
             uint32_t share[AT_ONCE];
 #pragma unroll
@@ -7286,12 +7288,13 @@ SPECV_DEVFN void specv_i_block_collect(specv_i_cut *c, const specv_i_cut_row *ro
                 uint32_t hits = ~(away[i].x + rest) >> 7 & 0x01010101u;
                 hits |= ~(away[i].y + rest) >> 3 & 0x10101010u;
 #pragma unroll 1
-                for (; hits; hits &= hits - 1) { /* bits 0, 8, 16, 24, 4, 12, 20, 28 */
+                for (; hits && at < SPECV_I_LIST;
+                     hits &= hits - 1) { /* bits 0, 8, 16, 24, 4, 12, 20, 28 */
                     const int bit = __ffs((int)hits) - 1, lane = (bit >> 3) + (bit & 4);
                     const int first =
                         ((int)(share[i] & 0xffffu) * 32 + part % PARTS * EACH + lane) * 8;
                     if (first >= row->vocab) continue;
-                    const int at = atomicAdd(&c->num_lanes, 1);
+                    at = atomicAdd(&c->num_lanes, 1);
                     if (at < SPECV_I_LIST) firsts[at] = first;
                 }
             }
@@ -7916,6 +7919,7 @@ SPECV_DEVFN uint64_t specv_i_block_visit(specv_i_cut *c, const specv_i_cut_row *
         if (highest < SPECV_I_RANGES) most = specv_i_end_of_range(r, highest + 1, 0.0625f);
     }
     const int is_bounded = specv_i_less(most, row->max);
+    const int is_odd = row->sieve.mask || last_id < row->vocab;
     specv_i_eight raw[SPECV_I_SHARES];
 #pragma unroll
     for (int k = 0; k < SPECV_I_SHARES; ++k)
@@ -7941,12 +7945,13 @@ SPECV_DEVFN uint64_t specv_i_block_visit(specv_i_cut *c, const specv_i_cut_row *
                 specv_i_load_part(&raw[k], (const char *)row->scores, row->dtype, next, k,
                                   row->vocab - next * SPECV_TILE_IDS);
             if (!(own >> k & 1)) continue;
-            specv_i_sift_some(&sieve, score, 8, first, row->vocab);
-            if (last_id < row->vocab) /* of the least score's ids not all */
+            if (is_odd) {
+                specv_i_sift_some(&sieve, score, 8, first, row->vocab);
 #pragma unroll
-                for (int e = 0; e < 8; ++e)
+                for (int e = 0; e < 8; ++e) /* of the least score's ids perhaps not all */
                     if (first + e > last_id && !specv_i_less(r->least, score[e]))
                         score[e] = r->below;
+            }
             unsigned hits = specv_i_above(score, below); /* NaN is none */
             if (is_bounded) hits &= ~specv_i_above(score, most);
             if (purpose == SPECV_I_COUNT)
