@@ -7336,25 +7336,29 @@ SPECV_DEVFN uint64_t specv_i_lowest(const specv_i_cut_row *row) {
    weigh less are a part of the mass that top_p leaves out. Call: block. Sync: two barriers. */
 SPECV_DEVFN uint64_t specv_i_block_least_of_top_p(specv_i_cut *c, const specv_i_cut_row *row,
                                                   uint64_t left_out) {
+    enum { WARPS = SPECV_SAMPLE_THREADS / 32, EXPONENTS = 41 };
     const int thread = specv_i_thread(), lane = specv_i_lane();
     const int each = (row->num_tiles + SPECV_SAMPLE_THREADS - 1) / SPECV_SAMPLE_THREADS;
     const int groups = each > 1 ? SPECV_SAMPLE_THREADS : row->num_tiles;
-    uint64_t of_group = 0;
+    uint64_t *of_groups = c->u.list.key, *sums = of_groups + SPECV_SAMPLE_THREADS, of_group = 0;
     int32_t fits = -1;
-    for (int t = thread; t < row->num_tiles; t += SPECV_SAMPLE_THREADS) {
+    for (int t = thread; t < row->num_tiles; t += SPECV_SAMPLE_THREADS)
         of_group += specv_i_mass_of_tile(&row->tiles[t], &row->scale, row->n);
-    }
-    if (thread < groups) c->u.list.key[thread] = of_group;
+    if (thread < groups) of_groups[thread] = of_group;
+    if (thread < EXPONENTS) sums[thread] = 0;
     __syncthreads();
 #pragma unroll 1
-    for (int exponent = 40 - lane; exponent >= 0; exponent -= 32) {
+    for (int exponent = lane; exponent < EXPONENTS; exponent += 32) {
         const uint64_t most = (uint64_t)(each * SPECV_TILE_IDS) << exponent;
         uint64_t sum = 0;
 #pragma unroll 4
-        for (int i = 0; i < groups; ++i) sum += c->u.list.key[i] < most ? c->u.list.key[i] : most;
-        if (sum <= left_out && fits < 0) fits = exponent;
+        for (int i = thread / 32; i < groups; i += WARPS)
+            sum += of_groups[i] < most ? of_groups[i] : most;
+        atomicAdd((unsigned long long *)&sums[exponent], (unsigned long long)sum);
     }
     __syncthreads();
+    for (int exponent = lane; exponent < EXPONENTS; exponent += 32)
+        if (sums[exponent] <= left_out) fits = exponent;
     fits = specv_warp_reduce_max(fits);
     return fits < 0 ? 0 : (uint64_t)1 << fits;
 }
@@ -7813,6 +7817,7 @@ typedef struct specv_i_ranges {
     float least, most;  /* their scores */
     float below;        /* the score before least */
     float per_score;    /* 0: not by score */
+    float each;         /* how much of it a range has, if by score */
     float before;       /* ranges from 0 to least, if by score */
     int32_t by_id, shift;
 } specv_i_ranges;
@@ -7835,6 +7840,7 @@ SPECV_DEVFN specv_i_ranges specv_i_ranges_of(uint64_t low, uint64_t high) {
         !specv_i_less(0.f, r.per_score) || !specv_i_less(r.per_score, 1e30f))
         r.per_score = 0;
     r.before = specv_i_mul(specv_i_negate(r.least), r.per_score);
+    r.each = specv_i_mul(apart, 1.f / SPECV_I_RANGES);
     return r;
 }
 
@@ -7879,7 +7885,7 @@ SPECV_DEVFN float specv_i_end_of_range(const specv_i_ranges *r, int range, float
         return key < r->high ? specv_i_score_of_rank_key(key) : r->most;
     }
     const float place = specv_i_add((float)range, further);
-    const float score = specv_i_add(r->least, specv_i_div(place, r->per_score));
+    const float score = specv_fma(place, r->each, r->least);
     return specv_i_less(score, r->most) ? score : r->most;
 }
 
