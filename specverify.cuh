@@ -7693,8 +7693,8 @@ SPECV_DEVFN uint64_t specv_i_warp_draw_few(const specv_i_cut *c, int each, int k
 /* Draws from the list of few's first `kept` ids, as specv_i_block_draw does from the tiles of a row
    that has no others: tiles in ascending order, in units of the row; in the one that is found ids,
    in its own. Two draws, by a warp each: from all, and without an id that then has no weight; -1:
-   there is no second one. c->v.few.drawn: the ids, -1 if none has weight. Returns the sum of all, in
-   the first warp. Call: block. Sync: a barrier. */
+   there is no second one. c->v.few.drawn: the ids, -1 if none has weight. Returns the sum of all,
+   in the first warp. Call: block. Sync: a barrier. */
 SPECV_DEVFN uint64_t specv_i_block_draw_few(specv_i_cut *c, int count, int kept, int32_t without,
                                             uint64_t uniform) {
     const int turn = specv_i_thread() / 32;
@@ -7859,8 +7859,8 @@ SPECV_DEVFN int specv_i_range_of(const specv_i_ranges *r, float score, int32_t i
     return (int)((uint32_t)(key - specv_i_order_key(specv_float_bits(r->least))) >> r->shift);
 }
 
-/* Counts those of eight ids whose bit is set, each in its range; the others, not to branch for each,
-   in one of their own. */
+/* Counts those of eight ids whose bit is set, each in its range; the others, so that none needs a
+   branch, in one of their own. */
 SPECV_DEVFN void specv_i_count_eight(uint32_t *counts, const specv_i_ranges *r,
                                      const float score[8], int first, unsigned chosen) {
     int32_t range[8];
