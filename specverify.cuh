@@ -7055,7 +7055,7 @@ typedef struct specv_i_cut {
             int32_t finer[SPECV_I_FEW]; /* n of the row's largest less that of the tile's */
             int32_t drawn[2];           /* ids, by two draws */
         } few;
-        uint16_t wanted[SPECV_SAMPLE_THREADS / 32][SPECV_TILE_IDS]; /* specv_i_block_visit */
+        unsigned short wanted[SPECV_SAMPLE_THREADS / 32][SPECV_TILE_IDS]; /* specv_i_block_visit */
     } v;
     uint64_t keys[SPECV_I_KEYS]; /* of the first tiles: specv_i_share_key */
     int32_t largest[SPECV_SAMPLE_THREADS / 32];
@@ -7914,7 +7914,7 @@ SPECV_DEVFN uint64_t specv_i_block_visit(specv_i_cut *c, const specv_i_cut_row *
     const int highest = weight ? SPECV_I_RANGES : above; /* that are looked at */
     const int last_id = specv_i_id_of_rank_key(r->low);
     const specv_i_sieve sieve = {row->sieve.mask, 0};
-    uint16_t *wanted = c->v.wanted[warp]; /* ids, less the tile's first */
+    unsigned short *wanted = c->v.wanted[warp]; /* ids, less the tile's first */
     uint64_t ends[2] = {~(uint64_t)0, 0}, sum = 0, low = r->low;
     float below = r->below, most = r->most, largest = row->max;
     if (takes && !r->by_id) { /* no id of these ranges has less, or more */
@@ -7972,7 +7972,7 @@ SPECV_DEVFN uint64_t specv_i_block_visit(specv_i_cut *c, const specv_i_cut_row *
 #pragma unroll 1
         for (; chosen; chosen &= chosen - 1) {
             const int bit = __ffs((int)chosen) - 1;
-            wanted[at++] = (uint16_t)(bit / 8 * 256 + 8 * lane + bit % 8);
+            wanted[at++] = (unsigned short)(bit / 8 * 256 + 8 * lane + bit % 8);
         }
         __syncwarp();
         const int32_t n = specv_softmax_weight(max, &row->scale).n;
