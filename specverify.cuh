@@ -2453,6 +2453,15 @@ SPECV_DEVFN void specv_i_warp_copy_ragged(const specv_i_ragged *r, const specv_i
     }
 }
 
+/* One thread waits until the ticket is not `seen` any more, and acquires what others released. */
+SPECV_DEVFN uint32_t specv_i_await_ticket(uint32_t *ticket, uint32_t seen) {
+    uint32_t now;
+    while ((now = atomicAdd(ticket, 0u)) == seen) {
+    }
+    __threadfence();
+    return now;
+}
+
 /* One atomic operation is the whole handshake: it releases what this thread's block has written
    before the barrier behind it, and acquires what the others released. */
 SPECV_DEVFN uint32_t specv_i_add_to_ticket(uint32_t *ticket, uint32_t mine) {
@@ -3518,7 +3527,7 @@ typedef struct specv_distribution {
    scores, rows of the draft follow them. */
 typedef struct specv_i_scratch {
     int64_t target_rows, draft_rows; /* positions with statistics of their own */
-    int64_t plans, prefixes, rows, least, tiles, residuals, opened, lanes, bytes;
+    int64_t plans, prefixes, rows, least, tiles, residuals, opened, lanes, help, bytes;
     int32_t num_tiles; /* of one row */
 } specv_i_scratch;
 
@@ -3549,6 +3558,47 @@ typedef struct specv_i_residual {
     uint64_t gain, rest;
 } specv_i_residual;
 
+/* How many ids there are in a range of scores, what ranges weigh, or keys of ids: of a row that
+   filters cut, and that is too flat for a list. */
+enum {
+    SPECV_I_LIST = 1024, /* ids, a power of two and a multiple of the threads; shares of tiles */
+    SPECV_I_RANGE_BITS = 12,
+    SPECV_I_RANGES = 1 << SPECV_I_RANGE_BITS,
+    SPECV_I_WINDOW = 2 * SPECV_I_LIST, /* ids of ranges that are sorted */
+    SPECV_I_MEMBERS = 16,              /* blocks that look at a row together, at most */
+    SPECV_I_HELPED_ROWS = 32           /* rows of a launch that have helpers, at most */
+};
+
+/* A look at all ids of ranges: specv_i_block_visit. */
+typedef struct specv_i_shared_look {
+    uint64_t low, high, weight;
+    float max;
+    int32_t n, purpose, window[2], adds, noisy, members;
+} specv_i_shared_look;
+
+/* What a helper has found: what thread 0 of the block would have found besides. */
+typedef struct specv_i_findings {
+    uint64_t sum, ends[2];
+    int64_t score; /* the best one, with noise */
+    int32_t id;
+} specv_i_findings;
+
+/* Of a row in scratch memory, for the blocks that look at it together. */
+typedef struct specv_i_help {
+    uint32_t looks;    /* given out so far; the first pass leaves 0 */
+    uint32_t enrolled; /* blocks of the row; the same */
+    uint32_t done;     /* of those that have a part in the last look */
+    int32_t count;     /* keys that helpers have put into `inside` */
+    specv_i_shared_look look;
+    specv_i_findings of[SPECV_I_MEMBERS];
+    uint64_t unused; /* behind it all is 16-byte aligned */
+    union {
+        uint32_t counts[SPECV_I_RANGES];
+        unsigned long long masses[SPECV_I_RANGES / 2];
+        uint64_t inside[SPECV_I_WINDOW];
+    } u;
+} specv_i_help;
+
 /* Scratch memory, typed. */
 typedef struct specv_i_memory {
     uint32_t *tickets;           /* [SPECV_TICKET_ROWS][2]: of the first and the second pass */
@@ -3566,7 +3616,9 @@ typedef struct specv_i_memory {
     int32_t whole_tiles;    /* there each warp has tiles of its own: a block eight at a time */
     int32_t ahead;   /* the target's positions whose scores are asked for before rows' lengths */
     int32_t columns; /* of what is told of emitted tokens: max_draft + 1; A7: max_depth + 1 */
+    int32_t helped;  /* rows of a request that have helpers: all of them, or 0 */
     const int32_t *path; /* [batch][columns]: the nodes of a tree that emitted them; else null */
+    specv_i_help *help;  /* [batch][helped] */
 } specv_i_memory;
 
 /* The kernels' parameter. The launchers fill it in. */
@@ -3755,7 +3807,11 @@ SPECV_HOSTFN specv_i_scratch specv_i_scratch_for(int64_t batch, int64_t target_r
     s.residuals = s.tiles + rows * s.num_tiles * (int64_t)sizeof(specv_tile);
     s.opened = s.residuals + residual_rows * s.num_tiles * (int64_t)sizeof(specv_i_residual);
     s.lanes = s.opened + (lists ? batch * SPECV_I_OPENED_BYTES : 0);
-    s.bytes = s.lanes + (lists ? rows * s.num_tiles * SPECV_I_LANES : 0);
+    s.help = (s.lanes + (lists ? rows * s.num_tiles * SPECV_I_LANES : 0) + 15) / 16 * 16;
+    s.bytes = s.help;
+    if (lists)
+        s.bytes += (rows < SPECV_I_HELPED_ROWS ? rows : SPECV_I_HELPED_ROWS) *
+                   (int64_t)sizeof(specv_i_help);
     return s;
 }
 
@@ -6551,8 +6607,8 @@ SPECV_DEVFN void specv_i_load_part(specv_i_eight *v, const char *row, int dtype,
     if (bytes == 4) v->high = specv_i_load_unit_of_scores(p + 16, whole, 0, absent, left - own - 4);
 }
 
-/* Statistics of such a tile, of logits. There are no registers for 32 scores: those of 16 bits are
-   decoded twice, those of 32 loaded twice, then from L1. Call: warp. */
+/* Statistics of such a tile, of logits. Its scores stay as they are in memory, and are decoded
+   twice: there are no registers for 32 floats of those of 16 bits. Call: warp. */
 SPECV_DEVFN specv_tile specv_i_warp_whole_tile(const char *row, int dtype, int64_t vocab, int tile,
                                                int what, const specv_scale *scale) {
     const int left = (int)vocab - tile * SPECV_TILE_IDS;
@@ -6570,14 +6626,11 @@ SPECV_DEVFN specv_tile specv_i_warp_whole_tile(const char *row, int dtype, int64
     }
     has_nan = __any_sync(SPECV_FULL_WARP, has_nan);
     t.max = specv_i_warp_max(largest);
-    const int again = specv_i_unit(dtype) == 4;
-    if (again) SPECV_I_EARLY("l", row);
     if (!what || !specv_in_range(t.max, scale)) {
         int32_t id = SPECV_I_INT_MAX;
 #pragma unroll
         for (int k = SPECV_I_PARTS - 1; k >= 0; --k) {
             int at;
-            if (again) specv_i_load_part(&raw[k], row, dtype, tile, k, left);
             specv_i_decode_eight(score, &raw[k], dtype);
             if (!specv_i_less(specv_i_lane_best(score, has_nan, &at), t.max))
                 id = tile * SPECV_TILE_IDS + 256 * k + 8 * specv_i_lane() + at;
@@ -6589,7 +6642,6 @@ SPECV_DEVFN specv_tile specv_i_warp_whole_tile(const char *row, int dtype, int64
 #pragma unroll
         for (int k = 0; k < SPECV_I_PARTS; ++k) {
             specv_weight weight[8];
-            if (again) specv_i_load_part(&raw[k], row, dtype, tile, k, left);
             specv_i_decode_eight(score, &raw[k], dtype);
             specv_i_weights_of_eight(weight, score, scale);
 #pragma unroll
@@ -6765,7 +6817,11 @@ SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_
         SPECV_I_EARLY("r", all);
     }
     if (!of_best) __syncthreads();
-    if (saved) specv_i_put_word(&saved->request, opened, sizeof *opened);
+    if (saved) {
+        specv_i_put_word(&saved->request, opened, sizeof *opened);
+        if (specv_i_thread() < m->helped) /* and none has enrolled */
+            *(uint2 *)&m->help[b * m->helped + specv_i_thread()].looks = make_uint2(0, 0);
+    }
     specv_i_request r = specv_i_begin_request(d, &row, rule);
     if (!of_best) r = specv_i_reopen(opened, asked, dtype, what, rule, filters);
     if (of_best) r.draft_rows = 0;
@@ -7013,12 +7069,8 @@ SPECV_DEVFN float specv_warp_filter_bound(const specv_tile *tiles, int num_tiles
    over ranges of scores until a list holds those in which its end must be. Both end at the same id,
    as all sums are integers. */
 enum {
-    SPECV_I_LIST = 1024, /* ids, a power of two and a multiple of the threads; shares of tiles */
-    SPECV_I_FEW = 128,   /* of a list: for each of them there are two threads */
-    SPECV_I_KEYS = SPECV_SAMPLE_THREADS, /* tiles of which the block has the shares' keys */
-    SPECV_I_RANGE_BITS = 12,
-    SPECV_I_RANGES = 1 << SPECV_I_RANGE_BITS,
-    SPECV_I_WINDOW = 2 * SPECV_I_LIST /* ids of ranges that are sorted */
+    SPECV_I_FEW = 128,                  /* of a list: for each of them there are two threads */
+    SPECV_I_KEYS = SPECV_SAMPLE_THREADS /* tiles of which the block has the shares' keys */
 };
 
 /* The row, as the block that cuts it sees it. Shared. */
@@ -7032,8 +7084,8 @@ typedef struct specv_i_cut {
                 int32_t ids[SPECV_I_LIST];      /* before: first ids of lanes */
             } u;
         } list;
-        uint32_t counts[SPECV_I_RANGES + 1]; /* ids of each range, and of none */
-        uint64_t masses[SPECV_I_RANGES / 2]; /* of two ranges each */
+        uint32_t counts[SPECV_I_RANGES + 32]; /* ids of each range; a lane's of none */
+        uint64_t masses[SPECV_I_RANGES / 2];  /* of two ranges each */
         uint64_t inside[SPECV_I_WINDOW]; /* a window: keys of ids, the largest first, when sorted */
     } u;
     uint64_t scratch[2][32];
@@ -7771,8 +7823,8 @@ SPECV_DEVFN void specv_i_consider(specv_i_best *best, const specv_i_cut_row *row
         best->score = with_noise, best->id = id;
 }
 
-/* The best of all threads; -1: none has weight. Call: block. Sync: two barriers. */
-SPECV_DEVFN int32_t specv_i_block_best_id(specv_i_cut *c, specv_i_best *best) {
+/* The best id of all threads, in all of them. Call: block. Sync: two barriers. */
+SPECV_DEVFN void specv_i_block_share_best(specv_i_cut *c, specv_i_best *best) {
     const int thread = specv_i_thread(), lane = specv_i_lane();
     specv_i_warp_best(&best->score, &best->id);
     if (lane == 0) {
@@ -7786,6 +7838,11 @@ SPECV_DEVFN int32_t specv_i_block_best_id(specv_i_cut *c, specv_i_best *best) {
         best->id = (int32_t)(uint32_t)c->scratch[1][lane];
     specv_i_warp_best(&best->score, &best->id);
     __syncthreads();
+}
+
+/* The best of all threads; -1: none has weight. Call: block. Sync: two barriers. */
+SPECV_DEVFN int32_t specv_i_block_best_id(specv_i_cut *c, specv_i_best *best) {
+    specv_i_block_share_best(c, best);
     return best->id == SPECV_I_INT_MAX ? -1 : best->id;
 }
 
@@ -7860,7 +7917,7 @@ SPECV_DEVFN int specv_i_range_of(const specv_i_ranges *r, float score, int32_t i
 }
 
 /* Counts those of eight ids whose bit is set, each in its range; the others, so that none needs a
-   branch, in one of their own. */
+   branch, in one of the lane's own, so that none waits for another. */
 SPECV_DEVFN void specv_i_count_eight(uint32_t *counts, const specv_i_ranges *r,
                                      const float score[8], int first, unsigned chosen) {
     int32_t range[8];
@@ -7873,7 +7930,7 @@ SPECV_DEVFN void specv_i_count_eight(uint32_t *counts, const specv_i_ranges *r,
     }
 #pragma unroll
     for (int e = 0; e < 8; ++e)
-        atomicAdd(&counts[chosen & 1u << e ? range[e] : SPECV_I_RANGES], 1u);
+        atomicAdd(&counts[chosen & 1u << e ? range[e] : SPECV_I_RANGES + specv_i_lane()], 1u);
 }
 
 /* The score at a range's lower end; by score, so much of a range above that. */
@@ -7897,18 +7954,184 @@ enum {
     SPECV_I_TAKE   /* the mass of those above c->window; those in it into c->u.inside */
 };
 
-/* Looks at all ids of ranges, a warp at a tile; each share of the next one is asked for as soon as
-   this one's is decoded. Ids that are not only counted are put beside each other first, two for a
+/* The thread's sum over the block. Call: block. Sync: two barriers. */
+SPECV_DEVFN uint64_t specv_i_block_add(specv_i_cut *c, uint64_t value) {
+    uint64_t total;
+    __syncthreads();
+    specv_i_block_inclusive_add(value, SPECV_SAMPLE_THREADS / 32, &total, c->scratch[0]);
+    return total;
+}
+
+/* ---- helpers
+
+   One block has too few warps for a row that is flat, and many multiprocessors have nothing to do.
+   So a row may have several blocks. The first one to enroll does all that is done once; the others
+   are its helpers, and wait until it gives a look out: each then takes its part of the tiles, and
+   hands in what it has found, to be added up. Who enrolls behind the first look has no part in any.
+   So nobody ever waits for a block that is not running. */
+
+/* What a block knows of that. Shared. */
+typedef struct specv_i_team {
+    specv_i_help *help;
+    int32_t member;  /* 0: the first one */
+    int32_t members; /* of a look; of helpers 0: there is none any more */
+    uint32_t looks;  /* that it has had */
+    uint32_t given;  /* that it knows of */
+} specv_i_team;
+
+enum { SPECV_I_TOO_LATE = 1 << 16 /* enrolled: from here on */ };
+
+/* Call: one thread. Sync: a barrier behind it. */
+SPECV_DEVFN void specv_i_enroll(specv_i_team *team, specv_i_help *help) {
+    team->help = help, team->looks = team->given = 0, team->members = 1;
+    team->member = help ? (int32_t)atomicAdd(&help->enrolled, 1u) : 0;
+}
+
+/* A helper waits for the first look. 0: there is none. Call: block. Sync: a barrier. */
+SPECV_DEVFN int specv_i_block_join(specv_i_team *team) {
+    if (specv_i_thread() == 0 && team->member < SPECV_I_MEMBERS) {
+        team->given = specv_i_await_ticket(&team->help->looks, 0);
+        team->members = team->help->look.members;
+    } else if (specv_i_thread() == 0) {
+        team->members = 0;
+    }
+    __syncthreads();
+    return team->members;
+}
+
+/* The next one. 0: the row has been done. Call: block. Sync: barriers. */
+SPECV_DEVFN int specv_i_block_await_look(specv_i_team *team, specv_i_shared_look *look) {
+    __syncthreads();
+    if (specv_i_thread() == 0) {
+        if (team->given == team->looks)
+            team->given = specv_i_await_ticket(&team->help->looks, team->looks);
+        team->members = team->help->look.members, team->looks += 1;
+    }
+    __syncthreads();
+    *look = team->help->look;
+    return team->members;
+}
+
+/* From now on nobody enrolls. Call: block. Sync: a barrier. */
+SPECV_DEVFN void specv_i_block_close_team(specv_i_team *team) {
+    if (specv_i_thread() == 0 && team->help) {
+        const uint32_t all = atomicExch(&team->help->enrolled, (uint32_t)SPECV_I_TOO_LATE);
+        team->members = (int32_t)(all < SPECV_I_MEMBERS ? all : SPECV_I_MEMBERS);
+    }
+    __syncthreads();
+}
+
+/* Helpers leave. Call: block. */
+SPECV_DEVFN void specv_i_block_dismiss(const specv_i_team *team) {
+    if (specv_i_thread() != 0 || !team->help) return;
+    team->help->look.members = 0;
+    specv_i_add_to_ticket(&team->help->looks, 1);
+}
+
+/* The first one gives a look out. Call: block. Sync: a barrier. */
+SPECV_DEVFN void specv_i_block_give_out(const specv_i_team *team, const specv_i_shared_look *look) {
+    specv_i_help *help = team->help;
+    if (look->purpose == SPECV_I_COUNT || look->purpose == SPECV_I_WEIGH)
+#pragma unroll
+        for (int i = 0; i < SPECV_I_RANGES / 4; i += SPECV_SAMPLE_THREADS)
+            ((uint4 *)help->u.counts)[i + specv_i_thread()] = make_uint4(0, 0, 0, 0);
+    if (specv_i_thread() == 0) help->look = *look, help->done = 0, help->count = 0;
+    __syncthreads();
+    if (specv_i_thread() == 0) specv_i_add_to_ticket(&help->looks, 1);
+}
+
+/* A helper hands in its part of a look, behind a barrier. Call: block. Sync: barriers. */
+SPECV_DEVFN void specv_i_block_hand_in(specv_i_cut *c, const specv_i_team *team, int purpose,
+                                       uint64_t sum, specv_i_best *best) {
+    specv_i_help *help = team->help;
+    const int thread = specv_i_thread();
+    if (purpose == SPECV_I_COUNT) {
+#pragma unroll 4
+        for (int i = thread; i < SPECV_I_RANGES; i += SPECV_SAMPLE_THREADS)
+            if (c->u.counts[i]) atomicAdd(&help->u.counts[i], c->u.counts[i]);
+    } else if (purpose == SPECV_I_WEIGH) {
+#pragma unroll 4
+        for (int i = thread; i < SPECV_I_RANGES / 2; i += SPECV_SAMPLE_THREADS)
+            if (c->u.masses[i]) atomicAdd(&help->u.masses[i], (unsigned long long)c->u.masses[i]);
+    } else {
+        sum = specv_i_block_add(c, sum);
+        __syncthreads(); /* c->scratch is read */
+        specv_i_block_share_best(c, best);
+        if (thread == 0) {
+            const specv_i_findings its = {sum, {c->ends[0], c->ends[1]}, best->score, best->id};
+            help->of[team->member] = its;
+            c->kept[0] = c->count ? atomicAdd(&help->count, c->count) : 0;
+        }
+        __syncthreads();
+        const int count = c->count < SPECV_I_WINDOW ? c->count : SPECV_I_WINDOW;
+        for (int i = thread; i < count && c->kept[0] + i < SPECV_I_WINDOW;
+             i += SPECV_SAMPLE_THREADS)
+            help->u.inside[c->kept[0] + i] = c->u.inside[i];
+    }
+    __syncthreads();
+    if (thread == 0) specv_i_add_to_ticket(&help->done, 1);
+}
+
+/* The first one adds up what its helpers have found, behind a barrier; sum and best: the
+   thread's. Call: block. Sync: barriers. */
+SPECV_DEVFN void specv_i_block_gather_findings(specv_i_cut *c, const specv_i_team *team,
+                                               int purpose, uint64_t *sum, specv_i_best *best) {
+    specv_i_help *help = team->help;
+    const int thread = specv_i_thread(), helpers = team->members - 1;
+    if (thread == 0)
+        for (uint32_t done = 0; done < (uint32_t)helpers;)
+            done = specv_i_await_ticket(&help->done, done);
+    __syncthreads();
+    if (purpose == SPECV_I_COUNT) {
+        uint4 more[SPECV_I_RANGES / 4 / SPECV_SAMPLE_THREADS];
+#pragma unroll
+        for (int i = 0; i < SPECV_I_RANGES / 4 / SPECV_SAMPLE_THREADS; ++i)
+            more[i] = ((const uint4 *)help->u.counts)[i * SPECV_SAMPLE_THREADS + thread];
+#pragma unroll
+        for (int i = 0; i < SPECV_I_RANGES / 4 / SPECV_SAMPLE_THREADS; ++i) {
+            uint4 *own = (uint4 *)c->u.counts + i * SPECV_SAMPLE_THREADS + thread;
+            own->x += more[i].x, own->y += more[i].y, own->z += more[i].z, own->w += more[i].w;
+        }
+    } else if (purpose == SPECV_I_WEIGH) {
+#pragma unroll 8
+        for (int i = thread; i < SPECV_I_RANGES / 2; i += SPECV_SAMPLE_THREADS)
+            c->u.masses[i] += help->u.masses[i];
+    } else {
+        const int own = c->count, more = help->count;
+        if (thread > 0 && thread <= helpers) {
+            const specv_i_findings its = help->of[thread];
+            *sum += its.sum;
+            if (its.score > best->score || (its.score == best->score && its.id < best->id))
+                best->score = its.score, best->id = its.id;
+            atomicMin((unsigned long long *)&c->ends[0], (unsigned long long)its.ends[0]);
+            atomicMax((unsigned long long *)&c->ends[1], (unsigned long long)its.ends[1]);
+        }
+#pragma unroll 4
+        for (int i = thread; i < more && own + i < SPECV_I_WINDOW; i += SPECV_SAMPLE_THREADS)
+            c->u.inside[own + i] = help->u.inside[i];
+        __syncthreads();
+        if (thread == 0) c->count = own + more;
+    }
+    __syncthreads();
+}
+
+/* ---- a look
+
+   Looks at all ids of ranges, a warp at a tile; of the shares the next but one is asked for as soon
+   as one is decoded: not more, as a block that sees few tiles waits for its instructions. Ids that are not only counted are put beside each other first, two for a
    lane, as few of a tile may be wanted. weight: enough, of MIN_P. Of TAKE: 0 if no mass is asked
    for; else the thread's part of it is returned, tiles, if not null, have theirs added, in their
    own units, and, if noisy, *best considers each id. Of those in the window c->count is how many
    there are, c->ends their ends, both reset before; c->u.inside has as many as it has room for.
-   Call: block. */
+   team: whose part of the tiles it is; null: all. Call: block. */
 SPECV_DEVFN uint64_t specv_i_block_visit(specv_i_cut *c, const specv_i_cut_row *row,
                                          const specv_i_ranges *r, int purpose, uint64_t weight,
-                                         specv_tile *tiles, int noisy, specv_i_best *best) {
+                                         specv_tile *tiles, int noisy, specv_i_best *best,
+                                         const specv_i_team *team) {
     enum { WARPS = SPECV_SAMPLE_THREADS / 32 };
     const int lane = specv_i_lane(), warp = specv_i_thread() / 32;
+    const int first_tile = team ? WARPS * team->member + warp : warp;
+    const int apart = team ? WARPS * team->members : WARPS; /* tiles of a warp */
     const int takes = purpose == SPECV_I_TAKE;
     const int above = takes ? c->window[0] : -1, lowest = takes ? c->window[1] : 0;
     const int highest = weight ? SPECV_I_RANGES : above; /* that are looked at */
@@ -7926,45 +8149,49 @@ SPECV_DEVFN uint64_t specv_i_block_visit(specv_i_cut *c, const specv_i_cut_row *
     }
     const int is_bounded = specv_i_less(most, row->max);
     const int is_odd = row->sieve.mask || last_id < row->vocab;
-    specv_i_eight raw[SPECV_I_SHARES];
+    specv_i_eight raw[2];
 #pragma unroll
-    for (int k = 0; k < SPECV_I_SHARES; ++k)
-        raw[k].low = raw[k].high = make_uint4(0, 0, 0, 0); /* high: of types of 16 bits */
+    for (int e = 0; e < 2; ++e)
+        raw[e].low = raw[e].high = make_uint4(0, 0, 0, 0); /* high: of types of 16 bits */
     unsigned shares = 0;
 #pragma unroll 1
-    for (int tile = -1, next = warp; tile < row->num_tiles; tile = next, next += WARPS) {
+    for (int tile = -1, next = first_tile; tile < row->num_tiles; tile = next, next += apart) {
         const float max = specv_i_max(largest, row->scale.floor);
         const unsigned own = shares;
         unsigned chosen = 0;
-        for (shares = 0; next < row->num_tiles; next += WARPS) {
+        for (shares = 0; next < row->num_tiles; next += apart) {
             shares = specv_i_shares_from(c, row, next * SPECV_I_SHARES, low) &
                      ((1u << SPECV_I_SHARES) - 1);
             if (shares) break;
         }
         if (tiles && shares) largest = tiles[next].max;
+#pragma unroll 1
+        for (int pair = 0; pair < SPECV_I_SHARES; pair += 2)
 #pragma unroll
-        for (int k = 0; k < SPECV_I_SHARES; ++k) {
-            const int first = tile * SPECV_TILE_IDS + k * 256 + 8 * lane;
-            float score[8];
-            specv_i_decode_eight(score, &raw[k], row->dtype);
-            if (shares)
-                specv_i_load_part(&raw[k], (const char *)row->scores, row->dtype, next, k,
-                                  row->vocab - next * SPECV_TILE_IDS);
-            if (!(own >> k & 1)) continue;
-            if (is_odd) {
-                specv_i_sift_some(&sieve, score, 8, first, row->vocab);
+            for (int e = 0; e < 2; ++e) {
+                const int k = pair + e, later = pair + 2 < SPECV_I_SHARES ? tile : next;
+                const int first = tile * SPECV_TILE_IDS + k * 256 + 8 * lane;
+                float score[8];
+                specv_i_decode_eight(score, &raw[e], row->dtype);
+                if (later == next ? shares : own)
+                    specv_i_load_part(&raw[e], (const char *)row->scores, row->dtype, later,
+                                      (k + 2) % SPECV_I_SHARES,
+                                      row->vocab - later * SPECV_TILE_IDS);
+                if (!(own >> k & 1)) continue;
+                if (is_odd) {
+                    specv_i_sift_some(&sieve, score, 8, first, row->vocab);
 #pragma unroll
-                for (int e = 0; e < 8; ++e) /* of the least score's ids perhaps not all */
-                    if (first + e > last_id && !specv_i_less(r->least, score[e]))
-                        score[e] = r->below;
+                    for (int i = 0; i < 8; ++i) /* of the least score's ids perhaps not all */
+                        if (first + i > last_id && !specv_i_less(r->least, score[i]))
+                            score[i] = r->below;
+                }
+                unsigned hits = specv_i_above(score, below); /* NaN is none */
+                if (is_bounded) hits &= ~specv_i_above(score, most);
+                if (purpose == SPECV_I_COUNT)
+                    specv_i_count_eight(c->u.counts, r, score, first, hits);
+                else
+                    chosen |= hits << 8 * k;
             }
-            unsigned hits = specv_i_above(score, below); /* NaN is none */
-            if (is_bounded) hits &= ~specv_i_above(score, most);
-            if (purpose == SPECV_I_COUNT)
-                specv_i_count_eight(c->u.counts, r, score, first, hits);
-            else
-                chosen |= hits << 8 * k;
-        }
         if (purpose == SPECV_I_COUNT) continue;
         int32_t count;
         int at = specv_warp_exclusive_scan(__popc(chosen), &count);
@@ -7977,16 +8204,25 @@ SPECV_DEVFN uint64_t specv_i_block_visit(specv_i_cut *c, const specv_i_cut_row *
         __syncwarp();
         const int32_t n = specv_softmax_weight(max, &row->scale).n;
         uint64_t of_tile = 0;
+        float later[2];
+        int32_t its_id[2];
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            its_id[i] = tile * SPECV_TILE_IDS + wanted[lane + 32 * i < count ? lane + 32 * i : 0];
+            later[i] = specv_i_load_score(row->scores, row->dtype, its_id[i]);
+        }
 #pragma unroll 1
         for (int base = lane; base - lane < count; base += 64) {
             float its[2], raised[2];
             int32_t id[2];
             specv_weight w[2];
 #pragma unroll
-            for (int i = 0; i < 2; ++i) {
-                const int place = base + 32 * i < count ? base + 32 * i : 0;
-                id[i] = tile * SPECV_TILE_IDS + wanted[place];
-                its[i] = specv_i_load_score(row->scores, row->dtype, id[i]);
+            for (int i = 0; i < 2;
+                 ++i) { /* the next ones are on their way while these are weighed */
+                const int place = base + 64 + 32 * i < count ? base + 64 + 32 * i : 0;
+                id[i] = its_id[i], its[i] = later[i];
+                its_id[i] = tile * SPECV_TILE_IDS + wanted[place];
+                later[i] = specv_i_load_score(row->scores, row->dtype, its_id[i]);
                 raised[i] = specv_i_max(its[i], row->scale.floor);
             }
             if (weight) specv_i_softmax_weights(w, raised, 2, &row->scale);
@@ -8034,14 +8270,6 @@ SPECV_DEVFN uint64_t specv_i_block_visit(specv_i_cut *c, const specv_i_cut_row *
     return sum;
 }
 
-/* The thread's sum over the block. Call: block. Sync: two barriers. */
-SPECV_DEVFN uint64_t specv_i_block_add(specv_i_cut *c, uint64_t value) {
-    uint64_t total;
-    __syncthreads();
-    specv_i_block_inclusive_add(value, SPECV_SAMPLE_THREADS / 32, &total, c->scratch[0]);
-    return total;
-}
-
 /* What is known of a range's ids. */
 enum {
     SPECV_I_BY_COUNT,  /* how many there are, which is what is looked for */
@@ -8070,35 +8298,51 @@ SPECV_DEVFN void specv_i_bounds_of_range(const specv_i_cut *c, const specv_i_cut
 }
 
 /* c->window: the ranges in which `need` may be reached, from above; its first one is -1 where it is
-   not reached in any. By count c->through is what there is above. Both are reset before. Call:
-   block. Sync: two barriers. */
+   not reached in any. By count c->through is what there is above. Both are reset before. A thread
+   adds up sixteen ranges; where it may be reached in one's, and where it is, a warp each looks at
+   these. Call: block. Sync: five barriers. */
 SPECV_DEVFN void specv_i_block_find_window(specv_i_cut *c, const specv_i_cut_row *row,
                                            const specv_i_ranges *r, int by, uint64_t need) {
     enum { EACH = SPECV_I_RANGES / SPECV_SAMPLE_THREADS, WARPS = SPECV_SAMPLE_THREADS / 32 };
-    const int step = by == SPECV_I_BY_MASS ? 2 : 1;
-    const int highest = SPECV_I_RANGES - step - specv_i_thread() * EACH;
-    uint64_t bound[2], sum[2] = {0, 0}, before[2] = {0, 0}, unused;
-    int open[2] = {0, 0}; /* is it reached here? */
-#pragma unroll 1
-    for (int turn = 0; turn < 2; ++turn) { /* the sums; then where */
-#pragma unroll 2
-        for (int i = 0; i < EACH; i += step) {
-            specv_i_bounds_of_range(c, row, r, by, highest - i, bound);
-            before[0] += bound[0], before[1] += bound[1];
-            if (open[1] && before[1] >= need) /* it may be */
-                c->window[0] = highest - i + step - 1, c->through = before[1] - bound[1],
-                open[1] = 0;
-            if (open[0] && before[0] >= need) /* it is */
-                c->window[1] = highest - i, open[0] = 0;
-        }
-        if (turn) break;
+    enum { WHOSE = WARPS, BEFORE }; /* in c->scratch, behind a word a warp */
+    const int step = by == SPECV_I_BY_MASS ? 2 : 1, thread = specv_i_thread();
+    const int which = thread / 32, lane = specv_i_lane();
+    uint64_t bound[2], sum[2] = {0, 0}, unused;
+    if (thread < 2) c->scratch[thread][WHOSE] = SPECV_SAMPLE_THREADS;
+    const int lowest = SPECV_I_RANGES - (thread + 1) * EACH;
+    unsigned full = 0; /* ranges that are not empty: of scores of 16 bits few */
 #pragma unroll
-        for (int e = 0; e < 2; ++e) {
-            sum[e] = before[e];
-            before[e] = specv_i_block_inclusive_add(sum[e], WARPS, &unused, c->scratch[e]) - sum[e];
-            open[e] = before[e] < need && before[e] + sum[e] >= need;
+    for (int i = 0; i < EACH; i += 4) {
+        const uint4 counts = *(const uint4 *)&c->u.counts[lowest + i];
+        full |= (unsigned)(counts.x != 0) << i | (unsigned)(counts.y != 0) << (i + 1);
+        full |= (unsigned)(counts.z != 0) << (i + 2) | (unsigned)(counts.w != 0) << (i + 3);
+    }
+    if (step == 2) full = (full | full >> 1) & 0x5555u; /* a mass is two words */
+#pragma unroll 1
+    for (; full; full &= full - 1) {
+        specv_i_bounds_of_range(c, row, r, by, lowest + __ffs((int)full) - 1, bound);
+        sum[0] += bound[0], sum[1] += bound[1];
+    }
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+        const uint64_t through = specv_i_block_inclusive_add(sum[e], WARPS, &unused, c->scratch[e]);
+        if (through >= need && through - sum[e] < need)
+            c->scratch[e][WHOSE] = (uint64_t)thread, c->scratch[e][BEFORE] = through - sum[e];
+    }
+    __syncthreads();
+    if (which < 2 && c->scratch[which][WHOSE] < SPECV_SAMPLE_THREADS) {
+        const int highest = SPECV_I_RANGES - step - (int)c->scratch[which][WHOSE] * EACH;
+        bound[0] = bound[1] = 0;
+        if (lane * step < EACH)
+            specv_i_bounds_of_range(c, row, r, by, highest - lane * step, bound);
+        const uint64_t own = which ? bound[1] : bound[0]; /* 0: it is reached; 1: it may be */
+        const uint64_t through = c->scratch[which][BEFORE] + specv_i_warp_inclusive_add(own);
+        if (through >= need && through - own < need) {
+            if (which)
+                c->window[0] = highest - lane * step + step - 1, c->through = through - own;
+            else
+                c->window[1] = highest - lane * step;
         }
-        if (!(open[0] | open[1])) break;
     }
     __syncthreads();
 }
@@ -8108,8 +8352,9 @@ SPECV_DEVFN void specv_i_block_find_window(specv_i_cut *c, const specv_i_cut_row
 SPECV_DEVFN uint64_t specv_i_block_end_of_window(specv_i_cut *c, const specv_i_cut_row *row,
                                                  int count, uint64_t limit, int by_mass,
                                                  specv_tile *tiles) {
-    enum { EACH = SPECV_I_WINDOW / SPECV_SAMPLE_THREADS, WARPS = SPECV_SAMPLE_THREADS / 32 };
+    enum { WARPS = SPECV_SAMPLE_THREADS / 32 };
     const int thread = specv_i_thread();
+    const int each = (count + SPECV_SAMPLE_THREADS - 1) / SPECV_SAMPLE_THREADS;
     int padded = 64;
     while (padded < count) padded *= 2;
 #pragma unroll 1
@@ -8118,7 +8363,7 @@ SPECV_DEVFN uint64_t specv_i_block_end_of_window(specv_i_cut *c, const specv_i_c
     __syncthreads();
     specv_i_block_sort(c->u.inside, padded);
     if (by_mass) {
-        const int first = thread * EACH, last = first + EACH < count ? first + EACH : count;
+        const int first = thread * each, last = first + each < count ? first + each : count;
         uint64_t sum = 0, unused;
 #pragma unroll 1
         for (int turn = 0; turn < 2; ++turn) { /* the sums; then where */
@@ -8153,24 +8398,34 @@ enum {
 
 /* The last id that is kept, for a row of any shape; 0: all are. mass: of the row, where top_p is a
    part of it. Of what is kept tiles, if not null, get the sums; if noisy, best->id is the one that
-   its noise makes the best; listed: it is in c->u.inside, c->count ids. Behind specv_i_block_list.
-   Call: block. Sync: barriers. Looks at all ids: two for top_k, two for top_p, of which one weighs
+   its noise makes the best; listed: it is in c->u.inside, c->count ids. team: who looks; null: this
+   block alone. A helper stays until the row has been done. Behind specv_i_block_list, of helpers
+   specv_i_block_join. Call: block. Sync: barriers. Looks at all ids: two for top_k, two for top_p, of which one weighs
    those above the end, seldom more; one for each other purpose. */
 SPECV_DEVFN uint64_t specv_i_block_cut_flat(specv_i_cut *c, const specv_i_cut_row *row,
                                             const specv_i_limits *l, uint64_t mass,
                                             specv_tile *tiles, int noisy, specv_i_best *best,
-                                            int listed) {
+                                            int listed, specv_i_team *team) {
     const int thread = specv_i_thread(), has_k = l->top_k < row->vocab;
+    const int helps = team && team->member;
     const uint64_t lowest = specv_i_lowest(row), top = specv_rank_key(row->max, 0);
-    const uint64_t key_of_1 = specv_i_key_of_weight(&row->scale, row->n, 1); /* less is no mass */
-    const uint64_t with_mass = key_of_1 > lowest ? key_of_1 : lowest;
+    uint64_t with_mass = lowest;
     uint64_t looked_at = 0, of_k = 0, of_p = 0, kept = 0;
+    if (!helps) {
+        const uint64_t key = specv_i_key_of_weight(&row->scale, row->n, 1); /* less is no mass */
+        with_mass = key > lowest ? key : lowest;
+        if (team) specv_i_block_close_team(team);
+    }
 #pragma unroll 1
-    for (int job = SPECV_I_OF_K; job <= SPECV_I_OF_KEPT; ++job) {
+    for (int job = SPECV_I_OF_K; job <= SPECV_I_OF_KEPT; job += !helps) {
         const int by_k = job <= SPECV_I_OF_ANY, by_mass = job == SPECV_I_OF_P;
         specv_tile *of_job = by_mass || job == SPECV_I_OF_KEPT ? tiles : 0;
         uint64_t low = kept ? kept : lowest, high = top, limit = 0, end = 0, weight = 1, sum = 0;
-        if (by_k) {
+        specv_i_shared_look its;
+        if (helps) {
+            if (!specv_i_block_await_look(team, &its)) return 0;
+            low = its.low, high = its.high, of_job = 0;
+        } else if (by_k) {
             low = job == SPECV_I_OF_ANY ? lowest : with_mass;
             if (job == SPECV_I_OF_K && low < c->bound) low = c->bound;
             if (!has_k || of_k || low == looked_at) continue;
@@ -8203,28 +8458,40 @@ SPECV_DEVFN uint64_t specv_i_block_cut_flat(specv_i_cut *c, const specv_i_cut_ro
         for (;;) { /* ids above low..high do not reach the limit, and are taken from it */
             const specv_i_ranges r = specv_i_ranges_of(low, high);
             __syncthreads();
-#pragma unroll 4
-            for (int i = 0; i < SPECV_I_RANGES; i += SPECV_SAMPLE_THREADS)
-                c->u.counts[thread + i] = 0;
+#pragma unroll
+            for (int i = 0; i < SPECV_I_RANGES / 4; i += SPECV_SAMPLE_THREADS)
+                ((uint4 *)c->u.counts)[thread + i] = make_uint4(0, 0, 0, 0);
+            if (thread < 32) c->u.counts[SPECV_I_RANGES + thread] = 0;
             if (thread == 0) {
-                c->u.counts[SPECV_I_RANGES] = 0;
                 c->window[0] = weight || by_k ? -1 : SPECV_I_RANGES, c->window[1] = 0;
+                if (helps) c->window[0] = its.window[0], c->window[1] = its.window[1];
                 c->ends[0] = ~(uint64_t)0, c->ends[1] = 0, c->count = 0;
             }
             __syncthreads();
 #pragma unroll 1
             for (int look = by_k || by_mass ? 0 : 1; look < 2 && found; ++look) {
-                const int its = by == SPECV_I_BY_MASS ? SPECV_I_WEIGH : SPECV_I_COUNT;
-                const int purpose = job == SPECV_I_OF_MIN ? SPECV_I_MIN_P : SPECV_I_TAKE;
-                sum = specv_i_block_visit(c, row, &r, look ? purpose : its,
-                                          look || its == SPECV_I_WEIGH ? weight : 0,
-                                          look ? of_job : 0, job == SPECV_I_OF_KEPT && noisy, best);
+                if (!helps) {
+                    const int counts = by == SPECV_I_BY_MASS ? SPECV_I_WEIGH : SPECV_I_COUNT;
+                    const int takes = job == SPECV_I_OF_MIN ? SPECV_I_MIN_P : SPECV_I_TAKE;
+                    its.low = low, its.high = high, its.max = row->max, its.n = row->n;
+                    its.purpose = look ? takes : counts;
+                    its.weight = its.purpose == SPECV_I_COUNT ? 0 : weight;
+                    its.window[0] = c->window[0], its.window[1] = c->window[1];
+                    its.adds = look && of_job, its.noisy = job == SPECV_I_OF_KEPT && noisy;
+                    its.members = team ? team->members : 1;
+                    if (its.members > 1) specv_i_block_give_out(team, &its);
+                }
+                sum = specv_i_block_visit(c, row, &r, its.purpose, its.weight, its.adds ? tiles : 0,
+                                          its.noisy, best, team);
                 __syncthreads();
+                if (helps) break;
+                if (its.members > 1)
+                    specv_i_block_gather_findings(c, team, its.purpose, &sum, best);
                 if (look) break;
                 specv_i_block_find_window(c, row, &r, by, limit);
                 found = c->window[0] >= 0;
             }
-            if (!found || !(by_k || by_mass)) break;
+            if (helps || !found || !(by_k || by_mass)) break;
             limit -= by_mass ? specv_i_block_add(c, sum) : c->through;
             const int32_t count = c->count;
             if (count <= SPECV_I_WINDOW) {
@@ -8235,6 +8502,10 @@ SPECV_DEVFN uint64_t specv_i_block_cut_flat(specv_i_cut *c, const specv_i_cut_ro
             /* Bounds are of no use where weights are a few units. */
             if (by_mass) by = count > considered / 2 ? SPECV_I_BY_MASS : SPECV_I_BY_BOUNDS;
             considered = count;
+        }
+        if (helps) {
+            specv_i_block_hand_in(c, team, its.purpose, sum, best);
+            continue;
         }
         if (by_k) of_k = kept = end;
         if (job == SPECV_I_OF_MIN && c->ends[0] > kept) kept = c->ends[0];
@@ -8286,12 +8557,13 @@ SPECV_DEVFN int64_t specv_i_row_of(const specv_i_request *r, const specv_i_memor
     return r->first_row + i + (i >= r->target_rows ? m->target_rows - r->target_rows : 0);
 }
 
-/* Of a row in scratch memory, what the thread looks at first. */
-SPECV_DEVFN specv_i_cut_tile specv_i_load_cut_tile(const specv_i_memory *m, int64_t at) {
+/* Of a row in scratch memory, what the thread looks at first; of a helper, while largest scores may
+   change, without them. */
+SPECV_DEVFN specv_i_cut_tile specv_i_load_cut_tile(const specv_i_memory *m, int64_t at, int helps) {
     const int thread = specv_i_thread(), count = m->num_tiles;
     const specv_tile *tile = m->tiles + at * count + thread;
     specv_i_cut_tile t = {{0xff800000u, 0}, {0, 0}};
-    specv_i_load_token_below(thread, count, 0, &t.best, &tile->max, SPECV_I64, 0);
+    specv_i_load_token_below(thread, helps ? 0 : count, 0, &t.best, &tile->max, SPECV_I64, 0);
     specv_i_load_token_below(thread, count, 0, &t.keys, &tile->score, SPECV_I64, 0);
     return t;
 }
@@ -8303,7 +8575,7 @@ SPECV_DEVFN specv_i_cut_tile specv_i_load_cut_tile(const specv_i_memory *m, int6
 SPECV_DEVFN void specv_i_block_cut(const specv_verify_sample_desc *d, const specv_i_request *r,
                                    const specv_i_memory *m, const specv_i_opened *saved, int b,
                                    int i, int64_t at, const specv_i_cut_tile *first, specv_i_cut *c,
-                                   specv_distribution *out) {
+                                   specv_i_team *team, int helps, specv_distribution *out) {
     const int of_draft = i >= r->target_rows, j = of_draft ? i - r->target_rows : i;
     const specv_i_side side = of_draft ? r->draft : r->target;
     const int of_side = of_draft ? SPECV_I_OF_DRAFT : SPECV_I_OF_TARGET, is_cut = r->cut & of_side;
@@ -8325,7 +8597,11 @@ SPECV_DEVFN void specv_i_block_cut(const specv_verify_sample_desc *d, const spec
         noise = specv_i_noise(d, b, j);
     }
     specv_distribution p = specv_i_plain_distribution();
-    if (is_cut) p = specv_i_block_merge(c, tiles, m->num_tiles, sums, &side.scale, first);
+    if (helps) /* the largest score is all that it has to know */
+        c->keys[thread] = (uint64_t)first->keys.y << 32 | first->keys.x, p.kind = SPECV_SOFTMAX,
+        p.max = team->help->look.max, p.n = team->help->look.n;
+    else if (is_cut)
+        p = specv_i_block_merge(c, tiles, m->num_tiles, sums, &side.scale, first);
     if (!is_cut || p.kind != SPECV_SOFTMAX)
         p = specv_i_warp_merge(tiles, m->num_tiles, specv_i_may(r),
                                specv_i_wanted(d, r, &side, of_draft), side.zero, &side.scale,
@@ -8333,11 +8609,12 @@ SPECV_DEVFN void specv_i_block_cut(const specv_verify_sample_desc *d, const spec
     specv_i_cut_row row = specv_i_cut_row_of(d, &side, m, tiles, j, &p);
     int few = 0, kept = 0, count = 0; /* ids of a list */
     if (is_cut && p.kind == SPECV_SOFTMAX) {
-        kept = specv_i_block_list(c, &row, &l, p.sum, &coin, &count);
-        uniform = c->uniform;
+        if (!helps)
+            kept = specv_i_block_list(c, &row, &l, p.sum, &coin, &count), uniform = c->uniform;
         if (!kept) {
             specv_i_best best = {noise, SPECV_I_NO_SCORE, SPECV_I_INT_MAX};
-            least = specv_i_block_cut_flat(c, &row, &l, p.sum, tiles, coupled, &best, 0);
+            least = specv_i_block_cut_flat(c, &row, &l, p.sum, tiles, coupled, &best, 0, team);
+            if (helps) return;
             if (coupled) p.id = best.id;
         } else {
             least = c->u.list.key[kept - 1];
@@ -8353,6 +8630,7 @@ SPECV_DEVFN void specv_i_block_cut(const specv_verify_sample_desc *d, const spec
             if (coupled) p.id = chosen;
         }
     }
+    if (gridDim.z > 1) specv_i_block_dismiss(team);
     p.reserved = (uint32_t)-1;
     if (few) {
         p.sum = specv_i_block_draw_few(c, count, kept, without, uniform);
@@ -8384,9 +8662,14 @@ SPECV_DEVFN void specv_i_block_filter(const specv_verify_sample_desc *d, const s
     __shared__ __align__(16) specv_i_opened saved;
     __shared__ specv_i_cut cut;
     __shared__ specv_i_evidence evidence;
+    __shared__ specv_i_team team;
     specv_i_put_word(&saved, specv_i_opened_at(m, b), sizeof saved);
+    const int helped = gridDim.z > 1;
+    if (specv_i_thread() == SPECV_I_TOSSER)
+        specv_i_enroll(&team, helped ? &m->help[b * m->helped + block] : 0);
     __syncthreads();
     specv_i_request r = saved.request;
+    const int helps = helped ? team.member : 0;
     const int rows = r.target_rows + r.draft_rows;
     specv_i_cut_as_asked(&r, &saved.asked);
     if (!r.cut) return; /* all is done */
@@ -8394,15 +8677,19 @@ SPECV_DEVFN void specv_i_block_filter(const specv_verify_sample_desc *d, const s
     if (block >= num_blocks) return;
     /* On its way before anything else is looked at. */
     int64_t at = specv_i_row_of(&r, m, block);
-    specv_i_cut_tile first = specv_i_load_cut_tile(m, at);
+    specv_i_cut_tile first = specv_i_load_cut_tile(m, at, helps);
+    if (helps && (!(r.cut & (block < r.target_rows ? SPECV_I_OF_TARGET : SPECV_I_OF_DRAFT)) ||
+                  !specv_i_block_join(&team)))
+        return;
 #pragma unroll 1
     for (int i = block;;) {
-        specv_i_block_cut(d, &r, m, &saved, b, i, at, &first, &cut,
+        specv_i_block_cut(d, &r, m, &saved, b, i, at, &first, &cut, &team, helps,
                           &evidence.rows[i < SPECV_I_ROWS_HERE ? i : 0]);
+        if (helps) return;
         i += num_blocks;
         if (i >= rows) break;
         __syncthreads(); /* another one's */
-        at = specv_i_row_of(&r, m, i), first = specv_i_load_cut_tile(m, at);
+        at = specv_i_row_of(&r, m, i), first = specv_i_load_cut_tile(m, at, 0);
     }
     if (d->stream & SPECV_I_OF_TREE) return;   /* a tree is walked elsewhere */
     if (num_blocks > 1 || r.row.n_draft > 0) { /* else nothing is looked at before all is there */
@@ -8433,7 +8720,7 @@ SPECV_DEVFN int specv_i_block_find_likeliest(specv_i_cut *c, const specv_i_cut_r
     l.top_k = count < row->vocab ? count : row->vocab;
     count = specv_i_block_list(c, row, &l, mass, &no_coin, &of_list);
     if (count) return count < l.top_k ? count : l.top_k;
-    specv_i_block_cut_flat(c, row, &l, mass, 0, 0, &unused, 1);
+    specv_i_block_cut_flat(c, row, &l, mass, 0, 0, &unused, 1, 0);
     return -1;
 }
 
@@ -10482,7 +10769,7 @@ SPECV_DEVFN void specv_i_block_shard_names(const specv_shard_task *task, int b, 
         if (specv_i_thread() < 32) specv_i_warp_put_stats(d, m, s, &r, i, specv_i_may(&r));
         if (!(r.cut & (of_draft ? SPECV_I_OF_DRAFT : SPECV_I_OF_TARGET))) continue;
         const specv_i_side side = of_draft ? r.draft : r.target;
-        const specv_i_cut_tile first = specv_i_load_cut_tile(m, at);
+        const specv_i_cut_tile first = specv_i_load_cut_tile(m, at, 0);
         specv_i_block_name_ids(
             d, m, s, &side, of_draft ? i - r.target_rows : i, at, saved.limits[of_draft].top_k,
             &first, &cut, (uint64_t *)(s->record + s->to.named[of_draft]) + of_side * s->num_named);
@@ -17915,6 +18202,7 @@ static specv_i_memory specv_i_open_memory(const specv_verify_sample_desc *d,
     m.prefixes = (float *)(base + s->prefixes);
     m.least = (uint64_t *)(base + s->least);
     if (specv_i_lists(d)) m.opened = base + s->opened, m.lanes = (unsigned char *)base + s->lanes;
+    m.help = 0, m.helped = 0;
     m.target_rows = s->target_rows;
     m.num_tiles = s->num_tiles;
     m.columns = d->verify.rows.max_draft + 1;
@@ -18060,10 +18348,10 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_FILTERED_BLOCK
 }
 
 /* Rows that top_k, top_p or min_p cut, a block each, which draws from its row, too; then the last
-   one of a request judges. Grid: batch x positions. Bytes: a byte for eight ids of shares of tiles
-   that have ids above the least that may be kept, and the scores of those eights that do; of a row
-   too flat for a list all scores twice for top_k, twice for top_p, seldom more often, and once for
-   what else is asked. Dependent round trips: the request, as the first pass has opened it; tiles;
+   one of a request judges. Grid: batch x positions x blocks that look at a row together if it is
+   too flat for a list. Bytes: a byte for eight ids of shares of tiles that have ids above the least
+   that may be kept, and the scores of those eights that do; of a row too flat for a list all scores
+   twice for top_k, twice for top_p, seldom more often, and once for what else is asked. Dependent round trips: the request, as the first pass has opened it; tiles;
    lanes of shares; their scores; largest scores of their tiles; the ticket, if there are more rows;
    rows and drafts. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 1)
@@ -18211,6 +18499,23 @@ static int specv_i_launch_probs(specv_sample_task *task, int num_sms, cudaStream
                                SPECV_SAMPLE_THREADS, task, d->verify.chained, stream);
 }
 
+/* Blocks that look at each of a request's `rows` together, if filters leave it too flat for a list, which top_k hardly
+   does. All of the grid's run at once, one on a multiprocessor: who comes late is of no use. */
+static int specv_i_members_of_row(specv_sample_task *task, const specv_i_scratch *s, int64_t rows,
+                                  int num_sms) {
+    const specv_verify_sample_desc *d = &task->d;
+    const int64_t all = d->verify.rows.batch * rows;
+    int64_t members = s->num_tiles / (SPECV_SAMPLE_THREADS / 32);
+    if (d->filters.top_k || d->draft_filters.top_k || all < 1) return 1;
+    if (all > (s->bytes - s->help) / (int64_t)sizeof(specv_i_help)) return 1;
+    if (members > num_sms / all) members = num_sms / all;
+    if (members > SPECV_I_MEMBERS) members = SPECV_I_MEMBERS;
+    if (members < 2) return 1;
+    task->memory.help = (specv_i_help *)((char *)d->scratch + s->help);
+    task->memory.helped = (int32_t)rows;
+    return (int)members;
+}
+
 /* First pass over the logits of `sides`, which have this type. */
 static int specv_i_launch_logits(specv_sample_task *task, int sides, int dtype, int chained,
                                  int filters, int num_sms, cudaStream_t stream) {
@@ -18246,8 +18551,9 @@ static int specv_i_launch_sample(const specv_verify_sample_desc *desc, cudaStrea
     const int ratios = desc->rule != SPECV_RULE_COUPLED && desc->rule != SPECV_RULE_GREEDY;
     specv_sample_task task = SPECV_ZERO;
     specv_i_scratch scratch;
+    const int64_t rows = (desc->draft.data ? 2 : 1) * drafts + 1; /* of a request */
     int64_t tiles, positions = desc->rule == SPECV_RULE_BLOCK && drafts ? drafts : 1;
-    int has_second, cuts, chained, num_sms, sides = SPECV_I_OF_TARGET;
+    int has_second, cuts, chained, num_sms, members = 1, sides = SPECV_I_OF_TARGET;
     const int filters = specv_i_is_filtered(desc);
     int status = specv_i_num_sms(desc->num_sms, &num_sms);
     if (status) return status;
@@ -18265,6 +18571,7 @@ static int specv_i_launch_sample(const specv_verify_sample_desc *desc, cudaStrea
     cuts = specv_i_cuts(&desc->filters) || specv_i_cuts(&desc->draft_filters);
     chained =
         has_second || cuts ? specv_i_first_of_two(desc->verify.chained) : desc->verify.chained;
+    if (cuts) members = specv_i_members_of_row(&task, &scratch, rows, num_sms);
     if (ratios && scratch.draft_rows && drafts > 0) {
         if (draft == target)
             sides |= SPECV_I_OF_DRAFT;
@@ -18284,10 +18591,11 @@ static int specv_i_launch_sample(const specv_verify_sample_desc *desc, cudaStrea
                               r->batch, (tiles * (drafts + 1) + warps - 1) / warps, 2 * num_sms)),
             SPECV_SAMPLE_THREADS, &task, chained, stream);
     if (cuts && !status) {
+        dim3 grid = specv_i_grid_of_rows(r->batch, rows);
+        grid.z = (unsigned)members;
         task.d.verify.chained = specv_i_second_of_two(has_second ? chained : desc->verify.chained);
-        status = specv_i_launch_grid((const void *)specv_filter_kernel,
-                                     specv_i_grid_of_rows(r->batch, 2 * drafts + 1),
-                                     SPECV_SAMPLE_THREADS, &task, task.d.verify.chained, stream);
+        status = specv_i_launch_grid((const void *)specv_filter_kernel, grid, SPECV_SAMPLE_THREADS,
+                                     &task, task.d.verify.chained, stream);
     }
     if (status || !has_second) return status;
     task.d.verify.chained = specv_i_second_of_two(desc->verify.chained);

@@ -158,6 +158,31 @@ static void test_ties(void) {
             }
 }
 
+/* Rows too flat for a list whose blocks have helpers: 1 to 15 of them, on rows of each kind, of
+   one request or several, some of which need none. */
+static void test_helpers(void) {
+    static const int sizes[] = {16 * 1024, 23 * 1024 + 5, 40000, 129 * 1024 - 3};
+    static const float ps[] = {0.3f, 0.9f, 0.999f, 0.6f};
+    static const unsigned cuts[] = {HAS_TOP_P, HAS_TOP_P | HAS_MIN_P, HAS_MIN_P};
+    for (int i = 0; i < (t.quick ? 8 : 48); ++i) {
+        scene c = filtered_scene(1 + i / 2 % 3, i % 3, sizes[i % 4]);
+        c.rule = i % NUM_RULES;
+        if (c.rule == SPECV_RULE_GREEDY) c.rule = SPECV_RULE_COUPLED;
+        c.target_dtype = (i + i / 3) % 3;
+        c.draft_dtype = i % 4 == 1 && takes_draft_scores(c.rule) && c.s.max_draft ? c.target_dtype
+                                                                                  : NO_DRAFT_SCORES;
+        c.odd = i % 5 == 2 ? ODD_TIES : i % 5 == 3 ? ODD_SAME : 0;
+        c.spread = i % 7 == 3 ? 1e-30f : i % 7 == 5 ? 4 : 0.5f;
+        c.filters = cuts[i / 4 % 3] | (i % 6 == 5 ? HAS_MASK : 0);
+        c.draft_filters = c.draft_dtype >= 0 ? c.filters & HAS_CUTS : 0;
+        c.top_p = ps[i / 2 % 4], c.min_p = i % 2 ? 0.3f : 1e-6f;
+        c.filter_order = i / 5 % 3;
+        c.num_sms = i % 3 == 0 ? 132 : 7 * (1 + i % 8);
+        t_case("helpers %d:", i);
+        filtered_run(&c);
+    }
+}
+
 /* Real vocabularies at the settings of real requests. */
 static void test_vocabularies(void) {
     static const int real[] = {32000, 50257, 128256, 151936, 262144};
@@ -388,7 +413,8 @@ static __global__ void cut_kernel(specv_i_cut_row row, specv_i_limits limits, ui
     }
     __syncthreads();
     specv_i_best best = {noise, SPECV_I_NO_SCORE, SPECV_I_INT_MAX};
-    const uint64_t flat = specv_i_block_cut_flat(&c, &row, &limits, mass, of_row, noisy, &best, 0);
+    const uint64_t flat =
+        specv_i_block_cut_flat(&c, &row, &limits, mass, of_row, noisy, &best, 0, 0);
     if (thread == 0) out->of_ranges = flat, out->by_range = best.id;
     row.sieve.least = flat;
     w.p = specv_i_warp_merge(of_row, row.num_tiles, SPECV_TILE_SUM, SPECV_TILE_SUM, 0, &row.scale,
@@ -696,6 +722,7 @@ int main(int argc, char **argv) {
         {"ties", test_ties},           {"shapes", test_shapes},
         {"both-ways", test_both_ways}, {"bounds", test_bounds},
         {"random", test_random},       {"vocabularies", test_vocabularies},
+        {"helpers", test_helpers},
     };
     return t_main(argc, argv, groups, T_COUNT(groups));
 }
