@@ -8118,10 +8118,11 @@ SPECV_DEVFN void specv_i_block_gather_findings(specv_i_cut *c, const specv_i_tea
 /* ---- a look
 
    Looks at all ids of ranges, a warp at a tile; of the shares the next but one is asked for as soon
-   as one is decoded: not more, as a block that sees few tiles waits for its instructions. Ids that are not only counted are put beside each other first, two for a
-   lane, as few of a tile may be wanted. weight: enough, of MIN_P. Of TAKE: 0 if no mass is asked
-   for; else the thread's part of it is returned, tiles, if not null, have theirs added, in their
-   own units, and, if noisy, *best considers each id. Of those in the window c->count is how many
+   as one is decoded: not more, as a block that sees few tiles waits for its instructions. Ids that
+   are not only counted are put beside each other first, two for a lane, as few of a tile may be
+   wanted. weight: enough, of MIN_P. Of TAKE: 0 if no mass is asked for; else the thread's part of
+   it is returned, tiles, if not null, have theirs added, in their own units, and, if noisy, *best
+   considers each id. Of those in the window c->count is how many
    there are, c->ends their ends, both reset before; c->u.inside has as many as it has room for.
    team: whose part of the tiles it is; null: all. Call: block. */
 SPECV_DEVFN uint64_t specv_i_block_visit(specv_i_cut *c, const specv_i_cut_row *row,
@@ -8400,8 +8401,8 @@ enum {
    part of it. Of what is kept tiles, if not null, get the sums; if noisy, best->id is the one that
    its noise makes the best; listed: it is in c->u.inside, c->count ids. team: who looks; null: this
    block alone. A helper stays until the row has been done. Behind specv_i_block_list, of helpers
-   specv_i_block_join. Call: block. Sync: barriers. Looks at all ids: two for top_k, two for top_p, of which one weighs
-   those above the end, seldom more; one for each other purpose. */
+   specv_i_block_join. Call: block. Sync: barriers. Looks at all ids: two for top_k, two for top_p,
+   of which one weighs those above the end, seldom more; one for each other purpose. */
 SPECV_DEVFN uint64_t specv_i_block_cut_flat(specv_i_cut *c, const specv_i_cut_row *row,
                                             const specv_i_limits *l, uint64_t mass,
                                             specv_tile *tiles, int noisy, specv_i_best *best,
@@ -18351,9 +18352,11 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_FILTERED_BLOCK
    one of a request judges. Grid: batch x positions x blocks that look at a row together if it is
    too flat for a list. Bytes: a byte for eight ids of shares of tiles that have ids above the least
    that may be kept, and the scores of those eights that do; of a row too flat for a list all scores
-   twice for top_k, twice for top_p, seldom more often, and once for what else is asked. Dependent round trips: the request, as the first pass has opened it; tiles;
-   lanes of shares; their scores; largest scores of their tiles; the ticket, if there are more rows;
-   rows and drafts. */
+   twice for top_k, twice for top_p, seldom more often, and once for what else is asked. Dependent
+   round trips: the request, as the first pass has opened it, beside how many blocks have enrolled;
+   tiles; lanes of shares; their scores; largest scores of their tiles; the ticket, if there are
+   more rows; rows and drafts. Of each look of a row that has helpers: its being given out, scores,
+   and its being handed in. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 1)
     specv_filter_kernel(const __grid_constant__ specv_sample_task task) {
     specv_i_begin(task.d.verify.chained);
@@ -18499,8 +18502,9 @@ static int specv_i_launch_probs(specv_sample_task *task, int num_sms, cudaStream
                                SPECV_SAMPLE_THREADS, task, d->verify.chained, stream);
 }
 
-/* Blocks that look at each of a request's `rows` together, if filters leave it too flat for a list, which top_k hardly
-   does. All of the grid's run at once, one on a multiprocessor: who comes late is of no use. */
+/* Blocks that look at each of a request's `rows` together, if filters leave it too flat for a list,
+   which top_k hardly does. All of the grid's run at once, one on a multiprocessor: who comes late
+   is of no use. */
 static int specv_i_members_of_row(specv_sample_task *task, const specv_i_scratch *s, int64_t rows,
                                   int num_sms) {
     const specv_verify_sample_desc *d = &task->d;
