@@ -3566,6 +3566,7 @@ enum {
     SPECV_I_RANGES = 1 << SPECV_I_RANGE_BITS,
     SPECV_I_WINDOW = 2 * SPECV_I_LIST, /* ids of ranges that are sorted */
     SPECV_I_MEMBERS = 16,              /* blocks that look at a row together, at most */
+    SPECV_I_HELPED_TILES = 16,         /* of a row that has helpers, at least */
     SPECV_I_HELPED_ROWS = 32           /* rows of a launch that have helpers, at most */
 };
 
@@ -3807,11 +3808,11 @@ SPECV_HOSTFN specv_i_scratch specv_i_scratch_for(int64_t batch, int64_t target_r
     s.residuals = s.tiles + rows * s.num_tiles * (int64_t)sizeof(specv_tile);
     s.opened = s.residuals + residual_rows * s.num_tiles * (int64_t)sizeof(specv_i_residual);
     s.lanes = s.opened + (lists ? batch * SPECV_I_OPENED_BYTES : 0);
-    s.help = (s.lanes + (lists ? rows * s.num_tiles * SPECV_I_LANES : 0) + 15) / 16 * 16;
-    s.bytes = s.help;
-    if (lists)
-        s.bytes += (rows < SPECV_I_HELPED_ROWS ? rows : SPECV_I_HELPED_ROWS) *
-                   (int64_t)sizeof(specv_i_help);
+    s.bytes = s.lanes + (lists ? rows * s.num_tiles * SPECV_I_LANES : 0);
+    s.help = (s.bytes + 15) / 16 * 16;
+    if (lists && s.num_tiles >= SPECV_I_HELPED_TILES)
+        s.bytes = s.help + (rows < SPECV_I_HELPED_ROWS ? rows : SPECV_I_HELPED_ROWS) *
+                               (int64_t)sizeof(specv_i_help);
     return s;
 }
 
@@ -18511,7 +18512,7 @@ static int specv_i_members_of_row(specv_sample_task *task, const specv_i_scratch
     const int64_t all = d->verify.rows.batch * rows;
     int64_t members = s->num_tiles / (SPECV_SAMPLE_THREADS / 32);
     if (d->filters.top_k || d->draft_filters.top_k || all < 1) return 1;
-    if (all > (s->bytes - s->help) / (int64_t)sizeof(specv_i_help)) return 1;
+    if (s->help + all * (int64_t)sizeof(specv_i_help) > s->bytes) return 1;
     if (members > num_sms / all) members = num_sms / all;
     if (members > SPECV_I_MEMBERS) members = SPECV_I_MEMBERS;
     if (members < 2) return 1;

@@ -73,6 +73,33 @@ KERNEL through_ticket(const int *in, int *out, unsigned *ticket) {
   __threadfence();
   out[64] = place[(blockIdx.x + 1) % gridDim.x];
 }
+// Block 0 asks until block 1 has said so: a trip for `in` there, and one to see it, however often
+// it asked; then one for what block 1 left.
+KERNEL polls(const int *in, int *out, unsigned *ticket) {
+  if (blockIdx.x == 1) {
+    unsigned turns = 300;
+#pragma unroll 1
+    while (turns > 0) turns -= unsigned(in[turns & 63] > 0); // 300 trips
+    ((volatile int *)out)[65] = 5;
+    __threadfence();
+    atomicExch(ticket, 1u);
+    return;
+  }
+  while (atomicAdd(ticket, 0u) == 0) continue;
+  __threadfence();
+  out[64] = ((volatile int *)out)[65];
+}
+// It asks 400 times and more, and is told something that hangs on nothing.
+KERNEL polls_long(int *out, unsigned *ticket) {
+  if (blockIdx.x == 1) {
+    for (int k = 0; k < 4000; k++) __threadfence();
+    atomicExch(ticket, 1u);
+    return;
+  }
+  while (atomicAdd(ticket, 0u) == 0) continue;
+  __threadfence();
+  out[64] = ((volatile int *)out)[65];
+}
 KERNEL red_only(const int *, int *out) { atomicAdd(&out[threadIdx.x & 7], 1); }
 
 void deep(const char *kernel, long long wanted) {
@@ -106,6 +133,10 @@ int main() {
   through_barrier<<<1, 64>>>(in.device, out.device);
   through_global<<<1, 32>>>(in.device, out.device);
   through_ticket<<<4, 1>>>(in.device, out.device, ticket.device);
+  ok(cudaMemset(ticket.device, 0, 4));
+  polls<<<2, 1>>>(in.device, out.device, ticket.device);
+  ok(cudaMemset(ticket.device, 0, 4));
+  polls_long<<<2, 1>>>(out.device, ticket.device);
   red_only<<<1, 32>>>(in.device, out.device);
   ok(cudaDeviceSynchronize());
   ok(cudaProfilerStop());
@@ -124,6 +155,8 @@ int main() {
   deep("through_barrier", 2);
   deep("through_global", 2);
   deep("through_ticket", 3);
+  deep("polls", 302);
+  deep("polls_long", 2);
   deep("red_only", 0);
   one<<<1, 64>>>(in.device, out.device); // not counted
   ok(cudaDeviceSynchronize());

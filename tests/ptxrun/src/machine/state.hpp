@@ -25,7 +25,10 @@ using CopyGroup = std::vector<PendingCopy>;
 
 struct WarpTrips { // round trips to global memory behind each value; filled while counting
   std::vector<uint32_t> registers, predicates;
-  uint32_t control = 0, stored = 0; // behind what issues next; behind what has been stored
+  uint32_t control = 0, stored = 0;  // behind what issues next; behind what has been stored
+  const Instruction *poll = nullptr; // the last trip, if strong; its place, and behind what it was
+  uint64_t polled = 0;
+  uint32_t pollIssued = 0;
 };
 
 struct Warp {

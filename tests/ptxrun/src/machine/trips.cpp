@@ -97,6 +97,12 @@ void access(Context &c, const Instruction &i, LaneMask active) {
   Words words(c, i, active);
   uint32_t asked = std::max(trips.registers[valuesOf(c, i).source[0]], predicatesOf(c, i));
   uint32_t issued = std::max(asked, trips.control), depth = registersOf(c, i, 1);
+  if (i.memory != Memory::Store && words.global) {
+    const uint64_t place = words.addresses[firstLane(active)];
+    if (i.strong && trips.poll == &i && trips.polled == place) // again: it has waited all the while
+      issued = trips.pollIssued;
+    trips.poll = i.strong ? &i : nullptr, trips.polled = place, trips.pollIssued = issued;
+  }
   if (i.memory != Memory::Store) {
     uint32_t there = words.read(); // of what this launch has stored
     uint32_t result = std::max(words.global ? issued : asked, there) + words.global;
