@@ -3795,7 +3795,7 @@ SPECV_HOSTFN int specv_i_filters_validate(const specv_filters *f, const specv_sc
 SPECV_HOSTFN specv_i_scratch specv_i_scratch_for(int64_t batch, int64_t target_rows,
                                                  int64_t draft_rows, int64_t residual_rows,
                                                  int64_t vocab, int lists) {
-    const int64_t rows = target_rows + draft_rows;
+    const int64_t rows = target_rows + draft_rows, most = SPECV_I_HELPED_ROWS;
     specv_i_scratch s;
     s.num_tiles = (int32_t)((vocab + SPECV_TILE_IDS - 1) / SPECV_TILE_IDS);
     s.target_rows = target_rows;
@@ -3811,8 +3811,7 @@ SPECV_HOSTFN specv_i_scratch specv_i_scratch_for(int64_t batch, int64_t target_r
     s.bytes = s.lanes + (lists ? rows * s.num_tiles * SPECV_I_LANES : 0);
     s.help = (s.bytes + 15) / 16 * 16;
     if (lists && s.num_tiles >= SPECV_I_HELPED_TILES)
-        s.bytes = s.help + (rows < SPECV_I_HELPED_ROWS ? rows : SPECV_I_HELPED_ROWS) *
-                               (int64_t)sizeof(specv_i_help);
+        s.bytes = s.help + (rows < most ? rows : most) * (int64_t)sizeof(specv_i_help);
     return s;
 }
 
