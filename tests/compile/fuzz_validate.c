@@ -118,6 +118,11 @@ static int has_node_rows(const specv_verify_tree_desc *d) {
 }
 
 /* Then A3 of a position more than there are nodes is what it takes in addition. */
+/* Rows of 16 tiles and more may have helpers: 32 of them at most. */
+static wide helpers_of(wide rows, wide vocab) {
+    return vocab <= 15 * 1024 ? 0 : (rows < 32 ? rows : 32) * (wide)sizeof(specv_i_help);
+}
+
 static wide scratch_of_tree(const specv_verify_tree_desc *d) {
     const wide tiles = ((wide)d->vocab + 1023) / 1024, batch = d->trees.batch;
     const wide sums = tiles * (wide)(sizeof(specv_tile) + 8);
@@ -127,8 +132,10 @@ static wide scratch_of_tree(const specv_verify_tree_desc *d) {
     const wide plans = SPECV_TICKET_BYTES + batch * (wide)sizeof(specv_i_outcome) + rows * 4;
     const wide bytes = batch * ((sums + 15) / 16 * 16 +
                                 2 * (wide)d->trees.max_nodes * (wide)sizeof(specv_distribution));
+    wide of_nodes = (plans + 15) / 16 * 16 + of_rows + batch * 640;
     if (!has_node_rows(d)) return bytes;
-    return bytes + (plans + 15) / 16 * 16 + of_rows + batch * 640;
+    if (helpers_of(2 * rows, d->vocab) > 0) of_nodes = (of_nodes + 15) / 16 * 16;
+    return bytes + of_nodes + helpers_of(2 * rows, d->vocab);
 }
 
 static void rules_of_verify_tree(const specv_verify_tree_desc *d) {
@@ -284,6 +291,13 @@ static int lists(const specv_verify_sample_desc *d) {
 
 /* What a descriptor needs: tickets, plans, prefixes, then rows, tiles, residuals and what lists
    need from the next multiple of 16 on. */
+static wide of_helpers(const specv_verify_sample_desc *d) {
+    const specv_rows *r = &d->verify.rows;
+    const wide own = is_csr(r) ? (wide)r->num_draft_tokens : (wide)r->batch * (wide)r->max_draft;
+    return lists(d) ? helpers_of((r->batch + own) * (has_draft_rows(d) ? 2 : 1), d->verify.vocab)
+                    : 0;
+}
+
 static wide scratch_of(const specv_verify_sample_desc *d) {
     const specv_rows *r = &d->verify.rows;
     const wide rows =
@@ -297,7 +311,7 @@ static wide scratch_of(const specv_verify_sample_desc *d) {
     if (d->draft.data || d->target.dtype == SPECV_PROBS_F32)
         bytes += rows * tiles * (wide)sizeof(specv_i_residual);
     if (lists(d)) bytes += (wide)r->batch * 640 + all * tiles * 128;
-    return bytes;
+    return bytes + (bytes % 16 && of_helpers(d) ? 8 : 0) + of_helpers(d);
 }
 
 static void rules_of_scratch(const specv_verify_sample_desc *d) {
@@ -652,8 +666,9 @@ static void reach_of_scratch(const specv_verify_sample_desc *d, int64_t enough) 
     const wide drafts = is_csr(r) ? r->num_draft_tokens : (wide)r->batch * r->max_draft;
     const wide rows = drafts + r->batch, tiles = (d->verify.vocab + 1023) / 1024;
     const wide all = has_draft_rows(d) ? rows + rows : rows;
+    const wide end = of_helpers(d) ? s.help : s.bytes;
     const wide start[] = {s.plans,     s.prefixes, s.rows,  s.least, s.tiles,
-                          s.residuals, s.opened,   s.lanes, s.bytes};
+                          s.residuals, s.opened,   s.lanes, end};
     const wide size[] = {r->batch * (wide)sizeof(specv_i_outcome),
                          rows * 4,
                          all * (wide)sizeof(specv_distribution),
@@ -666,6 +681,8 @@ static void reach_of_scratch(const specv_verify_sample_desc *d, int64_t enough) 
     for (int i = 0; i < 8; ++i)
         if (start[i] % (i < 2 ? 4 : 8) || start[i] + size[i] > start[i + 1])
             fail("scratch memory overlaps or is not aligned", 0);
+    if (of_helpers(d) && (s.help % 16 || s.help + of_helpers(d) > s.bytes))
+        fail("helpers' memory overlaps or is not aligned", 0);
     if (s.bytes > enough || s.bytes != scratch_of(d)) fail("another size of scratch memory", 0);
 }
 
