@@ -3144,7 +3144,8 @@ typedef struct specv_filters {
     const int32_t *mask_row;   /* [batch]: row of position 0, those of the others follow; -1: all
                                   ids are allowed. Null: rows as the scores' with the smallest
                                   strides */
-    const int32_t *top_k;      /* [slot], or null */
+    const int32_t *top_k;      /* [slot], or null; better null where nobody asks for it: several
+                                  blocks then look at a row of which top_p keeps thousands of ids */
     const float *top_p;        /* [slot], or null */
     const float *min_p;        /* [slot], or null */
     int64_t mask_stride_words; /* 0 = ceil(vocab / 32) */
@@ -3577,7 +3578,7 @@ typedef struct specv_i_shared_look {
     int32_t n, purpose, window[2], adds, noisy, members;
 } specv_i_shared_look;
 
-/* What a helper has found: what thread 0 of the block would have found besides. */
+/* What a helper has found beside counts, masses and keys, as if one thread had found it. */
 typedef struct specv_i_findings {
     uint64_t sum, ends[2];
     int64_t score; /* the best one, with noise */
@@ -8122,9 +8123,9 @@ SPECV_DEVFN void specv_i_block_gather_findings(specv_i_cut *c, const specv_i_tea
    are not only counted are put beside each other first, two for a lane, as few of a tile may be
    wanted. weight: enough, of MIN_P. Of TAKE: 0 if no mass is asked for; else the thread's part of
    it is returned, tiles, if not null, have theirs added, in their own units, and, if noisy, *best
-   considers each id. Of those in the window c->count is how many
-   there are, c->ends their ends, both reset before; c->u.inside has as many as it has room for.
-   team: whose part of the tiles it is; null: all. Call: block. */
+   considers each id. Of those in the window c->count is how many there are, c->ends their ends,
+   both reset before; c->u.inside has as many as it has room for. team: whose part of the tiles it
+   is; null: all. Call: block. */
 SPECV_DEVFN uint64_t specv_i_block_visit(specv_i_cut *c, const specv_i_cut_row *row,
                                          const specv_i_ranges *r, int purpose, uint64_t weight,
                                          specv_tile *tiles, int noisy, specv_i_best *best,
@@ -8217,9 +8218,9 @@ SPECV_DEVFN uint64_t specv_i_block_visit(specv_i_cut *c, const specv_i_cut_row *
             float its[2], raised[2];
             int32_t id[2];
             specv_weight w[2];
+            /* The next ones are on their way while these are weighed. */
 #pragma unroll
-            for (int i = 0; i < 2;
-                 ++i) { /* the next ones are on their way while these are weighed */
+            for (int i = 0; i < 2; ++i) {
                 const int place = base + 64 + 32 * i < count ? base + 64 + 32 * i : 0;
                 id[i] = its_id[i], its[i] = later[i];
                 its_id[i] = tile * SPECV_TILE_IDS + wanted[place];
@@ -8598,11 +8599,12 @@ SPECV_DEVFN void specv_i_block_cut(const specv_verify_sample_desc *d, const spec
         noise = specv_i_noise(d, b, j);
     }
     specv_distribution p = specv_i_plain_distribution();
-    if (helps) /* the largest score is all that it has to know */
-        c->keys[thread] = (uint64_t)first->keys.y << 32 | first->keys.x, p.kind = SPECV_SOFTMAX,
-        p.max = team->help->look.max, p.n = team->help->look.n;
-    else if (is_cut)
+    if (helps) { /* the largest score is all that it has to know */
+        c->keys[thread] = (uint64_t)first->keys.y << 32 | first->keys.x;
+        p.kind = SPECV_SOFTMAX, p.max = team->help->look.max, p.n = team->help->look.n;
+    } else if (is_cut) {
         p = specv_i_block_merge(c, tiles, m->num_tiles, sums, &side.scale, first);
+    }
     if (!is_cut || p.kind != SPECV_SOFTMAX)
         p = specv_i_warp_merge(tiles, m->num_tiles, specv_i_may(r),
                                specv_i_wanted(d, r, &side, of_draft), side.zero, &side.scale,
@@ -8610,8 +8612,10 @@ SPECV_DEVFN void specv_i_block_cut(const specv_verify_sample_desc *d, const spec
     specv_i_cut_row row = specv_i_cut_row_of(d, &side, m, tiles, j, &p);
     int few = 0, kept = 0, count = 0; /* ids of a list */
     if (is_cut && p.kind == SPECV_SOFTMAX) {
-        if (!helps)
-            kept = specv_i_block_list(c, &row, &l, p.sum, &coin, &count), uniform = c->uniform;
+        if (!helps) {
+            kept = specv_i_block_list(c, &row, &l, p.sum, &coin, &count);
+            uniform = c->uniform;
+        }
         if (!kept) {
             specv_i_best best = {noise, SPECV_I_NO_SCORE, SPECV_I_INT_MAX};
             least = specv_i_block_cut_flat(c, &row, &l, p.sum, tiles, coupled, &best, 0, team);
