@@ -7985,7 +7985,7 @@ enum { SPECV_I_TOO_LATE = 1 << 16 /* enrolled: from here on */ };
 /* Call: one thread. Sync: a barrier behind it. */
 SPECV_DEVFN void specv_i_enroll(specv_i_team *team, specv_i_help *help) {
     team->help = help, team->looks = team->given = 0, team->members = 1;
-    team->member = help ? (int32_t)atomicAdd(&help->enrolled, 1u) : 0;
+    team->member = (int32_t)atomicAdd(&help->enrolled, 1u);
 }
 
 /* A helper waits for the first look. 0: there is none. Call: block. Sync: a barrier. */
@@ -8015,7 +8015,7 @@ SPECV_DEVFN int specv_i_block_await_look(specv_i_team *team, specv_i_shared_look
 
 /* From now on nobody enrolls. Call: block. Sync: a barrier. */
 SPECV_DEVFN void specv_i_block_close_team(specv_i_team *team) {
-    if (specv_i_thread() == 0 && team->help) {
+    if (specv_i_thread() == 0) {
         const uint32_t all = atomicExch(&team->help->enrolled, (uint32_t)SPECV_I_TOO_LATE);
         team->members = (int32_t)(all < SPECV_I_MEMBERS ? all : SPECV_I_MEMBERS);
     }
@@ -8024,7 +8024,7 @@ SPECV_DEVFN void specv_i_block_close_team(specv_i_team *team) {
 
 /* Helpers leave. Call: block. */
 SPECV_DEVFN void specv_i_block_dismiss(const specv_i_team *team) {
-    if (specv_i_thread() != 0 || !team->help) return;
+    if (specv_i_thread() != 0) return;
     team->help->look.members = 0;
     specv_i_add_to_ticket(&team->help->looks, 1);
 }
@@ -8118,14 +8118,14 @@ SPECV_DEVFN void specv_i_block_gather_findings(specv_i_cut *c, const specv_i_tea
 
 /* ---- a look
 
-   Looks at all ids of ranges, a warp at a tile; of the shares the next but one is asked for as soon
-   as one is decoded: not more, as a block that sees few tiles waits for its instructions. Ids that
-   are not only counted are put beside each other first, two for a lane, as few of a tile may be
-   wanted. weight: enough, of MIN_P. Of TAKE: 0 if no mass is asked for; else the thread's part of
-   it is returned, tiles, if not null, have theirs added, in their own units, and, if noisy, *best
-   considers each id. Of those in the window c->count is how many there are, c->ends their ends,
-   both reset before; c->u.inside has as many as it has room for. team: whose part of the tiles it
-   is; null: all. Call: block. */
+   Looks at all ids of ranges, a warp at a tile; the next share is asked for as soon as one is
+   decoded: one at a time, not several, as a block that sees few tiles waits for its instructions.
+   Ids that are not only counted are put beside each other first, two for a lane, as few of a tile
+   may be wanted. weight: enough, of MIN_P. Of TAKE: 0 if no mass is asked for; else the thread's
+   part of it is returned, tiles, if not null, have theirs added, in their own units, and, if noisy,
+   *best considers each id. Of those in the window c->count is how many there are, c->ends their
+   ends, both reset before; c->u.inside has as many as it has room for. team: whose part of the tiles
+   it is; null: all. Call: block. */
 SPECV_DEVFN uint64_t specv_i_block_visit(specv_i_cut *c, const specv_i_cut_row *row,
                                          const specv_i_ranges *r, int purpose, uint64_t weight,
                                          specv_tile *tiles, int noisy, specv_i_best *best,
@@ -8151,10 +8151,8 @@ SPECV_DEVFN uint64_t specv_i_block_visit(specv_i_cut *c, const specv_i_cut_row *
     }
     const int is_bounded = specv_i_less(most, row->max);
     const int is_odd = row->sieve.mask || last_id < row->vocab;
-    specv_i_eight raw[2];
-#pragma unroll
-    for (int e = 0; e < 2; ++e)
-        raw[e].low = raw[e].high = make_uint4(0, 0, 0, 0); /* high: of types of 16 bits */
+    specv_i_eight raw;
+    raw.low = raw.high = make_uint4(0, 0, 0, 0); /* high: of types of 16 bits */
     unsigned shares = 0;
 #pragma unroll 1
     for (int tile = -1, next = first_tile; tile < row->num_tiles; tile = next, next += apart) {
@@ -8168,32 +8166,29 @@ SPECV_DEVFN uint64_t specv_i_block_visit(specv_i_cut *c, const specv_i_cut_row *
         }
         if (tiles && shares) largest = tiles[next].max;
 #pragma unroll 1
-        for (int pair = 0; pair < SPECV_I_SHARES; pair += 2)
+        for (int k = 0; k < SPECV_I_SHARES; ++k) {
+            const int is_last = k == SPECV_I_SHARES - 1, later = is_last ? next : tile;
+            const int first = tile * SPECV_TILE_IDS + k * 256 + 8 * lane;
+            float score[8];
+            specv_i_decode_eight(score, &raw, row->dtype);
+            if (is_last ? shares : own)
+                specv_i_load_part(&raw, (const char *)row->scores, row->dtype, later,
+                                  (k + 1) % SPECV_I_SHARES, row->vocab - later * SPECV_TILE_IDS);
+            if (!(own >> k & 1)) continue;
+            if (is_odd) {
+                specv_i_sift_some(&sieve, score, 8, first, row->vocab);
 #pragma unroll
-            for (int e = 0; e < 2; ++e) {
-                const int k = pair + e, later = pair + 2 < SPECV_I_SHARES ? tile : next;
-                const int first = tile * SPECV_TILE_IDS + k * 256 + 8 * lane;
-                float score[8];
-                specv_i_decode_eight(score, &raw[e], row->dtype);
-                if (later == next ? shares : own)
-                    specv_i_load_part(&raw[e], (const char *)row->scores, row->dtype, later,
-                                      (k + 2) % SPECV_I_SHARES,
-                                      row->vocab - later * SPECV_TILE_IDS);
-                if (!(own >> k & 1)) continue;
-                if (is_odd) {
-                    specv_i_sift_some(&sieve, score, 8, first, row->vocab);
-#pragma unroll
-                    for (int i = 0; i < 8; ++i) /* of the least score's ids perhaps not all */
-                        if (first + i > last_id && !specv_i_less(r->least, score[i]))
-                            score[i] = r->below;
-                }
-                unsigned hits = specv_i_above(score, below); /* NaN is none */
-                if (is_bounded) hits &= ~specv_i_above(score, most);
-                if (purpose == SPECV_I_COUNT)
-                    specv_i_count_eight(c->u.counts, r, score, first, hits);
-                else
-                    chosen |= hits << 8 * k;
+                for (int e = 0; e < 8; ++e) /* of the least score's ids perhaps not all */
+                    if (first + e > last_id && !specv_i_less(r->least, score[e]))
+                        score[e] = r->below;
             }
+            unsigned hits = specv_i_above(score, below); /* NaN is none */
+            if (is_bounded) hits &= ~specv_i_above(score, most);
+            if (purpose == SPECV_I_COUNT)
+                specv_i_count_eight(c->u.counts, r, score, first, hits);
+            else
+                chosen |= hits << 8 * k;
+        }
         if (purpose == SPECV_I_COUNT) continue;
         int32_t count;
         int at = specv_warp_exclusive_scan(__popc(chosen), &count);
@@ -8635,7 +8630,7 @@ SPECV_DEVFN void specv_i_block_cut(const specv_verify_sample_desc *d, const spec
             if (coupled) p.id = chosen;
         }
     }
-    if (gridDim.z > 1) specv_i_block_dismiss(team);
+    if (team) specv_i_block_dismiss(team);
     p.reserved = (uint32_t)-1;
     if (few) {
         p.sum = specv_i_block_draw_few(c, count, kept, without, uniform);
@@ -8669,12 +8664,14 @@ SPECV_DEVFN void specv_i_block_filter(const specv_verify_sample_desc *d, const s
     __shared__ specv_i_evidence evidence;
     __shared__ specv_i_team team;
     specv_i_put_word(&saved, specv_i_opened_at(m, b), sizeof saved);
-    const int helped = gridDim.z > 1;
-    if (specv_i_thread() == SPECV_I_TOSSER)
-        specv_i_enroll(&team, helped ? &m->help[b * m->helped + block] : 0);
+    specv_i_team *const helped = gridDim.z > 1 ? &team : 0;
+    if (specv_i_thread() == SPECV_I_TOSSER) {
+        team.member = 0;
+        if (helped) specv_i_enroll(helped, &m->help[b * m->helped + block]);
+    }
     __syncthreads();
     specv_i_request r = saved.request;
-    const int helps = helped ? team.member : 0;
+    const int helps = team.member;
     const int rows = r.target_rows + r.draft_rows;
     specv_i_cut_as_asked(&r, &saved.asked);
     if (!r.cut) return; /* all is done */
@@ -8684,11 +8681,11 @@ SPECV_DEVFN void specv_i_block_filter(const specv_verify_sample_desc *d, const s
     int64_t at = specv_i_row_of(&r, m, block);
     specv_i_cut_tile first = specv_i_load_cut_tile(m, at, helps);
     if (helps && (!(r.cut & (block < r.target_rows ? SPECV_I_OF_TARGET : SPECV_I_OF_DRAFT)) ||
-                  !specv_i_block_join(&team)))
+                  !specv_i_block_join(helped)))
         return;
 #pragma unroll 1
     for (int i = block;;) {
-        specv_i_block_cut(d, &r, m, &saved, b, i, at, &first, &cut, &team, helps,
+        specv_i_block_cut(d, &r, m, &saved, b, i, at, &first, &cut, helped, helps,
                           &evidence.rows[i < SPECV_I_ROWS_HERE ? i : 0]);
         if (helps) return;
         i += num_blocks;
