@@ -3565,7 +3565,7 @@ enum {
     SPECV_I_LIST = 1024, /* ids, a power of two and a multiple of the threads; shares of tiles */
     SPECV_I_RANGE_BITS = 12,
     SPECV_I_RANGES = 1 << SPECV_I_RANGE_BITS,
-    SPECV_I_WINDOW = 2 * SPECV_I_LIST, /* ids of ranges that are sorted */
+    SPECV_I_WINDOW = 2 * SPECV_I_LIST, /* ids of ranges that are kept */
     SPECV_I_MEMBERS = 16,              /* blocks that look at a row together, at most */
     SPECV_I_HELPED_TILES = 16,         /* of a row that has helpers, at least */
     SPECV_I_HELPED_ROWS = 32           /* rows of a launch that have helpers, at most */
@@ -7087,7 +7087,7 @@ typedef struct specv_i_cut {
         } list;
         uint32_t counts[SPECV_I_RANGES + 32]; /* ids of each range; a lane's of none */
         uint64_t masses[SPECV_I_RANGES / 2];  /* of two ranges each */
-        uint64_t inside[SPECV_I_WINDOW]; /* a window: keys of ids, the largest first, when sorted */
+        uint64_t inside[SPECV_I_WINDOW];      /* of a window: keys of ids */
     } u;
     uint64_t scratch[2][32];
     uint64_t ends[2];  /* of a window of ranges: the least key and the largest */
@@ -7109,6 +7109,7 @@ typedef struct specv_i_cut {
             int32_t drawn[2];           /* ids, by two draws */
         } few;
         unsigned short wanted[SPECV_SAMPLE_THREADS / 32][SPECV_TILE_IDS]; /* specv_i_block_visit */
+        uint64_t parts[SPECV_SAMPLE_THREADS]; /* specv_i_block_end_of_window */
     } v;
     uint64_t keys[SPECV_I_KEYS]; /* of the first tiles: specv_i_share_key */
     int32_t largest[SPECV_SAMPLE_THREADS / 32];
@@ -7771,11 +7772,12 @@ SPECV_DEVFN uint32_t specv_i_word_of(const specv_random *r, int32_t id) {
     return id & 1 ? odd : even;
 }
 
-/* Adds the first ids of a list to their tiles. Call: block. */
+/* Adds a list's ids from this rank key on to their tiles. Call: block. */
 SPECV_DEVFN void specv_i_block_add_list(const uint64_t *keys, const specv_i_cut_row *row,
-                                        specv_tile *tiles, int kept) {
+                                        specv_tile *tiles, int count, uint64_t least) {
 #pragma unroll 1
-    for (int i = specv_i_thread(); i < kept; i += SPECV_SAMPLE_THREADS) {
+    for (int i = specv_i_thread(); i < count; i += SPECV_SAMPLE_THREADS) {
+        if (keys[i] < least) continue;
         const float score = specv_i_score_of_rank_key(keys[i]);
         specv_tile *tile = &tiles[specv_i_id_of_rank_key(keys[i]) / SPECV_TILE_IDS];
         const int32_t n = specv_softmax_weight(tile->max, &row->scale).n;
@@ -7802,7 +7804,7 @@ SPECV_DEVFN void specv_i_block_tiles_of_list(specv_i_cut *c, const specv_i_cut_r
     for (int t = specv_i_thread(); t < row->num_tiles; t += SPECV_SAMPLE_THREADS) tiles[t].sum = 0;
     specv_i_block_drop_tiles(row, tiles, c->u.list.key[kept - 1]);
     __syncthreads();
-    specv_i_block_add_list(c->u.list.key, row, tiles, kept);
+    specv_i_block_add_list(c->u.list.key, row, tiles, kept, 0);
     __syncthreads();
 }
 
@@ -8123,9 +8125,9 @@ SPECV_DEVFN void specv_i_block_gather_findings(specv_i_cut *c, const specv_i_tea
    Ids that are not only counted are put beside each other first, two for a lane, as few of a tile
    may be wanted. weight: enough, of MIN_P. Of TAKE: 0 if no mass is asked for; else the thread's
    part of it is returned, tiles, if not null, have theirs added, in their own units, and, if noisy,
-   *best considers each id. Of those in the window c->count is how many there are, c->ends their
-   ends, both reset before; c->u.inside has as many as it has room for. team: whose part of the tiles
-   it is; null: all. Call: block. */
+   *best considers each id. Of those in the window c->count is how many there are, c->ends
+   their ends, both reset before; c->u.inside has as many as it has room for. team: whose part of
+   the tiles it is; null: all. Call: block. */
 SPECV_DEVFN uint64_t specv_i_block_visit(specv_i_cut *c, const specv_i_cut_row *row,
                                          const specv_i_ranges *r, int purpose, uint64_t weight,
                                          specv_tile *tiles, int noisy, specv_i_best *best,
@@ -8274,22 +8276,28 @@ enum {
     SPECV_I_BY_MASS    /* what they weigh; of two ranges at once */
 };
 
-/* A range's ids: at least and at most. Weights of near scores are off by a unit in the last
-   place, and so the greater score may weigh less. */
+#define SPECV_I_NOT_WEIGHED (~(uint64_t)0)
+
+/* A range's ids: at least and at most. upper: of the range below, what a score weighs at its upper
+   end; then of this one. Ids may lie a 16th of a range outside of theirs, by which weights change
+   by less than an eighth of what those of its ends differ in, as none is twice the other; and
+   weights of near scores are off by a unit in the last place: the greater score may weigh less. */
 SPECV_DEVFN void specv_i_bounds_of_range(const specv_i_cut *c, const specv_i_cut_row *row,
                                          const specv_i_ranges *r, int by, int range,
-                                         uint64_t bound[2]) {
+                                         uint64_t *upper, uint64_t bound[2]) {
     if (by == SPECV_I_BY_MASS) {
         bound[0] = bound[1] = c->u.masses[range / 2];
         return;
     }
     bound[0] = bound[1] = c->u.counts[range];
     if (by == SPECV_I_BY_COUNT || !bound[0]) return;
-    uint64_t least = specv_i_row_units(row, specv_i_end_of_range(r, range, -0.0625f));
-    uint64_t most = specv_i_row_units(row, specv_i_end_of_range(r, range + 1, 0.0625f));
+    uint64_t least = *upper, most = specv_i_row_units(row, specv_i_end_of_range(r, range + 1, 0));
+    if (least == SPECV_I_NOT_WEIGHED)
+        least = specv_i_row_units(row, specv_i_end_of_range(r, range, 0));
+    *upper = most;
     if (!r->by_id) {
-        const uint64_t off = (least >> 20) + 1;
-        least = least > off ? least - off : 0, most += (most >> 20) + 1;
+        const uint64_t off = (most > least ? most - least : 0) / 8 + (most >> 20) + 2;
+        least = least > off ? least - off : 0, most += off;
     }
     bound[0] *= least, bound[1] *= most;
 }
@@ -8304,7 +8312,7 @@ SPECV_DEVFN void specv_i_block_find_window(specv_i_cut *c, const specv_i_cut_row
     enum { WHOSE = WARPS, BEFORE }; /* in c->scratch, behind a word a warp */
     const int step = by == SPECV_I_BY_MASS ? 2 : 1, thread = specv_i_thread();
     const int which = thread / 32, lane = specv_i_lane();
-    uint64_t bound[2], sum[2] = {0, 0}, unused;
+    uint64_t bound[2], sum[2] = {0, 0}, upper = SPECV_I_NOT_WEIGHED, unused;
     if (thread < 2) c->scratch[thread][WHOSE] = SPECV_SAMPLE_THREADS;
     const int lowest = SPECV_I_RANGES - (thread + 1) * EACH;
     unsigned full = 0; /* ranges that are not empty: of scores of 16 bits few */
@@ -8316,9 +8324,11 @@ SPECV_DEVFN void specv_i_block_find_window(specv_i_cut *c, const specv_i_cut_row
     }
     if (step == 2) full = (full | full >> 1) & 0x5555u; /* a mass is two words */
 #pragma unroll 1
-    for (; full; full &= full - 1) {
-        specv_i_bounds_of_range(c, row, r, by, lowest + __ffs((int)full) - 1, bound);
-        sum[0] += bound[0], sum[1] += bound[1];
+    for (int last = -1; full; full &= full - 1) {
+        const int e = __ffs((int)full) - 1;
+        if (e != last + 1) upper = SPECV_I_NOT_WEIGHED;
+        specv_i_bounds_of_range(c, row, r, by, lowest + e, &upper, bound);
+        sum[0] += bound[0], sum[1] += bound[1], last = e;
     }
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
@@ -8329,9 +8339,9 @@ SPECV_DEVFN void specv_i_block_find_window(specv_i_cut *c, const specv_i_cut_row
     __syncthreads();
     if (which < 2 && c->scratch[which][WHOSE] < SPECV_SAMPLE_THREADS) {
         const int highest = SPECV_I_RANGES - step - (int)c->scratch[which][WHOSE] * EACH;
-        bound[0] = bound[1] = 0;
+        bound[0] = bound[1] = 0, upper = SPECV_I_NOT_WEIGHED;
         if (lane * step < EACH)
-            specv_i_bounds_of_range(c, row, r, by, highest - lane * step, bound);
+            specv_i_bounds_of_range(c, row, r, by, highest - lane * step, &upper, bound);
         const uint64_t own = which ? bound[1] : bound[0]; /* 0: it is reached; 1: it may be */
         const uint64_t through = c->scratch[which][BEFORE] + specv_i_warp_inclusive_add(own);
         if (through >= need && through - own < need) {
@@ -8344,42 +8354,55 @@ SPECV_DEVFN void specv_i_block_find_window(specv_i_cut *c, const specv_i_cut_row
     __syncthreads();
 }
 
-/* The rank key of the id of a window at which its count or mass reaches `limit`; 0: it does not.
-   tiles, if not null, get the mass down to it added. Call: block. Sync: barriers. */
+/* The rank key of the id of a window at which its count or mass, from above, reaches `limit`; 0: it
+   does not. c->ends are narrowed until there is one id between them: a thread adds up what is in an
+   equal part of the keys there, and that in which it is reached is looked at again, seldom more
+   than twice. tiles, if not null, get the mass down to it added. Call: block. Sync: barriers. */
 SPECV_DEVFN uint64_t specv_i_block_end_of_window(specv_i_cut *c, const specv_i_cut_row *row,
                                                  int count, uint64_t limit, int by_mass,
                                                  specv_tile *tiles) {
-    enum { WARPS = SPECV_SAMPLE_THREADS / 32 };
+    enum { PART_BITS = 8, PARTS = SPECV_SAMPLE_THREADS };
     const int thread = specv_i_thread();
-    const int each = (count + SPECV_SAMPLE_THREADS - 1) / SPECV_SAMPLE_THREADS;
-    int padded = 64;
-    while (padded < count) padded *= 2;
+    uint64_t low = c->ends[0], high = c->ends[1], *parts = c->v.parts, unused;
+    static_assert(PARTS == 1 << PART_BITS, "a part a thread");
 #pragma unroll 1
-    for (int i = count + thread; i < padded; i += SPECV_SAMPLE_THREADS) c->u.inside[i] = 0;
-    if (thread == 0) c->window[0] = by_mass ? -1 : (int32_t)limit - 1;
-    __syncthreads();
-    specv_i_block_sort(c->u.inside, padded);
-    if (by_mass) {
-        const int first = thread * each, last = first + each < count ? first + each : count;
-        uint64_t sum = 0, unused;
+    do {
+        const int bits = 64 - __clzll((long long)(high - low));
+        const int shift = bits > PART_BITS ? bits - PART_BITS : 0;
+        __syncthreads(); /* the ends are read */
+        parts[thread] = 0;
+        if (thread == 0) c->window[0] = -1, c->ends[0] = ~(uint64_t)0, c->ends[1] = 0;
+        __syncthreads();
 #pragma unroll 1
-        for (int turn = 0; turn < 2; ++turn) { /* the sums; then where */
-#pragma unroll 2
-            for (int i = first; i < last; ++i) {
-                const uint64_t before = sum;
-                sum += specv_i_row_units(row, specv_i_score_of_rank_key(c->u.inside[i]));
-                if (turn && before < limit && sum >= limit) c->window[0] = i;
-            }
-            if (turn) break;
-            const uint64_t its = sum;
-            sum = specv_i_block_inclusive_add(its, WARPS, &unused, c->scratch[0]) - its;
-            if (sum >= limit || sum + its < limit) break;
+        for (int i = thread; i < count; i += PARTS) {
+            const uint64_t key = c->u.inside[i], part = (high - key) >> shift;
+            uint64_t units = 1;
+            if (part >= PARTS) continue; /* not between the ends */
+            if (by_mass) units = specv_i_row_units(row, specv_i_score_of_rank_key(key));
+            atomicAdd((unsigned long long *)&parts[part], (unsigned long long)units);
         }
         __syncthreads();
-    }
-    const int at = c->window[0];
-    if (tiles) specv_i_block_add_list(c->u.inside, row, tiles, at + 1);
-    return at < 0 ? 0 : c->u.inside[at];
+        const uint64_t own = parts[thread];
+        const uint64_t through =
+            specv_i_block_inclusive_add(own, PARTS / 32, &unused, c->scratch[0]);
+        if (through >= limit && through - own < limit)
+            c->window[0] = thread, c->through = through - own;
+        __syncthreads();
+        const int its = c->window[0];
+        if (its < 0) return 0;
+        limit -= c->through;
+#pragma unroll 1
+        for (int i = thread; i < count; i += PARTS) {
+            const uint64_t key = c->u.inside[i];
+            if ((high - key) >> shift != (uint64_t)its) continue;
+            atomicMin((unsigned long long *)&c->ends[0], (unsigned long long)key);
+            atomicMax((unsigned long long *)&c->ends[1], (unsigned long long)key);
+        }
+        __syncthreads();
+        low = c->ends[0], high = c->ends[1];
+    } while (low != high);
+    if (tiles) specv_i_block_add_list(c->u.inside, row, tiles, count, low);
+    return low;
 }
 
 /* What a row of any shape is looked at for, in this order. */
