@@ -8356,8 +8356,9 @@ SPECV_DEVFN void specv_i_block_find_window(specv_i_cut *c, const specv_i_cut_row
 
 /* The rank key of the id of a window at which its count or mass, from above, reaches `limit`; 0: it
    does not. c->ends are narrowed until there is one id between them: a thread adds up what is in an
-   equal part of the keys there, and that in which it is reached is looked at again, seldom more
-   than twice. tiles, if not null, get the mass down to it added. Call: block. Sync: barriers. */
+   equal part of the keys there, and that in which it is reached is looked at again: of windows of
+   hundreds two or three times in all. tiles, if not null, get the mass down to it added. Call:
+   block. Sync: barriers. */
 SPECV_DEVFN uint64_t specv_i_block_end_of_window(specv_i_cut *c, const specv_i_cut_row *row,
                                                  int count, uint64_t limit, int by_mass,
                                                  specv_tile *tiles) {

@@ -715,13 +715,88 @@ static void test_bounds(void) {
 #endif
 }
 
+/* --------------------------------------------------------------- ranges of scores */
+
+#if T_DEVICE
+/* Of scores near the ends of ranges, found[0]: how many do not weigh what the bounds of the range
+   say that counts them; found[1]: how many are not between its ends. */
+__global__ void ranges_kernel(specv_scale scale, float largest, float least, uint32_t found[2]) {
+    __shared__ specv_i_cut cut;
+    specv_i_cut_row row;
+    memset(&row, 0, sizeof row);
+    row.scale = scale, row.max = largest, row.n = specv_softmax_weight(largest, &scale).n;
+    const uint64_t with_mass = specv_i_key_of_weight(&scale, row.n, 1);
+    const uint64_t low = specv_rank_key(least, 0x3fffff), high = specv_rank_key(largest, 0);
+    const specv_i_ranges r = specv_i_ranges_of(low < with_mass ? with_mass : low, high);
+    for (int i = specv_i_thread(); i < SPECV_I_RANGES; i += SPECV_SAMPLE_THREADS)
+        cut.u.counts[i] = 1;
+    __syncthreads();
+    for (int e = specv_i_thread() + 1; e < SPECV_I_RANGES; e += SPECV_SAMPLE_THREADS) {
+        const float end = specv_i_end_of_range(&r, e, 0);
+        for (int ulp = -4; ulp <= 4; ++ulp) {
+            const int32_t near_end = specv_i_order_key(specv_float_bits(end)) + ulp;
+            const float score =
+                specv_bits_float((uint32_t)(near_end < 0 ? near_end ^ 0x7fffffff : near_end));
+            if (!(score >= r.least && score <= r.most)) continue;
+            const int its = specv_i_range_of(&r, score, 0);
+            const uint64_t units = specv_i_row_units(&row, score);
+            uint64_t upper = SPECV_I_NOT_WEIGHED, bound[2], again[2];
+            specv_i_bounds_of_range(&cut, &row, &r, SPECV_I_BY_BOUNDS, its, &upper, bound);
+            upper = SPECV_I_NOT_WEIGHED; /* and behind the range below, whose end it has */
+            specv_i_bounds_of_range(&cut, &row, &r, SPECV_I_BY_BOUNDS, its > 0 ? its - 1 : 0,
+                                    &upper, again);
+            if (its == 0) upper = SPECV_I_NOT_WEIGHED;
+            specv_i_bounds_of_range(&cut, &row, &r, SPECV_I_BY_BOUNDS, its, &upper, again);
+            if (units < bound[0] || units > bound[1] || units < again[0] || units > again[1])
+                atomicAdd(&found[0], 1u);
+            if (score < specv_i_end_of_range(&r, its, 0) ||
+                score > specv_i_end_of_range(&r, its + 1, 0))
+                atomicAdd(&found[1], 1u);
+        }
+    }
+}
+#endif
+
+/* What the ids of a range weigh at least and at most holds for those, too, that rounding has put
+   into a range beside their own. */
+static void test_ranges(void) {
+#if T_DEVICE
+    static const float larger[] = {0, 1, 30, 500}; /* than the span */
+    uint32_t outside = 0;
+    for (int i = 0; i < (t.quick ? 24 : 200); ++i) {
+        t_case("ranges: %d", i);
+        const float heat = (float)exp(2 * t_uniform() - 1);
+        const float span = (float)exp(5 * t_uniform() - 2) * heat;
+        const float largest = (i % 2 ? -1.f : 1.f) * larger[i / 2 % 4] * span * (float)t_uniform();
+        t_buf found = t_in(8, 0);
+        memset(found.host, 0, 8);
+        t_upload();
+        ranges_kernel<<<1, SPECV_SAMPLE_THREADS>>>(
+            specv_softmax_scale(heat), largest, largest - span, (uint32_t *)(void *)found.device);
+        T_CUDA(cudaDeviceSynchronize());
+        t_download();
+        CHECK_EQ(((const uint32_t *)(const void *)found.host)[0], 0, i);
+        outside += ((const uint32_t *)(const void *)found.host)[1];
+    }
+    CHECK(outside > 100);
+#else
+    t_skip("ranges are the device's: needs nvcc");
+#endif
+}
+
 int main(int argc, char **argv) {
     static const t_group groups[] = {
-        {"pinned", test_pinned},       {"equal-to", test_equal_to},
-        {"types", test_types},         {"every-limit", test_every_limit},
-        {"ties", test_ties},           {"shapes", test_shapes},
-        {"both-ways", test_both_ways}, {"bounds", test_bounds},
-        {"random", test_random},       {"vocabularies", test_vocabularies},
+        {"pinned", test_pinned},
+        {"equal-to", test_equal_to},
+        {"types", test_types},
+        {"every-limit", test_every_limit},
+        {"ties", test_ties},
+        {"shapes", test_shapes},
+        {"both-ways", test_both_ways},
+        {"bounds", test_bounds},
+        {"ranges", test_ranges},
+        {"random", test_random},
+        {"vocabularies", test_vocabularies},
         {"helpers", test_helpers},
     };
     return t_main(argc, argv, groups, T_COUNT(groups));
