@@ -1209,8 +1209,9 @@ SPECV_NUMFN float specv_weight_float(const specv_weight *w, int32_t n_max) {
     int32_t below = n_max - w->n;
     float mantissa = specv_bits_float(w->mantissa + (SPECV_I_ROUNDER_BITS - 0x800000u));
     mantissa = specv_i_add(mantissa, 8388608.f - SPECV_I_ROUNDER); /* exact, and no conversion */
-    return below > 100 ? 0.f
-                       : specv_i_mul(mantissa, specv_bits_float((uint32_t)(127 - below) << 23));
+    /* times 0, not 0: no branch, so that several are worked out beside each other */
+    return specv_i_mul(mantissa,
+                       specv_bits_float(below > 100 ? 0u : (uint32_t)(127 - below) << 23));
 }
 
 /* A probability in units of 2^-50, rounded down. 0 <= p < 4. */
@@ -3528,12 +3529,13 @@ typedef struct specv_distribution {
    scores, rows of the draft follow them. */
 typedef struct specv_i_scratch {
     int64_t target_rows, draft_rows; /* positions with statistics of their own */
-    int64_t plans, prefixes, rows, least, tiles, residuals, opened, lanes, help, bytes;
+    int64_t plans, prefixes, rows, least, tiles, residuals, left, opened, lanes, help, bytes;
     int32_t num_tiles; /* of one row */
 } specv_i_scratch;
 
 #define SPECV_I_LANES        128 /* of a tile, eight ids each */
 #define SPECV_I_OPENED_BYTES 640 /* specv_i_opened, and room */
+#define SPECV_I_LEFT_BYTES   640 /* specv_i_left, and room */
 
 /* How a row ended, while it is being decided; what the first pass leaves for the second. */
 typedef struct specv_i_outcome {
@@ -3611,6 +3613,7 @@ typedef struct specv_i_memory {
     float *prefixes;             /* [target rows]: P of the block rule before each position */
     uint64_t *least;             /* [rows]: rank key of the last id that filters keep; 0: all */
     char *opened;                /* [batch], of SPECV_I_OPENED_BYTES: requests with filters */
+    char *left;                  /* [batch], of SPECV_I_LEFT_BYTES: with the plan of a residual */
     unsigned char *lanes;        /* [rows][num_tiles][SPECV_I_LANES]: specv_i_away */
     int64_t target_rows;
     int32_t num_tiles;
@@ -3665,12 +3668,23 @@ SPECV_NUMFN void specv_i_set_inverse(specv_distribution *row) {
     row->inverse_low = specv_i_float(rest);
 }
 
-/* p of an id with this logit, in a row of kind SOFTMAX. */
+/* p of up to eight ids with these logits, in a row of kind SOFTMAX, step by step: none waits for
+   another one's. */
+SPECV_NUMFN void specv_i_softmax_ps(float *p, int count, const specv_distribution *row,
+                                    const specv_scale *s) {
+    specv_weight w[8];
+    float low[8];
+    for (int i = 0; i < count; ++i) p[i] = specv_i_max(p[i], s->floor);
+    specv_i_softmax_weights(w, p, count, s);
+    for (int i = 0; i < count; ++i) p[i] = specv_weight_float(&w[i], row->n);
+    for (int i = 0; i < count; ++i) low[i] = specv_i_mul(p[i], row->inverse_low);
+    for (int i = 0; i < count; ++i) p[i] = specv_fma(p[i], row->inverse, low[i]);
+}
+
 SPECV_NUMFN float specv_i_softmax_p(const specv_distribution *row, const specv_scale *s,
                                     float logit) {
-    specv_weight w = specv_softmax_weight(specv_i_max(logit, s->floor), s);
-    float weight = specv_weight_float(&w, row->n);
-    return specv_fma(weight, row->inverse, specv_i_mul(weight, row->inverse_low));
+    specv_i_softmax_ps(&logit, 1, row, s);
+    return logit;
 }
 
 /* p of an id with this logit. */
@@ -3807,7 +3821,8 @@ SPECV_HOSTFN specv_i_scratch specv_i_scratch_for(int64_t batch, int64_t target_r
     s.least = s.rows + rows * (int64_t)sizeof(specv_distribution);
     s.tiles = s.least + rows * 8;
     s.residuals = s.tiles + rows * s.num_tiles * (int64_t)sizeof(specv_tile);
-    s.opened = s.residuals + residual_rows * s.num_tiles * (int64_t)sizeof(specv_i_residual);
+    s.left = s.residuals + residual_rows * s.num_tiles * (int64_t)sizeof(specv_i_residual);
+    s.opened = s.left + (residual_rows ? batch * SPECV_I_LEFT_BYTES : 0);
     s.lanes = s.opened + (lists ? batch * SPECV_I_OPENED_BYTES : 0);
     s.bytes = s.lanes + (lists ? rows * s.num_tiles * SPECV_I_LANES : 0);
     s.help = (s.bytes + 15) / 16 * 16;
@@ -5258,6 +5273,58 @@ SPECV_DEVFN void specv_i_put_word(void *to, const void *from, size_t bytes) {
     if (thread < (int)(bytes / 4)) ((uint32_t *)to)[thread] = ((const uint32_t *)from)[thread];
 }
 
+/* What the second pass over a request starts from, so that it opens nothing again: the request, its
+   rows at the position that the plan names, and what draws from them. */
+typedef struct specv_i_left {
+    specv_i_request request;
+    specv_distribution rows[2]; /* of target and draft, of those that are logits */
+    specv_i_draws draws;
+} specv_i_left;
+
+SPECV_DEVFN specv_i_left *specv_i_left_at(const specv_i_memory *m, int b) {
+    static_assert(sizeof(specv_i_left) <= SPECV_I_LEFT_BYTES, "room for it");
+    static_assert(sizeof(specv_i_left) <= 4 * SPECV_SAMPLE_THREADS, "a word a thread");
+    return (specv_i_left *)(m->left + (int64_t)b * SPECV_I_LEFT_BYTES);
+}
+
+/* Leaves a request to the second pass. rows, draft_rows: of all its positions. uniforms: of those
+   up to the last, made before; or null. Call: block. */
+SPECV_DEVFN void specv_i_block_leave(const specv_verify_sample_desc *d, const specv_i_request *r,
+                                     const specv_i_memory *m, int b, const specv_i_outcome *o,
+                                     const specv_distribution *rows,
+                                     const specv_distribution *draft_rows,
+                                     const uint64_t *uniforms) {
+    enum { WORDS = sizeof(specv_distribution) / 4 };
+    specv_i_left *left = specv_i_left_at(m, b);
+    const int warp = specv_i_thread() / 32, lane = specv_i_lane();
+    if (warp == 0) {
+        if (lane == 0) m->plans[b] = *o, left->request = *r;
+    } else if (warp == 1) {
+        const int of_draft = lane >= 16, word = lane & 15;
+        const specv_distribution *row = (of_draft ? draft_rows : rows) + o->accepted;
+        const int has_row =
+            of_draft ? o->next == SPECV_I_RESIDUAL && r->draft_rows > 0 : r->target_rows > 0;
+        if (word < WORDS)
+            ((uint32_t *)&left->rows[of_draft])[word] = has_row ? ((const uint32_t *)row)[word] : 0;
+    } else if (warp == 2) {
+        if (!uniforms) {
+            specv_i_warp_make_draws(d, b, 1, &left->draws);
+        } else {
+            left->draws.uniform[lane] = lane <= r->row.n_draft ? uniforms[lane] : 0;
+            if (lane == 0) left->draws.status = left->draws.reserved = 0;
+        }
+    }
+}
+
+/* The second pass is spared; it loads what is left beside the plan, so that is something. Call:
+   block. */
+SPECV_DEVFN void specv_i_block_leave_nothing(const specv_i_memory *m, int b,
+                                             const specv_i_outcome *o) {
+    const int thread = specv_i_thread();
+    if (thread == 0) m->plans[b] = *o, m->plans[b].next = SPECV_I_NOTHING;
+    if (thread < (int)(sizeof(specv_i_left) / 4)) ((uint32_t *)specv_i_left_at(m, b))[thread] = 0;
+}
+
 SPECV_DEVFN int64_t specv_i_draft_token(const specv_verify_sample_desc *d, const specv_i_request *r,
                                         int j) {
     uint2 raw = {0, 0};
@@ -6230,7 +6297,10 @@ SPECV_DEVFN int specv_i_block_settle(const specv_verify_sample_desc *d, const sp
     specv_i_outcome o = specv_i_block_verdict(d, r, m, b, e, 0);
     if (drawn == SPECV_I_ROWS_OF_ONE) __builtin_assume(o.next <= SPECV_I_TOKEN);
     if (o.next == SPECV_I_RESIDUAL || (o.next > SPECV_I_TOKEN && r->target_rows == 0)) {
-        if (specv_i_thread() == 0) m->plans[b] = o;
+        const uint64_t *uniforms = drawn || d->sample_uniform ? 0 : e->uniforms;
+        specv_i_block_leave(
+            d, r, m, b, &o, rows,
+            here ? e->rows + r->target_rows : m->rows + m->target_rows + r->first_row, uniforms);
         return 0;
     }
     x->p = specv_i_plain_distribution();
@@ -6257,8 +6327,7 @@ SPECV_DEVFN void specv_i_block_emit_settled(const specv_verify_sample_desc *d,
                                             specv_i_emission *x) {
     specv_i_block_emit_from(d, r, m, b, x->o, &x->p, drawn, x->through, x->uniform, known, x->raw,
                             0);
-    x->o.next = SPECV_I_NOTHING;
-    if (specv_i_thread() == 0 && d->draft.data) m->plans[b] = x->o; /* the second pass is spared */
+    if (d->draft.data) specv_i_block_leave_nothing(m, b, &x->o);
 }
 
 /* Both, if no second pass is needed. */
@@ -8925,8 +8994,7 @@ SPECV_DEVFN void specv_i_quad_p(float p[4], const specv_i_side *side, const spec
     }
     specv_i_sift_some(sieve, p, 4, first, vocab);
     if (row->kind == SPECV_SOFTMAX) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) p[i] = specv_i_softmax_p(row, &side->scale, p[i]);
+        specv_i_softmax_ps(p, 4, row, &side->scale);
     } else {
 #pragma unroll
         for (int i = 0; i < 4; ++i) p[i] = specv_probability(row, &side->scale, p[i], first + i);
@@ -8985,15 +9053,16 @@ SPECV_DEVFN void specv_i_warp_sum_quads(const specv_verify_sample_desc *d, const
                                         ulonglong2 *out) {
     specv_i_residual sum = {0, 0};
     float gain[4], largest = 0;
-    uint64_t all = 0;
+    uint64_t units[4], all = 0;
     int nan = 0;
     specv_i_quad_gains(gain, r, w, v, first, d->verify.vocab, &nan);
 #pragma unroll
+    for (int i = 0; i < 4; ++i)
+        units[i] = specv_fixed50(specv_bits_float(specv_float_bits(gain[i]) & 0x7fffffffu));
+#pragma unroll
     for (int i = 0; i < 4; ++i) {
-        const uint32_t bits = specv_float_bits(gain[i]) & 0x7fffffffu;
-        const uint64_t units = specv_fixed50(specv_bits_float(bits));
-        all += units;
-        if ((int32_t)specv_float_bits(gain[i]) > 0) sum.gain += units;
+        all += units[i];
+        if ((int32_t)specv_float_bits(gain[i]) > 0) sum.gain += units[i];
         largest = specv_i_max(largest, gain[i]);
     }
     sum.rest = all - sum.gain;
@@ -9022,29 +9091,34 @@ SPECV_DEVFN void specv_i_put_residual(specv_i_residual *out, const ulonglong2 *o
     *out = sum;
 }
 
-/* The weights of position j that outcome o stands for. */
-SPECV_DEVFN void specv_i_open_weights(specv_i_weights *w, const specv_i_request *r,
-                                      const specv_i_memory *m, const specv_i_outcome *o, int j) {
-    const int64_t row = r->first_row + j;
+/* The weights of position j that outcome o stands for, but for its rows; and with them. */
+SPECV_DEVFN void specv_i_open_scores(specv_i_weights *w, const specv_i_request *r,
+                                     const specv_i_outcome *o, int j) {
     w->p_scores = specv_i_scores_of(&r->target, j), w->q_scores = 0;
     w->p_sieve = specv_i_sieve_of(&r->target, j), w->q_sieve = specv_i_sieve_of(&r->draft, j);
     w->p = w->q = specv_i_plain_distribution();
+    if (o->next == SPECV_I_RESIDUAL) w->q_scores = specv_i_scores_of(&r->draft, j);
+}
+
+SPECV_DEVFN void specv_i_open_weights(specv_i_weights *w, const specv_i_request *r,
+                                      const specv_i_memory *m, const specv_i_outcome *o, int j) {
+    const int64_t row = r->first_row + j;
+    specv_i_open_scores(w, r, o, j);
     if (r->target.dtype != SPECV_PROBS_F32) w->p = m->rows[row];
-    if (o->next != SPECV_I_RESIDUAL) return;
-    w->q_scores = specv_i_scores_of(&r->draft, j);
-    if (r->draft.dtype != SPECV_PROBS_F32) w->q = m->rows[m->target_rows + row];
+    if (w->q_scores && r->draft.dtype != SPECV_PROBS_F32) w->q = m->rows[m->target_rows + row];
 }
 
 /* Sums of the tiles of the position that emits the token, or, searching, of all positions where the
-   block rule may stop; those of a block. Call: block. Sync: a barrier a tile. */
+   block rule may stop; those of a block. at: the position whose weights are open, or -1. Call:
+   block. Sync: a barrier a tile. */
 SPECV_DEVFN void specv_i_block_residuals(const specv_verify_sample_desc *d,
                                          const specv_i_request *r, const specv_i_memory *m,
                                          const specv_i_outcome *o, const volatile float *prefixes,
-                                         int searching, specv_i_weights *w, int block,
+                                         int searching, specv_i_weights *w, int at, int block,
                                          int num_blocks) {
     __shared__ ulonglong2 of_warp[2][SPECV_SAMPLE_THREADS / 32];
     const int num_items = (searching ? o->usable : 1) * m->num_tiles, thread = specv_i_thread();
-    int at = -1, turn = 0;
+    int turn = 0;
     w->prefix = o->prefix;
 #pragma unroll 1
     for (int item = block; item < num_items; item += num_blocks) {
@@ -9255,7 +9329,8 @@ SPECV_DEVFN int32_t specv_i_block_find_id(const float gain[4], int first, uint64
 
 /* A row that draws from sums of its own: num_blocks blocks make them, the last one does the rest of
    the judgement (block rule) and draws. e: the outcome so far, then all of it. prefixes: P of each
-   position, where the block rule has q. draws: visible behind the next barrier. Call: block. */
+   position, where the block rule has q. draws: visible behind the next barrier. w: open at the
+   outcome's position. Call: block. */
 SPECV_DEVFN void specv_i_block_finish(const specv_verify_sample_desc *d, int rule,
                                       specv_i_request *r, const specv_i_memory *m, int b,
                                       const volatile float *prefixes, const specv_i_draws *draws,
@@ -9265,7 +9340,7 @@ SPECV_DEVFN void specv_i_block_finish(const specv_verify_sample_desc *d, int rul
     int searching = rule == SPECV_RULE_BLOCK && e->o.next == SPECV_I_RESIDUAL;
     const int num_items = (searching ? e->o.usable : 1) * m->num_tiles;
     float gain[4];
-    int again = 0, first, unused = 0;
+    int again = 0, at = e->o.accepted, first, unused = 0;
     specv_i_drawn_tile place;
     specv_i_quads v;
     num_blocks = num_blocks < num_items ? num_blocks : num_items;
@@ -9274,7 +9349,7 @@ SPECV_DEVFN void specv_i_block_finish(const specv_verify_sample_desc *d, int rul
     if (e->o.next == SPECV_I_DRAW_WITHOUT)
         w->without = (int32_t)specv_i_draft_token(d, r, e->o.accepted);
     for (;;) {
-        specv_i_block_residuals(d, r, m, &e->o, prefixes, searching, w, block, num_blocks);
+        specv_i_block_residuals(d, r, m, &e->o, prefixes, searching, w, at, block, num_blocks);
         const int arrival = specv_i_block_arrives(ticket, block, num_blocks);
         if (arrival == SPECV_I_NOT_LAST) return;
         e->emits = 1;
@@ -9283,9 +9358,11 @@ SPECV_DEVFN void specv_i_block_finish(const specv_verify_sample_desc *d, int rul
             e->o.accepted = e->o.usable = 0, e->o.next = SPECV_I_NOTHING, e->o.status = r->status;
             return;
         }
-        if (searching) specv_i_block_search(d, r, m, b, prefixes, &e->o), searching = 0;
-        specv_i_open_weights(w, r, m, &e->o, e->o.accepted);
-        w->prefix = e->o.prefix;
+        if (searching) {
+            specv_i_block_search(d, r, m, b, prefixes, &e->o), searching = 0;
+            specv_i_open_weights(w, r, m, &e->o, e->o.accepted);
+            w->prefix = e->o.prefix;
+        }
         if (w->p.kind != SPECV_SOFTMAX) return;
         const specv_i_residual *sums =
             m->residuals + (r->first_row + e->o.accepted) * (int64_t)m->num_tiles;
@@ -9304,7 +9381,8 @@ SPECV_DEVFN void specv_i_block_finish(const specv_verify_sample_desc *d, int rul
         e->o.next = SPECV_I_DRAW, w->without = -1;
         if (!probs) return;
         block = 0, num_blocks = 1, again = 1; /* a rare row: this block alone adds up p */
-        __syncthreads();                      /* the sums have been read */
+        at = -1;
+        __syncthreads(); /* the sums have been read */
     }
     e->o.status |= w->p.status;
     first = place.tile * SPECV_TILE_IDS + 4 * specv_i_thread();
@@ -9330,23 +9408,22 @@ SPECV_DEVFN specv_i_end specv_i_end_of(specv_i_outcome o) {
 SPECV_DEVFN void specv_i_block_second_pass(const specv_verify_sample_desc *d,
                                            const specv_i_memory *m, int b, int block,
                                            int num_blocks, int filters) {
-    __shared__ specv_i_draws draws;
-    __shared__ specv_i_request opened;
-    const specv_i_outcome o = m->plans[b];
-    const int warp = specv_i_thread() / 32;
-    if (o.next == SPECV_I_NOTHING) return;
-    if (warp == 0) {
-        const specv_i_request of_block =
-            filters ? specv_i_open_filtered_request(d, m, b) : specv_i_open_request(d, b);
-        if (specv_i_lane() == 0) opened = of_block;
-    }
+    __shared__ __align__(16) specv_i_left left;
+    const int thread = specv_i_thread(), words = sizeof left / 4;
+    const int is_word = thread < words;
+    const uint32_t word = ((const uint32_t *)specv_i_left_at(m, b))[is_word ? thread : 0];
+    const specv_i_outcome o = m->plans[b]; /* in flight together */
+    if (is_word) ((uint32_t *)&left)[thread] = word;
     __syncthreads();
-    specv_i_request r = opened;
+    if (o.next == SPECV_I_NOTHING) return; /* and nothing is left */
+    specv_i_request r = left.request;
     if (!filters) specv_i_without_filters(&r);
-    if (warp == 1) specv_i_warp_make_draws(d, b, 1, &draws); /* read behind the ticket's barrier */
     specv_i_end e = specv_i_end_of(o);
     specv_i_weights w;
-    specv_i_block_finish(d, d->rule, &r, m, b, m->prefixes + r.first_row, &draws,
+    specv_i_open_scores(&w, &r, &o, o.accepted);
+    if (r.target.dtype != SPECV_PROBS_F32) w.p = left.rows[0];
+    if (w.q_scores && r.draft.dtype != SPECV_PROBS_F32) w.q = left.rows[1];
+    specv_i_block_finish(d, d->rule, &r, m, b, m->prefixes + r.first_row, &left.draws,
                          &m->tickets[2 * b + 1], block, num_blocks, &w, &e);
     if (!e.emits) return;
     if (r.target_rows && !e.has_token)
@@ -9635,9 +9712,11 @@ SPECV_DEVFN void specv_i_block_probs(const specv_verify_sample_desc *d, const sp
     } else {
         const float *prefixes = r.row.n_draft <= 32 ? first_prefixes : m->prefixes + r.first_row;
         e.emits = block == 0 && e.o.next <= SPECV_I_BONUS;
-        if (e.o.next > SPECV_I_BONUS)
+        if (e.o.next > SPECV_I_BONUS) {
+            specv_i_open_scores(&w, &r, &e.o, e.o.accepted);
             specv_i_block_finish(d, block_rule ? SPECV_RULE_BLOCK : SPECV_RULE_TOKEN, &r, m, b,
                                  prefixes, &draws, &m->tickets[2 * b], block, num_blocks, &w, &e);
+        }
     }
     if (!e.emits) return;
     if (e.o.next == SPECV_I_BONUS) {
@@ -10045,7 +10124,8 @@ SPECV_DEVFN void specv_i_block_lossy(const specv_lossy_task *task, int b, int bl
     if (o.next == SPECV_I_RESIDUAL) {
         if (!(specv_float_bits(told.alpha) == 0x3f800000u))
             o.prefix = specv_i_block_find_ratio(d, &r, m, &o, told.alpha, of_warp);
-        if (specv_i_thread() == 0) m->plans[b] = o;
+        specv_i_block_leave(d, &r, m, b, &o, m->rows + r.first_row,
+                            m->rows + m->target_rows + r.first_row, 0);
         return;
     }
     if (specv_i_compares(rule)) {
@@ -10056,8 +10136,7 @@ SPECV_DEVFN void specv_i_block_lossy(const specv_lossy_task *task, int b, int bl
     } else {
         specv_i_block_emit(d, &r, m, b, o);
     }
-    o.next = SPECV_I_NOTHING;
-    if (specv_i_thread() == 0 && d->draft.data) m->plans[b] = o;
+    if (d->draft.data) specv_i_block_leave_nothing(m, b, &o);
 }
 
 #endif /* __CUDACC__ */
@@ -11684,7 +11763,7 @@ SPECV_DEVFN void specv_i_block_shard_gains(const specv_shard_task *task, int b, 
     if (block >= (num_blocks ? num_blocks : 1)) return;
     specv_i_weights w;
     w.without = -1;
-    specv_i_block_residuals(d, &r, m, &o, prefixes, searching, &w, block, num_blocks);
+    specv_i_block_residuals(d, &r, m, &o, prefixes, searching, &w, -1, block, num_blocks);
     const int arrival =
         specv_i_block_arrives(&m->tickets[2 * b + 1], block, num_blocks ? num_blocks : 1);
     if (arrival == SPECV_I_NOT_LAST) return;
@@ -18225,6 +18304,7 @@ static specv_i_memory specv_i_open_memory(const specv_verify_sample_desc *d,
     m.rows = (specv_distribution *)(base + s->rows);
     m.tiles = (specv_tile *)(base + s->tiles);
     m.residuals = (specv_i_residual *)(base + s->residuals);
+    m.left = base + s->left;
     m.prefixes = (float *)(base + s->prefixes);
     m.least = (uint64_t *)(base + s->least);
     if (specv_i_lists(d)) m.opened = base + s->opened, m.lanes = (unsigned char *)base + s->lanes;

@@ -552,7 +552,7 @@ static void test_chained(void) {
         float *made;
         stage g;
         c.rule = some_rules[(turn + 1) % T_COUNT(some_rules)];
-        c.draft_dtype = turn % 2 ? NO_DRAFT_SCORES : SPECV_LOGITS_F32, c.null_extra = 1;
+        c.draft_dtype = turn % 2 ? NO_DRAFT_SCORES : (int)SPECV_LOGITS_F32, c.null_extra = 1;
         c.tell = TELL_NUM_TOP;
         if (turn % 3) c.filters = HAS_TOP_K, c.top_k = 20, most_named = 30;
         if (turn % 3 && c.draft_dtype >= 0) c.draft_filters = HAS_TOP_K;
