@@ -6155,6 +6155,21 @@ SPECV_DEVFN int specv_i_row_of_warp(int num_warps) {
     return warp ? warp - 1 : num_warps - 1;
 }
 
+/* Adds what p follows from to rows that lane 0 has put down: to row i of lane, whose sum this is; 0:
+   none. Call: warp. */
+SPECV_DEVFN void specv_i_warp_put_inverses(const specv_i_request *r, const specv_i_memory *m, int i,
+                                           uint64_t sum, int here, int keep, specv_i_evidence *e) {
+    specv_distribution of_lane;
+    of_lane.sum = sum;
+    __syncwarp();
+    if (sum == 0) return;
+    specv_i_set_inverse(&of_lane);
+    if (here) e->rows[i].inverse = of_lane.inverse, e->rows[i].inverse_low = of_lane.inverse_low;
+    if (!keep) return;
+    specv_distribution *row = &m->rows[specv_i_row_in_memory(m, r->first_row, r->target_rows, i)];
+    row->inverse = of_lane.inverse, row->inverse_low = of_lane.inverse_low;
+}
+
 /* Rows from tiles, a row per warp; scratch memory gets them where the evidence has no room or a
    second pass follows. may: of specv_i_warp_merge_of. first: tiles of the warp's first row, asked
    for, but of the first warp; or null. Call: num_warps warps. */
@@ -6163,6 +6178,7 @@ SPECV_DEVFN void specv_i_warps_merge(const specv_verify_sample_desc *d, const sp
                                      const specv_i_lane_tiles *first, specv_i_evidence *e) {
     const int lane = specv_i_lane();
     int i = specv_i_row_of_warp(num_warps);
+    uint64_t sum_of_lane = 0; /* of the warp's rows, one a lane: all are divided at once */
     specv_i_lane_tiles own;
     if (first) own = *first;
 #pragma unroll 1
@@ -6181,7 +6197,6 @@ SPECV_DEVFN void specv_i_warps_merge(const specv_verify_sample_desc *d, const sp
             specv_i_warp_merge_of(&own, may, 0, what, side.zero, &side.scale, &through);
         const int here = specv_i_rows_are_here(r);
         const int keep = d->draft.data != 0 || d->emitted.logprob || !here;
-        if (merged.sum && (r->row.n_draft > 0 || d->max_prob)) specv_i_set_inverse(&merged);
         if (here && !draft && what == SPECV_TILE_SUM) e->through[i][lane] = through;
         if (keep && !draft && what == SPECV_TILE_SUM) {
             uint64_t *at = specv_i_through_at(m, row);
@@ -6189,6 +6204,12 @@ SPECV_DEVFN void specv_i_warps_merge(const specv_verify_sample_desc *d, const sp
         }
         if (lane == 0 && here) e->rows[i] = merged;
         if (lane == 0 && keep) m->rows[row] = merged;
+        if (r->row.n_draft == 0 && !d->max_prob) continue;
+        const int turn = i / num_warps & 31; /* first rows are below num_warps */
+        if (lane == turn) sum_of_lane = merged.sum;
+        if (turn == 31 || i + num_warps >= r->target_rows + r->draft_rows)
+            specv_i_warp_put_inverses(r, m, i - (turn - lane) * num_warps,
+                                      lane <= turn ? sum_of_lane : 0, here, keep, e);
     }
 }
 
