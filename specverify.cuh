@@ -6155,8 +6155,8 @@ SPECV_DEVFN int specv_i_row_of_warp(int num_warps) {
     return warp ? warp - 1 : num_warps - 1;
 }
 
-/* Adds what p follows from to rows that lane 0 has put down: to row i of lane, whose sum this is; 0:
-   none. Call: warp. */
+/* Adds what p follows from to rows that lane 0 has put down: each lane to its own row i, of which
+   this is the sum; 0: none. Call: warp. */
 SPECV_DEVFN void specv_i_warp_put_inverses(const specv_i_request *r, const specv_i_memory *m, int i,
                                            uint64_t sum, int here, int keep, specv_i_evidence *e) {
     specv_distribution of_lane;
@@ -18555,7 +18555,9 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
 
 /* A3 and A4, second pass, where the token may have to come from p and q of which one is logits.
    Grid: batch x blocks that share a row; those with nothing left to do end at once.
-   Bytes: the p row and the q row of each position that may emit the token, once. */
+   Bytes: the p row and the q row of each position that may emit the token, once; 640 a request.
+   Dependent round trips: the plan beside what is left of the first pass; scores; the ticket; sums;
+   scores of a tile: 5. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
     specv_residual_kernel(const __grid_constant__ specv_sample_task task) {
     specv_i_begin(task.d.verify.chained);

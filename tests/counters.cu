@@ -117,6 +117,42 @@ static void test_ahead(void) {
     CHECK_EQ(count_sample("serial_trips", &live, scores, NULL, 32000, 0, 1), plain, -1);
 }
 
+/* The second launch of A3 with draft scores opens nothing again: the plan beside what is left,
+   scores, ticket, sums, scores. */
+static void test_second_pass(void) {
+    enum { VOCAB = 8192, DRAFTS = 4 };
+    static uint16_t p[(DRAFTS + 1) * VOCAB], q[DRAFTS * VOCAB];
+    static const int32_t draft[DRAFTS] = {1, 2, 3, 4}, position = 3;
+    static const uint64_t seed = 7;
+    specv_verify_sample_desc d = SPECV_ZERO;
+    const int64_t bytes = specv_verify_sample_scratch_bytes(1, DRAFTS, VOCAB);
+    if (!can_count()) return;
+    t_case("A3 with draft scores, all rejected");
+    for (int x = 0; x < (DRAFTS + 1) * VOCAB; ++x) p[x] = (uint16_t)(0x3f80 + t_below(64));
+    for (int x = 0; x < DRAFTS * VOCAB; ++x) q[x] = (uint16_t)(0x3f80 + t_below(64));
+    for (int j = 0; j < DRAFTS; ++j) { /* -128, and 8 */
+        p[j * VOCAB + draft[j]] = 0xc300, q[j * VOCAB + draft[j]] = 0x4100;
+    }
+    d.verify.rows.batch = 1, d.verify.rows.max_draft = DRAFTS, d.verify.vocab = VOCAB;
+    d.verify.draft_tokens = device_copy(draft, sizeof draft), d.verify.token_dtype = SPECV_I32;
+    d.verify.draft_stride_elems = DRAFTS;
+    d.verify.accepted_len = (int32_t *)device_zeros(4), d.verify.next_token = device_zeros(4);
+    d.target.data = device_copy(p, sizeof p), d.target.dtype = SPECV_LOGITS_BF16;
+    d.draft.data = device_copy(q, sizeof q), d.draft.dtype = SPECV_LOGITS_BF16;
+    d.rule = SPECV_RULE_TOKEN;
+    d.seed = (const uint64_t *)device_copy(&seed, sizeof seed);
+    d.position = (const int32_t *)device_copy(&position, sizeof position);
+    d.scratch = device_zeros(bytes), d.scratch_bytes = bytes;
+    T_CUDA(cudaProfilerStart());
+    CHECK_EQ(specv_verify_sample(&d, 0), SPECV_OK, -1);
+    T_CUDA(cudaDeviceSynchronize());
+    T_CUDA(cudaProfilerStop());
+    t_free_buffers();
+    const int64_t trips = ptxrun_count("specv_residual_kernel", "serial_trips");
+    printf("A3 with draft scores: %d round trips of its second launch\n", (int)trips);
+    CHECK(trips > 0 && trips <= 5);
+}
+
 /* Thread instructions of a launch of A8 on eight rows, by the kernel of that name. */
 static int64_t count_rows(const uint16_t *scores, int vocab, int num_sms, const char *kernel) {
     enum { ROWS = 8 };
@@ -757,6 +793,7 @@ int main(int argc, char **argv) {
     static const t_group groups[] = {
         {"a1", test_a1},
         {"ahead", test_ahead},
+        {"second_pass", test_second_pass},
         {"whole_tiles", test_whole_tiles},
         {"filters", test_filters},
         {"pack", test_pack},

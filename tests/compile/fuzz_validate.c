@@ -132,7 +132,7 @@ static wide scratch_of_tree(const specv_verify_tree_desc *d) {
     const wide plans = SPECV_TICKET_BYTES + batch * (wide)sizeof(specv_i_outcome) + rows * 4;
     const wide bytes = batch * ((sums + 15) / 16 * 16 +
                                 2 * (wide)d->trees.max_nodes * (wide)sizeof(specv_distribution));
-    wide of_nodes = (plans + 15) / 16 * 16 + of_rows + batch * 640;
+    wide of_nodes = (plans + 15) / 16 * 16 + of_rows + batch * (640 + 640);
     if (!has_node_rows(d)) return bytes;
     if (helpers_of(2 * rows, d->vocab) > 0) of_nodes = (of_nodes + 15) / 16 * 16;
     return bytes + of_nodes + helpers_of(2 * rows, d->vocab);
@@ -309,7 +309,7 @@ static wide scratch_of(const specv_verify_sample_desc *d) {
     bytes += all * (wide)(sizeof(specv_distribution)) + all * 8; /* where filters end it */
     bytes += all * tiles * (wide)sizeof(specv_tile);
     if (d->draft.data || d->target.dtype == SPECV_PROBS_F32)
-        bytes += rows * tiles * (wide)sizeof(specv_i_residual);
+        bytes += rows * tiles * (wide)sizeof(specv_i_residual) + (wide)r->batch * 640;
     if (lists(d)) bytes += (wide)r->batch * 640 + all * tiles * 128;
     return bytes + (bytes % 16 && of_helpers(d) ? 8 : 0) + of_helpers(d);
 }
