@@ -259,18 +259,16 @@ static void test_shapes(void) {
 
 /* Rows of several warps' width whose stop may be anywhere, an EOS behind drafts that are all
    accepted among them, with a NaN behind the stop here and there; two ids, of which the hidden q's
-   is the first as often as the second; rows without probability and without drafts. */
+   is the first as often as the second; rows without probability and without drafts; more rows of
+   target and draft than a warp that puts them together has lanes. */
 static void test_long_rows(void) {
     for (int rule = 0; rule < NUM_RULES; ++rule)
-        for (int kind = 0; kind < 6; ++kind) {
-            scene c = plain_scene(kind == 4 ? 24 : 5,
-                                  kind < 4    ? 70
-                                  : kind == 4 ? 2
-                                              : 0,
-                                  kind == 4 ? 2 : 12);
+        for (int kind = 0; kind < 7; ++kind) {
+            static const int drafts[] = {70, 70, 70, 70, 2, 0, 130};
+            scene c = plain_scene(kind == 4 ? 24 : 5, drafts[kind], kind == 4 ? 2 : 12);
             c.rule = rule;
-            c.odd = kind == 0 ? ODD_SAME : kind == 1 ? ODD_SAME | ODD_NAN : 0;
-            c.draft_dtype = kind >= 3 ? NO_DRAFT_SCORES : (int)SPECV_LOGITS_F32;
+            c.odd = kind == 0 || kind == 6 ? ODD_SAME : kind == 1 ? ODD_SAME | ODD_NAN : 0;
+            c.draft_dtype = kind >= 3 && kind < 6 ? NO_DRAFT_SCORES : (int)SPECV_LOGITS_F32;
             c.temperature = kind == 2 ? 0.05f : 1;
             if (kind == 5) c.target_dtype = SPECV_PROBS_F32, c.odd = ODD_EMPTY;
             if (kind < 4) c.s.endings = (unsigned)SCORE_ENDINGS, c.s.num_eos = 2;
