@@ -3817,14 +3817,14 @@ SPECV_HOSTFN specv_i_scratch specv_i_scratch_for(int64_t batch, int64_t target_r
     s.draft_rows = draft_rows;
     s.plans = SPECV_TICKET_BYTES;
     s.prefixes = s.plans + batch * (int64_t)sizeof(specv_i_outcome);
-    s.rows = (s.prefixes + target_rows * 4 + 15) / 16 * 16;
-    s.least = s.rows + rows * (int64_t)sizeof(specv_distribution);
-    s.tiles = s.least + rows * 8;
-    s.residuals = s.tiles + rows * s.num_tiles * (int64_t)sizeof(specv_tile);
+    s.residuals = (s.prefixes + target_rows * 4 + 15) / 16 * 16; /* 16 bytes each, loaded at once */
     s.left = s.residuals + residual_rows * s.num_tiles * (int64_t)sizeof(specv_i_residual);
     s.opened = s.left + (residual_rows ? batch * SPECV_I_LEFT_BYTES : 0);
     s.lanes = s.opened + (lists ? batch * SPECV_I_OPENED_BYTES : 0);
-    s.bytes = s.lanes + (lists ? rows * s.num_tiles * SPECV_I_LANES : 0);
+    s.rows = s.lanes + (lists ? rows * s.num_tiles * SPECV_I_LANES : 0);
+    s.least = s.rows + rows * (int64_t)sizeof(specv_distribution);
+    s.tiles = s.least + rows * 8;
+    s.bytes = s.tiles + rows * s.num_tiles * (int64_t)sizeof(specv_tile);
     s.help = (s.bytes + 15) / 16 * 16;
     if (lists && s.num_tiles >= SPECV_I_HELPED_TILES)
         s.bytes = s.help + (rows < most ? rows : most) * (int64_t)sizeof(specv_i_help);
@@ -4979,9 +4979,22 @@ SPECV_DEVFN specv_distribution specv_i_plain_distribution(void) {
     return row;
 }
 
+/* The rows of scores that are looked at together; q: null where there is p alone. */
+typedef struct specv_i_score_rows {
+    const void *p, *q;
+} specv_i_score_rows;
+
+/* Those of position j, for what outcome o draws from. */
+SPECV_DEVFN specv_i_score_rows specv_i_score_rows_of(const specv_i_request *r,
+                                                     const specv_i_outcome *o, int j) {
+    specv_i_score_rows rows = {specv_i_scores_of(&r->target, j), 0};
+    if (o->next == SPECV_I_RESIDUAL) rows.q = specv_i_scores_of(&r->draft, j);
+    return rows;
+}
+
 /* What the next token is drawn from: weights over the ids of one position. */
 typedef struct specv_i_weights {
-    const void *p_scores, *q_scores; /* (prefix * p - q)+, or p alone where q_scores is null */
+    specv_i_score_rows rows; /* (prefix * p - q)+, or p alone */
     specv_i_sieve p_sieve, q_sieve;
     specv_distribution p, q;
     float prefix;
@@ -4992,7 +5005,7 @@ typedef struct specv_i_weights {
 SPECV_DEVFN uint64_t specv_i_units(const specv_i_request *r, const specv_i_weights *w, int32_t x,
                                    int32_t n) {
     const float score =
-        specv_i_sift(&w->p_sieve, specv_i_load_score(w->p_scores, r->target.dtype, x), x);
+        specv_i_sift(&w->p_sieve, specv_i_load_score(w->rows.p, r->target.dtype, x), x);
     const specv_weight weight =
         specv_softmax_weight(specv_i_max(score, r->target.scale.floor), &r->target.scale);
     return specv_weight_units(&weight, n);
@@ -5201,7 +5214,7 @@ SPECV_DEVFN int32_t specv_i_block_draw_known(const specv_i_request *r, const spe
     } else {
         chosen = specv_i_warp_choose_tile(r, w, tiles, num_tiles, through, uniform);
         if (chosen.tile < 0) return -1;
-        raw = specv_i_load_fourth(w->p_scores, r->target.dtype, chosen.tile, vocab);
+        raw = specv_i_load_fourth(w->rows.p, r->target.dtype, chosen.tile, vocab);
     }
     return specv_i_block_draw_of(r, w, chosen, vocab, raw);
 }
@@ -5276,6 +5289,7 @@ SPECV_DEVFN void specv_i_put_word(void *to, const void *from, size_t bytes) {
 /* What the second pass over a request starts from, so that it opens nothing again: the request, its
    rows at the position that the plan names, and what draws from them. */
 typedef struct specv_i_left {
+    specv_i_score_rows at; /* of that position: each thread asks for scores ahead of the rest */
     specv_i_request request;
     specv_distribution rows[2]; /* of target and draft, of those that are logits */
     specv_i_draws draws;
@@ -5299,6 +5313,7 @@ SPECV_DEVFN void specv_i_block_leave(const specv_verify_sample_desc *d, const sp
     const int warp = specv_i_thread() / 32, lane = specv_i_lane();
     if (warp == 0) {
         if (lane == 0) m->plans[b] = *o, left->request = *r;
+        if (lane == 0) left->at = specv_i_score_rows_of(r, o, o->accepted);
     } else if (warp == 1) {
         const int of_draft = lane >= 16, word = lane & 15;
         const specv_distribution *row = (of_draft ? draft_rows : rows) + o->accepted;
@@ -5639,8 +5654,8 @@ SPECV_DEVFN void specv_i_block_emit_from(const specv_verify_sample_desc *d,
     }
     if (!drawn && o.next > SPECV_I_TOKEN && w.p.kind == SPECV_SOFTMAX) {
         const specv_tile *tiles = m->tiles + row * m->num_tiles;
-        w.p_scores = specv_i_scores_of(&r->target, k), w.p_sieve = specv_i_sieve_of(&r->target, k);
-        w.q_scores = 0, w.prefix = 1, w.without = -1;
+        w.rows.p = specv_i_scores_of(&r->target, k), w.p_sieve = specv_i_sieve_of(&r->target, k);
+        w.rows.q = 0, w.prefix = 1, w.without = -1;
         if (o.next == SPECV_I_DRAW_WITHOUT) w.without = (int32_t)specv_i_draft_token(d, r, k);
 #pragma unroll 1
         for (;; w.without = -1) {
@@ -8752,7 +8767,7 @@ SPECV_DEVFN void specv_i_block_cut(const specv_verify_sample_desc *d, const spec
         if (draws && without >= 0) p.reserved = (uint32_t)c->v.few.drawn[1];
     } else if (draws && p.kind == SPECV_SOFTMAX) {
         specv_i_weights w;
-        w.p = p, w.q = specv_i_plain_distribution(), w.p_scores = row.scores, w.q_scores = 0;
+        w.p = p, w.q = specv_i_plain_distribution(), w.rows.p = row.scores, w.rows.q = 0;
         w.p_sieve = row.sieve, w.q_sieve = row.sieve, w.prefix = 1, w.without = -1;
         uint32_t reported = 0; /* by the block that judges */
         if (!is_cut) uniform = specv_i_sample_uniform(d, b, j, &reported);
@@ -8950,6 +8965,19 @@ SPECV_DEVFN void specv_i_load_quad(uint32_t word[4], const char *at, int is_16_b
     }
 }
 
+/* If wanted; without a branch, so that what follows does not wait for it. */
+SPECV_DEVFN void specv_i_ask_for_quad(int wanted, uint32_t word[4], const void *at, int is_16_bit) {
+    if (is_16_bit)
+        asm volatile("{ .reg .pred p; setp.ne.s32 p, %2, 0; @p ld.global.v2.u32 {%0, %1}, [%3]; }"
+                     : "+r"(word[0]), "+r"(word[1])
+                     : "r"(wanted), "l"(at));
+    else
+        asm volatile("{ .reg .pred p; setp.ne.s32 p, %4, 0; "
+                     "@p ld.global.v4.u32 {%0, %1, %2, %3}, [%5]; }"
+                     : "+r"(word[0]), "+r"(word[1]), "+r"(word[2]), "+r"(word[3])
+                     : "r"(wanted), "l"(at));
+}
+
 SPECV_DEVFN void specv_i_load_some(uint32_t word[4], const char *at, int is_16_bit, int left) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -8961,25 +8989,29 @@ SPECV_DEVFN void specv_i_load_some(uint32_t word[4], const char *at, int is_16_b
     }
 }
 
-/* p and q of the ids from `first` on, in flight together: one access each where both are aligned.
-   What is behind the vocabulary, and an absent q, is 0. */
-SPECV_DEVFN void specv_i_load_quads(specv_i_quads *v, const specv_i_request *r,
-                                    const specv_i_weights *w, int first, int64_t vocab) {
+/* Are the four scores of both from id `first` on, a multiple of 4, one access each? */
+SPECV_DEVFN int specv_i_are_whole(const specv_i_score_rows *rows, int p_dtype, int q_dtype,
+                                  int first, int64_t vocab) {
+    return (int)vocab - first >= 4 &&
+           ((uint64_t)rows->p & (specv_i_unit(p_dtype) == 8 ? 7 : 15)) == 0 &&
+           ((uint64_t)rows->q & (specv_i_unit(q_dtype) == 8 ? 7 : 15)) == 0;
+}
+
+/* These scores, in flight together. What is behind the vocabulary, and an absent q, is 0. */
+SPECV_DEVFN void specv_i_load_quads(specv_i_quads *v, const specv_i_score_rows *rows, int p_dtype,
+                                    int q_dtype, int first, int64_t vocab) {
+    const int p_16_bit = specv_i_unit(p_dtype) == 8, q_16_bit = specv_i_unit(q_dtype) == 8;
     const int left = (int)vocab - first;
-    const int p_16_bit = specv_i_unit(r->target.dtype) == 8;
-    const int q_16_bit = specv_i_unit(r->draft.dtype) == 8;
-    const char *p = (const char *)specv_i_score_at(w->p_scores, r->target.dtype, first);
-    const char *q = (const char *)specv_i_score_at(w->q_scores, r->draft.dtype, first);
-    const int aligned = ((uint64_t)p & (p_16_bit ? 7 : 15)) == 0 &&
-                        (!w->q_scores || ((uint64_t)q & (q_16_bit ? 7 : 15)) == 0);
+    const char *p = (const char *)specv_i_score_at(rows->p, p_dtype, first);
+    const char *q = (const char *)specv_i_score_at(rows->q, q_dtype, first);
 #pragma unroll
     for (int i = 0; i < 4; ++i) v->p[i] = v->q[i] = 0;
-    if (aligned && left >= 4) {
+    if (specv_i_are_whole(rows, p_dtype, q_dtype, first, vocab)) {
         specv_i_load_quad(v->p, p, p_16_bit);
-        if (w->q_scores) specv_i_load_quad(v->q, q, q_16_bit);
+        if (rows->q) specv_i_load_quad(v->q, q, q_16_bit);
     } else {
         specv_i_load_some(v->p, p, p_16_bit, left);
-        if (w->q_scores) specv_i_load_some(v->q, q, q_16_bit, left);
+        if (rows->q) specv_i_load_some(v->q, q, q_16_bit, left);
     }
 }
 
@@ -9028,7 +9060,7 @@ SPECV_DEVFN void specv_i_quad_gains(float gain[4], const specv_i_request *r,
                                     int64_t vocab, int *nan) {
     const int left = (int)vocab - first;
     specv_i_quad_p(gain, &r->target, &w->p, &w->p_sieve, v->p, first, (int)vocab, nan);
-    if (w->q_scores) {
+    if (w->rows.q) {
         float q[4];
         specv_i_quad_p(q, &r->draft, &w->q, &w->q_sieve, v->q, first, (int)vocab, nan);
 #pragma unroll
@@ -9042,6 +9074,27 @@ SPECV_DEVFN void specv_i_quad_gains(float gain[4], const specv_i_request *r,
 #pragma unroll
     for (int i = 0; i < 4; ++i)
         if (i >= left) gain[i] = 0;
+}
+
+/* Four gains in units of 2^-50, those above 0, and the others with their sign gone; as
+   specv_fixed50, step by step, so that they are worked out beside each other. */
+SPECV_DEVFN void specv_i_gain_units(uint64_t above[4], uint64_t below[4], const float gain[4]) {
+    uint32_t bits[4], mantissa[4];
+    uint64_t units[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) bits[i] = specv_float_bits(gain[i]);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) mantissa[i] = bits[i] << 8 | 0x80000000u;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) bits[i] = 140 - (bits[i] >> 23 & 255);
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+        units[i] = specv_i_shift_right((uint64_t)mantissa[i] << 32, bits[i]);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        const int is_above = (int32_t)specv_float_bits(gain[i]) >= 0;
+        above[i] = is_above ? units[i] : 0, below[i] = is_above ? 0 : units[i];
+    }
 }
 
 #define SPECV_I_NAN_IN_TILE ((uint64_t)1 << 63)
@@ -9074,59 +9127,89 @@ SPECV_DEVFN void specv_i_warp_sum_quads(const specv_verify_sample_desc *d, const
                                         ulonglong2 *out) {
     specv_i_residual sum = {0, 0};
     float gain[4], largest = 0;
-    uint64_t units[4], all = 0;
+    uint64_t above[4], below[4];
     int nan = 0;
     specv_i_quad_gains(gain, r, w, v, first, d->verify.vocab, &nan);
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-        units[i] = specv_fixed50(specv_bits_float(specv_float_bits(gain[i]) & 0x7fffffffu));
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-        all += units[i];
-        if ((int32_t)specv_float_bits(gain[i]) > 0) sum.gain += units[i];
-        largest = specv_i_max(largest, gain[i]);
-    }
-    sum.rest = all - sum.gain;
+    specv_i_gain_units(above, below, gain);
+    sum.gain = above[0] + above[1] + (above[2] + above[3]);
+    sum.rest = below[0] + below[1] + (below[2] + below[3]);
     specv_i_warp_add_two(&sum.gain, &sum.rest);
-    largest = specv_i_warp_max_if(!w->q_scores && d->max_prob, largest);
-    if (!w->q_scores) sum.rest = specv_float_bits(largest);
+    if (!w->rows.q) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) largest = specv_i_max(largest, gain[i]);
+    }
+    largest = specv_i_warp_max_if(!w->rows.q && d->max_prob, largest);
+    if (!w->rows.q) sum.rest = specv_float_bits(largest);
     if (__any_sync(SPECV_FULL_WARP, nan)) sum.rest |= SPECV_I_NAN_IN_TILE;
     if (specv_i_lane() == 0) *out = make_ulonglong2(sum.gain, sum.rest);
 }
 
-/* A tile's sums from those of the warps. Call: one thread. All loads come first. */
-SPECV_DEVFN void specv_i_put_residual(specv_i_residual *out, const ulonglong2 *of_warp, int has_q) {
-    ulonglong2 part[SPECV_SAMPLE_THREADS / 32];
-    uint64_t marks = 0, largest = 0;
-    specv_i_residual sum = {0, 0};
-#pragma unroll
-    for (int i = 0; i < SPECV_SAMPLE_THREADS / 32; ++i) part[i] = of_warp[i];
-#pragma unroll
-    for (int i = 0; i < SPECV_SAMPLE_THREADS / 32; ++i) {
-        const uint64_t rest = part[i].y & ~SPECV_I_NAN_IN_TILE;
-        sum.gain += part[i].x, sum.rest += rest, marks |= part[i].y;
-        largest = rest > largest ? rest : largest; /* floats are in this order, too */
-    }
-    if (!has_q) sum.rest = largest;
-    sum.rest |= marks & SPECV_I_NAN_IN_TILE;
-    *out = sum;
+/* The sums of the tiles of position j, in scratch memory. */
+SPECV_DEVFN specv_i_residual *specv_i_sums_of(const specv_i_memory *m, const specv_i_request *r,
+                                              int j) {
+    return m->residuals + (r->first_row + j) * (int64_t)m->num_tiles;
 }
 
-/* The weights of position j that outcome o stands for, but for its rows; and with them. */
-SPECV_DEVFN void specv_i_open_scores(specv_i_weights *w, const specv_i_request *r,
-                                     const specv_i_outcome *o, int j) {
-    w->p_scores = specv_i_scores_of(&r->target, j), w->q_scores = 0;
+/* A tile's sums from those of the warps, in pairs that do not wait for each other. Call: one
+   thread. All loads come first. */
+SPECV_DEVFN void specv_i_put_residual(specv_i_residual *out, const ulonglong2 *of_warp, int has_q) {
+    enum { WARPS = SPECV_SAMPLE_THREADS / 32 };
+    ulonglong2 part[WARPS];
+    uint32_t marks[WARPS], largest[WARPS];
+#pragma unroll
+    for (int i = 0; i < WARPS; ++i) part[i] = of_warp[i];
+#pragma unroll
+    for (int i = 0; i < WARPS; ++i)
+        marks[i] = (uint32_t)(part[i].y >> 32), largest[i] = (uint32_t)part[i].y;
+#pragma unroll
+    for (int step = 1; step < WARPS; step *= 2)
+#pragma unroll
+        for (int i = 0; i < WARPS; i += 2 * step) {
+            part[i].x += part[i + step].x, part[i].y += part[i + step].y;
+            marks[i] |= marks[i + step];
+            if (largest[i + step] > largest[i]) largest[i] = largest[i + step]; /* as floats */
+        }
+    const uint64_t rest = has_q ? part[0].y & ~SPECV_I_NAN_IN_TILE : largest[0];
+    *(ulonglong2 *)out =
+        make_ulonglong2(part[0].x, rest | (uint64_t)(marks[0] & 0x80000000u) << 32);
+}
+
+/* The weights of position j, whose scores are in `rows`, without its statistics; and, as outcome o
+   asks for them, with. */
+SPECV_DEVFN void specv_i_open_plain(specv_i_weights *w, const specv_i_request *r,
+                                    const specv_i_score_rows *rows, int j) {
+    w->rows = *rows;
     w->p_sieve = specv_i_sieve_of(&r->target, j), w->q_sieve = specv_i_sieve_of(&r->draft, j);
     w->p = w->q = specv_i_plain_distribution();
-    if (o->next == SPECV_I_RESIDUAL) w->q_scores = specv_i_scores_of(&r->draft, j);
 }
 
 SPECV_DEVFN void specv_i_open_weights(specv_i_weights *w, const specv_i_request *r,
                                       const specv_i_memory *m, const specv_i_outcome *o, int j) {
     const int64_t row = r->first_row + j;
-    specv_i_open_scores(w, r, o, j);
+    const specv_i_score_rows rows = specv_i_score_rows_of(r, o, j);
+    specv_i_open_plain(w, r, &rows, j);
     if (r->target.dtype != SPECV_PROBS_F32) w->p = m->rows[row];
-    if (w->q_scores && r->draft.dtype != SPECV_PROBS_F32) w->q = m->rows[m->target_rows + row];
+    if (w->rows.q && r->draft.dtype != SPECV_PROBS_F32) w->q = m->rows[m->target_rows + row];
+}
+
+/* The thread's scores of the first tile that a block adds up, asked for before it reads what it
+   needs to make something of them. has: 0 = not asked for. */
+typedef struct specv_i_ahead {
+    specv_i_quads quads;
+    int32_t has;
+} specv_i_ahead;
+
+/* Asks for them if wanted, and where each side is one access. */
+SPECV_DEVFN specv_i_ahead specv_i_ask_for_tile(int wanted, const specv_i_score_rows *rows,
+                                               int p_dtype, int q_dtype, int tile, int64_t vocab) {
+    const int first = tile * SPECV_TILE_IDS + 4 * specv_i_thread();
+    specv_i_ahead ahead = {{{0, 0, 0, 0}, {0, 0, 0, 0}}, 0};
+    ahead.has = wanted && specv_i_are_whole(rows, p_dtype, q_dtype, first, vocab);
+    specv_i_ask_for_quad(ahead.has, ahead.quads.p, specv_i_score_at(rows->p, p_dtype, first),
+                         specv_i_unit(p_dtype) == 8);
+    specv_i_ask_for_quad(ahead.has && rows->q, ahead.quads.q,
+                         specv_i_score_at(rows->q, q_dtype, first), specv_i_unit(q_dtype) == 8);
+    return ahead;
 }
 
 /* Sums of the tiles of the position that emits the token, or, searching, of all positions where the
@@ -9136,7 +9219,7 @@ SPECV_DEVFN void specv_i_block_residuals(const specv_verify_sample_desc *d,
                                          const specv_i_request *r, const specv_i_memory *m,
                                          const specv_i_outcome *o, const volatile float *prefixes,
                                          int searching, specv_i_weights *w, int at, int block,
-                                         int num_blocks) {
+                                         int num_blocks, specv_i_ahead *ahead) {
     __shared__ ulonglong2 of_warp[2][SPECV_SAMPLE_THREADS / 32];
     const int num_items = (searching ? o->usable : 1) * m->num_tiles, thread = specv_i_thread();
     int turn = 0;
@@ -9146,16 +9229,17 @@ SPECV_DEVFN void specv_i_block_residuals(const specv_verify_sample_desc *d,
         const int j = searching ? item / m->num_tiles : o->accepted;
         const int tile = searching ? item - j * m->num_tiles : item;
         const int first = tile * SPECV_TILE_IDS + 4 * thread;
-        specv_i_quads v;
         if (searching) w->prefix = prefixes[j];
         if (searching && !specv_i_less(0.f, w->prefix)) continue;
         if (j != at) specv_i_open_weights(w, r, m, o, j), at = j;
-        specv_i_load_quads(&v, r, w, first, d->verify.vocab);
-        specv_i_warp_sum_quads(d, r, w, &v, first, &of_warp[turn][thread / 32]);
+        if (!ahead->has)
+            specv_i_load_quads(&ahead->quads, &w->rows, r->target.dtype, r->draft.dtype, first,
+                               d->verify.vocab);
+        ahead->has = 0;
+        specv_i_warp_sum_quads(d, r, w, &ahead->quads, first, &of_warp[turn][thread / 32]);
         __syncthreads(); /* the other buffer has been read by then */
         if (thread == 0)
-            specv_i_put_residual(&m->residuals[(r->first_row + j) * m->num_tiles + tile],
-                                 of_warp[turn], w->q_scores != 0);
+            specv_i_put_residual(specv_i_sums_of(m, r, j) + tile, of_warp[turn], w->rows.q != 0);
         turn ^= 1;
     }
 }
@@ -9216,12 +9300,12 @@ SPECV_DEVFN specv_i_drawn_tile specv_i_warp_find_tile(const specv_i_weights *w,
     specv_i_drawn_tile place = {-1, 0, 0, 0, 0};
 #pragma unroll 4
     for (int t = lane * each; t < (lane + 1) * each && t < end; ++t) {
-        const specv_i_residual of_tile = residuals[t];
-        const uint64_t rest = of_tile.rest & ~SPECV_I_NAN_IN_TILE;
-        marks |= of_tile.rest;
-        sum += of_tile.gain >> SPECV_I_FINER_PROBS;
-        place.all += of_tile.gain - (w->q_scores ? rest : 0);
-        if (!w->q_scores)
+        const ulonglong2 of_tile = *(const ulonglong2 *)&residuals[t];
+        const uint64_t rest = of_tile.y & ~SPECV_I_NAN_IN_TILE;
+        marks |= of_tile.y;
+        sum += of_tile.x >> SPECV_I_FINER_PROBS;
+        place.all += of_tile.x - (w->rows.q ? rest : 0);
+        if (!w->rows.q)
             place.largest = specv_i_max(place.largest, specv_bits_float((uint32_t)rest));
     }
     place.nan = (uint32_t)(marks >> 63);
@@ -9259,8 +9343,8 @@ SPECV_DEVFN uint32_t specv_i_warp_check_sums(const specv_verify_sample_desc *d,
     *largest = specv_i_warp_max_if(d->max_prob != 0, place->largest);
     if (w->without >= 0)
         all += specv_fixed50(
-            specv_i_max(specv_i_load_score(w->p_scores, r->target.dtype, w->without), 0.f));
-    if (specv_i_bad_sum(all, w->q_scores ? specv_fixed50(w->prefix) - one : one))
+            specv_i_max(specv_i_load_score(w->rows.p, r->target.dtype, w->without), 0.f));
+    if (specv_i_bad_sum(all, w->rows.q ? specv_fixed50(w->prefix) - one : one))
         status |= SPECV_ROW_BAD_SUM;
     return status;
 }
@@ -9331,10 +9415,10 @@ SPECV_DEVFN void specv_i_block_store(const specv_verify_sample_desc *d, const sp
 SPECV_DEVFN int32_t specv_i_block_find_id(const float gain[4], int first, uint64_t left) {
     enum { WARPS = SPECV_SAMPLE_THREADS / 32 };
     __shared__ ulonglong2 of_warps[WARPS / 2];
-    uint64_t units[4], mine = 0, before;
+    uint64_t units[4], unused[4], mine, before;
     int i = 0;
-#pragma unroll
-    for (int k = 0; k < 4; ++k) mine += units[k] = specv_fixed50(specv_i_max(gain[k], 0.f));
+    specv_i_gain_units(units, unused, gain);
+    mine = units[0] + units[1] + (units[2] + units[3]);
     before = specv_i_warp_inclusive_add(mine);
     if (specv_i_lane() == 31) ((uint64_t *)of_warps)[specv_i_thread() / 32] = before;
     before -= mine;
@@ -9351,26 +9435,28 @@ SPECV_DEVFN int32_t specv_i_block_find_id(const float gain[4], int first, uint64
 /* A row that draws from sums of its own: num_blocks blocks make them, the last one does the rest of
    the judgement (block rule) and draws. e: the outcome so far, then all of it. prefixes: P of each
    position, where the block rule has q. draws: visible behind the next barrier. w: open at the
-   outcome's position. Call: block. */
+   outcome's position, which is 0 where the block rule has yet to search. ahead: of tile `block`
+   there. Call: block. */
 SPECV_DEVFN void specv_i_block_finish(const specv_verify_sample_desc *d, int rule,
                                       specv_i_request *r, const specv_i_memory *m, int b,
                                       const volatile float *prefixes, const specv_i_draws *draws,
                                       uint32_t *ticket, int block, int num_blocks,
-                                      specv_i_weights *w, specv_i_end *e) {
+                                      specv_i_weights *w, specv_i_ahead *ahead, specv_i_end *e) {
     const int probs = r->target.dtype == SPECV_PROBS_F32;
     int searching = rule == SPECV_RULE_BLOCK && e->o.next == SPECV_I_RESIDUAL;
     const int num_items = (searching ? e->o.usable : 1) * m->num_tiles;
     float gain[4];
     int again = 0, at = e->o.accepted, first, unused = 0;
+    const specv_i_residual *sums = specv_i_sums_of(m, r, e->o.accepted);
     specv_i_drawn_tile place;
-    specv_i_quads v;
     num_blocks = num_blocks < num_items ? num_blocks : num_items;
     if (block >= num_blocks) return;
     w->without = -1;
     if (e->o.next == SPECV_I_DRAW_WITHOUT)
         w->without = (int32_t)specv_i_draft_token(d, r, e->o.accepted);
     for (;;) {
-        specv_i_block_residuals(d, r, m, &e->o, prefixes, searching, w, at, block, num_blocks);
+        specv_i_block_residuals(d, r, m, &e->o, prefixes, searching, w, at, block, num_blocks,
+                                ahead);
         const int arrival = specv_i_block_arrives(ticket, block, num_blocks);
         if (arrival == SPECV_I_NOT_LAST) return;
         e->emits = 1;
@@ -9382,11 +9468,9 @@ SPECV_DEVFN void specv_i_block_finish(const specv_verify_sample_desc *d, int rul
         if (searching) {
             specv_i_block_search(d, r, m, b, prefixes, &e->o), searching = 0;
             specv_i_open_weights(w, r, m, &e->o, e->o.accepted);
-            w->prefix = e->o.prefix;
+            w->prefix = e->o.prefix, sums = specv_i_sums_of(m, r, e->o.accepted);
         }
         if (w->p.kind != SPECV_SOFTMAX) return;
-        const specv_i_residual *sums =
-            m->residuals + (r->first_row + e->o.accepted) * (int64_t)m->num_tiles;
         uint64_t uniform = draws->uniform[e->o.accepted & 31];
         uint32_t status = draws->status;
         if (e->o.accepted >= 32) uniform = specv_i_sample_uniform(d, b, e->o.accepted, &status);
@@ -9407,12 +9491,13 @@ SPECV_DEVFN void specv_i_block_finish(const specv_verify_sample_desc *d, int rul
     }
     e->o.status |= w->p.status;
     first = place.tile * SPECV_TILE_IDS + 4 * specv_i_thread();
+    specv_i_load_quads(&ahead->quads, &w->rows, r->target.dtype, r->draft.dtype, first,
+                       d->verify.vocab);
     e->drafted = 1; /* in flight together */
     specv_i_load_token_below(specv_i_thread(), e->o.accepted, 0, &e->draft, d->verify.draft_tokens,
                              d->verify.token_dtype, r->first_draft + specv_i_thread());
-    specv_i_load_quads(&v, r, w, first, d->verify.vocab);
     if (!again) e->o.status |= specv_i_warp_check_sums(d, r, w, &place, &e->largest);
-    specv_i_quad_gains(gain, r, w, &v, first, d->verify.vocab, &unused);
+    specv_i_quad_gains(gain, r, w, &ahead->quads, first, d->verify.vocab, &unused);
     e->id = specv_i_block_find_id(gain, first, place.left);
     e->has_token = 1;
     e->largest = specv_i_less(1.f, e->largest) ? 1.f : e->largest;
@@ -9434,6 +9519,11 @@ SPECV_DEVFN void specv_i_block_second_pass(const specv_verify_sample_desc *d,
     const int is_word = thread < words;
     const uint32_t word = ((const uint32_t *)specv_i_left_at(m, b))[is_word ? thread : 0];
     const specv_i_outcome o = m->plans[b]; /* in flight together */
+    const specv_i_score_rows rows = specv_i_left_at(m, b)->at;
+    /* With filters it would spill. */
+    const int asks = !filters && o.next != SPECV_I_NOTHING && block < m->num_tiles;
+    specv_i_ahead ahead =
+        specv_i_ask_for_tile(asks, &rows, d->target.dtype, d->draft.dtype, block, d->verify.vocab);
     if (is_word) ((uint32_t *)&left)[thread] = word;
     __syncthreads();
     if (o.next == SPECV_I_NOTHING) return; /* and nothing is left */
@@ -9441,11 +9531,11 @@ SPECV_DEVFN void specv_i_block_second_pass(const specv_verify_sample_desc *d,
     if (!filters) specv_i_without_filters(&r);
     specv_i_end e = specv_i_end_of(o);
     specv_i_weights w;
-    specv_i_open_scores(&w, &r, &o, o.accepted);
+    specv_i_open_plain(&w, &r, &rows, o.accepted);
     if (r.target.dtype != SPECV_PROBS_F32) w.p = left.rows[0];
-    if (w.q_scores && r.draft.dtype != SPECV_PROBS_F32) w.q = left.rows[1];
+    if (w.rows.q && r.draft.dtype != SPECV_PROBS_F32) w.q = left.rows[1];
     specv_i_block_finish(d, d->rule, &r, m, b, m->prefixes + r.first_row, &left.draws,
-                         &m->tickets[2 * b + 1], block, num_blocks, &w, &e);
+                         &m->tickets[2 * b + 1], block, num_blocks, &w, &ahead, &e);
     if (!e.emits) return;
     if (r.target_rows && !e.has_token)
         specv_i_block_emit(d, &r, m, b, e.o); /* there are sums of p's tiles */
@@ -9617,7 +9707,7 @@ SPECV_DEVFN void specv_i_block_most_probable(const specv_verify_sample_desc *d, 
     specv_i_residual *sums = m->residuals + r->first_row * m->num_tiles;
     specv_distribution *rows = m->rows + r->first_row;
     specv_i_weights w;
-    w.q_scores = 0;
+    w.rows.q = 0;
     num_blocks = num_blocks < most ? num_blocks : most;
     if (block >= num_blocks) return;
 #pragma unroll 1
@@ -9626,12 +9716,13 @@ SPECV_DEVFN void specv_i_block_most_probable(const specv_verify_sample_desc *d, 
         int64_t best = 0;
         int32_t id = 0x7fffffff;
         int nan = 0;
-        w.p_scores = specv_i_scores_of(&r->target, j);
+        w.rows.p = specv_i_scores_of(&r->target, j);
 #pragma unroll 2
         for (int first = start + 4 * lane; first < start + SPECV_TILE_IDS; first += 128) {
             specv_i_quads v;
             float p[4];
-            specv_i_load_quads(&v, r, &w, first, d->verify.vocab);
+            specv_i_load_quads(&v, &w.rows, r->target.dtype, r->draft.dtype, first,
+                               d->verify.vocab);
             specv_i_quad_p(p, &r->target, 0, 0, v.p, first, (int)d->verify.vocab, &nan);
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
@@ -9694,6 +9785,7 @@ SPECV_DEVFN void specv_i_block_most_probable(const specv_verify_sample_desc *d, 
 SPECV_DEVFN void specv_i_block_probs(const specv_verify_sample_desc *d, const specv_i_memory *m,
                                      int block_rule, int b, int block, int num_blocks) {
     __shared__ specv_i_outcome judged;
+    __shared__ specv_i_score_rows judged_rows;
     __shared__ specv_i_draws draws;
     __shared__ float first_prefixes[32];
     __shared__ specv_i_request opened;
@@ -9715,18 +9807,27 @@ SPECV_DEVFN void specv_i_block_probs(const specv_verify_sample_desc *d, const sp
             else
                 specv_i_warp_judge_probs(d, &r, b, &beside, block == 0 && d->target_logprob, &o);
         }
-        if (specv_i_lane() == 0) judged = o;
+        if (specv_i_lane() == 0)
+            judged = o, judged_rows = specv_i_score_rows_of(&r, &o, o.accepted);
     } else if (warp == 1 && specv_i_open_row(d, b, 1).readable) {
         specv_i_warp_make_draws(d, b, 1, &draws);
     }
     __syncthreads();
+    const specv_i_score_rows rows = judged_rows;
+    specv_i_end e = specv_i_end_of(judged);
+#if __CUDA_ARCH__ >= 800 && __CUDA_ARCH__ < 900 /* 64 registers, and it would spill */
+    const int asks = 0;
+#else
+    const int asks = e.o.next > SPECV_I_BONUS && block < m->num_tiles;
+#endif
+    specv_i_ahead ahead =
+        specv_i_ask_for_tile(asks, &rows, SPECV_PROBS_F32, SPECV_PROBS_F32, block, d->verify.vocab);
     specv_i_request r = opened;
     specv_i_without_filters(&r);
     r.target.dtype = r.draft.dtype = SPECV_PROBS_F32;
     specv_i_weights w;
     w.p = w.q = specv_i_plain_distribution();
-    w.p_scores = w.q_scores = 0, w.prefix = 1, w.without = -1;
-    specv_i_end e = specv_i_end_of(judged);
+    w.rows = rows, w.prefix = 1, w.without = -1;
     if (r.row.readable && !r.sampled) {
         w.p.kind = SPECV_ONE_HOT; /* no logprob */
         specv_i_block_most_probable(d, &r, m, b, block, num_blocks, &e);
@@ -9734,9 +9835,10 @@ SPECV_DEVFN void specv_i_block_probs(const specv_verify_sample_desc *d, const sp
         const float *prefixes = r.row.n_draft <= 32 ? first_prefixes : m->prefixes + r.first_row;
         e.emits = block == 0 && e.o.next <= SPECV_I_BONUS;
         if (e.o.next > SPECV_I_BONUS) {
-            specv_i_open_scores(&w, &r, &e.o, e.o.accepted);
+            specv_i_open_plain(&w, &r, &rows, e.o.accepted);
             specv_i_block_finish(d, block_rule ? SPECV_RULE_BLOCK : SPECV_RULE_TOKEN, &r, m, b,
-                                 prefixes, &draws, &m->tickets[2 * b], block, num_blocks, &w, &e);
+                                 prefixes, &draws, &m->tickets[2 * b], block, num_blocks, &w,
+                                 &ahead, &e);
         }
     }
     if (!e.emits) return;
@@ -10023,7 +10125,7 @@ SPECV_DEVFN float specv_i_block_find_ratio(const specv_verify_sample_desc *d,
             specv_i_quads v;
             float p[4], q[4];
             int unused = 0;
-            specv_i_load_quads(&v, r, &w, first, vocab);
+            specv_i_load_quads(&v, &w.rows, r->target.dtype, r->draft.dtype, first, vocab);
             specv_i_quad_p(p, &r->target, &w.p, &w.p_sieve, v.p, first, vocab, &unused);
             specv_i_quad_p(q, &r->draft, &w.q, &w.q_sieve, v.q, first, vocab, &unused);
 #pragma unroll
@@ -11007,8 +11109,8 @@ SPECV_DEVFN float specv_i_own_score(const specv_i_side *side, int j, int column)
 SPECV_DEVFN specv_i_weights specv_i_weights_of_p(const specv_i_request *r,
                                                  const specv_distribution *p, int j) {
     specv_i_weights w;
-    w.p = *p, w.q = specv_i_plain_distribution(), w.q_scores = 0, w.prefix = 1, w.without = -1;
-    w.p_scores = specv_i_scores_of(&r->target, j);
+    w.p = *p, w.q = specv_i_plain_distribution(), w.rows.q = 0, w.prefix = 1, w.without = -1;
+    w.rows.p = specv_i_scores_of(&r->target, j);
     w.p_sieve = specv_i_sieve_of(&r->target, j), w.q_sieve = w.p_sieve;
     return w;
 }
@@ -11620,7 +11722,7 @@ SPECV_DEVFN specv_i_chosen specv_i_warp_choose_own_tile(const specv_i_request *r
         uint64_t part = 0;
         uint32_t finer = SPECV_I_FINER_PROBS;
         int32_t n = 0;
-        if (t < m->num_tiles && w->q_scores) {
+        if (t < m->num_tiles && w->rows.q) {
             part = m->residuals[row * m->num_tiles + t].gain >> SPECV_I_FINER_PROBS;
         } else if (t < m->num_tiles) {
             const specv_tile *tile = m->tiles + row * m->num_tiles + t;
@@ -11699,7 +11801,7 @@ SPECV_DEVFN void specv_i_block_draw_from_p(const specv_verify_sample_desc *d,
         if (chosen.tile >= 0)
             column = specv_i_block_draw_of(
                 r, &w, chosen, s->num_ids,
-                specv_i_load_fourth(w.p_scores, r->target.dtype, chosen.tile, s->num_ids));
+                specv_i_load_fourth(w.rows.p, r->target.dtype, chosen.tile, s->num_ids));
     }
     if (specv_i_thread() == 0) specv_i_put_drawn(s, r, b, k, column);
 }
@@ -11784,7 +11886,9 @@ SPECV_DEVFN void specv_i_block_shard_gains(const specv_shard_task *task, int b, 
     if (block >= (num_blocks ? num_blocks : 1)) return;
     specv_i_weights w;
     w.without = -1;
-    specv_i_block_residuals(d, &r, m, &o, prefixes, searching, &w, -1, block, num_blocks);
+    specv_i_ahead ahead;
+    ahead.has = 0;
+    specv_i_block_residuals(d, &r, m, &o, prefixes, searching, &w, -1, block, num_blocks, &ahead);
     const int arrival =
         specv_i_block_arrives(&m->tickets[2 * b + 1], block, num_blocks ? num_blocks : 1);
     if (arrival == SPECV_I_NOT_LAST) return;
@@ -11862,7 +11966,7 @@ SPECV_DEVFN void specv_i_block_draw_residual(const specv_verify_sample_desc *d,
     specv_i_quads v;
     float gain[4];
     int unused = 0;
-    specv_i_load_quads(&v, r, &w, at, s->num_ids);
+    specv_i_load_quads(&v, &w.rows, r->target.dtype, r->draft.dtype, at, s->num_ids);
     specv_i_quad_gains(gain, r, &w, &v, at, s->num_ids, &unused);
     const int32_t column = specv_i_block_find_id(gain, at, chosen.left);
     if (column >= 0) specv_i_put_drawn(s, r, b, k, column);
@@ -14733,24 +14837,12 @@ SPECV_DEVFN void specv_i_tree_pair(const specv_i_walk *w, int node, int first, f
     const specv_i_sieve of_target = specv_i_sieve_of(&target, node);
     const specv_i_sieve of_draft = specv_i_sieve_of(&draft, node);
     const int left = (int)w->d->vocab - first, vocab = (int)w->d->vocab;
-    const char *of_p =
-        (const char *)specv_i_score_at(specv_i_scores_of(&target, node), target.dtype, first);
-    const char *of_q =
-        (const char *)specv_i_score_at(specv_i_scores_of(&draft, node), draft.dtype, first);
-    const int p_16_bit = specv_i_unit(target.dtype) == 8;
-    const int q_16_bit = specv_i_unit(draft.dtype) == 8;
-    const int aligned =
-        ((uint64_t)of_p & (p_16_bit ? 7 : 15)) == 0 && ((uint64_t)of_q & (q_16_bit ? 7 : 15)) == 0;
-    uint32_t p_word[4] = {0, 0, 0, 0}, q_word[4] = {0, 0, 0, 0};
-    if (aligned && left >= 4) {
-        specv_i_load_quad(p_word, of_p, p_16_bit);
-        specv_i_load_quad(q_word, of_q, q_16_bit);
-    } else {
-        specv_i_load_some(p_word, of_p, p_16_bit, left);
-        specv_i_load_some(q_word, of_q, q_16_bit, left);
-    }
-    specv_i_quad_p(p, &target, &w->g->p, &of_target, p_word, first, vocab, nan);
-    specv_i_quad_p(q, &draft, &w->g->q, &of_draft, q_word, first, vocab, nan);
+    const specv_i_score_rows rows = {specv_i_scores_of(&target, node),
+                                     specv_i_scores_of(&draft, node)};
+    specv_i_quads v;
+    specv_i_load_quads(&v, &rows, target.dtype, draft.dtype, first, vocab);
+    specv_i_quad_p(p, &target, &w->g->p, &of_target, v.p, first, vocab, nan);
+    specv_i_quad_p(q, &draft, &w->g->q, &of_draft, v.q, first, vocab, nan);
 #pragma unroll
     for (int i = 0; i < 4; ++i)
         if (i >= left) p[i] = q[i] = 0;
