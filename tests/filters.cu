@@ -421,7 +421,7 @@ static __global__ void cut_kernel(specv_i_cut_row row, specv_i_limits limits, ui
                              &through);
     if (thread == 0) out->sum = w.p.sum;
     r.target.scale = row.scale, r.target.dtype = row.dtype;
-    w.q = w.p, w.p_scores = row.scores, w.q_scores = 0, w.p_sieve = w.q_sieve = row.sieve;
+    w.q = w.p, w.rows.p = row.scores, w.rows.q = 0, w.p_sieve = w.q_sieve = row.sieve;
     w.prefix = 1;
     for (int i = 0; i < 8; ++i) {
         w.without = i < 4 ? -1 : without;
