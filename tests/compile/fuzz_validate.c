@@ -667,19 +667,20 @@ static void reach_of_scratch(const specv_verify_sample_desc *d, int64_t enough) 
     const wide rows = drafts + r->batch, tiles = (d->verify.vocab + 1023) / 1024;
     const wide all = has_draft_rows(d) ? rows + rows : rows;
     const wide end = of_helpers(d) ? s.help : s.bytes;
-    const wide start[] = {s.plans,     s.prefixes, s.rows,  s.least, s.tiles,
-                          s.residuals, s.opened,   s.lanes, end};
+    const wide start[] = {s.plans, s.prefixes, s.residuals, s.left,  s.opened,
+                          s.lanes, s.rows,     s.least,     s.tiles, end};
     const wide size[] = {r->batch * (wide)sizeof(specv_i_outcome),
                          rows * 4,
+                         residuals ? rows * tiles * (wide)sizeof(specv_i_residual) : 0,
+                         residuals ? (wide)r->batch * 640 : 0,
+                         lists(d) ? (wide)r->batch * 640 : 0,
+                         lists(d) ? all * tiles * 128 : 0,
                          all * (wide)sizeof(specv_distribution),
                          all * 8,
-                         all * tiles * (wide)sizeof(specv_tile),
-                         residuals ? rows * tiles * (wide)sizeof(specv_i_residual) : 0,
-                         lists(d) ? (wide)r->batch * 640 : 0,
-                         lists(d) ? all * tiles * 128 : 0};
+                         all * tiles * (wide)sizeof(specv_tile)};
     if (s.plans < SPECV_TICKET_BYTES || s.num_tiles != tiles) fail("tickets or tiles", 0);
-    for (int i = 0; i < 8; ++i)
-        if (start[i] % (i < 2 ? 4 : 8) || start[i] + size[i] > start[i + 1])
+    for (int i = 0; i < 9; ++i) /* sums of residuals are loaded 16 bytes at once */
+        if (start[i] % (i < 2 ? 4 : i == 2 ? 16 : 8) || start[i] + size[i] > start[i + 1])
             fail("scratch memory overlaps or is not aligned", 0);
     if (of_helpers(d) && (s.help % 16 || s.help + of_helpers(d) > s.bytes))
         fail("helpers' memory overlaps or is not aligned", 0);
