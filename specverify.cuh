@@ -3556,7 +3556,8 @@ enum {
 };
 
 /* Of a tile, in units of 2^-50. gain: what the token is drawn from, (P p - q)+ or p. rest: with q
-   the sum of (q - P p)+, else the bits of the largest p; bit 63: a NaN is there. */
+   the sum of (q - P p)+, else the bits of the largest p; bit 63: a NaN is there. Bit 62 of both:
+   they are there. */
 typedef struct specv_i_residual {
     uint64_t gain, rest;
 } specv_i_residual;
@@ -5301,6 +5302,60 @@ SPECV_DEVFN specv_i_left *specv_i_left_at(const specv_i_memory *m, int b) {
     return (specv_i_left *)(m->left + (int64_t)b * SPECV_I_LEFT_BYTES);
 }
 
+/* Sums have at most 54 bits; above them, in scratch memory: */
+#define SPECV_I_NAN_IN_TILE ((uint64_t)1 << 63) /* in `rest` */
+#define SPECV_I_IS_THERE    ((uint64_t)1 << 62) /* in both words, else they are yet to come */
+#define SPECV_I_SUM_BITS    (SPECV_I_IS_THERE - 1)
+
+/* The sums of the tiles of position j, in scratch memory. */
+SPECV_DEVFN specv_i_residual *specv_i_sums_of(const specv_i_memory *m, const specv_i_request *r,
+                                              int j) {
+    return m->residuals + (r->first_row + j) * (int64_t)m->num_tiles;
+}
+
+/* How many there are of a row that draws from sums of its own; the block rule searches all positions
+   where it may stop. */
+SPECV_DEVFN int specv_i_num_sums(const specv_i_memory *m, int rule, const specv_i_outcome *o) {
+    return (rule == SPECV_RULE_BLOCK && o->next == SPECV_I_RESIDUAL ? o->usable : 1) * m->num_tiles;
+}
+
+/* Strong accesses, as other blocks may be at them at the same time; each word says for itself that
+   it is there. */
+SPECV_DEVFN void specv_i_store_sums(specv_i_residual *at, uint64_t gain, uint64_t rest) {
+    asm volatile("st.volatile.global.v2.u64 [%0], {%1, %2};"
+                 :
+                 : "l"(at), "l"(gain), "l"(rest)
+                 : "memory");
+}
+
+/* They are there: `rest` with NAN_IN_TILE, if there is one. */
+SPECV_DEVFN void specv_i_say_sums(specv_i_residual *at, uint64_t gain, uint64_t rest) {
+    specv_i_store_sums(at, gain | SPECV_I_IS_THERE, rest | SPECV_I_IS_THERE);
+}
+
+/* 0: they are not there. */
+SPECV_DEVFN int specv_i_look_at_sums(const specv_i_residual *at, specv_i_residual *its) {
+    asm volatile("ld.volatile.global.v2.u64 {%0, %1}, [%2];"
+                 : "=l"(its->gain), "=l"(its->rest)
+                 : "l"(at)
+                 : "memory");
+    return (its->gain & its->rest & SPECV_I_IS_THERE) != 0;
+}
+
+/* A block of a row starts: none of its sums is there. LAST: it started last. Call: warp. The answer
+   is lane 0's. */
+SPECV_DEVFN int specv_i_warp_start(specv_i_residual *sums, int num_sums, uint32_t *ticket,
+                                   int block, int num_blocks) {
+    const int lane = specv_i_lane();
+    for (int i = block + lane * num_blocks; i < num_sums; i += 32 * num_blocks)
+        specv_i_store_sums(sums + i, 0, 0);
+    __syncwarp();
+    if (lane != 0 || num_blocks == 1) return SPECV_I_LAST;
+    const uint32_t mine = specv_i_own_ticket(block, num_blocks);
+    return specv_i_leave(ticket, specv_i_add_to_ticket(ticket, mine) + mine, num_blocks,
+                         specv_i_all_tickets(num_blocks));
+}
+
 /* Leaves a request to the second pass. rows, draft_rows: of all its positions. uniforms: of those
    up to the last, made before; or null. Call: block. */
 SPECV_DEVFN void specv_i_block_leave(const specv_verify_sample_desc *d, const specv_i_request *r,
@@ -5321,6 +5376,9 @@ SPECV_DEVFN void specv_i_block_leave(const specv_verify_sample_desc *d, const sp
             of_draft ? o->next == SPECV_I_RESIDUAL && r->draft_rows > 0 : r->target_rows > 0;
         if (word < WORDS)
             ((uint32_t *)&left->rows[of_draft])[word] = has_row ? ((const uint32_t *)row)[word] : 0;
+    } else if (warp == 3) { /* none of the sums that it makes is there */
+        for (int i = lane; i < specv_i_num_sums(m, d->rule, o); i += 32)
+            specv_i_store_sums(specv_i_sums_of(m, r, 0) + i, 0, 0);
     } else if (warp == 2) {
         if (!uniforms) {
             specv_i_warp_make_draws(d, b, 1, &left->draws);
@@ -5629,6 +5687,12 @@ SPECV_DEVFN void specv_i_block_put_logprobs(const specv_verify_sample_desc *d,
     }
 }
 
+/* The column whose token, in out_tokens, a thread stores: the first 64 are those of the last two
+   warps, as the first ones have other outputs. */
+SPECV_DEVFN int specv_i_column_of_thread(void) {
+    return (specv_i_thread() + 64) % SPECV_SAMPLE_THREADS;
+}
+
 /* Emits the row: draws the token from tiles if that is still to be done, then stores all outputs.
    p: the row there; drawn: a token was drawn from every row by the block that cut it; else through,
    uniform, known, raw: of specv_i_block_draw_known, if one has to be. Call: block. */
@@ -5669,11 +5733,9 @@ SPECV_DEVFN void specv_i_block_emit_from(const specv_verify_sample_desc *d,
         o.status |= w.p.status;
         if (token < 0) o.status |= SPECV_ROW_EMPTY;
     }
-    /* The first 64 columns by the last two warps, as the others have an output each, below. */
     if (v->out_tokens)
 #pragma unroll 1
-        for (int j = (thread + 64) % SPECV_SAMPLE_THREADS; j <= v->rows.max_draft;
-             j += SPECV_SAMPLE_THREADS)
+        for (int j = specv_i_column_of_thread(); j <= v->rows.max_draft; j += SPECV_SAMPLE_THREADS)
             specv_i_store_token(v->out_tokens, v->token_dtype, b * v->out_stride_elems + j,
                                 j < k    ? specv_i_draft_token(d, r, j)
                                 : j == k ? token
@@ -9097,8 +9159,6 @@ SPECV_DEVFN void specv_i_gain_units(uint64_t above[4], uint64_t below[4], const 
     }
 }
 
-#define SPECV_I_NAN_IN_TILE ((uint64_t)1 << 63)
-
 /* Sums over a warp of two numbers of at most 54 bits: as halves of 27, so that nothing is carried
    and no sum waits for another. */
 SPECV_DEVFN void specv_i_warp_add_two(uint64_t *a, uint64_t *b) {
@@ -9144,12 +9204,6 @@ SPECV_DEVFN void specv_i_warp_sum_quads(const specv_verify_sample_desc *d, const
     if (specv_i_lane() == 0) *out = make_ulonglong2(sum.gain, sum.rest);
 }
 
-/* The sums of the tiles of position j, in scratch memory. */
-SPECV_DEVFN specv_i_residual *specv_i_sums_of(const specv_i_memory *m, const specv_i_request *r,
-                                              int j) {
-    return m->residuals + (r->first_row + j) * (int64_t)m->num_tiles;
-}
-
 /* A tile's sums from those of the warps, in pairs that do not wait for each other. Call: one
    thread. All loads come first. */
 SPECV_DEVFN void specv_i_put_residual(specv_i_residual *out, const ulonglong2 *of_warp, int has_q) {
@@ -9169,9 +9223,8 @@ SPECV_DEVFN void specv_i_put_residual(specv_i_residual *out, const ulonglong2 *o
             marks[i] |= marks[i + step];
             if (largest[i + step] > largest[i]) largest[i] = largest[i + step]; /* as floats */
         }
-    const uint64_t rest = has_q ? part[0].y & ~SPECV_I_NAN_IN_TILE : largest[0];
-    *(ulonglong2 *)out =
-        make_ulonglong2(part[0].x, rest | (uint64_t)(marks[0] & 0x80000000u) << 32);
+    const uint64_t rest = has_q ? part[0].y & SPECV_I_SUM_BITS : largest[0];
+    specv_i_say_sums(out, part[0].x, rest | (uint64_t)(marks[0] & 0x80000000u) << 32);
 }
 
 /* The weights of position j, whose scores are in `rows`, without its statistics; and, as outcome o
@@ -9213,13 +9266,14 @@ SPECV_DEVFN specv_i_ahead specv_i_ask_for_tile(int wanted, const specv_i_score_r
 }
 
 /* Sums of the tiles of the position that emits the token, or, searching, of all positions where the
-   block rule may stop; those of a block. at: the position whose weights are open, or -1. Call:
-   block. Sync: a barrier a tile. */
+   block rule may stop; those of a block. at: the position whose weights are open, or -1. sums: of
+   the first item. Call: block. Sync: a barrier a tile. */
 SPECV_DEVFN void specv_i_block_residuals(const specv_verify_sample_desc *d,
                                          const specv_i_request *r, const specv_i_memory *m,
                                          const specv_i_outcome *o, const volatile float *prefixes,
-                                         int searching, specv_i_weights *w, int at, int block,
-                                         int num_blocks, specv_i_ahead *ahead) {
+                                         int searching, specv_i_weights *w, int at,
+                                         specv_i_residual *sums, int block, int num_blocks,
+                                         specv_i_ahead *ahead) {
     __shared__ ulonglong2 of_warp[2][SPECV_SAMPLE_THREADS / 32];
     const int num_items = (searching ? o->usable : 1) * m->num_tiles, thread = specv_i_thread();
     int turn = 0;
@@ -9239,7 +9293,7 @@ SPECV_DEVFN void specv_i_block_residuals(const specv_verify_sample_desc *d,
         specv_i_warp_sum_quads(d, r, w, &ahead->quads, first, &of_warp[turn][thread / 32]);
         __syncthreads(); /* the other buffer has been read by then */
         if (thread == 0)
-            specv_i_put_residual(specv_i_sums_of(m, r, j) + tile, of_warp[turn], w->rows.q != 0);
+            specv_i_put_residual(sums + item, of_warp[turn], w->rows.q != 0);
         turn ^= 1;
     }
 }
@@ -9260,9 +9314,11 @@ SPECV_DEVFN void specv_i_block_search(const specv_verify_sample_desc *d, const s
         int nan = 0;
         if (!specv_i_less(0.f, prefixes[i])) continue;
         for (int t = lane; t < m->num_tiles; t += 32) {
-            const specv_i_residual of_tile = of_row[t];
-            sum.gain += of_tile.gain, sum.rest += of_tile.rest & ~SPECV_I_NAN_IN_TILE;
-            nan |= (of_tile.rest & SPECV_I_NAN_IN_TILE) != 0;
+            specv_i_residual its;
+            while (!specv_i_look_at_sums(of_row + t, &its)) {
+            }
+            sum.gain += its.gain & SPECV_I_SUM_BITS, sum.rest += its.rest & SPECV_I_SUM_BITS;
+            nan |= (its.rest & SPECV_I_NAN_IN_TILE) != 0;
         }
         sum.gain = specv_i_warp_add(sum.gain), sum.rest = specv_i_warp_add(sum.rest);
         nan = __any_sync(SPECV_FULL_WARP, nan);
@@ -9295,19 +9351,23 @@ SPECV_DEVFN specv_i_drawn_tile specv_i_warp_find_tile(const specv_i_weights *w,
                                                       const specv_i_residual *residuals,
                                                       int num_tiles, uint64_t uniform) {
     const int lane = specv_i_lane();
-    int first = 0, end = num_tiles, each = (num_tiles + 31) / 32;
-    uint64_t sum = 0, marks = 0, through, total;
+    int first = 0, end = num_tiles, each = (num_tiles + 31) / 32, are_there;
+    uint64_t sum, marks, through, total;
     specv_i_drawn_tile place = {-1, 0, 0, 0, 0};
+    do {
+        are_there = 1, sum = marks = place.all = 0, place.largest = 0;
 #pragma unroll 4
-    for (int t = lane * each; t < (lane + 1) * each && t < end; ++t) {
-        const ulonglong2 of_tile = *(const ulonglong2 *)&residuals[t];
-        const uint64_t rest = of_tile.y & ~SPECV_I_NAN_IN_TILE;
-        marks |= of_tile.y;
-        sum += of_tile.x >> SPECV_I_FINER_PROBS;
-        place.all += of_tile.x - (w->rows.q ? rest : 0);
-        if (!w->rows.q)
-            place.largest = specv_i_max(place.largest, specv_bits_float((uint32_t)rest));
-    }
+        for (int t = lane * each; t < (lane + 1) * each && t < end; ++t) {
+            specv_i_residual its;
+            are_there &= specv_i_look_at_sums(residuals + t, &its);
+            const uint64_t gain = its.gain & SPECV_I_SUM_BITS, rest = its.rest & SPECV_I_SUM_BITS;
+            marks |= its.rest;
+            sum += gain >> SPECV_I_FINER_PROBS;
+            place.all += gain - (w->rows.q ? rest : 0);
+            if (!w->rows.q)
+                place.largest = specv_i_max(place.largest, specv_bits_float((uint32_t)rest));
+        }
+    } while (!are_there);
     place.nan = (uint32_t)(marks >> 63);
     through = specv_i_warp_inclusive_add(sum);
     total = __shfl_sync(SPECV_FULL_WARP, through, 31);
@@ -9319,10 +9379,16 @@ SPECV_DEVFN specv_i_drawn_tile specv_i_warp_find_tile(const specv_i_weights *w,
         first += of_lane * each;
         if (each == 1) break;
         end = first + each < end ? first + each : end;
-        each = (each + 31) / 32, sum = 0;
+        each = (each + 31) / 32;
+        do {
+            are_there = 1, sum = 0;
 #pragma unroll 4
-        for (int t = first + lane * each; t < first + (lane + 1) * each && t < end; ++t)
-            sum += residuals[t].gain >> SPECV_I_FINER_PROBS;
+            for (int t = first + lane * each; t < first + (lane + 1) * each && t < end; ++t) {
+                specv_i_residual its;
+                are_there &= specv_i_look_at_sums(residuals + t, &its);
+                sum += (its.gain & SPECV_I_SUM_BITS) >> SPECV_I_FINER_PROBS;
+            }
+        } while (!are_there);
         through = specv_i_warp_inclusive_add(sum);
     }
     place.tile = first;
@@ -9355,13 +9421,13 @@ typedef struct specv_i_end {
     int32_t id;    /* the token, in the thread that has it; in others -1 */
     int32_t emits; /* 1 = this block stores the row */
     int32_t has_token;
-    float largest;   /* thread 0: max_prob */
-    uint2 draft;     /* of column specv_i_thread() */
+    float largest;   /* the first warp: max_prob */
+    uint2 draft;     /* of column specv_i_column_of_thread() */
     int32_t drafted; /* if it is here */
 } specv_i_end;
 
-/* Outputs of a row; status and largest are those of thread 0. Those of the token come from the
-   thread that has it. Call: block. */
+/* Outputs of a row; status and largest are those of the first warp. Those of the token come from
+   the thread that has it, the others each from a warp that waits for no other. Call: block. */
 SPECV_DEVFN void specv_i_block_store(const specv_verify_sample_desc *d, const specv_i_request *r,
                                      const specv_i_memory *m, const specv_distribution *row, int b,
                                      const specv_i_end *e) {
@@ -9384,19 +9450,23 @@ SPECV_DEVFN void specv_i_block_store(const specv_verify_sample_desc *d, const sp
     }
     if (v->out_tokens) {
 #pragma unroll 1
-        for (int64_t j = thread; j <= max_draft; j += SPECV_SAMPLE_THREADS)
+        for (int j = specv_i_column_of_thread(); j <= max_draft; j += SPECV_SAMPLE_THREADS)
             if (j != k)
                 specv_i_store_token(v->out_tokens, v->token_dtype, b * v->out_stride_elems + j,
                                     j >= k ? -1
-                                    : e->drafted && j == thread
+                                    : e->drafted && j < SPECV_SAMPLE_THREADS
                                         ? specv_i_token(e->draft, v->token_dtype)
-                                        : specv_i_draft_token(d, r, (int)j));
+                                        : specv_i_draft_token(d, r, j));
     }
     if (d->emitted.logprob) specv_i_block_put_logprobs(d, r, m, b, k, 0);
     if (d->target_logprob) {
 #pragma unroll 1
-        for (int64_t j = k + thread; j < max_draft; j += SPECV_SAMPLE_THREADS)
+        for (int j = k + specv_i_column_of_thread(); j < max_draft; j += SPECV_SAMPLE_THREADS)
             d->target_logprob[b * (int64_t)max_draft + j] = 0;
+    }
+    if (thread == 32) {
+        if (v->accepted_len) v->accepted_len[b] = k;
+        if (v->mismatch) v->mismatch[b] = (uint8_t)mismatch;
     }
     if (thread != 0) return;
     uint32_t status = e->o.status;
@@ -9404,8 +9474,6 @@ SPECV_DEVFN void specv_i_block_store(const specv_verify_sample_desc *d, const sp
         const int64_t draft = specv_i_draft_token(d, r, k);
         if (draft != -1 && !specv_i_is_token(draft, v->vocab)) status |= SPECV_ROW_BAD_DRAFT;
     }
-    if (v->accepted_len) v->accepted_len[b] = k;
-    if (v->mismatch) v->mismatch[b] = (uint8_t)mismatch;
     specv_i_put_status(v->row_status, b, status, v->keep_status);
     if (d->max_prob) d->max_prob[b] = e->has_token ? e->largest : 0;
 }
@@ -9432,35 +9500,39 @@ SPECV_DEVFN int32_t specv_i_block_find_id(const float gain[4], int first, uint64
     return first + i;
 }
 
-/* A row that draws from sums of its own: num_blocks blocks make them, the last one does the rest of
-   the judgement (block rule) and draws. e: the outcome so far, then all of it. prefixes: P of each
+/* Blocks that share a row of num_items tiles, of the launch's num_blocks. */
+SPECV_DEVFN int specv_i_blocks_of_items(int num_blocks, int num_items) {
+    return num_blocks < num_items ? num_blocks : num_items;
+}
+
+/* A row that draws from sums of its own: num_blocks blocks make them. The one that started last
+   waits for those of the others, which are running and wait for nothing; so no block waits until
+   its own are seen, nor for an answer. It does the rest of the judgement (block rule) and draws.
+   started: of specv_i_warp_start. e: the outcome so far, then all of it. prefixes: P of each
    position, where the block rule has q. draws: visible behind the next barrier. w: open at the
    outcome's position, which is 0 where the block rule has yet to search. ahead: of tile `block`
    there. Call: block. */
 SPECV_DEVFN void specv_i_block_finish(const specv_verify_sample_desc *d, int rule,
                                       specv_i_request *r, const specv_i_memory *m, int b,
                                       const volatile float *prefixes, const specv_i_draws *draws,
-                                      uint32_t *ticket, int block, int num_blocks,
+                                      const volatile int *started, int block, int num_blocks,
                                       specv_i_weights *w, specv_i_ahead *ahead, specv_i_end *e) {
     const int probs = r->target.dtype == SPECV_PROBS_F32;
     int searching = rule == SPECV_RULE_BLOCK && e->o.next == SPECV_I_RESIDUAL;
-    const int num_items = (searching ? e->o.usable : 1) * m->num_tiles;
     float gain[4];
     int again = 0, at = e->o.accepted, first, unused = 0;
-    const specv_i_residual *sums = specv_i_sums_of(m, r, e->o.accepted);
+    specv_i_residual *sums = specv_i_sums_of(m, r, 0); /* of one position or, searching, of all */
     specv_i_drawn_tile place;
-    num_blocks = num_blocks < num_items ? num_blocks : num_items;
-    if (block >= num_blocks) return;
     w->without = -1;
     if (e->o.next == SPECV_I_DRAW_WITHOUT)
         w->without = (int32_t)specv_i_draft_token(d, r, e->o.accepted);
     for (;;) {
-        specv_i_block_residuals(d, r, m, &e->o, prefixes, searching, w, at, block, num_blocks,
+        specv_i_block_residuals(d, r, m, &e->o, prefixes, searching, w, at, sums, block, num_blocks,
                                 ahead);
-        const int arrival = specv_i_block_arrives(ticket, block, num_blocks);
-        if (arrival == SPECV_I_NOT_LAST) return;
+        __syncthreads();
+        if (*started == SPECV_I_NOT_LAST) return;
         e->emits = 1;
-        if (arrival == SPECV_I_BAD_TICKET) {
+        if (*started == SPECV_I_BAD_TICKET) {
             specv_i_close_request(r);
             e->o.accepted = e->o.usable = 0, e->o.next = SPECV_I_NOTHING, e->o.status = r->status;
             return;
@@ -9493,10 +9565,12 @@ SPECV_DEVFN void specv_i_block_finish(const specv_verify_sample_desc *d, int rul
     first = place.tile * SPECV_TILE_IDS + 4 * specv_i_thread();
     specv_i_load_quads(&ahead->quads, &w->rows, r->target.dtype, r->draft.dtype, first,
                        d->verify.vocab);
+    const int column = specv_i_column_of_thread();
     e->drafted = 1; /* in flight together */
-    specv_i_load_token_below(specv_i_thread(), e->o.accepted, 0, &e->draft, d->verify.draft_tokens,
-                             d->verify.token_dtype, r->first_draft + specv_i_thread());
-    if (!again) e->o.status |= specv_i_warp_check_sums(d, r, w, &place, &e->largest);
+    specv_i_load_token_below(column, e->o.accepted, 0, &e->draft, d->verify.draft_tokens,
+                             d->verify.token_dtype, r->first_draft + column);
+    if (!again && specv_i_thread() < 32) /* whose status is stored */
+        e->o.status |= specv_i_warp_check_sums(d, r, w, &place, &e->largest);
     specv_i_quad_gains(gain, r, w, &ahead->quads, first, d->verify.vocab, &unused);
     e->id = specv_i_block_find_id(gain, first, place.left);
     e->has_token = 1;
@@ -9515,6 +9589,7 @@ SPECV_DEVFN void specv_i_block_second_pass(const specv_verify_sample_desc *d,
                                            const specv_i_memory *m, int b, int block,
                                            int num_blocks, int filters) {
     __shared__ __align__(16) specv_i_left left;
+    __shared__ int started;
     const int thread = specv_i_thread(), words = sizeof left / 4;
     const int is_word = thread < words;
     const uint32_t word = ((const uint32_t *)specv_i_left_at(m, b))[is_word ? thread : 0];
@@ -9525,8 +9600,14 @@ SPECV_DEVFN void specv_i_block_second_pass(const specv_verify_sample_desc *d,
     specv_i_ahead ahead =
         specv_i_ask_for_tile(asks, &rows, d->target.dtype, d->draft.dtype, block, d->verify.vocab);
     if (is_word) ((uint32_t *)&left)[thread] = word;
-    __syncthreads();
     if (o.next == SPECV_I_NOTHING) return; /* and nothing is left */
+    num_blocks = specv_i_blocks_of_items(num_blocks, specv_i_num_sums(m, d->rule, &o));
+    if (block >= num_blocks) return;
+    __syncthreads();
+    if (thread >= SPECV_SAMPLE_THREADS - 32) { /* the first pass has marked the sums */
+        const int its = specv_i_warp_start(0, 0, &m->tickets[2 * b + 1], block, num_blocks);
+        if (specv_i_lane() == 0) started = its;
+    }
     specv_i_request r = left.request;
     if (!filters) specv_i_without_filters(&r);
     specv_i_end e = specv_i_end_of(o);
@@ -9534,8 +9615,8 @@ SPECV_DEVFN void specv_i_block_second_pass(const specv_verify_sample_desc *d,
     specv_i_open_plain(&w, &r, &rows, o.accepted);
     if (r.target.dtype != SPECV_PROBS_F32) w.p = left.rows[0];
     if (w.rows.q && r.draft.dtype != SPECV_PROBS_F32) w.q = left.rows[1];
-    specv_i_block_finish(d, d->rule, &r, m, b, m->prefixes + r.first_row, &left.draws,
-                         &m->tickets[2 * b + 1], block, num_blocks, &w, &ahead, &e);
+    specv_i_block_finish(d, d->rule, &r, m, b, m->prefixes + r.first_row, &left.draws, &started,
+                         block, num_blocks, &w, &ahead, &e);
     if (!e.emits) return;
     if (r.target_rows && !e.has_token)
         specv_i_block_emit(d, &r, m, b, e.o); /* there are sums of p's tiles */
@@ -9695,8 +9776,8 @@ SPECV_DEVFN void specv_i_warp_judge_block_probs(const specv_verify_sample_desc *
     o->next = d->draft.data ? SPECV_I_RESIDUAL : SPECV_I_DRAW_WITHOUT; /* tau is not known yet */
 }
 
-/* A row at temperature 0: the most probable token of every position, the lowest id of several. In
-   place of a tile's sums stand its largest probability and the id. Call: block. */
+/* A row at temperature 0: the most probable token of every position, the lowest id of several. Call:
+   block. */
 SPECV_DEVFN void specv_i_block_most_probable(const specv_verify_sample_desc *d, specv_i_request *r,
                                              const specv_i_memory *m, int b, int block,
                                              int num_blocks, specv_i_end *e) {
@@ -9704,7 +9785,7 @@ SPECV_DEVFN void specv_i_block_most_probable(const specv_verify_sample_desc *d, 
     const int warp = specv_i_thread() / 32, num_warps = SPECV_SAMPLE_THREADS / 32;
     const int num_items = r->target_rows * m->num_tiles, lane = specv_i_lane();
     const int most = num_items ? (num_items + num_warps - 1) / num_warps : 1;
-    specv_i_residual *sums = m->residuals + r->first_row * m->num_tiles;
+    specv_tile *tiles = m->tiles + r->first_row * m->num_tiles; /* max and id */
     specv_distribution *rows = m->rows + r->first_row;
     specv_i_weights w;
     w.rows.q = 0;
@@ -9733,11 +9814,11 @@ SPECV_DEVFN void specv_i_block_most_probable(const specv_verify_sample_desc *d, 
         specv_i_warp_best(&best, &id);
         nan = __any_sync(SPECV_FULL_WARP, nan);
         if (lane == 0) {
-            sums[item].gain = (uint64_t)best << 32 | (uint32_t)id;
-            sums[item].rest = nan ? SPECV_I_NAN_IN_TILE : 0;
+            tiles[item].max = specv_bits_float((uint32_t)best);
+            tiles[item].id = (uint32_t)id | (nan ? SPECV_I_NAN_BIT : 0);
         }
     }
-    const int arrival = specv_i_block_arrives(&m->tickets[2 * b], block, num_blocks);
+    const int arrival = specv_i_block_arrives(&m->tickets[2 * b + 1], block, num_blocks);
     if (arrival == SPECV_I_NOT_LAST) return;
     if (arrival == SPECV_I_BAD_TICKET) specv_i_close_request(r);
     for (int j = warp; j < r->target_rows; j += num_warps) {
@@ -9746,9 +9827,9 @@ SPECV_DEVFN void specv_i_block_most_probable(const specv_verify_sample_desc *d, 
         int32_t id = 0x7fffffff;
         int nan = 0;
         for (int t = j * m->num_tiles + lane; t < (j + 1) * m->num_tiles; t += 32) {
-            const int64_t of_tile = (int64_t)(sums[t].gain >> 32);
-            if (of_tile > best) best = of_tile, id = (int32_t)sums[t].gain;
-            nan |= sums[t].rest != 0;
+            const int64_t of_tile = (int32_t)specv_float_bits(tiles[t].max);
+            if (of_tile > best) best = of_tile, id = (int32_t)(tiles[t].id & ~SPECV_I_NAN_BIT);
+            nan |= (tiles[t].id & SPECV_I_NAN_BIT) != 0;
         }
         specv_i_warp_best(&best, &id);
         if (__any_sync(SPECV_FULL_WARP, nan)) row.status |= SPECV_ROW_NAN;
@@ -9789,9 +9870,10 @@ SPECV_DEVFN void specv_i_block_probs(const specv_verify_sample_desc *d, const sp
     __shared__ specv_i_draws draws;
     __shared__ float first_prefixes[32];
     __shared__ specv_i_request opened;
+    __shared__ int started, num_sharing;
     const int warp = specv_i_thread() / 32;
-    /* One warp opens the request and judges for all, one draws the numbers, the others come when
-       there is something to add up. */
+    /* One warp opens the request and judges for all, one draws the numbers, one says that the block
+       has started, the others come when there is something to add up. */
     if (warp == 0) {
         const specv_i_beside beside = specv_i_load_beside(d, b);
         const specv_row row = specv_i_open_row(d, b, 1);
@@ -9811,6 +9893,17 @@ SPECV_DEVFN void specv_i_block_probs(const specv_verify_sample_desc *d, const sp
             judged = o, judged_rows = specv_i_score_rows_of(&r, &o, o.accepted);
     } else if (warp == 1 && specv_i_open_row(d, b, 1).readable) {
         specv_i_warp_make_draws(d, b, 1, &draws);
+    } else if (warp == 2) {
+        const specv_row row = specv_i_open_row(d, b, 1);
+        const int positions = block_rule && d->draft.data && row.n_draft > 1 ? row.n_draft : 1;
+        const int num_sums = positions * m->num_tiles;
+        const int sharing = specv_i_blocks_of_items(num_blocks, num_sums);
+        int its = SPECV_I_NOT_LAST;
+        if (row.readable && block < sharing)
+            its = specv_i_warp_start(
+                m->residuals + specv_i_first_row(&d->verify.rows, &row, b) * m->num_tiles, num_sums,
+                &m->tickets[2 * b], block, sharing);
+        if (specv_i_lane() == 0) started = its, num_sharing = sharing;
     }
     __syncthreads();
     const specv_i_score_rows rows = judged_rows;
@@ -9834,11 +9927,10 @@ SPECV_DEVFN void specv_i_block_probs(const specv_verify_sample_desc *d, const sp
     } else {
         const float *prefixes = r.row.n_draft <= 32 ? first_prefixes : m->prefixes + r.first_row;
         e.emits = block == 0 && e.o.next <= SPECV_I_BONUS;
-        if (e.o.next > SPECV_I_BONUS) {
+        if (e.o.next > SPECV_I_BONUS && block < num_sharing) {
             specv_i_open_plain(&w, &r, &rows, e.o.accepted);
             specv_i_block_finish(d, block_rule ? SPECV_RULE_BLOCK : SPECV_RULE_TOKEN, &r, m, b,
-                                 prefixes, &draws, &m->tickets[2 * b], block, num_blocks, &w,
-                                 &ahead, &e);
+                                 prefixes, &draws, &started, block, num_sharing, &w, &ahead, &e);
         }
     }
     if (!e.emits) return;
@@ -11564,10 +11656,9 @@ SPECV_DEVFN void specv_i_block_draw_alone(const specv_verify_sample_desc *d,
         for (int i = 0; i < o->usable; ++i) {
             if (!specv_i_less(0.f, prefixes[i])) continue;
             specv_i_block_gain_of_kept(m, s, r, i, prefixes[i], &kept, &sum);
-            for (int t = thread; t < s->num_shards; t += SPECV_SAMPLE_THREADS) {
-                const specv_i_residual nothing = {0, 0};
-                s->merged.residuals[(r->first_row + i) * s->num_shards + t] = t ? nothing : sum;
-            }
+            for (int t = thread; t < s->num_shards; t += SPECV_SAMPLE_THREADS)
+                specv_i_say_sums(s->merged.residuals + (r->first_row + i) * s->num_shards + t,
+                                 t ? 0 : sum.gain, t ? 0 : sum.rest);
         }
         __syncthreads();
         specv_i_block_search(d, r, &s->merged, b, prefixes, o);
@@ -11723,7 +11814,8 @@ SPECV_DEVFN specv_i_chosen specv_i_warp_choose_own_tile(const specv_i_request *r
         uint32_t finer = SPECV_I_FINER_PROBS;
         int32_t n = 0;
         if (t < m->num_tiles && w->rows.q) {
-            part = m->residuals[row * m->num_tiles + t].gain >> SPECV_I_FINER_PROBS;
+            part = (m->residuals[row * m->num_tiles + t].gain & SPECV_I_SUM_BITS) >>
+                   SPECV_I_FINER_PROBS;
         } else if (t < m->num_tiles) {
             const specv_tile *tile = m->tiles + row * m->num_tiles + t;
             uint64_t sum = tile->sum;
@@ -11888,7 +11980,9 @@ SPECV_DEVFN void specv_i_block_shard_gains(const specv_shard_task *task, int b, 
     w.without = -1;
     specv_i_ahead ahead;
     ahead.has = 0;
-    specv_i_block_residuals(d, &r, m, &o, prefixes, searching, &w, -1, block, num_blocks, &ahead);
+    specv_i_block_residuals(d, &r, m, &o, prefixes, searching, &w, -1,
+                            specv_i_sums_of(m, &r, searching ? 0 : o.accepted), block, num_blocks,
+                            &ahead);
     const int arrival =
         specv_i_block_arrives(&m->tickets[2 * b + 1], block, num_blocks ? num_blocks : 1);
     if (arrival == SPECV_I_NOT_LAST) return;
@@ -11900,8 +11994,9 @@ SPECV_DEVFN void specv_i_block_shard_gains(const specv_shard_task *task, int b, 
         const int has = !searching || specv_i_less(0.f, prefixes[i]);
         for (int t = lane; has && t < m->num_tiles; t += 32) {
             const specv_i_residual of_tile = m->residuals[row * m->num_tiles + t];
-            sum.weight += of_tile.gain >> SPECV_I_FINER_PROBS, sum.gain += of_tile.gain;
-            sum.rest += of_tile.rest & ~SPECV_I_NAN_IN_TILE;
+            const uint64_t gain = of_tile.gain & SPECV_I_SUM_BITS;
+            sum.weight += gain >> SPECV_I_FINER_PROBS, sum.gain += gain;
+            sum.rest += of_tile.rest & SPECV_I_SUM_BITS;
         }
         sum.weight = specv_i_warp_add(sum.weight), sum.gain = specv_i_warp_add(sum.gain);
         sum.rest = specv_i_warp_add(sum.rest);
@@ -11923,8 +12018,7 @@ SPECV_DEVFN void specv_i_block_draw_residual(const specv_verify_sample_desc *d,
             const int64_t row = r->first_row + i;
             const specv_i_gains *of =
                 (const specv_i_gains *)(s->gathered + rank * s->stride + s->from.gains) + row;
-            const specv_i_residual sums = {of->gain, of->rest};
-            s->merged.residuals[row * s->num_shards + rank] = sums;
+            specv_i_say_sums(s->merged.residuals + row * s->num_shards + rank, of->gain, of->rest);
         }
         __syncthreads();
         specv_i_block_search(d, r, &s->merged, b, prefixes, o);
