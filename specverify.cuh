@@ -2524,6 +2524,14 @@ SPECV_DEVFN int specv_i_leave(uint32_t *ticket, uint32_t now, int num_blocks, ui
     return SPECV_I_NOT_LAST;
 }
 
+/* Both steps at once. Call: one thread, that has stored, or behind a barrier. */
+SPECV_DEVFN int specv_i_arrives(uint32_t *ticket, int block, int num_blocks) {
+    const uint32_t mine = specv_i_own_ticket(block, num_blocks);
+    if (num_blocks == 1) return SPECV_I_LAST;
+    return specv_i_leave(ticket, specv_i_add_to_ticket(ticket, mine) + mine, num_blocks,
+                         specv_i_all_tickets(num_blocks));
+}
+
 /* Call: block; the thread that arrived leaves for all. Sync: a barrier. */
 SPECV_DEVFN int specv_i_block_leaves_with(uint32_t *ticket, uint32_t now, int arrived,
                                           int num_blocks, uint32_t all) {
@@ -3621,6 +3629,7 @@ typedef struct specv_i_memory {
     int32_t tiles_of_block; /* a run of a row's, in a first pass over logits; even */
     int32_t whole_tiles;    /* there each warp has tiles of its own: a block eight at a time */
     int32_t ahead;   /* the target's positions whose scores are asked for before rows' lengths */
+    int32_t starts;  /* blocks arrive with their tickets as they start: few enough of them */
     int32_t columns; /* of what is told of emitted tokens: max_draft + 1; A7: max_depth + 1 */
     int32_t helped;  /* rows of a request that have helpers: all of them, or 0 */
     const int32_t *path; /* [batch][columns]: the nodes of a tree that emitted them; else null */
@@ -5342,18 +5351,19 @@ SPECV_DEVFN int specv_i_look_at_sums(const specv_i_residual *at, specv_i_residua
     return (its->gain & its->rest & SPECV_I_IS_THERE) != 0;
 }
 
-/* A block of a row starts: none of its sums is there. LAST: it started last. Call: warp. The answer
-   is lane 0's. */
-SPECV_DEVFN int specv_i_warp_start(specv_i_residual *sums, int num_sums, uint32_t *ticket,
-                                   int block, int num_blocks) {
-    const int lane = specv_i_lane();
-    for (int i = block + lane * num_blocks; i < num_sums; i += 32 * num_blocks)
+/* None of a block's share of num_sums sums is there. Call: warp. */
+SPECV_DEVFN void specv_i_warp_clear_sums(specv_i_residual *sums, int num_sums, int block,
+                                         int num_blocks) {
+    for (int i = block + specv_i_lane() * num_blocks; i < num_sums; i += 32 * num_blocks)
         specv_i_store_sums(sums + i, 0, 0);
     __syncwarp();
-    if (lane != 0 || num_blocks == 1) return SPECV_I_LAST;
-    const uint32_t mine = specv_i_own_ticket(block, num_blocks);
-    return specv_i_leave(ticket, specv_i_add_to_ticket(ticket, mine) + mine, num_blocks,
-                         specv_i_all_tickets(num_blocks));
+}
+
+/* A block starts: none of its sums is there. LAST, of lane 0: all others have started. Call: warp. */
+SPECV_DEVFN int specv_i_warp_start(specv_i_residual *sums, int num_sums, uint32_t *ticket,
+                                   int block, int num_blocks) {
+    specv_i_warp_clear_sums(sums, num_sums, block, num_blocks);
+    return specv_i_lane() ? SPECV_I_LAST : specv_i_arrives(ticket, block, num_blocks);
 }
 
 /* Leaves a request to the second pass. rows, draft_rows: of all its positions. uniforms: of those
@@ -5377,8 +5387,7 @@ SPECV_DEVFN void specv_i_block_leave(const specv_verify_sample_desc *d, const sp
         if (word < WORDS)
             ((uint32_t *)&left->rows[of_draft])[word] = has_row ? ((const uint32_t *)row)[word] : 0;
     } else if (warp == 3) { /* none of the sums that it makes is there */
-        for (int i = lane; i < specv_i_num_sums(m, d->rule, o); i += 32)
-            specv_i_store_sums(specv_i_sums_of(m, r, 0) + i, 0, 0);
+        specv_i_warp_clear_sums(specv_i_sums_of(m, r, 0), specv_i_num_sums(m, d->rule, o), 0, 1);
     } else if (warp == 2) {
         if (!uniforms) {
             specv_i_warp_make_draws(d, b, 1, &left->draws);
@@ -9266,14 +9275,14 @@ SPECV_DEVFN specv_i_ahead specv_i_ask_for_tile(int wanted, const specv_i_score_r
 }
 
 /* Sums of the tiles of the position that emits the token, or, searching, of all positions where the
-   block rule may stop; those of a block. at: the position whose weights are open, or -1. sums: of
-   the first item. Call: block. Sync: a barrier a tile. */
+   block rule may stop; those of a block. at: the position whose weights are open, or -1. place: the
+   position in whose place the sums are, of several the first. Call: block. Sync: a barrier a
+   tile. */
 SPECV_DEVFN void specv_i_block_residuals(const specv_verify_sample_desc *d,
                                          const specv_i_request *r, const specv_i_memory *m,
                                          const specv_i_outcome *o, const volatile float *prefixes,
-                                         int searching, specv_i_weights *w, int at,
-                                         specv_i_residual *sums, int block, int num_blocks,
-                                         specv_i_ahead *ahead) {
+                                         int searching, specv_i_weights *w, int at, int place,
+                                         int block, int num_blocks, specv_i_ahead *ahead) {
     __shared__ ulonglong2 of_warp[2][SPECV_SAMPLE_THREADS / 32];
     const int num_items = (searching ? o->usable : 1) * m->num_tiles, thread = specv_i_thread();
     int turn = 0;
@@ -9293,7 +9302,8 @@ SPECV_DEVFN void specv_i_block_residuals(const specv_verify_sample_desc *d,
         specv_i_warp_sum_quads(d, r, w, &ahead->quads, first, &of_warp[turn][thread / 32]);
         __syncthreads(); /* the other buffer has been read by then */
         if (thread == 0)
-            specv_i_put_residual(sums + item, of_warp[turn], w->rows.q != 0);
+            specv_i_put_residual(specv_i_sums_of(m, r, place) + item, of_warp[turn],
+                                 w->rows.q != 0);
         turn ^= 1;
     }
 }
@@ -9382,7 +9392,7 @@ SPECV_DEVFN specv_i_drawn_tile specv_i_warp_find_tile(const specv_i_weights *w,
         each = (each + 31) / 32;
         do {
             are_there = 1, sum = 0;
-#pragma unroll 4
+#pragma unroll 1
             for (int t = first + lane * each; t < first + (lane + 1) * each && t < end; ++t) {
                 specv_i_residual its;
                 are_there &= specv_i_look_at_sums(residuals + t, &its);
@@ -9500,39 +9510,36 @@ SPECV_DEVFN int32_t specv_i_block_find_id(const float gain[4], int first, uint64
     return first + i;
 }
 
-/* Blocks that share a row of num_items tiles, of the launch's num_blocks. */
-SPECV_DEVFN int specv_i_blocks_of_items(int num_blocks, int num_items) {
-    return num_blocks < num_items ? num_blocks : num_items;
-}
-
-/* A row that draws from sums of its own: num_blocks blocks make them. The one that started last
-   waits for those of the others, which are running and wait for nothing; so no block waits until
-   its own are seen, nor for an answer. It does the rest of the judgement (block rule) and draws.
-   started: of specv_i_warp_start. e: the outcome so far, then all of it. prefixes: P of each
-   position, where the block rule has q. draws: visible behind the next barrier. w: open at the
+/* A row that draws from sums of its own: num_blocks blocks make them, the last one does the rest of
+   the judgement (block rule) and draws. arrives: when its sums are made. Else *arrival, shared, is
+   what the ticket said when the block started, behind the next barrier: who started last then waits
+   for the others' sums, as these blocks are running and wait for nothing; so no block waits until
+   its own sums are seen, nor for an answer. e: the outcome so far, then all of it. prefixes: P of
+   each position, where the block rule has q. draws: visible behind the next barrier. w: open at the
    outcome's position, which is 0 where the block rule has yet to search. ahead: of tile `block`
    there. Call: block. */
 SPECV_DEVFN void specv_i_block_finish(const specv_verify_sample_desc *d, int rule,
                                       specv_i_request *r, const specv_i_memory *m, int b,
                                       const volatile float *prefixes, const specv_i_draws *draws,
-                                      const volatile int *started, int block, int num_blocks,
+                                      int arrives, volatile int *arrival, int block, int num_blocks,
                                       specv_i_weights *w, specv_i_ahead *ahead, specv_i_end *e) {
     const int probs = r->target.dtype == SPECV_PROBS_F32;
     int searching = rule == SPECV_RULE_BLOCK && e->o.next == SPECV_I_RESIDUAL;
     float gain[4];
-    int again = 0, at = e->o.accepted, first, unused = 0;
-    specv_i_residual *sums = specv_i_sums_of(m, r, 0); /* of one position or, searching, of all */
+    int again = 0, at = e->o.accepted, where = 0, first, unused = 0;
     specv_i_drawn_tile place;
     w->without = -1;
     if (e->o.next == SPECV_I_DRAW_WITHOUT)
         w->without = (int32_t)specv_i_draft_token(d, r, e->o.accepted);
     for (;;) {
-        specv_i_block_residuals(d, r, m, &e->o, prefixes, searching, w, at, sums, block, num_blocks,
-                                ahead);
+        specv_i_block_residuals(d, r, m, &e->o, prefixes, searching, w, at, where, block,
+                                num_blocks, ahead);
+        if (arrives && !again && specv_i_thread() == 0) /* it has stored the sums */
+            *arrival = specv_i_arrives(&m->tickets[2 * b], block, num_blocks);
         __syncthreads();
-        if (*started == SPECV_I_NOT_LAST) return;
+        if (*arrival == SPECV_I_NOT_LAST) return;
         e->emits = 1;
-        if (*started == SPECV_I_BAD_TICKET) {
+        if (*arrival == SPECV_I_BAD_TICKET) {
             specv_i_close_request(r);
             e->o.accepted = e->o.usable = 0, e->o.next = SPECV_I_NOTHING, e->o.status = r->status;
             return;
@@ -9540,13 +9547,13 @@ SPECV_DEVFN void specv_i_block_finish(const specv_verify_sample_desc *d, int rul
         if (searching) {
             specv_i_block_search(d, r, m, b, prefixes, &e->o), searching = 0;
             specv_i_open_weights(w, r, m, &e->o, e->o.accepted);
-            w->prefix = e->o.prefix, sums = specv_i_sums_of(m, r, e->o.accepted);
+            w->prefix = e->o.prefix, at = where = e->o.accepted;
         }
         if (w->p.kind != SPECV_SOFTMAX) return;
         uint64_t uniform = draws->uniform[e->o.accepted & 31];
         uint32_t status = draws->status;
         if (e->o.accepted >= 32) uniform = specv_i_sample_uniform(d, b, e->o.accepted, &status);
-        place = specv_i_warp_find_tile(w, sums, m->num_tiles, uniform);
+        place = specv_i_warp_find_tile(w, specv_i_sums_of(m, r, where), m->num_tiles, uniform);
         if (!again) e->o.status |= status;
         if (place.tile >= 0) break;
         if (!again) e->o.status |= specv_i_warp_check_sums(d, r, w, &place, &e->largest);
@@ -9558,7 +9565,7 @@ SPECV_DEVFN void specv_i_block_finish(const specv_verify_sample_desc *d, int rul
         e->o.next = SPECV_I_DRAW, w->without = -1;
         if (!probs) return;
         block = 0, num_blocks = 1, again = 1; /* a rare row: this block alone adds up p */
-        at = -1;
+        w->rows.q = 0;
         __syncthreads(); /* the sums have been read */
     }
     e->o.status |= w->p.status;
@@ -9589,7 +9596,7 @@ SPECV_DEVFN void specv_i_block_second_pass(const specv_verify_sample_desc *d,
                                            const specv_i_memory *m, int b, int block,
                                            int num_blocks, int filters) {
     __shared__ __align__(16) specv_i_left left;
-    __shared__ int started;
+    __shared__ int arrival;
     const int thread = specv_i_thread(), words = sizeof left / 4;
     const int is_word = thread < words;
     const uint32_t word = ((const uint32_t *)specv_i_left_at(m, b))[is_word ? thread : 0];
@@ -9601,12 +9608,15 @@ SPECV_DEVFN void specv_i_block_second_pass(const specv_verify_sample_desc *d,
         specv_i_ask_for_tile(asks, &rows, d->target.dtype, d->draft.dtype, block, d->verify.vocab);
     if (is_word) ((uint32_t *)&left)[thread] = word;
     if (o.next == SPECV_I_NOTHING) return; /* and nothing is left */
-    num_blocks = specv_i_blocks_of_items(num_blocks, specv_i_num_sums(m, d->rule, &o));
+    const int num_sums = specv_i_num_sums(m, d->rule, &o);
+    num_blocks = num_blocks < num_sums ? num_blocks : num_sums;
     if (block >= num_blocks) return;
     __syncthreads();
-    if (thread >= SPECV_SAMPLE_THREADS - 32) { /* the first pass has marked the sums */
-        const int its = specv_i_warp_start(0, 0, &m->tickets[2 * b + 1], block, num_blocks);
-        if (specv_i_lane() == 0) started = its;
+    /* Nothing has to be seen before the others see this: the first pass has cleared the sums. */
+    if (thread == SPECV_SAMPLE_THREADS - 32) {
+        uint32_t *ticket = &m->tickets[2 * b + 1], now = specv_i_own_ticket(block, num_blocks);
+        if (num_blocks > 1) now += atomicAdd(ticket, now);
+        arrival = specv_i_leave(ticket, now, num_blocks, specv_i_all_tickets(num_blocks));
     }
     specv_i_request r = left.request;
     if (!filters) specv_i_without_filters(&r);
@@ -9615,7 +9625,7 @@ SPECV_DEVFN void specv_i_block_second_pass(const specv_verify_sample_desc *d,
     specv_i_open_plain(&w, &r, &rows, o.accepted);
     if (r.target.dtype != SPECV_PROBS_F32) w.p = left.rows[0];
     if (w.rows.q && r.draft.dtype != SPECV_PROBS_F32) w.q = left.rows[1];
-    specv_i_block_finish(d, d->rule, &r, m, b, m->prefixes + r.first_row, &left.draws, &started,
+    specv_i_block_finish(d, d->rule, &r, m, b, m->prefixes + r.first_row, &left.draws, 0, &arrival,
                          block, num_blocks, &w, &ahead, &e);
     if (!e.emits) return;
     if (r.target_rows && !e.has_token)
@@ -9870,7 +9880,7 @@ SPECV_DEVFN void specv_i_block_probs(const specv_verify_sample_desc *d, const sp
     __shared__ specv_i_draws draws;
     __shared__ float first_prefixes[32];
     __shared__ specv_i_request opened;
-    __shared__ int started, num_sharing;
+    __shared__ int arrival, num_sharing;
     const int warp = specv_i_thread() / 32;
     /* One warp opens the request and judges for all, one draws the numbers, one says that the block
        has started, the others come when there is something to add up. */
@@ -9895,15 +9905,15 @@ SPECV_DEVFN void specv_i_block_probs(const specv_verify_sample_desc *d, const sp
         specv_i_warp_make_draws(d, b, 1, &draws);
     } else if (warp == 2) {
         const specv_row row = specv_i_open_row(d, b, 1);
-        const int positions = block_rule && d->draft.data && row.n_draft > 1 ? row.n_draft : 1;
-        const int num_sums = positions * m->num_tiles;
-        const int sharing = specv_i_blocks_of_items(num_blocks, num_sums);
+        const int searched = block_rule && d->draft.data && row.n_draft > 1 ? row.n_draft : 1;
+        const int num_sums = searched * m->num_tiles;
+        const int sharing = num_blocks < num_sums ? num_blocks : num_sums;
         int its = SPECV_I_NOT_LAST;
-        if (row.readable && block < sharing)
-            its = specv_i_warp_start(
-                m->residuals + specv_i_first_row(&d->verify.rows, &row, b) * m->num_tiles, num_sums,
-                &m->tickets[2 * b], block, sharing);
-        if (specv_i_lane() == 0) started = its, num_sharing = sharing;
+        if (m->starts && row.readable && block < sharing)
+            its = specv_i_warp_start(m->residuals +
+                                         specv_i_first_row(&d->verify.rows, &row, b) * m->num_tiles,
+                                     num_sums, &m->tickets[2 * b], block, sharing);
+        if (specv_i_lane() == 0) arrival = its, num_sharing = sharing;
     }
     __syncthreads();
     const specv_i_score_rows rows = judged_rows;
@@ -9930,7 +9940,8 @@ SPECV_DEVFN void specv_i_block_probs(const specv_verify_sample_desc *d, const sp
         if (e.o.next > SPECV_I_BONUS && block < num_sharing) {
             specv_i_open_plain(&w, &r, &rows, e.o.accepted);
             specv_i_block_finish(d, block_rule ? SPECV_RULE_BLOCK : SPECV_RULE_TOKEN, &r, m, b,
-                                 prefixes, &draws, &started, block, num_sharing, &w, &ahead, &e);
+                                 prefixes, &draws, !m->starts, &arrival, block, num_sharing, &w,
+                                 &ahead, &e);
         }
     }
     if (!e.emits) return;
@@ -11980,9 +11991,8 @@ SPECV_DEVFN void specv_i_block_shard_gains(const specv_shard_task *task, int b, 
     w.without = -1;
     specv_i_ahead ahead;
     ahead.has = 0;
-    specv_i_block_residuals(d, &r, m, &o, prefixes, searching, &w, -1,
-                            specv_i_sums_of(m, &r, searching ? 0 : o.accepted), block, num_blocks,
-                            &ahead);
+    specv_i_block_residuals(d, &r, m, &o, prefixes, searching, &w, -1, searching ? 0 : o.accepted,
+                            block, num_blocks, &ahead);
     const int arrival =
         specv_i_block_arrives(&m->tickets[2 * b + 1], block, num_blocks ? num_blocks : 1);
     if (arrival == SPECV_I_NOT_LAST) return;
@@ -18742,8 +18752,8 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
 /* A3 and A4, second pass, where the token may have to come from p and q of which one is logits.
    Grid: batch x blocks that share a row; those with nothing left to do end at once.
    Bytes: the p row and the q row of each position that may emit the token, once; 640 a request.
-   Dependent round trips: the plan beside what is left of the first pass; scores; the ticket; sums;
-   scores of a tile: 5. */
+   Dependent round trips: the plan beside what is left of the first pass; scores, and the ticket
+   beside them; sums; scores of a tile: 4. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
     specv_residual_kernel(const __grid_constant__ specv_sample_task task) {
     specv_i_begin(task.d.verify.chained);
@@ -18781,7 +18791,8 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 1)
 /* A2, A3, SCORE and A8 (CDF) from probabilities. Grid: batch x blocks that share a row. Bytes: two
    numbers a draft in each block; the p row and the q row that the token is drawn from, once; a
    tile. Dependent round trips: (slot;) lengths beside drafts (CSR: behind them), temperatures and
-   seeds; p and q there; their rows; the ticket; the sums; a tile: 6. */
+   seeds; p and q there; their rows; (the ticket, if blocks are too many to start with it;) the
+   sums; a tile: 5 (6). */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_PROBS_BLOCKS)
     specv_probs_kernel(const __grid_constant__ specv_sample_task task) {
     specv_i_begin(task.d.verify.chained);
@@ -18802,18 +18813,21 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_PROBS_BLOCKS -
 static int specv_i_launch_probs(specv_sample_task *task, int num_sms, cudaStream_t stream) {
     const specv_verify_sample_desc *d = &task->d;
     const int64_t batch = d->verify.rows.batch, drafts = d->verify.rows.max_draft;
-    const int block_rule = d->rule == SPECV_RULE_BLOCK;
-    int64_t rows = 1, items, share;
-    if (block_rule && d->draft.data && drafts > 1) rows = drafts;
-    if (d->rule == SPECV_RULE_GREEDY || d->temperature) rows = drafts + 1;
-    items = rows * task->memory.num_tiles;
+    const int block_rule = d->rule == SPECV_RULE_BLOCK, num_tiles = task->memory.num_tiles;
+    const int64_t searched = block_rule && d->draft.data && drafts > 1 ? drafts : 1;
+    const int any_is_zero = d->rule == SPECV_RULE_GREEDY || d->temperature;
+    const int64_t items = (any_is_zero ? drafts + 1 : searched) * num_tiles;
+    int64_t share, blocks, sharing;
     share =
         specv_i_blocks_of_row(batch, items, (int64_t)(SPECV_I_PROBS_BLOCKS - block_rule) * num_sms);
-    share = (items + share - 1) / share;
-    return specv_i_launch_grid(block_rule ? (const void *)specv_probs_block_kernel
-                                          : (const void *)specv_probs_kernel,
-                               specv_i_grid_of_rows(batch, (items + share - 1) / share),
-                               SPECV_SAMPLE_THREADS, task, d->verify.chained, stream);
+    share = (items + share - 1) / share, blocks = (items + share - 1) / share;
+    sharing = blocks < searched * num_tiles ? blocks : searched * num_tiles;
+    /* A start waits for stores and for an atomic. On an H200, with 1.2 such blocks for each
+       multiprocessor that is far less than it saves, with 3.9 it is more. */
+    task->memory.starts = 4 * batch * sharing <= 5 * (int64_t)num_sms;
+    return specv_i_launch_grid(
+        block_rule ? (const void *)specv_probs_block_kernel : (const void *)specv_probs_kernel,
+        specv_i_grid_of_rows(batch, blocks), SPECV_SAMPLE_THREADS, task, d->verify.chained, stream);
 }
 
 /* Blocks that look at each of a request's `rows` together, if filters leave it too flat for a list,
