@@ -5322,8 +5322,8 @@ SPECV_DEVFN specv_i_residual *specv_i_sums_of(const specv_i_memory *m, const spe
     return m->residuals + (r->first_row + j) * (int64_t)m->num_tiles;
 }
 
-/* How many there are of a row that draws from sums of its own; the block rule searches all positions
-   where it may stop. */
+/* How many there are of a row that draws from sums of its own; the block rule searches all
+   positions where it may stop. */
 SPECV_DEVFN int specv_i_num_sums(const specv_i_memory *m, int rule, const specv_i_outcome *o) {
     return (rule == SPECV_RULE_BLOCK && o->next == SPECV_I_RESIDUAL ? o->usable : 1) * m->num_tiles;
 }
@@ -5359,7 +5359,8 @@ SPECV_DEVFN void specv_i_warp_clear_sums(specv_i_residual *sums, int num_sums, i
     __syncwarp();
 }
 
-/* A block starts: none of its sums is there. LAST, of lane 0: all others have started. Call: warp. */
+/* A block starts: none of its sums is there. LAST, of lane 0: all others have started. Call:
+   warp. */
 SPECV_DEVFN int specv_i_warp_start(specv_i_residual *sums, int num_sums, uint32_t *ticket,
                                    int block, int num_blocks) {
     specv_i_warp_clear_sums(sums, num_sums, block, num_blocks);
@@ -9786,8 +9787,8 @@ SPECV_DEVFN void specv_i_warp_judge_block_probs(const specv_verify_sample_desc *
     o->next = d->draft.data ? SPECV_I_RESIDUAL : SPECV_I_DRAW_WITHOUT; /* tau is not known yet */
 }
 
-/* A row at temperature 0: the most probable token of every position, the lowest id of several. Call:
-   block. */
+/* A row at temperature 0: the most probable token of every position, the lowest id of several.
+   Call: block. */
 SPECV_DEVFN void specv_i_block_most_probable(const specv_verify_sample_desc *d, specv_i_request *r,
                                              const specv_i_memory *m, int b, int block,
                                              int num_blocks, specv_i_end *e) {
