@@ -710,8 +710,10 @@ SPECV_NUMFN int specv_i_is_csr(const specv_rows *rows) {
    not run at the same time: one per stream. Two launches that do, a launch that was aborted, memory
    that was never zeroed: each block also adds its number, so that the last one sees (but for bad
    luck) whether the blocks of one launch have arrived, and if not sets BAD_TICKET; then the ticket
-   has to be zeroed again. The tickets of scratch memory are its first SPECV_TICKET_BYTES; the rest
-   of it needs no preparation. Beyond SPECV_TICKET_ROWS rows a row has one block, and none. */
+   has to be zeroed again. Two launches at the same time may also wait forever, where one clears in
+   scratch memory what a block of the other waits for (A3, A4, A6, A8, rows with filters). The
+   tickets of scratch memory are its first SPECV_TICKET_BYTES; the rest of it needs no preparation.
+   Beyond SPECV_TICKET_ROWS rows a row has one block, and none. */
 #define SPECV_TICKET_ROWS 1024
 
 #define SPECV_TICKET_BYTES (8 * SPECV_TICKET_ROWS)
