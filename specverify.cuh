@@ -5356,6 +5356,7 @@ SPECV_DEVFN int specv_i_look_at_sums(const specv_i_residual *at, specv_i_residua
 /* None of a block's share of num_sums sums is there. Call: warp. */
 SPECV_DEVFN void specv_i_warp_clear_sums(specv_i_residual *sums, int num_sums, int block,
                                          int num_blocks) {
+#pragma unroll 1
     for (int i = block + specv_i_lane() * num_blocks; i < num_sums; i += 32 * num_blocks)
         specv_i_store_sums(sums + i, 0, 0);
     __syncwarp();
@@ -7288,7 +7289,7 @@ typedef struct specv_i_cut {
             int32_t drawn[2];           /* ids, by two draws */
         } few;
         unsigned short wanted[SPECV_SAMPLE_THREADS / 32][SPECV_TILE_IDS]; /* specv_i_block_visit */
-        uint64_t parts[SPECV_SAMPLE_THREADS]; /* specv_i_block_end_of_window */
+        uint2 parts[SPECV_SAMPLE_THREADS]; /* specv_i_block_end_of_window */
     } v;
     uint64_t keys[SPECV_I_KEYS]; /* of the first tiles: specv_i_share_key */
     int32_t largest[SPECV_SAMPLE_THREADS / 32];
@@ -8297,6 +8298,21 @@ SPECV_DEVFN void specv_i_block_gather_findings(specv_i_cut *c, const specv_i_tea
     __syncthreads();
 }
 
+/* The least and the greatest of keys, of which each lane has its own two, into c->ends. Call:
+   warp. */
+SPECV_DEVFN void specv_i_warp_put_ends(specv_i_cut *c, const uint64_t own[2]) {
+    uint64_t ends[2] = {own[0], own[1]};
+#pragma unroll
+    for (int step = 16; step; step /= 2) {
+        const uint64_t least = __shfl_xor_sync(SPECV_FULL_WARP, ends[0], step);
+        const uint64_t most = __shfl_xor_sync(SPECV_FULL_WARP, ends[1], step);
+        ends[0] = least < ends[0] ? least : ends[0], ends[1] = most > ends[1] ? most : ends[1];
+    }
+    if (specv_i_lane() || ends[0] == ~(uint64_t)0) return;
+    atomicMin((unsigned long long *)&c->ends[0], (unsigned long long)ends[0]);
+    atomicMax((unsigned long long *)&c->ends[1], (unsigned long long)ends[1]);
+}
+
 /* ---- a look
 
    Looks at all ids of ranges, a warp at a tile; the next share is asked for as soon as one is
@@ -8435,16 +8451,7 @@ SPECV_DEVFN uint64_t specv_i_block_visit(specv_i_cut *c, const specv_i_cut_row *
             atomicAdd((unsigned long long *)&tiles[tile].sum, (unsigned long long)of_tile);
     }
     if (!takes && purpose != SPECV_I_MIN_P) return 0;
-#pragma unroll
-    for (int step = 16; step; step /= 2) {
-        const uint64_t least = __shfl_xor_sync(SPECV_FULL_WARP, ends[0], step);
-        const uint64_t most = __shfl_xor_sync(SPECV_FULL_WARP, ends[1], step);
-        ends[0] = least < ends[0] ? least : ends[0], ends[1] = most > ends[1] ? most : ends[1];
-    }
-    if (lane == 0 && ends[0] != ~(uint64_t)0) {
-        atomicMin((unsigned long long *)&c->ends[0], (unsigned long long)ends[0]);
-        atomicMax((unsigned long long *)&c->ends[1], (unsigned long long)ends[1]);
-    }
+    specv_i_warp_put_ends(c, ends);
     return sum;
 }
 
@@ -8542,15 +8549,18 @@ SPECV_DEVFN uint64_t specv_i_block_end_of_window(specv_i_cut *c, const specv_i_c
                                                  int count, uint64_t limit, int by_mass,
                                                  specv_tile *tiles) {
     enum { PART_BITS = 8, PARTS = SPECV_SAMPLE_THREADS };
+    enum { LOW_BITS = 21 }; /* of a weight below 2^42: no half of a window's sum has more than 32 */
     const int thread = specv_i_thread();
-    uint64_t low = c->ends[0], high = c->ends[1], *parts = c->v.parts, unused;
+    uint64_t low = c->ends[0], high = c->ends[1], unused;
+    uint2 *parts = c->v.parts; /* halves, as 64 bits are added in a loop that fails under others */
     static_assert(PARTS == 1 << PART_BITS, "a part a thread");
+    static_assert((uint64_t)SPECV_I_WINDOW << LOW_BITS <= (uint64_t)1 << 32, "no carry is lost");
 #pragma unroll 1
     do {
         const int bits = 64 - __clzll((long long)(high - low));
         const int shift = bits > PART_BITS ? bits - PART_BITS : 0;
         __syncthreads(); /* the ends are read */
-        parts[thread] = 0;
+        parts[thread] = make_uint2(0, 0);
         if (thread == 0) c->window[0] = -1, c->ends[0] = ~(uint64_t)0, c->ends[1] = 0;
         __syncthreads();
 #pragma unroll 1
@@ -8559,10 +8569,11 @@ SPECV_DEVFN uint64_t specv_i_block_end_of_window(specv_i_cut *c, const specv_i_c
             uint64_t units = 1;
             if (part >= PARTS) continue; /* not between the ends */
             if (by_mass) units = specv_i_row_units(row, specv_i_score_of_rank_key(key));
-            atomicAdd((unsigned long long *)&parts[part], (unsigned long long)units);
+            atomicAdd(&parts[part].x, (uint32_t)units & ((1u << LOW_BITS) - 1));
+            if (by_mass) atomicAdd(&parts[part].y, (uint32_t)(units >> LOW_BITS));
         }
         __syncthreads();
-        const uint64_t own = parts[thread];
+        const uint64_t own = ((uint64_t)parts[thread].y << LOW_BITS) + parts[thread].x;
         const uint64_t through =
             specv_i_block_inclusive_add(own, PARTS / 32, &unused, c->scratch[0]);
         if (through >= limit && through - own < limit)
@@ -8571,13 +8582,15 @@ SPECV_DEVFN uint64_t specv_i_block_end_of_window(specv_i_cut *c, const specv_i_c
         const int its = c->window[0];
         if (its < 0) return 0;
         limit -= c->through;
+        uint64_t ends[2] = {~(uint64_t)0, 0};
 #pragma unroll 1
         for (int i = thread; i < count; i += PARTS) {
             const uint64_t key = c->u.inside[i];
             if ((high - key) >> shift != (uint64_t)its) continue;
-            atomicMin((unsigned long long *)&c->ends[0], (unsigned long long)key);
-            atomicMax((unsigned long long *)&c->ends[1], (unsigned long long)key);
+            ends[0] = key < ends[0] ? key : ends[0];
+            ends[1] = key > ends[1] ? key : ends[1];
         }
+        specv_i_warp_put_ends(c, ends);
         __syncthreads();
         low = c->ends[0], high = c->ends[1];
     } while (low != high);
@@ -9326,6 +9339,7 @@ SPECV_DEVFN void specv_i_block_search(const specv_verify_sample_desc *d, const s
         uint32_t reported = 0; /* by the judge */
         int nan = 0;
         if (!specv_i_less(0.f, prefixes[i])) continue;
+#pragma unroll 1
         for (int t = lane; t < m->num_tiles; t += 32) {
             specv_i_residual its;
             while (!specv_i_look_at_sums(of_row + t, &its)) {
