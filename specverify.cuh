@@ -1152,12 +1152,8 @@ SPECV_NUMFN uint32_t specv_i_exp2_mantissa(float f) {
     return mantissa;
 }
 
-/* log2(x) = *exponent + the result, which is in [-1/2, 1/2], within 1.3e-7 of itself. x must be a
-   positive normal number. */
-SPECV_NUMFN float specv_i_log2(float x, int32_t *exponent) {
-    uint32_t bits =
-        specv_float_bits(x) - 0x3f3504f3u; /* sqrt(1/2): mantissas from there to sqrt(2) */
-    float s = specv_i_add(specv_bits_float((bits & 0x7fffffu) + 0x3f3504f3u), -1.f);
+/* log2(1 + s), for 1 + s from sqrt(1/2) to sqrt(2), within 1.3e-7 of itself. */
+SPECV_NUMFN float specv_i_log2_of(float s) {
     float w = -0.109949417f; /* log2(1 + s) / s, relative error 4e-9 before rounding */
     w = specv_fma(w, s, 0.186174884f);
     w = specv_fma(w, s, -0.191062778f);
@@ -1168,8 +1164,20 @@ SPECV_NUMFN float specv_i_log2(float x, int32_t *exponent) {
     w = specv_fma(w, s, 0.480898231f);
     w = specv_fma(w, s, -0.721347332f);
     w = specv_fma(w, s, 1.44269502f);
-    *exponent = (int32_t)bits >> 23;
     return specv_i_mul(w, s);
+}
+
+/* s and *exponent of x = (1 + s) * 2^*exponent. x must be a positive normal number. */
+SPECV_NUMFN float specv_i_log2_argument(float x, int32_t *exponent) {
+    uint32_t bits =
+        specv_float_bits(x) - 0x3f3504f3u; /* sqrt(1/2): mantissas from there to sqrt(2) */
+    *exponent = (int32_t)bits >> 23;
+    return specv_i_add(specv_bits_float((bits & 0x7fffffu) + 0x3f3504f3u), -1.f);
+}
+
+/* log2(x) = *exponent + the result, which is in [-1/2, 1/2]. x must be a positive normal number. */
+SPECV_NUMFN float specv_i_log2(float x, int32_t *exponent) {
+    return specv_i_log2_of(specv_i_log2_argument(x, exponent));
 }
 
 /* specv_softmax_weight of up to eight logits. */
@@ -1284,29 +1292,20 @@ SPECV_NUMFN int32_t specv_i_fixed24(float x) {
    that an id whose chance to win is 2^-50 wins as often. Small v, which win, keep all their bits;
    the largest value is 65. */
 SPECV_NUMFN int32_t specv_gumbel24(uint32_t random, uint32_t finer) {
-    int32_t exponent;
-    float loss, fraction;       /* loss: -log2(1 - v) */
-    if (random < 0x4afb0ccdu) { /* v < 1 - sqrt(1/2): 1 - v would lose what v has */
-        uint64_t twice = 2 * (uint64_t)random + 1; /* v * 2^33 */
-        float v, w = 0.109949417f, unit = 1.16415321826934814453125e-10f;
-        if (random < 256)
-            twice = 2 * ((uint64_t)random << 32 | finer) + 1, unit = 2.710505431213761e-20f;
-        v = specv_i_mul((float)twice, unit);
-        w = specv_fma(w, v, 0.186174884f);
-        w = specv_fma(w, v, 0.191062778f);
-        w = specv_fma(w, v, 0.204600632f);
-        w = specv_fma(w, v, 0.239617407f);
-        w = specv_fma(w, v, 0.288567394f);
-        w = specv_fma(w, v, 0.360696644f);
-        w = specv_fma(w, v, 0.480898231f);
-        w = specv_fma(w, v, 0.721347332f);
-        w = specv_fma(w, v, 1.44269502f);
-        loss = specv_i_mul(w, v);
-    } else {
-        uint64_t twice = ((uint64_t)1 << 33) - (2 * (uint64_t)random + 1); /* (1 - v) * 2^33 */
-        fraction = specv_i_log2((float)twice, &exponent);
-        loss = specv_i_add((float)(33 - exponent), specv_i_negate(fraction));
-    }
+    int32_t exponent, whole = 0;
+    uint64_t twice;                            /* v * 2^33, or, where s is not -v, (1 - v) * 2^33 */
+    float loss, fraction, s;                   /* loss: -log2(1 - v); fraction: log2(1 + s) */
+    const int is_small = random < 0x4afb0ccdu; /* v < 1 - sqrt(1/2): 1 - v would lose what v has */
+    twice = 2 * (uint64_t)random + 1;
+    s = specv_i_negate(1.16415321826934814453125e-10f); /* 2^-33 */
+    if (random < 256)
+        twice = 2 * ((uint64_t)random << 32 | finer) + 1,
+        s = specv_i_negate(2.710505431213761e-20f); /* 2^-65 */
+    if (!is_small) twice = ((uint64_t)1 << 33) - twice;
+    s = specv_i_mul((float)twice, s);
+    if (!is_small) s = specv_i_log2_argument((float)twice, &whole), whole = 33 - whole;
+    fraction = specv_i_log2_of(s);
+    loss = specv_i_add((float)whole, specv_i_negate(fraction));
     fraction = specv_i_log2(loss, &exponent);
     return 8871228 - (int32_t)((uint32_t)exponent << 24) - specv_i_fixed24(fraction);
 }
@@ -3342,17 +3341,45 @@ SPECV_NUMFN int64_t specv_i_score(int32_t n, float f, int32_t noise) {
    between powers of two), up to an error that is far smaller than the gaps between the best ids.
    v = (x + 1/2) / 2^32; log2(x) - 0.0861 <= L <= log2(x) + 2^-23. Then
    -ln(1 - v) >= v:          noise <= 32 - log2(x) <= 32 - L + 2^-23, with further bits of v too;
-   -ln(1 - v) <= 2 ln(2) v:  noise >= 32 - log2(x + 1/2) - 0.4713 >= 32 - L - 0.5603, for v up to
-   1/2 (a chord of a convex function) and x >= 256, where 1/2 adds 0.0029 at most.
-   In units of 2^-10, with n and f of the weight rounded (1/2), L cut off (1), the fixed point of
-   score and noise (below 1): a score is at most this bound, and at least SPECV_I_BOUND_WIDTH less
-   where specv_i_bound_is_tight. All words were tried. */
-#define SPECV_I_BOUND_WIDTH 584
+   -ln(1 - v) <= 2 ln(2) v:  noise >= 32 - log2(x + 1/2) - 0.4713 (a chord of a convex function, for
+   v up to 1/2), and x >= 256: >= 32 - L - 0.4713, as L is no less than log2(x) where that is used
+   up, at v = 1/2. In units of 2^-10 that is 482.6.
+   log2 of the weight of a logit is looked at in one multiplication, by the upper part of c alone:
+   1/2 and, where the logarithm is below 2^19, 32 units off; that of a probability is in its bits,
+   too, 0 to 88.2 units too low. So each is taken within 45 units of itself. With L cut off (1), the
+   fixed point of score and noise (below 1): a score is at most this bound, and at least
+   SPECV_I_BOUND_WIDTH less where specv_i_bound_is_tight. All words were tried. */
+#define SPECV_I_BOUND_WIDTH (488 + 2 * 45)
 
-SPECV_NUMFN int32_t specv_i_score_bound(int32_t n, float f, uint32_t x) {
-    const float rounded = specv_fma(f, 1024.f, SPECV_I_ROUNDER);
-    const int32_t y = n * 1024 + (int32_t)(specv_float_bits(rounded) - SPECV_I_ROUNDER_BITS);
-    return y + (159 * 1024 + 2) - (int32_t)(specv_float_bits((float)x) >> 13);
+/* Where bounds count from, so that they are small: n of a weight that no other of the ids exceeds
+   by more than an octave; of probabilities 0. */
+typedef struct specv_i_near {
+    float factor, origin;
+    int32_t from;  /* in units of 2^-10 */
+    int32_t least; /* an id whose bound is below it has no weight, or cannot win against that one,
+                      as noise is from -4.6 to 65 */
+} specv_i_near;
+
+SPECV_NUMFN specv_i_near specv_i_near_of(int32_t n, int probs, const specv_scale *scale) {
+    specv_i_near near;
+    near.factor = specv_i_mul(scale->hi, 1024.f);
+    near.origin = specv_i_mul((float)(12288 - n), 1024.f); /* exact; of it 12288 is the rounder's */
+    near.from = probs ? 0 : n * 1024;
+    near.least = probs ? -524288 : -81920;
+    return near;
+}
+
+SPECV_NUMFN int32_t specv_i_score_bound(float score, int probs, const specv_i_near *near,
+                                        uint32_t x) {
+    const uint32_t bits = specv_float_bits(score);
+    int32_t log2 = -1048576; /* no weight */
+    if (!probs)              /* if it has none, or is far below: -2^22 */
+        log2 = (int32_t)(specv_float_bits(
+                             specv_i_max(specv_fma(score, near->factor, near->origin), 8388608.f)) -
+                         SPECV_I_ROUNDER_BITS);
+    else if (bits - 0x00800000u <= 0x3f800000u)
+        log2 = (int32_t)(bits >> 13) - 127 * 1024 + 45;
+    return log2 + (159 * 1024 + 2 + 45) - (int32_t)(specv_float_bits((float)x) >> 13);
 }
 
 SPECV_NUMFN int specv_i_bound_is_tight(uint32_t x) { return x - 256 < 0x80000000u; }
@@ -4227,38 +4254,54 @@ SPECV_DEVFN int specv_i_log2_of_score(float score, int probs, const specv_scale 
     return 1;
 }
 
-/* The largest score plus noise of eight ids of each lane, two runs of four, and its lowest id.
-   *best, *id: what the warp has found before, among lower ids; the same in all lanes. The bounds
-   leave two of 256 ids, for which the logarithms are computed. Call: warp. */
-SPECV_DEVFN void specv_i_warp_score_eight(const float score[8], int32_t quad0, int32_t quad1,
-                                          int probs, const specv_scale *scale,
-                                          const specv_noise *noise, int64_t *best, int32_t *id) {
-    const int32_t none = 1024 - SPECV_I_INT_MAX;
-    int32_t most[8], at_least = none, own_id = SPECV_I_INT_MAX, n = 0;
-    int64_t own = SPECV_I_NO_SCORE;
-    uint32_t word[8], hopeful = 0;
-    unsigned owners;
-    float f = 0;
+/* The same of the largest score, which is in range. */
+SPECV_DEVFN specv_i_near specv_i_near_to(float largest, int probs, const specv_scale *scale) {
+    return specv_i_near_of(probs ? 0 : specv_softmax_weight(largest, scale).n, probs, scale);
+}
+
+/* Eight ids of a lane, two runs of four, with their noise: how large each score can be, from
+   near.from on, and, the same in all lanes, what one of the warp's has at least. */
+typedef struct specv_i_loud {
+    uint32_t word[8];
+    int32_t most[8], at_least, from;
+} specv_i_loud;
+
+/* near: of the largest score that the ids compete with. Call: warp. */
+SPECV_DEVFN void specv_i_warp_hear_eight(specv_i_loud *loud, const float score[8], int32_t quad0,
+                                         int32_t quad1, int probs, const specv_i_near *near,
+                                         const specv_noise *noise) {
+    int32_t top = near->least;
 #pragma unroll
     for (int quad = 0; quad < 2; ++quad) {
         const specv_random r = specv_noise_words(noise, (uint32_t)(quad ? quad1 : quad0));
 #pragma unroll
-        for (int i = 0; i < 4; ++i) word[4 * quad + i] = r.x[i];
+        for (int i = 0; i < 4; ++i) loud->word[4 * quad + i] = r.x[i];
     }
 #pragma unroll
     for (int e = 0; e < 8; ++e) {
-        most[e] = none;
-        if (specv_i_log2_of_score(score[e], probs, scale, &n, &f))
-            most[e] = specv_i_score_bound(n, f, word[e]);
-        if (specv_i_bound_is_tight(word[e]) && most[e] - SPECV_I_BOUND_WIDTH > at_least)
-            at_least = most[e] - SPECV_I_BOUND_WIDTH;
+        loud->most[e] = specv_i_score_bound(score[e], probs, near, loud->word[e]);
+        if (specv_i_bound_is_tight(loud->word[e]) && loud->most[e] > top) top = loud->most[e];
     }
-    if (*best > SPECV_I_NO_SCORE && (int32_t)(*best >> 14) > at_least)
-        at_least = (int32_t)(*best >> 14);
-    at_least = specv_warp_reduce_max(at_least);
+    loud->at_least = specv_warp_reduce_max(top) - SPECV_I_BOUND_WIDTH;
+    loud->from = near->from;
+}
+
+/* The largest score plus noise of those of the eight that may have at least `at_least`, and its
+   lowest id: two of 256 ids, if it is what this warp has heard, for which the logarithms are
+   computed. *best, *id: what the warp has found before, among lower ids; the same in all lanes.
+   Call: warp. */
+SPECV_DEVFN void specv_i_warp_score_eight(const specv_i_loud *loud, int32_t at_least,
+                                          const float score[8], int32_t quad0, int32_t quad1,
+                                          int probs, const specv_scale *scale,
+                                          const specv_noise *noise, int64_t *best, int32_t *id) {
+    int32_t own_id = SPECV_I_INT_MAX, n = 0;
+    int64_t own = SPECV_I_NO_SCORE;
+    uint32_t hopeful = 0;
+    float f = 0;
 #pragma unroll
-    for (int e = 0; e < 8; ++e)
-        if (most[e] >= at_least && most[e] > none) hopeful |= 1u << e;
+    for (int e = 7; e >= 0; --e) /* a sign each */
+        hopeful = __funnelshift_l((uint32_t)(at_least - 1 - loud->most[e]), hopeful, 1);
+    if (!__any_sync(SPECV_FULL_WARP, hopeful)) return;
 #pragma unroll 1
     for (; hopeful; hopeful &= hopeful - 1) {
         const int e = __ffs((int)hopeful) - 1;
@@ -4267,18 +4310,18 @@ SPECV_DEVFN void specv_i_warp_score_eight(const float score[8], int32_t quad0, i
         float value = 0;
 #pragma unroll
         for (int k = 0; k < 8; ++k)
-            if (k == e) value = score[k], x = word[k];
+            if (k == e) value = score[k], x = loud->word[k];
         if (x < 256) { /* once in 2^24 times */
             const specv_random further = specv_noise_finer_words(noise, (uint32_t)its);
 #pragma unroll
             for (int k = 0; k < 4; ++k)
                 if (k == e % 4) finer = further.x[k];
         }
-        specv_i_log2_of_score(value, probs, scale, &n, &f);
+        if (!specv_i_log2_of_score(value, probs, scale, &n, &f)) continue;
         const int64_t with_noise = specv_i_score(n, f, specv_gumbel24(x, finer));
         if (with_noise > own) own = with_noise, own_id = its;
     }
-    owners = __ballot_sync(SPECV_FULL_WARP, own > SPECV_I_NO_SCORE);
+    const unsigned owners = __ballot_sync(SPECV_FULL_WARP, own > SPECV_I_NO_SCORE);
     if (owners == 0) return;
     if (owners & (owners - 1)) {
         specv_i_warp_best(&own, &own_id);
@@ -4287,6 +4330,19 @@ SPECV_DEVFN void specv_i_warp_score_eight(const float score[8], int32_t quad0, i
         own_id = __shfl_sync(SPECV_FULL_WARP, own_id, __ffs((int)owners) - 1);
     }
     if (own > *best || (own == *best && own_id < *id)) *best = own, *id = own_id;
+}
+
+/* Both, of ids of which no other warp knows. */
+SPECV_DEVFN void specv_i_warp_best_of_eight(const float score[8], int32_t quad0, int32_t quad1,
+                                            int probs, const specv_scale *scale,
+                                            const specv_i_near *near, const specv_noise *noise,
+                                            int64_t *best, int32_t *id) {
+    specv_i_loud loud;
+    specv_i_warp_hear_eight(&loud, score, quad0, quad1, probs, near, noise);
+    int32_t at_least = loud.at_least;
+    if (*best > SPECV_I_NO_SCORE && (int32_t)(*best >> 14) - near->from > at_least)
+        at_least = (int32_t)(*best >> 14) - near->from;
+    specv_i_warp_score_eight(&loud, at_least, score, quad0, quad1, probs, scale, noise, best, id);
 }
 
 /* Statistics of a tile from the scores in registers: what specv_warp_load_tile gives, or what a
@@ -4319,15 +4375,16 @@ SPECV_DEVFN specv_tile specv_warp_tile_stats(const float score[32], int unit, in
     in_range = probs ? specv_i_less(0.f, t.max) : specv_in_range(t.max, scale);
     t.id = 0;
     if (what & SPECV_TILE_SCORE && in_range) {
+        const specv_i_near near = specv_i_near_to(t.max, probs, scale);
         int32_t id = SPECV_I_INT_MAX;
         float next[32];
 #pragma unroll
         for (int e = 0; e < 32; ++e) next[e] = score[e];
 #pragma unroll 1
         for (int e = 0; e < 32; e += 8) {
-            specv_i_warp_score_eight(next, first_id + specv_i_tile_id(e, lane, unit),
-                                     first_id + specv_i_tile_id(e + 4, lane, unit), probs, scale,
-                                     noise, &t.score, &id);
+            specv_i_warp_best_of_eight(next, first_id + specv_i_tile_id(e, lane, unit),
+                                       first_id + specv_i_tile_id(e + 4, lane, unit), probs, scale,
+                                       &near, noise, &t.score, &id);
 #pragma unroll
             for (int i = 0; i < 24; ++i) next[i] = next[i + 8];
         }
@@ -6023,6 +6080,9 @@ SPECV_DEVFN int specv_i_block_best(float most, int32_t id, int has_nan, int orde
     return thread == __ffs((int)owners) - 1;
 }
 
+/* Less than any score with noise, in units of 2^-10, of which near.from can be subtracted. */
+#define SPECV_I_NOT_HEARD (-1073741824)
+
 /* In `what` of the first pass: in place of a score the tile has the largest logit of each of its
    shares, as rank keys without their lower half, share 0 in the lowest bits. */
 enum { SPECV_I_SHARE_MAXIMA = 8 };
@@ -6075,14 +6135,28 @@ typedef struct specv_i_peak {
     int32_t in_range, suffices; /* suffices: nothing is left to be weighed */
 } specv_i_peak;
 
-/* Then the share is weighed, into share[warp]. peak, share: of the block's warps. lanes: of the
-   tile, for specv_i_away of each lane from what its share's upper key says; or null. may: bits that
-   `what` can have, a constant. Call: warp. */
+/* The largest of `loudest` and of what each warp says, in all threads. Call: block. Sync: a barrier;
+   put one between two calls. */
+SPECV_DEVFN int32_t specv_i_block_hear(int32_t its, int32_t loudest) {
+    __shared__ int32_t of_warps[SPECV_SAMPLE_THREADS / 32];
+    if (specv_i_lane() == 0) of_warps[specv_i_thread() / 32] = its;
+    __syncthreads();
+#pragma unroll
+    for (int w = 0; w < SPECV_SAMPLE_THREADS / 32; ++w)
+        loudest = of_warps[w] > loudest ? of_warps[w] : loudest;
+    return loudest;
+}
+
+/* Then the share is weighed, into share[warp]. peak, share: of the block's warps. *loudest: what one
+   of the row's scores with noise has at least; those that cannot reach it are left out, so that
+   hardly a warp has to compute any. lanes: of the tile, for specv_i_away of each lane from what its
+   share's upper key says; or null. may: bits that `what` can have, a constant. Call: block. Sync: a
+   barrier where noise is wanted, but with filters. */
 SPECV_DEVFN specv_i_peak specv_i_warp_weigh_share(const float score[8], float of_lane, int first,
                                                   int may, int what, const specv_scale *scale,
                                                   const specv_noise *noise, uint32_t before,
-                                                  unsigned char *lanes, const uint2 *peak,
-                                                  specv_i_share *share) {
+                                                  int32_t *loudest, unsigned char *lanes,
+                                                  const uint2 *peak, specv_i_share *share) {
     const int warp = specv_i_thread() / 32, lane = specv_i_lane();
     const int first_warp = warp / SPECV_I_SHARES * SPECV_I_SHARES;
     specv_i_peak t = {0, specv_bits_float(0xff800000u), 0, 0, 0};
@@ -6106,6 +6180,17 @@ SPECV_DEVFN specv_i_peak specv_i_warp_weigh_share(const float score[8], float of
     t.in_range = what && specv_in_range(t.largest, scale);
     t.suffices = may & SPECV_I_SHARE_MAXIMA && what == SPECV_I_SHARE_MAXIMA && t.in_range;
     if (t.suffices) return t;
+    specv_i_loud loud;
+    if (may & what & SPECV_TILE_SCORE) {
+        int32_t its = SPECV_I_NOT_HEARD;
+        if (t.in_range) {
+            const specv_i_near near = specv_i_near_to(t.largest, scale->of_probs, scale);
+            specv_i_warp_hear_eight(&loud, score, first, first + 4, scale->of_probs, &near, noise);
+            its = loud.at_least + loud.from;
+        }
+        /* With filters there are no registers to remember it. */
+        *loudest = may & SPECV_I_SHARE_MAXIMA ? its : specv_i_block_hear(its, *loudest);
+    }
     if (!t.in_range) {
         int at;
         const float best = specv_i_lane_best(score, peak[warp].y != 0, &at);
@@ -6114,12 +6199,13 @@ SPECV_DEVFN specv_i_peak specv_i_warp_weigh_share(const float score[8], float of
         const int owner = __ffs((int)__ballot_sync(SPECV_FULL_WARP, key == top)) - 1;
         if (lane == owner) share[warp].best = specv_i_best_of(top, first + at);
     } else {
-        int64_t most = SPECV_I_NO_SCORE;
-        int32_t id = SPECV_I_INT_MAX;
-        if (what & SPECV_TILE_SCORE)
-            specv_i_warp_score_eight(score, first, first + 4, 0, scale, noise, &most, &id);
-        if (may & SPECV_TILE_SCORE && lane == 0)
-            share[warp].score = most, share[warp].id = (uint32_t)id;
+        if (may & what & SPECV_TILE_SCORE) {
+            int64_t most = SPECV_I_NO_SCORE;
+            int32_t id = SPECV_I_INT_MAX;
+            specv_i_warp_score_eight(&loud, *loudest - loud.from, score, first, first + 4,
+                                     scale->of_probs, scale, noise, &most, &id);
+            if (lane == 0) share[warp].score = most, share[warp].id = (uint32_t)id;
+        }
         if (what & SPECV_TILE_SUM) {
             const int32_t n_max = specv_softmax_weight(t.largest, scale).n;
             uint64_t units[8];
@@ -6186,7 +6272,7 @@ SPECV_DEVFN void specv_i_block_statistics(const specv_verify_sample_desc *d,
                                           int block, int num_blocks) {
     const int warp = specv_i_thread() / 32, num_warps = SPECV_SAMPLE_THREADS / 32;
     const int num_items = r->target_rows * m->num_tiles;
-    const int wanted = specv_i_wanted(d, r, &r->target, 0);
+    const int wanted = specv_i_wanted(d, r, &r->target, 0) | SPECV_TILE_PROBS; /* a constant */
 #pragma unroll 1
     for (int item = block * num_warps + warp; item < num_items; item += num_blocks * num_warps) {
         const int j = item / m->num_tiles, t = item % m->num_tiles;
@@ -7017,6 +7103,7 @@ SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_
     if (of_best && i < high)
         arrives = specv_i_block_largest(d, m, &row, dtype, b, first_id, i, high, at, &next);
     const int one_row = first && may == SPECV_TILE_SUM && specv_i_is_one_row(d, m, &row);
+    int32_t loudest = SPECV_I_NOT_HEARD; /* what one of the row's scores with noise has at least */
     int turn = 0, more = shared && i < high;
     if (pass->whole)
         specv_i_block_whole_tiles(d, m, &r, &row, dtype, b, first_row, target_rows, i, high);
@@ -7065,7 +7152,8 @@ SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_
         const int all = filters ? may | SPECV_I_SHARE_MAXIMA | SPECV_I_IDS_BEFORE : may;
         const specv_i_peak p = specv_i_warp_weigh_share(
             score, of_lane, first_id + specv_i_first_of_share(own_tile), all, wanted, &scale,
-            &noise, before, lanes, peak[turn], share[turn]);
+            &noise, before, &loudest, lanes, peak[turn], share[turn]);
+        if (i != at) loudest = SPECV_I_NOT_HEARD;
         if (more && filters) { /* there are no registers for it before */
             const int j = specv_i_row_of_column(m, b, i);
             specv_i_load_share(&next, d, &r.row, dtype, b, next_of_draft,
@@ -10090,6 +10178,8 @@ SPECV_DEVFN int32_t specv_i_block_loudest(const specv_verify_sample_desc *d,
                                           float epsilon, double limit, specv_i_facts *of_warp) {
     const int vocab = (int)d->verify.vocab;
     const specv_noise noise = specv_i_noise(d, b, j);
+    const int of_probs = side->scale.of_probs;
+    const specv_i_near near = specv_i_near_of(p->n, of_probs, &side->scale);
     int64_t best = SPECV_I_NO_SCORE;
     int32_t id = SPECV_I_INT_MAX;
 #pragma unroll 1
@@ -10114,7 +10204,8 @@ SPECV_DEVFN int32_t specv_i_block_loudest(const specv_verify_sample_desc *d,
 #pragma unroll
             for (int k = 0; k < 4; ++k)
                 if (k == i) x = words.x[k];
-            if (best > SPECV_I_NO_SCORE && specv_i_score_bound(w.n, w.f, x) < (int32_t)(best >> 14))
+            if (best > SPECV_I_NO_SCORE &&
+                specv_i_score_bound(its, of_probs, &near, x) < (int32_t)(best >> 14) - near.from)
                 continue;
             if (x < 256) { /* once in 2^24 times */
                 const specv_random further = specv_noise_finer_words(&noise, (uint32_t)first);
@@ -14694,9 +14785,10 @@ SPECV_DEVFN void specv_i_warp_loudest(const void *row, const specv_i_side *side,
                                       const specv_i_sieve *sieve, int64_t vocab,
                                       const specv_noise *noise, int t, specv_tile *tile) {
     const int lane = specv_i_lane(), unit = specv_i_unit(side->dtype);
-    const int probs = side->dtype == SPECV_PROBS_F32;
+    const int probs = side->dtype == SPECV_PROBS_F32 || side->scale.of_probs;
     int32_t id = SPECV_I_INT_MAX;
     if (probs ? !specv_i_less(0.f, tile->max) : !specv_in_range(tile->max, &side->scale)) return;
+    const specv_i_near near = specv_i_near_to(tile->max, probs, &side->scale);
 #pragma unroll 1
     for (int part = 0; part < 2; ++part) {
         float score[16];
@@ -14705,9 +14797,9 @@ SPECV_DEVFN void specv_i_warp_loudest(const void *row, const specv_i_side *side,
 #pragma unroll 1
         for (int e = 16 * part; e < 16 * part + 16; e += 8) {
             const int first = t * SPECV_TILE_IDS;
-            specv_i_warp_score_eight(score, first + specv_i_tile_id(e, lane, unit),
-                                     first + specv_i_tile_id(e + 4, lane, unit), probs,
-                                     &side->scale, noise, &tile->score, &id);
+            specv_i_warp_best_of_eight(score, first + specv_i_tile_id(e, lane, unit),
+                                       first + specv_i_tile_id(e + 4, lane, unit), probs,
+                                       &side->scale, &near, noise, &tile->score, &id);
 #pragma unroll
             for (int i = 0; i < 8; ++i) score[i] = score[i + 8];
         }

@@ -520,32 +520,61 @@ static void test_gumbel(void) {
    ends, with that to spare, stand for all 2^32 words. */
 static void test_score_bound(void) {
     const int64_t spare = 20, unit = 1 << 14;
-    const float odd[] = {0.f, 0.53f, -0.53f, 0.50048828f, -0.00048828f, 0.00146485f};
-    int64_t below = 0, wide = 0, intervals = 0;
+    const float none[] = {-INFINITY, NAN, -3e38f, -1e9f};
+    const specv_scale plain = specv_softmax_scale(1);
+    const specv_i_near zero = specv_i_near_of(0, 0, &plain);
+    int64_t below = 0, wide = 0, lost = 0, intervals = 0;
     t_case("bounds of score plus noise, all words");
     for (uint64_t low = 0, high; low >> 32 == 0; low = high + 1, ++intervals) {
-        const int32_t bound = specv_i_score_bound(0, 0, (uint32_t)low);
+        const int32_t bound = specv_i_score_bound(0, 0, &zero, (uint32_t)low);
         high = low;
         for (int bit = 31; bit >= 0; --bit) { /* the last word with the same bound */
             const uint64_t next = high + ((uint64_t)1 << bit);
-            if (next >> 32 == 0 && specv_i_score_bound(0, 0, (uint32_t)next) == bound) high = next;
+            if (next >> 32 == 0 && specv_i_score_bound(0, 0, &zero, (uint32_t)next) == bound)
+                high = next;
         }
         if (low < 256) high = low;                                        /* further bits count */
         if (low < 0x80000100u && high >= 0x80000100u) high = 0x800000ffu; /* the last tight word */
-        for (int i = 0; i < T_COUNT(odd) + 2; ++i) {
-            const float f = i < T_COUNT(odd) ? odd[i] : (float)t_between(-8000, 8000) / 16000.f;
-            const int32_t n = i % 3 ? (int32_t)t_between(-1048576, 524288) : 0;
+        for (int i = 0; i < 9; ++i) {
+            const int probs = i == 7 || i == 8;
+            const float temperature =
+                i < 3 ? 1 : specv_bits_float((uint32_t)t_between(0x39000000, 0x46000000));
+            const specv_scale scale = specv_softmax_scale(temperature);
+            const float log2 = i < 2   ? 0.f
+                               : i < 5 ? (float)t_between(-600000, 600000) / 9000.f
+                                       : (float)t_between(-5242880, 5242880) / 10.f;
+            float score = log2 / scale.hi, f = 0;
+            int32_t n = 0, largest = 0;
+            if (probs) {
+                score = specv_bits_float((uint32_t)t_between(0x00800000, 0x40000000));
+                f = specv_i_log2(score, &n);
+            } else {
+                const specv_weight w = specv_softmax_weight(score, &scale);
+                n = w.n, f = w.f;
+                largest = n + (i % 2 ? 0 : (int32_t)t_between(0, 80));
+            }
+            const specv_i_near near = specv_i_near_of(largest, probs, &scale);
             const int32_t least = specv_gumbel24((uint32_t)high, ~(uint32_t)0);
             const int32_t most = specv_gumbel24((uint32_t)low, 0);
-            const int64_t its = specv_i_score_bound(n, f, (uint32_t)low) * unit;
+            const int64_t nearly = specv_i_score_bound(score, probs, &near, (uint32_t)low);
+            const int64_t its = (nearly + near.from) * unit;
             if (specv_i_score(n, f, most) + spare > its) ++below;
             if (specv_i_bound_is_tight((uint32_t)low) &&
                 specv_i_score(n, f, least) - spare < its - SPECV_I_BOUND_WIDTH * unit)
                 ++wide;
+            /* What may win against a weight of `largest` is above the least. */
+            if (specv_i_score(n, f, most) >= (int64_t)largest * 16777216 - 5 * 16777216 &&
+                nearly - SPECV_I_BOUND_WIDTH < near.least)
+                ++lost;
+            /* What has no weight is below it, whatever its noise. */
+            if (specv_i_score_bound(probs ? i == 7 ? 0.f : NAN : none[i % T_COUNT(none)], probs,
+                                    &near, (uint32_t)low) >= near.least - SPECV_I_BOUND_WIDTH)
+                ++lost;
         }
     }
     CHECK_EQ(below, 0, -1);
     CHECK_EQ(wide, 0, -1);
+    CHECK_EQ(lost, 0, -1);
     CHECK(intervals > 20000);
     CHECK(!specv_i_bound_is_tight(0) && !specv_i_bound_is_tight(255));
     CHECK(specv_i_bound_is_tight(256) && specv_i_bound_is_tight(0x7fffffffu));

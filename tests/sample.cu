@@ -370,6 +370,32 @@ static void test_many_rows(void) {
     }
 }
 
+/* The same with noise, where each position is far quieter than the one before: what a block has
+   heard of that says nothing of the next. */
+static void test_quiet_rows(void) {
+    scene c = plain_scene(SPECV_TICKET_ROWS + 1, 2, 3100);
+    stage g;
+    c.rule = SPECV_RULE_COUPLED;
+    c.target_dtype = SPECV_LOGITS_BF16, c.draft_dtype = NO_DRAFT_SCORES;
+    t_case("many rows, each position quieter than the one before");
+    stage_make(&g, &c);
+    for (int row = 0; row < c.s.batch; ++row)
+        for (int j = 0; j < 3; ++j) {
+            const int id = (row * 3 + j) * 7 % 3100;
+            const int64_t scores = scores_at(&g, row, j, 0);
+            for (int x = 0; x < 3100; ++x)
+                put_score(&g.target, c.target_dtype, scores + x, (float)(-300 * j - x % 5));
+            put_score(&g.target, c.target_dtype, scores + id, (float)(100 - 300 * j));
+            if (j < 2) put_token(&g.b.draft, c.s.dtype, g.b.rows[row].first + j, id);
+        }
+    t_upload();
+    run_reference(&g);
+    for (int row = 0; row < c.s.batch; ++row)
+        CHECK_EQ(word_at(&g.b.accepted, row), g.b.rows[row].n_draft, row);
+    run_device(&g);
+    batch_free(&g.b);
+}
+
 /* The largest logit twice in what a block has of a row, in threads whose order is not that of the
    ids: the lower id has it. */
 static void test_two_largest(void) {
@@ -1496,6 +1522,7 @@ int main(int argc, char **argv) {
         {"whole_tiles", test_whole_tiles},
         {"many-tiles", test_many_tiles},
         {"many-rows", test_many_rows},
+        {"quiet-rows", test_quiet_rows},
         {"two-largest", test_two_largest},
         {"ties", test_ties},
         {"probabilities", test_probabilities},
