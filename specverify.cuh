@@ -3353,29 +3353,30 @@ SPECV_NUMFN int64_t specv_i_score(int32_t n, float f, int32_t noise) {
 
 /* Where bounds count from, so that they are small: n of a weight that no other of the ids exceeds
    by more than an octave; of probabilities 0. */
-typedef struct specv_i_near {
-    float factor, origin;
+typedef struct specv_i_origin {
+    float factor, offset;
     int32_t from;  /* in units of 2^-10 */
     int32_t least; /* an id whose bound is below it has no weight, or cannot win against that one,
                       as noise is from -4.6 to 65 */
-} specv_i_near;
+} specv_i_origin;
 
-SPECV_NUMFN specv_i_near specv_i_near_of(int32_t n, int probs, const specv_scale *scale) {
-    specv_i_near near;
-    near.factor = specv_i_mul(scale->hi, 1024.f);
-    near.origin = specv_i_mul((float)(12288 - n), 1024.f); /* exact; of it 12288 is the rounder's */
-    near.from = probs ? 0 : n * 1024;
-    near.least = probs ? -524288 : -81920;
-    return near;
+SPECV_NUMFN specv_i_origin specv_i_origin_of(int32_t n, int probs, const specv_scale *scale) {
+    specv_i_origin origin;
+    origin.factor = specv_i_mul(scale->hi, 1024.f);
+    origin.offset =
+        specv_i_mul((float)(12288 - n), 1024.f); /* exact; of it 12288 is the rounder's */
+    origin.from = probs ? 0 : n * 1024;
+    origin.least = probs ? -524288 : -81920;
+    return origin;
 }
 
-SPECV_NUMFN int32_t specv_i_score_bound(float score, int probs, const specv_i_near *near,
+SPECV_NUMFN int32_t specv_i_score_bound(float score, int probs, const specv_i_origin *origin,
                                         uint32_t x) {
     const uint32_t bits = specv_float_bits(score);
     int32_t log2 = -1048576; /* no weight */
     if (!probs)              /* if it has none, or is far below: -2^22 */
-        log2 = (int32_t)(specv_float_bits(
-                             specv_i_max(specv_fma(score, near->factor, near->origin), 8388608.f)) -
+        log2 = (int32_t)(specv_float_bits(specv_i_max(
+                             specv_fma(score, origin->factor, origin->offset), 8388608.f)) -
                          SPECV_I_ROUNDER_BITS);
     else if (bits - 0x00800000u <= 0x3f800000u)
         log2 = (int32_t)(bits >> 13) - 127 * 1024 + 45;
@@ -4255,22 +4256,22 @@ SPECV_DEVFN int specv_i_log2_of_score(float score, int probs, const specv_scale 
 }
 
 /* The same of the largest score, which is in range. */
-SPECV_DEVFN specv_i_near specv_i_near_to(float largest, int probs, const specv_scale *scale) {
-    return specv_i_near_of(probs ? 0 : specv_softmax_weight(largest, scale).n, probs, scale);
+SPECV_DEVFN specv_i_origin specv_i_origin_at(float largest, int probs, const specv_scale *scale) {
+    return specv_i_origin_of(probs ? 0 : specv_softmax_weight(largest, scale).n, probs, scale);
 }
 
 /* Eight ids of a lane, two runs of four, with their noise: how large each score can be, from
-   near.from on, and, the same in all lanes, what one of the warp's has at least. */
+   origin.from on, and, the same in all lanes, what one of the warp's has at least. */
 typedef struct specv_i_loud {
     uint32_t word[8];
     int32_t most[8], at_least, from;
 } specv_i_loud;
 
-/* near: of the largest score that the ids compete with. Call: warp. */
+/* origin: of the largest score that the ids compete with. Call: warp. */
 SPECV_DEVFN void specv_i_warp_hear_eight(specv_i_loud *loud, const float score[8], int32_t quad0,
-                                         int32_t quad1, int probs, const specv_i_near *near,
+                                         int32_t quad1, int probs, const specv_i_origin *origin,
                                          const specv_noise *noise) {
-    int32_t top = near->least;
+    int32_t top = origin->least;
 #pragma unroll
     for (int quad = 0; quad < 2; ++quad) {
         const specv_random r = specv_noise_words(noise, (uint32_t)(quad ? quad1 : quad0));
@@ -4279,11 +4280,11 @@ SPECV_DEVFN void specv_i_warp_hear_eight(specv_i_loud *loud, const float score[8
     }
 #pragma unroll
     for (int e = 0; e < 8; ++e) {
-        loud->most[e] = specv_i_score_bound(score[e], probs, near, loud->word[e]);
+        loud->most[e] = specv_i_score_bound(score[e], probs, origin, loud->word[e]);
         if (specv_i_bound_is_tight(loud->word[e]) && loud->most[e] > top) top = loud->most[e];
     }
     loud->at_least = specv_warp_reduce_max(top) - SPECV_I_BOUND_WIDTH;
-    loud->from = near->from;
+    loud->from = origin->from;
 }
 
 /* The largest score plus noise of those of the eight that may have at least `at_least`, and its
@@ -4335,13 +4336,13 @@ SPECV_DEVFN void specv_i_warp_score_eight(const specv_i_loud *loud, int32_t at_l
 /* Both, of ids of which no other warp knows. */
 SPECV_DEVFN void specv_i_warp_best_of_eight(const float score[8], int32_t quad0, int32_t quad1,
                                             int probs, const specv_scale *scale,
-                                            const specv_i_near *near, const specv_noise *noise,
+                                            const specv_i_origin *origin, const specv_noise *noise,
                                             int64_t *best, int32_t *id) {
     specv_i_loud loud;
-    specv_i_warp_hear_eight(&loud, score, quad0, quad1, probs, near, noise);
+    specv_i_warp_hear_eight(&loud, score, quad0, quad1, probs, origin, noise);
     int32_t at_least = loud.at_least;
-    if (*best > SPECV_I_NO_SCORE && (int32_t)(*best >> 14) - near->from > at_least)
-        at_least = (int32_t)(*best >> 14) - near->from;
+    if (*best > SPECV_I_NO_SCORE && (int32_t)(*best >> 14) - origin->from > at_least)
+        at_least = (int32_t)(*best >> 14) - origin->from;
     specv_i_warp_score_eight(&loud, at_least, score, quad0, quad1, probs, scale, noise, best, id);
 }
 
@@ -4375,7 +4376,7 @@ SPECV_DEVFN specv_tile specv_warp_tile_stats(const float score[32], int unit, in
     in_range = probs ? specv_i_less(0.f, t.max) : specv_in_range(t.max, scale);
     t.id = 0;
     if (what & SPECV_TILE_SCORE && in_range) {
-        const specv_i_near near = specv_i_near_to(t.max, probs, scale);
+        const specv_i_origin origin = specv_i_origin_at(t.max, probs, scale);
         int32_t id = SPECV_I_INT_MAX;
         float next[32];
 #pragma unroll
@@ -4384,7 +4385,7 @@ SPECV_DEVFN specv_tile specv_warp_tile_stats(const float score[32], int unit, in
         for (int e = 0; e < 32; e += 8) {
             specv_i_warp_best_of_eight(next, first_id + specv_i_tile_id(e, lane, unit),
                                        first_id + specv_i_tile_id(e + 4, lane, unit), probs, scale,
-                                       &near, noise, &t.score, &id);
+                                       &origin, noise, &t.score, &id);
 #pragma unroll
             for (int i = 0; i < 24; ++i) next[i] = next[i + 8];
         }
@@ -6080,7 +6081,7 @@ SPECV_DEVFN int specv_i_block_best(float most, int32_t id, int has_nan, int orde
     return thread == __ffs((int)owners) - 1;
 }
 
-/* Less than any score with noise, in units of 2^-10, of which near.from can be subtracted. */
+/* Less than any score with noise, in units of 2^-10, of which origin.from can be subtracted. */
 #define SPECV_I_NOT_HEARD (-1073741824)
 
 /* In `what` of the first pass: in place of a score the tile has the largest logit of each of its
@@ -6135,8 +6136,8 @@ typedef struct specv_i_peak {
     int32_t in_range, suffices; /* suffices: nothing is left to be weighed */
 } specv_i_peak;
 
-/* The largest of `loudest` and of what each warp says, in all threads. Call: block. Sync: a barrier;
-   put one between two calls. */
+/* The largest of `loudest` and of what each warp says, in all threads. Call: block. Sync: a
+   barrier; put one between two calls. */
 SPECV_DEVFN int32_t specv_i_block_hear(int32_t its, int32_t loudest) {
     __shared__ int32_t of_warps[SPECV_SAMPLE_THREADS / 32];
     if (specv_i_lane() == 0) of_warps[specv_i_thread() / 32] = its;
@@ -6147,8 +6148,8 @@ SPECV_DEVFN int32_t specv_i_block_hear(int32_t its, int32_t loudest) {
     return loudest;
 }
 
-/* Then the share is weighed, into share[warp]. peak, share: of the block's warps. *loudest: what one
-   of the row's scores with noise has at least; those that cannot reach it are left out, so that
+/* Then the share is weighed, into share[warp]. peak, share: of the block's warps. *loudest: what
+   one of the row's scores with noise has at least; those that cannot reach it are left out, so that
    hardly a warp has to compute any. lanes: of the tile, for specv_i_away of each lane from what its
    share's upper key says; or null. may: bits that `what` can have, a constant. Call: block. Sync: a
    barrier where noise is wanted, but with filters. */
@@ -6184,8 +6185,9 @@ SPECV_DEVFN specv_i_peak specv_i_warp_weigh_share(const float score[8], float of
     if (may & what & SPECV_TILE_SCORE) {
         int32_t its = SPECV_I_NOT_HEARD;
         if (t.in_range) {
-            const specv_i_near near = specv_i_near_to(t.largest, scale->of_probs, scale);
-            specv_i_warp_hear_eight(&loud, score, first, first + 4, scale->of_probs, &near, noise);
+            const specv_i_origin origin = specv_i_origin_at(t.largest, scale->of_probs, scale);
+            specv_i_warp_hear_eight(&loud, score, first, first + 4, scale->of_probs, &origin,
+                                    noise);
             its = loud.at_least + loud.from;
         }
         /* With filters there are no registers to remember it. */
@@ -10179,7 +10181,7 @@ SPECV_DEVFN int32_t specv_i_block_loudest(const specv_verify_sample_desc *d,
     const int vocab = (int)d->verify.vocab;
     const specv_noise noise = specv_i_noise(d, b, j);
     const int of_probs = side->scale.of_probs;
-    const specv_i_near near = specv_i_near_of(p->n, of_probs, &side->scale);
+    const specv_i_origin origin = specv_i_origin_of(p->n, of_probs, &side->scale);
     int64_t best = SPECV_I_NO_SCORE;
     int32_t id = SPECV_I_INT_MAX;
 #pragma unroll 1
@@ -10204,8 +10206,8 @@ SPECV_DEVFN int32_t specv_i_block_loudest(const specv_verify_sample_desc *d,
 #pragma unroll
             for (int k = 0; k < 4; ++k)
                 if (k == i) x = words.x[k];
-            if (best > SPECV_I_NO_SCORE &&
-                specv_i_score_bound(its, of_probs, &near, x) < (int32_t)(best >> 14) - near.from)
+            if (best > SPECV_I_NO_SCORE && specv_i_score_bound(its, of_probs, &origin, x) <
+                                               (int32_t)(best >> 14) - origin.from)
                 continue;
             if (x < 256) { /* once in 2^24 times */
                 const specv_random further = specv_noise_finer_words(&noise, (uint32_t)first);
@@ -14788,7 +14790,7 @@ SPECV_DEVFN void specv_i_warp_loudest(const void *row, const specv_i_side *side,
     const int probs = side->dtype == SPECV_PROBS_F32 || side->scale.of_probs;
     int32_t id = SPECV_I_INT_MAX;
     if (probs ? !specv_i_less(0.f, tile->max) : !specv_in_range(tile->max, &side->scale)) return;
-    const specv_i_near near = specv_i_near_to(tile->max, probs, &side->scale);
+    const specv_i_origin origin = specv_i_origin_at(tile->max, probs, &side->scale);
 #pragma unroll 1
     for (int part = 0; part < 2; ++part) {
         float score[16];
@@ -14799,7 +14801,7 @@ SPECV_DEVFN void specv_i_warp_loudest(const void *row, const specv_i_side *side,
             const int first = t * SPECV_TILE_IDS;
             specv_i_warp_best_of_eight(score, first + specv_i_tile_id(e, lane, unit),
                                        first + specv_i_tile_id(e + 4, lane, unit), probs,
-                                       &side->scale, &near, noise, &tile->score, &id);
+                                       &side->scale, &origin, noise, &tile->score, &id);
 #pragma unroll
             for (int i = 0; i < 8; ++i) score[i] = score[i + 8];
         }

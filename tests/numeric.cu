@@ -522,7 +522,7 @@ static void test_score_bound(void) {
     const int64_t spare = 20, unit = 1 << 14;
     const float none[] = {-INFINITY, NAN, -3e38f, -1e9f};
     const specv_scale plain = specv_softmax_scale(1);
-    const specv_i_near zero = specv_i_near_of(0, 0, &plain);
+    const specv_i_origin zero = specv_i_origin_of(0, 0, &plain);
     int64_t below = 0, wide = 0, lost = 0, intervals = 0;
     t_case("bounds of score plus noise, all words");
     for (uint64_t low = 0, high; low >> 32 == 0; low = high + 1, ++intervals) {
@@ -553,22 +553,22 @@ static void test_score_bound(void) {
                 n = w.n, f = w.f;
                 largest = n + (i % 2 ? 0 : (int32_t)t_between(0, 80));
             }
-            const specv_i_near near = specv_i_near_of(largest, probs, &scale);
+            const specv_i_origin origin = specv_i_origin_of(largest, probs, &scale);
             const int32_t least = specv_gumbel24((uint32_t)high, ~(uint32_t)0);
             const int32_t most = specv_gumbel24((uint32_t)low, 0);
-            const int64_t nearly = specv_i_score_bound(score, probs, &near, (uint32_t)low);
-            const int64_t its = (nearly + near.from) * unit;
+            const int64_t nearly = specv_i_score_bound(score, probs, &origin, (uint32_t)low);
+            const int64_t its = (nearly + origin.from) * unit;
             if (specv_i_score(n, f, most) + spare > its) ++below;
             if (specv_i_bound_is_tight((uint32_t)low) &&
                 specv_i_score(n, f, least) - spare < its - SPECV_I_BOUND_WIDTH * unit)
                 ++wide;
             /* What may win against a weight of `largest` is above the least. */
             if (specv_i_score(n, f, most) >= (int64_t)largest * 16777216 - 5 * 16777216 &&
-                nearly - SPECV_I_BOUND_WIDTH < near.least)
+                nearly - SPECV_I_BOUND_WIDTH < origin.least)
                 ++lost;
             /* What has no weight is below it, whatever its noise. */
             if (specv_i_score_bound(probs ? i == 7 ? 0.f : NAN : none[i % T_COUNT(none)], probs,
-                                    &near, (uint32_t)low) >= near.least - SPECV_I_BOUND_WIDTH)
+                                    &origin, (uint32_t)low) >= origin.least - SPECV_I_BOUND_WIDTH)
                 ++lost;
         }
     }
