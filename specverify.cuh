@@ -1153,7 +1153,7 @@ SPECV_NUMFN uint32_t specv_i_exp2_mantissa(float f) {
 }
 
 /* log2(1 + s), for 1 + s from sqrt(1/2) to sqrt(2), within 1.3e-7 of itself. */
-SPECV_NUMFN float specv_i_log2_of(float s) {
+SPECV_NUMFN float specv_i_log2_1p(float s) {
     float w = -0.109949417f; /* log2(1 + s) / s, relative error 4e-9 before rounding */
     w = specv_fma(w, s, 0.186174884f);
     w = specv_fma(w, s, -0.191062778f);
@@ -1177,7 +1177,7 @@ SPECV_NUMFN float specv_i_log2_argument(float x, int32_t *exponent) {
 
 /* log2(x) = *exponent + the result, which is in [-1/2, 1/2]. x must be a positive normal number. */
 SPECV_NUMFN float specv_i_log2(float x, int32_t *exponent) {
-    return specv_i_log2_of(specv_i_log2_argument(x, exponent));
+    return specv_i_log2_1p(specv_i_log2_argument(x, exponent));
 }
 
 /* specv_softmax_weight of up to eight logits. */
@@ -1304,7 +1304,7 @@ SPECV_NUMFN int32_t specv_gumbel24(uint32_t random, uint32_t finer) {
     if (!is_small) twice = ((uint64_t)1 << 33) - twice;
     s = specv_i_mul((float)twice, s);
     if (!is_small) s = specv_i_log2_argument((float)twice, &whole), whole = 33 - whole;
-    fraction = specv_i_log2_of(s);
+    fraction = specv_i_log2_1p(s);
     loss = specv_i_add((float)whole, specv_i_negate(fraction));
     fraction = specv_i_log2(loss, &exponent);
     return 8871228 - (int32_t)((uint32_t)exponent << 24) - specv_i_fixed24(fraction);
@@ -6153,11 +6153,11 @@ SPECV_DEVFN int32_t specv_i_block_hear(int32_t its, int32_t loudest) {
    hardly a warp has to compute any. lanes: of the tile, for specv_i_away of each lane from what its
    share's upper key says; or null. may: bits that `what` can have, a constant. Call: block. Sync: a
    barrier where noise is wanted, but with filters. */
-SPECV_DEVFN specv_i_peak specv_i_warp_weigh_share(const float score[8], float of_lane, int first,
-                                                  int may, int what, const specv_scale *scale,
-                                                  const specv_noise *noise, uint32_t before,
-                                                  int32_t *loudest, unsigned char *lanes,
-                                                  const uint2 *peak, specv_i_share *share) {
+SPECV_DEVFN specv_i_peak specv_i_block_weigh_share(const float score[8], float of_lane, int first,
+                                                   int may, int what, const specv_scale *scale,
+                                                   const specv_noise *noise, uint32_t before,
+                                                   int32_t *loudest, unsigned char *lanes,
+                                                   const uint2 *peak, specv_i_share *share) {
     const int warp = specv_i_thread() / 32, lane = specv_i_lane();
     const int first_warp = warp / SPECV_I_SHARES * SPECV_I_SHARES;
     specv_i_peak t = {0, specv_bits_float(0xff800000u), 0, 0, 0};
@@ -7152,7 +7152,7 @@ SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_
         if (filters && wanted & SPECV_I_SHARE_MAXIMA && m->lanes && own_tile < m->num_tiles)
             lanes = m->lanes + (out - m->tiles) * SPECV_I_LANES;
         const int all = filters ? may | SPECV_I_SHARE_MAXIMA | SPECV_I_IDS_BEFORE : may;
-        const specv_i_peak p = specv_i_warp_weigh_share(
+        const specv_i_peak p = specv_i_block_weigh_share(
             score, of_lane, first_id + specv_i_first_of_share(own_tile), all, wanted, &scale,
             &noise, before, &loudest, lanes, peak[turn], share[turn]);
         if (i != at) loudest = SPECV_I_NOT_HEARD;
