@@ -3607,16 +3607,16 @@ enum {
     SPECV_I_RANGE_BITS = 12,
     SPECV_I_RANGES = 1 << SPECV_I_RANGE_BITS,
     SPECV_I_WINDOW = 2 * SPECV_I_LIST, /* ids of ranges that are kept */
-    SPECV_I_MEMBERS = 16,              /* blocks that look at a row together, at most */
+    SPECV_I_HELPERS = 16,              /* blocks that look at a row for another one, at most */
     SPECV_I_HELPED_TILES = 16,         /* of a row that has helpers, at least */
     SPECV_I_HELPED_ROWS = 32           /* rows of a launch that have helpers, at most */
 };
 
 /* A look at all ids of ranges: specv_i_block_visit. */
 typedef struct specv_i_shared_look {
-    uint64_t low, high, weight;
-    float max;
-    int32_t n, purpose, window[2], adds, noisy, members;
+    uint64_t low, high, weight, top; /* top: of the row's largest score */
+    int32_t purpose, window[2], adds, noisy;
+    int32_t parts; /* of the row's tiles; 0: there are no more looks */
 } specv_i_shared_look;
 
 /* What a helper has found beside counts, masses and keys, as if one thread had found it. */
@@ -3628,13 +3628,14 @@ typedef struct specv_i_findings {
 
 /* Of a row in scratch memory, for the blocks that look at it together. */
 typedef struct specv_i_help {
-    uint32_t looks;    /* given out so far; the first pass leaves 0 */
-    uint32_t enrolled; /* blocks of the row; the same */
-    uint32_t done;     /* of those that have a part in the last look */
-    int32_t count;     /* keys that helpers have put into `inside` */
+    uint32_t looks;    /* given out so far */
+    uint32_t enrolled; /* blocks of the row */
+    uint64_t ahead;    /* a look that helpers begin with: specv_i_ahead_word; 0: not yet */
+    uint32_t done;     /* helpers that have handed their part of the last look in */
+    int32_t count;     /* keys that they have put into `inside` */
+    /* The first pass leaves 0 in all of that, and in counts. */
     specv_i_shared_look look;
-    specv_i_findings of[SPECV_I_MEMBERS];
-    uint64_t unused; /* behind it all is 16-byte aligned */
+    specv_i_findings of[SPECV_I_HELPERS];
     union {
         uint32_t counts[SPECV_I_RANGES];
         unsigned long long masses[SPECV_I_RANGES / 2];
@@ -6953,6 +6954,21 @@ SPECV_DEVFN void specv_i_block_whole_tiles(const specv_verify_sample_desc *d,
     }
 }
 
+/* Of a request's rows that have helpers: nobody has enrolled, nothing is counted. Call: all of
+   num_blocks blocks, a part each. */
+SPECV_DEVFN void specv_i_block_clear_help(const specv_i_memory *m, int b, int block,
+                                          int num_blocks) {
+    enum { EACH = SPECV_I_RANGES / 4 };
+#pragma unroll 1
+    for (int i = block * SPECV_SAMPLE_THREADS + specv_i_thread(); i < m->helped * EACH;
+         i += num_blocks * SPECV_SAMPLE_THREADS) {
+        specv_i_help *help = &m->help[b * m->helped + i / EACH];
+        const int part = i % EACH;
+        ((uint4 *)help->u.counts)[part] = make_uint4(0, 0, 0, 0);
+        if (part < (int)(offsetof(specv_i_help, look) / 8)) ((uint2 *)help)[part] = make_uint2(0, 0);
+    }
+}
+
 /* First pass over the logits of a request: statistics of its rows. 1: this block came last, and all
    of them are there; 2: and the request is specv_i_is_one_row. Block (b, y, z): of request b and
    row z, first the target's rows, then the draft's, the y-th m->tiles_of_block tiles, two at a
@@ -7023,6 +7039,9 @@ SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_
     specv_i_opened *saved = 0; /* a block's work, for specv_filter_kernel */
     if (filters && of_target && !emitted && m->opened && (blockIdx.y | blockIdx.z) == 0)
         saved = specv_i_opened_at(m, b);
+    if (filters && !emitted) /* while the scores come */
+        specv_i_block_clear_help(m, b, (int)(blockIdx.z * gridDim.y + blockIdx.y),
+                                 (int)gridDim.y * num_rows_at_once);
     if (!filters && !of_best && of_scales) { /* two warps for all, while the scores come */
         specv_i_request of_block = specv_i_begin_request(d, &row, rule);
         of_block.target.dtype = dtype;
@@ -7086,11 +7105,7 @@ SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_
         SPECV_I_EARLY("r", all);
     }
     if (!of_best) __syncthreads();
-    if (saved) {
-        specv_i_put_word(&saved->request, opened, sizeof *opened);
-        if (specv_i_thread() < m->helped) /* and none has enrolled */
-            *(uint2 *)&m->help[b * m->helped + specv_i_thread()].looks = make_uint2(0, 0);
-    }
+    if (saved) specv_i_put_word(&saved->request, opened, sizeof *opened);
     specv_i_request r = specv_i_begin_request(d, &row, rule);
     if (!of_best) r = specv_i_reopen(opened, asked, dtype, what, rule, filters);
     if (of_best) r.draft_rows = 0;
@@ -7552,20 +7567,13 @@ SPECV_DEVFN uint64_t specv_i_toss(const specv_i_coin *coin) {
     return (uint64_t)x.x[1] << 32 | x.x[0];
 }
 
-/* Ids with scores from that of `low` on, the least of its score, into the list, as far as it has
-   room; how many there are in c->count. First shares of tiles are chosen, then of these lanes, with
-   eight ids each, then ids; a warp that seldom has one of those makes c->uniform. Call: block.
-   Sync: three barriers. Trips: how far the lanes are, four times eight of them to a thread; their
-   scores, beside a byte of the mask. */
-SPECV_DEVFN void specv_i_block_collect(specv_i_cut *c, const specv_i_cut_row *row, uint64_t low,
-                                       const specv_i_coin *coin) {
-    enum { EACH = 8, PARTS = 32 / EACH, AT_ONCE = 4 };
+/* Shares of tiles that may have scores from that of `low` on, the least of its score: c->num_shares
+   of them, c->v.shares has as many as it has room for. Call: block. Sync: a barrier. */
+SPECV_DEVFN void specv_i_block_choose_shares(specv_i_cut *c, const specv_i_cut_row *row,
+                                             uint64_t low) {
     const float least = specv_i_score_of_rank_key(low);
-    const float below = specv_i_score_of_rank_key(low - ((uint64_t)1 << 22)); /* the next one */
-    const int thread = specv_i_thread();
-    int32_t *firsts = c->u.list.u.ids;
 #pragma unroll 1
-    for (int pair = thread; pair < row->num_tiles * SPECV_I_SHARES / 2;
+    for (int pair = specv_i_thread(); pair < row->num_tiles * SPECV_I_SHARES / 2;
          pair += SPECV_SAMPLE_THREADS) {
         const uint32_t keys = specv_i_share_keys(c, row, pair);
         const uint32_t key[2] = {keys & 0xffffu, keys >> 16};
@@ -7585,6 +7593,18 @@ SPECV_DEVFN void specv_i_block_collect(specv_i_cut *c, const specv_i_cut_row *ro
         }
     }
     __syncthreads();
+}
+
+/* Ids of these with such scores into the list, as far as it has room; how many there are in
+   c->count. First lanes of the shares are chosen, with eight ids each, then ids; a warp that seldom
+   has one of those makes c->uniform. Call: block. Sync: two barriers. Trips: how far the lanes are,
+   four times eight of them to a thread; their scores, beside a byte of the mask. */
+SPECV_DEVFN void specv_i_block_collect(specv_i_cut *c, const specv_i_cut_row *row, uint64_t low,
+                                       const specv_i_coin *coin) {
+    enum { EACH = 8, PARTS = 32 / EACH, AT_ONCE = 4 };
+    const float below = specv_i_score_of_rank_key(low - ((uint64_t)1 << 22)); /* the next one */
+    const int thread = specv_i_thread();
+    int32_t *firsts = c->u.list.u.ids;
     const int num_shares = c->num_shares, num_parts = num_shares * PARTS;
     if (num_shares > SPECV_I_LIST) { /* so are the ids */
         if (thread == 0) c->num_lanes = num_shares;
@@ -7660,7 +7680,7 @@ SPECV_DEVFN uint64_t specv_i_lowest(const specv_i_cut_row *row) {
    weigh less are a part of the mass that top_p leaves out. Call: block. Sync: two barriers. */
 SPECV_DEVFN uint64_t specv_i_block_least_of_top_p(specv_i_cut *c, const specv_i_cut_row *row,
                                                   uint64_t left_out) {
-    enum { WARPS = SPECV_SAMPLE_THREADS / 32, EXPONENTS = 41 };
+    enum { EXPONENTS = 41, SETS = SPECV_SAMPLE_THREADS / EXPONENTS };
     const int thread = specv_i_thread(), lane = specv_i_lane();
     const int each = (row->num_tiles + SPECV_SAMPLE_THREADS - 1) / SPECV_SAMPLE_THREADS;
     const int groups = each > 1 ? SPECV_SAMPLE_THREADS : row->num_tiles;
@@ -7671,12 +7691,12 @@ SPECV_DEVFN uint64_t specv_i_block_least_of_top_p(specv_i_cut *c, const specv_i_
     if (thread < groups) of_groups[thread] = of_group;
     if (thread < EXPONENTS) sums[thread] = 0;
     __syncthreads();
-#pragma unroll 1
-    for (int exponent = lane; exponent < EXPONENTS; exponent += 32) {
+    if (thread < SETS * EXPONENTS) { /* a thread an exponent and a set of groups */
+        const int exponent = thread % EXPONENTS;
         const uint64_t most = (uint64_t)(each * SPECV_TILE_IDS) << exponent;
         uint64_t sum = 0;
 #pragma unroll 4
-        for (int i = thread / 32; i < groups; i += WARPS)
+        for (int i = thread / EXPONENTS; i < groups; i += SETS)
             sum += of_groups[i] < most ? of_groups[i] : most;
         atomicAdd((unsigned long long *)&sums[exponent], (unsigned long long)sum);
     }
@@ -8240,56 +8260,113 @@ SPECV_DEVFN uint64_t specv_i_block_add(specv_i_cut *c, uint64_t value) {
    One block has too few warps for a row that is flat, and many multiprocessors have nothing to do.
    So a row may have several blocks. The first one to enroll does all that is done once; the others
    are its helpers, and wait until it gives a look out: each then takes its part of the tiles, and
-   hands in what it has found, to be added up. Who enrolls behind the first look has no part in any.
-   So nobody ever waits for a block that is not running. */
+   hands in what it has found, to be added up. Parts that no helper takes are the first one's. Who
+   enrolls behind the first look has no part in any. So nobody ever waits for a block that is not
+   running. */
 
 /* What a block knows of that. Shared. */
 typedef struct specv_i_team {
     specv_i_help *help;
     int32_t member;  /* 0: the first one */
-    int32_t members; /* of a look; of helpers 0: there is none any more */
+    int32_t helpers; /* that take part */
+    int32_t parts;   /* of a look; of helpers 0: there is none any more */
     uint32_t looks;  /* that it has had */
     uint32_t given;  /* that it knows of */
+    uint64_t ahead;  /* as in `help`; 0: there is no such look, or it has been had */
 } specv_i_team;
 
 enum { SPECV_I_TOO_LATE = 1 << 16 /* enrolled: from here on */ };
 
-/* Call: one thread. Sync: a barrier behind it. */
+/* help: null if the row's block is alone. Call: one thread. Sync: a barrier behind it. */
 SPECV_DEVFN void specv_i_enroll(specv_i_team *team, specv_i_help *help) {
-    team->help = help, team->looks = team->given = 0, team->members = 1;
-    team->member = (int32_t)atomicAdd(&help->enrolled, 1u);
+    team->help = help, team->looks = team->given = 0, team->ahead = 0;
+    team->member = team->helpers = 0, team->parts = 1;
+    if (help) team->member = (int32_t)atomicAdd(&help->enrolled, 1u);
+}
+
+/* All that helpers need to begin the row's first look, while the first one still tries whether a
+   list has room: the largest score and the least one that may be kept. */
+SPECV_DEVFN uint64_t specv_i_ahead_word(float max, uint64_t low) {
+    return specv_rank_key(max, 0) >> 22 << 32 | low >> 22;
+}
+
+/* Says it, of a row of which nearly all shares have ids of which top_p alone keeps some. A list has
+   no room for seven eighths of a large vocabulary's shares; of a small one it is not tried for
+   less, as it takes as long as they do to count. Call: one thread. */
+SPECV_DEVFN void specv_i_look_ahead(specv_i_team *team, const specv_i_cut_row *row,
+                                    const specv_i_limits *l, uint64_t low, int num_shares) {
+    if (8 * num_shares <= 7 * SPECV_I_SHARES * row->num_tiles) return;
+    if (!l->has_top_p || l->top_k < row->vocab || specv_i_less(0.f, l->min_p)) return;
+    team->ahead = specv_i_ahead_word(row->max, low);
+    atomicExch((unsigned long long *)&team->help->ahead, (unsigned long long)team->ahead);
+}
+
+/* What a helper knows of the row's largest score. */
+SPECV_DEVFN float specv_i_max_of_team(const specv_i_team *team) {
+    const uint64_t ahead = team->ahead;
+    return specv_i_score_of_rank_key(ahead ? ahead >> 32 << 22 : team->help->look.top);
+}
+
+/* Parts of all looks with that many helpers: the first one has one if else they had more tiles. */
+SPECV_DEVFN int specv_i_parts_with(int num_tiles, int helpers) {
+    enum { WARPS = SPECV_SAMPLE_THREADS / 32 };
+    const uint32_t rounds = (uint32_t)(num_tiles + WARPS - 1) / WARPS, n = (uint32_t)helpers;
+    return helpers && (rounds + n - 1) / n == (rounds + n) / (n + 1) ? helpers : helpers + 1;
 }
 
 /* A helper waits for the first look. 0: there is none. Call: block. Sync: a barrier. */
 SPECV_DEVFN int specv_i_block_join(specv_i_team *team) {
-    if (specv_i_thread() == 0 && team->member < SPECV_I_MEMBERS) {
-        team->given = specv_i_await_ticket(&team->help->looks, 0);
-        team->members = team->help->look.members;
+    if (specv_i_thread() == 0 && team->member <= SPECV_I_HELPERS) {
+        specv_i_help *help = team->help;
+        unsigned long long *word = (unsigned long long *)&help->ahead;
+        uint64_t ahead;
+        do {
+            team->given = atomicAdd(&help->looks, 0u), ahead = atomicAdd(word, 0ull);
+        } while (!team->given && !ahead);
+        team->parts = (int32_t)gridDim.z - 1;
+        if (team->given) { /* what was said before that is to be seen, too */
+            __threadfence();
+            team->parts = help->look.parts, ahead = atomicAdd(word, 0ull);
+        }
+        team->ahead = ahead;
     } else if (specv_i_thread() == 0) {
-        team->members = 0;
+        team->parts = 0;
     }
     __syncthreads();
-    return team->members;
+    return team->parts;
 }
 
 /* The next one. 0: the row has been done. Call: block. Sync: barriers. */
-SPECV_DEVFN int specv_i_block_await_look(specv_i_team *team, specv_i_shared_look *look) {
+SPECV_DEVFN int specv_i_block_await_look(specv_i_team *team, const specv_i_cut_row *row,
+                                         uint64_t with_mass, specv_i_shared_look *look) {
+    const int thread = specv_i_thread();
     __syncthreads();
-    if (specv_i_thread() == 0) {
+    const uint64_t ahead = team->ahead;
+    if (thread == 0 && !ahead) {
         if (team->given == team->looks)
             team->given = specv_i_await_ticket(&team->help->looks, team->looks);
-        team->members = team->help->look.members, team->looks += 1;
+        team->parts = team->help->look.parts, team->looks += 1;
     }
     __syncthreads();
-    *look = team->help->look;
-    return team->members;
+    if (ahead) {
+        const uint64_t low = (ahead & 0xffffffffu) << 22;
+        look->low = low > with_mass ? low : with_mass, look->high = specv_rank_key(row->max, 0);
+        look->weight = 0, look->top = look->high, look->purpose = SPECV_I_COUNT;
+        look->window[0] = look->window[1] = look->adds = look->noisy = 0;
+        look->parts = team->parts;
+        if (thread == 0) team->ahead = 0;
+    } else {
+        *look = team->help->look;
+    }
+    return team->parts;
 }
 
 /* From now on nobody enrolls. Call: block. Sync: a barrier. */
-SPECV_DEVFN void specv_i_block_close_team(specv_i_team *team) {
+SPECV_DEVFN void specv_i_block_close_team(specv_i_team *team, int num_tiles) {
     if (specv_i_thread() == 0) {
-        const uint32_t all = atomicExch(&team->help->enrolled, (uint32_t)SPECV_I_TOO_LATE);
-        team->members = (int32_t)(all < SPECV_I_MEMBERS ? all : SPECV_I_MEMBERS);
+        const uint32_t all = atomicExch(&team->help->enrolled, (uint32_t)SPECV_I_TOO_LATE) - 1;
+        team->helpers = (int32_t)(all < SPECV_I_HELPERS ? all : SPECV_I_HELPERS);
+        team->parts = specv_i_parts_with(num_tiles, team->helpers);
     }
     __syncthreads();
 }
@@ -8297,7 +8374,7 @@ SPECV_DEVFN void specv_i_block_close_team(specv_i_team *team) {
 /* Helpers leave. Call: block. */
 SPECV_DEVFN void specv_i_block_dismiss(const specv_i_team *team) {
     if (specv_i_thread() != 0) return;
-    team->help->look.members = 0;
+    team->help->look.parts = 0;
     specv_i_add_to_ticket(&team->help->looks, 1);
 }
 
@@ -8332,7 +8409,7 @@ SPECV_DEVFN void specv_i_block_hand_in(specv_i_cut *c, const specv_i_team *team,
         specv_i_block_share_best(c, best);
         if (thread == 0) {
             const specv_i_findings its = {sum, {c->ends[0], c->ends[1]}, best->score, best->id};
-            help->of[team->member] = its;
+            help->of[team->member - 1] = its;
             c->kept[0] = c->count ? atomicAdd(&help->count, c->count) : 0;
         }
         __syncthreads();
@@ -8350,7 +8427,7 @@ SPECV_DEVFN void specv_i_block_hand_in(specv_i_cut *c, const specv_i_team *team,
 SPECV_DEVFN void specv_i_block_gather_findings(specv_i_cut *c, const specv_i_team *team,
                                                int purpose, uint64_t *sum, specv_i_best *best) {
     specv_i_help *help = team->help;
-    const int thread = specv_i_thread(), helpers = team->members - 1;
+    const int thread = specv_i_thread(), helpers = team->helpers;
     if (thread == 0)
         for (uint32_t done = 0; done < (uint32_t)helpers;)
             done = specv_i_await_ticket(&help->done, done);
@@ -8371,7 +8448,7 @@ SPECV_DEVFN void specv_i_block_gather_findings(specv_i_cut *c, const specv_i_tea
             c->u.masses[i] += help->u.masses[i];
     } else {
         const int own = c->count, more = help->count;
-        if (thread > 0 && thread <= helpers) {
+        if (thread < helpers) {
             const specv_i_findings its = help->of[thread];
             *sum += its.sum;
             if (its.score > best->score || (its.score == best->score && its.id < best->id))
@@ -8411,16 +8488,15 @@ SPECV_DEVFN void specv_i_warp_put_ends(specv_i_cut *c, const uint64_t own[2]) {
    may be wanted. weight: enough, of MIN_P. Of TAKE: 0 if no mass is asked for; else the thread's
    part of it is returned, tiles, if not null, have theirs added, in their own units, and, if noisy,
    *best considers each id. Of those in the window c->count is how many there are, c->ends
-   their ends, both reset before; c->u.inside has as many as it has room for. team: whose part of
-   the tiles it is; null: all. Call: block. */
+   their ends, both reset before; c->u.inside has as many as it has room for. Which part of the
+   tiles, of how many. Call: block. */
 SPECV_DEVFN uint64_t specv_i_block_visit(specv_i_cut *c, const specv_i_cut_row *row,
                                          const specv_i_ranges *r, int purpose, uint64_t weight,
-                                         specv_tile *tiles, int noisy, specv_i_best *best,
-                                         const specv_i_team *team) {
+                                         specv_tile *tiles, int noisy, specv_i_best *best, int part,
+                                         int parts) {
     enum { WARPS = SPECV_SAMPLE_THREADS / 32 };
     const int lane = specv_i_lane(), warp = specv_i_thread() / 32;
-    const int first_tile = team ? WARPS * team->member + warp : warp;
-    const int apart = team ? WARPS * team->members : WARPS; /* tiles of a warp */
+    const int first_tile = WARPS * part + warp, apart = WARPS * parts; /* tiles of a warp */
     const int takes = purpose == SPECV_I_TAKE;
     const int above = takes ? c->window[0] : -1, lowest = takes ? c->window[1] : 0;
     const int highest = weight ? SPECV_I_RANGES : above; /* that are looked at */
@@ -8712,13 +8788,12 @@ SPECV_DEVFN uint64_t specv_i_block_cut_flat(specv_i_cut *c, const specv_i_cut_ro
     const int thread = specv_i_thread(), has_k = l->top_k < row->vocab;
     const int helps = team && team->member;
     const uint64_t lowest = specv_i_lowest(row), top = specv_rank_key(row->max, 0);
-    uint64_t with_mass = lowest;
+    uint64_t with_mass = specv_i_key_of_weight(&row->scale, row->n, 1); /* less is no mass */
     uint64_t looked_at = 0, of_k = 0, of_p = 0, kept = 0;
-    if (!helps) {
-        const uint64_t key = specv_i_key_of_weight(&row->scale, row->n, 1); /* less is no mass */
-        with_mass = key > lowest ? key : lowest;
-        if (team) specv_i_block_close_team(team);
-    }
+    if (with_mass < lowest) with_mass = lowest;
+    if (team && !helps) specv_i_block_close_team(team, row->num_tiles);
+    const int helpers = team && !helps ? team->helpers : 0;
+    int ahead = team && !helps && team->ahead; /* the first look has been given out */
 #pragma unroll 1
     for (int job = SPECV_I_OF_K; job <= SPECV_I_OF_KEPT; job += !helps) {
         const int by_k = job <= SPECV_I_OF_ANY, by_mass = job == SPECV_I_OF_P;
@@ -8726,7 +8801,7 @@ SPECV_DEVFN uint64_t specv_i_block_cut_flat(specv_i_cut *c, const specv_i_cut_ro
         uint64_t low = kept ? kept : lowest, high = top, limit = 0, end = 0, weight = 1, sum = 0;
         specv_i_shared_look its;
         if (helps) {
-            if (!specv_i_block_await_look(team, &its)) return 0;
+            if (!specv_i_block_await_look(team, row, with_mass, &its)) return 0;
             low = its.low, high = its.high, of_job = 0;
         } else if (by_k) {
             low = job == SPECV_I_OF_ANY ? lowest : with_mass;
@@ -8776,20 +8851,27 @@ SPECV_DEVFN uint64_t specv_i_block_cut_flat(specv_i_cut *c, const specv_i_cut_ro
                 if (!helps) {
                     const int counts = by == SPECV_I_BY_MASS ? SPECV_I_WEIGH : SPECV_I_COUNT;
                     const int takes = job == SPECV_I_OF_MIN ? SPECV_I_MIN_P : SPECV_I_TAKE;
-                    its.low = low, its.high = high, its.max = row->max, its.n = row->n;
+                    its.low = low, its.high = high, its.top = top;
                     its.purpose = look ? takes : counts;
                     its.weight = its.purpose == SPECV_I_COUNT ? 0 : weight;
                     its.window[0] = c->window[0], its.window[1] = c->window[1];
                     its.adds = look && of_job, its.noisy = job == SPECV_I_OF_KEPT && noisy;
-                    its.members = team ? team->members : 1;
-                    if (its.members > 1) specv_i_block_give_out(team, &its);
+                    its.parts = team ? team->parts : 1;
+                    if (ahead) its.parts = (int32_t)gridDim.z - 1;
+                    if (helpers && !ahead) specv_i_block_give_out(team, &its);
+                    ahead = 0;
                 }
-                sum = specv_i_block_visit(c, row, &r, its.purpose, its.weight, its.adds ? tiles : 0,
-                                          its.noisy, best, team);
+                const int parts = helps ? team->parts : its.parts;
+                const int first_part = helps ? team->member - 1 : helpers;
+                const int last_part = helps ? first_part : parts - 1;
+                sum = 0;
+#pragma unroll 1
+                for (int part = first_part; part <= last_part; ++part)
+                    sum += specv_i_block_visit(c, row, &r, its.purpose, its.weight,
+                                               its.adds ? tiles : 0, its.noisy, best, part, parts);
                 __syncthreads();
                 if (helps) break;
-                if (its.members > 1)
-                    specv_i_block_gather_findings(c, team, its.purpose, &sum, best);
+                if (helpers) specv_i_block_gather_findings(c, team, its.purpose, &sum, best);
                 if (look) break;
                 specv_i_block_find_window(c, row, &r, by, limit);
                 found = c->window[0] >= 0;
@@ -8824,13 +8906,16 @@ SPECV_DEVFN uint64_t specv_i_block_cut_flat(specv_i_cut *c, const specv_i_cut_ro
 
 /* How many ids of the row are kept, which then are the first of the list; 0: that is for
    specv_i_block_cut_flat. *of_list: how many there are in it. mass: 0 where tiles have no sums.
-   c->uniform: of the coin. Call: block. Sync: barriers. */
+   c->uniform: of the coin. team: whose helpers may begin with that; or null. Call: block. Sync:
+   barriers. */
 SPECV_DEVFN int specv_i_block_list(specv_i_cut *c, const specv_i_cut_row *row,
                                    const specv_i_limits *l, uint64_t mass, const specv_i_coin *coin,
-                                   int *of_list) {
+                                   int *of_list, specv_i_team *team) {
     const uint64_t low = specv_i_block_bound(c, row, l, mass);
     if (specv_i_thread() == 0) c->num_shares = c->num_lanes = c->count = 0, c->bound = low;
     __syncthreads();
+    specv_i_block_choose_shares(c, row, low);
+    if (team && specv_i_thread() == 0) specv_i_look_ahead(team, row, l, low, c->num_shares);
     specv_i_block_collect(c, row, low, coin);
     const int count = *of_list = c->count;
     if (count == 0 || count > SPECV_I_LIST) return 0;
@@ -8902,7 +8987,8 @@ SPECV_DEVFN void specv_i_block_cut(const specv_verify_sample_desc *d, const spec
     specv_distribution p = specv_i_plain_distribution();
     if (helps) { /* the largest score is all that it has to know */
         c->keys[thread] = (uint64_t)first->keys.y << 32 | first->keys.x;
-        p.kind = SPECV_SOFTMAX, p.max = team->help->look.max, p.n = team->help->look.n;
+        p.kind = SPECV_SOFTMAX, p.max = specv_i_max_of_team(team);
+        p.n = specv_softmax_weight(p.max, &side.scale).n;
     } else if (is_cut) {
         p = specv_i_block_merge(c, tiles, m->num_tiles, sums, &side.scale, first);
     }
@@ -8914,7 +9000,7 @@ SPECV_DEVFN void specv_i_block_cut(const specv_verify_sample_desc *d, const spec
     int few = 0, kept = 0, count = 0; /* ids of a list */
     if (is_cut && p.kind == SPECV_SOFTMAX) {
         if (!helps) {
-            kept = specv_i_block_list(c, &row, &l, p.sum, &coin, &count);
+            kept = specv_i_block_list(c, &row, &l, p.sum, &coin, &count, team);
             uniform = c->uniform;
         }
         if (!kept) {
@@ -8971,10 +9057,8 @@ SPECV_DEVFN void specv_i_block_filter(const specv_verify_sample_desc *d, const s
     __shared__ specv_i_team team;
     specv_i_put_word(&saved, specv_i_opened_at(m, b), sizeof saved);
     specv_i_team *const helped = gridDim.z > 1 ? &team : 0;
-    if (specv_i_thread() == SPECV_I_TOSSER) {
-        team.member = 0;
-        if (helped) specv_i_enroll(helped, &m->help[b * m->helped + block]);
-    }
+    if (specv_i_thread() == SPECV_I_TOSSER)
+        specv_i_enroll(&team, helped ? &m->help[b * m->helped + block] : 0);
     __syncthreads();
     specv_i_request r = saved.request;
     const int helps = team.member;
@@ -9026,7 +9110,7 @@ SPECV_DEVFN int specv_i_block_find_likeliest(specv_i_cut *c, const specv_i_cut_r
     specv_i_best unused = {{0, 0, 0, 0}, SPECV_I_NO_SCORE, SPECV_I_INT_MAX};
     int of_list;
     l.top_k = count < row->vocab ? count : row->vocab;
-    count = specv_i_block_list(c, row, &l, mass, &no_coin, &of_list);
+    count = specv_i_block_list(c, row, &l, mass, &no_coin, &of_list, 0);
     if (count) return count < l.top_k ? count : l.top_k;
     specv_i_block_cut_flat(c, row, &l, mass, 0, 0, &unused, 1, 0);
     return -1;
@@ -18948,11 +19032,14 @@ static int specv_i_members_of_row(specv_sample_task *task, const specv_i_scratch
                                   int num_sms) {
     const specv_verify_sample_desc *d = &task->d;
     const int64_t all = d->verify.rows.batch * rows;
-    int64_t members = s->num_tiles / (SPECV_SAMPLE_THREADS / 32);
-    if (d->filters.top_k || d->draft_filters.top_k || all < 1) return 1;
-    if (s->help + all * (int64_t)sizeof(specv_i_help) > s->bytes) return 1;
+    const int64_t warps = SPECV_SAMPLE_THREADS / 32;
+    int64_t members = 1 + (s->num_tiles + warps - 1) / warps;
+#ifndef X_TOPK
+    if (d->filters.top_k || d->draft_filters.top_k) return 1;
+#endif
+    if (all < 1 || s->help + all * (int64_t)sizeof(specv_i_help) > s->bytes) return 1;
     if (members > num_sms / all) members = num_sms / all;
-    if (members > SPECV_I_MEMBERS) members = SPECV_I_MEMBERS;
+    if (members > SPECV_I_HELPERS + 1) members = SPECV_I_HELPERS + 1;
     if (members < 2) return 1;
     task->memory.help = (specv_i_help *)((char *)d->scratch + s->help);
     task->memory.helped = (int32_t)rows;

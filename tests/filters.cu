@@ -398,7 +398,7 @@ static __global__ void cut_kernel(specv_i_cut_row row, specv_i_limits limits, ui
     __syncthreads();
     const specv_i_coin no_coin = {0, 0, 0, 1, 0, 0};
     int count;
-    const int kept = specv_i_block_list(&c, &row, &limits, mass, &no_coin, &count);
+    const int kept = specv_i_block_list(&c, &row, &limits, mass, &no_coin, &count, 0);
     if (thread == 0) out->of_list = kept ? c.u.list.key[kept - 1] : 0, out->count = count;
     if (kept) {
         const int32_t its = specv_i_block_best_of_list(&c, &row, kept, &noise);
