@@ -3628,12 +3628,11 @@ typedef struct specv_i_findings {
 
 /* Of a row in scratch memory, for the blocks that look at it together. */
 typedef struct specv_i_help {
-    uint32_t looks;    /* given out so far */
-    uint32_t enrolled; /* blocks of the row */
+    uint32_t looks;    /* given out so far; up to `count` and in `counts` the first pass leaves 0 */
+    uint32_t enrolled; /* blocks of the row; the first one counts itself */
     uint64_t ahead;    /* a look that helpers begin with: specv_i_ahead_word; 0: not yet */
     uint32_t done;     /* helpers that have handed their part of the last look in */
     int32_t count;     /* keys that they have put into `inside` */
-    /* The first pass leaves 0 in all of that, and in counts. */
     specv_i_shared_look look;
     specv_i_findings of[SPECV_I_HELPERS];
     union {
@@ -6955,17 +6954,17 @@ SPECV_DEVFN void specv_i_block_whole_tiles(const specv_verify_sample_desc *d,
 }
 
 /* Of a request's rows that have helpers: nobody has enrolled, nothing is counted. Call: all of
-   num_blocks blocks, a part each. */
+   num_blocks blocks, a part each; of a block warps that open nothing. */
 SPECV_DEVFN void specv_i_block_clear_help(const specv_i_memory *m, int b, int block,
                                           int num_blocks) {
-    enum { EACH = SPECV_I_RANGES / 4 };
+    enum { EACH = SPECV_I_RANGES / 4, THREADS = 128, HEAD = 3 /* `looks` to `count` */ };
+    if (specv_i_thread() >= THREADS) return;
 #pragma unroll 1
-    for (int i = block * SPECV_SAMPLE_THREADS + specv_i_thread(); i < m->helped * EACH;
-         i += num_blocks * SPECV_SAMPLE_THREADS) {
+    for (int i = block * THREADS + specv_i_thread(); i < m->helped * EACH;
+         i += num_blocks * THREADS) {
         specv_i_help *help = &m->help[b * m->helped + i / EACH];
-        const int part = i % EACH;
-        ((uint4 *)help->u.counts)[part] = make_uint4(0, 0, 0, 0);
-        if (part < (int)(offsetof(specv_i_help, look) / 8)) ((uint2 *)help)[part] = make_uint2(0, 0);
+        ((uint4 *)help->u.counts)[i % EACH] = make_uint4(0, 0, 0, 0);
+        if (i % EACH < HEAD) ((uint2 *)help)[i % EACH] = make_uint2(0, 0);
     }
 }
 
@@ -7758,15 +7757,12 @@ SPECV_DEVFN uint32_t specv_i_block_kth_share(specv_i_cut *c, const specv_i_cut_r
     return 0;
 }
 
-/* From the score of which key on ids may be kept, as the tiles say; specv_i_lowest: any. mass: of
-   the row, 0 where tiles have no sums. Call: block. */
+/* From the score of which key on ids may be kept, as the tiles say; specv_i_lowest: any. of_k: as
+   top_k says, or 0; mass: of the row, 0 where tiles have no sums. Call: block. */
 SPECV_DEVFN uint64_t specv_i_block_bound(specv_i_cut *c, const specv_i_cut_row *row,
-                                         const specv_i_limits *l, uint64_t mass) {
+                                         const specv_i_limits *l, uint64_t of_k, uint64_t mass) {
     uint64_t low = specv_i_lowest(row), key;
-    if (l->top_k < row->vocab && l->top_k <= row->num_tiles * SPECV_I_SHARES) {
-        key = (uint64_t)specv_i_block_kth_share(c, row, l->top_k) << 38;
-        if (key > low) low = key;
-    }
+    if (of_k > low) low = of_k;
     if (specv_i_less(0.f, l->min_p)) {
         key = specv_i_key_of_weight(
             &row->scale, row->n, specv_i_least_weight(l->min_p, specv_i_row_units(row, row->max)));
@@ -8258,9 +8254,10 @@ SPECV_DEVFN uint64_t specv_i_block_add(specv_i_cut *c, uint64_t value) {
 /* ---- helpers
 
    One block has too few warps for a row that is flat, and many multiprocessors have nothing to do.
-   So a row may have several blocks. The first one to enroll does all that is done once; the others
-   are its helpers, and wait until it gives a look out: each then takes its part of the tiles, and
-   hands in what it has found, to be added up. Parts that no helper takes are the first one's. Who
+   So a row may have several blocks. The first one does all that is done once, and says that it has
+   begun; the others are its helpers, which then enroll, and wait until it gives a look out: each
+   takes its part of the tiles, and hands in what it has found, to be added up. Parts that no helper
+   takes are the first one's. A helper leaves if the first one does not begin in time, and who
    enrolls behind the first look has no part in any. So nobody ever waits for a block that is not
    running. */
 
@@ -8275,13 +8272,17 @@ typedef struct specv_i_team {
     uint64_t ahead;  /* as in `help`; 0: there is no such look, or it has been had */
 } specv_i_team;
 
-enum { SPECV_I_TOO_LATE = 1 << 16 /* enrolled: from here on */ };
+enum {
+    SPECV_I_TOO_LATE = 1 << 16, /* enrolled: from here on */
+    SPECV_I_PATIENCE = 64       /* how often a helper looks whether the first one has begun */
+};
 
-/* help: null if the row's block is alone. Call: one thread. Sync: a barrier behind it. */
-SPECV_DEVFN void specv_i_enroll(specv_i_team *team, specv_i_help *help) {
+/* member: not 0 of a helper; help: null if the row's block is alone. Call: one thread. Sync: a
+   barrier behind it. */
+SPECV_DEVFN void specv_i_begin_team(specv_i_team *team, specv_i_help *help, int member) {
     team->help = help, team->looks = team->given = 0, team->ahead = 0;
-    team->member = team->helpers = 0, team->parts = 1;
-    if (help) team->member = (int32_t)atomicAdd(&help->enrolled, 1u);
+    team->member = member, team->helpers = 0, team->parts = 1;
+    if (help && !member) atomicAdd(&help->enrolled, 1u); /* nobody waits for that */
 }
 
 /* All that helpers need to begin the row's first look, while the first one still tries whether a
@@ -8290,13 +8291,8 @@ SPECV_DEVFN uint64_t specv_i_ahead_word(float max, uint64_t low) {
     return specv_rank_key(max, 0) >> 22 << 32 | low >> 22;
 }
 
-/* Says it, of a row of which nearly all shares have ids of which top_p alone keeps some. A list has
-   no room for seven eighths of a large vocabulary's shares; of a small one it is not tried for
-   less, as it takes as long as they do to count. Call: one thread. */
-SPECV_DEVFN void specv_i_look_ahead(specv_i_team *team, const specv_i_cut_row *row,
-                                    const specv_i_limits *l, uint64_t low, int num_shares) {
-    if (8 * num_shares <= 7 * SPECV_I_SHARES * row->num_tiles) return;
-    if (!l->has_top_p || l->top_k < row->vocab || specv_i_less(0.f, l->min_p)) return;
+/* Gives that look out. Call: one thread. */
+SPECV_DEVFN void specv_i_look_ahead(specv_i_team *team, const specv_i_cut_row *row, uint64_t low) {
     team->ahead = specv_i_ahead_word(row->max, low);
     atomicExch((unsigned long long *)&team->help->ahead, (unsigned long long)team->ahead);
 }
@@ -8314,23 +8310,27 @@ SPECV_DEVFN int specv_i_parts_with(int num_tiles, int helpers) {
     return helpers && (rounds + n - 1) / n == (rounds + n) / (n + 1) ? helpers : helpers + 1;
 }
 
-/* A helper waits for the first look. 0: there is none. Call: block. Sync: a barrier. */
+/* A helper enrolls, and waits for the first look. 0: there is none. Call: block. Sync: a barrier. */
 SPECV_DEVFN int specv_i_block_join(specv_i_team *team) {
-    if (specv_i_thread() == 0 && team->member <= SPECV_I_HELPERS) {
+    if (specv_i_thread() == 0) {
         specv_i_help *help = team->help;
         unsigned long long *word = (unsigned long long *)&help->ahead;
-        uint64_t ahead;
-        do {
-            team->given = atomicAdd(&help->looks, 0u), ahead = atomicAdd(word, 0ull);
-        } while (!team->given && !ahead);
-        team->parts = (int32_t)gridDim.z - 1;
+        uint64_t ahead = 0;
+        int polls = 0;
+        team->parts = 0, team->member = SPECV_I_TOO_LATE;
+        while (polls < SPECV_I_PATIENCE && atomicAdd(&help->enrolled, 0u) == 0) polls += 1;
+        if (polls < SPECV_I_PATIENCE) team->member = (int32_t)atomicAdd(&help->enrolled, 1u);
+        if (team->member <= SPECV_I_HELPERS) {
+            do {
+                team->given = atomicAdd(&help->looks, 0u), ahead = atomicAdd(word, 0ull);
+            } while (!team->given && !ahead);
+            team->parts = (int32_t)gridDim.z - 1;
+        }
         if (team->given) { /* what was said before that is to be seen, too */
             __threadfence();
             team->parts = help->look.parts, ahead = atomicAdd(word, 0ull);
         }
         team->ahead = ahead;
-    } else if (specv_i_thread() == 0) {
-        team->parts = 0;
     }
     __syncthreads();
     return team->parts;
@@ -8904,26 +8904,96 @@ SPECV_DEVFN uint64_t specv_i_block_cut_flat(specv_i_cut *c, const specv_i_cut_ro
     return kept;
 }
 
+/* Of a list of ids that are not sorted those that top_p alone keeps are put first, the last of them
+   behind the others; returns how many there are. 0: they do not weigh enough. Call: block. Sync:
+   barriers. */
+SPECV_DEVFN int specv_i_block_cut_by_mass(specv_i_cut *c, const specv_i_cut_row *row, int count,
+                                          uint64_t need) {
+    enum { EACH = SPECV_I_LIST / SPECV_SAMPLE_THREADS };
+    const int thread = specv_i_thread();
+    uint64_t key[EACH], ends[2] = {~(uint64_t)0, 0};
+    if (thread == 0) c->ends[0] = ~(uint64_t)0, c->ends[1] = 0;
+#pragma unroll
+    for (int e = 0; e < EACH; ++e) {
+        const int i = thread + e * SPECV_SAMPLE_THREADS;
+        key[e] = i < count ? c->u.list.key[i] : 0;
+        if (i < count && key[e] < ends[0]) ends[0] = key[e];
+        if (key[e] > ends[1]) ends[1] = key[e];
+    }
+    __syncthreads();
+    specv_i_warp_put_ends(c, ends);
+    __syncthreads();
+    const uint64_t end = specv_i_block_end_of_window(c, row, count, need, 1, 0);
+    if (!end) return 0;
+    if (thread == 0) c->kept[1] = 0;
+    __syncthreads();
+#pragma unroll
+    for (int e = 0; e < EACH; ++e)
+        if (key[e] > end) c->u.list.key[atomicAdd(&c->kept[1], 1)] = key[e];
+    __syncthreads();
+    const int others = c->kept[1];
+    if (thread == 0) c->u.list.key[others] = end;
+    __syncthreads();
+    return others + 1;
+}
+
+/* How many of the shares' maxima a score has to be among that about so many ids have, if they lie
+   anywhere: 1 - exp(-ids / shares) of them, by an eighth power. */
+SPECV_DEVFN int specv_i_shares_for(int num_shares, float ids) {
+    float rest = specv_fma(ids, specv_i_div(-0.125f, (float)num_shares), 1.f);
+    if (specv_i_less(rest, 0.f)) rest = 0;
+    rest = specv_i_mul(rest, rest), rest = specv_i_mul(rest, rest), rest = specv_i_mul(rest, rest);
+    return num_shares - (int)specv_i_mul((float)num_shares, rest);
+}
+
 /* How many ids of the row are kept, which then are the first of the list; 0: that is for
    specv_i_block_cut_flat. *of_list: how many there are in it. mass: 0 where tiles have no sums.
-   c->uniform: of the coin. team: whose helpers may begin with that; or null. Call: block. Sync:
-   barriers. */
+   c->uniform: of the coin, if any are. team: whose helpers may begin with the rest; or null.
+   What top_p alone keeps is in any list of the largest ids that weighs enough. Two are tried: one
+   that is sorted at once, one of some hundreds; none of a large vocabulary's row that needs more
+   than SPECV_I_FEW ids even if all weighed what its largest does. Call: block. Sync: barriers. */
 SPECV_DEVFN int specv_i_block_list(specv_i_cut *c, const specv_i_cut_row *row,
                                    const specv_i_limits *l, uint64_t mass, const specv_i_coin *coin,
                                    int *of_list, specv_i_team *team) {
-    const uint64_t low = specv_i_block_bound(c, row, l, mass);
-    if (specv_i_thread() == 0) c->num_shares = c->num_lanes = c->count = 0, c->bound = low;
-    __syncthreads();
-    specv_i_block_choose_shares(c, row, low);
-    if (team && specv_i_thread() == 0) specv_i_look_ahead(team, row, l, low, c->num_shares);
-    specv_i_block_collect(c, row, low, coin);
-    const int count = *of_list = c->count;
-    if (count == 0 || count > SPECV_I_LIST) return 0;
-    if (count <= SPECV_I_FEW)
-        specv_i_block_sort_few(c, row, count);
-    else
-        specv_i_block_sort_list(c, row, count);
-    return specv_i_block_cut_list(c, row, l, count, mass, low == specv_i_lowest(row));
+    enum { FEW_WANTED = 90, MORE_WANTED = 700 };
+    const int thread = specv_i_thread(), num_shares = row->num_tiles * SPECV_I_SHARES;
+    const int by_mass =
+        l->has_top_p && mass && l->top_k >= row->vocab && !specv_i_less(0.f, l->min_p);
+    uint64_t low = specv_i_lowest(row), need = 0;
+    int kept = 0, count = 0, turn = 1, is_flat = 0;
+    if (by_mass) {
+        need = specv_i_part_of(l->top_p, mass);
+        turn = need > specv_i_row_units(row, row->max) * SPECV_I_FEW;
+        is_flat = turn && row->num_tiles >= SPECV_I_HELPED_TILES;
+    }
+#pragma unroll 1
+    for (; turn < 2 && !kept; ++turn) {
+        int k = l->top_k < row->vocab && l->top_k <= num_shares ? l->top_k : 0;
+        if (by_mass) k = specv_i_shares_for(num_shares, turn ? MORE_WANTED : FEW_WANTED);
+        const uint64_t key = k && !is_flat ? (uint64_t)specv_i_block_kth_share(c, row, k) << 38 : 0;
+        if (turn) low = specv_i_block_bound(c, row, l, by_mass ? 0 : key, mass);
+        if (thread == 0)
+            c->num_shares = c->num_lanes = c->count = 0, c->bound = low, c->uniform = 0;
+        if (turn && by_mass && team && (is_flat || key > low) && thread == 0)
+            specv_i_look_ahead(team, row, low);
+        __syncthreads();
+        if (is_flat) break;
+        const uint64_t from = key > low ? key : low;
+        specv_i_block_choose_shares(c, row, from);
+        specv_i_block_collect(c, row, from, coin);
+        count = c->count;
+        if (count == 0 || count > SPECV_I_LIST) continue;
+        const int complete = from == specv_i_lowest(row);
+        if (by_mass && count > SPECV_I_FEW)
+            count = kept = specv_i_block_cut_by_mass(c, row, count, need);
+        if (count && count <= SPECV_I_FEW)
+            specv_i_block_sort_few(c, row, count);
+        else if (count && !by_mass)
+            specv_i_block_sort_list(c, row, count);
+        if (!kept && count) kept = specv_i_block_cut_list(c, row, l, count, mass, complete);
+    }
+    *of_list = count;
+    return kept;
 }
 
 /* Position j of a side, whose tiles have maxima of shares. */
@@ -9001,7 +9071,7 @@ SPECV_DEVFN void specv_i_block_cut(const specv_verify_sample_desc *d, const spec
     if (is_cut && p.kind == SPECV_SOFTMAX) {
         if (!helps) {
             kept = specv_i_block_list(c, &row, &l, p.sum, &coin, &count, team);
-            uniform = c->uniform;
+            if (kept) uniform = c->uniform;
         }
         if (!kept) {
             specv_i_best best = {noise, SPECV_I_NO_SCORE, SPECV_I_INT_MAX};
@@ -9033,7 +9103,7 @@ SPECV_DEVFN void specv_i_block_cut(const specv_verify_sample_desc *d, const spec
         w.p = p, w.q = specv_i_plain_distribution(), w.rows.p = row.scores, w.rows.q = 0;
         w.p_sieve = row.sieve, w.q_sieve = row.sieve, w.prefix = 1, w.without = -1;
         uint32_t reported = 0; /* by the block that judges */
-        if (!is_cut) uniform = specv_i_sample_uniform(d, b, j, &reported);
+        if (!kept) uniform = specv_i_sample_uniform(d, b, j, &reported);
         p.id = specv_i_block_draw(r, &w, tiles, m->num_tiles, row.vocab, through, uniform);
         w.without = without;
         if (without >= 0)
@@ -9057,11 +9127,11 @@ SPECV_DEVFN void specv_i_block_filter(const specv_verify_sample_desc *d, const s
     __shared__ specv_i_team team;
     specv_i_put_word(&saved, specv_i_opened_at(m, b), sizeof saved);
     specv_i_team *const helped = gridDim.z > 1 ? &team : 0;
+    const int helps = (int)blockIdx.z;
     if (specv_i_thread() == SPECV_I_TOSSER)
-        specv_i_enroll(&team, helped ? &m->help[b * m->helped + block] : 0);
+        specv_i_begin_team(&team, helped ? &m->help[b * m->helped + block] : 0, helps);
     __syncthreads();
     specv_i_request r = saved.request;
-    const int helps = team.member;
     const int rows = r.target_rows + r.draft_rows;
     specv_i_cut_as_asked(&r, &saved.asked);
     if (!r.cut) return; /* all is done */
@@ -18868,12 +18938,12 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_FILTERED_BLOCK
 /* Rows that top_k, top_p or min_p cut, a block each, which draws from its row, too; then the last
    one of a request judges. Grid: batch x positions x blocks that look at a row together if it is
    too flat for a list. Bytes: a byte for eight ids of shares of tiles that have ids above the least
-   that may be kept, and the scores of those eights that do; of a row too flat for a list all scores
-   twice for top_k, twice for top_p, seldom more often, and once for what else is asked. Dependent
-   round trips: the request, as the first pass has opened it, beside how many blocks have enrolled;
-   tiles; lanes of shares; their scores; largest scores of their tiles; the ticket, if there are
-   more rows; rows and drafts. Of each look of a row that has helpers: its being given out, scores,
-   and its being handed in. */
+   that is looked for, and the scores of those eights that do, of top_p alone twice if the first
+   list weighs too little; of a row too flat for a list all scores twice for top_k, twice for top_p,
+   seldom more often, and once for what else is asked. Dependent round trips: the request, as the
+   first pass has opened it; tiles; lanes of shares; their scores; largest scores of their tiles;
+   the ticket, if there are more rows; rows and drafts. Of each look of a row that has helpers: its
+   being given out, scores, and its being handed in. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 1)
     specv_filter_kernel(const __grid_constant__ specv_sample_task task) {
     specv_i_begin(task.d.verify.chained);
@@ -19025,18 +19095,14 @@ static int specv_i_launch_probs(specv_sample_task *task, int num_sms, cudaStream
         specv_i_grid_of_rows(batch, blocks), SPECV_SAMPLE_THREADS, task, d->verify.chained, stream);
 }
 
-/* Blocks that look at each of a request's `rows` together, if filters leave it too flat for a list,
-   which top_k hardly does. All of the grid's run at once, one on a multiprocessor: who comes late
-   is of no use. */
+/* Blocks that look at each of a request's `rows` together, if filters leave it too flat for a list.
+   All of the grid's run at once, one on a multiprocessor: who comes late is of no use. */
 static int specv_i_members_of_row(specv_sample_task *task, const specv_i_scratch *s, int64_t rows,
                                   int num_sms) {
     const specv_verify_sample_desc *d = &task->d;
     const int64_t all = d->verify.rows.batch * rows;
     const int64_t warps = SPECV_SAMPLE_THREADS / 32;
     int64_t members = 1 + (s->num_tiles + warps - 1) / warps;
-#ifndef X_TOPK
-    if (d->filters.top_k || d->draft_filters.top_k) return 1;
-#endif
     if (all < 1 || s->help + all * (int64_t)sizeof(specv_i_help) > s->bytes) return 1;
     if (members > num_sms / all) members = num_sms / all;
     if (members > SPECV_I_HELPERS + 1) members = SPECV_I_HELPERS + 1;

@@ -39,6 +39,7 @@ static const cycles_case cycles_cases[] = {
     {"A8-k50-p90", "cdf-k50-p90", 1, 0, 128256, SPECV_LOGITS_BF16, 0, 0},
     {"A8-gumbel-k50", "gumbel-k50", 1, 0, 32000, SPECV_LOGITS_BF16, 0, 0},
     {"A8-top20", "cdf-top20", 1, 0, 128256, SPECV_LOGITS_BF16, 0, 0},
+    {"A8-p10", "cdf-p10", 1, 0, 128256, SPECV_LOGITS_BF16, 0, 0},
     {"A8-p90-flat", "cdf-p90", 1, 0, 128256, SPECV_LOGITS_BF16, 0, 0},
     {"A3-onehot", "one-hot", 1, 4, 128256, SPECV_LOGITS_BF16, 4, 0},
     {"A3-logits", "token", 1, 4, 8192, SPECV_LOGITS_BF16, 2, 0},

@@ -163,8 +163,10 @@ static void test_ties(void) {
 static void test_helpers(void) {
     static const int sizes[] = {16 * 1024, 23 * 1024 + 5, 40000, 129 * 1024 - 3};
     static const float ps[] = {0.3f, 0.9f, 0.999f, 0.6f};
-    static const unsigned cuts[] = {HAS_TOP_P, HAS_TOP_P | HAS_MIN_P, HAS_MIN_P};
-    for (int i = 0; i < (t.quick ? 8 : 48); ++i) {
+    static const unsigned cuts[] = {HAS_TOP_P, HAS_TOP_P | HAS_MIN_P, HAS_MIN_P,
+                                    HAS_TOP_P | HAS_TOP_K};
+    static const int ks[] = {3000, 1 << 20, 50};
+    for (int i = 0; i < (t.quick ? 8 : 64); ++i) {
         scene c = filtered_scene(1 + i / 2 % 3, i % 3, sizes[i % 4]);
         c.rule = i % NUM_RULES;
         if (c.rule == SPECV_RULE_GREEDY) c.rule = SPECV_RULE_COUPLED;
@@ -173,7 +175,8 @@ static void test_helpers(void) {
                                                                                   : NO_DRAFT_SCORES;
         c.odd = i % 5 == 2 ? ODD_TIES : i % 5 == 3 ? ODD_SAME : 0;
         c.spread = i % 7 == 3 ? 1e-30f : i % 7 == 5 ? 4 : 0.5f;
-        c.filters = cuts[i / 4 % 3] | (i % 6 == 5 ? HAS_MASK : 0);
+        c.filters = cuts[(i / 4 + i / 8) % 4] | (i % 6 == 5 ? HAS_MASK : 0);
+        c.top_k = ks[i % 3];
         c.draft_filters = c.draft_dtype >= 0 ? c.filters & HAS_CUTS : 0;
         c.top_p = ps[i / 2 % 4], c.min_p = i % 2 ? 0.3f : 1e-6f;
         c.filter_order = i / 5 % 3;
@@ -476,10 +479,13 @@ static uint64_t end_by_words(const float *score, int vocab, const specv_scale *s
 /* Both ways to cut a row end at the same id and leave the same sums and scores. */
 static void test_both_ways(void) {
 #if T_DEVICE
-    int listed = 0, few = 0;
-    for (int i = 0; i < (t.quick ? 12 : 80); ++i) {
+    int listed = 0, few = 0, ways[3] = {0, 0, 0}; /* by_mass: no list; few; more */
+    const int others = t.quick ? 12 : 80;
+    for (int i = 0; i < others + (t.quick ? 24 : 72); ++i) {
+        /* the last ones: what top_p alone keeps of rows from a few ids to nearly all */
+        const int by_mass = i >= others;
         /* top_p ends among ids of a unit or two; no noise: of so many it takes ptxrun's patience */
-        const int light = i % 20 == 11;
+        const int light = !by_mass && i % 20 == 11;
         const int vocab = light        ? 100000
                           : i % 4 == 0 ? 700
                           : i % 4 == 1 ? 5000
@@ -488,6 +494,7 @@ static void test_both_ways(void) {
         t_case("both ways: vocabulary %d, %d", vocab, i);
         const int num_tiles = (vocab + SPECV_TILE_IDS - 1) / SPECV_TILE_IDS;
         const int32_t ks[] = {0, 1, 7, 50, 300, 900};
+        const float shares_of_mass[] = {0.9f, 0.1f, 0.5f, 0.99f, 0.01f};
         const float ps[] = {1, 0.1f, 0.5f, 0.9f}, ms[] = {0, 0.01f, 0.2f, 1};
         t_buf scores = t_in(4 * vocab, 0), tiles = t_in(24 * num_tiles, 0),
               list = t_in(24 * num_tiles, 0), flat = t_in(24 * num_tiles, 0),
@@ -508,16 +515,20 @@ static void test_both_ways(void) {
         if (i % 10 == 0)
             l = specv_i_limits_of(0, 1, 1, i % 3, vocab, &status); /* the ties of the largest */
         if (light) l = specv_i_limits_of(0, 0.99999994f, 0, i % 3, vocab, &status);
-        const int late = i % 20 == 10; /* top_p is a part of more than min_p keeps */
+        const int late = !by_mass && i % 20 == 10; /* top_p is a part of more than min_p keeps */
         if (late)
             l = specv_i_limits_of(3000, 0.002f, 0.5f, SPECV_TOP_K_TOP_P_MIN_P, vocab, &status);
-        const int at_ends = i % 8 == 6; /* the likeliest are first and last ids of tiles */
+        const int at_ends =
+            !by_mass && i % 8 == 6; /* the likeliest are first and last ids of tiles */
         if (at_ends) l = specv_i_limits_of(50, i % 16 == 6 ? 1 : 0.9f, 0, i % 3, vocab, &status);
+        const float apart = by_mass ? (float)(1 + i / 4 % 6) : 3;
+        if (by_mass) l = specv_i_limits_of(0, shares_of_mass[i % 5], 0, i % 3, vocab, &status);
         for (int64_t x = 0; x < vocab; ++x) {
-            float value = normal(3);
+            float value = normal(apart);
             if (at_ends) value = (x + 1) % SPECV_TILE_IDS < 2 ? 20 + normal(1) : value;
             if (i % 5 == 0) value = fminf((float)(int)value, 8); /* ties, of the largest, too */
-            if (i % 7 == 5) value = x % 20 ? infinity(-1) : 1; /* half of the mass is an id's end */
+            if (!by_mass && i % 7 == 5)
+                value = x % 20 ? infinity(-1) : 1; /* half of the mass is an id's end */
             if (late) value = normal(1);
             if (light) value = x == 7 ? 0 : -27.3f + 0.1f * normal(1);
             ((float *)(void *)scores.host)[x] = value;
@@ -572,6 +583,7 @@ static void test_both_ways(void) {
             (specv_tile *)(void *)list.device, (specv_tile *)(void *)flat.device);
         t_download();
         memcpy(&found, result.host, sizeof found);
+        if (by_mass) ways[!found.of_list ? 0 : found.count <= SPECV_I_FEW ? 1 : 2] += 1;
         if (found.of_list) {
             ++listed;
             CHECK(found.of_list == found.of_ranges);
@@ -606,6 +618,7 @@ static void test_both_ways(void) {
     }
     CHECK(listed > 5);
     CHECK(few > 1 && few < listed);
+    for (int way = 0; way < 3; ++way) CHECK_EQ(ways[way] > 0, 1, way);
 #else
     t_skip("the reference knows one way: needs nvcc");
 #endif
