@@ -6744,13 +6744,14 @@ SPECV_DEVFN int specv_i_blocks_for(int num_rows) {
    rule; emitted: of the rows of emitted tokens; whole: a tile a warp, of sums alone. */
 typedef struct specv_i_pass {
     int dtype, what, may, rule, filters, emitted, whole;
+    int helped; /* a launch follows whose rows may have helpers */
 } specv_i_pass;
 
 SPECV_DEVFN specv_i_pass specv_i_pass_of(const specv_sample_task *task, int dtype, int what,
                                          int filters, int whole) {
     const specv_verify_sample_desc *d = &task->d;
     specv_i_pass pass;
-    pass.dtype = dtype, pass.filters = filters, pass.whole = whole;
+    pass.dtype = dtype, pass.filters = filters, pass.whole = whole, pass.helped = 0;
     pass.emitted = filters && task->sides & SPECV_I_OF_EMITTED;
     if (filters)
         what = d->rule == SPECV_RULE_COUPLED && !pass.emitted ? SPECV_TILE_SCORE : SPECV_TILE_SUM;
@@ -7038,7 +7039,7 @@ SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_
     specv_i_opened *saved = 0; /* a block's work, for specv_filter_kernel */
     if (filters && of_target && !emitted && m->opened && (blockIdx.y | blockIdx.z) == 0)
         saved = specv_i_opened_at(m, b);
-    if (filters && !emitted) /* while the scores come */
+    if (pass->helped && !emitted) /* while the scores come */
         specv_i_block_clear_help(m, b, (int)(blockIdx.z * gridDim.y + blockIdx.y),
                                  (int)gridDim.y * num_rows_at_once);
     if (!filters && !of_best && of_scales) { /* two warps for all, while the scores come */
@@ -7236,7 +7237,8 @@ SPECV_DEVFN void specv_i_block_verify_logits(const specv_sample_task *task, int 
     __shared__ __align__(16) specv_i_request opened;
     __shared__ __align__(16) specv_i_cuts_asked asked;
     __shared__ specv_i_evidence evidence;
-    const specv_i_pass pass = specv_i_pass_of(task, dtype, what, filters, whole);
+    specv_i_pass pass = specv_i_pass_of(task, dtype, what, filters, whole);
+    pass.helped = filters;
     const int b = (int)blockIdx.x;
     specv_i_lane_tiles first;
     specv_i_emission x;
@@ -8310,7 +8312,8 @@ SPECV_DEVFN int specv_i_parts_with(int num_tiles, int helpers) {
     return helpers && (rounds + n - 1) / n == (rounds + n) / (n + 1) ? helpers : helpers + 1;
 }
 
-/* A helper enrolls, and waits for the first look. 0: there is none. Call: block. Sync: a barrier. */
+/* A helper enrolls, and waits for the first look. 0: there is none. Call: block. Sync: a
+   barrier. */
 SPECV_DEVFN int specv_i_block_join(specv_i_team *team) {
     if (specv_i_thread() == 0) {
         specv_i_help *help = team->help;
@@ -10256,7 +10259,8 @@ SPECV_DEVFN void specv_i_block_rows(const specv_sample_task *task) {
     const specv_scores *of = task->sides & SPECV_I_OF_TARGET ? &task->d.target : &task->d.draft;
     specv_i_pass pass;
     pass.dtype = of->dtype, pass.what = SPECV_TILE_SUM, pass.rule = task->d.rule;
-    pass.may = SPECV_TILE_SUM | SPECV_TILE_SCORE, pass.filters = 1, pass.emitted = pass.whole = 0;
+    pass.may = SPECV_TILE_SUM | SPECV_TILE_SCORE, pass.filters = 1;
+    pass.emitted = pass.whole = pass.helped = 0;
     if (!specv_i_block_logits(task, &pass, 0, task->d.verify.vocab, &opened, &asked, 0)) return;
     const specv_i_request r =
         specv_i_reopen(&opened, &asked, pass.dtype, pass.what, pass.rule, pass.filters);
