@@ -3630,9 +3630,9 @@ typedef struct specv_i_findings {
 typedef struct specv_i_help {
     uint32_t looks;    /* given out so far; up to `count` and in `counts` the first pass leaves 0 */
     uint32_t enrolled; /* blocks of the row; the first one counts itself */
-    uint64_t ahead;    /* a look that helpers begin with: specv_i_ahead_word; 0: not yet */
-    uint32_t done;     /* helpers that have handed their part of the last look in */
-    int32_t count;     /* keys that they have put into `inside` */
+    uint64_t ahead; /* a look that helpers begin with: specv_i_ahead_word, or that there is none */
+    uint32_t done;  /* helpers that have handed their part of the last look in */
+    int32_t count;  /* keys that they have put into `inside` */
     specv_i_shared_look look;
     specv_i_findings of[SPECV_I_HELPERS];
     union {
@@ -8271,10 +8271,11 @@ typedef struct specv_i_team {
     int32_t parts;   /* of a look; of helpers 0: there is none any more */
     uint32_t looks;  /* that it has had */
     uint32_t given;  /* that it knows of */
-    uint64_t ahead;  /* as in `help`; 0: there is no such look, or it has been had */
+    uint64_t ahead;  /* as in `help`; of helpers 0: there is no such look, or it has been had */
 } specv_i_team;
 
 enum {
+    SPECV_I_NOTHING_AHEAD = 1,
     SPECV_I_TOO_LATE = 1 << 16, /* enrolled: from here on */
     SPECV_I_PATIENCE = 64       /* how often a helper looks whether the first one has begun */
 };
@@ -8293,10 +8294,11 @@ SPECV_DEVFN uint64_t specv_i_ahead_word(float max, uint64_t low) {
     return specv_rank_key(max, 0) >> 22 << 32 | low >> 22;
 }
 
-/* Gives that look out. Call: one thread. */
-SPECV_DEVFN void specv_i_look_ahead(specv_i_team *team, const specv_i_cut_row *row, uint64_t low) {
-    team->ahead = specv_i_ahead_word(row->max, low);
-    atomicExch((unsigned long long *)&team->help->ahead, (unsigned long long)team->ahead);
+/* Says it once for each row, or that there is no such look. Call: one thread. */
+SPECV_DEVFN void specv_i_say_ahead(specv_i_team *team, uint64_t word) {
+    if (team->ahead) return;
+    team->ahead = word;
+    atomicExch((unsigned long long *)&team->help->ahead, (unsigned long long)word);
 }
 
 /* What a helper knows of the row's largest score. */
@@ -8317,23 +8319,22 @@ SPECV_DEVFN int specv_i_parts_with(int num_tiles, int helpers) {
 SPECV_DEVFN int specv_i_block_join(specv_i_team *team) {
     if (specv_i_thread() == 0) {
         specv_i_help *help = team->help;
-        unsigned long long *word = (unsigned long long *)&help->ahead;
-        uint64_t ahead = 0;
         int polls = 0;
         team->parts = 0, team->member = SPECV_I_TOO_LATE;
         while (polls < SPECV_I_PATIENCE && atomicAdd(&help->enrolled, 0u) == 0) polls += 1;
         if (polls < SPECV_I_PATIENCE) team->member = (int32_t)atomicAdd(&help->enrolled, 1u);
         if (team->member <= SPECV_I_HELPERS) {
+            uint64_t ahead;
             do {
-                team->given = atomicAdd(&help->looks, 0u), ahead = atomicAdd(word, 0ull);
-            } while (!team->given && !ahead);
+                ahead = atomicAdd((unsigned long long *)&help->ahead, 0ull);
+            } while (!ahead);
             team->parts = (int32_t)gridDim.z - 1;
+            if (ahead == SPECV_I_NOTHING_AHEAD) {
+                team->given = specv_i_await_ticket(&help->looks, 0);
+                team->parts = help->look.parts, ahead = 0;
+            }
+            team->ahead = ahead;
         }
-        if (team->given) { /* what was said before that is to be seen, too */
-            __threadfence();
-            team->parts = help->look.parts, ahead = atomicAdd(word, 0ull);
-        }
-        team->ahead = ahead;
     }
     __syncthreads();
     return team->parts;
@@ -8375,20 +8376,24 @@ SPECV_DEVFN void specv_i_block_close_team(specv_i_team *team, int num_tiles) {
 }
 
 /* Helpers leave. Call: block. */
-SPECV_DEVFN void specv_i_block_dismiss(const specv_i_team *team) {
+SPECV_DEVFN void specv_i_block_dismiss(specv_i_team *team) {
     if (specv_i_thread() != 0) return;
+    specv_i_say_ahead(team, SPECV_I_NOTHING_AHEAD);
     team->help->look.parts = 0;
     specv_i_add_to_ticket(&team->help->looks, 1);
 }
 
 /* The first one gives a look out. Call: block. Sync: a barrier. */
-SPECV_DEVFN void specv_i_block_give_out(const specv_i_team *team, const specv_i_shared_look *look) {
+SPECV_DEVFN void specv_i_block_give_out(specv_i_team *team, const specv_i_shared_look *look) {
     specv_i_help *help = team->help;
     if (look->purpose == SPECV_I_COUNT || look->purpose == SPECV_I_WEIGH)
 #pragma unroll
         for (int i = 0; i < SPECV_I_RANGES / 4; i += SPECV_SAMPLE_THREADS)
             ((uint4 *)help->u.counts)[i + specv_i_thread()] = make_uint4(0, 0, 0, 0);
-    if (specv_i_thread() == 0) help->look = *look, help->done = 0, help->count = 0;
+    if (specv_i_thread() == 0) {
+        help->look = *look, help->done = 0, help->count = 0;
+        specv_i_say_ahead(team, SPECV_I_NOTHING_AHEAD);
+    }
     __syncthreads();
     if (specv_i_thread() == 0) specv_i_add_to_ticket(&help->looks, 1);
 }
@@ -8796,7 +8801,7 @@ SPECV_DEVFN uint64_t specv_i_block_cut_flat(specv_i_cut *c, const specv_i_cut_ro
     if (with_mass < lowest) with_mass = lowest;
     if (team && !helps) specv_i_block_close_team(team, row->num_tiles);
     const int helpers = team && !helps ? team->helpers : 0;
-    int ahead = team && !helps && team->ahead; /* the first look has been given out */
+    int ahead = team && !helps && team->ahead > SPECV_I_NOTHING_AHEAD; /* given out already */
 #pragma unroll 1
     for (int job = SPECV_I_OF_K; job <= SPECV_I_OF_KEPT; job += !helps) {
         const int by_k = job <= SPECV_I_OF_ANY, by_mass = job == SPECV_I_OF_P;
@@ -8978,7 +8983,7 @@ SPECV_DEVFN int specv_i_block_list(specv_i_cut *c, const specv_i_cut_row *row,
         if (thread == 0)
             c->num_shares = c->num_lanes = c->count = 0, c->bound = low, c->uniform = 0;
         if (turn && by_mass && team && (is_flat || key > low) && thread == 0)
-            specv_i_look_ahead(team, row, low);
+            specv_i_say_ahead(team, specv_i_ahead_word(row->max, low));
         __syncthreads();
         if (is_flat) break;
         const uint64_t from = key > low ? key : low;
