@@ -8275,7 +8275,8 @@ typedef struct specv_i_team {
 } specv_i_team;
 
 enum {
-    SPECV_I_NOTHING_AHEAD = 1,
+    SPECV_I_NOTHING_AHEAD = 1, /* words that are no look */
+    SPECV_I_DISMISSED = 2,
     SPECV_I_TOO_LATE = 1 << 16, /* enrolled: from here on */
     SPECV_I_PATIENCE = 64       /* how often a helper looks whether the first one has begun */
 };
@@ -8294,7 +8295,7 @@ SPECV_DEVFN uint64_t specv_i_ahead_word(float max, uint64_t low) {
     return specv_rank_key(max, 0) >> 22 << 32 | low >> 22;
 }
 
-/* Says it once for each row, or that there is no such look. Call: one thread. */
+/* Says it once for each row, or that there is no such look, or none at all. Call: one thread. */
 SPECV_DEVFN void specv_i_say_ahead(specv_i_team *team, uint64_t word) {
     if (team->ahead) return;
     team->ahead = word;
@@ -8328,12 +8329,12 @@ SPECV_DEVFN int specv_i_block_join(specv_i_team *team) {
             do {
                 ahead = atomicAdd((unsigned long long *)&help->ahead, 0ull);
             } while (!ahead);
-            team->parts = (int32_t)gridDim.z - 1;
             if (ahead == SPECV_I_NOTHING_AHEAD) {
                 team->given = specv_i_await_ticket(&help->looks, 0);
-                team->parts = help->look.parts, ahead = 0;
+                team->parts = help->look.parts;
+            } else if (ahead != SPECV_I_DISMISSED) {
+                team->parts = (int32_t)gridDim.z - 1, team->ahead = ahead;
             }
-            team->ahead = ahead;
         }
     }
     __syncthreads();
@@ -8378,7 +8379,10 @@ SPECV_DEVFN void specv_i_block_close_team(specv_i_team *team, int num_tiles) {
 /* Helpers leave. Call: block. */
 SPECV_DEVFN void specv_i_block_dismiss(specv_i_team *team) {
     if (specv_i_thread() != 0) return;
-    specv_i_say_ahead(team, SPECV_I_NOTHING_AHEAD);
+    if (!team->ahead) { /* which waits for nothing */
+        specv_i_say_ahead(team, SPECV_I_DISMISSED);
+        return;
+    }
     team->help->look.parts = 0;
     specv_i_add_to_ticket(&team->help->looks, 1);
 }
@@ -8801,7 +8805,7 @@ SPECV_DEVFN uint64_t specv_i_block_cut_flat(specv_i_cut *c, const specv_i_cut_ro
     if (with_mass < lowest) with_mass = lowest;
     if (team && !helps) specv_i_block_close_team(team, row->num_tiles);
     const int helpers = team && !helps ? team->helpers : 0;
-    int ahead = team && !helps && team->ahead > SPECV_I_NOTHING_AHEAD; /* given out already */
+    int ahead = team && !helps && team->ahead > SPECV_I_DISMISSED; /* given out already */
 #pragma unroll 1
     for (int job = SPECV_I_OF_K; job <= SPECV_I_OF_KEPT; job += !helps) {
         const int by_k = job <= SPECV_I_OF_ANY, by_mass = job == SPECV_I_OF_P;
