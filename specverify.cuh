@@ -3154,8 +3154,7 @@ typedef struct specv_filters {
     const int32_t *mask_row;   /* [batch]: row of position 0, those of the others follow; -1: all
                                   ids are allowed. Null: rows as the scores' with the smallest
                                   strides */
-    const int32_t *top_k;      /* [slot], or null; better null where nobody asks for it: several
-                                  blocks then look at a row of which top_p keeps thousands of ids */
+    const int32_t *top_k;      /* [slot], or null */
     const float *top_p;        /* [slot], or null */
     const float *min_p;        /* [slot], or null */
     int64_t mask_stride_words; /* 0 = ceil(vocab / 32) */
