@@ -184,6 +184,16 @@ static void test_helpers(void) {
         t_case("helpers %d:", i);
         filtered_run(&c);
     }
+    for (int i = 0; i < (t.quick ? 1 : 3); ++i) { /* top_p ends among ids of a unit or two */
+        scene c = filtered_scene(1, 1, 129 * 1024 - 3);
+        c.rule = SPECV_RULE_TOKEN;
+        c.target_dtype = SPECV_LOGITS_F32, c.draft_dtype = NO_DRAFT_SCORES;
+        c.odd = ODD_LIGHT, c.spread = 1, c.temperature = 1;
+        c.filters = HAS_TOP_P, c.draft_filters = 0, c.top_p = 0.99999994f;
+        c.num_sms = i % 2 ? 40 : 132;
+        t_case("helpers, light ids %d:", i);
+        filtered_run(&c);
+    }
 }
 
 /* Real vocabularies at the settings of real requests. */

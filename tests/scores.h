@@ -34,7 +34,8 @@ enum {
     ODD_ALL = 255,
     ODD_ZEROS =
         256, /* logits are 0, -0 or whole numbers below: the largest is anywhere, many times */
-    ODD_HALF = 512 /* a draft has about half of the weight: where it is rejected is felt */
+    ODD_HALF = 512,  /* a draft has about half of the weight: where it is rejected is felt */
+    ODD_LIGHT = 1024 /* at temperature 1, all ids but one weigh a unit or two */
 };
 
 enum { NO_DRAFT_SCORES = -1 };
@@ -239,12 +240,14 @@ static void put_position(stage *g, float *base, int row, int j, int has_draft) {
     const int64_t target_first = c->s.layout == CSR ? r->first + row : row * g->b.target_stride;
     const int64_t token = get_token(&g->b.target, c->s.dtype, target_first + j);
     const int64_t target_at = scores_at(g, row, j, 0);
-    const int sure = !(c->odd & ODD_ZEROS) && (c->rule == SPECV_RULE_GREEDY || t_chance(30));
+    const int sure =
+        !(c->odd & (ODD_ZEROS | ODD_LIGHT)) && (c->rule == SPECV_RULE_GREEDY || t_chance(30));
     for (int64_t x = 0; x < c->s.vocab; ++x) {
         base[x] = normal(c->spread);
         if (c->odd & (ODD_TIES | ODD_ZEROS)) base[x] = (float)(int)base[x];
         if (c->odd & ODD_ZEROS && base[x] > 0) base[x] = -base[x];
         if (c->odd & ODD_DISJOINT && x % 2) base[x] = -60;
+        if (c->odd & ODD_LIGHT) base[x] = x == 7 ? 0 : -27.3f + 0.1f * base[x];
     }
     if (c->odd & ODD_HALF && has_draft) {
         const int64_t draft = get_token(&g->b.draft, c->s.dtype, r->first + j);
