@@ -8949,12 +8949,13 @@ SPECV_DEVFN int specv_i_block_cut_by_mass(specv_i_cut *c, const specv_i_cut_row 
 }
 
 /* How many of the shares' maxima a score has to be among that about so many ids have, if they lie
-   anywhere: 1 - exp(-ids / shares) of them, by an eighth power. */
-SPECV_DEVFN int specv_i_shares_for(int num_shares, float ids) {
-    float rest = specv_fma(ids, specv_i_div(-0.125f, (float)num_shares), 1.f);
-    if (specv_i_less(rest, 0.f)) rest = 0;
-    rest = specv_i_mul(rest, rest), rest = specv_i_mul(rest, rest), rest = specv_i_mul(rest, rest);
-    return num_shares - (int)specv_i_mul((float)num_shares, rest);
+   anywhere: 1 - exp(-ids / shares) of them, by an eighth power, in units of 2^-15. */
+SPECV_DEVFN int specv_i_shares_for(int num_shares, int ids) {
+    const uint32_t one = 1u << 15, part = ((uint32_t)ids << 12) / (uint32_t)num_shares;
+    uint32_t rest = part < one ? one - part : 0;
+#pragma unroll
+    for (int i = 0; i < 3; ++i) rest = rest * rest >> 15;
+    return num_shares - (int)((uint64_t)num_shares * rest >> 15);
 }
 
 /* How many ids of the row are kept, which then are the first of the list; 0: that is for
