@@ -8963,8 +8963,7 @@ SPECV_DEVFN int specv_i_shares_for(int num_shares, int ids) {
    c->uniform: of the coin, if any are. team: whose helpers may begin with the rest; or null.
    What top_p alone keeps is in any list of the largest ids that weighs enough. Two are tried: one
    that is sorted at once, one of some hundreds; none of a large vocabulary's row that needs more
-   than half of SPECV_I_FEW ids even if all weighed what its largest does, as they hardly do. Call:
-   block. Sync: barriers. */
+   than SPECV_I_FEW ids even if all weighed what its largest does. Call: block. Sync: barriers. */
 SPECV_DEVFN int specv_i_block_list(specv_i_cut *c, const specv_i_cut_row *row,
                                    const specv_i_limits *l, uint64_t mass, const specv_i_coin *coin,
                                    int *of_list, specv_i_team *team) {
@@ -8976,7 +8975,7 @@ SPECV_DEVFN int specv_i_block_list(specv_i_cut *c, const specv_i_cut_row *row,
     int kept = 0, count = 0, turn = 1, is_flat = 0;
     if (by_mass) {
         need = specv_i_part_of(l->top_p, mass);
-        turn = need > specv_i_row_units(row, row->max) * (SPECV_I_FEW / 2);
+        turn = need > specv_i_row_units(row, row->max) * SPECV_I_FEW;
         is_flat = turn && row->num_tiles >= SPECV_I_HELPED_TILES;
     }
 #pragma unroll 1
