@@ -7355,7 +7355,11 @@ SPECV_DEVFN float specv_warp_filter_bound(const specv_tile *tiles, int num_tiles
    over ranges of scores until a list holds those in which its end must be. Both end at the same id,
    as all sums are integers. */
 enum {
-    SPECV_I_FEW = 128,                  /* of a list: for each of them there are two threads */
+    SPECV_I_FEW = 128,  /* of a list: for each of them there are two threads */
+    SPECV_I_MORE = 700, /* of a longer list that top_p is tried with */
+    /* What so many weigh, in weights of the largest, if weights fall with the root of the rank. */
+    SPECV_I_WEIGHT_OF_FEW = 22,
+    SPECV_I_WEIGHT_OF_MORE = 53,
     SPECV_I_KEYS = SPECV_SAMPLE_THREADS /* tiles of which the block has the shares' keys */
 };
 
@@ -8375,9 +8379,9 @@ SPECV_DEVFN void specv_i_block_close_team(specv_i_team *team, int num_tiles) {
     __syncthreads();
 }
 
-/* Helpers leave. Call: block. */
+/* Helpers leave. Call: block; of which a thread that draws nothing does it. */
 SPECV_DEVFN void specv_i_block_dismiss(specv_i_team *team) {
-    if (specv_i_thread() != 0) return;
+    if (specv_i_thread() != SPECV_SAMPLE_THREADS - 1) return;
     if (!team->ahead) { /* which waits for nothing */
         specv_i_say_ahead(team, SPECV_I_DISMISSED);
         return;
@@ -8797,14 +8801,14 @@ SPECV_DEVFN uint64_t specv_i_block_cut_flat(specv_i_cut *c, const specv_i_cut_ro
                                             specv_tile *tiles, int noisy, specv_i_best *best,
                                             int listed, specv_i_team *team) {
     const int thread = specv_i_thread(), has_k = l->top_k < row->vocab;
-    const int helps = team && team->member;
+    const int shares = team && team->help, helps = shares && team->member;
     const uint64_t lowest = specv_i_lowest(row), top = specv_rank_key(row->max, 0);
     uint64_t with_mass = specv_i_key_of_weight(&row->scale, row->n, 1); /* less is no mass */
     uint64_t looked_at = 0, of_k = 0, of_p = 0, kept = 0;
     if (with_mass < lowest) with_mass = lowest;
-    if (team && !helps) specv_i_block_close_team(team, row->num_tiles);
-    const int helpers = team && !helps ? team->helpers : 0;
-    int ahead = team && !helps && team->ahead > SPECV_I_DISMISSED; /* given out already */
+    if (shares && !helps) specv_i_block_close_team(team, row->num_tiles);
+    const int helpers = shares && !helps ? team->helpers : 0;
+    int ahead = shares && !helps && team->ahead > SPECV_I_DISMISSED; /* given out already */
 #pragma unroll 1
     for (int job = SPECV_I_OF_K; job <= SPECV_I_OF_KEPT; job += !helps) {
         const int by_k = job <= SPECV_I_OF_ANY, by_mass = job == SPECV_I_OF_P;
@@ -8867,7 +8871,7 @@ SPECV_DEVFN uint64_t specv_i_block_cut_flat(specv_i_cut *c, const specv_i_cut_ro
                     its.weight = its.purpose == SPECV_I_COUNT ? 0 : weight;
                     its.window[0] = c->window[0], its.window[1] = c->window[1];
                     its.adds = look && of_job, its.noisy = job == SPECV_I_OF_KEPT && noisy;
-                    its.parts = team ? team->parts : 1;
+                    its.parts = shares ? team->parts : 1;
                     if (ahead) its.parts = (int32_t)gridDim.z - 1;
                     if (helpers && !ahead) specv_i_block_give_out(team, &its);
                     ahead = 0;
@@ -8958,54 +8962,88 @@ SPECV_DEVFN int specv_i_shares_for(int num_shares, int ids) {
     return num_shares - (int)((uint64_t)num_shares * rest >> 15);
 }
 
+/* The row's ids from this rank key on, into the list if it has room for them; returns how many
+   there are. bound: specv_i_block_bound. Call: block. Sync: barriers. */
+SPECV_DEVFN int specv_i_block_fill_list(specv_i_cut *c, const specv_i_cut_row *row, uint64_t from,
+                                        uint64_t bound, const specv_i_coin *coin) {
+    if (specv_i_thread() == 0)
+        c->num_shares = c->num_lanes = c->count = 0, c->bound = bound, c->uniform = 0;
+    __syncthreads();
+    specv_i_block_choose_shares(c, row, from);
+    specv_i_block_collect(c, row, from, coin);
+    return c->count;
+}
+
+/* As specv_i_block_list, of about as many of the largest ids as are sorted at once, for top_p alone.
+   *hopeless: nor would a longer list be of use. In code of its own, as a loop around that of other
+   lists would take these time. Call: block. Sync: barriers. */
+SPECV_DEVFN int specv_i_block_list_few(specv_i_cut *c, const specv_i_cut_row *row,
+                                       const specv_i_limits *l, uint64_t mass, uint64_t need,
+                                       const specv_i_coin *coin, int *of_list, int *hopeless) {
+    enum { WANTED = 90 };
+    const uint64_t lowest = specv_i_lowest(row), *through = c->u.list.u.through;
+    const int k = specv_i_shares_for(row->num_tiles * SPECV_I_SHARES, WANTED);
+    uint64_t from = (uint64_t)specv_i_block_kth_share(c, row, k) << 38;
+    if (from < lowest) from = lowest;
+    const int count = specv_i_block_fill_list(c, row, from, lowest, coin);
+    if (count == 0 || count > SPECV_I_FEW) return 0;
+    specv_i_block_sort_few(c, row, count);
+    *of_list = count;
+    const int kept = specv_i_block_cut_list(c, row, l, count, mass, from == lowest);
+    const uint64_t of_all = through[count - 1];
+    const uint64_t least = of_all - (count > 1 ? through[count - 2] : 0);
+    *hopeless = need > of_all + least * (SPECV_I_MORE / 2);
+    return kept;
+}
+
 /* How many ids of the row are kept, which then are the first of the list; 0: that is for
    specv_i_block_cut_flat. *of_list: how many there are in it. mass: 0 where tiles have no sums.
    c->uniform: of the coin, if any are. team: whose helpers may begin with the rest; or null.
    What top_p alone keeps is in any list of the largest ids that weighs enough. Two are tried: one
-   that is sorted at once, one of some hundreds; none of a large vocabulary's row that needs more
-   than SPECV_I_FEW ids even if all weighed what its largest does. Call: block. Sync: barriers. */
+   that is sorted at once, one of some hundreds; of a row of a large vocabulary none that is not
+   likely to weigh enough. Call: block. Sync: barriers. */
 SPECV_DEVFN int specv_i_block_list(specv_i_cut *c, const specv_i_cut_row *row,
                                    const specv_i_limits *l, uint64_t mass, const specv_i_coin *coin,
                                    int *of_list, specv_i_team *team) {
-    enum { FEW_WANTED = 90, MORE_WANTED = 700 };
-    const int thread = specv_i_thread(), num_shares = row->num_tiles * SPECV_I_SHARES;
+    const int num_shares = row->num_tiles * SPECV_I_SHARES;
     const int by_mass =
         l->has_top_p && mass && l->top_k >= row->vocab && !specv_i_less(0.f, l->min_p);
-    uint64_t low = specv_i_lowest(row), need = 0;
-    int kept = 0, count = 0, turn = 1, is_flat = 0;
+    int k = l->top_k < row->vocab && l->top_k <= num_shares ? l->top_k : 0, hopeless = 0, kept = 0;
+    uint64_t need = 0;
     if (by_mass) {
+        const uint64_t largest = specv_i_row_units(row, row->max);
         need = specv_i_part_of(l->top_p, mass);
-        turn = need > specv_i_row_units(row, row->max) * SPECV_I_FEW;
-        is_flat = turn && row->num_tiles >= SPECV_I_HELPED_TILES;
+        if (need <= largest * SPECV_I_WEIGHT_OF_FEW)
+            kept = specv_i_block_list_few(c, row, l, mass, need, coin, of_list, &hopeless);
+        else
+            hopeless = need > largest * SPECV_I_WEIGHT_OF_MORE;
+        if (row->num_tiles < SPECV_I_HELPED_TILES) hopeless = 0;
+        if (kept) return kept;
+        k = hopeless ? 0 : specv_i_shares_for(num_shares, SPECV_I_MORE);
     }
-#pragma unroll 1
-    for (; turn < 2 && !kept; ++turn) {
-        int k = l->top_k < row->vocab && l->top_k <= num_shares ? l->top_k : 0;
-        if (by_mass) k = specv_i_shares_for(num_shares, turn ? MORE_WANTED : FEW_WANTED);
-        const uint64_t key = k && !is_flat ? (uint64_t)specv_i_block_kth_share(c, row, k) << 38 : 0;
-        if (turn) low = specv_i_block_bound(c, row, l, by_mass ? 0 : key, mass);
-        if (thread == 0)
-            c->num_shares = c->num_lanes = c->count = 0, c->bound = low, c->uniform = 0;
-        if (turn && by_mass && team && (is_flat || key > low) && thread == 0)
+    const uint64_t key = k ? (uint64_t)specv_i_block_kth_share(c, row, k) << 38 : 0;
+    const uint64_t low = specv_i_block_bound(c, row, l, by_mass ? 0 : key, mass);
+    if (by_mass) {
+        if (specv_i_thread() == 0 && team && team->help && (hopeless || key > low))
             specv_i_say_ahead(team, specv_i_ahead_word(row->max, low));
-        __syncthreads();
-        if (is_flat) break;
-        const uint64_t from = key > low ? key : low;
-        specv_i_block_choose_shares(c, row, from);
-        specv_i_block_collect(c, row, from, coin);
-        count = c->count;
-        if (count == 0 || count > SPECV_I_LIST) continue;
-        const int complete = from == specv_i_lowest(row);
-        if (by_mass && count > SPECV_I_FEW)
-            count = kept = specv_i_block_cut_by_mass(c, row, count, need);
-        if (count && count <= SPECV_I_FEW)
-            specv_i_block_sort_few(c, row, count);
-        else if (count && !by_mass)
-            specv_i_block_sort_list(c, row, count);
-        if (!kept && count) kept = specv_i_block_cut_list(c, row, l, count, mass, complete);
+        if (hopeless) {
+            if (specv_i_thread() == 0) c->bound = low, c->uniform = 0;
+            __syncthreads();
+            return 0;
+        }
     }
+    const uint64_t from = key > low ? key : low;
+    int count = specv_i_block_fill_list(c, row, from, low, coin);
+    if (count == 0 || count > SPECV_I_LIST) return 0;
+    if (by_mass && count > SPECV_I_FEW)
+        count = kept = specv_i_block_cut_by_mass(c, row, count, need);
+    if (count && count <= SPECV_I_FEW)
+        specv_i_block_sort_few(c, row, count);
+    else if (count && !by_mass)
+        specv_i_block_sort_list(c, row, count);
     *of_list = count;
-    return kept;
+    if (kept || !count) return kept;
+    return specv_i_block_cut_list(c, row, l, count, mass, from == specv_i_lowest(row));
 }
 
 /* Position j of a side, whose tiles have maxima of shares. */
@@ -9104,7 +9142,7 @@ SPECV_DEVFN void specv_i_block_cut(const specv_verify_sample_desc *d, const spec
             if (coupled) p.id = chosen;
         }
     }
-    if (team) specv_i_block_dismiss(team);
+    if (team->help) specv_i_block_dismiss(team);
     p.reserved = (uint32_t)-1;
     if (few) {
         p.sum = specv_i_block_draw_few(c, count, kept, without, uniform);
@@ -9138,10 +9176,9 @@ SPECV_DEVFN void specv_i_block_filter(const specv_verify_sample_desc *d, const s
     __shared__ specv_i_evidence evidence;
     __shared__ specv_i_team team;
     specv_i_put_word(&saved, specv_i_opened_at(m, b), sizeof saved);
-    specv_i_team *const helped = gridDim.z > 1 ? &team : 0;
     const int helps = (int)blockIdx.z;
     if (specv_i_thread() == SPECV_I_TOSSER)
-        specv_i_begin_team(&team, helped ? &m->help[b * m->helped + block] : 0, helps);
+        specv_i_begin_team(&team, gridDim.z > 1 ? &m->help[b * m->helped + block] : 0, helps);
     __syncthreads();
     specv_i_request r = saved.request;
     const int rows = r.target_rows + r.draft_rows;
@@ -9149,15 +9186,19 @@ SPECV_DEVFN void specv_i_block_filter(const specv_verify_sample_desc *d, const s
     if (!r.cut) return; /* all is done */
     num_blocks = num_blocks < rows ? num_blocks : rows;
     if (block >= num_blocks) return;
+    if (helps) { /* a list has room for what a small top_k keeps: it would wait in vain */
+        const int of_draft = block >= r.target_rows;
+        if (!(r.cut & (of_draft ? SPECV_I_OF_DRAFT : SPECV_I_OF_TARGET)) ||
+            saved.limits[of_draft].top_k <= SPECV_I_FEW)
+            return;
+    }
     /* On its way before anything else is looked at. */
     int64_t at = specv_i_row_of(&r, m, block);
     specv_i_cut_tile first = specv_i_load_cut_tile(m, at, helps);
-    if (helps && (!(r.cut & (block < r.target_rows ? SPECV_I_OF_TARGET : SPECV_I_OF_DRAFT)) ||
-                  !specv_i_block_join(helped)))
-        return;
+    if (helps && !specv_i_block_join(&team)) return;
 #pragma unroll 1
     for (int i = block;;) {
-        specv_i_block_cut(d, &r, m, &saved, b, i, at, &first, &cut, helped, helps,
+        specv_i_block_cut(d, &r, m, &saved, b, i, at, &first, &cut, &team, helps,
                           &evidence.rows[i < SPECV_I_ROWS_HERE ? i : 0]);
         if (helps) return;
         i += num_blocks;
