@@ -228,6 +228,9 @@
    A5 coupled Gumbel    the same, COUPLED     specv_noise_bf16_kernel,      the same
                                               specv_noise_f16_kernel,
                                               specv_noise_f32_kernel
+                        of many rows          specv_noise_whole_bf16_kernel,
+                                              specv_noise_whole_f16_kernel,
+                                              specv_noise_whole_f32_kernel
    A6 lossy rules       the same              specv_lossy_rows_kernel,      the same
                                               with limits specv_filter_kernel,
                                               then specv_lossy_kernel, of BOUNDED
@@ -4266,11 +4269,11 @@ typedef struct specv_i_loud {
     int32_t most[8], at_least, from;
 } specv_i_loud;
 
-/* origin: of the largest score that the ids compete with. Call: warp. */
-SPECV_DEVFN void specv_i_warp_hear_eight(specv_i_loud *loud, const float score[8], int32_t quad0,
-                                         int32_t quad1, int probs, const specv_i_origin *origin,
-                                         const specv_noise *noise) {
-    int32_t top = origin->least;
+/* But what one of them has at least. origin: of the largest score that the ids compete with. Call:
+   lane. */
+SPECV_DEVFN void specv_i_hear_eight(specv_i_loud *loud, const float score[8], int32_t quad0,
+                                    int32_t quad1, int probs, const specv_i_origin *origin,
+                                    const specv_noise *noise) {
 #pragma unroll
     for (int quad = 0; quad < 2; ++quad) {
         const specv_random r = specv_noise_words(noise, (uint32_t)(quad ? quad1 : quad0));
@@ -4278,12 +4281,26 @@ SPECV_DEVFN void specv_i_warp_hear_eight(specv_i_loud *loud, const float score[8
         for (int i = 0; i < 4; ++i) loud->word[4 * quad + i] = r.x[i];
     }
 #pragma unroll
-    for (int e = 0; e < 8; ++e) {
+    for (int e = 0; e < 8; ++e)
         loud->most[e] = specv_i_score_bound(score[e], probs, origin, loud->word[e]);
-        if (specv_i_bound_is_tight(loud->word[e]) && loud->most[e] > top) top = loud->most[e];
-    }
-    loud->at_least = specv_warp_reduce_max(top) - SPECV_I_BOUND_WIDTH;
     loud->from = origin->from;
+}
+
+/* That, from those whose bounds are close. Call: warp. */
+SPECV_DEVFN void specv_i_warp_compare_eight(specv_i_loud *loud, const specv_i_origin *origin) {
+    int32_t top = origin->least;
+#pragma unroll
+    for (int e = 0; e < 8; ++e)
+        if (specv_i_bound_is_tight(loud->word[e]) && loud->most[e] > top) top = loud->most[e];
+    loud->at_least = specv_warp_reduce_max(top) - SPECV_I_BOUND_WIDTH;
+}
+
+/* Both. Call: warp. */
+SPECV_DEVFN void specv_i_warp_hear_eight(specv_i_loud *loud, const float score[8], int32_t quad0,
+                                         int32_t quad1, int probs, const specv_i_origin *origin,
+                                         const specv_noise *noise) {
+    specv_i_hear_eight(loud, score, quad0, quad1, probs, origin, noise);
+    specv_i_warp_compare_eight(loud, origin);
 }
 
 /* The largest score plus noise of those of the eight that may have at least `at_least`, and its
@@ -4620,7 +4637,8 @@ SPECV_DEVFN specv_distribution specv_warp_merge_tiles(const specv_tile *tiles, i
    One request of the batch, as every block that works on it sees it. */
 #define SPECV_SAMPLE_THREADS 256 /* of the kernels; SPECV_TILE_IDS / 4: four ids a thread */
 #define SPECV_I_WHOLE_FROM   4   /* tiles for each SM, from which on a warp has one to itself */
-#define SPECV_I_PROBS_BLOCKS 4   /* from probabilities: blocks that any SM holds at a time */
+#define SPECV_I_NOISY_FROM   8 /* the same with noise, where a tile takes a warp four times longer */
+#define SPECV_I_PROBS_BLOCKS 4 /* from probabilities: blocks that any SM holds at a time */
 #if __CUDA_ARCH__ >= 1200
 #define SPECV_I_GREEDY_BLOCKS   3 /* of A2; 64 registers a thread are too few here */
 #define SPECV_I_SOFTMAX_BLOCKS  2 /* 80 are too few */
@@ -6740,7 +6758,7 @@ SPECV_DEVFN int specv_i_blocks_for(int num_rows) {
 
 /* What a first pass over logits is about, of which the compiler knows most: what is wanted of
    tiles, bits that it can have, the rule. what: a constant, or with filters what follows from the
-   rule; emitted: of the rows of emitted tokens; whole: a tile a warp, of sums alone. */
+   rule; emitted: of the rows of emitted tokens; whole: a tile a warp. */
 typedef struct specv_i_pass {
     int dtype, what, may, rule, filters, emitted, whole;
     int helped; /* a launch follows whose rows may have helpers */
@@ -6876,10 +6894,42 @@ SPECV_DEVFN void specv_i_load_part(specv_i_eight *v, const char *row, int dtype,
     if (bytes == 4) v->high = specv_i_load_unit_of_scores(p + 16, whole, 0, absent, left - own - 4);
 }
 
+/* Of such a tile, of which t has the largest logit, the largest score with noise and its id, if it
+   can reach *loudest: what one of the row that the warp knows of has at least. Lanes are compared
+   only where one has an id that may be louder than all before. The parts are used up. Call: warp. */
+SPECV_DEVFN void specv_i_warp_score_parts(specv_tile *t, specv_i_eight *raw, int dtype, int tile,
+                                          const specv_scale *scale, const specv_noise *noise,
+                                          int32_t *loudest) {
+    const specv_i_origin origin = specv_i_origin_at(t->max, 0, scale);
+    int32_t id = SPECV_I_INT_MAX, heard = *loudest - origin.from;
+#pragma unroll 1
+    for (int k = 0; k < SPECV_I_PARTS; ++k) {
+        const int32_t first = tile * SPECV_TILE_IDS + 256 * k + 8 * specv_i_lane();
+        specv_i_loud loud;
+        float score[8];
+        specv_i_decode_eight(score, &raw[0], dtype);
+#pragma unroll
+        for (int p = 1; p < SPECV_I_PARTS; ++p) raw[p - 1] = raw[p];
+        specv_i_hear_eight(&loud, score, first, first + 4, 0, &origin, noise);
+        int32_t most = loud.most[0];
+#pragma unroll
+        for (int e = 1; e < 8; ++e) most = loud.most[e] > most ? loud.most[e] : most;
+        if (!__any_sync(SPECV_FULL_WARP, most >= heard)) continue;
+        specv_i_warp_compare_eight(&loud, &origin);
+        heard = loud.at_least > heard ? loud.at_least : heard;
+        specv_i_warp_score_eight(&loud, heard, score, first, first + 4, 0, scale, noise, &t->score,
+                                 &id);
+    }
+    *loudest = heard + origin.from;
+    t->id = (uint32_t)id;
+}
+
 /* Statistics of such a tile, of logits. Its scores stay as they are in memory, and are decoded
-   twice: there are no registers for 32 floats of those of 16 bits. Call: warp. */
+   twice: there are no registers for 32 floats of those of 16 bits. may: bits that `what` can have, a
+   constant; noise, loudest: of the row, if SCORE is one. Call: warp. */
 SPECV_DEVFN specv_tile specv_i_warp_whole_tile(const char *row, int dtype, int64_t vocab, int tile,
-                                               int what, const specv_scale *scale) {
+                                               int may, int what, const specv_scale *scale,
+                                               const specv_noise *noise, int32_t *loudest) {
     const int left = (int)vocab - tile * SPECV_TILE_IDS;
     specv_tile t = {0, SPECV_I_NO_SCORE, 0, 0};
     specv_i_eight raw[SPECV_I_PARTS];
@@ -6906,17 +6956,21 @@ SPECV_DEVFN specv_tile specv_i_warp_whole_tile(const char *row, int dtype, int64
         }
         t.id = (uint32_t)specv_warp_reduce_min(id);
     } else {
-        const int32_t n_max = specv_softmax_weight(t.max, scale).n;
-        uint64_t sum = 0;
+        if (may == SPECV_TILE_SUM || what & SPECV_TILE_SUM) {
+            const int32_t n_max = specv_softmax_weight(t.max, scale).n;
+            uint64_t sum = 0;
 #pragma unroll
-        for (int k = 0; k < SPECV_I_PARTS; ++k) {
-            specv_weight weight[8];
-            specv_i_decode_eight(score, &raw[k], dtype);
-            specv_i_weights_of_eight(weight, score, scale);
+            for (int k = 0; k < SPECV_I_PARTS; ++k) {
+                specv_weight weight[8];
+                specv_i_decode_eight(score, &raw[k], dtype);
+                specv_i_weights_of_eight(weight, score, scale);
 #pragma unroll
-            for (int e = 0; e < 8; ++e) sum += specv_weight_units(&weight[e], n_max);
+                for (int e = 0; e < 8; ++e) sum += specv_weight_units(&weight[e], n_max);
+            }
+            t.sum = specv_i_warp_add(sum);
         }
-        t.sum = specv_i_warp_add(sum);
+        if (may & SPECV_TILE_SCORE)
+            specv_i_warp_score_parts(&t, raw, dtype, tile, scale, noise, loudest);
     }
     if (has_nan) t.id |= SPECV_I_NAN_BIT;
     return t;
@@ -6924,12 +6978,14 @@ SPECV_DEVFN specv_tile specv_i_warp_whole_tile(const char *row, int dtype, int64
 
 /* Of all tiles of the rows from i on that block (b, y, z) has: where there are enough for all
    warps, a score then costs half as many instructions as where four warps share a tile and wait for
-   each other. Call: block. */
+   each other. seed, position: of the request's noise, if it is asked for. Call: block. */
 SPECV_DEVFN void specv_i_block_whole_tiles(const specv_verify_sample_desc *d,
                                            const specv_i_memory *m, const specv_i_request *r,
-                                           const specv_row *row, int dtype, int b,
-                                           int64_t first_row, int target_rows, int i, int high) {
-    const int base = (int)blockIdx.y * m->tiles_of_block, first = base + specv_i_thread() / 32;
+                                           const specv_row *row, const specv_i_pass *pass, int b,
+                                           int64_t first_row, int target_rows, int i, int high,
+                                           uint64_t seed, uint32_t position) {
+    const int dtype = pass->dtype, base = (int)blockIdx.y * m->tiles_of_block,
+              first = base + specv_i_thread() / 32;
 #pragma unroll 1
     for (; i < high; i += (int)gridDim.z) {
         const int of_draft = i >= target_rows;
@@ -6940,14 +6996,19 @@ SPECV_DEVFN void specv_i_block_whole_tiles(const specv_verify_sample_desc *d,
                 (of_draft ? i - target_rows : i) * scores->pos_stride_elems);
         specv_tile *tiles =
             m->tiles + specv_i_row_in_memory(m, first_row, target_rows, i) * m->num_tiles;
-        const int zero = of_draft ? r->draft.zero : r->target.zero;
-        specv_scale scale = of_draft ? r->draft.scale : r->target.scale;
+        const specv_i_side side = of_draft ? r->draft : r->target;
+        const specv_noise noise = specv_i_noise_of(d, seed, position, i);
+        int32_t loudest = SPECV_I_NOT_HEARD;
+        int what = side.zero ? 0 : pass->what;
+        specv_scale scale = side.scale;
         scale.of_probs = 0;
+        if (pass->what == SPECV_TILE_SCORE && what)
+            what |= specv_i_wanted(d, r, &side, of_draft) & SPECV_TILE_SUM;
 #pragma unroll 1
         for (int tile = first; !specv_i_run_ends(m, base, tile);
              tile += SPECV_SAMPLE_THREADS / 32) {
             const specv_tile t = specv_i_warp_whole_tile(at, dtype, d->verify.vocab, tile,
-                                                         zero ? 0 : SPECV_TILE_SUM, &scale);
+                                                         pass->may, what, &scale, &noise, &loudest);
             if (specv_i_lane() == 0) tiles[tile] = t;
         }
     }
@@ -7122,7 +7183,8 @@ SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_
     int32_t loudest = SPECV_I_NOT_HEARD; /* what one of the row's scores with noise has at least */
     int turn = 0, more = shared && i < high;
     if (pass->whole)
-        specv_i_block_whole_tiles(d, m, &r, &row, dtype, b, first_row, target_rows, i, high);
+        specv_i_block_whole_tiles(d, m, &r, &row, pass, b, first_row, target_rows, i, high, seed,
+                                  position);
     if (!filters && (fewer || pass->whole)) {
         const int num_blocks = specv_i_blocks_for(high - low);
         mine = num_blocks > 1 ? specv_i_own_ticket(block, num_blocks) : 0;
@@ -18906,8 +18968,8 @@ static dim3 specv_i_grid_of_logits(specv_sample_task *task, int sides, int resid
 /* A2 to A5 and A8, first pass over logits of one type: greedy (rule GREEDY), softmax (TOKEN, BLOCK,
    SCORE, CDF), noise (COUPLED, GUMBEL). Grid: (rows, blocks that share a position, positions), of
    SPECV_SAMPLE_THREADS; each loops where the grid is smaller than the work. With draft logits of
-   another type those have a launch of their own before it. softmax_whole: the same as softmax, and
-   the same bits, where there are so many tiles that each warp has one to itself.
+   another type those have a launch of their own before it. softmax_whole, noise_whole: the
+   same, and the same bits, where there are so many tiles that each warp has one to itself.
    Bytes: each score of the rows that need statistics once; 24 bytes a tile written, read back, in
    A2 8 a block.
    Trips, each waiting for the one before: num_active and lengths, if given; scores, beside them
@@ -18966,14 +19028,29 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
     specv_i_block_verify_logits(&task, SPECV_LOGITS_BF16, SPECV_TILE_SCORE, 0, 0);
 }
 
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_SOFTMAX_BLOCKS)
+    specv_noise_whole_bf16_kernel(const __grid_constant__ specv_sample_task task) {
+    specv_i_block_verify_logits(&task, SPECV_LOGITS_BF16, SPECV_TILE_SCORE, 0, 1);
+}
+
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
     specv_noise_f16_kernel(const __grid_constant__ specv_sample_task task) {
     specv_i_block_verify_logits(&task, SPECV_LOGITS_F16, SPECV_TILE_SCORE, 0, 0);
 }
 
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_SOFTMAX_BLOCKS)
+    specv_noise_whole_f16_kernel(const __grid_constant__ specv_sample_task task) {
+    specv_i_block_verify_logits(&task, SPECV_LOGITS_F16, SPECV_TILE_SCORE, 0, 1);
+}
+
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
     specv_noise_f32_kernel(const __grid_constant__ specv_sample_task task) {
     specv_i_block_verify_logits(&task, SPECV_LOGITS_F32, SPECV_TILE_SCORE, 0, 0);
+}
+
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
+    specv_noise_whole_f32_kernel(const __grid_constant__ specv_sample_task task) {
+    specv_i_block_verify_logits(&task, SPECV_LOGITS_F32, SPECV_TILE_SCORE, 0, 1);
 }
 
 #endif /* SPECVERIFY_NO_SAMPLE */
@@ -19169,7 +19246,7 @@ static int specv_i_members_of_row(specv_sample_task *task, const specv_i_scratch
 /* First pass over the logits of `sides`, which have this type. */
 static int specv_i_launch_logits(specv_sample_task *task, int sides, int dtype, int chained,
                                  int filters, int num_sms, cudaStream_t stream) {
-    static const void *const kernels[4][3] = {
+    static const void *const kernels[5][3] = {
         {(const void *)specv_greedy_f32_kernel, (const void *)specv_greedy_f16_kernel,
          (const void *)specv_greedy_bf16_kernel},
         {(const void *)specv_softmax_f32_kernel, (const void *)specv_softmax_f16_kernel,
@@ -19177,20 +19254,22 @@ static int specv_i_launch_logits(specv_sample_task *task, int sides, int dtype, 
         {(const void *)specv_noise_f32_kernel, (const void *)specv_noise_f16_kernel,
          (const void *)specv_noise_bf16_kernel},
         {(const void *)specv_softmax_whole_f32_kernel, (const void *)specv_softmax_whole_f16_kernel,
-         (const void *)specv_softmax_whole_bf16_kernel}};
+         (const void *)specv_softmax_whole_bf16_kernel},
+        {(const void *)specv_noise_whole_f32_kernel, (const void *)specv_noise_whole_f16_kernel,
+         (const void *)specv_noise_whole_bf16_kernel}};
     const int rule = task->d.rule;
     const int kind = rule == SPECV_RULE_COUPLED ? 2 : rule != SPECV_RULE_GREEDY;
     const int64_t rows = (sides & SPECV_I_OF_TARGET ? task->memory.columns : 0) +
                          (sides & SPECV_I_OF_DRAFT ? (int64_t)task->d.verify.rows.max_draft : 0);
-    task->memory.whole_tiles =
-        kind == 1 && !filters &&
-        task->d.verify.rows.batch * rows * task->memory.num_tiles >= SPECV_I_WHOLE_FROM * num_sms;
-    const int resident =
-        filters || (task->memory.whole_tiles && dtype == SPECV_LOGITS_F32) ? 2 : 4 - kind;
+    const int from = kind == 2 ? SPECV_I_NOISY_FROM : SPECV_I_WHOLE_FROM;
+    const int whole = kind && !filters &&
+                      task->d.verify.rows.batch * rows * task->memory.num_tiles >= from * num_sms;
+    const int resident = filters ? 2 : !whole ? 4 - kind : dtype == SPECV_LOGITS_F32 ? 2 : 3;
+    task->memory.whole_tiles = whole;
     const dim3 grid = specv_i_grid_of_logits(task, sides, resident, num_sms);
     task->sides = sides, task->d.verify.chained = chained;
     return specv_i_launch_grid(filters ? (const void *)specv_filtered_kernel
-                                       : kernels[task->memory.whole_tiles ? 3 : kind][dtype],
+                                       : kernels[whole ? kind + 2 : kind][dtype],
                                grid, SPECV_SAMPLE_THREADS, task, chained, stream);
 }
 

@@ -154,7 +154,8 @@ static void test_second_pass(void) {
 }
 
 /* Thread instructions of a launch of A8 on eight rows, by the kernel of that name. */
-static int64_t count_rows(const uint16_t *scores, int vocab, int num_sms, const char *kernel) {
+static int64_t count_rows(const uint16_t *scores, int vocab, int num_sms, int method,
+                          const char *kernel) {
     enum { ROWS = 8 };
     uint64_t seed[ROWS];
     int32_t position[ROWS];
@@ -163,6 +164,7 @@ static int64_t count_rows(const uint16_t *scores, int vocab, int num_sms, const 
     for (int b = 0; b < ROWS; ++b) seed[b] = (uint64_t)b, position[b] = b;
     d.scores.data = device_copy(scores, 2 * (int64_t)vocab * ROWS);
     d.scores.dtype = SPECV_LOGITS_BF16, d.vocab = vocab, d.batch = ROWS, d.num_sms = num_sms;
+    d.method = method;
     d.seed = (const uint64_t *)device_copy(seed, sizeof seed);
     d.position = (const int32_t *)device_copy(position, sizeof position);
     d.token = device_zeros(4 * ROWS), d.scratch = device_zeros(bytes), d.scratch_bytes = bytes;
@@ -180,14 +182,23 @@ static void test_whole_tiles(void) {
     enum { VOCAB = 32000, ROWS = 8 };
     static uint16_t scores[ROWS * VOCAB];
     if (!can_count()) return;
-    t_case("A8 of eight rows");
     for (int x = 0; x < ROWS * VOCAB; ++x) scores[x] = (uint16_t)(0x3f80 + t_below(256));
-    const int64_t whole = count_rows(scores, VOCAB, 2, "specv_softmax_whole_bf16_kernel");
-    const int64_t shared = count_rows(scores, VOCAB, 132, "specv_softmax_bf16_kernel");
-    printf("A8 of eight rows: instructions a score %.1f, where warps share tiles %.1f\n",
-           (double)whole / (ROWS * VOCAB), (double)shared / (ROWS * VOCAB));
-    CHECK(whole > 0 && shared > 0);
-    CHECK(4 * whole < 3 * shared);
+    static const struct {
+        const char *name, *whole, *shared;
+        int method;
+    } of[] = {
+        {"CDF", "specv_softmax_whole_bf16_kernel", "specv_softmax_bf16_kernel", SPECV_SAMPLE_CDF},
+        {"Gumbel", "specv_noise_whole_bf16_kernel", "specv_noise_bf16_kernel",
+         SPECV_SAMPLE_GUMBEL}};
+    for (int i = 0; i < T_COUNT(of); ++i) {
+        t_case("A8 of eight rows, %s", of[i].name);
+        const int64_t whole = count_rows(scores, VOCAB, 2, of[i].method, of[i].whole);
+        const int64_t shared = count_rows(scores, VOCAB, 132, of[i].method, of[i].shared);
+        printf("A8 of eight rows, %s: instructions a score %.1f, where warps share tiles %.1f\n",
+               of[i].name, (double)whole / (ROWS * VOCAB), (double)shared / (ROWS * VOCAB));
+        CHECK(whole > 0 && shared > 0);
+        CHECK(4 * whole < 3 * shared);
+    }
 }
 
 /* A10: a mask is read once, and what filters cost beside it is a part of a read of the row. */

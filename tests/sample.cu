@@ -323,7 +323,8 @@ static void test_ahead(void) {
 static void test_whole_tiles(void) {
     static const int sizes[] = {3100, 8191, 9216, 1025, 17 * SPECV_TILE_IDS + 700};
     static const int odds[] = {0, ODD_NAN | ODD_TOP, ODD_ZEROS | ODD_EMPTY, ODD_SAME};
-    static const int rules[] = {SPECV_RULE_TOKEN, SPECV_RULE_BLOCK, SPECV_RULE_SCORE};
+    static const int rules[] = {SPECV_RULE_TOKEN, SPECV_RULE_BLOCK, SPECV_RULE_SCORE,
+                                SPECV_RULE_COUPLED};
     for (int i = 0; i < T_COUNT(sizes); ++i)
         for (int rule = 0; rule < T_COUNT(rules); ++rule)
             for (int dtype = SPECV_LOGITS_F32; dtype <= SPECV_LOGITS_BF16; ++dtype)
@@ -337,6 +338,8 @@ static void test_whole_tiles(void) {
                     c.s.layout = (i + rule) % 2 ? DENSE_LEN : CSR;
                     c.temperature = dtype == SPECV_LOGITS_F16 ? -1.f : 0.7f;
                     c.gap = odd % 2 ? 4 : 3, c.num_sms = 1;
+                    if (c.rule == SPECV_RULE_COUPLED)
+                        c.draft_dtype = NO_DRAFT_SCORES, c.null_extra = i % 2; /* sums, too */
                     t_case("whole tiles, vocabulary %d, odd %d:", sizes[i], odds[odd]);
                     scene_run(&c);
                 }
