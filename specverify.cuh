@@ -4637,8 +4637,8 @@ SPECV_DEVFN specv_distribution specv_warp_merge_tiles(const specv_tile *tiles, i
    One request of the batch, as every block that works on it sees it. */
 #define SPECV_SAMPLE_THREADS 256 /* of the kernels; SPECV_TILE_IDS / 4: four ids a thread */
 #define SPECV_I_WHOLE_FROM   4   /* tiles for each SM, from which on a warp has one to itself */
-#define SPECV_I_NOISY_FROM   8 /* the same with noise, where a tile takes a warp four times longer */
-#define SPECV_I_PROBS_BLOCKS 4 /* from probabilities: blocks that any SM holds at a time */
+#define SPECV_I_NOISY_FROM   8   /* the same with noise: a tile takes a warp twice as long */
+#define SPECV_I_PROBS_BLOCKS 4   /* from probabilities: blocks that any SM holds at a time */
 #if __CUDA_ARCH__ >= 1200
 #define SPECV_I_GREEDY_BLOCKS   3 /* of A2; 64 registers a thread are too few here */
 #define SPECV_I_SOFTMAX_BLOCKS  2 /* 80 are too few */
@@ -6896,7 +6896,8 @@ SPECV_DEVFN void specv_i_load_part(specv_i_eight *v, const char *row, int dtype,
 
 /* Of such a tile, of which t has the largest logit, the largest score with noise and its id, if it
    can reach *loudest: what one of the row that the warp knows of has at least. Lanes are compared
-   only where one has an id that may be louder than all before. The parts are used up. Call: warp. */
+   only where one has an id that may be louder than all before. The parts are used up. Call:
+   warp. */
 SPECV_DEVFN void specv_i_warp_score_parts(specv_tile *t, specv_i_eight *raw, int dtype, int tile,
                                           const specv_scale *scale, const specv_noise *noise,
                                           int32_t *loudest) {
@@ -6925,8 +6926,8 @@ SPECV_DEVFN void specv_i_warp_score_parts(specv_tile *t, specv_i_eight *raw, int
 }
 
 /* Statistics of such a tile, of logits. Its scores stay as they are in memory, and are decoded
-   twice: there are no registers for 32 floats of those of 16 bits. may: bits that `what` can have, a
-   constant; noise, loudest: of the row, if SCORE is one. Call: warp. */
+   twice: there are no registers for 32 floats of those of 16 bits. may: bits that `what` can have,
+   a constant; noise, loudest: of the row, if SCORE is one. Call: warp. */
 SPECV_DEVFN specv_tile specv_i_warp_whole_tile(const char *row, int dtype, int64_t vocab, int tile,
                                                int may, int what, const specv_scale *scale,
                                                const specv_noise *noise, int32_t *loudest) {
@@ -9036,9 +9037,9 @@ SPECV_DEVFN int specv_i_block_fill_list(specv_i_cut *c, const specv_i_cut_row *r
     return c->count;
 }
 
-/* As specv_i_block_list, of about as many of the largest ids as are sorted at once, for top_p alone.
-   *hopeless: nor would a longer list be of use. In code of its own, as a loop around that of other
-   lists would take these time. Call: block. Sync: barriers. */
+/* As specv_i_block_list, of about as many of the largest ids as are sorted at once, for top_p
+   alone. *hopeless: nor would a longer list be of use. In code of its own, as a loop around that of
+   other lists would take these time. Call: block. Sync: barriers. */
 SPECV_DEVFN int specv_i_block_list_few(specv_i_cut *c, const specv_i_cut_row *row,
                                        const specv_i_limits *l, uint64_t mass, uint64_t need,
                                        const specv_i_coin *coin, int *of_list, int *hopeless) {

@@ -185,7 +185,8 @@ static const char *cycles_kernels(const cycles_case *c) {
     if (strncmp(c->what, "cdf-", 4) == 0) return "filtered_kernel filter_kernel";
     if (strncmp(c->what, "gumbel-", 7) == 0) return "filtered_kernel filter_kernel";
     if (strcmp(c->what, "greedy") == 0) return "greedy_bf16";
-    if (strcmp(c->what, "gumbel") == 0 || strcmp(c->what, "coupled") == 0) return "noise_bf16 noise_whole_bf16";
+    if (strcmp(c->what, "gumbel") == 0 || strcmp(c->what, "coupled") == 0)
+        return "noise_bf16 noise_whole_bf16";
     if (strcmp(c->what, "token") == 0 || strcmp(c->what, "block") == 0)
         return "softmax_bf16 softmax_whole_bf16 residual";
     return "softmax_bf16 softmax_whole_bf16";
