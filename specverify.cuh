@@ -7420,9 +7420,7 @@ SPECV_DEVFN float specv_warp_filter_bound(const specv_tile *tiles, int num_tiles
 enum {
     SPECV_I_FEW = 128,  /* of a list: for each of them there are two threads */
     SPECV_I_MORE = 700, /* of a longer list that top_p is tried with */
-    /* What so many weigh, in weights of the largest, if weights fall with the root of the rank. */
-    SPECV_I_WEIGHT_OF_FEW = 22,
-    SPECV_I_WEIGHT_OF_MORE = 53,
+    SPECV_I_HOPE = 50,  /* with none, if the row's largest id weighs less than this part of it */
     SPECV_I_KEYS = SPECV_SAMPLE_THREADS /* tiles of which the block has the shares' keys */
 };
 
@@ -9076,12 +9074,11 @@ SPECV_DEVFN int specv_i_block_list(specv_i_cut *c, const specv_i_cut_row *row,
     if (by_mass) {
         const uint64_t largest = specv_i_row_units(row, row->max);
         need = specv_i_part_of(l->top_p, mass);
-        if (need <= largest * SPECV_I_WEIGHT_OF_FEW)
+        hopeless = need > largest * SPECV_I_HOPE;
+        if (!hopeless)
             kept = specv_i_block_list_few(c, row, l, mass, need, coin, of_list, &hopeless);
-        else
-            hopeless = need > largest * SPECV_I_WEIGHT_OF_MORE;
-        if (row->num_tiles < SPECV_I_HELPED_TILES) hopeless = 0;
         if (kept) return kept;
+        if (row->num_tiles < SPECV_I_HELPED_TILES) hopeless = 0;
         k = hopeless ? 0 : specv_i_shares_for(num_shares, SPECV_I_MORE);
     }
     const uint64_t key = k ? (uint64_t)specv_i_block_kth_share(c, row, k) << 38 : 0;

@@ -374,19 +374,20 @@ static void test_many_rows(void) {
 }
 
 /* The same with noise, where each position is far quieter than the one before: what a block has
-   heard of that says nothing of the next. */
-static void test_quiet_rows(void) {
-    scene c = plain_scene(SPECV_TICKET_ROWS + 1, 2, 3100);
+   heard of that says nothing of the next. And where a warp has several tiles of a row, of which the
+   last has the token, all of them quiet. */
+static void quiet_rows(int batch, int vocab, int num_sms) {
+    scene c = plain_scene(batch, 2, vocab);
     stage g;
-    c.rule = SPECV_RULE_COUPLED;
+    c.rule = SPECV_RULE_COUPLED, c.num_sms = num_sms;
     c.target_dtype = SPECV_LOGITS_BF16, c.draft_dtype = NO_DRAFT_SCORES;
-    t_case("many rows, each position quieter than the one before");
+    t_case("%d rows, each position quieter than the one before, %d SMs", batch, num_sms);
     stage_make(&g, &c);
     for (int row = 0; row < c.s.batch; ++row)
         for (int j = 0; j < 3; ++j) {
-            const int id = (row * 3 + j) * 7 % 3100;
+            const int id = vocab - 1 - (row * 3 + j) * 7 % 650;
             const int64_t scores = scores_at(&g, row, j, 0);
-            for (int x = 0; x < 3100; ++x)
+            for (int x = 0; x < vocab; ++x)
                 put_score(&g.target, c.target_dtype, scores + x, (float)(-300 * j - x % 5));
             put_score(&g.target, c.target_dtype, scores + id, (float)(100 - 300 * j));
             if (j < 2) put_token(&g.b.draft, c.s.dtype, g.b.rows[row].first + j, id);
@@ -397,6 +398,12 @@ static void test_quiet_rows(void) {
         CHECK_EQ(word_at(&g.b.accepted, row), g.b.rows[row].n_draft, row);
     run_device(&g);
     batch_free(&g.b);
+}
+
+static void test_quiet_rows(void) {
+    quiet_rows(SPECV_TICKET_ROWS + 1, 3100, 132);
+    quiet_rows(SPECV_TICKET_ROWS + 1, 3100, 4096); /* four warps have a tile */
+    quiet_rows(3, 17 * SPECV_TILE_IDS + 700, 1);
 }
 
 /* The largest logit twice in what a block has of a row, in threads whose order is not that of the
