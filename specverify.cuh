@@ -6903,7 +6903,7 @@ SPECV_DEVFN void specv_i_warp_score_parts(specv_tile *t, specv_i_eight *raw, int
                                           int32_t *loudest) {
     const specv_i_origin origin = specv_i_origin_at(t->max, 0, scale);
     int32_t id = SPECV_I_INT_MAX, heard = *loudest - origin.from;
-#pragma unroll 1
+#pragma unroll 2
     for (int k = 0; k < SPECV_I_PARTS; ++k) {
         const int32_t first = tile * SPECV_TILE_IDS + 256 * k + 8 * specv_i_lane();
         specv_i_loud loud;
