@@ -6970,7 +6970,7 @@ SPECV_DEVFN specv_tile specv_i_warp_whole_tile(const char *row, int dtype, int64
             }
             t.sum = specv_i_warp_add(sum);
         }
-        if (may & SPECV_TILE_SCORE)
+        if (may & what & SPECV_TILE_SCORE)
             specv_i_warp_score_parts(&t, raw, dtype, tile, scale, noise, loudest);
     }
     if (has_nan) t.id |= SPECV_I_NAN_BIT;
@@ -14124,11 +14124,13 @@ SPECV_KERNEL __launch_bounds__(SPECV_FORK_THREADS)
 /* =================================================================================== >>trees
 
    Draft trees: several continuations of a text, verified in one step.
-     A7  specv_verify_tree   one launch: a warp per tree where target ids are given, else a block
+     A7  specv_verify_tree   a warp per tree where target ids are given; else a block, behind a
+                             launch over the rows of all nodes where these are few
      B4  specv_commit_path   the rows of an accepted path go to consecutive positions: one launch
          specv_tree_layout   layouts of trees, masks, depths, position ids: one launch
-   Where scores are given, only rows of nodes are read that the walk comes to: of a tree of 60 nodes
-   that is 8 deep 9 rows, one after the other, not 60. Random numbers are those of A3 to A5, with
+   Where logits are given for few trees, all their rows are read, on all multiprocessors at once; of
+   probabilities, of many trees and of draft scores only rows of nodes that the walk comes to: of a
+   tree of 60 nodes that is 8 deep 9 rows, one after the other. Random numbers are those of A3 to A5, with
    nodes for positions: the test of node i is draft i - 1's, a node that emits a token has its own,
    as has ONE_COIN's test of its children; coupled noise is of the absolute position alone.
    Needs: >>greedy (outputs, EOS), >>sample (scores, distributions, what random numbers are for),
@@ -14315,13 +14317,20 @@ typedef struct specv_verify_tree_desc {
     specv_emitted emitted; /* from scores: [batch][max_depth + 1] of each */
     specv_filters filters; /* of the target, from scores; mask: a row a node */
     specv_filters draft_filters; /* of draft scores: q must be what children were drawn from */
-    uint32_t reserved;           /* must be 0 */
+    int32_t num_sms;             /* 0 = ask the runtime for the current device */
     uint32_t canary1;
 } specv_verify_tree_desc;
 
 #define SPECV_TREE_THREADS  64   /* specv_tree_ids_kernel: a warp per tree */
 #define SPECV_GROVE_THREADS 384  /* specv_tree_kernel: a block per tree */
 #define SPECV_COIN_THREADS  1024 /* specv_tree_coin_probs_kernel: a thread per node */
+
+/* So many nodes' logits, of all trees, may be looked at ahead of the walk, on all multiprocessors,
+   and so many for each of them: of more nodes the rows of their paths alone are fewer by more than
+   the multiprocessors that a walk for each tree leaves idle. */
+#define SPECV_I_NODES_AHEAD      1024
+#define SPECV_I_NODES_AHEAD_EACH 4
+#define SPECV_I_PARTS_AHEAD      4 /* so many blocks share a row at most */
 
 /* Scratch memory of a tree: statistics of the node that is looked at, sums of its tiles, and of
    nodes that the walk comes back to. Offsets in bytes. */
@@ -14383,6 +14392,14 @@ SPECV_HOSTFN int specv_i_tree_outputs_validate(const specv_verify_tree_desc *d) 
     return SPECV_OK;
 }
 
+/* Tiles of nodes that are looked at ahead, behind the scratch memory of the trees. */
+SPECV_HOSTFN int64_t specv_i_tiles_ahead_bytes(int64_t batch, int64_t max_nodes, int64_t vocab) {
+    const int64_t nodes = batch * max_nodes,
+                  num_tiles = (vocab + SPECV_TILE_IDS - 1) / SPECV_TILE_IDS;
+    const int64_t ahead = nodes < SPECV_I_NODES_AHEAD ? nodes : SPECV_I_NODES_AHEAD;
+    return (ahead * (num_tiles + SPECV_I_PARTS_AHEAD) * (int64_t)sizeof(specv_tile) + 15) / 16 * 16;
+}
+
 /* Bytes of scratch memory that suffice for every step of at most batch trees of max_nodes nodes and
    vocab ids, from scores, but for filters; or SPECV_ERR_*. */
 SPECV_HOSTAPI int64_t specv_verify_tree_scratch_bytes(int64_t batch, int64_t max_nodes,
@@ -14391,7 +14408,8 @@ SPECV_HOSTAPI int64_t specv_verify_tree_scratch_bytes(int64_t batch, int64_t max
     SPECV_CHECK(max_nodes >= 1 && max_nodes <= SPECV_MAX_NODES, TREE);
     SPECV_CHECK(batch <= (INT64_C(1) << 30) / max_nodes, TOO_LARGE);
     SPECV_CHECK(vocab >= 1 && vocab <= 1 << 22, VOCAB);
-    return batch * specv_i_tree_scratch_for(max_nodes, vocab).bytes;
+    return batch * specv_i_tree_scratch_for(max_nodes, vocab).bytes +
+           specv_i_tiles_ahead_bytes(batch, max_nodes, vocab);
 }
 
 SPECV_HOSTFN int specv_i_tree_is_filtered(const specv_verify_tree_desc *d) {
@@ -14465,7 +14483,7 @@ SPECV_HOSTFN int specv_i_tree_scores_validate(const specv_verify_tree_desc *d) {
 SPECV_HOSTFN int specv_verify_tree_validate(const specv_verify_tree_desc *d) {
     int status;
     SPECV_I_CHECK_DESC(d);
-    SPECV_CHECK(d->reserved == 0, CANARY);
+    SPECV_CHECK(d->num_sms >= 0 && d->num_sms <= 65535, NUM_SMS);
     SPECV_CHECK(d->rule >= SPECV_TREE_GREEDY && d->rule <= SPECV_TREE_TRAVERSAL_DISTINCT, RULE);
     if ((status = specv_i_trees_validate(&d->trees)) != SPECV_OK) return status;
     SPECV_CHECK(d->max_depth >= 0 && d->max_depth < d->trees.max_nodes, PATH);
@@ -14515,7 +14533,7 @@ SPECV_HOSTFN specv_verify_sample_desc specv_i_tree_as_rows(const specv_verify_tr
     v.temperature = d->temperature, v.draft_temperature = d->draft_temperature;
     v.seed = d->seed, v.position = d->position, v.step_row = d->step_row;
     v.filters = d->filters, v.draft_filters = d->draft_filters;
-    v.stream = d->stream | SPECV_I_OF_TREE;
+    v.stream = d->stream | SPECV_I_OF_TREE, v.num_sms = d->num_sms;
     v.rule = d->rule == SPECV_TREE_GREEDY    ? SPECV_RULE_GREEDY
              : d->rule == SPECV_TREE_COUPLED ? SPECV_RULE_COUPLED
                                              : SPECV_RULE_TOKEN;
@@ -14798,32 +14816,49 @@ SPECV_DEVFN void specv_i_warp_verify_tree(const specv_verify_tree_desc *d, int b
    shared memory, so that few barriers are needed. Every walk is a loop which opens a row, looks at
    children, sums up what is left and draws, each in one place: code that reads a row is long. */
 
-/* Rules that a kernel knows: constants, so that it has the code of no other. COIN: ONE_COIN from
-   logits; PROBS: the same from probabilities; ANY: all rules, with filters. */
+/* Rules that a kernel knows: constants, so that it has the code of no other. EQUAL: GREEDY and
+   COUPLED; CHOICES: the same where the tiles of all nodes are there; COIN: ONE_COIN from logits;
+   PROBS: the same from probabilities; ANY: all rules, with filters. */
 enum {
     SPECV_I_WALK_EQUAL,
+    SPECV_I_WALK_CHOICES,
     SPECV_I_WALK_COIN,
     SPECV_I_WALK_PROBS,
     SPECV_I_WALK_PAIRS,
     SPECV_I_WALK_ANY
 };
 
-/* The parameter of the kernel with filters. */
+/* What tiles of a row say together, of logits: the largest, the loudest, whether there is a NaN. */
+typedef struct specv_i_joined {
+    int64_t score;
+    float max;
+    int32_t max_id, score_id;
+    uint32_t nan;
+} specv_i_joined;
+
+/* The parameter of the kernels that walk along scores. */
 typedef struct specv_tree_task {
-    specv_verify_tree_desc d; /* resolved; probabilities are weights */
+    specv_verify_tree_desc d; /* resolved; with filters probabilities are weights */
     uint64_t *least;          /* as in specv_i_memory, max_nodes + 1 a tree; null: no row is cut */
+    specv_tile *ahead;     /* [batch][max_nodes][tiles] of p, or null: a walk reads rows itself */
+    specv_i_joined *parts; /* [batch][max_nodes][num_parts]: what each block of a row has put
+                                 together of its tiles, but for sums; GREEDY and COUPLED */
     int64_t target_rows;
+    int32_t num_parts, reserved;
 } specv_tree_task;
 
 /* What a tree's request says. Registers are scarce: in shared memory, written once. */
 typedef struct specv_i_tree_values {
     specv_i_side target, draft;
-    specv_tile *tiles;
-    unsigned long long *sums; /* of tiles */
-    specv_distribution *rows; /* [max_nodes][2] */
+    const specv_tile *tiles;     /* of the row that was opened last */
+    specv_tile *own_tiles;       /* there, if they were not there before */
+    const specv_tile *ahead;     /* [max_nodes][num_tiles] of p, or null */
+    const specv_i_joined *parts; /* [max_nodes][num_parts], if those are there */
+    unsigned long long *sums;    /* of tiles */
+    specv_distribution *rows;    /* [max_nodes][2] */
     uint64_t seed;
-    uint32_t position, reserved; /* no hole: copied word by word */
-    int32_t num_nodes, num_tiles;
+    uint32_t position;
+    int32_t num_nodes, num_tiles, num_parts; /* no hole: copied word by word */
 } specv_i_tree_values;
 
 /* By child: what r and q of its parent were multiplied by when it was tried (of a proposal, p
@@ -14841,6 +14876,16 @@ typedef struct specv_i_trials {
 typedef struct specv_i_coins {
     uint64_t coin[SPECV_MAX_NODES], units[SPECV_MAX_NODES];
 } specv_i_coins;
+
+/* By node: the target's choice, -1 without one; where the walk goes on, a child or SPECV_I_END_*,
+   and what the row tells of its faults. */
+typedef struct specv_i_choices {
+    struct {
+        int32_t next;
+        uint32_t status;
+    } way[SPECV_MAX_NODES];
+    int32_t id[SPECV_MAX_NODES];
+} specv_i_choices;
 
 /* A tree of at most so many nodes is judged at once, from probabilities. */
 #define SPECV_I_FAMILY 256
@@ -14875,6 +14920,7 @@ typedef struct specv_i_grove {
         specv_i_trials trials;
         specv_i_coins coins;
         specv_i_family family;
+        specv_i_choices choices;
     } u;
     int32_t token[SPECV_MAX_NODES]; /* -1: a placeholder, or the root; -2: none at all */
     short parent[SPECV_MAX_NODES];
@@ -14913,11 +14959,28 @@ SPECV_DEVFN specv_i_side specv_i_tree_side(const specv_i_walk *w, int of_draft) 
     return side;
 }
 
+/* The tiles of a node's row where they are there before the walk; else null. */
+SPECV_DEVFN const specv_tile *specv_i_tree_ahead(const specv_i_walk *w, int of_draft, int node) {
+    const specv_tile *ahead = w->g->of.ahead;
+    if (w->kind == SPECV_I_WALK_PROBS || w->kind == SPECV_I_WALK_ANY || of_draft) return 0;
+    if (w->kind != SPECV_I_WALK_CHOICES && !ahead) return 0;
+    return ahead + node * (int64_t)w->g->of.num_tiles;
+}
+
 /* What a side says of one id of a node, if that is kept. */
 SPECV_DEVFN float specv_i_tree_score(const specv_i_side *side, int node, int32_t id) {
     const specv_i_sieve sieve = specv_i_sieve_of(side, node);
     return specv_i_sift(&sieve, specv_i_load_score(specv_i_scores_of(side, node), side->dtype, id),
                         id);
+}
+
+/* COUPLED's of what follows a node of this depth. */
+SPECV_DEVFN specv_noise specv_i_tree_noise(const specv_verify_tree_desc *d, uint64_t seed,
+                                           uint32_t position, int depth) {
+    specv_noise noise;
+    noise.seed = seed, noise.tag = SPECV_TAG_COUPLED, noise.row = 0;
+    noise.position = position + (uint32_t)(d->step_row + depth);
+    return noise;
 }
 
 /* Of a row whose values may be read. */
@@ -15197,27 +15260,31 @@ SPECV_DEVFN void specv_i_block_add_row(const specv_i_walk *w, int node) {
 /* A node's row of one side, put together of its tiles, into *row of shared memory; their sums
    beside them. what: SPECV_TILE_* bits, those of may, a constant; or `adds`: probabilities that are
    the distribution are added up, *row stays. Call: block. Sync: three barriers. Trips: a tile a
-   warp at a time, then the tiles. */
+   warp at a time, where none are there, then the tiles. */
 SPECV_DEVFN void specv_i_block_open_row(const specv_i_walk *w, int of_draft, int node, int depth,
                                         int may, int what, int adds, specv_distribution *row) {
     const specv_i_side side = specv_i_tree_side(w, of_draft);
     const int warp = specv_i_thread() / 32, num_tiles = w->g->of.num_tiles;
     const void *scores = specv_i_scores_of(&side, node);
     const specv_i_sieve sieve = specv_i_sieve_of(&side, node);
-    specv_tile *tiles = w->g->of.tiles;
-    specv_noise noise;
+    const specv_tile *ahead = specv_i_tree_ahead(w, of_draft, node);
+    const specv_noise noise = specv_i_tree_noise(w->d, w->g->of.seed, w->g->of.position, depth);
+    specv_tile *tiles = w->g->of.own_tiles;
     uint64_t through;
     if (side.dtype == SPECV_PROBS_F32) what |= SPECV_TILE_PROBS;
-    noise.seed = w->g->of.seed, noise.tag = SPECV_TAG_COUPLED, noise.row = 0;
-    noise.position = w->g->of.position + (uint32_t)(w->d->step_row + depth);
     __syncthreads(); /* tiles and *row may be looked at until here */
     if (adds) {
         specv_i_block_add_tiles(w, scores);
         __syncthreads();
         return;
     }
+    if (specv_i_thread() == 0) w->g->of.tiles = ahead ? ahead : tiles;
+    if (ahead && what & SPECV_TILE_SUM)
 #pragma unroll 1
-    for (int t = warp; t < num_tiles; t += specv_i_tree_threads(w) / 32) {
+        for (int t = specv_i_thread(); t < num_tiles; t += specv_i_tree_threads(w))
+            w->g->of.sums[t] = ahead[t].sum;
+#pragma unroll 1
+    for (int t = warp; t < num_tiles && !ahead; t += specv_i_tree_threads(w) / 32) {
         specv_tile tile;
         if (w->kind == SPECV_I_WALK_PROBS) {
             tile = specv_i_warp_largest_prob(scores, w->d->vocab, t);
@@ -15234,8 +15301,8 @@ SPECV_DEVFN void specv_i_block_open_row(const specv_i_walk *w, int of_draft, int
     }
     __syncthreads();
     if (warp == 0) {
-        specv_distribution its =
-            specv_i_warp_merge(tiles, num_tiles, may, what, side.zero, &side.scale, &through);
+        specv_distribution its = specv_i_warp_merge(ahead ? ahead : tiles, num_tiles, may, what,
+                                                    side.zero, &side.scale, &through);
         if (its.sum) specv_i_set_inverse(&its);
         if (specv_i_lane() == 0) *row = its;
     }
@@ -15900,6 +15967,170 @@ SPECV_DEVFN int specv_i_block_walk(const specv_i_walk *w, specv_i_tree_end *end,
     return node;
 }
 
+/* Of a tree whose slot is good: where p is, and its temperature. Call: any thread. */
+SPECV_DEVFN specv_i_side specv_i_open_tree_target(const specv_verify_tree_desc *d, int b,
+                                                  int32_t slot, uint32_t *status) {
+    const int greedy = d->rule == SPECV_TREE_GREEDY;
+    float temperature = 1;
+    specv_i_side side;
+    if (d->temperature && !greedy) temperature = d->temperature[slot];
+    if (!specv_temperature_ok(temperature)) *status |= SPECV_ROW_BAD_TEMPERATURE;
+    specv_i_open_side(&side, &d->target, b * d->target.seq_stride_elems);
+    specv_i_set_temperature(&side, temperature, greedy);
+    side.mask = 0, side.least = 0, side.mask_stride = 0;
+    return side;
+}
+
+/* What is asked of the tiles of p, but for their largest. */
+SPECV_DEVFN int specv_i_tree_wanted(const specv_verify_tree_desc *d, int zero) {
+    if (zero) return 0;
+    if (d->rule > SPECV_TREE_COUPLED) return SPECV_TILE_SUM;
+    return SPECV_TILE_SCORE | (d->logprob ? SPECV_TILE_SUM : 0);
+}
+
+SPECV_DEVFN specv_i_joined specv_i_join_none(void) {
+    const specv_i_joined none = {SPECV_I_NO_SCORE, specv_bits_float(0xff800000u), -1, -1, 0};
+    return none;
+}
+
+/* More of them, behind all others: of equal ones the first counts. */
+SPECV_DEVFN void specv_i_join(specv_i_joined *all, const specv_i_joined *more) {
+    specv_i_keep_larger(&all->max, &all->max_id, more->max, more->max_id);
+    if (more->score > all->score) all->score = more->score, all->score_id = more->score_id;
+    all->nan |= more->nan;
+}
+
+/* Those of all warps, in any order. Call: block of SPECV_SAMPLE_THREADS. Sync: a barrier. Out: the
+   same in all lanes of the first warp, which is told so. */
+SPECV_DEVFN int specv_i_block_join(specv_i_joined *all) {
+    enum { WARPS = SPECV_SAMPLE_THREADS / 32 };
+    __shared__ specv_i_joined of_warps[WARPS];
+    const int thread = specv_i_thread();
+    if (specv_i_lane() == 0) of_warps[thread / 32] = *all;
+    __syncthreads();
+    if (thread >= 32) return 0;
+    *all = thread < WARPS ? of_warps[thread] : specv_i_join_none();
+    int64_t largest = specv_i_order_key(specv_float_bits(all->max));
+    if (all->max_id < 0) all->max_id = SPECV_I_INT_MAX; /* of equal ones the lowest id */
+    if (all->score_id < 0) all->score_id = SPECV_I_INT_MAX;
+    specv_i_warp_best(&largest, &all->max_id);
+    specv_i_warp_best(&all->score, &all->score_id);
+    all->max = specv_i_of_order_key((int32_t)largest);
+    all->nan = (uint32_t)__any_sync(SPECV_FULL_WARP, all->nan != 0);
+    return 1;
+}
+
+/* GREEDY and COUPLED where all nodes have been looked at: a thread puts a node's row together, then
+   asks its parent for the target's choice, and the way down is in shared memory, a load a step.
+   Returns the last node. Call: block. Sync: two barriers, one more for *logprob. Trips: parts;
+   tiles of the last node for *logprob. */
+SPECV_DEVFN int specv_i_block_walk_choices(const specv_i_walk *w, specv_i_tree_end *end,
+                                           float *logprob) {
+    const specv_verify_tree_desc *d = w->d;
+    specv_i_grove *g = w->g;
+    specv_i_choices *c = &g->u.choices;
+    const specv_i_side side = specv_i_tree_side(w, 0);
+    const int n = g->of.num_nodes, what = specv_i_tree_wanted(d, side.zero);
+    int node = 0, depth = 0, way;
+#pragma unroll 1
+    for (int i = specv_i_thread(); i < n; i += specv_i_tree_threads(w)) {
+        const specv_i_joined *parts = g->of.parts + i * (int64_t)g->of.num_parts;
+        specv_i_joined all = specv_i_join_none();
+#pragma unroll 1
+        for (int k = 0; k < g->of.num_parts; ++k) specv_i_join(&all, &parts[k]);
+        const specv_distribution row =
+            specv_i_row_of(all.max, all.nan != 0, 0, side.zero, &side.scale);
+        c->id[i] = row.kind == SPECV_NO_TOKEN  ? -1
+                   : row.kind == SPECV_ONE_HOT ? all.max_id
+                                               : all.score_id;
+        c->way[i].next = specv_i_is_eos_node(w, i) ? SPECV_I_END_EOS : SPECV_I_END_LEAF;
+        c->way[i].status = row.status;
+    }
+    __syncthreads();
+#pragma unroll 1
+    for (int i = specv_i_thread(); i < n; i += specv_i_tree_threads(w))
+        if (i && g->token[i] >= 0 && g->token[i] == c->id[g->parent[i]])
+            atomicMin(&c->way[g->parent[i]].next, i);
+    __syncthreads();
+#pragma unroll 1
+    for (;; ++depth, node = way) { /* all threads alike */
+        way = c->way[node].next;
+        if (way != SPECV_I_END_EOS) end->status |= c->way[node].status;
+        if (depth) specv_i_put_path(w, depth, node);
+        if ((unsigned)way >= SPECV_MAX_NODES || depth == d->max_depth) break;
+    }
+    end->accepted = depth;
+    if (way == SPECV_I_END_EOS) return node;
+    end->next_token = c->id[node];
+    if (!d->logprob) return node;
+    if (specv_i_thread() < 32) {
+        uint64_t through;
+        specv_distribution its = specv_i_warp_merge(
+            g->of.ahead + node * (int64_t)g->of.num_tiles, g->of.num_tiles,
+            SPECV_TILE_SUM | SPECV_TILE_SCORE, what, side.zero, &side.scale, &through);
+        if (its.sum) specv_i_set_inverse(&its);
+        if (specv_i_lane() == 0) g->p = its;
+    }
+    __syncthreads();
+    *logprob = specv_i_tree_logprob(w, node, end->next_token);
+    return node;
+}
+
+/* How deep a node is, of those whose parents are here. Call: any thread. */
+SPECV_DEVFN int specv_i_depth_of(const short *parents, int node) {
+    int depth = 0;
+#pragma unroll 1
+    for (int above = parents[node]; above >= 0; above = parents[above]) ++depth;
+    return depth;
+}
+
+/* Tiles of p of a node, of logits of this type, ahead of the walk: block (b, node, part) has a part
+   of them, a warp a tile. Call: block of SPECV_SAMPLE_THREADS. Sync: a barrier, one more with
+   noise. Trips: num_active and num_nodes; temperature, seed, and with noise parents; tiles. */
+SPECV_DEVFN void specv_i_block_look_ahead(const specv_tree_task *task, int dtype) {
+    enum { WARPS = SPECV_SAMPLE_THREADS / 32, MAY = SPECV_TILE_SUM | SPECV_TILE_SCORE };
+    __shared__ short parents[SPECV_MAX_NODES];
+    const specv_verify_tree_desc *d = &task->d;
+    const int b = (int)blockIdx.x, node = (int)blockIdx.y, warp = specv_i_thread() / 32;
+    const int num_tiles = (int)((d->vocab + SPECV_TILE_IDS - 1) / SPECV_TILE_IDS);
+    const int each = (num_tiles + task->num_parts - 1) / task->num_parts;
+    const int first = (int)blockIdx.z * each;
+    const int end = first + each < num_tiles ? first + each : num_tiles;
+    const int64_t row = b * (int64_t)d->trees.max_nodes + node;
+    const specv_i_tree tree = specv_i_open_tree(&d->trees, b, 1);
+    if (node >= tree.num_nodes) return;
+    const int32_t slot = specv_i_good_slot(d->trees.slot, d->trees.slot_dtype, b);
+    uint32_t told_by_the_walk = 0;
+    const specv_i_side side = specv_i_open_tree_target(d, b, slot, &told_by_the_walk);
+    const int what = specv_i_tree_wanted(d, side.zero);
+    specv_noise noise = specv_i_tree_noise(d, 0, 0, 0);
+    if (what & SPECV_TILE_SCORE) {
+        const uint64_t seed = d->seed[slot];
+        const uint32_t position = (uint32_t)d->position[slot];
+#pragma unroll 1
+        for (int i = specv_i_thread(); i <= node; i += SPECV_SAMPLE_THREADS) {
+            const int32_t parent = d->trees.parent[tree.first_parent + i];
+            parents[i] = (short)(specv_i_is_parent(parent, i) ? parent : -1);
+        }
+        __syncthreads();
+        noise = specv_i_tree_noise(d, seed, position, specv_i_depth_of(parents, node));
+    }
+    specv_i_joined all = specv_i_join_none();
+    int32_t loudest = SPECV_I_NOT_HEARD;
+#pragma unroll 1
+    for (int t = first + warp; t < end; t += WARPS) {
+        const specv_tile tile =
+            specv_i_warp_whole_tile((const char *)specv_i_scores_of(&side, node), dtype, d->vocab,
+                                    t, MAY, what, &side.scale, &noise, &loudest);
+        if (specv_i_lane() == 0) task->ahead[row * num_tiles + t] = tile;
+        const int32_t id = (int32_t)(tile.id & ~SPECV_I_NAN_BIT);
+        const specv_i_joined its = {tile.score, tile.max, id, id, tile.id & SPECV_I_NAN_BIT};
+        specv_i_join(&all, &its);
+    }
+    if (d->rule > SPECV_TREE_COUPLED || !specv_i_block_join(&all)) return;
+    if (specv_i_lane() == 0) task->parts[row * task->num_parts + (int)blockIdx.z] = all;
+}
+
 /* Does it cut rows of a request? */
 SPECV_DEVFN int specv_i_cuts_tree(const specv_filters *f, int32_t slot, int64_t vocab,
                                   uint32_t *status) {
@@ -15940,22 +16171,19 @@ SPECV_DEVFN specv_i_tree_values specv_i_open_tree_values(const specv_verify_tree
     const specv_i_tree_scratch s = specv_i_tree_scratch_for(d->trees.max_nodes, d->vocab);
     char *scratch = (char *)d->scratch + b * s.bytes;
     const int32_t slot = specv_i_good_slot(d->trees.slot, d->trees.slot_dtype, b);
-    const int greedy = d->rule == SPECV_TREE_GREEDY;
     float temperature = 1;
     specv_i_tree_values v;
     v.num_nodes = tree->num_nodes, v.num_tiles = s.num_tiles;
-    v.tiles = (specv_tile *)(scratch + s.tiles);
+    v.tiles = v.own_tiles = (specv_tile *)(scratch + s.tiles), v.ahead = 0;
     v.sums = (unsigned long long *)(scratch + s.sums);
     v.rows = (specv_distribution *)(scratch + s.rows);
-    v.seed = 0, v.position = v.reserved = 0;
-    if (d->temperature && !greedy) temperature = d->temperature[slot];
-    if (!specv_temperature_ok(temperature)) *status |= SPECV_ROW_BAD_TEMPERATURE;
-    specv_i_open_side(&v.target, &d->target, b * d->target.seq_stride_elems);
-    specv_i_set_temperature(&v.target, temperature, greedy);
-    v.target.mask = 0, v.target.least = 0, v.target.mask_stride = 0;
+    v.parts = 0, v.num_parts = 0;
+    v.seed = 0, v.position = 0;
+    v.target = specv_i_open_tree_target(d, b, slot, status);
     v.draft = v.target;
     if (d->seed) v.seed = d->seed[slot], v.position = (uint32_t)d->position[slot];
     if (!d->draft.data || v.target.zero) return v;
+    if (d->temperature) temperature = d->temperature[slot];
     if (d->draft_temperature) temperature = d->draft_temperature[slot];
     if (!specv_temperature_ok(temperature)) *status |= SPECV_ROW_BAD_TEMPERATURE;
     specv_i_open_side(&v.draft, &d->draft, b * d->draft.seq_stride_elems);
@@ -15963,10 +16191,11 @@ SPECV_DEVFN specv_i_tree_values specv_i_open_tree_values(const specv_verify_tree
     return v;
 }
 
-/* A7 of one tree from scores. kind: SPECV_I_WALK_*, a constant; task: of ANY. Call: block of
-   SPECV_GROVE_THREADS, of PROBS SPECV_COIN_THREADS. */
-SPECV_DEVFN void specv_i_block_verify_tree(const specv_verify_tree_desc *d, int b, int kind,
-                                           const specv_tree_task *task, specv_i_grove *g) {
+/* A7 of one tree from scores. kind: SPECV_I_WALK_*, a constant. Call: block of SPECV_GROVE_THREADS,
+   of PROBS SPECV_COIN_THREADS. */
+SPECV_DEVFN void specv_i_block_verify_tree(const specv_tree_task *task, int b, int kind,
+                                           specv_i_grove *g) {
+    const specv_verify_tree_desc *d = &task->d;
     const specv_i_walk walk = {d, g, kind}, *w = &walk;
     const int thread = specv_i_thread();
     const specv_i_tree tree = specv_i_open_tree(&d->trees, b, 1);
@@ -15979,6 +16208,11 @@ SPECV_DEVFN void specv_i_block_verify_tree(const specv_verify_tree_desc *d, int 
         opened = specv_i_open_tree_values(d, b, &tree, &end.status);
         if (kind == SPECV_I_WALK_ANY)
             specv_i_open_tree_filters(task, b, &tree, &opened, &end.status);
+        if (task->ahead)
+            opened.ahead = task->ahead + b * (int64_t)d->trees.max_nodes * opened.num_tiles;
+        if (kind == SPECV_I_WALK_CHOICES)
+            opened.parts = task->parts + b * (int64_t)d->trees.max_nodes * task->num_parts;
+        opened.num_parts = task->num_parts;
         end.readable = opened.num_nodes > 0;
     }
     if (end.readable) {
@@ -15989,7 +16223,8 @@ SPECV_DEVFN void specv_i_block_verify_tree(const specv_verify_tree_desc *d, int 
             end.status |= SPECV_ROW_BAD_TREE;
             __syncthreads();
         }
-        last = specv_i_block_walk(w, &end, &logprob);
+        last = kind == SPECV_I_WALK_CHOICES ? specv_i_block_walk_choices(w, &end, &logprob)
+                                            : specv_i_block_walk(w, &end, &logprob);
         end.finished = specv_i_is_eos_node(w, last);
         if (!end.finished) { /* what was behind it */
             const int n = g->of.num_nodes;
@@ -16252,14 +16487,22 @@ SPECV_DEVFN int specv_i_block_verify_family(const specv_verify_tree_desc *d, int
 #if !defined(SPECVERIFY_STATIC)
 SPECV_KERNEL __launch_bounds__(SPECV_TREE_THREADS)
     specv_tree_ids_kernel(const __grid_constant__ specv_verify_tree_desc d);
+SPECV_KERNEL __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_SOFTMAX_BLOCKS)
+    specv_tree_ahead_bf16_kernel(const __grid_constant__ specv_tree_task task);
+SPECV_KERNEL __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_SOFTMAX_BLOCKS)
+    specv_tree_ahead_f16_kernel(const __grid_constant__ specv_tree_task task);
+SPECV_KERNEL __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
+    specv_tree_ahead_f32_kernel(const __grid_constant__ specv_tree_task task);
 SPECV_KERNEL __launch_bounds__(SPECV_GROVE_THREADS, 1)
-    specv_tree_equal_kernel(const __grid_constant__ specv_verify_tree_desc d);
+    specv_tree_choices_kernel(const __grid_constant__ specv_tree_task task);
 SPECV_KERNEL __launch_bounds__(SPECV_GROVE_THREADS, 1)
-    specv_tree_coin_kernel(const __grid_constant__ specv_verify_tree_desc d);
+    specv_tree_equal_kernel(const __grid_constant__ specv_tree_task task);
+SPECV_KERNEL __launch_bounds__(SPECV_GROVE_THREADS, 1)
+    specv_tree_coin_kernel(const __grid_constant__ specv_tree_task task);
 SPECV_KERNEL __launch_bounds__(SPECV_COIN_THREADS, 1)
-    specv_tree_coin_probs_kernel(const __grid_constant__ specv_verify_tree_desc d);
+    specv_tree_coin_probs_kernel(const __grid_constant__ specv_tree_task task);
 SPECV_KERNEL __launch_bounds__(SPECV_GROVE_THREADS, 1)
-    specv_tree_kernel(const __grid_constant__ specv_verify_tree_desc d);
+    specv_tree_kernel(const __grid_constant__ specv_tree_task task);
 SPECV_KERNEL __launch_bounds__(SPECV_GROVE_THREADS, 1)
     specv_tree_filtered_kernel(const __grid_constant__ specv_tree_task task);
 #endif
@@ -20201,6 +20444,39 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_TREE_THREADS)
         specv_i_warp_verify_tree(&d, b, SPECV_I32, &trails[warp]);
 }
 
+/* A7, logits, where there are few nodes: statistics of the rows of all, ahead of the walk. Grid:
+   batch x nodes x blocks of SPECV_SAMPLE_THREADS that share a row. Bytes: each score of p once; 24
+   bytes a tile and a block written. Round trips: num_active with num_nodes and the slot,
+   temperature with seed and parents, a tile a warp at a time. */
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_SOFTMAX_BLOCKS)
+    specv_tree_ahead_bf16_kernel(const __grid_constant__ specv_tree_task task) {
+    specv_i_begin(task.d.chained);
+    specv_i_block_look_ahead(&task, SPECV_LOGITS_BF16);
+}
+
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_SOFTMAX_BLOCKS)
+    specv_tree_ahead_f16_kernel(const __grid_constant__ specv_tree_task task) {
+    specv_i_begin(task.d.chained);
+    specv_i_block_look_ahead(&task, SPECV_LOGITS_F16);
+}
+
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
+    specv_tree_ahead_f32_kernel(const __grid_constant__ specv_tree_task task) {
+    specv_i_begin(task.d.chained);
+    specv_i_block_look_ahead(&task, SPECV_LOGITS_F32);
+}
+
+/* GREEDY and COUPLED, behind them. Grid: a block of SPECV_GROVE_THREADS per tree. Bytes: parents and
+   tokens of all nodes, and 24 bytes for each block that had a part of one. Round trips: num_active
+   with num_nodes and the slot, then parents with temperature; parts; with logprob the last node's
+   tiles, its token's score. */
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_GROVE_THREADS, 1)
+    specv_tree_choices_kernel(const __grid_constant__ specv_tree_task task) {
+    __shared__ specv_i_grove grove;
+    specv_i_begin(task.d.chained);
+    specv_i_block_verify_tree(&task, (int)blockIdx.x, SPECV_I_WALK_CHOICES, &grove);
+}
+
 /* A7, scores. Grid: a block of SPECV_GROVE_THREADS per tree. Bytes: parents and tokens of all nodes
    once; for each node that the walk comes to its row of the target's scores, once more (from L2)
    a tile of the last one's; with draft scores that row, too, and both again for each child that
@@ -20210,18 +20486,18 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_TREE_THREADS)
    So the chain is as long as the path, and rows of other nodes are not read: a pass over all of
    them would read 60 rows of a tree of 60 nodes for about 9. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_GROVE_THREADS, 1)
-    specv_tree_equal_kernel(const __grid_constant__ specv_verify_tree_desc d) {
+    specv_tree_equal_kernel(const __grid_constant__ specv_tree_task task) {
     __shared__ specv_i_grove grove;
-    specv_i_begin(d.chained);
-    specv_i_block_verify_tree(&d, (int)blockIdx.x, SPECV_I_WALK_EQUAL, 0, &grove);
+    specv_i_begin(task.d.chained);
+    specv_i_block_verify_tree(&task, (int)blockIdx.x, SPECV_I_WALK_EQUAL, &grove);
 }
 
 /* ONE_COIN from logits: the rows of the path, as above, and behind each its children's scores. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_GROVE_THREADS, 1)
-    specv_tree_coin_kernel(const __grid_constant__ specv_verify_tree_desc d) {
+    specv_tree_coin_kernel(const __grid_constant__ specv_tree_task task) {
     __shared__ specv_i_grove grove;
-    specv_i_begin(d.chained);
-    specv_i_block_verify_tree(&d, (int)blockIdx.x, SPECV_I_WALK_COIN, 0, &grove);
+    specv_i_begin(task.d.chained);
+    specv_i_block_verify_tree(&task, (int)blockIdx.x, SPECV_I_WALK_COIN, &grove);
 }
 
 /* ONE_COIN from probabilities. Grid: a block of SPECV_COIN_THREADS per tree. Bytes: parents and
@@ -20234,21 +20510,21 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_GROVE_THREADS, 1)
    cycles, about 1,200 until nodes are here, 1,600 what they weigh, 1,500 sums over siblings, 800
    the walk, 7,100 the row, 2,200 the draw, 1,100 outputs. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_COIN_THREADS, 1)
-    specv_tree_coin_probs_kernel(const __grid_constant__ specv_verify_tree_desc d) {
+    specv_tree_coin_probs_kernel(const __grid_constant__ specv_tree_task task) {
     __shared__ specv_i_grove grove;
-    specv_i_begin(d.chained);
-    if (d.trees.max_nodes <= SPECV_I_FAMILY &&
-        specv_i_block_verify_family(&d, (int)blockIdx.x, &grove))
+    specv_i_begin(task.d.chained);
+    if (task.d.trees.max_nodes <= SPECV_I_FAMILY &&
+        specv_i_block_verify_family(&task.d, (int)blockIdx.x, &grove))
         return;
     __syncthreads();
-    specv_i_block_verify_tree(&d, (int)blockIdx.x, SPECV_I_WALK_PROBS, 0, &grove);
+    specv_i_block_verify_tree(&task, (int)blockIdx.x, SPECV_I_WALK_PROBS, &grove);
 }
 
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_GROVE_THREADS, 1)
-    specv_tree_kernel(const __grid_constant__ specv_verify_tree_desc d) {
+    specv_tree_kernel(const __grid_constant__ specv_tree_task task) {
     __shared__ specv_i_grove grove;
-    specv_i_begin(d.chained);
-    specv_i_block_verify_tree(&d, (int)blockIdx.x, SPECV_I_WALK_PAIRS, 0, &grove);
+    specv_i_begin(task.d.chained);
+    specv_i_block_verify_tree(&task, (int)blockIdx.x, SPECV_I_WALK_PAIRS, &grove);
 }
 
 /* All rules where there are filters, behind the kernels that cut rows, if any is. The sieve comes
@@ -20257,7 +20533,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_GROVE_THREADS, 1)
     specv_tree_filtered_kernel(const __grid_constant__ specv_tree_task task) {
     __shared__ specv_i_grove grove;
     specv_i_begin(task.d.chained);
-    specv_i_block_verify_tree(&task.d, (int)blockIdx.x, SPECV_I_WALK_ANY, &task, &grove);
+    specv_i_block_verify_tree(&task, (int)blockIdx.x, SPECV_I_WALK_ANY, &grove);
 }
 
 /* The address of a plane without a wait for it. */
@@ -20369,7 +20645,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_LAYOUT_THREADS)
 static int specv_i_launch_tree_cuts(specv_tree_task *tree, int chained, cudaStream_t stream) {
     const specv_verify_tree_desc *d = &tree->d;
     specv_sample_task task = SPECV_ZERO;
-    int num_sms, sides = SPECV_I_OF_TARGET, status = specv_i_num_sms(0, &num_sms);
+    int num_sms, sides = SPECV_I_OF_TARGET, status = specv_i_num_sms(d->num_sms, &num_sms);
     if (status) return status;
     task.d = specv_i_tree_as_rows(d);
     specv_verify_sample_resolve(&task.d);
@@ -20414,19 +20690,59 @@ static int specv_i_launch_filtered_tree(const specv_verify_tree_desc *d, cudaStr
                           SPECV_GROVE_THREADS, &task, task.d.chained, stream);
 }
 
+/* Tiles of all nodes ahead of the walk, if they are so few. */
+static int specv_i_launch_look_ahead(specv_tree_task *task, cudaStream_t stream) {
+    static const void *const kernels[3] = {(const void *)specv_tree_ahead_f32_kernel,
+                                           (const void *)specv_tree_ahead_f16_kernel,
+                                           (const void *)specv_tree_ahead_bf16_kernel};
+    enum { WARPS = SPECV_SAMPLE_THREADS / 32 };
+    const specv_verify_tree_desc *d = &task->d;
+    const int64_t batch = d->trees.batch, nodes = batch * d->trees.max_nodes;
+    const int64_t num_tiles = (d->vocab + SPECV_TILE_IDS - 1) / SPECV_TILE_IDS;
+    int num_sms, status;
+    if (d->target.dtype == SPECV_PROBS_F32 || nodes > SPECV_I_NODES_AHEAD) return SPECV_OK;
+    status = specv_i_num_sms(d->num_sms, &num_sms);
+    if (status || nodes > SPECV_I_NODES_AHEAD_EACH * (int64_t)num_sms) return status;
+    int64_t most = (num_tiles + WARPS - 1) / WARPS;
+    if (most > SPECV_I_PARTS_AHEAD) most = SPECV_I_PARTS_AHEAD;
+    task->ahead =
+        (specv_tile *)((char *)d->scratch +
+                       batch * specv_i_tree_scratch_for(d->trees.max_nodes, d->vocab).bytes);
+    task->parts = (specv_i_joined *)(task->ahead + nodes * num_tiles);
+    task->num_parts = specv_i_blocks_of_row(nodes, most, (int64_t)2 * num_sms);
+    task->d.chained = specv_i_first_of_two(d->chained);
+    return specv_i_launch_grid(
+        kernels[d->target.dtype],
+        dim3((unsigned)batch, (unsigned)d->trees.max_nodes, (unsigned)task->num_parts),
+        SPECV_SAMPLE_THREADS, task, task->d.chained, stream);
+}
+
+/* The walk along scores. d: resolved. */
+static int specv_i_launch_walk_of_scores(const specv_verify_tree_desc *d, cudaStream_t stream) {
+    const int probs = d->target.dtype == SPECV_PROBS_F32, coin = d->rule == SPECV_TREE_ONE_COIN;
+    specv_tree_task task = SPECV_ZERO;
+    task.d = *d;
+    const int status = specv_i_launch_look_ahead(&task, stream);
+    if (status) return status;
+    if (task.ahead) task.d.chained = specv_i_second_of_two(d->chained);
+    const void *kernel = (const void *)specv_tree_kernel;
+    int threads = SPECV_GROVE_THREADS;
+    if (coin && probs)
+        kernel = (const void *)specv_tree_coin_probs_kernel, threads = SPECV_COIN_THREADS;
+    else if (coin)
+        kernel = (const void *)specv_tree_coin_kernel;
+    else if (d->rule < SPECV_TREE_ONE_COIN && task.ahead)
+        kernel = (const void *)specv_tree_choices_kernel;
+    else if (d->rule < SPECV_TREE_ONE_COIN)
+        kernel = (const void *)specv_tree_equal_kernel;
+    return specv_i_launch(kernel, d->trees.batch, threads, &task, task.d.chained, stream);
+}
+
 /* The walk, with what it needs before. d: resolved. */
 static int specv_i_launch_walk(const specv_verify_tree_desc *d, cudaStream_t stream) {
     const int64_t trees_per_block = SPECV_TREE_THREADS / 32;
     if (specv_i_tree_is_filtered(d)) return specv_i_launch_filtered_tree(d, stream);
-    if (!d->target_tokens && d->rule == SPECV_TREE_ONE_COIN && d->target.dtype == SPECV_PROBS_F32)
-        return specv_i_launch((const void *)specv_tree_coin_probs_kernel, d->trees.batch,
-                              SPECV_COIN_THREADS, d, d->chained, stream);
-    if (!d->target_tokens)
-        return specv_i_launch(d->rule < SPECV_TREE_ONE_COIN ? (const void *)specv_tree_equal_kernel
-                              : d->rule == SPECV_TREE_ONE_COIN
-                                  ? (const void *)specv_tree_coin_kernel
-                                  : (const void *)specv_tree_kernel,
-                              d->trees.batch, SPECV_GROVE_THREADS, d, d->chained, stream);
+    if (!d->target_tokens) return specv_i_launch_walk_of_scores(d, stream);
     return specv_i_launch((const void *)specv_tree_ids_kernel,
                           (d->trees.batch + trees_per_block - 1) / trees_per_block,
                           SPECV_TREE_THREADS, d, d->chained, stream);

@@ -366,6 +366,7 @@ typedef struct grove {
     limits limits[2];
     int proposed; /* no draft scores, whatever the rule */
     int rule, dtypes[2], strange, num_slots, step_row, stream, own_temperature, aligned;
+    int num_sms; /* 1: a walk reads rows itself, but of four nodes */
     int64_t pos_stride[2];
     t_buf scores[2], temperature[2], seed, position, slot, logprob, scratch;
     int64_t scratch_bytes;
@@ -586,7 +587,7 @@ static specv_verify_tree_desc grove_describe(const grove *g, int side) {
     if (g->num_slots) d.trees.slot = t_at(&g->slot, side), d.trees.num_slots = g->num_slots;
     d.logprob = (float *)t_at(&g->logprob, side);
     d.scratch = t_at(&g->scratch, side), d.scratch_bytes = g->scratch_bytes;
-    d.step_row = g->step_row, d.stream = g->stream;
+    d.step_row = g->step_row, d.stream = g->stream, d.num_sms = g->num_sms;
     d.filters = limits_describe(g, 0, side), d.draft_filters = limits_describe(g, 1, side);
     d.emitted = told_describe(g, side);
     return d;
@@ -625,7 +626,7 @@ static void compare_scored(grove *g, int turn) {
     g->f.max_depth = g->f.max_nodes > 1 && t_chance(20) ? 1 : 0;
     g->f.keep = t_chance(30), g->num_slots = t_chance(50) ? 11 : 0;
     g->step_row = (int)t_below(3), g->stream = (int)t_below(2);
-    g->own_temperature = t_chance(50);
+    g->own_temperature = t_chance(50), g->num_sms = turn % 3 == 1;
     if (t_chance(40)) draw_told(g);
     if (t_chance(40)) g->proposed = 1, g->filters[1] = 0;
     grove_make(g);
@@ -664,6 +665,20 @@ static void test_families(void) {
         t_case("families: vocabulary %d, %d nodes", vocab, max_nodes);
         compare_scored(&g, turn);
     }
+}
+
+/* Rows that are looked at ahead of the walk by several blocks each; depths that noise is of. */
+static void test_ahead(void) {
+    static const int vocabs[] = {8193, 20000, 33 * 1024, 8192, 40001};
+    for (int rule = 0; rule <= SPECV_TREE_TRAVERSAL_DISTINCT; ++rule)
+        for (int turn = 0; turn < (t.quick ? 4 : 20); ++turn) {
+            const int vocab = vocabs[(turn + rule) % T_COUNT(vocabs)];
+            grove g = plain_grove(rule, 1 + turn % 2, 2 + (turn + rule) % 7, vocab, turn + rule);
+            t_case("ahead: rule %d, vocabulary %d, %d nodes, type %d", rule, vocab, g.f.max_nodes,
+                   g.dtypes[0]);
+            g.f.only = turn % 2 ? 1 + DEEP : 0;
+            compare_scored(&g, 3 * (turn / 2)); /* ahead */
+        }
 }
 
 /* The same with what requests allow. */
@@ -1036,7 +1051,7 @@ static void test_streams(void) {
 
 /* What the comments of the kernels count. Target ids: all of a tree once, no barrier, a ballot for
    each 32 nodes and each step. Scores: the rows on the path once, no other; also where proposals
-   were rejected one after the other. */
+   were rejected one after the other; of few trees the rows of all nodes once. */
 static void test_counts(void) {
 #if T_DEVICE
     T_CUDA(cudaProfilerStart());
@@ -1048,25 +1063,26 @@ static void test_counts(void) {
     const char *schedule = getenv("PTXRUN_OPTS");
     const int whole =
         !schedule || !strstr(schedule, "split"); /* warps are: sectors mean something */
-    for (int scores = 0; scores < 3; ++scores)   /* 2: of proposals, all siblings */
+    for (int scores = 0; scores < 5; ++scores)   /* 2: of proposals, all siblings; 3, 4: ahead */
         for (int turn = 0; turn < 6; ++turn) {
+            const int ahead = scores > 2, proposed = scores == 2 || scores == 4;
             const int nodes = scores ? 9 : 20 + 40 * turn, vocab = scores ? 3 * 1024 : 8;
-            grove g = plain_grove(scores == 2 ? SPECV_TREE_RECURSIVE : SPECV_TREE_GREEDY,
+            grove g = plain_grove(proposed ? SPECV_TREE_RECURSIVE : SPECV_TREE_GREEDY,
                                   scores ? 2 : 5, nodes, vocab, turn * 2);
             int64_t visited = 0, steps = 0, bytes;
-            t_case("counts, %s, %d nodes",
-                   scores == 2 ? "proposals"
-                   : scores    ? "scores"
-                               : "ids",
-                   nodes);
-            g.proposed = scores == 2;
+            t_case("counts, %s%s, %d nodes",
+                   proposed ? "proposals"
+                   : scores ? "scores"
+                            : "ids",
+                   ahead ? " ahead" : "", nodes);
+            g.proposed = proposed, g.num_sms = !ahead;
             g.dtypes[0] = SPECV_LOGITS_F32, g.aligned = 1;
             grove_make(&g);
             for (int b = 0; b < g.f.batch; ++b) put_word(&g.f.num_nodes, b, nodes);
             for (int b = 0; b < g.f.batch; ++b)
                 for (int i = 0; i < nodes; ++i)
-                    put_word(&g.f.parent, b * g.f.parent_stride + i, scores == 2 && i ? 0 : i - 1);
-            for (int b = 0; b < g.f.batch && scores == 1; ++b) /* the first drafts are right */
+                    put_word(&g.f.parent, b * g.f.parent_stride + i, proposed && i ? 0 : i - 1);
+            for (int b = 0; b < g.f.batch && scores && !proposed; ++b) /* first drafts are right */
                 for (int i = 0; i < turn; ++i)
                     put_float(&g.scores[0],
                               ((int64_t)b * nodes + i) * vocab +
@@ -1086,11 +1102,14 @@ static void test_counts(void) {
             visited = steps + g.f.batch, bytes = ptxrun_count(NULL, "load_bytes");
             if (scores) bytes = 32 * ptxrun_count(NULL, "load_sectors");
             if (scores) {
-                CHECK((scores == 2 || steps >= turn) && bytes >= 4 * visited * vocab);
+                const int64_t rows = ahead ? g.f.batch * nodes : visited;
+                CHECK((proposed || steps >= turn) && bytes >= 4 * rows * vocab);
                 /* What all warps look at: of a proposal a score, when it is tried and rejected; and
                    the tile that a token is drawn from. */
-                const int64_t more = 4096 + (scores == 2 ? 2 * 12 * 32 * nodes + 6144 : 0);
-                if (whole) CHECK(bytes < visited * (4 * vocab + more));
+                const int64_t more = 4096 + (proposed ? 2 * 12 * 32 * nodes + 6144 : 0);
+                /* Ahead, a lane's two words of 16 bytes are in one sector, and count twice. */
+                const int64_t each = ahead ? 8 * vocab + 1024 : 4 * vocab;
+                if (whole) CHECK(bytes < rows * each + visited * more);
             } else {
                 const int64_t tree = 4 * (3 * nodes - 1) + 32 * 8; /* two words for all lanes */
                 CHECK_EQ(bytes, g.f.batch * tree, -1);
@@ -1144,7 +1163,8 @@ static void test_validation(void) {
     EXPECT(SPECV_OK, (void)0);
     EXPECT(SPECV_ERR_CANARY, d.canary0 = 1);
     EXPECT(SPECV_ERR_CANARY, d.canary1 = 1);
-    EXPECT(SPECV_ERR_CANARY, d.reserved = 1);
+    EXPECT(SPECV_ERR_NUM_SMS, d.num_sms = -1);
+    EXPECT(SPECV_ERR_NUM_SMS, d.num_sms = 65536);
     EXPECT(SPECV_ERR_CANARY, d.trees.reserved = 1);
     EXPECT(SPECV_ERR_CHAINED, d.chained = 4);
     EXPECT(SPECV_ERR_RULE, d.rule = -1);
@@ -1210,21 +1230,14 @@ static void test_validation(void) {
 
 int main(int argc, char **argv) {
     static const t_group groups[] = {
-        {"validation", test_validation},
-        {"ids", test_ids},
-        {"batches", test_batches},
-        {"malformed", test_malformed},
-        {"chain-ids", test_chain_ids},
-        {"scored", test_scored},
-        {"families", test_families},
-        {"filtered", test_filtered},
-        {"chain-rules", test_chain_rules},
-        {"siblings", test_siblings},
-        {"told", test_told},
-        {"few-units", test_few_units},
-        {"even-laws", test_even_laws},
-        {"streams", test_streams},
-        {"counts", test_counts},
+        {"validation", test_validation}, {"ids", test_ids},
+        {"batches", test_batches},       {"malformed", test_malformed},
+        {"chain-ids", test_chain_ids},   {"scored", test_scored},
+        {"families", test_families},     {"ahead", test_ahead},
+        {"filtered", test_filtered},     {"chain-rules", test_chain_rules},
+        {"siblings", test_siblings},     {"told", test_told},
+        {"few-units", test_few_units},   {"even-laws", test_even_laws},
+        {"streams", test_streams},       {"counts", test_counts},
     };
     return t_main(argc, argv, groups, T_COUNT(groups));
 }

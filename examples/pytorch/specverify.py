@@ -119,7 +119,7 @@ VerifyTreeDesc = _struct("VerifyTreeDesc", f"""u32 canary0; i32 rule; Trees tree
     next_token out_tokens num_emitted finished row_status path accept_index predicts logprob
     scratch; i64 scratch_bytes target_stride_elems out_stride_elems vocab eos_token[{MAX_EOS}];
     i32 num_eos max_depth keep_status chained step_row stream; Emitted emitted;
-    Filters filters draft_filters; u32 reserved canary1""")
+    Filters filters draft_filters; i32 num_sms; u32 canary1""")
 CommitPathDesc = _struct("CommitPathDesc", """u32 canary0; i32 keep_status; ptr num_active slot
     accepted_len path num_nodes cache_len new_cache_len src_block_table page_refs row_status ticket;
     KvCache kv; i64 path_stride_elems src_table_stride_elems; i32 batch max_nodes max_depth

@@ -130,7 +130,10 @@ static wide scratch_of_tree(const specv_verify_tree_desc *d) {
     const wide of_rows = rows * 2 * (wide)(sizeof(specv_distribution) + 8 + tiles * 128) +
                          rows * tiles * (wide)(2 * sizeof(specv_tile) + sizeof(specv_i_residual));
     const wide plans = SPECV_TICKET_BYTES + batch * (wide)sizeof(specv_i_outcome) + rows * 4;
-    const wide bytes = batch * ((sums + 15) / 16 * 16 +
+    const wide all = batch * (wide)d->trees.max_nodes, few = all < 1024 ? all : 1024;
+    const wide ahead = few * (tiles + 4) * (wide)sizeof(specv_tile);
+    const wide bytes = (ahead + 15) / 16 * 16 +
+                       batch * ((sums + 15) / 16 * 16 +
                                 2 * (wide)d->trees.max_nodes * (wide)sizeof(specv_distribution));
     wide of_nodes = (plans + 15) / 16 * 16 + of_rows + batch * (640 + 640);
     if (!has_node_rows(d)) return bytes;
@@ -145,7 +148,8 @@ static void rules_of_verify_tree(const specv_verify_tree_desc *d) {
     const int64_t nodes = t->max_nodes;
     specv_rows rows = {0};
     RULES_OF_ALL(d);
-    RULE(d->reserved == 0 && t->reserved == 0, CANARY);
+    RULE(t->reserved == 0, CANARY);
+    RULE(d->num_sms >= 0 && d->num_sms < 65536, NUM_SMS);
     RULE(d->rule >= 0 && d->rule <= 6, RULE);
     RULE(t->batch >= 0, BATCH);
     RULE(nodes >= 1 && nodes <= 1024 && aligned(t->num_nodes, 4) && aligned(t->parent, 4), TREE);
@@ -945,7 +949,7 @@ static void fill_verify_tree(specv_verify_tree_desc *d) {
     d->keep_status = field32((int32_t)take(1) & 1), d->chained = field32((int32_t)take(1) & 3);
     d->step_row = field32((int32_t)take(1)), d->stream = field32((int32_t)take(1) & 1);
     d->canary0 = (uint32_t)field(0), d->canary1 = (uint32_t)field(0);
-    d->reserved = (uint32_t)field(0);
+    d->num_sms = field32((int32_t)take(1));
 }
 
 #include "fuzz_state.h"
