@@ -10453,41 +10453,24 @@ SPECV_DEVFN int32_t specv_i_block_loudest(const specv_verify_sample_desc *d,
     int64_t best = SPECV_I_NO_SCORE;
     int32_t id = SPECV_I_INT_MAX;
 #pragma unroll 1
-    for (int first = 4 * specv_i_thread(); first < vocab; first += SPECV_TILE_IDS) {
-        float score[4];
-        specv_random words = {{0, 0, 0, 0}};
-        int is_noisy = 0;
+    for (int base = specv_i_thread() / 32 * 256; base < vocab; base += 8 * SPECV_SAMPLE_THREADS) {
+        const int first = base + 4 * specv_i_lane();
+        float score[8];
         specv_i_load_allowed(score, side, sieve, j, first, vocab);
-#pragma unroll 1
-        for (int i = 0; i < 4; ++i) {
-            float its = 0;
-            uint32_t x = 0, finer = 0;
+        specv_i_load_allowed(score + 4, side, sieve, j, first + 128, vocab);
 #pragma unroll
-            for (int k = 0; k < 4; ++k)
-                if (k == i) its = score[k];
-            if (!specv_i_less(side->scale.floor, its)) continue;
+        for (int e = 0; e < 8; ++e) {
+            const float its = specv_i_max(score[e], side->scale.floor); /* NaN, too */
             const specv_weight w = specv_softmax_weight(its, &side->scale);
-            if (first + i != kept && (double)specv_i_surprise(&w, p->n) > limit &&
-                specv_i_less(specv_i_softmax_p(p, &side->scale, its), epsilon))
-                continue;
-            if (!is_noisy) words = specv_noise_words(&noise, (uint32_t)first), is_noisy = 1;
-#pragma unroll
-            for (int k = 0; k < 4; ++k)
-                if (k == i) x = words.x[k];
-            if (best > SPECV_I_NO_SCORE && specv_i_score_bound(its, of_probs, &origin, x) <
-                                               (int32_t)(best >> 14) - origin.from)
-                continue;
-            if (x < 256) { /* once in 2^24 times */
-                const specv_random further = specv_noise_finer_words(&noise, (uint32_t)first);
-#pragma unroll
-                for (int k = 0; k < 4; ++k)
-                    if (k == i) finer = further.x[k];
-            }
-            const int64_t value = specv_i_score(w.n, w.f, specv_gumbel24(x, finer));
-            if (value > best) best = value, id = first + i;
+            const int far = (double)specv_i_surprise(&w, p->n) > limit &&
+                            specv_i_less(specv_i_softmax_p(p, &side->scale, its), epsilon);
+            const int is_kept = first + e % 4 + e / 4 * 128 == kept;
+            if (!specv_i_less(side->scale.floor, its) || (far && !is_kept))
+                score[e] = specv_bits_float(0xff800000u);
         }
+        specv_i_warp_best_of_eight(score, first, first + 128, of_probs, &side->scale, &origin,
+                                   &noise, &best, &id);
     }
-    specv_i_warp_best(&best, &id);
     __syncthreads();
     if (specv_i_lane() == 0) {
         of_warp[specv_i_thread() / 32].weighed = (uint64_t)best;
@@ -14545,12 +14528,14 @@ SPECV_HOSTFN specv_verify_sample_desc specv_i_tree_as_rows(const specv_verify_tr
 }
 
 #if SPECV_I_LAUNCHERS
-/* A7. One launch. Target ids: a warp per tree, which reads parents, tokens and target ids once: one
+/* A7. Target ids: one launch, a warp per tree, which reads parents, tokens and target ids once: one
    dependent round trip for trees of up to 128 nodes, lengths included, one more for every 128.
-   Scores: a block per tree, which reads the rows of the nodes that it comes to. With top_k, top_p
-   or min_p two launches more (three, if the types of p and q differ), which cut the rows of all
-   nodes on all SMs; with outputs of `emitted` two more behind the walk, over the rows of its path
-   on all SMs. */
+   Logits without filters, of at most four nodes for each SM and 1,024 in all: a launch that looks
+   at the target's rows of all nodes on all SMs, then a block per tree, which walks along what was
+   found; a draft model's rows it reads itself. Other scores: a block per tree, which reads the rows
+   of the nodes that it comes to. With top_k, top_p or min_p two launches more (three, if the types
+   of p and q differ), which cut the rows of all nodes on all SMs; with outputs of `emitted` two more
+   behind the walk, over the rows of its path on all SMs. */
 SPECV_LAUNCHER int specv_verify_tree(const specv_verify_tree_desc *d, struct CUstream_st *stream)
     SPECV_AS(specv_verify_tree);
 #endif
@@ -20483,8 +20468,10 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_GROVE_THREADS, 1)
    is rejected; of proposals the score of each child that is tried. Round trips: num_active with
    num_nodes and the slot, then parents with temperature and seed; for each node ceil(tiles / 12)
    of rows, which are in flight 12 tiles at a time, the tiles' statistics 1, the token's tile 2.
-   So the chain is as long as the path, and rows of other nodes are not read: a pass over all of
-   them would read 60 rows of a tree of 60 nodes for about 9. */
+   So the chain is as long as the path, and rows of other nodes are not read: of a tree of 60 nodes
+   about 9. That is less where there are so many trees that their blocks keep most multiprocessors
+   busy; of fewer trees all rows are there before, and of each no more than its tiles' statistics
+   are read here. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_GROVE_THREADS, 1)
     specv_tree_equal_kernel(const __grid_constant__ specv_tree_task task) {
     __shared__ specv_i_grove grove;

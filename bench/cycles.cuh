@@ -152,10 +152,10 @@ static const char *cycles_kernels(const cycles_case *c) {
     if (strncmp(c->what, "append", 6) == 0) return "append";
     if (strncmp(c->what, "resize", 6) == 0) return "page_resize copy_pages";
     if (strcmp(c->what, "fork") == 0) return "page_fork";
-    if (strcmp(c->what, "tree") == 0) return "tree_ids tree_equal";
-    if (strcmp(c->what, "tree-coupled") == 0) return "tree_equal";
-    if (strcmp(c->what, "tree-coin") == 0) return "tree_coin";
-    if (strncmp(c->what, "tree-", 5) == 0) return "tree_kernel";
+    if (strcmp(c->what, "tree") == 0) return "tree_ids tree_ahead tree_choices";
+    if (strcmp(c->what, "tree-coupled") == 0) return "tree_ahead tree_choices";
+    if (strcmp(c->what, "tree-coin") == 0) return "tree_ahead tree_coin";
+    if (strncmp(c->what, "tree-", 5) == 0) return "tree_ahead tree_kernel";
     if (strncmp(c->what, "commit", 6) == 0) return "commit_path";
     if (strncmp(c->what, "layout", 6) == 0) return "tree_layout";
     if (strcmp(c->what, "realign") == 0) return "realign shift";
