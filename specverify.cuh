@@ -15242,10 +15242,10 @@ SPECV_DEVFN void specv_i_block_add_row(const specv_i_walk *w, int node) {
     __syncthreads();
 }
 
-/* A node's row of one side, put together of its tiles, into *row of shared memory; their sums
-   beside them. what: SPECV_TILE_* bits, those of may, a constant; or `adds`: probabilities that are
-   the distribution are added up, *row stays. Call: block. Sync: three barriers. Trips: a tile a
-   warp at a time, where none are there, then the tiles. */
+/* A node's row of one side, put together of its tiles, into *row of shared memory; beside them the
+   sums of tiles that were not there before. what: SPECV_TILE_* bits, those of may, a constant; or
+   `adds`: probabilities that are the distribution are added up, *row stays. Call: block. Sync:
+   three barriers. Trips: a tile a warp at a time, where none are there, then the tiles. */
 SPECV_DEVFN void specv_i_block_open_row(const specv_i_walk *w, int of_draft, int node, int depth,
                                         int may, int what, int adds, specv_distribution *row) {
     const specv_i_side side = specv_i_tree_side(w, of_draft);
@@ -15264,10 +15264,6 @@ SPECV_DEVFN void specv_i_block_open_row(const specv_i_walk *w, int of_draft, int
         return;
     }
     if (specv_i_thread() == 0) w->g->of.tiles = ahead ? ahead : tiles;
-    if (ahead && what & SPECV_TILE_SUM)
-#pragma unroll 1
-        for (int t = specv_i_thread(); t < num_tiles; t += specv_i_tree_threads(w))
-            w->g->of.sums[t] = ahead[t].sum;
 #pragma unroll 1
     for (int t = warp; t < num_tiles && !ahead; t += specv_i_tree_threads(w) / 32) {
         specv_tile tile;
@@ -15288,9 +15284,21 @@ SPECV_DEVFN void specv_i_block_open_row(const specv_i_walk *w, int of_draft, int
     if (warp == 0) {
         specv_distribution its = specv_i_warp_merge(ahead ? ahead : tiles, num_tiles, may, what,
                                                     side.zero, &side.scale, &through);
-        if (its.sum) specv_i_set_inverse(&its);
+        /* Coins fall on sums; where a kernel knows that it has no other rule, nobody divides. */
+        if (its.sum && w->kind != SPECV_I_WALK_COIN) specv_i_set_inverse(&its);
         if (specv_i_lane() == 0) *row = its;
     }
+    __syncthreads();
+}
+
+/* Sums of the row's tiles, to be drawn from, if they were there before the walk. Call: block. Sync:
+   a barrier if they were. */
+SPECV_DEVFN void specv_i_block_fetch_sums(const specv_i_walk *w, int node) {
+    const specv_tile *ahead = specv_i_tree_ahead(w, 0, node);
+    if (!ahead) return;
+#pragma unroll 1
+    for (int t = specv_i_thread(); t < w->g->of.num_tiles; t += specv_i_tree_threads(w))
+        w->g->of.sums[t] = ahead[t].sum;
     __syncthreads();
 }
 
@@ -15937,6 +15945,7 @@ SPECV_DEVFN int specv_i_block_walk(const specv_i_walk *w, specv_i_tree_end *end,
         if (plain && (leaf == SPECV_I_LEAF_P || leaf == SPECV_I_LEAF_WITHOUT) &&
             specv_i_bad_sum(g->sums[0], one))
             end->status |= SPECV_ROW_BAD_SUM;
+        if (leaf != SPECV_I_LEAF_LAW) specv_i_block_fetch_sums(w, node);
         if (leaf == SPECV_I_LEAF_WITHOUT) specv_i_block_take_tried(w, node);
         token = specv_i_block_tree_draw(w, node, leaf, (uint64_t)r.x[1] << 32 | r.x[0]);
         if (token >= 0 || leaf == SPECV_I_LEAF_P || leaf == SPECV_I_LEAF_AGAIN) break;
@@ -16050,10 +16059,9 @@ SPECV_DEVFN int specv_i_block_walk_choices(const specv_i_walk *w, specv_i_tree_e
     if (!d->logprob) return node;
     if (specv_i_thread() < 32) {
         uint64_t through;
-        specv_distribution its = specv_i_warp_merge(
+        const specv_distribution its = specv_i_warp_merge(
             g->of.ahead + node * (int64_t)g->of.num_tiles, g->of.num_tiles,
             SPECV_TILE_SUM | SPECV_TILE_SCORE, what, side.zero, &side.scale, &through);
-        if (its.sum) specv_i_set_inverse(&its);
         if (specv_i_lane() == 0) g->p = its;
     }
     __syncthreads();
