@@ -282,7 +282,12 @@
                                               specv_tree_equal_kernel,
                                               specv_tree_coin_kernel,
                                               specv_tree_coin_probs_kernel or
-                                              specv_tree_kernel; with filters
+                                              specv_tree_kernel; few trees of
+                                              logits specv_tree_ahead_bf16_kernel,
+                                              specv_tree_ahead_f16_kernel,
+                                              specv_tree_ahead_f32_kernel,
+                                              then specv_tree_choices_kernel or
+                                              those above; with filters
                                               specv_filtered_kernel,
                                               specv_filter_kernel,
                                               specv_tree_filtered_kernel; then
@@ -10462,10 +10467,10 @@ SPECV_DEVFN int32_t specv_i_block_loudest(const specv_verify_sample_desc *d,
         for (int e = 0; e < 8; ++e) {
             const float its = specv_i_max(score[e], side->scale.floor); /* NaN, too */
             const specv_weight w = specv_softmax_weight(its, &side->scale);
-            const int far = (double)specv_i_surprise(&w, p->n) > limit &&
-                            specv_i_less(specv_i_softmax_p(p, &side->scale, its), epsilon);
+            const int is_far = (double)specv_i_surprise(&w, p->n) > limit &&
+                               specv_i_less(specv_i_softmax_p(p, &side->scale, its), epsilon);
             const int is_kept = first + e % 4 + e / 4 * 128 == kept;
-            if (!specv_i_less(side->scale.floor, its) || (far && !is_kept))
+            if (!specv_i_less(side->scale.floor, its) || (is_far && !is_kept))
                 score[e] = specv_bits_float(0xff800000u);
         }
         specv_i_warp_best_of_eight(score, first, first + 128, of_probs, &side->scale, &origin,
@@ -14113,9 +14118,9 @@ SPECV_KERNEL __launch_bounds__(SPECV_FORK_THREADS)
          specv_tree_layout   layouts of trees, masks, depths, position ids: one launch
    Where logits are given for few trees, all their rows are read, on all multiprocessors at once; of
    probabilities, of many trees and of draft scores only rows of nodes that the walk comes to: of a
-   tree of 60 nodes that is 8 deep 9 rows, one after the other. Random numbers are those of A3 to A5, with
-   nodes for positions: the test of node i is draft i - 1's, a node that emits a token has its own,
-   as has ONE_COIN's test of its children; coupled noise is of the absolute position alone.
+   tree of 60 nodes that is 8 deep 9 rows, one after the other. Random numbers are those of A3 to
+   A5, with nodes for positions: the test of node i is draft i - 1's, a node that emits a token has
+   its own, as has ONE_COIN's test of its children; coupled noise is of the absolute position alone.
    Needs: >>greedy (outputs, EOS), >>sample (scores, distributions, what random numbers are for),
    >>cache (specv_kv_cache). */
 
@@ -14534,7 +14539,7 @@ SPECV_HOSTFN specv_verify_sample_desc specv_i_tree_as_rows(const specv_verify_tr
    at the target's rows of all nodes on all SMs, then a block per tree, which walks along what was
    found; a draft model's rows it reads itself. Other scores: a block per tree, which reads the rows
    of the nodes that it comes to. With top_k, top_p or min_p two launches more (three, if the types
-   of p and q differ), which cut the rows of all nodes on all SMs; with outputs of `emitted` two more
+   of p and q differ), which cut the rows of all nodes on all SMs; with outputs of `emitted` two
    behind the walk, over the rows of its path on all SMs. */
 SPECV_LAUNCHER int specv_verify_tree(const specv_verify_tree_desc *d, struct CUstream_st *stream)
     SPECV_AS(specv_verify_tree);
@@ -14814,19 +14819,19 @@ enum {
 };
 
 /* What tiles of a row say together, of logits: the largest, the loudest, whether there is a NaN. */
-typedef struct specv_i_joined {
+typedef struct specv_i_part {
     int64_t score;
     float max;
     int32_t max_id, score_id;
     uint32_t nan;
-} specv_i_joined;
+} specv_i_part;
 
 /* The parameter of the kernels that walk along scores. */
 typedef struct specv_tree_task {
     specv_verify_tree_desc d; /* resolved; with filters probabilities are weights */
     uint64_t *least;          /* as in specv_i_memory, max_nodes + 1 a tree; null: no row is cut */
-    specv_tile *ahead;     /* [batch][max_nodes][tiles] of p, or null: a walk reads rows itself */
-    specv_i_joined *parts; /* [batch][max_nodes][num_parts]: what each block of a row has put
+    specv_tile *ahead;   /* [batch][max_nodes][tiles] of p, or null: a walk reads rows itself */
+    specv_i_part *parts; /* [batch][max_nodes][num_parts]: what each block of a row has put
                                  together of its tiles, but for sums; GREEDY and COUPLED */
     int64_t target_rows;
     int32_t num_parts, reserved;
@@ -14835,12 +14840,12 @@ typedef struct specv_tree_task {
 /* What a tree's request says. Registers are scarce: in shared memory, written once. */
 typedef struct specv_i_tree_values {
     specv_i_side target, draft;
-    const specv_tile *tiles;     /* of the row that was opened last */
-    specv_tile *own_tiles;       /* there, if they were not there before */
-    const specv_tile *ahead;     /* [max_nodes][num_tiles] of p, or null */
-    const specv_i_joined *parts; /* [max_nodes][num_parts], if those are there */
-    unsigned long long *sums;    /* of tiles */
-    specv_distribution *rows;    /* [max_nodes][2] */
+    const specv_tile *tiles;   /* of the row that was opened last */
+    specv_tile *own_tiles;     /* there, if they were not there before */
+    const specv_tile *ahead;   /* [max_nodes][num_tiles] of p, or null */
+    const specv_i_part *parts; /* [max_nodes][num_parts], if those are there */
+    unsigned long long *sums;  /* of tiles */
+    specv_distribution *rows;  /* [max_nodes][2] */
     uint64_t seed;
     uint32_t position;
     int32_t num_nodes, num_tiles, num_parts; /* no hole: copied word by word */
@@ -15982,13 +15987,13 @@ SPECV_DEVFN int specv_i_tree_wanted(const specv_verify_tree_desc *d, int zero) {
     return SPECV_TILE_SCORE | (d->logprob ? SPECV_TILE_SUM : 0);
 }
 
-SPECV_DEVFN specv_i_joined specv_i_join_none(void) {
-    const specv_i_joined none = {SPECV_I_NO_SCORE, specv_bits_float(0xff800000u), -1, -1, 0};
+SPECV_DEVFN specv_i_part specv_i_no_part(void) {
+    const specv_i_part none = {SPECV_I_NO_SCORE, specv_bits_float(0xff800000u), -1, -1, 0};
     return none;
 }
 
 /* More of them, behind all others: of equal ones the first counts. */
-SPECV_DEVFN void specv_i_join(specv_i_joined *all, const specv_i_joined *more) {
+SPECV_DEVFN void specv_i_join_part(specv_i_part *all, const specv_i_part *more) {
     specv_i_keep_larger(&all->max, &all->max_id, more->max, more->max_id);
     if (more->score > all->score) all->score = more->score, all->score_id = more->score_id;
     all->nan |= more->nan;
@@ -15996,14 +16001,14 @@ SPECV_DEVFN void specv_i_join(specv_i_joined *all, const specv_i_joined *more) {
 
 /* Those of all warps, in any order. Call: block of SPECV_SAMPLE_THREADS. Sync: a barrier. Out: the
    same in all lanes of the first warp, which is told so. */
-SPECV_DEVFN int specv_i_block_join(specv_i_joined *all) {
+SPECV_DEVFN int specv_i_block_join_parts(specv_i_part *all) {
     enum { WARPS = SPECV_SAMPLE_THREADS / 32 };
-    __shared__ specv_i_joined of_warps[WARPS];
+    __shared__ specv_i_part of_warps[WARPS];
     const int thread = specv_i_thread();
     if (specv_i_lane() == 0) of_warps[thread / 32] = *all;
     __syncthreads();
     if (thread >= 32) return 0;
-    *all = thread < WARPS ? of_warps[thread] : specv_i_join_none();
+    *all = thread < WARPS ? of_warps[thread] : specv_i_no_part();
     int64_t largest = specv_i_order_key(specv_float_bits(all->max));
     if (all->max_id < 0) all->max_id = SPECV_I_INT_MAX; /* of equal ones the lowest id */
     if (all->score_id < 0) all->score_id = SPECV_I_INT_MAX;
@@ -16028,10 +16033,10 @@ SPECV_DEVFN int specv_i_block_walk_choices(const specv_i_walk *w, specv_i_tree_e
     int node = 0, depth = 0, way;
 #pragma unroll 1
     for (int i = specv_i_thread(); i < n; i += specv_i_tree_threads(w)) {
-        const specv_i_joined *parts = g->of.parts + i * (int64_t)g->of.num_parts;
-        specv_i_joined all = specv_i_join_none();
+        const specv_i_part *parts = g->of.parts + i * (int64_t)g->of.num_parts;
+        specv_i_part all = specv_i_no_part();
 #pragma unroll 1
-        for (int k = 0; k < g->of.num_parts; ++k) specv_i_join(&all, &parts[k]);
+        for (int k = 0; k < g->of.num_parts; ++k) specv_i_join_part(&all, &parts[k]);
         const specv_distribution row =
             specv_i_row_of(all.max, all.nan != 0, 0, side.zero, &side.scale);
         c->id[i] = row.kind == SPECV_NO_TOKEN  ? -1
@@ -16108,7 +16113,7 @@ SPECV_DEVFN void specv_i_block_look_ahead(const specv_tree_task *task, int dtype
         __syncthreads();
         noise = specv_i_tree_noise(d, seed, position, specv_i_depth_of(parents, node));
     }
-    specv_i_joined all = specv_i_join_none();
+    specv_i_part all = specv_i_no_part();
     int32_t loudest = SPECV_I_NOT_HEARD;
 #pragma unroll 1
     for (int t = first + warp; t < end; t += WARPS) {
@@ -16117,10 +16122,10 @@ SPECV_DEVFN void specv_i_block_look_ahead(const specv_tree_task *task, int dtype
                                     t, MAY, what, &side.scale, &noise, &loudest);
         if (specv_i_lane() == 0) task->ahead[row * num_tiles + t] = tile;
         const int32_t id = (int32_t)(tile.id & ~SPECV_I_NAN_BIT);
-        const specv_i_joined its = {tile.score, tile.max, id, id, tile.id & SPECV_I_NAN_BIT};
-        specv_i_join(&all, &its);
+        const specv_i_part its = {tile.score, tile.max, id, id, tile.id & SPECV_I_NAN_BIT};
+        specv_i_join_part(&all, &its);
     }
-    if (d->rule > SPECV_TREE_COUPLED || !specv_i_block_join(&all)) return;
+    if (d->rule > SPECV_TREE_COUPLED || !specv_i_block_join_parts(&all)) return;
     if (specv_i_lane() == 0) task->parts[row * task->num_parts + (int)blockIdx.z] = all;
 }
 
@@ -20459,10 +20464,10 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
     specv_i_block_look_ahead(&task, SPECV_LOGITS_F32);
 }
 
-/* GREEDY and COUPLED, behind them. Grid: a block of SPECV_GROVE_THREADS per tree. Bytes: parents and
-   tokens of all nodes, and 24 bytes for each block that had a part of one. Round trips: num_active
-   with num_nodes and the slot, then parents with temperature; parts; with logprob the last node's
-   tiles, its token's score. */
+/* GREEDY and COUPLED, behind them. Grid: a block of SPECV_GROVE_THREADS per tree. Bytes: parents
+   and tokens of all nodes, and 24 bytes for each block that had a part of one. Round trips:
+   num_active with num_nodes and the slot, then parents with temperature; parts; with logprob the
+   last node's tiles, its token's score. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_GROVE_THREADS, 1)
     specv_tree_choices_kernel(const __grid_constant__ specv_tree_task task) {
     __shared__ specv_i_grove grove;
@@ -20703,7 +20708,7 @@ static int specv_i_launch_look_ahead(specv_tree_task *task, cudaStream_t stream)
     task->ahead =
         (specv_tile *)((char *)d->scratch +
                        batch * specv_i_tree_scratch_for(d->trees.max_nodes, d->vocab).bytes);
-    task->parts = (specv_i_joined *)(task->ahead + nodes * num_tiles);
+    task->parts = (specv_i_part *)(task->ahead + nodes * num_tiles);
     task->num_parts = specv_i_blocks_of_row(nodes, most, (int64_t)2 * num_sms);
     task->d.chained = specv_i_first_of_two(d->chained);
     return specv_i_launch_grid(
