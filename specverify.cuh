@@ -15296,15 +15296,14 @@ SPECV_DEVFN void specv_i_block_open_row(const specv_i_walk *w, int of_draft, int
     __syncthreads();
 }
 
-/* Sums of the row's tiles, to be drawn from, if they were there before the walk. Call: block. Sync:
-   a barrier if they were. */
+/* Sums of the row's tiles, to be drawn from, if they were there before the walk. Call: block. A
+   barrier has to stand before they are read. */
 SPECV_DEVFN void specv_i_block_fetch_sums(const specv_i_walk *w, int node) {
     const specv_tile *ahead = specv_i_tree_ahead(w, 0, node);
     if (!ahead) return;
 #pragma unroll 1
     for (int t = specv_i_thread(); t < w->g->of.num_tiles; t += specv_i_tree_threads(w))
         w->g->of.sums[t] = ahead[t].sum;
-    __syncthreads();
 }
 
 /* What a walk does where it is, and with it what it needs of a row. LAW, WITHOUT, P: it ends here
@@ -15999,8 +15998,9 @@ SPECV_DEVFN void specv_i_join_part(specv_i_part *all, const specv_i_part *more) 
     all->nan |= more->nan;
 }
 
-/* Those of all warps, in any order. Call: block of SPECV_SAMPLE_THREADS. Sync: a barrier. Out: the
-   same in all lanes of the first warp, which is told so. */
+/* Those of all warps, whose tiles are in any order: of equal ones the lowest id counts. A warp
+   without tiles has less than any that is looked at. Call: block of SPECV_SAMPLE_THREADS. Sync: a
+   barrier. Out: the same in all lanes of the first warp, which is told so. */
 SPECV_DEVFN int specv_i_block_join_parts(specv_i_part *all) {
     enum { WARPS = SPECV_SAMPLE_THREADS / 32 };
     __shared__ specv_i_part of_warps[WARPS];
@@ -16010,8 +16010,6 @@ SPECV_DEVFN int specv_i_block_join_parts(specv_i_part *all) {
     if (thread >= 32) return 0;
     *all = thread < WARPS ? of_warps[thread] : specv_i_no_part();
     int64_t largest = specv_i_order_key(specv_float_bits(all->max));
-    if (all->max_id < 0) all->max_id = SPECV_I_INT_MAX; /* of equal ones the lowest id */
-    if (all->score_id < 0) all->score_id = SPECV_I_INT_MAX;
     specv_i_warp_best(&largest, &all->max_id);
     specv_i_warp_best(&all->score, &all->score_id);
     all->max = specv_i_of_order_key((int32_t)largest);

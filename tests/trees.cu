@@ -671,13 +671,46 @@ static void test_families(void) {
 static void test_ahead(void) {
     static const int vocabs[] = {8193, 20000, 33 * 1024, 8192, 40001};
     for (int rule = 0; rule <= SPECV_TREE_TRAVERSAL_DISTINCT; ++rule)
-        for (int turn = 0; turn < (t.quick ? 4 : 20); ++turn) {
+        for (int turn = 0; turn < (t.quick ? 6 : 24); ++turn) {
             const int vocab = vocabs[(turn + rule) % T_COUNT(vocabs)];
             grove g = plain_grove(rule, 1 + turn % 2, 2 + (turn + rule) % 7, vocab, turn + rule);
             t_case("ahead: rule %d, vocabulary %d, %d nodes, type %d", rule, vocab, g.f.max_nodes,
                    g.dtypes[0]);
             g.f.only = turn % 2 ? 1 + DEEP : 0;
-            compare_scored(&g, 3 * (turn / 2)); /* ahead */
+            compare_scored(&g, turn / 2 * 3 + turn % 2 * 2); /* ahead */
+        }
+}
+
+/* A NaN tells of a row that the walk comes to, wherever in the row it is; of an EOS's row nobody
+   asks. */
+static void test_ahead_faults(void) {
+    static const int places[] = {5, 1500, 7900, 12000, 19999};
+    enum { NODES = 4, VOCAB = 20000, EOS = 2 };
+    for (int rule = 0; rule <= SPECV_TREE_COUPLED; ++rule)
+        for (int turn = 0; turn < 2 * T_COUNT(places); ++turn) {
+            const int of_eos =
+                turn % 2; /* node 1 is one, and its row has the NaN; else the root's */
+            grove g = plain_grove(rule, 1, NODES, VOCAB, 0);
+            t_case("ahead: rule %d, NaN at %d of %s", rule, places[turn / 2],
+                   of_eos ? "an EOS" : "the root");
+            g.dtypes[0] = SPECV_LOGITS_F32, g.aligned = 1, g.f.num_eos = 2;
+            grove_make(&g);
+            put_word(&g.f.num_nodes, 0, NODES);
+            for (int i = 0; i < NODES; ++i) {
+                put_word(&g.f.parent, i, i - 1);
+                put_token(&g.f.token, g.f.dtype, i, i == 1 ? EOS : 4 + i);
+            }
+            put_float(&g.temperature[0], 0, 1.f);
+            put_float(&g.scores[0], EOS, 999.f);
+            put_float(&g.scores[0], of_eos * VOCAB + places[turn / 2], NAN);
+            t_upload();
+            for (int side = 0; side <= T_DEVICE; ++side) {
+                specv_verify_tree_desc d = grove_describe(&g, side);
+                run_tree(&d, side);
+            }
+            CHECK_EQ(word_at(&g.f.accepted, 0), 1, 0);
+            CHECK_EQ(word_at(&g.f.status, 0) & SPECV_ROW_NAN, of_eos ? 0 : SPECV_ROW_NAN, 0);
+            t_check_device();
         }
 }
 
@@ -1230,14 +1263,23 @@ static void test_validation(void) {
 
 int main(int argc, char **argv) {
     static const t_group groups[] = {
-        {"validation", test_validation}, {"ids", test_ids},
-        {"batches", test_batches},       {"malformed", test_malformed},
-        {"chain-ids", test_chain_ids},   {"scored", test_scored},
-        {"families", test_families},     {"ahead", test_ahead},
-        {"filtered", test_filtered},     {"chain-rules", test_chain_rules},
-        {"siblings", test_siblings},     {"told", test_told},
-        {"few-units", test_few_units},   {"even-laws", test_even_laws},
-        {"streams", test_streams},       {"counts", test_counts},
+        {"validation", test_validation},
+        {"ids", test_ids},
+        {"batches", test_batches},
+        {"malformed", test_malformed},
+        {"chain-ids", test_chain_ids},
+        {"scored", test_scored},
+        {"families", test_families},
+        {"ahead", test_ahead},
+        {"ahead-faults", test_ahead_faults},
+        {"filtered", test_filtered},
+        {"chain-rules", test_chain_rules},
+        {"siblings", test_siblings},
+        {"told", test_told},
+        {"few-units", test_few_units},
+        {"even-laws", test_even_laws},
+        {"streams", test_streams},
+        {"counts", test_counts},
     };
     return t_main(argc, argv, groups, T_COUNT(groups));
 }
