@@ -14949,11 +14949,11 @@ SPECV_DEVFN specv_i_side specv_i_tree_side(const specv_i_walk *w, int of_draft) 
     return side;
 }
 
-/* The tiles of a node's row where they are there before the walk; else null. */
+/* The tiles of a node's row where they are there before a walk that opens rows; else null. */
 SPECV_DEVFN const specv_tile *specv_i_tree_ahead(const specv_i_walk *w, int of_draft, int node) {
     const specv_tile *ahead = w->g->of.ahead;
-    if (w->kind == SPECV_I_WALK_PROBS || w->kind == SPECV_I_WALK_ANY || of_draft) return 0;
-    if (w->kind != SPECV_I_WALK_CHOICES && !ahead) return 0;
+    if ((w->kind != SPECV_I_WALK_COIN && w->kind != SPECV_I_WALK_PAIRS) || of_draft) return 0;
+    if (!ahead) return 0;
     return ahead + node * (int64_t)w->g->of.num_tiles;
 }
 
@@ -16085,6 +16085,7 @@ SPECV_DEVFN int specv_i_depth_of(const short *parents, int node) {
    noise. Trips: num_active and num_nodes; temperature, seed, and with noise parents; tiles. */
 SPECV_DEVFN void specv_i_block_look_ahead(const specv_tree_task *task, int dtype) {
     enum { WARPS = SPECV_SAMPLE_THREADS / 32, MAY = SPECV_TILE_SUM | SPECV_TILE_SCORE };
+    static_assert(sizeof(specv_i_part) <= sizeof(specv_tile), "room for it");
     __shared__ short parents[SPECV_MAX_NODES];
     const specv_verify_tree_desc *d = &task->d;
     const int b = (int)blockIdx.x, node = (int)blockIdx.y, warp = specv_i_thread() / 32;
