@@ -15825,6 +15825,13 @@ SPECV_DEVFN int specv_i_block_try(const specv_i_walk *w, int node, int x, float 
     return accepted;
 }
 
+/* What is asked of the tiles of p, but for their largest. */
+SPECV_DEVFN int specv_i_tree_wanted(const specv_verify_tree_desc *d, int zero) {
+    if (zero) return 0;
+    if (d->rule > SPECV_TREE_COUPLED) return SPECV_TILE_SUM;
+    return SPECV_TILE_SCORE | (d->logprob ? SPECV_TILE_SUM : 0);
+}
+
 /* The walk. GREEDY, COUPLED, and every rule at temperature 0: a row a step. ONE_COIN: the same; of
    probabilities only the children's, and the last row. RECURSIVE and TRAVERSAL, see the reference:
    a row of p and one of q for each node that has children, once; both again for each rejected
@@ -15848,12 +15855,11 @@ SPECV_DEVFN int specv_i_block_walk(const specv_i_walk *w, specv_i_tree_end *end,
     specv_i_tree_sums sums = {0, 0, 0};
     specv_i_leaf leaf = SPECV_I_NO_LEAF;
     int node = 0, depth = 0, after = 0, opened = -1; /* opened: whose rows are in *g */
-    int what = zero || kind == SPECV_I_WALK_PROBS ? 0 : SPECV_TILE_SUM, token = -1;
+    const int what = kind == SPECV_I_WALK_PROBS ? 0 : specv_i_tree_wanted(d, zero);
+    int token = -1;
     float c = 1, q_scale = 1, rest = 1;
     uint32_t bad_sum = 0;
     specv_i_tree_proposed of_proposed = {1, 1, 1, 0};
-    if ((kind == SPECV_I_WALK_EQUAL || (any && equal)) && !zero)
-        what = SPECV_TILE_SCORE | (d->logprob ? SPECV_TILE_SUM : 0);
     if (pairs && specv_i_thread() == 0) g->u.trials.prefix[0] = 1;
     if (coin) specv_i_block_toss_coins(w);
 #pragma unroll 1
@@ -15977,13 +15983,6 @@ SPECV_DEVFN specv_i_side specv_i_open_tree_target(const specv_verify_tree_desc *
     specv_i_set_temperature(&side, temperature, greedy);
     side.mask = 0, side.least = 0, side.mask_stride = 0;
     return side;
-}
-
-/* What is asked of the tiles of p, but for their largest. */
-SPECV_DEVFN int specv_i_tree_wanted(const specv_verify_tree_desc *d, int zero) {
-    if (zero) return 0;
-    if (d->rule > SPECV_TREE_COUPLED) return SPECV_TILE_SUM;
-    return SPECV_TILE_SCORE | (d->logprob ? SPECV_TILE_SUM : 0);
 }
 
 SPECV_DEVFN specv_i_part specv_i_no_part(void) {
