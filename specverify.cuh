@@ -12566,30 +12566,31 @@ typedef struct specv_verify_pack_kv_desc {
 /* A small step: dense, at most 128 drafts a row, in columns padded to a power of two at most
    SPECV_SMALL_STEP_DRAFTS in all, KV in units of 16 bytes. Which (row, draft, unit) a lane copies
    does not depend on what is accepted, only whether it does and where to: it looks for nothing.
+   Where a lane has several units in flight, they are of one draft: it is looked for once.
    B1's differs in that a row has one place, its length, which is read instead of found. */
 #define SPECV_I_SMALL_DRAFTS 128
 #define SPECV_I_ALONE_DRAFTS 128   /* in columns: each warp looks at all of them, no barrier */
-#define SPECV_I_FLAT_UNITS   32768 /* up to so many a lane has one in flight, then SPECV_I_UNITS */
+#define SPECV_I_FLAT_UNITS   32768 /* with more, a lane has SPECV_I_UNITS in flight if rows allow */
 #define SPECV_I_TURNS        8     /* tokens of a lane, of drafts and of targets */
 #define SPECV_I_SMALL_ROWS   (SPECV_PACK_THREADS * SPECV_I_TURNS / 8)
 
 typedef struct specv_i_small_task {
     specv_verify_pack_kv_desc d; /* resolved; of B1's what it has, too */
     uint32_t verify_blocks;      /* the first blocks: a warp per row; B1: none */
-    uint32_t unit_blocks;        /* blocks that share a plane's units, behind one for offsets */
+    uint32_t item_blocks;        /* blocks that share a plane's items, behind one for offsets */
     uint32_t log_columns;        /* of a row; B1: 0, its length */
     uint32_t turns;              /* 1 to SPECV_I_TURNS, B1: 1. A warp looks at 32 * turns places */
     uint32_t log_places;         /* of 32 * turns */
     uint32_t warp_rows, row_turns;
-    uint32_t loops; /* a warp has more than one plane or unit */
+    uint32_t loops; /* a warp has more than one plane or item */
     uint32_t alone; /* each warp looks at all drafts: no barrier */
-    uint32_t units; /* of all drafts of a plane */
+    uint32_t items; /* of all drafts of a plane: `flight` units of a row, row_items apart */
     uint32_t flight;
-    uint32_t block_units;                 /* of a block that looks at no row behind its own; 0: at
+    uint32_t block_items;                 /* of a block that looks at no row behind its own; 0: at
                                              all, as it takes several turns, or is alone */
     uint32_t capacity;                    /* capacity_rows, at most 2^30 */
-    specv_i_divisor plane_step;           /* blocks that share a unit's planes */
-    specv_i_divisor row_units, seq_units; /* of a KV row, of a sequence's max_draft rows */
+    specv_i_divisor plane_step;           /* blocks that share an item's planes */
+    specv_i_divisor row_items, seq_items; /* of a KV row, of a sequence's max_draft rows */
 } specv_i_small_task;
 
 /* Columns of a row: 8, 16, 32, 64, 128. */
@@ -13004,32 +13005,29 @@ SPECV_DEVFN uint32_t specv_i_span(const specv_i_small_task *t, specv_i_spans s,
     return word & 255;
 }
 
-/* Where a lane's units come from and go to, but for the packed row: all that is known before what
-   is accepted. */
-typedef struct specv_i_lane_units {
-    int64_t from[SPECV_I_UNITS], within[SPECV_I_UNITS];
-    uint32_t row[SPECV_I_UNITS], j[SPECV_I_UNITS]; /* no unit: a j that no length exceeds */
-} specv_i_lane_units;
+/* Where an item comes from and goes to, but for the packed row: all that is known before what is
+   accepted. */
+typedef struct specv_i_item {
+    int64_t from, within;
+    uint32_t row, j; /* no item: a j that no length exceeds */
+} specv_i_item;
 
-SPECV_DEVFN void specv_i_place_units(const specv_i_small_task *t, uint32_t first, int units,
-                                     specv_i_lane_units *k) {
-#pragma unroll
-    for (int u = 0; u < units; ++u) {
-        const uint32_t unit = first + 32u * (uint32_t)u;
-        /* Two divisions that do not wait for each other. */
-        uint32_t in_row, in_seq;
-        const uint32_t pos = (uint32_t)specv_i_divide(unit, t->row_units, &in_row);
-        const uint32_t b = (uint32_t)specv_i_divide(unit, t->seq_units, &in_seq);
-        const uint32_t j = pos - b * (uint32_t)t->d.verify.rows.max_draft;
-        k->within[u] = 16 * (int64_t)in_row;
-        k->from[u] =
-            k->within[u] + b * t->d.kv.src_seq_stride_bytes + j * t->d.kv.src_pos_stride_bytes;
-        k->row[u] = unit < t->units ? b : 0, k->j[u] = unit < t->units ? j : 255;
-        SPECV_I_EARLY("l", k->from[u]);
-        SPECV_I_EARLY("l", k->within[u]);
-        SPECV_I_EARLY("r", k->row[u]);
-        SPECV_I_EARLY("r", k->j[u]);
-    }
+SPECV_DEVFN specv_i_item specv_i_place_item(const specv_i_small_task *t, uint32_t item) {
+    const specv_kv_pack *kv = &t->d.kv;
+    specv_i_item k;
+    /* Two divisions that do not wait for each other. */
+    uint32_t in_row, in_seq;
+    const uint32_t pos = (uint32_t)specv_i_divide(item, t->row_items, &in_row);
+    const uint32_t b = (uint32_t)specv_i_divide(item, t->seq_items, &in_seq);
+    const uint32_t j = pos - b * (uint32_t)t->d.verify.rows.max_draft;
+    k.within = 16 * (int64_t)in_row;
+    k.from = k.within + b * kv->src_seq_stride_bytes + j * kv->src_pos_stride_bytes;
+    k.row = item < t->items ? b : 0, k.j = item < t->items ? j : 255;
+    SPECV_I_EARLY("l", k.from);
+    SPECV_I_EARLY("l", k.within);
+    SPECV_I_EARLY("r", k.row);
+    SPECV_I_EARLY("r", k.j);
+    return k;
 }
 
 /* A plane, and how wide its accesses may be; 0: it is skipped. Without tables the host has seen to
@@ -13042,38 +13040,38 @@ SPECV_DEVFN int specv_i_small_plane(const specv_kv_pack *kv, int plane, const ch
     return *src && *dst ? specv_i_unit_bytes((uint64_t)*src | (uint64_t)*dst) : 0;
 }
 
-/* A small step: a warp that copies, `units` units of a lane at a time. */
+/* A small step: a warp that copies, an item of `units` units a lane at a time. */
 SPECV_DEVFN void specv_i_copy_small(const specv_i_small_task *t, specv_i_spans s,
-                                    const uint32_t *words, uint32_t first, int plane0,
-                                    const char *src, char *dst, int width, specv_i_lane_units *k,
+                                    const uint32_t *words, uint32_t item, int plane0,
+                                    const char *src, char *dst, int width, specv_i_item k,
                                     int units) {
     const specv_kv_pack *kv = &t->d.kv;
     int plane = plane0;
 #pragma unroll 1
     for (;;) {
-        uint32_t before[SPECV_I_UNITS], count[SPECV_I_UNITS];
-        int64_t to_at[SPECV_I_UNITS];
+        int64_t from[SPECV_I_UNITS], to[SPECV_I_UNITS];
         int wanted[SPECV_I_UNITS];
+        uint32_t before, count = specv_i_span(t, s, words, k.row, &before);
+        from[0] = k.from, to[0] = k.within + (before + k.j) * kv->dst_row_stride_bytes;
+        wanted[0] = (k.j < count) & (before + count <= t->capacity);
 #pragma unroll
-        for (int u = 0; u < units; ++u) count[u] = specv_i_span(t, s, words, k->row[u], &before[u]);
-#pragma unroll
-        for (int u = 0; u < units; ++u) {
-            wanted[u] = (k->j[u] < count[u]) & (before[u] + count[u] <= t->capacity);
-            to_at[u] = k->within[u] + (before[u] + k->j[u]) * kv->dst_row_stride_bytes;
+        for (int u = 1; u < units; ++u) {
+            from[u] = from[u - 1] + 16 * (int64_t)t->row_items.by;
+            to[u] = to[u - 1] + 16 * (int64_t)t->row_items.by, wanted[u] = wanted[0];
         }
 #pragma unroll 1
         for (;;) {
-            if (width) specv_i_copy_piece(dst, src, to_at, k->from, wanted, units, 16, width);
+            if (width) specv_i_copy_piece(dst, src, to, from, wanted, units, 16, width);
             if (!t->loops) return;
             if (plane + (int)t->plane_step.by >= kv->num_planes) break;
             plane += (int)t->plane_step.by;
             width = specv_i_small_plane(kv, plane, &src, &dst);
         }
-        first += t->unit_blocks * blockDim.x * (uint32_t)units;
-        if (first - (threadIdx.x & 31) >= t->units) return;
+        item += t->item_blocks * blockDim.x;
+        if (item - (threadIdx.x & 31) >= t->items) return;
         if (plane0 + (int)t->plane_step.by < kv->num_planes)
             plane = plane0, width = specv_i_small_plane(kv, plane, &src, &dst);
-        specv_i_place_units(t, first, units, k);
+        k = specv_i_place_item(t, item);
     }
 }
 
@@ -13091,16 +13089,16 @@ SPECV_DEVFN void specv_i_block_small_pack(const specv_i_small_task *t, uint32_t 
     const uint32_t verify_row = blockIdx.x * warps + warp;
     const int verifies = compares && blockIdx.x < t->verify_blocks;
     const int copies = blockIdx.x > t->verify_blocks;
-    specv_i_lane_units k; /* of warps that copy */
+    specv_i_item k = {}; /* of lanes that copy */
     specv_i_spans s = {};
     uint32_t status_bits = 0;
     int num_rows = (int)batch; /* a block that copies asks for no token of rows behind its last */
     if (compares && copies && !t->alone) {
         uint32_t rank = blockIdx.x - t->verify_blocks - 1, unused;
         if (t->plane_step.by > 1) rank = (uint32_t)specv_i_divide(rank, t->plane_step, &unused);
-        const uint32_t last = (rank + 1) * t->block_units - 1;
-        /* A quotient that may be one too low; of no block_units it is behind all rows. */
-        const uint32_t end = __umulhi(last, t->seq_units.inverse) + 2;
+        const uint32_t last = (rank + 1) * t->block_items - 1;
+        /* A quotient that may be one too low; of no block_items it is behind all rows. */
+        const uint32_t end = __umulhi(last, t->seq_items.inverse) + 2;
         if (end < batch) num_rows = (int)end;
     }
     if (!verifies || v->row_status) { /* else no other row's length is needed */
@@ -13108,7 +13106,7 @@ SPECV_DEVFN void specv_i_block_small_pack(const specv_i_small_task *t, uint32_t 
         specv_i_given_len given = {};
         const char *src = 0;
         char *dst = 0;
-        uint32_t first = 0;
+        uint32_t item = 0;
         int plane = 0, width = 0;
         if (!compares)
             specv_i_load_given_len(v, own, &given);
@@ -13125,13 +13123,8 @@ SPECV_DEVFN void specv_i_block_small_pack(const specv_i_small_task *t, uint32_t 
                 plane = (int)own_plane;
             }
             width = specv_i_small_plane(&t->d.kv, plane, &src, &dst);
-            first = rank * blockDim.x + threadIdx.x;
-            if (t->flight == 1) {
-                specv_i_place_units(t, first, 1, &k);
-            } else {
-                first = (first - lane) * SPECV_I_UNITS + lane;
-                specv_i_place_units(t, first, SPECV_I_UNITS, &k);
-            }
+            item = rank * blockDim.x + threadIdx.x;
+            k = specv_i_place_item(t, item);
         }
         const uint32_t len =
             compares ? specv_i_count_pairs(t, row0, &p) : specv_i_check_given_len(&given);
@@ -13146,9 +13139,9 @@ SPECV_DEVFN void specv_i_block_small_pack(const specv_i_small_task *t, uint32_t 
         }
         if (copies) {
             if (t->flight == 1)
-                specv_i_copy_small(t, s, words, first, plane, src, dst, width, &k, 1);
+                specv_i_copy_small(t, s, words, item, plane, src, dst, width, k, 1);
             else
-                specv_i_copy_small(t, s, words, first, plane, src, dst, width, &k, SPECV_I_UNITS);
+                specv_i_copy_small(t, s, words, item, plane, src, dst, width, k, SPECV_I_UNITS);
             return;
         }
         if (!verifies) {
@@ -20031,35 +20024,39 @@ static int specv_i_launch_small_pack(const specv_verify_pack_kv_desc *d, int com
                                      cudaStream_t stream) {
     const specv_rows *r = &d->verify.rows;
     const uint32_t planes = (uint32_t)d->kv.num_planes;
-    uint32_t places, most, threads;
+    uint32_t places, most, threads, row_units, units;
     specv_i_small_task t = SPECV_ZERO;
     t.d = *d;
     t.log_columns = compares ? (uint32_t)specv_i_log_columns(r->max_draft) : 0;
     places = (uint32_t)r->batch << t.log_columns;
-    t.row_units = specv_i_divisor_of((uint32_t)(d->kv.row_bytes / 16));
-    t.seq_units = specv_i_divisor_of(t.row_units.by * (uint32_t)r->max_draft);
-    t.units = t.seq_units.by * (uint32_t)r->batch;
-    t.alone = compares ? places <= SPECV_I_ALONE_DRAFTS && t.units <= 8192 : places <= 32;
+    row_units = (uint32_t)(d->kv.row_bytes / 16);
+    units = row_units * (uint32_t)r->max_draft * (uint32_t)r->batch;
+    t.alone = compares ? places <= SPECV_I_ALONE_DRAFTS && units <= 8192 : places <= 32;
     /* A warp has 32 rows at most: B1 takes no second turn. */
     threads = t.alone ? 128 : places <= (compares ? 512 : 256) ? 256 : SPECV_PACK_THREADS;
     t.row_turns = t.log_columns > 5 ? 1u << (t.log_columns - 5) : 1;
     for (t.turns = t.row_turns; (t.alone ? 32 : threads) * t.turns < places;) t.turns *= 2;
     t.log_places = 5;
     while (1u << t.log_places < 32 * t.turns) ++t.log_places;
-    t.flight = (uint64_t)t.units * planes <= SPECV_I_FLAT_UNITS ? 1 : SPECV_I_UNITS;
+    t.flight = (uint64_t)units * planes <= SPECV_I_FLAT_UNITS || row_units % SPECV_I_UNITS
+                   ? 1
+                   : SPECV_I_UNITS;
+    t.row_items = specv_i_divisor_of(row_units / t.flight);
+    t.seq_items = specv_i_divisor_of(t.row_items.by * (uint32_t)r->max_draft);
+    t.items = units / t.flight;
     t.verify_blocks = compares ? ((uint32_t)r->batch + threads / 32 - 1) / (threads / 32) : 0;
-    t.unit_blocks = (t.units + threads * t.flight - 1) / (threads * t.flight);
+    t.item_blocks = (t.items + threads - 1) / threads;
     t.warp_rows = 32 * t.turns >> t.log_columns;
     most = 4 * (uint32_t)num_sms;
-    t.loops = t.unit_blocks > most || planes > 1;
-    if (compares && !t.alone && t.unit_blocks <= most) t.block_units = threads * t.flight;
-    t.unit_blocks = t.unit_blocks < most ? t.unit_blocks : most;
-    most = most / t.unit_blocks;
+    t.loops = t.item_blocks > most || planes > 1;
+    if (compares && !t.alone && t.item_blocks <= most) t.block_items = threads;
+    t.item_blocks = t.item_blocks < most ? t.item_blocks : most;
+    most = most / t.item_blocks;
     t.plane_step = specv_i_divisor_of(most < planes ? most : planes);
     t.capacity = (uint32_t)(d->kv.capacity_rows < 1 << 30 ? d->kv.capacity_rows : 1 << 30);
     return specv_i_launch(compares ? (const void *)specv_verify_pack_small_kernel
                                    : (const void *)specv_pack_small_kernel,
-                          (int64_t)t.verify_blocks + 1 + (int64_t)t.unit_blocks * t.plane_step.by,
+                          (int64_t)t.verify_blocks + 1 + (int64_t)t.item_blocks * t.plane_step.by,
                           (int)threads, &t, d->verify.chained, stream);
 }
 
