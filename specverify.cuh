@@ -7777,15 +7777,18 @@ SPECV_DEVFN uint64_t specv_i_block_least_of_top_p(specv_i_cut *c, const specv_i_
     return fits < 0 ? 0 : (uint64_t)1 << fits;
 }
 
-/* Upper half of the k-th largest of the shares' maxima, or somewhat less; 0: there are fewer. By
-   histograms of how far they are from the largest, in which every warp looks for itself. Call:
-   block. Sync: three barriers, seldom four more. */
+/* Upper half of the k-th largest of the shares' maxima; 0: there are fewer. By histograms of how far
+   they are from the largest, in which every warp looks for itself: of those that are near, else of
+   all, and then of those that are as far as the k-th. Call: block. Sync: three barriers; where the
+   largest is far above that one, six more. */
 SPECV_DEVFN uint32_t specv_i_block_kth_share(specv_i_cut *c, const specv_i_cut_row *row, int k) {
     enum { BINS = SPECV_SAMPLE_THREADS, EACH = BINS / 32 };
     const uint32_t top = specv_i_upper_key(row->max);
     const int thread = specv_i_thread(), lane = specv_i_lane();
+    uint32_t from = 0; /* what is nearer counts as if it were as far */
 #pragma unroll 1
-    for (int shift = 0; shift <= 8; shift += 8) {
+    for (int step = 0; step < 3; ++step) {
+        const int shift = step == 1 ? 8 : 0;
         const uint4 *counts = (const uint4 *)&c->u.counts[lane * EACH];
         c->u.counts[thread] = 0;
         __syncthreads();
@@ -7793,8 +7796,9 @@ SPECV_DEVFN uint32_t specv_i_block_kth_share(specv_i_cut *c, const specv_i_cut_r
         for (int pair = thread; pair < row->num_tiles * SPECV_I_SHARES / 2;
              pair += SPECV_SAMPLE_THREADS) {
             const uint32_t keys = specv_i_share_keys(c, row, pair);
-            const uint32_t low = (top - (keys & 0xffffu)) >> shift;
-            const uint32_t high = (top - (keys >> 16)) >> shift;
+            uint32_t low = top - (keys & 0xffffu), high = top - (keys >> 16);
+            if (from) low = low > from ? low - from : 0, high = high > from ? high - from : 0;
+            low >>= shift, high >>= shift;
             if (low < BINS) atomicAdd(&c->u.counts[low], 1u);
             if (high < BINS) atomicAdd(&c->u.counts[high], 1u);
         }
@@ -7821,9 +7825,14 @@ SPECV_DEVFN uint32_t specv_i_block_kth_share(specv_i_cut *c, const specv_i_cut_r
         if (high_half) away += 4;
         if (quarter < left) away += 2, first = high_half ? through[6] : through[2];
         if (first < left) away += 1;
-        away = __shfl_sync(SPECV_FULL_WARP, away + 1, at & 31) << shift;
+        away = __shfl_sync(SPECV_FULL_WARP, away, at & 31);
         __syncthreads(); /* counts are read */
-        if (at < 32) return (int32_t)top + 1 > away ? top + 1 - (uint32_t)away : 0;
+        if (at == 32 && step) return 0;
+        if (at < 32 && step != 1) { /* none is from + away below top */
+            away += (int32_t)from;
+            return (int32_t)top > away ? top - (uint32_t)away : 0;
+        }
+        if (step) from = (uint32_t)away << 8;
     }
     return 0;
 }
@@ -8429,7 +8438,7 @@ SPECV_DEVFN int specv_i_block_await_look(specv_i_team *team, const specv_i_cut_r
         look->window[0] = look->window[1] = look->adds = look->noisy = 0;
         look->parts = team->parts;
         if (thread == 0) team->ahead = 0;
-    } else {
+    } else if (team->parts) { /* else it may never have been written */
         *look = team->help->look;
     }
     return team->parts;
@@ -14822,23 +14831,24 @@ typedef struct specv_i_part {
 /* The parameter of the kernels that walk along scores. */
 typedef struct specv_tree_task {
     specv_verify_tree_desc d; /* resolved; with filters probabilities are weights */
-    uint64_t *least;          /* as in specv_i_memory, max_nodes + 1 a tree; null: no row is cut */
+    specv_i_memory rows;      /* with limits: what they have left of all rows, max_nodes + 1 a tree;
+                                 rows.least null: no row is cut */
     specv_tile *ahead;   /* [batch][max_nodes][tiles] of p, or null: a walk reads rows itself */
     specv_i_part *parts; /* [batch][max_nodes][num_parts]: what each block of a row has put
                                  together of its tiles, but for sums; GREEDY and COUPLED */
-    int64_t target_rows;
     int32_t num_parts, reserved;
 } specv_tree_task;
 
 /* What a tree's request says. Registers are scarce: in shared memory, written once. */
 typedef struct specv_i_tree_values {
     specv_i_side target, draft;
-    const specv_tile *tiles;   /* of the row that was opened last */
+    const specv_tile *tiles;   /* of the row that was opened last; null: it was cut before */
     specv_tile *own_tiles;     /* there, if they were not there before */
     const specv_tile *ahead;   /* [max_nodes][num_tiles] of p, or null */
     const specv_i_part *parts; /* [max_nodes][num_parts], if those are there */
-    unsigned long long *sums;  /* of tiles */
-    specv_distribution *rows;  /* [max_nodes][2] */
+    const specv_distribution *cut_p, *cut_q; /* [max_nodes]: rows that limits have cut, or null */
+    unsigned long long *sums;                /* of tiles */
+    specv_distribution *rows;                /* [max_nodes][2] */
     uint64_t seed;
     uint32_t position;
     int32_t num_nodes, num_tiles, num_parts; /* no hole: copied word by word */
@@ -14851,8 +14861,10 @@ typedef struct specv_i_trials {
     float prefix[SPECV_MAX_NODES];
 } specv_i_trials;
 
-/* ONE_COIN, by node: its number; by child: what it weighs, from probabilities, in units of the
-   row's sum, or one of these; AGAIN: a sibling before it has its token. */
+/* ONE_COIN, by node: its number, and where rows are known before the walk, in units of the row's
+   sum, and by child what it weighs in those of its parent's; or one of these. AGAIN: a sibling
+   before it has its token; ODD: the row has to be looked at, as it is no softmax or is not known. */
+#define SPECV_I_COIN_ODD   (~(uint64_t)0)
 #define SPECV_I_COIN_NAN   ((uint64_t)1 << 63)
 #define SPECV_I_COIN_AGAIN ((uint64_t)1 << 62)
 
@@ -14948,6 +14960,14 @@ SPECV_DEVFN const specv_tile *specv_i_tree_ahead(const specv_i_walk *w, int of_d
     if ((w->kind != SPECV_I_WALK_COIN && w->kind != SPECV_I_WALK_PAIRS) || of_draft) return 0;
     if (!ahead) return 0;
     return ahead + node * (int64_t)w->g->of.num_tiles;
+}
+
+/* A node's row of p where it is put together before the walk: as limits have cut it; with ONE_COIN
+   of nodes that have children. Else null. */
+SPECV_DEVFN const specv_distribution *specv_i_row_ahead(const specv_i_walk *w, int node) {
+    const specv_i_tree_values *of = &w->g->of;
+    if (w->kind == SPECV_I_WALK_ANY) return of->cut_p ? of->cut_p + node : 0;
+    return w->kind == SPECV_I_WALK_COIN && of->ahead ? of->rows + 2 * node : 0;
 }
 
 /* What a side says of one id of a node, if that is kept. */
@@ -15289,11 +15309,14 @@ SPECV_DEVFN void specv_i_block_open_row(const specv_i_walk *w, int of_draft, int
     __syncthreads();
 }
 
-/* Sums of the row's tiles, to be drawn from, if they were there before the walk. Call: block. A
-   barrier has to stand before they are read. */
+/* Sums of the row's tiles, to be drawn from, if they were there before the walk, or the row was cut
+   before. Call: block. A barrier has to stand before they are read. */
 SPECV_DEVFN void specv_i_block_fetch_sums(const specv_i_walk *w, int node) {
     const specv_tile *ahead = specv_i_tree_ahead(w, 0, node);
+    if (w->kind == SPECV_I_WALK_ANY && !w->g->of.tiles)
+        specv_i_block_open_row(w, 0, node, 0, SPECV_TILE_SUM, SPECV_TILE_SUM, 0, &w->g->p);
     if (!ahead) return;
+    if (specv_i_thread() == 0) w->g->of.tiles = ahead;
 #pragma unroll 1
     for (int t = specv_i_thread(); t < w->g->of.num_tiles; t += specv_i_tree_threads(w))
         w->g->of.sums[t] = ahead[t].sum;
@@ -15310,8 +15333,9 @@ typedef enum specv_i_leaf {
     SPECV_I_LEAF_AGAIN
 } specv_i_leaf;
 
-/* p and, if has_q, q of a node, in shared memory. is_plain: probabilities are taken as they are,
-   and of a leaf added up. keeps: for when the walk comes back to the node, again. Call: block. */
+/* p and, if has_q, q of a node, in shared memory: as limits have cut it, if they have. is_plain:
+   probabilities are taken as they are. Of a leaf rows are read, for the sums of their tiles. keeps:
+   for when the walk comes back to the node, again. Call: block. */
 SPECV_DEVFN void specv_i_block_open_node(const specv_i_walk *w, int node, int depth, int may,
                                          int what, int has_q, int keeps, int again, int is_leaf) {
     const int thread = specv_i_thread();
@@ -15329,9 +15353,15 @@ SPECV_DEVFN void specv_i_block_open_node(const specv_i_walk *w, int node, int de
 #pragma unroll 1
     for (int i = 0; i <= has_q; ++i) {
         const specv_i_side *side = i ? &g->of.draft : &g->of.target;
-        const int is_plain =
-            side->dtype == SPECV_PROBS_F32 && what & SPECV_TILE_SUM && !(what & SPECV_TILE_SCORE);
+        const int of_sums = what & SPECV_TILE_SUM && !(what & SPECV_TILE_SCORE);
+        const int is_plain = side->dtype == SPECV_PROBS_F32 && of_sums;
+        const specv_distribution *cut = i ? g->of.cut_q : g->of.cut_p;
         specv_distribution *row = i ? &g->q : &g->p;
+        if (w->kind == SPECV_I_WALK_ANY && cut && of_sums && !is_leaf) {
+            __syncthreads();
+            if (thread == 0) *row = cut[node], g->of.tiles = 0;
+            continue;
+        }
         if (is_plain) {
             __syncthreads();
             if (thread == 0) *row = plain, g->sums[0] = 0;
@@ -15664,8 +15694,9 @@ SPECV_DEVFN void specv_i_put_path(const specv_i_walk *w, int depth, int node) {
     if (specv_i_thread() == 0) w->g->path[depth] = (unsigned short)node;
 }
 
-/* ONE_COIN: what an id weighs, in units of the row's sum; bit 63: NaN. */
-SPECV_DEVFN uint64_t specv_i_coin_units(const specv_i_walk *w, int node, int32_t token) {
+/* ONE_COIN: what an id weighs, in units of the row's sum, of logits a row of this n; bit 63:
+   NaN. */
+SPECV_DEVFN uint64_t specv_i_coin_units(const specv_i_walk *w, int node, int32_t token, int32_t n) {
     const specv_i_side side = specv_i_tree_side(w, 0);
     const float score = specv_i_tree_score(&side, node, token);
     if (side.dtype == SPECV_PROBS_F32) {
@@ -15674,20 +15705,47 @@ SPECV_DEVFN uint64_t specv_i_coin_units(const specv_i_walk *w, int node, int32_t
     }
     const specv_weight weight =
         specv_softmax_weight(specv_i_max(score, side.scale.floor), &side.scale);
-    return specv_weight_units(&weight, w->g->p.n);
+    return specv_weight_units(&weight, n);
 }
 
-/* ONE_COIN, before the walk: the numbers of all nodes, and from probabilities what all children
-   weigh, so that steps need shared memory alone. Call: block. Sync: a barrier. */
+/* Rows of nodes that have children, of tiles that are there before the walk. Call: block. Sync: a
+   barrier. Trips: tiles, a row a warp at a time. */
+SPECV_DEVFN void specv_i_block_merge_parents(const specv_i_walk *w) {
+    const specv_i_side side = specv_i_tree_side(w, 0);
+    const specv_i_tree_values *of = &w->g->of;
+#pragma unroll 1
+    for (int i = specv_i_thread() / 32; i < of->num_nodes; i += specv_i_tree_threads(w) / 32) {
+        uint64_t through;
+        specv_distribution its = specv_i_plain_distribution();
+        its.kind = SPECV_NO_TOKEN;
+        if (specv_i_warp_child(w, i, 0, -1))
+            its = specv_i_warp_merge(specv_i_tree_ahead(w, 0, i), of->num_tiles, SPECV_TILE_SUM,
+                                     SPECV_TILE_SUM, 0, &side.scale, &through);
+        if (specv_i_lane() == 0) of->rows[2 * i] = its;
+    }
+    __syncthreads();
+}
+
+/* ONE_COIN, before the walk: the numbers of all nodes, and where rows are known what all children
+   weigh, so that steps need shared memory alone. Call: block. Sync: a barrier, or two. Trips: rows;
+   children's scores. */
 SPECV_DEVFN void specv_i_block_toss_coins(const specv_i_walk *w) {
     specv_i_grove *g = w->g;
     const int probs = specv_i_walks_probs(w);
+    if (w->kind == SPECV_I_WALK_COIN && g->of.ahead) specv_i_block_merge_parents(w);
 #pragma unroll 1
     for (int i = specv_i_thread(); i < g->of.num_nodes; i += specv_i_tree_threads(w)) {
-        if (probs && i && g->token[i] >= 0)
-            g->u.coins.units[i] = specv_i_coin_units(w, g->parent[i], g->token[i]);
+        const int parent = g->parent[i], is_child = i && g->token[i] >= 0;
+        const specv_distribution *row = specv_i_row_ahead(w, i);
         const specv_random r = specv_i_tree_random(w, i, SPECV_TAG_ACCEPT);
-        g->u.coins.coin[i] = (uint64_t)r.x[1] << 32 | r.x[0];
+        uint64_t coin = (uint64_t)r.x[1] << 32 | r.x[0];
+        if (is_child && (probs || row))
+            g->u.coins.units[i] = specv_i_coin_units(w, parent, g->token[i],
+                                                     row ? specv_i_row_ahead(w, parent)->n : 0);
+        if (probs) coin = specv_i_mul_high(coin, (uint64_t)1 << 40);
+        if (row)
+            coin = row->kind == SPECV_SOFTMAX ? specv_i_mul_high(coin, row->sum) : SPECV_I_COIN_ODD;
+        g->u.coins.coin[i] = coin;
     }
     __syncthreads();
 }
@@ -15698,11 +15756,10 @@ SPECV_DEVFN void specv_i_block_toss_coins(const specv_i_walk *w) {
 SPECV_DEVFN int specv_i_warp_coin_child(const specv_i_walk *w, int node, int depth, int *tried,
                                         uint32_t *status) {
     specv_i_grove *g = w->g;
-    const int lane = specv_i_lane(), probs = specv_i_walks_probs(w);
-    const uint64_t all = probs ? (uint64_t)1 << 40 : g->p.sum;
-    const uint64_t coin = specv_i_mul_high(g->u.coins.coin[node], all);
-    const int num_nodes = g->of.num_nodes;
-    uint64_t so_far = 0;
+    const int lane = specv_i_lane(), num_nodes = g->of.num_nodes;
+    const int known = specv_i_walks_probs(w) || specv_i_row_ahead(w, node);
+    uint64_t coin = g->u.coins.coin[node], so_far = 0;
+    if (!known) coin = specv_i_mul_high(coin, g->p.sum);
     *tried = 0;
     if (depth == w->d->max_depth) return 0;
 #pragma unroll 1
@@ -15711,7 +15768,7 @@ SPECV_DEVFN int specv_i_warp_coin_child(const specv_i_walk *w, int node, int dep
         const int32_t token = i > node && i < num_nodes ? g->token[i] : -1;
         const int is = token >= 0 && g->parent[i] == node;
         uint64_t units = 0;
-        if (is) units = probs ? g->u.coins.units[i] : specv_i_coin_units(w, node, token);
+        if (is) units = known ? g->u.coins.units[i] : specv_i_coin_units(w, node, token, g->p.n);
         unsigned children = __ballot_sync(SPECV_FULL_WARP, is);
         const int seen = *tried;
 #pragma unroll 1
@@ -15733,15 +15790,32 @@ SPECV_DEVFN int specv_i_warp_coin_child(const specv_i_walk *w, int node, int dep
     return 0;
 }
 
-/* ONE_COIN's way down from a node: one step, of probabilities all. Returns the node that it leads
-   to, with its children listed; *leaf: it emits a token. Call: block. Sync: two barriers. */
+/* Where rows are known: what those of a path's nodes first..last tell, and the last one's row, which
+   is not odd. Call: warp, behind one that has put the path. Trips: rows. */
+SPECV_DEVFN void specv_i_warp_pass_rows(const specv_i_walk *w, int first, int last,
+                                        uint32_t *status) {
+    specv_i_grove *g = w->g;
+    uint32_t bits = 0;
+    __syncwarp();
+#pragma unroll 1
+    for (int k = first + specv_i_lane(); k <= last; k += 32) {
+        const specv_distribution row = *specv_i_row_ahead(w, g->path[k]);
+        bits |= row.status;
+        if (k == last) g->p = row;
+    }
+    *status |= specv_i_warp_or(bits);
+}
+
+/* ONE_COIN's way down from a node: one step, where rows are known all of them to a row that is not.
+   Returns the node that it leads to, with its children listed; *leaf: it emits a token. Call: block.
+   Sync: two barriers. */
 SPECV_DEVFN int specv_i_block_step_by_coin(const specv_i_walk *w, int node, int *depth,
                                            specv_i_leaf *leaf, uint32_t *status) {
     specv_i_grove *g = w->g;
-    const int steps_on = specv_i_walks_probs(w);
+    const int probs = specv_i_walks_probs(w), known = probs || specv_i_row_ahead(w, node);
     __syncthreads();
     if (specv_i_thread() < 32) {
-        int child = node, tried = 0, at = node, k = *depth;
+        int child = node, tried = 0, at = node, k = *depth, stops = 0;
         uint32_t bits = 0;
 #pragma unroll 1
         do {
@@ -15749,7 +15823,10 @@ SPECV_DEVFN int specv_i_block_step_by_coin(const specv_i_walk *w, int node, int 
             if (!child) break;
             at = child, k += 1;
             if (specv_i_lane() == 0) g->path[k] = (unsigned short)at;
-        } while (steps_on && !specv_i_is_eos_node(w, at));
+            stops = !known || specv_i_is_eos_node(w, at) ||
+                    (!probs && g->u.coins.coin[at] == SPECV_I_COIN_ODD);
+        } while (!stops);
+        if (known && !probs) specv_i_warp_pass_rows(w, *depth + 1, k - stops, &bits);
         if (specv_i_lane() == 0) {
             g->stepped.node = at, g->stepped.depth = k, g->num_tried = tried;
             g->stepped.leaf = child   ? SPECV_I_NO_LEAF
@@ -16136,7 +16213,8 @@ SPECV_DEVFN void specv_i_open_tree_filters(const specv_tree_task *task, int b,
                                            uint32_t *status) {
     const specv_verify_tree_desc *d = &task->d;
     const int32_t slot = specv_i_good_slot(d->trees.slot, d->trees.slot_dtype, b);
-    const int64_t first = b * (int64_t)d->trees.max_nodes, row = first + b;
+    const int64_t first = b * (int64_t)d->trees.max_nodes;
+    int64_t row = first + b;
     int is_good = specv_i_open_mask(&v->target, &d->filters, b, tree->num_nodes, first);
     is_good &= specv_i_open_mask(&v->draft, &d->draft_filters, b, tree->num_nodes, first);
     if (!is_good) { /* nothing else of it is looked at */
@@ -16145,12 +16223,14 @@ SPECV_DEVFN void specv_i_open_tree_filters(const specv_tree_task *task, int b,
     }
     const int cuts = specv_i_cuts_tree(&d->filters, slot, d->vocab, status);
     if (v->target.dtype == SPECV_I_WEIGHTS_F32) v->target.scale = specv_i_probs_scale();
-    if (cuts && !v->target.zero) v->target.least = task->least + row;
+    if (cuts && !v->target.zero)
+        v->target.least = task->rows.least + row, v->cut_p = task->rows.rows + row;
     if (!d->draft.data || v->target.zero) return;
     if (v->draft.dtype == SPECV_I_WEIGHTS_F32)
         v->draft.scale = specv_i_probs_scale(), v->draft.zero = 0;
-    if (specv_i_cuts_tree(&d->draft_filters, slot, d->vocab, status) && !v->draft.zero)
-        v->draft.least = task->least + task->target_rows + row;
+    if (!specv_i_cuts_tree(&d->draft_filters, slot, d->vocab, status) || v->draft.zero) return;
+    row += task->rows.target_rows;
+    v->draft.least = task->rows.least + row, v->cut_q = task->rows.rows + row;
 }
 
 /* What a tree's request says of it; its temperatures' faults. Call: any thread. */
@@ -16164,6 +16244,7 @@ SPECV_DEVFN specv_i_tree_values specv_i_open_tree_values(const specv_verify_tree
     specv_i_tree_values v;
     v.num_nodes = tree->num_nodes, v.num_tiles = s.num_tiles;
     v.tiles = v.own_tiles = (specv_tile *)(scratch + s.tiles), v.ahead = 0;
+    v.cut_p = v.cut_q = 0;
     v.sums = (unsigned long long *)(scratch + s.sums);
     v.rows = (specv_distribution *)(scratch + s.rows);
     v.parts = 0, v.num_parts = 0;
@@ -20646,7 +20727,7 @@ static int specv_i_launch_tree_cuts(specv_tree_task *tree, int chained, cudaStre
     specv_verify_sample_resolve(&task.d);
     const specv_i_scratch scratch = specv_i_scratch_layout(&task.d);
     task.memory = specv_i_open_memory(&task.d, &scratch);
-    tree->least = task.memory.least, tree->target_rows = task.memory.target_rows;
+    tree->rows = task.memory;
     if (task.d.target.dtype == SPECV_PROBS_F32) task.d.target.dtype = SPECV_I_WEIGHTS_F32;
     if (task.d.draft.dtype == SPECV_PROBS_F32) task.d.draft.dtype = SPECV_I_WEIGHTS_F32;
     if (d->draft.data && task.d.draft.dtype == task.d.target.dtype) {

@@ -83,6 +83,7 @@ static const cycles_case cycles_cases[] = {
     {"A7-coupled", "tree-coupled", 1, 59, 8192, SPECV_LOGITS_BF16, 8, 0},
     {"A7-coin", "tree-coin", 1, 59, 32000, SPECV_PROBS_F32, 8, 0},
     {"A7-coin-3", "tree-coin", 1, 59, 32000, SPECV_PROBS_F32, 3, 0},
+    {"A7-coin-k20-p90", "tree-coin-k20-p90", 1, 59, 8192, SPECV_LOGITS_BF16, 8, 0},
     {"A7-coin-b16", "tree-coin", 16, 59, 32000, SPECV_PROBS_F32, 3, 1},
     {"A7-coin-logits", "tree-coin", 1, 59, 32000, SPECV_LOGITS_BF16, 8, 1},
     {"A7-recursive", "tree-recursive", 1, 59, 8192, SPECV_LOGITS_BF16, 8, 1},
@@ -155,6 +156,7 @@ static const char *cycles_kernels(const cycles_case *c) {
     if (strcmp(c->what, "tree") == 0) return "tree_ids tree_ahead tree_choices";
     if (strcmp(c->what, "tree-coupled") == 0) return "tree_ahead tree_choices";
     if (strcmp(c->what, "tree-coin") == 0) return "tree_ahead tree_coin";
+    if (strcmp(c->what, "tree-coin-k20-p90") == 0) return "filter";
     if (strncmp(c->what, "tree-", 5) == 0) return "tree_ahead tree_kernel";
     if (strncmp(c->what, "commit", 6) == 0) return "commit_path";
     if (strncmp(c->what, "layout", 6) == 0) return "tree_layout";
@@ -373,23 +375,28 @@ static void cycle_move(const cycles_case *c, const moves_mode *mode) {
 static const struct {
     const char *name, *variant;
     int rule;
+    int32_t top_k; /* 0: no limits */
+    float top_p;
 } trees_modes[] = {
-    {"tree", "5 kit greedy", SPECV_TREE_GREEDY},
-    {"tree-coupled", "5 kit coupled", SPECV_TREE_COUPLED},
-    {"tree-coin", "5 kit one coin", SPECV_TREE_ONE_COIN},
-    {"tree-recursive", "5 kit recursive", SPECV_TREE_RECURSIVE},
-    {"tree-distinct", "5 kit recursive distinct", SPECV_TREE_RECURSIVE_DISTINCT},
-    {"tree-traversal", "5 kit traversal", SPECV_TREE_TRAVERSAL},
-    {"tree-traversal-distinct", "5 kit traversal distinct", SPECV_TREE_TRAVERSAL_DISTINCT},
+    {"tree", "5 kit greedy", SPECV_TREE_GREEDY, 0, 1},
+    {"tree-coupled", "5 kit coupled", SPECV_TREE_COUPLED, 0, 1},
+    {"tree-coin", "5 kit one coin", SPECV_TREE_ONE_COIN, 0, 1},
+    {"tree-coin-k20-p90", "5 kit one coin k20 p90", SPECV_TREE_ONE_COIN, 20, 0.9f},
+    {"tree-recursive", "5 kit recursive", SPECV_TREE_RECURSIVE, 0, 1},
+    {"tree-distinct", "5 kit recursive distinct", SPECV_TREE_RECURSIVE_DISTINCT, 0, 1},
+    {"tree-traversal", "5 kit traversal", SPECV_TREE_TRAVERSAL, 0, 1},
+    {"tree-traversal-distinct", "5 kit traversal distinct", SPECV_TREE_TRAVERSAL_DISTINCT, 0, 1},
 };
 
 static int cycle_trees(const cycles_case *c) {
     static trees_run run;
-    trees_case t = {c->batch, c->gamma + 1, c->size, c->extra, 0, c->stop, SPECV_I32, TREE_PATH};
+    trees_case t = {c->batch, c->gamma + 1, c->size,   c->extra, 0,
+                    c->stop,  SPECV_I32,    TREE_PATH, 0,        1};
     bench_case b = make_case(OP_VERIFY, c->batch, c->gamma, 1, 2 * c->size);
     for (int m = 0; m < COUNT(trees_modes); ++m) {
         if (strcmp(c->what, trees_modes[m].name) != 0) continue;
         t.rule = trees_modes[m].rule;
+        t.top_k = trees_modes[m].top_k, t.top_p = trees_modes[m].top_p;
         b.planes = 1, b.dtype = SPECV_I32;
         if (c->size) b.row_bytes = tree_score_bytes(&t) * c->size;
         prepare_trees(&run, &t);

@@ -13,6 +13,8 @@ typedef struct trees_case {
     int batch, nodes, vocab; /* vocab 0: target ids */
     int scores, rule, stop;  /* specv_score_dtype; drafts that are accepted */
     int token_dtype, outputs;
+    int32_t top_k; /* of all requests; 0: no limits */
+    float top_p;
 } trees_case;
 
 typedef struct trees_run {
@@ -64,6 +66,11 @@ static float tree_score(const trees_case *c, int is_draft, int x, int wanted, in
         if (is_draft) return is_one ? (1 - rest) / 7 : rest / (float)c->vocab;
         if (wanted < 0) return 1 / (float)c->vocab;
         return is_one ? 1 - rest : rest / (float)(c->vocab - 1);
+    }
+    if (c->top_k && !is_one) { /* few are far above most, as of a model */
+        const uint32_t mixed = ((uint32_t)x * 2654435761u + (uint32_t)row) * 2246822519u;
+        return (float)(mixed >> 22 & 1023) / 256 + (float)(mixed >> 12 & 1023) / 256 +
+               (float)(mixed >> 2 & 1023) / 256;
     }
     if (c->rule == SPECV_TREE_GREEDY) /* 8 beside 1 to 1.5 */
         return is_one ? 8 : 1 + (float)((x * 7 + row) % 64) / 128;
@@ -167,8 +174,16 @@ static void prepare_trees(trees_run *r, const trees_case *c) {
     }
     r->h.trees.batch = c->batch, r->h.trees.max_nodes = c->nodes, r->h.max_depth = TREE_DEPTH;
     r->h.vocab = c->vocab, r->h.rule = c->rule, r->h.trees.token_dtype = c->token_dtype;
-    r->h.scratch_bytes =
-        c->vocab ? specv_verify_tree_scratch_bytes(c->batch, c->nodes, c->vocab) : 0;
+    if (c->top_k) {
+        int32_t *top_k = (int32_t *)tree_words(4 * (size_t)c->batch);
+        float *top_p = (float *)tree_words(4 * (size_t)c->batch);
+        for (int b = 0; b < c->batch; ++b) top_k[b] = c->top_k, top_p[b] = c->top_p;
+        r->h.filters.top_k = top_k, r->h.filters.top_p = top_p;
+    }
+    if (c->vocab)
+        r->h.scratch_bytes = specv_verify_tree_scratch_bytes(c->batch, c->nodes, c->vocab);
+    if (c->top_k)
+        r->h.scratch_bytes += specv_verify_sample_scratch_bytes(c->batch, c->nodes, c->vocab);
     r->out_bytes = (int)(6 * 8 * words);
     r->d = r->h;
     r->h.trees.parent = parent, r->h.trees.token = tokens;
@@ -190,6 +205,10 @@ static void prepare_trees(trees_run *r, const trees_case *c) {
         r->h.seed = seed, r->h.position = position;
         r->d.seed = (const uint64_t *)tree_memory(seed, 8 * (size_t)c->batch);
         r->d.position = (const int32_t *)tree_memory(position, 4 * (size_t)c->batch);
+    }
+    if (c->top_k) {
+        r->d.filters.top_k = (const int32_t *)tree_memory(r->h.filters.top_k, 4 * (size_t)c->batch);
+        r->d.filters.top_p = (const float *)tree_memory(r->h.filters.top_p, 4 * (size_t)c->batch);
     }
     r->h.scratch = tree_words((size_t)r->h.scratch_bytes + 16);
     r->d.scratch = tree_memory(r->h.scratch, (size_t)r->h.scratch_bytes + 16);
