@@ -9152,7 +9152,7 @@ SPECV_DEVFN specv_i_cut_tile specv_i_load_cut_tile(const specv_i_memory *m, int6
 
 /* Puts row i of a request together, first the target's, then the draft's: cuts it, if its side is
    cut, and draws what it would emit, and what without its draft, so that the block which judges has
-   nothing left to look for. saved: the request as the first pass has opened it; at: of the row in
+   nothing left to look for; of a tree it leaves p's tiles as they are cut. saved: the request as the first pass has opened it; at: of the row in
    scratch memory; first: of it; out: shared. Call: block. Sync: barriers. */
 SPECV_DEVFN void specv_i_block_cut(const specv_verify_sample_desc *d, const specv_i_request *r,
                                    const specv_i_memory *m, const specv_i_opened *saved, int b,
@@ -9161,7 +9161,8 @@ SPECV_DEVFN void specv_i_block_cut(const specv_verify_sample_desc *d, const spec
     const int of_draft = i >= r->target_rows, j = of_draft ? i - r->target_rows : i;
     const specv_i_side side = of_draft ? r->draft : r->target;
     const int of_side = of_draft ? SPECV_I_OF_DRAFT : SPECV_I_OF_TARGET, is_cut = r->cut & of_side;
-    const int coupled = r->rule == SPECV_RULE_COUPLED, draws = !of_draft && !coupled;
+    const int coupled = r->rule == SPECV_RULE_COUPLED, tree = d->stream & SPECV_I_OF_TREE;
+    const int draws = !of_draft && !coupled && !tree;
     const int thread = specv_i_thread();
     const int sums = r->cut & of_side * SPECV_I_SUMS ? SPECV_TILE_SUM : 0;
     specv_tile *tiles = m->tiles + at * m->num_tiles;
@@ -9206,7 +9207,7 @@ SPECV_DEVFN void specv_i_block_cut(const specv_verify_sample_desc *d, const spec
             least = c->u.list.key[kept - 1];
             if (coupled) p.id = specv_i_block_best_of_list(c, &row, kept, &noise);
         }
-        few = kept && count <= SPECV_I_FEW;
+        few = kept && count <= SPECV_I_FEW && (of_draft || coupled || !tree); /* which has sums */
         row.sieve.least = least;
         if (!few) {
             const int32_t chosen = p.id;
@@ -14540,8 +14541,9 @@ SPECV_HOSTFN specv_verify_sample_desc specv_i_tree_as_rows(const specv_verify_tr
    Logits without filters, of at most four nodes for each SM and 1,024 in all: a launch that looks
    at the target's rows of all nodes on all SMs, then a block per tree, which walks along what was
    found; a draft model's rows it reads itself. Other scores: a block per tree, which reads the rows
-   of the nodes that it comes to. With top_k, top_p or min_p two launches more (three, if the types
-   of p and q differ), which cut the rows of all nodes on all SMs; with outputs of `emitted` two
+   of the nodes that it comes to. With top_k, top_p or min_p two launches before it (three, if the
+   types of p and q differ), which cut the rows of all nodes on all SMs: ONE_COIN reads none again,
+   COUPLED those that it comes to, others for children that are rejected; with outputs of `emitted` two
    behind the walk, over the rows of its path on all SMs. */
 SPECV_LAUNCHER int specv_verify_tree(const specv_verify_tree_desc *d, struct CUstream_st *stream)
     SPECV_AS(specv_verify_tree);
@@ -14842,9 +14844,9 @@ typedef struct specv_tree_task {
 /* What a tree's request says. Registers are scarce: in shared memory, written once. */
 typedef struct specv_i_tree_values {
     specv_i_side target, draft;
-    const specv_tile *tiles;   /* of the row that was opened last; null: it was cut before */
+    const specv_tile *tiles;   /* of the row that was opened last */
     specv_tile *own_tiles;     /* there, if they were not there before */
-    const specv_tile *ahead;   /* [max_nodes][num_tiles] of p, or null */
+    const specv_tile *ahead;   /* [max_nodes][num_tiles] of p, as limits have cut it; or null */
     const specv_i_part *parts; /* [max_nodes][num_parts], if those are there */
     const specv_distribution *cut_p, *cut_q; /* [max_nodes]: rows that limits have cut, or null */
     unsigned long long *sums;                /* of tiles */
@@ -14957,8 +14959,8 @@ SPECV_DEVFN specv_i_side specv_i_tree_side(const specv_i_walk *w, int of_draft) 
 /* The tiles of a node's row where they are there before a walk that opens rows; else null. */
 SPECV_DEVFN const specv_tile *specv_i_tree_ahead(const specv_i_walk *w, int of_draft, int node) {
     const specv_tile *ahead = w->g->of.ahead;
-    if ((w->kind != SPECV_I_WALK_COIN && w->kind != SPECV_I_WALK_PAIRS) || of_draft) return 0;
-    if (!ahead) return 0;
+    if (of_draft || !ahead) return 0;
+    if (w->kind != SPECV_I_WALK_COIN && w->kind < SPECV_I_WALK_PAIRS) return 0;
     return ahead + node * (int64_t)w->g->of.num_tiles;
 }
 
@@ -15309,12 +15311,10 @@ SPECV_DEVFN void specv_i_block_open_row(const specv_i_walk *w, int of_draft, int
     __syncthreads();
 }
 
-/* Sums of the row's tiles, to be drawn from, if they were there before the walk, or the row was cut
-   before. Call: block. A barrier has to stand before they are read. */
+/* Sums of the row's tiles, to be drawn from, if they were there before the walk. Call: block. A
+   barrier has to stand before they are read. */
 SPECV_DEVFN void specv_i_block_fetch_sums(const specv_i_walk *w, int node) {
     const specv_tile *ahead = specv_i_tree_ahead(w, 0, node);
-    if (w->kind == SPECV_I_WALK_ANY && !w->g->of.tiles)
-        specv_i_block_open_row(w, 0, node, 0, SPECV_TILE_SUM, SPECV_TILE_SUM, 0, &w->g->p);
     if (!ahead) return;
     if (specv_i_thread() == 0) w->g->of.tiles = ahead;
 #pragma unroll 1
@@ -15359,7 +15359,7 @@ SPECV_DEVFN void specv_i_block_open_node(const specv_i_walk *w, int node, int de
         specv_distribution *row = i ? &g->q : &g->p;
         if (w->kind == SPECV_I_WALK_ANY && cut && of_sums && !is_leaf) {
             __syncthreads();
-            if (thread == 0) *row = cut[node], g->of.tiles = 0;
+            if (thread == 0) *row = cut[node];
             continue;
         }
         if (is_plain) {
@@ -15903,7 +15903,8 @@ SPECV_DEVFN int specv_i_tree_wanted(const specv_verify_tree_desc *d, int zero) {
 }
 
 /* The walk. GREEDY, COUPLED, and every rule at temperature 0: a row a step. ONE_COIN: the same; of
-   probabilities only the children's, and the last row. RECURSIVE and TRAVERSAL, see the reference:
+   probabilities, and where rows are put together before, only the children's and the last row's
+   tiles. RECURSIVE and TRAVERSAL, see the reference:
    a row of p and one of q for each node that has children, once; both again for each rejected
    child. The same of proposals: rows of p as ONE_COIN's, q_scale is what is left of p. Returns the
    last node. Call: block. */
@@ -16225,6 +16226,8 @@ SPECV_DEVFN void specv_i_open_tree_filters(const specv_tree_task *task, int b,
     if (v->target.dtype == SPECV_I_WEIGHTS_F32) v->target.scale = specv_i_probs_scale();
     if (cuts && !v->target.zero)
         v->target.least = task->rows.least + row, v->cut_p = task->rows.rows + row;
+    if (v->cut_p && d->rule != SPECV_TREE_COUPLED) /* whose tiles have no noise */
+        v->ahead = task->rows.tiles + row * v->num_tiles;
     if (!d->draft.data || v->target.zero) return;
     if (v->draft.dtype == SPECV_I_WEIGHTS_F32)
         v->draft.scale = specv_i_probs_scale(), v->draft.zero = 0;
@@ -20603,8 +20606,10 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_GROVE_THREADS, 1)
     specv_i_block_verify_tree(&task, (int)blockIdx.x, SPECV_I_WALK_PAIRS, &grove);
 }
 
-/* All rules where there are filters, behind the kernels that cut rows, if any is. The sieve comes
-   with a node: one trip more. */
+/* All rules where there are filters, behind the kernels that cut rows, if any is. A row that is cut
+   is not read again but by COUPLED, and of draft scores for a rejected child; ONE_COIN needs one
+   trip for all such rows and one for all children's scores. Of other rows the sieve comes with a
+   node: one trip more. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_GROVE_THREADS, 1)
     specv_tree_filtered_kernel(const __grid_constant__ specv_tree_task task) {
     __shared__ specv_i_grove grove;

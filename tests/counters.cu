@@ -228,6 +228,9 @@ static void test_filters(void) {
         /* and of shares with likely ids; helpers look at maxima of tiles, and for the first look */
         const int64_t tiles = ceil_div(vocab, 1024), helpers = ceil_div(tiles, 8);
         CHECK(cut - plain <= 320 + helpers * (tiles + 32));
+        scores[7] = 0x42c0; /* 96: how far below it the 50th is does not matter */
+        const int64_t peaked = count_sample("load_sectors", NULL, scores, NULL, vocab, 50, 0.9f);
+        CHECK(peaked - plain <= 320 + helpers * (tiles + 32));
         CHECK(both - cut <= of_mask + 128); /* a byte of the mask for each lane with such ids */
         CHECK(both <= of_row * 23 / 10);
     }

@@ -1155,6 +1155,45 @@ static void test_counts(void) {
 #endif
 }
 
+/* Rows that limits have cut are not read again: not a row's sectors by all walks. */
+static void test_cut_counts(void) {
+#if T_DEVICE
+    T_CUDA(cudaProfilerStart());
+    T_CUDA(cudaProfilerStop());
+    if (ptxrun_count(NULL, "launches") < 0) {
+        t_skip("only ptxrun counts");
+        return;
+    }
+    for (int turn = 0; turn < 4; ++turn) {
+        enum { NODES = 9, IDS = 8 * 1024 };
+        grove g = plain_grove(SPECV_TREE_ONE_COIN, 2, NODES, IDS, turn * 2);
+        t_case("counts of rows that are cut, turn %d", turn);
+        g.filters[0] = turn < 2 ? HAS_TOP_K : HAS_TOP_K | HAS_TOP_P;
+        g.dtypes[0] = SPECV_LOGITS_F32, g.aligned = 1;
+        grove_make(&g);
+        for (int b = 0; b < g.f.batch; ++b) {
+            put_word(&g.f.num_nodes, b, NODES);
+            put_word(&g.limits[0].top_k, b, 5); /* few enough for a list */
+            put_float(&g.temperature[0], b, 1.f);
+            for (int i = 0; i < NODES; ++i) put_word(&g.f.parent, b * g.f.parent_stride + i, i - 1);
+        }
+        t_upload();
+        for (int side = 0; side <= T_DEVICE; ++side) {
+            specv_verify_tree_desc d = grove_describe(&g, side);
+            if (side == T_DEVICE_SIDE) T_CUDA(cudaProfilerStart());
+            run_tree(&d, side);
+        }
+        T_CUDA(cudaDeviceSynchronize());
+        T_CUDA(cudaProfilerStop());
+        const int64_t sectors = ptxrun_count("specv_tree_filtered_kernel", "load_sectors");
+        CHECK(sectors > 0 && 32 * sectors < 4 * IDS);
+        t_check_device();
+    }
+#else
+    t_skip("counts need a device");
+#endif
+}
+
 /* --------------------------------------------------------------------------------- validation */
 
 static int64_t storage[64]; /* something to point to: nothing of it is read or written */
@@ -1280,6 +1319,7 @@ int main(int argc, char **argv) {
         {"even-laws", test_even_laws},
         {"streams", test_streams},
         {"counts", test_counts},
+        {"cut-counts", test_cut_counts},
     };
     return t_main(argc, argv, groups, T_COUNT(groups));
 }
