@@ -7777,10 +7777,10 @@ SPECV_DEVFN uint64_t specv_i_block_least_of_top_p(specv_i_cut *c, const specv_i_
     return fits < 0 ? 0 : (uint64_t)1 << fits;
 }
 
-/* Upper half of the k-th largest of the shares' maxima; 0: there are fewer. By histograms of how far
-   they are from the largest, in which every warp looks for itself: of those that are near, else of
-   all, and then of those that are as far as the k-th. Call: block. Sync: three barriers; where the
-   largest is far above that one, six more. */
+/* Upper half of the k-th largest of the shares' maxima; 0: there are fewer. By histograms of how
+   far they are from the largest, in which every warp looks for itself: of those that are near, else
+   of all, and then of those that are as far as the k-th. Call: block. Sync: three barriers; where
+   the largest is far above that one, six more. */
 SPECV_DEVFN uint32_t specv_i_block_kth_share(specv_i_cut *c, const specv_i_cut_row *row, int k) {
     enum { BINS = SPECV_SAMPLE_THREADS, EACH = BINS / 32 };
     const uint32_t top = specv_i_upper_key(row->max);
@@ -9152,8 +9152,9 @@ SPECV_DEVFN specv_i_cut_tile specv_i_load_cut_tile(const specv_i_memory *m, int6
 
 /* Puts row i of a request together, first the target's, then the draft's: cuts it, if its side is
    cut, and draws what it would emit, and what without its draft, so that the block which judges has
-   nothing left to look for; of a tree it leaves p's tiles as they are cut. saved: the request as the first pass has opened it; at: of the row in
-   scratch memory; first: of it; out: shared. Call: block. Sync: barriers. */
+   nothing left to look for; of a tree it leaves p's tiles as they are cut. saved: the request as
+   the first pass has opened it; at: of the row in scratch memory; first: of it; out: shared. Call:
+   block. Sync: barriers. */
 SPECV_DEVFN void specv_i_block_cut(const specv_verify_sample_desc *d, const specv_i_request *r,
                                    const specv_i_memory *m, const specv_i_opened *saved, int b,
                                    int i, int64_t at, const specv_i_cut_tile *first, specv_i_cut *c,
@@ -14543,8 +14544,8 @@ SPECV_HOSTFN specv_verify_sample_desc specv_i_tree_as_rows(const specv_verify_tr
    found; a draft model's rows it reads itself. Other scores: a block per tree, which reads the rows
    of the nodes that it comes to. With top_k, top_p or min_p two launches before it (three, if the
    types of p and q differ), which cut the rows of all nodes on all SMs: ONE_COIN reads none again,
-   COUPLED those that it comes to, others for children that are rejected; with outputs of `emitted` two
-   behind the walk, over the rows of its path on all SMs. */
+   COUPLED those that it comes to, others for children that are rejected; with outputs of `emitted`
+   two behind the walk, over the rows of its path on all SMs. */
 SPECV_LAUNCHER int specv_verify_tree(const specv_verify_tree_desc *d, struct CUstream_st *stream)
     SPECV_AS(specv_verify_tree);
 #endif
@@ -14865,7 +14866,7 @@ typedef struct specv_i_trials {
 
 /* ONE_COIN, by node: its number, and where rows are known before the walk, in units of the row's
    sum, and by child what it weighs in those of its parent's; or one of these. AGAIN: a sibling
-   before it has its token; ODD: the row has to be looked at, as it is no softmax or is not known. */
+   before it has its token; ODD: the row must be looked at, as it is no softmax or is not known. */
 #define SPECV_I_COIN_ODD   (~(uint64_t)0)
 #define SPECV_I_COIN_NAN   ((uint64_t)1 << 63)
 #define SPECV_I_COIN_AGAIN ((uint64_t)1 << 62)
@@ -15790,8 +15791,8 @@ SPECV_DEVFN int specv_i_warp_coin_child(const specv_i_walk *w, int node, int dep
     return 0;
 }
 
-/* Where rows are known: what those of a path's nodes first..last tell, and the last one's row, which
-   is not odd. Call: warp, behind one that has put the path. Trips: rows. */
+/* Where rows are known: what those of a path's nodes first..last tell, and the last one's row,
+   which is not odd. Call: warp, behind the path's stores. Trips: rows. */
 SPECV_DEVFN void specv_i_warp_pass_rows(const specv_i_walk *w, int first, int last,
                                         uint32_t *status) {
     specv_i_grove *g = w->g;
@@ -15807,8 +15808,8 @@ SPECV_DEVFN void specv_i_warp_pass_rows(const specv_i_walk *w, int first, int la
 }
 
 /* ONE_COIN's way down from a node: one step, where rows are known all of them to a row that is not.
-   Returns the node that it leads to, with its children listed; *leaf: it emits a token. Call: block.
-   Sync: two barriers. */
+   Returns the node that it leads to, with its children listed; *leaf: it emits a token. Call:
+   block. Sync: two barriers. */
 SPECV_DEVFN int specv_i_block_step_by_coin(const specv_i_walk *w, int node, int *depth,
                                            specv_i_leaf *leaf, uint32_t *status) {
     specv_i_grove *g = w->g;
