@@ -681,35 +681,38 @@ static void test_ahead(void) {
         }
 }
 
-/* A NaN tells of a row that the walk comes to, wherever in the row it is; of an EOS's row nobody
-   asks. */
+/* A NaN tells of a row that the walk comes to, wherever in the row it is: the root's, or the next
+   one's; of an EOS's row nobody asks. Rows are looked at ahead, or, `cut`, limits have cut them. */
 static void test_ahead_faults(void) {
     static const int places[] = {5, 1500, 7900, 12000, 19999};
+    static const char *const of[] = {"the root", "an EOS", "the row behind the root"};
     enum { NODES = 4, VOCAB = 20000, EOS = 2 };
-    for (int rule = 0; rule <= SPECV_TREE_COUPLED; ++rule)
-        for (int turn = 0; turn < 2 * T_COUNT(places); ++turn) {
-            const int of_eos =
-                turn % 2; /* node 1 is one, and its row has the NaN; else the root's */
+    for (int rule = 0; rule <= SPECV_TREE_ONE_COIN; ++rule)
+        for (int turn = 0; turn < 2 * 3 * T_COUNT(places); ++turn) {
+            const int row = turn % 3, eos = row < 2 ? 1 : 2, place = places[turn / 3 % 5];
+            const int cut = turn / 3 >= T_COUNT(places);
             grove g = plain_grove(rule, 1, NODES, VOCAB, 0);
-            t_case("ahead: rule %d, NaN at %d of %s", rule, places[turn / 2],
-                   of_eos ? "an EOS" : "the root");
+            t_case("ahead: rule %d, NaN at %d of %s%s", rule, place, of[row], cut ? ", cut" : "");
             g.dtypes[0] = SPECV_LOGITS_F32, g.aligned = 1, g.f.num_eos = 2;
+            g.filters[0] = cut ? HAS_TOP_K : 0;
             grove_make(&g);
             put_word(&g.f.num_nodes, 0, NODES);
+            if (cut) put_word(&g.limits[0].top_k, 0, 5);
             for (int i = 0; i < NODES; ++i) {
                 put_word(&g.f.parent, i, i - 1);
-                put_token(&g.f.token, g.f.dtype, i, i == 1 ? EOS : 4 + i);
+                put_token(&g.f.token, g.f.dtype, i, i == eos ? EOS : 4 + i);
             }
             put_float(&g.temperature[0], 0, 1.f);
-            put_float(&g.scores[0], EOS, 999.f);
-            put_float(&g.scores[0], of_eos * VOCAB + places[turn / 2], NAN);
+            if (eos == 2) put_float(&g.scores[0], 5, 999.f);
+            put_float(&g.scores[0], (eos - 1) * VOCAB + EOS, 999.f);
+            put_float(&g.scores[0], (row > 0) * VOCAB + place, NAN);
             t_upload();
             for (int side = 0; side <= T_DEVICE; ++side) {
                 specv_verify_tree_desc d = grove_describe(&g, side);
                 run_tree(&d, side);
             }
-            CHECK_EQ(word_at(&g.f.accepted, 0), 1, 0);
-            CHECK_EQ(word_at(&g.f.status, 0) & SPECV_ROW_NAN, of_eos ? 0 : SPECV_ROW_NAN, 0);
+            CHECK_EQ(word_at(&g.f.accepted, 0), eos, 0);
+            CHECK_EQ(word_at(&g.f.status, 0) & SPECV_ROW_NAN, row == 1 ? 0 : SPECV_ROW_NAN, 0);
             t_check_device();
         }
 }
