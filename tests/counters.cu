@@ -231,6 +231,10 @@ static void test_filters(void) {
         scores[7] = 0x42c0; /* 96: how far below it the 50th is does not matter */
         const int64_t peaked = count_sample("load_sectors", NULL, scores, NULL, vocab, 50, 0.9f);
         CHECK(peaked - plain <= 320 + helpers * (tiles + 32));
+        for (int x = 0; x < vocab; ++x) /* -16, and one of 8 to 12 in each share of 256 */
+            scores[x] = (uint16_t)(x % 256 == 7 ? 0x4100 + x / 256 % 64 : 0xc180);
+        const int64_t even = count_sample("load_sectors", NULL, scores, NULL, vocab, 50, 0.9f);
+        CHECK(even - plain <= 320 + helpers * (tiles + 32));
         CHECK(both - cut <= of_mask + 128); /* a byte of the mask for each lane with such ids */
         CHECK(both <= of_row * 23 / 10);
     }
