@@ -258,6 +258,7 @@ void Grid::run() {
       progress |= turn(*resident[k]);
       if (resident[k]->liveThreads == 0) {
         retire(k--);
+        c.madeProgress(); // however long what it did changed nothing
         progress = true;
       }
       checkLimits();
