@@ -15335,8 +15335,8 @@ typedef enum specv_i_leaf {
 } specv_i_leaf;
 
 /* p and, if has_q, q of a node, in shared memory: as limits have cut it, if they have. is_plain:
-   probabilities are taken as they are. Of a leaf rows are read, for the sums of their tiles. keeps:
-   for when the walk comes back to the node, again. Call: block. */
+   probabilities are taken as they are. Of a leaf rows are put together of their tiles. keeps: for
+   when the walk comes back to the node, again. Call: block. */
 SPECV_DEVFN void specv_i_block_open_node(const specv_i_walk *w, int node, int depth, int may,
                                          int what, int has_q, int keeps, int again, int is_leaf) {
     const int thread = specv_i_thread();

@@ -1085,21 +1085,30 @@ static void test_streams(void) {
 #endif
 }
 
+#if T_DEVICE
+static int can_count(void) {
+    T_CUDA(cudaProfilerStart());
+    T_CUDA(cudaProfilerStop());
+    if (ptxrun_count(NULL, "launches") >= 0) return 1;
+    t_skip("only ptxrun counts");
+    return 0;
+}
+
+/* Not where a schedule splits them: then sectors mean nothing. */
+static int warps_are_whole(void) {
+    const char *schedule = getenv("PTXRUN_OPTS");
+    return !schedule || !strstr(schedule, "split");
+}
+#endif
+
 /* What the comments of the kernels count. Target ids: all of a tree once, no barrier, a ballot for
    each 32 nodes and each step. Scores: the rows on the path once, no other; also where proposals
    were rejected one after the other; of few trees the rows of all nodes once. */
 static void test_counts(void) {
 #if T_DEVICE
-    T_CUDA(cudaProfilerStart());
-    T_CUDA(cudaProfilerStop());
-    if (ptxrun_count(NULL, "launches") < 0) {
-        t_skip("only ptxrun counts");
-        return;
-    }
-    const char *schedule = getenv("PTXRUN_OPTS");
-    const int whole =
-        !schedule || !strstr(schedule, "split"); /* warps are: sectors mean something */
-    for (int scores = 0; scores < 5; ++scores)   /* 2: of proposals, all siblings; 3, 4: ahead */
+    if (!can_count()) return;
+    const int whole = warps_are_whole();
+    for (int scores = 0; scores < 5; ++scores) /* 2: of proposals, all siblings; 3, 4: ahead */
         for (int turn = 0; turn < 6; ++turn) {
             const int ahead = scores > 2, proposed = scores == 2 || scores == 4;
             const int nodes = scores ? 9 : 20 + 40 * turn, vocab = scores ? 3 * 1024 : 8;
@@ -1161,14 +1170,8 @@ static void test_counts(void) {
 /* Rows that limits have cut are not read again: not a row's sectors by all walks. */
 static void test_cut_counts(void) {
 #if T_DEVICE
-    T_CUDA(cudaProfilerStart());
-    T_CUDA(cudaProfilerStop());
-    if (ptxrun_count(NULL, "launches") < 0) {
-        t_skip("only ptxrun counts");
-        return;
-    }
-    const char *schedule = getenv("PTXRUN_OPTS");
-    const int whole = !schedule || !strstr(schedule, "split"); /* warps are */
+    if (!can_count()) return;
+    const int whole = warps_are_whole();
     for (int turn = 0; turn < 4; ++turn) {
         enum { NODES = 9, IDS = 8 * 1024 };
         grove g = plain_grove(SPECV_TREE_ONE_COIN, 2, NODES, IDS, turn * 2);
