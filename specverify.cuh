@@ -235,7 +235,8 @@
                                               with limits specv_filter_kernel,
                                               then specv_lossy_kernel, of BOUNDED
                                               specv_residual_filtered_kernel
-   A10 filters          those of A2-A5, A8    specv_filtered_kernel,
+   A10 filters          those of A2-A5, A8    specv_filtered_kernel, of many
+                                              specv_filtered_whole_kernel,
                                               then specv_filter_kernel,
                                               specv_residual_filtered_kernel
       with draft scores the same              then specv_residual_kernel
@@ -288,8 +289,7 @@
                                               specv_tree_ahead_f32_kernel,
                                               then specv_tree_choices_kernel or
                                               those above; with filters
-                                              specv_filtered_kernel,
-                                              specv_filter_kernel,
+                                              A10's first two,
                                               specv_tree_filtered_kernel; then
                                               A11's
    B4 commit of a path  specv_commit_path     specv_commit_path_kernel      specv_ref_commit_path
@@ -4643,6 +4643,7 @@ SPECV_DEVFN specv_distribution specv_warp_merge_tiles(const specv_tile *tiles, i
 #define SPECV_SAMPLE_THREADS 256 /* of the kernels; SPECV_TILE_IDS / 4: four ids a thread */
 #define SPECV_I_WHOLE_FROM   4   /* tiles for each SM, from which on a warp has one to itself */
 #define SPECV_I_NOISY_FROM   8   /* the same with noise: a tile takes a warp twice as long */
+#define SPECV_I_CUT_FROM     2   /* the same with filters: less is asked of rows that they cut */
 #define SPECV_I_PROBS_BLOCKS 4   /* from probabilities: blocks that any SM holds at a time */
 #if __CUDA_ARCH__ >= 1200
 #define SPECV_I_GREEDY_BLOCKS   3 /* of A2; 64 registers a thread are too few here */
@@ -6869,6 +6870,15 @@ SPECV_DEVFN int specv_i_block_largest(const specv_verify_sample_desc *d, const s
     }
 }
 
+/* With filters, what is asked of a row's tiles, `what` where they do not cut it. */
+SPECV_DEVFN int specv_i_wanted_of_cut(const specv_i_request *r, int of_draft, int emitted,
+                                      int what) {
+    const int side = of_draft ? SPECV_I_OF_DRAFT : SPECV_I_OF_TARGET;
+    if (!emitted && !(r->cut & side)) return what;
+    return emitted || r->cut & side * SPECV_I_SUMS ? SPECV_TILE_SUM | SPECV_I_SHARE_MAXIMA
+                                                   : SPECV_I_SHARE_MAXIMA;
+}
+
 /* A warp's share of row i's tile `tile`, as it is in memory, decoded and sifted, and its peak.
    Call: warp. */
 SPECV_DEVFN float specv_i_warp_sift_share(const specv_verify_sample_desc *d,
@@ -6899,21 +6909,41 @@ SPECV_DEVFN void specv_i_load_part(specv_i_eight *v, const char *row, int dtype,
     if (bytes == 4) v->high = specv_i_load_unit_of_scores(p + 16, whole, 0, absent, left - own - 4);
 }
 
-/* Of such a tile, of which t has the largest logit, the largest score with noise and its id, if it
-   can reach *loudest: what one of the row that the warp knows of has at least. Lanes are compared
-   only where one has an id that may be louder than all before. The parts are used up. Call:
-   warp. */
-SPECV_DEVFN void specv_i_warp_score_parts(specv_tile *t, specv_i_eight *raw, int dtype, int tile,
+/* Whose tile that is: ids of a row, what filters keep of it, where each lane's distance goes
+   (specv_i_away). sieve, lanes: null without filters; lanes also where no list is made. */
+typedef struct specv_i_whole {
+    const char *row;
+    int dtype, vocab, tile;
+    const specv_i_sieve *sieve;
+    unsigned char *lanes; /* of the tile */
+} specv_i_whole;
+
+/* Of part k: a lane's first id, and its scores as filters leave them. */
+SPECV_DEVFN int32_t specv_i_first_of_part(const specv_i_whole *w, int k) {
+    return w->tile * SPECV_TILE_IDS + 256 * k + 8 * specv_i_lane();
+}
+
+SPECV_DEVFN void specv_i_decode_part(float score[8], const specv_i_eight *raw,
+                                     const specv_i_whole *w, int k) {
+    specv_i_decode_eight(score, raw, w->dtype);
+    if (w->sieve) specv_i_sift_some(w->sieve, score, 8, specv_i_first_of_part(w, k), w->vocab);
+}
+
+/* Of such a tile of logits, of which t has the largest, the largest score with noise and its id, if
+   it can reach *loudest: what one of the row that the warp knows of has at least. Lanes are
+   compared only where one has an id that may be louder than all before. The parts are used up.
+   Call: warp. */
+SPECV_DEVFN void specv_i_warp_score_parts(specv_tile *t, specv_i_eight *raw, const specv_i_whole *w,
                                           const specv_scale *scale, const specv_noise *noise,
                                           int32_t *loudest) {
     const specv_i_origin origin = specv_i_origin_at(t->max, 0, scale);
     int32_t id = SPECV_I_INT_MAX, heard = *loudest - origin.from;
 #pragma unroll 2
     for (int k = 0; k < SPECV_I_PARTS; ++k) {
-        const int32_t first = tile * SPECV_TILE_IDS + 256 * k + 8 * specv_i_lane();
+        const int32_t first = specv_i_first_of_part(w, k);
         specv_i_loud loud;
         float score[8];
-        specv_i_decode_eight(score, &raw[0], dtype);
+        specv_i_decode_part(score, &raw[0], w, k);
 #pragma unroll
         for (int p = 1; p < SPECV_I_PARTS; ++p) raw[p - 1] = raw[p];
         specv_i_hear_eight(&loud, score, first, first + 4, 0, &origin, noise);
@@ -6930,35 +6960,57 @@ SPECV_DEVFN void specv_i_warp_score_parts(specv_tile *t, specv_i_eight *raw, int
     t->id = (uint32_t)id;
 }
 
-/* Statistics of such a tile, of logits. Its scores stay as they are in memory, and are decoded
-   twice: there are no registers for 32 floats of those of 16 bits. may: bits that `what` can have,
-   a constant; noise, loudest: of the row, if SCORE is one. Call: warp. */
-SPECV_DEVFN specv_tile specv_i_warp_whole_tile(const char *row, int dtype, int64_t vocab, int tile,
-                                               int may, int what, const specv_scale *scale,
-                                               const specv_noise *noise, int32_t *loudest) {
-    const int left = (int)vocab - tile * SPECV_TILE_IDS;
+/* The largest scores of such a tile's parts as tile.score has them, and how far each lane is below
+   its part's. of_lane: of each part. Call: warp. */
+SPECV_DEVFN int64_t specv_i_warp_say_parts(const float of_lane[], const specv_i_whole *w,
+                                           int of_probs) {
+    uint32_t key[SPECV_I_PARTS];
+#pragma unroll
+    for (int k = 0; k < SPECV_I_PARTS; ++k)
+        key[k] = specv_i_upper_key(specv_i_warp_max(of_lane[k]));
+#pragma unroll
+    for (int k = 0; k < SPECV_I_PARTS && w->lanes; ++k)
+        w->lanes[32 * k + specv_i_lane()] =
+            (unsigned char)specv_i_away(specv_i_score_of_upper(key[k]), of_lane[k], of_probs);
+    return (int64_t)((uint64_t)(key[3] << 16 | key[2]) << 32 | key[1] << 16 | key[0]);
+}
+
+/* Statistics of such a tile, of logits or, with filters, of weights. Its scores stay as they are in
+   memory, and are decoded twice: there are no registers for 32 floats of those of 16 bits. may:
+   bits that `what` can have, a constant; noise, loudest: of the row, if SCORE is one. Call:
+   warp. */
+SPECV_DEVFN specv_tile specv_i_warp_whole_tile(const specv_i_whole *w, int may, int what,
+                                               const specv_scale *scale, const specv_noise *noise,
+                                               int32_t *loudest) {
+    const int left = w->vocab - w->tile * SPECV_TILE_IDS;
     specv_tile t = {0, SPECV_I_NO_SCORE, 0, 0};
     specv_i_eight raw[SPECV_I_PARTS];
-    float score[8], largest = specv_bits_float(0xff800000u);
+    float score[8], of_lane[SPECV_I_PARTS], largest = specv_bits_float(0xff800000u);
     int has_nan = 0;
 #pragma unroll
-    for (int k = 0; k < SPECV_I_PARTS; ++k) specv_i_load_part(&raw[k], row, dtype, tile, k, left);
+    for (int k = 0; k < SPECV_I_PARTS; ++k) {
+        if (w->sieve) raw[k].high = make_uint4(0, 0, 0, 0); /* of types of 16 bits */
+        specv_i_load_part(&raw[k], w->row, w->dtype, w->tile, k, left);
+    }
 #pragma unroll
     for (int k = 0; k < SPECV_I_PARTS; ++k) {
-        specv_i_decode_eight(score, &raw[k], dtype);
+        specv_i_decode_part(score, &raw[k], w, k);
         has_nan |= specv_i_eight_have_nan(score);
-        largest = specv_i_max(largest, specv_i_lane_max(score));
+        of_lane[k] = specv_i_lane_max(score);
+        largest = specv_i_max(largest, of_lane[k]);
     }
     has_nan = __any_sync(SPECV_FULL_WARP, has_nan);
     t.max = specv_i_warp_max(largest);
+    if (may & what & SPECV_I_SHARE_MAXIMA)
+        t.score = specv_i_warp_say_parts(of_lane, w, scale->of_probs);
     if (!what || !specv_in_range(t.max, scale)) {
         int32_t id = SPECV_I_INT_MAX;
 #pragma unroll
         for (int k = SPECV_I_PARTS - 1; k >= 0; --k) {
             int at;
-            specv_i_decode_eight(score, &raw[k], dtype);
+            specv_i_decode_part(score, &raw[k], w, k);
             if (!specv_i_less(specv_i_lane_best(score, has_nan, &at), t.max))
-                id = tile * SPECV_TILE_IDS + 256 * k + 8 * specv_i_lane() + at;
+                id = specv_i_first_of_part(w, k) + at;
         }
         t.id = (uint32_t)specv_warp_reduce_min(id);
     } else {
@@ -6968,7 +7020,7 @@ SPECV_DEVFN specv_tile specv_i_warp_whole_tile(const char *row, int dtype, int64
 #pragma unroll
             for (int k = 0; k < SPECV_I_PARTS; ++k) {
                 specv_weight weight[8];
-                specv_i_decode_eight(score, &raw[k], dtype);
+                specv_i_decode_part(score, &raw[k], w, k);
                 specv_i_weights_of_eight(weight, score, scale);
 #pragma unroll
                 for (int e = 0; e < 8; ++e) sum += specv_weight_units(&weight[e], n_max);
@@ -6976,7 +7028,7 @@ SPECV_DEVFN specv_tile specv_i_warp_whole_tile(const char *row, int dtype, int64
             t.sum = specv_i_warp_add(sum);
         }
         if (may & what & SPECV_TILE_SCORE)
-            specv_i_warp_score_parts(&t, raw, dtype, tile, scale, noise, loudest);
+            specv_i_warp_score_parts(&t, raw, w, scale, noise, loudest);
     }
     if (has_nan) t.id |= SPECV_I_NAN_BIT;
     return t;
@@ -6992,6 +7044,7 @@ SPECV_DEVFN void specv_i_block_whole_tiles(const specv_verify_sample_desc *d,
                                            uint64_t seed, uint32_t position) {
     const int dtype = pass->dtype, base = (int)blockIdx.y * m->tiles_of_block,
               first = base + specv_i_thread() / 32;
+    const int may = pass->may | (pass->filters ? SPECV_I_SHARE_MAXIMA : 0);
 #pragma unroll 1
     for (; i < high; i += (int)gridDim.z) {
         const int of_draft = i >= target_rows;
@@ -7000,22 +7053,27 @@ SPECV_DEVFN void specv_i_block_whole_tiles(const specv_verify_sample_desc *d,
             scores->data, dtype,
             specv_i_first_score(&d->verify.rows, row, scores, b, of_draft || d->bonus_token) +
                 (of_draft ? i - target_rows : i) * scores->pos_stride_elems);
-        specv_tile *tiles =
-            m->tiles + specv_i_row_in_memory(m, first_row, target_rows, i) * m->num_tiles;
+        const int64_t its_first =
+            specv_i_row_in_memory(m, first_row, target_rows, i) * m->num_tiles;
+        specv_tile *tiles = m->tiles + its_first;
         const specv_i_side side = of_draft ? r->draft : r->target;
         const specv_noise noise = specv_i_noise_of(d, seed, position, i);
         int32_t loudest = SPECV_I_NOT_HEARD;
         int what = side.zero ? 0 : pass->what;
         specv_scale scale = side.scale;
-        scale.of_probs = 0;
+        if (!pass->filters) scale.of_probs = 0;
         if (pass->what == SPECV_TILE_SCORE && what)
             what |= specv_i_wanted(d, r, &side, of_draft) & SPECV_TILE_SUM;
+        if (pass->filters && what) what = specv_i_wanted_of_cut(r, of_draft, 0, what);
+        specv_i_sieve sieve = specv_i_sieve_of(&side, of_draft ? i - target_rows : i);
+        sieve.least = 0; /* nothing is cut yet */
+        specv_i_whole w = {at, dtype, (int)d->verify.vocab, first, pass->filters ? &sieve : 0, 0};
 #pragma unroll 1
-        for (int tile = first; !specv_i_run_ends(m, base, tile);
-             tile += SPECV_SAMPLE_THREADS / 32) {
-            const specv_tile t = specv_i_warp_whole_tile(at, dtype, d->verify.vocab, tile,
-                                                         pass->may, what, &scale, &noise, &loudest);
-            if (specv_i_lane() == 0) tiles[tile] = t;
+        for (; !specv_i_run_ends(m, base, w.tile); w.tile += SPECV_SAMPLE_THREADS / 32) {
+            if (pass->filters && m->lanes)
+                w.lanes = m->lanes + (its_first + w.tile) * SPECV_I_LANES;
+            const specv_tile t = specv_i_warp_whole_tile(&w, may, what, &scale, &noise, &loudest);
+            if (specv_i_lane() == 0) tiles[w.tile] = t;
         }
     }
 }
@@ -7209,11 +7267,7 @@ SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_
         int wanted = side.zero ? 0 : what;
         if (what == SPECV_TILE_SCORE && wanted) /* the rest of it is known to the compiler */
             wanted |= specv_i_wanted(d, &r, &side, of_draft) & SPECV_TILE_SUM;
-        const int of_side = of_draft ? SPECV_I_OF_DRAFT : SPECV_I_OF_TARGET;
-        if (filters && wanted && (emitted || r.cut & of_side))
-            wanted = emitted || r.cut & of_side * SPECV_I_SUMS
-                         ? SPECV_TILE_SUM | SPECV_I_SHARE_MAXIMA
-                         : SPECV_I_SHARE_MAXIMA;
+        if (filters && wanted) wanted = specv_i_wanted_of_cut(&r, of_draft, emitted, wanted);
         const specv_noise noise = specv_i_noise_of(d, seed, position, at);
         const specv_scale scale = side.scale;
         if (!filters) specv_i_decode_eight(score, &next, dtype); /* cheaper than to keep them */
@@ -16187,9 +16241,10 @@ SPECV_DEVFN void specv_i_block_look_ahead(const specv_tree_task *task, int dtype
     int32_t loudest = SPECV_I_NOT_HEARD;
 #pragma unroll 1
     for (int t = first + warp; t < end; t += WARPS) {
+        const specv_i_whole whole = {
+            (const char *)specv_i_scores_of(&side, node), dtype, (int)d->vocab, t, 0, 0};
         const specv_tile tile =
-            specv_i_warp_whole_tile((const char *)specv_i_scores_of(&side, node), dtype, d->vocab,
-                                    t, MAY, what, &side.scale, &noise, &loudest);
+            specv_i_warp_whole_tile(&whole, MAY, what, &side.scale, &noise, &loudest);
         if (specv_i_lane() == 0) task->ahead[row * num_tiles + t] = tile;
         const int32_t id = (int32_t)(tile.id & ~SPECV_I_NAN_BIT);
         const specv_i_part its = {tile.score, tile.max, id, id, tile.id & SPECV_I_NAN_BIT};
@@ -19275,6 +19330,16 @@ static dim3 specv_i_grid_of_logits(specv_sample_task *task, int sides, int resid
     return grid;
 }
 
+/* Has a first pass over the scores of `sides` a warp for each tile? From `from` of them for each SM
+   on. */
+static int specv_i_has_whole_tiles(const specv_sample_task *task, int sides, int from,
+                                   int num_sms) {
+    const specv_rows *r = &task->d.verify.rows;
+    const int64_t rows = (sides & SPECV_I_OF_TARGET ? task->memory.columns : 0) +
+                         (sides & SPECV_I_OF_DRAFT ? (int64_t)r->max_draft : 0);
+    return r->batch * rows * task->memory.num_tiles >= (int64_t)from * num_sms;
+}
+
 #endif /* !__CUDACC_RTC__ */
 #endif
 
@@ -19381,6 +19446,14 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_FILTERED_BLOCK
     specv_i_block_verify_logits(&task, of->dtype, 0, 1, 0);
 }
 
+/* The same, and the same bits, where there are so many tiles that each warp has one to itself: of
+   rows that limits cut a score then costs a fifth, as nothing waits for a barrier. */
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 1)
+    specv_filtered_whole_kernel(const __grid_constant__ specv_sample_task task) {
+    const specv_scores *of = task.sides & SPECV_I_OF_TARGET ? &task.d.target : &task.d.draft;
+    specv_i_block_verify_logits(&task, of->dtype, 0, 1, 1);
+}
+
 /* Rows that top_k, top_p or min_p cut, a block each, which draws from its row, too; then the last
    one of a request judges. Grid: batch x positions x blocks that look at a row together if it is
    too flat for a list. Bytes: a byte for eight ids of shares of tiles that have ids above the least
@@ -19421,6 +19494,21 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 1)
 
 #if !defined(__CUDACC_RTC__)
 
+/* First pass with filters over the scores of `sides`, which have one type. */
+static int specv_i_launch_filtered(specv_sample_task *task, int sides, int chained, int num_sms,
+                                   cudaStream_t stream) {
+    const specv_verify_sample_desc *d = &task->d;
+    const int by_noise = d->rule == SPECV_RULE_COUPLED && d->target.dtype == SPECV_I_WEIGHTS_F32;
+    const int whole = !by_noise && !(sides & SPECV_I_OF_EMITTED) &&
+                      specv_i_has_whole_tiles(task, sides, SPECV_I_CUT_FROM, num_sms);
+    task->memory.whole_tiles = whole;
+    const dim3 grid = specv_i_grid_of_logits(task, sides, whole ? 1 : 2, num_sms);
+    task->sides = sides, task->d.verify.chained = chained;
+    return specv_i_launch_grid(whole ? (const void *)specv_filtered_whole_kernel
+                                     : (const void *)specv_filtered_kernel,
+                               grid, SPECV_SAMPLE_THREADS, task, chained, stream);
+}
+
 /* A11, behind the verification. path: of trees, with as many columns; else null. */
 static int specv_i_launch_emitted(const specv_verify_sample_desc *desc, const int32_t *path,
                                   int32_t columns, cudaStream_t stream) {
@@ -19434,11 +19522,8 @@ static int specv_i_launch_emitted(const specv_verify_sample_desc *desc, const in
     task.memory = specv_i_open_memory(&task.d, &scratch);
     if (path) task.memory.path = path, task.memory.columns = columns;
     if (desc->target.dtype == SPECV_PROBS_F32) task.d.target.dtype = SPECV_I_WEIGHTS_F32;
-    task.sides = SPECV_I_OF_TARGET | SPECV_I_OF_EMITTED;
-    task.d.verify.chained = specv_i_first_of_two(chained);
-    status = specv_i_launch_grid((const void *)specv_filtered_kernel,
-                                 specv_i_grid_of_logits(&task, task.sides, 2, num_sms),
-                                 SPECV_SAMPLE_THREADS, &task, task.d.verify.chained, stream);
+    status = specv_i_launch_filtered(&task, SPECV_I_OF_TARGET | SPECV_I_OF_EMITTED,
+                                     specv_i_first_of_two(chained), num_sms, stream);
     if (status) return status;
     task.d.verify.chained = chained;
     return specv_i_launch_grid((const void *)specv_emitted_kernel,
@@ -19574,18 +19659,15 @@ static int specv_i_launch_logits(specv_sample_task *task, int sides, int dtype, 
          (const void *)specv_noise_whole_bf16_kernel}};
     const int rule = task->d.rule;
     const int kind = rule == SPECV_RULE_COUPLED ? 2 : rule != SPECV_RULE_GREEDY;
-    const int64_t rows = (sides & SPECV_I_OF_TARGET ? task->memory.columns : 0) +
-                         (sides & SPECV_I_OF_DRAFT ? (int64_t)task->d.verify.rows.max_draft : 0);
     const int from = kind == 2 ? SPECV_I_NOISY_FROM : SPECV_I_WHOLE_FROM;
-    const int whole = kind && !filters &&
-                      task->d.verify.rows.batch * rows * task->memory.num_tiles >= from * num_sms;
-    const int resident = filters ? 2 : !whole ? 4 - kind : dtype == SPECV_LOGITS_F32 ? 2 : 3;
+    if (filters) return specv_i_launch_filtered(task, sides, chained, num_sms, stream);
+    const int whole = kind && specv_i_has_whole_tiles(task, sides, from, num_sms);
+    const int resident = !whole ? 4 - kind : dtype == SPECV_LOGITS_F32 ? 2 : 3;
     task->memory.whole_tiles = whole;
     const dim3 grid = specv_i_grid_of_logits(task, sides, resident, num_sms);
     task->sides = sides, task->d.verify.chained = chained;
-    return specv_i_launch_grid(filters ? (const void *)specv_filtered_kernel
-                                       : kernels[whole ? kind + 2 : kind][dtype],
-                               grid, SPECV_SAMPLE_THREADS, task, chained, stream);
+    return specv_i_launch_grid(kernels[whole ? kind + 2 : kind][dtype], grid, SPECV_SAMPLE_THREADS,
+                               task, chained, stream);
 }
 
 static int specv_i_launch_sample(const specv_verify_sample_desc *desc, cudaStream_t stream) {
@@ -20739,16 +20821,11 @@ static int specv_i_launch_tree_cuts(specv_tree_task *tree, int chained, cudaStre
     if (d->draft.data && task.d.draft.dtype == task.d.target.dtype) {
         sides |= SPECV_I_OF_DRAFT;
     } else if (d->draft.data) {
-        task.sides = SPECV_I_OF_DRAFT;
-        status = specv_i_launch_grid((const void *)specv_filtered_kernel,
-                                     specv_i_grid_of_logits(&task, SPECV_I_OF_DRAFT, 2, num_sms),
-                                     SPECV_SAMPLE_THREADS, &task, 0, stream);
+        status = specv_i_launch_filtered(&task, SPECV_I_OF_DRAFT, 0, num_sms, stream);
     }
-    task.sides = sides, task.d.verify.chained = specv_i_first_of_two(chained);
     if (!status)
-        status = specv_i_launch_grid((const void *)specv_filtered_kernel,
-                                     specv_i_grid_of_logits(&task, sides, 2, num_sms),
-                                     SPECV_SAMPLE_THREADS, &task, task.d.verify.chained, stream);
+        status =
+            specv_i_launch_filtered(&task, sides, specv_i_first_of_two(chained), num_sms, stream);
     task.d.verify.chained = specv_i_second_of_two(chained);
     if (status) return status;
     return specv_i_launch_grid(

@@ -37,11 +37,13 @@ static const cycles_case cycles_cases[] = {
     {"A8-probs", "cdf-probs", 1, 0, 32000, SPECV_PROBS_F32, 0, 0},
     {"A8-gumbel", "gumbel", 1, 0, 32000, SPECV_LOGITS_BF16, 0, 0},
     {"A8-k50-p90", "cdf-k50-p90", 1, 0, 128256, SPECV_LOGITS_BF16, 0, 0},
+    {"A8-k50-b16", "cdf-k50-p90", 16, 0, 32000, SPECV_LOGITS_BF16, 0, 0},
     {"A8-gumbel-k50", "gumbel-k50", 1, 0, 32000, SPECV_LOGITS_BF16, 0, 0},
     {"A8-top20", "cdf-top20", 1, 0, 128256, SPECV_LOGITS_BF16, 0, 0},
     {"A8-p10", "cdf-p10", 1, 0, 128256, SPECV_LOGITS_BF16, 0, 0},
     {"A8-p90-flat", "cdf-p90", 1, 0, 128256, SPECV_LOGITS_BF16, 0, 0},
     {"A3-onehot", "one-hot", 1, 4, 128256, SPECV_LOGITS_BF16, 4, 0},
+    {"A3-k50-p90", "one-hot-k50-p90", 1, 4, 128256, SPECV_LOGITS_BF16, 4, 0},
     {"A3-logits", "token", 1, 4, 8192, SPECV_LOGITS_BF16, 2, 0},
     {"A3-b1", "probs", 1, 5, 32000, SPECV_PROBS_F32, 2, 0},
     {"A3-b1-all", "probs", 1, 5, 32000, SPECV_PROBS_F32, 5, 0},
@@ -171,10 +173,13 @@ static const char *cycles_kernels(const cycles_case *c) {
     if (c->extra == SPECV_PROBS_F32) return "probs";
     /* Of all steps, and of the launch that has all columns: outputs are compared with its. */
     if (strcmp(c->what, "shard-0-greedy") == 0) return "greedy_bf16 shard_judge";
-    if (strcmp(c->what, "token-k50-p90") == 0) return "filtered_kernel filter_kernel residual";
+    if (strcmp(c->what, "one-hot-k50-p90") == 0)
+        return "filtered_kernel filtered_whole filter_kernel";
+    if (strcmp(c->what, "token-k50-p90") == 0)
+        return "filtered_kernel filtered_whole filter_kernel residual";
     if (strncmp(c->what, "shard-", 6) == 0 && strstr(c->what, "-k50"))
-        return "filtered_kernel filter_kernel residual shard_masked shard_names shard_cut "
-               "shard_judge";
+        return "filtered_kernel filtered_whole filter_kernel residual shard_masked shard_names "
+               "shard_cut shard_judge";
     if (strncmp(c->what, "shard-", 6) == 0)
         return "softmax_bf16 softmax_whole_bf16 residual shard_sums shard_judge shard_gains "
                "shard_draw shard_emit";
@@ -183,9 +188,9 @@ static const char *cycles_kernels(const cycles_case *c) {
         return "lossy";
     if (strcmp(c->what, "bounded") == 0) return "lossy residual";
     if (strcmp(c->what, "cdf-top20") == 0)
-        return "softmax_bf16 softmax_whole_bf16 filtered_kernel emitted_kernel";
-    if (strncmp(c->what, "cdf-", 4) == 0) return "filtered_kernel filter_kernel";
-    if (strncmp(c->what, "gumbel-", 7) == 0) return "filtered_kernel filter_kernel";
+        return "softmax_bf16 softmax_whole_bf16 filtered_kernel filtered_whole emitted_kernel";
+    if (strncmp(c->what, "cdf-", 4) == 0) return "filtered_kernel filtered_whole filter_kernel";
+    if (strncmp(c->what, "gumbel-", 7) == 0) return "filtered_kernel filtered_whole filter_kernel";
     if (strcmp(c->what, "greedy") == 0) return "greedy_bf16";
     if (strcmp(c->what, "gumbel") == 0 || strcmp(c->what, "coupled") == 0)
         return "noise_bf16 noise_whole_bf16";

@@ -47,6 +47,8 @@ static const scores_mode scores_modes[] = {
     {"cdf-mask", "sample", "5 kit mask", SPECV_RULE_TOKEN, 0, 0, 0, 0, 0, 0, 0, 1},
     {"token-k50-p90", "verify_token", "5 kit q k50 p90", SPECV_RULE_TOKEN, 1, 0, 1, 50, 0.9f, 0, 0,
      0},
+    {"one-hot-k50-p90", "verify_token", "5 kit one-hot k50 p90", SPECV_RULE_TOKEN, 0, 0, 1, 50,
+     0.9f, 0, 0, 0},
     {"coupled-k50", "verify_coupled", "5 kit k50", SPECV_RULE_COUPLED, 0, 0, 1, 50, 0, 0, 0, 0},
     {"token-top20", "verify_token", "5 kit q top 20", SPECV_RULE_TOKEN, 1, 0, 1, 0, 0, 20, 0, 0},
     {"cdf-top20", "sample", "5 kit top 20", SPECV_RULE_TOKEN, 0, 0, 0, 0, 0, 20, 0, 0},

@@ -153,9 +153,10 @@ static void test_second_pass(void) {
     CHECK(trips > 0 && trips <= 5);
 }
 
-/* Thread instructions of a launch of A8 on eight rows, by the kernel of that name. */
+/* Thread instructions of a launch of A8 on eight rows, by the kernel of that name. top_k: null: no
+   limit. */
 static int64_t count_rows(const uint16_t *scores, int vocab, int num_sms, int method,
-                          const char *kernel) {
+                          const int32_t *top_k, const char *kernel) {
     enum { ROWS = 8 };
     uint64_t seed[ROWS];
     int32_t position[ROWS];
@@ -168,6 +169,7 @@ static int64_t count_rows(const uint16_t *scores, int vocab, int num_sms, int me
     d.seed = (const uint64_t *)device_copy(seed, sizeof seed);
     d.position = (const int32_t *)device_copy(position, sizeof position);
     d.token = device_zeros(4 * ROWS), d.scratch = device_zeros(bytes), d.scratch_bytes = bytes;
+    if (top_k) d.filters.top_k = (const int32_t *)device_copy(top_k, 4 * ROWS);
     T_CUDA(cudaProfilerStart());
     CHECK_EQ(specv_sample(&d, 0), SPECV_OK, -1);
     T_CUDA(cudaDeviceSynchronize());
@@ -183,17 +185,22 @@ static void test_whole_tiles(void) {
     static uint16_t scores[ROWS * VOCAB];
     if (!can_count()) return;
     for (int x = 0; x < ROWS * VOCAB; ++x) scores[x] = (uint16_t)(0x3f80 + t_below(256));
+    static const int32_t few[ROWS] = {50, 50, 50, 50, 50, 50, 50, 50};
     static const struct {
         const char *name, *whole, *shared;
         int method;
+        const int32_t *top_k;
     } of[] = {
-        {"CDF", "specv_softmax_whole_bf16_kernel", "specv_softmax_bf16_kernel", SPECV_SAMPLE_CDF},
-        {"Gumbel", "specv_noise_whole_bf16_kernel", "specv_noise_bf16_kernel",
-         SPECV_SAMPLE_GUMBEL}};
+        {"CDF", "specv_softmax_whole_bf16_kernel", "specv_softmax_bf16_kernel", SPECV_SAMPLE_CDF,
+         0},
+        {"Gumbel", "specv_noise_whole_bf16_kernel", "specv_noise_bf16_kernel", SPECV_SAMPLE_GUMBEL,
+         0},
+        {"top-k", "specv_filtered_whole_kernel", "specv_filtered_kernel", SPECV_SAMPLE_CDF, few}};
     for (int i = 0; i < T_COUNT(of); ++i) {
         t_case("A8 of eight rows, %s", of[i].name);
-        const int64_t whole = count_rows(scores, VOCAB, 2, of[i].method, of[i].whole);
-        const int64_t shared = count_rows(scores, VOCAB, 132, of[i].method, of[i].shared);
+        const int64_t whole = count_rows(scores, VOCAB, 2, of[i].method, of[i].top_k, of[i].whole);
+        const int64_t shared =
+            count_rows(scores, VOCAB, 132, of[i].method, of[i].top_k, of[i].shared);
         printf("A8 of eight rows, %s: instructions a score %.1f, where warps share tiles %.1f\n",
                of[i].name, (double)whole / (ROWS * VOCAB), (double)shared / (ROWS * VOCAB));
         CHECK(whole > 0 && shared > 0);

@@ -132,6 +132,34 @@ static void test_random(void) {
     }
 }
 
+/* Where there are more tiles than the GPU has room for, each warp has its own: rows that end in a
+   tile's first ids, in its last part, or with it, that are not aligned, that have NaN, nothing but
+   one id, nothing at all; every rule and type, requests that nothing cuts and some at temperature 0
+   beside others, with masks and without. */
+static void test_whole_tiles(void) {
+    static const int sizes[] = {3100, 8191, 9216, 1025, 17 * SPECV_TILE_IDS + 700};
+    static const int odds[] = {0, ODD_NAN | ODD_TOP, ODD_ZEROS | ODD_EMPTY, ODD_SAME, ODD_TIES};
+    int turn = 0;
+    for (int i = 0; i < T_COUNT(sizes); ++i)
+        for (int rule = 0; rule < NUM_RULES; ++rule)
+            for (int dtype = 0; dtype < 4; ++dtype, ++turn) {
+                scene c = filtered_scene(3 + turn % 4, turn % 5 ? 3 : 0, sizes[i]);
+                if (t.quick && turn % 4) continue;
+                c.rule = rule, c.target_dtype = dtype, c.odd = odds[turn % T_COUNT(odds)];
+                c.draft_dtype = !takes_draft_scores(rule) || turn % 3 == 0 ? NO_DRAFT_SCORES
+                                : turn % 3 == 1                            ? dtype
+                                                                           : SPECV_LOGITS_F32;
+                c.filters = turn % 6 ? 1 + (unsigned)(turn * 5 % 15) : HAS_MASK;
+                c.draft_filters = c.draft_dtype < 0 ? 0 : (unsigned)(turn * 7 % 16);
+                c.filter_order = turn % 3;
+                c.temperature = turn % 2 ? -1.f : 0.7f;
+                c.s.layout = turn % 2 ? DENSE_LEN : CSR;
+                c.gap = turn % 3 ? 4 : 3, c.num_sms = 1;
+                t_case("whole tiles, vocabulary %d, odd %d:", sizes[i], c.odd);
+                filtered_run(&c);
+            }
+}
+
 /* Many ids with one score at every limit: bf16 logits that are whole numbers, 0 and -0 among them;
    all alike; rows so flat, and k so large, that no list holds what is kept. */
 static void test_ties(void) {
@@ -813,6 +841,7 @@ int main(int argc, char **argv) {
         {"equal-to", test_equal_to},
         {"types", test_types},
         {"every-limit", test_every_limit},
+        {"whole-tiles", test_whole_tiles},
         {"ties", test_ties},
         {"shapes", test_shapes},
         {"both-ways", test_both_ways},
