@@ -4643,7 +4643,7 @@ SPECV_DEVFN specv_distribution specv_warp_merge_tiles(const specv_tile *tiles, i
 #define SPECV_SAMPLE_THREADS 256 /* of the kernels; SPECV_TILE_IDS / 4: four ids a thread */
 #define SPECV_I_WHOLE_FROM   4   /* tiles for each SM, from which on a warp has one to itself */
 #define SPECV_I_NOISY_FROM   8   /* the same with noise: a tile takes a warp twice as long */
-#define SPECV_I_CUT_FROM     2   /* the same with filters: less is asked of rows that they cut */
+#define SPECV_I_CUT_FROM     3   /* the same with filters: less is asked of rows that they cut */
 #define SPECV_I_PROBS_BLOCKS 4   /* from probabilities: blocks that any SM holds at a time */
 #if __CUDA_ARCH__ >= 1200
 #define SPECV_I_GREEDY_BLOCKS   3 /* of A2; 64 registers a thread are too few here */
