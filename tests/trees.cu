@@ -743,6 +743,7 @@ static void test_filtered(void) {
             g.f.keep = t_chance(30), g.num_slots = t_chance(50) ? 11 : 0;
             g.step_row = (int)t_below(3), g.stream = (int)t_below(2);
             g.own_temperature = t_chance(50);
+            g.num_sms = turn % 2; /* a warp has a tile of the rows that are cut */
             if (t_chance(40)) draw_told(&g);
             if (t_chance(40)) g.proposed = 1, g.filters[1] = 0;
             grove_make(&g);
