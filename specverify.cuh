@@ -19330,16 +19330,6 @@ static dim3 specv_i_grid_of_logits(specv_sample_task *task, int sides, int resid
     return grid;
 }
 
-/* Has a first pass over the scores of `sides` a warp for each tile? From `from` of them for each SM
-   on. */
-static int specv_i_has_whole_tiles(const specv_sample_task *task, int sides, int from,
-                                   int num_sms) {
-    const specv_rows *r = &task->d.verify.rows;
-    const int64_t rows = (sides & SPECV_I_OF_TARGET ? task->memory.columns : 0) +
-                         (sides & SPECV_I_OF_DRAFT ? (int64_t)r->max_draft : 0);
-    return r->batch * rows * task->memory.num_tiles >= (int64_t)from * num_sms;
-}
-
 #endif /* !__CUDACC_RTC__ */
 #endif
 
@@ -19493,6 +19483,16 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 1)
 }
 
 #if !defined(__CUDACC_RTC__)
+
+/* Has a first pass over the scores of `sides` a warp for each tile? From `from` of them for each SM
+   on. */
+static int specv_i_has_whole_tiles(const specv_sample_task *task, int sides, int from,
+                                   int num_sms) {
+    const specv_rows *r = &task->d.verify.rows;
+    const int64_t rows = (sides & SPECV_I_OF_TARGET ? task->memory.columns : 0) +
+                         (sides & SPECV_I_OF_DRAFT ? (int64_t)r->max_draft : 0);
+    return r->batch * rows * task->memory.num_tiles >= (int64_t)from * num_sms;
+}
 
 /* First pass with filters over the scores of `sides`, which have one type. */
 static int specv_i_launch_filtered(specv_sample_task *task, int sides, int chained, int num_sms,
