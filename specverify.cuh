@@ -19437,7 +19437,8 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_FILTERED_BLOCK
 }
 
 /* The same, and the same bits, where there are so many tiles that each warp has one to itself: of
-   rows that limits cut a score then costs a fifth, as nothing waits for a barrier. */
+   rows that limits cut a score then costs a fifth, as nothing waits for a barrier. A tile's scores
+   are asked for at once, when the request is open: a trip later than there. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 1)
     specv_filtered_whole_kernel(const __grid_constant__ specv_sample_task task) {
     const specv_scores *of = task.sides & SPECV_I_OF_TARGET ? &task.d.target : &task.d.draft;
