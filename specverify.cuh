@@ -4645,22 +4645,23 @@ SPECV_DEVFN specv_distribution specv_warp_merge_tiles(const specv_tile *tiles, i
 #define SPECV_I_NOISY_FROM   8   /* the same with noise: a tile takes a warp twice as long */
 #define SPECV_I_CUT_FROM     3   /* the same with filters: less is asked of rows that they cut */
 #define SPECV_I_PROBS_BLOCKS 4   /* from probabilities: blocks that any SM holds at a time */
+/* And of kernels over logits, as far as the compiler has registers enough: it spills with more. */
 #if __CUDA_ARCH__ >= 1200
-#define SPECV_I_GREEDY_BLOCKS   3 /* of A2; 64 registers a thread are too few here */
-#define SPECV_I_SOFTMAX_BLOCKS  2 /* 80 are too few */
-#define SPECV_I_FILTERED_BLOCKS 1 /* 128 are */
+#define SPECV_I_GREEDY_BLOCKS 3 /* of A2 */
 #else
 #define SPECV_I_GREEDY_BLOCKS 4
-#if __CUDA_ARCH__ == 750 || __CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 890
-#define SPECV_I_SOFTMAX_BLOCKS 2 /* 80 are too few here, too */
-#else
-#define SPECV_I_SOFTMAX_BLOCKS 3
 #endif
 #if __CUDA_ARCH__ == 900
+#define SPECV_I_SOFTMAX_BLOCKS  3 /* of those whose warps share tiles */
 #define SPECV_I_FILTERED_BLOCKS 2
 #else
-#define SPECV_I_FILTERED_BLOCKS 1 /* there the compiler spills at 128 registers */
+#define SPECV_I_SOFTMAX_BLOCKS  2
+#define SPECV_I_FILTERED_BLOCKS 1
 #endif
+#if __CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 900
+#define SPECV_I_WHOLE_BLOCKS 3 /* of those with a warp a tile */
+#else
+#define SPECV_I_WHOLE_BLOCKS 2
 #endif
 
 typedef struct specv_i_side {
@@ -6571,6 +6572,15 @@ SPECV_DEVFN int specv_i_is_one_row(const specv_verify_sample_desc *d, const spec
            m->num_tiles <= SPECV_I_TILES_OF_ONE_ROW;
 }
 
+/* The thread's tile of such a row. */
+SPECV_DEVFN specv_i_lane_tiles specv_i_tile_of_thread(const specv_i_memory *m, int64_t row) {
+    const int mine = specv_i_thread() - 32;
+    specv_i_lane_tiles own;
+    own.at = (const char *)(m->tiles + row * m->num_tiles + mine);
+    own.left = mine >= 0 && mine < m->num_tiles;
+    return own;
+}
+
 /* specv_i_block_gather and specv_i_block_settle of such a request, if its scores are logits: where
    the token is drawn from, if it has to be, is found on the way. own: the thread's tile, asked for.
    Call: its last block. Sync: three barriers. Trips: seed and position, beside the tiles. */
@@ -7318,9 +7328,7 @@ SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_
         /* While the answer is on its way, by warps that do not wait for it. */
         if (first) first->at = 0, first->left = 0;
         if (one_row) {
-            const int mine = specv_i_thread() - 32;
-            first->at = (const char *)(m->tiles + first_row * m->num_tiles + mine);
-            first->left = mine >= 0 && mine < m->num_tiles;
+            *first = specv_i_tile_of_thread(m, first_row);
         } else if (first && warp && warp < MERGE && warp <= target_rows + r.draft_rows) {
             *first = specv_i_tiles_of_row(m, first_row, target_rows, warp - 1, may);
         }
@@ -7365,13 +7373,19 @@ SPECV_DEVFN void specv_i_block_verify_logits(const specv_sample_task *task, int 
     specv_i_emission x;
     const int rows = specv_i_block_logits(task, &pass, 0, task->d.verify.vocab, &opened, &asked,
                                           filters ? 0 : &first);
-    const int one_row = !filters && pass.may == SPECV_TILE_SUM && rows == 2;
     if (!rows) return;
+    int one_row = pass.may == SPECV_TILE_SUM && rows == 2;
     if (one_row)
-        specv_i_ask_for_some_tiles(&first, 1, pass.may, 0);
+        specv_i_ask_for_some_tiles(&first, 1, SPECV_TILE_SUM, 0);
     else if (!filters)
         specv_i_ask_for_tiles(&first, pass.may, 0); /* ahead of all else */
     specv_i_request r = specv_i_reopen(&opened, &asked, dtype, pass.what, pass.rule, filters);
+    if (filters && pass.what == SPECV_TILE_SUM)
+        one_row = specv_i_is_one_row(&task->d, &task->memory, &r.row);
+    if (filters && one_row) {
+        first = specv_i_tile_of_thread(&task->memory, r.first_row);
+        specv_i_ask_for_some_tiles(&first, 1, SPECV_TILE_SUM, 0);
+    }
     /* A2's rows have one token, which is as good as drawn: no code for draws. */
     const int drawn = !filters && !pass.what ? SPECV_I_ROWS_OF_ONE : 0;
     if (one_row) {
@@ -7385,7 +7399,7 @@ SPECV_DEVFN void specv_i_block_verify_logits(const specv_sample_task *task, int 
     }
     r = specv_i_reopen(&opened, &asked, dtype, pass.what, pass.rule, filters);
     specv_i_block_emit_settled(&task->d, &r, &task->memory, b, drawn,
-                               pass.may == SPECV_TILE_SUM ? &evidence.chosen : 0, &x);
+                               filters || pass.may == SPECV_TILE_SUM ? &evidence.chosen : 0, &x);
 }
 
 /* ---- what tiles say of filters */
@@ -16616,9 +16630,9 @@ SPECV_DEVFN int specv_i_block_verify_family(const specv_verify_tree_desc *d, int
 #if !defined(SPECVERIFY_STATIC)
 SPECV_KERNEL __launch_bounds__(SPECV_TREE_THREADS)
     specv_tree_ids_kernel(const __grid_constant__ specv_verify_tree_desc d);
-SPECV_KERNEL __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_SOFTMAX_BLOCKS)
+SPECV_KERNEL __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_WHOLE_BLOCKS)
     specv_tree_ahead_bf16_kernel(const __grid_constant__ specv_tree_task task);
-SPECV_KERNEL __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_SOFTMAX_BLOCKS)
+SPECV_KERNEL __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_WHOLE_BLOCKS)
     specv_tree_ahead_f16_kernel(const __grid_constant__ specv_tree_task task);
 SPECV_KERNEL __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
     specv_tree_ahead_f32_kernel(const __grid_constant__ specv_tree_task task);
@@ -19367,7 +19381,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_SOFTMAX_BLOCKS
     specv_i_block_verify_logits(&task, SPECV_LOGITS_BF16, SPECV_TILE_SUM, 0, 0);
 }
 
-SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_SOFTMAX_BLOCKS)
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_WHOLE_BLOCKS)
     specv_softmax_whole_bf16_kernel(const __grid_constant__ specv_sample_task task) {
     specv_i_block_verify_logits(&task, SPECV_LOGITS_BF16, SPECV_TILE_SUM, 0, 1);
 }
@@ -19377,7 +19391,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_SOFTMAX_BLOCKS
     specv_i_block_verify_logits(&task, SPECV_LOGITS_F16, SPECV_TILE_SUM, 0, 0);
 }
 
-SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_SOFTMAX_BLOCKS)
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_WHOLE_BLOCKS)
     specv_softmax_whole_f16_kernel(const __grid_constant__ specv_sample_task task) {
     specv_i_block_verify_logits(&task, SPECV_LOGITS_F16, SPECV_TILE_SUM, 0, 1);
 }
@@ -19398,7 +19412,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
     specv_i_block_verify_logits(&task, SPECV_LOGITS_BF16, SPECV_TILE_SCORE, 0, 0);
 }
 
-SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_SOFTMAX_BLOCKS)
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_WHOLE_BLOCKS)
     specv_noise_whole_bf16_kernel(const __grid_constant__ specv_sample_task task) {
     specv_i_block_verify_logits(&task, SPECV_LOGITS_BF16, SPECV_TILE_SCORE, 0, 1);
 }
@@ -19408,7 +19422,7 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
     specv_i_block_verify_logits(&task, SPECV_LOGITS_F16, SPECV_TILE_SCORE, 0, 0);
 }
 
-SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_SOFTMAX_BLOCKS)
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_WHOLE_BLOCKS)
     specv_noise_whole_f16_kernel(const __grid_constant__ specv_sample_task task) {
     specv_i_block_verify_logits(&task, SPECV_LOGITS_F16, SPECV_TILE_SCORE, 0, 1);
 }
@@ -20609,13 +20623,13 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_TREE_THREADS)
    batch x nodes x blocks of SPECV_SAMPLE_THREADS that share a row. Bytes: each score of p once; 24
    bytes a tile and a block written. Round trips: num_active with num_nodes and the slot,
    temperature with seed and parents, a tile a warp at a time. */
-SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_SOFTMAX_BLOCKS)
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_WHOLE_BLOCKS)
     specv_tree_ahead_bf16_kernel(const __grid_constant__ specv_tree_task task) {
     specv_i_begin(task.d.chained);
     specv_i_block_look_ahead(&task, SPECV_LOGITS_BF16);
 }
 
-SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_SOFTMAX_BLOCKS)
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_WHOLE_BLOCKS)
     specv_tree_ahead_f16_kernel(const __grid_constant__ specv_tree_task task) {
     specv_i_begin(task.d.chained);
     specv_i_block_look_ahead(&task, SPECV_LOGITS_F16);

@@ -38,6 +38,9 @@ static const cycles_case cycles_cases[] = {
     {"A8-gumbel", "gumbel", 1, 0, 32000, SPECV_LOGITS_BF16, 0, 0},
     {"A8-k50-p90", "cdf-k50-p90", 1, 0, 128256, SPECV_LOGITS_BF16, 0, 0},
     {"A8-k50-b16", "cdf-k50-p90", 16, 0, 32000, SPECV_LOGITS_BF16, 0, 0},
+    {"A8-mask", "cdf-mask", 1, 0, 128256, SPECV_LOGITS_BF16, 0, 0},
+    {"A8-off-b16", "cdf-off", 16, 0, 32000, SPECV_LOGITS_BF16, 0, 0},
+    {"A3-off", "one-hot-off", 1, 4, 128256, SPECV_LOGITS_BF16, 4, 0},
     {"A8-gumbel-k50", "gumbel-k50", 1, 0, 32000, SPECV_LOGITS_BF16, 0, 0},
     {"A8-top20", "cdf-top20", 1, 0, 128256, SPECV_LOGITS_BF16, 0, 0},
     {"A8-p10", "cdf-p10", 1, 0, 128256, SPECV_LOGITS_BF16, 0, 0},
@@ -53,6 +56,7 @@ static const cycles_case cycles_cases[] = {
     {"A5-b1", "coupled", 1, 4, 32000, SPECV_LOGITS_BF16, 2, 0},
     {"A8-rows5", "cdf", 5, 0, 32000, SPECV_LOGITS_BF16, 0, 0},
     {"A5-b16", "coupled", 16, 4, 32000, SPECV_LOGITS_BF16, 2, 1},
+    {"A8-b16", "cdf", 16, 0, 32000, SPECV_LOGITS_BF16, 0, 0},
     {"A8-rows80", "cdf", 80, 0, 32000, SPECV_LOGITS_BF16, 0, 1},
     {"score", "score", 1, 4, 8192, SPECV_LOGITS_BF16, 4, 0},
     {"A6-typical", "typical", 1, 4, 8192, SPECV_LOGITS_BF16, 2, 0},
@@ -173,7 +177,7 @@ static const char *cycles_kernels(const cycles_case *c) {
     if (c->extra == SPECV_PROBS_F32) return "probs";
     /* Of all steps, and of the launch that has all columns: outputs are compared with its. */
     if (strcmp(c->what, "shard-0-greedy") == 0) return "greedy_bf16 shard_judge";
-    if (strcmp(c->what, "one-hot-k50-p90") == 0)
+    if (strcmp(c->what, "one-hot-k50-p90") == 0 || strstr(c->what, "-off"))
         return "filtered_kernel filtered_whole filter_kernel";
     if (strcmp(c->what, "token-k50-p90") == 0)
         return "filtered_kernel filtered_whole filter_kernel residual";

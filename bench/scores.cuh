@@ -13,7 +13,7 @@ typedef struct scores_mode {
     const char *name, *op, *variant;
     int rule, with_q, probs; /* probs: scores are probabilities, else logits */
     int drafts;              /* 0: A8, nothing is drafted */
-    int top_k;               /* 0: none; RELAXED: top_n */
+    int top_k;               /* 0: none; -1: given, but off; RELAXED: top_n */
     float top_p;             /* 0: none; other lossy rules: alpha, threshold_acc, ratio */
     int told;                /* likeliest ids that every token comes with, raw, and its rank */
     int order;               /* of the filters */
@@ -45,6 +45,8 @@ static const scores_mode scores_modes[] = {
     {"cdf-p10", "sample", "5 kit p10", SPECV_RULE_TOKEN, 0, 0, 0, 0, 0.1f, 0, 0, 0},
     {"gumbel-k50", "sample", "5 kit gumbel k50", SPECV_RULE_COUPLED, 0, 0, 0, 50, 0, 0, 0, 0},
     {"cdf-mask", "sample", "5 kit mask", SPECV_RULE_TOKEN, 0, 0, 0, 0, 0, 0, 0, 1},
+    {"cdf-off", "sample", "5 kit off", SPECV_RULE_TOKEN, 0, 0, 0, -1, 0, 0, 0, 0},
+    {"one-hot-off", "verify_token", "5 kit one-hot off", SPECV_RULE_TOKEN, 0, 0, 1, -1, 0, 0, 0, 0},
     {"token-k50-p90", "verify_token", "5 kit q k50 p90", SPECV_RULE_TOKEN, 1, 0, 1, 50, 0.9f, 0, 0,
      0},
     {"one-hot-k50-p90", "verify_token", "5 kit one-hot k50 p90", SPECV_RULE_TOKEN, 0, 0, 1, 50,

@@ -27,9 +27,9 @@ PACKING = ("specv_pack_kv_kernel", "specv_pack_small_kernel", "specv_verify_pack
 REGISTERS = 65536
 THREADS = {"75": 1024, "86": 1536, "87": 1536, "88": 1536, "89": 1536, "110": 1536,
            "120": 1536, "121": 1536}
-# Like a neighbour (sm_75, sm_90, sm_120) in what is looked at here: with names on the command line
-# only, for each one takes a minute and a half.
-TWINS = ("80", "86", "87", "88", "89", "100", "103", "110", "121")
+# Like a neighbour in what is looked at here: with names on the command line only, for each one takes
+# a minute and a half.
+TWINS = ("86", "87", "88", "89", "103", "110", "121")
 
 
 def run(command, **more):
