@@ -273,6 +273,28 @@ static void test_every_limit(void) {
     }
 }
 
+/* Requests without drafts whose row nothing cuts: a thread a tile puts it together, as long as
+   there are no more tiles than threads for it (224). */
+static void test_one_row(void) {
+    static const int vocabs[] = {1, 1025, 20000, 224 * 1024, 224 * 1024 + 1, 262144};
+    for (int v = 0, turn = 0; v < T_COUNT(vocabs); ++v)
+        for (int rule = 0; rule < NUM_RULES; ++rule, ++turn) {
+            const int is_long = vocabs[v] > 100000;
+            scene c = filtered_scene(is_long ? 1 : 4, is_long ? 0 : turn % 2, vocabs[v]);
+            c.rule = rule, c.target_dtype = turn % 4, c.draft_dtype = NO_DRAFT_SCORES;
+            if (is_long && rule != SPECV_RULE_TOKEN && (t.quick || rule % 2)) continue;
+            if (is_long) c.target_dtype = v % 2 ? SPECV_LOGITS_BF16 : SPECV_LOGITS_F32;
+            c.filters = turn % 3 ? HAS_MASK | HAS_TOP_P : HAS_TOP_K | HAS_TOP_P;
+            c.top_k = -1, c.top_p = 1;
+            c.temperature = is_long ? 0.9f : -1.f;
+            c.uniforms = !is_long && turn % 5 == 1;
+            c.bonus = c.s.max_draft && turn % 3 == 1;
+            c.num_sms = turn % 4 < 2 ? 1 : 132; /* both kernels */
+            t_case("one row:");
+            filtered_run(&c);
+        }
+}
+
 /* More rows than tickets have room for, and more drafts than a warp has lanes. */
 static void test_shapes(void) {
     static const struct {
@@ -843,6 +865,7 @@ int main(int argc, char **argv) {
         {"every-limit", test_every_limit},
         {"whole-tiles", test_whole_tiles},
         {"ties", test_ties},
+        {"one-row", test_one_row},
         {"shapes", test_shapes},
         {"both-ways", test_both_ways},
         {"bounds", test_bounds},
