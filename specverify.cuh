@@ -9311,6 +9311,15 @@ SPECV_DEVFN void specv_i_block_cut(const specv_verify_sample_desc *d, const spec
     if (thread == 32) m->least[at] = least;
 }
 
+/* May a row of the request have helpers? A list has room for what a small top_k keeps: they would
+   wait in vain. Most blocks ask only this, for all of a request's read the same few sectors. */
+SPECV_DEVFN int specv_i_needs_help(const specv_i_opened *opened) {
+    const int cut = opened->asked.cut;
+    const int of_target = opened->limits[0].top_k, of_draft = opened->limits[1].top_k;
+    return (cut & SPECV_I_OF_TARGET && of_target > SPECV_I_FEW) ||
+           (cut & SPECV_I_OF_DRAFT && of_draft > SPECV_I_FEW);
+}
+
 /* Behind the first pass, requests with rows that filters cut: their rows, a block each, then what
    the last block of a request does there otherwise. Call: block. */
 SPECV_DEVFN void specv_i_block_filter(const specv_verify_sample_desc *d, const specv_i_memory *m,
@@ -9319,8 +9328,9 @@ SPECV_DEVFN void specv_i_block_filter(const specv_verify_sample_desc *d, const s
     __shared__ specv_i_cut cut;
     __shared__ specv_i_evidence evidence;
     __shared__ specv_i_team team;
-    specv_i_put_word(&saved, specv_i_opened_at(m, b), sizeof saved);
     const int helps = (int)blockIdx.z;
+    if (helps && !specv_i_needs_help(specv_i_opened_at(m, b))) return;
+    specv_i_put_word(&saved, specv_i_opened_at(m, b), sizeof saved);
     if (specv_i_thread() == SPECV_I_TOSSER)
         specv_i_begin_team(&team, gridDim.z > 1 ? &m->help[b * m->helped + block] : 0, helps);
     __syncthreads();
@@ -9330,7 +9340,7 @@ SPECV_DEVFN void specv_i_block_filter(const specv_verify_sample_desc *d, const s
     if (!r.cut) return; /* all is done */
     num_blocks = num_blocks < rows ? num_blocks : rows;
     if (block >= num_blocks) return;
-    if (helps) { /* a list has room for what a small top_k keeps: it would wait in vain */
+    if (helps) {
         const int of_draft = block >= r.target_rows;
         if (!(r.cut & (of_draft ? SPECV_I_OF_DRAFT : SPECV_I_OF_TARGET)) ||
             saved.limits[of_draft].top_k <= SPECV_I_FEW)
