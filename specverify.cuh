@@ -19476,8 +19476,8 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 1)
    list weighs too little; of a row too flat for a list all scores twice for top_k, twice for top_p,
    seldom more often, and once for what else is asked. Dependent round trips: the request, as the
    first pass has opened it; tiles; lanes of shares; their scores; largest scores of their tiles;
-   the ticket, if there are more rows; rows and drafts. Of each look of a row that has helpers: its
-   being given out, scores, and its being handed in. */
+   the ticket, if there are more rows; rows and drafts. Of a helper first: whether one is needed; of
+   each look of a row that has some: its being given out, scores, and its being handed in. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 1)
     specv_filter_kernel(const __grid_constant__ specv_sample_task task) {
     specv_i_begin(task.d.verify.chained);
