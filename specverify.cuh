@@ -5553,13 +5553,21 @@ typedef struct specv_i_claim {
     uint32_t status;
 } specv_i_claim;
 
-/* said: null where all scores are here. Call: any thread. Trips: draft and number together, then
-   the two scores. */
-SPECV_DEVFN specv_i_claim specv_i_load_claim(const specv_verify_sample_desc *d,
-                                             const specv_i_request *r, int b, int j, int usable,
-                                             const specv_i_said *said) {
-    const int judged_by_p = r->sampled || r->rule == SPECV_RULE_SCORE;
+/* What it is tested with, where drafts before `usable` are tested. Call: any thread. */
+SPECV_DEVFN void specv_i_load_number(const specv_verify_sample_desc *d, const specv_i_request *r,
+                                     int b, int j, int usable, specv_i_claim *c) {
     const int of_u = j - (r->rule == SPECV_RULE_BLOCK);
+    c->u = 0, c->status = 0;
+    if (r->sampled && r->rule != SPECV_RULE_SCORE && of_u >= 0 && of_u < usable)
+        c->u = specv_i_accept_uniform(d, r, b, of_u, &c->status);
+}
+
+/* All else. said: null where all scores are here. Call: any thread. Trips: the draft, then the two
+   scores. */
+SPECV_DEVFN specv_i_claim specv_i_load_scores_of_draft(const specv_verify_sample_desc *d,
+                                                       const specv_i_request *r, int j, int usable,
+                                                       const specv_i_said *said) {
+    const int judged_by_p = r->sampled || r->rule == SPECV_RULE_SCORE;
     specv_i_claim c = {-1, 0, 1, 0, 0};
     if (j < usable) {
         c.draft = (int32_t)specv_i_draft_token(d, r, j);
@@ -5576,8 +5584,15 @@ SPECV_DEVFN specv_i_claim specv_i_load_claim(const specv_verify_sample_desc *d,
         c.of_p = specv_i_sift(&p_sieve, c.of_p, c.draft);
         c.of_q = specv_i_sift(&q_sieve, c.of_q, c.draft);
     }
-    if (r->sampled && r->rule != SPECV_RULE_SCORE && of_u >= 0 && of_u < usable)
-        c.u = specv_i_accept_uniform(d, r, b, of_u, &c.status);
+    return c;
+}
+
+/* Both. Trips: draft and number together, then the two scores. */
+SPECV_DEVFN specv_i_claim specv_i_load_claim(const specv_verify_sample_desc *d,
+                                             const specv_i_request *r, int b, int j, int usable,
+                                             const specv_i_said *said) {
+    specv_i_claim c = specv_i_load_scores_of_draft(d, r, j, usable, said);
+    specv_i_load_number(d, r, b, j, usable, &c);
     return c;
 }
 
@@ -6350,7 +6365,7 @@ SPECV_DEVFN specv_i_lane_tiles specv_i_tiles_of_row(const specv_i_memory *m, int
 
 /* Warps of the last block of a request that merge its rows. The first row of each: the warp that
    waits for the ticket has the last one. */
-enum { SPECV_I_MERGE = SPECV_SAMPLE_THREADS / 32 - 2 };
+enum { SPECV_I_MERGE = SPECV_SAMPLE_THREADS / 32 - 2, SPECV_I_JUDGE = SPECV_I_MERGE + 1 };
 
 SPECV_DEVFN int specv_i_row_of_warp(int num_warps) {
     const int warp = specv_i_thread() / 32;
@@ -6421,8 +6436,58 @@ SPECV_DEVFN int specv_i_may(const specv_i_request *r) {
     return r->rule == SPECV_RULE_COUPLED ? SPECV_TILE_SUM | SPECV_TILE_SCORE : SPECV_TILE_SUM;
 }
 
-/* What is known of rows before they are judged. OF_ONE: each has one token. */
-enum { SPECV_I_ROWS_DRAWN = 1, SPECV_I_ROWS_FETCHED = 2, SPECV_I_ROWS_OF_ONE = 3 };
+/* What is known of rows before they are judged. OF_ONE: each has one token. A bit beside: claims are
+   loaded. */
+enum {
+    SPECV_I_ROWS_DRAWN = 1,
+    SPECV_I_ROWS_FETCHED = 2,
+    SPECV_I_ROWS_OF_ONE = 3,
+    SPECV_I_CLAIMED = 4
+};
+
+/* What is to be judged. Call: warp. Trips: drafts beside their numbers, then scores. */
+SPECV_DEVFN void specv_i_warp_load_claims(const specv_verify_sample_desc *d,
+                                          const specv_i_request *r, int b, const specv_i_said *said,
+                                          specv_i_evidence *e) {
+    const int lane = specv_i_lane();
+    specv_i_outcome o = {0, 0, 0, SPECV_I_NOTHING, 1, r->status};
+    if (r->row.readable && r->row.n_draft > 0) {
+        specv_i_warp_find_usable(d, r, &o);
+        e->claims[lane] = specv_i_load_claim(d, r, b, lane, o.usable, said);
+    }
+    if (lane == 0) e->found = o, e->chosen.tile = -1;
+}
+
+/* The same of a readable row with drafts, before it is known where its scores are cut off: by two
+   warps, one for the numbers. Call: JUDGE and the warp before. */
+SPECV_DEVFN void specv_i_warp_claim_early(const specv_verify_sample_desc *d,
+                                          const specv_i_request *r, int b, specv_i_evidence *e) {
+    const int lane = specv_i_lane();
+    specv_i_claim *own = &e->claims[lane];
+    if (specv_i_thread() / 32 == SPECV_I_JUDGE) {
+        specv_i_outcome o = {0, 0, 0, SPECV_I_NOTHING, 1, r->status};
+        specv_i_warp_find_usable(d, r, &o);
+        const specv_i_claim its = specv_i_load_scores_of_draft(d, r, lane, o.usable, 0);
+        own->draft = its.draft, own->of_p = its.of_p, own->of_q = its.of_q;
+        if (lane == 0) e->found = o, e->chosen.tile = -1;
+    } else { /* maybe of more than are usable */
+        specv_i_claim its;
+        specv_i_load_number(d, r, b, lane, r->row.n_draft, &its);
+        own->u = its.u, own->status = its.status;
+    }
+}
+
+/* Then, when it is known. Call: JUDGE. */
+SPECV_DEVFN void specv_i_warp_sift_claims(const specv_i_request *r, specv_i_evidence *e) {
+    const int lane = specv_i_lane();
+    specv_i_claim *own = &e->claims[lane];
+    if (lane >= e->found.usable) return;
+    specv_i_sieve p_sieve = specv_i_sieve_of(&r->target, lane);
+    specv_i_sieve q_sieve = specv_i_sieve_of(&r->draft, lane);
+    p_sieve.mask = q_sieve.mask = 0; /* were looked at */
+    own->of_p = specv_i_sift(&p_sieve, own->of_p, own->draft);
+    own->of_q = specv_i_sift(&q_sieve, own->of_q, own->draft);
+}
 
 /* Rows that the blocks which cut them have put together. Call: num_warps warps. */
 SPECV_DEVFN void specv_i_warps_fetch(const specv_i_request *r, const specv_i_memory *m,
@@ -6446,10 +6511,10 @@ SPECV_DEVFN void specv_i_block_gather(const specv_verify_sample_desc *d, const s
                                       const specv_i_memory *m, int b, int may, int drawn,
                                       const specv_i_said *said, const specv_i_lane_tiles *first,
                                       specv_i_evidence *e) {
-    enum { MERGE = SPECV_I_MERGE, JUDGE = MERGE + 1 };
+    enum { MERGE = SPECV_I_MERGE, JUDGE = SPECV_I_JUDGE };
     const int warp = specv_i_thread() / 32, lane = specv_i_lane();
     if (warp < MERGE) {
-        if (drawn == SPECV_I_ROWS_DRAWN)
+        if (drawn & SPECV_I_ROWS_DRAWN)
             specv_i_warps_fetch(r, m, MERGE, e);
         else if (!drawn)
             specv_i_warps_merge(d, r, m, may, MERGE, first, e);
@@ -6459,13 +6524,10 @@ SPECV_DEVFN void specv_i_block_gather(const specv_verify_sample_desc *d, const s
             uint32_t none = 0;
             e->uniforms[lane] = specv_i_sample_uniform(d, b, lane, &none);
         }
+    } else if (drawn & SPECV_I_CLAIMED && r->row.readable) {
+        specv_i_warp_sift_claims(r, e);
     } else {
-        specv_i_outcome o = {0, 0, 0, SPECV_I_NOTHING, 1, r->status};
-        if (r->row.readable && r->row.n_draft > 0) {
-            specv_i_warp_find_usable(d, r, &o);
-            e->claims[lane] = specv_i_load_claim(d, r, b, lane, o.usable, said);
-        }
-        if (lane == 0) e->found = o, e->chosen.tile = -1;
+        specv_i_warp_load_claims(d, r, b, said, e);
     }
     __syncthreads();
 }
@@ -7530,6 +7592,7 @@ typedef struct specv_i_cut {
             int32_t place[SPECV_I_FEW]; /* where it is in the list */
             int32_t finer[SPECV_I_FEW]; /* n of the row's largest less that of the tile's */
             int32_t drawn[2];           /* ids, by two draws */
+            float inverse[2];           /* of the sum of all */
         } few;
         unsigned short wanted[SPECV_SAMPLE_THREADS / 32][SPECV_TILE_IDS]; /* specv_i_block_visit */
         uint2 parts[SPECV_SAMPLE_THREADS]; /* specv_i_block_end_of_window */
@@ -7747,9 +7810,9 @@ SPECV_DEVFN void specv_i_block_collect(specv_i_cut *c, const specv_i_cut_row *ro
     if (num_shares > SPECV_I_LIST) { /* so are the ids */
         if (thread == 0) c->num_lanes = num_shares;
     } else {
-        int at = 0; /* the row is too flat if it is behind the list */
+        int at = 0; /* one behind its own; the row is too flat if the list has no room for them */
 #pragma unroll 1
-        for (int base = thread; base < num_parts && at < SPECV_I_LIST;
+        for (int base = thread; base < num_parts && at <= SPECV_I_LIST;
              base += SPECV_SAMPLE_THREADS * AT_ONCE) {
             uint2 away[AT_ONCE];
             uint32_t share[AT_ONCE];
@@ -7769,15 +7832,20 @@ SPECV_DEVFN void specv_i_block_collect(specv_i_cut *c, const specv_i_cut_row *ro
                 const uint32_t rest = (SPECV_I_FAR - (share[i] >> SPECV_I_LIMIT)) * 0x01010101u;
                 uint32_t hits = ~(away[i].x + rest) >> 7 & 0x01010101u;
                 hits |= ~(away[i].y + rest) >> 3 & 0x10101010u;
+                if (!hits) continue;
+                const int first = ((int)(share[i] & 0xffffu) * 32 + part % PARTS * EACH) * 8;
+                at = atomicAdd(&c->num_lanes, __popc((int)hits));
+                if (hits == 0x11111111u && at <= SPECV_I_LIST - EACH) {
+                    /* one id of the share is far above all others */
+#pragma unroll
+                    for (int e = 0; e < EACH; ++e) firsts[at + e] = first + 8 * e;
+                    at += EACH;
+                    continue;
+                }
 #pragma unroll 1
-                for (; hits && at < SPECV_I_LIST;
-                     hits &= hits - 1) { /* bits 0, 8, 16, 24, 4, 12, 20, 28 */
+                for (; hits; hits &= hits - 1, ++at) { /* bits 0, 8, 16, 24, 4, 12, 20, 28 */
                     const int bit = __ffs((int)hits) - 1, lane = (bit >> 3) + (bit & 4);
-                    const int first =
-                        ((int)(share[i] & 0xffffu) * 32 + part % PARTS * EACH + lane) * 8;
-                    if (first >= row->vocab) continue;
-                    at = atomicAdd(&c->num_lanes, 1);
-                    if (at < SPECV_I_LIST) firsts[at] = first;
+                    if (at < SPECV_I_LIST) firsts[at] = first + 8 * lane;
                 }
             }
         }
@@ -7791,6 +7859,7 @@ SPECV_DEVFN void specv_i_block_collect(specv_i_cut *c, const specv_i_cut_row *ro
 #pragma unroll 1
         for (int i = thread; i < num_lanes; i += SPECV_SAMPLE_THREADS) {
             const int first = firsts[i];
+            if (first >= row->vocab) continue;
             specv_i_eight raw;
             float score[8];
             raw.high = make_uint4(0, 0, 0, 0); /* of types of 16 bits */
@@ -7798,9 +7867,11 @@ SPECV_DEVFN void specv_i_block_collect(specv_i_cut *c, const specv_i_cut_row *ro
             specv_i_decode_eight(score, &raw, row->dtype);
             specv_i_sift_some(&row->sieve, score, 8, first, row->vocab);
             unsigned hits = specv_i_above(score, below);
+            if (!hits) continue;
+            int at = atomicAdd(&c->count, __popc(hits));
 #pragma unroll 1
-            for (; hits; hits &= hits - 1) {
-                const int e = __ffs((int)hits) - 1, at = atomicAdd(&c->count, 1);
+            for (; hits; hits &= hits - 1, ++at) {
+                const int e = __ffs((int)hits) - 1;
                 if (at < SPECV_I_LIST)
                     c->u.list.key[at] = specv_rank_key(specv_i_score_of(score, e), first + e);
             }
@@ -8113,9 +8184,10 @@ SPECV_DEVFN int specv_i_block_cut_list(specv_i_cut *c, const specv_i_cut_row *ro
 }
 
 /* One of the draws of specv_i_block_draw_few, `each` ids a lane, a constant; in all lanes the sum
-   that it is from, in *drawn the id. Call: warp. */
-SPECV_DEVFN uint64_t specv_i_warp_draw_few(const specv_i_cut *c, int each, int kept,
-                                           int32_t without, uint64_t uniform, int32_t *drawn) {
+   that it is from, in *drawn the id; or, divides, nothing but that sum and its inverse. Call:
+   warp. */
+SPECV_DEVFN uint64_t specv_i_warp_draw_few(specv_i_cut *c, int each, int kept, int32_t without,
+                                           uint64_t uniform, int divides, int32_t *drawn) {
     const int lane = specv_i_lane();
     uint64_t units[4], before[4], part[4], sum = 0, end, total, point = 0;
     int32_t id[4], finer[4], found = -1;
@@ -8157,6 +8229,13 @@ SPECV_DEVFN uint64_t specv_i_warp_draw_few(const specv_i_cut *c, int each, int k
     }
     end = specv_i_warp_inclusive_add(sum);
     total = __shfl_sync(SPECV_FULL_WARP, end, 31);
+    if (divides) {
+        specv_distribution row;
+        row.sum = total, row.inverse = row.inverse_low = 0;
+        if (total) specv_i_set_inverse(&row);
+        if (lane == 0) c->v.few.inverse[0] = row.inverse, c->v.few.inverse[1] = row.inverse_low;
+        return total;
+    }
     sum = specv_i_mul_high(uniform, total) - (end - sum);
     uint64_t left = 0;
     uint32_t by = 0;
@@ -8180,21 +8259,23 @@ SPECV_DEVFN uint64_t specv_i_warp_draw_few(const specv_i_cut *c, int each, int k
 
 /* Draws from the list of few's first `kept` ids, as specv_i_block_draw does from the tiles of a row
    that has no others: tiles in ascending order, in units of the row; in the one that is found ids,
-   in its own. Two draws, by a warp each: from all, and without an id that then has no weight; -1:
-   there is no second one. c->v.few.drawn: the ids, -1 if none has weight. Returns the sum of all,
-   in the first warp. Call: block. Sync: a barrier. */
+   in its own. inverted: another warp draws, too, without an id that then has no weight, and a third
+   one divides. c->v.few.drawn: the ids, -1 if none has weight; c->v.few.inverse: 0 without
+   a sum. Returns the sum of all, in the first warp. Call: block. Sync: a barrier. */
 SPECV_DEVFN uint64_t specv_i_block_draw_few(specv_i_cut *c, int count, int kept, int32_t without,
-                                            uint64_t uniform) {
-    const int turn = specv_i_thread() / 32;
+                                            uint64_t uniform, int inverted) {
+    const int turn = specv_i_thread() / 32, divides = turn == 2;
     uint64_t total = 0;
-    if (turn < 2) {
-        const int32_t not_this = turn ? without : -2; /* -1: behind the last one */
+    if (turn < (inverted ? 3 : 1)) {                       /* where there are drafts, all three */
+        const int32_t not_this = turn == 1 ? without : -2; /* -1: behind the last one */
         int32_t drawn = -1;
-        if (not_this != -1 && count <= SPECV_I_FEW / 2)
-            total = specv_i_warp_draw_few(c, 2, kept, not_this, uniform, &drawn);
-        else if (not_this != -1)
-            total = specv_i_warp_draw_few(c, 4, kept, not_this, uniform, &drawn);
-        if (specv_i_lane() == 0) c->v.few.drawn[turn] = drawn;
+        if (count <= SPECV_I_FEW / 2)
+            total = specv_i_warp_draw_few(c, 2, kept, not_this, uniform, divides, &drawn);
+        else
+            total = specv_i_warp_draw_few(c, 4, kept, not_this, uniform, divides, &drawn);
+        if (specv_i_lane() == 0 && !divides) c->v.few.drawn[turn] = drawn;
+    } else if (specv_i_thread() == 32) { /* may be loaded, but not used */
+        c->v.few.drawn[1] = -1, c->v.few.inverse[0] = c->v.few.inverse[1] = 0;
     }
     __syncthreads();
     return total;
@@ -9220,18 +9301,21 @@ SPECV_DEVFN specv_i_cut_tile specv_i_load_cut_tile(const specv_i_memory *m, int6
 
 /* Puts row i of a request together, first the target's, then the draft's: cuts it, if its side is
    cut, and draws what it would emit, and what without its draft, so that the block which judges has
-   nothing left to look for; of a tree it leaves p's tiles as they are cut. saved: the request as
-   the first pass has opened it; at: of the row in scratch memory; first: of it; out: shared. Call:
-   block. Sync: barriers. */
+   nothing left to look for; of a tree it leaves p's tiles as they are cut. While few warps draw,
+   two others load what is judged. saved: the request as
+   the first pass has opened it; at: of the row in scratch memory; first: of it; e: shared. Call: block. Sync: barriers. */
 SPECV_DEVFN void specv_i_block_cut(const specv_verify_sample_desc *d, const specv_i_request *r,
                                    const specv_i_memory *m, const specv_i_opened *saved, int b,
                                    int i, int64_t at, const specv_i_cut_tile *first, specv_i_cut *c,
-                                   specv_i_team *team, int helps, specv_distribution *out) {
+                                   specv_i_team *team, int helps, specv_i_evidence *e) {
+    specv_distribution *out = &e->rows[i < SPECV_I_ROWS_HERE ? i : 0];
     const int of_draft = i >= r->target_rows, j = of_draft ? i - r->target_rows : i;
     const specv_i_side side = of_draft ? r->draft : r->target;
     const int of_side = of_draft ? SPECV_I_OF_DRAFT : SPECV_I_OF_TARGET, is_cut = r->cut & of_side;
     const int coupled = r->rule == SPECV_RULE_COUPLED, tree = d->stream & SPECV_I_OF_TREE;
     const int draws = !of_draft && !coupled && !tree;
+    const int claims = !tree && r->row.readable && r->row.n_draft > 0;
+    const int inverted = r->row.n_draft > 0 || d->max_prob;
     const int thread = specv_i_thread();
     const int sums = r->cut & of_side * SPECV_I_SUMS ? SPECV_TILE_SUM : 0;
     specv_tile *tiles = m->tiles + at * m->num_tiles;
@@ -9239,15 +9323,12 @@ SPECV_DEVFN void specv_i_block_cut(const specv_verify_sample_desc *d, const spec
     specv_noise noise = {0, 0, 0, 0};
     const specv_i_coin coin = specv_i_load_coin(d, b, j, !draws);
     uint64_t through = 0, uniform = 0, least = 0;
+    const int has_draft = draws && !d->draft.data && j < r->row.n_draft;
+    uint2 raw = {0, 0}; /* nothing waits for it before the row is cut */
     int32_t without = -1;
-    if (draws) {
-        if (!d->draft.data && j < r->row.n_draft) {
-            const int64_t draft = specv_i_draft_token(d, r, j);
-            if (specv_i_is_token(draft, d->verify.vocab)) without = (int32_t)draft;
-        }
-    } else if (coupled) {
-        noise = specv_i_noise(d, b, j);
-    }
+    if (has_draft)
+        specv_i_load_token(&raw, d->verify.draft_tokens, d->verify.token_dtype, r->first_draft + j);
+    if (coupled) noise = specv_i_noise(d, b, j);
     specv_distribution p = specv_i_plain_distribution();
     if (helps) { /* the largest score is all that it has to know */
         c->keys[thread] = (uint64_t)first->keys.y << 32 | first->keys.x;
@@ -9288,8 +9369,14 @@ SPECV_DEVFN void specv_i_block_cut(const specv_verify_sample_desc *d, const spec
     }
     if (team->help) specv_i_block_dismiss(team);
     p.reserved = (uint32_t)-1;
+    if (has_draft) {
+        const int64_t draft = specv_i_token(raw, d->verify.token_dtype);
+        if (specv_i_is_token(draft, d->verify.vocab)) without = (int32_t)draft;
+    }
+    if (claims && thread / 32 >= SPECV_I_JUDGE - 1) specv_i_warp_claim_early(d, r, b, e);
     if (few) {
-        p.sum = specv_i_block_draw_few(c, count, kept, without, uniform);
+        p.sum = specv_i_block_draw_few(c, count, kept, without, uniform, inverted);
+        p.inverse = c->v.few.inverse[0], p.inverse_low = c->v.few.inverse[1];
         if (draws) p.id = c->v.few.drawn[0];
         if (draws && without >= 0) p.reserved = (uint32_t)c->v.few.drawn[1];
     } else if (draws && p.kind == SPECV_SOFTMAX) {
@@ -9305,7 +9392,7 @@ SPECV_DEVFN void specv_i_block_cut(const specv_verify_sample_desc *d, const spec
                                                       through, uniform);
     }
     if (thread == 0) {
-        if ((r->row.n_draft > 0 || d->max_prob) && p.sum) specv_i_set_inverse(&p);
+        if (!few && inverted && p.sum) specv_i_set_inverse(&p);
         *out = p, m->rows[at] = p;
     }
     if (thread == 32) m->least[at] = least;
@@ -9315,7 +9402,9 @@ SPECV_DEVFN void specv_i_block_cut(const specv_verify_sample_desc *d, const spec
    wait in vain. Most blocks ask only this, for all of a request's read the same few sectors. */
 SPECV_DEVFN int specv_i_needs_help(const specv_i_opened *opened) {
     const int cut = opened->asked.cut;
-    const int of_target = opened->limits[0].top_k, of_draft = opened->limits[1].top_k;
+    int of_target = opened->limits[0].top_k, of_draft = opened->limits[1].top_k;
+    SPECV_I_EARLY("r", of_target); /* all three at once */
+    SPECV_I_EARLY("r", of_draft);
     return (cut & SPECV_I_OF_TARGET && of_target > SPECV_I_FEW) ||
            (cut & SPECV_I_OF_DRAFT && of_draft > SPECV_I_FEW);
 }
@@ -9352,8 +9441,7 @@ SPECV_DEVFN void specv_i_block_filter(const specv_verify_sample_desc *d, const s
     if (helps && !specv_i_block_join(&team)) return;
 #pragma unroll 1
     for (int i = block;;) {
-        specv_i_block_cut(d, &r, m, &saved, b, i, at, &first, &cut, &team, helps,
-                          &evidence.rows[i < SPECV_I_ROWS_HERE ? i : 0]);
+        specv_i_block_cut(d, &r, m, &saved, b, i, at, &first, &cut, &team, helps, &evidence);
         if (helps) return;
         i += num_blocks;
         if (i >= rows) break;
@@ -9367,9 +9455,10 @@ SPECV_DEVFN void specv_i_block_filter(const specv_verify_sample_desc *d, const s
         if (arrival == SPECV_I_BAD_TICKET) specv_i_close_request(&r);
     }
     if (r.row.n_draft > 0) specv_i_open_least(m, &r); /* for their p; the token is drawn already */
+    const int claimed = r.row.n_draft > 0 ? SPECV_I_CLAIMED : 0;
     specv_i_block_gather(d, &r, m, b, specv_i_may(&r),
-                         num_blocks > 1 ? SPECV_I_ROWS_DRAWN : SPECV_I_ROWS_FETCHED, 0, 0,
-                         &evidence);
+                         claimed | (num_blocks > 1 ? SPECV_I_ROWS_DRAWN : SPECV_I_ROWS_FETCHED), 0,
+                         0, &evidence);
     specv_i_block_decide(d, &r, m, b, 1, &evidence);
 }
 

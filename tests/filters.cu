@@ -441,8 +441,9 @@ static void test_equal_to(void) {
 #if T_DEVICE
 /* What comes of a row. */
 typedef struct cut_result {
-    uint64_t of_list, of_ranges;    /* rank key of the last id that is kept; of_list 0: no list */
-    uint64_t few_sum, sum;          /* by the list of few, and by tiles */
+    uint64_t of_list, of_ranges; /* rank key of the last id that is kept; of_list 0: no list */
+    uint64_t few_sum, sum;       /* by the list of few, and by tiles */
+    float few_inverse[2], inverse[2];
     int32_t count, noisy, by_range; /* ids in the list; the coupled choice, of it and by ranges */
     int32_t few[2][4], drawn[2][4]; /* without nothing, without `without`: by few, by tiles */
 } cut_result;
@@ -467,9 +468,13 @@ static __global__ void cut_kernel(specv_i_cut_row row, specv_i_limits limits, ui
         const int32_t its = specv_i_block_best_of_list(&c, &row, kept, &noise);
         if (thread == 0) out->noisy = its;
         for (int i = 0; count <= SPECV_I_FEW && i < 4; ++i) {
-            const uint64_t total = specv_i_block_draw_few(&c, count, kept, without, uniform[i]);
+            const uint64_t total = specv_i_block_draw_few(&c, count, kept, without, uniform[i], 1);
             if (thread < 2) out->few[thread][i] = c.v.few.drawn[thread];
+            if (thread < 2) out->few_inverse[thread] = c.v.few.inverse[thread];
             if (thread == 0) out->few_sum = total;
+            __syncthreads();
+            specv_i_block_draw_few(&c, count, kept, without, uniform[i], 0);
+            if (thread == 0 && out->few[0][i] != c.v.few.drawn[0]) out->few[0][i] = -2;
             __syncthreads();
         }
         specv_i_block_tiles_of_list(&c, &row, of_list, kept);
@@ -482,7 +487,12 @@ static __global__ void cut_kernel(specv_i_cut_row row, specv_i_limits limits, ui
     row.sieve.least = flat;
     w.p = specv_i_warp_merge(of_row, row.num_tiles, SPECV_TILE_SUM, SPECV_TILE_SUM, 0, &row.scale,
                              &through);
-    if (thread == 0) out->sum = w.p.sum;
+    w.p.inverse = w.p.inverse_low = 0;
+    if (w.p.sum) specv_i_set_inverse(&w.p);
+    if (thread == 0) {
+        out->sum = w.p.sum;
+        out->inverse[0] = w.p.inverse, out->inverse[1] = w.p.inverse_low;
+    }
     r.target.scale = row.scale, r.target.dtype = row.dtype;
     w.q = w.p, w.rows.p = row.scores, w.rows.q = 0, w.p_sieve = w.q_sieve = row.sieve;
     w.prefix = 1;
@@ -657,6 +667,7 @@ static void test_both_ways(void) {
             if (found.count <= SPECV_I_FEW) {
                 ++few;
                 CHECK(found.few_sum == found.sum);
+                CHECK(!memcmp(found.few_inverse, found.inverse, sizeof found.inverse));
                 for (int draw = 0; draw < 8; ++draw)
                     CHECK_EQ(found.few[draw / 4][draw % 4], found.drawn[draw / 4][draw % 4], draw);
             }
