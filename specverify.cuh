@@ -6436,8 +6436,8 @@ SPECV_DEVFN int specv_i_may(const specv_i_request *r) {
     return r->rule == SPECV_RULE_COUPLED ? SPECV_TILE_SUM | SPECV_TILE_SCORE : SPECV_TILE_SUM;
 }
 
-/* What is known of rows before they are judged. OF_ONE: each has one token. A bit beside: claims are
-   loaded. */
+/* What is known of rows before they are judged. OF_ONE: each has one token. CLAIMED, beside: claims
+   are loaded. */
 enum {
     SPECV_I_ROWS_DRAWN = 1,
     SPECV_I_ROWS_FETCHED = 2,
@@ -6503,10 +6503,10 @@ SPECV_DEVFN void specv_i_warps_fetch(const specv_i_request *r, const specv_i_mem
     }
 }
 
-/* While most warps merge rows, the last one loads what is to be judged, and the one before draws
-   the numbers. drawn: rows are complete, in scratch memory or, FETCHED, here as far as there is
-   room. Call: the last block of a request. Sync: a barrier at the end. Trips: tile sums beside
-   drafts and seeds, scores of the drafts. */
+/* While most warps merge rows, the last one loads what is to be judged, if it is not CLAIMED, and
+   the one before draws the numbers. drawn: rows are complete, in scratch memory or, FETCHED, here
+   as far as there is room. Call: the last block of a request. Sync: a barrier at the end. Trips:
+   tile sums beside drafts and seeds, scores of the drafts. */
 SPECV_DEVFN void specv_i_block_gather(const specv_verify_sample_desc *d, const specv_i_request *r,
                                       const specv_i_memory *m, int b, int may, int drawn,
                                       const specv_i_said *said, const specv_i_lane_tiles *first,
@@ -9301,9 +9301,9 @@ SPECV_DEVFN specv_i_cut_tile specv_i_load_cut_tile(const specv_i_memory *m, int6
 
 /* Puts row i of a request together, first the target's, then the draft's: cuts it, if its side is
    cut, and draws what it would emit, and what without its draft, so that the block which judges has
-   nothing left to look for; of a tree it leaves p's tiles as they are cut. While few warps draw,
-   two others load what is judged. saved: the request as
-   the first pass has opened it; at: of the row in scratch memory; first: of it; e: shared. Call: block. Sync: barriers. */
+   nothing left to look for; of a tree it leaves p's tiles as they are cut. While other warps draw,
+   two load what is judged. saved: the request as the first pass has opened it; at: of the row in
+   scratch memory; first: of it; e: shared. Call: block. Sync: barriers. */
 SPECV_DEVFN void specv_i_block_cut(const specv_verify_sample_desc *d, const specv_i_request *r,
                                    const specv_i_memory *m, const specv_i_opened *saved, int b,
                                    int i, int64_t at, const specv_i_cut_tile *first, specv_i_cut *c,
@@ -19565,8 +19565,9 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 1)
    list weighs too little; of a row too flat for a list all scores twice for top_k, twice for top_p,
    seldom more often, and once for what else is asked. Dependent round trips: the request, as the
    first pass has opened it; tiles; lanes of shares; their scores; largest scores of their tiles;
-   the ticket, if there are more rows; rows and drafts. Of a helper first: whether one is needed; of
-   each look of a row that has some: its being given out, scores, and its being handed in. */
+   drafts, and what is said of them; the ticket, if there are more rows; rows. Of a helper first:
+   whether one is needed; of each look of a row that has some: its being given out, scores, and its
+   being handed in. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 1)
     specv_filter_kernel(const __grid_constant__ specv_sample_task task) {
     specv_i_begin(task.d.verify.chained);
