@@ -1212,20 +1212,22 @@ static void test_slot_lookup(void) {
 /* A uniform that is none counts as the largest below 1, where it is used, and says so. */
 static void test_uniforms(void) {
     static const float uniforms[] = {-1e-30f, -1, 1, 1.5f, INFINITY, -INFINITY, NAN};
-    for (int i = 0; i < T_COUNT(uniforms) * 6; ++i) {
+    for (int i = 0; i < T_COUNT(uniforms) * 12; ++i) {
         const int rule = i % 2, of_token = i / 2 % 3; /* 0: test of draft 0, 1: of draft 2 */
-        const float bad = uniforms[i / 6], largest = 1 - 0x1p-24f;
+        const int cut = i / 6 % 2;                    /* the least likely id */
+        const float bad = uniforms[i / 12], largest = 1 - 0x1p-24f;
         int32_t accepted[2], next[2];
         uint32_t status[2], seen;
-        t_case("uniforms: %g of %s, rule %d", (double)bad,
+        t_case("uniforms: %g of %s, rule %d%s", (double)bad,
                of_token == 2 ? "the token"
                : of_token    ? "draft 2"
                              : "draft 0",
-               rule);
+               rule, cut ? ", cut" : "");
         for (int good = 0; good < 2; ++good) {
             scene c = plain_scene(1, 3, 5);
             stage g;
             c.rule = rule, c.uniforms = 1;
+            if (cut) c.filters = HAS_TOP_K, c.top_k = 4;
             stage_make(&g, &c);
             for (int64_t x = 0; x < 20; ++x)
                 put_score(&g.target, SPECV_LOGITS_F32, x, (float)(x % 5) * .1f);
