@@ -7916,19 +7916,50 @@ SPECV_DEVFN uint64_t specv_i_block_least_of_top_p(specv_i_cut *c, const specv_i_
     return fits < 0 ? 0 : (uint64_t)1 << fits;
 }
 
+/* Of as many counts as a block has threads the first down to which there are k; -1: there are
+   fewer. Every warp looks for itself. Call: warp. */
+SPECV_DEVFN int specv_i_warp_find_count(const uint32_t *all, int k) {
+    enum { EACH = SPECV_SAMPLE_THREADS / 32 };
+    const int lane = specv_i_lane();
+    const uint4 *counts = (const uint4 *)&all[lane * EACH];
+    const uint4 low = counts[0], high = counts[1];
+    const uint32_t of[EACH] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+    int32_t through[EACH], pair[EACH / 2], found = lane * EACH;
+#pragma unroll
+    for (int e = 0; e < EACH / 2; ++e) { /* by twos: no chain of as many */
+        pair[e] = (int32_t)(of[2 * e] + of[2 * e + 1]);
+        SPECV_I_EARLY("r", pair[e]);
+    }
+    int32_t upper = pair[2] + pair[3];
+    SPECV_I_EARLY("r", upper);
+    through[3] = pair[0] + pair[1], through[7] = through[3] + upper;
+    const int32_t own = through[7];
+    const int32_t left = k - (specv_warp_inclusive_scan(own) - own); /* behind those before */
+    through[0] = (int32_t)of[0], through[1] = pair[0], through[2] = pair[0] + (int32_t)of[2];
+    through[4] = through[3] + (int32_t)of[4], through[5] = through[3] + pair[2];
+    through[6] = through[5] + (int32_t)of[6];
+    const int at = specv_warp_first_reject(own >= left), high_half = through[3] < left;
+    int32_t quarter = high_half ? through[5] : through[1];
+    int32_t first = high_half ? through[4] : through[0];
+    if (high_half) found += 4;
+    if (quarter < left) found += 2, first = high_half ? through[6] : through[2];
+    if (first < left) found += 1;
+    found = __shfl_sync(SPECV_FULL_WARP, found, at & 31);
+    return at < 32 ? found : -1;
+}
+
 /* Upper half of the k-th largest of the shares' maxima; 0: there are fewer. By histograms of how
-   far they are from the largest, in which every warp looks for itself: of those that are near, else
-   of all, and then of those that are as far as the k-th. Call: block. Sync: three barriers; where
-   the largest is far above that one, six more. */
+   far they are from the largest: of those that are near, else of all, and then of those that are as
+   far as the k-th. Call: block. Sync: three barriers; where the largest is far above that one, six
+   more. */
 SPECV_DEVFN uint32_t specv_i_block_kth_share(specv_i_cut *c, const specv_i_cut_row *row, int k) {
-    enum { BINS = SPECV_SAMPLE_THREADS, EACH = BINS / 32 };
+    enum { BINS = SPECV_SAMPLE_THREADS };
     const uint32_t top = specv_i_upper_key(row->max);
-    const int thread = specv_i_thread(), lane = specv_i_lane();
+    const int thread = specv_i_thread();
     uint32_t from = 0; /* what is nearer counts as if it were as far */
 #pragma unroll 1
     for (int step = 0; step < 3; ++step) {
         const int shift = step == 1 ? 8 : 0;
-        const uint4 *counts = (const uint4 *)&c->u.counts[lane * EACH];
         c->u.counts[thread] = 0;
         __syncthreads();
 #pragma unroll 1
@@ -7942,38 +7973,52 @@ SPECV_DEVFN uint32_t specv_i_block_kth_share(specv_i_cut *c, const specv_i_cut_r
             if (high < BINS) atomicAdd(&c->u.counts[high], 1u);
         }
         __syncthreads();
-        const uint4 low = counts[0], high = counts[1];
-        const uint32_t of[EACH] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-        int32_t through[EACH], pair[EACH / 2], away = lane * EACH;
-#pragma unroll
-        for (int e = 0; e < EACH / 2; ++e) { /* by twos: no chain of as many */
-            pair[e] = (int32_t)(of[2 * e] + of[2 * e + 1]);
-            SPECV_I_EARLY("r", pair[e]);
-        }
-        int32_t upper = pair[2] + pair[3];
-        SPECV_I_EARLY("r", upper);
-        through[3] = pair[0] + pair[1], through[7] = through[3] + upper;
-        const int32_t own = through[7];
-        const int32_t left = k - (specv_warp_inclusive_scan(own) - own); /* behind those before */
-        through[0] = (int32_t)of[0], through[1] = pair[0], through[2] = pair[0] + (int32_t)of[2];
-        through[4] = through[3] + (int32_t)of[4], through[5] = through[3] + pair[2];
-        through[6] = through[5] + (int32_t)of[6];
-        const int at = specv_warp_first_reject(own >= left), high_half = through[3] < left;
-        int32_t quarter = high_half ? through[5] : through[1];
-        int32_t first = high_half ? through[4] : through[0];
-        if (high_half) away += 4;
-        if (quarter < left) away += 2, first = high_half ? through[6] : through[2];
-        if (first < left) away += 1;
-        away = __shfl_sync(SPECV_FULL_WARP, away, at & 31);
+        int32_t away = specv_i_warp_find_count(c->u.counts, k);
         __syncthreads(); /* counts are read */
-        if (at == 32 && step) return 0;
-        if (at < 32 && step != 1) { /* none is from + away below top */
+        if (away < 0 && step) return 0;
+        if (away >= 0 && step != 1) { /* none is from + away below top */
             away += (int32_t)from;
             return (int32_t)top > away ? top - (uint32_t)away : 0;
         }
         if (step) from = (uint32_t)away << 8;
     }
     return 0;
+}
+
+/* A rank key that k ids are not below, for a k of which shares, of 256 ids each, say little: by how
+   far the largest of each eight ids is below the largest of its share, in eighths. 0: that does not
+   say it. Call: block. Sync: three barriers. Trips: how far the lanes are. */
+SPECV_DEVFN uint64_t specv_i_block_kth_lane(specv_i_cut *c, const specv_i_cut_row *row, int k) {
+    enum { BINS = SPECV_SAMPLE_THREADS, EACH = 16 };
+    const float top = specv_i_score_of_upper(specv_i_upper_key(row->max));
+    const int thread = specv_i_thread(), num_parts = row->num_tiles * SPECV_I_LANES / EACH;
+    c->u.counts[thread] = 0;
+    __syncthreads();
+#pragma unroll 1
+    for (int part = thread; part < num_parts; part += SPECV_SAMPLE_THREADS) {
+        const uint4 lanes = *(const uint4 *)(row->lanes + part * EACH);
+        const float largest = specv_i_score_of_upper(specv_i_share_key(c, row, part / (32 / EACH)));
+        const int below = specv_i_away(top, largest, row->scale.of_probs);
+        const uint32_t of[4] = {lanes.x, lanes.y, lanes.z, lanes.w};
+        if (below >= SPECV_I_FAR) continue;
+#pragma unroll
+        for (int e = 0; e < EACH; ++e) {
+            const int away = (int)(of[e / 4] >> 8 * (e % 4) & 255u);
+            if (away < SPECV_I_FAR && below + away < BINS)
+                atomicAdd(&c->u.counts[below + away], 1u);
+        }
+    }
+    __syncthreads();
+    const int found = specv_i_warp_find_count(c->u.counts, k);
+    __syncthreads(); /* counts are read */
+    if (found < 0) return 0;
+    /* Both distances are rounded down; another eighth is for what floats of scores round. */
+    const uint32_t bits = specv_float_bits(top), octaves = (uint32_t)(found + 2) << 20;
+    if (row->scale.of_probs)
+        return bits > octaves ? specv_rank_key(specv_bits_float(bits - octaves), 0x3fffff) : 0;
+    if (!specv_i_less(specv_i_max(top, specv_i_negate(top)), 1048576.f)) return 0;
+    const float eighths = specv_i_mul((float)(found + 3), -0.125f);
+    return specv_rank_key(specv_i_add(top, eighths), 0x3fffff);
 }
 
 /* From the score of which key on ids may be kept, as the tiles say; specv_i_lowest: any. of_k: as
@@ -9232,7 +9277,10 @@ SPECV_DEVFN int specv_i_block_list(specv_i_cut *c, const specv_i_cut_row *row,
     const int num_shares = row->num_tiles * SPECV_I_SHARES;
     const int by_mass =
         l->has_top_p && mass && l->top_k >= row->vocab && !specv_i_less(0.f, l->min_p);
-    int k = l->top_k < row->vocab && l->top_k <= num_shares ? l->top_k : 0, hopeless = 0, kept = 0;
+    const int has_k = l->top_k < row->vocab;
+    /* With as many shares as that the k-th largest is one that few more than twice k ids have. */
+    int k = has_k && l->top_k <= num_shares - num_shares / 8 ? l->top_k : 0;
+    int hopeless = 0, kept = 0;
     uint64_t need = 0;
     if (by_mass) {
         const uint64_t largest = specv_i_row_units(row, row->max);
@@ -9244,7 +9292,11 @@ SPECV_DEVFN int specv_i_block_list(specv_i_cut *c, const specv_i_cut_row *row,
         if (row->num_tiles < SPECV_I_HELPED_TILES) hopeless = 0;
         k = hopeless ? 0 : specv_i_shares_for(num_shares, SPECV_I_MORE);
     }
-    const uint64_t key = k ? (uint64_t)specv_i_block_kth_share(c, row, k) << 38 : 0;
+    uint64_t key = 0;
+    if (k)
+        key = (uint64_t)specv_i_block_kth_share(c, row, k) << 38;
+    else if (has_k && l->top_k <= SPECV_I_LIST)
+        key = specv_i_block_kth_lane(c, row, l->top_k);
     const uint64_t low = specv_i_block_bound(c, row, l, by_mass ? 0 : key, mass);
     if (by_mass) {
         if (specv_i_thread() == 0 && team && team->help && (hopeless || key > low))
@@ -19564,10 +19616,10 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 1)
    that is looked for, and the scores of those eights that do, of top_p alone twice if the first
    list weighs too little; of a row too flat for a list all scores twice for top_k, twice for top_p,
    seldom more often, and once for what else is asked. Dependent round trips: the request, as the
-   first pass has opened it; tiles; lanes of shares; their scores; largest scores of their tiles;
-   drafts, and what is said of them; the ticket, if there are more rows; rows. Of a helper first:
-   whether one is needed; of each look of a row that has some: its being given out, scores, and its
-   being handed in. */
+   first pass has opened it; tiles; where top_k is about the shares' number, lanes of all; lanes of
+   shares; their scores; largest scores of their tiles; drafts, and what is said of them; the
+   ticket, if there are more rows; rows. Of a helper first: whether one is needed; of each look of a
+   row that has some: its being given out, scores, and its being handed in. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 1)
     specv_filter_kernel(const __grid_constant__ specv_sample_task task) {
     specv_i_begin(task.d.verify.chained);

@@ -37,6 +37,8 @@ static const cycles_case cycles_cases[] = {
     {"A8-probs", "cdf-probs", 1, 0, 32000, SPECV_PROBS_F32, 0, 0},
     {"A8-gumbel", "gumbel", 1, 0, 32000, SPECV_LOGITS_BF16, 0, 0},
     {"A8-k50-p90", "cdf-k50-p90", 1, 0, 128256, SPECV_LOGITS_BF16, 0, 0},
+    {"A8-k50-v8k", "cdf-k50-p90", 1, 0, 8192, SPECV_LOGITS_BF16, 0, 0},
+    {"A8-k200", "cdf-k200", 1, 0, 32000, SPECV_LOGITS_BF16, 0, 0},
     {"A8-k50-b16", "cdf-k50-p90", 16, 0, 32000, SPECV_LOGITS_BF16, 0, 0},
     {"A8-mask", "cdf-mask", 1, 0, 128256, SPECV_LOGITS_BF16, 0, 0},
     {"A8-off-b16", "cdf-off", 16, 0, 32000, SPECV_LOGITS_BF16, 0, 0},

@@ -41,6 +41,7 @@ static const scores_mode scores_modes[] = {
     {"gumbel", "sample", "5 kit gumbel", SPECV_RULE_COUPLED, 0, 0, 0, 0, 0, 0, 0, 0},
     {"cdf-probs", "sample", "5 kit probs", SPECV_RULE_TOKEN, 0, 1, 0, 0, 0, 0, 0, 0},
     {"cdf-k50-p90", "sample", "5 kit k50 p90", SPECV_RULE_TOKEN, 0, 0, 0, 50, 0.9f, 0, 0, 0},
+    {"cdf-k200", "sample", "5 kit k200", SPECV_RULE_TOKEN, 0, 0, 0, 200, 0, 0, 0, 0},
     {"cdf-p90", "sample", "5 kit p90", SPECV_RULE_TOKEN, 0, 0, 0, 0, 0.9f, 0, 0, 0},
     {"cdf-p10", "sample", "5 kit p10", SPECV_RULE_TOKEN, 0, 0, 0, 0, 0.1f, 0, 0, 0},
     {"gumbel-k50", "sample", "5 kit gumbel k50", SPECV_RULE_COUPLED, 0, 0, 0, 50, 0, 0, 0, 0},

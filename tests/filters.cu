@@ -443,6 +443,7 @@ static void test_equal_to(void) {
 typedef struct cut_result {
     uint64_t of_list, of_ranges; /* rank key of the last id that is kept; of_list 0: no list */
     uint64_t few_sum, sum;       /* by the list of few, and by tiles */
+    uint64_t by_lanes;           /* a bound of top_k; 0: there is none */
     float few_inverse[2], inverse[2];
     int32_t count, noisy, by_range; /* ids in the list; the coupled choice, of it and by ranges */
     int32_t few[2][4], drawn[2][4]; /* without nothing, without `without`: by few, by tiles */
@@ -462,6 +463,8 @@ static __global__ void cut_kernel(specv_i_cut_row row, specv_i_limits limits, ui
     __syncthreads();
     const specv_i_coin no_coin = {0, 0, 0, 1, 0, 0};
     int count;
+    const uint64_t bound = specv_i_block_kth_lane(&c, &row, limits.top_k);
+    if (thread == 0) out->by_lanes = bound;
     const int kept = specv_i_block_list(&c, &row, &limits, mass, &no_coin, &count, 0);
     if (thread == 0) out->of_list = kept ? c.u.list.key[kept - 1] : 0, out->count = count;
     if (kept) {
@@ -550,6 +553,7 @@ static uint64_t end_by_words(const float *score, int vocab, const specv_scale *s
 static void test_both_ways(void) {
 #if T_DEVICE
     int listed = 0, few = 0, ways[3] = {0, 0, 0}; /* by_mass: no list; few; more */
+    int by_lanes = 0;
     const int others = t.quick ? 12 : 80;
     for (int i = 0; i < others + (t.quick ? 24 : 72); ++i) {
         /* the last ones: what top_p alone keeps of rows from a few ids to nearly all */
@@ -654,6 +658,17 @@ static void test_both_ways(void) {
         t_download();
         memcpy(&found, result.host, sizeof found);
         if (by_mass) ways[!found.of_list ? 0 : found.count <= SPECV_I_FEW ? 1 : 2] += 1;
+        if (found.by_lanes && l.top_k < vocab) {
+            int from = 0, nearer = 0; /* ids from it on; from two thirds above it on */
+            for (int x = 0; x < vocab; ++x) {
+                from += specv_rank_key(score[x], x) >= found.by_lanes;
+                nearer += score[x] >= specv_i_score_of_rank_key(found.by_lanes) + 0.67f;
+            }
+            CHECK(from >= l.top_k);
+            if (l.top_k > 4 * num_tiles && from <= SPECV_I_LIST) CHECK(found.of_list);
+            CHECK(nearer < l.top_k || l.top_k > vocab / 32); /* most eights have none of them */
+            ++by_lanes;
+        }
         if (found.of_list) {
             ++listed;
             CHECK(found.of_list == found.of_ranges);
@@ -688,6 +703,7 @@ static void test_both_ways(void) {
         }
     }
     CHECK(listed > 5);
+    CHECK(by_lanes > (t.quick ? 1 : 15));
     CHECK(few > 1 && few < listed);
     for (int way = 0; way < 3; ++way) CHECK_EQ(ways[way] > 0, 1, way);
 #else
