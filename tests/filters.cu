@@ -549,6 +549,102 @@ static uint64_t end_by_words(const float *score, int vocab, const specv_scale *s
 }
 #endif
 
+#if T_DEVICE
+/* What the first pass says of a tile's shares and lanes. */
+static void put_shares(specv_tile *of, unsigned char *lanes, const float *score, int vocab,
+                       int tile, int of_probs) {
+    for (int share = 0; share < 4; ++share) {
+        float largest = infinity(-1);
+        for (int x = tile * SPECV_TILE_IDS + share * 256, e = 0; x < vocab && e < 256; ++e, ++x)
+            if (score[x] > largest) largest = score[x];
+        if (largest > of->max) of->max = largest;
+        const uint64_t upper = specv_rank_key(largest, 0) >> 38;
+        const float top = specv_i_score_of_rank_key(upper << 38 | 0x3fffff);
+        of->score |= (int64_t)(upper << 16 * share);
+        for (int lane = 32 * share; lane < 32 * share + 32; ++lane) {
+            float away = 127; /* in eighths, of what the upper key says */
+            for (int x = tile * SPECV_TILE_IDS + 8 * lane, e = 0; x < vocab && e < 8; ++e, ++x) {
+                const int32_t octaves =
+                    (int32_t)(specv_float_bits(top) - specv_float_bits(score[x])) >> 20;
+                if (!of_probs)
+                    away = fminf(away, 8 * (top - score[x]));
+                else if (score[x] > 0)
+                    away = fminf(away, (float)octaves);
+            }
+            lanes[lane] = (unsigned char)fmaxf(away, 0);
+        }
+    }
+}
+
+static __global__ void lanes_kernel(specv_i_cut_row row, int k, uint64_t *out) {
+    __shared__ specv_i_cut c;
+    const int thread = (int)threadIdx.x;
+    if (thread < row.num_tiles) c.keys[thread] = (uint64_t)row.tiles[thread].score;
+    __syncthreads();
+    const uint64_t bound = specv_i_block_kth_lane(&c, &row, k);
+    if (thread == 0) *out = bound;
+}
+#endif
+
+/* What lanes say of top_k: there are as many ids from there on, and not many more. */
+static void test_lanes(void) {
+#if T_DEVICE
+    int bounded = 0;
+    const int cases = t.quick ? 40 : 400;
+    for (int i = 0; i < cases; ++i) {
+        const int of_probs = i & 1, vocab = i % 3 == 0 ? 700 : i % 3 == 1 ? 5001 : 20000;
+        const int num_tiles = (vocab + SPECV_TILE_IDS - 1) / SPECV_TILE_IDS;
+        const int k = 1 + (int)t_below(vocab / 10 < 1000 ? vocab / 10 : 1000);
+        /* ids that count; all, or so few that there may be none of the k-th's in most lanes */
+        const int each = i % 5 ? 1 : 1 + (int)t_below(40);
+        const float apart = i % 7 == 3 ? 12.f : 2.f, base = i % 11 == 4 ? 2e6f : 0.f;
+        t_case("lanes: vocabulary %d, top_k %d, %s, one in %d, apart %g, from %g", vocab, k,
+               of_probs ? "probabilities" : "logits", each, (double)apart, (double)base);
+        t_buf scores = t_in(4 * vocab, 0), tiles = t_in(24 * num_tiles, 0),
+              lanes = t_in(SPECV_I_LANES * num_tiles, 0), result = t_in(8, 0);
+        float *score = (float *)(void *)scores.host;
+        specv_tile *of = (specv_tile *)(void *)tiles.host;
+        specv_i_cut_row row;
+        uint64_t bound;
+        memset(&row, 0, sizeof row);
+        row.max = infinity(-1);
+        for (int x = 0; x < vocab; ++x) {
+            const float value = normal(apart) + (of_probs ? 0 : base);
+            score[x] = x % each ? (of_probs ? 0.f : infinity(-1)) : of_probs ? expf(value) : value;
+            row.max = fmaxf(row.max, score[x]);
+        }
+        for (int tile = 0; tile < num_tiles; ++tile) {
+            memset(&of[tile], 0, sizeof of[tile]);
+            of[tile].max = infinity(-1);
+            put_shares(&of[tile], (unsigned char *)lanes.host + tile * SPECV_I_LANES, score, vocab,
+                       tile, of_probs);
+        }
+        t_upload();
+        row.scores = scores.device, row.tiles = (const specv_tile *)(const void *)tiles.device;
+        row.lanes = (const unsigned char *)lanes.device, row.num_tiles = num_tiles,
+        row.vocab = vocab;
+        row.dtype = of_probs ? SPECV_I_WEIGHTS_F32 : SPECV_LOGITS_F32;
+        row.scale.of_probs = of_probs;
+        lanes_kernel<<<1, SPECV_SAMPLE_THREADS>>>(row, k, (uint64_t *)(void *)result.device);
+        t_download();
+        memcpy(&bound, result.host, sizeof bound);
+        int from = 0, nearer = 0; /* ids from it on; from half a logit or octave above it on */
+        const float least = specv_i_score_of_rank_key(bound);
+        const float above = of_probs ? least * 1.5f : least + 0.51f;
+        for (int x = 0; x < vocab; ++x) {
+            from += specv_rank_key(score[x], x) >= bound;
+            nearer += score[x] >= above;
+        }
+        bounded += bound != 0;
+        CHECK(bound == 0 || from >= k);
+        /* some eights have two of them */
+        if (bound && apart < 3 && k <= vocab / each / 32) CHECK(nearer < k + k / 4 + 4);
+        if (base > 0 && !of_probs) CHECK(bound == 0);
+    }
+    CHECK(bounded > cases / 2);
+#endif
+}
+
 /* Both ways to cut a row end at the same id and leave the same sums and scores. */
 static void test_both_ways(void) {
 #if T_DEVICE
@@ -616,25 +712,8 @@ static void test_both_ways(void) {
             specv_tile *of = &t_host[tile];
             memset(of, 0, sizeof *of);
             of->max = infinity(-1), of->score = 0; /* the maxima of its shares */
-            for (int share = 0; share < 4; ++share) {
-                float largest = infinity(-1);
-                for (int x = tile * SPECV_TILE_IDS + share * 256, e = 0; x < vocab && e < 256;
-                     ++e) {
-                    if (score[x] > largest) largest = score[x];
-                    ++x;
-                }
-                if (largest > of->max) of->max = largest;
-                const uint64_t upper = specv_rank_key(largest, 0) >> 38;
-                of->score |= (int64_t)(upper << 16 * share);
-                for (int lane = 32 * share; lane < 32 * share + 32; ++lane) {
-                    float away = 127.f / 8; /* in eighths, of what the upper key says */
-                    for (int x = tile * SPECV_TILE_IDS + 8 * lane, e = 0; x + e < vocab && e < 8;
-                         ++e)
-                        away = fminf(away, specv_i_score_of_rank_key(upper << 38 | 0x3fffff) -
-                                               score[x + e]);
-                    lanes.host[tile * SPECV_I_LANES + lane] = (unsigned char)(8 * fmaxf(away, 0.f));
-                }
-            }
+            put_shares(of, (unsigned char *)lanes.host + tile * SPECV_I_LANES, score, vocab, tile,
+                       0);
             const int32_t n = specv_softmax_weight(of->max, &scale).n;
             for (int x = tile * SPECV_TILE_IDS; x < vocab && x < (tile + 1) * SPECV_TILE_IDS; ++x) {
                 const specv_weight w = specv_softmax_weight(score[x], &scale);
@@ -895,6 +974,7 @@ int main(int argc, char **argv) {
         {"ties", test_ties},
         {"one-row", test_one_row},
         {"shapes", test_shapes},
+        {"lanes", test_lanes},
         {"both-ways", test_both_ways},
         {"bounds", test_bounds},
         {"ranges", test_ranges},
