@@ -9278,7 +9278,7 @@ SPECV_DEVFN int specv_i_block_list(specv_i_cut *c, const specv_i_cut_row *row,
     const int by_mass =
         l->has_top_p && mass && l->top_k >= row->vocab && !specv_i_less(0.f, l->min_p);
     const int has_k = l->top_k < row->vocab;
-    /* With as many shares as that the k-th largest is one that few more than twice k ids have. */
+    /* With as many shares as that the k-th largest has some 2.4 k ids above it, at most. */
     int k = has_k && l->top_k <= num_shares - num_shares / 8 ? l->top_k : 0;
     int hopeless = 0, kept = 0;
     uint64_t need = 0;
