@@ -3600,12 +3600,14 @@ enum {
     SPECV_I_RESIDUAL      /* from (prefix p - q)+: needs a second pass over the scores */
 };
 
-/* Of a tile, in units of 2^-50. gain: what the token is drawn from, (P p - q)+ or p. rest: with q
-   the sum of (q - P p)+, else the bits of the largest p; bit 63: a NaN is there. Bit 62 of both:
-   they are there. */
+/* Of a strip, the 128 ids of a tile that a warp adds up, in units of 2^-50. gain: what the token is
+   drawn from, (P p - q)+ or p. rest: with q the sum of (q - P p)+, else the bits of the largest p;
+   bit 63: a NaN is there. Bit 62 of both: they are there. */
 typedef struct specv_i_residual {
     uint64_t gain, rest;
 } specv_i_residual;
+
+enum { SPECV_I_STRIP_IDS = 128, SPECV_I_STRIPS = SPECV_TILE_IDS / SPECV_I_STRIP_IDS };
 
 /* How many ids there are in a range of scores, what ranges weigh, or keys of ids: of a row that
    filters cut, and that is too flat for a list. */
@@ -3655,7 +3657,7 @@ typedef struct specv_i_memory {
     specv_i_outcome *plans;      /* [batch]: what the second pass has to finish */
     specv_distribution *rows;    /* target rows, then draft rows */
     specv_tile *tiles;           /* [rows][num_tiles] */
-    specv_i_residual *residuals; /* [target rows][num_tiles] */
+    specv_i_residual *residuals; /* [target rows][num_tiles][SPECV_I_STRIPS] */
     float *prefixes;             /* [target rows]: P of the block rule before each position */
     uint64_t *least;             /* [rows]: rank key of the last id that filters keep; 0: all */
     char *opened;                /* [batch], of SPECV_I_OPENED_BYTES: requests with filters */
@@ -3665,7 +3667,9 @@ typedef struct specv_i_memory {
     int32_t num_tiles;
     int32_t tiles_of_block; /* a run of a row's, in a first pass over logits; even */
     int32_t whole_tiles;    /* there each warp has tiles of its own: a block eight at a time */
-    int32_t ahead;   /* the target's positions whose scores are asked for before rows' lengths */
+    int32_t ahead; /* the target's positions whose scores are asked for before rows' lengths */
+    int32_t
+        strip_bits;  /* of residuals a block adds up 2^strip_bits strips at a time, a warp each */
     int32_t starts;  /* blocks arrive with their tickets as they start: few enough of them */
     int32_t columns; /* of what is told of emitted tokens: max_draft + 1; A7: max_depth + 1 */
     int32_t helped;  /* rows of a request that have helpers: all of them, or 0 */
@@ -3865,7 +3869,8 @@ SPECV_HOSTFN specv_i_scratch specv_i_scratch_for(int64_t batch, int64_t target_r
     s.plans = SPECV_TICKET_BYTES;
     s.prefixes = s.plans + batch * (int64_t)sizeof(specv_i_outcome);
     s.residuals = (s.prefixes + target_rows * 4 + 15) / 16 * 16; /* 16 bytes each, loaded at once */
-    s.left = s.residuals + residual_rows * s.num_tiles * (int64_t)sizeof(specv_i_residual);
+    s.left = s.residuals +
+             residual_rows * s.num_tiles * SPECV_I_STRIPS * (int64_t)sizeof(specv_i_residual);
     s.opened = s.left + (residual_rows ? batch * SPECV_I_LEFT_BYTES : 0);
     s.lanes = s.opened + (lists ? batch * SPECV_I_OPENED_BYTES : 0);
     s.rows = s.lanes + (lists ? rows * s.num_tiles * SPECV_I_LANES : 0);
@@ -4699,11 +4704,22 @@ SPECV_DEVFN void specv_i_open_side(specv_i_side *side, const specv_scores *score
     side->dtype = scores->dtype;
 }
 
-/* Probabilities have no scale. */
+/* Of probabilities. */
+SPECV_DEVFN specv_scale specv_i_no_scale(void) {
+    specv_scale scale;
+    scale.hi = scale.lo = scale.floor = 0, scale.of_probs = 0;
+    return scale;
+}
+
+/* Is a row judged by p and q, not by equality? zero: the target's temperature is 0. */
+SPECV_DEVFN int specv_i_is_sampled(int rule, int zero) {
+    return rule != SPECV_RULE_COUPLED && rule != SPECV_RULE_GREEDY && !zero;
+}
+
 SPECV_DEVFN void specv_i_set_temperature(specv_i_side *side, float temperature, int greedy) {
     side->zero = greedy || specv_temperature_is_0(temperature);
     if (greedy || side->dtype == SPECV_PROBS_F32)
-        side->scale.hi = side->scale.lo = side->scale.floor = 0, side->scale.of_probs = 0;
+        side->scale = specv_i_no_scale();
     else
         side->scale = specv_softmax_scale(side->zero ? 1.f : temperature);
 }
@@ -4806,7 +4822,7 @@ SPECV_DEVFN void specv_i_set_temperatures(const specv_verify_sample_desc *d, flo
     specv_i_set_temperature(&r->target, given.x, greedy);
     r->draft.zero = 1, r->draft.scale = r->target.scale;
     if (d->draft.data) specv_i_set_temperature(&r->draft, given.y, greedy);
-    r->sampled = r->rule != SPECV_RULE_COUPLED && r->rule != SPECV_RULE_GREEDY && !r->target.zero;
+    r->sampled = specv_i_is_sampled(r->rule, r->target.zero);
     if (r->row.readable && r->sampled && d->draft.data && !specv_temperature_ok(given.y))
         r->status |= SPECV_ROW_BAD_TEMPERATURE;
     r->target_rows =
@@ -5040,8 +5056,11 @@ SPECV_DEVFN int32_t specv_i_slot_of(const specv_verify_sample_desc *d, int b) {
 SPECV_DEVFN specv_random specv_i_random_of(const specv_verify_sample_desc *d, int b, int j,
                                            uint32_t tag) {
     const int32_t slot = specv_i_slot_of(d, b);
-    return specv_philox(d->seed[slot], (uint32_t)d->position[slot], (uint32_t)(d->step_row + j), 0,
-                        tag);
+    uint64_t seed = d->seed[slot];
+    uint32_t position = (uint32_t)d->position[slot];
+    SPECV_I_EARLY("l", seed); /* both at once */
+    SPECV_I_EARLY("r", position);
+    return specv_philox(seed, position, (uint32_t)(d->step_row + j), 0, tag);
 }
 
 SPECV_DEVFN specv_noise specv_i_noise(const specv_verify_sample_desc *d, int b, int j) {
@@ -5227,25 +5246,28 @@ SPECV_DEVFN specv_i_chosen specv_i_warp_choose_tile(const specv_i_request *r,
     return c;
 }
 
-/* The sum of the first `warp` of what SPECV_SAMPLE_THREADS / 32 warps have, in pairs that do not
-   wait for each other; shared. */
-SPECV_DEVFN uint64_t specv_i_of_warps_before(const ulonglong2 *of_warps, int warp) {
+/* The sum of the first `warp` of what SPECV_SAMPLE_THREADS / 32 warps have, and of all of them, in
+   pairs that do not wait for each other; shared. */
+SPECV_DEVFN uint64_t specv_i_of_warps_before(const ulonglong2 *of_warps, int warp,
+                                             uint64_t *total) {
     enum { WARPS = SPECV_SAMPLE_THREADS / 32 };
-    uint64_t sum[WARPS];
+    uint64_t all[WARPS], before[WARPS];
 #pragma unroll
     for (int w = 0; w < WARPS; w += 2) {
         const ulonglong2 two = of_warps[w / 2];
-        sum[w] = two.x, sum[w + 1] = two.y;
+        all[w] = two.x, all[w + 1] = two.y;
     }
 #pragma unroll
-    for (int w = 0; w < WARPS; ++w) SPECV_I_EARLY("l", sum[w]); /* all at once */
+    for (int w = 0; w < WARPS; ++w) SPECV_I_EARLY("l", all[w]); /* all at once */
 #pragma unroll
-    for (int w = 0; w < WARPS; ++w) sum[w] = w < warp ? sum[w] : 0;
+    for (int w = 0; w < WARPS; ++w) before[w] = w < warp ? all[w] : 0;
 #pragma unroll
     for (int step = 1; step < WARPS; step *= 2)
 #pragma unroll
-        for (int w = 0; w < WARPS; w += 2 * step) sum[w] += sum[w + step];
-    return sum[0];
+        for (int w = 0; w < WARPS; w += 2 * step)
+            all[w] += all[w + step], before[w] += before[w + step];
+    *total = all[0];
+    return before[0];
 }
 
 /* The scores of a thread's four ids of a tile. */
@@ -5264,7 +5286,7 @@ SPECV_DEVFN int32_t specv_i_block_draw_of(const specv_i_request *r, const specv_
     __shared__ int32_t drawn;
     const int thread = specv_i_thread();
     const int first = chosen.tile * SPECV_TILE_IDS + 4 * thread, n = chosen.n;
-    uint64_t left = chosen.left, before, mine, units[4];
+    uint64_t left = chosen.left, before, mine, units[4], unused;
     float score[4];
     specv_weight weight[4];
     specv_i_decode_four(score, raw, r->target.dtype);
@@ -5281,7 +5303,7 @@ SPECV_DEVFN int32_t specv_i_block_draw_of(const specv_i_request *r, const specv_
     if (specv_i_lane() == 31) ((uint64_t *)of_warps)[thread / 32] = before;
     before -= mine;
     __syncthreads();
-    before += specv_i_of_warps_before(of_warps, thread / 32);
+    before += specv_i_of_warps_before(of_warps, thread / 32, &unused);
     if (left >= before && left - before < mine) {
         int i = 0;
         left -= before;
@@ -5342,7 +5364,11 @@ SPECV_DEVFN uint64_t specv_i_sample_uniform(const specv_verify_sample_desc *d, i
     if (d->sample_uniform)
         return specv_uniform_bits(specv_i_clean_uniform(d->sample_uniform[b], status));
     const int32_t slot = specv_i_slot_of(d, b);
-    return specv_i_uniform_of(d, d->seed[slot], (uint32_t)d->position[slot], k);
+    uint64_t seed = d->seed[slot];
+    uint32_t position = (uint32_t)d->position[slot];
+    SPECV_I_EARLY("l", seed); /* both at once */
+    SPECV_I_EARLY("r", position);
+    return specv_i_uniform_of(d, seed, position, k);
 }
 
 /* The number that draws the token at position `lane`, for all blocks of the row alike; of positions
@@ -5400,16 +5426,27 @@ SPECV_DEVFN specv_i_left *specv_i_left_at(const specv_i_memory *m, int b) {
 #define SPECV_I_IS_THERE    ((uint64_t)1 << 62) /* in both words, else they are yet to come */
 #define SPECV_I_SUM_BITS    (SPECV_I_IS_THERE - 1)
 
-/* The sums of the tiles of position j, in scratch memory. */
+/* The sums of the strips of position j, in scratch memory. */
 SPECV_DEVFN specv_i_residual *specv_i_sums_of(const specv_i_memory *m, const specv_i_request *r,
                                               int j) {
-    return m->residuals + (r->first_row + j) * (int64_t)m->num_tiles;
+    return m->residuals + (r->first_row + j) * (int64_t)m->num_tiles * SPECV_I_STRIPS;
 }
 
-/* How many there are of a row that draws from sums of its own; the block rule searches all
-   positions where it may stop. */
-SPECV_DEVFN int specv_i_num_sums(const specv_i_memory *m, int rule, const specv_i_outcome *o) {
-    return (rule == SPECV_RULE_BLOCK && o->next == SPECV_I_RESIDUAL ? o->usable : 1) * m->num_tiles;
+/* Blocks add them up in shares of 2^strip_bits strips, one a warp; -1: the warp has none. */
+SPECV_DEVFN int specv_i_strip_of_warp(const specv_i_memory *m, int share) {
+    const int warp = specv_i_thread() / 32;
+    return warp >> m->strip_bits ? -1 : (share << m->strip_bits) + warp;
+}
+
+SPECV_DEVFN int specv_i_shares_of_row(const specv_i_memory *m) {
+    return m->num_tiles * SPECV_I_STRIPS >> m->strip_bits;
+}
+
+/* Of a row that draws from sums of its own; the block rule searches all positions where it may
+   stop. */
+SPECV_DEVFN int specv_i_shares_to_sum(const specv_i_memory *m, int rule, const specv_i_outcome *o) {
+    const int searched = rule == SPECV_RULE_BLOCK && o->next == SPECV_I_RESIDUAL;
+    return (searched ? o->usable : 1) * specv_i_shares_of_row(m);
 }
 
 /* Strong accesses, as other blocks may be at them at the same time; each word says for itself that
@@ -5426,29 +5463,33 @@ SPECV_DEVFN void specv_i_say_sums(specv_i_residual *at, uint64_t gain, uint64_t 
     specv_i_store_sums(at, gain | SPECV_I_IS_THERE, rest | SPECV_I_IS_THERE);
 }
 
-/* 0: they are not there. */
-SPECV_DEVFN int specv_i_look_at_sums(const specv_i_residual *at, specv_i_residual *its) {
+SPECV_DEVFN void specv_i_load_sums(const specv_i_residual *at, specv_i_residual *its) {
     asm volatile("ld.volatile.global.v2.u64 {%0, %1}, [%2];"
                  : "=l"(its->gain), "=l"(its->rest)
                  : "l"(at)
                  : "memory");
+}
+
+SPECV_DEVFN int specv_i_are_there(const specv_i_residual *its) {
     return (its->gain & its->rest & SPECV_I_IS_THERE) != 0;
 }
 
-/* None of a block's share of num_sums sums is there. Call: warp. */
-SPECV_DEVFN void specv_i_warp_clear_sums(specv_i_residual *sums, int num_sums, int block,
-                                         int num_blocks) {
+/* None of the sums of every num_blocks-th share, of 2^bits strips, from `block` on is there. Call:
+   warp. */
+SPECV_DEVFN void specv_i_warp_clear_sums(specv_i_residual *sums, int num_shares, int bits,
+                                         int block, int num_blocks) {
+    const int lane = specv_i_lane(), strip = lane & ((1 << bits) - 1), step = 32 >> bits;
 #pragma unroll 1
-    for (int i = block + specv_i_lane() * num_blocks; i < num_sums; i += 32 * num_blocks)
-        specv_i_store_sums(sums + i, 0, 0);
+    for (int i = block + (lane >> bits) * num_blocks; i < num_shares; i += step * num_blocks)
+        specv_i_store_sums(sums + (i << bits) + strip, 0, 0);
     __syncwarp();
 }
 
 /* A block starts: none of its sums is there. LAST, of lane 0: all others have started. Call:
    warp. */
-SPECV_DEVFN int specv_i_warp_start(specv_i_residual *sums, int num_sums, uint32_t *ticket,
-                                   int block, int num_blocks) {
-    specv_i_warp_clear_sums(sums, num_sums, block, num_blocks);
+SPECV_DEVFN int specv_i_warp_start(specv_i_residual *sums, int num_shares, int bits,
+                                   uint32_t *ticket, int block, int num_blocks) {
+    specv_i_warp_clear_sums(sums, num_shares, bits, block, num_blocks);
     return specv_i_lane() ? SPECV_I_LAST : specv_i_arrives(ticket, block, num_blocks);
 }
 
@@ -5472,9 +5513,10 @@ SPECV_DEVFN void specv_i_block_leave(const specv_verify_sample_desc *d, const sp
             of_draft ? o->next == SPECV_I_RESIDUAL && r->draft_rows > 0 : r->target_rows > 0;
         if (word < WORDS)
             ((uint32_t *)&left->rows[of_draft])[word] = has_row ? ((const uint32_t *)row)[word] : 0;
-    } else if (warp == 3) { /* none of the sums that it makes is there */
-        specv_i_warp_clear_sums(specv_i_sums_of(m, r, 0), specv_i_num_sums(m, d->rule, o), 0, 1);
-    } else if (warp == 2) {
+    } else if (warp > 2) { /* none of the sums that it makes is there */
+        specv_i_warp_clear_sums(specv_i_sums_of(m, r, 0), specv_i_shares_to_sum(m, d->rule, o),
+                                m->strip_bits, warp - 3, SPECV_SAMPLE_THREADS / 32 - 3);
+    } else {
         if (!uniforms) {
             specv_i_warp_make_draws(d, b, 1, &left->draws);
         } else {
@@ -6717,8 +6759,7 @@ SPECV_DEVFN void specv_i_block_settle_one(const specv_verify_sample_desc *d,
         before -= mine;
     }
     __syncthreads();
-    before += specv_i_of_warps_before(of_warps, warp);
-    row.sum = specv_i_of_warps_before(of_warps, WARPS);
+    before += specv_i_of_warps_before(of_warps, warp, &row.sum);
     uniform = e->uniforms[0];
     its.left = specv_i_mul_high(uniform, row.sum);
     if (its.left >= before && its.left - before < mine) { /* one thread, where there is a sum */
@@ -9798,10 +9839,10 @@ SPECV_DEVFN void specv_i_warp_add_two(uint64_t *a, uint64_t *b) {
     *a = ((uint64_t)word[1] << 27) + word[0], *b = ((uint64_t)word[3] << 27) + word[2];
 }
 
-/* The warp's part of a tile's sums, from lane 0. */
-SPECV_DEVFN void specv_i_warp_sum_quads(const specv_verify_sample_desc *d, const specv_i_request *r,
+/* The sums of a strip. Call: warp. */
+SPECV_DEVFN void specv_i_warp_sum_strip(const specv_verify_sample_desc *d, const specv_i_request *r,
                                         const specv_i_weights *w, const specv_i_quads *v, int first,
-                                        ulonglong2 *out) {
+                                        specv_i_residual *out) {
     specv_i_residual sum = {0, 0};
     float gain[4], largest = 0;
     uint64_t above[4], below[4];
@@ -9818,30 +9859,7 @@ SPECV_DEVFN void specv_i_warp_sum_quads(const specv_verify_sample_desc *d, const
     largest = specv_i_warp_max_if(!w->rows.q && d->max_prob, largest);
     if (!w->rows.q) sum.rest = specv_float_bits(largest);
     if (__any_sync(SPECV_FULL_WARP, nan)) sum.rest |= SPECV_I_NAN_IN_TILE;
-    if (specv_i_lane() == 0) *out = make_ulonglong2(sum.gain, sum.rest);
-}
-
-/* A tile's sums from those of the warps, in pairs that do not wait for each other. Call: one
-   thread. All loads come first. */
-SPECV_DEVFN void specv_i_put_residual(specv_i_residual *out, const ulonglong2 *of_warp, int has_q) {
-    enum { WARPS = SPECV_SAMPLE_THREADS / 32 };
-    ulonglong2 part[WARPS];
-    uint32_t marks[WARPS], largest[WARPS];
-#pragma unroll
-    for (int i = 0; i < WARPS; ++i) part[i] = of_warp[i];
-#pragma unroll
-    for (int i = 0; i < WARPS; ++i)
-        marks[i] = (uint32_t)(part[i].y >> 32), largest[i] = (uint32_t)part[i].y;
-#pragma unroll
-    for (int step = 1; step < WARPS; step *= 2)
-#pragma unroll
-        for (int i = 0; i < WARPS; i += 2 * step) {
-            part[i].x += part[i + step].x, part[i].y += part[i + step].y;
-            marks[i] |= marks[i + step];
-            if (largest[i + step] > largest[i]) largest[i] = largest[i + step]; /* as floats */
-        }
-    const uint64_t rest = has_q ? part[0].y & SPECV_I_SUM_BITS : largest[0];
-    specv_i_say_sums(out, part[0].x, rest | (uint64_t)(marks[0] & 0x80000000u) << 32);
+    if (specv_i_lane() == 0) specv_i_say_sums(out, sum.gain, sum.rest);
 }
 
 /* The weights of position j, whose scores are in `rows`, without its statistics; and, as outcome o
@@ -9869,12 +9887,22 @@ typedef struct specv_i_ahead {
     int32_t has;
 } specv_i_ahead;
 
+/* The first of the thread's four ids of a share, if it has all four, else -1: worked out while
+   something else is waited for. */
+SPECV_DEVFN int specv_i_four_of_share(const specv_i_memory *m, int share, int64_t vocab) {
+    const int strip = specv_i_strip_of_warp(m, share);
+    int first = strip * SPECV_I_STRIP_IDS + 4 * specv_i_lane();
+    if (strip < 0 || share >= specv_i_shares_of_row(m) || (int)vocab - first < 4) first = -1;
+    SPECV_I_EARLY("r", first);
+    return first;
+}
+
 /* Asks for them if wanted, and where each side is one access. */
-SPECV_DEVFN specv_i_ahead specv_i_ask_for_tile(int wanted, const specv_i_score_rows *rows,
-                                               int p_dtype, int q_dtype, int tile, int64_t vocab) {
-    const int first = tile * SPECV_TILE_IDS + 4 * specv_i_thread();
+SPECV_DEVFN specv_i_ahead specv_i_ask_for_strip(int wanted, const specv_i_score_rows *rows,
+                                                int p_dtype, int q_dtype, int first,
+                                                int64_t vocab) {
     specv_i_ahead ahead = {{{0, 0, 0, 0}, {0, 0, 0, 0}}, 0};
-    ahead.has = wanted && specv_i_are_whole(rows, p_dtype, q_dtype, first, vocab);
+    ahead.has = wanted && first >= 0 && specv_i_are_whole(rows, p_dtype, q_dtype, first, vocab);
     specv_i_ask_for_quad(ahead.has, ahead.quads.p, specv_i_score_at(rows->p, p_dtype, first),
                          specv_i_unit(p_dtype) == 8);
     specv_i_ask_for_quad(ahead.has && rows->q, ahead.quads.q,
@@ -9883,23 +9911,23 @@ SPECV_DEVFN specv_i_ahead specv_i_ask_for_tile(int wanted, const specv_i_score_r
 }
 
 /* Sums of the tiles of the position that emits the token, or, searching, of all positions where the
-   block rule may stop; those of a block. at: the position whose weights are open, or -1. place: the
-   position in whose place the sums are, of several the first. Call: block. Sync: a barrier a
-   tile. */
+   block rule may stop; those of a block, a strip a warp. at: the position whose weights are open,
+   or -1. place: the position in whose place the sums are, of several the first. Call: block. */
 SPECV_DEVFN void specv_i_block_residuals(const specv_verify_sample_desc *d,
                                          const specv_i_request *r, const specv_i_memory *m,
                                          const specv_i_outcome *o, const volatile float *prefixes,
                                          int searching, specv_i_weights *w, int at, int place,
                                          int block, int num_blocks, specv_i_ahead *ahead) {
-    __shared__ ulonglong2 of_warp[2][SPECV_SAMPLE_THREADS / 32];
-    const int num_items = (searching ? o->usable : 1) * m->num_tiles, thread = specv_i_thread();
-    int turn = 0;
+    const int of_row = specv_i_shares_of_row(m), bits = m->strip_bits;
+    const int num_shares = (searching ? o->usable : 1) * of_row, warp = specv_i_thread() / 32;
+    specv_i_residual *sums = specv_i_sums_of(m, r, place) + warp;
+    static_assert(SPECV_I_STRIPS == SPECV_SAMPLE_THREADS / 32, "a strip a warp");
     w->prefix = o->prefix;
 #pragma unroll 1
-    for (int item = block; item < num_items; item += num_blocks) {
-        const int j = searching ? item / m->num_tiles : o->accepted;
-        const int tile = searching ? item - j * m->num_tiles : item;
-        const int first = tile * SPECV_TILE_IDS + 4 * thread;
+    for (int share = block; share < num_shares && warp >> bits == 0; share += num_blocks) {
+        const int j = searching ? share / of_row : o->accepted;
+        const int strip = specv_i_strip_of_warp(m, searching ? share - j * of_row : share);
+        const int first = strip * SPECV_I_STRIP_IDS + 4 * specv_i_lane();
         if (searching) w->prefix = prefixes[j];
         if (searching && !specv_i_less(0.f, w->prefix)) continue;
         if (j != at) specv_i_open_weights(w, r, m, o, j), at = j;
@@ -9907,44 +9935,97 @@ SPECV_DEVFN void specv_i_block_residuals(const specv_verify_sample_desc *d,
             specv_i_load_quads(&ahead->quads, &w->rows, r->target.dtype, r->draft.dtype, first,
                                d->verify.vocab);
         ahead->has = 0;
-        specv_i_warp_sum_quads(d, r, w, &ahead->quads, first, &of_warp[turn][thread / 32]);
-        __syncthreads(); /* the other buffer has been read by then */
-        if (thread == 0)
-            specv_i_put_residual(specv_i_sums_of(m, r, place) + item, of_warp[turn],
-                                 w->rows.q != 0);
-        turn ^= 1;
+        specv_i_warp_sum_strip(d, r, w, &ahead->quads, first, sums + (share << bits));
+    }
+}
+
+/* Sums of several strips. */
+typedef struct specv_i_sums {
+    uint64_t gain, rest, marks; /* rest: with q; marks: bit 63 as in specv_i_residual */
+    uint32_t largest;           /* bits of p, without q */
+} specv_i_sums;
+
+SPECV_DEVFN void specv_i_add_sums(const specv_i_residual *its, specv_i_sums *sums) {
+    const uint32_t bits = (uint32_t)its->rest;
+    sums->gain += its->gain & SPECV_I_SUM_BITS, sums->rest += its->rest & SPECV_I_SUM_BITS;
+    sums->marks |= its->rest;
+    if (bits > sums->largest) sums->largest = bits; /* as floats */
+}
+
+enum {
+    SPECV_I_SUMS_AT_ONCE = 4
+}; /* half a tile's: kernels from probabilities have few registers */
+
+/* Asks for that many, each `stride` behind the one before, as far as there are `count`. What is not
+   there counts as 0. */
+SPECV_DEVFN void specv_i_ask_for_sums(specv_i_residual its[SPECV_I_SUMS_AT_ONCE],
+                                      const specv_i_residual *at, int count, int stride) {
+#pragma unroll
+    for (int i = 0; i < SPECV_I_SUMS_AT_ONCE; ++i) {
+        its[i].gain = its[i].rest = SPECV_I_IS_THERE;
+        if (i * stride < count) specv_i_load_sums(at + i * stride, &its[i]);
+    }
+}
+
+/* Adds them; waits for those that are yet to come. */
+SPECV_DEVFN void specv_i_add_asked(specv_i_residual its[SPECV_I_SUMS_AT_ONCE],
+                                   const specv_i_residual *at, int count, int stride,
+                                   specv_i_sums *sums) {
+    for (;;) {
+        int are_there = 1;
+#pragma unroll
+        for (int i = 0; i < SPECV_I_SUMS_AT_ONCE; ++i) {
+            SPECV_I_EARLY("l", its[i].gain); /* all at once */
+            SPECV_I_EARLY("l", its[i].rest);
+        }
+#pragma unroll
+        for (int i = 0; i < SPECV_I_SUMS_AT_ONCE; ++i) are_there &= specv_i_are_there(&its[i]);
+        if (are_there) break;
+        specv_i_ask_for_sums(its, at, count, stride);
+    }
+#pragma unroll
+    for (int i = 0; i < SPECV_I_SUMS_AT_ONCE; ++i) specv_i_add_sums(&its[i], sums);
+}
+
+/* Those of a tile. */
+SPECV_DEVFN void specv_i_add_strips(const specv_i_residual *at, specv_i_sums *sums) {
+#pragma unroll 1
+    for (int i = 0; i < SPECV_I_STRIPS; i += SPECV_I_SUMS_AT_ONCE) {
+        specv_i_residual its[SPECV_I_SUMS_AT_ONCE];
+        specv_i_ask_for_sums(its, at + i, SPECV_I_SUMS_AT_ONCE, 1);
+        specv_i_add_asked(its, at + i, SPECV_I_SUMS_AT_ONCE, 1, sums);
     }
 }
 
 /* The largest position that passes the test of the block rule; its P too, and NAN if one is from
-   there on. Call: block. Sync: barriers. */
+   there on. num_sums: of a position. Call: block. Sync: barriers. */
 SPECV_DEVFN void specv_i_block_search(const specv_verify_sample_desc *d, const specv_i_request *r,
-                                      const specv_i_memory *m, int b,
+                                      const specv_i_residual *sums, int num_sums, int b,
                                       const volatile float *prefixes, specv_i_outcome *o) {
     __shared__ int tau, last_nan;
     const int warp = specv_i_thread() / 32, lane = specv_i_lane();
     if (specv_i_thread() == 0) tau = 0, last_nan = -1;
     __syncthreads();
     for (int i = warp; i < o->usable; i += SPECV_SAMPLE_THREADS / 32) {
-        const specv_i_residual *of_row = m->residuals + (r->first_row + i) * m->num_tiles;
-        specv_i_residual sum = {0, 0};
+        const specv_i_residual *of_row = sums + i * (int64_t)num_sums;
+        specv_i_sums sum = {0, 0, 0, 0};
+        specv_i_residual its[SPECV_I_SUMS_AT_ONCE];
         uint32_t reported = 0; /* by the judge */
-        int nan = 0;
         if (!specv_i_less(0.f, prefixes[i])) continue;
+        specv_i_ask_for_sums(its, of_row + lane, num_sums - lane, 32);
+        const float u = i ? specv_i_accept_uniform(d, r, b, i - 1, &reported) : 0;
+        specv_i_add_asked(its, of_row + lane, num_sums - lane, 32, &sum);
 #pragma unroll 1
-        for (int t = lane; t < m->num_tiles; t += 32) {
-            specv_i_residual its;
-            while (!specv_i_look_at_sums(of_row + t, &its)) {
-            }
-            sum.gain += its.gain & SPECV_I_SUM_BITS, sum.rest += its.rest & SPECV_I_SUM_BITS;
-            nan |= (its.rest & SPECV_I_NAN_IN_TILE) != 0;
+        for (int base = lane + 32 * SPECV_I_SUMS_AT_ONCE; base < num_sums;
+             base += 32 * SPECV_I_SUMS_AT_ONCE) {
+            specv_i_ask_for_sums(its, of_row + base, num_sums - base, 32);
+            specv_i_add_asked(its, of_row + base, num_sums - base, 32, &sum);
         }
         sum.gain = specv_i_warp_add(sum.gain), sum.rest = specv_i_warp_add(sum.rest);
-        nan = __any_sync(SPECV_FULL_WARP, nan);
+        const int nan = __any_sync(SPECV_FULL_WARP, (sum.marks & SPECV_I_NAN_IN_TILE) != 0);
         if (lane == 0 && nan) atomicMax(&last_nan, i);
         if (lane == 0 && i > 0 &&
-            (sum.rest == 0 || specv_accept(specv_i_accept_uniform(d, r, b, i - 1, &reported),
-                                           (float)sum.rest, (float)sum.gain)))
+            (sum.rest == 0 || specv_accept(u, (float)sum.rest, (float)sum.gain)))
             atomicMax(&tau, i);
     }
     __syncthreads();
@@ -9953,79 +10034,158 @@ SPECV_DEVFN void specv_i_block_search(const specv_verify_sample_desc *d, const s
     if (last_nan > tau) o->status |= SPECV_ROW_NAN; /* that one is looked at again */
 }
 
-/* What the sums of a row's tiles say, */
-typedef struct specv_i_drawn_tile {
-    int32_t tile;  /* in which the sum of gains passes floor(uniform * W / 2^64), W all of it, in
-                      units of 2^-40; -1: W is 0 */
-    uint64_t left; /* what of that is in the tile, in units of 2^-50 */
-    /* and of the lane's tiles, for specv_i_warp_check_sums: */
-    uint64_t all; /* p, or P p - q, in units of 2^-50 */
-    uint32_t nan;
-    float largest; /* of p alone */
-} specv_i_drawn_tile;
+/* What the lanes of a block have found in a row's sums, shared. */
+typedef struct specv_i_row_sums {
+    ulonglong2 of_warps[SPECV_SAMPLE_THREADS / 64];
+    uint64_t all[SPECV_SAMPLE_THREADS];     /* p, or P p - q, in units of 2^-50 */
+    uint32_t largest[SPECV_SAMPLE_THREADS]; /* bits of p, if it is alone; bit 31: a NaN is there */
+} specv_i_row_sums;
 
-/* Each lane adds up a 32nd of the tiles; those of the lane that has the place are shared out again,
-   until they are one: for up to 32,768 ids at once. Call: warp. */
-SPECV_DEVFN specv_i_drawn_tile specv_i_warp_find_tile(const specv_i_weights *w,
-                                                      const specv_i_residual *residuals,
-                                                      int num_tiles, uint64_t uniform) {
-    const int lane = specv_i_lane();
-    int first = 0, end = num_tiles, each = (num_tiles + 31) / 32, are_there;
-    uint64_t sum, marks, through, total;
-    specv_i_drawn_tile place = {-1, 0, 0, 0, 0};
-    do {
-        are_there = 1, sum = marks = place.all = 0, place.largest = 0;
-#pragma unroll 4
-        for (int t = lane * each; t < (lane + 1) * each && t < end; ++t) {
-            specv_i_residual its;
-            are_there &= specv_i_look_at_sums(residuals + t, &its);
-            const uint64_t gain = its.gain & SPECV_I_SUM_BITS, rest = its.rest & SPECV_I_SUM_BITS;
-            marks |= its.rest;
-            sum += gain >> SPECV_I_FINER_PROBS;
-            place.all += gain - (w->rows.q ? rest : 0);
-            if (!w->rows.q)
-                place.largest = specv_i_max(place.largest, specv_bits_float((uint32_t)rest));
-        }
-    } while (!are_there);
-    place.nan = (uint32_t)(marks >> 63);
-    through = specv_i_warp_inclusive_add(sum);
-    total = __shfl_sync(SPECV_FULL_WARP, through, 31);
-    if (total == 0) return place;
-    place.left = specv_i_mul_high(uniform, total);
-    for (;;) {
-        const int of_lane = specv_warp_first_reject(place.left < through);
-        place.left -= __shfl_sync(SPECV_FULL_WARP, through - sum, of_lane);
-        first += of_lane * each;
-        if (each == 1) break;
-        end = first + each < end ? first + each : end;
-        each = (each + 31) / 32;
-        do {
-            are_there = 1, sum = 0;
-#pragma unroll 1
-            for (int t = first + lane * each; t < first + (lane + 1) * each && t < end; ++t) {
-                specv_i_residual its;
-                are_there &= specv_i_look_at_sums(residuals + t, &its);
-                sum += (its.gain & SPECV_I_SUM_BITS) >> SPECV_I_FINER_PROBS;
-            }
-        } while (!are_there);
-        through = specv_i_warp_inclusive_add(sum);
+/* Where a row's token is drawn from. */
+typedef struct specv_i_drawn_strip {
+    int32_t strip;  /* of the row, in the warp that has it; in others -1 */
+    int32_t is_any; /* 0: there is no weight */
+    uint64_t left;  /* of the point in it, in units of 2^-50 */
+} specv_i_drawn_strip;
+
+/* The strip of a tile at which the running gain passes *left, of which what is ahead of it is
+   taken. Call: warp. Trips: the sums, which are there. */
+SPECV_DEVFN int specv_i_warp_find_strip(const specv_i_residual *sums, uint64_t *left) {
+    const int mine = specv_i_lane() % SPECV_I_STRIPS;
+    specv_i_residual its;
+    specv_i_load_sums(sums + mine, &its);
+    const uint64_t gain = its.gain & SPECV_I_SUM_BITS;
+    uint64_t through = gain;
+#pragma unroll
+    for (int distance = 1; distance < SPECV_I_STRIPS; distance *= 2) {
+        const uint64_t below = __shfl_up_sync(SPECV_FULL_WARP, through, (unsigned)distance);
+        if (mine >= distance) through += below;
     }
-    place.tile = first;
-    place.left = place.left << SPECV_I_FINER_PROBS | uniform * total >> (64 - SPECV_I_FINER_PROBS);
+    /* & 7: of none if another wrote our scratch */
+    const int at = specv_warp_first_reject(*left < through) & (SPECV_I_STRIPS - 1);
+    *left -= __shfl_sync(SPECV_FULL_WARP, through - gain, at);
+    return at;
+}
+
+/* Which sums of a row's strips a thread of the block that draws looks at: one, or, of more than
+   32,768 ids, those of `tiles` tiles. */
+typedef struct specv_i_own_strips {
+    const specv_i_residual *at;
+    int32_t count, tiles; /* from `at` on; tiles: 0 = one */
+} specv_i_own_strips;
+
+SPECV_DEVFN specv_i_own_strips specv_i_strips_of_thread(const specv_i_residual *sums,
+                                                        int num_tiles) {
+    const int several = num_tiles * SPECV_I_STRIPS > SPECV_SAMPLE_THREADS;
+    specv_i_own_strips own;
+    own.tiles = several ? (num_tiles + SPECV_SAMPLE_THREADS - 1) / SPECV_SAMPLE_THREADS : 0;
+    const int first = specv_i_thread() * (several ? own.tiles * SPECV_I_STRIPS : 1);
+    own.at = sums + first, own.count = num_tiles * SPECV_I_STRIPS - first;
+    return own;
+}
+
+/* The place at which the running weight of tiles, their gain in units of 2^-40, passes
+   floor(uniform * W / 2^64), W all of it. Call: block. Sync: a barrier. Trips: the sums, waited
+   for; where a thread has several, those of a tile again. */
+SPECV_DEVFN specv_i_drawn_strip specv_i_block_find_strip(specv_i_row_sums *s,
+                                                         const specv_i_own_strips *own, int has_q,
+                                                         uint64_t uniform) {
+    const int lane = specv_i_lane(), thread = specv_i_thread();
+    specv_i_sums sums = {0, 0, 0, 0};
+    specv_i_drawn_strip place = {0, 0, 0};
+    uint64_t part = 0, through, up_to, total, below;
+    if (own->tiles == 0) {
+        specv_i_residual its = {0, 0};
+        if (own->count > 0) do {
+                specv_i_load_sums(own->at, &its);
+            } while (!specv_i_are_there(&its));
+        specv_i_add_sums(&its, &sums);
+    } else {
+#pragma unroll 1
+        for (int i = 0; i < own->tiles * SPECV_I_STRIPS && i < own->count; i += SPECV_I_STRIPS) {
+            const uint64_t before = sums.gain;
+            specv_i_add_strips(own->at + i, &sums);
+            part += (sums.gain - before) >> SPECV_I_FINER_PROBS;
+        }
+    }
+    s->all[thread] = sums.gain - (has_q ? sums.rest : 0);
+    s->largest[thread] = (has_q ? 0 : sums.largest) | ((uint32_t)(sums.marks >> 32) & 0x80000000u);
+    through = sums.gain;
+    if (own->tiles == 0) { /* eight lanes have a tile */
+#pragma unroll
+        for (int distance = 1; distance < SPECV_I_STRIPS; distance *= 2) {
+            below = __shfl_up_sync(SPECV_FULL_WARP, through, (unsigned)distance);
+            if (lane % SPECV_I_STRIPS >= distance) through += below;
+        }
+        part = __shfl_sync(SPECV_FULL_WARP, through, lane | (SPECV_I_STRIPS - 1)) >>
+               SPECV_I_FINER_PROBS;
+    }
+    up_to = part;
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) {
+        if (own->tiles == 0 && distance < SPECV_I_STRIPS) continue;
+        below = __shfl_up_sync(SPECV_FULL_WARP, up_to, (unsigned)distance);
+        if (lane >= distance) up_to += below;
+    }
+    if (lane == 31) ((uint64_t *)s->of_warps)[thread / 32] = up_to;
+    __syncthreads();
+    const uint64_t before = specv_i_of_warps_before(s->of_warps, thread / 32, &total);
+    const uint64_t finer = uniform * total >> (64 - SPECV_I_FINER_PROBS);
+    place.is_any = total != 0;
+    place.left = specv_i_mul_high(uniform, total) - (before + up_to - part);
+    int is_here = place.left < part;
+    if (own->tiles == 0) {
+        place.left = (place.left << SPECV_I_FINER_PROBS | finer) - (through - sums.gain);
+        is_here &= place.left < sums.gain;
+    }
+    const int owner = specv_warp_first_reject(is_here);
+    place.strip = -1;
+    if (owner == 32) return place;
+    place.left = __shfl_sync(SPECV_FULL_WARP, place.left, owner);
+    place.strip = thread / 32 * 32 + owner;
+    if (own->tiles == 0) return place;
+    const specv_i_residual *at = own->at + (owner - lane) * own->tiles * SPECV_I_STRIPS;
+    place.strip *= own->tiles * SPECV_I_STRIPS;
+#pragma unroll 1
+    for (int left = own->tiles; left > 1; --left) {
+        specv_i_sums of_tile = {0, 0, 0, 0};
+        specv_i_add_strips(at, &of_tile);
+        part = of_tile.gain >> SPECV_I_FINER_PROBS;
+        if (place.left < part) break;
+        place.left -= part, place.strip += SPECV_I_STRIPS, at += SPECV_I_STRIPS;
+    }
+    place.left = place.left << SPECV_I_FINER_PROBS | finer;
+    place.strip += specv_i_warp_find_strip(at, &place.left);
     return place;
 }
 
 /* NAN; BAD_SUM if p alone does not sum to 1, or P p - q to P - 1. *largest: of p alone, for
-   max_prob. Nothing of the token waits for it: call it while scores are on their way. Call: warp.
-   Trips: the score of an id without weight. */
+   max_prob. Nothing of the token waits for it: call it while scores are on their way. Call: a warp,
+   behind specv_i_block_find_strip. Trips: the score of an id without weight. */
 SPECV_DEVFN uint32_t specv_i_warp_check_sums(const specv_verify_sample_desc *d,
                                              const specv_i_request *r, const specv_i_weights *w,
-                                             const specv_i_drawn_tile *place, float *largest) {
+                                             const specv_i_row_sums *s, float *largest) {
+    enum { WARPS = SPECV_SAMPLE_THREADS / 32 };
     const uint64_t one = (uint64_t)1 << 50;
-    uint64_t all = specv_i_warp_add(place->all);
-    uint32_t status = 0;
-    if (__any_sync(SPECV_FULL_WARP, place->nan)) status = SPECV_ROW_NAN;
-    *largest = specv_i_warp_max_if(d->max_prob != 0, place->largest);
+    uint64_t all = 0, its[WARPS];
+    uint32_t status = 0, marks = 0, most = 0, word[WARPS];
+#pragma unroll
+    for (int i = 0; i < WARPS; ++i) {
+        word[i] = s->largest[32 * i + specv_i_lane()], its[i] = s->all[32 * i + specv_i_lane()];
+    }
+#pragma unroll
+    for (int i = 0; i < WARPS; ++i) {
+        SPECV_I_EARLY("r", word[i]); /* all at once */
+        SPECV_I_EARLY("l", its[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < WARPS; ++i) {
+        const uint32_t bits = word[i] & 0x7fffffffu;
+        all += its[i], marks |= word[i], most = bits > most ? bits : most;
+    }
+    all = specv_i_warp_add(all);
+    if (__any_sync(SPECV_FULL_WARP, (marks >> 31) != 0)) status = SPECV_ROW_NAN;
+    *largest = specv_i_warp_max_if(d->max_prob != 0, specv_bits_float(most));
     if (w->without >= 0)
         all += specv_fixed50(
             specv_i_max(specv_i_load_score(w->rows.p, r->target.dtype, w->without), 0.f));
@@ -10097,20 +10257,14 @@ SPECV_DEVFN void specv_i_block_store(const specv_verify_sample_desc *d, const sp
     if (d->max_prob) d->max_prob[b] = e->has_token ? e->largest : 0;
 }
 
-/* The id of a tile at which the running sum of its gains passes `left`, in the thread that has it;
-   -1 in others. Call: block. Sync: one barrier. */
-SPECV_DEVFN int32_t specv_i_block_find_id(const float gain[4], int first, uint64_t left) {
-    enum { WARPS = SPECV_SAMPLE_THREADS / 32 };
-    __shared__ ulonglong2 of_warps[WARPS / 2];
+/* The id of a strip at which the running sum of its gains passes `left`, in the lane that has it;
+   -1 in others. Call: warp. */
+SPECV_DEVFN int32_t specv_i_warp_find_id(const float gain[4], int first, uint64_t left) {
     uint64_t units[4], unused[4], mine, before;
     int i = 0;
     specv_i_gain_units(units, unused, gain);
     mine = units[0] + units[1] + (units[2] + units[3]);
-    before = specv_i_warp_inclusive_add(mine);
-    if (specv_i_lane() == 31) ((uint64_t *)of_warps)[specv_i_thread() / 32] = before;
-    before -= mine;
-    __syncthreads();
-    before += specv_i_of_warps_before(of_warps, specv_i_thread() / 32);
+    before = specv_i_warp_inclusive_add(mine) - mine;
     if (left < before || left - before >= mine) return -1;
     left -= before;
 #pragma unroll
@@ -10134,38 +10288,50 @@ SPECV_DEVFN void specv_i_block_finish(const specv_verify_sample_desc *d, int rul
                                       specv_i_weights *w, specv_i_ahead *ahead, specv_i_end *e) {
     const int probs = r->target.dtype == SPECV_PROBS_F32;
     int searching = rule == SPECV_RULE_BLOCK && e->o.next == SPECV_I_RESIDUAL;
+    __shared__ specv_i_row_sums sums;
     float gain[4];
-    int again = 0, at = e->o.accepted, where = 0, first, unused = 0;
-    specv_i_drawn_tile place;
+    int again = 0, at = e->o.accepted, where = 0, unused = 0;
+    specv_i_drawn_strip place;
     w->without = -1;
     if (e->o.next == SPECV_I_DRAW_WITHOUT)
         w->without = (int32_t)specv_i_draft_token(d, r, e->o.accepted);
+    specv_i_own_strips own = specv_i_strips_of_thread(specv_i_sums_of(m, r, where), m->num_tiles);
+    SPECV_I_EARLY("l", own.at); /* while scores are on their way */
+    SPECV_I_EARLY("r", own.count);
+    SPECV_I_EARLY("r", own.tiles);
     for (;;) {
         specv_i_block_residuals(d, r, m, &e->o, prefixes, searching, w, at, where, block,
                                 num_blocks, ahead);
-        if (arrives && !again && specv_i_thread() == 0) /* it has stored the sums */
-            *arrival = specv_i_arrives(&m->tickets[2 * b], block, num_blocks);
+        if (arrives && !again) {
+            __syncthreads(); /* they have stored the sums */
+            if (specv_i_thread() == 0)
+                *arrival = specv_i_arrives(&m->tickets[2 * b], block, num_blocks);
+        }
         __syncthreads();
-        if (*arrival == SPECV_I_NOT_LAST) return;
+        const int said = *arrival;
+        if (said == SPECV_I_NOT_LAST) return;
         e->emits = 1;
-        if (*arrival == SPECV_I_BAD_TICKET) {
+        if (said == SPECV_I_BAD_TICKET) {
             specv_i_close_request(r);
             e->o.accepted = e->o.usable = 0, e->o.next = SPECV_I_NOTHING, e->o.status = r->status;
             return;
         }
         if (searching) {
-            specv_i_block_search(d, r, m, b, prefixes, &e->o), searching = 0;
+            specv_i_block_search(d, r, specv_i_sums_of(m, r, 0), m->num_tiles * SPECV_I_STRIPS, b,
+                                 prefixes, &e->o);
+            searching = 0;
             specv_i_open_weights(w, r, m, &e->o, e->o.accepted);
             w->prefix = e->o.prefix, at = where = e->o.accepted;
+            own = specv_i_strips_of_thread(specv_i_sums_of(m, r, where), m->num_tiles);
         }
         if (w->p.kind != SPECV_SOFTMAX) return;
         uint64_t uniform = draws->uniform[e->o.accepted & 31];
         uint32_t status = draws->status;
         if (e->o.accepted >= 32) uniform = specv_i_sample_uniform(d, b, e->o.accepted, &status);
-        place = specv_i_warp_find_tile(w, specv_i_sums_of(m, r, where), m->num_tiles, uniform);
+        place = specv_i_block_find_strip(&sums, &own, w->rows.q != 0, uniform);
         if (!again) e->o.status |= status;
-        if (place.tile >= 0) break;
-        if (!again) e->o.status |= specv_i_warp_check_sums(d, r, w, &place, &e->largest);
+        if (place.is_any) break;
+        if (!again) e->o.status |= specv_i_warp_check_sums(d, r, w, &sums, &e->largest);
         if (e->o.next == SPECV_I_DRAW) {
             e->o.status |= SPECV_ROW_EMPTY;
             return;
@@ -10178,17 +10344,20 @@ SPECV_DEVFN void specv_i_block_finish(const specv_verify_sample_desc *d, int rul
         __syncthreads(); /* the sums have been read */
     }
     e->o.status |= w->p.status;
-    first = place.tile * SPECV_TILE_IDS + 4 * specv_i_thread();
-    specv_i_load_quads(&ahead->quads, &w->rows, r->target.dtype, r->draft.dtype, first,
-                       d->verify.vocab);
+    const int first = place.strip * SPECV_I_STRIP_IDS + 4 * specv_i_lane();
+    if (place.strip >= 0)
+        specv_i_load_quads(&ahead->quads, &w->rows, r->target.dtype, r->draft.dtype, first,
+                           d->verify.vocab);
     const int column = specv_i_column_of_thread();
     e->drafted = 1; /* in flight together */
     specv_i_load_token_below(column, e->o.accepted, 0, &e->draft, d->verify.draft_tokens,
                              d->verify.token_dtype, r->first_draft + column);
     if (!again && specv_i_thread() < 32) /* whose status is stored */
-        e->o.status |= specv_i_warp_check_sums(d, r, w, &place, &e->largest);
-    specv_i_quad_gains(gain, r, w, &ahead->quads, first, d->verify.vocab, &unused);
-    e->id = specv_i_block_find_id(gain, first, place.left);
+        e->o.status |= specv_i_warp_check_sums(d, r, w, &sums, &e->largest);
+    if (place.strip >= 0) {
+        specv_i_quad_gains(gain, r, w, &ahead->quads, first, d->verify.vocab, &unused);
+        e->id = specv_i_warp_find_id(gain, first, place.left);
+    }
     e->has_token = 1;
     e->largest = specv_i_less(1.f, e->largest) ? 1.f : e->largest;
 }
@@ -10211,14 +10380,15 @@ SPECV_DEVFN void specv_i_block_second_pass(const specv_verify_sample_desc *d,
     const uint32_t word = ((const uint32_t *)specv_i_left_at(m, b))[is_word ? thread : 0];
     const specv_i_outcome o = m->plans[b]; /* in flight together */
     const specv_i_score_rows rows = specv_i_left_at(m, b)->at;
+    const int first = specv_i_four_of_share(m, block, d->verify.vocab);
     /* With filters it would spill. */
-    const int asks = !filters && o.next != SPECV_I_NOTHING && block < m->num_tiles;
+    const int asks = !filters && o.next != SPECV_I_NOTHING;
     specv_i_ahead ahead =
-        specv_i_ask_for_tile(asks, &rows, d->target.dtype, d->draft.dtype, block, d->verify.vocab);
+        specv_i_ask_for_strip(asks, &rows, d->target.dtype, d->draft.dtype, first, d->verify.vocab);
     if (is_word) ((uint32_t *)&left)[thread] = word;
     if (o.next == SPECV_I_NOTHING) return; /* and nothing is left */
-    const int num_sums = specv_i_num_sums(m, d->rule, &o);
-    num_blocks = num_blocks < num_sums ? num_blocks : num_sums;
+    const int shares = specv_i_shares_to_sum(m, d->rule, &o);
+    num_blocks = num_blocks < shares ? num_blocks : shares;
     if (block >= num_blocks) return;
     __syncthreads();
     /* Nothing has to be seen before the others see this: the first pass has cleared the sums. */
@@ -10259,10 +10429,9 @@ typedef struct specv_i_look {
 
 /* What a request of probabilities is judged by, and waits for nothing but its slot. */
 typedef struct specv_i_beside {
-    float2 temperature; /* 1 where none is given */
-    uint64_t seed;
-    uint32_t position;
-    uint2 draft; /* of a dense row, in column `lane` */
+    float temperature; /* the target's; 1 where none is given */
+    int64_t p, q;      /* bytes of the scores of a dense row ahead of position `lane` */
+    uint2 draft;       /* in column `lane` */
 } specv_i_beside;
 
 /* Loads it beside the row's length, whether there is such a row or not: no branch in between. */
@@ -10270,63 +10439,81 @@ SPECV_DEVFN specv_i_beside specv_i_load_beside(const specv_verify_sample_desc *d
     const specv_rows *rows = &d->verify.rows;
     const int lane = specv_i_lane(), columns = specv_i_is_csr(rows) ? 0 : rows->max_draft;
     const float *of_target = d->rule == SPECV_RULE_GREEDY ? 0 : d->temperature;
-    const float *of_draft = d->draft.data ? d->draft_temperature : 0;
     int32_t slot = specv_i_good_slot(rows->slot, rows->slot_dtype, b);
-    int32_t target = 0x3f800000, draft = 0x3f800000, position = 0;
-    uint2 seed = {0, 0};
-    specv_i_beside beside = {{0, 0}, 0, 0, {0, 0}};
+    int32_t target = 0x3f800000;
+    specv_i_beside beside = {0, 0, 0, {0, 0}};
     if (rows->slot && (uint32_t)slot >= (uint32_t)rows->num_slots) slot = 0; /* a bad row's */
     specv_i_load_token_below(lane, columns, 0, &beside.draft, d->verify.draft_tokens,
                              d->verify.token_dtype, b * d->verify.draft_stride_elems + lane);
     specv_i_load_given(&target, (const int32_t *)of_target, slot);
-    specv_i_load_given(&draft, (const int32_t *)of_draft, slot);
-    specv_i_load_token_below(0, d->seed != 0, 0, &seed, d->seed, SPECV_I64, slot);
-    specv_i_load_given(&position, d->position, slot);
-    beside.temperature =
-        make_float2(specv_bits_float((uint32_t)target), specv_bits_float((uint32_t)draft));
-    beside.seed = (uint64_t)seed.y << 32 | seed.x, beside.position = (uint32_t)position;
+    beside.p = 4 * (b * d->target.seq_stride_elems + lane * d->target.pos_stride_elems);
+    beside.q = 4 * (b * d->draft.seq_stride_elems + lane * d->draft.pos_stride_elems);
+    SPECV_I_EARLY("l", beside.p); /* while these loads are in flight */
+    SPECV_I_EARLY("l", beside.q);
+    beside.temperature = specv_bits_float((uint32_t)target);
     return beside;
 }
 
-/* p and q in one round trip; the random number is made meanwhile. */
-SPECV_DEVFN specv_i_look specv_i_look_at_draft(const specv_verify_sample_desc *d,
+/* A dense row's, at position `lane`. */
+SPECV_DEVFN specv_i_score_rows specv_i_rows_beside(const specv_verify_sample_desc *d,
+                                                   const specv_i_beside *beside) {
+    specv_i_score_rows rows;
+    rows.p = (const char *)d->target.data + beside->p;
+    rows.q = (const char *)d->draft.data + beside->q;
+    return rows;
+}
+
+/* Asks for p and q, as they are in memory, and for a given number. r: placed, but for the first 32
+   positions of a dense row. */
+SPECV_DEVFN specv_i_look specv_i_ask_for_draft(const specv_verify_sample_desc *d,
                                                const specv_i_request *r, int j,
                                                const specv_i_beside *beside) {
     specv_i_look look = {0, 1, 0, -1, 0, 0};
     uint2 raw = beside->draft;
+    const specv_i_score_rows at = specv_i_rows_beside(d, beside);
+    const float *of_p = (const float *)at.p, *of_q = (const float *)at.q;
     if (j >= r->row.n_draft) return look;
-    if (j >= 32 || specv_i_is_csr(&d->verify.rows))
+    if (j >= 32 || specv_i_is_csr(&d->verify.rows)) {
         specv_i_load_token(&raw, d->verify.draft_tokens, d->verify.token_dtype, r->first_draft + j);
+        of_p = (const float *)specv_i_scores_of(&r->target, j);
+        of_q = (const float *)specv_i_scores_of(&r->draft, j);
+    }
     const int64_t draft = specv_i_token(raw, d->verify.token_dtype);
     if (!specv_i_is_token(draft, d->verify.vocab)) return look;
-    float p = ((const float *)specv_i_scores_of(&r->target, j))[draft], q = 1;
-    if (d->draft.data) q = ((const float *)specv_i_scores_of(&r->draft, j))[draft];
-    if (d->rule == SPECV_RULE_SCORE) {
-    } else if (d->accept_uniform) {
-        look.u = specv_i_clean_uniform(d->accept_uniform[r->first_draft + j], &look.status);
-    } else {
-        const specv_random x =
-            specv_philox(beside->seed, beside->position, (uint32_t)(d->step_row + j), 0,
-                         specv_i_tag(SPECV_TAG_ACCEPT, d->stream));
-        look.u = specv_uniform(&x);
-    }
+    look.p = of_p[draft];
+    if (d->draft.data) look.q = of_q[draft];
+    if (d->accept_uniform) look.u = d->accept_uniform[r->first_draft + j];
     look.draft = (int32_t)draft, look.eos = specv_i_is_eos(&d->verify, draft);
-    p = specv_i_clean_prob(p), q = specv_i_clean_prob(q);
-    look.p = specv_i_p(&r->target, 0, p, look.draft, &look.status);
-    look.q = specv_i_p(&r->draft, 0, q, look.draft, &look.status);
     return look;
 }
 
-/* A3 and SCORE; reports: this block writes target_logprob. Call: warp. */
+/* Then makes of them what the judge sees. numbers: of the first 32 positions. */
+SPECV_DEVFN void specv_i_look_at_draft(const specv_verify_sample_desc *d, const specv_i_request *r,
+                                       int b, int j, const float *numbers, specv_i_look *look) {
+    if (look->draft < 0) return;
+    if (d->rule == SPECV_RULE_SCORE)
+        look->u = 0;
+    else if (d->accept_uniform)
+        look->u = specv_i_clean_uniform(look->u, &look->status);
+    else
+        look->u = j < 32 ? numbers[j] : specv_i_accept_uniform(d, r, b, j, &look->status);
+    const float p = specv_i_clean_prob(look->p), q = specv_i_clean_prob(look->q);
+    look->p = specv_i_p(&r->target, 0, p, look->draft, &look->status);
+    look->q = specv_i_p(&r->draft, 0, q, look->draft, &look->status);
+}
+
+/* A3 and SCORE; reports: this block writes target_logprob. look: of draft `lane`, asked for. Call:
+   warp. */
 SPECV_DEVFN void specv_i_warp_judge_probs(const specv_verify_sample_desc *d,
                                           const specv_i_request *r, int b,
-                                          const specv_i_beside *beside, int reports,
-                                          specv_i_outcome *o) {
+                                          const specv_i_beside *beside, specv_i_look look,
+                                          const float *numbers, int reports, specv_i_outcome *o) {
     const specv_distribution plain = specv_i_plain_distribution();
     const int lane = specv_i_lane(), scores = d->rule == SPECV_RULE_SCORE;
     o->usable = r->row.n_draft, o->prefix = 1;
     for (int base = 0; base < r->row.n_draft; base += 32) {
-        const specv_i_look look = specv_i_look_at_draft(d, r, base + lane, beside);
+        if (base) look = specv_i_ask_for_draft(d, r, base + lane, beside);
+        specv_i_look_at_draft(d, r, b, base + lane, numbers, &look);
         const int rejected = look.draft >= 0 && !scores && !specv_accept(look.u, look.q, look.p);
         const int first = specv_warp_first_reject(look.draft < 0 || look.eos || rejected);
         const int seen = look.draft >= 0 && lane <= first;
@@ -10349,14 +10536,16 @@ SPECV_DEVFN void specv_i_warp_judge_probs(const specv_verify_sample_desc *d,
    of the last one, and without draft scores all tests. Every block of the row writes the same,
    hence volatile. Call: warp. */
 SPECV_DEVFN void specv_i_warp_judge_block_probs(const specv_verify_sample_desc *d,
-                                                const specv_i_request *r,
-                                                const specv_i_beside *beside,
-                                                volatile float *prefixes, specv_i_outcome *o) {
+                                                const specv_i_request *r, int b,
+                                                const specv_i_beside *beside, specv_i_look look,
+                                                const float *numbers, volatile float *prefixes,
+                                                specv_i_outcome *o) {
     const int lane = specv_i_lane();
     float prefix = 1, prefix_of_tau = 1, last_u = 0;
     int tau = 0, count = 32;
     for (int base = 0; base < r->row.n_draft && count == 32 && !o->ends_with_eos; base += 32) {
-        const specv_i_look look = specv_i_look_at_draft(d, r, base + lane, beside);
+        if (base) look = specv_i_ask_for_draft(d, r, base + lane, beside);
+        specv_i_look_at_draft(d, r, b, base + lane, numbers, &look);
         const int end = specv_warp_first_reject(look.draft < 0 || look.eos);
         float mine = 1, u = __shfl_up_sync(SPECV_FULL_WARP, look.u, 1); /* P and u to get here */
         int passes = 0;
@@ -10481,62 +10670,96 @@ SPECV_DEVFN void specv_i_block_most_probable(const specv_verify_sample_desc *d, 
     if (specv_i_thread() == 0) e->id = row->id;
 }
 
+/* A barrier of the first two warps. */
+SPECV_DEVFN void specv_i_two_warps_meet(void) { asm volatile("bar.sync 1, 64;" ::: "memory"); }
+
 /* block_rule: a constant, of the kernel. Call: block. */
 SPECV_DEVFN void specv_i_block_probs(const specv_verify_sample_desc *d, const specv_i_memory *m,
                                      int block_rule, int b, int block, int num_blocks) {
     __shared__ specv_i_outcome judged;
     __shared__ specv_i_score_rows judged_rows;
     __shared__ specv_i_draws draws;
-    __shared__ float first_prefixes[32];
+    __shared__ float first_prefixes[32], numbers[32];
     __shared__ specv_i_request opened;
     __shared__ int arrival, num_sharing;
     const int warp = specv_i_thread() / 32;
-    /* One warp opens the request and judges for all, one draws the numbers, one says that the block
-       has started, the others come when there is something to add up. */
-    if (warp == 0) {
-        const specv_i_beside beside = specv_i_load_beside(d, b);
+    int first = -1;
+    /* One warp judges for all, by numbers of the next one, one says that the block has started, one
+       opens the request, one draws what draws the token; the others come when there is something to
+       add up. */
+    if (warp < 2) {
+        specv_i_look look = {0, 1, 0, -1, 0, 0};
+        specv_i_beside beside;
+        if (warp == 0) beside = specv_i_load_beside(d, b);
         const specv_row row = specv_i_open_row(d, b, 1);
-        specv_i_request r = specv_i_open_rows(d, b, &row, d->rule);
-        r.target.dtype = r.draft.dtype = SPECV_PROBS_F32; /* constants from here on */
-        specv_i_set_temperatures(d, row.readable ? beside.temperature : make_float2(1, 1), &r);
-        specv_i_outcome o = {0, 0, 0, SPECV_I_NOTHING, 1, r.status};
-        if (specv_i_lane() == 0) opened = r;
-        if (r.row.readable && r.sampled) {
-            float *prefixes = r.row.n_draft <= 32 ? first_prefixes : m->prefixes + r.first_row;
-            if (block_rule)
-                specv_i_warp_judge_block_probs(d, &r, &beside, prefixes, &o);
-            else
-                specv_i_warp_judge_probs(d, &r, b, &beside, block == 0 && d->target_logprob, &o);
+        const int is_placed = specv_i_is_csr(&d->verify.rows) || row.n_draft >= 32;
+        specv_i_request r = specv_i_begin_request(d, &row, d->rule);
+        int judges = 0;
+        if (warp == 0) {
+            if (is_placed) specv_i_place_request(d, b, &row, &r);
+            r.target.dtype = r.draft.dtype = SPECV_PROBS_F32; /* constants from here on */
+            r.target.scale = r.draft.scale = specv_i_no_scale();
+            judges = row.readable &&
+                     specv_i_is_sampled(d->rule, specv_temperature_is_0(beside.temperature));
+            if (judges) look = specv_i_ask_for_draft(d, &r, specv_i_lane(), &beside);
+            first = specv_i_four_of_share(m, block, d->verify.vocab);
+        } else if (row.readable && !d->accept_uniform && d->rule != SPECV_RULE_SCORE) {
+            uint32_t none = 0;
+            numbers[specv_i_lane()] = specv_i_accept_uniform(d, 0, b, specv_i_lane(), &none);
         }
-        if (specv_i_lane() == 0)
-            judged = o, judged_rows = specv_i_score_rows_of(&r, &o, o.accepted);
-    } else if (warp == 1 && specv_i_open_row(d, b, 1).readable) {
-        specv_i_warp_make_draws(d, b, 1, &draws);
+        specv_i_two_warps_meet();
+        if (warp == 0) {
+            specv_i_outcome o = {0, 0, 0, SPECV_I_NOTHING, 1, 0};
+            if (judges) {
+                float *prefixes = row.n_draft <= 32 ? first_prefixes : m->prefixes + r.first_row;
+                if (block_rule)
+                    specv_i_warp_judge_block_probs(d, &r, b, &beside, look, numbers, prefixes, &o);
+                else
+                    specv_i_warp_judge_probs(d, &r, b, &beside, look, numbers,
+                                             block == 0 && d->target_logprob, &o);
+            }
+            if (specv_i_lane() == 0) judged = o;
+            if (specv_i_lane() == (is_placed ? 0 : o.accepted)) {
+                specv_i_score_rows at = specv_i_rows_beside(d, &beside);
+                if (o.next != SPECV_I_RESIDUAL) at.q = 0;
+                judged_rows = is_placed ? specv_i_score_rows_of(&r, &o, o.accepted) : at;
+            }
+        }
     } else if (warp == 2) {
         const specv_row row = specv_i_open_row(d, b, 1);
         const int searched = block_rule && d->draft.data && row.n_draft > 1 ? row.n_draft : 1;
-        const int num_sums = searched * m->num_tiles;
-        const int sharing = num_blocks < num_sums ? num_blocks : num_sums;
+        const int shares = searched * specv_i_shares_of_row(m);
+        const int sharing = num_blocks < shares ? num_blocks : shares;
         int its = SPECV_I_NOT_LAST;
         if (m->starts && row.readable && block < sharing)
-            its = specv_i_warp_start(m->residuals +
-                                         specv_i_first_row(&d->verify.rows, &row, b) * m->num_tiles,
-                                     num_sums, &m->tickets[2 * b], block, sharing);
+            its = specv_i_warp_start(m->residuals + specv_i_first_row(&d->verify.rows, &row, b) *
+                                                        m->num_tiles * SPECV_I_STRIPS,
+                                     shares, m->strip_bits, &m->tickets[2 * b], block, sharing);
         if (specv_i_lane() == 0) arrival = its, num_sharing = sharing;
+    } else if (warp == 3) {
+        const specv_row row = specv_i_open_row(d, b, 1);
+        specv_i_request r = specv_i_open_rows(d, b, &row, d->rule);
+        r.target.dtype = r.draft.dtype = SPECV_PROBS_F32;
+        specv_i_open_temperatures(d, b, &r);
+        if (specv_i_lane() == 0) opened = r;
+    } else if (warp == 4 && specv_i_open_row(d, b, 1).readable) {
+        specv_i_warp_make_draws(d, b, 1, &draws);
     }
+    if (warp) first = specv_i_four_of_share(m, block, d->verify.vocab);
     __syncthreads();
     const specv_i_score_rows rows = judged_rows;
-    specv_i_end e = specv_i_end_of(judged);
 #if __CUDA_ARCH__ >= 800 && __CUDA_ARCH__ < 900 /* 64 registers, and it would spill */
     const int asks = 0;
 #else
-    const int asks = e.o.next > SPECV_I_BONUS && block < m->num_tiles;
+    const int asks = judged.next > SPECV_I_BONUS;
 #endif
-    specv_i_ahead ahead =
-        specv_i_ask_for_tile(asks, &rows, SPECV_PROBS_F32, SPECV_PROBS_F32, block, d->verify.vocab);
+    specv_i_ahead ahead = specv_i_ask_for_strip(asks, &rows, SPECV_PROBS_F32, SPECV_PROBS_F32,
+                                                first, d->verify.vocab);
+    specv_i_end e = specv_i_end_of(judged);
     specv_i_request r = opened;
     specv_i_without_filters(&r);
     r.target.dtype = r.draft.dtype = SPECV_PROBS_F32;
+    e.o.status |= r.status;
     specv_i_weights w;
     w.p = w.q = specv_i_plain_distribution();
     w.rows = rows, w.prefix = 1, w.without = -1;
@@ -12268,7 +12491,8 @@ SPECV_DEVFN void specv_i_block_draw_alone(const specv_verify_sample_desc *d,
                                  t ? 0 : sum.gain, t ? 0 : sum.rest);
         }
         __syncthreads();
-        specv_i_block_search(d, r, &s->merged, b, prefixes, o);
+        specv_i_block_search(d, r, s->merged.residuals + r->first_row * s->num_shards,
+                             s->num_shards, b, prefixes, o);
     }
     *p = s->merged.rows[r->first_row + o->accepted];
     if (p->kind != SPECV_SOFTMAX) return;
@@ -12421,8 +12645,9 @@ SPECV_DEVFN specv_i_chosen specv_i_warp_choose_own_tile(const specv_i_request *r
         uint32_t finer = SPECV_I_FINER_PROBS;
         int32_t n = 0;
         if (t < m->num_tiles && w->rows.q) {
-            part = (m->residuals[row * m->num_tiles + t].gain & SPECV_I_SUM_BITS) >>
-                   SPECV_I_FINER_PROBS;
+            specv_i_sums of_tile = {0, 0, 0, 0};
+            specv_i_add_strips(m->residuals + (row * m->num_tiles + t) * SPECV_I_STRIPS, &of_tile);
+            part = of_tile.gain >> SPECV_I_FINER_PROBS;
         } else if (t < m->num_tiles) {
             const specv_tile *tile = m->tiles + row * m->num_tiles + t;
             uint64_t sum = tile->sum;
@@ -12579,7 +12804,8 @@ SPECV_DEVFN void specv_i_block_shard_gains(const specv_shard_task *task, int b, 
     }
     __syncthreads();
     const specv_i_request r = opened;
-    const int positions = searching ? o.usable : 1, num_items = positions * m->num_tiles;
+    const int positions = searching ? o.usable : 1;
+    const int num_items = positions * specv_i_shares_of_row(m);
     const float *prefixes = m->prefixes + r.first_row;
     num_blocks = num_blocks < num_items ? num_blocks : num_items;
     if (block >= (num_blocks ? num_blocks : 1)) return;
@@ -12599,10 +12825,10 @@ SPECV_DEVFN void specv_i_block_shard_gains(const specv_shard_task *task, int b, 
         specv_i_gains sum = {0, 0, 0};
         const int has = !searching || specv_i_less(0.f, prefixes[i]);
         for (int t = lane; has && t < m->num_tiles; t += 32) {
-            const specv_i_residual of_tile = m->residuals[row * m->num_tiles + t];
-            const uint64_t gain = of_tile.gain & SPECV_I_SUM_BITS;
-            sum.weight += gain >> SPECV_I_FINER_PROBS, sum.gain += gain;
-            sum.rest += of_tile.rest & SPECV_I_SUM_BITS;
+            specv_i_sums of_tile = {0, 0, 0, 0};
+            specv_i_add_strips(m->residuals + (row * m->num_tiles + t) * SPECV_I_STRIPS, &of_tile);
+            sum.weight += of_tile.gain >> SPECV_I_FINER_PROBS;
+            sum.gain += of_tile.gain, sum.rest += of_tile.rest;
         }
         sum.weight = specv_i_warp_add(sum.weight), sum.gain = specv_i_warp_add(sum.gain);
         sum.rest = specv_i_warp_add(sum.rest);
@@ -12627,7 +12853,8 @@ SPECV_DEVFN void specv_i_block_draw_residual(const specv_verify_sample_desc *d,
             specv_i_say_sums(s->merged.residuals + row * s->num_shards + rank, of->gain, of->rest);
         }
         __syncthreads();
-        specv_i_block_search(d, r, &s->merged, b, prefixes, o);
+        specv_i_block_search(d, r, s->merged.residuals + r->first_row * s->num_shards,
+                             s->num_shards, b, prefixes, o);
     }
     const int k = o->accepted;
     const int64_t row = r->first_row + k;
@@ -12662,13 +12889,17 @@ SPECV_DEVFN void specv_i_block_draw_residual(const specv_verify_sample_desc *d,
         if (thread == 0) specv_i_put_drawn(s, r, b, k, -1);
         return;
     }
-    const int at = chosen.tile * SPECV_TILE_IDS + 4 * thread;
+    if (thread >= 32) return;
+    const specv_i_residual *sums =
+        m->residuals + (row * m->num_tiles + chosen.tile) * SPECV_I_STRIPS;
+    const int strip = specv_i_warp_find_strip(sums, &chosen.left);
+    const int at = chosen.tile * SPECV_TILE_IDS + strip * SPECV_I_STRIP_IDS + 4 * thread;
     specv_i_quads v;
     float gain[4];
     int unused = 0;
     specv_i_load_quads(&v, &w.rows, r->target.dtype, r->draft.dtype, at, s->num_ids);
     specv_i_quad_gains(gain, r, &w, &v, at, s->num_ids, &unused);
-    const int32_t column = specv_i_block_find_id(gain, at, chosen.left);
+    const int32_t column = specv_i_warp_find_id(gain, at, chosen.left);
     if (column >= 0) specv_i_put_drawn(s, r, b, k, column);
 }
 
@@ -19436,7 +19667,7 @@ static specv_i_memory specv_i_open_memory(const specv_verify_sample_desc *d,
     m.plans = (specv_i_outcome *)(base + s->plans);
     m.rows = (specv_distribution *)(base + s->rows);
     m.tiles = (specv_tile *)(base + s->tiles);
-    m.residuals = (specv_i_residual *)(base + s->residuals);
+    m.residuals = (specv_i_residual *)(base + s->residuals), m.strip_bits = 3;
     m.left = base + s->left;
     m.prefixes = (float *)(base + s->prefixes);
     m.least = (uint64_t *)(base + s->least);
@@ -19772,19 +20003,24 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_PROBS_BLOCKS -
 
 #if !defined(__CUDACC_RTC__)
 
-/* From probabilities: a block a tile, or even shares of several. */
+/* From probabilities: a block a tile, half of one, or even shares of several. */
 static int specv_i_launch_probs(specv_sample_task *task, int num_sms, cudaStream_t stream) {
     const specv_verify_sample_desc *d = &task->d;
     const int64_t batch = d->verify.rows.batch, drafts = d->verify.rows.max_draft;
     const int block_rule = d->rule == SPECV_RULE_BLOCK, num_tiles = task->memory.num_tiles;
     const int64_t searched = block_rule && d->draft.data && drafts > 1 ? drafts : 1;
     const int any_is_zero = d->rule == SPECV_RULE_GREEDY || d->temperature;
-    const int64_t items = (any_is_zero ? drafts + 1 : searched) * num_tiles;
+    int64_t items = (any_is_zero ? drafts + 1 : searched) * num_tiles,
+            shares = searched * num_tiles;
     int64_t share, blocks, sharing;
+    if (2 * batch * shares <= num_sms) { /* half a tile */
+        task->memory.strip_bits -= 1, shares *= 2;
+        if (items < shares) items = shares;
+    }
     share =
         specv_i_blocks_of_row(batch, items, (int64_t)(SPECV_I_PROBS_BLOCKS - block_rule) * num_sms);
     share = (items + share - 1) / share, blocks = (items + share - 1) / share;
-    sharing = blocks < searched * num_tiles ? blocks : searched * num_tiles;
+    sharing = blocks < shares ? blocks : shares;
     /* A start waits for stores and for an atomic. On an H200, with 1.2 such blocks for each
        multiprocessor that is far less than it saves, with 3.9 it is more. */
     task->memory.starts = 4 * batch * sharing <= 5 * (int64_t)num_sms;

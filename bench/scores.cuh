@@ -568,14 +568,16 @@ static int64_t asked_bytes_of_scores(const scores_run *r) {
     const int64_t tiles = (r->vocab + SPECV_TILE_IDS - 1) / SPECV_TILE_IDS;
     const int rule = r->mode->rule, draws = rule == SPECV_RULE_TOKEN || rule == SPECV_RULE_BLOCK;
     int64_t bytes = min_bytes_of_scores(r);
-    if (draws) bytes += b * SPECV_TILE_IDS * score_bytes(r->dtype);
-    if (draws && r->mode->with_q) bytes += r->rejected * SPECV_TILE_IDS * score_bytes(r->dtype);
-    if (r->mode->probs) /* the weights of the tiles of each row */
-        return bytes + b * tiles * 2 * (int64_t)sizeof(specv_i_residual);
+    const int64_t drawn =
+        (r->mode->probs ? SPECV_I_STRIP_IDS : SPECV_TILE_IDS) * score_bytes(r->dtype);
+    if (draws) bytes += b * drawn;
+    if (draws && r->mode->with_q) bytes += r->rejected * drawn;
+    if (r->mode->probs) /* the weights of the strips of each row */
+        return bytes + b * tiles * SPECV_I_STRIPS * 2 * (int64_t)sizeof(specv_i_residual);
     bytes += rows_of_scores(r) * tiles * 2 * (int64_t)sizeof(specv_tile);
     if (r->mode->with_q)
         bytes += r->rejected * (rule == SPECV_RULE_BLOCK ? r->gamma : 1) *
-                 (2 * row + tiles * 2 * (int64_t)sizeof(specv_i_residual));
+                 (2 * row + tiles * SPECV_I_STRIPS * 2 * (int64_t)sizeof(specv_i_residual));
     return bytes;
 }
 

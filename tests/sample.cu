@@ -360,6 +360,25 @@ static void test_many_tiles(void) {
     }
 }
 
+/* What a rejected draft's place is drawn from, where the sums of a row's strips are one for each
+   thread of the block that draws, those of a tile, of two, of three, and where a tile is shared by
+   two blocks, or by none. */
+static void test_strips(void) {
+    static const int sizes[] = {32767, 32769, 131003, 270001, 600005};
+    for (int i = 0; i < T_COUNT(sizes); ++i)
+        for (int kind = 0; kind < 6; ++kind) {
+            scene c = plain_scene(sizes[i] < 200000 ? 5 : 2, 2, sizes[i]);
+            if (t.quick && (i == 4 || (i + kind) % 3)) continue;
+            c.rule = kind % 2 ? SPECV_RULE_BLOCK : SPECV_RULE_TOKEN;
+            c.odd = ODD_HALF;
+            c.target_dtype = kind < 4 ? (int)SPECV_PROBS_F32 : (int)SPECV_LOGITS_BF16;
+            c.draft_dtype = kind / 2 == 1 ? (int)NO_DRAFT_SCORES : c.target_dtype;
+            c.num_sms = i % 3 == 0 ? 2000 : i % 3 == 1 ? 132 : 1;
+            t_case("strips, vocabulary %d, kind %d:", sizes[i], kind);
+            scene_run(&c);
+        }
+}
+
 /* More rows than there are tickets: a block has all positions of its row, one behind the other. */
 static void test_many_rows(void) {
     static const int rules[] = {SPECV_RULE_GREEDY, SPECV_RULE_TOKEN};
@@ -1533,6 +1552,7 @@ int main(int argc, char **argv) {
         {"ahead", test_ahead},
         {"whole_tiles", test_whole_tiles},
         {"many-tiles", test_many_tiles},
+        {"strips", test_strips},
         {"many-rows", test_many_rows},
         {"quiet-rows", test_quiet_rows},
         {"two-largest", test_two_largest},

@@ -127,8 +127,9 @@ static wide scratch_of_tree(const specv_verify_tree_desc *d) {
     const wide tiles = ((wide)d->vocab + 1023) / 1024, batch = d->trees.batch;
     const wide sums = tiles * (wide)(sizeof(specv_tile) + 8);
     const wide rows = batch * ((wide)d->trees.max_nodes + 1);
-    const wide of_rows = rows * 2 * (wide)(sizeof(specv_distribution) + 8 + tiles * 128) +
-                         rows * tiles * (wide)(2 * sizeof(specv_tile) + sizeof(specv_i_residual));
+    const wide of_rows =
+        rows * 2 * (wide)(sizeof(specv_distribution) + 8 + tiles * 128) +
+        rows * tiles * (wide)(2 * sizeof(specv_tile) + SPECV_I_STRIPS * sizeof(specv_i_residual));
     const wide plans = SPECV_TICKET_BYTES + batch * (wide)sizeof(specv_i_outcome) + rows * 4;
     const wide all = batch * (wide)d->trees.max_nodes, few = all < 1024 ? all : 1024;
     const wide ahead = few * (tiles + 4) * (wide)sizeof(specv_tile);
@@ -313,7 +314,8 @@ static wide scratch_of(const specv_verify_sample_desc *d) {
     bytes += all * (wide)(sizeof(specv_distribution)) + all * 8; /* where filters end it */
     bytes += all * tiles * (wide)sizeof(specv_tile);
     if (d->draft.data || d->target.dtype == SPECV_PROBS_F32)
-        bytes += rows * tiles * (wide)sizeof(specv_i_residual) + (wide)r->batch * 640;
+        bytes +=
+            rows * tiles * SPECV_I_STRIPS * (wide)sizeof(specv_i_residual) + (wide)r->batch * 640;
     if (lists(d)) bytes += (wide)r->batch * 640 + all * tiles * 128;
     return bytes + (bytes % 16 && of_helpers(d) ? 8 : 0) + of_helpers(d);
 }
@@ -675,7 +677,8 @@ static void reach_of_scratch(const specv_verify_sample_desc *d, int64_t enough) 
                           s.lanes, s.rows,     s.least,     s.tiles, end};
     const wide size[] = {r->batch * (wide)sizeof(specv_i_outcome),
                          rows * 4,
-                         residuals ? rows * tiles * (wide)sizeof(specv_i_residual) : 0,
+                         residuals ? rows * tiles * SPECV_I_STRIPS * (wide)sizeof(specv_i_residual)
+                                   : 0,
                          residuals ? (wide)r->batch * 640 : 0,
                          lists(d) ? (wide)r->batch * 640 : 0,
                          lists(d) ? all * tiles * 128 : 0,
