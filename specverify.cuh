@@ -10464,7 +10464,7 @@ SPECV_DEVFN specv_i_score_rows specv_i_rows_beside(const specv_verify_sample_des
 }
 
 /* Asks for p and q, as they are in memory, and for a given number. r: placed, but for the first 32
-   positions of a dense row. */
+   positions of a dense row without given numbers. */
 SPECV_DEVFN specv_i_look specv_i_ask_for_draft(const specv_verify_sample_desc *d,
                                                const specv_i_request *r, int j,
                                                const specv_i_beside *beside) {
@@ -10692,7 +10692,8 @@ SPECV_DEVFN void specv_i_block_probs(const specv_verify_sample_desc *d, const sp
         specv_i_beside beside;
         if (warp == 0) beside = specv_i_load_beside(d, b);
         const specv_row row = specv_i_open_row(d, b, 1);
-        const int is_placed = specv_i_is_csr(&d->verify.rows) || row.n_draft >= 32;
+        const int is_placed =
+            specv_i_is_csr(&d->verify.rows) || row.n_draft >= 32 || d->accept_uniform;
         specv_i_request r = specv_i_begin_request(d, &row, d->rule);
         int judges = 0;
         if (warp == 0) {

@@ -4,11 +4,11 @@
 
        bash ../run.sh graphs/cycles (README.md has the command alone); ./cycles FOLDER_OF_tiny_lm
 
-   rule token: one arena, 9921024 bytes
+   rule token: one arena, 9922816 bytes
      batch 1:  9 tokens, eager rows 1 1 1, 4 replays of 1 rows, 100 nodes: same texts, clean loop
      batch 2: 13 tokens, eager rows 2 2 1, 4 replays of 2 rows, 100 nodes: same texts, clean loop
      batch 3: 20 tokens, eager rows 3 3 2, 4 replays of 4 rows, 100 nodes: same texts, clean loop
-   particles: one arena, 11588352 bytes
+   particles: one arena, 11590912 bytes
      batch 1: 3 replays of 3 rows, 69 nodes, then 1 of 3 particles replaced: the same, clean loop
      batch 3: 3 replays of 12 rows, 69 nodes, then 2 of 9 particles replaced: the same, clean loop
    OK */

@@ -4,15 +4,15 @@
        nvcc -arch=native -I ../.. -o verify verify.cu kit.cu && ./verify [steps]
 
    batches 1 to 512          graphs  % padding: of rows, of a step  GB: a set each, one arena
-     powers of two              10                 24.9       24.5             1.53       0.76
-     step 8                     71                  1.3        2.6            24.81       0.76
-     on demand                  32                  0.0        0.0            23.63       0.76
-     no graphs                   0                  0.0        0.0             0.00       0.76
+     powers of two              10                 24.9       24.5             1.60       0.80
+     step 8                     71                  1.3        2.6            25.98       0.80
+     on demand                  32                  0.0        0.0            24.75       0.80
+     no graphs                   0                  0.0        0.0             0.00       0.80
    1000 eager steps of the exact batch: 3110 tokens
    333 replays, powers of two  5 captures ( 0 into old), 16.9 % padding: same texts, clean loop
    333 replays, step 8         9 captures ( 0 into old),  5.3 % padding: same texts, clean loop
    334 replays, on demand     16 captures (10 into old),  0.0 % padding: same texts, clean loop
-   one arena, 262656 bytes
+   one arena, 268032 bytes
    OK */
 #include <cuda_runtime.h>
 #include "watch.h"
