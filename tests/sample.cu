@@ -924,6 +924,27 @@ static void test_sums(void) {
     }
 }
 
+/* Probabilities so small that the sum of a tile, in units of 2^-40, leaves most of its ids
+   undecided: the bits of the point behind it go on in the tile. */
+static void test_small_sums(void) {
+    static const int sizes[] = {3001, 40001, 270001};
+    for (int i = 0; i < (t.quick ? 2 : T_COUNT(sizes)); ++i) {
+        scene c = plain_scene(i < 2 ? 6 : 2, 0, sizes[i]);
+        stage g;
+        c.rule = SPECV_RULE_TOKEN, c.target_dtype = SPECV_PROBS_F32;
+        c.draft_dtype = NO_DRAFT_SCORES;
+        t_case("small sums, vocabulary %d:", sizes[i]);
+        stage_make(&g, &c);
+        for (int64_t x = 0; x < c.s.batch * (int64_t)sizes[i]; ++x)
+            put_score(&g.target, SPECV_PROBS_F32, x, ldexpf(1.f + (float)(x % 7), -47));
+        t_upload();
+        run_reference(&g);
+        CHECK_EQ(word_at(&g.b.status, 0), SPECV_ROW_BAD_SUM, 0);
+        run_device(&g);
+        batch_free(&g.b);
+    }
+}
+
 /* Words of the generator that come once in 2^24 times, here for known seeds: what goes on behind
    their 24 zeros decides. */
 static void test_rare_words(void) {
@@ -1570,6 +1591,7 @@ int main(int argc, char **argv) {
         {"zero-residual", test_zero_residual},
         {"scored", test_scored},
         {"sums", test_sums},
+        {"small-sums", test_small_sums},
         {"uniforms", test_uniforms},
         {"rare-words", test_rare_words},
     };
