@@ -5463,6 +5463,14 @@ SPECV_DEVFN void specv_i_say_sums(specv_i_residual *at, uint64_t gain, uint64_t 
     specv_i_store_sums(at, gain | SPECV_I_IS_THERE, rest | SPECV_I_IS_THERE);
 }
 
+/* One of the two is: `at`, a word of them. */
+SPECV_DEVFN void specv_i_say_sum(uint64_t *at, uint64_t sum) {
+    asm volatile("st.volatile.global.u64 [%0], %1;"
+                 :
+                 : "l"(at), "l"(sum | SPECV_I_IS_THERE)
+                 : "memory");
+}
+
 SPECV_DEVFN void specv_i_load_sums(const specv_i_residual *at, specv_i_residual *its) {
     asm volatile("ld.volatile.global.v2.u64 {%0, %1}, [%2];"
                  : "=l"(its->gain), "=l"(its->rest)
@@ -9784,7 +9792,9 @@ SPECV_DEVFN void specv_i_quad_gains(float gain[4], const specv_i_request *r,
         float q[4];
         specv_i_quad_p(q, &r->draft, &w->q, &w->q_sieve, v->q, first, (int)vocab, nan);
 #pragma unroll
-        for (int i = 0; i < 4; ++i) gain[i] = specv_fma(w->prefix, gain[i], specv_i_negate(q[i]));
+        for (int i = 0; i < 4; ++i) q[i] = specv_i_negate(q[i]);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) gain[i] = specv_fma(w->prefix, gain[i], q[i]);
     } else if (w->without >= 0) {
 #pragma unroll
         for (int i = 0; i < 4; ++i)
@@ -9796,70 +9806,74 @@ SPECV_DEVFN void specv_i_quad_gains(float gain[4], const specv_i_request *r,
         if (i >= left) gain[i] = 0;
 }
 
-/* Four gains in units of 2^-50, those above 0, and the others with their sign gone; as
-   specv_fixed50, step by step, so that they are worked out beside each other. */
-SPECV_DEVFN void specv_i_gain_units(uint64_t above[4], uint64_t below[4], const float gain[4]) {
-    uint32_t bits[4], mantissa[4];
-    uint64_t units[4];
+/* Four gains in units of 2^-50, those above 0, and all with their sign gone; as specv_fixed50, step
+   by step, so that they are worked out beside each other. */
+SPECV_DEVFN void specv_i_gain_units(uint64_t above[4], uint64_t all[4], const float gain[4]) {
+    uint32_t bits[4], by[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) bits[i] = specv_float_bits(gain[i]);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) mantissa[i] = bits[i] << 8 | 0x80000000u;
+    for (int i = 0; i < 4; ++i) by[i] = bits[i] >> 23;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) bits[i] = 140 - (bits[i] >> 23 & 255);
+    for (int i = 0; i < 4; ++i) by[i] &= 255;
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
-        units[i] = specv_i_shift_right((uint64_t)mantissa[i] << 32, bits[i]);
+    for (int i = 0; i < 4; ++i) by[i] = 140 - by[i];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-        const int is_above = (int32_t)specv_float_bits(gain[i]) >= 0;
-        above[i] = is_above ? units[i] : 0, below[i] = is_above ? 0 : units[i];
-    }
+    for (int i = 0; i < 4; ++i) bits[i] = bits[i] << 8;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) bits[i] |= 0x80000000u;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) all[i] = specv_i_shift_right((uint64_t)bits[i] << 32, by[i]);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) above[i] = (int32_t)specv_float_bits(gain[i]) >= 0 ? all[i] : 0;
 }
 
-/* Sums over a warp of two numbers of at most 54 bits: as halves of 27, so that nothing is carried
-   and no sum waits for another. */
-SPECV_DEVFN void specv_i_warp_add_two(uint64_t *a, uint64_t *b) {
+/* Sums over a warp of two numbers of at most 54 bits: that of a in lanes 0 to 15, that of b in the
+   others. Added as halves of 27 bits, so that nothing is carried; each lane adds up one half of one
+   of them. */
+SPECV_DEVFN uint64_t specv_i_warp_add_two(uint64_t a, uint64_t b) {
     const uint32_t low = (1u << 27) - 1;
-    uint32_t word[4] = {(uint32_t)*a & low, (uint32_t)(*a >> 27), (uint32_t)*b & low,
-                        (uint32_t)(*b >> 27)};
+    const int of_b = specv_i_lane() & 16;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    uint32_t word[4] = {(uint32_t)a & low, (uint32_t)(a >> 27), (uint32_t)b & low,
+                        (uint32_t)(b >> 27)};
 #pragma unroll
     for (int i = 0; i < 4; ++i) word[i] = __reduce_add_sync(SPECV_FULL_WARP, word[i]);
+    return ((uint64_t)(of_b ? word[3] : word[1]) << 27) + (of_b ? word[2] : word[0]);
 #else
+    const int of_high = specv_i_lane() & 8;
+    const uint64_t both = (of_b ? b : a) + __shfl_xor_sync(SPECV_FULL_WARP, of_b ? a : b, 16);
+    const uint32_t its_low = (uint32_t)both & low, its_high = (uint32_t)(both >> 27);
+    uint32_t sum = of_high ? its_high : its_low, other = of_high ? its_low : its_high;
+    sum += __shfl_xor_sync(SPECV_FULL_WARP, other, 8);
 #pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2) {
-        uint32_t other[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) other[i] = __shfl_xor_sync(SPECV_FULL_WARP, word[i], distance);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) word[i] += other[i];
-    }
+    for (int distance = 4; distance > 0; distance /= 2)
+        sum += __shfl_xor_sync(SPECV_FULL_WARP, sum, distance);
+    other = __shfl_xor_sync(SPECV_FULL_WARP, sum, 8);
+    return ((uint64_t)(of_high ? sum : other) << 27) + (of_high ? other : sum);
 #endif
-    *a = ((uint64_t)word[1] << 27) + word[0], *b = ((uint64_t)word[3] << 27) + word[2];
 }
 
 /* The sums of a strip. Call: warp. */
 SPECV_DEVFN void specv_i_warp_sum_strip(const specv_verify_sample_desc *d, const specv_i_request *r,
                                         const specv_i_weights *w, const specv_i_quads *v, int first,
                                         specv_i_residual *out) {
-    specv_i_residual sum = {0, 0};
     float gain[4], largest = 0;
-    uint64_t above[4], below[4];
+    uint64_t above[4], all[4], sum;
     int nan = 0;
     specv_i_quad_gains(gain, r, w, v, first, d->verify.vocab, &nan);
-    specv_i_gain_units(above, below, gain);
-    sum.gain = above[0] + above[1] + (above[2] + above[3]);
-    sum.rest = below[0] + below[1] + (below[2] + below[3]);
-    specv_i_warp_add_two(&sum.gain, &sum.rest);
+    specv_i_gain_units(above, all, gain);
+    sum = above[0] + above[1] + (above[2] + above[3]);
+    sum = specv_i_warp_add_two(sum, all[0] + all[1] + (all[2] + all[3]) - sum);
+    const int of_rest = specv_i_lane() >> 4;
     if (!w->rows.q) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) largest = specv_i_max(largest, gain[i]);
+        largest = specv_i_warp_max_if(d->max_prob != 0, largest);
+        if (of_rest) sum = specv_float_bits(largest);
     }
-    largest = specv_i_warp_max_if(!w->rows.q && d->max_prob, largest);
-    if (!w->rows.q) sum.rest = specv_float_bits(largest);
-    if (__any_sync(SPECV_FULL_WARP, nan)) sum.rest |= SPECV_I_NAN_IN_TILE;
-    if (specv_i_lane() == 0) specv_i_say_sums(out, sum.gain, sum.rest);
+    if (__any_sync(SPECV_FULL_WARP, nan) && of_rest) sum |= SPECV_I_NAN_IN_TILE;
+    if (specv_i_lane() % 16 == 0) specv_i_say_sum((uint64_t *)out + of_rest, sum);
 }
 
 /* The weights of position j, whose scores are in `rows`, without its statistics; and, as outcome o
@@ -10048,6 +10062,20 @@ typedef struct specv_i_drawn_strip {
     uint64_t left;  /* of the point in it, in units of 2^-50 */
 } specv_i_drawn_strip;
 
+/* Of groups of `to` lanes, of whose groups of `from` lanes *sum is the sum, in all of them: what is
+   ahead of a lane's group; *sum: of the larger one. Powers of 2. Call: warp. */
+SPECV_DEVFN uint64_t specv_i_warp_add_groups(uint64_t *sum, int from, int to) {
+    const int lane = specv_i_lane();
+    uint64_t ahead = 0;
+#pragma unroll
+    for (int distance = from; distance < to; distance *= 2) {
+        const uint64_t other = __shfl_xor_sync(SPECV_FULL_WARP, *sum, distance);
+        if (lane & distance) ahead += other;
+        *sum += other;
+    }
+    return ahead;
+}
+
 /* The strip of a tile at which the running gain passes *left, of which what is ahead of it is
    taken. Call: warp. Trips: the sums, which are there. */
 SPECV_DEVFN int specv_i_warp_find_strip(const specv_i_residual *sums, uint64_t *left) {
@@ -10055,15 +10083,11 @@ SPECV_DEVFN int specv_i_warp_find_strip(const specv_i_residual *sums, uint64_t *
     specv_i_residual its;
     specv_i_load_sums(sums + mine, &its);
     const uint64_t gain = its.gain & SPECV_I_SUM_BITS;
-    uint64_t through = gain;
-#pragma unroll
-    for (int distance = 1; distance < SPECV_I_STRIPS; distance *= 2) {
-        const uint64_t below = __shfl_up_sync(SPECV_FULL_WARP, through, (unsigned)distance);
-        if (mine >= distance) through += below;
-    }
+    uint64_t all = gain;
+    const uint64_t ahead = specv_i_warp_add_groups(&all, 1, SPECV_I_STRIPS);
     /* & 7: of none if another wrote our scratch */
-    const int at = specv_warp_first_reject(*left < through) & (SPECV_I_STRIPS - 1);
-    *left -= __shfl_sync(SPECV_FULL_WARP, through - gain, at);
+    const int at = specv_warp_first_reject(*left < ahead + gain) & (SPECV_I_STRIPS - 1);
+    *left -= __shfl_sync(SPECV_FULL_WARP, ahead, at);
     return at;
 }
 
@@ -10093,7 +10117,7 @@ SPECV_DEVFN specv_i_drawn_strip specv_i_block_find_strip(specv_i_row_sums *s,
     const int lane = specv_i_lane(), thread = specv_i_thread();
     specv_i_sums sums = {0, 0, 0, 0};
     specv_i_drawn_strip place = {0, 0, 0};
-    uint64_t part = 0, through, up_to, total, below;
+    uint64_t part = 0, of_warp, in_tile = 0, ahead = 0, total;
     if (own->tiles == 0) {
         specv_i_residual its = {0, 0};
         if (own->count > 0) do {
@@ -10110,32 +10134,24 @@ SPECV_DEVFN specv_i_drawn_strip specv_i_block_find_strip(specv_i_row_sums *s,
     }
     s->all[thread] = sums.gain - (has_q ? sums.rest : 0);
     s->largest[thread] = (has_q ? 0 : sums.largest) | ((uint32_t)(sums.marks >> 32) & 0x80000000u);
-    through = sums.gain;
     if (own->tiles == 0) { /* eight lanes have a tile */
-#pragma unroll
-        for (int distance = 1; distance < SPECV_I_STRIPS; distance *= 2) {
-            below = __shfl_up_sync(SPECV_FULL_WARP, through, (unsigned)distance);
-            if (lane % SPECV_I_STRIPS >= distance) through += below;
-        }
-        part = __shfl_sync(SPECV_FULL_WARP, through, lane | (SPECV_I_STRIPS - 1)) >>
-               SPECV_I_FINER_PROBS;
+        of_warp = sums.gain;
+        in_tile = specv_i_warp_add_groups(&of_warp, 1, SPECV_I_STRIPS);
+        of_warp = part = of_warp >> SPECV_I_FINER_PROBS;
+    } else {
+        of_warp = part;
+        ahead = specv_i_warp_add_groups(&of_warp, 1, SPECV_I_STRIPS);
     }
-    up_to = part;
-#pragma unroll
-    for (int distance = 1; distance < 32; distance *= 2) {
-        if (own->tiles == 0 && distance < SPECV_I_STRIPS) continue;
-        below = __shfl_up_sync(SPECV_FULL_WARP, up_to, (unsigned)distance);
-        if (lane >= distance) up_to += below;
-    }
-    if (lane == 31) ((uint64_t *)s->of_warps)[thread / 32] = up_to;
+    ahead += specv_i_warp_add_groups(&of_warp, SPECV_I_STRIPS, 32);
+    if (lane == 0) ((uint64_t *)s->of_warps)[thread / 32] = of_warp;
     __syncthreads();
-    const uint64_t before = specv_i_of_warps_before(s->of_warps, thread / 32, &total);
+    ahead += specv_i_of_warps_before(s->of_warps, thread / 32, &total);
     const uint64_t finer = uniform * total >> (64 - SPECV_I_FINER_PROBS);
     place.is_any = total != 0;
-    place.left = specv_i_mul_high(uniform, total) - (before + up_to - part);
+    place.left = specv_i_mul_high(uniform, total) - ahead;
     int is_here = place.left < part;
     if (own->tiles == 0) {
-        place.left = (place.left << SPECV_I_FINER_PROBS | finer) - (through - sums.gain);
+        place.left = (place.left << SPECV_I_FINER_PROBS | finer) - in_tile;
         is_here &= place.left < sums.gain;
     }
     const int owner = specv_warp_first_reject(is_here);
@@ -10274,17 +10290,19 @@ SPECV_DEVFN int32_t specv_i_warp_find_id(const float gain[4], int first, uint64_
 }
 
 /* A row that draws from sums of its own: num_blocks blocks make them, the last one does the rest of
-   the judgement (block rule) and draws. arrives: when its sums are made. Else *arrival, shared, is
-   what the ticket said when the block started, behind the next barrier: who started last then waits
-   for the others' sums, as these blocks are running and wait for nothing; so no block waits until
-   its own sums are seen, nor for an answer. e: the outcome so far, then all of it. prefixes: P of
+   the judgement (block rule) and draws. says: when *arrival, shared, is known, SPECV_I_SAYS_...; but
+   for WITH_SUMS it is what the ticket said when the block started: who started last then waits for
+   the others' sums, as these blocks are running and wait for nothing; so no block waits until its
+   own sums are seen, nor for an answer. e: the outcome so far, then all of it. prefixes: P of
    each position, where the block rule has q. draws: visible behind the next barrier. w: open at the
    outcome's position, which is 0 where the block rule has yet to search. ahead: of tile `block`
    there. Call: block. */
+enum { SPECV_I_SAYS_NOW, SPECV_I_SAYS_BEHIND_BARRIER, SPECV_I_SAYS_WITH_SUMS };
+
 SPECV_DEVFN void specv_i_block_finish(const specv_verify_sample_desc *d, int rule,
                                       specv_i_request *r, const specv_i_memory *m, int b,
                                       const volatile float *prefixes, const specv_i_draws *draws,
-                                      int arrives, volatile int *arrival, int block, int num_blocks,
+                                      int says, volatile int *arrival, int block, int num_blocks,
                                       specv_i_weights *w, specv_i_ahead *ahead, specv_i_end *e) {
     const int probs = r->target.dtype == SPECV_PROBS_F32;
     int searching = rule == SPECV_RULE_BLOCK && e->o.next == SPECV_I_RESIDUAL;
@@ -10299,16 +10317,19 @@ SPECV_DEVFN void specv_i_block_finish(const specv_verify_sample_desc *d, int rul
     SPECV_I_EARLY("l", own.at); /* while scores are on their way */
     SPECV_I_EARLY("r", own.count);
     SPECV_I_EARLY("r", own.tiles);
+    int said = says == SPECV_I_SAYS_NOW ? *arrival : SPECV_I_NOT_LAST;
     for (;;) {
         specv_i_block_residuals(d, r, m, &e->o, prefixes, searching, w, at, where, block,
                                 num_blocks, ahead);
-        if (arrives && !again) {
+        if (says == SPECV_I_SAYS_WITH_SUMS && !again) {
             __syncthreads(); /* they have stored the sums */
             if (specv_i_thread() == 0)
                 *arrival = specv_i_arrives(&m->tickets[2 * b], block, num_blocks);
         }
-        __syncthreads();
-        const int said = *arrival;
+        if (says != SPECV_I_SAYS_NOW || again) {
+            __syncthreads();
+            said = *arrival;
+        }
         if (said == SPECV_I_NOT_LAST) return;
         e->emits = 1;
         if (said == SPECV_I_BAD_TICKET) {
@@ -10404,8 +10425,8 @@ SPECV_DEVFN void specv_i_block_second_pass(const specv_verify_sample_desc *d,
     specv_i_open_plain(&w, &r, &rows, o.accepted);
     if (r.target.dtype != SPECV_PROBS_F32) w.p = left.rows[0];
     if (w.rows.q && r.draft.dtype != SPECV_PROBS_F32) w.q = left.rows[1];
-    specv_i_block_finish(d, d->rule, &r, m, b, m->prefixes + r.first_row, &left.draws, 0, &arrival,
-                         block, num_blocks, &w, &ahead, &e);
+    specv_i_block_finish(d, d->rule, &r, m, b, m->prefixes + r.first_row, &left.draws,
+                         SPECV_I_SAYS_BEHIND_BARRIER, &arrival, block, num_blocks, &w, &ahead, &e);
     if (!e.emits) return;
     if (r.target_rows && !e.has_token)
         specv_i_block_emit(d, &r, m, b, e.o); /* there are sums of p's tiles */
@@ -10773,8 +10794,9 @@ SPECV_DEVFN void specv_i_block_probs(const specv_verify_sample_desc *d, const sp
         if (e.o.next > SPECV_I_BONUS && block < num_sharing) {
             specv_i_open_plain(&w, &r, &rows, e.o.accepted);
             specv_i_block_finish(d, block_rule ? SPECV_RULE_BLOCK : SPECV_RULE_TOKEN, &r, m, b,
-                                 prefixes, &draws, !m->starts, &arrival, block, num_sharing, &w,
-                                 &ahead, &e);
+                                 prefixes, &draws,
+                                 m->starts ? SPECV_I_SAYS_NOW : SPECV_I_SAYS_WITH_SUMS, &arrival,
+                                 block, num_sharing, &w, &ahead, &e);
         }
     }
     if (!e.emits) return;
