@@ -10289,16 +10289,17 @@ SPECV_DEVFN int32_t specv_i_warp_find_id(const float gain[4], int first, uint64_
     return first + i;
 }
 
+/* When a block that makes sums knows whether it is the last one. */
+enum { SPECV_I_SAYS_NOW, SPECV_I_SAYS_BEHIND_BARRIER, SPECV_I_SAYS_WITH_SUMS };
+
 /* A row that draws from sums of its own: num_blocks blocks make them, the last one does the rest of
-   the judgement (block rule) and draws. says: when *arrival, shared, is known, SPECV_I_SAYS_...; but
+   the judgement (block rule) and draws. says: when *arrival, shared, is known; but
    for WITH_SUMS it is what the ticket said when the block started: who started last then waits for
    the others' sums, as these blocks are running and wait for nothing; so no block waits until its
    own sums are seen, nor for an answer. e: the outcome so far, then all of it. prefixes: P of
    each position, where the block rule has q. draws: visible behind the next barrier. w: open at the
    outcome's position, which is 0 where the block rule has yet to search. ahead: of tile `block`
    there. Call: block. */
-enum { SPECV_I_SAYS_NOW, SPECV_I_SAYS_BEHIND_BARRIER, SPECV_I_SAYS_WITH_SUMS };
-
 SPECV_DEVFN void specv_i_block_finish(const specv_verify_sample_desc *d, int rule,
                                       specv_i_request *r, const specv_i_memory *m, int b,
                                       const volatile float *prefixes, const specv_i_draws *draws,
@@ -20026,7 +20027,8 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_PROBS_BLOCKS -
 
 #if !defined(__CUDACC_RTC__)
 
-/* From probabilities: a block a tile, half of one, or even shares of several. */
+/* From probabilities: a block a tile, half of one, or as many blocks as fit, some with a tile more
+   than others: a multiprocessor has several of them. */
 static int specv_i_launch_probs(specv_sample_task *task, int num_sms, cudaStream_t stream) {
     const specv_verify_sample_desc *d = &task->d;
     const int64_t batch = d->verify.rows.batch, drafts = d->verify.rows.max_draft;
@@ -20035,14 +20037,13 @@ static int specv_i_launch_probs(specv_sample_task *task, int num_sms, cudaStream
     const int any_is_zero = d->rule == SPECV_RULE_GREEDY || d->temperature;
     int64_t items = (any_is_zero ? drafts + 1 : searched) * num_tiles,
             shares = searched * num_tiles;
-    int64_t share, blocks, sharing;
+    int64_t blocks, sharing;
     if (2 * batch * shares <= num_sms) { /* half a tile */
         task->memory.strip_bits -= 1, shares *= 2;
         if (items < shares) items = shares;
     }
-    share =
+    blocks =
         specv_i_blocks_of_row(batch, items, (int64_t)(SPECV_I_PROBS_BLOCKS - block_rule) * num_sms);
-    share = (items + share - 1) / share, blocks = (items + share - 1) / share;
     sharing = blocks < shares ? blocks : shares;
     /* A start waits for stores and for an atomic. On an H200, with 1.2 such blocks for each
        multiprocessor that is far less than it saves, with 3.9 it is more. */
