@@ -10317,7 +10317,6 @@ SPECV_DEVFN void specv_i_block_finish(const specv_verify_sample_desc *d, int rul
     specv_i_own_strips own = specv_i_strips_of_thread(specv_i_sums_of(m, r, where), m->num_tiles);
     SPECV_I_EARLY("l", own.at); /* while scores are on their way */
     SPECV_I_EARLY("r", own.count);
-    SPECV_I_EARLY("r", own.tiles);
     int said = says == SPECV_I_SAYS_NOW ? *arrival : SPECV_I_NOT_LAST;
     for (;;) {
         specv_i_block_residuals(d, r, m, &e->o, prefixes, searching, w, at, where, block,
