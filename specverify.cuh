@@ -5458,12 +5458,7 @@ SPECV_DEVFN void specv_i_store_sums(specv_i_residual *at, uint64_t gain, uint64_
                  : "memory");
 }
 
-/* They are there: `rest` with NAN_IN_TILE, if there is one. */
-SPECV_DEVFN void specv_i_say_sums(specv_i_residual *at, uint64_t gain, uint64_t rest) {
-    specv_i_store_sums(at, gain | SPECV_I_IS_THERE, rest | SPECV_I_IS_THERE);
-}
-
-/* One of the two is: `at`, a word of them. */
+/* One of them is there, `rest` with NAN_IN_TILE if there is one. */
 SPECV_DEVFN void specv_i_say_sum(uint64_t *at, uint64_t sum) {
     asm volatile("st.volatile.global.u64 [%0], %1;"
                  :
@@ -12490,6 +12485,11 @@ SPECV_DEVFN float specv_i_block_gain_of_kept(const specv_i_memory *m, const spec
     specv_i_block_inclusive_add(gain, SPECV_SAMPLE_THREADS / 32, &sum->gain, k->scratch[0]);
     specv_i_block_inclusive_add(rest, SPECV_SAMPLE_THREADS / 32, &sum->rest, k->scratch[1]);
     return of_id;
+}
+
+/* Both sums of a tile are there: `rest` with NAN_IN_TILE, if there is one. */
+SPECV_DEVFN void specv_i_say_sums(specv_i_residual *at, uint64_t gain, uint64_t rest) {
+    specv_i_store_sums(at, gain | SPECV_I_IS_THERE, rest | SPECV_I_IS_THERE);
 }
 
 /* A draft was rejected, and all that target and draft keep is here: rule BLOCK decides, and the
