@@ -2013,6 +2013,22 @@ SPECV_DEVFN uint64_t specv_i_warp_add(uint64_t value) {
 #endif
 }
 
+/* The same of two numbers, which do not wait for each other. */
+SPECV_DEVFN void specv_i_warp_add_both(uint64_t *a, uint64_t *b) {
+#if __CUDA_ARCH__ >= 800
+    *a = specv_i_warp_add(*a), *b = specv_i_warp_add(*b);
+#else
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2) {
+        const uint32_t a_low = __shfl_xor_sync(SPECV_FULL_WARP, (uint32_t)*a, distance);
+        const uint32_t a_high = __shfl_xor_sync(SPECV_FULL_WARP, (uint32_t)(*a >> 32), distance);
+        const uint32_t b_low = __shfl_xor_sync(SPECV_FULL_WARP, (uint32_t)*b, distance);
+        const uint32_t b_high = __shfl_xor_sync(SPECV_FULL_WARP, (uint32_t)(*b >> 32), distance);
+        *a += (uint64_t)a_high << 32 | a_low, *b += (uint64_t)b_high << 32 | b_low;
+    }
+#endif
+}
+
 /* Sum over lanes 0..own, in the three rounds of specv_warp_inclusive_scan, halves by turns. */
 SPECV_DEVFN uint64_t specv_i_warp_inclusive_add(uint64_t value) {
     const int lane = specv_i_lane();
@@ -10007,10 +10023,12 @@ SPECV_DEVFN void specv_i_add_strips(const specv_i_residual *at, specv_i_sums *su
 }
 
 /* The largest position that passes the test of the block rule; its P too, and NAN if one is from
-   there on. num_sums: of a position. Call: block. Sync: barriers. */
+   there on. num_sums: of a position. numbers: of the tests of the first 32 drafts, or null. Call:
+   block. Sync: barriers. */
 SPECV_DEVFN void specv_i_block_search(const specv_verify_sample_desc *d, const specv_i_request *r,
                                       const specv_i_residual *sums, int num_sums, int b,
-                                      const volatile float *prefixes, specv_i_outcome *o) {
+                                      const volatile float *prefixes, const float *numbers,
+                                      specv_i_outcome *o) {
     __shared__ int tau, last_nan;
     const int warp = specv_i_thread() / 32, lane = specv_i_lane();
     if (specv_i_thread() == 0) tau = 0, last_nan = -1;
@@ -10022,7 +10040,11 @@ SPECV_DEVFN void specv_i_block_search(const specv_verify_sample_desc *d, const s
         uint32_t reported = 0; /* by the judge */
         if (!specv_i_less(0.f, prefixes[i])) continue;
         specv_i_ask_for_sums(its, of_row + lane, num_sums - lane, 32);
-        const float u = i ? specv_i_accept_uniform(d, r, b, i - 1, &reported) : 0;
+        float u = 0;
+        if (numbers && i <= 32)
+            u = numbers[i ? i - 1 : 0];
+        else if (i)
+            u = specv_i_accept_uniform(d, r, b, i - 1, &reported);
         specv_i_add_asked(its, of_row + lane, num_sums - lane, 32, &sum);
 #pragma unroll 1
         for (int base = lane + 32 * SPECV_I_SUMS_AT_ONCE; base < num_sums;
@@ -10030,7 +10052,7 @@ SPECV_DEVFN void specv_i_block_search(const specv_verify_sample_desc *d, const s
             specv_i_ask_for_sums(its, of_row + base, num_sums - base, 32);
             specv_i_add_asked(its, of_row + base, num_sums - base, 32, &sum);
         }
-        sum.gain = specv_i_warp_add(sum.gain), sum.rest = specv_i_warp_add(sum.rest);
+        specv_i_warp_add_both(&sum.gain, &sum.rest);
         const int nan = __any_sync(SPECV_FULL_WARP, (sum.marks & SPECV_I_NAN_IN_TILE) != 0);
         if (lane == 0 && nan) atomicMax(&last_nan, i);
         if (lane == 0 && i > 0 &&
@@ -10292,14 +10314,16 @@ enum { SPECV_I_SAYS_NOW, SPECV_I_SAYS_BEHIND_BARRIER, SPECV_I_SAYS_WITH_SUMS };
    is what the ticket said when the block started: who started last then waits for the others' sums,
    as these blocks are running and wait for nothing; so no block waits until its own sums are seen,
    nor for an answer. e: the outcome so far, then all of it. prefixes: P of each position, where the
-   block rule has q. draws: visible when that is known. w: open at the outcome's position, which is
+   block rule has q; numbers: of specv_i_block_search. draws: visible when that is known. w: open at the outcome's position, which is
    0 where the block rule has yet to search. ahead: of share `block` there. Call: block. */
 SPECV_DEVFN void specv_i_block_finish(const specv_verify_sample_desc *d, int rule,
                                       specv_i_request *r, const specv_i_memory *m, int b,
-                                      const volatile float *prefixes, const specv_i_draws *draws,
-                                      int says, volatile int *arrival, int block, int num_blocks,
-                                      specv_i_weights *w, specv_i_ahead *ahead, specv_i_end *e) {
+                                      const volatile float *prefixes, const float *numbers,
+                                      const specv_i_draws *draws, int says, volatile int *arrival,
+                                      int block, int num_blocks, specv_i_weights *w,
+                                      specv_i_ahead *ahead, specv_i_end *e) {
     const int probs = r->target.dtype == SPECV_PROBS_F32;
+    const int of_row = m->num_tiles * SPECV_I_STRIPS;
     int searching = rule == SPECV_RULE_BLOCK && e->o.next == SPECV_I_RESIDUAL;
     __shared__ specv_i_row_sums sums;
     float gain[4];
@@ -10311,7 +10335,7 @@ SPECV_DEVFN void specv_i_block_finish(const specv_verify_sample_desc *d, int rul
     specv_i_own_strips own = specv_i_strips_of_thread(specv_i_sums_of(m, r, where), m->num_tiles);
     SPECV_I_EARLY("l", own.at); /* while scores are on their way */
     SPECV_I_EARLY("r", own.count);
-    int said = says == SPECV_I_SAYS_NOW ? *arrival : SPECV_I_NOT_LAST;
+    int said = says == SPECV_I_SAYS_NOW ? *arrival : SPECV_I_LAST;
     for (;;) {
         specv_i_block_residuals(d, r, m, &e->o, prefixes, searching, w, at, where, block,
                                 num_blocks, ahead);
@@ -10332,12 +10356,12 @@ SPECV_DEVFN void specv_i_block_finish(const specv_verify_sample_desc *d, int rul
             return;
         }
         if (searching) {
-            specv_i_block_search(d, r, specv_i_sums_of(m, r, 0), m->num_tiles * SPECV_I_STRIPS, b,
-                                 prefixes, &e->o);
+            specv_i_block_search(d, r, specv_i_sums_of(m, r, 0), of_row, b, prefixes, numbers,
+                                 &e->o);
             searching = 0;
             specv_i_open_weights(w, r, m, &e->o, e->o.accepted);
             w->prefix = e->o.prefix, at = where = e->o.accepted;
-            own = specv_i_strips_of_thread(specv_i_sums_of(m, r, where), m->num_tiles);
+            own.at += where * (int64_t)of_row;
         }
         if (w->p.kind != SPECV_SOFTMAX) return;
         uint64_t uniform = draws->uniform[e->o.accepted & 31];
@@ -10419,7 +10443,7 @@ SPECV_DEVFN void specv_i_block_second_pass(const specv_verify_sample_desc *d,
     specv_i_open_plain(&w, &r, &rows, o.accepted);
     if (r.target.dtype != SPECV_PROBS_F32) w.p = left.rows[0];
     if (w.rows.q && r.draft.dtype != SPECV_PROBS_F32) w.q = left.rows[1];
-    specv_i_block_finish(d, d->rule, &r, m, b, m->prefixes + r.first_row, &left.draws,
+    specv_i_block_finish(d, d->rule, &r, m, b, m->prefixes + r.first_row, 0, &left.draws,
                          SPECV_I_SAYS_BEHIND_BARRIER, &arrival, block, num_blocks, &w, &ahead, &e);
     if (!e.emits) return;
     if (r.target_rows && !e.has_token)
@@ -10568,11 +10592,13 @@ SPECV_DEVFN void specv_i_warp_judge_block_probs(const specv_verify_sample_desc *
         count = end + o->ends_with_eos;
         if (count == 0) break;
         o->status |= specv_i_warp_or(lane < count ? look.status : 0);
+        float next_p = __shfl_sync(SPECV_FULL_WARP, look.p, 0); /* nothing waits for a shuffle */
+        float next_q = __shfl_sync(SPECV_FULL_WARP, look.q, 0);
         for (int i = 0; i < count; ++i) {
-            const float q = __shfl_sync(SPECV_FULL_WARP, look.q, i);
-            float p = __shfl_sync(SPECV_FULL_WARP, look.p, i);
+            const float p = specv_i_mul(prefix, next_p), q = next_q;
             if (i == lane) mine = prefix;
-            p = specv_i_mul(prefix, p);
+            next_p = __shfl_sync(SPECV_FULL_WARP, look.p, (i + 1) & 31);
+            next_q = __shfl_sync(SPECV_FULL_WARP, look.q, (i + 1) & 31);
             prefix = !specv_i_less(0.f, p) ? 0.f : specv_i_less(p, q) ? specv_i_div(p, q) : 1.f;
         }
         if (lane == 0) u = last_u;
@@ -10788,7 +10814,7 @@ SPECV_DEVFN void specv_i_block_probs(const specv_verify_sample_desc *d, const sp
         if (e.o.next > SPECV_I_BONUS && block < num_sharing) {
             specv_i_open_plain(&w, &r, &rows, e.o.accepted);
             specv_i_block_finish(d, block_rule ? SPECV_RULE_BLOCK : SPECV_RULE_TOKEN, &r, m, b,
-                                 prefixes, &draws,
+                                 prefixes, d->accept_uniform ? 0 : numbers, &draws,
                                  m->starts ? SPECV_I_SAYS_NOW : SPECV_I_SAYS_WITH_SUMS, &arrival,
                                  block, num_sharing, &w, &ahead, &e);
         }
@@ -12514,7 +12540,7 @@ SPECV_DEVFN void specv_i_block_draw_alone(const specv_verify_sample_desc *d,
         }
         __syncthreads();
         specv_i_block_search(d, r, s->merged.residuals + r->first_row * s->num_shards,
-                             s->num_shards, b, prefixes, o);
+                             s->num_shards, b, prefixes, 0, o);
     }
     *p = s->merged.rows[r->first_row + o->accepted];
     if (p->kind != SPECV_SOFTMAX) return;
@@ -12876,7 +12902,7 @@ SPECV_DEVFN void specv_i_block_draw_residual(const specv_verify_sample_desc *d,
         }
         __syncthreads();
         specv_i_block_search(d, r, s->merged.residuals + r->first_row * s->num_shards,
-                             s->num_shards, b, prefixes, o);
+                             s->num_shards, b, prefixes, 0, o);
     }
     const int k = o->accepted;
     const int64_t row = r->first_row + k;
@@ -20044,8 +20070,9 @@ static int specv_i_launch_probs(specv_sample_task *task, int num_sms, cudaStream
         specv_i_blocks_of_row(batch, items, (int64_t)(SPECV_I_PROBS_BLOCKS - block_rule) * num_sms);
     sharing = blocks < shares ? blocks : shares;
     /* A start waits for stores and for an atomic. On an H200, with 1.2 such blocks for each
-       multiprocessor that is far less than it saves, with 3.9 it is more. */
-    task->memory.starts = 4 * batch * sharing <= 5 * (int64_t)num_sms;
+       multiprocessor that is far less than it saves, with 3.9 it is more; with 2, on a simulated
+       V100, it is less. */
+    task->memory.starts = batch * sharing <= 2 * (int64_t)num_sms;
     return specv_i_launch_grid(
         block_rule ? (const void *)specv_probs_block_kernel : (const void *)specv_probs_kernel,
         specv_i_grid_of_rows(batch, blocks), SPECV_SAMPLE_THREADS, task, d->verify.chained, stream);
