@@ -751,6 +751,35 @@ static void test_zero_residual(void) {
     }
 }
 
+/* The block rule by numbers of the seeds, where it has to look for the last draft that stands: near
+   the first and near the 32nd, where numbers that the judge has end. */
+static void test_block_numbers(void) {
+    int inside = 0, beyond = 0;
+    for (int i = 0; i < 8; ++i) {
+        const int drafts = i & 1 ? 36 : 7, rows = i & 1 ? 64 : 16;
+        scene c = plain_scene(rows, drafts, 150 + 10 * i);
+        stage g;
+        c.target_dtype = c.draft_dtype = SPECV_PROBS_F32, c.rule = SPECV_RULE_BLOCK;
+        c.spread = i & 1 ? 0.2f : 1;
+        c.num_sms = i & 2 ? 132 : 8;
+        t_case("block numbers: %d drafts, %d SMs, %d", drafts, c.num_sms, i);
+        stage_make(&g, &c);
+        t_upload();
+        run_reference(&g);
+        for (int row = 0; row < rows; ++row) {
+            const int accepted = word_at(&g.b.accepted, row);
+            const int searched = ((const uint8_t *)g.b.mismatch.host)[row];
+            inside += searched && accepted > 0 && accepted < 32;
+            beyond += searched && accepted > 32;
+        }
+        run_device(&g);
+        batch_free(&g.b);
+    }
+    t_case("block numbers: where it stops");
+    CHECK(inside >= 40);
+    CHECK(beyond >= 8);
+}
+
 /* What A8 should draw from a row of scores, in doubles, with the random numbers that its method and
    stream stand for; -1 if rounding might decide. *largest: the largest probability. */
 static int32_t expected_sample(const specv_sample_desc *d, const float *score, int row,
@@ -1594,6 +1623,7 @@ int main(int argc, char **argv) {
         {"dependents", test_dependents},
         {"tickets", test_tickets},
         {"zero-residual", test_zero_residual},
+        {"block-numbers", test_block_numbers},
         {"scored", test_scored},
         {"sums", test_sums},
         {"small-sums", test_small_sums},
