@@ -10314,8 +10314,9 @@ enum { SPECV_I_SAYS_NOW, SPECV_I_SAYS_BEHIND_BARRIER, SPECV_I_SAYS_WITH_SUMS };
    is what the ticket said when the block started: who started last then waits for the others' sums,
    as these blocks are running and wait for nothing; so no block waits until its own sums are seen,
    nor for an answer. e: the outcome so far, then all of it. prefixes: P of each position, where the
-   block rule has q; numbers: of specv_i_block_search. draws: visible when that is known. w: open at the outcome's position, which is
-   0 where the block rule has yet to search. ahead: of share `block` there. Call: block. */
+   block rule has q; numbers: of specv_i_block_search. draws: visible when that is known. w: open at
+   the outcome's position, which is 0 where the block rule has yet to search. ahead: of share
+   `block` there. Call: block. */
 SPECV_DEVFN void specv_i_block_finish(const specv_verify_sample_desc *d, int rule,
                                       specv_i_request *r, const specv_i_memory *m, int b,
                                       const volatile float *prefixes, const float *numbers,
