@@ -40,7 +40,7 @@ for word in "$@"; do
     esac
 done
 mkdir -p "$out/logs"
-rm -f "$out"/*.txt "$out"/*.csv "$out"/*.cubin "$out"/logs/*
+rm -f "$out"/*.txt "$out"/*.csv "$out"/*.log "$out"/*.cubin "$out"/logs/*
 
 has() { command -v "$1" > /dev/null 2>&1; }
 
