@@ -5131,13 +5131,20 @@ typedef struct specv_i_weights {
 } specv_i_weights;
 
 /* Of id x, in units of n. */
-SPECV_DEVFN uint64_t specv_i_units(const specv_i_request *r, const specv_i_weights *w, int32_t x,
-                                   int32_t n) {
-    const float score =
-        specv_i_sift(&w->p_sieve, specv_i_load_score(w->rows.p, r->target.dtype, x), x);
+SPECV_DEVFN uint64_t specv_i_units_of(const specv_i_request *r, float score, int32_t n) {
     const specv_weight weight =
         specv_softmax_weight(specv_i_max(score, r->target.scale.floor), &r->target.scale);
     return specv_weight_units(&weight, n);
+}
+
+SPECV_DEVFN float specv_i_sifted_score(const specv_i_request *r, const specv_i_weights *w,
+                                       int32_t x) {
+    return specv_i_sift(&w->p_sieve, specv_i_load_score(w->rows.p, r->target.dtype, x), x);
+}
+
+SPECV_DEVFN uint64_t specv_i_units(const specv_i_request *r, const specv_i_weights *w, int32_t x,
+                                   int32_t n) {
+    return specv_i_units_of(r, specv_i_sifted_score(r, w, x), n);
 }
 
 /* Scores of ids first..first+3 as they are in memory; those behind the vocabulary have no weight.
@@ -5209,26 +5216,43 @@ typedef struct specv_i_chosen {
     int32_t tile, n; /* tile -1: there is no weight */
 } specv_i_chosen;
 
-/* The first tile whose running weight exceeds floor(uniform * W / 2^64), W all weight. through: of
-   specv_i_warp_merge. Call: warp. Trips: the tiles of one lane, at once. */
+/* An id without weight: its tile, -1 if there is none, what that has, and has less, in its units,
+   those of n. */
+typedef struct specv_i_left_out {
+    uint64_t sum, less;
+    int32_t tile, n;
+} specv_i_left_out;
+
+/* score: of the id, sifted. Call: any thread. Trips: the tile. */
+SPECV_DEVFN specv_i_left_out specv_i_leave_out(const specv_i_request *r, const specv_tile *tiles,
+                                               int32_t id, float score) {
+    specv_i_left_out out = {0, 0, -1, 0};
+    if (id < 0) return out;
+    out.tile = id / SPECV_TILE_IDS, out.sum = tiles[out.tile].sum;
+    out.n = specv_softmax_weight(tiles[out.tile].max, &r->target.scale).n;
+    if (out.sum) out.less = specv_i_units_of(r, score, out.n);
+    return out;
+}
+
+/* The first tile whose running weight exceeds floor(uniform * W / 2^64), W all weight of row p but
+   what is left out. through: of specv_i_warp_merge. Call: warp. Trips: the tiles of one lane, at
+   once. */
 SPECV_DEVFN specv_i_chosen specv_i_warp_choose_tile(const specv_i_request *r,
-                                                    const specv_i_weights *w,
+                                                    const specv_distribution *p,
+                                                    const specv_i_left_out *out,
                                                     const specv_tile *tiles, int num_tiles,
                                                     uint64_t through, uint64_t uniform) {
     const int lane = specv_i_lane(), each = specv_i_tiles_of_lane(num_tiles);
-    const int of_without = w->without < 0 ? -1 : w->without / SPECV_TILE_IDS;
-    uint64_t total = w->p.sum, less = 0, part, up_to;
+    uint64_t total = p->sum, part, up_to;
     specv_i_chosen c = {0, -1, 0};
     uint32_t finer;
     int at, end;
-    if (of_without >= 0) { /* what its tile has less, and the row */
-        const uint64_t sum = tiles[of_without].sum;
-        c.n = specv_softmax_weight(tiles[of_without].max, &r->target.scale).n;
-        finer = (uint32_t)(w->p.n - c.n);
-        if (sum) less = specv_i_units(r, w, w->without, c.n);
-        part = specv_i_shift_right(sum, finer) - specv_i_shift_right(sum - less, finer);
+    if (out->tile >= 0) {
+        finer = (uint32_t)(p->n - out->n);
+        part =
+            specv_i_shift_right(out->sum, finer) - specv_i_shift_right(out->sum - out->less, finer);
         total -= part;
-        if (lane >= of_without / each) through -= part;
+        if (lane * each + each > out->tile) through -= part;
     }
     if (total == 0) return c;
     c.left = specv_i_mul_high(uniform, total);
@@ -5240,9 +5264,9 @@ SPECV_DEVFN specv_i_chosen specv_i_warp_choose_tile(const specv_i_request *r,
 #pragma unroll 1
     for (;; c.tile += 32) {
         const int t = c.tile + lane < end ? c.tile + lane : end - 1;
-        const uint64_t sum = tiles[t].sum - (t == of_without ? less : 0);
+        const uint64_t sum = tiles[t].sum - (t == out->tile ? out->less : 0);
         c.n = specv_softmax_weight(tiles[t].max, &r->target.scale).n;
-        finer = (uint32_t)(w->p.n - c.n);
+        finer = (uint32_t)(p->n - c.n);
         up_to = part = sum && c.tile + lane < end ? specv_i_shift_right(sum, finer) : 0;
 #pragma unroll 1
         for (int distance = 1; distance < each && distance < 32; distance *= 2) {
@@ -5257,7 +5281,7 @@ SPECV_DEVFN specv_i_chosen specv_i_warp_choose_tile(const specv_i_request *r,
     c.tile += at;
     c.left -= __shfl_sync(SPECV_FULL_WARP, up_to - part, at);
     c.n = __shfl_sync(SPECV_FULL_WARP, c.n, at);
-    finer = (uint32_t)(w->p.n - c.n);
+    finer = (uint32_t)(p->n - c.n);
     c.left = c.left << finer | specv_i_shift_right(uniform * total, 64 - finer);
     return c;
 }
@@ -5344,7 +5368,9 @@ SPECV_DEVFN int32_t specv_i_block_draw_known(const specv_i_request *r, const spe
     if (known && known->tile >= 0) {
         chosen = *known;
     } else {
-        chosen = specv_i_warp_choose_tile(r, w, tiles, num_tiles, through, uniform);
+        const float score = w->without < 0 ? 0.f : specv_i_sifted_score(r, w, w->without);
+        const specv_i_left_out out = specv_i_leave_out(r, tiles, w->without, score);
+        chosen = specv_i_warp_choose_tile(r, &w->p, &out, tiles, num_tiles, through, uniform);
         if (chosen.tile < 0) return -1;
         raw = specv_i_load_fourth(w->rows.p, r->target.dtype, chosen.tile, vocab);
     }
@@ -6389,6 +6415,9 @@ SPECV_DEVFN void specv_i_block_statistics(const specv_verify_sample_desc *d,
     }
 }
 
+/* Warps of the last block of a request: those that merge its rows, and the one that judges. */
+enum { SPECV_I_MERGE = SPECV_SAMPLE_THREADS / 32 - 2, SPECV_I_JUDGE = SPECV_I_MERGE + 1 };
+
 /* What the last block of a request judges by: rows (the target's, then the draft's) if they are so
    few, the first 32 drafts and the numbers that the token may need. Shared. */
 enum { SPECV_I_ROWS_HERE = 32 };
@@ -6400,6 +6429,9 @@ typedef struct specv_i_evidence {
     uint64_t uniforms[32];
     specv_i_outcome found; /* usable drafts */
     specv_i_chosen chosen; /* where the token is drawn from, if it is known already */
+    specv_i_left_out left_out[SPECV_I_MERGE]; /* if that row's draft is rejected */
+    specv_i_outcome judged;                   /* by one warp */
+    specv_i_chosen of_rows[SPECV_I_MERGE];    /* where each row's token would be drawn from */
 } specv_i_evidence;
 
 SPECV_DEVFN int specv_i_rows_are_here(const specv_i_request *r) {
@@ -6424,39 +6456,53 @@ SPECV_DEVFN specv_i_lane_tiles specv_i_tiles_of_row(const specv_i_memory *m, int
     return specv_i_lane_tiles_of(m->tiles + row * m->num_tiles, specv_i_num_records(m, may), may);
 }
 
-/* Warps of the last block of a request that merge its rows. The first row of each: the warp that
-   waits for the ticket has the last one. */
-enum { SPECV_I_MERGE = SPECV_SAMPLE_THREADS / 32 - 2, SPECV_I_JUDGE = SPECV_I_MERGE + 1 };
+/* Do its rows stay in scratch memory: where the evidence has no room for them, or others ask? */
+SPECV_DEVFN int specv_i_keeps_rows(const specv_verify_sample_desc *d, const specv_i_request *r) {
+    return d->draft.data != 0 || d->emitted.logprob || !specv_i_rows_are_here(r);
+}
 
+/* Are the tiles looked for that the tokens of its rows are drawn from, before it is known which row
+   emits one? Each warp that merges has one row then. */
+SPECV_DEVFN int specv_i_chooses(const specv_verify_sample_desc *d, const specv_i_request *r) {
+    return r->sampled && !d->sample_uniform && r->target_rows > 0 &&
+           r->target_rows <= SPECV_I_MERGE && specv_i_rows_are_here(r);
+}
+
+/* The first row of each warp that merges: the one that waits for the ticket has the last one. */
 SPECV_DEVFN int specv_i_row_of_warp(int num_warps) {
     const int warp = specv_i_thread() / 32;
     return warp ? warp - 1 : num_warps - 1;
 }
 
-/* Adds what p follows from to rows that lane 0 has put down: each lane to its own row i, of which
-   this is the sum; 0: none. Call: warp. */
-SPECV_DEVFN void specv_i_warp_put_inverses(const specv_i_request *r, const specv_i_memory *m, int i,
-                                           uint64_t sum, int here, int keep, specv_i_evidence *e) {
-    specv_distribution of_lane;
-    of_lane.sum = sum;
+/* Adds to rows that others have put together what p follows from, if anyone asks for one: a lane a
+   row, so that all are divided at once. Call: warp, behind a barrier. */
+SPECV_DEVFN void specv_i_warp_put_inverses(const specv_verify_sample_desc *d,
+                                           const specv_i_request *r, const specv_i_memory *m,
+                                           specv_i_evidence *e) {
+    const int here = specv_i_rows_are_here(r), keep = specv_i_keeps_rows(d, r);
+    if (r->row.n_draft == 0 && !d->max_prob) return;
+#pragma unroll 1
+    for (int i = specv_i_lane(); i < r->target_rows + r->draft_rows; i += 32) {
+        specv_distribution *kept =
+            &m->rows[specv_i_row_in_memory(m, r->first_row, r->target_rows, i)];
+        specv_distribution own;
+        own.sum = here ? e->rows[i].sum : kept->sum;
+        if (own.sum == 0) continue;
+        specv_i_set_inverse(&own);
+        if (here) e->rows[i].inverse = own.inverse, e->rows[i].inverse_low = own.inverse_low;
+        if (keep) kept->inverse = own.inverse, kept->inverse_low = own.inverse_low;
+    }
     __syncwarp();
-    if (sum == 0) return;
-    specv_i_set_inverse(&of_lane);
-    if (here) e->rows[i].inverse = of_lane.inverse, e->rows[i].inverse_low = of_lane.inverse_low;
-    if (!keep) return;
-    specv_distribution *row = &m->rows[specv_i_row_in_memory(m, r->first_row, r->target_rows, i)];
-    row->inverse = of_lane.inverse, row->inverse_low = of_lane.inverse_low;
 }
 
-/* Rows from tiles, a row per warp; scratch memory gets them where the evidence has no room or a
-   second pass follows. may: of specv_i_warp_merge_of. first: tiles of the warp's first row, asked
-   for, but of the first warp; or null. Call: num_warps warps. */
+/* Rows from tiles, a row per warp, without the inverses of their sums. may: of
+   specv_i_warp_merge_of. first: tiles of the warp's first row, asked for, but of the first warp; or
+   null. Call: num_warps warps. */
 SPECV_DEVFN void specv_i_warps_merge(const specv_verify_sample_desc *d, const specv_i_request *r,
                                      const specv_i_memory *m, int may, int num_warps,
                                      const specv_i_lane_tiles *first, specv_i_evidence *e) {
     const int lane = specv_i_lane();
     int i = specv_i_row_of_warp(num_warps);
-    uint64_t sum_of_lane = 0; /* of the warp's rows, one a lane: all are divided at once */
     specv_i_lane_tiles own;
     if (first) own = *first;
 #pragma unroll 1
@@ -6474,7 +6520,7 @@ SPECV_DEVFN void specv_i_warps_merge(const specv_verify_sample_desc *d, const sp
         specv_distribution merged =
             specv_i_warp_merge_of(&own, may, 0, what, side.zero, &side.scale, &through);
         const int here = specv_i_rows_are_here(r);
-        const int keep = d->draft.data != 0 || d->emitted.logprob || !here;
+        const int keep = specv_i_keeps_rows(d, r);
         if (here && !draft && what == SPECV_TILE_SUM) e->through[i][lane] = through;
         if (keep && !draft && what == SPECV_TILE_SUM) {
             uint64_t *at = specv_i_through_at(m, row);
@@ -6482,12 +6528,6 @@ SPECV_DEVFN void specv_i_warps_merge(const specv_verify_sample_desc *d, const sp
         }
         if (lane == 0 && here) e->rows[i] = merged;
         if (lane == 0 && keep) m->rows[row] = merged;
-        if (r->row.n_draft == 0 && !d->max_prob) continue;
-        const int turn = i / num_warps & 31; /* first rows are below num_warps */
-        if (lane == turn) sum_of_lane = merged.sum;
-        if (turn == 31 || i + num_warps >= r->target_rows + r->draft_rows)
-            specv_i_warp_put_inverses(r, m, i - (turn - lane) * num_warps,
-                                      lane <= turn ? sum_of_lane : 0, here, keep, e);
     }
 }
 
@@ -6506,39 +6546,29 @@ enum {
     SPECV_I_CLAIMED = 4
 };
 
-/* What is to be judged. Call: warp. Trips: drafts beside their numbers, then scores. */
+/* What is to be judged, by two warps, one for the numbers: maybe of more drafts than are usable.
+   Call: JUDGE and the warp before. Trips: drafts, then their scores; beside them seed and
+   position. */
 SPECV_DEVFN void specv_i_warp_load_claims(const specv_verify_sample_desc *d,
                                           const specv_i_request *r, int b, const specv_i_said *said,
                                           specv_i_evidence *e) {
-    const int lane = specv_i_lane();
-    specv_i_outcome o = {0, 0, 0, SPECV_I_NOTHING, 1, r->status};
-    if (r->row.readable && r->row.n_draft > 0) {
-        specv_i_warp_find_usable(d, r, &o);
-        e->claims[lane] = specv_i_load_claim(d, r, b, lane, o.usable, said);
-    }
-    if (lane == 0) e->found = o, e->chosen.tile = -1;
-}
-
-/* The same of a readable row with drafts, before it is known where its scores are cut off: by two
-   warps, one for the numbers. Call: JUDGE and the warp before. */
-SPECV_DEVFN void specv_i_warp_claim_early(const specv_verify_sample_desc *d,
-                                          const specv_i_request *r, int b, specv_i_evidence *e) {
-    const int lane = specv_i_lane();
-    specv_i_claim *own = &e->claims[lane];
+    const int lane = specv_i_lane(), has_drafts = r->row.readable && r->row.n_draft > 0;
+    specv_i_claim *own = &e->claims[lane], its;
     if (specv_i_thread() / 32 == SPECV_I_JUDGE) {
         specv_i_outcome o = {0, 0, 0, SPECV_I_NOTHING, 1, r->status};
-        specv_i_warp_find_usable(d, r, &o);
-        const specv_i_claim its = specv_i_load_scores_of_draft(d, r, lane, o.usable, 0);
-        own->draft = its.draft, own->of_p = its.of_p, own->of_q = its.of_q;
+        if (has_drafts) {
+            specv_i_warp_find_usable(d, r, &o);
+            its = specv_i_load_scores_of_draft(d, r, lane, o.usable, said);
+            own->draft = its.draft, own->of_p = its.of_p, own->of_q = its.of_q;
+        }
         if (lane == 0) e->found = o, e->chosen.tile = -1;
-    } else { /* maybe of more than are usable */
-        specv_i_claim its;
+    } else if (has_drafts) {
         specv_i_load_number(d, r, b, lane, r->row.n_draft, &its);
         own->u = its.u, own->status = its.status;
     }
 }
 
-/* Then, when it is known. Call: JUDGE. */
+/* Then, where they were loaded before it was known where scores are cut off. Call: JUDGE. */
 SPECV_DEVFN void specv_i_warp_sift_claims(const specv_i_request *r, specv_i_evidence *e) {
     const int lane = specv_i_lane();
     specv_i_claim *own = &e->claims[lane];
@@ -6574,13 +6604,15 @@ SPECV_DEVFN void specv_i_block_gather(const specv_verify_sample_desc *d, const s
                                       specv_i_evidence *e) {
     enum { MERGE = SPECV_I_MERGE, JUDGE = SPECV_I_JUDGE };
     const int warp = specv_i_thread() / 32, lane = specv_i_lane();
+    const int rows_drawn = drawn & SPECV_I_ROWS_OF_ONE;
     if (warp < MERGE) {
         if (drawn & SPECV_I_ROWS_DRAWN)
             specv_i_warps_fetch(r, m, MERGE, e);
-        else if (!drawn)
+        else if (!rows_drawn)
             specv_i_warps_merge(d, r, m, may, MERGE, first, e);
     } else if (warp < JUDGE) {
-        if (!drawn && r->sampled && !d->sample_uniform && lane <= r->row.n_draft &&
+        if (!(drawn & SPECV_I_CLAIMED)) specv_i_warp_load_claims(d, r, b, said, e);
+        if (!rows_drawn && r->sampled && !d->sample_uniform && lane <= r->row.n_draft &&
             r->row.readable) {
             uint32_t none = 0;
             e->uniforms[lane] = specv_i_sample_uniform(d, b, lane, &none);
@@ -6589,18 +6621,23 @@ SPECV_DEVFN void specv_i_block_gather(const specv_verify_sample_desc *d, const s
         specv_i_warp_sift_claims(r, e);
     } else {
         specv_i_warp_load_claims(d, r, b, said, e);
+        __syncwarp();
+        if (!rows_drawn && !said && lane < SPECV_I_MERGE && specv_i_chooses(d, r)) {
+            const int32_t id = lane < e->found.usable ? e->claims[lane].draft : -1;
+            e->left_out[lane] = specv_i_leave_out(
+                r, m->tiles + (r->first_row + lane) * m->num_tiles, id, e->claims[lane].of_p);
+        }
     }
     __syncthreads();
 }
 
-/* The row is judged, by every warp alike: nobody waits for what another one found. The first one
-   reports, but not of drafts whose scores others have said: who emits the row does. Call: the same
-   block. */
-SPECV_DEVFN specv_i_outcome specv_i_block_verdict(const specv_verify_sample_desc *d,
-                                                  const specv_i_request *r, const specv_i_memory *m,
-                                                  int b, const specv_i_evidence *e,
-                                                  const specv_i_said *said) {
-    const int lane = specv_i_lane_anew(), reports = specv_i_thread() / 32 == 0;
+/* The row is judged. What is known of drafts is reported, unless others have said their scores:
+   who emits the row does it then. Call: warp. */
+SPECV_DEVFN specv_i_outcome specv_i_warp_verdict(const specv_verify_sample_desc *d,
+                                                 const specv_i_request *r, const specv_i_memory *m,
+                                                 int b, const specv_i_evidence *e,
+                                                 const specv_i_said *said) {
+    const int lane = specv_i_lane_anew();
     const int here = specv_i_rows_are_here(r);
     specv_i_outcome o = e->found;
     if (r->row.readable && r->row.n_draft == 0) {
@@ -6611,19 +6648,53 @@ SPECV_DEVFN specv_i_outcome specv_i_block_verdict(const specv_verify_sample_desc
             here ? e->rows + r->target_rows : m->rows + m->target_rows + r->first_row;
         const specv_i_claim claim = e->claims[lane];
         if (r->rule == SPECV_RULE_SCORE)
-            specv_i_warp_score_drafts(d, r, b, rows, &claim, said, reports && !said, &o);
+            specv_i_warp_score_drafts(d, r, b, rows, &claim, said, !said, &o);
         else if (!r->sampled)
             specv_i_warp_judge_equal(d, r, b, rows, &claim, said, &o);
         else if (r->rule == SPECV_RULE_BLOCK)
-            specv_i_warp_judge_block(d, r, b, rows, draft_rows,
-                                     reports ? m->prefixes + r->first_row : 0, &claim, said, &o);
+            specv_i_warp_judge_block(d, r, b, rows, draft_rows, m->prefixes + r->first_row, &claim,
+                                     said, &o);
         else
             specv_i_warp_judge_token(d, r, b, rows, draft_rows, &claim, said, &o);
     }
-    if (d->target_logprob && reports && !said)
+    if (d->target_logprob && !said)
         for (int j = o.accepted + lane; j < d->verify.rows.max_draft; j += 32)
             d->target_logprob[b * (int64_t)d->verify.rows.max_draft + j] = 0;
     return o;
+}
+
+/* Of row i: where a draft was rejected that the target alone was asked of, it is not that one.
+   Call: warp. Trips: of specv_i_warp_choose_tile. */
+SPECV_DEVFN specv_i_chosen specv_i_warp_choose_of_row(const specv_verify_sample_desc *d,
+                                                      const specv_i_request *r,
+                                                      const specv_i_memory *m, int i,
+                                                      const specv_i_evidence *e) {
+    const specv_distribution p = e->rows[i];
+    const specv_i_chosen none = {0, -1, 0};
+    if (p.kind != SPECV_SOFTMAX || (d->draft.data && i != e->found.usable)) return none;
+    return specv_i_warp_choose_tile(r, &p, &e->left_out[i],
+                                    m->tiles + (r->first_row + i) * m->num_tiles, m->num_tiles,
+                                    e->through[i][specv_i_lane()], e->uniforms[i]);
+}
+
+/* One warp judges the row while others choose tiles. drawn: as in specv_i_block_gather. Call: the
+   same block. Sync: a barrier. */
+SPECV_DEVFN specv_i_outcome specv_i_block_verdict(const specv_verify_sample_desc *d,
+                                                  const specv_i_request *r, const specv_i_memory *m,
+                                                  int b, int drawn, const specv_i_said *said,
+                                                  specv_i_evidence *e) {
+    const int warp = specv_i_thread() / 32, i = specv_i_row_of_warp(SPECV_I_MERGE);
+    if (warp == SPECV_I_JUDGE) {
+        if (!(drawn & SPECV_I_ROWS_OF_ONE)) specv_i_warp_put_inverses(d, r, m, e);
+        const specv_i_outcome o = specv_i_warp_verdict(d, r, m, b, e, said);
+        if (specv_i_lane() == 0) e->judged = o;
+    } else if (!drawn && !said && warp < SPECV_I_MERGE && i < r->target_rows &&
+               specv_i_chooses(d, r)) {
+        const specv_i_chosen its = specv_i_warp_choose_of_row(d, r, m, i, e);
+        if (specv_i_lane() == 0) e->of_rows[i] = its;
+    }
+    __syncthreads();
+    return e->judged;
 }
 
 /* What a row emits: the outcome, the row at its position, and what draws from it. */
@@ -6631,16 +6702,18 @@ typedef struct specv_i_emission {
     specv_i_outcome o;
     specv_distribution p;
     uint64_t through, uniform;
+    specv_i_chosen known;
     uint4 raw;
 } specv_i_emission;
 
 /* The row is judged. 0: a second pass finishes it. Call: the same block. */
 SPECV_DEVFN int specv_i_block_settle(const specv_verify_sample_desc *d, const specv_i_request *r,
-                                     const specv_i_memory *m, int b, int drawn,
-                                     const specv_i_evidence *e, specv_i_emission *x) {
+                                     const specv_i_memory *m, int b, int drawn, specv_i_evidence *e,
+                                     specv_i_emission *x) {
     const int lane = specv_i_lane_anew(), here = specv_i_rows_are_here(r);
     const specv_distribution *rows = here ? e->rows : m->rows + r->first_row;
-    specv_i_outcome o = specv_i_block_verdict(d, r, m, b, e, 0);
+    const int chooses = !drawn && specv_i_chooses(d, r);
+    specv_i_outcome o = specv_i_block_verdict(d, r, m, b, drawn, 0, e);
     if (drawn == SPECV_I_ROWS_OF_ONE) __builtin_assume(o.next <= SPECV_I_TOKEN);
     if (o.next == SPECV_I_RESIDUAL || (o.next > SPECV_I_TOKEN && r->target_rows == 0)) {
         const uint64_t *uniforms = drawn || d->sample_uniform ? 0 : e->uniforms;
@@ -6651,6 +6724,13 @@ SPECV_DEVFN int specv_i_block_settle(const specv_verify_sample_desc *d, const sp
     }
     x->p = specv_i_plain_distribution();
     x->through = x->uniform = 0, x->raw = make_uint4(0, 0, 0, 0);
+    x->known.left = 0, x->known.tile = -1, x->known.n = 0;
+    if (chooses && o.next > SPECV_I_BONUS) {
+        x->known = e->of_rows[o.accepted];
+        if (x->known.tile >= 0)
+            x->raw = specv_i_load_fourth(specv_i_scores_of(&r->target, o.accepted), r->target.dtype,
+                                         x->known.tile, d->verify.vocab);
+    }
     if (r->target_rows && o.next > SPECV_I_BONUS) x->p = rows[o.accepted];
     if (o.next > SPECV_I_TOKEN && x->p.kind == SPECV_SOFTMAX) {
         if (!drawn)
@@ -6665,24 +6745,23 @@ SPECV_DEVFN int specv_i_block_settle(const specv_verify_sample_desc *d, const sp
     return 1;
 }
 
-/* It is finished. known: of specv_i_block_draw_known. Call: the same block. Trips: two of the
+/* It is finished. Call: the same block. Trips: two of the
    draw. */
 SPECV_DEVFN void specv_i_block_emit_settled(const specv_verify_sample_desc *d,
                                             const specv_i_request *r, const specv_i_memory *m,
-                                            int b, int drawn, const specv_i_chosen *known,
-                                            specv_i_emission *x) {
-    specv_i_block_emit_from(d, r, m, b, x->o, &x->p, drawn, x->through, x->uniform, known, x->raw,
-                            0);
+                                            int b, int drawn, specv_i_emission *x) {
+    specv_i_block_emit_from(d, r, m, b, x->o, &x->p, drawn, x->through, x->uniform, &x->known,
+                            x->raw, 0);
     if (d->draft.data) specv_i_block_leave_nothing(m, b, &x->o);
 }
 
 /* Both, if no second pass is needed. */
 SPECV_DEVFN void specv_i_block_decide(const specv_verify_sample_desc *d, const specv_i_request *r,
                                       const specv_i_memory *m, int b, int drawn,
-                                      const specv_i_evidence *e) {
+                                      specv_i_evidence *e) {
     specv_i_emission x;
     if (specv_i_block_settle(d, r, m, b, drawn, e, &x))
-        specv_i_block_emit_settled(d, r, m, b, drawn, 0, &x);
+        specv_i_block_emit_settled(d, r, m, b, drawn, &x);
 }
 
 /* A request that has no drafts has one row, which the whole block puts together, a tile a thread,
@@ -6800,7 +6879,7 @@ SPECV_DEVFN void specv_i_block_settle_one(const specv_verify_sample_desc *d,
     if (tile >= 0) /* ahead of all else */
         x->raw = specv_i_load_fourth(specv_i_scores_of(&r->target, 0), r->target.dtype, tile,
                                      d->verify.vocab);
-    x->o = o, x->p = e->rows[0], x->through = x->uniform = 0;
+    x->o = o, x->p = e->rows[0], x->through = x->uniform = 0, x->known = e->chosen;
     if (r->row.readable) specv_i_accept_none(d, r, e->rows, &x->o);
     if (d->target_logprob && warp == 0)
         for (int j = lane; j < d->verify.rows.max_draft; j += 32)
@@ -7107,23 +7186,27 @@ SPECV_DEVFN int64_t specv_i_warp_say_parts(const float of_lane[], const specv_i_
     return (int64_t)((uint64_t)(key[3] << 16 | key[2]) << 32 | key[1] << 16 | key[0]);
 }
 
-/* Statistics of such a tile, of logits or, with filters, of weights. Its scores stay as they are in
-   memory, and are decoded twice: there are no registers for 32 floats of those of 16 bits. may:
-   bits that `what` can have, a constant; noise, loudest: of the row, if SCORE is one. Call:
-   warp. */
-SPECV_DEVFN specv_tile specv_i_warp_whole_tile(const specv_i_whole *w, int may, int what,
-                                               const specv_scale *scale, const specv_noise *noise,
-                                               int32_t *loudest) {
+/* Asks for such a tile. */
+SPECV_DEVFN void specv_i_load_parts(specv_i_eight raw[SPECV_I_PARTS], const specv_i_whole *w) {
     const int left = w->vocab - w->tile * SPECV_TILE_IDS;
-    specv_tile t = {0, SPECV_I_NO_SCORE, 0, 0};
-    specv_i_eight raw[SPECV_I_PARTS];
-    float score[8], of_lane[SPECV_I_PARTS], largest = specv_bits_float(0xff800000u);
-    int has_nan = 0;
 #pragma unroll
     for (int k = 0; k < SPECV_I_PARTS; ++k) {
         if (w->sieve) raw[k].high = make_uint4(0, 0, 0, 0); /* of types of 16 bits */
         specv_i_load_part(&raw[k], w->row, w->dtype, w->tile, k, left);
     }
+}
+
+/* Statistics of such a tile, of logits or, with filters, of weights. Its scores stay as they are in
+   memory, and are decoded twice: there are no registers for 32 floats of those of 16 bits. raw: of
+   specv_i_load_parts, used up. may: bits that `what` can have, a constant; noise, loudest: of the
+   row, if SCORE is one. Call: warp. */
+SPECV_DEVFN specv_tile specv_i_warp_whole_tile(const specv_i_whole *w,
+                                               specv_i_eight raw[SPECV_I_PARTS], int may, int what,
+                                               const specv_scale *scale, const specv_noise *noise,
+                                               int32_t *loudest) {
+    specv_tile t = {0, SPECV_I_NO_SCORE, 0, 0};
+    float score[8], of_lane[SPECV_I_PARTS], largest = specv_bits_float(0xff800000u);
+    int has_nan = 0;
 #pragma unroll
     for (int k = 0; k < SPECV_I_PARTS; ++k) {
         specv_i_decode_part(score, &raw[k], w, k);
@@ -7166,25 +7249,39 @@ SPECV_DEVFN specv_tile specv_i_warp_whole_tile(const specv_i_whole *w, int may, 
     return t;
 }
 
+/* The warp's first tile of row i of block (b, y, z), the target's rows first, as far as it is known
+   before the request is. */
+SPECV_DEVFN specv_i_whole specv_i_whole_of_row(const specv_verify_sample_desc *d,
+                                               const specv_i_memory *m, const specv_row *row,
+                                               int dtype, int b, int target_rows, int i) {
+    const int of_draft = i >= target_rows;
+    const specv_scores *scores = of_draft ? &d->draft : &d->target;
+    specv_i_whole w = {0, dtype, (int)d->verify.vocab, 0, 0, 0};
+    w.tile = (int)blockIdx.y * m->tiles_of_block + specv_i_thread() / 32;
+    w.row = (const char *)specv_i_score_at(
+        scores->data, dtype,
+        specv_i_first_score(&d->verify.rows, row, scores, b, of_draft || d->bonus_token) +
+            (of_draft ? i - target_rows : i) * scores->pos_stride_elems);
+    return w;
+}
+
 /* Of all tiles of the rows from i on that block (b, y, z) has: where there are enough for all
    warps, a score then costs half as many instructions as where four warps share a tile and wait for
-   each other. seed, position: of the request's noise, if it is asked for. Call: block. */
+   each other. of_first: of row i; ahead: raw is of its tile, of specv_i_load_parts. seed, position:
+   of the request's noise, if it is asked for. Call: block. */
 SPECV_DEVFN void specv_i_block_whole_tiles(const specv_verify_sample_desc *d,
                                            const specv_i_memory *m, const specv_i_request *r,
                                            const specv_row *row, const specv_i_pass *pass, int b,
                                            int64_t first_row, int target_rows, int i, int high,
-                                           uint64_t seed, uint32_t position) {
-    const int dtype = pass->dtype, base = (int)blockIdx.y * m->tiles_of_block,
-              first = base + specv_i_thread() / 32;
+                                           uint64_t seed, uint32_t position,
+                                           const specv_i_whole *of_first,
+                                           specv_i_eight raw[SPECV_I_PARTS], int ahead) {
+    specv_i_whole w = *of_first;
+    const int base = (int)blockIdx.y * m->tiles_of_block;
     const int may = pass->may | (pass->filters ? SPECV_I_SHARE_MAXIMA : 0);
 #pragma unroll 1
-    for (; i < high; i += (int)gridDim.z) {
+    while (i < high) {
         const int of_draft = i >= target_rows;
-        const specv_scores *scores = of_draft ? &d->draft : &d->target;
-        const char *at = (const char *)specv_i_score_at(
-            scores->data, dtype,
-            specv_i_first_score(&d->verify.rows, row, scores, b, of_draft || d->bonus_token) +
-                (of_draft ? i - target_rows : i) * scores->pos_stride_elems);
         const int64_t its_first =
             specv_i_row_in_memory(m, first_row, target_rows, i) * m->num_tiles;
         specv_tile *tiles = m->tiles + its_first;
@@ -7199,14 +7296,19 @@ SPECV_DEVFN void specv_i_block_whole_tiles(const specv_verify_sample_desc *d,
         if (pass->filters && what) what = specv_i_wanted_of_cut(r, of_draft, 0, what);
         specv_i_sieve sieve = specv_i_sieve_of(&side, of_draft ? i - target_rows : i);
         sieve.least = 0; /* nothing is cut yet */
-        specv_i_whole w = {at, dtype, (int)d->verify.vocab, first, pass->filters ? &sieve : 0, 0};
+        if (pass->filters) w.sieve = &sieve;
 #pragma unroll 1
         for (; !specv_i_run_ends(m, base, w.tile); w.tile += SPECV_SAMPLE_THREADS / 32) {
             if (pass->filters && m->lanes)
                 w.lanes = m->lanes + (its_first + w.tile) * SPECV_I_LANES;
-            const specv_tile t = specv_i_warp_whole_tile(&w, may, what, &scale, &noise, &loudest);
+            if (!ahead) specv_i_load_parts(raw, &w);
+            ahead = 0;
+            const specv_tile t =
+                specv_i_warp_whole_tile(&w, raw, may, what, &scale, &noise, &loudest);
             if (specv_i_lane() == 0) tiles[w.tile] = t;
         }
+        i += (int)gridDim.z;
+        if (i < high) w = specv_i_whole_of_row(d, m, row, pass->dtype, b, target_rows, i);
     }
 }
 
@@ -7252,7 +7354,7 @@ SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_
     const int num_rows_at_once = (int)gridDim.z, base = (int)blockIdx.y * m->tiles_of_block;
     const int of_best = !filters && !what;       /* nothing is asked but a row's largest */
     const int shared = !of_best && !pass->whole; /* four warps have a tile */
-    specv_i_eight next;
+    specv_i_eight next, parts[SPECV_I_PARTS];
     if (filters || of_best) next.high = make_uint4(0, 0, 0, 0); /* of types of 16 bits */
     int64_t at = 0;
     int ahead = !filters && !pass->whole &&
@@ -7291,6 +7393,13 @@ SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_
             at = specv_i_share_at(d, &row, dtype, b, of_draft,
                                   of_draft ? its_row - target_rows : its_row, tile);
         specv_i_load_share_at(&next, d, dtype, of_draft, at, specv_i_first_of_lane(tile));
+    }
+    specv_i_whole w = {0, 0, 0, 0, 0, 0};
+    int has_parts = 0;
+    if (pass->whole && i < high) {
+        w = specv_i_whole_of_row(d, m, &row, dtype, b, target_rows, i);
+        has_parts = !filters && !specv_i_run_ends(m, base, w.tile);
+        if (has_parts) specv_i_load_parts(parts, &w);
     }
     specv_i_opened *saved = 0; /* a block's work, for specv_filter_kernel */
     if (filters && of_target && !emitted && m->opened && (blockIdx.y | blockIdx.z) == 0)
@@ -7380,7 +7489,7 @@ SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_
     int turn = 0, more = shared && i < high;
     if (pass->whole)
         specv_i_block_whole_tiles(d, m, &r, &row, pass, b, first_row, target_rows, i, high, seed,
-                                  position);
+                                  position, &w, parts, has_parts);
     if (!filters && (fewer || pass->whole)) {
         const int num_blocks = specv_i_blocks_for(high - low);
         mine = num_blocks > 1 ? specv_i_own_ticket(block, num_blocks) : 0;
@@ -7520,8 +7629,7 @@ SPECV_DEVFN void specv_i_block_verify_logits(const specv_sample_task *task, int 
         if (!specv_i_block_settle(&task->d, &r, &task->memory, b, drawn, &evidence, &x)) return;
     }
     r = specv_i_reopen(&opened, &asked, dtype, pass.what, pass.rule, filters);
-    specv_i_block_emit_settled(&task->d, &r, &task->memory, b, drawn,
-                               filters || pass.may == SPECV_TILE_SUM ? &evidence.chosen : 0, &x);
+    specv_i_block_emit_settled(&task->d, &r, &task->memory, b, drawn, &x);
 }
 
 /* ---- what tiles say of filters */
@@ -9485,7 +9593,7 @@ SPECV_DEVFN void specv_i_block_cut(const specv_verify_sample_desc *d, const spec
         const int64_t draft = specv_i_token(raw, d->verify.token_dtype);
         if (specv_i_is_token(draft, d->verify.vocab)) without = (int32_t)draft;
     }
-    if (claims && thread / 32 >= SPECV_I_JUDGE - 1) specv_i_warp_claim_early(d, r, b, e);
+    if (claims && thread / 32 >= SPECV_I_JUDGE - 1) specv_i_warp_load_claims(d, r, b, 0, e);
     if (few) {
         p.sum = specv_i_block_draw_few(c, count, kept, without, uniform, inverted);
         p.inverse = c->v.few.inverse[0], p.inverse_low = c->v.few.inverse[1];
@@ -12799,7 +12907,8 @@ SPECV_DEVFN void specv_i_block_shard_judge(const specv_shard_task *task) {
         specv_i_block_take_sums(d, s, &r, 0, all_rows);
     specv_i_block_gather(d, &r, &s->merged, b, specv_i_may(&r), r.cut ? SPECV_I_ROWS_DRAWN : 0,
                          &said, 0, &evidence);
-    specv_i_outcome o = specv_i_block_verdict(d, &r, &s->merged, b, &evidence, &said);
+    specv_i_outcome o = specv_i_block_verdict(d, &r, &s->merged, b, r.cut ? SPECV_I_ROWS_DRAWN : 0,
+                                              &said, &evidence);
     const int here = specv_i_rows_are_here(&r);
     for (int i = thread; i < all_rows; i += SPECV_SAMPLE_THREADS) {
         const int64_t at = specv_i_row_of(&r, m, i);
@@ -16688,8 +16797,10 @@ SPECV_DEVFN void specv_i_block_look_ahead(const specv_tree_task *task, int dtype
     for (int t = first + warp; t < end; t += WARPS) {
         const specv_i_whole whole = {
             (const char *)specv_i_scores_of(&side, node), dtype, (int)d->vocab, t, 0, 0};
+        specv_i_eight raw[SPECV_I_PARTS];
+        specv_i_load_parts(raw, &whole);
         const specv_tile tile =
-            specv_i_warp_whole_tile(&whole, MAY, what, &side.scale, &noise, &loudest);
+            specv_i_warp_whole_tile(&whole, raw, MAY, what, &side.scale, &noise, &loudest);
         if (specv_i_lane() == 0) task->ahead[row * num_tiles + t] = tile;
         const int32_t id = (int32_t)(tile.id & ~SPECV_I_NAN_BIT);
         const specv_i_part its = {tile.score, tile.max, id, id, tile.id & SPECV_I_NAN_BIT};
@@ -19766,9 +19877,12 @@ static dim3 specv_i_grid_of_logits(specv_sample_task *task, int sides, int resid
         blocks =
             specv_i_blocks_of_row((int64_t)r->batch * grid.z, runs, (int64_t)resident * num_sms);
     }
-    const int64_t each = (runs + blocks - 1) / blocks;
-    task->memory.tiles_of_block = (int32_t)(each * at_once);
-    grid.y = (unsigned)((runs + each - 1) / each);
+    const int64_t rows = (int64_t)r->batch * grid.z, spread = num_sms / rows;
+    int64_t each = (runs + blocks - 1) / blocks * at_once;
+    /* Fewer tiles than warps: each multiprocessor has some of them. */
+    if (task->memory.whole_tiles && blocks < spread) each = (num_tiles + spread - 1) / spread;
+    task->memory.tiles_of_block = (int32_t)each;
+    grid.y = (unsigned)((num_tiles + each - 1) / each);
     if (!task->memory.whole_tiles)
         task->memory.ahead =
             specv_i_positions_ahead(task, sides, &grid, (int64_t)resident * num_sms);

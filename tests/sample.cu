@@ -319,7 +319,8 @@ static void test_ahead(void) {
 
 /* Where there are more tiles than the GPU has room for, each warp has its own: rows that end in a
    tile's first ids, in its last part, or with it, that are not aligned, that have NaN, nothing but
-   one id, nothing at all, drafts' rows of the same type, of another, or none. */
+   one id, nothing at all, drafts' rows of the same type, of another, or none. Of the longest, where
+   there are fewer than warps, each multiprocessor has some. */
 static void test_whole_tiles(void) {
     static const int sizes[] = {3100, 8191, 9216, 1025, 17 * SPECV_TILE_IDS + 700};
     static const int odds[] = {0, ODD_NAN | ODD_TOP, ODD_ZEROS | ODD_EMPTY, ODD_SAME};
@@ -338,6 +339,7 @@ static void test_whole_tiles(void) {
                     c.s.layout = (i + rule) % 2 ? DENSE_LEN : CSR;
                     c.temperature = dtype == SPECV_LOGITS_F16 ? -1.f : 0.7f;
                     c.gap = odd % 2 ? 4 : 3, c.num_sms = 1;
+                    if (i == 4) c.num_sms = 16 * (3 + odd); /* five tiles a block, of 18 */
                     if (c.rule == SPECV_RULE_COUPLED)
                         c.draft_dtype = NO_DRAFT_SCORES, c.null_extra = i % 2; /* sums, too */
                     t_case("whole tiles, vocabulary %d, odd %d:", sizes[i], odds[odd]);
