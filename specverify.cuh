@@ -4674,15 +4674,12 @@ SPECV_DEVFN specv_distribution specv_warp_merge_tiles(const specv_tile *tiles, i
 #endif
 #if __CUDA_ARCH__ == 900
 #define SPECV_I_SOFTMAX_BLOCKS  3 /* of those whose warps share tiles */
+#define SPECV_I_WHOLE_BLOCKS    3 /* of those with a warp a tile */
 #define SPECV_I_FILTERED_BLOCKS 2
 #else
 #define SPECV_I_SOFTMAX_BLOCKS  2
+#define SPECV_I_WHOLE_BLOCKS    2
 #define SPECV_I_FILTERED_BLOCKS 1
-#endif
-#if __CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 900
-#define SPECV_I_WHOLE_BLOCKS 3 /* of those with a warp a tile */
-#else
-#define SPECV_I_WHOLE_BLOCKS 2
 #endif
 
 typedef struct specv_i_side {
@@ -6427,11 +6424,10 @@ typedef struct specv_i_evidence {
     uint64_t through[SPECV_I_ROWS_HERE][32]; /* of specv_i_warp_merge, of the target's rows */
     specv_i_claim claims[32];
     uint64_t uniforms[32];
-    specv_i_outcome found; /* usable drafts */
-    specv_i_chosen chosen; /* where the token is drawn from, if it is known already */
+    specv_i_outcome found;                    /* usable drafts */
     specv_i_left_out left_out[SPECV_I_MERGE]; /* if that row's draft is rejected */
     specv_i_outcome judged;                   /* by one warp */
-    specv_i_chosen of_rows[SPECV_I_MERGE];    /* where each row's token would be drawn from */
+    specv_i_chosen of_rows[SPECV_I_MERGE];    /* where each row's token is drawn from */
 } specv_i_evidence;
 
 SPECV_DEVFN int specv_i_rows_are_here(const specv_i_request *r) {
@@ -6561,7 +6557,7 @@ SPECV_DEVFN void specv_i_warp_load_claims(const specv_verify_sample_desc *d,
             its = specv_i_load_scores_of_draft(d, r, lane, o.usable, said);
             own->draft = its.draft, own->of_p = its.of_p, own->of_q = its.of_q;
         }
-        if (lane == 0) e->found = o, e->chosen.tile = -1;
+        if (lane == 0) e->found = o;
     } else if (has_drafts) {
         specv_i_load_number(d, r, b, lane, r->row.n_draft, &its);
         own->u = its.u, own->status = its.status;
@@ -6702,18 +6698,17 @@ typedef struct specv_i_emission {
     specv_i_outcome o;
     specv_distribution p;
     uint64_t through, uniform;
-    specv_i_chosen known;
     uint4 raw;
 } specv_i_emission;
 
-/* The row is judged. 0: a second pass finishes it. Call: the same block. */
+/* The row is judged: o. 0: a second pass finishes it. Call: the same block. */
 SPECV_DEVFN int specv_i_block_settle(const specv_verify_sample_desc *d, const specv_i_request *r,
-                                     const specv_i_memory *m, int b, int drawn, specv_i_evidence *e,
+                                     const specv_i_memory *m, int b, int drawn,
+                                     const specv_i_evidence *e, specv_i_outcome o,
                                      specv_i_emission *x) {
     const int lane = specv_i_lane_anew(), here = specv_i_rows_are_here(r);
     const specv_distribution *rows = here ? e->rows : m->rows + r->first_row;
     const int chooses = !drawn && specv_i_chooses(d, r);
-    specv_i_outcome o = specv_i_block_verdict(d, r, m, b, drawn, 0, e);
     if (drawn == SPECV_I_ROWS_OF_ONE) __builtin_assume(o.next <= SPECV_I_TOKEN);
     if (o.next == SPECV_I_RESIDUAL || (o.next > SPECV_I_TOKEN && r->target_rows == 0)) {
         const uint64_t *uniforms = drawn || d->sample_uniform ? 0 : e->uniforms;
@@ -6724,12 +6719,11 @@ SPECV_DEVFN int specv_i_block_settle(const specv_verify_sample_desc *d, const sp
     }
     x->p = specv_i_plain_distribution();
     x->through = x->uniform = 0, x->raw = make_uint4(0, 0, 0, 0);
-    x->known.left = 0, x->known.tile = -1, x->known.n = 0;
     if (chooses && o.next > SPECV_I_BONUS) {
-        x->known = e->of_rows[o.accepted];
-        if (x->known.tile >= 0)
+        const int tile = e->of_rows[o.accepted].tile;
+        if (tile >= 0) /* ahead of all else */
             x->raw = specv_i_load_fourth(specv_i_scores_of(&r->target, o.accepted), r->target.dtype,
-                                         x->known.tile, d->verify.vocab);
+                                         tile, d->verify.vocab);
     }
     if (r->target_rows && o.next > SPECV_I_BONUS) x->p = rows[o.accepted];
     if (o.next > SPECV_I_TOKEN && x->p.kind == SPECV_SOFTMAX) {
@@ -6749,9 +6743,11 @@ SPECV_DEVFN int specv_i_block_settle(const specv_verify_sample_desc *d, const sp
    draw. */
 SPECV_DEVFN void specv_i_block_emit_settled(const specv_verify_sample_desc *d,
                                             const specv_i_request *r, const specv_i_memory *m,
-                                            int b, int drawn, specv_i_emission *x) {
-    specv_i_block_emit_from(d, r, m, b, x->o, &x->p, drawn, x->through, x->uniform, &x->known,
-                            x->raw, 0);
+                                            int b, int drawn, const specv_i_evidence *e,
+                                            specv_i_emission *x) {
+    const int chooses = !drawn && specv_i_chooses(d, r);
+    specv_i_block_emit_from(d, r, m, b, x->o, &x->p, drawn, x->through, x->uniform,
+                            chooses ? &e->of_rows[x->o.accepted] : 0, x->raw, 0);
     if (d->draft.data) specv_i_block_leave_nothing(m, b, &x->o);
 }
 
@@ -6760,8 +6756,9 @@ SPECV_DEVFN void specv_i_block_decide(const specv_verify_sample_desc *d, const s
                                       const specv_i_memory *m, int b, int drawn,
                                       specv_i_evidence *e) {
     specv_i_emission x;
-    if (specv_i_block_settle(d, r, m, b, drawn, e, &x))
-        specv_i_block_emit_settled(d, r, m, b, drawn, &x);
+    const specv_i_outcome o = specv_i_block_verdict(d, r, m, b, drawn, 0, e);
+    if (specv_i_block_settle(d, r, m, b, drawn, e, o, &x))
+        specv_i_block_emit_settled(d, r, m, b, drawn, e, &x);
 }
 
 /* A request that has no drafts has one row, which the whole block puts together, a tile a thread,
@@ -6864,22 +6861,22 @@ SPECV_DEVFN void specv_i_block_settle_one(const specv_verify_sample_desc *d,
         its.tile = specv_i_thread() - 32;
         its.left =
             (its.left - before) << finer | specv_i_shift_right(uniform * row.sum, 64 - finer);
-        e->chosen = its;
+        e->of_rows[0] = its;
     }
     if (specv_i_thread() == 32) {
-        if (row.sum == 0) e->chosen = its;
+        if (row.sum == 0) e->of_rows[0] = its;
         if (row.sum && d->max_prob) specv_i_set_inverse(&row);
         e->rows[0] = row;
         if (d->draft.data || d->emitted.logprob) m->rows[r->first_row] = row;
     }
     __syncthreads();
     const specv_i_outcome o = {0, 0, 0, SPECV_I_NOTHING, 1, r->status};
-    const int tile = e->chosen.tile;
+    const int tile = e->of_rows[0].tile;
     x->raw = make_uint4(0, 0, 0, 0);
     if (tile >= 0) /* ahead of all else */
         x->raw = specv_i_load_fourth(specv_i_scores_of(&r->target, 0), r->target.dtype, tile,
                                      d->verify.vocab);
-    x->o = o, x->p = e->rows[0], x->through = x->uniform = 0, x->known = e->chosen;
+    x->o = o, x->p = e->rows[0], x->through = x->uniform = 0;
     if (r->row.readable) specv_i_accept_none(d, r, e->rows, &x->o);
     if (d->target_logprob && warp == 0)
         for (int j = lane; j < d->verify.rows.max_draft; j += 32)
@@ -7191,7 +7188,7 @@ SPECV_DEVFN void specv_i_load_parts(specv_i_eight raw[SPECV_I_PARTS], const spec
     const int left = w->vocab - w->tile * SPECV_TILE_IDS;
 #pragma unroll
     for (int k = 0; k < SPECV_I_PARTS; ++k) {
-        if (w->sieve) raw[k].high = make_uint4(0, 0, 0, 0); /* of types of 16 bits */
+        raw[k].high = make_uint4(0, 0, 0, 0); /* of types of 16 bits */
         specv_i_load_part(&raw[k], w->row, w->dtype, w->tile, k, left);
     }
 }
@@ -7267,8 +7264,8 @@ SPECV_DEVFN specv_i_whole specv_i_whole_of_row(const specv_verify_sample_desc *d
 
 /* Of all tiles of the rows from i on that block (b, y, z) has: where there are enough for all
    warps, a score then costs half as many instructions as where four warps share a tile and wait for
-   each other. of_first: of row i; ahead: raw is of its tile, of specv_i_load_parts. seed, position:
-   of the request's noise, if it is asked for. Call: block. */
+   each other. of_first: of row i, or null; ahead: raw is of its tile, of specv_i_load_parts. seed,
+   position: of the request's noise, if it is asked for. Call: block. */
 SPECV_DEVFN void specv_i_block_whole_tiles(const specv_verify_sample_desc *d,
                                            const specv_i_memory *m, const specv_i_request *r,
                                            const specv_row *row, const specv_i_pass *pass, int b,
@@ -7276,7 +7273,8 @@ SPECV_DEVFN void specv_i_block_whole_tiles(const specv_verify_sample_desc *d,
                                            uint64_t seed, uint32_t position,
                                            const specv_i_whole *of_first,
                                            specv_i_eight raw[SPECV_I_PARTS], int ahead) {
-    specv_i_whole w = *of_first;
+    specv_i_whole w;
+    if (of_first) w = *of_first;
     const int base = (int)blockIdx.y * m->tiles_of_block;
     const int may = pass->may | (pass->filters ? SPECV_I_SHARE_MAXIMA : 0);
 #pragma unroll 1
@@ -7296,6 +7294,7 @@ SPECV_DEVFN void specv_i_block_whole_tiles(const specv_verify_sample_desc *d,
         if (pass->filters && what) what = specv_i_wanted_of_cut(r, of_draft, 0, what);
         specv_i_sieve sieve = specv_i_sieve_of(&side, of_draft ? i - target_rows : i);
         sieve.least = 0; /* nothing is cut yet */
+        if (!of_first) w = specv_i_whole_of_row(d, m, row, pass->dtype, b, target_rows, i);
         if (pass->filters) w.sieve = &sieve;
 #pragma unroll 1
         for (; !specv_i_run_ends(m, base, w.tile); w.tile += SPECV_SAMPLE_THREADS / 32) {
@@ -7308,7 +7307,8 @@ SPECV_DEVFN void specv_i_block_whole_tiles(const specv_verify_sample_desc *d,
             if (specv_i_lane() == 0) tiles[w.tile] = t;
         }
         i += (int)gridDim.z;
-        if (i < high) w = specv_i_whole_of_row(d, m, row, pass->dtype, b, target_rows, i);
+        if (of_first && i < high)
+            w = specv_i_whole_of_row(d, m, row, pass->dtype, b, target_rows, i);
     }
 }
 
@@ -7396,9 +7396,10 @@ SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_
     }
     specv_i_whole w = {0, 0, 0, 0, 0, 0};
     int has_parts = 0;
-    if (pass->whole && i < high) {
+    const int parts_first = pass->whole && !filters && what == SPECV_TILE_SUM;
+    if (parts_first && i < high) {
         w = specv_i_whole_of_row(d, m, &row, dtype, b, target_rows, i);
-        has_parts = !filters && !specv_i_run_ends(m, base, w.tile);
+        has_parts = !specv_i_run_ends(m, base, w.tile);
         if (has_parts) specv_i_load_parts(parts, &w);
     }
     specv_i_opened *saved = 0; /* a block's work, for specv_filter_kernel */
@@ -7489,7 +7490,7 @@ SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_
     int turn = 0, more = shared && i < high;
     if (pass->whole)
         specv_i_block_whole_tiles(d, m, &r, &row, pass, b, first_row, target_rows, i, high, seed,
-                                  position, &w, parts, has_parts);
+                                  position, parts_first ? &w : 0, parts, has_parts);
     if (!filters && (fewer || pass->whole)) {
         const int num_blocks = specv_i_blocks_for(high - low);
         mine = num_blocks > 1 ? specv_i_own_ticket(block, num_blocks) : 0;
@@ -7626,10 +7627,13 @@ SPECV_DEVFN void specv_i_block_verify_logits(const specv_sample_task *task, int 
                              0, 0, filters ? 0 : &first, &evidence);
         /* registers were wanting again */
         r = specv_i_reopen(&opened, &asked, dtype, pass.what, pass.rule, filters);
-        if (!specv_i_block_settle(&task->d, &r, &task->memory, b, drawn, &evidence, &x)) return;
+        const specv_i_outcome o =
+            specv_i_block_verdict(&task->d, &r, &task->memory, b, drawn, 0, &evidence);
+        if (!filters) r = specv_i_reopen(&opened, &asked, dtype, pass.what, pass.rule, 0);
+        if (!specv_i_block_settle(&task->d, &r, &task->memory, b, drawn, &evidence, o, &x)) return;
     }
     r = specv_i_reopen(&opened, &asked, dtype, pass.what, pass.rule, filters);
-    specv_i_block_emit_settled(&task->d, &r, &task->memory, b, drawn, &x);
+    specv_i_block_emit_settled(&task->d, &r, &task->memory, b, drawn, &evidence, &x);
 }
 
 /* ---- what tiles say of filters */
