@@ -5127,8 +5127,8 @@ typedef struct specv_i_weights {
     int32_t without; /* p alone: this id has no weight; -1: none */
 } specv_i_weights;
 
-/* Of id x, in units of n. */
-SPECV_DEVFN uint64_t specv_i_units_of(const specv_i_request *r, float score, int32_t n) {
+/* The weight of an id with this score, sifted, in units of n. */
+SPECV_DEVFN uint64_t specv_i_units(const specv_i_request *r, float score, int32_t n) {
     const specv_weight weight =
         specv_softmax_weight(specv_i_max(score, r->target.scale.floor), &r->target.scale);
     return specv_weight_units(&weight, n);
@@ -5137,11 +5137,6 @@ SPECV_DEVFN uint64_t specv_i_units_of(const specv_i_request *r, float score, int
 SPECV_DEVFN float specv_i_sifted_score(const specv_i_request *r, const specv_i_weights *w,
                                        int32_t x) {
     return specv_i_sift(&w->p_sieve, specv_i_load_score(w->rows.p, r->target.dtype, x), x);
-}
-
-SPECV_DEVFN uint64_t specv_i_units(const specv_i_request *r, const specv_i_weights *w, int32_t x,
-                                   int32_t n) {
-    return specv_i_units_of(r, specv_i_sifted_score(r, w, x), n);
 }
 
 /* Scores of ids first..first+3 as they are in memory; those behind the vocabulary have no weight.
@@ -5227,7 +5222,7 @@ SPECV_DEVFN specv_i_left_out specv_i_leave_out(const specv_i_request *r, const s
     if (id < 0) return out;
     out.tile = id / SPECV_TILE_IDS, out.sum = tiles[out.tile].sum;
     out.n = specv_softmax_weight(tiles[out.tile].max, &r->target.scale).n;
-    if (out.sum) out.less = specv_i_units_of(r, score, out.n);
+    if (out.sum) out.less = specv_i_units(r, score, out.n);
     return out;
 }
 
@@ -12228,7 +12223,8 @@ SPECV_DEVFN uint64_t specv_i_lost_without(const specv_i_request *r, const specv_
     const uint32_t finer = (uint32_t)(row->n - n);
     if (!tile->sum) return 0;
     return specv_i_shift_right(tile->sum, finer) -
-           specv_i_shift_right(tile->sum - specv_i_units(r, &w, column, n), finer);
+           specv_i_shift_right(tile->sum - specv_i_units(r, specv_i_sifted_score(r, &w, column), n),
+                               finer);
 }
 
 /* Behind the first exchange: the rank's sums, and what it knows of drafts. Call: block. */
@@ -12816,7 +12812,8 @@ SPECV_DEVFN specv_i_chosen specv_i_warp_choose_own_tile(const specv_i_request *r
                                      &r->target.scale)
                     .n;
             finer = (uint32_t)(w->p.n - n);
-            if (t == of_without && sum) sum -= specv_i_units(r, w, w->without, n);
+            if (t == of_without && sum)
+                sum -= specv_i_units(r, specv_i_sifted_score(r, w, w->without), n);
             part = specv_i_shift_right(sum, finer);
         }
         const uint64_t up_to = specv_i_warp_inclusive_add(part);
