@@ -6586,9 +6586,10 @@ SPECV_DEVFN void specv_i_warps_fetch(const specv_i_request *r, const specv_i_mem
 }
 
 /* While most warps merge rows, the last one loads what is to be judged, if it is not CLAIMED, and
-   the one before draws the numbers. drawn: rows are complete, in scratch memory or, FETCHED, here
-   as far as there is room. Call: the last block of a request. Sync: a barrier at the end. Trips:
-   tile sums beside drafts and seeds, scores of the drafts. */
+   what each draft's tile has without it; the one before makes the numbers of tests and draws.
+   drawn: rows are complete, in scratch memory or, FETCHED, here as far as there is room. Call: the
+   last block of a request. Sync: a barrier at the end. Trips: tile sums beside drafts and seeds,
+   scores and tiles of the drafts. */
 SPECV_DEVFN void specv_i_block_gather(const specv_verify_sample_desc *d, const specv_i_request *r,
                                       const specv_i_memory *m, int b, int may, int drawn,
                                       const specv_i_said *said, const specv_i_lane_tiles *first,
@@ -19905,8 +19906,9 @@ static dim3 specv_i_grid_of_logits(specv_sample_task *task, int sides, int resid
    Trips, each waiting for the one before: num_active and lengths, if given; scores, beside them
    temperature, seed and position (behind slots, if given), or, where all blocks of a dense batch
    run at once, beside the lengths; the ticket, behind the store of the sums; in the last block the
-   sums, beside drafts and seeds, behind these the drafts' scores; to draw, the sums again (from L1;
-   not of a request without drafts) and four ids a thread. */
+   sums, beside drafts and seeds, behind these the drafts' scores and tiles; to draw, the sums again
+   (from L1; not of a request without drafts; of up to SPECV_I_MERGE rows beside the verdict) and
+   four ids a thread. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_GREEDY_BLOCKS)
     specv_greedy_bf16_kernel(const __grid_constant__ specv_sample_task task) {
     specv_i_block_verify_logits(&task, SPECV_LOGITS_BF16, 0, 0, 0);
