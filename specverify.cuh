@@ -6615,7 +6615,8 @@ SPECV_DEVFN void specv_i_block_gather(const specv_verify_sample_desc *d, const s
         specv_i_warp_load_claims(d, r, b, said, e);
         __syncwarp();
         if (!rows_drawn && !said && lane < SPECV_I_MERGE && specv_i_chooses(d, r)) {
-            const int32_t id = lane < e->found.usable ? e->claims[lane].draft : -1;
+            const int32_t id =
+                lane < e->found.usable && !d->draft.data ? e->claims[lane].draft : -1;
             e->left_out[lane] = specv_i_leave_out(
                 r, m->tiles + (r->first_row + lane) * m->num_tiles, id, e->claims[lane].of_p);
         }
