@@ -7100,19 +7100,8 @@ SPECV_DEVFN float specv_i_warp_sift_share(const specv_verify_sample_desc *d,
     return specv_i_warp_say_peak(score, peak);
 }
 
-/* Eight scores a lane of part k of a tile that a warp has to itself: a part has 256 ids. left: ids
-   from the tile's first on. */
+/* A tile that a warp has to itself is loaded in parts of 256 ids, eight a lane. */
 enum { SPECV_I_PARTS = SPECV_TILE_IDS / 256 };
-
-SPECV_DEVFN void specv_i_load_part(specv_i_eight *v, const char *row, int dtype, int tile, int k,
-                                   int left) {
-    const int bytes = specv_i_unit(dtype) == 8 ? 2 : 4, own = 256 * k + 8 * specv_i_lane();
-    const char *p = row + ((int64_t)tile * SPECV_TILE_IDS + own) * bytes;
-    const int whole = left >= SPECV_TILE_IDS && ((uint64_t)row & 15) == 0;
-    const uint32_t absent = specv_i_absent(dtype);
-    v->low = specv_i_load_unit_of_scores(p, whole, bytes == 2, absent, left - own);
-    if (bytes == 4) v->high = specv_i_load_unit_of_scores(p + 16, whole, 0, absent, left - own - 4);
-}
 
 /* Whose tile that is: ids of a row, what filters keep of it, where each lane's distance goes
    (specv_i_away). sieve, lanes: null without filters; lanes also where no list is made. */
@@ -7180,13 +7169,24 @@ SPECV_DEVFN int64_t specv_i_warp_say_parts(const float of_lane[], const specv_i_
     return (int64_t)((uint64_t)(key[3] << 16 | key[2]) << 32 | key[1] << 16 | key[0]);
 }
 
-/* Asks for such a tile. */
-SPECV_DEVFN void specv_i_load_parts(specv_i_eight raw[SPECV_I_PARTS], const specv_i_whole *w) {
-    const int left = w->vocab - w->tile * SPECV_TILE_IDS;
+/* Does each eight of such a row's scores begin where 16 bytes do, and none end within? */
+SPECV_DEVFN int specv_i_has_eights(const specv_i_whole *w) {
+    return ((uint64_t)w->row & 15) == 0 && w->vocab % 8 == 0;
+}
+
+/* Asks for such a tile. eights: does the row have them? */
+SPECV_DEVFN void specv_i_load_parts(specv_i_eight raw[SPECV_I_PARTS], const specv_i_whole *w,
+                                    int eights) {
+    const int bytes = specv_i_unit(w->dtype) == 8 ? 2 : 4;
 #pragma unroll
     for (int k = 0; k < SPECV_I_PARTS; ++k) {
+        const int first = specv_i_first_of_part(w, k);
+        const char *p = w->row + (int64_t)first * bytes;
         raw[k].high = make_uint4(0, 0, 0, 0); /* of types of 16 bits */
-        specv_i_load_part(&raw[k], w->row, w->dtype, w->tile, k, left);
+        if (eights)
+            specv_i_ask_for_eight(&raw[k], p, w->dtype, w->vocab - first);
+        else
+            specv_i_load_eight_at(&raw[k], p, w->dtype, w->vocab - first);
     }
 }
 
@@ -7272,6 +7272,7 @@ SPECV_DEVFN void specv_i_block_whole_tiles(const specv_verify_sample_desc *d,
                                            specv_i_eight raw[SPECV_I_PARTS], int ahead) {
     specv_i_whole w;
     if (of_first) w = *of_first;
+    w.dtype = pass->dtype; /* a constant, where what is not set at all rows would not be one */
     const int base = (int)blockIdx.y * m->tiles_of_block;
     const int may = pass->may | (pass->filters ? SPECV_I_SHARE_MAXIMA : 0);
 #pragma unroll 1
@@ -7297,7 +7298,7 @@ SPECV_DEVFN void specv_i_block_whole_tiles(const specv_verify_sample_desc *d,
         for (; !specv_i_run_ends(m, base, w.tile); w.tile += SPECV_SAMPLE_THREADS / 32) {
             if (pass->filters && m->lanes)
                 w.lanes = m->lanes + (its_first + w.tile) * SPECV_I_LANES;
-            if (!ahead) specv_i_load_parts(raw, &w);
+            if (!ahead) specv_i_load_parts(raw, &w, specv_i_has_eights(&w));
             ahead = 0;
             const specv_tile t =
                 specv_i_warp_whole_tile(&w, raw, may, what, &scale, &noise, &loudest);
@@ -7391,13 +7392,13 @@ SPECV_DEVFN int specv_i_block_logits(const specv_sample_task *task, const specv_
                                   of_draft ? its_row - target_rows : its_row, tile);
         specv_i_load_share_at(&next, d, dtype, of_draft, at, specv_i_first_of_lane(tile));
     }
-    specv_i_whole w = {0, 0, 0, 0, 0, 0};
+    specv_i_whole w = {0, dtype, 0, 0, 0, 0};
     int has_parts = 0;
     const int parts_first = pass->whole && !filters && what == SPECV_TILE_SUM;
     if (parts_first && i < high) {
         w = specv_i_whole_of_row(d, m, &row, dtype, b, target_rows, i);
-        has_parts = !specv_i_run_ends(m, base, w.tile);
-        if (has_parts) specv_i_load_parts(parts, &w);
+        has_parts = !specv_i_run_ends(m, base, w.tile) && specv_i_has_eights(&w);
+        if (has_parts) specv_i_load_parts(parts, &w, 1);
     }
     specv_i_opened *saved = 0; /* a block's work, for specv_filter_kernel */
     if (filters && of_target && !emitted && m->opened && (blockIdx.y | blockIdx.z) == 0)
@@ -8987,9 +8988,12 @@ SPECV_DEVFN uint64_t specv_i_block_visit(specv_i_cut *c, const specv_i_cut_row *
             const int first = tile * SPECV_TILE_IDS + k * 256 + 8 * lane;
             float score[8];
             specv_i_decode_eight(score, &raw, row->dtype);
-            if (is_last ? shares : own)
-                specv_i_load_part(&raw, (const char *)row->scores, row->dtype, later,
-                                  (k + 1) % SPECV_I_SHARES, row->vocab - later * SPECV_TILE_IDS);
+            if (is_last ? shares : own) {
+                const int at = later * SPECV_TILE_IDS + (k + 1) % SPECV_I_SHARES * 256 + 8 * lane;
+                specv_i_load_eight_at(
+                    &raw, (const char *)specv_i_score_at(row->scores, row->dtype, at), row->dtype,
+                    row->vocab - at);
+            }
             if (!(own >> k & 1)) continue;
             if (is_odd) {
                 specv_i_sift_some(&sieve, score, 8, first, row->vocab);
@@ -16801,7 +16805,7 @@ SPECV_DEVFN void specv_i_block_look_ahead(const specv_tree_task *task, int dtype
         const specv_i_whole whole = {
             (const char *)specv_i_scores_of(&side, node), dtype, (int)d->vocab, t, 0, 0};
         specv_i_eight raw[SPECV_I_PARTS];
-        specv_i_load_parts(raw, &whole);
+        specv_i_load_parts(raw, &whole, specv_i_has_eights(&whole));
         const specv_tile tile =
             specv_i_warp_whole_tile(&whole, raw, MAY, what, &side.scale, &noise, &loudest);
         if (specv_i_lane() == 0) task->ahead[row * num_tiles + t] = tile;
