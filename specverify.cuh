@@ -233,7 +233,8 @@
                                               specv_noise_whole_f32_kernel
    A6 lossy rules       the same              specv_lossy_rows_kernel,      the same
                                               with limits specv_filter_kernel,
-                                              then specv_lossy_kernel, of BOUNDED
+                                              then specv_lossy_words_kernel, or
+                                              specv_lossy_kernel and of BOUNDED
                                               specv_residual_filtered_kernel
    A10 filters          those of A2-A5, A8    specv_filtered_kernel, of many
                                               specv_filtered_whole_kernel,
@@ -3735,17 +3736,23 @@ SPECV_NUMFN void specv_i_set_inverse(specv_distribution *row) {
     row->inverse_low = specv_i_float(rest);
 }
 
-/* p of up to eight ids with these logits, in a row of kind SOFTMAX, step by step: none waits for
+/* p of up to eight ids with these weights, in a row of kind SOFTMAX, step by step: none waits for
    another one's. */
-SPECV_NUMFN void specv_i_softmax_ps(float *p, int count, const specv_distribution *row,
-                                    const specv_scale *s) {
-    specv_weight w[8];
+SPECV_NUMFN void specv_i_weighed_ps(float *p, const specv_weight *w, int count,
+                                    const specv_distribution *row) {
     float low[8];
-    for (int i = 0; i < count; ++i) p[i] = specv_i_max(p[i], s->floor);
-    specv_i_softmax_weights(w, p, count, s);
     for (int i = 0; i < count; ++i) p[i] = specv_weight_float(&w[i], row->n);
     for (int i = 0; i < count; ++i) low[i] = specv_i_mul(p[i], row->inverse_low);
     for (int i = 0; i < count; ++i) p[i] = specv_fma(p[i], row->inverse, low[i]);
+}
+
+/* The same of logits. */
+SPECV_NUMFN void specv_i_softmax_ps(float *p, int count, const specv_distribution *row,
+                                    const specv_scale *s) {
+    specv_weight w[8];
+    for (int i = 0; i < count; ++i) p[i] = specv_i_max(p[i], s->floor);
+    specv_i_softmax_weights(w, p, count, s);
+    specv_i_weighed_ps(p, w, count, row);
 }
 
 SPECV_NUMFN float specv_i_softmax_p(const specv_distribution *row, const specv_scale *s,
@@ -8990,9 +8997,9 @@ SPECV_DEVFN uint64_t specv_i_block_visit(specv_i_cut *c, const specv_i_cut_row *
             specv_i_decode_eight(score, &raw, row->dtype);
             if (is_last ? shares : own) {
                 const int at = later * SPECV_TILE_IDS + (k + 1) % SPECV_I_SHARES * 256 + 8 * lane;
-                specv_i_load_eight_at(
-                    &raw, (const char *)specv_i_score_at(row->scores, row->dtype, at), row->dtype,
-                    row->vocab - at);
+                specv_i_load_eight_at(&raw,
+                                      (const char *)specv_i_score_at(row->scores, row->dtype, at),
+                                      row->dtype, row->vocab - at);
             }
             if (!(own >> k & 1)) continue;
             if (is_odd) {
@@ -10944,14 +10951,19 @@ SPECV_DEVFN void specv_i_block_probs(const specv_verify_sample_desc *d, const sp
 
 /* ---- lossy rules
 
-   The first pass leaves rows; then a block for each position says what it would emit and whether
-   its draft may stand in its place, or, where two numbers a draft decide, one block judges. */
+   The first pass leaves rows. Where a draft is compared with the token that its position would
+   emit, blocks then read the positions again, a part each, and the last one says of each what it
+   emits and whether its draft may stand there; where two numbers a draft decide, one block
+   judges. */
 
 /* The parameter of their kernel. In `of` the rule is the one that the rows are opened for: COUPLED
    where drafts are compared with a token, else TOKEN. */
 typedef struct specv_lossy_task {
     specv_sample_task of;
-    int32_t rule, reserved;
+    int32_t rule;
+    int32_t parts; /* blocks that share a position, of rules that compare */
+    int32_t leads; /* a launch of the same kernel follows, with the draws of TYPICAL_DRAW */
+    int32_t reserved;
 } specv_lossy_task;
 
 /* Rows from tiles, into scratch memory. Call: the last block of a request. */
@@ -10993,156 +11005,246 @@ SPECV_DEVFN void specv_i_block_rows(const specv_sample_task *task) {
     if (specv_i_thread() == 0) task->memory.plans[blockIdx.x].status = r.status;
 }
 
-/* What a row says beside its sum. */
+/* What a row, or a part of it, says beside its sum. */
 typedef struct specv_i_facts {
-    uint64_t first;        /* rank key of the first id */
-    uint64_t sum, weighed; /* as of specv_i_surprise_limit */
-    uint32_t before;       /* ids before that of `key` */
-    uint32_t reserved;
+    uint64_t first; /* rank key of the first id; 0: none has a weight */
+    uint64_t sum;   /* as of specv_i_surprise_limit; RELAXED: ids before that of `key` */
+    uint64_t weighed;
 } specv_i_facts;
 
-/* Sums over the threads of a block, in all of them; of `first` the largest. Call: block. Scratch:
-   one for each warp, shared. Sync: two barriers. */
-SPECV_DEVFN specv_i_facts specv_i_block_join_facts(specv_i_facts f, specv_i_facts *of_warp) {
-    f.sum = specv_i_warp_add(f.sum), f.weighed = specv_i_warp_add(f.weighed);
-    f.before = (uint32_t)specv_warp_reduce_add((int32_t)f.before);
+/* What blocks say of their parts of a position, in place of its tiles, of which its row was made
+   and which nothing asks for again. */
+SPECV_DEVFN specv_i_facts *specv_i_facts_at(const specv_i_memory *m, int64_t row) {
+    return (specv_i_facts *)(m->tiles + row * m->num_tiles);
+}
+
+/* And the loudest of each part, behind those where a row has several; `sum` is its id then, and
+   `weighed` its score. */
+SPECV_DEVFN specv_i_facts *specv_i_loudest_at(const specv_i_memory *m, int64_t row, int parts) {
+    return specv_i_facts_at(m, row) + (parts > 1 ? parts : 0);
+}
+
+SPECV_DEVFN void specv_i_add_facts(specv_i_facts *f, const specv_i_facts *other) {
+    f->sum += other->sum, f->weighed += other->weighed;
+    f->first = other->first > f->first ? other->first : f->first;
+}
+
+/* Over so many neighbouring lanes, in all of them: all three at once. Call: warp. */
+SPECV_DEVFN specv_i_facts specv_i_lanes_join_facts(specv_i_facts f, int lanes) {
 #pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2) {
-        const uint64_t other = __shfl_xor_sync(SPECV_FULL_WARP, f.first, distance);
-        f.first = other > f.first ? other : f.first;
-    }
-    __syncthreads(); /* what was there has been read */
-    if (specv_i_lane() == 0) of_warp[specv_i_thread() / 32] = f;
-    __syncthreads();
-    f = of_warp[0];
-#pragma unroll 1
-    for (int w = 1; w < SPECV_SAMPLE_THREADS / 32; ++w) {
-        const specv_i_facts other = of_warp[w];
-        f.sum += other.sum, f.weighed += other.weighed, f.before += other.before;
-        f.first = other.first > f.first ? other.first : f.first;
+    for (int distance = lanes / 2; distance > 0; distance /= 2) {
+        specv_i_facts other;
+        other.first = __shfl_xor_sync(SPECV_FULL_WARP, f.first, distance);
+        other.sum = __shfl_xor_sync(SPECV_FULL_WARP, f.sum, distance);
+        other.weighed = __shfl_xor_sync(SPECV_FULL_WARP, f.weighed, distance);
+        specv_i_add_facts(&f, &other);
     }
     return f;
 }
 
-/* Four ids of a position from `first` on, which mask and limits allow. */
-SPECV_DEVFN void specv_i_load_allowed(float score[4], const specv_i_side *side,
-                                      const specv_i_sieve *sieve, int j, int first, int vocab) {
-    specv_i_load_four(score, specv_i_scores_of(side, j), side->dtype, first, vocab);
-    specv_i_sift_some(sieve, score, 4, first, vocab);
+/* Of all parts of a row, what a lane has of them. Call: lane. Trips: one for each 32 parts. */
+SPECV_DEVFN specv_i_facts specv_i_lane_facts_of_row(const specv_i_facts *of_parts, int parts) {
+    specv_i_facts f = {0, 0, 0};
+    if (specv_i_lane() < parts) f = of_parts[specv_i_lane()];
+#pragma unroll 1
+    for (int part = specv_i_lane() + 32; part < parts; part += 32)
+        specv_i_add_facts(&f, &of_parts[part]);
+    return f;
 }
 
-/* One read of position j. key: that `before` is about. Call: block. */
-SPECV_DEVFN specv_i_facts specv_i_block_facts(const specv_i_side *side, const specv_i_sieve *sieve,
-                                              int j, int32_t n, int vocab, uint64_t key,
-                                              specv_i_facts *of_warp) {
-    specv_i_facts f = {0, 0, 0, 0, 0};
+/* Over the threads of a block, in all of them. Call: block. Scratch: one for each warp, shared.
+   Sync: two barriers. */
+SPECV_DEVFN specv_i_facts specv_i_block_join_facts(specv_i_facts f, specv_i_facts *of_warp) {
+    enum { WARPS = SPECV_SAMPLE_THREADS / 32 };
+    f = specv_i_lanes_join_facts(f, 32);
+    __syncthreads(); /* what was there has been read */
+    if (specv_i_lane() == 0) of_warp[specv_i_thread() / 32] = f;
+    __syncthreads();
+    return specv_i_lanes_join_facts(of_warp[specv_i_lane() % WARPS], WARPS);
+}
+
+/* A position that is looked at, and the ids of it that are the block's. */
+typedef struct specv_i_reading {
+    specv_i_side side;
+    specv_i_sieve sieve;
+    int j, low, high, vocab;
+} specv_i_reading;
+
+/* Four ids of a position from `first` on, which mask and limits allow. */
+SPECV_DEVFN void specv_i_load_allowed(float score[4], const specv_i_reading *at, int first) {
+    specv_i_load_four(score, specv_i_scores_of(&at->side, at->j), at->side.dtype, first, at->vocab);
+    specv_i_sift_some(&at->sieve, score, 4, first, at->vocab);
+}
+
+/* One read of it. counts: RELAXED; key: what ids come before. Call: block. Scratch, Sync: of
+   specv_i_block_join_facts. */
+SPECV_DEVFN specv_i_facts specv_i_block_facts(const specv_i_reading *at, int32_t n, int counts,
+                                              uint64_t key, specv_i_facts *of_warp) {
+    const specv_scale scale = at->side.scale;
+    specv_i_facts f = {0, 0, 0};
 #pragma unroll 1
-    for (int first = 4 * specv_i_thread(); first < vocab; first += SPECV_TILE_IDS) {
-        float score[4];
-        specv_i_load_allowed(score, side, sieve, j, first, vocab);
+    for (int first = at->low + 4 * specv_i_thread(); first < at->high; first += SPECV_TILE_IDS) {
+        float score[4], raised[4];
+        specv_weight w[4];
+        specv_i_load_allowed(score, at, first);
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            if (!specv_i_less(side->scale.floor, score[i])) continue; /* NaN, too */
-            const specv_weight w = specv_softmax_weight(score[i], &side->scale);
-            const uint64_t units = specv_weight_units(&w, n);
-            const uint64_t its = specv_rank_key(score[i], first + i);
-            f.sum += units;
-            f.weighed += specv_i_weighed_surprise(units, specv_i_surprise(&w, n));
+        for (int i = 0; i < 4; ++i) raised[i] = specv_i_max(score[i], scale.floor); /* NaN, too */
+        specv_i_softmax_weights(w, raised, 4, &scale);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) { /* without branches: what is absent has no weight */
+            const int has = specv_i_less(scale.floor, raised[i]);
+            const uint64_t units = specv_weight_units(&w[i], n);
+            const uint64_t its = has ? specv_rank_key(score[i], first + i) : 0;
             f.first = its > f.first ? its : f.first;
-            f.before += its > key;
+            f.sum += counts ? its > key : units;
+            f.weighed += specv_i_weighed_surprise(units, specv_i_surprise(&w[i], n));
         }
     }
     return specv_i_block_join_facts(f, of_warp);
 }
 
-/* TYPICAL_DRAW: the loudest id of those that are left. Call: block. Scratch: for each warp, shared.
-   Sync: two barriers. */
-SPECV_DEVFN int32_t specv_i_block_loudest(const specv_verify_sample_desc *d,
-                                          const specv_i_side *side, const specv_i_sieve *sieve,
-                                          const specv_distribution *p, int b, int j, int32_t kept,
-                                          float epsilon, double limit, specv_i_facts *of_warp) {
-    const int vocab = (int)d->verify.vocab;
-    const specv_noise noise = specv_i_noise(d, b, j);
-    const int of_probs = side->scale.of_probs;
-    const specv_i_origin origin = specv_i_origin_of(p->n, of_probs, &side->scale);
+/* TYPICAL_DRAW: the loudest id of those that are left, and its score. kept: one that is in any
+   case. Call: block. Scratch, Sync: of specv_i_block_join_facts. */
+SPECV_DEVFN specv_i_facts specv_i_block_loudest(const specv_verify_sample_desc *d,
+                                                const specv_i_reading *at,
+                                                const specv_distribution *p, int b, int32_t kept,
+                                                float epsilon, double limit,
+                                                specv_i_facts *of_warp) {
+    enum { WARPS = SPECV_SAMPLE_THREADS / 32 };
+    const int64_t most = __double2ll_rd(limit); /* surprises are integers */
+    const specv_noise noise = specv_i_noise(d, b, at->j);
+    const specv_scale scale = at->side.scale;
+    const specv_i_origin origin = specv_i_origin_of(p->n, scale.of_probs, &scale);
     int64_t best = SPECV_I_NO_SCORE;
     int32_t id = SPECV_I_INT_MAX;
 #pragma unroll 1
-    for (int base = specv_i_thread() / 32 * 256; base < vocab; base += 8 * SPECV_SAMPLE_THREADS) {
+    for (int base = at->low + specv_i_thread() / 32 * 256; base < at->high;
+         base += 8 * SPECV_SAMPLE_THREADS) {
         const int first = base + 4 * specv_i_lane();
         float score[8];
-        specv_i_load_allowed(score, side, sieve, j, first, vocab);
-        specv_i_load_allowed(score + 4, side, sieve, j, first + 128, vocab);
+        specv_i_load_allowed(score, at, first);
+        specv_i_load_allowed(score + 4, at, first + 128);
+        float raised[8], of_p[8];
+        specv_weight w[8];
 #pragma unroll
-        for (int e = 0; e < 8; ++e) {
-            const float its = specv_i_max(score[e], side->scale.floor); /* NaN, too */
-            const specv_weight w = specv_softmax_weight(its, &side->scale);
-            const int is_far = (double)specv_i_surprise(&w, p->n) > limit &&
-                               specv_i_less(specv_i_softmax_p(p, &side->scale, its), epsilon);
-            const int is_kept = first + e % 4 + e / 4 * 128 == kept;
-            if (!specv_i_less(side->scale.floor, its) || (is_far && !is_kept))
+        for (int e = 0; e < 8; ++e) raised[e] = specv_i_max(score[e], scale.floor); /* NaN, too */
+        specv_i_softmax_weights(w, raised, 8, &scale);
+        specv_i_weighed_ps(of_p, w, 8, p);
+#pragma unroll
+        for (int e = 0; e < 8; ++e) { /* without branches */
+            const int is_far = (specv_i_surprise(&w[e], p->n) > most) &
+                               specv_i_less(of_p[e], epsilon) &
+                               (first + e % 4 + e / 4 * 128 != kept);
+            if (is_far | !specv_i_less(scale.floor, raised[e]))
                 score[e] = specv_bits_float(0xff800000u);
         }
-        specv_i_warp_best_of_eight(score, first, first + 128, of_probs, &side->scale, &origin,
+        specv_i_warp_best_of_eight(score, first, first + 128, scale.of_probs, &scale, &origin,
                                    &noise, &best, &id);
     }
-    __syncthreads();
+    __syncthreads(); /* what was there has been read */
     if (specv_i_lane() == 0) {
         of_warp[specv_i_thread() / 32].weighed = (uint64_t)best;
-        of_warp[specv_i_thread() / 32].before = (uint32_t)id;
+        of_warp[specv_i_thread() / 32].sum = (uint64_t)id;
     }
     __syncthreads();
-#pragma unroll 1
-    for (int w = 0; w < SPECV_SAMPLE_THREADS / 32; ++w) {
-        const int64_t value = (int64_t)of_warp[w].weighed;
-        const int32_t its = (int32_t)of_warp[w].before;
-        if (value > best || (value == best && its < id)) best = value, id = its;
+    best = (int64_t)of_warp[specv_i_lane() % WARPS].weighed;
+    id = (int32_t)of_warp[specv_i_lane() % WARPS].sum;
+    specv_i_warp_best(&best, &id);
+    const specv_i_facts f = {0, (uint64_t)id, (uint64_t)best};
+    return f;
+}
+
+/* The score of position j's draft, if mask and limits allow it. */
+SPECV_DEVFN float specv_i_score_of_draft(const specv_i_side *side, const specv_i_sieve *sieve,
+                                         int j, int32_t draft) {
+    if (draft < 0) return specv_bits_float(0xff800000u);
+    return specv_i_sift(sieve, specv_i_load_score(specv_i_scores_of(side, j), side->dtype, draft),
+                        draft);
+}
+
+/* Part `part` of position j: what it says, or for a launch that follows another one its loudest id.
+   Call: block. Scratch, Sync: of specv_i_block_join_facts. Trips: the row's distribution, beside
+   the draft and its score (RELAXED) or what the parts say (the second launch), the part. */
+SPECV_DEVFN void specv_i_block_tell_part(const specv_lossy_task *task, const specv_i_request *r,
+                                         const specv_i_told *told, int b, int j, int part,
+                                         int is_judged, specv_i_facts *of_warp) {
+    const specv_verify_sample_desc *d = &task->of.d;
+    const specv_i_memory *m = &task->of.memory;
+    const int64_t row = r->first_row + j;
+    const int run = (m->num_tiles + task->parts - 1) / task->parts * SPECV_TILE_IDS;
+    specv_distribution p = m->rows[row];
+    specv_i_reading at;
+    specv_i_facts f, *to = specv_i_facts_at(m, row) + part;
+    if (p.kind != SPECV_SOFTMAX) return;
+    at.side = r->target, at.sieve = specv_i_sieve_of(&r->target, j);
+    at.j = j, at.vocab = (int)d->verify.vocab, at.low = part * run, at.high = at.low + run;
+    at.high = at.high < at.vocab ? at.high : at.vocab;
+    if (task->rule == SPECV_RULE_TYPICAL_DRAW && !task->leads) {
+        if (r->cut && p.sum) specv_i_set_inverse(&p); /* others have theirs */
+        f = specv_i_lane_facts_of_row(specv_i_facts_at(m, row), task->parts);
+        f = specv_i_lanes_join_facts(f, 32);
+        f = specv_i_block_loudest(d, &at, &p, b, specv_i_id_of_rank_key(f.first), told->epsilon,
+                                  specv_i_surprise_limit(f.sum, f.weighed, told->alpha), of_warp);
+        to = specv_i_loudest_at(m, row, task->parts) + part;
+    } else {
+        const int counts = task->rule == SPECV_RULE_RELAXED;
+        uint64_t key = ~(uint64_t)0;
+        if (counts && is_judged) {
+            const int32_t draft = (int32_t)specv_i_draft_token(d, r, j);
+            const float its = specv_i_score_of_draft(&at.side, &at.sieve, j, draft);
+            if (specv_i_less(at.side.scale.floor, its)) key = specv_rank_key(its, draft);
+        }
+        f = specv_i_block_facts(&at, p.n, counts, key, of_warp);
     }
-    return best > SPECV_I_NO_SCORE ? id : -1;
+    if (specv_i_thread() == 0) *to = f;
 }
 
 /* How a position is put down: the token that it would emit, plus 1, and whether its draft may stand
    in its place. */
 #define SPECV_I_MAY 0x80000000u
 
-/* Call: block. Sync: barriers. Trips: the row's distribution, the draft and its score, the row;
-   TYPICAL_DRAW reads that once more. */
-SPECV_DEVFN uint32_t specv_i_block_stand_in(const specv_verify_sample_desc *d, int rule,
-                                            const specv_i_request *r, const specv_i_memory *m,
-                                            const specv_i_told *told, int b, int j, int is_judged,
-                                            specv_i_facts *of_warp) {
+/* Call: warp. Trips: the row's distribution, beside what its parts say, the draft, its score. */
+SPECV_DEVFN uint32_t specv_i_warp_stand_in(const specv_lossy_task *task, const specv_i_request *r,
+                                           const specv_i_told *told, int j, int is_judged) {
+    const specv_verify_sample_desc *d = &task->of.d;
+    const specv_i_memory *m = &task->of.memory;
     const specv_i_side side = r->target;
-    const specv_i_sieve sieve = specv_i_sieve_of(&side, j);
-    specv_distribution p = m->rows[r->first_row + j];
-    const int vocab = (int)d->verify.vocab;
+    const int64_t row = r->first_row + j;
+    const int rule = task->rule, lane = specv_i_lane();
+    specv_i_facts of_lane = {0, 0, 0};
+    if (rule != SPECV_RULE_TYPICAL_DRAW) /* beside all else */
+        of_lane = specv_i_lane_facts_of_row(specv_i_facts_at(m, row), task->parts);
+    specv_distribution p = m->rows[row];
     int32_t draft = -1, choice = p.id;
-    uint64_t key = ~(uint64_t)0;
-    float its = specv_bits_float(0xff800000u);
     int may = 0;
     if (is_judged) draft = (int32_t)specv_i_draft_token(d, r, j);
-    if (p.kind == SPECV_SOFTMAX) {
-        if (p.sum) specv_i_set_inverse(&p);
-        if (draft >= 0)
-            its = specv_i_sift(
-                &sieve, specv_i_load_score(specv_i_scores_of(&side, j), side.dtype, draft), draft);
-        const int has_weight = specv_i_less(side.scale.floor, its);
-        if (has_weight) key = specv_rank_key(its, draft);
-        const specv_i_facts f = specv_i_block_facts(&side, &sieve, j, p.n, vocab, key, of_warp);
+    if (p.kind == SPECV_SOFTMAX && rule == SPECV_RULE_TYPICAL_DRAW) {
+        const specv_i_facts *parts = specv_i_loudest_at(m, row, task->parts);
+        int64_t best = SPECV_I_NO_SCORE;
+        choice = SPECV_I_INT_MAX;
+#pragma unroll 1
+        for (int part = lane; part < task->parts; part += 32)
+            if ((int64_t)parts[part].weighed > best)
+                best = (int64_t)parts[part].weighed, choice = (int32_t)parts[part].sum;
+        specv_i_warp_best(&best, &choice);
+        if (best == SPECV_I_NO_SCORE) choice = -1;
+    } else if (p.kind == SPECV_SOFTMAX) {
+        const specv_i_sieve sieve = specv_i_sieve_of(&side, j);
+        const float its = specv_i_score_of_draft(&side, &sieve, j, draft);
+        const specv_i_facts f = specv_i_lanes_join_facts(of_lane, 32);
         choice = specv_i_id_of_rank_key(f.first);
-        const double limit = specv_i_surprise_limit(f.sum, f.weighed, told->alpha);
-        if (rule == SPECV_RULE_TYPICAL_DRAW) {
-            choice = specv_i_block_loudest(d, &side, &sieve, &p, b, j, choice, told->epsilon, limit,
-                                           of_warp);
-        } else if (has_weight) {
+        if (r->cut && p.sum) specv_i_set_inverse(&p); /* others have theirs */
+        if (specv_i_less(side.scale.floor, its)) {
             const float of_draft = specv_i_softmax_p(&p, &side.scale, its);
             if (rule == SPECV_RULE_TYPICAL) {
                 const specv_weight w = specv_softmax_weight(its, &side.scale);
                 may = specv_i_less(told->epsilon, of_draft) ||
-                      (double)specv_i_surprise(&w, p.n) < limit;
+                      (double)specv_i_surprise(&w, p.n) <
+                          specv_i_surprise_limit(f.sum, f.weighed, told->alpha);
             } else {
                 const float least = specv_i_add(specv_i_largest_p(&p, &side.scale, 0, p.max),
                                                 specv_i_negate(told->epsilon));
-                may = (int64_t)f.before < told->top_n && !specv_i_less(of_draft, least);
+                may = (int64_t)f.sum < told->top_n && !specv_i_less(of_draft, least);
             }
             may &= specv_i_less(0.f, of_draft);
         }
@@ -11197,7 +11299,7 @@ SPECV_DEVFN float specv_i_block_find_ratio(const specv_verify_sample_desc *d,
     if (w.p.kind != SPECV_SOFTMAX) return c;
 #pragma unroll 1
     for (int step = 0; step < SPECV_I_RATIO_STEPS; ++step) {
-        specv_i_facts f = {0, 0, 0, 0, 0};
+        specv_i_facts f = {0, 0, 0};
         uint64_t above = 0;
 #pragma unroll 1
         for (int first = 4 * specv_i_thread(); first < vocab; first += SPECV_TILE_IDS) {
@@ -11219,7 +11321,7 @@ SPECV_DEVFN float specv_i_block_find_ratio(const specv_verify_sample_desc *d,
         }
         f = specv_i_block_join_facts(f, of_warp);
         if (step == 0) {
-            specv_i_facts of_rejected = {0, above, 0, 0, 0};
+            specv_i_facts of_rejected = {0, above, 0};
             rejected = specv_i_block_join_facts(of_rejected, of_warp).sum;
         }
         const float next = specv_i_next_ratio(c, rejected, f.sum, f.weighed);
@@ -11255,8 +11357,32 @@ SPECV_DEVFN void specv_i_warp_judge_words(const specv_verify_sample_desc *d,
     }
 }
 
-/* Behind the rows: judges request b, and emits it but for a residual. Call: block. */
-SPECV_DEVFN void specv_i_block_lossy(const specv_lossy_task *task, int b, int block,
+/* Behind the rows: request b, what its rule is told and its usable drafts, shared. Call: block.
+   Sync: a barrier. */
+SPECV_DEVFN void specv_i_block_open_lossy(const specv_lossy_task *task, int b,
+                                          specv_i_request *opened, specv_i_outcome *judged,
+                                          specv_i_told *told) {
+    const specv_verify_sample_desc *d = &task->of.d;
+    const specv_i_memory *m = &task->of.memory;
+    if (specv_i_thread() < 32) {
+        specv_i_request r = specv_i_open_filtered_request(d, m, b);
+        if (r.row.readable && !r.cut && m->plans[b].status & SPECV_ROW_BAD_TICKET)
+            specv_i_close_request(&r);
+        specv_i_outcome o = {0, 0, 0, SPECV_I_NOTHING, 1, r.status};
+        specv_i_told its = {1, 1, 1, 0};
+        if (r.row.readable) {
+            if (r.row.n_draft > 0) specv_i_warp_find_usable(d, &r, &o);
+            its = specv_i_told_of(&d->lossy, task->rule, specv_i_slot_of(d, b));
+        }
+        o.status |= its.status;
+        if (specv_i_lane() == 0) *opened = r, *judged = o, *told = its;
+    }
+    __syncthreads();
+}
+
+/* TYPICAL, TYPICAL_DRAW and RELAXED: judges request b by its positions, and emits it, unless it is
+   the launch that leads. Call: block. */
+SPECV_DEVFN void specv_i_block_words(const specv_lossy_task *task, int b, int block,
                                      int num_blocks) {
     __shared__ specv_i_request opened;
     __shared__ specv_i_outcome judged;
@@ -11265,61 +11391,69 @@ SPECV_DEVFN void specv_i_block_lossy(const specv_lossy_task *task, int b, int bl
     __shared__ int32_t chosen;
     const specv_verify_sample_desc *d = &task->of.d;
     const specv_i_memory *m = &task->of.memory;
-    const int warp = specv_i_thread() / 32, lane = specv_i_lane(), rule = task->rule;
-    if (warp == 0) {
-        specv_i_request r = specv_i_open_filtered_request(d, m, b);
-        if (r.row.readable && !r.cut && m->plans[b].status & SPECV_ROW_BAD_TICKET)
-            specv_i_close_request(&r);
-        specv_i_outcome o = {0, 0, 0, SPECV_I_NOTHING, 1, r.status};
-        specv_i_told its = {1, 1, 1, 0};
-        if (r.row.readable) {
-            if (r.row.n_draft > 0) specv_i_warp_find_usable(d, &r, &o);
-            its = specv_i_told_of(&d->lossy, rule, specv_i_slot_of(d, b));
-        }
-        o.status |= its.status;
-        if (lane == 0) opened = r, judged = o, told = its, chosen = -1;
+    const int warp = specv_i_thread() / 32;
+    specv_i_block_open_lossy(task, b, &opened, &judged, &told);
+    specv_i_request r = opened;
+    specv_i_outcome o = judged;
+    int positions = o.usable + !o.ends_with_eos;
+    if (d->bonus_token && o.usable == r.row.n_draft) positions = o.usable;
+    if (!r.row.readable) positions = 0;
+    const int num_items = positions * task->parts;
+    num_blocks = num_blocks < num_items ? num_blocks : num_items ? num_items : 1;
+    if (block >= num_blocks) return;
+#pragma unroll 1
+    for (int item = block; item < num_items; item += num_blocks) {
+        const int j = item / task->parts, part = item - j * task->parts;
+        specv_i_block_tell_part(task, &r, &told, b, j, part, j < o.usable, of_warp);
+    }
+    if (task->leads) return;
+    const int arrival = specv_i_block_arrives(&m->tickets[2 * b], block, num_blocks);
+    if (arrival == SPECV_I_NOT_LAST) return;
+    if (arrival == SPECV_I_BAD_TICKET) specv_i_close_request(&r), positions = 0;
+#pragma unroll 1
+    for (int j = warp; j < positions; j += SPECV_SAMPLE_THREADS / 32) {
+        const uint32_t word = specv_i_warp_stand_in(task, &r, &told, j, j < o.usable);
+        if (specv_i_lane() == 0) ((uint32_t *)m->prefixes)[r.first_row + j] = word;
     }
     __syncthreads();
+    if (warp == 0) {
+        int32_t choice = -1;
+        if (arrival == SPECV_I_BAD_TICKET)
+            o.usable = o.ends_with_eos = 0, o.status = r.status;
+        else if (r.row.readable)
+            specv_i_warp_judge_words(d, &r, m, positions, &o, &choice);
+        if (specv_i_lane() == 0) judged = o, chosen = choice;
+    }
+    __syncthreads();
+    o = judged;
+    specv_distribution p = specv_i_plain_distribution();
+    if (o.next > SPECV_I_BONUS) p = m->rows[r.first_row + o.accepted];
+    p.id = chosen;
+    __builtin_assume(o.next <= SPECV_I_TOKEN); /* no code for draws */
+    specv_i_block_emit_from(d, &r, m, b, o, &p, SPECV_I_ROWS_OF_ONE, 0, 0, 0,
+                            make_uint4(0, 0, 0, 0), 0);
+}
+
+/* THRESHOLD and BOUNDED: judges request b, and emits it but for a residual. Call: block. */
+SPECV_DEVFN void specv_i_block_lossy(const specv_lossy_task *task, int b) {
+    __shared__ specv_i_request opened;
+    __shared__ specv_i_outcome judged;
+    __shared__ specv_i_told told;
+    __shared__ specv_i_facts of_warp[SPECV_SAMPLE_THREADS / 32];
+    const specv_verify_sample_desc *d = &task->of.d;
+    const specv_i_memory *m = &task->of.memory;
+    specv_i_block_open_lossy(task, b, &opened, &judged, &told);
     specv_i_request r = opened;
-    if (specv_i_compares(rule)) {
-        int positions = judged.usable + !judged.ends_with_eos;
-        if (d->bonus_token && judged.usable == r.row.n_draft) positions = judged.usable;
-        if (!r.row.readable) positions = 0;
-        num_blocks = num_blocks < positions ? num_blocks : positions ? positions : 1;
-        if (block >= num_blocks) return;
-#pragma unroll 1
-        for (int j = block; j < positions; j += num_blocks) {
-            const uint32_t word =
-                specv_i_block_stand_in(d, rule, &r, m, &told, b, j, j < judged.usable, of_warp);
-            if (specv_i_thread() == 0) ((uint32_t *)m->prefixes)[r.first_row + j] = word;
+    if (specv_i_thread() < 32 && r.row.readable) {
+        specv_i_outcome o = judged;
+        if (r.sampled) {
+            specv_i_warp_judge_lossy(d, task->rule, &r, m, &told, b, &o);
+        } else {
+            const specv_i_claim first = specv_i_load_claim(d, &r, b, specv_i_lane(), o.usable, 0);
+            specv_i_warp_judge_equal(d, &r, b, m->rows + r.first_row, &first, 0, &o);
         }
-        const int arrival = specv_i_block_arrives(&m->tickets[2 * b], block, num_blocks);
-        if (arrival == SPECV_I_NOT_LAST) return;
-        if (arrival == SPECV_I_BAD_TICKET) specv_i_close_request(&r);
-        __syncthreads();
-        if (warp == 0) {
-            specv_i_outcome o = judged;
-            int32_t choice = -1;
-            if (arrival == SPECV_I_BAD_TICKET)
-                o.usable = o.ends_with_eos = 0, o.status = r.status;
-            else if (r.row.readable)
-                specv_i_warp_judge_words(d, &r, m, positions, &o, &choice);
-            __syncwarp();
-            if (lane == 0) judged = o, chosen = choice;
-        }
-    } else {
-        if (block > 0) return;
-        if (warp == 0 && r.row.readable) {
-            specv_i_outcome o = judged;
-            if (r.sampled) {
-                specv_i_warp_judge_lossy(d, rule, &r, m, &told, b, &o);
-            } else {
-                const specv_i_claim first = specv_i_load_claim(d, &r, b, lane, o.usable, 0);
-                specv_i_warp_judge_equal(d, &r, b, m->rows + r.first_row, &first, 0, &o);
-            }
-            __syncwarp();
-            if (lane == 0) judged = o;
-        }
+        __syncwarp();
+        if (specv_i_lane() == 0) judged = o;
     }
     __syncthreads();
     specv_i_outcome o = judged;
@@ -11330,14 +11464,7 @@ SPECV_DEVFN void specv_i_block_lossy(const specv_lossy_task *task, int b, int bl
                             m->rows + m->target_rows + r.first_row, 0);
         return;
     }
-    if (specv_i_compares(rule)) {
-        specv_distribution p = specv_i_plain_distribution();
-        if (o.next > SPECV_I_BONUS) p = m->rows[r.first_row + o.accepted];
-        p.id = chosen;
-        specv_i_block_emit_from(d, &r, m, b, o, &p, r.cut != 0, 0, 0, 0, make_uint4(0, 0, 0, 0), 0);
-    } else {
-        specv_i_block_emit(d, &r, m, b, o);
-    }
+    specv_i_block_emit(d, &r, m, b, o);
     if (d->draft.data) specv_i_block_leave_nothing(m, b, &o);
 }
 
@@ -20141,16 +20268,27 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_FILTERED_BLOCK
     specv_i_block_rows(&task);
 }
 
-/* A6, behind the rows: TYPICAL, TYPICAL_DRAW and RELAXED a block a position, the last one of a
-   request emits; THRESHOLD and BOUNDED a block a request, which in case of BOUNDED finds the
-   residual's share of p, too. Grid: batch x blocks that share a request. Bytes: of positions up to
-   the last usable draft's and the one behind it, each score once (TYPICAL_DRAW: twice); two numbers
-   a draft; BOUNDED, where a draft was rejected, both rows once a step of Newton's. Dependent round
-   trips: lengths, drafts, the rows' statistics, scores, the ticket, words, those of the draw. */
+/* A6, behind the rows: TYPICAL, TYPICAL_DRAW and RELAXED. Blocks say what is to be known of their
+   parts of positions, and the last one of a request judges and emits it; TYPICAL_DRAW in two
+   launches, as what is drawn from follows from all parts of a position. Grid: batch x blocks that
+   share a request. Bytes: of positions up to the last usable draft's and the one behind it, each
+   score once (TYPICAL_DRAW: twice), 24 for each part. Dependent round trips: lengths, drafts, the
+   rows' statistics, scores, the ticket, what parts say, words; TYPICAL_DRAW's first launch the
+   first four, and the second one what parts say before scores. */
+SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
+    specv_lossy_words_kernel(const __grid_constant__ specv_lossy_task task) {
+    specv_i_begin(task.of.d.verify.chained);
+    specv_i_block_words(&task, (int)blockIdx.x, (int)blockIdx.y, (int)gridDim.y);
+}
+
+/* A6, behind the rows: THRESHOLD and BOUNDED, a block a request, which in case of BOUNDED finds the
+   residual's share of p, too. Grid: batch. Bytes: two numbers a draft; BOUNDED, where a draft was
+   rejected, both rows once a step of Newton's. Dependent round trips: lengths, drafts, the rows'
+   statistics, scores, those of the draw. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 1)
     specv_lossy_kernel(const __grid_constant__ specv_lossy_task task) {
     specv_i_begin(task.of.d.verify.chained);
-    specv_i_block_lossy(&task, (int)blockIdx.x, (int)blockIdx.y, (int)gridDim.y);
+    specv_i_block_lossy(&task, (int)blockIdx.x);
 }
 
 /* A2, A3, SCORE and A8 (CDF) from probabilities. Grid: batch x blocks that share a row. Bytes: two
@@ -20317,6 +20455,25 @@ static int specv_i_launch_rows(specv_sample_task *task, int sides, int chained, 
                                SPECV_SAMPLE_THREADS, task, chained, stream);
 }
 
+/* Behind them, what positions would emit. A part has a tile or more; a second launch keeps what it
+   says behind what the first one said. */
+static int specv_i_launch_words(specv_lossy_task *task, int num_sms, cudaStream_t stream) {
+    specv_verify_greedy_desc *v = &task->of.d.verify;
+    const int64_t positions = v->rows.max_draft + 1;
+    const int after = v->chained, draws = task->rule == SPECV_RULE_TYPICAL_DRAW;
+    const int most = task->of.memory.num_tiles / (draws ? 2 : 1);
+    int status = SPECV_OK;
+    task->parts = specv_i_blocks_of_row(v->rows.batch * positions, most, 2 * num_sms);
+    for (task->leads = draws; !status; task->leads = 0) {
+        v->chained = specv_i_second_of_two(task->leads ? specv_i_first_of_two(after) : after);
+        status = specv_i_launch_grid((const void *)specv_lossy_words_kernel,
+                                     specv_i_grid_of_rows(v->rows.batch, positions * task->parts),
+                                     SPECV_SAMPLE_THREADS, task, v->chained, stream);
+        if (!task->leads) break;
+    }
+    return status;
+}
+
 /* A6: rows, what limits cut of them, the judgement, a residual. */
 static int specv_i_launch_lossy(const specv_verify_sample_desc *desc, cudaStream_t stream) {
     const specv_rows *r = &desc->verify.rows;
@@ -20357,11 +20514,12 @@ static int specv_i_launch_lossy(const specv_verify_sample_desc *desc, cudaStream
                                      SPECV_SAMPLE_THREADS, &plain, v->chained, stream);
     }
     if (status) return status;
+    if (compares) return specv_i_launch_words(&task, num_sms, stream);
     task.of.d.verify.chained =
         specv_i_second_of_two(desc->draft.data ? specv_i_first_of_two(after) : after);
-    status = specv_i_launch_grid((const void *)specv_lossy_kernel,
-                                 specv_i_grid_of_rows(r->batch, compares ? drafts + 1 : 1),
-                                 SPECV_SAMPLE_THREADS, &task, task.of.d.verify.chained, stream);
+    status =
+        specv_i_launch_grid((const void *)specv_lossy_kernel, specv_i_grid_of_rows(r->batch, 1),
+                            SPECV_SAMPLE_THREADS, &task, task.of.d.verify.chained, stream);
     if (status || !desc->draft.data) return status;
     task.of.d.verify.chained = specv_i_second_of_two(after);
     return specv_i_launch_grid(

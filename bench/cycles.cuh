@@ -62,6 +62,7 @@ static const cycles_case cycles_cases[] = {
     {"A8-rows80", "cdf", 80, 0, 32000, SPECV_LOGITS_BF16, 0, 1},
     {"score", "score", 1, 4, 8192, SPECV_LOGITS_BF16, 4, 0},
     {"A6-typical", "typical", 1, 4, 8192, SPECV_LOGITS_BF16, 2, 0},
+    {"A6-typical-v128k", "typical", 1, 4, 128256, SPECV_LOGITS_BF16, 2, 1},
     {"A6-draw", "typical-draw", 1, 4, 8192, SPECV_LOGITS_BF16, 2, 0},
     {"A6-threshold", "threshold", 1, 4, 8192, SPECV_LOGITS_BF16, 2, 0},
     {"A6-relaxed", "relaxed", 1, 4, 8192, SPECV_LOGITS_BF16, 2, 0},

@@ -583,7 +583,8 @@ static int64_t asked_bytes_of_scores(const scores_run *r) {
 
 static int num_launches_of_scores(const scores_run *r) {
     const scores_mode *mode = r->mode;
-    if (specv_i_is_lossy(mode->rule)) return 2 + mode->with_q;
+    if (specv_i_is_lossy(mode->rule))
+        return 2 + (mode->with_q || mode->rule == SPECV_RULE_TYPICAL_DRAW);
     return 1 + (mode->with_q && !mode->probs) + (mode->top_k || mode->top_p > 0) +
            2 * (mode->told > 0);
 }

@@ -343,6 +343,21 @@ static void test_vocabularies(void) {
         }
 }
 
+/* Positions that blocks share: one for all, parts of several tiles, some of them with none, a tile
+   each. */
+static void test_parts(void) {
+    static const int sms[] = {1, 9, 21, 132};
+    for (int i = 0; i < T_COUNT(sms); ++i)
+        for (int rule = FIRST_LOSSY; rule < NUM_RULES; ++rule) {
+            scene c = plain_scene(2, 2, 9 * SPECV_TILE_IDS + 40);
+            c.rule = rule, c.target_dtype = (i + rule) % 4, c.draft_dtype = rule % 4;
+            c.num_sms = sms[i], c.spread = i % 2 ? 0.5f : 3, c.odd = ODD_HALF;
+            if (i == 1) c.filters = HAS_TOP_P, c.top_p = 0.9f;
+            t_case("parts, %d multiprocessors:", sms[i]);
+            scene_run(&c);
+        }
+}
+
 static void test_shapes(void) {
     static const int batches[] = {0, 1, 33, 65}, drafts[] = {0, 1, 31, 32, 33, 65};
     for (int i = 0; i < T_COUNT(batches); ++i)
@@ -793,6 +808,7 @@ int main(int argc, char **argv) {
         {"draw-law", test_draw_law},
         {"shapes", test_shapes},
         {"vocabularies", test_vocabularies},
+        {"parts", test_parts},
         {"random", test_random},
         {"tickets", test_tickets},
         {"dependents", test_dependents},
