@@ -3039,10 +3039,10 @@ SPECV_KERNEL __launch_bounds__(SPECV_VERIFY_THREADS)
      A10           fields of both: what of a row may be emitted
      A11           fields of both: what is told of emitted tokens
    Two launches, chained, where p and q are given and one of them as logits; else one; and one more
-   where top_k, top_p or min_p is given. Random numbers are named here (tags), so that no two uses
-   meet. All sums are over tiles of 1024 ids, in integers; a row put together of its tiles is a
-   specv_distribution. For kernels of your own: a warp loads a tile, takes its statistics, merges
-   those of a row.
+   where top_k, top_p or min_p is given. A6 has two; three for TYPICAL_DRAW, or where q is given.
+   Random numbers are named here (tags), so that no two uses meet. All sums are over tiles of 1024
+   ids, in integers; a row put together of its tiles is a specv_distribution. For kernels of your
+   own: a warp loads a tile, takes its statistics, merges those of a row.
    Needs: >>greedy (descriptor, outputs). */
 
 /* What a model says of the vocabulary: logits, or probabilities that already have everything
@@ -20272,9 +20272,10 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_FILTERED_BLOCK
    parts of positions, and the last one of a request judges and emits it; TYPICAL_DRAW in two
    launches, as what is drawn from follows from all parts of a position. Grid: batch x blocks that
    share a request. Bytes: of positions up to the last usable draft's and the one behind it, each
-   score once (TYPICAL_DRAW: twice), 24 for each part. Dependent round trips: lengths, drafts, the
-   rows' statistics, scores, the ticket, what parts say, words; TYPICAL_DRAW's first launch the
-   first four, and the second one what parts say before scores. */
+   score once (TYPICAL_DRAW: twice), 24 for each part. Dependent round trips: lengths, drafts, what
+   the rule is told, the rows' statistics, scores, the ticket, what parts say beside drafts, their
+   scores, words, the row there: 10. RELAXED has drafts and their scores before scores, too;
+   TYPICAL_DRAW's first launch the first five, its second one what parts say before scores. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
     specv_lossy_words_kernel(const __grid_constant__ specv_lossy_task task) {
     specv_i_begin(task.of.d.verify.chained);
