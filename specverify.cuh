@@ -11008,7 +11008,7 @@ SPECV_DEVFN void specv_i_block_rows(const specv_sample_task *task) {
 /* What a row, or a part of it, says beside its sum. */
 typedef struct specv_i_facts {
     uint64_t first; /* rank key of the first id; 0: none has a weight */
-    uint64_t sum;   /* as of specv_i_surprise_limit; RELAXED: ids before that of `key` */
+    uint64_t sum;   /* as of specv_i_surprise_limit; RELAXED: ids before the draft */
     uint64_t weighed;
 } specv_i_facts;
 
@@ -11076,30 +11076,42 @@ SPECV_DEVFN void specv_i_load_allowed(float score[4], const specv_i_reading *at,
     specv_i_sift_some(&at->sieve, score, 4, first, at->vocab);
 }
 
-/* One read of it. counts: RELAXED; key: what ids come before. Call: block. Scratch, Sync: of
-   specv_i_block_join_facts. */
+/* One read of it. counts: RELAXED; draft, its: that which ids come before, and its score, -inf if
+   there is none. Call: block. Scratch, Sync: of specv_i_block_join_facts. */
 SPECV_DEVFN specv_i_facts specv_i_block_facts(const specv_i_reading *at, int32_t n, int counts,
-                                              uint64_t key, specv_i_facts *of_warp) {
+                                              int32_t draft, float its, specv_i_facts *of_warp) {
     const specv_scale scale = at->side.scale;
     specv_i_facts f = {0, 0, 0};
+    float most = scale.floor; /* of the thread's ids, and the lowest that has it */
+    int32_t most_id = -1, before = 0;
+    const int has_weight = specv_i_less(scale.floor, its);
 #pragma unroll 1
     for (int first = at->low + 4 * specv_i_thread(); first < at->high; first += SPECV_TILE_IDS) {
-        float score[4], raised[4];
-        specv_weight w[4];
+        float score[4];
         specv_i_load_allowed(score, at, first);
 #pragma unroll
-        for (int i = 0; i < 4; ++i) raised[i] = specv_i_max(score[i], scale.floor); /* NaN, too */
-        specv_i_softmax_weights(w, raised, 4, &scale);
+        for (int i = 0; i < 4; ++i) {
+            score[i] = specv_i_max(score[i], scale.floor); /* NaN, too: no weight */
+            specv_i_keep_larger(&most, &most_id, score[i], first + i);
+        }
+        if (counts) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) { /* without branches: what is absent has no weight */
-            const int has = specv_i_less(scale.floor, raised[i]);
-            const uint64_t units = specv_weight_units(&w[i], n);
-            const uint64_t its = has ? specv_rank_key(score[i], first + i) : 0;
-            f.first = its > f.first ? its : f.first;
-            f.sum += counts ? its > key : units;
-            f.weighed += specv_i_weighed_surprise(units, specv_i_surprise(&w[i], n));
+            for (int i = 0; i < 4; ++i)
+                before += specv_i_less(its, score[i]) |
+                          (!specv_i_less(score[i], its) & (first + i < draft));
+        } else {
+            specv_weight w[4];
+            specv_i_softmax_weights(w, score, 4, &scale);
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                const uint64_t units = specv_weight_units(&w[i], n);
+                f.sum += units;
+                f.weighed += specv_i_weighed_surprise(units, specv_i_surprise(&w[i], n));
+            }
         }
     }
+    if (most_id >= 0) f.first = specv_rank_key(most, most_id);
+    if (counts && has_weight) f.sum = (uint64_t)before;
     return specv_i_block_join_facts(f, of_warp);
 }
 
@@ -11188,13 +11200,13 @@ SPECV_DEVFN void specv_i_block_tell_part(const specv_lossy_task *task, const spe
         to = specv_i_loudest_at(m, row, task->parts) + part;
     } else {
         const int counts = task->rule == SPECV_RULE_RELAXED;
-        uint64_t key = ~(uint64_t)0;
+        int32_t draft = -1;
+        float its = specv_bits_float(0xff800000u);
         if (counts && is_judged) {
-            const int32_t draft = (int32_t)specv_i_draft_token(d, r, j);
-            const float its = specv_i_score_of_draft(&at.side, &at.sieve, j, draft);
-            if (specv_i_less(at.side.scale.floor, its)) key = specv_rank_key(its, draft);
+            draft = (int32_t)specv_i_draft_token(d, r, j);
+            its = specv_i_score_of_draft(&at.side, &at.sieve, j, draft);
         }
-        f = specv_i_block_facts(&at, p.n, counts, key, of_warp);
+        f = specv_i_block_facts(&at, p.n, counts, draft, its, of_warp);
     }
     if (specv_i_thread() == 0) *to = f;
 }
