@@ -20286,8 +20286,8 @@ SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, SPECV_I_FILTERED_BLOCK
    share a request. Bytes: of positions up to the last usable draft's and the one behind it, each
    score once (TYPICAL_DRAW: twice), 24 for each part. Dependent round trips: lengths, drafts, what
    the rule is told, the rows' statistics, scores, the ticket, what parts say beside drafts, their
-   scores, words, the row there: 10. RELAXED has drafts and their scores before scores, too;
-   TYPICAL_DRAW's first launch the first five, its second one what parts say before scores. */
+   scores, words, the row there: 10. RELAXED has a draft's score before scores, too; TYPICAL_DRAW's
+   first launch the first five, its second one what parts say before scores. */
 SPECV_KERNEL_BODY __launch_bounds__(SPECV_SAMPLE_THREADS, 2)
     specv_lossy_words_kernel(const __grid_constant__ specv_lossy_task task) {
     specv_i_begin(task.of.d.verify.chained);
