@@ -11015,6 +11015,7 @@ typedef struct specv_i_facts {
 /* What blocks say of their parts of a position, in place of its tiles, of which its row was made
    and which nothing asks for again. */
 SPECV_DEVFN specv_i_facts *specv_i_facts_at(const specv_i_memory *m, int64_t row) {
+    static_assert(sizeof(specv_i_facts) <= sizeof(specv_tile), "a tile a part");
     return (specv_i_facts *)(m->tiles + row * m->num_tiles);
 }
 
