@@ -3039,10 +3039,11 @@ SPECV_KERNEL __launch_bounds__(SPECV_VERIFY_THREADS)
      A10           fields of both: what of a row may be emitted
      A11           fields of both: what is told of emitted tokens
    Two launches, chained, where p and q are given and one of them as logits; else one; and one more
-   where top_k, top_p or min_p is given. A6 has two; three for TYPICAL_DRAW, or where q is given.
-   Random numbers are named here (tags), so that no two uses meet. All sums are over tiles of 1024
-   ids, in integers; a row put together of its tiles is a specv_distribution. For kernels of your
-   own: a warp loads a tile, takes its statistics, merges those of a row.
+   where top_k, top_p or min_p is given. A6 has two; three for TYPICAL_DRAW, or where q is given,
+   with one more if q is of another type. Random numbers are named here (tags), so that no two uses
+   meet. All sums are over tiles of 1024 ids, in integers; a row put together of its tiles is a
+   specv_distribution. For kernels of your own: a warp loads a tile, takes its statistics, merges
+   those of a row.
    Needs: >>greedy (descriptor, outputs). */
 
 /* What a model says of the vocabulary: logits, or probabilities that already have everything
@@ -20478,12 +20479,12 @@ static int specv_i_launch_words(specv_lossy_task *task, int num_sms, cudaStream_
     const int most = task->of.memory.num_tiles / (draws ? 2 : 1);
     int status = SPECV_OK;
     task->parts = specv_i_blocks_of_row(v->rows.batch * positions, most, 2 * num_sms);
-    for (task->leads = draws; !status; task->leads = 0) {
+    for (int left = draws ? 2 : 1; left > 0 && !status; --left) {
+        task->leads = left > 1;
         v->chained = specv_i_second_of_two(task->leads ? specv_i_first_of_two(after) : after);
         status = specv_i_launch_grid((const void *)specv_lossy_words_kernel,
                                      specv_i_grid_of_rows(v->rows.batch, positions * task->parts),
                                      SPECV_SAMPLE_THREADS, task, v->chained, stream);
-        if (!task->leads) break;
     }
     return status;
 }
